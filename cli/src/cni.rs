@@ -1,7 +1,7 @@
 //! `weir-cni`: a chained CNI plug-in that holds a pod back until its policy is in force.
 //!
 //! ```text
-//!  runtime ──env, JSON──▶ Call ──add──▶ agent's socket: is it in force? ──yes──▶ prevResult, unchanged
+//!  runtime ──env, JSON──▶ CniCall ──add──▶ agent's socket: is it in force? ──yes──▶ prevResult, unchanged
 //!                           │                                           └──no──▶ error, or closed interface
 //!                           └──del, gc──▶ nothing to do: the agent sees that the interface is gone
 //! ```
@@ -13,7 +13,7 @@
 //! policy only if the configuration says so (`onTimeout: allow`).
 
 mod call;
-mod made;
+mod result;
 pub(crate) mod wire;
 
 use std::io::Read as _;
@@ -23,9 +23,9 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::page::{self, OutputPage};
-use call::{Call, Command, OnTimeout};
-pub(crate) use made::Made;
-use wire::{Question, Verb};
+use call::{CniCall, CniCommand, TimeoutAction};
+pub(crate) use result::CniResult;
+use wire::{CniQuestion, Verb};
 
 /// The name of the binary under which it acts as the plug-in.
 pub(crate) const NAME: &str = "weir-cni";
@@ -64,7 +64,7 @@ pub(crate) fn main() -> ExitCode {
     let mut text = String::new();
     // Input that cannot be read is reported as invalid JSON.
     _ = std::io::stdin().take(wire::LONGEST).read_to_string(&mut text);
-    let result = Call::read(|name| std::env::var(name).ok(), &text).and_then(|call| answer(&call));
+    let result = CniCall::read(|name| std::env::var(name).ok(), &text).and_then(|call| answer(&call));
     // Printing fails if the runtime has closed its end. Then it does not need the answer.
     match result {
         Ok(output) => {
@@ -72,13 +72,13 @@ pub(crate) fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(refusal) => {
-            _ = shown(&refusal, &text).and_then(|page| page.print());
+            _ = error_page(&refusal, &text).and_then(|page| page.print());
             ExitCode::FAILURE
         }
     }
 }
 
-fn shown(refusal: &Refusal, configuration: &str) -> anyhow::Result<OutputPage> {
+fn error_page(refusal: &Refusal, configuration: &str) -> anyhow::Result<OutputPage> {
     let configuration: serde_json::Value = serde_json::from_str(configuration).unwrap_or_default();
     let version = configuration["cniVersion"].as_str().unwrap_or("1.0.0");
     let Refusal { code, message, details } = refusal;
@@ -88,33 +88,33 @@ fn shown(refusal: &Refusal, configuration: &str) -> anyhow::Result<OutputPage> {
 }
 
 /// The text to print.
-fn answer(call: &Call) -> Result<String, Refusal> {
+fn answer(call: &CniCall) -> Result<String, Refusal> {
     match call.command {
-        Command::Version => Ok(json!({"cniVersion": "1.1.0", "supportedVersions": VERSIONS}).to_string() + "\n"),
-        Command::Delete | Command::Collect => Ok(String::new()),
-        Command::Status => ask_status(call).map(|()| String::new()),
-        Command::Add => add(call).map(|()| call.previous.clone()),
-        Command::Check => check(call).map(|()| String::new()),
+        CniCommand::Version => Ok(json!({"cniVersion": "1.1.0", "supportedVersions": VERSIONS}).to_string() + "\n"),
+        CniCommand::Delete | CniCommand::Collect => Ok(String::new()),
+        CniCommand::Status => ask_status(call).map(|()| String::new()),
+        CniCommand::Add => add(call).map(|()| call.previous.text.clone()),
+        CniCommand::Check => check(call).map(|()| String::new()),
     }
 }
 
 /// The subject of a call.
-enum Subject {
+enum CallSubject {
     /// A pod's interface: the plug-in asks the agent about it.
-    Pod(Question),
+    CniPod(CniQuestion),
     /// A further interface of a pod. Weir enforces policy on the first one only.
     Secondary,
     /// An interface without a pod's name, so the agent cannot be asked.
     Unnamed,
 }
 
-fn subject(call: &Call, verb: Verb) -> Subject {
+fn subject(call: &CniCall, verb: Verb) -> CallSubject {
     if call.interface != MAIN && has_main_interface(&call.netns) {
-        return Subject::Secondary;
+        return CallSubject::Secondary;
     }
-    let Some(pod) = call.pod.clone() else { return Subject::Unnamed };
-    let (interfaces, addresses) = (call.interfaces.clone(), call.addresses.clone());
-    Subject::Pod(Question { verb, pod, interfaces, addresses, wait: call.patience })
+    let Some(pod) = call.pod.clone() else { return CallSubject::Unnamed };
+    let (interfaces, addresses) = (call.previous.interfaces.clone(), call.previous.addresses.clone());
+    CallSubject::CniPod(CniQuestion { verb, pod, interfaces, addresses, wait: call.patience })
 }
 
 /// Whether a pod's network namespace already has its main interface. Runtimes make that one first, before any process
@@ -125,28 +125,28 @@ fn has_main_interface(netns: &str) -> bool {
     inside.is_ok_and(|inside| inside.interfaces.iter().any(|it| it.name == MAIN))
 }
 
-fn unnamed(call: &Call) -> Refusal {
+fn unnamed(call: &CniCall) -> Refusal {
     let details = format!("CNI_ARGS of {} has no K8S_POD_NAMESPACE and K8S_POD_NAME", call.interface);
-    Refusal { details, ..Refusal::new(BAD_ENVIRONMENT, "the runtime does not say which pod this is") }
+    Refusal { details, ..Refusal::new(BAD_ENVIRONMENT, "the container runtime does not name the pod") }
 }
 
-fn add(call: &Call) -> Result<(), Refusal> {
-    let (asked, who) = match subject(call, Verb::Add) {
-        Subject::Secondary => {
+fn add(call: &CniCall) -> Result<(), Refusal> {
+    let (asked, name) = match subject(call, Verb::Add) {
+        CallSubject::Secondary => {
             page::print_to_stderr(format_args!(
                 "weir: no policy is enforced on {}: it is a secondary interface",
                 call.interface
             ));
             return Ok(());
         }
-        Subject::Unnamed => (Err(unnamed(call)), call.interface.clone()),
-        Subject::Pod(question) => (ask(call, &question), question.pod.path()),
+        CallSubject::Unnamed => (Err(unnamed(call)), call.interface.clone()),
+        CallSubject::CniPod(question) => (ask(call, &question), question.pod.path()),
     };
     match asked {
-        Err(refusal) if call.on_timeout == OnTimeout::Deny => close(call, &who, &refusal),
-        Err(refusal) if call.on_timeout == OnTimeout::Allow => {
+        Err(refusal) if call.on_timeout == TimeoutAction::Deny => close(call, &name, &refusal),
+        Err(refusal) if call.on_timeout == TimeoutAction::Allow => {
             page::print_to_stderr(format_args!(
-                "weir: {who} is let go without policy: {}: {}",
+                "weir: {name} starts without policy (onTimeout: allow): {}: {}",
                 refusal.message, refusal.details
             ));
             Ok(())
@@ -155,19 +155,21 @@ fn add(call: &Call) -> Result<(), Refusal> {
     }
 }
 
-fn check(call: &Call) -> Result<(), Refusal> {
+fn check(call: &CniCall) -> Result<(), Refusal> {
     match subject(call, Verb::Check) {
-        Subject::Pod(question) => ask(call, &question),
-        Subject::Unnamed if call.on_timeout != OnTimeout::Allow => Err(Refusal { code: NOT_ENFORCED, ..unnamed(call) }),
-        Subject::Unnamed | Subject::Secondary => Ok(()),
+        CallSubject::CniPod(question) => ask(call, &question),
+        CallSubject::Unnamed if call.on_timeout != TimeoutAction::Allow => {
+            Err(Refusal { code: NOT_ENFORCED, ..unnamed(call) })
+        }
+        CallSubject::Unnamed | CallSubject::Secondary => Ok(()),
     }
 }
 
-fn ask(call: &Call, question: &Question) -> Result<(), Refusal> {
+fn ask(call: &CniCall, question: &CniQuestion) -> Result<(), Refusal> {
     let pod = question.pod.path();
     let answer = wire::ask(Path::new(&call.socket), question).map_err(|error| Refusal {
         code: TRY_LATER,
-        message: format!("the agent does not say that policy is in force on {pod}"),
+        message: format!("the agent did not answer whether policy is in force on {pod}"),
         details: format!("{}: {error}", call.socket),
     })?;
     answer.map(|_| ()).map_err(|why| {
@@ -177,14 +179,15 @@ fn ask(call: &Call, question: &Question) -> Result<(), Refusal> {
 }
 
 /// Closes the pod's interfaces: they drop all packets until the agent has put policy in force.
-fn close(call: &Call, who: &str, refusal: &Refusal) -> Result<(), Refusal> {
-    let own = veths(&call.interfaces).map_err(|error| Refusal {
+fn close(call: &CniCall, name: &str, refusal: &Refusal) -> Result<(), Refusal> {
+    let own = veths(&call.previous.interfaces).map_err(|error| Refusal {
         details: format!("{}; and the host's interfaces cannot be listed: {error}", refusal.details),
         ..refusal.clone()
     })?;
     if own.is_empty() {
-        let named = call.interfaces.join(", ");
-        let details = format!("{}; and none of these is a veth that could be closed: {named}", refusal.details);
+        let named = call.previous.interfaces.join(", ");
+        let details =
+            format!("{}; and none of these interfaces is a veth that can be closed: {named}", refusal.details);
         return Err(Refusal { details, ..refusal.clone() });
     }
     for interface in &own {
@@ -195,7 +198,7 @@ fn close(call: &Call, who: &str, refusal: &Refusal) -> Result<(), Refusal> {
         })?;
     }
     page::print_to_stderr(format_args!(
-        "weir: {who} ({}) is closed until policy is in force on it: {}",
+        "weir: {name} ({}) is closed until policy is in force on it: {}",
         own.join(", "),
         refusal.details
     ));
@@ -209,8 +212,8 @@ fn veths(named: &[String]) -> std::io::Result<Vec<String>> {
     Ok(named.iter().filter(is_veth).cloned().collect())
 }
 
-fn ask_status(call: &Call) -> Result<(), Refusal> {
-    let question = Question::status(call.patience);
+fn ask_status(call: &CniCall) -> Result<(), Refusal> {
+    let question = CniQuestion::status(call.patience);
     match wire::ask(Path::new(&call.socket), &question) {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(why)) => Err(Refusal { details: why, ..Refusal::new(NOT_AVAILABLE, "the agent is not ready") }),

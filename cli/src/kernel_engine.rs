@@ -13,7 +13,7 @@ use weir_machine::Broken;
 use weir_machine::{DROP, NEXT};
 use weir_model::eval::Verdict;
 use weir_objects::address::Family;
-use weir_runtime::sys::Kernel;
+use weir_runtime::sys::BpfKernel;
 use weir_runtime::trial::{ELSEWHERE, INTERFACE, Trial, context};
 
 use crate::failure::with_hint;
@@ -29,8 +29,8 @@ pub(crate) fn make() -> Result<Box<Make>> {
 }
 
 /// Opens the bpf system call; the error contains `instead`, an alternative without it.
-pub(crate) fn open(instead: &str) -> Result<Kernel> {
-    Kernel::open().map_err(|error| {
+pub(crate) fn open(instead: &str) -> Result<BpfKernel> {
+    BpfKernel::open().map_err(|error| {
         let hint = format!("it needs CAP_BPF and CAP_NET_ADMIN (or root); {instead}");
         with_hint(format!("the kernel's bpf system call cannot be used: {error}"), hint)
     })
@@ -45,7 +45,7 @@ struct KernelPrograms {
 }
 
 impl KernelPrograms {
-    fn new(kernel: &Kernel, compiled: &Compiled) -> Result<Self, Broken> {
+    fn new(kernel: &BpfKernel, compiled: &Compiled) -> Result<Self, Broken> {
         let [to_pod, from_pod] = &compiled.programs;
         let trial = Trial::load(kernel, &compiled.maps, [to_pod, from_pod], MOST_FLOWS).map_err(broken)?;
         let endpoints = compiled.endpoints.iter().map(|it| it.value.clone()).collect();

@@ -9,19 +9,20 @@
 
 mod agent;
 mod annotate;
+mod backoff;
+mod cni_socket;
 mod cursor;
 mod discover;
 pub(crate) mod enforce;
 mod follow;
-mod hold;
+mod host_changes;
+mod interfaces;
 pub(crate) mod log;
 mod metrics;
 mod notices;
 mod partial;
-mod place;
 mod resources;
 pub(crate) mod serve;
-mod stir;
 mod supervise;
 
 use std::net::SocketAddr;
@@ -42,14 +43,14 @@ use weir_model::Assumptions;
 
 use crate::failure::with_hint;
 pub(crate) use agent::UnknownPods;
-use agent::{Agent, Setup};
-use annotate::InForce;
-use discover::{Inventory, Places};
+use agent::{NodeAgent, Reports, Setup};
+use annotate::PublishedGeneration;
+use discover::{HostPaths, Inventory};
 use enforce::Enforce;
 use log::{Log, Value};
 use metrics::Metrics;
 use notices::Notices;
-use serve::{Address, Audience, Pages};
+use serve::{Audience, PageAddress, Pages};
 use supervise::Supervisor;
 
 /// If the agent's thread does not beat for this long, the agent counts as not alive.
@@ -61,135 +62,151 @@ const CONNECT: Duration = Duration::from_secs(10);
 const NOTICES: usize = 64;
 
 /// The agent's options, from the command line.
-pub(crate) struct Options<'o> {
+pub(crate) struct WatchOptions<'o> {
     pub(crate) kubeconfig: Option<&'o Path>,
     pub(crate) node: String,
-    pub(crate) metrics: Option<SocketAddr>,
-    pub(crate) health: Option<Address>,
-    pub(crate) cni_socket: Option<PathBuf>,
+    pub(crate) pages: PageOptions,
+    pub(crate) cni: CniOptions,
     pub(crate) annotate_pods: bool,
     pub(crate) unknown_pods: UnknownPods,
-    pub(crate) cni_results: PathBuf,
     pub(crate) assume: Assumptions,
     pub(crate) budgets: Vec<(Budget, u64)>,
     pub(crate) log: Log,
 }
 
+/// The addresses at which the agent serves pages.
+pub(crate) struct PageOptions {
+    pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) health: Option<PageAddress>,
+}
+
+/// The paths of the CNI plug-in and of CNI results.
+pub(crate) struct CniOptions {
+    /// The socket on which `weir-cni` asks the agent.
+    pub(crate) socket: Option<PathBuf>,
+    /// libcni's result cache.
+    pub(crate) results: PathBuf,
+}
+
 /// A message to the agent's thread, by its source.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum AgentMessage {
     /// An event of the API, and the time at which it arrived.
-    Told(cursor::Event, Instant),
+    Api(cursor::ApiEvent, Instant),
     /// A question of the CNI plug-in.
-    Waiting(hold::Waiting),
+    Question(cni_socket::PendingQuestion),
     /// The kernel notified the agent of a change on this host.
-    Stirred(stir::Stirred),
+    HostChanged(host_changes::HostNotification),
     /// The agent must stop.
     Stop,
 }
 
 /// Runs until a signal says to stop.
-pub(crate) fn run(options: Options<'_>, enforce: impl Enforce + Send + 'static) -> Result<()> {
+pub(crate) fn run(options: WatchOptions<'_>, enforce: impl Enforce + Send + 'static) -> Result<()> {
     weir_runtime::sys::share_heap();
     let (metrics, log) = (Arc::new(Metrics::default()), options.log);
     if let Err(error) = weir_runtime::sys::raise_descriptor_limit() {
-        log.warn("the number of descriptors stays limited", &[("error", Value::from(error.to_string()))]);
+        log.warn("cannot raise the limit of open file descriptors", &[("error", Value::from(error.to_string()))]);
     }
     let pulse = Arc::new(Pulse::new());
     let pages = |audience| {
         let pulse = Arc::clone(&pulse);
         Pages { metrics: Arc::clone(&metrics), is_alive: Arc::new(move || pulse.is_alive()), audience }
     };
-    if let Some(address) = options.health {
+    if let Some(address) = options.pages.health {
         serve::serve(address, pages(Audience::Host), log).context("--health-addr")?;
     }
-    if let Some(address) = options.metrics {
-        serve::serve(Address::Tcp(address), pages(Audience::Network), log).context("--metrics-addr")?;
+    if let Some(address) = options.pages.metrics {
+        serve::serve(PageAddress::Tcp(address), pages(Audience::Network), log).context("--metrics-addr")?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     let config = runtime.block_on(config(options.kubeconfig))?;
     let resources = resources::resources(&options.node);
-    let (told_in_force, in_force) = tokio::sync::watch::channel(InForce::default());
-    let (notices, to_tell) = tokio::sync::mpsc::channel(NOTICES);
-    let places = Places { cache: options.cni_results, ..Places::default() };
-    let cache = places.cache.clone();
-    let relist = follow::Relist::new(resources.iter().map(|resource| resource.kind));
-    let anew: Vec<_> = resources.iter().map(|resource| relist.wanted(resource.kind)).collect();
+    let (published, in_force) = tokio::sync::watch::channel(PublishedGeneration::default());
+    let (notices, queued_notices) = tokio::sync::mpsc::channel(NOTICES);
+    let paths = HostPaths { cache: options.cni.results, ..HostPaths::default() };
+    let cache = paths.cache.clone();
+    let relist = follow::RelistRequests::new(resources.iter().map(|resource| resource.kind));
+    let relist_requests: Vec<_> = resources.iter().map(|resource| relist.receiver(resource.kind)).collect();
     let setup = Setup {
         kinds: resources.iter().map(|resource| resource.kind).collect(),
         node: options.node,
         assume: options.assume,
         unknown_pods: options.unknown_pods,
-        look: Box::new(move |depth| Inventory::read(&places, depth)),
-        metrics: Arc::clone(&metrics),
-        notices: Notices::new(notices, Arc::clone(&metrics)),
-        told: told_in_force,
+        read_host: Box::new(move |depth| Inventory::read(&paths, depth)),
         relist: Box::new(move |kind| relist.send(kind)),
-        log,
+        reports: Reports {
+            metrics: Arc::clone(&metrics),
+            notices: Notices::new(notices, Arc::clone(&metrics)),
+            published,
+            log,
+        },
         target: target(),
         budgets: agent::budget::budgets(&options.budgets, agent::budget::container_memory()),
     };
     let node = setup.node.clone();
     let started = [("node", Value::from(setup.node.as_str())), ("server", Value::from(config.cluster_url.to_string()))];
-    log.info("watching", &started);
-    let (told, heard) = channel();
-    let _socket = options.cni_socket.as_deref().map(|path| hold::listen(path, told.clone())).transpose()?;
-    stir::listen(cache, told.clone(), log)?;
-    let stop = told.clone();
+    log.info("watching the API server", &started);
+    let (sender, messages) = channel();
+    let socket_path = options.cni.socket.as_deref();
+    let _socket = socket_path.map(|path| cni_socket::listen(path, sender.clone())).transpose()?;
+    host_changes::listen(cache, sender.clone(), log)?;
+    let stop = sender.clone();
     let (ended, agent_ended) = tokio::sync::oneshot::channel::<()>();
-    let agent = Agent::new(setup, enforce);
+    let agent = NodeAgent::new(setup, enforce);
     let thread = thread::Builder::new().name("agent".to_owned()).spawn(move || {
         // Dropped when the thread ends, also if it panics.
         let _ended = ended;
-        work(agent, &heard, &pulse);
+        work(agent, &messages, &pulse);
     });
     let thread = thread.context("cannot start a thread")?;
     runtime.block_on(async {
         let client = Client::try_from(config).context("cannot connect to the API server")?;
         let supervisor = Supervisor { metrics: Arc::clone(&metrics), log };
-        let to_tell = Arc::new(tokio::sync::Mutex::new(to_tell));
-        let (posting, telling) = (client.clone(), Arc::clone(&metrics));
-        supervisor.keep("events", move || {
-            notices::post(posting.clone(), node.clone(), Arc::clone(&to_tell), Arc::clone(&telling), log)
+        let queued_notices = Arc::new(tokio::sync::Mutex::new(queued_notices));
+        let (events_client, events_metrics) = (client.clone(), Arc::clone(&metrics));
+        supervisor.spawn("events", move || {
+            let (client, metrics) = (events_client.clone(), Arc::clone(&events_metrics));
+            notices::post(client, node.clone(), Arc::clone(&queued_notices), metrics, log)
         });
         if options.annotate_pods {
-            let annotating = client.clone();
-            supervisor.keep("annotations", move || annotate::annotate(annotating.clone(), in_force.clone(), log));
+            let client = client.clone();
+            supervisor.spawn("annotations", move || annotate::annotate(client.clone(), in_force.clone(), log));
         }
-        let context = follow::Context { client, told, metrics, log };
-        for (resource, anew) in resources.into_iter().zip(anew) {
+        let context = follow::FollowContext { client, agent: sender, metrics, log };
+        for (resource, relist) in resources.into_iter().zip(relist_requests) {
             let context = context.clone();
-            supervisor.keep(resource.kind, move || follow::follow(context.clone(), resource.clone(), anew.clone()));
+            supervisor.spawn(resource.kind, move || follow::follow(context.clone(), resource.clone(), relist.clone()));
         }
         drop(context);
         stopped(log, agent_ended).await
     })?;
     drop(runtime);
     // An error means that the agent has already ended.
-    _ = stop.send(Heard::Stop);
+    _ = stop.send(AgentMessage::Stop);
     join(thread)?;
-    log.info("stopped; what is in force stays", &[]);
+    log.info("stopped; the generation in force stays in force", &[]);
     Ok(())
 }
 
 /// The agent's thread: handles all messages that have arrived, then does the work that is due.
-fn work(mut agent: Agent<impl Enforce>, heard: &Receiver<Heard>, pulse: &Pulse) {
+fn work(mut agent: NodeAgent<impl Enforce>, messages: &Receiver<AgentMessage>, pulse: &Pulse) {
     loop {
         pulse.beat();
         let now = Instant::now();
         let wait = agent.due().map_or(IDLE, |due| due.saturating_duration_since(now).min(IDLE));
-        match heard.recv_timeout(wait) {
-            Ok(heard) => agent.hear(heard),
+        match messages.recv_timeout(wait) {
+            Ok(message) => agent.handle(message),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        while let Ok(heard) = heard.try_recv() {
-            agent.hear(heard);
+        while let Ok(message) = messages.try_recv() {
+            agent.handle(message);
         }
         if agent.is_to_end() {
             return;
         }
-        agent.act(Instant::now(), &mut || heard.try_recv().ok());
+        agent.act(Instant::now(), &mut || messages.try_recv().ok());
     }
 }
 
@@ -223,7 +240,7 @@ async fn config(path: Option<&Path>) -> Result<Config> {
         None => Config::infer().await.map_err(anyhow::Error::from),
     };
     let mut config = config.map_err(|error| {
-        error.context(with_hint("there is no way to an API server", "name a kubeconfig: --kubeconfig FILE"))
+        error.context(with_hint("no API server is configured", "name a kubeconfig: --kubeconfig FILE"))
     })?;
     config.connect_timeout = Some(CONNECT);
     // The followers retry instead, because they know which faults need which wait.
@@ -241,7 +258,7 @@ pub(crate) fn node_name(named: Option<&str>) -> Result<String> {
     }
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match host.trim() {
-        "" => bail!("the node's name is not known: say it with --node"),
+        "" => bail!("the node's name is not known: set it with --node"),
         name => Ok(name.to_lowercase()),
     }
 }
@@ -272,6 +289,6 @@ impl Pulse {
 /// that the same version has on x86-64, so the base target is used for them.
 fn target() -> Target {
     let kernel = weir_runtime::sys::kernel_version().unwrap_or(Target::BASE.kernel);
-    let is_whole = cfg!(target_arch = "x86_64") || kernel >= (6, 6);
-    if is_whole { Target { kernel }.max(Target::BASE) } else { Target::BASE }
+    let is_complete = cfg!(target_arch = "x86_64") || kernel >= (6, 6);
+    if is_complete { Target { kernel }.max(Target::BASE) } else { Target::BASE }
 }

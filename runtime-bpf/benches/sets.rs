@@ -18,12 +18,12 @@ use std::time::Instant;
 use kernel::{lay_out, make};
 use keys::{costs, misses, prefixes, singles};
 use serde_json::{Value, json};
-use weir_objects::address::Family;
 use weir_artifact::structure::{Place, Structure};
-use weir_ebpf::target::Target;
 use weir_codegen::image::address_maps;
 use weir_codegen::structures::Options;
+use weir_ebpf::target::Target;
 use weir_fuzz::generators::Random;
+use weir_objects::address::Family;
 use weir_runtime::sys::{BpfKernel, KernelMap};
 
 /// The kind of a set's entries.

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use kernel::lay_out;
 use keys::{costs, misses, prefixes, singles};
-use weir_objects::address::Family;
 use weir_artifact::structure::{Place, Structure};
-use weir_ebpf::target::Target;
 use weir_codegen::structures::Options;
+use weir_ebpf::target::Target;
 use weir_fuzz::generators::Random;
+use weir_objects::address::Family;
 use weir_runtime::sys::BpfKernel;
 
 fn main() {

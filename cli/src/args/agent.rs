@@ -9,8 +9,8 @@ use weir_codegen::compile::Budget;
 use super::compile::parse_budget;
 use super::{HookChoice, PinArgs};
 use crate::watch::UnknownPods;
-use crate::watch::log::Format as LogFormat;
-use crate::watch::serve::Address;
+use crate::watch::log::LogFormat;
+use crate::watch::serve::PageAddress;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -55,7 +55,7 @@ pub(crate) struct HttpArgs {
     pub(crate) metrics_addr: Option<SocketAddr>,
     /// Serve health pages to this host only, at ADDRESS:PORT or unix:PATH
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9346", conflicts_with = "no_health")]
-    pub(crate) health_addr: Address,
+    pub(crate) health_addr: PageAddress,
     /// Serve no health pages
     #[arg(long)]
     pub(crate) no_health: bool,

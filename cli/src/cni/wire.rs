@@ -17,30 +17,30 @@ const MOST: usize = 64;
 /// The agent gives up this much earlier than the plug-in, so that its reason still arrives.
 const MARGIN: Duration = Duration::from_millis(250);
 /// The interval between two attempts to connect while no agent listens.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY: Duration = Duration::from_millis(100);
 
 /// The kind of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verb {
-    /// Answer when policy is in force on the pod.
+    /// CniAnswer when policy is in force on the pod.
     Add,
-    /// Answer at once whether policy is in force on the pod.
+    /// CniAnswer at once whether policy is in force on the pod.
     Check,
-    /// Answer at once whether the agent is ready.
+    /// CniAnswer at once whether the agent is ready.
     Status,
 }
 
 /// The pod that a question is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Pod {
+pub(crate) struct CniPod {
     pub(crate) namespace: String,
     pub(crate) name: String,
     /// `None` if the runtime does not pass it on.
     pub(crate) uid: Option<String>,
 }
 
-impl Pod {
+impl CniPod {
     /// `namespace/name`
     pub(crate) fn path(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
@@ -49,9 +49,9 @@ impl Pod {
 
 /// A question of the plug-in to the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Question {
+pub(crate) struct CniQuestion {
     pub(crate) verb: Verb,
-    pub(crate) pod: Pod,
+    pub(crate) pod: CniPod,
     /// The interfaces on the host's side, the likeliest first.
     pub(crate) interfaces: Vec<String>,
     pub(crate) addresses: Vec<IpAddr>,
@@ -59,40 +59,40 @@ pub(crate) struct Question {
     pub(crate) wait: Duration,
 }
 
-impl Question {
+impl CniQuestion {
     pub(super) fn status(wait: Duration) -> Self {
-        Self { verb: Verb::Status, pod: Pod::default(), interfaces: Vec::new(), addresses: Vec::new(), wait }
+        Self { verb: Verb::Status, pod: CniPod::default(), interfaces: Vec::new(), addresses: Vec::new(), wait }
     }
 }
 
 /// The number of the generation in force, or the reason for a negative answer.
-pub(crate) type Answer = Result<u32, String>;
+pub(crate) type CniAnswer = Result<u32, String>;
 
 /// Asks the agent, and waits for the answer. [`Verb::Add`] also waits for an agent that does not listen yet.
-pub(super) fn ask(socket: &Path, question: &Question) -> io::Result<Answer> {
+pub(super) fn ask(socket: &Path, question: &CniQuestion) -> io::Result<CniAnswer> {
     let until = Instant::now() + question.wait;
     let mut stream = loop {
         match UnixStream::connect(socket) {
             Ok(stream) => break stream,
-            Err(error) if question.verb != Verb::Add || Instant::now() + AGAIN >= until => return Err(error),
-            Err(_) => std::thread::sleep(AGAIN),
+            Err(error) if question.verb != Verb::Add || Instant::now() + RETRY >= until => return Err(error),
+            Err(_) => std::thread::sleep(RETRY),
         }
     };
-    let left = until.saturating_duration_since(Instant::now()).max(AGAIN);
+    let left = until.saturating_duration_since(Instant::now()).max(RETRY);
     stream.set_write_timeout(Some(left))?;
-    let question = Question { wait: left.saturating_sub(MARGIN), ..question.clone() };
-    say(&mut stream, &question)?;
-    Ok(serde_json::from_str(&hear_line(&stream, left)?)?)
+    let question = CniQuestion { wait: left.saturating_sub(MARGIN), ..question.clone() };
+    write_line(&mut stream, &question)?;
+    Ok(serde_json::from_str(&read_line(&stream, left)?)?)
 }
 
 /// Writes a message as one line of JSON.
-pub(crate) fn say(stream: &mut UnixStream, what: &impl Serialize) -> io::Result<()> {
-    stream.write_all((serde_json::to_string(what)? + "\n").as_bytes())
+pub(crate) fn write_line(stream: &mut UnixStream, message: &impl Serialize) -> io::Result<()> {
+    stream.write_all((serde_json::to_string(message)? + "\n").as_bytes())
 }
 
 /// Reads one line from the other end. The time limit is for the whole line. With a limit for each read, an end that
 /// sends a byte now and then could keep the call from ending.
-pub(crate) fn hear_line(stream: &UnixStream, patience: Duration) -> io::Result<String> {
+pub(crate) fn read_line(stream: &UnixStream, patience: Duration) -> io::Result<String> {
     let (started, mut line) = (Instant::now(), Vec::new());
     let mut reader = BufReader::new(stream);
     while !line.ends_with(b"\n") {
@@ -102,7 +102,10 @@ pub(crate) fn hear_line(stream: &UnixStream, patience: Duration) -> io::Result<S
         let end = room.iter().position(|byte| *byte == b'\n').map_or(room.len(), |at| at + 1);
         line.extend_from_slice(&room[..end]);
         if end == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the other end did not send a whole line"));
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the connection was closed before the end of the line",
+            ));
         }
         if line.len() as u64 > LONGEST {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the line is too long"));
@@ -114,28 +117,28 @@ pub(crate) fn hear_line(stream: &UnixStream, patience: Duration) -> io::Result<S
 
 /// Reads a question and checks that its values are bounded, because the agent computes with its times and logs its
 /// names.
-pub(crate) fn question(line: &str) -> Result<Question, String> {
-    let question: Question = serde_json::from_str(line).map_err(|error| format!("not a question: {error}"))?;
+pub(crate) fn parse_question(line: &str) -> Result<CniQuestion, String> {
+    let question: CniQuestion = serde_json::from_str(line).map_err(|error| format!("not a question: {error}"))?;
     question.check()?;
     Ok(question)
 }
 
-impl Question {
+impl CniQuestion {
     fn check(&self) -> Result<(), String> {
         let Self { verb, pod, interfaces, addresses, wait } = self;
         if *wait > LONGEST_WAIT {
-            return Err(format!("a wait of more than {} s is refused", LONGEST_WAIT.as_secs()));
+            return Err(format!("the wait is longer than {} s", LONGEST_WAIT.as_secs()));
         }
         if interfaces.len() > MOST || addresses.len() > MOST {
-            return Err(format!("more than {MOST} interfaces or addresses are refused"));
+            return Err(format!("there are more than {MOST} interfaces or addresses"));
         }
         if let Some(name) = interfaces.iter().find(|name| !is_interface(name)) {
-            return Err(format!("{name:?} is not the name of an interface"));
+            return Err(format!("{name:?} is not a valid interface name"));
         }
         let is_uid = |uid: &String| uid.len() <= 128 && uid.bytes().all(|it| it.is_ascii_graphic());
         let names_pod = is_name(&pod.namespace, 63) && is_name(&pod.name, 253) && pod.uid.iter().all(is_uid);
         if *verb != Verb::Status && !names_pod {
-            return Err(format!("{:?} is not the name of a pod", pod.path()));
+            return Err(format!("{:?} is not a valid pod name", pod.path()));
         }
         Ok(())
     }

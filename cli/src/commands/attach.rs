@@ -5,8 +5,8 @@ mod precheck;
 
 use anyhow::{Context as _, Result};
 use weir_artifact::Artifact;
-use weir_runtime::Neighbour;
-use weir_runtime::runtime::{Access, Attached, EdgeFailure, EdgeState, Request, Runtime, UplinkState};
+use weir_runtime::HookNeighbour;
+use weir_runtime::runtime::{Attached, EdgeFailure, EdgeState, PinAccess, Request, Runtime, UplinkState};
 
 use super::CommandOutcome;
 use crate::args::{AttachArgs, EstablishedFlows, GlobalArgs, InputPaths};
@@ -28,7 +28,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &AttachArgs) -> Result<Command
             other => return Ok(other),
         }
     }
-    let runtime = Runtime::open(&arguments.pinned.bpffs, Access::Change)?;
+    let runtime = Runtime::open(&arguments.pinned.bpffs, PinAccess::Change)?;
     let request = Request {
         artifact: &artifact,
         file: &file,
@@ -135,15 +135,15 @@ fn text(attached: &Attached) -> OutputPage {
     for gone in &attached.gone {
         page.line(format_args!("no longer attached: {} (interface {} is gone)", gone.pod, gone.interface));
     }
-    for repaired in &attached.mended {
+    for repaired in &attached.repaired {
         page.line(format_args!("repaired: {repaired}"));
     }
     page
 }
 
 /// Describes a program of another owner at one of our hooks.
-pub(super) fn neighbour_line(neighbour: &Neighbour) -> String {
-    let Neighbour { interface, beside, before, program, name, .. } = neighbour;
+pub(super) fn neighbour_line(neighbour: &HookNeighbour) -> String {
+    let HookNeighbour { interface, beside, before, program, name, .. } = neighbour;
     let order = if *before { "before" } else { "after" };
     let note = if *before { ": weir does not see packets that it finally accepts" } else { "" };
     format!("also at {interface}: {name} (program {program}) runs {order} {beside}{note}")

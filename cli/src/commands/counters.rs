@@ -2,14 +2,14 @@
 
 use anyhow::Result;
 use serde_json::json;
-use weir_runtime::runtime::{Access, Runtime};
+use weir_runtime::runtime::{PinAccess, Runtime};
 
 use super::CommandOutcome;
 use crate::args::{CountersArgs, TextOrJson};
 use crate::page::OutputPage;
 
 pub(crate) fn run(arguments: &CountersArgs) -> Result<CommandOutcome> {
-    let counters = Runtime::open(&arguments.pinned.bpffs, Access::Read)?.counters()?;
+    let counters = Runtime::open(&arguments.pinned.bpffs, PinAccess::Read)?.counters()?;
     let mut page = OutputPage::new();
     match arguments.output {
         TextOrJson::Json => page.json(&json!({"counters": counters}))?,

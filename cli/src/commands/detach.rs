@@ -1,7 +1,7 @@
 //! `weir detach`: removes enforcement.
 
 use anyhow::Result;
-use weir_runtime::runtime::{Access, Runtime};
+use weir_runtime::runtime::{PinAccess, Runtime};
 
 use super::CommandOutcome;
 use super::attach::plural;
@@ -9,7 +9,7 @@ use crate::args::{DetachArgs, GlobalArgs};
 use crate::page;
 
 pub(crate) fn run(global: &GlobalArgs, arguments: &DetachArgs) -> Result<CommandOutcome> {
-    let runtime = Runtime::open(&arguments.pinned.bpffs, Access::Change)?;
+    let runtime = Runtime::open(&arguments.pinned.bpffs, PinAccess::Change)?;
     if let Some(interface) = &arguments.xdp {
         runtime.detach_uplink(interface)?;
         if !global.quiet {

@@ -2,15 +2,15 @@
 
 use anyhow::Result;
 use serde_json::json;
-use weir_runtime::observe::{End, Flow};
-use weir_runtime::runtime::{Access, Runtime};
+use weir_runtime::observe::{FlowEnd, ObservedFlow};
+use weir_runtime::runtime::{PinAccess, Runtime};
 
 use super::CommandOutcome;
 use crate::args::{FlowsArgs, TextOrJson};
 use crate::page::OutputPage;
 
 pub(crate) fn run(arguments: &FlowsArgs) -> Result<CommandOutcome> {
-    let flows = Runtime::open(&arguments.pinned.bpffs, Access::Read)?.flows()?;
+    let flows = Runtime::open(&arguments.pinned.bpffs, PinAccess::Read)?.flows()?;
     let mut page = OutputPage::new();
     match arguments.output {
         TextOrJson::Text => flows.iter().for_each(|it| page.line(line(it))),
@@ -20,10 +20,10 @@ pub(crate) fn run(arguments: &FlowsArgs) -> Result<CommandOutcome> {
     Ok(CommandOutcome::Clean)
 }
 
-fn line(flow: &Flow) -> String {
+fn line(flow: &ObservedFlow) -> String {
     let (local, remote) = (end(&flow.local), end(&flow.remote));
     let (from, to) = if flow.direction == "egress" { (local, remote) } else { (remote, local) };
-    let Flow { protocol, state, age, remaining, generation, .. } = flow;
+    let ObservedFlow { protocol, state, age, remaining, generation, .. } = flow;
     let answered = if flow.answered { "" } else { ", unanswered" };
     format!(
         "{protocol:6} {from} -> {to}  {state}{answered}, idle {age} s, expires in {remaining} s, \
@@ -32,7 +32,7 @@ fn line(flow: &Flow) -> String {
 }
 
 /// `shop/web 10.0.0.1:80`
-fn end(end: &End) -> String {
+fn end(end: &FlowEnd) -> String {
     address(end.pod.as_deref(), end.ip, end.port)
 }
 

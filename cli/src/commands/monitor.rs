@@ -4,8 +4,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use weir_runtime::events::{Event, Packet};
-use weir_runtime::runtime::{Access, Runtime};
+use weir_runtime::events::{DatapathEvent, EventPacket};
+use weir_runtime::runtime::{PinAccess, Runtime};
 
 use super::CommandOutcome;
 use super::flows::address;
@@ -16,7 +16,7 @@ use crate::page::OutputPage;
 const TURN: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(arguments: &MonitorArgs) -> Result<CommandOutcome> {
-    let runtime = Runtime::open(&arguments.pinned.bpffs, Access::Read)?;
+    let runtime = Runtime::open(&arguments.pinned.bpffs, PinAccess::Read)?;
     let mut events = runtime.events()?;
     let end = arguments.duration.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let mut left = arguments.count.unwrap_or(u64::MAX);
@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &MonitorArgs) -> Result<CommandOutcome> {
     Ok(CommandOutcome::Clean)
 }
 
-fn line(event: &Event) -> String {
+fn line(event: &DatapathEvent) -> String {
     let mut text = format!("{} {:7} {:11} ", time(event.time), event.direction, event.outcome);
     match &event.packet {
         Some(packet) => text.push_str(&ends(event, packet)),
@@ -64,14 +64,14 @@ fn line(event: &Event) -> String {
     text
 }
 
-fn ends(event: &Event, packet: &Packet) -> String {
+fn ends(event: &DatapathEvent, packet: &EventPacket) -> String {
     let local = address(event.pod.as_deref(), packet.local, packet.ports.map(|it| it.0));
     let remote = address(packet.peer.as_deref(), packet.remote, packet.ports.map(|it| it.1));
     let (from, to) = if event.direction == "egress" { (local, remote) } else { (remote, local) };
     format!("{} {from} -> {to}", packet.protocol)
 }
 
-fn json(event: &Event) -> Value {
+fn json(event: &DatapathEvent) -> Value {
     let mut value = json!({
         "time": time(event.time), "verdict": if event.dropped { "deny" } else { "allow" },
         "reason": event.outcome, "direction": event.direction,

@@ -3,8 +3,8 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use weir_runtime::Generation;
-use weir_runtime::runtime::{Access, EdgeState, Runtime, State, Status};
+use weir_runtime::KernelGeneration;
+use weir_runtime::runtime::{EdgeState, EnforcementState, EnforcementStatus, PinAccess, Runtime};
 
 use super::CommandOutcome;
 use super::attach::{neighbour_line, short};
@@ -12,24 +12,24 @@ use crate::args::{StatusArgs, TextOrJson};
 use crate::page::OutputPage;
 
 pub(crate) fn run(arguments: &StatusArgs) -> Result<CommandOutcome> {
-    let status = Runtime::open(&arguments.pinned.bpffs, Access::Read)?.status()?;
+    let status = Runtime::open(&arguments.pinned.bpffs, PinAccess::Read)?.status()?;
     let mut page = OutputPage::new();
     match arguments.output {
         TextOrJson::Text => write(&mut page, &status),
         TextOrJson::Json => page.json(&json(&status))?,
     }
     page.print()?;
-    let enforced = status.endpoints.iter().all(|it| it.state == State::Enforced);
+    let enforced = status.endpoints.iter().all(|it| it.state == EnforcementState::Enforced);
     Ok(if enforced && status.drift.is_empty() { CommandOutcome::Clean } else { CommandOutcome::Findings })
 }
 
-fn word(state: State) -> &'static str {
+fn word(state: EnforcementState) -> &'static str {
     match state {
-        State::Enforced => "enforced",
-        State::Closed => "closed",
-        State::Other => "other",
-        State::Open => "open",
-        State::Gone => "gone",
+        EnforcementState::Enforced => "enforced",
+        EnforcementState::Closed => "closed",
+        EnforcementState::Other => "other",
+        EnforcementState::Open => "open",
+        EnforcementState::Gone => "gone",
     }
 }
 
@@ -42,7 +42,7 @@ fn edge_word(state: EdgeState) -> &'static str {
     }
 }
 
-fn write(page: &mut OutputPage, status: &Status) {
+fn write(page: &mut OutputPage, status: &EnforcementStatus) {
     match &status.generation {
         Some(it) => page.line(format_args!(
             "generation {} ({}), established flows are {}",
@@ -72,16 +72,16 @@ fn write(page: &mut OutputPage, status: &Status) {
     }
 }
 
-fn established(generation: &Generation) -> &'static str {
+fn established(generation: &KernelGeneration) -> &'static str {
     if generation.keep { "kept" } else { "cut" }
 }
 
-fn generation(generation: &Generation) -> Value {
+fn generation(generation: &KernelGeneration) -> Value {
     let established = if generation.keep { "keep" } else { "cut" };
     json!({"epoch": generation.epoch, "digest": generation.digest, "established": established})
 }
 
-fn json(status: &Status) -> Value {
+fn json(status: &EnforcementStatus) -> Value {
     let endpoint = |it: &weir_runtime::runtime::EndpointState| {
         let local = &it.endpoint;
         json!({

@@ -12,43 +12,58 @@ use tokio::sync::watch::Receiver;
 use tokio::time::sleep;
 
 use super::follow::chain;
+use super::interfaces::LocalPod;
 use super::log::{Log, Value};
 
 const ANNOTATION: &str = "weir.dev/generation";
 /// Generations that follow each other within this time are written as one.
-const SETTLE: Duration = Duration::from_secs(2);
+const GATHER: Duration = Duration::from_secs(2);
 /// Pause between two pods.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Pause after the server refused a write.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// A generation, and the pods that it is in force on: namespace, name, UID.
+/// A generation, and the pods that it is in force on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct InForce {
+pub(crate) struct PublishedGeneration {
     pub(crate) generation: u32,
-    pub(crate) pods: Vec<(String, String, Option<String>)>,
+    pub(crate) pods: Vec<AnnotatedPod>,
+}
+
+/// A pod to annotate.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct AnnotatedPod {
+    namespace: String,
+    name: String,
+    uid: Option<String>,
+}
+
+impl From<&LocalPod> for AnnotatedPod {
+    fn from(pod: &LocalPod) -> Self {
+        Self { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone() }
+    }
 }
 
 /// Annotates pods as long as the agent runs.
-pub(crate) async fn annotate(client: Client, mut in_force: Receiver<InForce>, log: Log) {
-    let mut told = BTreeMap::new();
+pub(crate) async fn annotate(client: Client, mut in_force: Receiver<PublishedGeneration>, log: Log) {
+    let mut annotated = BTreeMap::new();
     while in_force.changed().await.is_ok() {
-        sleep(SETTLE).await;
+        sleep(GATHER).await;
         let now = in_force.borrow_and_update().clone();
-        told.retain(|pod, _| now.pods.contains(pod));
+        annotated.retain(|pod, _| now.pods.contains(pod));
         for pod in &now.pods {
             if in_force.has_changed().unwrap_or(true) {
                 break;
             }
-            if told.get(pod) == Some(&now.generation) {
+            if annotated.get(pod) == Some(&now.generation) {
                 continue;
             }
             match patch(&client, pod, now.generation).await {
-                Ok(()) => _ = told.insert(pod.clone(), now.generation),
+                Ok(()) => _ = annotated.insert(pod.clone(), now.generation),
                 // The pod is gone, or another pod has its name now.
                 Err(Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => {}
                 Err(error) => {
-                    log.warn("pods cannot be annotated", &[("error", Value::from(chain(&error)))]);
+                    log.warn("pods cannot be annotated; retrying", &[("error", Value::from(chain(&error)))]);
                     sleep(AGAIN).await;
                     in_force.mark_changed();
                     break;
@@ -60,8 +75,8 @@ pub(crate) async fn annotate(client: Client, mut in_force: Receiver<InForce>, lo
 }
 
 /// The UID makes the server refuse to annotate another pod of that name.
-async fn patch(client: &Client, pod: &(String, String, Option<String>), generation: u32) -> Result<(), Error> {
-    let (namespace, name, uid) = pod;
+async fn patch(client: &Client, pod: &AnnotatedPod, generation: u32) -> Result<(), Error> {
+    let AnnotatedPod { namespace, name, uid } = pod;
     let mut body = json!({"metadata": {"annotations": {ANNOTATION: generation.to_string()}}});
     if let Some(uid) = uid {
         body["metadata"]["uid"] = json!(uid);

@@ -12,7 +12,7 @@
 //! Strategy: a fault before the end of the initial events leads to one ordinary list; the next list is streamed
 //! again. If the server cannot be reached, or refuses in a way that an ordinary list would meet too (401, 403, 404,
 //! 429), the stream itself is retried.
-//! Invariants: no I/O here; a list is reported as complete only after the server has said so.
+//! Invariants: no I/O here; a list is emitted as complete only after the server has marked its end.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -33,7 +33,7 @@ const INITIAL_END: &str = "k8s.io/initial-events-end";
 
 /// A change that the API server reports.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum ApiEvent {
     /// An object exists and has this content now.
     Applied(Object),
     /// An object of which only some parts can be read: those parts, and the error about the others.
@@ -48,7 +48,7 @@ pub(crate) enum Event {
 
 /// Why a request has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum WatchFault {
     /// The server has answered with an error.
     Refused { code: u16, message: String },
     /// The connection has failed, or the data is not valid.
@@ -61,21 +61,21 @@ pub(crate) enum Fault {
     Closed,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for WatchFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused { code, message } => write!(f, "the API server says {code}: {message}"),
+            Self::Refused { code, message } => write!(f, "the API server answered {code}: {message}"),
             Self::Broken(error) => f.write_str(error),
-            Self::Silent => f.write_str("the API server has not said anything for too long"),
+            Self::Silent => f.write_str("the API server sent nothing for too long"),
             Self::NoInitialEnd => f.write_str("the API server does not stream lists"),
-            Self::Closed => f.write_str("the API server has ended the answer"),
+            Self::Closed => f.write_str("the API server ended the answer"),
         }
     }
 }
 
 /// When to send the next request after a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum NextRequest {
     /// At once: the fault is expected, or the next request is of another kind.
     AtOnce,
     /// After a wait.
@@ -83,7 +83,7 @@ pub(crate) enum Next {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum CursorState {
     Streaming,
     Listing { token: Option<String> },
     Watching { version: String },
@@ -91,15 +91,15 @@ enum Place {
 
 /// The state of the protocol for one kind of objects.
 #[derive(Debug)]
-pub(crate) struct Cursor {
+pub(crate) struct WatchCursor {
     resource: Resource,
-    place: Place,
+    state: CursorState,
     /// The keys of the objects in the current list so far.
     seen: BTreeSet<Key>,
 }
 
 #[derive(Deserialize)]
-struct Line<'l> {
+struct WatchLine<'l> {
     #[serde(rename = "type")]
     kind: String,
     #[serde(borrow)]
@@ -107,15 +107,15 @@ struct Line<'l> {
 }
 
 #[derive(Deserialize)]
-struct Page<'p> {
-    metadata: PageMeta,
+struct ListPage<'p> {
+    metadata: ListPageMeta,
     #[serde(borrow, default)]
     items: Option<Vec<&'p RawValue>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PageMeta {
+struct ListPageMeta {
     #[serde(default)]
     resource_version: String,
     #[serde(rename = "continue", default)]
@@ -123,16 +123,16 @@ struct PageMeta {
 }
 
 #[derive(Default, Deserialize)]
-struct Status {
+struct ErrorStatus {
     #[serde(default)]
     code: u16,
     #[serde(default)]
     message: String,
 }
 
-impl Cursor {
+impl WatchCursor {
     pub(crate) fn new(resource: Resource) -> Self {
-        Self { resource, place: Place::Streaming, seen: BTreeSet::new() }
+        Self { resource, state: CursorState::Streaming, seen: BTreeSet::new() }
     }
 
     pub(crate) fn resource(&self) -> &Resource {
@@ -141,23 +141,23 @@ impl Cursor {
 
     /// Whether the answer is one page, and not a stream of lines.
     pub(crate) fn wants_page(&self) -> bool {
-        matches!(self.place, Place::Listing { .. })
+        matches!(self.state, CursorState::Listing { .. })
     }
 
     /// Whether the answer is a list in the form of a stream: it must not pause for long.
     pub(crate) fn is_initial(&self) -> bool {
-        self.place == Place::Streaming
+        self.state == CursorState::Streaming
     }
 
     /// The path and query of the next request. `chance` is a random number that spreads the ends of watches.
     pub(crate) fn uri(&self, chance: u32) -> String {
         let seconds = WATCH_SECONDS + chance % (WATCH_SECONDS / 4);
         let watch = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}");
-        let query = match &self.place {
-            Place::Streaming => format!("{watch}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"),
-            Place::Watching { version } => format!("{watch}&resourceVersion={version}"),
-            Place::Listing { token: None } => format!("limit={PAGE}"),
-            Place::Listing { token: Some(token) } => format!("limit={PAGE}&continue={}", escape(token)),
+        let query = match &self.state {
+            CursorState::Streaming => format!("{watch}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"),
+            CursorState::Watching { version } => format!("{watch}&resourceVersion={version}"),
+            CursorState::Listing { token: None } => format!("limit={PAGE}"),
+            CursorState::Listing { token: Some(token) } => format!("limit={PAGE}&continue={}", escape(token)),
         };
         let select = self.resource.field_selector.as_deref();
         let select = select.map(|it| format!("&fieldSelector={}", escape(it))).unwrap_or_default();
@@ -166,120 +166,122 @@ impl Cursor {
 
     /// Called before each request.
     pub(crate) fn begin(&mut self) {
-        if matches!(self.place, Place::Streaming | Place::Listing { token: None }) {
+        if matches!(self.state, CursorState::Streaming | CursorState::Listing { token: None }) {
             self.seen.clear();
         }
     }
 
     /// Reads a page of a list.
-    pub(crate) fn page(&mut self, text: &str, mut tell: impl FnMut(Event)) -> Result<(), Fault> {
-        let page: Page<'_> = serde_json::from_str(text).map_err(broken)?;
+    pub(crate) fn page(&mut self, text: &str, mut emit: impl FnMut(ApiEvent)) -> Result<(), WatchFault> {
+        let page: ListPage<'_> = serde_json::from_str(text).map_err(broken)?;
         for raw in page.items.unwrap_or_default() {
             let head: Head = serde_json::from_str(raw.get()).map_err(broken)?;
-            tell(self.applied(&head, raw));
+            emit(self.applied(&head, raw));
         }
         match page.metadata.token.filter(|token| !token.is_empty()) {
-            Some(token) => self.place = Place::Listing { token: Some(token) },
-            None => self.complete(page.metadata.resource_version, tell),
+            Some(token) => self.state = CursorState::Listing { token: Some(token) },
+            None => self.complete(page.metadata.resource_version, emit),
         }
         Ok(())
     }
 
     /// Reads a line of a stream.
-    pub(crate) fn line(&mut self, text: &str, tell: impl FnOnce(Event)) -> Result<(), Fault> {
-        let line: Line<'_> = serde_json::from_str(text).map_err(broken)?;
+    pub(crate) fn line(&mut self, text: &str, emit: impl FnOnce(ApiEvent)) -> Result<(), WatchFault> {
+        let line: WatchLine<'_> = serde_json::from_str(text).map_err(broken)?;
         if line.kind == "ERROR" {
-            let status: Status = serde_json::from_str(line.object.get()).unwrap_or_default();
-            return Err(Fault::Refused { code: status.code, message: status.message });
+            let status: ErrorStatus = serde_json::from_str(line.object.get()).unwrap_or_default();
+            return Err(WatchFault::Refused { code: status.code, message: status.message });
         }
         let head: Head = serde_json::from_str(line.object.get()).map_err(broken)?;
         match line.kind.as_str() {
-            "BOOKMARK" => return self.bookmark(head.metadata, tell),
+            "BOOKMARK" => return self.bookmark(head.metadata, emit),
             "DELETED" => {
                 let key = self.resource.key(&head.metadata);
                 self.seen.remove(&key);
-                tell(Event::Deleted(key));
+                emit(ApiEvent::Deleted(key));
             }
-            _ => tell(self.applied(&head, line.object)),
+            _ => emit(self.applied(&head, line.object)),
         }
-        if let (Place::Watching { version }, Some(now)) = (&mut self.place, head.metadata.resource_version) {
+        if let (CursorState::Watching { version }, Some(now)) = (&mut self.state, head.metadata.resource_version) {
             *version = now;
         }
         Ok(())
     }
 
-    fn bookmark(&mut self, meta: HeadMeta, tell: impl FnOnce(Event)) -> Result<(), Fault> {
+    fn bookmark(&mut self, meta: HeadMeta, emit: impl FnOnce(ApiEvent)) -> Result<(), WatchFault> {
         let now = meta.resource_version.unwrap_or_default();
         let ends = meta.annotations.is_some_and(|it| it.get(INITIAL_END).is_some_and(|value| value == "true"));
-        match &mut self.place {
-            Place::Streaming if ends => self.complete(now, tell),
+        match &mut self.state {
+            CursorState::Streaming if ends => self.complete(now, emit),
             // The server does not know initial events. It has sent its objects, but will not mark the last one.
-            Place::Streaming => return Err(Fault::NoInitialEnd),
-            Place::Watching { version } => *version = now,
-            Place::Listing { .. } => {}
+            CursorState::Streaming => return Err(WatchFault::NoInitialEnd),
+            CursorState::Watching { version } => *version = now,
+            CursorState::Listing { .. } => {}
         }
         Ok(())
     }
 
-    fn complete(&mut self, version: String, tell: impl FnOnce(Event)) {
-        self.place = Place::Watching { version };
-        tell(Event::Listed { kind: self.resource.kind, keys: std::mem::take(&mut self.seen) });
+    fn complete(&mut self, version: String, emit: impl FnOnce(ApiEvent)) {
+        self.state = CursorState::Watching { version };
+        emit(ApiEvent::Listed { kind: self.resource.kind, keys: std::mem::take(&mut self.seen) });
     }
 
-    fn applied(&mut self, head: &Head, raw: &RawValue) -> Event {
+    fn applied(&mut self, head: &Head, raw: &RawValue) -> ApiEvent {
         let key = self.resource.key(&head.metadata);
-        if !matches!(self.place, Place::Watching { .. }) {
+        if !matches!(self.state, CursorState::Watching { .. }) {
             self.seen.insert(key.clone());
         }
         // A bug in reading one object must not stop its whole kind.
         let read = std::panic::catch_unwind(|| self.resource.object(head, raw));
-        match read.unwrap_or_else(|_| Err("reading it is a bug in weir; please report it".to_owned())) {
-            Ok(object) => Event::Applied(object),
-            Err(message) => match self.resource.understood(head, raw) {
-                Some(object) => Event::Partial { object, message },
-                None => Event::Malformed { key, uid: head.metadata.uid.clone(), message },
+        match read
+            .unwrap_or_else(|_| Err("bug: weir panicked while it decoded the object; please report it".to_owned()))
+        {
+            Ok(object) => ApiEvent::Applied(object),
+            Err(message) => match self.resource.readable_parts(head, raw) {
+                Some(object) => ApiEvent::Partial { object, message },
+                None => ApiEvent::Malformed { key, uid: head.metadata.uid.clone(), message },
             },
         }
     }
 
     /// Called after a request that ended with a fault.
-    pub(crate) fn failed(&mut self, fault: &Fault) -> Next {
+    pub(crate) fn failed(&mut self, fault: &WatchFault) -> NextRequest {
         let is_known = |code: &u16| matches!(code, 401 | 403 | 404 | 429);
-        match (&self.place, fault) {
-            (Place::Watching { .. }, Fault::Closed) => Next::AtOnce,
-            (Place::Watching { .. } | Place::Listing { .. }, Fault::Refused { code: 410, .. }) => {
-                self.place = Place::Streaming;
-                Next::AtOnce
+        match (&self.state, fault) {
+            (CursorState::Watching { .. }, WatchFault::Closed) => NextRequest::AtOnce,
+            (CursorState::Watching { .. } | CursorState::Listing { .. }, WatchFault::Refused { code: 410, .. }) => {
+                self.state = CursorState::Streaming;
+                NextRequest::AtOnce
             }
-            (Place::Streaming, Fault::Refused { code, .. }) if is_known(code) => Next::Later,
-            (Place::Streaming, Fault::Broken(_)) if self.seen.is_empty() => Next::Later,
-            (Place::Streaming, _) => {
-                self.place = Place::Listing { token: None };
-                Next::AtOnce
+            (CursorState::Streaming, WatchFault::Refused { code, .. }) if is_known(code) => NextRequest::Later,
+            (CursorState::Streaming, WatchFault::Broken(_)) if self.seen.is_empty() => NextRequest::Later,
+            (CursorState::Streaming, _) => {
+                self.state = CursorState::Listing { token: None };
+                NextRequest::AtOnce
             }
-            (Place::Listing { .. }, _) => {
-                self.place = Place::Streaming;
-                Next::Later
+            (CursorState::Listing { .. }, _) => {
+                self.state = CursorState::Streaming;
+                NextRequest::Later
             }
-            (Place::Watching { .. }, _) => Next::Later,
+            (CursorState::Watching { .. }, _) => NextRequest::Later,
         }
     }
 
-    /// Starts again with a list, because objects that were reported before may be outdated.
-    pub(crate) fn list_anew(&mut self) {
-        self.place = Place::Streaming;
+    /// Starts again with a list, because known objects may be outdated.
+    pub(crate) fn list_again(&mut self) {
+        self.state = CursorState::Streaming;
     }
 
-    /// Reports an empty list, because the server does not have the kind at all.
-    pub(crate) fn absent(&mut self, tell: impl FnOnce(Event)) {
+    /// Emits an empty list, because the server does not have the kind at all.
+    pub(crate) fn kind_is_absent(&mut self, emit: impl FnOnce(ApiEvent)) {
         self.seen.clear();
-        self.place = Place::Streaming;
-        tell(Event::Listed { kind: self.resource.kind, keys: BTreeSet::new() });
+        self.state = CursorState::Streaming;
+        emit(ApiEvent::Listed { kind: self.resource.kind, keys: BTreeSet::new() });
     }
 }
 
-fn broken(error: serde_json::Error) -> Fault {
-    Fault::Broken(format!("what the API server sent is not what was asked for: {error}"))
+fn broken(error: serde_json::Error) -> WatchFault {
+    WatchFault::Broken(format!("invalid answer of the API server: {error}"))
 }
 
 /// Percent-encodes a value for a query: every byte except letters, digits and `-._~`.

@@ -1,10 +1,10 @@
 //! Pod → interface: which of the host's interfaces leads to a pod.
 //!
 //! Problem: no API reports this, and CNI plug-ins differ.
-//! Strategy: three witnesses, the best one first: the result that the container runtime stored when it made the
+//! Strategy: three sources, the best one first: the result that the container runtime stored when it made the
 //! interface (libcni's result cache), the pod's own network namespace (its veth names the other end), and the host's
-//! route to the pod's address. A witness is believed only if the interface that it names is a veth that exists. The
-//! first witness knows the pod's UID, the other two know only an address; [`assign`] combines them.
+//! route to the pod's address. A source counts only if the interface that it names is a veth that exists. The
+//! first source has the pod's UID, the other two have only an address; [`assign`] combines them.
 //! Invariants: the result is a function of an [`Inventory`], which is read in one pass; a pod that is not found gets
 //! every reason.
 
@@ -22,11 +22,11 @@ use std::time::SystemTime;
 use weir_runtime::sys::links::{self, NamespaceInterface, NetworkNamespace};
 
 pub(crate) use assign::{Assignment, Claimant};
-pub(crate) use cache::Cached;
+pub(crate) use cache::Attachment;
 
 /// The pod to search for. It has a network of its own: a pod on the host's network has no interface.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'p> {
+pub(crate) struct SearchedPod<'p> {
     pub(crate) uid: Option<&'p str>,
     pub(crate) namespace: &'p str,
     pub(crate) name: &'p str,
@@ -35,17 +35,17 @@ pub(crate) struct Wanted<'p> {
 
 /// The host's end of a pod's veth.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundInterface {
     pub(crate) ifindex: u32,
     pub(crate) name: String,
-    pub(crate) by: Witness,
-    /// When the pod was attached to its network, if the witness has this time.
-    pub(crate) made: Option<SystemTime>,
+    pub(crate) by: InterfaceSource,
+    /// When the pod was attached to its network, if the source has this time.
+    pub(crate) attached_at: Option<SystemTime>,
 }
 
 /// The source that named the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Witness {
+pub(crate) enum InterfaceSource {
     /// The kernel's record, which the previous agent wrote.
     Record,
     Cache,
@@ -53,7 +53,7 @@ pub(crate) enum Witness {
     Route,
 }
 
-/// Why no interface was found: the answer of each witness.
+/// Why no interface was found: the answer of each source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NotFound {
     reasons: Vec<String>,
@@ -63,13 +63,13 @@ pub(crate) struct NotFound {
 
 impl fmt::Display for NotFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no interface of this host leads to it: {}", self.reasons.join("; "))
+        write!(f, "no interface found: {}", self.reasons.join("; "))
     }
 }
 
 /// The paths to read.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct HostPaths {
     /// libcni's result cache.
     pub(crate) cache: PathBuf,
     /// The directory where network namespaces are mounted.
@@ -78,7 +78,7 @@ pub(crate) struct Places {
     pub(crate) routes: [PathBuf; 2],
 }
 
-impl Default for Places {
+impl Default for HostPaths {
     fn default() -> Self {
         Self {
             cache: "/var/lib/cni/results".into(),
@@ -88,19 +88,38 @@ impl Default for Places {
     }
 }
 
-/// The state of the host, as all witnesses know it.
+/// The state of the host, as all sources give it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inventory {
     pub(crate) interfaces: Vec<NamespaceInterface>,
-    pub(crate) cached: Vec<Cached>,
-    /// Network namespaces, each with the name under which it is mounted.
-    pub(crate) namespaces: Vec<(String, NetworkNamespace)>,
-    /// Addresses that have a route of their own, each with the interface of the route.
-    pub(crate) routes: Vec<(IpAddr, String)>,
+    pub(crate) cached: Vec<Attachment>,
+    pub(crate) namespaces: Vec<MountedNamespace>,
+    pub(crate) routes: Vec<HostRoute>,
     /// Whether not even the host's interfaces could be read. Then no interface counts as gone.
     pub(crate) is_blind: bool,
-    /// Places that could not be read.
+    /// HostPaths that could not be read.
     pub(crate) unread: Vec<String>,
+}
+
+/// A network namespace.
+#[derive(Clone, Debug)]
+pub(crate) struct MountedNamespace {
+    /// The name under which it is mounted.
+    pub(crate) name: String,
+    pub(crate) content: NetworkNamespace,
+}
+
+/// A route to a single address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostRoute {
+    pub(crate) address: IpAddr,
+    pub(crate) interface: String,
+}
+
+/// A file of the result cache.
+struct CacheFile {
+    name: String,
+    text: String,
 }
 
 /// How much of the host to read. Each level costs more than the one before.
@@ -116,7 +135,7 @@ pub(crate) enum Depth {
 
 impl Inventory {
     /// Reads the present state of the host.
-    pub(crate) fn read(places: &Places, depth: Depth) -> Self {
+    pub(crate) fn read(places: &HostPaths, depth: Depth) -> Self {
         let mut inventory = Self::default();
         match links::here() {
             Ok(here) => inventory.interfaces = here.interfaces,
@@ -138,11 +157,11 @@ impl Inventory {
     }
 
     fn read_cache(&mut self, directory: &Path) {
-        for (name, text) in self.files(directory) {
+        for CacheFile { name, text } in self.files(directory) {
             match cache::read(&text) {
                 Ok(cached) => {
-                    let made = fs::metadata(directory.join(&name)).and_then(|it| it.modified()).ok();
-                    self.cached.extend(cached.map(|cached| Cached { made, ..cached }));
+                    let attached_at = fs::metadata(directory.join(&name)).and_then(|it| it.modified()).ok();
+                    self.cached.extend(cached.map(|cached| Attachment { attached_at, ..cached }));
                 }
                 Err(error) => self.unread.push(format!("{name}: {error}")),
             }
@@ -152,7 +171,7 @@ impl Inventory {
     fn read_namespaces(&mut self, directory: &Path) {
         for name in self.names(directory) {
             match links::inside(&directory.join(&name)) {
-                Ok(namespace) => self.namespaces.push((name, namespace)),
+                Ok(content) => self.namespaces.push(MountedNamespace { name, content }),
                 // The namespace may have been deleted since it was listed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => self.unread.push(format!("network namespace {name}: {error}")),
@@ -161,20 +180,18 @@ impl Inventory {
     }
 
     /// The names and contents of the files in a directory. A directory that does not exist has none.
-    fn files(&mut self, directory: &Path) -> Vec<(String, String)> {
-        let read = |name: String| match fs::read_to_string(directory.join(&name)) {
-            Ok(text) => Ok((name, text)),
-            Err(error) => Err((error.kind(), format!("{}: {error}", directory.join(&name).display()))),
-        };
-        let mut texts = Vec::new();
+    fn files(&mut self, directory: &Path) -> Vec<CacheFile> {
+        let mut files = Vec::new();
         for name in self.names(directory) {
-            match read(name) {
-                Ok(text) => texts.push(text),
-                Err((io::ErrorKind::NotFound, _)) => {}
-                Err((_, error)) => self.unread.push(error),
+            let path = directory.join(&name);
+            match fs::read_to_string(&path) {
+                Ok(text) => files.push(CacheFile { name, text }),
+                // The file may have been deleted since it was listed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => self.unread.push(format!("{}: {error}", path.display())),
             }
         }
-        texts
+        files
     }
 
     fn names(&mut self, directory: &Path) -> Vec<String> {
@@ -191,8 +208,8 @@ impl Inventory {
     }
 
     /// The addresses that a pod of this UID has at an interface that is there.
-    pub(crate) fn attached_as(&self, uid: &str) -> Option<&[IpAddr]> {
-        let there = |cached: &&Cached| {
+    pub(crate) fn addresses_of(&self, uid: &str) -> Option<&[IpAddr]> {
+        let there = |cached: &&Attachment| {
             cached.host_interfaces.iter().any(|name| self.interfaces.iter().any(|it| it.name == *name && is_veth(it)))
         };
         let mut cached = self.cached.iter().filter(|cached| cached.uid.as_deref() == Some(uid));
@@ -200,13 +217,13 @@ impl Inventory {
     }
 
     /// Whether an interface that was found is still there.
-    pub(crate) fn has(&self, found: &Found) -> bool {
+    pub(crate) fn has(&self, found: &FoundInterface) -> bool {
         self.is_blind || self.interfaces.iter().any(|it| it.ifindex == found.ifindex && it.name == found.name)
     }
 }
 
-fn found(interface: &NamespaceInterface, by: Witness) -> Found {
-    Found { ifindex: interface.ifindex, name: interface.name.clone(), by, made: None }
+fn found(interface: &NamespaceInterface, by: InterfaceSource) -> FoundInterface {
+    FoundInterface { ifindex: interface.ifindex, name: interface.name.clone(), by, attached_at: None }
 }
 
 fn is_veth(interface: &NamespaceInterface) -> bool {
@@ -215,9 +232,9 @@ fn is_veth(interface: &NamespaceInterface) -> bool {
 
 fn describe(interface: &NamespaceInterface) -> String {
     match interface.kind.as_str() {
-        "veth" => format!("a veth {} whose other end is not on this host's network", interface.name),
-        "" => format!("{}, which is no veth", interface.name),
-        kind => format!("{}, a {kind} and no veth", interface.name),
+        "veth" => format!("the veth {}, whose other end is not on the host's network", interface.name),
+        "" => format!("{}, which is not a veth", interface.name),
+        kind => format!("{}, which is a {kind} and not a veth", interface.name),
     }
 }
 

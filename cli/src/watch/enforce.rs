@@ -3,33 +3,54 @@
 mod kernel;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use weir_artifact::Artifact;
 use weir_classes::PeerId;
 use weir_classes::departed::EndedService;
-pub(crate) use weir_runtime::runtime::HookCheck;
 
-pub(crate) use kernel::Kernel;
+pub(crate) use kernel::KernelEnforcer;
 
 /// A generation, and the interfaces on which it should be in force.
 #[derive(Debug)]
-pub(crate) struct Wanted<'w> {
-    pub(crate) artifact: &'w Artifact,
-    /// All local pods whose interface is known, as `namespace/name`, with the interface. An attached interface that is
-    /// not listed is closed, unless it certainly belongs to a pod in `uids`.
-    pub(crate) endpoints: &'w [(String, String)],
-    /// Interfaces to close, each with a pod: the pod has no rules of its own, or the interface may belong to several
-    /// pods.
-    pub(crate) closed: &'w [(String, String)],
-    /// The UIDs of all local pods, including those whose interface is not known.
-    pub(crate) uids: &'w BTreeMap<String, String>,
+pub(crate) struct InstallRequest<'r> {
+    pub(crate) artifact: &'r Artifact,
+    /// All local pods whose interface is known. An attached interface that is not listed is closed, unless it certainly
+    /// belongs to a pod in `uids`.
+    pub(crate) endpoints: &'r [PodAtInterface],
+    /// Interfaces to close: the pod has no rules of its own, or the interface may belong to several pods.
+    pub(crate) closed: &'r [PodAtInterface],
+    /// The UIDs of all local pods by `namespace/name`, including pods whose interface is not known.
+    pub(crate) uids: &'r BTreeMap<String, String>,
 }
 
-/// A pod at an interface, as the previous agent left it.
+/// A pod, and the name of its interface on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct PodAtInterface {
+    /// `namespace/name`
+    pub(crate) pod: String,
+    pub(crate) interface: String,
+}
+
+/// A pod on which policy is not in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodFailure {
+    /// `namespace/name`
+    pub(crate) pod: String,
+    pub(crate) why: String,
+}
+
+impl fmt::Display for PodFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pod {}: {}", self.pod, self.why)
+    }
+}
+
+/// A pod at an interface, as the kernel's record has it from the previous agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RecordedPod {
     /// `namespace/name`
     pub(crate) pod: String,
     pub(crate) uid: String,
@@ -44,62 +65,108 @@ pub(crate) struct Installed {
     pub(crate) epoch: u32,
     /// Whether this number differs from that of the previous generation. If so, all flows are judged again.
     pub(crate) is_new: bool,
-    /// Pods on which the generation is not in force, and why.
-    pub(crate) failed: Vec<(String, String)>,
+    /// Pods on which the generation is not in force.
+    pub(crate) failed: Vec<PodFailure>,
+}
+
+/// A change of one entry of the exact address tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AddressChange {
+    pub(crate) address: IpAddr,
+    /// `None` removes the entry.
+    pub(crate) class: Option<PeerId>,
+}
+
+/// The result of a check of all hooks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CheckedHooks {
+    /// Deviations that were found and repaired.
+    pub(crate) repaired: Vec<String>,
+    /// Pods without our programs, or with another program before them.
+    pub(crate) astray: Vec<PodFailure>,
 }
 
 /// The state of the kernel.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Survey {
+pub(crate) struct KernelSnapshot {
     /// Deviations that were found and repaired.
     pub(crate) repaired: Vec<String>,
-    /// Packets since the beginning, by direction and outcome, and whether they were dropped.
-    pub(crate) packets: Vec<(&'static str, &'static str, bool, u64)>,
+    pub(crate) packets: Vec<PacketCount>,
     /// Deviations that could not be repaired.
     pub(crate) drift: Vec<String>,
-    /// Name, number of entries, and size of each map.
-    pub(crate) maps: Vec<(String, u64, u64)>,
-    /// Name and bytes of every map.
-    pub(crate) memory: Vec<(String, u64)>,
-    /// Records of drops that were not written.
-    pub(crate) lost: u32,
+    pub(crate) maps: Vec<MapFill>,
+    pub(crate) memory: Vec<MapMemory>,
+    /// Records of dropped packets that were not written.
+    pub(crate) lost_records: u32,
+}
+
+/// The number of packets of one kind since the programs were first attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PacketCount {
+    pub(crate) direction: &'static str,
+    pub(crate) outcome: &'static str,
+    pub(crate) dropped: bool,
+    pub(crate) packets: u64,
+}
+
+/// The entries of a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MapFill {
+    pub(crate) map: String,
+    pub(crate) entries: u64,
+    pub(crate) max_entries: u64,
+}
+
+/// The memory that the kernel charges for a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MapMemory {
+    pub(crate) map: String,
+    pub(crate) bytes: u64,
 }
 
 /// Why the kernel could not carry out a request of the agent. Pods that were enforced stay enforced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Trouble(pub(crate) String);
+pub(crate) struct EnforceError {
+    pub(crate) message: String,
+}
+
+impl EnforceError {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+}
 
 /// Puts generations into force. Implemented by the kernel, by the dry run, and by tests.
 pub(crate) trait Enforce {
     /// The endpoints that the previous agent left enforced. Entries that cannot be read are left out: those pods are
     /// found again by other means.
-    fn left(&mut self) -> Vec<Left> {
+    fn recorded_pods(&mut self) -> Vec<RecordedPod> {
         Vec::new()
     }
 
     /// Puts a generation into force. When this returns without an error, it is in force on all pods except the failed
     /// ones in the result.
-    fn install(&mut self, wanted: &Wanted<'_>) -> Result<Installed, Trouble>;
+    fn install(&mut self, request: &InstallRequest<'_>) -> Result<Installed, EnforceError>;
 
-    /// Changes single entries of the exact address tables of the generation in force; `None` removes an entry. If
-    /// `again` is set, flows that were judged before are judged again, even if `changes` is empty.
-    fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)], again: bool) -> Result<(), Trouble>;
+    /// Changes single entries of the exact address tables of the generation in force. If `judge_again` is set, flows
+    /// that were judged before are judged again, even if `changes` is empty.
+    fn write_addresses(&mut self, changes: &[AddressChange], judge_again: bool) -> Result<(), EnforceError>;
 
     /// Ends flows to services in the generation in force, and returns their number.
-    fn end_flows(&mut self, ended: &[EndedService]) -> Result<usize, Trouble>;
+    fn end_flows(&mut self, ended: &[EndedService]) -> Result<usize, EnforceError>;
 
     /// Removes the programs and maps that the last generation has replaced. The caller waits until no packet can be
     /// under way in them.
-    fn rest(&mut self) -> Result<(), Trouble>;
+    fn remove_replaced(&mut self) -> Result<(), EnforceError>;
 
     /// Checks every hook and repairs deviations. Reports the state after the repair.
-    fn look(&mut self) -> Result<HookCheck, Trouble>;
+    fn check_hooks(&mut self) -> Result<CheckedHooks, EnforceError>;
 
     /// Closes an interface until a generation is in force on it.
-    fn close(&mut self, interface: &str) -> Result<(), Trouble>;
+    fn close(&mut self, interface: &str) -> Result<(), EnforceError>;
 
-    /// Compares the kernel's state with the record, repairs deviations, and reads the counters.
-    fn survey(&mut self) -> Result<Survey, Trouble>;
+    /// Reconciles the kernel's state with the record, and reads the state and the counters.
+    fn reconcile(&mut self) -> Result<KernelSnapshot, EnforceError>;
 }
 
 /// Enforces nothing. If a file is named, each generation's artifact is written to it.
@@ -110,13 +177,13 @@ pub(crate) struct DryRun {
 }
 
 impl Enforce for DryRun {
-    fn install(&mut self, wanted: &Wanted<'_>) -> Result<Installed, Trouble> {
+    fn install(&mut self, request: &InstallRequest<'_>) -> Result<Installed, EnforceError> {
         if let Some(path) = &self.artifact {
-            let bytes = wanted.artifact.to_bytes().map_err(|error| Trouble(error.to_string()))?;
+            let bytes = request.artifact.to_bytes().map_err(|error| EnforceError::new(error.to_string()))?;
             let mut beside = path.clone().into_os_string();
             beside.push(".part");
             let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
-            written.map_err(|error| Trouble(format!("cannot write {}: {error}", path.display())))?;
+            written.map_err(|error| EnforceError::new(format!("cannot write {}: {error}", path.display())))?;
         }
         self.epoch += 1;
         Ok(Installed { epoch: self.epoch, is_new: true, ..Installed::default() })
@@ -124,30 +191,32 @@ impl Enforce for DryRun {
 
     /// The file contains a whole generation. If there is one, single entries are refused, and the agent makes a new
     /// generation instead.
-    fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)], _: bool) -> Result<(), Trouble> {
+    fn write_addresses(&mut self, changes: &[AddressChange], _: bool) -> Result<(), EnforceError> {
         match &self.artifact {
-            Some(_) if !changes.is_empty() => Err(Trouble("the artifact is to be written".to_owned())),
+            Some(_) if !changes.is_empty() => {
+                Err(EnforceError::new("a dry run with --artifact writes whole generations"))
+            }
             _ => Ok(()),
         }
     }
 
-    fn end_flows(&mut self, _: &[EndedService]) -> Result<usize, Trouble> {
+    fn end_flows(&mut self, _: &[EndedService]) -> Result<usize, EnforceError> {
         Ok(0)
     }
 
-    fn rest(&mut self) -> Result<(), Trouble> {
+    fn remove_replaced(&mut self) -> Result<(), EnforceError> {
         Ok(())
     }
 
-    fn look(&mut self) -> Result<HookCheck, Trouble> {
-        Ok(HookCheck::default())
+    fn check_hooks(&mut self) -> Result<CheckedHooks, EnforceError> {
+        Ok(CheckedHooks::default())
     }
 
-    fn close(&mut self, _: &str) -> Result<(), Trouble> {
+    fn close(&mut self, _: &str) -> Result<(), EnforceError> {
         Ok(())
     }
 
-    fn survey(&mut self) -> Result<Survey, Trouble> {
-        Ok(Survey::default())
+    fn reconcile(&mut self) -> Result<KernelSnapshot, EnforceError> {
+        Ok(KernelSnapshot::default())
     }
 }

@@ -1,8 +1,8 @@
 //! Follows one kind of objects for as long as the agent lives.
 //!
-//! [`Cursor`] decides; this module adds the connection, the clock and randomness. A fault is logged and counted. The
-//! next attempt follows after a wait that grows each time and is partly random, so that the nodes of a cluster do not
-//! all reconnect at once. A follower never gives up.
+//! [`WatchCursor`] decides; this module adds the connection, the clock and randomness. A fault is logged and counted.
+//! The next attempt follows after a wait that grows each time and is partly random, so that the nodes of a cluster do
+//! not all reconnect at once. A follower never gives up.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -17,8 +17,8 @@ use kube_client::{Client, Error};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::Heard;
-use super::cursor::{Cursor, Event, Fault, Next};
+use super::AgentMessage;
+use super::cursor::{ApiEvent, NextRequest, WatchCursor, WatchFault};
 use super::log::{Log, Value};
 use super::metrics::Metrics;
 use super::resources::Resource;
@@ -37,73 +37,77 @@ const ABSENT_WAIT: Duration = Duration::from_secs(30);
 /// If more versions than this expire in a row, the follower waits before it lists again.
 const EXPIRED_AT_ONCE: u32 = 2;
 /// After a request that worked for longer than this, waits are short again.
-const SETTLED: Duration = Duration::from_secs(60);
+const LONG_REQUEST: Duration = Duration::from_secs(60);
 
 /// The connections that all followers share.
 #[derive(Clone)]
-pub(crate) struct Context {
+pub(crate) struct FollowContext {
     pub(crate) client: Client,
-    pub(crate) told: Sender<Heard>,
+    pub(crate) agent: Sender<AgentMessage>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Log,
 }
 
 /// Makes followers list their kinds again, when known objects may be outdated.
 #[derive(Debug)]
-pub(crate) struct Relist {
+pub(crate) struct RelistRequests {
     kinds: BTreeMap<&'static str, watch::Sender<()>>,
 }
 
-impl Relist {
+impl RelistRequests {
     pub(crate) fn new(kinds: impl Iterator<Item = &'static str>) -> Self {
         Self { kinds: kinds.map(|kind| (kind, watch::Sender::new(()))).collect() }
     }
 
     /// The channel on which a follower receives the request.
-    pub(crate) fn wanted(&self, kind: &str) -> Option<watch::Receiver<()>> {
+    pub(crate) fn receiver(&self, kind: &str) -> Option<watch::Receiver<()>> {
         self.kinds.get(kind).map(watch::Sender::subscribe)
     }
 
     pub(crate) fn send(&self, kind: &str) {
-        if let Some(wanted) = self.kinds.get(kind) {
-            wanted.send_replace(());
+        if let Some(sender) = self.kinds.get(kind) {
+            sender.send_replace(());
         }
     }
 }
 
 /// Waits until the kind must be listed again.
-async fn wanted_anew(anew: &mut Option<watch::Receiver<()>>) {
-    let Some(wanted) = anew else { return std::future::pending().await };
-    if wanted.changed().await.is_err() {
+async fn relist_requested(relist: &mut Option<watch::Receiver<()>>) {
+    let Some(receiver) = relist else { return std::future::pending().await };
+    if receiver.changed().await.is_err() {
         // The agent has ended, so no more requests will come.
         std::future::pending().await
     }
 }
 
 /// Follows a kind until the future is dropped.
-pub(crate) async fn follow(context: Context, resource: Resource, mut anew: Option<watch::Receiver<()>>) -> Infallible {
-    let mut cursor = Cursor::new(resource);
+pub(crate) async fn follow(
+    context: FollowContext,
+    resource: Resource,
+    mut relist: Option<watch::Receiver<()>>,
+) -> Infallible {
+    let mut cursor = WatchCursor::new(resource);
     let mut waits = Waits::new();
     loop {
         cursor.begin();
         let started = Instant::now();
         let answer = tokio::select! {
-            answer = ask(&context, &mut cursor) => answer,
-            () = wanted_anew(&mut anew) => {
-                cursor.list_anew();
+            answer = send_request(&context, &mut cursor) => answer,
+            () = relist_requested(&mut relist) => {
+                cursor.list_again();
                 continue;
             }
         };
         let Err(fault) = answer else { continue };
         let kind = cursor.resource().kind;
-        if cursor.resource().optional && matches!(fault, Fault::Refused { code: 404, .. }) {
-            cursor.absent(|event| _ = context.told.send(Heard::Told(event, Instant::now())));
+        if cursor.resource().optional && matches!(fault, WatchFault::Refused { code: 404, .. }) {
+            cursor.kind_is_absent(|event| _ = context.agent.send(AgentMessage::Api(event, Instant::now())));
             context.metrics.connected(kind, true);
             sleep(ABSENT_WAIT).await;
             continue;
         }
         let next = cursor.failed(&fault);
-        if fault != Fault::Closed {
+        if fault != WatchFault::Closed {
             context.metrics.watch_fault(kind);
             context
                 .log
@@ -118,36 +122,36 @@ pub(crate) async fn follow(context: Context, resource: Resource, mut anew: Optio
 
 /// Sends one request and reads its answer to the end. `Ok` means that a page was read: the next request follows at
 /// once.
-async fn ask(context: &Context, cursor: &mut Cursor) -> Result<(), Fault> {
+async fn send_request(context: &FollowContext, cursor: &mut WatchCursor) -> Result<(), WatchFault> {
     let request =
-        Request::get(cursor.uri(chance())).body(Vec::new()).map_err(|error| Fault::Broken(error.to_string()))?;
+        Request::get(cursor.uri(chance())).body(Vec::new()).map_err(|error| WatchFault::Broken(error.to_string()))?;
     let kind = cursor.resource().kind;
-    let tell = |event: Event| {
+    let emit = |event: ApiEvent| {
         // An error means that the agent is stopping. The follower is dropped soon.
-        _ = context.told.send(Heard::Told(event, Instant::now()));
+        _ = context.agent.send(AgentMessage::Api(event, Instant::now()));
     };
     if cursor.wants_page() {
         let answer = timeout(ANSWER, context.client.request_text(request)).await;
-        let text = answer.map_err(|_| Fault::Silent)?.map_err(fault)?;
-        return cursor.page(&text, tell);
+        let text = answer.map_err(|_| WatchFault::Silent)?.map_err(fault)?;
+        return cursor.page(&text, emit);
     }
     let answer = timeout(ANSWER, context.client.request_stream(request)).await;
-    let mut lines = pin!(answer.map_err(|_| Fault::Silent)?.map_err(fault)?.lines());
+    let mut lines = pin!(answer.map_err(|_| WatchFault::Silent)?.map_err(fault)?.lines());
     context.metrics.connected(kind, true);
     loop {
         let silence = if cursor.is_initial() { INITIAL_SILENCE } else { WATCH_SILENCE };
-        let line = timeout(silence, lines.try_next()).await.map_err(|_| Fault::Silent)?;
-        match line.map_err(|error| Fault::Broken(error.to_string()))? {
-            Some(line) => cursor.line(&line, tell)?,
-            None => return Err(Fault::Closed),
+        let line = timeout(silence, lines.try_next()).await.map_err(|_| WatchFault::Silent)?;
+        match line.map_err(|error| WatchFault::Broken(error.to_string()))? {
+            Some(line) => cursor.line(&line, emit)?,
+            None => return Err(WatchFault::Closed),
         }
     }
 }
 
-fn fault(error: Error) -> Fault {
+fn fault(error: Error) -> WatchFault {
     match error {
-        Error::Api(status) => Fault::Refused { code: status.code, message: status.message.clone() },
-        other => Fault::Broken(chain(&other)),
+        Error::Api(status) => WatchFault::Refused { code: status.code, message: status.message.clone() },
+        other => WatchFault::Broken(chain(&other)),
     }
 }
 
@@ -156,9 +160,9 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.ends_with(&said) {
-            text.push_str(&format!(": {said}"));
+        let message = error.to_string();
+        if !text.ends_with(&message) {
+            text.push_str(&format!(": {message}"));
         }
         cause = error.source();
     }
@@ -169,14 +173,14 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 struct Waits {
     next: Duration,
     /// Whether the last request did not reach a server.
-    is_away: bool,
+    is_unreachable: bool,
     /// Versions that expired in a row.
     expired: u32,
 }
 
 impl Waits {
     fn new() -> Self {
-        Self { next: FIRST_WAIT, is_away: false, expired: 0 }
+        Self { next: FIRST_WAIT, is_unreachable: false, expired: 0 }
     }
 
     /// The wait after a request that failed after `lasted`; `None` for an immediate retry.
@@ -184,15 +188,15 @@ impl Waits {
     /// The first answer after an outage resets the back-off, even if the answer is an error: the wait grew because
     /// there was no server. A server that has just started may refuse the first list while its caches fill. An expired
     /// version leads to an immediate list. If the lists expire too, there is a pause between them.
-    fn after(&mut self, fault: &Fault, next: Next, lasted: Duration) -> Option<Duration> {
-        let is_away = matches!(fault, Fault::Broken(_) | Fault::Silent);
-        if lasted > SETTLED || (self.is_away && !is_away) {
+    fn after(&mut self, fault: &WatchFault, next: NextRequest, lasted: Duration) -> Option<Duration> {
+        let is_unreachable = matches!(fault, WatchFault::Broken(_) | WatchFault::Silent);
+        if lasted > LONG_REQUEST || (self.is_unreachable && !is_unreachable) {
             *self = Self::new();
         }
-        self.is_away = is_away;
-        let is_expired = matches!(fault, Fault::Refused { code: 410, .. });
+        self.is_unreachable = is_unreachable;
+        let is_expired = matches!(fault, WatchFault::Refused { code: 410, .. });
         self.expired = if is_expired { self.expired.saturating_add(1) } else { 0 };
-        (next == Next::Later || self.expired > EXPIRED_AT_ONCE).then(|| self.next())
+        (next == NextRequest::Later || self.expired > EXPIRED_AT_ONCE).then(|| self.next())
     }
 
     /// A random wait between half of the present wait and all of it. Doubles the present wait.
@@ -216,45 +220,45 @@ mod tests {
 
     const BRIEF: Duration = Duration::from_millis(5);
 
-    fn expired() -> Fault {
-        Fault::Refused { code: 410, message: String::new() }
+    fn expired() -> WatchFault {
+        WatchFault::Refused { code: 410, message: String::new() }
     }
 
     fn after_an_outage() -> Waits {
         let mut waits = Waits::new();
         for _ in 0..10 {
-            assert!(waits.after(&Fault::Broken("refused".to_owned()), Next::Later, BRIEF).is_some());
+            assert!(waits.after(&WatchFault::Broken("refused".to_owned()), NextRequest::Later, BRIEF).is_some());
         }
         assert_eq!(waits.next, LONGEST_WAIT);
         waits
     }
 
     #[test]
-    fn after_an_outage_an_expired_version_is_listed_anew_at_once() {
+    fn expired_version_is_listed_at_once_after_an_outage() {
         let mut waits = after_an_outage();
-        assert_eq!(waits.after(&expired(), Next::AtOnce, BRIEF), None);
+        assert_eq!(waits.after(&expired(), NextRequest::AtOnce, BRIEF), None);
         // The server's caches fill: it refuses the list for a moment.
-        let busy = Fault::Refused { code: 429, message: String::new() };
-        let wait = waits.after(&busy, Next::Later, BRIEF);
+        let busy = WatchFault::Refused { code: 429, message: String::new() };
+        let wait = waits.after(&busy, NextRequest::Later, BRIEF);
         assert!(wait.is_some_and(|wait| wait <= FIRST_WAIT), "{wait:?}");
     }
 
     #[test]
-    fn a_server_that_answers_after_an_outage_is_not_waited_for_as_if_it_were_away() {
+    fn first_answer_after_an_outage_resets_the_backoff() {
         let mut waits = after_an_outage();
-        let refused = Fault::Refused { code: 503, message: String::new() };
-        assert!(waits.after(&refused, Next::Later, BRIEF).is_some_and(|wait| wait <= FIRST_WAIT));
+        let refused = WatchFault::Refused { code: 503, message: String::new() };
+        assert!(waits.after(&refused, NextRequest::Later, BRIEF).is_some_and(|wait| wait <= FIRST_WAIT));
         for _ in 0..10 {
-            waits.after(&refused, Next::Later, BRIEF);
+            waits.after(&refused, NextRequest::Later, BRIEF);
         }
-        assert_eq!(waits.next, LONGEST_WAIT, "but a server that goes on refusing is");
+        assert_eq!(waits.next, LONGEST_WAIT, "repeated refusals lengthen the wait again");
     }
 
     #[test]
-    fn a_server_where_every_list_expires_is_not_asked_without_a_pause() {
+    fn repeatedly_expired_lists_are_paused() {
         let mut waits = Waits::new();
-        let waited: Vec<bool> = (0..5).map(|_| waits.after(&expired(), Next::AtOnce, BRIEF).is_some()).collect();
+        let waited: Vec<bool> = (0..5).map(|_| waits.after(&expired(), NextRequest::AtOnce, BRIEF).is_some()).collect();
         assert_eq!(waited, [false, false, true, true, true]);
-        assert_eq!(waits.after(&Fault::Closed, Next::AtOnce, BRIEF), None);
+        assert_eq!(waits.after(&WatchFault::Closed, NextRequest::AtOnce, BRIEF), None);
     }
 }

@@ -7,9 +7,9 @@ pub(crate) use serde_json::Value;
 
 use crate::page::OutputPage;
 
-/// How lines look.
+/// The format of the lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum LogFormat {
     /// For people: `2026-01-31T12:00:00.000Z info message key=value`
     #[default]
     Text,
@@ -20,44 +20,44 @@ pub(crate) enum Format {
 /// Writes lines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Log {
-    pub(crate) format: Format,
+    pub(crate) format: LogFormat,
 }
 
 /// A field's name and value.
-pub(crate) type Field<'f> = (&'f str, Value);
+pub(crate) type LogField<'f> = (&'f str, Value);
 
 impl Log {
     /// Logs normal operation.
-    pub(crate) fn info(self, message: &str, fields: &[Field<'_>]) {
+    pub(crate) fn info(self, message: &str, fields: &[LogField<'_>]) {
         self.write("info", message, fields);
     }
 
     /// Logs a condition that an operator should look at.
-    pub(crate) fn warn(self, message: &str, fields: &[Field<'_>]) {
+    pub(crate) fn warn(self, message: &str, fields: &[LogField<'_>]) {
         self.write("warn", message, fields);
     }
 
     /// Logs that something is not enforced.
-    pub(crate) fn error(self, message: &str, fields: &[Field<'_>]) {
+    pub(crate) fn error(self, message: &str, fields: &[LogField<'_>]) {
         self.write("error", message, fields);
     }
 
-    fn write(self, level: &str, message: &str, fields: &[Field<'_>]) {
+    fn write(self, level: &str, message: &str, fields: &[LogField<'_>]) {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         // Its reader may have gone. Enforcement continues.
         line(self.format, now, level, message, fields).print_to_stderr();
     }
 }
 
-fn line(format: Format, now: Duration, level: &str, message: &str, fields: &[Field<'_>]) -> OutputPage {
+fn line(format: LogFormat, now: Duration, level: &str, message: &str, fields: &[LogField<'_>]) -> OutputPage {
     let mut page = OutputPage::new();
     let time = timestamp(now);
     match format {
-        Format::Text => {
+        LogFormat::Text => {
             let fields: String = fields.iter().map(|(name, value)| format!(" {name}={value}")).collect();
             page.line(format_args!("{time} {level} {message}{fields}"));
         }
-        Format::Json => {
+        LogFormat::Json => {
             let own = [("time", time), ("level", level.to_owned()), ("message", message.to_owned())];
             let own = own.map(|(name, value)| (name.to_owned(), Value::from(value)));
             let given = fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_rfc_3339() {
+    fn timestamps_are_rfc_3339() {
         for (seconds, expected) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_399, "2000-02-28T23:59:59.000Z"),
@@ -108,15 +108,15 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_the_same_in_both_formats() {
+    fn both_formats_have_the_same_fields() {
         let fields = [("pod", Value::from("shop/web")), ("attempt", Value::from(2))];
         let now = Duration::from_millis(1_500);
         assert_eq!(
-            line(Format::Text, now, "warn", "no interface", &fields).as_str(),
+            line(LogFormat::Text, now, "warn", "no interface", &fields).as_str(),
             "1970-01-01T00:00:01.500Z warn no interface pod=\"shop/web\" attempt=2\n"
         );
         assert_eq!(
-            line(Format::Json, now, "warn", "no interface", &fields).as_str(),
+            line(LogFormat::Json, now, "warn", "no interface", &fields).as_str(),
             "{\"time\":\"1970-01-01T00:00:01.500Z\",\"level\":\"warn\",\"message\":\"no interface\",\"pod\":\"shop/web\",\
              \"attempt\":2}\n"
         );

@@ -15,73 +15,105 @@ const BUCKETS: [f64; 16] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1_800.0, 3_600.0];
 
 /// If the last check of the kernel is older than this, the agent is not ready.
-const LONGEST_LOOK: Duration = Duration::from_secs(10);
+const OLDEST_CHECK: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Type {
+enum MetricType {
     Counter,
     Gauge,
     Histogram,
 }
 
-use Type::{Counter, Gauge, Histogram};
+use MetricType::{Counter, Gauge, Histogram};
 
-/// All metrics: name, type, meaning.
-const METRICS: &[(&str, Type, &str)] = &[
-    ("weir_address_writes_total", Counter, "Changes of pods that were single entries of a map."),
-    ("weir_audit_policies", Gauge, "Policies in audit mode: evaluated and reported, not enforced."),
-    ("weir_cni_held_seconds", Histogram, "Time that the CNI plug-in held a pod back until policy was in force on it."),
-    (
+/// A metric's name, type, and help text.
+struct MetricInfo {
+    name: &'static str,
+    kind: MetricType,
+    meaning: &'static str,
+}
+
+const fn metric(name: &'static str, kind: MetricType, meaning: &'static str) -> MetricInfo {
+    MetricInfo { name, kind, meaning }
+}
+
+/// All metrics that the agent can have.
+const METRICS: &[MetricInfo] = &[
+    metric("weir_address_writes_total", Counter, "Single map entries that were written for changes of addresses."),
+    metric("weir_audit_policies", Gauge, "Policies in audit mode: evaluated and reported, not enforced."),
+    metric(
+        "weir_cni_held_seconds",
+        Histogram,
+        "Time for which the CNI plug-in held a pod back until policy was in force on it.",
+    ),
+    metric(
         "weir_cni_timeouts_total",
         Counter,
-        "Pods that the CNI plug-in held back on which policy was not in force in time.",
+        "Pods whose policy was not in force within the time limit of the CNI plug-in.",
     ),
-    ("weir_compile_seconds", Histogram, "Time from the objects to the programs and maps of a generation."),
-    (
+    metric("weir_compile_seconds", Histogram, "Time from the objects to the programs and maps of a generation."),
+    metric(
         "weir_drift_repairs_total",
         Counter,
         "Deviations of the kernel's state from the generation in force that were repaired.",
     ),
-    ("weir_drift", Gauge, "Deviations of the kernel's state that could not be repaired."),
-    ("weir_endpoints", Gauge, "Pods of this node on a network of their own, by whether policy is in force on them."),
-    ("weir_generation", Gauge, "Number of the generation in force."),
-    ("weir_generations_total", Counter, "Generations that came into force."),
-    ("weir_install_seconds", Histogram, "Time that the kernel took to put a generation into force."),
-    ("weir_failures_total", Counter, "Generations that did not come into force, by what failed; the one before stays."),
-    (
+    metric("weir_drift", Gauge, "Deviations of the kernel's state that could not be repaired."),
+    metric(
+        "weir_endpoints",
+        Gauge,
+        "Pods of this node on a network of their own, by whether policy is in force on them.",
+    ),
+    metric("weir_generation", Gauge, "Number of the generation in force."),
+    metric("weir_generations_total", Counter, "Generations that came into force."),
+    metric("weir_install_seconds", Histogram, "Time that the kernel took to put a generation into force."),
+    metric(
+        "weir_failures_total",
+        Counter,
+        "Failed generations and failed checks of the kernel, by stage. The previous generation stays in force.",
+    ),
+    metric(
         "weir_interface_enforced_seconds",
         Histogram,
         "Time from a pod's attachment to its network until policy was in force on it.",
     ),
-    (
+    metric(
         "weir_kubernetes_events_total",
         Counter,
-        "Events about objects: told, known from another agent, refused by the server, or dropped for being too many.",
+        "Events about objects, by outcome: told (sent), known (another agent has sent it), refused by the server, or \
+         dropped by the rate limit.",
     ),
-    ("weir_look_age_seconds", Gauge, "Time since the last check of the kernel, which weir_endpoints reports."),
-    ("weir_lost_records_total", Counter, "Records of dropped packets that were not written: there were too many."),
-    ("weir_map_bytes", Gauge, "Memory that the kernel charges for a map."),
-    ("weir_map_entries", Gauge, "Entries of a map."),
-    ("weir_map_fill_ratio", Gauge, "Entries of a map by its size, from 0 to 1."),
-    (
+    metric(
+        "weir_look_age_seconds",
+        Gauge,
+        "Time since the last check of the kernel. weir_endpoints reports the result of that check.",
+    ),
+    metric(
+        "weir_lost_records_total",
+        Counter,
+        "Records of dropped packets that were not written because there were too many.",
+    ),
+    metric("weir_map_bytes", Gauge, "Memory that the kernel charges for a map."),
+    metric("weir_map_entries", Gauge, "Entries of a map."),
+    metric("weir_map_fill_ratio", Gauge, "Entries of a map divided by its size, from 0 to 1."),
+    metric(
         "weir_new_pods_closed_total",
         Counter,
         "Interfaces of new pods that were closed until policy was in force on them.",
     ),
-    ("weir_objects", Gauge, "Objects of the API that are known, by kind."),
-    ("weir_packets_total", Counter, "Packets at the pods' interfaces, by direction, reason and verdict."),
-    ("weir_panics_total", Counter, "Tasks of the agent that panicked and were started again: bugs."),
-    ("weir_pod_enforced_seconds", Histogram, "Time from hearing of a pod's change until it was in force."),
-    ("weir_policy_enforced_seconds", Histogram, "Time from hearing of any other change until it was in force."),
-    ("weir_unenforced_objects", Gauge, "Objects that are not enforced as they are written, by kind and why."),
-    ("weir_watch_connected", Gauge, "Whether a kind of objects is being watched."),
-    ("weir_watch_faults_total", Counter, "Interruptions of a watch that the server did not announce."),
-    ("process_cpu_seconds_total", Counter, "Time on CPUs."),
-    ("process_resident_memory_bytes", Gauge, "Memory in use."),
+    metric("weir_objects", Gauge, "Objects of the API that the agent knows, by kind."),
+    metric("weir_packets_total", Counter, "Packets at the pods' interfaces, by direction, reason and verdict."),
+    metric("weir_panics_total", Counter, "Tasks of the agent that panicked and were restarted. Each is a bug."),
+    metric("weir_pod_enforced_seconds", Histogram, "Time from receiving a change of a pod until it was in force."),
+    metric("weir_policy_enforced_seconds", Histogram, "Time from receiving any other change until it was in force."),
+    metric("weir_unenforced_objects", Gauge, "Objects that are not enforced as they are written, by kind and reason."),
+    metric("weir_watch_connected", Gauge, "Whether the watch of a kind of objects is connected (1) or not (0)."),
+    metric("weir_watch_faults_total", Counter, "Interruptions of a watch that the server did not announce."),
+    metric("process_cpu_seconds_total", Counter, "CPU time that the agent has used."),
+    metric("process_resident_memory_bytes", Gauge, "Memory that the agent uses."),
 ];
 
 /// A label's name and value.
-pub(crate) type Label<'l> = (&'static str, &'l str);
+pub(crate) type MetricLabel<'l> = (&'static str, &'l str);
 
 /// All metrics and the readiness, shared by threads.
 #[derive(Debug, Default)]
@@ -95,7 +127,7 @@ struct Inner {
     distributions: BTreeMap<&'static str, Distribution>,
     unready: Vec<String>,
     synced: bool,
-    looked: Option<Instant>,
+    hooks_checked: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -113,13 +145,13 @@ impl Metrics {
     }
 
     /// Adds to a counter.
-    pub(crate) fn add(&self, name: &'static str, labels: &[Label<'_>], by: f64) {
+    pub(crate) fn add(&self, name: &'static str, labels: &[MetricLabel<'_>], by: f64) {
         debug_assert!(is(name, Counter), "{name} is no counter");
         *self.lock().values.entry((name, written(labels))).or_default() += by;
     }
 
     /// Sets the value of a gauge, or of a counter that is kept elsewhere, such as in the kernel.
-    pub(crate) fn set(&self, name: &'static str, labels: &[Label<'_>], value: f64) {
+    pub(crate) fn set(&self, name: &'static str, labels: &[MetricLabel<'_>], value: f64) {
         debug_assert!(is(name, Gauge) || is(name, Counter), "{name} is no value");
         self.lock().values.insert((name, written(labels)), value);
     }
@@ -158,18 +190,18 @@ impl Metrics {
     }
 
     /// Records a check of the kernel.
-    pub(crate) fn looked(&self, at: Instant) {
-        self.lock().looked = Some(at);
+    pub(crate) fn hooks_checked(&self, at: Instant) {
+        self.lock().hooks_checked = Some(at);
     }
 
     /// The reasons why the agent is not ready; `None` if it is ready.
     pub(crate) fn unready(&self) -> Option<String> {
         let inner = self.lock();
         match inner.synced {
-            false => Some("the objects of the API are not all known yet".to_owned()),
+            false => Some("the agent has not listed all objects of the API yet".to_owned()),
             true => {
-                let age = inner.looked.map(|at| at.elapsed()).filter(|age| *age > LONGEST_LOOK);
-                let old = age.map(|age| format!("the kernel was looked at {} s ago", age.as_secs()));
+                let age = inner.hooks_checked.map(|at| at.elapsed()).filter(|age| *age > OLDEST_CHECK);
+                let old = age.map(|age| format!("the last check of the kernel was {} s ago", age.as_secs()));
                 let why: Vec<String> = inner.unready.iter().cloned().chain(old).collect();
                 (!why.is_empty()).then(|| why.join("\n"))
             }
@@ -180,13 +212,13 @@ impl Metrics {
     pub(crate) fn text(&self) -> String {
         self.read_process();
         // The lock is not held while the value is set.
-        let age = self.lock().looked.map(|at| at.elapsed());
+        let age = self.lock().hooks_checked.map(|at| at.elapsed());
         if let Some(age) = age {
             self.set("weir_look_age_seconds", &[], age.as_secs_f64());
         }
         let inner = self.lock();
         let mut text = String::new();
-        for (name, kind, meaning) in METRICS {
+        for MetricInfo { name, kind, meaning } in METRICS {
             let mut lines = String::new();
             for ((_, labels), value) in inner.values.iter().filter(|((known, _), _)| known == name) {
                 _ = writeln!(lines, "{name}{labels} {value}");
@@ -235,12 +267,12 @@ impl Distribution {
     }
 }
 
-fn is(name: &str, kind: Type) -> bool {
-    METRICS.iter().any(|(known, of, _)| *known == name && *of == kind)
+fn is(name: &str, kind: MetricType) -> bool {
+    METRICS.iter().any(|it| it.name == name && it.kind == kind)
 }
 
 /// Labels as Prometheus reads them: `{kind="Pod",why="…"}`, or nothing.
-fn written(labels: &[Label<'_>]) -> String {
+fn written(labels: &[MetricLabel<'_>]) -> String {
     if labels.is_empty() {
         return String::new();
     }
@@ -257,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_add_up() {
+    fn histogram_buckets_are_cumulative() {
         let metrics = Metrics::default();
         for milliseconds in [4, 7, 60, 5_000_000] {
             metrics.observe("weir_pod_enforced_seconds", Duration::from_millis(milliseconds));
@@ -277,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_escaped() {
+    fn label_values_are_escaped() {
         let metrics = Metrics::default();
         metrics.set("weir_unenforced_objects", &[("kind", "Pod"), ("why", "a \"b\"\n\\")], 1.0);
         let expected = "weir_unenforced_objects{kind=\"Pod\",why=\"a \\\"b\\\"\\n\\\\\"} 1";
@@ -285,8 +317,8 @@ mod tests {
     }
 
     #[test]
-    fn names_end_in_their_units() {
-        for (name, kind, meaning) in METRICS {
+    fn metric_names_end_in_their_unit() {
+        for MetricInfo { name, kind, meaning } in METRICS {
             assert_eq!(name.ends_with("_total"), *kind == Counter, "{name}");
             assert!(*kind != Histogram || name.ends_with("_seconds"), "{name}");
             assert!(meaning.ends_with('.'), "{name}");
@@ -300,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn dashboard_and_alerts_ask_for_what_there_is() {
+    fn dashboard_and_alerts_use_only_existing_metrics() {
         let deploy = |name: &str| {
             let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(name);
             std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -321,11 +353,11 @@ mod tests {
     fn every_metric_is_documented() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/watch.md");
         let text = std::fs::read_to_string(path).expect("it is in the tree");
-        METRICS.iter().for_each(|(name, ..)| assert!(named(&text).contains(name), "{name}"));
+        METRICS.iter().for_each(|it| assert!(named(&text).contains(it.name), "{}", it.name));
     }
 
     #[test]
-    fn readiness_says_what_is_missing() {
+    fn unready_gives_the_reasons() {
         let metrics = Metrics::default();
         assert!(metrics.unready().is_some());
         metrics.set_unready(vec!["pod shop/web".to_owned()]);

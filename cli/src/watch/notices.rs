@@ -52,7 +52,7 @@ pub(crate) struct Notice {
 pub(crate) struct Notices {
     out: Sender<Notice>,
     metrics: Arc<Metrics>,
-    told: BTreeMap<Notice, Instant>,
+    sent: BTreeMap<Notice, Instant>,
     /// How many notices may be sent now, and the time up to which [`REFILL`] has been applied to this number.
     left: u32,
     since: Option<Instant>,
@@ -60,14 +60,14 @@ pub(crate) struct Notices {
 
 impl Notices {
     pub(crate) fn new(out: Sender<Notice>, metrics: Arc<Metrics>) -> Self {
-        Self { out, metrics, told: BTreeMap::new(), left: BURST, since: None }
+        Self { out, metrics, sent: BTreeMap::new(), left: BURST, since: None }
     }
 
     /// Queues a notice, unless the same notice was queued within [`REPEAT`]. If the rate limit is reached or the
     /// queue is full, the notice is dropped and counted.
-    pub(crate) fn tell(&mut self, notice: Notice, now: Instant) {
-        self.told.retain(|_, at| now.saturating_duration_since(*at) < REPEAT);
-        if self.told.contains_key(&notice) {
+    pub(crate) fn report(&mut self, notice: Notice, now: Instant) {
+        self.sent.retain(|_, at| now.saturating_duration_since(*at) < REPEAT);
+        if self.sent.contains_key(&notice) {
             return;
         }
         self.refill(now);
@@ -76,7 +76,7 @@ impl Notices {
             return count(&self.metrics, "dropped");
         }
         self.left -= 1;
-        self.told.insert(notice, now);
+        self.sent.insert(notice, now);
     }
 
     fn refill(&mut self, now: Instant) {
@@ -109,7 +109,10 @@ pub(crate) async fn post(
             Err(error) => {
                 count(&metrics, "refused");
                 if !std::mem::replace(&mut is_refused, true) {
-                    log.warn("an Event could not be told", &[("error", Value::from(chain(&error)))]);
+                    log.warn(
+                        "an Event could not be sent; later ones are tried",
+                        &[("error", Value::from(chain(&error)))],
+                    );
                 }
             }
         }
@@ -166,36 +169,36 @@ mod tests {
         Notice { about, uid: Some("u1".to_owned()), reason: "Unreadable", message: "odd".to_owned() }
     }
 
-    fn told(receiver: &mut Receiver<Notice>) -> Vec<String> {
+    fn sent(receiver: &mut Receiver<Notice>) -> Vec<String> {
         std::iter::from_fn(|| receiver.try_recv().ok()).map(|notice| notice.about.name).collect()
     }
 
     #[test]
-    fn the_same_is_told_once_an_hour() {
+    fn same_notice_is_sent_once_an_hour() {
         let (out, mut receiver) = tokio::sync::mpsc::channel(64);
         let (mut notices, now) = (Notices::new(out, Arc::default()), Instant::now());
-        notices.tell(notice("a"), now);
-        notices.tell(notice("a"), now + REPEAT / 2);
-        notices.tell(notice("b"), now + REPEAT / 2);
-        assert_eq!(told(&mut receiver), ["a", "b"]);
-        notices.tell(notice("a"), now + REPEAT);
-        assert_eq!(told(&mut receiver), ["a"]);
+        notices.report(notice("a"), now);
+        notices.report(notice("a"), now + REPEAT / 2);
+        notices.report(notice("b"), now + REPEAT / 2);
+        assert_eq!(sent(&mut receiver), ["a", "b"]);
+        notices.report(notice("a"), now + REPEAT);
+        assert_eq!(sent(&mut receiver), ["a"]);
     }
 
     #[test]
-    fn a_flood_is_cut_off_and_counted() {
+    fn notices_over_the_rate_limit_are_dropped_and_counted() {
         let (out, mut receiver) = tokio::sync::mpsc::channel(64);
         let metrics = Arc::new(Metrics::default());
         let (mut notices, now) = (Notices::new(out, Arc::clone(&metrics)), Instant::now());
-        (0..BURST + 5).for_each(|number| notices.tell(notice(&number.to_string()), now));
-        assert_eq!(told(&mut receiver).len(), BURST as usize);
+        (0..BURST + 5).for_each(|number| notices.report(notice(&number.to_string()), now));
+        assert_eq!(sent(&mut receiver).len(), BURST as usize);
         assert!(metrics.text().contains("weir_kubernetes_events_total{outcome=\"dropped\"} 5\n"), "{}", metrics.text());
-        (0..5).for_each(|number| notices.tell(notice(&format!("later-{number}")), now + 2 * REFILL));
-        assert_eq!(told(&mut receiver), ["later-0", "later-1"]);
+        (0..5).for_each(|number| notices.report(notice(&format!("later-{number}")), now + 2 * REFILL));
+        assert_eq!(sent(&mut receiver), ["later-0", "later-1"]);
     }
 
     #[test]
-    fn an_event_names_its_object_and_what_it_says() {
+    fn event_refers_to_its_object_and_its_name_depends_on_its_content() {
         let event = event("n1", &notice("p"), SystemTime::UNIX_EPOCH);
         assert_eq!(event["involvedObject"]["apiVersion"], "networking.k8s.io/v1");
         assert_eq!(event["metadata"]["namespace"], "shop");

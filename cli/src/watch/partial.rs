@@ -18,7 +18,7 @@ const POLICY: [&str; 4] = ["podSelector", "policyTypes", "ingress", "egress"];
 pub(super) type Decode<'d> = dyn Fn(&Value) -> Option<Object> + 'd;
 
 /// The object without its unreadable parts; `None` if no part can be used.
-pub(super) fn understood(kind: &str, written: &Value, decode: &Decode<'_>) -> Option<Object> {
+pub(super) fn readable_parts(kind: &str, written: &Value, decode: &Decode<'_>) -> Option<Object> {
     match kind {
         "NetworkPolicy" => policy(written, decode),
         "CidrList" => list(written, decode),

@@ -86,10 +86,10 @@ impl Resource {
     }
 
     /// The readable parts of an object that cannot be read as a whole.
-    pub(crate) fn understood(&self, head: &Head, raw: &RawValue) -> Option<Object> {
+    pub(crate) fn readable_parts(&self, head: &Head, raw: &RawValue) -> Option<Object> {
         let mut written: Value = serde_json::from_str(raw.get()).ok()?;
         (written["apiVersion"], written["kind"]) = (self.version.into(), self.kind.into());
-        let object = partial::understood(self.kind, &written, &|it| self.decode(it.to_string().into_bytes()).ok());
+        let object = partial::readable_parts(self.kind, &written, &|it| self.decode(it.to_string().into_bytes()).ok());
         object.filter(|object| Key::of(object) == self.key(&head.metadata))
     }
 
@@ -101,7 +101,7 @@ impl Resource {
             errors.map(|it| format!("{}{} [{}]", field(&it.primary.place), it.message, it.code.name)).collect();
         match <[Object; 1]>::try_from(decoded.objects) {
             Ok([object]) if errors.is_empty() => Ok(object),
-            _ if errors.is_empty() => Err(format!("it is no {}", self.kind)),
+            _ if errors.is_empty() => Err(format!("the object is not a {}", self.kind)),
             _ => Err(errors.join("; ")),
         }
     }

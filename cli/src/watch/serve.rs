@@ -51,24 +51,24 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 /// Where to listen: `ADDRESS:PORT` or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Address {
+pub(crate) enum PageAddress {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
-impl FromStr for Address {
+impl FromStr for PageAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_prefix("unix:") {
-            Some("") => Err("there is no path after `unix:`".to_owned()),
+            Some("") => Err("no path after `unix:`".to_owned()),
             Some(path) => Ok(Self::Unix(path.into())),
-            None => text.parse().map(Self::Tcp).map_err(|_| "neither ADDRESS:PORT nor unix:PATH".to_owned()),
+            None => text.parse().map(Self::Tcp).map_err(|_| "expected ADDRESS:PORT or unix:PATH".to_owned()),
         }
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for PageAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),
@@ -99,12 +99,12 @@ pub(crate) struct Pages {
 ///
 /// An address that cannot be bound is an error, except if another process uses it. In that case the agent enforces
 /// without pages and tries again, because otherwise any process of the host could keep the agent from starting.
-pub(crate) fn serve(address: Address, pages: Pages, log: Log) -> Result<()> {
+pub(crate) fn serve(address: PageAddress, pages: Pages, log: Log) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     let first = match runtime.block_on(listen(&address)) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let fields = [("address", Value::from(address.to_string())), ("error", Value::from(error.to_string()))];
-            log.error("pages cannot be served yet", &fields);
+            log.error("cannot listen: another process uses the address; retrying", &fields);
             None
         }
         listener => Some(listener.with_context(|| format!("cannot listen on {address}"))?),
@@ -119,10 +119,10 @@ enum Listener {
     Unix(UnixListener),
 }
 
-async fn listen(address: &Address) -> io::Result<Listener> {
+async fn listen(address: &PageAddress) -> io::Result<Listener> {
     match address {
-        Address::Tcp(address) => TcpListener::bind(address).await.map(Listener::Tcp),
-        Address::Unix(path) => {
+        PageAddress::Tcp(address) => TcpListener::bind(address).await.map(Listener::Tcp),
+        PageAddress::Unix(path) => {
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -134,7 +134,7 @@ async fn listen(address: &Address) -> io::Result<Listener> {
     }
 }
 
-async fn accept(first: Option<Listener>, address: Address, pages: Pages) {
+async fn accept(first: Option<Listener>, address: PageAddress, pages: Pages) {
     let mut listener = first;
     let listener = loop {
         match listener {
@@ -143,7 +143,7 @@ async fn accept(first: Option<Listener>, address: Address, pages: Pages) {
         }
         listener = listen(&address).await.ok();
     };
-    let mut open = Open::default();
+    let mut open = OpenConnections::default();
     loop {
         let accepted = match &listener {
             Listener::Tcp(listener) => {
@@ -161,11 +161,11 @@ async fn accept(first: Option<Listener>, address: Address, pages: Pages) {
 
 /// Connections, the oldest first.
 #[derive(Default)]
-struct Open {
+struct OpenConnections {
     tasks: VecDeque<AbortHandle>,
 }
 
-impl Open {
+impl OpenConnections {
     fn add(&mut self, connection: impl Future<Output = ()> + Send + 'static) {
         self.tasks.retain(|task| !task.is_finished());
         if self.tasks.len() >= MOST
@@ -199,21 +199,23 @@ fn response(status: StatusCode, text: String) -> Response<Full<Bytes>> {
 
 fn page(method: &Method, path: &str, pages: &Pages) -> (StatusCode, String) {
     if method != Method::GET {
-        return (StatusCode::METHOD_NOT_ALLOWED, "there are /metrics, /livez and /readyz, to GET\n".to_owned());
+        return (StatusCode::METHOD_NOT_ALLOWED, "use GET on /metrics, /livez or /readyz\n".to_owned());
     }
     match path {
         "/metrics" => (StatusCode::OK, pages.metrics.text()),
         "/livez" if (pages.is_alive)() => (StatusCode::OK, "ok\n".to_owned()),
-        "/livez" => (StatusCode::SERVICE_UNAVAILABLE, "the agent does not move\n".to_owned()),
+        "/livez" => {
+            (StatusCode::SERVICE_UNAVAILABLE, "the agent's thread has made no progress for too long\n".to_owned())
+        }
         "/readyz" => match (pages.metrics.unready(), pages.audience) {
             (None, _) => (StatusCode::OK, "ok\n".to_owned()),
             (Some(why), Audience::Host) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
             // The reasons contain names of pods, which other machines must not get.
             (Some(_), Audience::Network) => {
-                (StatusCode::SERVICE_UNAVAILABLE, "not ready; --health-addr says why\n".to_owned())
+                (StatusCode::SERVICE_UNAVAILABLE, "not ready; see /readyz at --health-addr for the reason\n".to_owned())
             }
         },
-        _ => (StatusCode::NOT_FOUND, "there are /metrics, /livez and /readyz\n".to_owned()),
+        _ => (StatusCode::NOT_FOUND, "not found; the pages are /metrics, /livez and /readyz\n".to_owned()),
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::log::{Log, Value};
 use super::metrics::Metrics;
 
-const AGAIN: Duration = if cfg!(test) { Duration::from_millis(1) } else { Duration::from_secs(1) };
+const RESTART_PAUSE: Duration = if cfg!(test) { Duration::from_millis(1) } else { Duration::from_secs(1) };
 
 pub(super) struct Supervisor {
     pub(super) metrics: Arc<Metrics>,
@@ -21,7 +21,7 @@ pub(super) struct Supervisor {
 
 impl Supervisor {
     /// Runs a task until it returns or the runtime ends.
-    pub(super) fn keep<F>(&self, name: &'static str, begin: impl Fn() -> F + Send + 'static)
+    pub(super) fn spawn<F>(&self, name: &'static str, begin: impl Fn() -> F + Send + 'static)
     where
         F: Future<Output: Send> + Send + 'static,
     {
@@ -29,8 +29,8 @@ impl Supervisor {
         tokio::spawn(async move {
             while tokio::spawn(begin()).await.is_err_and(|error| error.is_panic()) {
                 metrics.add("weir_panics_total", &[("task", name)], 1.0);
-                log.error("a task of the agent panicked; it is restarted", &[("task", Value::from(name))]);
-                sleep(AGAIN).await;
+                log.error("bug: a task of the agent panicked; restarting it", &[("task", Value::from(name))]);
+                sleep(RESTART_PAUSE).await;
             }
         });
     }
@@ -41,16 +41,16 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::watch::log::Format;
+    use crate::watch::log::LogFormat;
 
     #[tokio::test]
-    async fn a_task_that_panics_is_started_again() {
+    async fn task_that_panics_is_restarted() {
         let metrics = Arc::new(Metrics::default());
-        let supervisor = Supervisor { metrics: Arc::clone(&metrics), log: Log { format: Format::Text } };
+        let supervisor = Supervisor { metrics: Arc::clone(&metrics), log: Log { format: LogFormat::Text } };
         let begun = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&begun);
         let (done, ended) = tokio::sync::mpsc::channel::<()>(1);
-        supervisor.keep("test", move || {
+        supervisor.spawn("test", move || {
             let (times, done) = (count.fetch_add(1, Ordering::SeqCst), done.clone());
             async move {
                 assert!(times >= 2, "it panics twice");

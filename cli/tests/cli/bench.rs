@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use weir_runtime::skip;
-use weir_runtime::sys::Kernel;
+use weir_runtime::sys::BpfKernel;
 
 use crate::support::schema::check_schema;
 use crate::support::{Place, Ran};
@@ -21,7 +21,7 @@ fn is_measured(ran: &Ran, programs: usize) -> Value {
 
 #[test]
 fn the_programs_of_an_artifact_are_measured() {
-    if let Err(error) = Kernel::open() {
+    if let Err(error) = BpfKernel::open() {
         skip!("no bpf system call: {error}");
     }
     let place = Place::shop();
@@ -45,7 +45,7 @@ fn the_programs_of_an_artifact_are_measured() {
 
 #[test]
 fn policies_are_generated_without_an_artifact() {
-    if let Err(error) = Kernel::open() {
+    if let Err(error) = BpfKernel::open() {
         skip!("no bpf system call: {error}");
     }
     let document = is_measured(&Place::new().run("bench --policies 20 -o json").exits(0), 4);
@@ -57,7 +57,7 @@ fn policies_are_generated_without_an_artifact() {
 
 #[test]
 fn an_artifact_that_cannot_be_measured_exits_with_2() {
-    if let Err(error) = Kernel::open() {
+    if let Err(error) = BpfKernel::open() {
         skip!("no bpf system call: {error}");
     }
     let place = Place::new().file("none.yaml", "{apiVersion: v1, kind: Namespace, metadata: {name: a}}");
@@ -71,7 +71,7 @@ fn an_artifact_that_cannot_be_measured_exits_with_2() {
 #[test]
 fn missing_capabilities_are_named() {
     let place = Place::new();
-    let ran = match Kernel::open() {
+    let ran = match BpfKernel::open() {
         // Root without any capability.
         Ok(_) => {
             let weir = place.command("bench");

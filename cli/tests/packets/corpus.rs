@@ -177,7 +177,7 @@ fn attempt<'n>(by: By, net: &'n Net, case: &Case, row: &Row) -> Result<Try<'n>, 
         return Err("an address that no host can have");
     }
     let source = address(&case.cluster, &flow.source, to.is_ipv6())?;
-    let from = net.holder(source).ok_or("an end that is nowhere")?;
+    let from = net.holder(source).ok_or("no endpoint of the test network has the address")?;
     let (protocol, name) = match flow.protocol {
         FlowProtocol::Icmp => (Protocol::Icmp, "icmp"),
         FlowProtocol::Transport(model::Protocol::Tcp) => (Protocol::Tcp, "tcp"),
@@ -197,21 +197,21 @@ fn attempt<'n>(by: By, net: &'n Net, case: &Case, row: &Row) -> Result<Try<'n>, 
         && !denied_at(Direction::Egress)
         && behind.as_ref().is_some_and(|it| it.backends.len() > 1)
     {
-        return Err("some of several backends, and chance decides");
+        return Err("several backends with different verdicts, of which one is chosen at random");
     }
     let is_behind = behind.as_ref().is_some_and(|it| it.backends.iter().any(|at| at.ip() == source));
     if by == By::Programs && net.layout == Layout::Bridge && is_behind {
-        return Err("itself through a service, masqueraded, which on a bridge nothing tells from others");
+        return Err("itself through a service, masqueraded: on a bridge it looks like any other pod");
     }
     let is_host_port = |it: &model::HostPort| it.port == to.port() && it.is_at(&case.cluster, to.ip());
     if by == By::Rules && case.cluster.host_ports.iter().any(is_host_port) {
-        return Err("a hostPort, of which the rules know nothing");
+        return Err("a hostPort, which the rules do not cover");
     }
     let served = match (&behind, net.holder(to.ip())) {
         (Some(_), _) if by == By::Rules => return Err("a service address, which the rules see as its backends"),
         (Some(frontend), _) => backends(net, frontend),
         (None, Some(space)) if !is_service || is_to_itself => vec![(space, to)],
-        _ if allowed(row) => return Err("nobody to answer"),
+        _ if allowed(row) => return Err("no endpoint can answer"),
         _ => Vec::new(),
     };
     Ok(Try { from, source, protocol, to, served, expected: allowed(row) })

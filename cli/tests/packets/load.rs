@@ -109,7 +109,7 @@ fn generations() -> [String; 2] {
 }
 
 #[test]
-fn nothing_is_lost_and_nothing_passes_while_generations_change_and_agents_die() {
+fn no_packet_is_lost_or_wrongly_passed_while_generations_change_and_agents_die() {
     if let Err(reason) = crate::privilege() {
         weir_runtime::skip!("{reason}");
     }
@@ -132,7 +132,7 @@ fn nothing_is_lost_and_nothing_passes_while_generations_change_and_agents_die() 
             let seen = load.join().unwrap();
             println!("{changes} switches: {seen:?}");
             assert!(seen.received > 1_000 && seen.connected > 10, "too little to show anything");
-            assert_eq!((seen.lost, seen.passed), (0, 0), "of what both allow is lost, of what is denied came through");
+            assert_eq!((seen.lost, seen.passed), (0, 0), "lost: both generations allow it; passed: both deny it");
         }
     });
 }

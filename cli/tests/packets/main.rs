@@ -10,9 +10,9 @@ mod case;
 mod corpus;
 mod enforce;
 mod load;
-mod look;
 mod mounts;
 mod namespace;
+mod observe;
 #[expect(dead_code, reason = "other tests have other packets")]
 #[path = "../../../compiler/codegen/tests/common/packet.rs"]
 mod packet;
@@ -58,11 +58,11 @@ fn corpus_holds(by: By, layout: Layout, at_least: usize) {
     let (passed, dropped) = (tally.passed, tally.dropped);
     println!("{by:?}, {layout:?}: {passed} got through, {dropped} did not, skipped: {:?}", tally.skipped);
     assert!(tally.wrong.is_empty(), "{by:?}, {layout:?}:\n  {}", tally.wrong.join("\n  "));
-    assert!(passed.min(dropped) >= at_least, "only {passed} and {dropped}: that shows nothing");
+    assert!(passed.min(dropped) >= at_least, "only {passed} and {dropped}: the run is too small to show anything");
 }
 
 #[test]
-fn the_rules_treat_real_packets_as_the_corpus_says_where_pods_are_routed() {
+fn iptables_rules_match_the_corpus_for_routed_pods() {
     if let Err(reason) = control() {
         skip!("{reason}");
     }
@@ -70,7 +70,7 @@ fn the_rules_treat_real_packets_as_the_corpus_says_where_pods_are_routed() {
 }
 
 #[test]
-fn the_programs_treat_real_packets_as_the_corpus_says_where_pods_are_routed() {
+fn programs_match_the_corpus_for_routed_pods() {
     if let Err(reason) = privilege() {
         skip!("{reason}");
     }
@@ -78,7 +78,7 @@ fn the_programs_treat_real_packets_as_the_corpus_says_where_pods_are_routed() {
 }
 
 #[test]
-fn the_programs_treat_real_packets_as_the_corpus_says_where_pods_share_a_bridge() {
+fn programs_match_the_corpus_for_bridged_pods() {
     if let Err(reason) = privilege() {
         skip!("{reason}");
     }

@@ -18,7 +18,7 @@ fn hidden(stage: &Stage, arguments: &[&str], bpffs: &str) -> Result<String, crat
 }
 
 #[test]
-fn pins_outlive_a_command_with_mounts_of_its_own() {
+fn pins_survive_a_command_in_its_own_mount_namespace() {
     if let Err(reason) = crate::privilege() {
         skip!("{reason}");
     }
@@ -39,7 +39,7 @@ fn pins_outlive_a_command_with_mounts_of_its_own() {
 }
 
 #[test]
-fn without_a_bpf_file_system_nothing_is_mounted_and_nothing_attached() {
+fn attach_without_a_bpf_file_system_fails_and_mounts_nothing() {
     if let Err(reason) = crate::privilege() {
         skip!("{reason}");
     }

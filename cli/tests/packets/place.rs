@@ -69,7 +69,7 @@ fn remove_stale(directory: &Path) {
 
 /// Leaves a directory behind as a crash would, and checks that it is removed.
 #[test]
-fn what_a_killed_process_left_is_removed() {
+fn leftovers_of_a_killed_process_are_removed() {
     if let Err(reason) = crate::privilege() {
         weir_runtime::skip!("{reason}");
     }

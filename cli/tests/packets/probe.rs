@@ -1,4 +1,4 @@
-//! Tries new connections with real sockets, many at a time, to see who can reach whom.
+//! Tries new connections with real sockets, many at a time, to find the pairs that can connect.
 //!
 //! Servers and clients are sockets of this one process, each made in its namespace. None of them blocks; one loop moves
 //! all of them. A packet that a busy machine delays may look dropped, but a dropped packet never looks delivered. So

@@ -61,6 +61,6 @@ fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn the_checksum_is_castagnolis() {
+fn sctp_checksum_is_crc32c() {
     assert_eq!(crc32c(b"123456789"), 0xe306_9283);
 }

@@ -84,7 +84,7 @@ impl Stage {
         at: SocketAddr,
         expected: bool,
     ) -> bool {
-        let holder = |address| self.net.holder(address).unwrap_or_else(|| panic!("nobody has {address}"));
+        let holder = |address| self.net.holder(address).unwrap_or_else(|| panic!("no endpoint has {address}"));
         let (from, served) = (holder(source), vec![(holder(at.ip()), at)]);
         reach(&[Try { from, source, protocol, to, served, expected }]).unwrap()[0]
     }

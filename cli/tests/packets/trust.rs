@@ -55,7 +55,7 @@ fn is_refused(stage: &Stage, artifact: &Path, flag: &str, file: &Path, why: &str
 }
 
 #[test]
-fn what_is_not_signed_or_enforces_something_else_changes_nothing() {
+fn unsigned_or_unverified_artifact_is_refused() {
     let stage = match stage() {
         Ok(stage) => stage,
         Err(reason) => skip!("{reason}"),

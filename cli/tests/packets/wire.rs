@@ -37,9 +37,9 @@ impl Wire {
         pod.space.ip("addr flush dev eth0\n")?;
         // Stops router solicitations and similar packets of the kernel.
         pod.space.set("ipv6/conf/eth0/disable_ipv6", "1")?;
-        let told: String =
+        let commands: String =
             pod.addresses.iter().map(|it| format!("neigh replace {it} lladdr {} dev {via}\n", text(own))).collect();
-        node.space.ip(&told)?;
+        node.space.ip(&commands)?;
         Ok(Self { frames: pod.space.enter(|| sys::frames("eth0"))??, own, gateway })
     }
 

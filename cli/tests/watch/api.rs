@@ -69,7 +69,7 @@ fn list(cidr: &str) -> String {
 }
 
 /// Whether the artifact matches all objects of the server, listed as kubectl would print them.
-pub(crate) fn says_the_same(server: &ApiServer, directory: &Directory) -> bool {
+pub(crate) fn has_the_servers_objects(server: &ApiServer, directory: &Directory) -> bool {
     let mut paths = vec!["/api/v1/namespaces", "/api/v1/nodes", "/api/v1/pods", "/api/v1/services", POLICIES];
     paths.extend(server.ask("GET", LISTS, None).is_ok().then_some(LISTS));
     let objects = directory.path().join("objects");
@@ -114,7 +114,7 @@ macro_rules! server {
 
 /// Makes changes of every kind; after each of them the artifact must match the server's objects.
 fn follows_changes(server: &ApiServer, directory: &Directory) {
-    let same = |after: &str| until(after, || says_the_same(server, directory));
+    let same = |after: &str| until(after, || has_the_servers_objects(server, directory));
     add_cluster(server);
     add_pod(server, "web", "near", "10.231.0.2");
     add_pod(server, "db", "far", "10.231.1.2");
@@ -134,7 +134,7 @@ fn follows_changes(server: &ApiServer, directory: &Directory) {
 }
 
 #[test]
-fn what_is_compiled_is_what_the_server_has() {
+fn compiled_policies_match_the_api_servers_objects() {
     let directory = Directory::new();
     let server = server!(&directory, Settings::default());
     let agent = agent(&directory, &server.kubeconfig());
@@ -144,7 +144,7 @@ fn what_is_compiled_is_what_the_server_has() {
 }
 
 #[test]
-fn servers_that_do_not_stream_lists_are_listed() {
+fn server_without_streamed_lists_is_listed_in_pages() {
     let directory = Directory::new();
     let flags = vec!["--feature-gates=WatchList=false".to_owned()];
     let server = server!(&directory, Settings { flags, ..Settings::default() });
@@ -154,7 +154,7 @@ fn servers_that_do_not_stream_lists_are_listed() {
 }
 
 #[test]
-fn servers_that_answer_streamed_lists_with_an_error_for_ever_are_listed() {
+fn server_that_always_refuses_streamed_lists_is_listed_in_pages() {
     let directory = Directory::new();
     let old = match apiserver::built().and_then(|it| Ok(Binaries { etcd: apiserver::old_etcd()?, ..it })) {
         Ok(binaries) => binaries,
@@ -170,7 +170,7 @@ fn servers_that_answer_streamed_lists_with_an_error_for_ever_are_listed() {
 }
 
 #[test]
-fn a_malformed_object_hides_no_other_and_stays_as_it_was() {
+fn malformed_object_hides_no_other_and_keeps_its_last_readable_content() {
     let directory = Directory::new();
     let server = server!(&directory, Settings::default());
     add_lists(&server);
@@ -178,36 +178,36 @@ fn a_malformed_object_hides_no_other_and_stays_as_it_was() {
     add_pod(&server, "web", "near", "10.231.0.2");
     ask(&server, "POST", LISTS, &list("192.0.2.0/24"));
     let agent = agent(&directory, &server.kubeconfig());
-    until("the list is compiled", || says_the_same(&server, &directory));
+    until("the list is compiled", || has_the_servers_objects(&server, &directory));
     ask(&server, "PATCH", &format!("{LISTS}/bad"), r#"{"spec":{"cidrs":["192.0.2.0/33"]}}"#);
-    until("it is told of", || agent.log().contains("CidrList/bad"));
+    until("it is logged", || agent.log().contains("CidrList/bad"));
     // Another change has been handled, and the list has its old contents again: the artifact must match.
     let generations = agent.metric("weir_generations_total");
     ask(&server, "POST", POLICIES, &policy("p", r#"{"podSelector":{}}"#));
     until("a new generation", || agent.metric("weir_generations_total") > generations);
     ask(&server, "PATCH", &format!("{LISTS}/bad"), r#"{"spec":{"cidrs":["192.0.2.0/24"]}}"#);
     until("it can be read again", || agent.log().contains("can be read again"));
-    assert!(says_the_same(&server, &directory), "{}", agent.log());
+    assert!(has_the_servers_objects(&server, &directory), "{}", agent.log());
 }
 
 #[test]
-fn a_server_that_was_away_is_caught_up_with() {
+fn agent_catches_up_after_an_api_outage() {
     let directory = Directory::new();
     let mut server = server!(&directory, Settings::default());
     let agent = agent(&directory, &server.kubeconfig());
     add_cluster(&server);
     add_pod(&server, "web", "near", "10.231.0.2");
-    until("the pod is compiled", || says_the_same(&server, &directory));
+    until("the pod is compiled", || has_the_servers_objects(&server, &directory));
     server.kill_apiserver();
     until("the agent notices", || agent.metric("weir_watch_connected{kind=\"Pod\"}") == 0.0);
     assert_eq!(agent.page("/livez").0, "200");
     server.start_apiserver().expect("it starts again");
     ask(&server, "POST", POLICIES, &policy("p", r#"{"podSelector":{}}"#));
-    until("the policy is compiled", || says_the_same(&server, &directory));
+    until("the policy is compiled", || has_the_servers_objects(&server, &directory));
 }
 
 #[test]
-fn an_expired_watch_is_listed_anew() {
+fn expired_watch_is_listed_again() {
     let directory = Directory::new();
     let mut server = server!(&directory, Settings::default());
     let wire = Wire::to(server.port());
@@ -216,7 +216,7 @@ fn an_expired_watch_is_listed_anew() {
     add_pod(&server, "web", "near", "10.231.0.2");
     add_pod(&server, "old", "near", "10.231.0.3");
     ask(&server, "POST", POLICIES, &policy("p", r#"{"podSelector":{}}"#));
-    until("the pods are compiled", || says_the_same(&server, &directory));
+    until("the pods are compiled", || has_the_servers_objects(&server, &directory));
     wire.cut();
     // The agent gets no events about these changes: the server has compacted them away.
     ask(&server, "DELETE", &format!("{PODS}/old?gracePeriodSeconds=0"), "");
@@ -225,14 +225,14 @@ fn an_expired_watch_is_listed_anew() {
     server.compact().expect("etcd compacts");
     server.kill_apiserver();
     server.start_apiserver().expect("it starts again");
-    assert!(!says_the_same(&server, &directory), "the wire is cut");
+    assert!(!has_the_servers_objects(&server, &directory), "the connection to the API server is cut");
     wire.mend();
-    until("the agent has caught up", || says_the_same(&server, &directory));
+    until("the agent has caught up", || has_the_servers_objects(&server, &directory));
     assert!(agent.log().contains("410"), "the watch has expired: {}", agent.log());
 }
 
 #[test]
-fn nothing_is_compiled_as_long_as_one_kind_may_not_be_listed() {
+fn nothing_is_compiled_while_the_list_of_one_kind_is_forbidden() {
     let directory = Directory::new();
     let server = server!(&directory, Settings::default());
     add_cluster(&server);
@@ -246,7 +246,7 @@ fn nothing_is_compiled_as_long_as_one_kind_may_not_be_listed() {
     ask(&server, "POST", "/api/v1/namespaces/shop/serviceaccounts", r#"{"metadata":{"name":"few"}}"#);
     let kubeconfig = account(&server, &directory, "shop", "few");
     let agent = agent(&directory, &kubeconfig);
-    until("it is told of", || agent.log().contains("403"));
+    until("it is logged", || agent.log().contains("403"));
     assert!(!within(Duration::from_secs(2), || agent.metric("weir_generations_total") > 0.0));
     assert_eq!(agent.page("/readyz").0, "503");
     assert_eq!(agent.metric("weir_watch_connected{kind=\"NetworkPolicy\"}"), 0.0);

@@ -55,7 +55,7 @@ impl<'n> Plugin<'n> {
 
     /// Reads the pod's UID from the API.
     fn read_uid(&mut self, server: &ApiServer) {
-        let pod = server.ask("GET", &format!("{PODS}/web"), None).expect("it was made");
+        let pod = server.ask("GET", &format!("{PODS}/web"), None).expect("the pod exists");
         let pod: Value = serde_json::from_str(&pod).expect("JSON");
         self.uid = pod["metadata"]["uid"].as_str().expect("the server has given it one").to_owned();
     }
@@ -87,7 +87,7 @@ impl<'n> Plugin<'n> {
     fn add(&self) {
         let ended = self.call("ADD", 30, "fail");
         assert!(ended.success, "{}", ended.output);
-        assert_eq!(ended.output, previous(self.network), "what was made is handed on as it came");
+        assert_eq!(ended.output, previous(self.network), "the previous result is passed on unchanged");
     }
 }
 
@@ -127,7 +127,7 @@ impl Drop for Flood<'_> {
 }
 
 #[test]
-fn a_pod_is_let_go_when_its_policy_is_in_force() {
+fn pod_starts_when_its_policy_is_in_force() {
     let directory = Directory::new();
     let network = match Network::new(&directory) {
         Ok(network) => network,
@@ -154,13 +154,13 @@ fn a_pod_is_let_go_when_its_policy_is_in_force() {
         network.plug("web").expect("it is not there");
         // From the second start on, the agent knows the pod, and may find its interface before the plug-in reports it.
         let came = within(Duration::from_millis(300), || flood.arrived() > 0);
-        assert!(came || start > 0, "packets come: nothing is in force on it");
+        assert!(came || start > 0, "packets come: no policy is in force on it");
         plugin.add();
         // From here on the pod's processes would run.
         let before = flood.arrived();
         std::thread::sleep(Duration::from_millis(100));
         let more = flood.arrived() - before;
-        assert_eq!(more, 0, "packets come to a pod that was let go: {}{}", network.flows(), agent.log());
+        assert_eq!(more, 0, "packets reach a pod that has started: {}{}", network.flows(), agent.log());
         network.unplug("web");
     }
     assert_eq!(agent.metric("weir_cni_held_seconds_count"), f64::from(starts));
@@ -179,12 +179,12 @@ fn a_pod_is_let_go_when_its_policy_is_in_force() {
     let refused = plugin.call("CHECK", 5, "fail");
     assert_eq!((refused.success, &refused.json()["code"]), (false, &json!(100)), "{}", refused.output);
     let refused = plugin.call("ADD", 1, "fail");
-    assert!(!refused.success && refused.output.contains("the API has not told of the pod"), "{}", refused.output);
+    assert!(!refused.success && refused.output.contains("the API server has not sent the pod"), "{}", refused.output);
     assert_eq!(agent.metric("weir_cni_timeouts_total"), 1.0);
 }
 
 #[test]
-fn an_interface_of_no_known_pod_is_not_let_go_open() {
+fn interface_without_a_pod_name_does_not_start_open() {
     let directory = Directory::new();
     let network = match Network::new(&directory) {
         Ok(network) => network,
@@ -214,7 +214,7 @@ fn an_interface_of_no_known_pod_is_not_let_go_open() {
 }
 
 #[test]
-fn without_an_agent_a_pod_is_not_let_go_open() {
+fn pod_does_not_start_open_without_an_agent() {
     let directory = Directory::new();
     let network = match Network::new(&directory) {
         Ok(network) => network,
@@ -227,7 +227,7 @@ fn without_an_agent_a_pod_is_not_let_go_open() {
     assert!(refused.output.contains("shop/web") && refused.output.contains("cni.sock"), "{}", refused.output);
     let status = plugin.call("STATUS", 1, "fail");
     assert_eq!((status.success, &status.json()["code"]), (false, &json!(50)), "{}", status.output);
-    assert!(network.reaches("db", "web"), "it is not started, and nothing was done to it");
+    assert!(network.reaches("db", "web"), "the pod is not started, and its interface is unchanged");
 
     let allowed = plugin.call("ADD", 1, "allow");
     assert!(allowed.success && network.reaches("db", "web"), "{}", allowed.output);

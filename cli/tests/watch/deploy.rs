@@ -4,7 +4,7 @@
 use weir_runtime::skip;
 use xtask::apiserver::{ApiServer, Settings};
 
-use crate::api::{account, add_cluster, add_pod, agent, says_the_same};
+use crate::api::{account, add_cluster, add_pod, agent, has_the_servers_objects};
 use crate::rig::{Agent, Directory, server, until};
 
 const LISTS: &str = "/apis/weir.dev/v1alpha1/cidrlists";
@@ -40,7 +40,7 @@ fn list(name: &str, spec: &str) -> String {
 }
 
 #[test]
-fn the_manifests_are_taken_and_their_rights_are_enough() {
+fn api_server_accepts_the_manifests_and_their_rights_suffice() {
     let directory = Directory::new();
     let server = match server(&directory, Settings::default()) {
         Ok(server) => server,
@@ -51,18 +51,18 @@ fn the_manifests_are_taken_and_their_rights_are_enough() {
     add_cluster(&server);
     add_pod(&server, "web", "near", "10.231.0.2");
     let agent = agent(&directory, &account(&server, &directory, "kube-system", "weir"));
-    until("everything is compiled", || says_the_same(&server, &directory));
+    until("everything is compiled", || has_the_servers_objects(&server, &directory));
     assert_eq!(agent.metric("weir_objects{kind=\"Pod\"}"), 1.0, "{}", agent.log());
     assert!(!agent.log().contains("403"), "{}", agent.log());
-    events_are_told_once(&server, &directory, &agent);
+    events_are_sent_once(&server, &directory, &agent);
     choices_are_taken(&server);
 }
 
 /// A list that the server accepts and the agent does not is reported as an Event, by the first agent that sees it.
-fn events_are_told_once(server: &ApiServer, directory: &Directory, agent: &Agent) {
+fn events_are_sent_once(server: &ApiServer, directory: &Directory, agent: &Agent) {
     let odd = list("odd", r#"{"action":"Deny","cidrs":["192.0.2.9-192.0.2.7"]}"#);
     server.ask("POST", LISTS, Some(&odd)).unwrap_or_else(|error| panic!("{error:#}"));
-    until("it is told", || agent.metric("weir_kubernetes_events_total{outcome=\"told\"}") == 1.0);
+    until("the Event is sent", || agent.metric("weir_kubernetes_events_total{outcome=\"told\"}") == 1.0);
     let events = server.ask("GET", "/api/v1/namespaces/default/events", None).expect("the server answers");
     let events: serde_json::Value = serde_json::from_str(&events).expect("JSON");
     let event = &events["items"][0];
@@ -98,7 +98,7 @@ fn lines_of(document: &str, of: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_agent_may_do_what_it_needs_and_nothing_else() {
+fn agents_rights_are_exactly_those_it_needs() {
     for choices in [&[][..], &[("cni.enabled", "true")]] {
         let documents = manifests(choices);
         let document = |kind: &str| {

@@ -126,7 +126,7 @@ struct Serving {
 
 impl Serving {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.0.lock().expect("no thread panics with it")
+        self.state.0.lock().expect("no thread panics while it holds the lock")
     }
 
     fn apply(&self, path: &str, object: Value) {
@@ -183,29 +183,34 @@ impl Serving {
     fn stream(&self, mut stream: &TcpStream, path: &str, query: &str) -> std::io::Result<()> {
         write!(stream, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")?;
         let mut send = |lines: &str| write!(stream, "{:x}\r\n{lines}\r\n", lines.len());
-        let mut told = 0;
+        let mut sent = 0;
         let mut state = self.lock();
         if query.contains("sendInitialEvents=true") {
             let mut lines = String::new();
             for (_, object) in state.objects.iter().filter(|((of, _), _)| of == path) {
                 _ = writeln!(lines, "{}", json!({"type": "ADDED", "object": object}));
             }
-            told = state.events.len();
+            sent = state.events.len();
             let end = json!({"k8s.io/initial-events-end": "true"});
-            let meta = json!({"resourceVersion": (told + 1).to_string(), "annotations": end});
+            let meta = json!({"resourceVersion": (sent + 1).to_string(), "annotations": end});
             _ = writeln!(lines, "{}", json!({"type": "BOOKMARK", "object": {"kind": "Any", "metadata": meta}}));
             send(&lines)?;
         } else if let Some(version) = query.split('&').find_map(|it| it.strip_prefix("resourceVersion=")) {
-            told = version.parse::<usize>().map_or(0, |it| it.saturating_sub(1));
+            sent = version.parse::<usize>().map_or(0, |it| it.saturating_sub(1));
         }
         while !state.is_away {
             let mut lines = String::new();
-            for (_, kind, object) in state.events.iter().skip(told).filter(|(of, ..)| of == path) {
+            for (_, kind, object) in state.events.iter().skip(sent).filter(|(of, ..)| of == path) {
                 _ = writeln!(lines, "{}", json!({"type": kind, "object": object}));
             }
-            told = told.max(state.events.len());
+            sent = sent.max(state.events.len());
             if lines.is_empty() {
-                state = self.state.1.wait_timeout(state, Duration::from_secs(1)).expect("no thread panics with it").0;
+                state = self
+                    .state
+                    .1
+                    .wait_timeout(state, Duration::from_secs(1))
+                    .expect("no thread panics while it holds the lock")
+                    .0;
             } else {
                 drop(state);
                 send(&lines)?;

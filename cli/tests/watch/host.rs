@@ -104,7 +104,7 @@ macro_rules! host {
 }
 
 #[test]
-fn pins_that_are_removed_open_no_pod_and_come_back() {
+fn removed_pins_are_restored_and_open_no_pod() {
     for hook in ["tcx", "clsact"] {
         let mut host = host!(&["--hook", hook]);
         let pins = PathBuf::from(host.network.pins());
@@ -128,7 +128,7 @@ fn pins_that_are_removed_open_no_pod_and_come_back() {
 }
 
 #[test]
-fn hooks_that_are_taken_away_come_back_without_a_word_from_the_api() {
+fn removed_hooks_are_restored_without_an_api_event() {
     let host = host!(&["--hook", "clsact"]);
     let before = host.repairs();
     host.run("tc qdisc del dev v-web clsact");
@@ -171,7 +171,7 @@ fn arrived(network: &Network, pod: &str) -> u64 {
 /// Prints how many datagrams an isolated new pod can send after its CNI result exists. It sends one every two
 /// milliseconds.
 #[test]
-fn a_new_pod_is_closed_as_soon_as_its_result_is_there() {
+fn new_pod_is_closed_when_its_cni_result_appears() {
     let mut host = host!(&[]);
     let starts = 5;
     for _ in 0..starts {
@@ -196,7 +196,7 @@ fn a_new_pod_is_closed_as_soon_as_its_result_is_there() {
 }
 
 #[test]
-fn a_pod_that_starts_while_the_api_is_away_is_closed_if_policy_may_apply_to_it() {
+fn pod_that_starts_during_an_api_outage_is_closed_if_policy_may_apply() {
     for (arguments, has_policy, is_open) in
         [(&[][..], true, false), (&[], false, true), (&["--unknown-pods", "deny"], false, false)]
     {
@@ -225,7 +225,7 @@ fn a_pod_that_starts_while_the_api_is_away_is_closed_if_policy_may_apply_to_it()
 }
 
 #[test]
-fn pods_that_end_are_no_failure() {
+fn ending_pods_are_not_reported_as_failures() {
     let mut host = host!(&[]);
     for _ in 0..5 {
         let meta = json!({"metadata": {"name": "cron", "namespace": "shop", "uid": "u-cron", "labels": {"app": "cron"},
@@ -247,7 +247,7 @@ fn pods_that_end_are_no_failure() {
 }
 
 #[test]
-fn strangers_learn_no_names_and_the_agent_ends_when_it_is_told() {
+fn metrics_address_hides_pod_names_and_sigterm_ends_the_agent() {
     let socket = std::env::temp_dir().join(format!("weir-host-{}.sock", std::process::id()));
     let mut host = host!(&["--cni-socket", &socket.display().to_string()]);
     // This pod has no interface here, so the agent is not ready and its health page names the pod.

@@ -24,7 +24,7 @@ fn ten_thousand_pods_and_a_thousand_policies_fit() {
     until("everything is compiled", || agent.metric("weir_generations_total") > 0.0);
     until("every pod is counted", || agent.metric("weir_objects{kind=\"Pod\"}") == 10_000.0);
     let mut own = f64::MAX;
-    until(&format!("it is content with {MOST_MEBIBYTES} MiB"), || {
+    until(&format!("the agent needs at most {MOST_MEBIBYTES} MiB"), || {
         own = mebibytes(&agent, "RssAnon:");
         own < MOST_MEBIBYTES
     });
@@ -34,7 +34,7 @@ fn ten_thousand_pods_and_a_thousand_policies_fit() {
 /// A value in `/proc/PID/status` about the agent's memory.
 fn mebibytes(agent: &Agent, what: &str) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", agent.id())).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix(what)).expect("the kernel says it");
+    let line = status.lines().find_map(|line| line.strip_prefix(what)).expect("the kernel reports it");
     line.trim().trim_end_matches(" kB").parse::<f64>().expect("a number") / 1_024.0
 }
 
@@ -57,7 +57,7 @@ fn with_holes(index: u32) -> Value {
 }
 
 #[test]
-fn two_megabytes_of_policies_of_one_namespace_stop_no_other_and_fit_the_container() {
+fn two_megabytes_of_policies_of_one_namespace_fit_the_memory_limit_and_block_no_other() {
     // The memory limit in the shipped manifest. The budget is a quarter of it, as by default.
     const CONTAINER: u64 = 512 << 20;
     let directory = Directory::new();

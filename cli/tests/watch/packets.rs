@@ -74,8 +74,9 @@ impl Network {
 
     pub(crate) fn unplug(&self, pod: &str) {
         // The kernel deletes the veth with the namespace, but at some later time. So it is deleted here.
-        run("ip", &["-n", &self.namespace("node"), "link", "delete", &format!("v-{pod}")]).expect("it was made here");
-        run("ip", &["netns", "delete", &self.namespace(pod)]).expect("it was made here");
+        run("ip", &["-n", &self.namespace("node"), "link", "delete", &format!("v-{pod}")])
+            .expect("the test created it");
+        run("ip", &["netns", "delete", &self.namespace(pod)]).expect("the test created it");
     }
 
     /// Writes the CNI result, as libcni does when the last plug-in has ended.
@@ -154,7 +155,7 @@ pub(crate) fn ask(server: &ApiServer, method: &str, path: &str, body: Option<&st
 }
 
 #[test]
-fn policies_of_the_api_are_in_force_on_the_wire() {
+fn policies_of_the_api_decide_real_connections() {
     let directory = Directory::new();
     let network = match Network::new(&directory) {
         Ok(network) => network,
@@ -218,7 +219,7 @@ fn policies_of_the_api_are_in_force_on_the_wire() {
 }
 
 #[test]
-fn a_policy_in_audit_mode_is_reported_and_comes_into_force_with_the_annotation_gone() {
+fn audit_policy_is_reported_and_enforced_when_the_annotation_is_removed() {
     const WOULD_DENY: &str = "weir_packets_total{direction=\"ingress\",reason=\"would-deny\",verdict=\"passed\"}";
     let directory = Directory::new();
     let network = match Network::new(&directory) {
@@ -243,16 +244,18 @@ fn a_policy_in_audit_mode_is_reported_and_comes_into_force_with_the_annotation_g
         POLICIES,
         Some(&DENY.replace("\"name\"", "\"annotations\":{\"weir.dev/mode\":\"audit\"},\"name\"")),
     );
-    until("what it would deny is told", || network.reaches("db", "web") && agent.metric(WOULD_DENY) > 0.0);
+    until("the packets that it would deny are counted", || {
+        network.reaches("db", "web") && agent.metric(WOULD_DENY) > 0.0
+    });
     assert_eq!(agent.metric("weir_audit_policies"), 1.0);
     mode("null");
     until("it is in force", || !network.reaches("db", "web"));
     // An unknown mode changes nothing, and is reported.
     mode("\"off\"");
-    let told = "weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"malformed\"}";
-    until("the mode is told to be none", || agent.metric(told) == 1.0);
-    assert!(!network.reaches("db", "web"), "it keeps what it said before");
+    let malformed = "weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"malformed\"}";
+    until("the unknown mode is reported", || agent.metric(malformed) == 1.0);
+    assert!(!network.reaches("db", "web"), "it keeps its last readable content");
     mode("\"audit\"");
     until("it is out of force", || network.reaches("db", "web"));
-    assert_eq!(agent.metric(told), 0.0);
+    assert_eq!(agent.metric(malformed), 0.0);
 }

@@ -30,7 +30,7 @@ impl Directory {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let name = format!("weir-watch-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).expect("temporary directories can be made");
+        fs::create_dir_all(&path).expect("temporary directories can be created");
         Self { path, _alone: alone }
     }
 
@@ -181,7 +181,7 @@ impl Wire {
             for here in listener.incoming().flatten() {
                 let Ok(there) = TcpStream::connect(("127.0.0.1", server)) else { continue };
                 if !cut.load(Ordering::SeqCst) {
-                    let mut open = open.lock().expect("nobody panics with it");
+                    let mut open = open.lock().expect("no thread panics while it holds the lock");
                     for (from, to) in [(&here, &there), (&there, &here)] {
                         let (from, to) = (from.try_clone().expect("a copy"), to.try_clone().expect("a copy"));
                         open.push(from.try_clone().expect("a copy"));
@@ -195,7 +195,7 @@ impl Wire {
 
     pub(crate) fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
-        for stream in self.open.lock().expect("nobody panics with it").drain(..) {
+        for stream in self.open.lock().expect("no thread panics while it holds the lock").drain(..) {
             // An error means that the other end was closed first.
             _ = stream.shutdown(Shutdown::Both);
         }

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use weir_objects::address::Family;
 use weir_artifact::layout::direction_number;
 use weir_model::Direction;
+use weir_objects::address::Family;
 use weir_runtime::sys::{BpfKernel, KernelProgram};
 
 use weir_runtime::trial::driver::{Driver, DriverTraffic};

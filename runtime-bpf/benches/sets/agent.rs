@@ -6,16 +6,16 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use weir_artifact::structure::{Place, Structure};
+use weir_classes::index::{Dirty, Index};
+use weir_codegen::compile::{self, Options as CompileOptions};
+use weir_ebpf::target::Target;
+use weir_fuzz::generators::Random;
+use weir_model::Assumptions;
 use weir_objects::address::Family;
 use weir_objects::address::to_address;
-use weir_artifact::structure::{Place, Structure};
-use weir_codegen::compile::{Options as CompileOptions, self};
 use weir_objects::decode::{Input, InputKind, Options, decode};
-use weir_ebpf::target::Target;
-use weir_classes::index::{Dirty, Index};
 use weir_objects::k8s::Object;
-use weir_model::Assumptions;
-use weir_fuzz::generators::Random;
 use weir_runtime::runtime::{PinAccess, Request, Runtime};
 
 use super::{Kind, milliseconds, number};

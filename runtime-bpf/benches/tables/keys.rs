@@ -5,16 +5,16 @@
 
 use std::net::IpAddr;
 
-use weir_objects::address::to_address;
-use weir_objects::address::{Family, Prefix};
+use weir_artifact::layout::address_bytes;
 use weir_classes::{AddressMap, PeerId, Stretch};
-use weir_ebpf::asm::{Asm, MapRef};
-use weir_ebpf::insn::{AluOp, Reg, Size};
 use weir_codegen::emit::REMOTE;
 use weir_codegen::ir::Tables;
-use weir_artifact::layout::address_bytes;
 use weir_codegen::structures::Options;
+use weir_ebpf::asm::{Asm, MapRef};
+use weir_ebpf::insn::{AluOp, Reg, Size};
 use weir_fuzz::generators::Random;
+use weir_objects::address::to_address;
+use weir_objects::address::{Family, Prefix};
 use weir_runtime::sys::{BpfKernel, KernelMap};
 
 use crate::kernel::{self, OWN, lay_out, load, packet, value};

@@ -5,10 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use weir_artifact::layout::MapName;
 use weir_artifact::map_image::with_few_flows;
 use weir_ebpf::code::{ByteOrder, encode};
-use weir_artifact::layout::MapName;
-use weir_model::Direction;
 use weir_ebpf::vm::{MapFlags, MapKind};
 use weir_fuzz::generators::Random;
 use weir_fuzz::generators::sequences::{Abilities, sequence};
@@ -19,6 +18,7 @@ use weir_fuzz::oracles::datapath::machine::{
 };
 use weir_fuzz::oracles::datapath::packet::Packet;
 use weir_fuzz::oracles::datapath::worlds::{World, worlds};
+use weir_model::Direction;
 use weir_runtime::sys::{BpfKernel, KernelMap, KernelProgram};
 
 use super::{context, definition, kernel};

@@ -1,18 +1,18 @@
 //! One look-up as a kernel program, with the maps that its structure needs.
 
-use weir_objects::address::Family;
 use weir_classes::AddressMap;
-use weir_ebpf::asm::Asm;
-use weir_ebpf::code::{ByteOrder, encode};
-use weir_ebpf::target::Target;
 use weir_codegen::emit::{Plan, emit_look_up};
 use weir_codegen::image::address_maps;
 use weir_codegen::ir::{Program, Tables};
 use weir_codegen::lower;
-use weir_model::Direction;
 use weir_codegen::structures::rows::Rows;
 use weir_codegen::structures::{Options, Structures};
+use weir_ebpf::asm::Asm;
+use weir_ebpf::code::{ByteOrder, encode};
+use weir_ebpf::target::Target;
 use weir_ebpf::vm::{MapFlags, MapKind};
+use weir_model::Direction;
+use weir_objects::address::Family;
 use weir_runtime::sys::{BpfKernel, KernelMap, MapDefinition, MapType};
 
 /// The numbers of the caller's own maps begin here.

@@ -97,7 +97,13 @@ mod tests {
     #[test]
     fn displayed_options_parse_to_the_same_options() {
         let parse = |text: &str| ClusterOptions::parse(text.split_whitespace().map(str::to_owned));
-        let odd = ClusterOptions { cni: Cni::Ptp, proxy: Proxy::Nftables, nodes: 1, weir_cni: true, ..ClusterOptions::default() };
+        let odd = ClusterOptions {
+            cni: Cni::Ptp,
+            proxy: Proxy::Nftables,
+            nodes: 1,
+            weir_cni: true,
+            ..ClusterOptions::default()
+        };
         assert_eq!(parse(&odd.to_string()).expect("the text comes from Display"), odd);
         assert_eq!(parse("").expect("all have defaults"), ClusterOptions::default());
         for wrong in ["--cni", "--cni cilium", "--nodes 3", "--nodes 0", "--nodes x", "up"] {

@@ -5,8 +5,8 @@ use weir_artifact::Artifact;
 use weir_machine::DROP;
 use weir_model::Direction;
 use weir_objects::address::Family;
-use weir_runtime::sys::{Kernel, Program};
-use weir_runtime::trial::driver::{Driver, Traffic};
+use weir_runtime::sys::{BpfKernel, KernelProgram};
+use weir_runtime::trial::driver::{Driver, DriverTraffic};
 use weir_runtime::trial::{self, Trial};
 
 use super::find::{FlowPair, MeasuredFlow};
@@ -34,15 +34,15 @@ pub(super) struct PacketTimes {
 
 /// The loaded programs, and a program that does nothing.
 pub(super) struct PacketBench<'a> {
-    kernel: &'a Kernel,
+    kernel: &'a BpfKernel,
     trial: Trial,
-    empty: Program,
+    empty: KernelProgram,
     /// The least time of the empty program, including the driver that makes the packets.
     pub(super) nothing: f64,
 }
 
 impl<'a> PacketBench<'a> {
-    pub(super) fn new(kernel: &'a Kernel, artifact: &Artifact) -> Result<Self> {
+    pub(super) fn new(kernel: &'a BpfKernel, artifact: &Artifact) -> Result<Self> {
         let programs = Direction::ALL.map(|hook| &artifact.program(hook).code);
         let trial = Trial::load(kernel, &artifact.maps, programs, SLOTS)?;
         Ok(Self { kernel, trial, empty: trial::empty(kernel)?, nothing: f64::INFINITY })
@@ -73,7 +73,7 @@ impl<'a> PacketBench<'a> {
 
     fn drivers(&self, pair: &FlowPair, flow: &MeasuredFlow) -> Result<[Driver; 2]> {
         let MeasuredFlow { others, port } = flow.clone();
-        let traffic = Traffic { hook: pair.direction, own: pair.own, others, port };
+        let traffic = DriverTraffic { hook: pair.direction, own: pair.own, others, port };
         let drive = |program| Driver::new(self.kernel, &traffic, program).context("packets cannot be sent");
         Ok([drive(self.trial.program(pair.direction))?, drive(&self.empty)?])
     }

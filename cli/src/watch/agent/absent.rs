@@ -13,52 +13,58 @@ use std::time::{Duration, Instant};
 
 use weir_classes::index::Key;
 
-use super::{Agent, Pod, Value};
+use super::{LocalPod, NodeAgent, Value};
 use crate::watch::discover::NotFound;
 use crate::watch::enforce::Enforce;
 
 /// Long enough for a runtime to recreate a pod's network, and for a kubelet to report the end of a pod.
 const EXCUSED: Duration = Duration::from_secs(60);
 
+/// Pods without an interface. The list has the pods of the last search that were not found.
 #[derive(Debug, Default)]
-pub(super) struct Absent {
-    pods: BTreeMap<Pod, Since>,
+pub(super) struct AbsentPods {
+    pods: BTreeMap<LocalPod, AbsentPod>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Since {
-    at: Instant,
+struct AbsentPod {
+    since: Instant,
     /// Whether its interface was known before.
     had_interface: bool,
 }
 
-impl<E: Enforce> Agent<E> {
+impl<E: Enforce> NodeAgent<E> {
     /// Updates the list after a search. `found_before` are the pods that had an interface before it.
-    pub(super) fn note_absent(&mut self, found_before: &BTreeSet<Pod>, now: Instant) {
-        let before = std::mem::take(&mut self.absent.pods);
-        for pod in self.places.missing().keys() {
-            let new = Since { at: now, had_interface: found_before.contains(pod) };
-            self.absent.pods.insert(pod.clone(), before.get(pod).copied().unwrap_or(new));
-        }
-        for (pod, error) in self.places.missing().iter().filter(|(pod, _)| !before.contains_key(pod)) {
+    pub(super) fn note_absent(&mut self, found_before: &BTreeSet<LocalPod>, now: Instant) {
+        let before = std::mem::take(&mut self.local.absent.pods);
+        let missing = self.local.interfaces().missing().keys();
+        let absent = missing.map(|pod| {
+            let new = AbsentPod { since: now, had_interface: found_before.contains(pod) };
+            (pod.clone(), before.get(pod).copied().unwrap_or(new))
+        });
+        self.local.absent.pods = absent.collect();
+        let missing = self.local.interfaces().missing().iter();
+        for (pod, error) in missing.filter(|(pod, _)| !before.contains_key(pod)) {
             let fields = [("pod", Value::from(pod.path())), ("error", Value::from(error.to_string()))];
             match self.is_excused(pod, now) {
-                true => self.log.info("its interface is gone", &fields[..1]),
-                false => self.log.warn("no interface yet; it is looked for again", &fields),
+                true => self.reports.log.info("the pod's interface is gone", &fields[..1]),
+                false => self.reports.log.warn("the pod's interface is not found; retrying", &fields),
             }
         }
     }
 
     /// Pods that may run without policy because their interface is not known.
-    pub(super) fn missing(&self, now: Instant) -> impl Iterator<Item = (&Pod, &NotFound)> {
-        self.places.missing().iter().filter(move |(pod, why)| !why.is_contested && !self.is_excused(pod, now))
+    pub(super) fn missing(&self, now: Instant) -> impl Iterator<Item = (&LocalPod, &NotFound)> {
+        let missing = self.local.interfaces().missing().iter();
+        missing.filter(move |(pod, why)| !why.is_contested && !self.is_excused(pod, now))
     }
 
-    fn is_excused(&self, pod: &Pod, now: Instant) -> bool {
-        let Some(Since { at, had_interface }) = self.absent.pods.get(pod).copied() else { return false };
+    fn is_excused(&self, pod: &LocalPod, now: Instant) -> bool {
+        let Some(AbsentPod { since, had_interface }) = self.local.absent.pods.get(pod).copied() else { return false };
         let key = Key { kind: "Pod".to_owned(), namespace: pod.namespace.clone(), name: pod.name.clone() };
-        let is_deleted = self.index.get(&key).is_some_and(|it| it.meta.deleting && it.meta.uid == pod.uid);
-        let is_recent = now.saturating_duration_since(at) < EXCUSED;
+        let object = self.objects.index().get(&key);
+        let is_deleted = object.is_some_and(|it| it.meta.deleting && it.meta.uid == pod.uid);
+        let is_recent = now.saturating_duration_since(since) < EXCUSED;
         (had_interface && is_deleted) || ((had_interface || is_deleted) && is_recent)
     }
 }

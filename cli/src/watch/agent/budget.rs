@@ -17,7 +17,7 @@ use weir_classes::index::{Generation, Key};
 use weir_codegen::compile::{Budget, Budgets};
 use weir_model::Cluster;
 
-use super::{Agent, Notice, Value, shown};
+use super::{NodeAgent, Notice, Value, shown};
 use crate::watch::enforce::Enforce;
 
 /// The default memory budget if the container has no memory limit.
@@ -31,7 +31,7 @@ const STEPS: u64 = 1_000_000_000;
 /// After an attempt exceeded its limits, no higher level is tried for this time.
 const REMEMBERED: Duration = Duration::from_secs(600);
 /// The most Events per namespace. The number of all Events is limited, and other namespaces need theirs.
-pub(super) const MOST_TOLD: usize = 3;
+pub(super) const MOST_EVENTS: usize = 3;
 
 /// The budgets of a generation: the given ones, and defaults for memory and steps.
 pub(crate) fn budgets(given: &[(Budget, u64)], container: Option<u64>) -> Budgets {
@@ -54,17 +54,29 @@ pub(crate) fn container_memory() -> Option<u64> {
 
 /// The agent's budgets, and the policies that do not fit them.
 #[derive(Debug, Default)]
-pub(super) struct Budgeted {
-    pub(super) budgets: Budgets,
-    /// The highest level to try after an estimate was too low, and when that attempt failed.
-    learned: Option<(u64, Instant)>,
+pub(super) struct BudgetState {
+    budgets: Budgets,
+    /// Set after an estimate was too low.
+    learned: Option<LearnedLevel>,
     /// The policies of the generation in force that lost their rules, and why.
     held: BTreeMap<Key, String>,
 }
 
-impl Budgeted {
+/// The highest level to try after an attempt that exceeded its limits.
+#[derive(Clone, Copy, Debug)]
+struct LearnedLevel {
+    level: u64,
+    /// When the attempt failed.
+    at: Instant,
+}
+
+impl BudgetState {
     pub(super) fn new(budgets: Budgets) -> Self {
         Self { budgets, ..Self::default() }
+    }
+
+    pub(super) fn budgets(&self) -> &Budgets {
+        &self.budgets
     }
 
     pub(super) fn limits(&self) -> Limits {
@@ -73,14 +85,14 @@ impl Budgeted {
 
     /// The highest level to try, if an attempt exceeded its limits recently.
     pub(super) fn highest(&self, now: Instant) -> Option<u64> {
-        let (level, at) = self.learned?;
+        let LearnedLevel { level, at } = self.learned?;
         (now.saturating_duration_since(at) < REMEMBERED).then_some(level)
     }
 
     /// Records that an attempt exceeded the limits although its estimate fitted. Returns whether there is a lower level
     /// to try. Otherwise the cause is not the level, and the learned level is forgotten.
     pub(super) fn exceeded(&mut self, fit: &Fit, now: Instant) -> bool {
-        self.learned = fit.lower().map(|lower| (lower, now));
+        self.learned = fit.lower().map(|level| LearnedLevel { level, at: now });
         self.learned.is_some()
     }
 
@@ -89,42 +101,47 @@ impl Budgeted {
         let mut namespaces: BTreeMap<&str, usize> = BTreeMap::new();
         self.held.keys().for_each(|key| *namespaces.entry(&key.namespace).or_default() += 1);
         let line = |(namespace, policies)| {
-            format!("namespace {namespace}: {policies} policies do not fit the budget; they isolate and allow nothing")
+            format!(
+                "namespace {namespace}: {policies} policies do not fit the budget; they isolate their pods and allow nothing"
+            )
         };
         namespaces.into_iter().map(line).collect()
     }
 
+    /// The policies that have no rules in the generation in force, and why.
     pub(super) fn held(&self) -> &BTreeMap<Key, String> {
         &self.held
     }
 }
 
-impl<E: Enforce> Agent<E> {
+impl<E: Enforce> NodeAgent<E> {
     /// Reports the policies that have no rules in the generation that has just come into force.
-    pub(super) fn tell_held(&mut self, fit: &Fit, now: Instant) {
-        let held = self.index.generation().map(|Generation { cluster, .. }| reasons(cluster, fit)).unwrap_or_default();
-        let mut told: BTreeMap<&str, usize> = BTreeMap::new();
+    pub(super) fn report_held_policies(&mut self, fit: &Fit, now: Instant) {
+        let generation = self.objects.index().generation();
+        let held = generation.map(|Generation { cluster, .. }| reasons(cluster, fit)).unwrap_or_default();
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for (about, why) in &held {
-            let of_namespace = told.entry(&about.namespace).or_default();
+            let of_namespace = counts.entry(&about.namespace).or_default();
             *of_namespace += 1;
-            if *of_namespace > MOST_TOLD {
-                continue;
+            if *of_namespace <= MOST_EVENTS {
+                let message = format!("not in force on node {}: {why}", self.node);
+                let uid = self.objects.uid(about);
+                let notice = Notice { about: about.clone(), uid, reason: "NotEnforced", message };
+                self.reports.notices.report(notice, now);
             }
-            let uid = self.index.get(about).and_then(|it| it.meta.uid.clone());
-            let message = format!("not in force on node {}: {why}", self.node);
-            self.notices.tell(Notice { about: about.clone(), uid, reason: "NotEnforced", message }, now);
         }
-        let is_news = |namespace: &str| !self.budgeted.held.keys().any(|key| key.namespace == namespace);
-        for (namespace, count) in told.into_iter().filter(|(namespace, _)| is_news(namespace)) {
-            let so = "they isolate their pods and allow nothing";
+        let before = std::mem::take(&mut self.compile.budget.held);
+        let is_new = |namespace: &str| !before.keys().any(|key| key.namespace == namespace);
+        for (namespace, count) in counts.into_iter().filter(|(namespace, _)| is_new(namespace)) {
+            let so = "they isolate their pods and allow nothing; use fewer or simpler rules, or a larger --budget";
             let fields =
                 [("namespace", Value::from(namespace)), ("policies", Value::from(count)), ("so", Value::from(so))];
-            self.log.error("policies do not fit the budget", &fields);
+            self.reports.log.error("policies do not fit the budget", &fields);
         }
-        for about in self.budgeted.held.keys().filter(|key| !held.contains_key(key)) {
-            self.log.info("the policy fits the budget again", &[("object", shown(about))]);
+        for about in before.keys().filter(|key| !held.contains_key(key)) {
+            self.reports.log.info("the policy fits the budget again", &[("object", shown(about))]);
         }
-        self.budgeted.held = held;
+        self.compile.budget.held = held;
     }
 }
 
@@ -139,7 +156,8 @@ fn reasons(cluster: &Cluster, fit: &Fit) -> BTreeMap<Key, String> {
         };
         let why = format!(
             "the policies of its namespace name {} peers and ports, this policy {} of them, and the agent's budget has \
-             room for {level} of each namespace; it isolates its pods and allows nothing",
+             room for {level} per namespace. The policy isolates its pods and allows nothing. Use fewer or simpler \
+             rules, or start the agent with a larger --budget",
             held.of_namespace, held.weight,
         );
         (key, why)

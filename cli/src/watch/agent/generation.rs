@@ -13,187 +13,227 @@ use weir_classes::fit::Fit;
 use weir_classes::index::Generation;
 use weir_classes::{ClassifyError, Exceeded};
 use weir_codegen::compile::{self, CompileError, Compiled, Options};
+use weir_ebpf::target::Target;
 
-use super::local::Interfaces;
-use super::{Agent, InForce, Inbox, Pod, REST, Value, back_off};
-use crate::watch::enforce::{Enforce, Installed, Wanted};
+use super::budget::BudgetState;
+use super::local::GenerationInterfaces;
+use super::{Inbox, NodeAgent, Value};
+use crate::watch::annotate::{AnnotatedPod, PublishedGeneration};
+use crate::watch::enforce::{Enforce, InstallRequest, Installed, PodFailure};
 use crate::watch::follow::chain;
 
 /// The structures for exact addresses: a kernel hash, which can be changed in place, in front of the compiled table
 /// of listed addresses. All other structures are chosen by cost.
-const WRITTEN: [(Place, Structure); 2] = [(Place::Exact4, Structure::Layered), (Place::Exact6, Structure::Layered)];
+const EXACT_STRUCTURES: [(Place, Structure); 2] =
+    [(Place::Exact4, Structure::Layered), (Place::Exact6, Structure::Layered)];
 
-impl<E: Enforce> Agent<E> {
+/// How generations are compiled.
+#[derive(Debug)]
+pub(super) struct CompileSettings {
+    /// The kernel that programs are compiled for.
+    pub(super) target: Target,
+    pub(super) budget: BudgetState,
+}
+
+impl CompileSettings {
+    fn options(&self) -> Options {
+        let budgets = self.budget.budgets().clone();
+        Options { forced: EXACT_STRUCTURES.to_vec(), target: self.target, budgets, ..Options::default() }
+    }
+}
+
+/// The step at which a generation failed, as the label `stage` of `weir_failures_total` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GenerationStage {
+    Compile,
+    Install,
+}
+
+impl GenerationStage {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Compile => "compile",
+            Self::Install => "install",
+        }
+    }
+}
+
+/// Why a generation did not come into force.
+#[derive(Debug)]
+struct GenerationError {
+    stage: GenerationStage,
+    message: String,
+}
+
+impl GenerationError {
+    fn compile(message: String) -> Self {
+        Self { stage: GenerationStage::Compile, message }
+    }
+}
+
+/// A compiled generation that the index has not adopted yet.
+struct CompiledGeneration {
+    generation: Generation,
+    compiled: Compiled,
+}
+
+/// The result of compiling objects, and the policies that lost their rules for it.
+struct CompileAttempt {
+    result: Result<CompiledGeneration, CompileError>,
+    fit: Fit,
+}
+
+impl<E: Enforce> NodeAgent<E> {
     /// Compiles and installs a generation. In the meantime, single entries of the previous generation are still
     /// written.
-    pub(super) fn generation(&mut self, now: Instant, inbox: &mut Inbox<'_>) {
-        self.judge_newcomers_first(now);
+    pub(super) fn make_generation(&mut self, now: Instant, inbox: &mut Inbox<'_>) {
+        self.close_newcomers_first(now);
         let begun = self.pending.begin(now);
-        match self.make(now, inbox) {
+        match self.compile_and_install(now, inbox) {
             Ok(installed) => {
                 self.time_new_pods();
-                self.in_force = Some(installed.epoch);
-                self.rest_at = Some(now + REST);
-                self.is_indexed = true;
-                self.pending.retry = None;
-                self.failure = None;
-                self.in_force_now(begun.whole, Instant::now());
+                self.enforcement.index_is_in_force(installed.epoch);
+                self.upkeep.generation_replaced(now);
+                self.pending.succeed();
+                let judge_again = begun.judge_again;
+                self.reports.time_changes(begun.times, Instant::now());
                 if installed.is_new {
-                    self.pending.writes.judged(now);
-                    self.pending.writes.forget_failure();
-                } else if begun.judge_again {
+                    self.pending.writes.generation_began(now);
+                } else if judge_again {
                     // The same generation as before, under the same number, judges no flow again.
                     self.pending.writes.judge_again(now);
                 }
                 // The new generation contains the entries of late changes. This raises the epoch if that is due, and
                 // records the times of the late changes.
-                self.write(now);
-                self.end_departed(now);
+                self.write_entries(now);
+                self.end_flows_to_departed(now);
             }
-            Err((stage, error)) => {
-                self.index.abandon();
-                self.pending.begin_again(begun);
-                self.failed(stage, error, now);
+            Err(GenerationError { stage, message }) => {
+                self.objects.index_mut().abandon();
+                self.reports.metrics.add("weir_failures_total", &[("stage", stage.label())], 1.0);
+                if self.pending.fail(begun, message.clone(), now) {
+                    let so = "the previous generation stays in force";
+                    let fields = [("error", Value::from(message.as_str())), ("so", Value::from(so))];
+                    self.reports.log.error("no new generation; retrying", &fields);
+                }
+                self.report_failed_generation(&message, now);
             }
         }
         // Freeing memory comes last: no pod waits for it.
-        self.index.settle();
+        self.objects.index_mut().settle();
     }
 
     /// Compiles the present objects, with fewer rules if they exceed the budget, and installs the result.
-    fn make(&mut self, now: Instant, inbox: &mut Inbox<'_>) -> Result<Installed, (&'static str, String)> {
-        let options = Options {
-            forced: WRITTEN.to_vec(),
-            target: self.target,
-            budgets: self.budgeted.budgets.clone(),
-            ..Options::default()
-        };
+    fn compile_and_install(&mut self, now: Instant, inbox: &mut Inbox<'_>) -> Result<Installed, GenerationError> {
+        let options = self.compile.options();
         let mut watch = Stopwatch::default();
         let started = Instant::now();
-        let (generation, compiled, fit) = loop {
+        let (new, fit) = loop {
             let at = now + started.elapsed();
-            let (made, fit) = self.attempt(&options, at, &mut watch, inbox);
-            match made {
-                Ok((generation, compiled)) => break (generation, compiled, fit),
-                Err(error) if is_size(&error) && self.budgeted.exceeded(&fit, at) => {
-                    let fields = [("error", Value::from(chain(&error))), ("so", Value::from("it is tried with less"))];
-                    self.log.warn("a generation costs more than was expected", &fields);
+            let CompileAttempt { result, fit } = self.compile(&options, at, &mut watch, inbox);
+            match result {
+                Ok(new) => break (new, fit),
+                Err(error) if is_size(&error) && self.compile.budget.exceeded(&fit, at) => {
+                    let so = "compiling again with fewer rules: heavier policies isolate their pods and allow nothing";
+                    let fields = [("error", Value::from(chain(&error))), ("so", Value::from(so))];
+                    self.reports.log.warn("a generation costs more than estimated", &fields);
                 }
-                Err(error) => return Err(("compile", chain(&error))),
+                Err(error) => return Err(GenerationError::compile(chain(&error))),
             }
         };
         self.catch_up(inbox, now + started.elapsed());
-        self.find(&generation, now);
-        let artifact = watch.time(|| self.adopt(generation, compiled, &options, now));
-        self.metrics.observe("weir_compile_seconds", watch.elapsed);
+        self.find_interfaces(&new.generation, now);
+        let artifact = watch.time(|| self.adopt(new, &options, now));
+        self.reports.metrics.observe("weir_compile_seconds", watch.elapsed);
         let installed = self.install(&artifact?, now)?;
-        self.tell_held(&fit, now);
+        self.report_held_policies(&fit, now);
         Ok(installed)
     }
 
     /// Removes rules from policies until the objects of the index fit the budget, then compiles them.
-    fn attempt(
+    fn compile(
         &mut self,
         options: &Options,
         now: Instant,
         watch: &mut Stopwatch,
         inbox: &mut Inbox<'_>,
-    ) -> (Result<(Generation, Compiled), CompileError>, Fit) {
+    ) -> CompileAttempt {
         let started = Instant::now();
-        let limits = self.budgeted.limits();
-        let mut draft = watch.time(|| self.index.begin());
-        let highest = self.budgeted.highest(now);
+        let limits = self.compile.budget.limits();
+        let mut draft = watch.time(|| self.objects.index_mut().begin());
+        let highest = self.compile.budget.highest(now);
         let fit = watch.time(|| draft.fit(limits, highest));
         self.catch_up(inbox, now + started.elapsed());
         let generation = match watch.time(|| draft.classify_within(limits)) {
             Ok(generation) => generation,
-            Err(error) => return (Err(error.into()), fit),
+            Err(error) => return CompileAttempt { result: Err(error.into()), fit },
         };
         self.catch_up(inbox, now + started.elapsed());
         let compiled = watch.time(|| compiled(&generation, options));
-        (compiled.map(|compiled| (generation, compiled)), fit)
+        CompileAttempt { result: compiled.map(|compiled| CompiledGeneration { generation, compiled }), fit }
     }
 
     /// Handles the messages that have arrived in the meantime, closes interfaces of new pods, and writes single
     /// entries.
     fn catch_up(&mut self, inbox: &mut Inbox<'_>, now: Instant) {
-        while let Some(heard) = inbox() {
-            self.hear(heard);
+        while let Some(message) = inbox() {
+            self.handle(message);
         }
-        self.judge_newcomers_first(now);
-        self.write(now);
+        self.close_newcomers_first(now);
+        self.write_entries(now);
     }
 
     /// Makes the compiled generation the index's. Changes since its beginning are not compiled in: changes of
     /// addresses are added to its tables here, and any other change requests another generation.
-    fn adopt(
-        &mut self,
-        generation: Generation,
-        mut compiled: Compiled,
-        options: &Options,
-        now: Instant,
-    ) -> Result<Artifact, (&'static str, String)> {
+    fn adopt(&mut self, new: CompiledGeneration, options: &Options, now: Instant) -> Result<Artifact, GenerationError> {
+        let CompiledGeneration { generation, mut compiled } = new;
         // An installation that fails may still have put the generation into force, and its classes have other
         // numbers. So no entries are written until an installation succeeds.
-        self.is_indexed = false;
+        self.enforcement.index_is_newer();
         self.pending.writes.forget_entries();
-        let late = self.index.adopt(generation);
+        let late = self.objects.index_mut().adopt(generation);
         if late.judge_again {
             self.pending.writes.judge_again(now);
         }
         if !compiled.write_addresses(&late.addresses) || late.is_more {
-            self.pending.whole.append(&mut self.pending.single);
-            self.pending.want_generation(now);
-            self.pending.judge_with_generation = true;
+            self.pending.move_entries_to_generation();
+            self.pending.need_generation_and_judging(now);
         }
-        let Some(Generation { cluster, .. }) = self.index.generation() else {
-            return Err(("compile", "the index has not kept the generation that it was given".to_owned()));
+        let Some(Generation { cluster, .. }) = self.objects.index().generation() else {
+            let bug = "bug: the index did not keep the generation that it adopted; please report it";
+            return Err(GenerationError::compile(bug.to_owned()));
         };
         let node = self.node.clone();
         let artifact = compiled.artifact(cluster, options, |description| description.node = Some(node));
-        artifact.map_err(|error| ("compile", chain(&error)))
+        artifact.map_err(|error| GenerationError::compile(chain(&error)))
     }
 
-    fn install(&mut self, artifact: &Artifact, now: Instant) -> Result<Installed, (&'static str, String)> {
+    fn install(&mut self, artifact: &Artifact, now: Instant) -> Result<Installed, GenerationError> {
         let started = Instant::now();
-        let (Interfaces { endpoints, closed }, uids) = (self.interfaces(), self.uids());
-        let wanted = Wanted { artifact, endpoints: &endpoints, closed: &closed, uids: &uids };
-        let installed = self.enforce.install(&wanted);
-        let installed = installed.map_err(|trouble| ("install", trouble.0))?;
-        self.metrics.observe("weir_install_seconds", started.elapsed());
-        self.metrics.add("weir_generations_total", &[], 1.0);
+        let (GenerationInterfaces { endpoints, closed }, uids) = (self.local.of_generation(), self.local.uids());
+        let request = InstallRequest { artifact, endpoints: &endpoints, closed: &closed, uids: &uids };
+        let installed = self.enforce.install(&request);
+        let installed =
+            installed.map_err(|error| GenerationError { stage: GenerationStage::Install, message: error.message })?;
+        self.reports.metrics.observe("weir_install_seconds", started.elapsed());
+        self.reports.metrics.add("weir_generations_total", &[], 1.0);
         let fields = [
             ("generation", Value::from(installed.epoch)),
             ("endpoints", Value::from(endpoints.len())),
             ("closed", Value::from(closed.len())),
-            ("missing", Value::from(self.places.missing().len())),
+            ("missing", Value::from(self.local.interfaces().missing().len())),
         ];
-        self.log.info("in force", &fields);
-        for (pod, why) in &installed.failed {
-            self.log.error("not enforced", &[("pod", Value::from(pod.as_str())), ("error", Value::from(why.as_str()))]);
+        self.reports.log.info("generation in force", &fields);
+        for PodFailure { pod, why } in &installed.failed {
+            let fields = [("pod", Value::from(pod.as_str())), ("error", Value::from(why.as_str()))];
+            self.reports.log.error("policy is not enforced on the pod", &fields);
         }
-        self.tell_pods(&installed.failed, now);
-        self.tell_pods(&self.closed_pods(), now);
-        self.refused_until = (!installed.failed.is_empty()).then(|| back_off(self.refused_until, now));
-        self.refused.clone_from(&installed.failed);
-        self.enforced = self.places.found().clone();
-        let is_open = |pod: &Pod| !self.unaddressed.contains_key(pod);
-        self.enforced.retain(|pod, _| is_open(pod) && self.refused.iter().all(|(refused, _)| *refused != pod.path()));
-        let pods = self.enforced.keys().map(|pod| (pod.namespace.clone(), pod.name.clone(), pod.uid.clone())).collect();
-        self.told.send_replace(InForce { generation: installed.epoch, pods });
+        self.report_pods(&installed.failed, now);
+        self.report_pods(&self.local.closed(), now);
+        self.enforcement.set_pods(&self.local, &installed.failed, now);
+        let pods = self.enforcement.pods().keys().map(AnnotatedPod::from).collect();
+        self.reports.published.send_replace(PublishedGeneration { generation: installed.epoch, pods });
         Ok(installed)
-    }
-
-    /// Reports the failure and schedules a retry, later each time. The previous generation stays in force.
-    fn failed(&mut self, stage: &'static str, error: String, now: Instant) {
-        self.metrics.add("weir_failures_total", &[("stage", stage)], 1.0);
-        if self.failure.as_ref() != Some(&error) {
-            let stays = "what was in force stays";
-            self.log.error("no new generation", &[("error", Value::from(error.as_str())), ("so", Value::from(stays))]);
-        }
-        self.tell_policies(&error, now);
-        self.pending.retry = Some(back_off(self.pending.retry, now));
-        self.failure = Some(error);
     }
 }
 

@@ -1,30 +1,58 @@
 //! The pods of this node: in a generation, at their interfaces, and leaving them.
 //!
-//! Invariant: a pod is identified by its UID. A deleted pod keeps its rules at its own interface until that interface
-//! is gone, and nowhere else: its address may belong to another pod by then.
+//! Invariants: a pod is identified by its UID. A deleted pod keeps its rules at its own interface until that interface
+//! is gone, and nowhere else: its address may belong to another pod by then. Each interface is either enforced or
+//! closed in a generation, never both.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use weir_classes::index::{Generation, Key};
 use weir_model::{Cluster, EndpointId, Standing};
 use weir_objects::k8s::{Body, Object};
 
-use super::{Agent, shown};
-use crate::watch::discover::{Found, Witness};
-use crate::watch::enforce::{Enforce, Left};
-use crate::watch::place::Pod;
+use super::absent::AbsentPods;
+use super::{NodeAgent, shown};
+use crate::watch::discover::{FoundInterface, InterfaceSource, Inventory};
+use crate::watch::enforce::{Enforce, PodAtInterface, PodFailure, RecordedPod};
+use crate::watch::interfaces::{InterfaceCheck, LocalPod, PodInterfaces, ReadHost};
+
+/// Local pods and their interfaces.
+pub(super) struct LocalPods {
+    interfaces: PodInterfaces,
+    pub(super) absent: AbsentPods,
+    /// Deleted pods whose interface still exists.
+    leaving: BTreeMap<Key, LeavingPod>,
+    /// Local pods all of whose addresses other pods claim too. All packets at their interfaces are dropped.
+    unaddressed: BTreeMap<LocalPod, LostAddress>,
+}
+
+/// A deleted pod, and the interface that it still has.
+#[derive(Debug)]
+struct LeavingPod {
+    pod: LocalPod,
+    interface: FoundInterface,
+}
+
+/// Why a pod has no address of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LostAddress {
+    /// The pod is terminating. A new pod commonly gets the address of a pod that is being deleted, so it is not
+    /// reported.
+    Terminating,
+    /// Another pod claims the address of a pod that should keep it. This is reported.
+    Disputed,
+}
 
 /// The local pods of a generation, including those whose addresses other pods claim too.
-pub(super) fn pods(generation: &Generation, node: &str) -> BTreeSet<Pod> {
+pub(super) fn pods(generation: &Generation, node: &str) -> BTreeSet<LocalPod> {
     let cluster = &generation.cluster;
     let in_scope = generation.scope.endpoints().iter().map(|id| pod(cluster, *id, &[]));
     in_scope.chain(unaddressed(generation, node).into_keys()).collect()
 }
 
-/// Local pods all of whose addresses other pods claim too. The value says whether to report the pod: a terminating pod
-/// is not reported, because a new pod commonly gets the address of a pod that is being deleted.
-pub(super) fn unaddressed(generation: &Generation, node: &str) -> BTreeMap<Pod, bool> {
+/// Local pods all of whose addresses other pods claim too.
+fn unaddressed(generation: &Generation, node: &str) -> BTreeMap<LocalPod, LostAddress> {
     let cluster = &generation.cluster;
     let is_here = |id: EndpointId| {
         let it = &cluster.endpoints[id.index()];
@@ -32,12 +60,16 @@ pub(super) fn unaddressed(generation: &Generation, node: &str) -> BTreeMap<Pod, 
         is_local && it.addresses.is_empty() && it.standing == Standing::Member
     };
     let lost = cluster.lost_addresses.iter().filter(|(id, _)| is_here(*id));
-    lost.map(|(id, addresses)| (pod(cluster, *id, addresses), !cluster.endpoints[id.index()].terminating)).collect()
+    let why = |id: EndpointId| match cluster.endpoints[id.index()].terminating {
+        true => LostAddress::Terminating,
+        false => LostAddress::Disputed,
+    };
+    lost.map(|(id, addresses)| (pod(cluster, *id, addresses), why(*id))).collect()
 }
 
-fn pod(cluster: &Cluster, id: EndpointId, lost: &[std::net::IpAddr]) -> Pod {
+fn pod(cluster: &Cluster, id: EndpointId, lost: &[std::net::IpAddr]) -> LocalPod {
     let endpoint = &cluster.endpoints[id.index()];
-    Pod {
+    LocalPod {
         namespace: cluster.namespaces[endpoint.namespace.index()].name.clone(),
         name: endpoint.name.clone(),
         uid: endpoint.uid.clone(),
@@ -45,83 +77,184 @@ fn pod(cluster: &Cluster, id: EndpointId, lost: &[std::net::IpAddr]) -> Pod {
     }
 }
 
-/// Converts a pod that the previous agent left in the kernel's record.
-pub(super) fn remembered(left: Left) -> Option<(Pod, Found)> {
-    let (namespace, name) = left.pod.split_once('/')?;
+/// A pod of the kernel's record, at its interface.
+fn recorded(record: RecordedPod) -> Option<(LocalPod, FoundInterface)> {
+    let (namespace, name) = record.pod.split_once('/')?;
     let (namespace, name) = (namespace.to_owned(), name.to_owned());
-    let pod = Pod { namespace, name, uid: Some(left.uid), addresses: Vec::new() };
-    Some((pod, Found { ifindex: left.ifindex, name: left.interface, by: Witness::Record, made: None }))
+    let pod = LocalPod { namespace, name, uid: Some(record.uid), addresses: Vec::new() };
+    let (ifindex, name, by) = (record.ifindex, record.interface, InterfaceSource::Record);
+    Some((pod, FoundInterface { ifindex, name, by, attached_at: None }))
 }
 
-/// Pods as `namespace/name`, each with the name of an interface.
-#[derive(Debug, Default)]
-pub(super) struct Interfaces {
-    pub(super) endpoints: Vec<(String, String)>,
-    /// All packets are dropped at these interfaces.
-    pub(super) closed: Vec<(String, String)>,
-}
-
-impl<E: Enforce> Agent<E> {
-    /// Keeps a deleted pod in the index while its own interface exists. The pod is marked as terminating, so it loses
-    /// its address as soon as another pod has it. Returns `false` if the pod or its interface is not known.
-    pub(super) fn leaves(&mut self, key: &Key, at: Instant) -> bool {
-        let Some(object) = self.index.get(key) else { return false };
-        let pod = identity(object);
-        let Some(found) = self.places.interface_of(&pod) else { return false };
-        let mut object = object.clone();
-        object.meta.deleting = true;
-        let dirty = self.index.apply(object);
-        self.note(dirty, true, at);
-        self.leaving.insert(key.clone(), (pod, found));
-        true
-    }
-
-    /// Removes deleted pods whose interface is gone or belongs to another pod now.
-    pub(super) fn let_leave(&mut self, now: Instant) {
-        let places = &self.places;
-        let gone: Vec<Key> =
-            self.leaving.extract_if(.., |_, (pod, found)| !places.is_at(pod, found)).map(|(key, _)| key).collect();
-        for key in gone {
-            self.log.info("a deleted pod has no interface any more", &[("pod", shown(&key))]);
-            let dirty = self.index.delete(&key);
-            self.note(dirty, true, now);
-        }
-    }
-
-    /// The interfaces to enforce and the interfaces to close, with pods as `namespace/name`.
-    pub(super) fn interfaces(&self) -> Interfaces {
-        let Interfaces { mut endpoints, mut closed } = Interfaces::default();
-        for (pod, found) in self.places.found() {
-            let of = if self.unaddressed.contains_key(pod) { &mut closed } else { &mut endpoints };
-            of.push((pod.path(), found.name.clone()));
-        }
-        closed.extend(self.places.contested().iter().map(|(name, pod)| (pod.clone(), name.clone())));
-        Interfaces { endpoints, closed }
-    }
-
-    /// The UIDs of local pods. Includes pods whose interface is not known, except those that may be at a contested
-    /// interface.
-    pub(super) fn uids(&self) -> BTreeMap<String, String> {
-        let missing = self.places.missing().iter().filter(|(_, why)| !why.is_contested).map(|(pod, _)| pod);
-        let known = self.places.found().keys().chain(missing);
-        known.filter_map(|pod| Some((pod.path(), pod.uid.clone()?))).collect()
-    }
-
-    /// The pods to report as closed, each with the reason why it is not known which packets are the pod's.
-    pub(super) fn closed_pods(&self) -> Vec<(String, String)> {
-        let missing = self.places.missing().iter().filter(|(_, why)| why.is_contested);
-        let contested = missing.map(|(pod, why)| (pod.path(), format!("nothing passes at its interface: {why}")));
-        let shared = "nothing passes at its interface: another pod says that it has its address";
-        let unaddressed = self.unaddressed.iter().filter(|(_, is_told)| **is_told);
-        contested.chain(unaddressed.map(|(pod, _)| (pod.path(), shared.to_owned()))).collect()
-    }
-}
-
-fn identity(object: &Object) -> Pod {
+fn identity(object: &Object) -> LocalPod {
     let addresses = match &object.body {
         Body::Pod(pod) => pod.addresses.clone(),
         _ => Vec::new(),
     };
     let meta = &object.meta;
-    Pod { namespace: meta.namespace.clone(), name: meta.name.clone(), uid: meta.uid.clone(), addresses }
+    LocalPod { namespace: meta.namespace.clone(), name: meta.name.clone(), uid: meta.uid.clone(), addresses }
+}
+
+/// The interfaces of a generation, with their pods.
+#[derive(Debug, Default)]
+pub(super) struct GenerationInterfaces {
+    pub(super) endpoints: Vec<PodAtInterface>,
+    /// All packets are dropped at these interfaces.
+    pub(super) closed: Vec<PodAtInterface>,
+}
+
+impl LocalPods {
+    /// `recorded` are the pods that the previous agent left in the kernel's record.
+    pub(super) fn new(read_host: Box<ReadHost>, records: Vec<RecordedPod>) -> Self {
+        let mut interfaces = PodInterfaces::new(read_host);
+        interfaces.remember(records.into_iter().filter_map(recorded));
+        Self { interfaces, absent: AbsentPods::default(), leaving: BTreeMap::new(), unaddressed: BTreeMap::new() }
+    }
+
+    pub(super) fn interfaces(&self) -> &PodInterfaces {
+        &self.interfaces
+    }
+
+    pub(super) fn interfaces_mut(&mut self) -> &mut PodInterfaces {
+        &mut self.interfaces
+    }
+
+    /// Whether other pods claim all addresses of the pod.
+    pub(super) fn is_unaddressed(&self, pod: &LocalPod) -> bool {
+        self.unaddressed.contains_key(pod)
+    }
+
+    /// Whether a deleted pod still has its interface.
+    #[cfg(test)]
+    pub(super) fn is_any_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    /// Notes that the API has this pod (again).
+    pub(super) fn exists(&mut self, key: &Key) {
+        self.leaving.remove(key);
+    }
+
+    /// Takes the pods whose interface is not among those of the host any more.
+    fn take_left(&mut self, host: &Inventory) -> Vec<Key> {
+        self.leaving.extract_if(.., |_, it| !host.has(&it.interface)).map(|(key, _)| key).collect()
+    }
+
+    /// Takes the pods that were not found at their interface in the last search.
+    fn take_displaced(&mut self) -> Vec<Key> {
+        let interfaces = &self.interfaces;
+        let is_gone = |_: &Key, it: &mut LeavingPod| !interfaces.is_at(&it.pod, &it.interface);
+        self.leaving.extract_if(.., is_gone).map(|(key, _)| key).collect()
+    }
+
+    /// The interfaces to enforce and the interfaces to close.
+    pub(super) fn of_generation(&self) -> GenerationInterfaces {
+        let GenerationInterfaces { mut endpoints, mut closed } = GenerationInterfaces::default();
+        for (pod, found) in self.interfaces.found() {
+            let of = if self.is_unaddressed(pod) { &mut closed } else { &mut endpoints };
+            of.push(PodAtInterface { pod: pod.path(), interface: found.name.clone() });
+        }
+        let contested = self.interfaces.contested().iter();
+        closed.extend(contested.map(|(name, pod)| PodAtInterface { pod: pod.clone(), interface: name.clone() }));
+        GenerationInterfaces { endpoints, closed }
+    }
+
+    /// The UIDs of local pods. Includes pods whose interface is not known, except those that may be at a contested
+    /// interface.
+    pub(super) fn uids(&self) -> BTreeMap<String, String> {
+        let missing = self.interfaces.missing().iter().filter(|(_, why)| !why.is_contested).map(|(pod, _)| pod);
+        let known = self.interfaces.found().keys().chain(missing);
+        known.filter_map(|pod| Some((pod.path(), pod.uid.clone()?))).collect()
+    }
+
+    /// The pods to report as closed, each with the reason why it is not known which packets are the pod's.
+    pub(super) fn closed(&self) -> Vec<PodFailure> {
+        let missing = self.interfaces.missing().iter().filter(|(_, why)| why.is_contested);
+        let contested = missing.map(|(pod, why)| PodFailure {
+            pod: pod.path(),
+            why: format!("all packets at its interface are dropped: {why}"),
+        });
+        let shared = "all packets at its interface are dropped: another pod reports the same address";
+        let disputed = self.unaddressed.iter().filter(|(_, why)| **why == LostAddress::Disputed);
+        contested.chain(disputed.map(|(pod, _)| PodFailure { pod: pod.path(), why: shared.to_owned() })).collect()
+    }
+}
+
+impl<E: Enforce> NodeAgent<E> {
+    /// Finds the interfaces of the local pods of the index's generation. Returns whether the result has changed.
+    fn find_interfaces_again(&mut self, now: Instant) -> bool {
+        let pods = self.objects.index().generation().map(|generation| pods(generation, &self.node));
+        pods.is_some_and(|pods| self.find_pods(&pods, now))
+    }
+
+    /// Finds the interfaces of the local pods of a generation that is being made.
+    pub(super) fn find_interfaces(&mut self, generation: &Generation, now: Instant) {
+        self.find_pods(&pods(generation, &self.node), now);
+        self.local.unaddressed = unaddressed(generation, &self.node);
+        for key in self.local.take_displaced() {
+            self.reports.log.info("a deleted pod has no interface any more", &[("pod", shown(&key))]);
+            self.delete_pod(&key, now);
+        }
+    }
+
+    fn find_pods(&mut self, pods: &BTreeSet<LocalPod>, now: Instant) -> bool {
+        let found_before: BTreeSet<LocalPod> = self.local.interfaces.found().keys().cloned().collect();
+        let changed = self.local.interfaces.find(pods, now);
+        self.note_absent(&found_before, now);
+        changed
+    }
+
+    /// Checks which interfaces still exist. A deleted pod stays enforced until its interface is gone. Any other pod
+    /// that lost its interface may come back at another one, so it is searched for.
+    pub(super) fn check_interfaces(&mut self, now: Instant) {
+        let InterfaceCheck { host, is_any_lost } = self.local.interfaces.check();
+        for key in self.local.take_left(&host) {
+            self.delete_pod(&key, now);
+        }
+        if is_any_lost && !self.pending.needs_generation() && self.find_interfaces_again(now) {
+            self.pending.need_generation(now);
+        }
+    }
+
+    /// Retries pods whose interface was missing, and pods that the kernel refused.
+    pub(super) fn retry_pods(&mut self, now: Instant) {
+        let is_search_due = self.local.interfaces.due().is_some_and(|due| due <= now);
+        let found = is_search_due && self.find_interfaces_again(now);
+        if found || self.enforcement.retry_due().is_some_and(|due| due <= now) {
+            self.pending.need_generation(now);
+        }
+    }
+
+    /// Keeps a deleted pod in the index while its own interface exists. The pod is marked as terminating, so it loses
+    /// its address as soon as another pod has it. Returns `false` if the pod or its interface is not known.
+    pub(super) fn keep_while_attached(&mut self, key: &Key, at: Instant) -> bool {
+        let Some(object) = self.objects.index().get(key) else { return false };
+        let pod = identity(object);
+        let Some(interface) = self.local.interfaces.interface_of(&pod) else { return false };
+        let mut object = object.clone();
+        object.meta.deleting = true;
+        let dirty = self.objects.index_mut().apply(object);
+        self.note(dirty, true, at);
+        self.local.leaving.insert(key.clone(), LeavingPod { pod, interface });
+        true
+    }
+
+    fn delete_pod(&mut self, key: &Key, now: Instant) {
+        let dirty = self.objects.index_mut().delete(key);
+        self.note(dirty, true, now);
+    }
+
+    /// Records how long new pods were on their networks without policy. The pods of the first generation are left
+    /// out: they may have been there before the agent.
+    pub(super) fn time_new_pods(&mut self) {
+        let attached = self.local.interfaces.take_new();
+        if self.enforcement.is_any() {
+            for at in attached {
+                // This is an error if the clock was set back. Then no time is recorded.
+                let open = SystemTime::now().duration_since(at);
+                let record = |open| self.reports.metrics.observe("weir_interface_enforced_seconds", open);
+                open.into_iter().for_each(record);
+            }
+        }
+    }
 }

@@ -12,38 +12,38 @@ use std::time::Instant;
 use weir_classes::index::Key;
 use weir_objects::k8s::{Body, NetworkPolicy, Object, PolicyType};
 
-use super::{Agent, Value};
+use super::{NodeAgent, Value};
 use crate::watch::enforce::Enforce;
 
 /// The kinds that live in namespaces and that the agent follows.
 const NAMESPACED: [&str; 4] = ["NetworkPolicy", "Pod", "Service", "EndpointSlice"];
 
-impl<E: Enforce> Agent<E> {
+impl<E: Enforce> NodeAgent<E> {
     /// Whether an object of this name is known and has another UID.
     pub(super) fn is_another(&self, key: &Key, uid: Option<&String>) -> bool {
-        let known = self.index.get(key).and_then(|object| object.meta.uid.as_ref());
+        let known = self.objects.index().get(key).and_then(|object| object.meta.uid.as_ref());
         known.zip(uid).is_some_and(|(known, uid)| known != uid)
     }
 
     /// Called when a namespace is gone or another namespace has its name. Removes the rules of its known policies and
     /// lists its objects again.
-    pub(super) fn doubt(&mut self, namespace: &str, at: Instant) {
-        for key in self.policies.kept_for(namespace) {
-            let dirty = self.index.delete(&key);
+    pub(super) fn namespace_replaced(&mut self, namespace: &str, at: Instant) {
+        for key in self.objects.policies.take_kept(namespace) {
+            let dirty = self.objects.index_mut().delete(&key);
             self.note(dirty, false, at);
         }
-        let all: Vec<Key> =
-            self.index.keys("NetworkPolicy").filter(|key| key.namespace == namespace).cloned().collect();
-        let doubted: Vec<Object> = all.iter().filter_map(|key| self.index.get(key)).filter_map(isolating).collect();
-        let is_empty = NAMESPACED.iter().all(|kind| self.index.keys(kind).all(|key| key.namespace != namespace));
+        let index = self.objects.index();
+        let policies = index.keys("NetworkPolicy").filter(|key| key.namespace == namespace);
+        let without_rules: Vec<Object> = policies.filter_map(|key| index.get(key)).filter_map(isolating).collect();
+        let is_empty = NAMESPACED.iter().all(|kind| index.keys(kind).all(|key| key.namespace != namespace));
         if !is_empty {
-            let why = "the namespace is another one, or gone";
-            self.log
-                .info("objects are listed anew", &[("namespace", Value::from(namespace)), ("why", Value::from(why))]);
-            NAMESPACED.iter().for_each(|kind| (self.relist)(kind));
+            let why = "the namespace was deleted or replaced";
+            let fields = [("namespace", Value::from(namespace)), ("why", Value::from(why))];
+            self.reports.log.info("listing objects again", &fields);
+            self.objects.relist(&NAMESPACED);
         }
-        for object in doubted {
-            let dirty = self.index.apply(object);
+        for object in without_rules {
+            let dirty = self.objects.index_mut().apply(object);
             self.note(dirty, false, at);
         }
     }

@@ -15,9 +15,11 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use weir_classes::index::Key;
 
-use super::{Agent, CHECK, Value};
-use crate::watch::discover::Cached;
+use super::upkeep::CHECK;
+use super::{NodeAgent, Value};
+use crate::watch::discover::Attachment;
 use crate::watch::enforce::Enforce;
+use crate::watch::interfaces::InterfaceOfPod;
 
 /// The pause between two reads of the result cache.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -32,99 +34,123 @@ pub(crate) enum UnknownPods {
     Allow,
 }
 
+/// When to read the result cache for new pods, and the pods of the last read.
 #[derive(Debug)]
 pub(super) struct Newcomers {
     unknown: UnknownPods,
-    /// Interfaces for which it was already decided whether to close them; `None` before the first read of the result
-    /// cache.
-    judged: Option<BTreeSet<u32>>,
-    /// The time of the next read of the result cache, and of the last one.
-    due: Option<Instant>,
-    looked: Option<Instant>,
+    /// The time of the next read of the result cache.
+    due: Instant,
+    last: Option<CacheRead>,
+}
+
+/// A read of the result cache.
+#[derive(Debug)]
+struct CacheRead {
+    at: Instant,
+    /// The interfaces for which it is decided whether to close them.
+    decided: BTreeSet<u32>,
 }
 
 impl Newcomers {
     pub(super) fn new(unknown: UnknownPods, now: Instant) -> Self {
-        Self { unknown, judged: None, due: Some(now), looked: None }
+        Self { unknown, due: now, last: None }
     }
 
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(super) fn due(&self) -> Instant {
         self.due
     }
 
     /// Schedules a read of the result cache after a change on the host.
-    pub(super) fn stir(&mut self, now: Instant) {
-        let earliest = self.looked.map_or(now, |looked| now.max(looked + PAUSE));
-        self.due = Some(self.due.map_or(earliest, |due| due.min(earliest)));
+    fn hurry(&mut self, now: Instant) {
+        let earliest = self.last.as_ref().map_or(now, |last| now.max(last.at + PAUSE));
+        self.due = self.due.min(earliest);
+    }
+
+    /// Whether a notification waits for the end of the pause after the last read.
+    fn is_hurried(&self) -> bool {
+        self.last.as_ref().is_some_and(|last| self.due <= last.at + PAUSE)
+    }
+
+    /// Takes the interfaces of a read. Returns the interfaces that the previous read did not have. The first read
+    /// returns none: those interfaces may have existed before the agent.
+    fn new_interfaces(&mut self, read: Vec<InterfaceOfPod>, now: Instant) -> Vec<InterfaceOfPod> {
+        // Without notifications, the result cache is read as often as interfaces are checked.
+        self.due = now + CHECK;
+        let decided = read.iter().map(|it| it.ifindex).collect();
+        match self.last.replace(CacheRead { at: now, decided }) {
+            Some(before) => read.into_iter().filter(|it| !before.decided.contains(&it.ifindex)).collect(),
+            None => Vec::new(),
+        }
+    }
+
+    /// Makes the next read return this interface again.
+    fn retry(&mut self, ifindex: u32) {
+        if let Some(last) = &mut self.last {
+            last.decided.remove(&ifindex);
+        }
     }
 }
 
-impl<E: Enforce> Agent<E> {
+impl<E: Enforce> NodeAgent<E> {
     /// Called when interfaces, tc or the CNI result cache have changed. Makes all regular checks due.
-    pub(super) fn stirred(&mut self, now: Instant) {
-        self.newcomers.stir(now);
-        self.look_soon(now);
-        self.early.hurry(now);
-        self.places.hurry(now);
-        self.check_at = self.check_at.map(|due| due.min(now));
+    pub(super) fn host_changed(&mut self, now: Instant) {
+        self.starting.newcomers.hurry(now);
+        self.upkeep.hooks.hurry(now);
+        self.starting.addresses.hurry(now);
+        self.local.interfaces_mut().hurry(now);
+        self.upkeep.interfaces.hurry(now);
     }
 
     /// Called before slow work. If a notification waits for the end of the pause, handles it now.
-    pub(super) fn judge_newcomers_first(&mut self, now: Instant) {
-        let is_stirred =
-            self.newcomers.due.zip(self.newcomers.looked).is_some_and(|(due, looked)| due <= looked + PAUSE);
-        if is_stirred {
-            self.newcomers.due = Some(now);
-            self.judge_newcomers(now);
+    pub(super) fn close_newcomers_first(&mut self, now: Instant) {
+        if self.starting.newcomers.is_hurried() {
+            self.starting.newcomers.due = now;
+            self.close_newcomers(now);
         }
     }
 
     /// Closes the interfaces of new pods that policy may isolate.
-    pub(super) fn judge_newcomers(&mut self, now: Instant) {
-        if self.newcomers.due.is_none_or(|due| due > now) {
+    pub(super) fn close_newcomers(&mut self, now: Instant) {
+        if self.starting.newcomers.due > now {
             return;
         }
-        // Without notifications, the result cache is read as often as interfaces are checked.
-        (self.newcomers.looked, self.newcomers.due) = (Some(now), Some(now + CHECK));
-        let attached = self.places.attachments();
-        let there: BTreeSet<u32> = attached.iter().map(|(ifindex, ..)| *ifindex).collect();
-        let Some(judged) = self.newcomers.judged.replace(there) else { return };
-        for (ifindex, interface, pod) in attached {
-            let is_enforced = self.enforced.values().any(|at| at.ifindex == ifindex);
-            if !judged.contains(&ifindex) && !is_enforced && self.is_to_be_closed(&pod) {
-                self.close(ifindex, &interface, &pod);
+        let read = self.local.interfaces_mut().attached_interfaces();
+        for new in self.starting.newcomers.new_interfaces(read, now) {
+            if !self.enforcement.has_interface(new.ifindex) && self.must_be_closed(&new.attachment) {
+                self.close(&new);
             }
         }
     }
 
-    fn is_to_be_closed(&self, pod: &Cached) -> bool {
-        self.may_be_isolated(&pod.namespace) || (self.newcomers.unknown == UnknownPods::Deny && !self.is_known(pod))
+    fn must_be_closed(&self, pod: &Attachment) -> bool {
+        let is_denied_if_unknown = self.starting.newcomers.unknown == UnknownPods::Deny;
+        self.may_be_isolated(&pod.namespace) || (is_denied_if_unknown && !self.is_known(pod))
     }
 
     fn may_be_isolated(&self, namespace: &str) -> bool {
         let applies = |key: &Key| key.kind == "CidrList" || key.namespace == namespace;
-        ["NetworkPolicy", "CidrList"].into_iter().any(|kind| self.index.keys(kind).any(applies))
+        ["NetworkPolicy", "CidrList"].into_iter().any(|kind| self.objects.index().keys(kind).any(applies))
     }
 
-    fn is_known(&self, pod: &Cached) -> bool {
+    fn is_known(&self, pod: &Attachment) -> bool {
         let key = Key { kind: "Pod".to_owned(), namespace: pod.namespace.clone(), name: pod.name.clone() };
         let same = |uid: &Option<String>| uid.as_ref().zip(pod.uid.as_ref()).is_none_or(|(a, b)| a == b);
-        self.index.get(&key).is_some_and(|object| same(&object.meta.uid))
+        self.objects.index().get(&key).is_some_and(|object| same(&object.meta.uid))
     }
 
-    fn close(&mut self, ifindex: u32, interface: &str, pod: &Cached) {
-        let path = format!("{}/{}", pod.namespace, pod.name);
-        let mut fields = vec![("pod", Value::from(path)), ("interface", Value::from(interface))];
-        match self.enforce.close(interface) {
+    fn close(&mut self, new: &InterfaceOfPod) {
+        let path = format!("{}/{}", new.attachment.namespace, new.attachment.name);
+        let mut fields = vec![("pod", Value::from(path)), ("interface", Value::from(new.name.as_str()))];
+        match self.enforce.close(&new.name) {
             Ok(()) => {
-                self.metrics.add("weir_new_pods_closed_total", &[], 1.0);
-                self.log.info("closed until policy is in force on it", &fields);
+                self.reports.metrics.add("weir_new_pods_closed_total", &[], 1.0);
+                self.reports.log.info("a new pod's interface is closed until policy is in force on it", &fields);
             }
-            Err(trouble) => {
+            Err(error) => {
                 // The next check tries again if the interface still exists.
-                self.newcomers.judged.iter_mut().for_each(|judged| _ = judged.remove(&ifindex));
-                fields.push(("error", Value::from(trouble.0)));
-                self.log.warn("a new pod's interface cannot be closed", &fields);
+                self.starting.newcomers.retry(new.ifindex);
+                fields.push(("error", Value::from(error.message)));
+                self.reports.log.warn("a new pod's interface cannot be closed", &fields);
             }
         }
     }

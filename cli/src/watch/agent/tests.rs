@@ -1,18 +1,26 @@
+use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use weir_artifact::layout::{MapName, endpoint};
-use weir_classes::PeerId;
 use weir_classes::departed::EndedService;
 use weir_codegen::compile::Budget;
 use weir_objects::decode::{self, Input, InputKind};
-use weir_runtime::sys::links::Interface;
+use weir_runtime::sys::links::NamespaceInterface;
 
-use super::judging::PAUSE;
+use super::entry_writes::PAUSE;
+use super::pending::{GATHER, QUIET};
+use super::upkeep::CHECK;
 use super::*;
-use crate::watch::discover::{Cached, Inventory};
-use crate::watch::enforce::{Installed, Looked, Survey, Trouble, Wanted};
-use crate::watch::log::Format;
+use crate::watch::annotate::PublishedGeneration;
+use crate::watch::cni_socket::PendingQuestion;
+use crate::watch::discover::{Attachment, Inventory};
+use crate::watch::enforce::{
+    AddressChange, CheckedHooks, EnforceError, InstallRequest, Installed, KernelSnapshot, PodAtInterface, PodFailure,
+};
+use crate::watch::log::{Log, LogFormat};
+use crate::watch::metrics::Metrics;
+use crate::watch::notices::Notices;
 
 const CLUSTER: &str = "
 {apiVersion: v1, kind: Namespace, metadata: {name: shop}}
@@ -33,10 +41,10 @@ const KINDS: [&str; 4] = ["Namespace", "Node", "Pod", "NetworkPolicy"];
 
 /// A fake kernel. It records the agent's requests, and can be set to refuse them.
 #[derive(Clone, Default)]
-struct Kernel(Arc<Mutex<Seen>>);
+struct FakeKernel(Arc<Mutex<FakeKernelState>>);
 
 #[derive(Default)]
-struct Seen {
+struct FakeKernelState {
     done: Vec<String>,
     /// Interfaces that were closed.
     closed: Vec<String>,
@@ -44,81 +52,87 @@ struct Seen {
     refuse_write: bool,
     refuse_pod: bool,
     refuse_end: bool,
-    refuse_look: bool,
+    refuse_check: bool,
     /// Pods that a check reports to be without our programs.
     astray: Vec<String>,
     /// Installations report that the generation is the previous one, so it keeps its number.
     is_same: bool,
 }
 
-impl Enforce for Kernel {
-    fn install(&mut self, wanted: &Wanted<'_>) -> Result<Installed, Trouble> {
+impl Enforce for FakeKernel {
+    fn install(&mut self, request: &InstallRequest<'_>) -> Result<Installed, EnforceError> {
         let mut seen = self.0.lock().expect("no test panics while it holds it");
-        let at = wanted.endpoints.iter().map(|(pod, interface)| format!("{pod}@{interface}")).collect::<Vec<_>>();
-        let isolated = wanted.artifact.endpoints.iter().any(|it| it.value[endpoint::FLAGS as usize] != 0);
+        let shown = |it: &PodAtInterface| format!("{}@{}", it.pod, it.interface);
+        let at = request.endpoints.iter().map(shown).collect::<Vec<_>>();
+        let isolated = request.artifact.endpoints.iter().any(|it| it.value[endpoint::FLAGS as usize] != 0);
         let isolated = if isolated { " isolated" } else { "" };
         // The tests give this address to the pod that they add later.
-        let exact = wanted.artifact.map(MapName::Exact4);
+        let exact = request.artifact.map(MapName::Exact4);
         let late = exact.is_some_and(|map| map.entries.iter().any(|(key, _)| key[..] == [10, 0, 1, 6]));
         let late = if late { " with 10.0.1.6" } else { "" };
-        let closed = wanted.closed.iter().map(|(pod, interface)| format!("{pod}@{interface}")).collect::<Vec<_>>();
+        let closed = request.closed.iter().map(shown).collect::<Vec<_>>();
         let closed = if closed.is_empty() { String::new() } else { format!(" closed {}", closed.join(",")) };
         seen.done.push(format!("install {}{closed}{isolated}{late}", at.join(",")));
         if seen.refuse_install {
-            return Err(Trouble("no memory".to_owned()));
+            return Err(EnforceError::new("no memory"));
         }
-        let failed = if seen.refuse_pod { vec![("shop/web".to_owned(), "busy".to_owned())] } else { Vec::new() };
+        let failed = if seen.refuse_pod {
+            vec![PodFailure { pod: "shop/web".to_owned(), why: "busy".to_owned() }]
+        } else {
+            Vec::new()
+        };
         Ok(Installed { epoch: seen.done.len() as u32, is_new: !seen.is_same, failed })
     }
 
-    fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)], again: bool) -> Result<(), Trouble> {
+    fn write_addresses(&mut self, changes: &[AddressChange], again: bool) -> Result<(), EnforceError> {
         let mut seen = self.0.lock().expect("no test panics while it holds it");
-        for (address, peer) in changes {
-            let (what, again) = (if peer.is_some() { "write" } else { "remove" }, if again { ", again" } else { "" });
+        for AddressChange { address, class } in changes {
+            let (what, again) = (if class.is_some() { "write" } else { "remove" }, if again { ", again" } else { "" });
             seen.done.push(format!("{what} {address}{again}"));
         }
         if changes.is_empty() && again {
             seen.done.push("again".to_owned());
         }
-        if seen.refuse_write { Err(Trouble("full".to_owned())) } else { Ok(()) }
+        if seen.refuse_write { Err(EnforceError::new("full")) } else { Ok(()) }
     }
 
-    fn end_flows(&mut self, ended: &[EndedService]) -> Result<usize, Trouble> {
+    fn end_flows(&mut self, ended: &[EndedService]) -> Result<usize, EnforceError> {
         let mut seen = self.0.lock().expect("no test panics while it holds it");
         seen.done.extend(ended.iter().map(|it| format!("end {} {}:{}", it.pod, it.address, it.port)));
-        if seen.refuse_end { Err(Trouble("busy".to_owned())) } else { Ok(ended.len()) }
+        if seen.refuse_end { Err(EnforceError::new("busy")) } else { Ok(ended.len()) }
     }
 
-    fn rest(&mut self) -> Result<(), Trouble> {
+    fn remove_replaced(&mut self) -> Result<(), EnforceError> {
         Ok(())
     }
 
-    fn look(&mut self) -> Result<Looked, Trouble> {
+    fn check_hooks(&mut self) -> Result<CheckedHooks, EnforceError> {
         let seen = self.0.lock().expect("no test panics while it holds it");
-        if seen.refuse_look {
-            return Err(Trouble("no bpf file system".to_owned()));
+        if seen.refuse_check {
+            return Err(EnforceError::new("no bpf file system"));
         }
-        let astray = seen.astray.iter().map(|pod| (pod.clone(), "no program of ours runs".to_owned())).collect();
-        Ok(Looked { repaired: Vec::new(), astray })
+        let why = "no program of ours runs".to_owned();
+        let astray = seen.astray.iter().map(|pod| PodFailure { pod: pod.clone(), why: why.clone() }).collect();
+        Ok(CheckedHooks { repaired: Vec::new(), astray })
     }
 
-    fn close(&mut self, interface: &str) -> Result<(), Trouble> {
+    fn close(&mut self, interface: &str) -> Result<(), EnforceError> {
         self.0.lock().expect("no test panics while it holds it").closed.push(interface.to_owned());
         Ok(())
     }
 
-    fn survey(&mut self) -> Result<Survey, Trouble> {
-        Ok(Survey::default())
+    fn reconcile(&mut self) -> Result<KernelSnapshot, EnforceError> {
+        Ok(KernelSnapshot::default())
     }
 }
 
 /// An agent, a fake kernel, and a host on which a pod's interface and its entry in the result cache appear together.
 struct Rig {
-    agent: Agent<Kernel>,
-    kernel: Kernel,
+    agent: NodeAgent<FakeKernel>,
+    kernel: FakeKernel,
     host: Arc<Mutex<Inventory>>,
     metrics: Arc<Metrics>,
-    told: tokio::sync::mpsc::Receiver<Notice>,
+    notices: tokio::sync::mpsc::Receiver<Notice>,
     now: Instant,
 }
 
@@ -132,26 +146,28 @@ impl Rig {
     }
 
     fn with(unknown_pods: UnknownPods, budgets: Budgets) -> Self {
-        let (kernel, metrics) = (Kernel::default(), Arc::new(Metrics::default()));
+        let (kernel, metrics) = (FakeKernel::default(), Arc::new(Metrics::default()));
         let host = Arc::new(Mutex::new(Inventory::default()));
         let seen = Arc::clone(&host);
-        let (notices, told) = tokio::sync::mpsc::channel(64);
+        let (sender, notices) = tokio::sync::mpsc::channel(64);
         let setup = Setup {
             node: "near".to_owned(),
             assume: Assumptions::default(),
             kinds: KINDS.to_vec(),
             unknown_pods,
-            look: Box::new(move |_| seen.lock().expect("no test panics while it holds it").clone()),
-            metrics: Arc::clone(&metrics),
-            notices: Notices::new(notices, Arc::clone(&metrics)),
-            told: tokio::sync::watch::channel(InForce::default()).0,
+            read_host: Box::new(move |_| seen.lock().expect("no test panics while it holds it").clone()),
             relist: Box::new(|_| ()),
-            log: Log { format: Format::Text },
+            reports: Reports {
+                metrics: Arc::clone(&metrics),
+                notices: Notices::new(sender, Arc::clone(&metrics)),
+                published: tokio::sync::watch::channel(PublishedGeneration::default()).0,
+                log: Log { format: LogFormat::Text },
+            },
             target: Target::BASE,
             budgets,
         };
-        let agent = Agent::new(setup, kernel.clone());
-        Self { agent, kernel, host, metrics, told, now: Instant::now() }
+        let agent = NodeAgent::new(setup, kernel.clone());
+        Self { agent, kernel, host, metrics, notices, now: Instant::now() }
     }
 
     /// A rig whose agent has listed the cluster and put it into force.
@@ -166,14 +182,19 @@ impl Rig {
     fn plug(&mut self, name: &str, uid: &str, veth: &str, address: [u8; 4]) {
         let mut host = self.host.lock().expect("no test panics while it holds it");
         let ifindex = host.interfaces.len() as u32 + 1;
-        host.interfaces.push(Interface { ifindex, name: veth.to_owned(), kind: "veth".to_owned(), peer: Some(2) });
-        host.cached.push(Cached {
+        host.interfaces.push(NamespaceInterface {
+            ifindex,
+            name: veth.to_owned(),
+            kind: "veth".to_owned(),
+            peer: Some(2),
+        });
+        host.cached.push(Attachment {
             namespace: "shop".to_owned(),
             name: name.to_owned(),
             uid: Some(uid.to_owned()),
             host_interfaces: vec![veth.to_owned()],
             addresses: vec![address.into()],
-            made: Some(std::time::SystemTime::now()),
+            attached_at: Some(std::time::SystemTime::now()),
         });
     }
 
@@ -183,11 +204,11 @@ impl Rig {
     }
 
     fn apply(&mut self, text: &str) {
-        objects(text).into_iter().for_each(|object| self.agent.take(Event::Applied(object), self.now));
+        objects(text).into_iter().for_each(|object| self.agent.handle_event(ApiEvent::Applied(object), self.now));
     }
 
     fn delete(&mut self, kind: &str, name: &str) {
-        self.agent.take(Event::Deleted(key(kind, name)), self.now);
+        self.agent.handle_event(ApiEvent::Deleted(key(kind, name)), self.now);
     }
 
     fn list(&mut self, text: &str) {
@@ -195,8 +216,8 @@ impl Rig {
         for kind in KINDS {
             let keys = objects.iter().map(Key::of).filter(|key| key.kind == kind).collect();
             let of_kind = objects.iter().filter(|object| Key::of(object).kind == kind);
-            of_kind.for_each(|object| self.agent.take(Event::Applied(object.clone()), self.now));
-            self.agent.take(Event::Listed { kind, keys }, self.now);
+            of_kind.for_each(|object| self.agent.handle_event(ApiEvent::Applied(object.clone()), self.now));
+            self.agent.handle_event(ApiEvent::Listed { kind, keys }, self.now);
         }
     }
 
@@ -205,7 +226,7 @@ impl Rig {
         let end = self.now + time;
         self.agent.act(self.now, &mut || None);
         while let Some(due) = self.agent.due().filter(|due| *due <= end) {
-            assert!(due > self.now, "what was due is done");
+            assert!(due > self.now, "work that was due was done");
             self.now = due;
             self.agent.act(self.now, &mut || None);
         }
@@ -215,26 +236,26 @@ impl Rig {
     }
 
     /// Makes the generation that is due, while these objects arrive. Returns the requests to the kernel.
-    fn make_while_told(&mut self, text: &str) -> Vec<String> {
-        let done = self.make_while(objects(text).into_iter().map(Event::Applied));
+    fn compile_while_receiving(&mut self, text: &str) -> Vec<String> {
+        let done = self.compile_while(objects(text).into_iter().map(ApiEvent::Applied));
         // Whether a new epoch is due in the meantime depends on the speed of this machine.
         done.into_iter().map(|it| it.replace(", again", "")).collect()
     }
 
-    fn make_while(&mut self, events: impl Iterator<Item = Event>) -> Vec<String> {
+    fn compile_while(&mut self, events: impl Iterator<Item = ApiEvent>) -> Vec<String> {
         let at = self.now;
-        let mut told = events.map(|it| Heard::Told(it, at));
-        self.agent.act(self.now + GATHER, &mut || told.next());
+        let mut messages = events.map(|it| AgentMessage::Api(it, at));
+        self.agent.act(self.now + GATHER, &mut || messages.next());
         std::mem::take(&mut self.seen().done)
     }
 
     /// The notices about objects since the last call, as text.
-    fn told(&mut self) -> Vec<String> {
-        let told = std::iter::from_fn(|| self.told.try_recv().ok());
-        told.map(|it| format!("{} {}/{}: {}", it.reason, it.about.kind, it.about.name, it.message)).collect()
+    fn notices(&mut self) -> Vec<String> {
+        let notices = std::iter::from_fn(|| self.notices.try_recv().ok());
+        notices.map(|it| format!("{} {}/{}: {}", it.reason, it.about.kind, it.about.name, it.message)).collect()
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+    fn seen(&self) -> std::sync::MutexGuard<'_, FakeKernelState> {
         self.kernel.0.lock().expect("no test panics while it holds it")
     }
 }
@@ -273,16 +294,17 @@ fn nothing_is_installed_before_every_kind_is_listed() {
     rig.apply(CLUSTER);
     for kind in ["Namespace", "Node", "Pod"] {
         let keys = objects(CLUSTER).iter().map(Key::of).filter(|key| key.kind == kind).collect();
-        rig.agent.take(Event::Listed { kind, keys }, rig.now);
+        rig.agent.handle_event(ApiEvent::Listed { kind, keys }, rig.now);
     }
     assert_eq!(rig.after(Duration::from_secs(60)), NONE);
     assert!(rig.metrics.unready().is_some());
-    rig.agent.take(Event::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into() }, rig.now);
+    rig.agent
+        .handle_event(ApiEvent::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into() }, rig.now);
     assert_eq!(rig.after(GATHER), ["install  isolated"]);
 }
 
 #[test]
-fn changes_that_come_together_are_one_generation() {
+fn changes_within_the_gathering_time_are_one_generation() {
     let mut rig = Rig::in_force();
     for _ in 0..3 {
         rig.apply(OPEN);
@@ -295,7 +317,7 @@ fn changes_that_come_together_are_one_generation() {
 }
 
 #[test]
-fn an_endless_stream_of_changes_does_not_put_a_generation_off() {
+fn endless_changes_do_not_delay_a_generation() {
     let mut rig = Rig::in_force();
     let mut done = Vec::new();
     for turn in 0..20 {
@@ -306,7 +328,7 @@ fn an_endless_stream_of_changes_does_not_put_a_generation_off() {
 }
 
 #[test]
-fn a_pod_of_a_known_class_is_one_write() {
+fn pod_of_a_known_class_is_a_single_write() {
     let mut rig = Rig::in_force();
     rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
     assert_eq!(rig.after(QUIET / 2), ["write 10.0.1.6"]);
@@ -316,11 +338,11 @@ fn a_pod_of_a_known_class_is_one_write() {
 }
 
 #[test]
-fn pods_that_come_while_a_generation_is_made_are_in_both() {
+fn pod_added_during_a_compile_is_in_both_generations() {
     let mut rig = Rig::in_force();
     let late = far_pod("db-2", "db", "10.0.1.6");
     rig.apply(NARROW);
-    let done = rig.make_while_told(&late);
+    let done = rig.compile_while_receiving(&late);
     assert_eq!(done, ["write 10.0.1.6", "install shop/web@veth7 isolated with 10.0.1.6"]);
     assert_eq!(rig.after(Duration::from_secs(5)), NONE);
     let text = rig.metrics.text();
@@ -330,10 +352,10 @@ fn pods_that_come_while_a_generation_is_made_are_in_both() {
 }
 
 #[test]
-fn what_changes_while_a_generation_is_made_and_is_no_single_entry_is_in_the_next_one() {
+fn policy_changed_during_a_compile_is_in_the_next_generation() {
     let mut rig = Rig::in_force();
     rig.apply(NARROW);
-    let done = rig.make_while_told(OPEN);
+    let done = rig.compile_while_receiving(OPEN);
     assert_eq!(done, ["install shop/web@veth7 isolated"]);
     let text = rig.metrics.text();
     assert!(text.contains("weir_policy_enforced_seconds_count 1\n"), "{text}");
@@ -343,7 +365,7 @@ fn what_changes_while_a_generation_is_made_and_is_no_single_entry_is_in_the_next
 }
 
 #[test]
-fn what_is_nothing_to_one_generation_may_be_something_to_the_next() {
+fn policy_without_pods_before_the_compile_applies_to_a_pod_added_during_it() {
     let mut rig = Rig::in_force();
     rig.plug("api", "u3", "veth8", [10, 0, 0, 8]);
     rig.apply(
@@ -352,27 +374,27 @@ fn what_is_nothing_to_one_generation_may_be_something_to_the_next() {
     );
     // In the generation in force, this policy selects no pod.
     let late = NARROW.replace("name: p", "name: q").replace("app: web", "app: api");
-    let done = rig.make_while_told(&late);
+    let done = rig.compile_while_receiving(&late);
     let both = ["install shop/api@veth8,shop/web@veth7 isolated"];
     assert_eq!(done, both);
     assert_eq!(rig.after(GATHER + QUIET), both);
 }
 
 #[test]
-fn what_came_late_is_in_the_generation_after_one_that_failed() {
+fn late_changes_are_in_the_generation_after_a_failed_one() {
     let mut rig = Rig::in_force();
     rig.seen().refuse_install = true;
     let late = far_pod("db-2", "db", "10.0.1.6");
     rig.apply(NARROW);
-    let done = rig.make_while_told(&late);
+    let done = rig.compile_while_receiving(&late);
     assert_eq!(done, ["write 10.0.1.6", "install shop/web@veth7 isolated with 10.0.1.6"]);
     rig.seen().refuse_install = false;
     // The pod is no late change of this generation, so only the compile can have put its address there.
-    assert_eq!(rig.after(GATHER + FIRST_RETRY), ["install shop/web@veth7 isolated with 10.0.1.6"]);
+    assert_eq!(rig.after(GATHER + RETRY.first), ["install shop/web@veth7 isolated with 10.0.1.6"]);
 }
 
 #[test]
-fn an_address_more_or_less_on_a_list_is_one_write_and_its_flows_are_judged_again() {
+fn list_entry_change_is_a_single_write_and_its_flows_are_judged_again() {
     let list = |addresses: &str| {
         format!(
             "{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {{name: bad}}, spec: {{action: Deny, cidrs: [{addresses}]}}}}"
@@ -385,15 +407,15 @@ fn an_address_more_or_less_on_a_list_is_one_write_and_its_flows_are_judged_again
     rig.apply(&list("203.0.113.1, 203.0.113.5, 203.0.113.9"));
     assert_eq!(rig.after(PAUSE), ["write 203.0.113.5, again"]);
     rig.apply(&list("203.0.113.5, 203.0.113.9"));
-    assert_eq!(rig.after(PAUSE), ["write 203.0.113.1, again"], "what its table says of it is overruled");
+    assert_eq!(rig.after(PAUSE), ["write 203.0.113.1, again"], "the new entry overrides the compiled table");
     rig.apply(&list("203.0.113.9"));
-    assert_eq!(rig.after(PAUSE), ["remove 203.0.113.5, again"], "no table says anything of it");
+    assert_eq!(rig.after(PAUSE), ["remove 203.0.113.5, again"], "no compiled table has the address");
     rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
     assert_eq!(rig.after(PAUSE), ["write 10.0.1.6, again"]);
 }
 
 #[test]
-fn what_cannot_be_written_singly_comes_with_a_new_generation() {
+fn refused_entry_writes_lead_to_a_new_generation() {
     let mut rig = Rig::in_force();
     rig.seen().refuse_write = true;
     rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
@@ -401,56 +423,57 @@ fn what_cannot_be_written_singly_comes_with_a_new_generation() {
 }
 
 #[test]
-fn a_malformed_object_keeps_what_it_said_before() {
+fn malformed_object_keeps_its_last_readable_content() {
     let mut rig = Rig::in_force();
-    let event = Event::Malformed { key: key("NetworkPolicy", "p"), uid: None, message: "odd".to_owned() };
-    rig.agent.take(event, rig.now);
+    let event = ApiEvent::Malformed { key: key("NetworkPolicy", "p"), uid: None, message: "odd".to_owned() };
+    rig.agent.handle_event(event, rig.now);
     // Another change leads to a new generation. It contains the policy with its last readable content.
     rig.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {a: b}}}");
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
     let line = "weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"malformed\"} 1";
     assert!(rig.metrics.text().contains(line), "{}", rig.metrics.text());
     // A list that names the policy does not remove it. A list without it does.
-    rig.agent.take(Event::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into() }, rig.now);
+    rig.agent
+        .handle_event(ApiEvent::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into() }, rig.now);
     assert_eq!(rig.after(GATHER), NONE);
-    rig.agent.take(Event::Listed { kind: "NetworkPolicy", keys: BTreeSet::new() }, rig.now);
+    rig.agent.handle_event(ApiEvent::Listed { kind: "NetworkPolicy", keys: BTreeSet::new() }, rig.now);
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
     assert!(!rig.metrics.text().contains("malformed"), "{}", rig.metrics.text());
 }
 
 #[test]
-fn events_are_about_what_is_not_enforced() {
+fn events_report_unreadable_failed_and_refused_objects_once() {
     let mut rig = Rig::in_force();
-    assert_eq!(rig.told(), NONE);
+    assert_eq!(rig.notices(), NONE);
     let event =
-        |message: &str| Event::Malformed { key: key("NetworkPolicy", "p"), uid: None, message: message.to_owned() };
+        |message: &str| ApiEvent::Malformed { key: key("NetworkPolicy", "p"), uid: None, message: message.to_owned() };
     for _ in 0..3 {
-        rig.agent.take(event("odd"), rig.now);
+        rig.agent.handle_event(event("odd"), rig.now);
     }
-    assert_eq!(rig.told(), ["Unreadable NetworkPolicy/p: odd; what it said before stays in force"]);
+    assert_eq!(rig.notices(), ["Unreadable NetworkPolicy/p: odd; its last readable content stays in force"]);
     rig.seen().refuse_install = true;
     rig.apply(OPEN);
     rig.after(Duration::from_secs(10));
-    let said = "not in force on node near: no memory; what was in force stays";
-    assert_eq!(rig.told(), [format!("NotEnforced NetworkPolicy/p: {said}")]);
+    let message = "not in force on node near: no memory; the previous generation stays in force";
+    assert_eq!(rig.notices(), [format!("NotEnforced NetworkPolicy/p: {message}")]);
     let line = "weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"failed\"} 1";
     assert!(rig.metrics.text().contains(line), "{}", rig.metrics.text());
     rig.seen().refuse_install = false;
     rig.seen().refuse_pod = true;
     rig.after(Duration::from_secs(60));
-    assert_eq!(rig.told(), ["NotEnforced Pod/web: its policy is not in force on node near: busy"]);
+    assert_eq!(rig.notices(), ["NotEnforced Pod/web: policy is not in force on the pod on node near: busy"]);
     assert!(!rig.metrics.text().contains("why=\"failed\""), "{}", rig.metrics.text());
 }
 
 #[test]
-fn a_list_takes_away_what_it_does_not_name() {
+fn list_deletes_objects_that_it_does_not_name() {
     let mut rig = Rig::in_force();
-    rig.agent.take(Event::Listed { kind: "Pod", keys: [key("Pod", "web")].into() }, rig.now);
+    rig.agent.handle_event(ApiEvent::Listed { kind: "Pod", keys: [key("Pod", "web")].into() }, rig.now);
     assert_eq!(rig.after(GATHER), ["remove 10.0.1.5"]);
 }
 
 #[test]
-fn a_generation_that_fails_is_tried_again_and_nothing_is_written_into_the_one_before() {
+fn failed_generation_is_retried_without_writes_into_the_previous_one() {
     let mut rig = Rig::in_force();
     rig.seen().refuse_install = true;
     rig.apply(NARROW);
@@ -460,15 +483,15 @@ fn a_generation_that_fails_is_tried_again_and_nothing_is_written_into_the_one_be
     rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
     assert_eq!(rig.after(GATHER), NONE);
     let with_both = ["install shop/web@veth7 isolated with 10.0.1.6"];
-    assert_eq!(rig.after(FIRST_RETRY), with_both);
+    assert_eq!(rig.after(RETRY.first), with_both);
     rig.seen().refuse_install = false;
-    assert_eq!(rig.after(3 * FIRST_RETRY), with_both, "and nothing is written that it has");
+    assert_eq!(rig.after(3 * RETRY.first), with_both, "the generation contains both, so nothing is written");
     assert_eq!(rig.metrics.unready(), None);
     assert_eq!(rig.after(Duration::from_secs(60)), NONE);
 }
 
 #[test]
-fn pods_that_the_kernel_refuses_are_tried_again_and_do_not_hold_up_others() {
+fn refused_pod_is_retried_and_does_not_delay_others() {
     let mut rig = Rig::in_force();
     rig.seen().refuse_pod = true;
     rig.apply(NARROW);
@@ -477,12 +500,12 @@ fn pods_that_the_kernel_refuses_are_tried_again_and_do_not_hold_up_others() {
     rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
     assert_eq!(rig.after(QUIET), ["write 10.0.1.6"]);
     rig.seen().refuse_pod = false;
-    assert_eq!(rig.after(FIRST_RETRY + GATHER), ["again", "install shop/web@veth7 isolated with 10.0.1.6"]);
+    assert_eq!(rig.after(RETRY.first + GATHER), ["again", "install shop/web@veth7 isolated with 10.0.1.6"]);
     assert_eq!(rig.metrics.unready(), None);
 }
 
 #[test]
-fn an_interface_that_comes_late_is_found() {
+fn late_interface_is_found() {
     let mut rig = Rig::new();
     rig.list(CLUSTER);
     assert_eq!(rig.after(GATHER), ["install  isolated"]);
@@ -495,7 +518,7 @@ fn an_interface_that_comes_late_is_found() {
 }
 
 #[test]
-fn a_pod_of_the_same_name_is_another_pod() {
+fn pod_with_another_uid_is_another_pod() {
     let mut rig = Rig::in_force();
     rig.plug("web", "u9", "veth9", [10, 0, 0, 9]);
     let again = CLUSTER.replace("u1", "u9").replace("10.0.0.5", "10.0.0.9");
@@ -504,7 +527,7 @@ fn a_pod_of_the_same_name_is_another_pod() {
 }
 
 #[test]
-fn policies_outlive_their_deletion_together_with_the_namespace() {
+fn policies_stay_until_their_terminating_namespace_is_gone() {
     let mut rig = Rig::in_force();
     rig.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop, deletionTimestamp: '2026-01-01T00:00:00Z'}}");
     rig.delete("NetworkPolicy", "p");
@@ -513,19 +536,19 @@ fn policies_outlive_their_deletion_together_with_the_namespace() {
     rig.delete("Pod", "web");
     assert_eq!(rig.after(GATHER), ["install "]);
     rig.delete("Namespace", "shop");
-    assert_eq!(rig.agent.index.get(&key("NetworkPolicy", "p")), None);
+    assert_eq!(rig.agent.objects.index().get(&key("NetworkPolicy", "p")), None);
     assert_eq!(rig.after(GATHER).len(), 1);
 }
 
 #[test]
-fn a_policy_that_is_deleted_alone_is_gone_at_once() {
+fn deleted_policy_of_a_living_namespace_is_removed_at_once() {
     let mut rig = Rig::in_force();
     rig.delete("NetworkPolicy", "p");
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
 }
 
 #[test]
-fn a_deleted_pod_stays_enforced_until_its_interface_is_gone() {
+fn deleted_pod_stays_enforced_until_its_interface_is_gone() {
     let mut rig = Rig::in_force();
     rig.delete("Pod", "web");
     rig.apply(OPEN);
@@ -536,7 +559,7 @@ fn a_deleted_pod_stays_enforced_until_its_interface_is_gone() {
 
 /// The order of the kubelet: the interface goes first, then the API reports the end of the pod.
 #[test]
-fn a_pod_that_ends_is_no_failure() {
+fn ending_pod_is_not_reported_as_a_failure() {
     let mut rig = Rig::in_force();
     let deleting = CLUSTER.replace("uid: u1,", "uid: u1, deletionTimestamp: '2026-01-01T00:00:00Z',");
     rig.apply(&deleting);
@@ -556,7 +579,7 @@ fn a_pod_that_ends_is_no_failure() {
 
 /// The pod is not being deleted. The runtime may be replacing its network.
 #[test]
-fn a_pod_whose_interface_stays_away_is_told_of_in_the_end() {
+fn pod_without_its_interface_is_reported_after_the_excused_time() {
     let mut rig = Rig::in_force();
     rig.unplug("veth7");
     rig.after(Duration::from_secs(10));
@@ -567,7 +590,7 @@ fn a_pod_whose_interface_stays_away_is_told_of_in_the_end() {
 
 /// The interface of such a pod may exist without our knowledge.
 #[test]
-fn a_pod_that_was_never_found_is_told_of_though_it_is_being_deleted() {
+fn pod_that_was_never_found_is_reported_although_it_is_terminating() {
     let mut rig = Rig::new();
     rig.list(&CLUSTER.replace("uid: u1,", "uid: u1, deletionTimestamp: '2026-01-01T00:00:00Z',"));
     rig.after(Duration::from_secs(61));
@@ -575,7 +598,7 @@ fn a_pod_that_was_never_found_is_told_of_though_it_is_being_deleted() {
 }
 
 #[test]
-fn an_interface_that_comes_back_as_another_is_found() {
+fn pod_is_found_at_a_recreated_interface() {
     let mut rig = Rig::in_force();
     rig.unplug("veth7");
     assert_eq!(rig.after(CHECK + GATHER), ["install  isolated"]);
@@ -584,7 +607,7 @@ fn an_interface_that_comes_back_as_another_is_found() {
 }
 
 #[test]
-fn a_pod_is_enforced_before_the_api_knows_its_address() {
+fn pod_is_enforced_before_the_api_has_its_address() {
     let mut rig = Rig::in_force();
     let starting = |status: &str| {
         format!(

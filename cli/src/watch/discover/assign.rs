@@ -13,13 +13,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_runtime::sys::links::NamespaceInterface;
 
-use super::{Cached, Found, Inventory, NotFound, Wanted, Witness, describe, found, is_veth, list};
+use super::{
+    Attachment, FoundInterface, HostRoute, InterfaceSource, Inventory, MountedNamespace, NotFound, SearchedPod,
+    describe, found, is_veth, list,
+};
+
 /// A pod whose interface is searched.
 #[derive(Clone, Debug)]
 pub(crate) struct Claimant<'p> {
-    pub(crate) pod: Wanted<'p>,
+    pub(crate) pod: SearchedPod<'p>,
     /// The interface where the pod was found before, if that interface still exists.
-    pub(crate) known: Option<Found>,
+    pub(crate) known: Option<FoundInterface>,
     /// The pod was found before with this address, at an interface that is gone. Only a CNI result can assign a new
     /// interface to it: the address may belong to another pod that the API has not reported yet.
     pub(crate) has_lost: bool,
@@ -29,13 +33,26 @@ pub(crate) struct Claimant<'p> {
 #[derive(Debug, Default)]
 pub(crate) struct Assignment {
     /// The result for each claimant, in the order of the claimants.
-    pub(crate) outcomes: Vec<Result<Found, NotFound>>,
+    pub(crate) outcomes: Vec<Result<FoundInterface, NotFound>>,
     /// Interfaces that may belong to several pods, each with the index of one of these claimants.
     pub(crate) contested: BTreeMap<String, usize>,
 }
 
-/// By interface number: the claimant that has the interface, and the evidence for it.
-type Holders = BTreeMap<u32, (usize, Found)>;
+/// The claimants that have an interface, by interface number.
+type InterfaceHolders = BTreeMap<u32, InterfaceHolder>;
+
+/// The claimant that has an interface, and the evidence for it.
+#[derive(Debug)]
+struct InterfaceHolder {
+    /// The index of the claimant.
+    claimant: usize,
+    found: FoundInterface,
+}
+
+/// Why a pod does not get an interface that its CNI result names.
+fn claimed_by_another(found: &FoundInterface) -> String {
+    format!("another pod's CNI result, which is as new or newer, also names {}", found.name)
+}
 
 impl Inventory {
     /// Finds the interface of each of these pods.
@@ -44,10 +61,11 @@ impl Inventory {
         let mut contested = BTreeMap::new();
         let holders = self.by_uid(claimants, &mut reasons, &mut contested);
         let holders = self.by_address(claimants, holders, &mut reasons, &mut contested);
-        let mut found: BTreeMap<usize, Found> = holders.into_values().collect();
+        let mut found: BTreeMap<usize, FoundInterface> =
+            holders.into_values().map(|it| (it.claimant, it.found)).collect();
         let outcomes = reasons.into_iter().enumerate().map(|(index, mut reasons)| {
             found.remove(&index).ok_or_else(|| {
-                reasons.extend(self.unread.iter().map(|unread| format!("not read: {unread}")));
+                reasons.extend(self.unread.iter().map(|unread| format!("cannot read {unread}")));
                 NotFound { reasons, is_contested: contested.values().any(|it: &BTreeSet<usize>| it.contains(&index)) }
             })
         });
@@ -63,8 +81,8 @@ impl Inventory {
         claimants: &[Claimant<'_>],
         reasons: &mut [Vec<String>],
         contested: &mut BTreeMap<String, BTreeSet<usize>>,
-    ) -> Holders {
-        let mut holders = Holders::new();
+    ) -> InterfaceHolders {
+        let mut holders = InterfaceHolders::new();
         let mut ties: BTreeSet<u32> = BTreeSet::new();
         for (index, claimant) in claimants.iter().enumerate() {
             let found = match self.known_or_cached(claimant) {
@@ -74,36 +92,38 @@ impl Inventory {
                     continue;
                 }
             };
-            let Some((other, held)) = holders.get(&found.ifindex) else {
-                holders.insert(found.ifindex, (index, found));
+            let Some(holder) = holders.get(&found.ifindex) else {
+                holders.insert(found.ifindex, InterfaceHolder { claimant: index, found });
                 continue;
             };
-            let loser = match found.made.cmp(&held.made) {
+            let loser = match found.attached_at.cmp(&holder.found.attached_at) {
                 std::cmp::Ordering::Less => index,
-                std::cmp::Ordering::Greater => *other,
+                std::cmp::Ordering::Greater => holder.claimant,
                 std::cmp::Ordering::Equal => {
-                    contested.entry(found.name.clone()).or_default().extend([index, *other]);
+                    contested.entry(found.name.clone()).or_default().extend([index, holder.claimant]);
                     ties.insert(found.ifindex);
                     index
                 }
             };
-            reasons[loser].push(format!("{} is also another pod's, whose CNI result is no older", found.name));
+            reasons[loser].push(claimed_by_another(&found));
             if loser != index {
-                holders.insert(found.ifindex, (index, found));
+                holders.insert(found.ifindex, InterfaceHolder { claimant: index, found });
             }
         }
-        for (_, (index, found)) in holders.extract_if(.., |ifindex, _| ties.contains(ifindex)) {
-            reasons[index].push(format!("{} is also another pod's, whose CNI result is no older", found.name));
+        for (_, tied) in holders.extract_if(.., |ifindex, _| ties.contains(ifindex)) {
+            reasons[tied.claimant].push(claimed_by_another(&tied.found));
         }
         holders
     }
 
     /// The interface that was found before, unless a later CNI result names another one: a pod's network may be
     /// recreated.
-    fn known_or_cached(&self, claimant: &Claimant<'_>) -> Result<Found, String> {
+    fn known_or_cached(&self, claimant: &Claimant<'_>) -> Result<FoundInterface, String> {
         let cached = self.by_cache(claimant.pod);
         match (&claimant.known, cached) {
-            (Some(known), Ok(cached)) if cached.ifindex != known.ifindex && cached.made > known.made => Ok(cached),
+            (Some(known), Ok(cached)) if cached.ifindex != known.ifindex && cached.attached_at > known.attached_at => {
+                Ok(cached)
+            }
             (Some(known), _) => Ok(known.clone()),
             (None, cached) => cached,
         }
@@ -113,13 +133,13 @@ impl Inventory {
     fn by_address(
         &self,
         claimants: &[Claimant<'_>],
-        mut holders: Holders,
+        mut holders: InterfaceHolders,
         reasons: &mut [Vec<String>],
         contested: &mut BTreeMap<String, BTreeSet<usize>>,
-    ) -> Holders {
-        let held: BTreeSet<usize> = holders.values().map(|(index, _)| *index).collect();
+    ) -> InterfaceHolders {
+        let held: BTreeSet<usize> = holders.values().map(|it| it.claimant).collect();
         let refused: BTreeSet<usize> = contested.values().flatten().copied().collect();
-        let mut candidates: BTreeMap<usize, BTreeMap<u32, Found>> = BTreeMap::new();
+        let mut candidates: BTreeMap<usize, BTreeMap<u32, FoundInterface>> = BTreeMap::new();
         let mut wanted_by: BTreeMap<u32, BTreeSet<usize>> = BTreeMap::new();
         for (index, claimant) in claimants.iter().enumerate() {
             if held.contains(&index) || refused.contains(&index) {
@@ -142,15 +162,17 @@ impl Inventory {
             let is_alone = own.keys().all(|ifindex| wanted_by.get(ifindex).is_none_or(|pods| pods.len() == 1));
             match own.iter().next() {
                 Some((ifindex, found)) if own.len() == 1 && is_alone && !has_lost => {
-                    holders.insert(*ifindex, (index, found.clone()));
+                    holders.insert(*ifindex, InterfaceHolder { claimant: index, found: found.clone() });
                 }
                 Some(_) => {
                     let names: Vec<&str> = own.values().map(|it| it.name.as_str()).collect();
-                    reasons[index].push(format!("whether {} is its interface cannot be told", names.join(", ")));
+                    reasons[index].push(format!("{} may be the pod's interface or another pod's", names.join(", ")));
                     names.iter().for_each(|name| _ = contested.entry((*name).to_owned()).or_default().insert(index));
                 }
-                None if has_lost => reasons[index].push("the interface that it had is gone".to_owned()),
-                None if reasons[index].len() < 2 => reasons[index].push("its address is another pod's".to_owned()),
+                None if has_lost => reasons[index].push("the pod's previous interface is gone".to_owned()),
+                None if reasons[index].len() < 2 => {
+                    reasons[index].push("the interface with its address belongs to another pod".to_owned())
+                }
                 None => {}
             }
         }
@@ -159,14 +181,14 @@ impl Inventory {
 
     /// The host ends of veths whose pod ends have one of the pod's addresses. If no veth has one, the veths that routes
     /// to these addresses name.
-    fn at_addresses(&self, pod: Wanted<'_>, reasons: &mut Vec<String>) -> BTreeMap<u32, Found> {
-        let (mut all, mut reason) = (BTreeMap::new(), "no network namespace has its address".to_owned());
-        for (name, namespace) in &self.namespaces {
-            let own = namespace.addresses.iter().filter(|(_, address)| pod.addresses.contains(address));
-            for inside in own.filter_map(|(at, _)| namespace.interfaces.iter().find(|it| it.ifindex == *at)) {
+    fn at_addresses(&self, pod: SearchedPod<'_>, reasons: &mut Vec<String>) -> BTreeMap<u32, FoundInterface> {
+        let (mut all, mut reason) = (BTreeMap::new(), "no network namespace has the pod's address".to_owned());
+        for MountedNamespace { name, content } in &self.namespaces {
+            let own = content.addresses.iter().filter(|(_, address)| pod.addresses.contains(address));
+            for inside in own.filter_map(|(at, _)| content.interfaces.iter().find(|it| it.ifindex == *at)) {
                 match self.host_end(inside) {
-                    Some(host) => _ = all.insert(host.ifindex, found(host, Witness::Namespace)),
-                    None => reason = format!("in network namespace {name} it has {}", describe(inside)),
+                    Some(host) => _ = all.insert(host.ifindex, found(host, InterfaceSource::Namespace)),
+                    None => reason = format!("in network namespace {name} the pod's interface is {}", describe(inside)),
                 }
             }
         }
@@ -174,14 +196,14 @@ impl Inventory {
             return all;
         }
         reasons.push(reason);
-        let mut routes = self.routes.iter().filter(|(address, _)| pod.addresses.contains(address)).peekable();
+        let mut routes = self.routes.iter().filter(|it| pod.addresses.contains(&it.address)).peekable();
         if routes.peek().is_none() {
-            reasons.push("no route is its own".to_owned());
+            reasons.push("no route leads to its address alone".to_owned());
         }
-        for (address, name) in routes {
-            match self.interfaces.iter().find(|it| it.name == *name && is_veth(it)) {
-                Some(host) => _ = all.insert(host.ifindex, found(host, Witness::Route)),
-                None => reasons.push(format!("the route to {address} leads to {name}, which is no veth")),
+        for HostRoute { address, interface } in routes {
+            match self.interfaces.iter().find(|it| it.name == *interface && is_veth(it)) {
+                Some(host) => _ = all.insert(host.ifindex, found(host, InterfaceSource::Route)),
+                None => reasons.push(format!("the route to {address} leads to {interface}, which is not a veth")),
             }
         }
         all
@@ -197,24 +219,25 @@ impl Inventory {
 
     /// The interface that the pod's CNI results name. There are several results if the sandbox was recreated. The
     /// latest one counts whose interface exists and whose addresses match the pod's.
-    fn by_cache(&self, pod: Wanted<'_>) -> Result<Found, String> {
-        let mut reason = "the CNI result cache does not know the pod".to_owned();
-        let mut latest: Option<Found> = None;
+    fn by_cache(&self, pod: SearchedPod<'_>) -> Result<FoundInterface, String> {
+        let mut reason = "the CNI result cache has no result for the pod".to_owned();
+        let mut latest: Option<FoundInterface> = None;
         for cached in self.cached.iter().filter(|cached| cached.is_of(pod)) {
             if !cached.could_have(pod.addresses) {
-                reason = format!("its CNI result is of other addresses ({})", list(&cached.addresses));
+                reason = format!("its CNI result has other addresses ({})", list(&cached.addresses));
                 continue;
             }
             match self.interface_of(cached) {
                 Some(interface) => {
-                    let it = Found { made: cached.made, ..found(interface, Witness::Cache) };
-                    if latest.as_ref().is_none_or(|latest| latest.made < it.made) {
+                    let it =
+                        FoundInterface { attached_at: cached.attached_at, ..found(interface, InterfaceSource::Cache) };
+                    if latest.as_ref().is_none_or(|latest| latest.attached_at < it.attached_at) {
                         latest = Some(it);
                     }
                 }
                 None => {
                     let named = cached.host_interfaces.join(", ");
-                    reason = format!("its CNI result names no veth that is there ({named})");
+                    reason = format!("its CNI result names no veth that exists ({named})");
                 }
             }
         }
@@ -222,12 +245,12 @@ impl Inventory {
     }
 
     /// Whether a CNI result says that the interface belongs to another pod.
-    fn is_cached_for_another(&self, name: &str, pod: Wanted<'_>) -> bool {
-        let names_it = |cached: &&Cached| self.interface_of(cached).is_some_and(|it| it.name == name);
+    fn is_cached_for_another(&self, name: &str, pod: SearchedPod<'_>) -> bool {
+        let names_it = |cached: &&Attachment| self.interface_of(cached).is_some_and(|it| it.name == name);
         self.cached.iter().filter(names_it).any(|cached| !cached.is_of(pod))
     }
 
-    fn interface_of(&self, cached: &Cached) -> Option<&NamespaceInterface> {
+    fn interface_of(&self, cached: &Attachment) -> Option<&NamespaceInterface> {
         let mut names = cached.host_interfaces.iter();
         names.find_map(|name| self.interfaces.iter().find(|it| it.name == *name && is_veth(it)))
     }

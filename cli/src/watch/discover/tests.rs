@@ -28,21 +28,21 @@ fn bridge(uid: &str, veth: &str, address: &str) -> String {
     )
 }
 
-fn cached(text: &str) -> Cached {
+fn cached(text: &str) -> Attachment {
     cache::read(text).expect("it is JSON").expect("it is about a pod")
 }
 
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 5));
 
-fn web(addresses: &[IpAddr]) -> Wanted<'_> {
-    Wanted { uid: Some("u1"), namespace: "shop", name: "web", addresses }
+fn web(addresses: &[IpAddr]) -> SearchedPod<'_> {
+    SearchedPod { uid: Some("u1"), namespace: "shop", name: "web", addresses }
 }
 
-fn claimant(pod: Wanted<'_>) -> Claimant<'_> {
+fn claimant(pod: SearchedPod<'_>) -> Claimant<'_> {
     Claimant { pod, known: None, has_lost: false }
 }
 
-fn find(inventory: &Inventory, pod: Wanted<'_>) -> Result<Found, NotFound> {
+fn find(inventory: &Inventory, pod: SearchedPod<'_>) -> Result<FoundInterface, NotFound> {
     inventory.assign(&[claimant(pod)]).outcomes.remove(0)
 }
 
@@ -56,83 +56,89 @@ fn check(inventory: &Inventory, expected: &str) {
 }
 
 #[test]
-fn the_port_of_the_bridge_is_the_interface_and_not_the_bridge() {
+fn bridge_port_is_found_instead_of_the_bridge() {
     let cached = vec![cached(&bridge("u1", "veth7", "10.0.0.5"))];
     check(&Inventory { interfaces: host(), cached, ..Inventory::default() }, "7 veth7 by Cache");
 }
 
 #[test]
-fn the_result_of_a_pod_that_had_the_name_before_is_not_believed() {
+fn cni_result_of_an_earlier_pod_with_the_same_name_is_ignored() {
     let cached = vec![cached(&bridge("u0", "veth7", "10.0.0.5"))];
     check(
         &Inventory { interfaces: host(), cached, ..Inventory::default() },
-        "no interface of this host leads to it: the CNI result cache does not know the pod; no network namespace has its \
-         address; no route is its own",
+        "no interface found: the CNI result cache has no result for the pod; no network namespace has the pod's \
+         address; no route leads to its address alone",
     );
 }
 
 #[test]
-fn of_two_sandboxes_the_one_with_the_pods_address_counts() {
+fn cni_result_with_the_pods_address_is_preferred() {
     let cached = [("veth7", "10.0.0.9"), ("veth8", "10.0.0.5")].map(|(veth, at)| cached(&bridge("u1", veth, at)));
     check(&Inventory { interfaces: host(), cached: cached.to_vec(), ..Inventory::default() }, "8 veth8 by Cache");
 }
 
 #[test]
-fn before_the_address_is_known_the_cache_names_the_interface() {
+fn cni_result_counts_before_the_pods_address_is_known() {
     let cached = vec![cached(&bridge("u1", "veth7", "10.0.0.5"))];
     let inventory = Inventory { interfaces: host(), cached, ..Inventory::default() };
     assert_eq!(find(&inventory, web(&[])).map(|found| found.ifindex), Ok(7));
 }
 
 #[test]
-fn the_veth_in_the_pods_namespace_names_its_other_end() {
+fn veth_in_the_pods_namespace_leads_to_the_host_interface() {
     let inside = |kind: &str, peer| NetworkNamespace {
         interfaces: vec![interface(1, "lo", "", None), interface(2, "eth0", kind, peer)],
         addresses: vec![(1, [127, 0, 0, 1].into()), (2, ADDRESS)],
     };
     let inventory = |namespace| Inventory {
         interfaces: host(),
-        namespaces: vec![("cni-1".to_owned(), namespace)],
+        namespaces: vec![MountedNamespace { name: "cni-1".to_owned(), content: namespace }],
         ..Inventory::default()
     };
     check(&inventory(inside("veth", Some(8))), "8 veth8 by Namespace");
-    let start = "no interface of this host leads to it: the CNI result cache does not know the pod; in network namespace \
-                 cni-1 it has";
-    check(&inventory(inside("macvlan", Some(2))), &format!("{start} eth0, a macvlan and no veth; no route is its own"));
+    let start = "no interface found: the CNI result cache has no result for the pod; in network namespace cni-1 the \
+                 pod's interface is";
+    check(
+        &inventory(inside("macvlan", Some(2))),
+        &format!("{start} eth0, which is a macvlan and not a veth; no route leads to its address alone"),
+    );
     check(
         &inventory(inside("veth", Some(99))),
-        &format!("{start} a veth eth0 whose other end is not on this host's network; no route is its own"),
+        &format!(
+            "{start} the veth eth0, whose other end is not on the host's network; no route leads to its address alone"
+        ),
     );
 }
 
 #[test]
-fn a_route_to_the_single_address_names_the_interface() {
+fn route_to_a_single_address_leads_to_the_host_interface() {
     let text = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n\
                 ens3\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
                 cni0\t0000000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n\
                 veth8\t0500000A\t00000000\t0005\t0\t0\t0\tFFFFFFFF\t0\t0\t0\n";
     let routes = routes::v4(text);
-    assert_eq!(routes, [(ADDRESS, "veth8".to_owned())]);
+    assert_eq!(routes, [HostRoute { address: ADDRESS, interface: "veth8".to_owned() }]);
     check(&Inventory { interfaces: host(), routes, ..Inventory::default() }, "8 veth8 by Route");
-    let routes = vec![(ADDRESS, "ens3".to_owned())];
+    let routes = vec![HostRoute { address: ADDRESS, interface: "ens3".to_owned() }];
     check(
         &Inventory { interfaces: host(), routes, ..Inventory::default() },
-        "no interface of this host leads to it: the CNI result cache does not know the pod; no network namespace has its \
-         address; the route to 10.0.0.5 leads to ens3, which is no veth",
+        "no interface found: the CNI result cache has no result for the pod; no network namespace has the pod's \
+         address; the route to 10.0.0.5 leads to ens3, which is not a veth",
     );
 }
 
 #[test]
-fn routes_to_single_ipv6_addresses_are_read() {
+fn ipv6_routes_to_single_addresses_are_parsed() {
     let text = "fd000000000000000000000000000005 80 00000000000000000000000000000000 00 00000000000000000000000000000000 \
                 00000400 00000001 00000000 00000001    veth7\n\
                 fd000000000000000000000000000000 40 00000000000000000000000000000000 00 00000000000000000000000000000000 \
                 00000100 00000001 00000000 00000001     cni0\n";
-    assert_eq!(routes::v6(text), [("fd00::5".parse().expect("an address"), "veth7".to_owned())]);
+    let address = "fd00::5".parse().expect("an address");
+    assert_eq!(routes::v6(text), [HostRoute { address, interface: "veth7".to_owned() }]);
 }
 
 #[test]
-fn results_that_are_about_no_pod_are_passed_over() {
+fn cni_results_without_a_pod_are_ignored() {
     assert_eq!(cache::read(r#"{"ifName":"eth0","cniArgs":[]}"#).expect("it is JSON"), None);
     let second = bridge("u1", "veth7", "10.0.0.5").replace(r#""ifName":"eth0""#, r#""ifName":"net1""#);
     assert_eq!(cache::read(&second).expect("it is JSON"), None);

@@ -1,26 +1,27 @@
 //! The kernel of this machine, through the runtime.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
-use weir_classes::PeerId;
 use weir_classes::departed::EndedService;
 use weir_runtime::runtime::{Attached, EndedFlows, ExactPods, PinAccess, Request, Runtime};
 use weir_runtime::{EnforcedEndpoint, Error, HookKind, KernelGeneration, StateAfterFailure};
 
-use super::{Enforce, HookCheck, Installed, Left, Survey, Trouble, Wanted};
+use super::{
+    AddressChange, CheckedHooks, Enforce, EnforceError, InstallRequest, Installed, KernelSnapshot, MapFill, MapMemory,
+    PacketCount, PodAtInterface, PodFailure, RecordedPod,
+};
 use crate::watch::follow::chain;
 
 /// Enforcement with pins under a directory. Existing pins are adopted, and all pins stay when the agent ends.
 #[derive(Debug)]
-pub(crate) struct Kernel {
+pub(crate) struct KernelEnforcer {
     bpffs: PathBuf,
     way: Option<HookKind>,
     /// Opened on first use. If that fails, the next use tries again: another agent may have held the directory.
     runtime: Option<Runtime>,
 }
 
-impl Kernel {
+impl KernelEnforcer {
     pub(crate) fn new(bpffs: PathBuf, way: Option<HookKind>) -> Self {
         Self { bpffs, way, runtime: None }
     }
@@ -32,17 +33,20 @@ impl Kernel {
         }
     }
 
-    fn attach(&mut self, wanted: &Wanted<'_>, file: &[u8]) -> Result<Attached, Error> {
-        let request = Request {
-            artifact: wanted.artifact,
+    fn attach(&mut self, request: &InstallRequest<'_>, file: &[u8]) -> Result<Attached, Error> {
+        let pairs = |pods: &[PodAtInterface]| -> Vec<(String, String)> {
+            pods.iter().map(|it| (it.pod.clone(), it.interface.clone())).collect()
+        };
+        let attach = Request {
+            artifact: request.artifact,
             file,
-            endpoints: wanted.endpoints.to_vec(),
+            endpoints: pairs(request.endpoints),
             uplinks: Vec::new(),
             way: self.way,
             keep: None,
-            exact: Some(ExactPods { closed: wanted.closed.to_vec(), uids: wanted.uids.clone() }),
+            exact: Some(ExactPods { closed: pairs(request.closed), uids: request.uids.clone() }),
         };
-        self.runtime()?.attach(&request)
+        self.runtime()?.attach(&attach)
     }
 
     fn epoch(&mut self) -> Result<u32, Error> {
@@ -50,22 +54,22 @@ impl Kernel {
     }
 }
 
-impl Enforce for Kernel {
-    fn left(&mut self) -> Vec<Left> {
+impl Enforce for KernelEnforcer {
+    fn recorded_pods(&mut self) -> Vec<RecordedPod> {
         let attached = self.runtime().and_then(Runtime::attached).unwrap_or_default();
         let known = |it: EnforcedEndpoint| {
             let EnforcedEndpoint { pod, uid, interface, ifindex, closed, .. } = it;
-            Some(Left { pod, uid: uid.filter(|_| !closed)?, interface, ifindex })
+            Some(RecordedPod { pod, uid: uid.filter(|_| !closed)?, interface, ifindex })
         };
         attached.into_iter().filter_map(known).collect()
     }
 
-    fn install(&mut self, wanted: &Wanted<'_>) -> Result<Installed, Trouble> {
-        let file = wanted.artifact.to_bytes().map_err(|error| Trouble(error.to_string()))?;
-        let before = self.epoch().map_err(trouble)?;
-        let attached = self.attach(wanted, &file);
+    fn install(&mut self, request: &InstallRequest<'_>) -> Result<Installed, EnforceError> {
+        let file = request.artifact.to_bytes().map_err(|error| EnforceError::new(error.to_string()))?;
+        let before = self.epoch().map_err(enforce_error)?;
+        let attached = self.attach(request, &file);
         if matches!(attached, Ok(_) | Err(Error::Partial(_))) {
-            self.runtime().and_then(Runtime::open_closed_interfaces).map_err(trouble)?;
+            self.runtime().and_then(Runtime::open_closed_interfaces).map_err(enforce_error)?;
         }
         match attached {
             Ok(Attached { generation: KernelGeneration { epoch, .. }, .. }) => {
@@ -73,24 +77,21 @@ impl Enforce for Kernel {
             }
             Err(Error::Partial(failures)) => {
                 // A pod whose interface is gone needs no enforcement any more.
-                let failed = failures
-                    .into_iter()
-                    .filter(|it| it.now != StateAfterFailure::Gone)
-                    .map(|it| (it.pod, it.why))
-                    .collect();
-                let epoch = self.epoch().map_err(trouble)?;
+                let failures = failures.into_iter().filter(|it| it.now != StateAfterFailure::Gone);
+                let failed = failures.map(|it| PodFailure { pod: it.pod, why: it.why }).collect();
+                let epoch = self.epoch().map_err(enforce_error)?;
                 Ok(Installed { epoch, is_new: epoch != before, failed })
             }
-            Err(error) => Err(trouble(error)),
+            Err(error) => Err(enforce_error(error)),
         }
     }
 
-    fn write(&mut self, changes: &[(IpAddr, Option<PeerId>)], again: bool) -> Result<(), Trouble> {
-        let changes: Vec<_> = changes.iter().map(|(address, class)| (*address, class.map(|class| class.0))).collect();
-        self.runtime().and_then(|runtime| runtime.write_addresses(&changes, again)).map_err(trouble)
+    fn write_addresses(&mut self, changes: &[AddressChange], judge_again: bool) -> Result<(), EnforceError> {
+        let changes: Vec<_> = changes.iter().map(|it| (it.address, it.class.map(|class| class.0))).collect();
+        self.runtime().and_then(|runtime| runtime.write_addresses(&changes, judge_again)).map_err(enforce_error)
     }
 
-    fn end_flows(&mut self, ended: &[EndedService]) -> Result<usize, Trouble> {
+    fn end_flows(&mut self, ended: &[EndedService]) -> Result<usize, EnforceError> {
         let flows = |it: &EndedService| EndedFlows {
             pod: it.pod.clone(),
             remote: it.address,
@@ -98,35 +99,44 @@ impl Enforce for Kernel {
             protocol: it.protocol.number(),
         };
         let ended: Vec<EndedFlows> = ended.iter().map(flows).collect();
-        self.runtime().and_then(|runtime| runtime.end_flows(&ended)).map_err(trouble)
+        self.runtime().and_then(|runtime| runtime.end_flows(&ended)).map_err(enforce_error)
     }
 
-    fn rest(&mut self) -> Result<(), Trouble> {
-        self.runtime().and_then(Runtime::reap).map_err(trouble)
+    fn remove_replaced(&mut self) -> Result<(), EnforceError> {
+        self.runtime().and_then(Runtime::reap).map_err(enforce_error)
     }
 
-    fn look(&mut self) -> Result<HookCheck, Trouble> {
-        self.runtime().and_then(Runtime::check_hooks).map_err(trouble)
+    fn check_hooks(&mut self) -> Result<CheckedHooks, EnforceError> {
+        let found = self.runtime().and_then(Runtime::check_hooks).map_err(enforce_error)?;
+        let astray = found.astray.into_iter().map(|(pod, why)| PodFailure { pod, why }).collect();
+        Ok(CheckedHooks { repaired: found.repaired, astray })
     }
 
-    fn close(&mut self, interface: &str) -> Result<(), Trouble> {
-        weir_runtime::closed::close_interface(&self.bpffs, interface).map_err(trouble)
+    fn close(&mut self, interface: &str) -> Result<(), EnforceError> {
+        weir_runtime::closed::close_interface(&self.bpffs, interface).map_err(enforce_error)
     }
 
-    fn survey(&mut self) -> Result<Survey, Trouble> {
-        let runtime = self.runtime().map_err(trouble)?;
-        let repaired = runtime.repair().map_err(trouble)?;
-        let status = runtime.status().map_err(trouble)?;
-        let maps = status.maps.into_iter().map(|it| (it.name, it.entries, u64::from(it.max_entries))).collect();
-        let counters = runtime.counters().map_err(trouble)?;
-        let packets = counters.into_iter().map(|it| (it.direction, it.outcome, it.dropped, it.packets)).collect();
-        let memory = runtime.memory().map_err(trouble)?;
-        let lost = runtime.lost_records().map_err(trouble)?;
-        Ok(Survey { repaired, drift: status.drift, packets, maps, memory, lost })
+    fn reconcile(&mut self) -> Result<KernelSnapshot, EnforceError> {
+        let runtime = self.runtime().map_err(enforce_error)?;
+        let repaired = runtime.repair().map_err(enforce_error)?;
+        let status = runtime.status().map_err(enforce_error)?;
+        let maps = status.maps.into_iter();
+        let maps = maps.map(|it| MapFill { map: it.name, entries: it.entries, max_entries: it.max_entries.into() });
+        let counters = runtime.counters().map_err(enforce_error)?.into_iter();
+        let packets = counters.map(|it| PacketCount {
+            direction: it.direction,
+            outcome: it.outcome,
+            dropped: it.dropped,
+            packets: it.packets,
+        });
+        let memory = runtime.memory().map_err(enforce_error)?.into_iter().map(|(map, bytes)| MapMemory { map, bytes });
+        let lost_records = runtime.lost_records().map_err(enforce_error)?;
+        let (packets, maps, memory) = (packets.collect(), maps.collect(), memory.collect());
+        Ok(KernelSnapshot { repaired, drift: status.drift, packets, maps, memory, lost_records })
     }
 }
 
-fn trouble(error: Error) -> Trouble {
+fn enforce_error(error: Error) -> EnforceError {
     let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
-    Trouble(format!("{}{hint}", chain(&error)))
+    EnforceError::new(format!("{}{hint}", chain(&error)))
 }

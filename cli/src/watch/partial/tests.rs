@@ -14,8 +14,8 @@ fn policy_of(mode: Value, spec: Value) -> NetworkPolicy {
     let meta = json!({"name": "p", "namespace": "shop", "uid": "u", "annotations": {MODE: mode}});
     let written =
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": meta, "spec": spec});
-    assert!(strictly(&written).is_none(), "it is odd");
-    match understood("NetworkPolicy", &written, &strictly).expect("something is understood").body {
+    assert!(strictly(&written).is_none(), "it is not valid");
+    match readable_parts("NetworkPolicy", &written, &strictly).expect("some parts are readable").body {
         Body::NetworkPolicy(policy) => policy,
         other => panic!("{other:?}"),
     }
@@ -25,40 +25,40 @@ fn policy_of(mode: Value, spec: Value) -> NetworkPolicy {
 fn list_of(spec: Value) -> CidrList {
     let meta = json!({"name": "l", "uid": "u"});
     let written = json!({"apiVersion": "weir.dev/v1alpha1", "kind": "CidrList", "metadata": meta, "spec": spec});
-    assert!(strictly(&written).is_none(), "it is odd");
-    match understood("CidrList", &written, &strictly).expect("something is understood").body {
+    assert!(strictly(&written).is_none(), "it is not valid");
+    match readable_parts("CidrList", &written, &strictly).expect("some parts are readable").body {
         Body::CidrList(list) => list,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn a_policy_in_an_unknown_mode_is_enforced_as_it_is_written() {
+fn policy_in_an_unknown_mode_is_enforced_as_written() {
     let policy = policy_of(json!("Audit"), json!({"podSelector": {"matchLabels": {"a": "b"}}, "ingress": [{}]}));
     assert_eq!((policy.mode, policy.ingress.len()), (Mode::Enforce, 1));
     assert_eq!(policy.pod_selector.match_labels.len(), 1);
 }
 
 #[test]
-fn a_rule_that_cannot_be_read_allows_nothing_and_the_others_stay() {
+fn unreadable_rule_allows_nothing_and_other_rules_stay() {
     let good = json!({"from": [{"podSelector": {"matchLabels": {"a": "b"}}}]});
     // Without the unknown peer, the rule would allow everything.
     let bad = json!({"from": [{"podSelektor": {}}]});
     let policy = policy_of(json!("audit"), json!({"podSelector": {}, "ingress": [bad, good], "egress": [bad]}));
     assert_eq!((policy.ingress.len(), policy.ingress[0].peers.len(), policy.egress.len()), (1, 1, 0));
     assert_eq!(policy.policy_types, [PolicyType::Ingress, PolicyType::Egress]);
-    assert_eq!(policy.mode, Mode::Audit, "a mode that is understood stays");
+    assert_eq!(policy.mode, Mode::Audit, "a known mode stays");
 }
 
 #[test]
-fn an_unknown_field_isolates_in_both_directions() {
+fn policy_with_an_unknown_field_isolates_in_both_directions() {
     let policy = policy_of(json!("enforce"), json!({"podSelector": {}, "ingress": [{}], "egres": [{}]}));
     assert_eq!(policy.policy_types, [PolicyType::Ingress, PolicyType::Egress]);
     assert!(policy.ingress.is_empty() && policy.egress.is_empty());
 }
 
 #[test]
-fn a_selector_that_cannot_be_read_isolates_every_pod_of_the_namespace() {
+fn unreadable_selector_isolates_every_pod_of_the_namespace() {
     let odd = json!({"matchExpressions": [{"key": "a", "operator": "in", "values": ["b"]}]});
     let policy = policy_of(json!("enforce"), json!({"podSelector": odd, "policyTypes": ["Egress"]}));
     assert!(policy.pod_selector.match_labels.is_empty() && policy.pod_selector.match_expressions.is_empty());
@@ -66,13 +66,13 @@ fn a_selector_that_cannot_be_read_isolates_every_pod_of_the_namespace() {
 }
 
 #[test]
-fn policy_types_that_cannot_be_read_are_both() {
+fn unreadable_policy_types_count_as_both() {
     let policy = policy_of(json!("enforce"), json!({"podSelector": {}, "policyTypes": ["ingress"]}));
     assert_eq!(policy.policy_types, [PolicyType::Ingress, PolicyType::Egress]);
 }
 
 #[test]
-fn a_bad_entry_is_left_out_and_the_others_stay() {
+fn unreadable_list_entry_is_left_out_and_other_entries_stay() {
     for action in ["Deny", "Allow"] {
         let mut cidrs: Vec<String> = (0..250).map(|last| format!("203.0.113.{last}")).collect();
         cidrs.extend((0..250).map(|odd| format!("203.0.113.{odd}/33")));
@@ -81,7 +81,7 @@ fn a_bad_entry_is_left_out_and_the_others_stay() {
 }
 
 #[test]
-fn a_list_whose_particulars_cannot_be_read_denies_everywhere_or_allows_nothing() {
+fn list_with_an_unreadable_field_denies_everywhere_or_allows_nothing() {
     let spec = |action: &str| json!({"action": action, "cidrs": ["203.0.113.1"], "directions": ["ingress"]});
     let deny = list_of(spec("Deny"));
     assert_eq!((deny.entries.len(), deny.ingress, deny.egress), (1, true, true));
@@ -91,28 +91,28 @@ fn a_list_whose_particulars_cannot_be_read_denies_everywhere_or_allows_nothing()
 }
 
 #[test]
-fn the_other_ports_of_a_slice_count_where_one_is_out_of_range() {
+fn slice_keeps_its_other_ports_if_one_is_out_of_range() {
     let port = |name: &str, number: u32| json!({"name": name, "port": number, "protocol": "TCP"});
     let written = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": {"name": "s-1", "namespace": "shop", "uid": "u", "labels": {"kubernetes.io/service-name": "s"}},
         "endpoints": [{"addresses": ["192.0.2.1"]}], "ports": [port("web", 443), port("odd", 70_000)]});
-    assert!(strictly(&written).is_none(), "it is odd");
-    let read = understood("EndpointSlice", &written, &strictly).expect("something is understood");
+    assert!(strictly(&written).is_none(), "it is not valid");
+    let read = readable_parts("EndpointSlice", &written, &strictly).expect("some parts are readable");
     let Body::EndpointSlice(slice) = read.body else { panic!("{:?}", read.body) };
     assert_eq!((slice.ports.len(), slice.ports[0].number, slice.endpoints.len()), (1, Some(443), 1));
     assert_eq!(slice.service.as_deref(), Some("s"));
 }
 
 #[test]
-fn a_pod_is_known_although_a_port_of_it_cannot_be_read() {
+fn pod_with_an_unreadable_port_is_known() {
     let ports =
         json!([{"containerPort": 80, "hostPort": 8080, "hostIP": "x"}, {"containerPort": 70_000, "name": "odd"}]);
     let written = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "p", "namespace": "shop", "uid": "u", "labels": {"app": "p"}},
         "spec": {"nodeName": "near", "containers": [{"name": "c", "ports": ports}]},
         "status": {"phase": "Running", "podIP": "10.0.0.5"}});
-    assert!(strictly(&written).is_none(), "it is odd");
-    let read = understood("Pod", &written, &strictly).expect("something is understood");
+    assert!(strictly(&written).is_none(), "it is not valid");
+    let read = readable_parts("Pod", &written, &strictly).expect("some parts are readable");
     assert_eq!(read.meta.labels.len(), 1);
     let Body::Pod(pod) = read.body else { panic!("{:?}", read.body) };
     assert_eq!((pod.addresses.len(), pod.host_ports.len(), pod.host_ports[0].address), (1, 1, None));

@@ -3,14 +3,14 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::watch::log::Format;
+use crate::watch::log::LogFormat;
 
 fn pages(audience: Audience, alive: bool) -> Pages {
     Pages { metrics: Arc::new(Metrics::default()), is_alive: Arc::new(move || alive), audience }
 }
 
 #[test]
-fn pages_answer_as_probes_expect() {
+fn pages_have_the_status_codes_that_probes_expect() {
     let dead = pages(Audience::Host, false);
     let pages = pages(Audience::Host, true);
     let status = |path: &str, pages: &Pages| page(&Method::GET, path, pages).0.as_u16();
@@ -24,36 +24,36 @@ fn pages_answer_as_probes_expect() {
 }
 
 #[test]
-fn only_the_host_is_told_names_of_pods() {
-    for (audience, told) in [(Audience::Host, true), (Audience::Network, false)] {
+fn pod_names_are_shown_only_to_the_host() {
+    for (audience, is_shown) in [(Audience::Host, true), (Audience::Network, false)] {
         let pages = pages(audience, true);
         pages.metrics.set_unready(vec!["pod shop/web: no interface".to_owned()]);
         for path in ["/readyz", "/metrics", "/livez", "/"] {
             let (_, text) = page(&Method::GET, path, &pages);
-            assert_eq!(text.contains("shop"), told && path == "/readyz", "{audience:?} {path}: {text}");
+            assert_eq!(text.contains("shop"), is_shown && path == "/readyz", "{audience:?} {path}: {text}");
         }
     }
 }
 
 #[test]
-fn addresses_are_read_as_they_are_shown() {
+fn displayed_addresses_parse_again() {
     for text in ["127.0.0.1:9346", "[::1]:9346", "unix:/run/weir/health.sock"] {
-        assert_eq!(text.parse::<Address>().map(|it| it.to_string()), Ok(text.to_owned()));
+        assert_eq!(text.parse::<PageAddress>().map(|it| it.to_string()), Ok(text.to_owned()));
     }
     for text in ["", "unix:", "9346", "localhost"] {
-        assert!(text.parse::<Address>().is_err(), "{text}");
+        assert!(text.parse::<PageAddress>().is_err(), "{text}");
     }
 }
 
 /// A server on a free port of the loopback.
 fn served() -> SocketAddr {
     let free = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|it| it.local_addr()).expect("a free port");
-    serve(Address::Tcp(free), pages(Audience::Network, true), Log { format: Format::Text }).expect("it is free");
+    serve(PageAddress::Tcp(free), pages(Audience::Network, true), Log { format: LogFormat::Text }).expect("it is free");
     free
 }
 
 fn is_alive(address: SocketAddr) -> bool {
-    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    let mut stream = TcpStream::connect(address).expect("the server listens");
     // If no answer comes, the test must fail and not hang.
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
     stream.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").expect("it is taken");
@@ -63,10 +63,10 @@ fn is_alive(address: SocketAddr) -> bool {
 }
 
 #[test]
-fn slow_silent_and_half_open_connections_do_not_stop_livez() {
+fn livez_answers_beside_slow_silent_and_half_open_connections() {
     let address = served();
     let connect = |say: &[u8]| {
-        let mut stream = TcpStream::connect(address).expect("somebody listens");
+        let mut stream = TcpStream::connect(address).expect("the server listens");
         // The server may have closed this connection because of later ones.
         _ = stream.write_all(say);
         stream
@@ -92,7 +92,7 @@ fn slow_silent_and_half_open_connections_do_not_stop_livez() {
     assert!(is_alive(address), "beside half-open ones");
     // These clients send requests and read no answers.
     let deaf: Vec<_> = (0..MOST).map(|_| connect(&b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(500))).collect();
-    assert!(is_alive(address), "beside those that do not read");
+    assert!(is_alive(address), "beside clients that do not read");
     stop.store(true, Ordering::SeqCst);
     dripping.join().expect("it ends");
     drop((silent, slow, half, deaf));
@@ -105,17 +105,17 @@ fn is_closed(mut stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn connections_over_the_limit_and_idle_ones_are_closed() {
+fn idle_connections_and_those_over_the_limit_are_closed() {
     let address = served();
-    let many: Vec<_> = (0..3 * MOST).map(|_| TcpStream::connect(address).expect("somebody listens")).collect();
+    let many: Vec<_> = (0..3 * MOST).map(|_| TcpStream::connect(address).expect("the server listens")).collect();
     assert!(many.iter().all(is_closed), "the oldest ones at once, the last ones when their time is over");
     assert!(is_alive(address));
 }
 
 #[test]
-fn a_client_that_sends_headers_for_ever_is_closed() {
+fn client_that_sends_headers_without_end_is_disconnected() {
     let address = served();
-    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    let mut stream = TcpStream::connect(address).expect("the server listens");
     stream.write_all(b"GET /livez HTTP/1.1\r\n").expect("it is taken");
     let mut sending = stream.try_clone().expect("a copy");
     thread::spawn(move || {
@@ -127,11 +127,12 @@ fn a_client_that_sends_headers_for_ever_is_closed() {
 }
 
 #[test]
-fn a_unix_socket_answers_and_is_for_its_owner_alone() {
+fn unix_socket_answers_and_only_its_owner_may_connect() {
     let path = std::env::temp_dir().join(format!("weir-health-{}.sock", std::process::id()));
-    serve(Address::Unix(path.clone()), pages(Audience::Host, true), Log { format: Format::Text }).expect("it is free");
+    serve(PageAddress::Unix(path.clone()), pages(Audience::Host, true), Log { format: LogFormat::Text })
+        .expect("it is free");
     assert_eq!(std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
-    let mut stream = std::os::unix::net::UnixStream::connect(&path).expect("somebody listens");
+    let mut stream = std::os::unix::net::UnixStream::connect(&path).expect("the server listens");
     stream.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").expect("it is taken");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("it is answered");

@@ -53,7 +53,7 @@ impl<'s> Scene<'s> {
 }
 
 #[test]
-fn errors_about_a_live_flow_are_no_tunnel() {
+fn icmp_errors_about_a_live_flow_cannot_carry_data() {
     attack_tracked(EVERYWHERE, |stage, findings| {
         let scene = Scene::new(stage);
         let live = scene.incoming();
@@ -93,7 +93,7 @@ fn long_ones(scene: &Scene<'_>, findings: &mut Findings, incoming: &Packet) {
 /// After a switch the flow is still in the table until a packet of it is judged again. Errors about it used to pass
 /// until then.
 #[test]
-fn errors_about_a_flow_that_is_no_longer_allowed_do_not_pass() {
+fn icmp_errors_about_a_denied_flow_are_dropped() {
     attack_tracked(EVERYWHERE, |stage, findings| {
         let scene = Scene::new(stage);
         let live = scene.incoming();
@@ -107,7 +107,7 @@ fn errors_about_a_flow_that_is_no_longer_allowed_do_not_pass() {
 
 /// A machine on a deny list used to reach an isolated pod: it put its data into ICMP errors about any live flow.
 #[test]
-fn lists_deny_the_senders_of_errors() {
+fn icmp_errors_from_listed_addresses_are_dropped() {
     attack_tracked(EVERYWHERE, |stage, findings| {
         let scene = Scene::new(stage);
         deny_elsewhere(stage);
@@ -129,7 +129,7 @@ fn deny_elsewhere(stage: &Stage) {
 }
 
 fn outdate(stage: &Stage) {
-    let tight = policy("server", "Ingress, Egress", &from("nobody"));
+    let tight = policy("server", "Ingress, Egress", &from("none"));
     switch(stage, &generation(stage, "tight", &tight));
 }
 
@@ -143,7 +143,7 @@ fn still_denied(scene: &Scene<'_>, findings: &mut Findings, live: &Packet, error
 
 /// Path MTU discovery: a router with a smaller MTU sends genuine errors, and the pod's connection needs them.
 #[test]
-fn a_narrow_hop_makes_itself_heard_through_connection_tracking() {
+fn path_mtu_errors_pass_connection_tracking() {
     attack_tracked(EVERYWHERE, |stage, findings| {
         stage.net.fabric.ip("link set ext mtu 1300\n").unwrap();
         let at = std::net::SocketAddr::new(stage.either(OUTSIDE), 443);

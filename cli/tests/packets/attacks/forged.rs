@@ -46,7 +46,7 @@ fn ends(near: &TcpStream) -> [SocketAddr; 2] {
 /// A closing flow is forgotten after two silent minutes. The programs see no sequence numbers, so one forged packet
 /// used to cut every connection that is silent for longer.
 #[test]
-fn forged_ends_close_no_flow_and_genuine_ones_do() {
+fn forged_fin_and_rst_close_no_flow_and_genuine_ones_do() {
     attack_tracked(EVERYWHERE, |stage, findings| {
         forged_ends(stage, findings);
         fins_close(stage, findings);
@@ -121,7 +121,7 @@ fn rule(stage: &Stage, words: &str) {
 /// Only addresses and ports used to be compared once a flow had begun as the node's own. A packet that SNAT gives the
 /// same address and port continued it.
 #[test]
-fn masqueraded_packets_do_not_continue_the_nodes_own_flow() {
+fn masqueraded_packets_do_not_continue_the_nodes_flow() {
     attack_tracked(EVERYWHERE, |stage, findings| {
         let (node, pod) = (stage.either(NODES[0]), stage.address("sealed"));
         let at = SocketAddr::new(node, 5_353);
@@ -149,7 +149,7 @@ fn masqueraded_packets_do_not_continue_the_nodes_own_flow() {
         server.set_read_timeout(Some(WAIT)).unwrap();
         let got = server.recv_from(&mut buffer);
         server.set_read_timeout(Some(PATIENCE)).unwrap();
-        findings.expect(got.is_err(), format!("a stranger goes on with the node's flow: {got:?}"));
+        findings.expect(got.is_err(), format!("a masqueraded packet continues the node's flow: {got:?}"));
         host.send_to(b"probe", to).unwrap();
         findings.expect(server.recv(&mut buffer).is_ok(), "the node's flow is broken");
     });
@@ -157,7 +157,7 @@ fn masqueraded_packets_do_not_continue_the_nodes_own_flow() {
 
 /// An INIT begins a new association in its own direction. Against the direction of a flow it used to pass as an answer.
 #[test]
-fn associations_begin_in_the_direction_that_is_allowed() {
+fn sctp_associations_begin_only_in_the_allowed_direction() {
     attack_tracked(EVERYWHERE, |stage, findings| {
         let (client, server) = (wire(stage, "client"), wire(stage, "server"));
         let ends: [(IpAddr, u16); 2] = [(stage.address("client"), 40_000), (stage.address("server"), 90)];

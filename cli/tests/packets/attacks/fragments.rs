@@ -1,4 +1,4 @@
-//! IPv6 fragments that the node's connection tracking takes apart and makes anew.
+//! IPv6 fragments that the node's connection tracking reassembles and splits again.
 //!
 //! `ip6_fragment` cannot reuse the pieces of a reassembled packet whose header became longer (destination options in
 //! the first piece only), and copies everything into new ones, but for the interface that they came in through
@@ -46,7 +46,7 @@ fn whole(source: IpAddr, destination: IpAddr, marker: &[u8; 8]) -> Packet {
 }
 
 #[test]
-fn fragments_with_a_spoofed_source_do_not_pass_for_the_nodes_own() {
+fn fragments_with_a_spoofed_source_do_not_count_as_the_nodes() {
     attack_tracked(IN_IPV6, |stage, findings| {
         let (outside, sealed, other) =
             (Wire::outside(&stage.net).unwrap(), wire(stage, "sealed"), wire(stage, "other"));
@@ -71,7 +71,7 @@ fn fragments_with_a_spoofed_source_do_not_pass_for_the_nodes_own() {
 }
 
 #[test]
-fn fragments_of_a_masqueraded_client_do_not_pass_for_the_nodes_own() {
+fn fragments_of_a_masqueraded_client_do_not_count_as_the_nodes() {
     attack_tracked(IN_IPV6, |stage, findings| {
         let (outside, server) = (Wire::outside(&stage.net).unwrap(), wire(stage, "server"));
         let node = stage.either(NODES[0]);
@@ -87,7 +87,7 @@ fn fragments_of_a_masqueraded_client_do_not_pass_for_the_nodes_own() {
 
 /// With `br_netfilter` the node does the same to packets between pods on a bridge (`br_ip6_fragment`).
 #[test]
-fn fragments_of_an_unenforced_neighbour_do_not_pass_for_the_nodes_own() {
+fn fragments_of_an_unenforced_neighbour_do_not_count_as_the_nodes() {
     attack_tracked(ON_BRIDGES_IN_IPV6, |stage, findings| {
         let node = &stage.net.nodes[0];
         if let Err(reason) = node.space.set("bridge/bridge-nf-call-ip6tables", "1") {
@@ -113,8 +113,12 @@ fn spoof_on_bridge(stage: &Stage, findings: &mut Findings, other: &Wire, sealed:
     ];
     for (source, name, marker) in sources {
         bridged(stage, other, sealed, source, "sealed", marker);
-        findings.expect(!sealed.sees(marker, false), format!("a neighbour's fragments as if from {name} arrive"));
+        findings
+            .expect(!sealed.sees(marker, false), format!("a neighbour's fragments with the source of {name} arrive"));
         send(stage, other, sealed, &whole(source, stage.address("sealed"), b"bridged9"));
-        findings.expect(!sealed.sees(b"bridged9", false), format!("and then its whole packets as if from {name}"));
+        findings.expect(
+            !sealed.sees(b"bridged9", false),
+            format!("and then its unfragmented packets with the source of {name}"),
+        );
     }
 }

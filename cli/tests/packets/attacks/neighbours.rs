@@ -46,7 +46,7 @@ fn arp(from: &Wire, operation: u8, sender: IpAddr, target: IpAddr, to: [u8; 6]) 
 }
 
 /// The entries for an address in a neighbour table.
-fn belief(space: &Namespace, address: IpAddr) -> String {
+fn neighbour_entry(space: &Namespace, address: IpAddr) -> String {
     space.run("ip", &["neigh", "show", "to", &address.to_string()], "").unwrap()
 }
 
@@ -64,7 +64,7 @@ fn gateway_mac(stage: &Stage, pod: &str) -> [u8; 6] {
 
 /// A router forwards such a message with all its payload; only the hop limit is then 254.
 #[test]
-fn neighbour_discovery_is_no_tunnel() {
+fn neighbour_discovery_cannot_carry_data() {
     attack_tracked(IN_IPV6, |stage, findings| {
         let (outside, sealed) = (Wire::outside(&stage.net).unwrap(), wire(stage, "sealed"));
         let (own, to) = (stage.address("sealed"), stage.either(ELSEWHERE));
@@ -100,7 +100,7 @@ fn payload_on_the_link(stage: &Stage, findings: &mut Findings, sealed: &Wire) {
 /// A pod claims another pod's address. The neighbour tables of the host and of a third pod must keep the victim's
 /// hardware address.
 #[test]
-fn pods_do_not_take_over_another_pods_address() {
+fn pods_cannot_take_over_another_pods_address() {
     attack_tracked(EVERYWHERE, |stage, findings| {
         let sealed = wire(stage, "sealed");
         let (victim, friend) = (stage.address("client"), stage.pod("friend"));
@@ -113,11 +113,17 @@ fn pods_do_not_take_over_another_pods_address() {
         let to_friend = mac(friend, "eth0").unwrap();
         let targets = [(to_node, stage.address("sealed")), (to_friend, stage.address("friend")), ([0xff; 6], victim)];
         for (number, (to, target)) in targets.into_iter().enumerate() {
-            lie(stage, &sealed, to, target, victim);
+            send_forged_claims(stage, &sealed, to, target, victim);
             std::thread::sleep(std::time::Duration::from_millis(20));
-            let lie = text(sealed.own_mac());
-            findings.expect(!belief(node, victim).contains(&lie), format!("lie {number}: the host believes it"));
-            findings.expect(!belief(friend, victim).contains(&lie), format!("lie {number}: a third pod believes it"));
+            let forged_mac = text(sealed.own_mac());
+            findings.expect(
+                !neighbour_entry(node, victim).contains(&forged_mac),
+                format!("forged message {number}: the host accepts it"),
+            );
+            findings.expect(
+                !neighbour_entry(friend, victim).contains(&forged_mac),
+                format!("forged message {number}: a third pod accepts it"),
+            );
         }
         let reached = stage.reaches(stage.address("friend"), Tcp, victim, 7, true);
         findings.expect(reached, "a third pod no longer reaches the victim");
@@ -125,7 +131,7 @@ fn pods_do_not_take_over_another_pods_address() {
 }
 
 /// `sealed` claims the victim's address, in every message that can carry such a claim.
-fn lie(stage: &Stage, sealed: &Wire, to: [u8; 6], target: IpAddr, victim: IpAddr) {
+fn send_forged_claims(stage: &Stage, sealed: &Wire, to: [u8; 6], target: IpAddr, victim: IpAddr) {
     if !stage.v6 {
         let gateway = parsed("169.254.1.1");
         for (operation, target) in [(1, target), (2, target), (1, gateway), (2, gateway), (1, victim), (2, victim)] {
@@ -151,7 +157,7 @@ fn lie(stage: &Stage, sealed: &Wire, to: [u8; 6], target: IpAddr, victim: IpAddr
 
 /// A pod is no router, whether policies select it or not.
 #[test]
-fn pods_do_not_advertise_routes() {
+fn router_advertisements_of_pods_are_dropped() {
     // In the routed layout only the host receives it, and hosts that forward ignore router advertisements.
     attack_tracked(ON_BRIDGES_IN_IPV6, |stage, findings| {
         let [other, sealed, client] = ["other", "sealed", "client"].map(|it| wire(stage, it));
@@ -189,7 +195,7 @@ fn packets_for_another_address_do_not_reach_a_bridged_pod() {
 
 /// All neighbour tables are flushed; resolution must work again.
 #[test]
-fn genuine_neighbours_find_each_other_after_all_is_forgotten() {
+fn neighbour_discovery_works_after_the_caches_are_flushed() {
     attack_tracked(EVERYWHERE, |stage, _| {
         for pod in ["friend", "server", "client", "other"] {
             stage.pod(pod).ip("neigh flush all\n").unwrap();
@@ -211,7 +217,7 @@ fn genuine_neighbours_find_each_other_after_all_is_forgotten() {
 
 /// A pod's own addresses include the link-local address that its IPv6 interface derives from its hardware address.
 #[test]
-fn link_local_addresses_are_found() {
+fn link_local_addresses_are_resolved() {
     attack_tracked(ON_BRIDGES_IN_IPV6, |stage, findings| {
         let link_local = |pod: &str| -> Ipv6Addr {
             let [a, b, c, d, e, f] = mac(stage.pod(pod), "eth0").unwrap();
@@ -226,7 +232,7 @@ fn link_local_addresses_are_found() {
         let number = client.enter(|| crate::sys::interface_number("eth0")).unwrap().unwrap() as u32;
         socket.send_to(b"?", std::net::SocketAddrV6::new(to, 7, 0, number)).unwrap();
         let begun = std::time::Instant::now();
-        let found = || belief(client, to.into()).contains("lladdr");
+        let found = || neighbour_entry(client, to.into()).contains("lladdr");
         while !found() && begun.elapsed() < std::time::Duration::from_secs(3) {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }

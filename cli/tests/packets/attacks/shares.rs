@@ -122,7 +122,7 @@ fn flooded(scene: &Scene<'_>, findings: &mut Findings, first_port: u16, by_confi
 
 /// Fresh flows used to be evicted by any fresh flow, and confirmed ones by any flow that became confirmed.
 #[test]
-fn one_pods_flows_evict_no_others() {
+fn flood_of_one_pod_evicts_no_flow_of_other_pods() {
     attack(EVERYWHERE, |stage, findings| {
         let scene = Scene::new(stage);
         flooded(&scene, findings, 40_000, false);
@@ -132,7 +132,7 @@ fn one_pods_flows_evict_no_others() {
 
 /// One table used to store the first fragments of all pods.
 #[test]
-fn one_pods_first_fragments_leave_others_datagrams_whole() {
+fn fragment_flood_of_one_pod_loses_no_datagram_of_other_pods() {
     attack(EVERYWHERE, |stage, findings| {
         let scene = Scene::new(stage);
         let (own, to) = (stage.address("other"), stage.either(OUTSIDE));

@@ -32,7 +32,7 @@ const PAIRS: [(&str, &str, &str); 3] = [
 
 /// All pairs may send, or none.
 fn pairs(open: bool) -> String {
-    let sources = |app: &str| from(if open { app } else { "nobody" });
+    let sources = |app: &str| from(if open { app } else { "none" });
     let other = if open { "  ingress: [{}]\n  egress: [{}]\n" } else { "" };
     [
         policy("server", "Ingress", &sources("client")),
@@ -64,7 +64,7 @@ fn lines(stage: &mut Stage) -> Vec<Line> {
 }
 
 #[test]
-fn tightened_policies_cut_connections_that_carry_traffic() {
+fn tightened_policy_cuts_active_connections() {
     attack_tracked(IN_BOTH_AT_ONCE, |stage, findings| {
         let [open, tight] = [true, false].map(|it| generation(stage, &format!("open-{it}"), &pairs(it)));
         switch(stage, &open);
@@ -84,7 +84,7 @@ fn tightened_policies_cut_connections_that_carry_traffic() {
 
 /// The end of a connection from before the first policy that sends next.
 #[test]
-fn the_first_policy_keeps_connections_that_it_allows() {
+fn first_policy_keeps_established_connections_that_it_allows() {
     attack_tracked(EVERYWHERE, |stage, findings| {
         switch(stage, &generation(stage, "none", ""));
         let mut lines = Vec::new();
@@ -117,12 +117,12 @@ fn the_first_policy_keeps_connections_that_it_allows() {
 
 /// Ten switches a second, between two generations that agree about the old connections.
 #[test]
-fn switches_lose_nothing_and_let_nothing_pass() {
+fn switching_generations_loses_no_allowed_and_passes_no_denied_packet() {
     attack(EVERYWHERE, |stage, findings| {
         // In both generations `server`'s connections are allowed. `friend`'s are denied in both, and were allowed when
         // they began.
         let [before, even, odd] = ["before", "even", "odd"].map(|name| {
-            let sources = if name == "before" { "client" } else { "nobody" };
+            let sources = if name == "before" { "client" } else { "none" };
             let more = policy("other", "Ingress", &from(name));
             let text =
                 policy("server", "Ingress", &from("client")) + &policy("friend", "Ingress", &from(sources)) + &more;

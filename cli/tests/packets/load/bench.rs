@@ -9,7 +9,7 @@ use crate::place::Place;
 use crate::topology::{Layout, Net, NodePlan, Plan};
 
 #[test]
-fn many_endpoints_are_attached_and_switched_at_once() {
+fn many_endpoints_are_attached_and_switched_together() {
     if let Err(reason) = crate::privilege() {
         weir_runtime::skip!("{reason}");
     }

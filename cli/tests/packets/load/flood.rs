@@ -15,7 +15,7 @@ const FLOWS: usize = 1_000;
 /// The server may only answer, and after the flood it sends first. If its flow had been evicted, the packet would begin
 /// a new flow, which the server may not do.
 #[test]
-fn established_flows_outlive_a_flood_of_syns() {
+fn established_flows_survive_a_syn_flood() {
     if let Err(reason) = crate::privilege() {
         weir_runtime::skip!("{reason}");
     }

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const WAIT: Duration = Duration::from_millis(150);
 
 #[test]
-fn who_may_reaches_and_who_may_not_does_not() {
+fn allowed_connections_succeed_and_denied_ones_fail() {
     everywhere(|stage| {
         for client in ["client", "far"] {
             stage.between(client, "server", Tcp, 80, true);
@@ -90,7 +90,7 @@ fn connect(stage: &Stage, from: (&str, u16), to: (&str, u16), wait: Duration) ->
 }
 
 #[test]
-fn connections_carry_data_and_end() {
+fn connections_transfer_data_and_close() {
     everywhere(|stage| {
         let listener = listen(stage, "server", 80);
         for client in ["client", "far"] {
@@ -116,7 +116,7 @@ fn connections_carry_data_and_end() {
 }
 
 #[test]
-fn source_ports_can_be_used_again() {
+fn source_ports_can_be_reused() {
     everywhere(|stage| {
         let listener = listen(stage, "server", 80);
         for round in 0..6 {
@@ -140,7 +140,7 @@ fn source_ports_can_be_used_again() {
 }
 
 #[test]
-fn replies_go_back_and_nowhere_else() {
+fn replies_reach_only_the_client() {
     everywhere(|stage| {
         let bind = |pod: &str, port| {
             let at = SocketAddr::new(stage.address(pod), port);

@@ -28,7 +28,7 @@ fn is_dropped(stage: &Stage, from: &Wire, to: &Wire, packet: &Packet) {
 }
 
 #[test]
-fn options_and_extension_headers_hide_no_port() {
+fn ip_options_and_extension_headers_do_not_hide_ports() {
     everywhere(|stage| {
         let (client, server) = (wire(stage, "client"), wire(stage, "server"));
         let ends = (stage.address("client"), stage.address("server"));
@@ -60,7 +60,7 @@ fn options_and_extension_headers_hide_no_port() {
 const PADDING: [u8; 7] = [0, 1, 4, 0, 0, 0, 0];
 
 #[test]
-fn fragments_share_the_fate_of_the_first() {
+fn fragments_get_the_verdict_of_the_first_fragment() {
     by_programs(&|stage: &mut Stage| {
         let (client, server) = (wire(stage, "client"), wire(stage, "server"));
         let ends = (stage.address("client"), stage.address("server"));
@@ -84,7 +84,7 @@ fn fragments_share_the_fate_of_the_first() {
 }
 
 #[test]
-fn both_sides_may_open_at_once() {
+fn simultaneous_tcp_open_works_in_both_directions() {
     everywhere(|stage| {
         let (client, server) = (wire(stage, "client"), wire(stage, "server"));
         let ends = [(stage.address("client"), 40_000), (stage.address("server"), 80)];
@@ -102,7 +102,7 @@ fn both_sides_may_open_at_once() {
 }
 
 #[test]
-fn nobody_speaks_in_anothers_name() {
+fn spoofed_source_is_dropped() {
     by_programs(&|stage: &mut Stage| {
         let (client, server, other) = (wire(stage, "client"), wire(stage, "server"), wire(stage, "other"));
         let to = (stage.address("server"), 80);
@@ -123,7 +123,7 @@ fn nobody_speaks_in_anothers_name() {
 }
 
 #[test]
-fn pairs_on_a_node_are_judged_one_direction_each() {
+fn reverse_flow_between_pods_of_one_node_is_judged_separately() {
     everywhere(|stage| {
         let (client, server) = (wire(stage, "client"), wire(stage, "server"));
         let (there, here) = ((stage.address("client"), 80), (stage.address("server"), 80));
@@ -138,7 +138,7 @@ fn pairs_on_a_node_are_judged_one_direction_each() {
 }
 
 #[test]
-fn errors_about_a_flow_pass_and_others_do_not() {
+fn icmp_errors_pass_only_for_known_flows() {
     everywhere(|stage| {
         let (client, server) = (wire(stage, "client"), wire(stage, "server"));
         let live = Packet::udp((stage.address("client"), 40_000), (stage.address("server"), 53));
@@ -152,7 +152,7 @@ fn errors_about_a_flow_pass_and_others_do_not() {
 
 /// Frames that are not IP have no address and no port: they pass only where nothing is enforced.
 #[test]
-fn what_is_no_ip_passes_only_the_unfiltered() {
+fn non_ip_frames_pass_only_unisolated_pods() {
     by_programs(&|stage: &mut Stage| {
         if stage.net.layout == Layout::Routed || stage.v6 {
             return;

@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const ARP: [u8; 2] = [8, 6];
 
 #[test]
-fn neighbours_find_each_other_where_all_else_is_denied() {
+fn neighbour_discovery_works_where_all_other_traffic_is_denied() {
     everywhere(|stage| {
         let sealed = Wire::pod(&stage.net, "default/sealed").unwrap();
         if stage.v6 {

@@ -10,7 +10,7 @@ use crate::stage::{BRIDGE, ELSEWHERE, NODES, OUTSIDE, SERVICE, Stage, by_program
 use crate::topology::Layout;
 
 #[test]
-fn a_pod_and_its_own_node_reach_each_other() {
+fn pod_and_its_own_node_reach_each_other() {
     everywhere(|stage| {
         let bridged = stage.net.layout == Layout::Bridge;
         let own: Vec<_> = [NODES[0]].into_iter().chain(bridged.then_some(BRIDGE)).map(|it| stage.either(it)).collect();
@@ -42,7 +42,7 @@ fn frontend(stage: &Stage, at: SocketAddr, to: &str, masquerade: bool) -> Fronte
 }
 
 #[test]
-fn who_hides_behind_the_nodes_address_is_not_the_node() {
+fn masqueraded_client_does_not_count_as_the_node() {
     everywhere(|stage| {
         let node = stage.either(NODES[0]);
         let [to_server, to_client] = [30_080, 30_081].map(|port| SocketAddr::new(node, port));
@@ -64,7 +64,7 @@ fn who_hides_behind_the_nodes_address_is_not_the_node() {
 
 /// Node objects do not contain a bridge's address either, and kubelet's probes come from there.
 #[test]
-fn what_the_host_sends_from_its_bridge_is_the_nodes_though_no_object_says_so() {
+fn host_bridge_address_counts_as_the_node() {
     by_programs(&|stage: &mut Stage| {
         if stage.net.layout == Layout::Routed {
             return;
@@ -95,7 +95,7 @@ fn what_the_host_sends_from_its_bridge_is_the_nodes_though_no_object_says_so() {
                 .unwrap()[0]
         };
         node.space.ip(&format!("addr add {later}/{length} dev br0{}\n", if stage.v6 { " nodad" } else { "" })).unwrap();
-        assert!(!probe(false), "{}: nobody knows it yet", stage.name());
+        assert!(!probe(false), "{}: no object has the address yet", stage.name());
         let artifact = stage.place.file("here.o");
         attach(node, &stage.place, &artifact, &[]).unwrap();
         assert!(probe(true), "{}: repaired", stage.name());
@@ -109,7 +109,7 @@ fn what_the_host_sends_from_its_bridge_is_the_nodes_though_no_object_says_so() {
 }
 
 #[test]
-fn services_are_judged_as_what_is_behind_them() {
+fn service_traffic_is_judged_by_its_backends() {
     everywhere(|stage| {
         let at = SocketAddr::new(stage.either(SERVICE), 8_000);
         for node in &stage.net.nodes {

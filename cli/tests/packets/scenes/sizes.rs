@@ -9,7 +9,7 @@ use crate::stage::{OUTSIDE, everywhere};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[test]
-fn large_datagrams_arrive_in_pieces() {
+fn fragmented_datagrams_arrive() {
     everywhere(|stage| {
         let bind = |pod: &str, port| {
             let at = SocketAddr::new(stage.address(pod), port);
@@ -36,7 +36,7 @@ fn large_datagrams_arrive_in_pieces() {
 
 /// A hop in the middle has a smaller MTU than both ends, and they learn it only from its errors.
 #[test]
-fn a_narrow_hop_makes_itself_heard() {
+fn path_mtu_errors_reach_the_sender() {
     everywhere(|stage| {
         stage.net.fabric.ip("link set ext mtu 1300\n").unwrap();
         let at = SocketAddr::new(stage.either(OUTSIDE), 443);

@@ -17,7 +17,7 @@ fn counted(stage: &Stage, outcome: &str) -> u64 {
 }
 
 #[test]
-fn what_lists_deny_to_everybody_enters_by_no_uplink() {
+fn addresses_denied_to_all_pods_are_dropped_at_the_uplink() {
     by_programs(&|stage: &mut Stage| {
         let node = &stage.net.nodes[0];
         let generic = stage.net.layout == Layout::Bridge;
@@ -38,9 +38,9 @@ fn what_lists_deny_to_everybody_enters_by_no_uplink() {
         )
         .unwrap();
         let artifact = compile(&stage.place, node, &[stage.place.file("cluster.yaml"), list]).unwrap();
-        let said = attach(node, &stage.place, &artifact, &["--xdp", "wan"]).unwrap();
+        let output = attach(node, &stage.place, &artifact, &["--xdp", "wan"]).unwrap();
         let mode = if generic { "at wan (generic)" } else { "at wan (native)" };
-        assert!(said.contains(mode), "{}: {said}", stage.name());
+        assert!(output.contains(mode), "{}: {output}", stage.name());
         let status = ask(node, &stage.place, &["status"]).unwrap();
         assert!(status.contains("uplink wan") && status.contains("enforced"), "{status}");
         for protocol in [Tcp, Udp, Icmp] {
@@ -50,7 +50,11 @@ fn what_lists_deny_to_everybody_enters_by_no_uplink() {
         }
         let [at_edge, at_pods] = ["xdp", "denied"].map(|outcome| counted(stage, outcome));
         assert!(at_edge >= 3 && at_pods == 0, "{}: {at_edge} at the uplink, {at_pods} at pods", stage.name());
-        assert!(!stage.reaches(pod, Tcp, listed, 80, false), "{}: what leaves is judged at the pod", stage.name());
+        assert!(
+            !stage.reaches(pod, Tcp, listed, 80, false),
+            "{}: outgoing packets are judged at the pod",
+            stage.name()
+        );
         ask(node, &stage.place, &["detach", "--xdp", "wan"]).unwrap();
         assert!(!stage.reaches(listed, Tcp, pod, 80, false), "{}: the pods' hooks go on", stage.name());
         assert_eq!(counted(stage, "xdp"), at_edge, "{}", stage.name());

@@ -27,18 +27,18 @@ fn hostile(policies: usize) -> String {
 }
 
 #[test]
-fn a_namespace_over_the_budget_is_held_and_the_changes_of_others_come_into_force() {
+fn namespace_over_the_budget_is_held_and_others_are_updated() {
     let mut rig = Rig::with_budgets(Budgets(vec![(Budget::Memory, 400_000), (Budget::Steps, 1_000_000_000)]));
     rig.plug("web", "u1", "veth7", [10, 0, 0, 5]);
     rig.list(CLUSTER);
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
     rig.apply(&hostile(30));
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
-    let told = rig.told();
-    assert!(!told.is_empty() && told.len() <= budget::MOST_TOLD, "{told:?}");
-    for told in told {
-        assert!(told.starts_with("NotEnforced NetworkPolicy/h-"), "{told}");
-        assert!(told.ends_with("it isolates its pods and allows nothing"), "{told}");
+    let notices = rig.notices();
+    assert!(!notices.is_empty() && notices.len() <= budget::MOST_EVENTS, "{notices:?}");
+    for notice in notices {
+        assert!(notice.starts_with("NotEnforced NetworkPolicy/h-"), "{notice}");
+        assert!(notice.ends_with("Use fewer or simpler rules, or start the agent with a larger --budget"), "{notice}");
     }
     let text = rig.metrics.text();
     assert!(text.contains("weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"budget\"}"), "{text}");
@@ -47,7 +47,7 @@ fn a_namespace_over_the_budget_is_held_and_the_changes_of_others_come_into_force
     rig.apply(OPEN);
     let Some(generation) = rig.after(GATHER).pop() else { panic!("no generation") };
     assert!(generation.starts_with("install shop/web@veth7"), "{generation}");
-    let generation = rig.agent.index.generation().expect("one is in force");
+    let generation = rig.agent.objects.index().generation().expect("one is in force");
     let policy = |name: &str| generation.cluster.policies.iter().find(|it| it.name == name).expect("it is there");
     assert_eq!(policy("p").ingress.as_deref().map(<[_]>::len), Some(1));
     let of_hostile = generation.cluster.policies.iter().filter(|it| it.name.starts_with("h-"));
@@ -55,8 +55,8 @@ fn a_namespace_over_the_budget_is_held_and_the_changes_of_others_come_into_force
     assert_eq!(rules.len(), 30, "each isolates as before");
     assert!(rules.contains(&0));
     for number in 1..=30 {
-        rig.agent.take(
-            Event::Deleted(Key {
+        rig.agent.handle_event(
+            ApiEvent::Deleted(Key {
                 kind: "NetworkPolicy".to_owned(),
                 namespace: "hostile".to_owned(),
                 name: format!("h-{number}"),
@@ -70,7 +70,7 @@ fn a_namespace_over_the_budget_is_held_and_the_changes_of_others_come_into_force
 }
 
 #[test]
-fn an_estimate_that_is_too_low_leads_to_another_attempt() {
+fn too_low_estimate_leads_to_another_attempt() {
     // The estimate does not count classes, so only the finished tables exceed this limit.
     let mut rig = Rig::with_budgets(Budgets(vec![(Budget::Classes, 100)]));
     rig.plug("web", "u1", "veth7", [10, 0, 0, 5]);
@@ -79,5 +79,5 @@ fn an_estimate_that_is_too_low_leads_to_another_attempt() {
     rig.apply(&hostile(30));
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
     assert!(rig.metrics.unready().is_some_and(|why| why.contains("do not fit the budget")));
-    assert!(rig.agent.failure.is_none(), "{:?}", rig.agent.failure);
+    assert_eq!(rig.agent.pending.error(), None);
 }

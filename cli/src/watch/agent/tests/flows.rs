@@ -14,7 +14,7 @@ fn far_pod_of(name: &str, uid: &str, app: &str, address: &str) -> String {
 }
 
 #[test]
-fn flows_are_judged_again_at_once_and_then_at_the_end_of_a_pause() {
+fn flows_are_judged_again_at_once_and_then_at_the_end_of_the_pause() {
     let mut rig = rested();
     rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
     assert_eq!(rig.after(QUIET), ["write 10.0.1.6, again"]);
@@ -28,7 +28,7 @@ fn flows_are_judged_again_at_once_and_then_at_the_end_of_a_pause() {
 }
 
 #[test]
-fn epochs_are_at_most_ten_a_second_and_the_last_change_is_followed_by_one() {
+fn at_most_ten_epochs_a_second_begin_and_the_last_change_gets_one() {
     let mut rig = rested();
     let mut done = Vec::new();
     for turn in 0..200 {
@@ -47,7 +47,7 @@ fn epochs_are_at_most_ten_a_second_and_the_last_change_is_followed_by_one() {
 }
 
 #[test]
-fn another_pod_of_the_same_name_and_address_does_not_go_on_with_its_flows_unasked() {
+fn flows_are_judged_again_when_another_pod_gets_the_same_name_and_address() {
     let mut rig = rested();
     rig.apply(&far_pod_of("db-2", "a", "db", "10.0.1.6"));
     rig.after(PAUSE);
@@ -58,7 +58,7 @@ fn another_pod_of_the_same_name_and_address_does_not_go_on_with_its_flows_unaske
 }
 
 #[test]
-fn a_pod_that_is_gone_is_not_forgotten_when_neither_a_write_nor_a_generation_succeeds() {
+fn deleted_pods_flows_are_judged_again_after_failed_writes_and_an_unchanged_generation() {
     let mut rig = rested();
     rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
     rig.after(PAUSE);
@@ -68,52 +68,52 @@ fn a_pod_that_is_gone_is_not_forgotten_when_neither_a_write_nor_a_generation_suc
     assert_eq!(rig.after(QUIET / 2), ["remove 10.0.1.6, again"]);
     // A generation with the same number does not cause flows to be judged again.
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
-    assert_eq!(rig.after(FIRST_RETRY), ["again"], "it is tried once");
+    assert_eq!(rig.after(RETRY.first), ["again"], "it is tried once");
     rig.seen().refuse_write = false;
     let done = rig.after(Duration::from_secs(5));
     assert_eq!(done.iter().filter(|it| *it == "again").count(), 1, "{done:?}");
 }
 
 #[test]
-fn entries_that_could_not_be_written_are_written_later_if_no_generation_can_be_made() {
+fn failed_entry_writes_are_retried_while_no_generation_can_be_compiled() {
     let mut rig = rested();
     rig.seen().refuse_write = true;
-    rig.agent.pending.retry = Some((rig.now + Duration::from_secs(60), FIRST_RETRY));
+    rig.agent.pending.delay_generation(rig.now + Duration::from_secs(60));
     rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
     assert_eq!(rig.after(QUIET), ["write 10.0.1.6, again"]);
     rig.delete("Pod", "db-2");
-    assert_eq!(rig.after(FIRST_RETRY / 2), NONE, "it is not tried all the time");
+    assert_eq!(rig.after(RETRY.first / 2), NONE, "it is not tried all the time");
     rig.seen().refuse_write = false;
-    assert_eq!(rig.after(FIRST_RETRY), ["remove 10.0.1.6, again"]);
+    assert_eq!(rig.after(RETRY.first), ["remove 10.0.1.6, again"]);
 }
 
 #[test]
-fn a_generation_with_a_new_number_judges_flows_again_by_itself() {
+fn new_generation_number_needs_no_extra_epoch() {
     let mut rig = rested();
     rig.apply(NARROW);
-    let gone = [Event::Deleted(key("Pod", "db"))];
-    let done = rig.make_while(gone.into_iter());
+    let gone = [ApiEvent::Deleted(key("Pod", "db"))];
+    let done = rig.compile_while(gone.into_iter());
     assert_eq!(done, ["remove 10.0.1.5, again", "install shop/web@veth7 isolated"]);
     assert_eq!(rig.after(Duration::from_secs(5)), NONE);
 }
 
 #[test]
-fn a_pod_that_goes_while_the_same_generation_is_made_again_is_not_forgotten() {
+fn pod_deleted_during_an_unchanged_generation_gets_its_flows_judged_again() {
     let mut rig = rested();
     rig.seen().is_same = true;
     rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
     assert_eq!(rig.after(QUIET), ["write 10.0.1.6, again"]);
     rig.apply(NARROW);
-    let gone = [Event::Deleted(key("Pod", "db-2"))];
-    let mut done = rig.make_while(gone.into_iter());
+    let gone = [ApiEvent::Deleted(key("Pod", "db-2"))];
+    let mut done = rig.compile_while(gone.into_iter());
     assert!(done.iter().any(|it| it.starts_with("remove 10.0.1.6")), "{done:?}");
-    // Whether this happens while the generation is made or afterwards depends on the machine's speed.
+    // Whether this happens during the compile or afterwards depends on the machine's speed.
     done.extend(rig.after(Duration::from_secs(5)));
     assert!(done.iter().any(|it| it.contains("again")), "{done:?}");
 }
 
 #[test]
-fn a_change_that_leads_to_the_same_generation_judges_flows_again() {
+fn unchanged_generation_judges_flows_again() {
     let mut rig = rested();
     rig.seen().is_same = true;
     // Another pod of the same name at the same interface.
@@ -157,18 +157,18 @@ fn flows_to_a_service_end_when_a_backend_is_quarantined() {
 }
 
 #[test]
-fn flows_that_the_kernel_does_not_end_are_tried_again() {
+fn ending_flows_is_retried_after_an_error() {
     let mut rig = serving();
     rig.seen().refuse_end = true;
     rig.apply(&far_pod("db-2", "none", "10.0.1.6"));
     assert_eq!(ends(&rig.after(QUIET + GATHER)).len(), 1);
     rig.seen().refuse_end = false;
-    assert_eq!(ends(&rig.after(FIRST_RETRY)).len(), 1);
+    assert_eq!(ends(&rig.after(RETRY.first)).len(), 1);
     assert_eq!(ends(&rig.after(Duration::from_secs(60))), NONE);
 }
 
 #[test]
-fn a_backend_that_left_its_service_and_is_relabelled_later_is_asked_about() {
+fn backend_relabelled_after_it_left_its_service_ends_its_flows() {
     let mut rig = serving();
     // The service has another selector, the pods have the labels that they had.
     rig.apply(&SERVICE.replace("selector: {app: db}", "selector: {app: new}"));

@@ -3,6 +3,7 @@
 use weir_runtime::sys::links::NetworkNamespace;
 
 use super::*;
+use crate::watch::discover::MountedNamespace;
 
 fn near_pod(name: &str, uid: &str, app: &str, address: &str) -> String {
     format!(
@@ -24,11 +25,11 @@ fn plug_untold(rig: &Rig, veth: &str, addresses: &[[u8; 4]]) {
     host.interfaces.push(end(ifindex, veth, 2));
     let addresses = addresses.iter().map(|it| (2, IpAddr::from(*it))).collect();
     let namespace = NetworkNamespace { interfaces: vec![end(2, "eth0", ifindex)], addresses };
-    host.namespaces.push((format!("cni-{veth}"), namespace));
+    host.namespaces.push(MountedNamespace { name: format!("cni-{veth}"), content: namespace });
 }
 
 #[test]
-fn a_deletion_that_comes_after_the_address_has_a_new_pod_does_not_stop_the_node() {
+fn late_deletion_does_not_block_the_new_pod_with_the_same_address() {
     let mut rig = Rig::in_force();
     rig.unplug("veth7");
     rig.plug("new", "u8", "veth8", [10, 0, 0, 5]);
@@ -37,24 +38,25 @@ fn a_deletion_that_comes_after_the_address_has_a_new_pod_does_not_stop_the_node(
     assert!(closed.iter().all(|it| !it.contains("web@veth8")), "{closed:?}");
     rig.delete("Pod", "web");
     assert_eq!(rig.after(Duration::from_secs(1)), ["install shop/new@veth8 isolated"]);
-    assert!(rig.agent.leaving.is_empty());
+    assert!(!rig.agent.local.is_any_leaving());
     assert_eq!(rig.metrics.unready(), None);
 }
 
 #[test]
-fn a_list_that_lost_the_deletion_does_not_stop_the_node_either() {
+fn deletion_missing_from_the_stream_does_not_block_the_new_pod() {
     let mut rig = Rig::in_force();
     rig.unplug("veth7");
     rig.plug("new", "u8", "veth8", [10, 0, 0, 5]);
     rig.apply(&near_pod("new", "u8", "web", "10.0.0.5"));
     rig.after(Duration::from_secs(1));
-    rig.agent.take(Event::Listed { kind: "Pod", keys: [key("Pod", "new"), key("Pod", "db")].into() }, rig.now);
+    rig.agent
+        .handle_event(ApiEvent::Listed { kind: "Pod", keys: [key("Pod", "new"), key("Pod", "db")].into() }, rig.now);
     assert_eq!(rig.after(Duration::from_secs(1)), ["install shop/new@veth8 isolated"]);
     assert_eq!(rig.metrics.unready(), None);
 }
 
 #[test]
-fn a_deleted_pod_that_keeps_its_interface_loses_its_address_to_the_next_one() {
+fn deleted_pod_loses_its_address_to_the_next_pod() {
     let mut rig = Rig::in_force();
     rig.delete("Pod", "web");
     rig.plug("new", "u8", "veth8", [10, 0, 0, 5]);
@@ -68,7 +70,7 @@ fn a_deleted_pod_that_keeps_its_interface_loses_its_address_to_the_next_one() {
 }
 
 #[test]
-fn two_living_pods_on_one_address_are_closed_and_told_of_and_the_others_are_enforced() {
+fn pods_that_share_an_address_are_closed_and_reported_and_others_enforced() {
     let mut rig = Rig::in_force();
     for (name, uid, veth) in [("a", "u8", "veth8"), ("b", "u9", "veth9")] {
         rig.plug(name, uid, veth, [10, 0, 0, 8]);
@@ -78,16 +80,16 @@ fn two_living_pods_on_one_address_are_closed_and_told_of_and_the_others_are_enfo
     let last = "install shop/web@veth7 closed shop/a@veth8,shop/b@veth9 isolated";
     assert_eq!(done.last().map(String::as_str), Some(last), "{done:?}");
     assert!(
-        rig.metrics.unready().is_some_and(|why| why.contains("shop/a: nothing passes")),
+        rig.metrics.unready().is_some_and(|why| why.contains("shop/a: all packets at its interface are dropped")),
         "{:?}",
         rig.metrics.unready()
     );
     assert!(rig.metrics.text().contains("weir_endpoints{state=\"closed\"} 2\n"), "{}", rig.metrics.text());
-    assert!(rig.told().iter().any(|it| it.starts_with("NotEnforced Pod/a")));
+    assert!(rig.notices().iter().any(|it| it.starts_with("NotEnforced Pod/a")));
 }
 
 #[test]
-fn a_pod_that_takes_its_neighbours_address_stops_no_other_pod() {
+fn pod_that_takes_its_neighbours_address_does_not_block_other_pods() {
     let mut rig = Rig::new();
     plug_untold(&rig, "veth7", &[[10, 0, 0, 5]]);
     plug_untold(&rig, "veth8", &[[10, 0, 0, 8], [10, 0, 0, 5]]);
@@ -102,11 +104,13 @@ fn a_pod_that_takes_its_neighbours_address_stops_no_other_pod() {
             && done[0].contains("@veth8"),
         "{done:?}"
     );
-    assert!(rig.metrics.unready().is_some_and(|why| why.contains("shop/web: nothing passes")));
+    assert!(
+        rig.metrics.unready().is_some_and(|why| why.contains("shop/web: all packets at its interface are dropped"))
+    );
 }
 
 #[test]
-fn who_was_found_before_a_neighbour_took_the_address_stays_enforced() {
+fn pod_found_before_a_neighbour_took_its_address_stays_enforced() {
     let mut rig = Rig::new();
     plug_untold(&rig, "veth7", &[[10, 0, 0, 5]]);
     rig.list(CLUSTER);
@@ -118,7 +122,7 @@ fn who_was_found_before_a_neighbour_took_the_address_stays_enforced() {
 }
 
 #[test]
-fn another_pods_veth_in_an_older_cni_result_is_not_believed() {
+fn older_cni_result_with_another_pods_veth_is_ignored() {
     let mut rig = Rig::new();
     rig.plug("gone", "u8", "veth7", [10, 0, 0, 8]);
     rig.host.lock().expect("no test panics while it holds it").interfaces.clear();
@@ -128,7 +132,7 @@ fn another_pods_veth_in_an_older_cni_result_is_not_believed() {
 }
 
 #[test]
-fn policies_that_were_kept_go_when_a_namespace_of_the_same_name_comes_in_a_list() {
+fn kept_policies_are_removed_when_a_namespace_of_the_same_name_is_listed() {
     let namespace = |uid: &str, more: &str| {
         format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: shop, uid: {uid}{more}}}}}")
     };
@@ -137,13 +141,13 @@ fn policies_that_were_kept_go_when_a_namespace_of_the_same_name_comes_in_a_list(
     rig.apply(OPEN);
     rig.delete("NetworkPolicy", "p");
     rig.after(GATHER);
-    assert!(rig.agent.index.get(&key("NetworkPolicy", "p")).is_some(), "it is kept");
+    assert!(rig.agent.objects.index().get(&key("NetworkPolicy", "p")).is_some(), "it is kept");
     rig.apply(&namespace("n2", ""));
-    assert_eq!(rig.agent.index.get(&key("NetworkPolicy", "p")), None);
+    assert_eq!(rig.agent.objects.index().get(&key("NetworkPolicy", "p")), None);
 }
 
 #[test]
-fn policies_of_a_namespace_that_is_another_one_allow_nothing_until_they_are_listed_again() {
+fn policies_of_a_replaced_namespace_allow_nothing_until_they_are_listed_again() {
     let namespace = |uid: &str| format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: shop, uid: {uid}}}}}");
     let mut rig = Rig::in_force();
     rig.apply(&namespace("n1"));
@@ -156,63 +160,66 @@ fn policies_of_a_namespace_that_is_another_one_allow_nothing_until_they_are_list
 }
 
 #[test]
-fn what_an_object_of_another_uid_said_does_not_stay_when_it_cannot_be_read() {
+fn unreadable_object_does_not_keep_the_content_of_another_uid() {
     let mut rig = Rig::in_force();
     rig.apply(&OPEN.replace("name: p,", "name: p, uid: a,"));
     rig.after(GATHER);
     let event =
-        Event::Malformed { key: key("NetworkPolicy", "p"), uid: Some("b".to_owned()), message: "odd".to_owned() };
-    rig.agent.take(event, rig.now);
-    assert_eq!(rig.agent.index.get(&key("NetworkPolicy", "p")), None);
+        ApiEvent::Malformed { key: key("NetworkPolicy", "p"), uid: Some("b".to_owned()), message: "odd".to_owned() };
+    rig.agent.handle_event(event, rig.now);
+    assert_eq!(rig.agent.objects.index().get(&key("NetworkPolicy", "p")), None);
 }
 
 #[test]
-fn what_is_understood_of_an_object_is_in_force_and_the_rest_is_told() {
+fn readable_parts_of_an_object_are_in_force_and_the_error_is_reported() {
     let mut rig = Rig::in_force();
     let object = objects(OPEN).remove(0);
-    rig.agent.take(Event::Partial { object, message: "odd".to_owned() }, rig.now);
+    rig.agent.handle_event(ApiEvent::Partial { object, message: "odd".to_owned() }, rig.now);
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
     assert!(rig.metrics.unready().is_some_and(|why| why.contains("NetworkPolicy shop/p: odd")));
-    assert_eq!(rig.told().len(), 1);
+    assert_eq!(rig.notices().len(), 1);
     rig.apply(CLUSTER);
     rig.after(GATHER);
     assert_eq!(rig.metrics.unready(), None);
 }
 
 #[test]
-fn an_entry_that_was_denied_stays_denied_while_the_list_cannot_be_read_as_a_whole() {
+fn denied_entry_stays_denied_while_its_list_is_partly_unreadable() {
     let list = |addresses: &str| {
         let text = format!(
             "{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {{name: bad, uid: l}}, spec: {{action: Deny, cidrs: [{addresses}]}}}}"
         );
         objects(&text).remove(0)
     };
-    let entries = |rig: &Rig| match &rig.agent.index.get(&key("CidrList", "bad")).expect("it is there").body {
+    let entries = |rig: &Rig| match &rig.agent.objects.index().get(&key("CidrList", "bad")).expect("it is there").body {
         Body::CidrList(list) => list.entries.len(),
         other => panic!("{other:?}"),
     };
     let mut rig = Rig::in_force();
-    rig.agent.take(Event::Applied(list("203.0.113.1, 203.0.113.2")), rig.now);
-    rig.agent.take(Event::Partial { object: list("203.0.113.1, 203.0.113.9"), message: "odd".to_owned() }, rig.now);
+    rig.agent.handle_event(ApiEvent::Applied(list("203.0.113.1, 203.0.113.2")), rig.now);
+    rig.agent.handle_event(
+        ApiEvent::Partial { object: list("203.0.113.1, 203.0.113.9"), message: "odd".to_owned() },
+        rig.now,
+    );
     assert_eq!(entries(&rig), 3);
-    rig.agent.take(Event::Applied(list("203.0.113.1")), rig.now);
+    rig.agent.handle_event(ApiEvent::Applied(list("203.0.113.1")), rig.now);
     assert_eq!(entries(&rig), 1);
 }
 
 #[test]
-fn what_is_wrong_with_one_pod_does_not_keep_other_pods_from_starting() {
+fn fault_of_one_pod_does_not_keep_other_pods_from_starting() {
     let mut rig = Rig::in_force();
     rig.apply(&near_pod("lost", "u8", "api", "10.0.0.8"));
     rig.after(GATHER);
     assert!(rig.metrics.unready().is_some());
     let (reply, answer) = std::sync::mpsc::channel();
-    let question = crate::cni::wire::Question {
+    let question = crate::cni::wire::CniQuestion {
         verb: crate::cni::wire::Verb::Status,
-        pod: crate::cni::wire::Pod::default(),
+        pod: crate::cni::wire::CniPod::default(),
         interfaces: Vec::new(),
         addresses: Vec::new(),
         wait: Duration::from_secs(1),
     };
-    rig.agent.hear(Heard::Waiting(Waiting { question, since: rig.now, reply }));
+    rig.agent.handle(AgentMessage::Question(PendingQuestion { question, since: rig.now, reply }));
     assert!(matches!(answer.try_recv(), Ok(Ok(_))));
 }

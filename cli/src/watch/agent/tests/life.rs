@@ -6,8 +6,8 @@
 //! Strategy: three models run around the agent. In the cluster ([`world`]), pods, policies and namespaces come and go.
 //! The API server ([`server`]) has lists and watches that are late, end and expire; the agent's own
 //! [`crate::watch::cursor::Cursor`] reads them. On the host ([`host`]), interfaces come and go, and the kernel outlives
-//! the agent. The test moves the clock. After each round, [`judge`] sends packets between all pods through the programs
-//! that are in force.
+//! the agent. The test moves the clock. After each round, [`verdicts`] sends packets between all pods through the
+//! programs that are in force.
 //! Invariant: the same seed gives the same life, except for the time that this machine takes for a generation.
 //!
 //! `WEIR_LIFE_ROUNDS` sets the number of rounds and `WEIR_LIFE_SEED` the first seed; `cargo xtask life` runs without
@@ -15,18 +15,18 @@
 
 mod dice;
 mod host;
-mod judge;
 mod server;
+mod verdicts;
 mod world;
 
 use std::sync::{Arc, Mutex};
 
 use super::*;
 use dice::Dice;
-use host::Host;
-use judge::Tally;
+use host::FakeHost;
 use server::Stream;
-use world::World;
+use verdicts::VerdictTally;
+use world::FakeCluster;
 
 /// The number of rounds of one cluster.
 const LIFE: usize = 12;
@@ -35,21 +35,21 @@ const QUIET_TIME: Duration = Duration::from_secs(45);
 
 struct Life {
     dice: Dice,
-    world: World,
+    world: FakeCluster,
     streams: Vec<Stream>,
-    agent: Agent<Host>,
+    agent: NodeAgent<FakeHost>,
     metrics: Arc<Metrics>,
     relist: Arc<Mutex<BTreeSet<&'static str>>>,
     /// Pods that the CNI plug-in has asked about, by their UIDs.
-    held: Vec<(String, std::sync::mpsc::Receiver<crate::cni::wire::Answer>)>,
-    tally: Tally,
+    held: Vec<(String, std::sync::mpsc::Receiver<crate::cni::wire::CniAnswer>)>,
+    tally: VerdictTally,
     now: Instant,
 }
 
 impl Life {
     fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
-        let world = World::new(&mut dice);
+        let world = FakeCluster::new(&mut dice);
         let relist = Arc::default();
         let (agent, metrics) = agent(&world.host, &relist);
         Self {
@@ -60,7 +60,7 @@ impl Life {
             metrics,
             relist,
             held: Vec::new(),
-            tally: Tally::default(),
+            tally: VerdictTally::default(),
             now: Instant::now(),
         }
     }
@@ -81,26 +81,26 @@ impl Life {
             }
         }
         self.world.finish(&mut self.dice);
-        self.settle();
+        self.deliver_everything();
         if self.world.is_any_ending() {
             // A namespace is being deleted: the agent keeps its policies after their deletion, so the objects do not
             // define the result.
             self.held.clear();
             return Vec::new();
         }
-        let (settled, of) = (self.world.settled(), &self.world.of);
+        let (pods, of) = (self.world.expected_pods(), &self.world.of);
         let state = self.world.host.lock();
-        let mut wrong = judge::differences(&self.world.server, &state, &settled, of, &mut self.tally);
+        let mut wrong = verdicts::differences(&self.world.server, &state, &pods, of, &mut self.tally);
         let held = std::mem::take(&mut self.held)
             .into_iter()
-            .filter(|(uid, _)| settled.iter().any(|pod| pod.uid == *uid && !pod.is_disputed));
+            .filter(|(uid, _)| pods.iter().any(|pod| pod.uid == *uid && !pod.is_disputed));
         for (uid, answer) in held {
             match answer.try_recv() {
-                Ok(Ok(_)) => self.tally.let_go += 1,
-                other => wrong.push(format!("the CNI plug-in was told of {uid}: {other:?}")),
+                Ok(Ok(_)) => self.tally.started += 1,
+                other => wrong.push(format!("the answer to the CNI plug-in about {uid} is {other:?}")),
             }
         }
-        let is_disputed = settled.iter().any(|it| it.is_disputed);
+        let is_disputed = pods.iter().any(|it| it.is_disputed);
         if let Some(why) = self.metrics.unready().filter(|_| wrong.is_empty() && !is_disputed) {
             wrong.push(format!("everything is in force, and the agent is not ready: {why}"));
         }
@@ -118,12 +118,12 @@ impl Life {
     }
 
     fn step(&mut self, which: usize) -> bool {
-        let mut told = Vec::new();
-        let had = self.streams[which].step(&self.world.server, &mut self.dice, &mut |event| told.push(event));
-        told.into_iter().for_each(|event| self.agent.hear(Heard::Told(event, self.now)));
-        let anew = std::mem::take(&mut *self.relist.lock().expect("no test panics while it holds it"));
-        self.streams.iter_mut().filter(|it| anew.contains(it.kind)).for_each(Stream::list_anew);
-        had || !anew.is_empty()
+        let mut events = Vec::new();
+        let had = self.streams[which].step(&self.world.server, &mut self.dice, &mut |event| events.push(event));
+        events.into_iter().for_each(|event| self.agent.handle(AgentMessage::Api(event, self.now)));
+        let relisted = std::mem::take(&mut *self.relist.lock().expect("no test panics while it holds it"));
+        self.streams.iter_mut().filter(|it| relisted.contains(it.kind)).for_each(Stream::list_again);
+        had || !relisted.is_empty()
     }
 
     fn pass(&mut self, time: Duration) {
@@ -151,7 +151,7 @@ impl Life {
     fn ask(&mut self) {
         let Some((uid, question)) = self.world.question(&mut self.dice) else { return };
         let (reply, answer) = std::sync::mpsc::channel();
-        self.agent.hear(Heard::Waiting(Waiting { question, since: self.now, reply }));
+        self.agent.handle(AgentMessage::Question(PendingQuestion { question, since: self.now, reply }));
         self.held.push((uid, answer));
     }
 
@@ -164,7 +164,7 @@ impl Life {
         self.held.clear();
     }
 
-    fn settle(&mut self) {
+    fn deliver_everything(&mut self) {
         {
             let mut state = self.world.host.lock();
             (state.refuse, state.refuse_pod) = (0, 0);
@@ -184,7 +184,7 @@ impl Life {
     }
 }
 
-fn agent(host: &Host, relist: &Arc<Mutex<BTreeSet<&'static str>>>) -> (Agent<Host>, Arc<Metrics>) {
+fn agent(host: &FakeHost, relist: &Arc<Mutex<BTreeSet<&'static str>>>) -> (NodeAgent<FakeHost>, Arc<Metrics>) {
     let metrics = Arc::new(Metrics::default());
     let (seen, wanted) = (host.clone(), Arc::clone(relist));
     let setup = Setup {
@@ -192,16 +192,18 @@ fn agent(host: &Host, relist: &Arc<Mutex<BTreeSet<&'static str>>>) -> (Agent<Hos
         assume: Assumptions::default(),
         unknown_pods: UnknownPods::Allow,
         kinds: crate::watch::resources::resources("near").iter().map(|it| it.kind).collect(),
-        look: Box::new(move |depth| seen.look(depth)),
-        metrics: Arc::clone(&metrics),
-        notices: Notices::new(tokio::sync::mpsc::channel(64).0, Arc::clone(&metrics)),
-        told: tokio::sync::watch::channel(InForce::default()).0,
+        read_host: Box::new(move |depth| seen.inventory(depth)),
+        reports: Reports {
+            metrics: Arc::clone(&metrics),
+            notices: Notices::new(tokio::sync::mpsc::channel(64).0, Arc::clone(&metrics)),
+            published: tokio::sync::watch::channel(PublishedGeneration::default()).0,
+            log: Log { format: LogFormat::Text },
+        },
         relist: Box::new(move |kind| _ = wanted.lock().expect("no test panics while it holds it").insert(kind)),
-        log: Log { format: Format::Text },
         target: Target::BASE,
         budgets: Budgets::default(),
     };
-    (Agent::new(setup, host.clone()), metrics)
+    (NodeAgent::new(setup, host.clone()), metrics)
 }
 
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -209,9 +211,9 @@ fn number(name: &str, otherwise: u64) -> u64 {
 }
 
 #[test]
-fn after_any_life_the_kernel_does_what_the_objects_say() {
+fn kernel_matches_the_reference_after_random_events() {
     let (rounds, first) = (number("WEIR_LIFE_ROUNDS", 240), number("WEIR_LIFE_SEED", 1));
-    let (mut failures, mut tally) = (0, Tally::default());
+    let (mut failures, mut tally) = (0, VerdictTally::default());
     for life in 0..rounds.div_ceil(LIFE as u64) {
         let seed = first + life;
         let mut it = Life::new(seed);
@@ -226,8 +228,8 @@ fn after_any_life_the_kernel_does_what_the_objects_say() {
         tally.add(&it.tally);
     }
     println!("{rounds} rounds from seed {first}: {tally:?}");
-    let Tally { allowed, denied, closed, let_go } = tally;
-    assert!([allowed, denied, let_go].iter().all(|count| *count > 0), "each kind of answer occurs: {tally:?}");
+    let VerdictTally { allowed, denied, closed, started } = tally;
+    assert!([allowed, denied, started].iter().all(|count| *count > 0), "each kind of answer occurs: {tally:?}");
     // This occurs only if a new agent meets a pod that it did not know and a neighbour that acts first.
     assert!(closed > 0 || rounds < 5_000, "some pods are closed: {tally:?}");
     assert_eq!(failures, 0, "lives of {rounds} rounds that ended in a difference");

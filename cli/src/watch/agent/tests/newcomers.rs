@@ -7,7 +7,7 @@ const MOMENT: Duration = Duration::from_millis(20);
 impl Rig {
     /// Notifies the agent of a change; returns the interfaces that it closes.
     fn stir(&mut self) -> Vec<String> {
-        self.agent.stirred(self.now);
+        self.agent.host_changed(self.now);
         self.after(MOMENT);
         std::mem::take(&mut self.seen().closed)
     }
@@ -21,38 +21,38 @@ impl Rig {
 }
 
 #[test]
-fn a_new_pod_is_closed_and_enforced_as_soon_as_its_result_is_there() {
+fn new_pod_is_closed_and_then_enforced_when_its_cni_result_appears() {
     let mut rig = Rig::in_force();
     rig.starting("web-2", "u7");
     // After this time, the pauses between searches are at their longest.
     rig.after(Duration::from_millis(9_700));
     assert_eq!(rig.seen().closed, NONE);
     rig.plug("web-2", "u7", "veth8", [10, 0, 0, 7]);
-    rig.agent.stirred(rig.now);
+    rig.agent.host_changed(rig.now);
     assert_eq!(rig.after(MOMENT), ["install shop/web@veth7,shop/web-2@veth8 isolated"]);
     assert_eq!(std::mem::take(&mut rig.seen().closed), ["veth8"]);
-    assert_eq!(rig.stir(), NONE, "what is enforced is not closed again");
+    assert_eq!(rig.stir(), NONE, "an enforced interface is not closed again");
 }
 
 /// A notification just before this one delays the next read of the result cache. A generation must not start before
 /// that read.
 #[test]
-fn a_new_pod_is_closed_before_its_generation_is_made() {
+fn new_pod_is_closed_before_its_generation_is_compiled() {
     let mut rig = Rig::in_force();
     rig.starting("web-2", "u7");
     rig.after(Duration::from_millis(700));
-    rig.agent.stirred(rig.now);
+    rig.agent.host_changed(rig.now);
     rig.agent.act(rig.now, &mut || None);
     rig.plug("web-2", "u7", "veth8", [10, 0, 0, 7]);
-    rig.agent.stirred(rig.now);
+    rig.agent.host_changed(rig.now);
     rig.agent.act(rig.now, &mut || None);
-    assert_eq!(rig.seen().closed, NONE, "it was looked at a moment ago");
-    assert_eq!(rig.after(GATHER).len(), 1, "the generation is made");
+    assert_eq!(rig.seen().closed, NONE, "the pause after the last read is not over");
+    assert_eq!(rig.after(GATHER).len(), 1, "one generation is installed");
     assert_eq!(rig.seen().closed, ["veth8"]);
 }
 
 #[test]
-fn a_pod_of_which_the_api_has_not_told_is_closed_if_policy_may_apply_to_it() {
+fn unknown_pod_is_closed_if_policy_may_apply_to_it() {
     let mut rig = Rig::in_force();
     rig.plug("static", "u9", "veth9", [10, 0, 0, 9]);
     assert_eq!(rig.stir(), ["veth9"]);
@@ -66,22 +66,22 @@ fn a_pod_of_which_the_api_has_not_told_is_closed_if_policy_may_apply_to_it() {
 }
 
 #[test]
-fn unknown_pods_are_closed_without_any_policy_if_that_is_asked_for() {
+fn unknown_pods_deny_closes_unknown_pods_without_any_policy() {
     let mut rig = Rig::with(UnknownPods::Deny, Budgets::default());
     rig.plug("old", "u8", "veth8", [10, 0, 0, 8]);
     rig.after(MOMENT);
     // The API has listed nothing yet: it may be unreachable.
     rig.plug("new", "u9", "veth9", [10, 0, 0, 9]);
-    assert_eq!(rig.stir(), ["veth9"], "but none that was there before the agent");
+    assert_eq!(rig.stir(), ["veth9"], "but no interface that existed before the agent");
     rig.list("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}");
     rig.starting("known", "u10");
     rig.plug("known", "u10", "veth10", [10, 0, 0, 10]);
     rig.plug("again", "u12", "veth11", [10, 0, 0, 11]);
-    assert_eq!(rig.stir(), ["veth11"], "and none that is known");
+    assert_eq!(rig.stir(), ["veth11"], "and no pod that is known");
 }
 
 #[test]
-fn interfaces_that_no_result_names_as_a_pods_are_never_closed() {
+fn interfaces_without_a_cni_result_are_never_closed() {
     let mut rig = Rig::with(UnknownPods::Deny, Budgets::default());
     rig.after(MOMENT);
     {
@@ -96,21 +96,21 @@ fn interfaces_that_no_result_names_as_a_pods_are_never_closed() {
 }
 
 #[test]
-fn what_was_not_seen_is_not_told_as_enforced() {
+fn pods_count_as_enforced_only_after_a_successful_check() {
     let mut rig = Rig::in_force();
     let says =
         |rig: &Rig, state: &str| rig.metrics.text().contains(&format!("weir_endpoints{{state=\"{state}\"}} 1\n"));
     assert!(says(&rig, "enforced") && rig.metrics.unready().is_none());
     rig.seen().astray = vec!["shop/web".to_owned()];
-    rig.after(look::LOOK);
+    rig.after(hook_checks::INTERVAL);
     assert!(says(&rig, "astray") && !says(&rig, "enforced"), "{}", rig.metrics.text());
     assert_eq!(rig.metrics.unready().as_deref(), Some("pod shop/web: no program of ours runs"));
-    rig.seen().refuse_look = true;
-    rig.after(look::LOOK);
+    rig.seen().refuse_check = true;
+    rig.after(hook_checks::INTERVAL);
     assert!(says(&rig, "unknown") && !says(&rig, "enforced"), "{}", rig.metrics.text());
     assert!(rig.metrics.unready().is_some_and(|why| why.contains("no bpf file system")));
-    rig.seen().refuse_look = false;
+    rig.seen().refuse_check = false;
     rig.seen().astray.clear();
-    rig.after(look::LOOK);
+    rig.after(hook_checks::INTERVAL);
     assert!(says(&rig, "enforced") && rig.metrics.unready().is_none(), "{}", rig.metrics.text());
 }

@@ -5,41 +5,63 @@ use std::collections::{BTreeMap, VecDeque};
 use serde_json::{Value, json};
 
 use super::dice::Dice;
-use crate::watch::cursor::{Cursor, Event, Fault};
+use crate::watch::cursor::{ApiEvent, WatchCursor, WatchFault};
 use crate::watch::resources::{Resource, resources};
 
-pub(super) type Id = (&'static str, String, String);
+/// The kind, namespace and name of an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FakeObjectId {
+    pub(super) kind: &'static str,
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl FakeObjectId {
+    pub(super) fn new(kind: &'static str, namespace: &str, name: &str) -> Self {
+        Self { kind, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+/// A change of an object in the server's log.
+struct LoggedChange {
+    version: u64,
+    kind: &'static str,
+    /// `ADDED`, `MODIFIED` or `DELETED`.
+    change: &'static str,
+    object: String,
+}
 
 /// The objects, and the log of their changes.
 #[derive(Default)]
-pub(super) struct Server {
+pub(super) struct FakeApiServer {
     version: u64,
     /// The log has no changes up to this version.
     compacted: u64,
-    pub(super) objects: BTreeMap<Id, Value>,
-    log: Vec<(u64, &'static str, &'static str, String)>,
+    pub(super) objects: BTreeMap<FakeObjectId, Value>,
+    log: Vec<LoggedChange>,
 }
 
-impl Server {
+impl FakeApiServer {
     pub(super) fn put(&mut self, kind: &'static str, mut object: Value) {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-        let id = (kind, text("namespace"), text("name"));
-        let what = if self.objects.contains_key(&id) { "MODIFIED" } else { "ADDED" };
-        self.log.push((self.version, kind, what, object.to_string()));
+        let id = FakeObjectId { kind, namespace: text("namespace"), name: text("name") };
+        let change = if self.objects.contains_key(&id) { "MODIFIED" } else { "ADDED" };
+        self.log.push(LoggedChange { version: self.version, kind, change, object: object.to_string() });
         self.objects.insert(id, object);
     }
 
-    pub(super) fn delete(&mut self, id: &Id) {
+    pub(super) fn delete(&mut self, id: &FakeObjectId) {
         if let Some(mut object) = self.objects.remove(id) {
             self.version += 1;
             object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-            self.log.push((self.version, id.0, "DELETED", object.to_string()));
+            let (version, object) = (self.version, object.to_string());
+            self.log.push(LoggedChange { version, kind: id.kind, change: "DELETED", object });
         }
     }
 
-    pub(super) fn get(&self, id: &Id) -> Option<&Value> {
+    pub(super) fn get(&self, id: &FakeObjectId) -> Option<&Value> {
         self.objects.get(id)
     }
 
@@ -49,11 +71,11 @@ impl Server {
     }
 
     fn of_kind(&self, kind: &str) -> Vec<String> {
-        self.objects.iter().filter(|((of, ..), _)| *of == kind).map(|(_, it)| it.to_string()).collect()
+        self.objects.iter().filter(|(id, _)| id.kind == kind).map(|(_, it)| it.to_string()).collect()
     }
 }
 
-enum Place {
+enum StreamState {
     Idle,
     /// A list as a stream: its remaining lines, and its version.
     Lines(VecDeque<String>, u64),
@@ -64,39 +86,42 @@ enum Place {
 /// The watch of one kind.
 pub(super) struct Stream {
     pub(super) kind: &'static str,
-    cursor: Cursor,
-    place: Place,
+    cursor: WatchCursor,
+    state: StreamState,
 }
 
 impl Stream {
     pub(super) fn all() -> Vec<Self> {
-        let follow =
-            |resource: Resource| Self { kind: resource.kind, cursor: Cursor::new(resource), place: Place::Idle };
+        let follow = |resource: Resource| Self {
+            kind: resource.kind,
+            cursor: WatchCursor::new(resource),
+            state: StreamState::Idle,
+        };
         resources("near").into_iter().map(follow).collect()
     }
 
-    pub(super) fn list_anew(&mut self) {
-        self.cursor.list_anew();
-        self.place = Place::Idle;
+    pub(super) fn list_again(&mut self) {
+        self.cursor.list_again();
+        self.state = StreamState::Idle;
     }
 
     /// Breaks the connection.
     pub(super) fn close(&mut self) {
-        self.cursor.failed(&Fault::Closed);
-        self.place = Place::Idle;
+        self.cursor.failed(&WatchFault::Closed);
+        self.state = StreamState::Idle;
     }
 
     /// Delivers one line or one page. Returns whether there was one.
-    pub(super) fn step(&mut self, server: &Server, dice: &mut Dice, tell: &mut impl FnMut(Event)) -> bool {
-        match &mut self.place {
-            Place::Idle => self.ask(server, dice, tell),
-            Place::Lines(lines, version) => match lines.pop_front() {
-                Some(line) => self.hear(&line, tell),
-                None => self.place = Place::Watching(*version),
+    pub(super) fn step(&mut self, server: &FakeApiServer, dice: &mut Dice, emit: &mut impl FnMut(ApiEvent)) -> bool {
+        match &mut self.state {
+            StreamState::Idle => self.ask(server, dice, emit),
+            StreamState::Lines(lines, version) => match lines.pop_front() {
+                Some(line) => self.receive(&line, emit),
+                None => self.state = StreamState::Watching(*version),
             },
-            Place::Pages(_) => self.page(dice, tell),
-            Place::Watching(version) => {
-                let next = server.log.iter().find(|(at, kind, ..)| at > version && *kind == self.kind);
+            StreamState::Pages(_) => self.page(dice, emit),
+            StreamState::Watching(version) => {
+                let next = server.log.iter().find(|it| it.version > *version && it.kind == self.kind);
                 // The changes were removed from the log before they were sent. The server ends such a watch.
                 if next.is_none() && *version < server.compacted {
                     self.close();
@@ -106,16 +131,16 @@ impl Stream {
                     self.refused(410);
                     return true;
                 }
-                let Some((at, _, what, object)) = next else { return false };
-                let line = format!(r#"{{"type":"{what}","object":{object}}}"#);
+                let Some(LoggedChange { version: at, change, object, .. }) = next else { return false };
+                let line = format!(r#"{{"type":"{change}","object":{object}}}"#);
                 *version = *at;
-                self.hear(&line, tell);
+                self.receive(&line, emit);
             }
         }
         true
     }
 
-    fn ask(&mut self, server: &Server, dice: &mut Dice, tell: &mut impl FnMut(Event)) {
+    fn ask(&mut self, server: &FakeApiServer, dice: &mut Dice, emit: &mut impl FnMut(ApiEvent)) {
         self.cursor.begin();
         let uri = self.cursor.uri(0);
         if uri.contains("sendInitialEvents") {
@@ -128,12 +153,12 @@ impl Stream {
             let annotations = json!({"k8s.io/initial-events-end": "true"});
             let meta = json!({"resourceVersion": server.version.to_string(), "annotations": annotations});
             lines.push_back(json!({"type": "BOOKMARK", "object": {"metadata": meta}}).to_string());
-            self.place = Place::Lines(lines, server.version);
+            self.state = StreamState::Lines(lines, server.version);
         } else if let Some((_, version)) = uri.split_once("&resourceVersion=") {
             let version = version.split('&').next().and_then(|it| it.parse().ok()).unwrap_or(0);
             match version < server.compacted {
                 true => self.refused(410),
-                false => self.place = Place::Watching(version),
+                false => self.state = StreamState::Watching(version),
             }
         } else {
             let objects = server.of_kind(self.kind);
@@ -146,30 +171,30 @@ impl Stream {
                 let meta = format!(r#"{{"resourceVersion":"{}"{token}}}"#, server.version);
                 pages.push_back(format!(r#"{{"kind":"List","metadata":{meta},"items":[{}]}}"#, items.join(",")));
             }
-            self.place = Place::Pages(pages);
-            self.page(dice, tell);
+            self.state = StreamState::Pages(pages);
+            self.page(dice, emit);
         }
     }
 
-    fn page(&mut self, dice: &mut Dice, tell: &mut impl FnMut(Event)) {
-        let Place::Pages(pages) = &mut self.place else { return };
-        let Some(page) = pages.pop_front() else { return self.place = Place::Idle };
+    fn page(&mut self, dice: &mut Dice, emit: &mut impl FnMut(ApiEvent)) {
+        let StreamState::Pages(pages) = &mut self.state else { return };
+        let Some(page) = pages.pop_front() else { return self.state = StreamState::Idle };
         let is_last = pages.is_empty();
         if !is_last && dice.once_in(12) {
             return self.refused(410);
         }
-        self.cursor.page(&page, tell).expect("a page is as it should be");
+        self.cursor.page(&page, emit).expect("a valid page");
         if is_last {
-            self.place = Place::Idle;
+            self.state = StreamState::Idle;
         }
     }
 
-    fn hear(&mut self, line: &str, tell: &mut impl FnMut(Event)) {
-        self.cursor.line(line, tell).expect("a line is as it should be");
+    fn receive(&mut self, line: &str, emit: &mut impl FnMut(ApiEvent)) {
+        self.cursor.line(line, emit).expect("a valid line");
     }
 
     fn refused(&mut self, code: u16) {
-        self.cursor.failed(&Fault::Refused { code, message: String::new() });
-        self.place = Place::Idle;
+        self.cursor.failed(&WatchFault::Refused { code, message: String::new() });
+        self.state = StreamState::Idle;
     }
 }

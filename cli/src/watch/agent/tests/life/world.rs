@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 use weir_runtime::sys::links::NetworkNamespace;
 
 use super::dice::Dice;
-use super::host::Host;
-use super::judge::Settled;
-use super::server::{Id, Server};
-use crate::cni::wire::{Question, Verb};
+use super::host::{FakeHost, PluggedPod};
+use super::server::{FakeApiServer, FakeObjectId};
+use super::verdicts::ExpectedPod;
+use crate::cni::wire::{CniQuestion, Verb};
 
 const NAMESPACES: [&str; 2] = ["red", "blue"];
 const APPS: [&str; 3] = ["x", "y", "z"];
 
 #[derive(Clone, Debug)]
-struct Pod {
+struct FakePod {
     namespace: &'static str,
     name: String,
     uid: String,
@@ -31,13 +31,13 @@ struct Pod {
     is_released: bool,
     in_api: bool,
     is_deleting: bool,
-    is_told: bool,
+    is_reported: bool,
 }
 
-pub(super) struct World {
-    pub(super) server: Server,
-    pub(super) host: Host,
-    pods: Vec<Pod>,
+pub(super) struct FakeCluster {
+    pub(super) server: FakeApiServer,
+    pub(super) host: FakeHost,
+    pods: Vec<FakePod>,
     uids: u32,
     /// Whether the container runtime leaves CNI results, and whether it names interfaces after pods.
     has_cache: bool,
@@ -48,11 +48,11 @@ pub(super) struct World {
     pub(super) trail: Vec<String>,
 }
 
-impl World {
+impl FakeCluster {
     pub(super) fn new(dice: &mut Dice) -> Self {
         let mut world = Self {
-            server: Server::default(),
-            host: Host::default(),
+            server: FakeApiServer::default(),
+            host: FakeHost::default(),
             pods: Vec::new(),
             uids: 0,
             has_cache: !dice.once_in(3),
@@ -86,7 +86,7 @@ impl World {
         match dice.below(23) {
             0..=3 => self.create(dice),
             4..=6 => self.attach(dice),
-            7..=8 => self.tell_address(dice),
+            7..=8 => self.report_address(dice),
             9..=11 => self.end(dice),
             12..=15 => self.put_policy(dice),
             16 => self.delete_policy(dice),
@@ -107,7 +107,7 @@ impl World {
         if is_taken || self.is_ending(namespace) {
             return;
         }
-        let pod = Pod {
+        let pod = FakePod {
             namespace,
             name,
             uid: self.uid(),
@@ -118,21 +118,21 @@ impl World {
             is_released: false,
             in_api: true,
             is_deleting: false,
-            is_told: false,
+            is_reported: false,
         };
         self.note(format!("create {}/{} {} near={}", pod.namespace, pod.name, pod.uid, pod.is_near));
         self.put_pod(&pod);
         self.pods.push(pod);
     }
 
-    fn put_pod(&mut self, pod: &Pod) {
+    fn put_pod(&mut self, pod: &FakePod) {
         let node = if pod.is_near { "near" } else { "far" };
         let mut meta =
             json!({"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "labels": {"app": pod.app}});
         if pod.is_deleting {
             meta["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         }
-        let status = match pod.address.filter(|_| pod.is_told) {
+        let status = match pod.address.filter(|_| pod.is_reported) {
             Some(address) => json!({"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}),
             None => json!({"phase": "Pending"}),
         };
@@ -141,7 +141,7 @@ impl World {
         self.server.put("Pod", object);
     }
 
-    fn choose(&self, dice: &mut Dice, is_it: impl Fn(&Pod) -> bool) -> Option<usize> {
+    fn choose(&self, dice: &mut Dice, is_it: impl Fn(&FakePod) -> bool) -> Option<usize> {
         let all: Vec<usize> = (0..self.pods.len()).filter(|index| is_it(&self.pods[*index])).collect();
         dice.pick(&all).copied()
     }
@@ -158,7 +158,7 @@ impl World {
         };
         let free: Vec<IpAddr> = free.filter(is_free).collect();
         let Some(address) = dice.pick(&free).copied() else { return };
-        let Pod { namespace, name, uid, is_near, .. } = self.pods[index].clone();
+        let FakePod { namespace, name, uid, is_near, .. } = self.pods[index].clone();
         self.pods[index].address = Some(address);
         if is_near {
             let fixed = format!("cali-{namespace}-{name}");
@@ -167,13 +167,17 @@ impl World {
             if let Some(other) = self.named(&veth) {
                 self.unplug(other, dice);
             }
-            let ifindex = self.host.lock().plug(&veth, (namespace, &name, &uid), address, self.has_cache);
+            let ifindex = self.host.lock().plug(
+                &veth,
+                &PluggedPod { namespace, name: &name, uid: &uid, address },
+                self.has_cache,
+            );
             self.of.insert(ifindex, uid.clone());
             self.pods[index].ifindex = Some(ifindex);
             self.note(format!("attach {uid} {address} at {ifindex} {veth}"));
         }
         if dice.once_in(2) {
-            self.tell(index);
+            self.report_to_api(index);
         }
     }
 
@@ -183,14 +187,14 @@ impl World {
         self.pods.iter().position(|it| it.ifindex == Some(ifindex))
     }
 
-    fn tell_address(&mut self, dice: &mut Dice) {
-        if let Some(index) = self.choose(dice, |it| it.in_api && it.address.is_some() && !it.is_told) {
-            self.tell(index);
+    fn report_address(&mut self, dice: &mut Dice) {
+        if let Some(index) = self.choose(dice, |it| it.in_api && it.address.is_some() && !it.is_reported) {
+            self.report_to_api(index);
         }
     }
 
-    fn tell(&mut self, index: usize) {
-        self.pods[index].is_told = true;
+    fn report_to_api(&mut self, index: usize) {
+        self.pods[index].is_reported = true;
         let pod = self.pods[index].clone();
         self.note(format!("the API has the address of {}", pod.uid));
         self.put_pod(&pod);
@@ -223,7 +227,7 @@ impl World {
         let pod = &mut self.pods[index];
         if std::mem::take(&mut pod.in_api) {
             (pod.is_deleting, pod.is_released) = (true, pod.is_released || !pod.is_near);
-            let id = ("Pod", pod.namespace.to_owned(), pod.name.clone());
+            let id = FakeObjectId::new("Pod", pod.namespace, &pod.name);
             let what = format!("deleted {}", pod.uid);
             self.note(what);
             self.server.delete(&id);
@@ -257,7 +261,7 @@ impl World {
         let count = [dice.below(3), dice.below(3)];
         spec["ingress"] = (0..count[0]).map(|_| rule(dice, "from")).collect();
         spec["egress"] = (0..count[1]).map(|_| rule(dice, "to")).collect();
-        let id = ("NetworkPolicy", namespace.to_owned(), name.clone());
+        let id = FakeObjectId::new("NetworkPolicy", namespace, &name);
         let uid = self.server.get(&id).and_then(|it| it["metadata"]["uid"].as_str().map(str::to_owned));
         let uid = uid.unwrap_or_else(|| self.uid());
         self.note(format!("policy {namespace}/{name} {spec}"));
@@ -270,7 +274,7 @@ impl World {
     }
 
     fn delete_policy(&mut self, dice: &mut Dice) {
-        let all: Vec<_> = self.server.objects.keys().filter(|it| it.0 == "NetworkPolicy").cloned().collect();
+        let all: Vec<_> = self.server.objects.keys().filter(|it| it.kind == "NetworkPolicy").cloned().collect();
         if let Some(id) = dice.pick(&all) {
             self.note(format!("no policy {id:?}"));
             self.server.delete(id);
@@ -278,7 +282,7 @@ impl World {
     }
 
     fn put_list(&mut self, dice: &mut Dice) {
-        let id = ("CidrList", String::new(), "l".to_owned());
+        let id = FakeObjectId::new("CidrList", "", "l");
         if dice.once_in(3) {
             self.note("no list".to_owned());
             return self.server.delete(&id);
@@ -306,7 +310,7 @@ impl World {
     }
 
     fn is_ending(&self, name: &str) -> bool {
-        let namespace = self.server.get(&("Namespace", String::new(), name.to_owned()));
+        let namespace = self.server.get(&FakeObjectId::new("Namespace", "", name));
         namespace.is_some_and(|it| !it["metadata"]["deletionTimestamp"].is_null())
     }
 
@@ -327,14 +331,14 @@ impl World {
     }
 
     fn mark_namespace(&mut self, name: &str) {
-        let id = ("Namespace", String::new(), name.to_owned());
+        let id = FakeObjectId::new("Namespace", "", name);
         let Some(mut namespace) = self.server.get(&id).cloned() else { return };
         namespace["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         self.server.put("Namespace", namespace);
     }
 
-    fn policies_in(&self, name: &str) -> Vec<Id> {
-        self.server.objects.keys().filter(|it| it.0 == "NetworkPolicy" && it.1 == name).cloned().collect()
+    fn policies_in(&self, name: &str) -> Vec<FakeObjectId> {
+        self.server.objects.keys().filter(|it| it.kind == "NetworkPolicy" && it.namespace == name).cloned().collect()
     }
 
     fn delete_policies(&mut self, name: &str) {
@@ -344,7 +348,7 @@ impl World {
 
     fn end_namespace(&mut self, name: &'static str, dice: &mut Dice) {
         self.note(format!("namespace {name} is another one"));
-        let id = ("Namespace", String::new(), name.to_owned());
+        let id = FakeObjectId::new("Namespace", "", name);
         self.delete_policies(name);
         let pods: Vec<usize> = (0..self.pods.len()).filter(|it| self.pods[*it].namespace == name).collect();
         pods.into_iter().for_each(|index| self.delete(index));
@@ -382,8 +386,8 @@ impl World {
             if pod.in_api && (pod.is_deleting || pod.is_released) {
                 self.delete(index);
             }
-            if pod.in_api && pod.address.is_some() && !pod.is_told && !pod.is_deleting {
-                self.tell(index);
+            if pod.in_api && pod.address.is_some() && !pod.is_reported && !pod.is_deleting {
+                self.report_to_api(index);
             }
             if !self.pods[index].in_api && !dice.once_in(3) {
                 self.unplug(index, dice);
@@ -399,25 +403,25 @@ impl World {
     fn is_ambiguous(&self, address: IpAddr) -> bool {
         let state = self.host.lock();
         let has_it = |namespace: &NetworkNamespace| namespace.addresses.iter().any(|(_, it)| *it == address);
-        !self.has_cache && state.inventory.namespaces.iter().filter(|(_, it)| has_it(it)).count() > 1
+        !self.has_cache && state.inventory.namespaces.iter().filter(|it| has_it(&it.content)).count() > 1
     }
 
     /// The question of the CNI plug-in about a pod that it has attached.
-    pub(super) fn question(&self, dice: &mut Dice) -> Option<(String, Question)> {
+    pub(super) fn question(&self, dice: &mut Dice) -> Option<(String, CniQuestion)> {
         let pod = &self.pods[self.choose(dice, |it| it.in_api && it.ifindex.is_some() && !it.is_deleting)?];
         let state = self.host.lock();
         let veth = state.inventory.interfaces.iter().find(|it| Some(it.ifindex) == pod.ifindex)?.name.clone();
         let (namespace, name) = (pod.namespace.to_owned(), pod.name.clone());
-        let of = crate::cni::wire::Pod { namespace, name, uid: Some(pod.uid.clone()) };
+        let of = crate::cni::wire::CniPod { namespace, name, uid: Some(pod.uid.clone()) };
         let (verb, wait) = (Verb::Add, Duration::from_secs(3_600));
-        let question = Question { verb, pod: of, interfaces: vec![veth], addresses: vec![pod.address?], wait };
+        let question = CniQuestion { verb, pod: of, interfaces: vec![veth], addresses: vec![pod.address?], wait };
         Some((pod.uid.clone(), question))
     }
 
-    pub(super) fn settled(&self) -> Vec<Settled> {
-        let settled = |pod: &Pod| {
-            let address = pod.address.filter(|_| pod.in_api && pod.is_told)?;
-            Some(Settled {
+    pub(super) fn expected_pods(&self) -> Vec<ExpectedPod> {
+        let expected = |pod: &FakePod| {
+            let address = pod.address.filter(|_| pod.in_api && pod.is_reported)?;
+            Some(ExpectedPod {
                 path: format!("{}/{}", pod.namespace, pod.name),
                 uid: pod.uid.clone(),
                 ifindex: pod.ifindex?,
@@ -425,7 +429,7 @@ impl World {
                 is_disputed: self.disputed.contains(&address) || self.is_ambiguous(address),
             })
         };
-        self.pods.iter().filter_map(settled).collect()
+        self.pods.iter().filter_map(expected).collect()
     }
 
     /// The state of the cluster, for a failure message.

@@ -19,15 +19,16 @@ use std::time::{Duration, Instant};
 use weir_classes::PeerId;
 use weir_classes::index::Changes;
 
-use super::{Agent, Backoff, Value, back_off};
-use crate::watch::enforce::{Enforce, Trouble};
+use super::{NodeAgent, RETRY, Value};
+use crate::watch::backoff::Backoff;
+use crate::watch::enforce::{AddressChange, Enforce, EnforceError};
 
 /// The time between two epochs that are raised for single addresses.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// The entries to write, and whether flows must be judged again.
 #[derive(Debug, Default)]
-pub(super) struct Writes {
+pub(super) struct EntryWrites {
     entries: BTreeMap<IpAddr, Option<PeerId>>,
     /// The time since which flows have to be judged again.
     judge_since: Option<Instant>,
@@ -37,7 +38,7 @@ pub(super) struct Writes {
     retry: Option<Backoff>,
 }
 
-impl Writes {
+impl EntryWrites {
     pub(super) fn add(&mut self, changes: Changes, at: Instant) {
         self.entries.extend(changes.entries);
         if changes.judge_again {
@@ -56,12 +57,20 @@ impl Writes {
     }
 
     /// Notes that a new epoch has begun.
-    pub(super) fn judged(&mut self, at: Instant) {
+    fn epoch_began(&mut self, at: Instant) {
         (self.judge_since, self.judged_at) = (None, Some(at));
     }
 
-    /// Drops the retry: a new generation is in force, and the failed write was for an earlier one.
-    pub(super) fn forget_failure(&mut self) {
+    /// Notes that a generation with a new number is in force: it has begun an epoch, and a write that failed was for
+    /// an earlier generation.
+    pub(super) fn generation_began(&mut self, at: Instant) {
+        self.epoch_began(at);
+        self.retry = None;
+    }
+
+    /// Notes that all entries are written.
+    fn written(&mut self) {
+        self.entries.clear();
         self.retry = None;
     }
 
@@ -69,7 +78,7 @@ impl Writes {
     pub(super) fn due(&self) -> Option<Instant> {
         let epoch = self.epoch_due();
         match self.retry {
-            Some((at, _)) if epoch.is_some() || !self.entries.is_empty() => Some(at),
+            Some(retry) if epoch.is_some() || !self.entries.is_empty() => Some(retry.due()),
             _ => epoch,
         }
     }
@@ -80,46 +89,48 @@ impl Writes {
     }
 
     fn waits(&self, now: Instant) -> bool {
-        self.retry.is_some_and(|(at, _)| at > now)
+        self.retry.is_some_and(|retry| !retry.is_due(now))
     }
 }
 
-impl<E: Enforce> Agent<E> {
+impl<E: Enforce> NodeAgent<E> {
     /// Writes single entries into the generation in force, and raises the epoch if that is due. If this fails, a new
-    /// generation is made; until then it is retried.
-    pub(super) fn write(&mut self, now: Instant) {
-        if !self.is_indexed || self.pending.writes.waits(now) {
+    /// generation is compiled; until then the write is retried.
+    pub(super) fn write_entries(&mut self, now: Instant) {
+        if !self.enforcement.is_writable() || self.pending.writes.waits(now) {
             return;
         }
         let writes = &mut self.pending.writes;
         let again = writes.epoch_due().is_some_and(|due| due <= now);
         if again || !writes.entries.is_empty() {
-            let changes: Vec<_> = writes.entries.iter().map(|(address, peer)| (*address, *peer)).collect();
-            if let Err(trouble) = self.enforce.write(&changes, again) {
-                writes.retry = Some(back_off(writes.retry, now));
-                self.refused(!changes.is_empty(), trouble, now);
+            let change =
+                |(address, class): (&IpAddr, &Option<PeerId>)| AddressChange { address: *address, class: *class };
+            let changes: Vec<AddressChange> = writes.entries.iter().map(change).collect();
+            if let Err(error) = self.enforce.write_addresses(&changes, again) {
+                writes.retry = Some(Backoff::after(writes.retry, now, RETRY));
+                self.write_failed(!changes.is_empty(), error, now);
                 return;
             }
-            writes.forget_entries();
-            writes.forget_failure();
+            writes.written();
             if again {
-                writes.judged(now);
+                writes.epoch_began(now);
             }
-            self.metrics.add("weir_address_writes_total", &[], changes.len() as f64);
+            self.reports.metrics.add("weir_address_writes_total", &[], changes.len() as f64);
         }
-        let written = std::mem::take(&mut self.pending.single);
-        self.in_force_now(written, Instant::now());
+        let written = self.pending.take_entry_times();
+        self.reports.time_changes(written, Instant::now());
     }
 
-    /// Handles a failed write. If there were entries, a new generation is made, because it has room for them. Otherwise
-    /// a generation could not do more than a retry.
-    fn refused(&mut self, has_entries: bool, Trouble(why): Trouble, now: Instant) {
+    /// Handles a failed write. If there were entries, a new generation is needed, because it has room for them.
+    /// Otherwise a generation could not do more than a retry.
+    fn write_failed(&mut self, has_entries: bool, error: EnforceError, now: Instant) {
+        let fields = [("error", Value::from(error.message))];
         if has_entries {
-            self.log.info("single entries need a new generation", &[("why", Value::from(why))]);
-            self.pending.whole.append(&mut self.pending.single);
-            self.pending.want_generation(now);
+            self.reports.log.info("single entries cannot be written; compiling a new generation", &fields);
+            self.pending.move_entries_to_generation();
+            self.pending.need_generation(now);
         } else {
-            self.log.error("flows are not judged again yet", &[("error", Value::from(why))]);
+            self.reports.log.error("established flows cannot be judged again; retrying", &fields);
         }
     }
 }

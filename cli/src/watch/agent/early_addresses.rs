@@ -13,24 +13,28 @@ use std::time::{Duration, Instant};
 use weir_classes::index::Key;
 use weir_objects::k8s::{Body, Object, Phase};
 
-use super::{Agent, Backoff};
+use super::NodeAgent;
+use crate::watch::backoff::{Backoff, BackoffLimits};
 use crate::watch::enforce::Enforce;
+use crate::watch::interfaces::PodUid;
 
-const FIRST_LOOK: Duration = Duration::from_millis(25);
-const LONGEST_LOOK: Duration = Duration::from_secs(1);
+/// The waits between two reads of the result cache.
+const READS: BackoffLimits = BackoffLimits { first: Duration::from_millis(25), longest: Duration::from_secs(1) };
 
-/// Pods that are starting.
+/// Pods that are starting, and their addresses.
+/// Invariants: a pod is either searched for or has learned addresses, never both. The result cache is read only while
+/// a pod is searched for.
 #[derive(Debug, Default)]
-pub(super) struct Early {
-    /// The objects as the API has them, without an address.
-    starting: BTreeMap<Key, Object>,
+pub(super) struct EarlyAddresses {
+    /// Pods whose address is searched for: the objects as the API has them.
+    searched: BTreeMap<Key, Object>,
     /// Addresses that the API does not have yet.
-    learned: BTreeMap<Key, Learned>,
-    look: Option<Backoff>,
+    learned: BTreeMap<Key, LearnedAddresses>,
+    next_read: Option<Backoff>,
 }
 
 #[derive(Debug)]
-struct Learned {
+struct LearnedAddresses {
     /// The pod's UID, if the CNI plug-in or the cache gave it.
     uid: Option<String>,
     addresses: Vec<IpAddr>,
@@ -39,38 +43,38 @@ struct Learned {
     instead_of: Vec<IpAddr>,
 }
 
-impl Learned {
+impl LearnedAddresses {
     fn is_of(&self, object: &Object) -> bool {
         self.uid.as_ref().zip(object.meta.uid.as_ref()).is_none_or(|(a, b)| a == b)
     }
 }
 
-impl Early {
+impl EarlyAddresses {
     /// When to read the result cache next.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.look.map(|(at, _)| at)
+        self.next_read.map(|read| read.due())
     }
 
     /// Called after a change on the host: pods that are starting may have their interfaces now.
     pub(super) fn hurry(&mut self, now: Instant) {
-        if !self.starting.is_empty() {
-            self.look = Some((now, FIRST_LOOK));
+        if !self.searched.is_empty() {
+            self.next_read = Some(Backoff::at(now, READS));
         }
     }
 
     /// Forgets a pod that is gone, has ended, or has its address in the API.
     pub(super) fn forget(&mut self, key: &Key) {
-        self.starting.remove(key);
+        self.searched.remove(key);
         self.learned.remove(key);
-        if self.starting.is_empty() {
-            self.look = None;
+        if self.searched.is_empty() {
+            self.next_read = None;
         }
     }
 
     /// Takes the addresses that the CNI plug-in reports for a pod.
-    pub(super) fn tell(&mut self, key: &Key, uid: Option<String>, addresses: Vec<IpAddr>, instead_of: Vec<IpAddr>) {
-        self.starting.remove(key);
-        self.learned.insert(key.clone(), Learned { uid, addresses, instead_of });
+    pub(super) fn learn(&mut self, key: &Key, uid: Option<String>, addresses: Vec<IpAddr>, instead_of: Vec<IpAddr>) {
+        self.searched.remove(key);
+        self.learned.insert(key.clone(), LearnedAddresses { uid, addresses, instead_of });
     }
 
     /// Returns an object of the API with the addresses that the API does not have yet. If a starting pod has no known
@@ -79,7 +83,7 @@ impl Early {
         let known = self.learned.get(key).filter(|it| it.is_of(&object));
         if let Some(known) = known.filter(|it| is_on_network(node, &object).is_some_and(|has| has == it.instead_of)) {
             set_addresses(&mut object, &known.addresses);
-            self.starting.remove(key);
+            self.searched.remove(key);
             return object;
         }
         if is_on_network(node, &object).is_none_or(|addresses| !addresses.is_empty()) {
@@ -87,10 +91,33 @@ impl Early {
             return object;
         }
         self.learned.remove(key);
-        if self.starting.insert(key.clone(), object.clone()).is_none() {
-            self.look = Some((now, FIRST_LOOK));
+        if self.searched.insert(key.clone(), object.clone()).is_none() {
+            self.next_read = Some(Backoff::at(now, READS));
         }
         object
+    }
+
+    /// The pods to look up in the result cache, if a read is due. Schedules the next read.
+    fn start_read(&mut self, now: Instant) -> Option<Vec<PodUid>> {
+        let read = self.next_read.filter(|read| read.is_due(now))?;
+        self.next_read = Some(Backoff::after(Some(read), now, READS));
+        let uid = |(key, object): (&Key, &Object)| PodUid { key: key.clone(), uid: object.meta.uid.clone() };
+        Some(self.searched.iter().map(uid).collect())
+    }
+
+    /// Takes the addresses of a pod that was searched for. Returns its object with them.
+    fn found(&mut self, pod: PodUid, addresses: Vec<IpAddr>) -> Option<Object> {
+        let mut object = self.searched.remove(&pod.key)?;
+        set_addresses(&mut object, &addresses);
+        self.learned.insert(pod.key, LearnedAddresses { uid: pod.uid, addresses, instead_of: Vec::new() });
+        Some(object)
+    }
+
+    /// Ends the reads if no pod is searched for any more.
+    fn end_read(&mut self) {
+        if self.searched.is_empty() {
+            self.next_read = None;
+        }
     }
 }
 
@@ -107,22 +134,16 @@ fn set_addresses(object: &mut Object, addresses: &[IpAddr]) {
     }
 }
 
-impl<E: Enforce> Agent<E> {
+impl<E: Enforce> NodeAgent<E> {
     /// Reads the result cache, if that is due, for the addresses of pods that are starting.
-    pub(super) fn look_early(&mut self, now: Instant) {
-        let Some((_, wait)) = self.early.look.filter(|(at, _)| *at <= now) else { return };
-        self.early.look = Some((now + wait, (wait * 2).min(LONGEST_LOOK)));
-        let starting = self.early.starting.iter();
-        let wanted = starting.map(|(key, object)| (key.clone(), object.meta.uid.clone())).collect();
-        for (key, uid, addresses) in self.places.attached(wanted) {
-            let Some(mut object) = self.early.starting.remove(&key) else { continue };
-            set_addresses(&mut object, &addresses);
-            self.early.learned.insert(key, Learned { uid, addresses, instead_of: Vec::new() });
-            let dirty = self.index.apply(object);
-            self.note(dirty, true, now);
+    pub(super) fn read_early_addresses(&mut self, now: Instant) {
+        let Some(searched) = self.starting.addresses.start_read(now) else { return };
+        for found in self.local.interfaces_mut().cached_addresses(searched) {
+            if let Some(object) = self.starting.addresses.found(found.pod, found.addresses) {
+                let dirty = self.objects.index_mut().apply(object);
+                self.note(dirty, true, now);
+            }
         }
-        if self.early.starting.is_empty() {
-            self.early.look = None;
-        }
+        self.starting.addresses.end_read();
     }
 }

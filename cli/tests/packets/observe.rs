@@ -22,7 +22,7 @@ fn stage() -> Result<Stage, String> {
 }
 
 #[test]
-fn flows_have_their_pods_and_ports() {
+fn observed_flows_have_their_pods_and_ports() {
     let stage = match stage() {
         Ok(stage) => stage,
         Err(reason) => skip!("{reason}"),
@@ -39,7 +39,7 @@ fn flows_have_their_pods_and_ports() {
 }
 
 #[test]
-fn what_is_denied_is_told_with_its_policy() {
+fn denied_packets_are_reported_with_their_policy() {
     let stage = match stage() {
         Ok(stage) => stage,
         Err(reason) => skip!("{reason}"),
@@ -62,7 +62,7 @@ fn what_is_denied_is_told_with_its_policy() {
 }
 
 #[test]
-fn status_says_what_is_so_and_what_is_not() {
+fn status_reports_the_state_and_its_deviations() {
     let stage = match stage() {
         Ok(stage) => stage,
         Err(reason) => skip!("{reason}"),

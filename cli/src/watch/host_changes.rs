@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use weir_runtime::sys::Notifier;
 
-use super::Heard;
+use super::AgentMessage;
 use super::log::{Log, Value};
 
 /// Changes within this time are combined into one notification.
@@ -21,29 +21,32 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// A notification. At most one is in the channel at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Stirred {
+pub(crate) struct HostNotification {
     is_under_way: Arc<AtomicBool>,
 }
 
-impl Stirred {
+impl HostNotification {
     /// After this call, the next change sends a new notification.
-    pub(crate) fn heard(&self) {
+    pub(crate) fn received(&self) {
         self.is_under_way.store(false, Ordering::SeqCst);
     }
 }
 
 /// Starts the thread that notifies the agent until the agent ends. If the thread fails, the agent polls.
-pub(crate) fn listen(cache: PathBuf, agent: Sender<Heard>, log: Log) -> Result<()> {
+pub(crate) fn listen(cache: PathBuf, agent: Sender<AgentMessage>, log: Log) -> Result<()> {
     let thread = thread::Builder::new().name("host".to_owned());
     thread.spawn(move || follow(&cache, &agent, log)).context("cannot start a thread")?;
     Ok(())
 }
 
-fn follow(cache: &std::path::Path, agent: &Sender<Heard>, log: Log) {
+fn follow(cache: &std::path::Path, agent: &Sender<AgentMessage>, log: Log) {
     let mut notifier = match Notifier::open(cache) {
         Ok(notifier) => notifier,
         Err(error) => {
-            log.warn("changes of this host are found late", &[("error", Value::from(error.to_string()))]);
+            log.warn(
+                "cannot subscribe to changes of this host; polling instead",
+                &[("error", Value::from(error.to_string()))],
+            );
             return;
         }
     };
@@ -52,9 +55,11 @@ fn follow(cache: &std::path::Path, agent: &Sender<Heard>, log: Log) {
         match notifier.wait(LONGEST) {
             Ok(false) => {}
             Ok(true) => {
-                let told = is_under_way.swap(true, Ordering::SeqCst)
-                    || agent.send(Heard::Stirred(Stirred { is_under_way: Arc::clone(&is_under_way) })).is_ok();
-                if !told {
+                let is_sent = is_under_way.swap(true, Ordering::SeqCst)
+                    || agent
+                        .send(AgentMessage::HostChanged(HostNotification { is_under_way: Arc::clone(&is_under_way) }))
+                        .is_ok();
+                if !is_sent {
                     return;
                 }
                 thread::sleep(GATHER);

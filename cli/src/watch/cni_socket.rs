@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use super::Heard;
-use crate::cni::wire::{self, Answer, Question, hear_line, say};
+use super::AgentMessage;
+use crate::cni::wire::{self, CniAnswer, CniQuestion, read_line, write_line};
 
 /// The time in which a client must send its question, and the limit for writing the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -25,19 +25,19 @@ const MARGIN: Duration = Duration::from_millis(100);
 
 /// A question of the CNI plug-in that waits for its answer.
 #[derive(Debug)]
-pub(crate) struct Waiting {
-    pub(crate) question: Question,
+pub(crate) struct PendingQuestion {
+    pub(crate) question: CniQuestion,
     pub(crate) since: Instant,
-    pub(crate) reply: Sender<Answer>,
+    pub(crate) reply: Sender<CniAnswer>,
 }
 
 /// The socket. Dropping it removes the file.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub(crate) struct CniSocket {
     path: PathBuf,
 }
 
-impl Drop for Socket {
+impl Drop for CniSocket {
     fn drop(&mut self) {
         // A file that stays does no harm: the next agent replaces it.
         _ = fs::remove_file(&self.path);
@@ -45,7 +45,7 @@ impl Drop for Socket {
 }
 
 /// Listens for as long as the process lives.
-pub(crate) fn listen(path: &Path, agent: Sender<Heard>) -> Result<Socket> {
+pub(crate) fn listen(path: &Path, agent: Sender<AgentMessage>) -> Result<CniSocket> {
     let listener = bind(path).with_context(|| format!("cannot listen on {} (--cni-socket)", path.display()))?;
     let listening = thread::Builder::new().name("cni".to_owned()).spawn(move || {
         let asking = Arc::new(());
@@ -64,7 +64,7 @@ pub(crate) fn listen(path: &Path, agent: Sender<Heard>) -> Result<Socket> {
         }
     });
     listening.context("cannot start a thread")?;
-    Ok(Socket { path: path.to_owned() })
+    Ok(CniSocket { path: path.to_owned() })
 }
 
 /// Binds the socket, for the agent's user (root) alone. Replaces the file that a previous agent left.
@@ -81,21 +81,21 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-fn serve(mut stream: UnixStream, agent: &Sender<Heard>) -> io::Result<()> {
+fn serve(mut stream: UnixStream, agent: &Sender<AgentMessage>) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    let answer: Answer = match wire::question(&hear_line(&stream, PATIENCE)?) {
+    let answer: CniAnswer = match wire::parse_question(&read_line(&stream, PATIENCE)?) {
         Ok(question) => ask(question, agent),
         Err(why) => Err(why),
     };
-    say(&mut stream, &answer)
+    write_line(&mut stream, &answer)
 }
 
-fn ask(question: Question, agent: &Sender<Heard>) -> Answer {
+fn ask(question: CniQuestion, agent: &Sender<AgentMessage>) -> CniAnswer {
     let (reply, answer) = channel();
     let wait = question.wait + MARGIN;
-    let waiting = Waiting { question, since: Instant::now(), reply };
-    match agent.send(Heard::Waiting(waiting)) {
-        Ok(()) => answer.recv_timeout(wait).unwrap_or_else(|_| Err("the agent does not move".to_owned())),
+    let pending = PendingQuestion { question, since: Instant::now(), reply };
+    match agent.send(AgentMessage::Question(pending)) {
+        Ok(()) => answer.recv_timeout(wait).unwrap_or_else(|_| Err("the agent's thread does not answer".to_owned())),
         Err(_) => Err("the agent has ended".to_owned()),
     }
 }

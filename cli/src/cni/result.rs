@@ -1,4 +1,4 @@
-//! Results of CNI plug-ins: the `interfaces` and `ips` that they made for a pod.
+//! Results of CNI plug-ins: the `interfaces` and `ips` that they created for a pod.
 
 use std::net::IpAddr;
 
@@ -6,15 +6,15 @@ use serde::Deserialize;
 
 /// The parts of a result that describe the path to the pod.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Made {
+pub(crate) struct CniResult {
     #[serde(default)]
-    interfaces: Vec<Interface>,
+    interfaces: Vec<CniInterface>,
     #[serde(default)]
-    ips: Vec<Address>,
+    ips: Vec<CniAddress>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Interface {
+struct CniInterface {
     name: String,
     /// The network namespace of the interface; empty on the host's side.
     #[serde(default)]
@@ -22,13 +22,13 @@ struct Interface {
 }
 
 #[derive(Debug, Deserialize)]
-struct Address {
+struct CniAddress {
     /// An address with its prefix length.
     address: String,
 }
 
-impl Made {
-    /// Interfaces on the host's side, the last made first: a bridge comes before its port.
+impl CniResult {
+    /// Interfaces on the host's side, the last created first: a bridge comes before its port.
     pub(crate) fn host_interfaces(&self) -> Vec<String> {
         let on_host = self.interfaces.iter().rev().filter(|interface| interface.sandbox.is_empty());
         on_host.map(|interface| interface.name.clone()).collect()
@@ -36,7 +36,7 @@ impl Made {
 
     /// The pod's addresses.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
-        let address = |it: &Address| it.address.split('/').next().and_then(|address| address.parse().ok());
+        let address = |it: &CniAddress| it.address.split('/').next().and_then(|address| address.parse().ok());
         self.ips.iter().filter_map(address).collect()
     }
 }

@@ -11,11 +11,11 @@ use weir_model::{Assumptions, Direction, Protocol};
 use weir_objects::decode::{self, Input, InputKind};
 use weir_objects::k8s::Object;
 
-use super::host::State;
-use super::server::Server;
+use super::host::FakeHostState;
+use super::server::FakeApiServer;
 
 /// A pod of this node whose network is complete.
-pub(super) struct Settled {
+pub(super) struct ExpectedPod {
     pub(super) path: String,
     pub(super) uid: String,
     pub(super) ifindex: u32,
@@ -26,31 +26,31 @@ pub(super) struct Settled {
 
 /// How often each result occurred.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct VerdictTally {
     pub(super) allowed: u64,
     pub(super) denied: u64,
     /// Interfaces that were closed because it was not known to which pod they belong.
     pub(super) closed: u64,
     /// Pods that the CNI plug-in was allowed to start.
-    pub(super) let_go: u64,
+    pub(super) started: u64,
 }
 
-impl Tally {
+impl VerdictTally {
     pub(super) fn add(&mut self, other: &Self) {
         self.allowed += other.allowed;
         self.denied += other.denied;
         self.closed += other.closed;
-        self.let_go += other.let_go;
+        self.started += other.started;
     }
 }
 
 /// All differences, in words.
 pub(super) fn differences(
-    server: &Server,
-    state: &State,
-    settled: &[Settled],
+    server: &FakeApiServer,
+    state: &FakeHostState,
+    pods: &[ExpectedPod],
     uids: &BTreeMap<u32, String>,
-    tally: &mut Tally,
+    tally: &mut VerdictTally,
 ) -> Vec<String> {
     let mut wrong = Vec::new();
     for endpoint in state.endpoints.iter().filter(|it| !it.closed && state.is_there(it.ifindex)) {
@@ -58,7 +58,7 @@ pub(super) fn differences(
             wrong.push(format!("{endpoint:?} is at an interface of {:?}", uids.get(&endpoint.ifindex)));
         }
     }
-    for pod in settled {
+    for pod in pods {
         let at = state.endpoints.iter().find(|it| it.ifindex == pod.ifindex);
         match at {
             Some(at) if at.closed && pod.is_disputed => tally.closed += 1,
@@ -67,12 +67,12 @@ pub(super) fn differences(
         }
     }
     if wrong.is_empty() {
-        wrong.extend(packets(server, state, settled, tally));
+        wrong.extend(packets(server, state, pods, tally));
     }
     wrong
 }
 
-fn objects(server: &Server) -> Vec<Object> {
+fn objects(server: &FakeApiServer) -> Vec<Object> {
     let decoded = server.objects.values().map(|object| {
         let bytes = object.to_string().into_bytes();
         let input = Input { name: "final".to_owned(), bytes, kind: InputKind::Manifest };
@@ -81,14 +81,19 @@ fn objects(server: &Server) -> Vec<Object> {
     decoded.flatten().collect()
 }
 
-fn packets(server: &Server, state: &State, settled: &[Settled], tally: &mut Tally) -> Vec<String> {
+fn packets(
+    server: &FakeApiServer,
+    state: &FakeHostState,
+    pods: &[ExpectedPod],
+    tally: &mut VerdictTally,
+) -> Vec<String> {
     let Some(artifact) = &state.artifact else {
-        return if settled.is_empty() { Vec::new() } else { vec!["nothing is in force".to_owned()] };
+        return if pods.is_empty() { Vec::new() } else { vec!["nothing is in force".to_owned()] };
     };
     let objects = objects(server);
     let (cluster, _) = resolve(&objects, Assumptions::default());
-    let open: Vec<&Settled> = settled.iter().filter(|pod| is_open(state, pod)).collect();
-    let value = |pod: &&Settled| {
+    let open: Vec<&ExpectedPod> = pods.iter().filter(|pod| is_open(state, pod)).collect();
+    let value = |pod: &&ExpectedPod| {
         let named = artifact.endpoints.iter().find(|it| format!("{}/{}", it.namespace, it.name) == pod.path);
         named.map_or(&[][..], |it| it.value.as_slice())
     };
@@ -117,7 +122,7 @@ fn packets(server: &Server, state: &State, settled: &[Settled], tally: &mut Tall
     wrong
 }
 
-fn is_open(state: &State, pod: &Settled) -> bool {
+fn is_open(state: &FakeHostState, pod: &ExpectedPod) -> bool {
     state.endpoints.iter().any(|it| it.ifindex == pod.ifindex && !it.closed)
 }
 

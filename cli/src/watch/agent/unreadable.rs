@@ -11,42 +11,54 @@ use std::time::Instant;
 use weir_classes::index::Key;
 use weir_objects::k8s::{Body, CidrList, ListAction, Object};
 
-use super::{Agent, Notice, Value, shown};
+use super::{NodeAgent, Notice, Value, shown};
 use crate::watch::enforce::Enforce;
 
-impl<E: Enforce> Agent<E> {
+impl<E: Enforce> NodeAgent<E> {
     /// Keeps the last content of the object that could be read in force.
     pub(super) fn cannot_read(&mut self, key: Key, uid: Option<String>, message: String, at: Instant) {
         if self.is_another(&key, uid.as_ref()) {
             self.deleted(&key, at);
         }
-        let stays =
-            if self.index.get(&key).is_some() { "what it said before stays in force" } else { "it is left out" };
-        self.tell_unread(key, uid, message, stays, at);
+        let effect = match self.objects.index().get(&key) {
+            Some(_) => "its last readable content stays in force",
+            None => "it is ignored",
+        };
+        self.report_unreadable(key, uid, message, effect, at);
     }
 
     /// Puts the readable parts of an object into force. An entry that cannot be read may be one that the list denied
     /// before, so the list keeps all entries that it denied before.
     pub(super) fn partly_read(&mut self, mut object: Object, message: String, at: Instant) {
         let (key, uid) = (Key::of(&object), object.meta.uid.clone());
-        let known = self.index.get(&key).filter(|known| known.meta.uid == uid);
+        let known = self.objects.index().get(&key).filter(|known| known.meta.uid == uid);
         if let (Body::CidrList(list), Some(Body::CidrList(before))) = (&mut object.body, known.map(|it| &it.body)) {
             keep_denied(list, before);
         }
-        let malformed = self.malformed.remove(&key);
+        // Without this, the object would be logged as readable again.
+        let before = self.objects.take_unreadable(&key);
         self.applied(object, at);
-        self.malformed.extend(malformed.map(|message| (key.clone(), message)));
-        self.tell_unread(key, uid, message, "what is understood of it is in force, and allows no more than that", at);
+        if let Some(error) = before {
+            self.objects.set_unreadable(key.clone(), error);
+        }
+        self.report_unreadable(
+            key,
+            uid,
+            message,
+            "only its readable parts are in force, and the other parts allow nothing",
+            at,
+        );
     }
 
-    fn tell_unread(&mut self, key: Key, uid: Option<String>, message: String, so: &str, at: Instant) {
-        let told = format!("{message}; {so}");
-        self.notices.tell(Notice { about: key.clone(), uid, reason: "Unreadable", message: told }, at);
-        if self.malformed.get(&key) != Some(&message) {
-            let fields = [("object", shown(&key)), ("error", Value::from(message.as_str())), ("so", Value::from(so))];
-            self.log.error("the object cannot be read", &fields);
+    /// `effect` describes the consequence for the policy in force.
+    fn report_unreadable(&mut self, key: Key, uid: Option<String>, error: String, effect: &str, at: Instant) {
+        let message = format!("{error}; {effect}");
+        self.reports.notices.report(Notice { about: key.clone(), uid, reason: "Unreadable", message }, at);
+        let object = shown(&key);
+        if self.objects.set_unreadable(key, error.clone()) {
+            let fields = [("object", object), ("error", Value::from(error)), ("so", Value::from(effect))];
+            self.reports.log.error("the object cannot be read", &fields);
         }
-        self.malformed.insert(key, message);
     }
 }
 

@@ -1,7 +1,9 @@
 //! Flows through a service that end because of a backend that the service has lost.
 //!
 //! Problem and strategy are in `weir_classes::departed`. This file decides when to ask it, and retries if the kernel
-//! refuses. Invariant: flows that must end are kept until the kernel has ended them.
+//! refuses.
+//! Invariants: flows that must end are kept until the kernel has ended them. A retry is scheduled only while there are
+//! such flows.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -10,21 +12,23 @@ use weir_classes::departed::{Departed, EndedService};
 use weir_classes::index::{Dirty, Generation};
 use weir_objects::k8s::Object;
 
-use super::{Agent, Backoff, Value, back_off};
+use super::{NodeAgent, RETRY, Value};
+use crate::watch::backoff::Backoff;
 use crate::watch::enforce::Enforce;
 
+/// The backends that services have lost, and the flows that end because of them.
 #[derive(Debug, Default)]
-pub(super) struct Ending {
+pub(super) struct DepartedBackends {
     departed: Departed,
     /// The services whose flows the kernel has not ended yet.
     pending: BTreeSet<EndedService>,
     retry: Option<Backoff>,
 }
 
-impl Ending {
+impl DepartedBackends {
     /// When to try again.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.retry.map(|(at, _)| at)
+        self.retry.map(|retry| retry.due())
     }
 
     /// Whether a pod's new class may forbid connections that still use the pod as a backend. Only a generation finds
@@ -34,36 +38,37 @@ impl Ending {
     }
 }
 
-impl<E: Enforce> Agent<E> {
+impl<E: Enforce> NodeAgent<E> {
     /// Called when a generation has come into force.
-    pub(super) fn end_departed(&mut self, now: Instant) {
-        let Some(Generation { cluster, scope, .. }) = self.index.generation() else { return };
-        self.ending.pending.extend(self.ending.departed.observe(cluster, scope));
+    pub(super) fn end_flows_to_departed(&mut self, now: Instant) {
+        let Some(Generation { cluster, scope, .. }) = self.objects.index().generation() else { return };
+        self.departed.pending.extend(self.departed.departed.observe(cluster, scope));
         self.end_flows(now);
     }
 
     /// Tries again to end flows that the kernel refused to end.
-    pub(super) fn end_flows_again(&mut self, now: Instant) {
-        if self.ending.due().is_some_and(|due| due <= now) {
+    pub(super) fn retry_ending_flows(&mut self, now: Instant) {
+        if self.departed.retry.is_some_and(|retry| retry.is_due(now)) {
             self.end_flows(now);
         }
     }
 
     fn end_flows(&mut self, now: Instant) {
-        if self.ending.pending.is_empty() {
+        if self.departed.pending.is_empty() {
             return;
         }
-        let ended: Vec<EndedService> = self.ending.pending.iter().cloned().collect();
+        let ended: Vec<EndedService> = self.departed.pending.iter().cloned().collect();
         match self.enforce.end_flows(&ended) {
             Ok(count) => {
-                self.ending.pending.clear();
-                self.ending.retry = None;
-                let why = "their services have lost a backend that their pods may not reach any more";
-                self.log.info("flows ended", &[("flows", Value::from(count)), ("why", Value::from(why))]);
+                self.departed.pending.clear();
+                self.departed.retry = None;
+                let why = "their service has lost a backend that policy denies to their pod";
+                self.reports.log.info("flows ended", &[("flows", Value::from(count)), ("why", Value::from(why))]);
             }
-            Err(trouble) => {
-                self.ending.retry = Some(back_off(self.ending.retry, now));
-                self.log.error("flows that have to end go on", &[("error", Value::from(trouble.0))]);
+            Err(error) => {
+                self.departed.retry = Some(Backoff::after(self.departed.retry, now, RETRY));
+                let fields = [("error", Value::from(error.message))];
+                self.reports.log.error("flows to a lost backend cannot be ended; retrying", &fields);
             }
         }
     }
@@ -72,8 +77,8 @@ impl<E: Enforce> Agent<E> {
     /// generation must compute the flows that end.
     pub(super) fn note_departed(&mut self, dirty: &Dirty, concerns: bool, at: Instant) {
         let changes_class = matches!(dirty, Dirty::Addresses(changes) if !changes.entries.is_empty());
-        if concerns && changes_class && self.index.judges_services() {
-            self.pending.want_generation(at);
+        if concerns && changes_class && self.objects.index().judges_services() {
+            self.pending.need_generation(at);
         }
     }
 }

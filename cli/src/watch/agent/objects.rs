@@ -1,0 +1,91 @@
+//! The objects of the API, as far as the agent knows them.
+//!
+//! Invariants: nothing is compiled before every kind has been listed ([`KnownObjects::is_complete`]). An object that
+//! cannot be read is recorded with its error until it can be read, is deleted, or is missing from a list.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_classes::index::{Index, Key};
+use weir_model::Assumptions;
+
+use super::RelistKind;
+use super::policies::PolicyRecords;
+
+/// The index and the state of objects that the index does not keep.
+pub(super) struct KnownObjects {
+    index: Index,
+    /// Kinds whose first list is not complete yet.
+    unlisted: BTreeSet<&'static str>,
+    /// KnownObjects that cannot be read, and why.
+    unreadable: BTreeMap<Key, String>,
+    pub(super) policies: PolicyRecords,
+    relist: Box<RelistKind>,
+}
+
+impl KnownObjects {
+    pub(super) fn new(node: String, assume: Assumptions, kinds: Vec<&'static str>, relist: Box<RelistKind>) -> Self {
+        Self {
+            index: Index::new(Some(node), assume),
+            unlisted: kinds.into_iter().collect(),
+            unreadable: BTreeMap::new(),
+            policies: PolicyRecords::default(),
+            relist,
+        }
+    }
+
+    pub(super) fn index(&self) -> &Index {
+        &self.index
+    }
+
+    pub(super) fn index_mut(&mut self) -> &mut Index {
+        &mut self.index
+    }
+
+    /// Whether every kind has been listed.
+    pub(super) fn is_complete(&self) -> bool {
+        self.unlisted.is_empty()
+    }
+
+    /// The known objects of a kind that its list does not name.
+    pub(super) fn missing_from(&self, kind: &str, listed: &BTreeSet<Key>) -> Vec<Key> {
+        self.index.keys(kind).filter(|key| !listed.contains(key)).cloned().collect()
+    }
+
+    /// Notes that a kind's list is complete. Returns whether it was the last list that was missing.
+    pub(super) fn listed(&mut self, kind: &str, keys: &BTreeSet<Key>) -> bool {
+        self.unreadable.retain(|key, _| key.kind != kind || keys.contains(key));
+        self.unlisted.remove(kind) && self.unlisted.is_empty()
+    }
+
+    /// Whether a deleted object stays in force: see [`PolicyRecords::keep_after_deletion`].
+    pub(super) fn keep_after_deletion(&mut self, key: &Key) -> bool {
+        self.policies.keep_after_deletion(key, &self.index)
+    }
+
+    /// Asks the API server for new lists of these kinds.
+    pub(super) fn relist(&self, kinds: &[&'static str]) {
+        kinds.iter().for_each(|kind| (self.relist)(kind));
+    }
+
+    /// Records that an object cannot be read. Returns whether this error is new.
+    pub(super) fn set_unreadable(&mut self, key: Key, error: String) -> bool {
+        let is_new = self.unreadable.get(&key) != Some(&error);
+        self.unreadable.insert(key, error);
+        is_new
+    }
+
+    /// Forgets that an object could not be read. Returns the error, if there was one.
+    pub(super) fn take_unreadable(&mut self, key: &Key) -> Option<String> {
+        self.unreadable.remove(key)
+    }
+
+    /// The objects that cannot be read, each with its error.
+    pub(super) fn unreadable(&self) -> &BTreeMap<Key, String> {
+        &self.unreadable
+    }
+
+    /// The UID of an object, if it is known.
+    pub(super) fn uid(&self, key: &Key) -> Option<String> {
+        self.index.get(key).and_then(|it| it.meta.uid.clone())
+    }
+}

@@ -1,0 +1,196 @@
+//! The changes that are not in force yet, and the work that they need.
+//!
+//! Invariants: a change waits either for single entries ([`EntryWrites`]) or for a generation, never for neither. The
+//! changes of a generation that failed wait again, together with later ones. A failed generation always has a time at
+//! which it is retried.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use weir_classes::index::{Dirty, Key};
+
+use super::RETRY;
+use super::entry_writes::EntryWrites;
+use crate::watch::backoff::Backoff;
+
+/// A generation begins when there was no change for this time,
+pub(super) const QUIET: Duration = Duration::from_millis(3);
+/// or when the first change has waited for this time.
+pub(super) const GATHER: Duration = Duration::from_millis(15);
+/// The most changes for which the agent measures the time until they are in force, for each generation.
+const MOST_TIMED: usize = 10_000;
+/// The most policies and lists on which a failed generation is reported.
+const MOST_NAMED: usize = 10;
+
+/// The work that has to be done.
+#[derive(Debug, Default)]
+pub(super) struct PendingWork {
+    /// Set if a new generation is needed.
+    generation: Option<GenerationRequest>,
+    /// Set after a generation that failed, until one succeeds.
+    failed: Option<FailedGeneration>,
+    /// Whether flows must be judged again when the next generation is in force. A generation with a new number does
+    /// that by itself.
+    judge_with_generation: bool,
+    /// Changes of single map entries.
+    pub(super) writes: EntryWrites,
+    /// The times of changes that wait for single entries.
+    entry_times: ChangeTimes,
+    /// The times of changes that wait for a generation.
+    generation_times: ChangeTimes,
+    /// Policies and lists that have changed, at most [`MOST_NAMED`]. If the generation fails, an Event on each
+    /// reports it.
+    policies: BTreeSet<Key>,
+}
+
+/// The times of the first and the last change that need a generation.
+#[derive(Clone, Copy, Debug)]
+struct GenerationRequest {
+    first: Instant,
+    last: Instant,
+}
+
+/// Why the last generation is not in force, and when to retry.
+#[derive(Debug)]
+struct FailedGeneration {
+    error: String,
+    retry: Backoff,
+}
+
+/// The times at which the agent received changes, for metrics.
+#[derive(Debug, Default)]
+pub(super) struct ChangeTimes {
+    pub(super) pods: Vec<Instant>,
+    pub(super) others: Vec<Instant>,
+}
+
+impl ChangeTimes {
+    fn add(&mut self, is_pod: bool, at: Instant) {
+        let times = if is_pod { &mut self.pods } else { &mut self.others };
+        if times.len() < MOST_TIMED {
+            times.push(at);
+        }
+    }
+
+    fn append(&mut self, other: &mut Self) {
+        self.pods.append(&mut other.pods);
+        self.others.append(&mut other.others);
+    }
+}
+
+/// The changes for which a generation was begun.
+#[derive(Debug)]
+pub(super) struct BegunGeneration {
+    request: GenerationRequest,
+    pub(super) judge_again: bool,
+    pub(super) times: ChangeTimes,
+    policies: BTreeSet<Key>,
+}
+
+impl PendingWork {
+    /// The time at which a generation must begin; `None` if none is needed.
+    pub(super) fn generation_due(&self) -> Option<Instant> {
+        let GenerationRequest { first, last } = self.generation?;
+        let gathered = (last + QUIET).min(first + GATHER);
+        Some(self.failed.as_ref().map_or(gathered, |failed| failed.retry.due().max(gathered)))
+    }
+
+    pub(super) fn needs_generation(&self) -> bool {
+        self.generation.is_some()
+    }
+
+    /// Adds the work that a change of an object needs. `is_timed` says whether to measure the time until it is in
+    /// force.
+    pub(super) fn add(&mut self, dirty: Dirty, at: Instant, is_pod: bool, is_timed: bool) {
+        let times = match dirty {
+            Dirty::Nothing => return,
+            Dirty::Everything => {
+                self.need_generation_and_judging(at);
+                &mut self.generation_times
+            }
+            Dirty::Addresses(changes) => {
+                self.writes.add(changes, at);
+                &mut self.entry_times
+            }
+        };
+        if is_timed {
+            times.add(is_pod, at);
+        }
+    }
+
+    /// Notes that this object has changed and needs a generation.
+    pub(super) fn add_policy(&mut self, key: &Key) {
+        if matches!(key.kind.as_str(), "NetworkPolicy" | "CidrList") && self.policies.len() < MOST_NAMED {
+            self.policies.insert(key.clone());
+        }
+    }
+
+    pub(super) fn need_generation(&mut self, at: Instant) {
+        let first = self.generation.map_or(at, |request| request.first);
+        self.generation = Some(GenerationRequest { first, last: at });
+    }
+
+    /// Like [`Self::need_generation`]. When the generation is in force, flows are judged again.
+    pub(super) fn need_generation_and_judging(&mut self, at: Instant) {
+        self.need_generation(at);
+        self.judge_with_generation = true;
+    }
+
+    /// Makes the changes that wait for single entries wait for a generation.
+    pub(super) fn move_entries_to_generation(&mut self) {
+        self.generation_times.append(&mut self.entry_times);
+    }
+
+    /// Takes all changes that wait: they are in the generation that begins now. Later changes are not.
+    pub(super) fn begin(&mut self, now: Instant) -> BegunGeneration {
+        self.move_entries_to_generation();
+        BegunGeneration {
+            request: self.generation.take().unwrap_or(GenerationRequest { first: now, last: now }),
+            judge_again: std::mem::take(&mut self.judge_with_generation),
+            times: std::mem::take(&mut self.generation_times),
+            policies: std::mem::take(&mut self.policies),
+        }
+    }
+
+    /// Puts the changes back, because their generation failed, and schedules a retry, later each time. Returns whether
+    /// the error differs from that of the previous attempt.
+    pub(super) fn fail(&mut self, mut begun: BegunGeneration, error: String, now: Instant) -> bool {
+        let GenerationRequest { first, last } = begun.request;
+        self.generation = Some(GenerationRequest { first, last: self.generation.map_or(last, |later| later.last) });
+        self.judge_with_generation |= begun.judge_again;
+        begun.times.append(&mut self.generation_times);
+        self.generation_times = begun.times;
+        self.policies.append(&mut begun.policies);
+        let before = self.failed.take();
+        let is_new = before.as_ref().is_none_or(|it| it.error != error);
+        let retry = Backoff::after(before.map(|it| it.retry), now, RETRY);
+        self.failed = Some(FailedGeneration { error, retry });
+        is_new
+    }
+
+    /// Notes that a generation has come into force.
+    pub(super) fn succeed(&mut self) {
+        self.failed = None;
+    }
+
+    /// Why the generation that should be in force is not.
+    pub(super) fn error(&self) -> Option<&str> {
+        self.failed.as_ref().map(|failed| failed.error.as_str())
+    }
+
+    /// The policies and lists that have changed since the last generation.
+    pub(super) fn policies(&self) -> &BTreeSet<Key> {
+        &self.policies
+    }
+
+    /// Takes the times of the changes that are in force now as single entries.
+    pub(super) fn take_entry_times(&mut self) -> ChangeTimes {
+        std::mem::take(&mut self.entry_times)
+    }
+
+    /// Keeps generations from beginning until this time, as a failed one does.
+    #[cfg(test)]
+    pub(super) fn delay_generation(&mut self, until: Instant) {
+        self.failed = Some(FailedGeneration { error: "delayed".to_owned(), retry: Backoff::at(until, RETRY) });
+    }
+}

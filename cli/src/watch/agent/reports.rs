@@ -1,0 +1,201 @@
+//! The agent's reports on itself: log, metrics, Events, readiness, and the generation for the pods' annotations.
+//!
+//! Invariant: a report never changes what is enforced, and the agent never waits for one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use weir_classes::index::Key;
+
+use super::cni_questions::no_new_generation;
+use super::hook_checks::CheckedPods;
+use super::pending::ChangeTimes;
+use super::{NodeAgent, Notice, Value};
+use crate::watch::annotate::PublishedGeneration;
+use crate::watch::enforce::{Enforce, KernelSnapshot, PodFailure};
+use crate::watch::log::Log;
+use crate::watch::metrics::Metrics;
+use crate::watch::notices::Notices;
+
+/// The destinations of the agent's reports.
+pub(crate) struct Reports {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) notices: Notices,
+    /// Publishes the generation in force and its pods for the task that annotates pods.
+    pub(crate) published: tokio::sync::watch::Sender<PublishedGeneration>,
+    pub(crate) log: Log,
+}
+
+impl Reports {
+    /// Records the times from hearing of changes until now, when they are in force.
+    pub(super) fn time_changes(&self, times: ChangeTimes, now: Instant) {
+        let ChangeTimes { pods, others } = times;
+        for (name, times) in [("weir_pod_enforced_seconds", pods), ("weir_policy_enforced_seconds", others)] {
+            for at in times {
+                self.metrics.observe(name, now.saturating_duration_since(at));
+            }
+        }
+    }
+
+    /// Reports deviations of the kernel's state that were repaired.
+    pub(super) fn repaired(&self, repaired: &[String]) {
+        for repaired in repaired {
+            self.log.warn("repaired", &[("what", Value::from(repaired.as_str()))]);
+        }
+        self.metrics.add("weir_drift_repairs_total", &[], repaired.len() as f64);
+    }
+
+    fn kernel_state(&self, state: &KernelSnapshot) {
+        self.repaired(&state.repaired);
+        for it in &state.packets {
+            let verdict = if it.dropped { "dropped" } else { "passed" };
+            let labels = [("direction", it.direction), ("reason", it.outcome), ("verdict", verdict)];
+            self.metrics.set("weir_packets_total", &labels, it.packets as f64);
+        }
+        for drift in &state.drift {
+            let fields = [("what", Value::from(drift.as_str()))];
+            self.log.error("the kernel's state differs from the record and cannot be repaired", &fields);
+        }
+        self.metrics.set("weir_drift", &[], state.drift.len() as f64);
+        self.metrics.set("weir_lost_records_total", &[], f64::from(state.lost_records));
+        for name in ["weir_map_bytes", "weir_map_entries", "weir_map_fill_ratio"] {
+            self.metrics.clear(name);
+        }
+        for map in &state.memory {
+            self.metrics.set("weir_map_bytes", &[("map", map.map.as_str())], map.bytes as f64);
+        }
+        for fill in &state.maps {
+            let labels = [("map", fill.map.as_str())];
+            self.metrics.set("weir_map_entries", &labels, fill.entries as f64);
+            let ratio = fill.entries as f64 / fill.max_entries.max(1) as f64;
+            self.metrics.set("weir_map_fill_ratio", &labels, ratio);
+        }
+    }
+}
+
+/// The labels of `weir_unenforced_objects`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct UnenforcedLabels<'k> {
+    kind: &'k str,
+    why: &'static str,
+}
+
+fn in_words(key: &Key) -> String {
+    match key.namespace.as_str() {
+        "" => format!("{} {}", key.kind, key.name),
+        namespace => format!("{} {namespace}/{}", key.kind, key.name),
+    }
+}
+
+impl<E: Enforce> NodeAgent<E> {
+    /// Brings gauges and readiness up to date.
+    pub(super) fn report(&self, now: Instant) {
+        self.count_unenforced(now);
+        if !self.objects.is_complete() {
+            return;
+        }
+        let closed = self.local.closed();
+        let mut unready: Vec<String> = self.pending.error().map(no_new_generation).into_iter().collect();
+        unready.extend(self.missing(now).map(|(pod, error)| format!("pod {}: {error}", pod.path())));
+        unready.extend(closed.iter().map(ToString::to_string));
+        unready.extend(self.objects.unreadable().iter().map(|(key, error)| format!("{}: {error}", in_words(key))));
+        if !self.enforcement.is_any() && unready.is_empty() {
+            unready.push("no generation is in force yet".to_owned());
+        }
+        unready.extend(self.enforcement.refused().iter().map(ToString::to_string));
+        unready.extend(self.upkeep.hooks.unready());
+        unready.extend(self.compile.budget.unready());
+        self.reports.metrics.set_unready(unready);
+        self.count_endpoints(closed.len(), now);
+        if let Some(epoch) = self.enforcement.epoch() {
+            self.reports.metrics.set("weir_generation", &[], f64::from(epoch));
+        }
+    }
+
+    fn count_endpoints(&self, closed: usize, now: Instant) {
+        let without_interface = self.local.interfaces().missing();
+        let contested = without_interface.values().filter(|why| why.is_contested).count();
+        let (missing, refused) = (self.missing(now).count(), self.enforcement.refused());
+        let ending = without_interface.len() - contested - missing;
+        let CheckedPods { enforced, astray, unknown } = self.upkeep.hooks.count(self.enforcement.pods().len(), refused);
+        for (state, count) in [
+            ("enforced", enforced),
+            ("astray", astray),
+            ("unknown", unknown),
+            ("closed", closed),
+            ("no_interface", missing),
+            ("ending", ending),
+            ("refused", refused.len()),
+        ] {
+            self.reports.metrics.set("weir_endpoints", &[("state", state)], count as f64);
+        }
+    }
+
+    /// Reconciles the kernel's state with the record, and updates the metrics of the kernel.
+    pub(super) fn reconcile(&mut self) {
+        self.count_objects();
+        if !self.enforcement.is_any() {
+            return;
+        }
+        match self.enforce.reconcile() {
+            Ok(state) => {
+                self.reports.kernel_state(&state);
+                weir_runtime::sys::give_memory_back();
+            }
+            Err(error) => {
+                self.reports.metrics.add("weir_failures_total", &[("stage", "survey")], 1.0);
+                let fields = [("error", Value::from(error.message))];
+                self.reports.log.error("the kernel's state cannot be compared with the record", &fields);
+            }
+        }
+    }
+
+    /// Reports a failed generation on the policies and lists that have changed since the last one that came into force.
+    pub(super) fn report_failed_generation(&mut self, error: &str, now: Instant) {
+        for about in self.pending.policies() {
+            let message =
+                format!("not in force on node {}: {error}; the previous generation stays in force", self.node);
+            let uid = self.objects.uid(about);
+            self.reports.notices.report(Notice { about: about.clone(), uid, reason: "NotEnforced", message }, now);
+        }
+    }
+
+    /// Reports on pods that policy is not in force on them, and why.
+    pub(super) fn report_pods(&mut self, failed: &[PodFailure], now: Instant) {
+        for PodFailure { pod, why } in failed {
+            let Some((namespace, name)) = pod.split_once('/') else { continue };
+            let about = Key { kind: "Pod".to_owned(), namespace: namespace.to_owned(), name: name.to_owned() };
+            let uid = self.objects.uid(&about);
+            let message = format!("policy is not in force on the pod on node {}: {why}", self.node);
+            self.reports.notices.report(Notice { about, uid, reason: "NotEnforced", message }, now);
+        }
+    }
+
+    fn count_unenforced(&self, now: Instant) {
+        let mut counts: BTreeMap<UnenforcedLabels<'_>, u32> = BTreeMap::new();
+        let unreadable = self.objects.unreadable();
+        let mut count = |kind, why| *counts.entry(UnenforcedLabels { kind, why }).or_default() += 1;
+        unreadable.keys().for_each(|key| count(key.kind.as_str(), "malformed"));
+        if self.pending.error().is_some() {
+            self.pending.policies().iter().for_each(|key| count(key.kind.as_str(), "failed"));
+        }
+        self.compile.budget.held().keys().for_each(|key| count(key.kind.as_str(), "budget"));
+        self.missing(now).for_each(|_| count("Pod", "no_interface"));
+        self.local.closed().iter().for_each(|_| count("Pod", "closed"));
+        self.enforcement.refused().iter().for_each(|_| count("Pod", "refused"));
+        self.reports.metrics.clear("weir_unenforced_objects");
+        for (UnenforcedLabels { kind, why }, count) in counts {
+            let labels = [("kind", kind), ("why", why)];
+            self.reports.metrics.set("weir_unenforced_objects", &labels, f64::from(count));
+        }
+    }
+
+    fn count_objects(&self) {
+        let index = self.objects.index();
+        self.reports.metrics.set("weir_audit_policies", &[], index.audited() as f64);
+        for kind in ["Namespace", "Node", "Pod", "Service", "EndpointSlice", "NetworkPolicy", "CidrList"] {
+            self.reports.metrics.set("weir_objects", &[("kind", kind)], index.keys(kind).count() as f64);
+        }
+    }
+}

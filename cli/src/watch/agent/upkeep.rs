@@ -1,0 +1,79 @@
+//! The agent's regular work: when it checks interfaces, hooks and the whole kernel state, and when it removes replaced
+//! generations.
+
+use std::time::{Duration, Instant};
+
+use super::hook_checks::HookChecks;
+
+/// The interval between two comparisons of the kernel's whole state with the record.
+const RECONCILE: Duration = Duration::from_secs(30);
+/// The longest interval between two checks of the host's interfaces. A notification
+/// ([`crate::watch::host_changes`]) makes a check due at once; without notifications, the agent only polls.
+pub(super) const CHECK: Duration = Duration::from_secs(1);
+/// A generation that was replaced is kept for as long as packets may be under way in it, and a little more.
+const KEEP_REPLACED: Duration = Duration::from_millis(100);
+
+/// Work that repeats. It is due at once until it was done for the first time.
+#[derive(Debug)]
+pub(super) struct RepeatedWork {
+    due: Option<Instant>,
+    interval: Duration,
+}
+
+impl RepeatedWork {
+    fn every(interval: Duration) -> Self {
+        Self { due: None, interval }
+    }
+
+    /// Whether the work is due. If so, schedules it again: the caller does it now.
+    pub(super) fn start(&mut self, now: Instant) -> bool {
+        let is_due = self.due.is_none_or(|due| due <= now);
+        if is_due {
+            self.due = Some(now + self.interval);
+        }
+        is_due
+    }
+
+    /// Makes the work due now.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        self.due = self.due.map(|due| due.min(now));
+    }
+}
+
+/// The times of the regular work.
+#[derive(Debug)]
+pub(super) struct Upkeep {
+    pub(super) interfaces: RepeatedWork,
+    pub(super) reconcile: RepeatedWork,
+    pub(super) hooks: HookChecks,
+    /// When to remove the generation that was replaced, if there is one.
+    replaced: Option<Instant>,
+}
+
+impl Default for Upkeep {
+    fn default() -> Self {
+        Self {
+            interfaces: RepeatedWork::every(CHECK),
+            reconcile: RepeatedWork::every(RECONCILE),
+            hooks: HookChecks::default(),
+            replaced: None,
+        }
+    }
+}
+
+impl Upkeep {
+    /// Schedules the removal of the generation that was replaced now.
+    pub(super) fn generation_replaced(&mut self, now: Instant) {
+        self.replaced = Some(now + KEEP_REPLACED);
+    }
+
+    /// Whether to remove the replaced generation now. Returns `true` once for each replacement.
+    pub(super) fn take_replaced(&mut self, now: Instant) -> bool {
+        self.replaced.take_if(|due| *due <= now).is_some()
+    }
+
+    /// The times at which work is due, without the checks of hooks.
+    pub(super) fn due(&self) -> [Option<Instant>; 3] {
+        [self.reconcile.due, self.replaced, self.interfaces.due]
+    }
+}

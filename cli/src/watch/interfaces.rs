@@ -1,0 +1,302 @@
+//! The interface of each local pod: the results of earlier searches, and when to search again.
+//!
+//! Strategy: an interface that was found counts as long as it exists. The result cache is read only for pods without a
+//! remembered interface, and the network namespaces only for pods that the cache does not name either.
+//! Invariant: a pod is identified by its UID, never by its name or its address alone, because both are reused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::{Duration, Instant, SystemTime};
+
+use weir_classes::index::Key;
+use weir_runtime::sys::links::NamespaceInterface;
+
+use super::backoff::{Backoff, BackoffLimits};
+use super::discover::{Assignment, Attachment, Claimant, Depth, FoundInterface, Inventory, NotFound, SearchedPod};
+
+/// The waits between two searches.
+const SEARCHES: BackoffLimits = BackoffLimits { first: Duration::from_millis(100), longest: Duration::from_secs(10) };
+/// Searches that notifications start are at least this far apart: a pod can cause notifications without end.
+const BETWEEN_HURRIES: Duration = Duration::from_millis(50);
+
+/// A local pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LocalPod {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: Option<String>,
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+impl LocalPod {
+    /// `namespace/name`
+    pub(crate) fn path(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Identifies the pod independently of its addresses.
+    fn identity(&self) -> PodIdentity {
+        PodIdentity { namespace: self.namespace.clone(), name: self.name.clone(), uid: self.uid.clone() }
+    }
+
+    fn searched(&self) -> SearchedPod<'_> {
+        let Self { namespace, name, uid, addresses } = self;
+        SearchedPod { uid: uid.as_deref(), namespace, name, addresses }
+    }
+}
+
+/// A pod, independently of its addresses.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PodIdentity {
+    namespace: String,
+    name: String,
+    uid: Option<String>,
+}
+
+/// A pod's key in the API, and its UID if it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodUid {
+    pub(crate) key: Key,
+    pub(crate) uid: Option<String>,
+}
+
+/// A pod, and the addresses that the result cache has for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CachedAddresses {
+    pub(crate) pod: PodUid,
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+/// An interface that a CNI result assigns to a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InterfaceOfPod {
+    pub(crate) ifindex: u32,
+    pub(crate) name: String,
+    pub(crate) attachment: Attachment,
+}
+
+/// A result that the CNI plug-in has reported.
+#[derive(Clone, Debug)]
+struct ReportedAttachment {
+    attachment: Attachment,
+    /// The numbers of its interfaces at that time, because another interface may get the same name later.
+    ifindexes: BTreeSet<u32>,
+}
+
+/// The host's interfaces, compared with those of pods.
+pub(crate) struct InterfaceCheck {
+    pub(crate) host: Inventory,
+    /// Whether the interface of a pod is no longer among them.
+    pub(crate) is_any_lost: bool,
+}
+
+/// Reads the state of the host.
+pub(crate) type ReadHost = dyn FnMut(Depth) -> Inventory + Send;
+
+/// The interfaces of the local pods, as far as they are known.
+pub(crate) struct PodInterfaces {
+    read_host: Box<ReadHost>,
+    /// Results that the CNI plug-in has reported, which the result cache may not contain yet.
+    reported: Vec<ReportedAttachment>,
+    found: BTreeMap<LocalPod, FoundInterface>,
+    missing: BTreeMap<LocalPod, NotFound>,
+    /// Interfaces that may belong to several pods, each with one of these pods as `namespace/name`.
+    contested: BTreeMap<String, String>,
+    /// Pods whose interface is gone, and the addresses that they had there.
+    lost: BTreeMap<PodIdentity, Vec<IpAddr>>,
+    /// The times at which pods were attached to their networks, for pods found since the last
+    /// [`PodInterfaces::take_new`].
+    new: Vec<SystemTime>,
+    /// When to search for missing pods again.
+    next_search: Option<Backoff>,
+    /// The last search that a notification started.
+    hurried: Option<Instant>,
+}
+
+impl PodInterfaces {
+    pub(crate) fn new(read_host: Box<ReadHost>) -> Self {
+        Self {
+            read_host,
+            reported: Vec::new(),
+            found: BTreeMap::new(),
+            missing: BTreeMap::new(),
+            contested: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            new: Vec::new(),
+            next_search: None,
+            hurried: None,
+        }
+    }
+
+    /// Takes the result that the CNI plug-in reports for a pod that it has attached to its network.
+    pub(crate) fn add_attachment(&mut self, attachment: Attachment) {
+        let is_other = |it: &Attachment| (&it.namespace, &it.name) != (&attachment.namespace, &attachment.name);
+        self.reported.retain(|it| is_other(&it.attachment));
+        let host = (self.read_host)(Depth::Interfaces);
+        let named = host.interfaces.iter().filter(|it| attachment.host_interfaces.contains(&it.name));
+        let ifindexes = named.map(|it| it.ifindex).collect();
+        self.reported.push(ReportedAttachment { attachment, ifindexes });
+    }
+
+    /// Reads the state of the host, and adds the reported results to those of the cache.
+    fn inventory(&mut self, depth: Depth) -> Inventory {
+        let mut inventory = (self.read_host)(depth);
+        let exists = |reported: &ReportedAttachment| {
+            let ReportedAttachment { attachment, ifindexes } = reported;
+            let is_it = |it: &NamespaceInterface| {
+                attachment.host_interfaces.contains(&it.name) && ifindexes.contains(&it.ifindex)
+            };
+            inventory.is_blind || inventory.interfaces.iter().any(is_it)
+        };
+        self.reported.retain(exists);
+        inventory.cached.splice(..0, self.reported.iter().map(|it| it.attachment.clone()));
+        inventory
+    }
+
+    /// Adds the pods that the previous agent left in the kernel's record.
+    pub(crate) fn remember(&mut self, attached: impl IntoIterator<Item = (LocalPod, FoundInterface)>) {
+        self.found.extend(attached);
+    }
+
+    /// Finds the interfaces of these pods, and forgets all other pods. Returns whether the result differs from the
+    /// last one.
+    pub(crate) fn find(&mut self, pods: &BTreeSet<LocalPod>, now: Instant) -> bool {
+        let mut assigned = Assignment::default();
+        for depth in [Depth::Interfaces, Depth::Cache, Depth::Everything] {
+            let inventory = self.inventory(depth);
+            self.note_lost(pods, &inventory);
+            let claimants: Vec<Claimant<'_>> = pods.iter().map(|pod| self.claimant(pod, &inventory)).collect();
+            assigned = inventory.assign(&claimants);
+            if assigned.outcomes.iter().all(Result::is_ok) {
+                break;
+            }
+        }
+        let (mut found, mut missing) = (BTreeMap::new(), BTreeMap::new());
+        let paths: Vec<String> = pods.iter().map(LocalPod::path).collect();
+        for (pod, outcome) in pods.iter().zip(assigned.outcomes) {
+            match outcome {
+                Ok(it) => _ = found.insert(pod.clone(), it),
+                Err(error) => _ = missing.insert(pod.clone(), error),
+            }
+        }
+        let contested = assigned.contested.into_iter();
+        let contested = contested.filter_map(|(name, pod)| Some((name, paths.get(pod)?.clone()))).collect();
+        let new = found.iter().filter(|(pod, found)| self.remembered(pod).is_none_or(|(_, it)| it != *found));
+        let attached_at: Vec<SystemTime> = new.filter_map(|(_, found)| found.attached_at).collect();
+        self.new.extend(attached_at);
+        let changed = (&found, &missing, &contested) != (&self.found, &self.missing, &self.contested);
+        self.next_search = self.search_after(&missing, now);
+        found.keys().for_each(|pod| _ = self.lost.remove(&pod.identity()));
+        (self.found, self.missing, self.contested) = (found, missing, contested);
+        changed
+    }
+
+    fn remembered(&self, pod: &LocalPod) -> Option<(&LocalPod, &FoundInterface)> {
+        let first = LocalPod { addresses: Vec::new(), ..pod.clone() };
+        let (known, found) = self.found.range(first..).next()?;
+        let is_same = (&known.namespace, &known.name, &known.uid) == (&pod.namespace, &pod.name, &pod.uid);
+        is_same.then_some((known, found))
+    }
+
+    /// Notes the pods that had an interface until now and have none any more.
+    fn note_lost(&mut self, pods: &BTreeSet<LocalPod>, inventory: &Inventory) {
+        let identities: BTreeSet<PodIdentity> = pods.iter().map(LocalPod::identity).collect();
+        let gone =
+            self.found.iter().filter(|(pod, found)| !inventory.has(found) && identities.contains(&pod.identity()));
+        self.lost.extend(gone.map(|(pod, _)| (pod.identity(), pod.addresses.clone())));
+        self.lost.retain(|identity, _| identities.contains(identity));
+    }
+
+    /// A pod with other addresses than before is searched again, because its network may have been recreated.
+    fn claimant<'p>(&self, pod: &'p LocalPod, inventory: &Inventory) -> Claimant<'p> {
+        let shares = |had: &[IpAddr]| {
+            had.is_empty() || pod.addresses.is_empty() || had.iter().any(|address| pod.addresses.contains(address))
+        };
+        let remembered = self.remembered(pod).filter(|(known, found)| shares(&known.addresses) && inventory.has(found));
+        let known = remembered.map(|(_, found)| found.clone());
+        let has_lost = self.lost.get(&pod.identity()).is_some_and(|had| shares(had));
+        Claimant { pod: pod.searched(), known, has_lost }
+    }
+
+    /// The time of the next search for missing pods: soon if a pod is newly missing, else later each time.
+    fn search_after(&self, missing: &BTreeMap<LocalPod, NotFound>, now: Instant) -> Option<Backoff> {
+        if missing.is_empty() {
+            return None;
+        }
+        let is_new = missing.keys().any(|pod| !self.missing.contains_key(pod));
+        Some(Backoff::after(self.next_search.filter(|_| !is_new), now, SEARCHES))
+    }
+
+    /// The addresses of those pods that the result cache knows by their UIDs, and whose interfaces exist.
+    pub(crate) fn cached_addresses(&mut self, pods: Vec<PodUid>) -> Vec<CachedAddresses> {
+        let inventory = self.inventory(Depth::Cache);
+        let addresses = |pod: PodUid| {
+            let addresses = inventory.addresses_of(pod.uid.as_deref()?)?.to_vec();
+            Some(CachedAddresses { pod, addresses })
+        };
+        pods.into_iter().filter_map(addresses).collect()
+    }
+
+    /// The interfaces that CNI results assign to pods.
+    pub(crate) fn attached_interfaces(&mut self) -> Vec<InterfaceOfPod> {
+        let Inventory { interfaces, cached, .. } = self.inventory(Depth::Cache);
+        let at = |attachment: Attachment| {
+            let mut names = attachment.host_interfaces.iter();
+            let found = names.find_map(|name| interfaces.iter().find(|it| it.kind == "veth" && it.name == *name))?;
+            Some(InterfaceOfPod { ifindex: found.ifindex, name: found.name.clone(), attachment })
+        };
+        cached.into_iter().filter_map(at).collect()
+    }
+
+    /// Makes the next search due: after a change on the host, missing interfaces may exist.
+    pub(crate) fn hurry(&mut self, now: Instant) {
+        let Some(due) = self.due() else { return };
+        let soonest = self.hurried.map_or(now, |last| now.max(last + BETWEEN_HURRIES));
+        if soonest < due {
+            self.hurried = Some(soonest);
+        }
+        self.next_search = Some(Backoff::at(due.min(soonest), SEARCHES));
+    }
+
+    /// Returns the times at which newly found pods were attached to their networks, once for each pod.
+    pub(crate) fn take_new(&mut self) -> Vec<SystemTime> {
+        std::mem::take(&mut self.new)
+    }
+
+    /// The interface of a pod, if it has one now.
+    pub(crate) fn interface_of(&mut self, pod: &LocalPod) -> Option<FoundInterface> {
+        let (_, found) = self.remembered(pod)?;
+        let found = found.clone();
+        self.inventory(Depth::Interfaces).has(&found).then_some(found)
+    }
+
+    /// Whether the pod was found at this interface.
+    pub(crate) fn is_at(&self, pod: &LocalPod, found: &FoundInterface) -> bool {
+        self.remembered(pod).is_some_and(|(_, it)| it.ifindex == found.ifindex)
+    }
+
+    /// Reads the host's interfaces, and compares them with those of pods.
+    pub(crate) fn check(&mut self) -> InterfaceCheck {
+        let host = self.inventory(Depth::Interfaces);
+        let is_any_lost = self.found.values().any(|found| !host.has(found));
+        InterfaceCheck { host, is_any_lost }
+    }
+
+    /// When to search again, if a pod is missing.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.next_search.map(|search| search.due())
+    }
+
+    pub(crate) fn found(&self) -> &BTreeMap<LocalPod, FoundInterface> {
+        &self.found
+    }
+
+    /// Interfaces that may belong to several pods, each with one of these pods as `namespace/name`.
+    pub(crate) fn contested(&self) -> &BTreeMap<String, String> {
+        &self.contested
+    }
+
+    pub(crate) fn missing(&self) -> &BTreeMap<LocalPod, NotFound> {
+        &self.missing
+    }
+}
