@@ -7,7 +7,7 @@ use weir_objects::address::Family;
 use weir_artifact::map_image::MapImage;
 use weir_artifact::map_image::with_few_flows;
 use weir_ebpf::asm::Assembled;
-use weir_artifact::layout::buckets::{Flow, Tuple, self};
+use weir_artifact::layout::buckets::{StoredFlow, Tuple, self};
 use weir_artifact::layout::{MapName, Outcome, config, direction_number};
 use weir_model::Direction;
 use weir_model::eval::Verdict;
@@ -102,7 +102,7 @@ impl Loaded {
     }
 
     /// Writes a flow into its home slot of the flow table.
-    fn put_flow(&mut self, flow: &Flow) -> Result<(), Broken> {
+    fn put_flow(&mut self, flow: &StoredFlow) -> Result<(), Broken> {
         let family = Family::of(flow.tuple.remote);
         let name = if family == Family::V4 { MapName::FlowBuckets4 } else { MapName::FlowBuckets6 };
         let (table, config) = self.map(name).zip(self.map(MapName::Config)).ok_or(Broken("no flow table".into()))?;

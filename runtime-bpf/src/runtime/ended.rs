@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use weir_objects::address::Family;
 use weir_artifact::layout::MapName;
-use weir_artifact::layout::buckets::{Flow, Slot, self};
+use weir_artifact::layout::buckets::{Slot, StoredFlow, self};
 
 use super::Runtime;
 use crate::error::{Doing as _, Error};
@@ -66,6 +66,6 @@ type Key = (u32, IpAddr, u16, u8);
 /// The key is the same for both beginners: if the flow's first packet here came from the service, the beginner is not
 /// known.
 fn key(slot: &Slot) -> Option<Key> {
-    let Flow { tuple, .. } = slot.flow()?;
+    let StoredFlow { tuple, .. } = slot.flow()?;
     Some((tuple.ifindex, tuple.remote, tuple.remote_port, tuple.protocol))
 }

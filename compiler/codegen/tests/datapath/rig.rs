@@ -13,7 +13,7 @@ use weir_ebpf::limits::check;
 use weir_ebpf::target::Target;
 use weir_codegen::emit::{Plan, emit};
 use weir_codegen::image::{Sizes, endpoints, has_family, maps};
-use weir_artifact::layout::buckets::{Flow, Tuple, self};
+use weir_artifact::layout::buckets::{StoredFlow, Tuple, self};
 use weir_artifact::layout::{MapName, OUTCOMES, Origin, Outcome, config, direction_number, endpoint};
 use weir_model::{Assumptions, Direction};
 use weir_model::resolve::resolve;
@@ -300,7 +300,7 @@ impl Rig {
     }
 }
 
-fn show_flow(flow: &Flow) -> String {
+fn show_flow(flow: &StoredFlow) -> String {
     let Tuple { remote, remote_port, local_port, .. } = flow.tuple;
     let place = if flow.state.is_confirmed() { "open" } else { "fresh" };
     let begun = if flow.begun == Direction::Egress { "egress" } else { "ingress" };
