@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 use weir_artifact::layout::buckets::{self, Slot};
-use weir_artifact::layout::{MapName, OUTCOMES, Origin, Outcome, State, config};
+use weir_artifact::layout::{FlowState, MapName, OUTCOMES, Origin, Outcome, config};
 use weir_objects::address::Family;
 use weir_objects::k8s::Direction;
 
@@ -172,7 +172,7 @@ fn whole(lower: u32, epoch: u32) -> u32 {
 }
 
 /// Reads a flow without names; `None` if it has expired.
-fn read_flow(flow: &buckets::Flow, now: u32, epoch: u32, timing: &FlowTiming) -> Option<ObservedFlow> {
+fn read_flow(flow: &buckets::StoredFlow, now: u32, epoch: u32, timing: &FlowTiming) -> Option<ObservedFlow> {
     let ticks = timing.ticks_per_second;
     let tuple = &flow.tuple;
     let idle = now.wrapping_sub(flow.last as u32);
@@ -197,10 +197,10 @@ fn read_flow(flow: &buckets::Flow, now: u32, epoch: u32, timing: &FlowTiming) ->
     })
 }
 
-fn state_name(flow: &buckets::Flow) -> &'static str {
+fn state_name(flow: &buckets::StoredFlow) -> &'static str {
     match flow.state {
         _ if flow.is_cut => "cut",
-        State::TcpClosing => "closing",
+        FlowState::TcpClosing => "closing",
         state if state.is_confirmed() => "open",
         _ => "fresh",
     }

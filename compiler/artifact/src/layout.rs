@@ -164,7 +164,7 @@ pub mod config {
     pub const EPOCH: i32 = 0;
     /// 1: flows of older generations continue without a new decision.
     pub const KEEP_ESTABLISHED: i32 = 4;
-    /// Time-outs in ticks, by [`super::State`], four bytes each.
+    /// Time-outs in ticks, by [`super::FlowState`], four bytes each.
     pub const TIMEOUTS: i32 = 8;
     /// Ticks in a second.
     pub const TICKS: i32 = 40;
@@ -356,7 +356,7 @@ pub const OUTCOMES: u32 = 32;
 /// A flow's state. Odd numbers are confirmed flows: the side that began the flow has sent again after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum State {
+pub enum FlowState {
     /// TCP, until the side that began it sends after an answer.
     TcpFresh,
     /// TCP, confirmed.
@@ -374,7 +374,7 @@ pub enum State {
     TcpClosing,
 }
 
-impl State {
+impl FlowState {
     /// All of them, in order.
     pub const ALL: [Self; 7] = [
         Self::TcpFresh,

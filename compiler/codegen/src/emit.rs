@@ -17,14 +17,19 @@
 //! ```
 //!
 //! The emitted code depends on the input's features (families, prefixes, port ranges), never on the number of objects.
-//! Registers and stack are in [`frame`]; the kernel objects are in [`weir_artifact::layout`].
+//! Registers and stack are in [`frame`]; the kernel objects are in [`weir_artifact::layout`]. What several checks need is
+//! emitted in one place: [`header`] reads IP headers, [`flows`] has one reader of a slot for the fast and the slow
+//! path, [`hash`] hashes, and [`access`] loads and stores numbers by name.
 
+mod access;
 mod account;
 mod decide;
 mod edge;
 mod flows;
 mod fragments;
 mod frame;
+mod hash;
+mod header;
 mod icmp;
 mod lookup;
 mod neighbours;
@@ -37,7 +42,7 @@ use weir_artifact::layout::AT_EDGE;
 use weir_artifact::layout::program_name;
 
 use crate::ir::{Inst, Program, Tables, Value};
-use frame::{Frame, skb};
+use frame::{StackFrame, skb};
 use weir_artifact::layout::{MapName, Outcome, config, direction_number, mark};
 use weir_classes::edge::Edge;
 use weir_ebpf::asm::{Asm, AsmError, Assembled, Label, MapRef};
@@ -68,7 +73,7 @@ pub enum EmitError {
     #[error(transparent)]
     Asm(#[from] AsmError),
     /// A decision with more values than the stack frame has room for.
-    #[error("the decision has {0}, the stack frame has room for {max}", max = Frame::MOST_VALUES)]
+    #[error("the decision has {0}, the stack frame has room for {max}", max = StackFrame::MOST_VALUES)]
     TooManyValues(Value),
     /// A look-up whose set has no table because the cost model chose compares. A pass should have replaced it.
     #[error("a look-up was not turned into compares: {0}")]
@@ -106,14 +111,14 @@ pub fn emit_edge(plan: &Plan<'_>, edge: &Edge) -> Result<Assembled, EmitError> {
 pub fn emit_look_up(plan: &Plan<'_>, family: Family, address: impl FnOnce(&mut Asm)) -> Result<Assembled, EmitError> {
     let mut emitter = Emitter::new(plan, Direction::Ingress);
     address(&mut emitter.asm);
-    emitter.class(family, Frame::VALUES);
-    emitter.load_number(Reg::R0, Frame::VALUES);
+    emitter.class(family, StackFrame::VALUES);
+    emitter.load_number(Reg::R0, StackFrame::VALUES);
     emitter.asm.exit();
     Ok(emitter.asm.assemble()?)
 }
 
 /// The stack offset from r10 where [`emit_look_up`] expects the address.
-pub const REMOTE: i16 = frame::Key::REMOTE;
+pub const REMOTE: i16 = frame::FlowKey::REMOTE;
 
 struct Emitter<'a> {
     asm: Asm,
@@ -154,19 +159,25 @@ impl<'a> Emitter<'a> {
             Direction::Egress => self.stamp(),
             Direction::Ingress => self.honour_stamp(),
         }
+        // The fast path comes before the first use of the stack. Clearing the stack alone is more work than all that
+        // the fast path does for a packet of an established flow.
         self.pass_at_once();
-        self.asm.load(Size::W, Reg::R2, Reg::R6, skb::IFINDEX);
+        self.load_context(Reg::R2, skb::IFINDEX);
         self.hidden_zero(Reg::R1, Reg::R2);
-        for offset in [Frame::PEER]
+        // Verifier: it refuses a read of stack that was not written on every path. Numbers that only some paths write
+        // are cleared here, once. A store wherever a path may leave a number out would cost more instructions, and one
+        // forgotten store would make a program that does not load.
+        for offset in [StackFrame::PEER.at]
             .into_iter()
-            .chain((Frame::CLEARED..Frame::SCRATCH).step_by(8))
-            .chain((Frame::LOCAL..0).step_by(8))
+            .chain((StackFrame::CLEARED..StackFrame::SCRATCH).step_by(8))
+            .chain((StackFrame::LOCAL..0).step_by(8))
         {
             self.asm.store(Size::Dw, Reg::R10, offset, Reg::R1);
         }
-        self.asm.store(Size::W, Reg::R10, frame::Key::IFINDEX, Reg::R2);
+        self.store_frame(frame::FlowKey::IFINDEX, Reg::R2);
         if self.hook == Direction::Egress {
-            self.store_constant(Frame::JUDGED, direction_number(self.hook));
+            // Ingress is 0, as just cleared.
+            self.store_constant(StackFrame::JUDGED, direction_number(self.hook));
         }
         // Tagged packets from a pod are always dropped. Behind this hook the kernel removes a tag with VLAN id 0 and
         // then treats the packet as untagged, although its addresses were not checked.
@@ -176,9 +187,9 @@ impl<'a> Emitter<'a> {
         };
         let arp = self.asm.label("arp");
         // The device has removed a VLAN tag. Policies do not cover the network inside it.
-        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::VLAN_PRESENT);
+        self.load_context(Reg::R1, skb::VLAN_PRESENT);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, unknown);
-        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::PROTOCOL);
+        self.load_context(Reg::R1, skb::PROTOCOL);
         self.asm.jump_if(Cond::Eq, Reg::R1, i32::from(0x0806u16.to_be()), arp);
         arp
     }
@@ -193,21 +204,23 @@ impl<'a> Emitter<'a> {
 
     /// Marks the packet as seen by this generation.
     fn stamp(&mut self) {
-        self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::STAMP);
-        self.asm.load(Size::W, Reg::R1, Reg::R1, 0);
-        self.asm.store(Size::W, Reg::R6, skb::TC_INDEX, Reg::R1);
+        self.load_config(Reg::R1, config::STAMP);
+        self.store_context(skb::TC_INDEX, Reg::R1);
     }
 
     /// While two generations are in force, tail-calls the other generation's program if that generation's `from_pod`
     /// stamped the packet.
     fn honour_stamp(&mut self) {
         let ours = self.asm.label("this generation's");
-        self.asm.load_map_value(Reg::R2, map_ref(MapName::Config), config::OTHER);
-        self.asm.load(Size::W, Reg::R2, Reg::R2, 0);
-        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::TC_INDEX);
+        // Outside of a switch the parameter is `mark::NONE`, which no stamp equals: the usual packet pays for one
+        // compare.
+        self.load_config(Reg::R2, config::OTHER);
+        self.load_context(Reg::R1, skb::TC_INDEX);
         self.asm.alu(AluOp::And, Reg::R1, mark::STAMP as i32);
         self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R2, ours);
         self.asm.mov(Reg::R1, Reg::R6);
+        // If the other generation is already gone, the array holds no program. The tail call then falls through, and
+        // this generation decides.
         self.asm.load_map(Reg::R2, map_ref(MapName::Other));
         self.asm.mov(Reg::R3, 0);
         self.asm.call(Helper::TAIL_CALL);
@@ -218,13 +231,15 @@ impl<'a> Emitter<'a> {
     fn family(&mut self, family: Family) -> Result<(), EmitError> {
         let next = self.asm.label("another family");
         self.asm.jump_if(Cond::Ne, Reg::R1, ether_type(family), next);
+        // Each family has its own copy of the decision. The places of its addresses and ports are known at emit time,
+        // and no instruction asks for the family again.
         self.judge = self.asm.label("judge");
         let current = self.parse_and_find(family);
         self.asm.bind(self.judge);
         self.judge(family, current)?;
         self.asm.bind(next);
         // The verifier forgets r1 where paths join, and the next compare needs it.
-        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::PROTOCOL);
+        self.load_context(Reg::R1, skb::PROTOCOL);
         Ok(())
     }
 
@@ -233,6 +248,7 @@ impl<'a> Emitter<'a> {
     fn absent_families(&mut self) {
         let absent = [Family::V4, Family::V6].into_iter().filter(|it| !self.plan.families.contains(it));
         for family in absent.collect::<Vec<_>>() {
+            // Only the pod is restricted. A packet of such a family to the pod falls through and is `Unknown`.
             if self.hook == Direction::Egress {
                 let spoofed = self.end(Outcome::Source);
                 self.asm.jump_if(Cond::Eq, Reg::R1, ether_type(family), spoofed);
@@ -248,24 +264,6 @@ impl<'a> Emitter<'a> {
         }
         self.asm.bind(parsed);
         self.find_flow(family)
-    }
-
-    /// `*(u32 *)(r10 + offset) = number`
-    fn store_constant(&mut self, offset: i16, number: u32) {
-        self.asm.store(Size::W, Reg::R10, offset, number as i32);
-    }
-
-    /// `r = r10 + offset`
-    fn stack_pointer(&mut self, reg: Reg, offset: i16) {
-        self.asm.mov(reg, Reg::R10);
-        self.asm.alu(AluOp::Add, reg, i32::from(offset));
-    }
-
-    /// `r0` = pointer to the map's value for the key on the stack, or 0.
-    fn look_up(&mut self, map: MapName, key: i16) {
-        self.asm.load_map(Reg::R1, map_ref(map));
-        self.stack_pointer(Reg::R2, key);
-        self.asm.call(Helper::MAP_LOOKUP_ELEM);
     }
 }
 

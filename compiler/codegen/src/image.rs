@@ -11,7 +11,7 @@ use crate::ir::Tables;
 use crate::structures::{Exact, Ports, Prefixes, RowTable};
 use weir_artifact::layout::buckets::{self, shape};
 use weir_artifact::layout::{
-    self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, STAGED_SHIFT, State, config, endpoint,
+    self, FILTERS_EGRESS, FILTERS_INGRESS, FlowState, MapName, OUTCOMES, STAGED_SHIFT, config, endpoint,
 };
 use weir_classes::edge::Edge;
 use weir_classes::{AtomSet, Classes, PeerId, Scope};
@@ -135,7 +135,7 @@ fn config_image(cluster: &Cluster) -> MapImage {
     let mut value = vec![0; config::BYTES as usize];
     value[config::EPOCH as usize] = 1;
     value[config::KEEP_ESTABLISHED as usize] = u8::from(cluster.assume.established == Established::Keep);
-    for (state, seconds) in State::SECONDS.iter().enumerate() {
+    for (state, seconds) in FlowState::SECONDS.iter().enumerate() {
         let at = config::TIMEOUTS as usize + 4 * state;
         value[at..at + 4].copy_from_slice(&(seconds * TICKS).to_le_bytes());
     }

@@ -6,7 +6,7 @@
 
 pub mod edge;
 
-use weir_artifact::layout::buckets::{self, Flow, Tuple};
+use weir_artifact::layout::buckets::{self, StoredFlow, Tuple};
 use weir_artifact::layout::{MapName, Outcome, config, direction_number};
 use weir_artifact::map_image::MapImage;
 use weir_artifact::map_image::with_few_flows;
@@ -118,7 +118,7 @@ impl Loaded {
     }
 
     /// Writes a flow into its home slot of the flow table.
-    fn put_flow(&mut self, flow: &Flow) -> Result<(), Broken> {
+    fn put_flow(&mut self, flow: &StoredFlow) -> Result<(), Broken> {
         let family = Family::of(flow.tuple.remote);
         let name = if family == Family::V4 { MapName::FlowBuckets4 } else { MapName::FlowBuckets6 };
         let (table, config) = self.map(name).zip(self.map(MapName::Config)).ok_or(Broken("no flow table".into()))?;

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use weir_artifact::layout::MapName;
-use weir_artifact::layout::buckets::{self, Flow, Slot};
+use weir_artifact::layout::buckets::{self, Slot, StoredFlow};
 use weir_objects::address::Family;
 
 use super::Runtime;
@@ -73,7 +73,7 @@ struct EndedFlowKey {
 /// The key is the same for both beginners: if the flow's first packet here came from the service, the beginner is not
 /// known.
 fn key(slot: &Slot) -> Option<EndedFlowKey> {
-    let Flow { tuple, .. } = slot.flow()?;
+    let StoredFlow { tuple, .. } = slot.flow()?;
     Some(EndedFlowKey {
         ifindex: tuple.ifindex,
         remote: tuple.remote,

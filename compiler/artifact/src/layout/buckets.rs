@@ -29,9 +29,9 @@
 //!   Processors keep the order of loads whose addresses depend on each other, for any result of the arithmetic. No
 //!   compiler removes the arithmetic: JITs translate instruction by instruction, and the verifier rewrites none of it.
 //!
-//! `compiler/codegen/tests/buckets` tries all orders that these rules allow, and shows that each rule is needed. Words are read
-//! in one piece wherever registers have 64 bits; the JITs of other machines do not support atomic operations in
-//! programs anyway.
+//! `compiler/codegen/src/emit/flows/slot.rs` alone emits the readers. `compiler/codegen/tests/buckets` tries all orders that these
+//! rules allow, and shows that each rule is needed. Words are read in one piece wherever registers have 64 bits; the
+//! JITs of other machines do not support atomic operations in programs anyway.
 //!
 //! # Which slot a new flow gets
 //!
@@ -57,7 +57,7 @@
 
 use std::net::IpAddr;
 
-use super::{Origin, State, address_bytes, direction_number};
+use super::{FlowState, Origin, address_bytes, direction_number};
 use weir_objects::address::Family;
 use weir_objects::k8s::Direction;
 
@@ -97,7 +97,7 @@ pub const IFINDEX: i16 = 8;
 /// The offset of the other end's address.
 pub const REMOTE: i16 = 16;
 
-/// In the word: the position of the state, three bits ([`State`]).
+/// In the word: the position of the state, three bits ([`FlowState`]).
 pub const STATE_SHIFT: u32 = 8;
 /// In the word: the direction in which the flow began; set for egress.
 pub const BEGUN: u64 = 1 << 11;
@@ -198,13 +198,13 @@ impl Slot {
     }
 
     /// The flow in the slot; `None` if programs never write such a state.
-    pub fn flow(&self) -> Option<Flow> {
+    pub fn flow(&self) -> Option<StoredFlow> {
         let bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let port = |at: usize| bytes.get(at..).and_then(|it| it.first_chunk()).map(|it| u16::from_be_bytes(*it));
         let word = self.word();
         let bit = |shift: u32| word >> shift & 1 == 1;
         let number = |shift: u32, mask: u64| (word >> shift & mask) as usize;
-        Some(Flow {
+        Some(StoredFlow {
             tuple: Tuple {
                 ifindex: self.ifindex(),
                 protocol: word as u8,
@@ -213,7 +213,7 @@ impl Slot {
                 remote_port: port(IFINDEX as usize + 4)?,
                 local_port: port(IFINDEX as usize + 6)?,
             },
-            state: *State::ALL.get(number(STATE_SHIFT, 7))?,
+            state: *FlowState::ALL.get(number(STATE_SHIFT, 7))?,
             begun: if word & BEGUN == 0 { Direction::Ingress } else { Direction::Egress },
             origin: *Origin::ALL.get(number(ORIGIN_SHIFT, 3))?,
             answered: word & ANSWERED != 0,
@@ -264,11 +264,11 @@ pub struct Tuple {
 
 /// A flow as a slot stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flow {
+pub struct StoredFlow {
     /// The flow's key and local address.
     pub tuple: Tuple,
     /// The flow's state.
-    pub state: State,
+    pub state: FlowState,
     /// The direction in which it began.
     pub begun: Direction,
     /// Where the flow began.
@@ -287,18 +287,28 @@ pub struct Flow {
 
 impl Tuple {
     /// A fresh flow with this key that was just allowed.
-    pub fn begun(self, begun: Direction, epoch: u32, now: u64) -> Flow {
+    pub fn begun(self, begun: Direction, epoch: u32, now: u64) -> StoredFlow {
         let state = match self.protocol {
-            6 => State::TcpFresh,
-            17 => State::UdpFresh,
-            _ => State::OtherFresh,
+            6 => FlowState::TcpFresh,
+            17 => FlowState::UdpFresh,
+            _ => FlowState::OtherFresh,
         };
         let origin = Origin::Elsewhere;
-        Flow { tuple: self, state, begun, origin, answered: false, fins: [false; 2], is_cut: false, epoch, last: now }
+        StoredFlow {
+            tuple: self,
+            state,
+            begun,
+            origin,
+            answered: false,
+            fins: [false; 2],
+            is_cut: false,
+            epoch,
+            last: now,
+        }
     }
 }
 
-impl Flow {
+impl StoredFlow {
     /// A slot with this flow and this sequence number.
     pub fn slot(&self, sequence: u32) -> Slot {
         let family = Family::of(self.tuple.remote);
@@ -346,7 +356,7 @@ fn address_at(bytes: &[u8], at: i16, family: Family) -> Option<IpAddr> {
 /// TCP or SCTP connection replaces it. It expires as late as a confirmed flow, because connection tracking remembers a
 /// connection for that long.
 pub const fn ended(word: u64) -> u64 {
-    let is_closing = (word >> STATE_SHIFT) & 7 == State::TcpClosing as u64;
+    let is_closing = (word >> STATE_SHIFT) & 7 == FlowState::TcpClosing as u64;
     let confirmed = if is_closing { 0 } else { 1 << STATE_SHIFT };
     word | confirmed | (1 << CUT) | (1 << FIN_OF_BEGINNER)
 }

@@ -1,11 +1,11 @@
 //! The ends of a program: count the packet, record it if it is dropped, and return.
 
-use super::frame::{Frame, Key, skb};
+use super::access::EndpointField;
+use super::frame::{FlowKey, StackFrame, skb};
 use super::parse::{family_number, key};
 use super::{Emitter, map_ref};
 use weir_artifact::layout::{
-    FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, Outcome, STAGED_SHIFT, config, direction_number, endpoint,
-    event,
+    FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, Outcome, STAGED_SHIFT, config, direction_number, event,
 };
 use weir_ebpf::asm::Label;
 use weir_ebpf::helper::Helper;
@@ -35,9 +35,12 @@ impl Emitter<'_> {
     /// Emits the blocks of all ends that were jumped to.
     pub(super) fn ends(&mut self) {
         let (pass, drop) = (self.pass_label(), self.asm.label("drop"));
+        // These blocks come first, because they jump to ends that `self.ends` must contain when they are emitted below.
         for (outcome, label) in std::mem::take(&mut self.unless_open) {
             self.drop_where_filtered(outcome, label);
         }
+        // A bridge floods packets for unknown destinations to every port. With a record for each, they would use up the
+        // limit of records, and no drop that matters would be recorded.
         let silent = self.asm.label("dropped without a record");
         let has_stray = self.ends.contains_key(&Outcome::Stray);
         for (outcome, label) in std::mem::take(&mut self.ends) {
@@ -45,7 +48,9 @@ impl Emitter<'_> {
                 continue;
             }
             self.asm.bind(label);
-            self.store_constant(Frame::OUTCOME, outcome as u32);
+            self.store_constant(StackFrame::OUTCOME, outcome as u32);
+            // Each outcome is a store and a jump, however many places lead here. All packets that pass share one
+            // counter block, and so do all that are dropped.
             self.asm.jump(match outcome {
                 Outcome::Stray => silent,
                 it if it.drops() => drop,
@@ -58,16 +63,18 @@ impl Emitter<'_> {
             self.asm.mov(Reg::R0, SHOT);
             self.asm.exit();
         }
-        let told = self.asm.label("told");
+        let reported = self.asm.label("reported");
         self.asm.bind(pass);
         self.count();
-        self.if_would_deny(told);
+        self.if_would_deny(reported);
         self.next();
         self.asm.bind(drop);
         self.count();
-        self.asm.bind(told);
+        self.asm.bind(reported);
         self.record();
-        let passes = self.asm.label("told, and passes");
+        // The outcome is compared again after the record. Keeping the result in a register would cost one of r6 to r9
+        // on every path: a call overwrites the others.
+        let passes = self.asm.label("reported, and passes");
         self.if_would_deny(passes);
         self.asm.mov(Reg::R0, SHOT);
         self.asm.exit();
@@ -80,7 +87,7 @@ impl Emitter<'_> {
     /// Jumps to `to` if the outcome is `WouldDeny`.
     pub(super) fn if_would_deny(&mut self, to: Label) {
         if self.plan.tables.is_staged {
-            self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::OUTCOME);
+            self.load_frame(Reg::R1, StackFrame::OUTCOME);
             self.asm.jump_if(Cond::Eq, Reg::R1, Outcome::WouldDeny as i32, to);
         }
     }
@@ -89,16 +96,17 @@ impl Emitter<'_> {
     /// otherwise.
     fn drop_where_filtered(&mut self, outcome: Outcome, label: Label) {
         self.asm.bind(label);
-        self.look_up(MapName::Endpoints, Key::IFINDEX);
+        self.look_up(MapName::Endpoints, FlowKey::IFINDEX);
         let (no_endpoint, open) = (self.end(Outcome::NoEndpoint), self.end(Outcome::Unfiltered));
         let here = self.end(outcome);
         self.asm.jump_if(Cond::Eq, Reg::R0, 0, no_endpoint);
-        self.asm.load(Size::H, Reg::R1, Reg::R0, endpoint::FLAGS);
+        self.load_endpoint(Reg::R1, Reg::R0, EndpointField::Flags);
         let filters = match self.hook {
             Direction::Ingress => FILTERS_INGRESS,
             Direction::Egress => FILTERS_EGRESS,
         };
         self.asm.jump_if(Cond::Set, Reg::R1, filters as i32, here);
+        // A pod that no policy isolates may still not send from another pod's address.
         let open = if self.plan.tables.is_staged { self.asm.label("open") } else { open };
         self.check_own_address_if_known(open);
         if self.plan.tables.is_staged {
@@ -114,9 +122,8 @@ impl Emitter<'_> {
     fn open_unless_staged(&mut self, filters: u32) {
         let (open, would_deny) = (self.end(Outcome::Unfiltered), self.end(Outcome::WouldDeny));
         let unknown = self.asm.label("no endpoint any more");
-        self.look_up(MapName::Endpoints, Key::IFINDEX);
-        self.asm.jump_if(Cond::Eq, Reg::R0, 0, unknown);
-        self.asm.load(Size::H, Reg::R1, Reg::R0, endpoint::FLAGS);
+        self.look_up_or(MapName::Endpoints, FlowKey::IFINDEX, unknown);
+        self.load_endpoint(Reg::R1, Reg::R0, EndpointField::Flags);
         self.asm.jump_if(Cond::Set, Reg::R1, (filters << STAGED_SHIFT) as i32, would_deny);
         self.asm.bind(unknown);
         self.asm.jump(open);
@@ -125,8 +132,9 @@ impl Emitter<'_> {
     /// r0 is the endpoint. Before a packet passes an open endpoint without a decision, checks that it has the pod's
     /// address, if the parser got as far as the addresses.
     fn check_own_address_if_known(&mut self, open: Label) {
-        self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::FAMILY);
+        self.load_frame(Reg::R3, StackFrame::FAMILY);
         for family in [Family::V4, Family::V6] {
+            // 0 means that the parser did not get as far as the addresses: there is nothing to check.
             let other = self.asm.label("another family");
             self.asm.jump_if(Cond::Ne, Reg::R3, family_number(family) as i32, other);
             match self.hook {
@@ -146,15 +154,15 @@ impl Emitter<'_> {
 
     /// Counts the packet and its bytes, by hook and outcome.
     fn count(&mut self) {
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::OUTCOME);
+        self.load_frame(Reg::R1, StackFrame::OUTCOME);
         self.asm.alu(AluOp::Add, Reg::R1, (direction_number(self.hook) * OUTCOMES) as i32);
-        self.asm.store(Size::W, Reg::R10, Frame::SCRATCH, Reg::R1);
+        self.store_frame(StackFrame::SCRATCH, Reg::R1);
         self.count_number();
     }
 
     /// Counts the packet under an outcome that is known at emit time.
     pub(super) fn count_constant(&mut self, outcome: Outcome) {
-        self.store_constant(Frame::SCRATCH, direction_number(self.hook) * OUTCOMES + outcome as u32);
+        self.store_constant(StackFrame::SCRATCH, direction_number(self.hook) * OUTCOMES + outcome as u32);
         self.count_number();
     }
 
@@ -167,12 +175,13 @@ impl Emitter<'_> {
     /// Adds one packet and its bytes to the counter whose number is at `SCRATCH`.
     fn count_number(&mut self) {
         let done = self.asm.label("counted");
-        self.look_up(MapName::Counters, Frame::SCRATCH);
-        self.asm.jump_if(Cond::Eq, Reg::R0, 0, done);
+        self.look_up_or(MapName::Counters, StackFrame::SCRATCH, done);
+        // The counters are per CPU, so plain additions are enough. An atomic addition to a counter that all CPUs share
+        // would make the fast path wait for a cache line of another CPU.
         self.asm.load(Size::Dw, Reg::R1, Reg::R0, 0);
         self.asm.alu(AluOp::Add, Reg::R1, 1);
         self.asm.store(Size::Dw, Reg::R0, 0, Reg::R1);
-        self.asm.load(Size::W, Reg::R2, Reg::R6, skb::LEN);
+        self.load_context(Reg::R2, skb::LEN);
         self.asm.load(Size::Dw, Reg::R1, Reg::R0, 8);
         self.asm.alu(AluOp::Add, Reg::R1, Reg::R2);
         self.asm.store(Size::Dw, Reg::R0, 8, Reg::R1);
@@ -184,17 +193,19 @@ impl Emitter<'_> {
     fn record(&mut self) {
         let [within, lost, done] = ["within the second", "lost", "recorded"].map(|name| self.asm.label(name));
         self.now();
-        self.asm.load_map_value(Reg::R7, map_ref(MapName::EventLimit), 0);
+        self.point_to(Reg::R7, MapName::EventLimit, 0);
         self.asm.load(Size::Dw, Reg::R1, Reg::R7, 0);
         self.asm.mov(Reg::R2, Reg::R8);
         self.asm.alu(AluOp::Sub, Reg::R2, Reg::R1);
-        self.asm.load_map_value(Reg::R3, map_ref(MapName::Config), config::TICKS);
-        self.asm.load(Size::W, Reg::R3, Reg::R3, 0);
+        self.load_config(Reg::R3, config::TICKS);
+        // Two CPUs may both find that a second is over and reset the count. A few records more than the limit are then
+        // written, which does no harm: the limit protects the reader of the ring buffer and CPU time.
         self.asm.jump_if(Cond::Lt, Reg::R2, Reg::R3, within);
         self.asm.store(Size::Dw, Reg::R7, 0, Reg::R8);
         self.asm.store(Size::W, Reg::R7, 8, 0);
         self.asm.bind(within);
         self.asm.load(Size::W, Reg::R1, Reg::R7, 8);
+        // One limit for all drops of this node: it bounds the work of the reader, however many pods are flooded.
         self.asm.jump_if(Cond::Ge, Reg::R1, EVENTS_PER_SECOND, lost);
         self.add_one(8);
         self.asm.load_map(Reg::R1, map_ref(MapName::Events));
@@ -216,27 +227,33 @@ impl Emitter<'_> {
 
     /// Fills and submits the record that r0 points to; r8 is the time.
     fn fill_record(&mut self) {
+        // The kernel does not clear a reserved record. All of its 64 bytes are written, so that no reader sees parts of
+        // an older record.
         self.asm.store(Size::Dw, Reg::R0, event::TIME, Reg::R8);
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Key::IFINDEX);
+        self.load_frame(Reg::R1, FlowKey::IFINDEX);
         self.asm.store(Size::W, Reg::R0, event::IFINDEX, Reg::R1);
         self.asm.store(Size::B, Reg::R0, event::HOOK, direction_number(self.hook) as i32);
-        let bytes =
-            [(Frame::OUTCOME, event::OUTCOME), (Frame::FAMILY, event::FAMILY), (Frame::PROTOCOL, event::PROTOCOL)];
+        let bytes = [
+            (StackFrame::OUTCOME, event::OUTCOME),
+            (StackFrame::FAMILY, event::FAMILY),
+            (StackFrame::PROTOCOL, event::PROTOCOL),
+        ];
         for (from, to) in bytes {
-            self.asm.load(Size::W, Reg::R1, Reg::R10, from);
+            self.load_frame(Reg::R1, from);
             self.asm.store(Size::B, Reg::R0, to, Reg::R1);
         }
         for offset in (0..16).step_by(4) {
-            for (from, to) in [(Key::REMOTE, event::REMOTE), (Frame::LOCAL, event::LOCAL)] {
-                self.asm.load(Size::W, Reg::R1, Reg::R10, from + offset);
+            for (from, to) in [(FlowKey::REMOTE, event::REMOTE), (StackFrame::LOCAL, event::LOCAL)] {
+                self.load_frame(Reg::R1, from + offset);
                 self.asm.store(Size::W, Reg::R0, to + offset, Reg::R1);
             }
         }
         self.record_ports();
-        self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::EPOCH);
-        self.asm.load(Size::W, Reg::R1, Reg::R1, 0);
+        // The epoch in force now, and not the one in the frame: a packet that was dropped by the parser never reached a
+        // decision, and `EPOCH` is not cleared.
+        self.load_config(Reg::R1, config::EPOCH);
         self.asm.store(Size::W, Reg::R0, event::EPOCH, Reg::R1);
-        self.asm.load(Size::Dw, Reg::R1, Reg::R10, Frame::PEER);
+        self.load_frame(Reg::R1, StackFrame::PEER);
         self.asm.store(Size::Dw, Reg::R0, event::PEER, Reg::R1);
         self.asm.mov(Reg::R1, Reg::R0);
         self.asm.mov(Reg::R2, 0);
@@ -246,7 +263,7 @@ impl Emitter<'_> {
     /// Copies the ports into the record. Each family's key has them at another offset.
     fn record_ports(&mut self) {
         let [v6, done] = ["v6 ports", "ports"].map(|name| self.asm.label(name));
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::FAMILY);
+        self.load_frame(Reg::R1, StackFrame::FAMILY);
         self.asm.jump_if(Cond::Eq, Reg::R1, 6, v6);
         self.record_ports_of(Family::V4);
         self.asm.jump(done);

@@ -3,13 +3,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use super::frame::{Frame, Key};
+use super::access::EndpointField;
+use super::frame::{FlowKey, StackFrame};
 use super::parse::{address_bytes, key};
 use super::verdict::own_address;
-use super::{EmitError, Emitter, map_ref};
+use super::{EmitError, Emitter};
 use crate::ir::{BlockId, End, Fact, Inst, Program, Reason, Test, Value};
 use crate::structures::Exact;
-use weir_artifact::layout::{MapName, Origin, Outcome, config, direction_number, endpoint};
+use weir_artifact::layout::{MapName, Origin, Outcome, config, direction_number};
 use weir_ebpf::asm::{Label, Tag};
 use weir_ebpf::insn::{AluOp, Cond, Imm64, Insn, Operand, Reg, Size, SwapBits};
 use weir_model::Direction;
@@ -37,6 +38,8 @@ impl Decision {
     /// A block's end, with tests of the family resolved.
     fn end(&self, end: End) -> End {
         match end {
+            // The program is emitted once for each family, so a test of the family needs no instruction, and blocks of
+            // the other family are never emitted.
             End::If(Test::Equal(value, number), then, otherwise) if self.families.contains(&value) => {
                 let is_it = u32::from(self.family == Family::V6) * 2 + 4 == number;
                 End::Jump(if is_it { then } else { otherwise })
@@ -49,6 +52,8 @@ impl Decision {
     fn order(&self, program: &Program) -> Result<Vec<BlockId>, EmitError> {
         let mut order = Vec::new();
         let mut seen = BTreeSet::new();
+        // An explicit stack instead of recursion: the depth of a decision grows with the number of port ranges in the
+        // input.
         let mut open = vec![(BlockId(0), false)];
         while let Some((id, is_done)) = open.pop() {
             if is_done {
@@ -71,6 +76,7 @@ impl Decision {
     /// Records that a block is entered with this number in r1.
     fn enter(&mut self, block: BlockId, held: Option<Value>) {
         let known = self.held.entry(block).or_insert(held);
+        // Two entries with different numbers leave nothing to rely on.
         *known = known.filter(|known| Some(*known) == held);
     }
 }
@@ -95,10 +101,13 @@ impl Emitter<'_> {
             let block = program.blocks.get(id.index()).ok_or(EmitError::Decision)?;
             let label = self.block_label(&mut decision, *id);
             self.asm.bind(label);
+            // The tag names the policy line that the block serves. Source 0 is tag 1, because tag 0 means none.
             let before = self.asm.set_tag(block.source.map_or(Tag::default(), |source| Tag(source.0 + 1)));
             for inst in &block.insts {
                 self.inst(&decision, direction, *inst)?;
             }
+            // An instruction of the block may overwrite r1, so what r1 held at its beginning is of use only to an empty
+            // block. Such blocks are the inner nodes of the port tree.
             let held = decision.held.get(id).copied().flatten().filter(|_| block.insts.is_empty());
             self.block_end(&mut decision, block.end, held, order.get(place + 1).copied())?;
             self.asm.set_tag(before);
@@ -119,6 +128,8 @@ impl Emitter<'_> {
             Inst::Class(_, family, _) | Inst::Prefix(_, family, _) if family != decision.family => {
                 self.store_number(to, 0);
             }
+            // A pass turns such look-ups into compares. If one is left, the pass is wrong, and a program without it
+            // would be weaker than the policy: an error, no fallback.
             Inst::Class(_, family, _) if *self.plan.tables.structures.exact(family) == Exact::Compares => {
                 return Err(EmitError::NotCompared(inst));
             }
@@ -127,7 +138,7 @@ impl Emitter<'_> {
             Inst::Row(_, subject, peer) => {
                 // The record of a denial names the peer class.
                 self.load_number(Reg::R1, slot(peer)?);
-                self.asm.store(Size::W, Reg::R10, Frame::PEER, Reg::R1);
+                self.store_frame(StackFrame::PEER.at, Reg::R1);
                 self.row(direction, slot(subject)?, slot(peer)?, to);
             }
             Inst::Default(_, subject) => self.default_row(direction, slot(subject)?, to),
@@ -144,17 +155,18 @@ impl Emitter<'_> {
         match fact {
             // The address is already in the flow's key, and the family is known at emit time.
             Fact::Remote | Fact::Family => return,
-            Fact::Subject => self.asm.load(Size::W, Reg::R1, Reg::R9, endpoint::SUBJECT),
+            Fact::Subject => self.load_endpoint(Reg::R1, Reg::R9, EndpointField::Subject),
             Fact::Protocol => self.transport_protocol(),
             Fact::Port => {
                 let key = key(decision.family);
                 let port = if direction == Direction::Ingress { key.local_port } else { key.remote_port };
                 self.asm.load(Size::H, Reg::R1, Reg::R10, port);
+                // Ranges of ports are compared in host order; the key has the port as on the wire.
                 self.asm.swap_be(SwapBits::B16, Reg::R1);
             }
             Fact::Itself => self.itself(direction, decision.family),
             Fact::OwnNode => self.own_node(direction, decision.family),
-            Fact::IcmpError => self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::ICMP_ERROR),
+            Fact::IcmpError => self.load_frame(Reg::R1, StackFrame::ICMP_ERROR),
         }
         self.store_number(to, Reg::R1);
     }
@@ -162,7 +174,8 @@ impl Emitter<'_> {
     /// r1 = the protocol if policies can name it (TCP, UDP, SCTP), else 0.
     fn transport_protocol(&mut self) {
         let named = self.asm.label("named protocol");
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::PROTOCOL);
+        self.load_frame(Reg::R1, StackFrame::PROTOCOL);
+        // Other protocols have no ports. Their number is replaced by 0, so that one atom stands for all of them.
         for protocol in [6, 17, 132] {
             self.asm.jump_if(Cond::Eq, Reg::R1, protocol, named);
         }
@@ -173,11 +186,13 @@ impl Emitter<'_> {
     /// r1 = 1 if the other end is the endpoint itself: if the packet has the endpoint's address and (for ingress) began
     /// on this host, or if it began in the pod and its source address was translated since.
     fn itself(&mut self, direction: Direction, family: Family) {
-        let other = self.asm.label("somebody else");
+        let other = self.asm.label("other end");
         let own = own_address(family);
         if direction == Direction::Ingress {
+            // A packet that comes back through the interface of its own pod is the pod's, even with another source
+            // address: a service proxy may have translated it.
             self.asm.mov(Reg::R1, 1);
-            self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::ORIGIN);
+            self.load_frame(Reg::R3, StackFrame::ORIGIN);
             self.asm.jump_if(Cond::Eq, Reg::R3, Origin::Itself as i32, other);
             self.asm.mov(Reg::R1, 0);
             self.asm.jump_if(Cond::Eq, Reg::R3, 0, other);
@@ -187,7 +202,7 @@ impl Emitter<'_> {
         self.asm.load(Size::W, Reg::R3, Reg::R9, own);
         self.asm.jump_if(Cond::Eq, Reg::R3, 0, other);
         for offset in (0..address_bytes(family)).step_by(4) {
-            self.asm.load(Size::W, Reg::R2, Reg::R10, Key::REMOTE + offset);
+            self.load_frame(Reg::R2, FlowKey::REMOTE + offset);
             self.asm.load(Size::W, Reg::R3, Reg::R9, own + offset);
             self.asm.jump_if(Cond::Ne, Reg::R2, Reg::R3, other);
         }
@@ -203,21 +218,23 @@ impl Emitter<'_> {
             return;
         }
         let [elsewhere, no] = ["elsewhere", "not the node's address"].map(|name| self.asm.label(name));
-        self.asm.load(Size::W, Reg::R2, Reg::R10, Frame::ORIGIN);
+        self.load_frame(Reg::R2, StackFrame::ORIGIN);
         self.asm.jump_if(Cond::Eq, Reg::R2, 0, elsewhere);
-        self.asm.load(Size::W, Reg::R2, Reg::R9, endpoint::NODE);
-        self.asm.store(Size::W, Reg::R10, Frame::SCRATCH, Reg::R2);
+        self.load_endpoint(Reg::R2, Reg::R9, EndpointField::Node);
+        self.store_frame(StackFrame::SCRATCH, Reg::R2);
         for offset in (0..address_bytes(family)).step_by(4) {
-            self.asm.load(Size::W, Reg::R2, Reg::R10, Key::REMOTE + offset);
-            self.asm.store(Size::W, Reg::R10, Frame::SCRATCH + 4 + offset, Reg::R2);
+            self.load_frame(Reg::R2, FlowKey::REMOTE + offset);
+            self.store_frame(StackFrame::SCRATCH + 4 + offset, Reg::R2);
         }
         let nodes = if family == Family::V4 { MapName::Nodes4 } else { MapName::Nodes6 };
-        self.look_up(nodes, Frame::SCRATCH);
+        self.look_up(nodes, StackFrame::SCRATCH);
         self.asm.mov(Reg::R1, 0);
         self.asm.jump_if(Cond::Eq, Reg::R0, 0, no);
         self.asm.mov(Reg::R1, 1);
         self.asm.bind(no);
-        self.asm.store(Size::W, Reg::R10, Frame::ORIGIN, Reg::R1);
+        // A socket of this host that uses an address which is not the node's is no evidence. The flow must not remember
+        // more than was proved.
+        self.store_frame(StackFrame::ORIGIN, Reg::R1);
         self.asm.bind(elsewhere);
     }
 
@@ -243,6 +260,8 @@ impl Emitter<'_> {
             }
         };
         decision.enter(rest, held);
+        // The block that follows needs no jump. `order` places the `otherwise` target there where it can, so most
+        // compares cost one instruction.
         if next != Some(rest) {
             let rest = self.block_label(decision, rest);
             self.asm.jump(rest);
@@ -270,16 +289,16 @@ impl Emitter<'_> {
 
     /// Ends with this outcome if `config::STAGED` says that the staged policies decide; else falls through.
     fn unless_staged_decides(&mut self, decision: &Decision, outcome: Outcome) {
-        let told = self.asm.label("told");
-        self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::STAGED);
-        self.asm.load(Size::W, Reg::R1, Reg::R1, 0);
-        self.asm.jump_if(Cond::Eq, Reg::R1, 0, told);
+        let reported = self.asm.label("reported");
+        // A parameter, and no second program: verification sets it, and then tests the same bytes that are in force.
+        self.load_config(Reg::R1, config::STAGED);
+        self.asm.jump_if(Cond::Eq, Reg::R1, 0, reported);
         self.settle(decision, outcome);
-        self.asm.bind(told);
+        self.asm.bind(reported);
     }
 
     fn settle(&mut self, decision: &Decision, outcome: Outcome) {
-        self.store_constant(Frame::OUTCOME, outcome as u32);
+        self.store_constant(StackFrame::OUTCOME, outcome as u32);
         self.asm.jump(if outcome.drops() { decision.deny } else { decision.allow });
     }
 
@@ -320,6 +339,7 @@ impl Emitter<'_> {
     }
 
     pub(super) fn is_address(&mut self, family: Family, address: IpAddr, then: Label) {
+        // The compare could never hold, so it is not emitted.
         if Family::of(address) != family {
             return;
         }
@@ -328,7 +348,8 @@ impl Emitter<'_> {
         let words: Vec<i32> =
             bytes.chunks_exact(4).map(|it| i32::from_le_bytes([it[0], it[1], it[2], it[3]])).collect();
         for (index, word) in words.iter().enumerate() {
-            self.asm.load(Size::W, Reg::R1, Reg::R10, Key::REMOTE + 4 * index as i16);
+            self.load_frame(Reg::R1, FlowKey::REMOTE + 4 * index as i16);
+            // The last word decides; each earlier one can only say no.
             if index + 1 < words.len() {
                 self.asm.jump_if32(Cond::Ne, Reg::R1, *word, other);
             } else {
@@ -346,6 +367,7 @@ impl Emitter<'_> {
             self.asm.alu(AluOp::Add, Reg::R1, from);
         }
         self.load_number(Reg::R2, atom);
+        // Up to 64 atoms a set is one word, and the bit is tested without an index.
         if words > 1 {
             let beyond = self.asm.label("no such atom");
             self.asm.mov(Reg::R3, Reg::R2);
@@ -372,16 +394,18 @@ impl Emitter<'_> {
 
     /// `reg` = a number of the decision, from its stack slot.
     pub(super) fn load_number(&mut self, reg: Reg, value: i16) {
-        self.asm.load(Size::W, reg, Reg::R10, value + NUMBER);
+        self.load_frame(reg, value + NUMBER);
     }
 
     /// Stores a number in the stack slot of one of the decision's values.
     pub(super) fn store_number(&mut self, value: i16, number: impl Into<Operand>) {
-        self.asm.store(Size::W, Reg::R10, value + NUMBER, number);
+        self.store_frame(value + NUMBER, number);
     }
 
     fn is_full(&mut self, set: i16, then: Label) {
         let short = self.asm.label("not full");
+        // The full set is compared by its bits. Its number would do only where sets are stored once each, and kernel
+        // maps of rows store a copy in every entry.
         let full = self.plan.tables.full_set();
         self.asm.load(Size::Dw, Reg::R1, Reg::R10, set);
         for (index, word) in full.words().iter().enumerate() {
@@ -395,8 +419,8 @@ impl Emitter<'_> {
 }
 
 fn slot(value: Value) -> Result<i16, EmitError> {
-    match value.0 < Frame::MOST_VALUES {
-        true => Ok(Frame::value(value.0)),
+    match value.0 < StackFrame::MOST_VALUES {
+        true => Ok(StackFrame::value(value.0)),
         false => Err(EmitError::TooManyValues(value)),
     }
 }

@@ -22,12 +22,13 @@
 mod buckets;
 mod fast;
 mod room;
+mod slot;
 
-use super::frame::{Frame, Key, skb};
+use super::Emitter;
+use super::frame::{FlowKey, StackFrame, skb};
 use super::parse::{SCTP, TCP};
-use super::{Emitter, map_ref};
 use weir_artifact::layout::buckets::{BEGUN, CUT, EPOCH_SHIFT, FIN_OF_BEGINNER, ORIGIN_SHIFT, STATE_SHIFT};
-use weir_artifact::layout::{MapName, Origin, Outcome, State, config, direction_number, mark};
+use weir_artifact::layout::{FlowState, MapName, Origin, Outcome, config, direction_number, mark};
 use weir_ebpf::asm::Label;
 use weir_ebpf::helper::Helper;
 use weir_ebpf::insn::{AluOp, Cond, Reg, Size};
@@ -50,23 +51,29 @@ impl Emitter<'_> {
     pub(super) fn find_flow(&mut self, family: Family) -> Label {
         let [miss, another, new, expired, judge, current, cut] =
             ["miss", "another flow", "no flow", "expired", "judge", "current", "cut flow"].map(|it| self.asm.label(it));
-        self.look_up_flow(family, Frame::KEY, miss);
+        self.look_up_flow(family, StackFrame::KEY, miss);
+        // Expiry is checked by each reader. No thread sweeps the table: a slot of an expired flow is reused by the next
+        // flow that needs one.
         self.jump_if_expired(expired);
         // The packet has another local address than the flow. The slow path checks whether it is the pod's.
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, another);
         self.load_word();
+        // Before the cut: a new connection may replace the trace of a cut flow.
         self.begin_anew(another);
         self.load_bit(CUT);
         self.asm.jump_if(Cond::Ne, Reg::R2, 0, cut);
         if self.hook == Direction::Ingress {
             self.check_origin(family, another);
         }
+        // Last, because it is the only check after which the flow may still be used: a flow of an older generation is
+        // decided again and then continues at `current`.
         self.check_epoch(family, judge);
         self.asm.bind(current);
         self.go_on(family);
         self.asm.bind(cut);
         self.refuse_cut(family, another);
         self.asm.bind(expired);
+        // If the packet is denied, no new flow takes the slot. It would be shown as a flow until another flow needs it.
         self.forget();
         self.asm.bind(miss);
         self.now();
@@ -87,7 +94,7 @@ impl Emitter<'_> {
 
     /// r3 = the flow's word as it was accepted.
     pub(super) fn load_word(&mut self) {
-        self.asm.load(Size::Dw, Reg::R3, Reg::R10, Frame::WORD);
+        self.load_frame(Reg::R3, StackFrame::WORD);
     }
 
     /// r2 = a bit of the word r3.
@@ -103,21 +110,10 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::And, Reg::R2, mask as i32);
     }
 
-    /// r2 is the time since the flow's last packet, the lower three bits of r3 hold its state. Goes to `expired` if the
-    /// time is longer than the state's time-out.
-    fn jump_if_longer(&mut self, expired: Label) {
-        self.asm.alu(AluOp::And, Reg::R3, 7);
-        self.asm.alu(AluOp::Lsh, Reg::R3, 2);
-        self.asm.load_map_value(Reg::R4, map_ref(MapName::Config), config::TIMEOUTS);
-        self.asm.alu(AluOp::Add, Reg::R4, Reg::R3);
-        self.asm.load(Size::W, Reg::R3, Reg::R4, 0);
-        self.asm.jump_if(Cond::Sgt, Reg::R2, Reg::R3, expired);
-    }
-
     /// Goes to `otherwise` unless the packet's local address equals the one at `base + offset`.
     pub(super) fn check_local(&mut self, family: Family, base: Reg, offset: i16, otherwise: Label) {
         for at in (0..super::parse::address_bytes(family)).step_by(4) {
-            self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::LOCAL + at);
+            self.load_frame(Reg::R1, StackFrame::LOCAL + at);
             self.asm.load(Size::W, Reg::R2, base, offset + at);
             self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R2, otherwise);
         }
@@ -125,7 +121,7 @@ impl Emitter<'_> {
 
     /// Goes to `otherwise` unless the packet begins a connection (TCP SYN or SCTP INIT).
     pub(super) fn unless_begins(&mut self, otherwise: Label) {
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::TCP_FLAGS);
+        self.load_frame(Reg::R1, StackFrame::TCP_FLAGS);
         self.asm.alu(AluOp::And, Reg::R1, SYN_AND_ACK);
         self.asm.jump_if(Cond::Ne, Reg::R1, SYN, otherwise);
     }
@@ -134,7 +130,7 @@ impl Emitter<'_> {
     /// connection.
     pub(super) fn unless_connects(&mut self, otherwise: Label) {
         let connects = self.asm.label("tcp or sctp");
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::PROTOCOL);
+        self.load_frame(Reg::R1, StackFrame::PROTOCOL);
         self.asm.jump_if(Cond::Eq, Reg::R1, TCP, connects);
         self.asm.jump_if(Cond::Ne, Reg::R1, SCTP, otherwise);
         self.asm.bind(connects);
@@ -145,11 +141,15 @@ impl Emitter<'_> {
     fn begin_anew(&mut self, another: Label) {
         let goes_on = self.asm.label("begins nothing");
         self.unless_begins(goes_on);
+        // After both FINs or a RST of the pod, the same ports may begin a new connection at once.
         self.load_field(7 << STATE_SHIFT);
-        self.asm.jump_if(Cond::Eq, Reg::R2, (State::TcpClosing as i32) << STATE_SHIFT, another);
+        self.asm.jump_if(Cond::Eq, Reg::R2, (FlowState::TcpClosing as i32) << STATE_SHIFT, another);
+        // A flow whose beginning was not seen has no known direction, so the SYN cannot be compared with it.
         self.load_field(3 << ORIGIN_SHIFT);
         self.asm.jump_if(Cond::Eq, Reg::R2, (Origin::MidStream as i32) << ORIGIN_SHIFT, another);
         self.load_field(BEGUN);
+        // A SYN against the flow's direction asks for a connection that policy has not decided about, although the
+        // ports are the same.
         let begun = direction_number(self.hook) * BEGUN as u32;
         self.asm.jump_if(Cond::Ne, Reg::R2, begun as i32, another);
         self.load_bit(CUT);
@@ -167,21 +167,23 @@ impl Emitter<'_> {
         self.load_field(3 << ORIGIN_SHIFT);
         self.asm.jump_if(Cond::Eq, Reg::R2, 0, same);
         self.asm.jump_if(Cond::Eq, Reg::R2, (Origin::MidStream as i32) << ORIGIN_SHIFT, same);
-        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::INGRESS_IFINDEX);
+        self.load_context(Reg::R1, skb::INGRESS_IFINDEX);
         self.asm.jump_if(Cond::Eq, Reg::R2, (Origin::Itself as i32) << ORIGIN_SHIFT, itself);
+        // A packet that came in through an interface is not the host's own. This keeps an outside client out that the
+        // node's NAT has given the port of an older connection of the node.
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, another);
         self.unless_stamped(another);
         self.unless_fragment_v6(family, another);
         self.asm.jump(same);
         self.asm.bind(itself);
-        self.asm.load(Size::W, Reg::R2, Reg::R10, Key::IFINDEX);
+        self.load_frame(Reg::R2, FlowKey::IFINDEX);
         self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R2, another);
         self.asm.bind(same);
     }
 
     /// Goes to `stamped` if a `from_pod` of this host has seen the packet.
     pub(super) fn unless_stamped(&mut self, stamped: Label) {
-        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::TC_INDEX);
+        self.load_context(Reg::R1, skb::TC_INDEX);
         self.asm.alu(AluOp::And, Reg::R1, mark::STAMP as i32);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, stamped);
     }
@@ -189,7 +191,7 @@ impl Emitter<'_> {
     /// Goes to `fragment` if the packet has an IPv6 fragment header.
     pub(super) fn unless_fragment_v6(&mut self, family: Family, fragment: Label) {
         if family == Family::V6 {
-            self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::FRAGMENT);
+            self.load_frame(Reg::R1, StackFrame::FRAGMENT);
             self.asm.jump_if(Cond::Ne, Reg::R1, 0, fragment);
         }
     }
@@ -198,22 +200,26 @@ impl Emitter<'_> {
     /// began. If that direction is unknown, it needs a decision in both.
     fn check_epoch(&mut self, family: Family, judge: Label) {
         let [current, kept, known] = ["in force", "kept", "known origin"].map(|it| self.asm.label(it));
-        self.asm.load_map_value(Reg::R2, map_ref(MapName::Config), 0);
-        self.asm.load(Size::W, Reg::R1, Reg::R2, config::EPOCH as i16);
-        self.asm.store(Size::W, Reg::R10, Frame::EPOCH, Reg::R1);
-        self.asm.load(Size::W, Reg::R4, Reg::R2, config::KEEP_ESTABLISHED as i16);
+        self.point_to(Reg::R2, MapName::Config, 0);
+        self.load_config_at(Reg::R1, Reg::R2, config::EPOCH);
+        self.store_frame(StackFrame::EPOCH, Reg::R1);
+        // Both parameters are read at once, before r2 is used for other things: they are in one cache line.
+        self.load_config_at(Reg::R4, Reg::R2, config::KEEP_ESTABLISHED);
         self.epoch_differs(Reg::R1, Reg::R2);
         self.asm.jump_if(Cond::Eq, Reg::R1, 0, current);
         self.asm.jump_if(Cond::Ne, Reg::R4, 0, kept);
+        // The new decision must be about the direction in which the flow began: for a reply, the policies of the other
+        // direction say nothing.
         self.load_field(BEGUN);
         self.asm.alu(AluOp::Rsh, Reg::R2, BEGUN.trailing_zeros() as i32);
-        self.asm.store(Size::W, Reg::R10, Frame::JUDGED, Reg::R2);
+        self.store_frame(StackFrame::JUDGED, Reg::R2);
         self.load_field(3 << ORIGIN_SHIFT);
         self.asm.alu(AluOp::Rsh, Reg::R2, ORIGIN_SHIFT as i32);
-        self.asm.store(Size::W, Reg::R10, Frame::ORIGIN, Reg::R2);
+        self.store_frame(StackFrame::ORIGIN, Reg::R2);
         self.asm.jump_if(Cond::Ne, Reg::R2, Origin::MidStream as i32, known);
-        self.store_constant(Frame::ORIGIN, Origin::Elsewhere as u32);
-        self.store_constant(Frame::BOTH, 1);
+        // `Elsewhere` is the origin with the fewest rights.
+        self.store_constant(StackFrame::ORIGIN, Origin::Elsewhere as u32);
+        self.store_constant(StackFrame::BOTH, 1);
         self.asm.bind(known);
         self.asm.jump(judge);
         self.asm.bind(kept);
@@ -228,10 +234,10 @@ impl Emitter<'_> {
         self.load_word();
         self.load_bit(CUT);
         self.asm.jump_if(Cond::Ne, Reg::R2, 0, otherwise);
-        self.asm.load_map_value(Reg::R2, map_ref(MapName::Config), 0);
-        self.asm.load(Size::W, Reg::R4, Reg::R2, config::KEEP_ESTABLISHED as i16);
+        self.point_to(Reg::R2, MapName::Config, 0);
+        self.load_config_at(Reg::R4, Reg::R2, config::KEEP_ESTABLISHED);
         self.asm.jump_if(Cond::Ne, Reg::R4, 0, in_force);
-        self.asm.load(Size::W, Reg::R1, Reg::R2, config::EPOCH as i16);
+        self.load_config_at(Reg::R1, Reg::R2, config::EPOCH);
         self.epoch_differs(Reg::R1, Reg::R2);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, otherwise);
         self.asm.bind(in_force);
@@ -242,6 +248,8 @@ impl Emitter<'_> {
         self.asm.mov(scratch, Reg::R3);
         self.asm.alu(AluOp::Rsh, scratch, EPOCH_SHIFT as i32);
         self.asm.alu(AluOp::Xor, epoch, scratch);
+        // Only the lowest bits can be compared: the slot has no more of them. The shift drops the rest of both words,
+        // with no mask of more than 32 bits to load.
         self.asm.alu(AluOp::Lsh, epoch, BEYOND_EPOCH);
     }
 
@@ -259,11 +267,15 @@ impl Emitter<'_> {
         self.asm.bind(other);
         self.load_field(BEGUN);
         self.asm.jump_if(self.is_reply(), Reg::R2, 0, reply);
+        // A flow that the runtime ended stays ended in both directions until it expires. Without this test its next
+        // packet would begin it again.
         self.load_bit(FIN_OF_BEGINNER);
         self.asm.jump_if(Cond::Ne, Reg::R2, 0, cut);
         self.asm.jump(another);
         self.asm.bind(reply);
-        self.touch_slot(family);
+        // The trace must live as long as replies arrive, or the connection would continue after it. Packets that ask
+        // for something new do not prolong it.
+        self.touch_slot(family, Reg::R8);
         self.asm.jump(cut);
     }
 
@@ -280,10 +292,11 @@ impl Emitter<'_> {
     /// newer one may allow the flow. Each packet then needs a new decision.
     pub(super) fn cut_flow(&mut self, family: Family) {
         let [cut, marked] = [self.end(Outcome::Cut), self.asm.label("marked")];
-        self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::OTHER);
-        self.asm.load(Size::W, Reg::R1, Reg::R1, 0);
+        // Marking is final for the flow: no later packet brings it back.
+        self.load_config(Reg::R1, config::OTHER);
         self.asm.jump_if(Cond::Ne, Reg::R1, mark::NONE as i32, marked);
         self.load_word();
+        // The bit is beyond the 32 bits of an immediate value, so it is shifted into place.
         self.asm.mov(Reg::R1, 1);
         self.asm.alu(AluOp::Lsh, Reg::R1, CUT as i32);
         self.asm.alu(AluOp::Or, Reg::R3, Reg::R1);
@@ -297,8 +310,10 @@ impl Emitter<'_> {
         self.load_field(BEGUN);
         let asks = if self.is_reply() == Cond::Eq { Cond::Ne } else { Cond::Eq };
         self.asm.jump_if(asks, Reg::R2, 0, cut);
+        // The decision has overwritten r9. If the slot has got another flow by now, the time of that flow becomes the
+        // present, which is harmless; its word is not touched.
         self.asm.load(Size::Dw, Reg::R9, Reg::R7, weir_artifact::layout::buckets::last(family));
-        self.touch_slot(family);
+        self.touch_slot(family, Reg::R8);
         self.asm.jump(cut);
     }
 
@@ -306,20 +321,24 @@ impl Emitter<'_> {
     pub(super) fn pass(&mut self, family: Family, outcome: Option<Outcome>) {
         let not_fragment = self.asm.label("not a first fragment");
         if let Some(outcome) = outcome {
-            let told = self.asm.label("to be told");
-            self.if_would_deny(told);
-            self.store_constant(Frame::OUTCOME, outcome as u32);
+            let reported = self.asm.label("to be reported");
+            // `WouldDeny` must not be overwritten by `Established` or `Allowed`: it is the outcome that the user of
+            // audit mode waits for.
+            self.if_would_deny(reported);
+            self.store_constant(StackFrame::OUTCOME, outcome as u32);
             if self.plan.tables.is_staged {
-                self.asm.bind(told);
+                self.asm.bind(reported);
             }
         }
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::FRAGMENT);
-        self.asm.jump_if(Cond::Ne, Reg::R1, Frame::FIRST, not_fragment);
+        self.load_frame(Reg::R1, StackFrame::FRAGMENT);
+        self.asm.jump_if(Cond::Ne, Reg::R1, StackFrame::FIRST, not_fragment);
         self.remember_fragment(family);
         self.asm.bind(not_fragment);
+        // The outcome is stored already, so this is the end without a block of its own.
         let end = self.pass_label();
         self.asm.jump(end);
     }
 }
 
-const _: () = assert!(Key::IFINDEX == Frame::KEY, "the interface begins the key: it is also the key of its endpoint");
+const _: () =
+    assert!(FlowKey::IFINDEX == StackFrame::KEY, "the interface begins the key: it is also the key of its endpoint");

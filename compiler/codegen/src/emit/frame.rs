@@ -8,30 +8,62 @@
 //! | r9 | while parsing, the transport header's offset; then the flow's last time; in the decision, the endpoint |
 //! | r0–r5 | scratch, lost at every call |
 //!
-//! The stack frame is laid out by [`Frame`]; every byte that a program may read is written on every path before
+//! The stack frame is laid out by [`StackFrame`]; every byte that a program may read is written on every path before
 //! (the verifier insists on this). The entry clears the slots that only some paths write; `FLOW` and `SCRATCH` are
 //! written completely before every use.
 
-/// Stack offsets, from r10 down.
-pub(super) struct Frame;
+use weir_ebpf::insn::Size;
 
-impl Frame {
+/// A number on the stack: its offset from r10, and its size.
+#[derive(Clone, Copy)]
+pub(super) struct StackNumber {
+    pub(super) at: i16,
+    pub(super) size: Size,
+}
+
+impl StackNumber {
+    /// Four bytes.
+    pub(super) const fn word(at: i16) -> Self {
+        Self { at, size: Size::W }
+    }
+
+    /// Eight bytes.
+    pub(super) const fn double(at: i16) -> Self {
+        Self { at, size: Size::Dw }
+    }
+}
+
+/// An offset by itself is that of four bytes.
+impl From<i16> for StackNumber {
+    fn from(at: i16) -> Self {
+        Self::word(at)
+    }
+}
+
+/// Stack offsets, from r10 down.
+pub(super) struct StackFrame;
+
+impl StackFrame {
     /// The flow key: interface, remote address, remote port, local port, protocol. 16 bytes for IPv4, 32 for IPv6. Its
     /// start is chosen so that the address is aligned.
+    // The interface comes first in the key: the key of a flow is then the key of its endpoint too. It has four bytes,
+    // so the key begins four bytes before an aligned address.
     pub(super) const KEY: i16 = -36;
     /// The pod's address.
     pub(super) const LOCAL: i16 = Self::KEY - 20;
     /// Facts about the flow.
     const FLOW: i16 = Self::LOCAL - 32;
     /// The place in the flow table of the flow's slot, or of a new flow's home slot.
-    pub(super) const SLOT: i16 = Self::FLOW;
+    pub(super) const SLOT: StackNumber = StackNumber::double(Self::FLOW);
     /// The slot's word as it was read. A change of the word expects this value.
-    pub(super) const WORD: i16 = Self::FLOW + 8;
+    pub(super) const WORD: StackNumber = StackNumber::double(Self::FLOW + 8);
     /// The epoch in force when the decision about this packet began. No branch tests it.
-    pub(super) const EPOCH: i16 = Self::FLOW + 16;
+    pub(super) const EPOCH: StackNumber = StackNumber::word(Self::FLOW + 16);
     /// For a new flow: 1 if it must get the slot in `SLOT` and no other.
-    pub(super) const TAKES: i16 = Self::FLOW + 20;
+    pub(super) const TAKES: StackNumber = StackNumber::word(Self::FLOW + 20);
     /// A key for the look-up of a prefix, a fragment or a node. The largest is that of an IPv6 fragment.
+    // Look-ups, neighbour messages and ICMP errors share these bytes, because their uses do not overlap. The kernel
+    // gives 512 bytes, and without sharing there would be less room for the decision's values.
     pub(super) const SCRATCH: i16 = Self::FLOW - 48;
     /// The flow key of the packet that an ICMP error quotes, within `SCRATCH`.
     pub(super) const QUOTED: i16 = Self::SCRATCH + 4;
@@ -39,40 +71,42 @@ impl Frame {
     // to 6.18 at least track constants and the results of compares, and would walk the rest of the program once for
     // each combination.
     /// The IP protocol.
-    pub(super) const PROTOCOL: i16 = Self::SCRATCH - 4;
+    pub(super) const PROTOCOL: StackNumber = StackNumber::word(Self::SCRATCH - 4);
     /// The fragment's identification. No branch tests it.
-    pub(super) const FRAGMENT_ID: i16 = Self::PROTOCOL - 4;
+    pub(super) const FRAGMENT_ID: StackNumber = StackNumber::word(Self::PROTOCOL.at - 4);
     /// TCP's flags; for SCTP the equivalent flag (SYN for INIT); 0 for other protocols.
-    pub(super) const TCP_FLAGS: i16 = Self::PROTOCOL - 8;
+    pub(super) const TCP_FLAGS: StackNumber = StackNumber::word(Self::PROTOCOL.at - 8);
     /// The direction whose policies decide: that of the packet, or the one in which its flow began.
-    pub(super) const JUDGED: i16 = Self::TCP_FLAGS - 8;
+    pub(super) const JUDGED: StackNumber = StackNumber::word(Self::TCP_FLAGS.at - 8);
     /// Where a packet to the pod originated: [`weir_artifact::layout::Origin`].
-    pub(super) const ORIGIN: i16 = Self::JUDGED - 8;
+    pub(super) const ORIGIN: StackNumber = StackNumber::word(Self::JUDGED.at - 8);
     /// The outcome that is counted at the end.
-    pub(super) const OUTCOME: i16 = Self::ORIGIN - 8;
+    pub(super) const OUTCOME: StackNumber = StackNumber::word(Self::ORIGIN.at - 8);
     /// [`Self::FIRST`] for a first fragment, whose ports must be remembered; [`Self::LATER`] for a later fragment and,
     /// in IPv6, for every other packet with a fragment header.
-    pub(super) const FRAGMENT: i16 = Self::OUTCOME - 8;
+    pub(super) const FRAGMENT: StackNumber = StackNumber::word(Self::OUTCOME.at - 8);
     pub(super) const FIRST: i32 = 1;
     pub(super) const LATER: i32 = 2;
     /// The family, for events: 4 or 6, 0 if unknown.
-    pub(super) const FAMILY: i16 = Self::FRAGMENT - 8;
+    pub(super) const FAMILY: StackNumber = StackNumber::word(Self::FRAGMENT.at - 8);
     /// 1 for a packet in the middle of a connection, which needs a decision in both directions.
-    pub(super) const BOTH: i16 = Self::FAMILY - 8;
+    pub(super) const BOTH: StackNumber = StackNumber::word(Self::FAMILY.at - 8);
     /// For a packet that needs a decision in both directions: the outcome of the first one.
-    pub(super) const FIRST_OUTCOME: i16 = Self::BOTH - 8;
+    pub(super) const FIRST_OUTCOME: StackNumber = StackNumber::word(Self::BOTH.at - 8);
     /// 1 for an ICMP error about a live flow, whose sender is checked against the lists.
-    pub(super) const ICMP_ERROR: i16 = Self::FIRST_OUTCOME - 8;
+    pub(super) const ICMP_ERROR: StackNumber = StackNumber::word(Self::FIRST_OUTCOME.at - 8);
     /// The entry clears everything from here to `SCRATCH`.
-    pub(super) const CLEARED: i16 = Self::ICMP_ERROR - 4;
+    pub(super) const CLEARED: i16 = Self::ICMP_ERROR.at - 4;
     /// IPv6's payload length, in host order.
-    pub(super) const PAYLOAD: i16 = Self::CLEARED - 8;
+    pub(super) const PAYLOAD: StackNumber = StackNumber::word(Self::CLEARED - 8);
     /// IPv6's hop limit.
-    pub(super) const HOP_LIMIT: i16 = Self::PAYLOAD + 4;
+    pub(super) const HOP_LIMIT: StackNumber = StackNumber::word(Self::PAYLOAD.at + 4);
     /// The other end's peer class, after it was looked up. Eight bytes, so that the next slot is aligned.
-    pub(super) const PEER: i16 = Self::PAYLOAD - 8;
+    pub(super) const PEER: StackNumber = StackNumber::double(Self::PAYLOAD.at - 8);
     /// The decision's values, eight bytes each.
-    pub(super) const VALUES: i16 = Self::PEER - 8;
+    // A value has eight bytes although most are numbers of four: sets are pointers, and the verifier keeps a pointer
+    // only in a whole, aligned slot.
+    pub(super) const VALUES: i16 = Self::PEER.at - 8;
     /// The maximum number of values in a decision.
     pub(super) const MOST_VALUES: u32 = 24;
 
@@ -82,24 +116,28 @@ impl Frame {
     }
 }
 
-const _: () = assert!(-(Frame::VALUES as i32 - 8 * Frame::MOST_VALUES as i32) <= 512, "the kernel gives 512 bytes");
+const _: () =
+    assert!(-(StackFrame::VALUES as i32 - 8 * StackFrame::MOST_VALUES as i32) <= 512, "the kernel gives 512 bytes");
 const _: () = assert!(
-    Frame::VALUES % 8 == 0 && Frame::SCRATCH % 8 == 0 && Frame::CLEARED % 8 == 0 && Frame::LOCAL % 8 == 0,
+    StackFrame::VALUES % 8 == 0
+        && StackFrame::SCRATCH % 8 == 0
+        && StackFrame::CLEARED % 8 == 0
+        && StackFrame::LOCAL % 8 == 0,
     "eight-byte slots are aligned"
 );
 
-const _: () = assert!(Key::REMOTE % 8 == 0 && (Frame::QUOTED - Frame::KEY) % 8 == 0, "so are addresses");
+const _: () = assert!(FlowKey::REMOTE % 8 == 0 && (StackFrame::QUOTED - StackFrame::KEY) % 8 == 0, "so are addresses");
 
 /// The offsets of ports and protocol in a family's flow key.
-pub(super) struct Key {
+pub(super) struct FlowKey {
     pub(super) remote_port: i16,
     pub(super) local_port: i16,
     pub(super) protocol: i16,
 }
 
-impl Key {
-    pub(super) const IFINDEX: i16 = Frame::KEY;
-    pub(super) const REMOTE: i16 = Frame::KEY + 4;
+impl FlowKey {
+    pub(super) const IFINDEX: i16 = StackFrame::KEY;
+    pub(super) const REMOTE: i16 = StackFrame::KEY + 4;
 
     pub(super) fn of(address_bytes: i16) -> Self {
         let ports = Self::REMOTE + address_bytes;
@@ -107,15 +145,28 @@ impl Key {
     }
 }
 
-/// Offsets in `struct __sk_buff`.
+/// Fields of `struct __sk_buff`.
 pub(super) mod skb {
-    pub(crate) const LEN: i16 = 0;
-    pub(crate) const PROTOCOL: i16 = 16;
-    pub(crate) const VLAN_PRESENT: i16 = 20;
-    pub(crate) const INGRESS_IFINDEX: i16 = 36;
-    pub(crate) const IFINDEX: i16 = 40;
-    pub(crate) const TC_INDEX: i16 = 44;
-    pub(crate) const SK: i16 = 168;
-    pub(crate) const DATA: i16 = 76;
-    pub(crate) const DATA_END: i16 = 80;
+    use weir_ebpf::insn::Size;
+
+    /// A field: its offset, and its size.
+    #[derive(Clone, Copy)]
+    pub(crate) struct ContextField {
+        pub(crate) at: i16,
+        pub(crate) size: Size,
+    }
+
+    const fn word(at: i16) -> ContextField {
+        ContextField { at, size: Size::W }
+    }
+
+    pub(crate) const LEN: ContextField = word(0);
+    pub(crate) const PROTOCOL: ContextField = word(16);
+    pub(crate) const VLAN_PRESENT: ContextField = word(20);
+    pub(crate) const INGRESS_IFINDEX: ContextField = word(36);
+    pub(crate) const IFINDEX: ContextField = word(40);
+    pub(crate) const TC_INDEX: ContextField = word(44);
+    pub(crate) const SK: ContextField = ContextField { at: 168, size: Size::Dw };
+    pub(crate) const DATA: ContextField = word(76);
+    pub(crate) const DATA_END: ContextField = word(80);
 }

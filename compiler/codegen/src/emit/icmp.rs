@@ -14,7 +14,8 @@
 //!   padding.
 
 use super::Emitter;
-use super::frame::{Frame, Key, skb};
+use super::frame::{FlowKey, StackFrame, skb};
+use super::header::{IpHeader, OFFSET, OFFSET_V6, extension};
 use super::parse::{ETHERNET, FARTHEST, FRAGMENT, OPTIONS, ROUTING, address_bytes, key};
 use weir_artifact::layout::{Outcome, direction_number};
 use weir_ebpf::asm::Label;
@@ -23,7 +24,7 @@ use weir_model::Direction;
 use weir_objects::address::Family;
 
 /// The distance from the packet's flow key to the key that is built for the quoted packet.
-const MOVED: i16 = Frame::QUOTED - Frame::KEY;
+const MOVED: i16 = StackFrame::QUOTED - StackFrame::KEY;
 
 /// Queries and their replies, which have an identifier: echo, timestamp, information, address mask.
 const QUESTIONS_V4: [(i32, i32); 4] = [(8, 0), (13, 14), (15, 16), (17, 18)];
@@ -54,11 +55,13 @@ impl Emitter<'_> {
     /// r1 points to the ICMP header, r9 is its offset. Continues at `parsed`, or passes the packet.
     pub(super) fn icmp(&mut self, family: Family, parsed: Label) {
         let [question, quoted] = ["icmp question", "icmp error"].map(|name| self.asm.label(name));
+        // Queries first: echo is by far the most common ICMP.
         self.asm.load(Size::B, Reg::R2, Reg::R1, 0);
         self.jump_if_question(family, self.hook, question);
         self.jump_if_any(if family == Family::V4 { &ERRORS_V4 } else { &ERRORS_V6 }, quoted);
         match family {
             Family::V4 => self.asm.jump(parsed),
+            // ICMPv6 carries what ARP does for IPv4, so neighbour messages arrive here.
             Family::V6 => self.neighbours_v6(parsed),
         }
         self.asm.bind(question);
@@ -78,6 +81,7 @@ impl Emitter<'_> {
     /// bytes of the key. `sent` is the direction in which this packet goes.
     fn jump_if_question(&mut self, family: Family, sent: Direction, question: Label) {
         for (ask, answer) in questions(family) {
+            // A reply has the key of its query: the query's type, and the other side as the one that asked.
             for (number, asked) in [(*ask, sent), (*answer, opposite(sent))] {
                 self.asm.mov(Reg::R3, ask | (direction_number(asked) << 8) as i32);
                 self.asm.jump_if(Cond::Eq, Reg::R2, number, question);
@@ -95,15 +99,19 @@ impl Emitter<'_> {
     /// r9 is the offset of an ICMP error. Passes it if it is about a live flow, else jumps to `parsed`.
     fn quoted(&mut self, family: Family, parsed: Label) {
         let longest = if family == Family::V4 { LONGEST_V4 } else { LONGEST_V6 };
-        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::LEN);
+        self.load_context(Reg::R1, skb::LEN);
+        // `skb->len` counts padding too, so an error has no hidden room for data behind its IP length.
         self.asm.jump_if(Cond::Gt, Reg::R1, ETHERNET + longest, parsed);
         self.quoted_addresses(family, parsed);
         self.quoted_ports(family, parsed);
+        // Inwards any router may report. Outwards the pod could address an error about its own flow to any host, and so
+        // send data to hosts that policy forbids.
         if self.hook == Direction::Egress {
             self.goes_to_the_sender(family, parsed);
         }
-        self.look_up_flow(family, Frame::QUOTED, parsed);
+        self.look_up_flow(family, StackFrame::QUOTED, parsed);
         self.jump_if_expired(parsed);
+        // r1 is the difference of the local addresses, which `look_up_flow` does not refuse by itself.
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, parsed);
         self.unless_in_force(parsed);
         if self.hook == Direction::Ingress && self.plan.tables.icmp_errors.is_some() {
@@ -119,8 +127,10 @@ impl Emitter<'_> {
     ///
     /// Errors from the pod need no such check: they go to the other end of a flow that the generation in force allows.
     fn judge_sender(&mut self) {
-        self.store_constant(Frame::ICMP_ERROR, 1);
-        self.store_constant(Frame::JUDGED, direction_number(Direction::Ingress));
+        self.store_constant(StackFrame::ICMP_ERROR, 1);
+        self.store_constant(StackFrame::JUDGED, direction_number(Direction::Ingress));
+        // No slot: the decision must neither cut nor adopt the flow that the error is about. Only the sender of the
+        // error is judged.
         self.asm.mov(Reg::R7, 0);
         self.asm.jump(self.judge);
     }
@@ -128,54 +138,46 @@ impl Emitter<'_> {
     /// Goes to `parsed` unless the packet goes to the other end of the quoted flow.
     fn goes_to_the_sender(&mut self, family: Family, parsed: Label) {
         for offset in (0..address_bytes(family)).step_by(4) {
-            self.asm.load(Size::W, Reg::R1, Reg::R10, Key::REMOTE + offset);
-            self.asm.load(Size::W, Reg::R2, Reg::R10, Key::REMOTE + MOVED + offset);
+            self.load_frame(Reg::R1, FlowKey::REMOTE + offset);
+            self.load_frame(Reg::R2, FlowKey::REMOTE + MOVED + offset);
             self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R2, parsed);
         }
     }
 
     /// Builds the quoted packet's key, without its ports. r9 becomes the offset of its transport header.
     fn quoted_addresses(&mut self, family: Family, parsed: Label) {
-        let (bytes, protocol, source, destination) = match family {
-            Family::V4 => (20, 9, 12, 16),
-            Family::V6 => (40, 6, 8, 24),
-        };
-        self.need_at(8 + bytes);
-        let inner = |offset: i16| 8 + offset;
+        let header = IpHeader::quoted(family, Reg::R1);
+        self.need_at(i32::from(header.transport()));
         // An error that comes to the pod quotes a packet that the pod sent, and the other way round.
-        let (local, remote) = match self.hook {
-            Direction::Ingress => (source, destination),
-            Direction::Egress => (destination, source),
-        };
+        let [local, remote] = header.ends(opposite(self.hook));
         for offset in (0..address_bytes(family)).step_by(4) {
-            self.asm.load(Size::W, Reg::R2, Reg::R1, inner(local) + offset);
-            self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::LOCAL + offset);
+            self.asm.load(Size::W, Reg::R2, Reg::R1, local + offset);
+            self.load_frame(Reg::R3, StackFrame::LOCAL + offset);
             self.asm.jump_if(Cond::Ne, Reg::R2, Reg::R3, parsed);
-            self.asm.load(Size::W, Reg::R2, Reg::R1, inner(remote) + offset);
-            self.asm.store(Size::W, Reg::R10, Key::REMOTE + MOVED + offset, Reg::R2);
+            self.asm.load(Size::W, Reg::R2, Reg::R1, remote + offset);
+            self.store_frame(FlowKey::REMOTE + MOVED + offset, Reg::R2);
         }
-        self.asm.load(Size::W, Reg::R2, Reg::R10, Key::IFINDEX);
-        self.asm.store(Size::W, Reg::R10, Key::IFINDEX + MOVED, Reg::R2);
-        self.asm.load(Size::B, Reg::R2, Reg::R1, inner(protocol));
-        self.asm.store(Size::W, Reg::R10, key(family).protocol + MOVED, Reg::R2);
-        self.asm.store(Size::W, Reg::R10, key(family).remote_port + MOVED, 0);
+        self.load_frame(Reg::R2, FlowKey::IFINDEX);
+        self.store_frame(FlowKey::IFINDEX + MOVED, Reg::R2);
+        self.load_protocol(header, Reg::R2);
+        self.store_frame(key(family).protocol + MOVED, Reg::R2);
+        // Protocols without ports have zeros in the key. Verifier: the whole key must be written before it is read.
+        self.store_frame(key(family).remote_port + MOVED, 0);
         if family == Family::V6 {
-            self.asm.store(Size::W, Reg::R10, key(family).protocol + 4 + MOVED, 0);
+            self.store_frame(key(family).protocol + 4 + MOVED, 0);
         }
         match family {
             Family::V6 => {
-                self.asm.alu(AluOp::Add, Reg::R9, 8 + bytes);
+                self.asm.alu(AluOp::Add, Reg::R9, i32::from(header.transport()));
                 self.quoted_extensions(parsed);
             }
             Family::V4 => {
                 // A later fragment has no ports.
-                self.asm.load(Size::H, Reg::R2, Reg::R1, inner(6));
-                self.asm.alu(AluOp::And, Reg::R2, i32::from(0x1fffu16.to_be()));
+                self.load_fragment_field(header, Reg::R2);
+                self.asm.alu(AluOp::And, Reg::R2, i32::from(OFFSET.to_be()));
                 self.asm.jump_if(Cond::Ne, Reg::R2, 0, parsed);
-                self.asm.load(Size::B, Reg::R2, Reg::R1, inner(0));
-                self.asm.alu(AluOp::And, Reg::R2, 15);
-                self.asm.alu(AluOp::Lsh, Reg::R2, 2);
-                self.asm.jump_if(Cond::Lt, Reg::R2, 20, parsed);
+                self.load_version(header, Reg::R2);
+                self.header_length(Reg::R2, parsed);
                 self.asm.alu(AluOp::Add, Reg::R9, 8);
                 self.asm.alu(AluOp::Add, Reg::R9, Reg::R2);
             }
@@ -184,33 +186,36 @@ impl Emitter<'_> {
 
     /// Advances r9 over the quoted packet's extension headers. Real packets have no more than three of them.
     fn quoted_extensions(&mut self, parsed: Label) {
+        // Each step is emitted code. A quoted packet with more headers makes the error an ordinary ICMP packet, which
+        // policy judges.
         const MOST: usize = 3;
         let protocol = key(Family::V6).protocol + MOVED;
         let done = self.asm.label("quoted upper header");
         for _ in 0..MOST {
             let [header, first, next] =
                 ["quoted extension", "quoted first fragment", "next quoted header"].map(|name| self.asm.label(name));
-            self.asm.load(Size::W, Reg::R2, Reg::R10, protocol);
+            self.load_frame(Reg::R2, protocol);
             self.jump_if_any(&OPTIONS, header);
             self.jump_if_any(&[ROUTING, FRAGMENT], header);
             self.asm.jump(done);
             self.asm.bind(header);
-            self.need_at(8);
-            self.asm.load(Size::W, Reg::R2, Reg::R10, protocol);
-            self.asm.load(Size::B, Reg::R3, Reg::R1, 0);
-            self.asm.store(Size::W, Reg::R10, protocol, Reg::R3);
+            self.need_at(extension::BYTES);
+            self.load_frame(Reg::R2, protocol);
+            self.asm.load(Size::B, Reg::R3, Reg::R1, extension::NEXT_HEADER);
+            self.store_frame(protocol, Reg::R3);
             self.asm.jump_if(Cond::Eq, Reg::R2, FRAGMENT, first);
-            self.asm.load(Size::B, Reg::R3, Reg::R1, 1);
+            self.asm.load(Size::B, Reg::R3, Reg::R1, extension::LENGTH);
             self.asm.alu(AluOp::Lsh, Reg::R3, 3);
             self.asm.alu(AluOp::Add, Reg::R9, Reg::R3);
             self.asm.jump(next);
             self.asm.bind(first);
             // A later fragment has no ports.
-            self.asm.load(Size::H, Reg::R3, Reg::R1, 2);
-            self.asm.alu(AluOp::And, Reg::R3, i32::from(0xfff8u16.to_be()));
+            self.asm.load(Size::H, Reg::R3, Reg::R1, extension::FRAGMENT);
+            self.asm.alu(AluOp::And, Reg::R3, i32::from(OFFSET_V6.to_be()));
             self.asm.jump_if(Cond::Ne, Reg::R3, 0, parsed);
             self.asm.bind(next);
-            self.asm.alu(AluOp::Add, Reg::R9, 8);
+            self.asm.alu(AluOp::Add, Reg::R9, extension::BYTES);
+            // Verifier: bounds r9 before the next access to the packet.
             self.asm.jump_if(Cond::Gt, Reg::R9, FARTHEST, parsed);
         }
         self.asm.bind(done);
@@ -218,8 +223,10 @@ impl Emitter<'_> {
 
     fn quoted_ports(&mut self, family: Family, parsed: Label) {
         let [ports, icmp, done] = ["quoted ports", "quoted icmp", "quoted key"].map(|name| self.asm.label(name));
+        // Eight bytes are all that an IPv4 error must quote of the transport header (RFC 792); the ports are in the
+        // first four.
         self.need_at(8);
-        self.asm.load(Size::W, Reg::R2, Reg::R10, key(family).protocol + MOVED);
+        self.load_frame(Reg::R2, key(family).protocol + MOVED);
         self.jump_if_any(&[6, 17, 132], ports);
         let icmp_number = if family == Family::V4 { 1 } else { 58 };
         self.asm.jump_if(Cond::Eq, Reg::R2, icmp_number, icmp);

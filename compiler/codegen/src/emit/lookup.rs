@@ -1,7 +1,8 @@
 //! The seam: *emit a look-up of this set*. Only this module and its children know how a set is stored.
 //!
-//! Contract: a look-up may use r0 to r5 and [`Frame::SCRATCH`]. Address look-ups leave the class in r1; row look-ups
-//! leave a pointer to the set in the value's slot. Compiled tables are read through `ld_imm64` of the map's value.
+//! Contract: a look-up may use r0 to r5 and [`StackFrame::SCRATCH`]. Address look-ups leave the class in r1; row
+//! look-ups leave a pointer to the set in the value's slot. Compiled tables are read through `ld_imm64` of the map's
+//! value.
 //!
 //! `// Verifier:` every offset into a table is bounded by arithmetic that the verifier can follow: it knows that a
 //! scaled number `(x >> 32) * n >> 32` is below `n`; a step of a search adds a masked constant; a number that was read
@@ -14,7 +15,7 @@ mod rows;
 use std::collections::BTreeSet;
 
 use super::Emitter;
-use super::frame::{Frame, Key};
+use super::frame::{FlowKey, StackFrame};
 use super::parse::address_bytes;
 use crate::structures::{Exact, Ports, Prefixes, perfect as perfect_hash};
 use weir_artifact::layout::MapName;
@@ -39,6 +40,7 @@ impl Emitter<'_> {
                 table.iter().for_each(|table| self.exact_table(family, listed, table, done));
             }
         }
+        // A single address is more specific than any prefix that contains it, so it is looked up first.
         self.prefix_class(family, done);
         self.asm.bind(done);
         self.store_number(to, Reg::R1);
@@ -47,7 +49,7 @@ impl Emitter<'_> {
     /// Goes to `done` with the class in r1, or falls through.
     fn exact_hash(&mut self, map: MapName, done: Label) {
         let miss = self.asm.label("no single address");
-        self.look_up(map, Key::REMOTE);
+        self.look_up(map, FlowKey::REMOTE);
         self.found(miss, done);
     }
 
@@ -76,16 +78,17 @@ impl Emitter<'_> {
             Prefixes::Lpm(_) => {
                 let miss = self.asm.label("no prefix");
                 self.prefix_key(family, i32::from(family.bits()));
-                self.look_up(prefixes, Frame::SCRATCH);
+                self.look_up(prefixes, StackFrame::SCRATCH);
                 self.found(miss, done);
                 self.asm.mov(Reg::R1, 0);
             }
             Prefixes::HashPerLength(list) => {
+                // One look-up for each length, the longest first: the first hit is the longest match.
                 let lengths: BTreeSet<u8> = list.iter().map(|(prefix, _)| prefix.len()).collect();
                 for length in lengths.into_iter().rev() {
                     let miss = self.asm.label("no prefix of this length");
                     self.prefix_key(family, i32::from(length));
-                    self.look_up(prefixes, Frame::SCRATCH);
+                    self.look_up(prefixes, StackFrame::SCRATCH);
                     self.found(miss, done);
                 }
                 self.asm.mov(Reg::R1, 0);
@@ -120,15 +123,16 @@ impl Emitter<'_> {
 
     /// Stores the key of a prefix look-up: a length, and this many bits of the other end's address.
     fn prefix_key(&mut self, family: Family, length: i32) {
-        self.asm.store(Size::W, Reg::R10, Frame::SCRATCH, length);
+        self.store_frame(StackFrame::SCRATCH, length);
         for (index, offset) in (0..address_bytes(family)).step_by(4).enumerate() {
+            // The key has the host bits cleared, because a hash compares whole keys. The trie ignores them.
             let kept = (length - 32 * index as i32).clamp(0, 32) as u32;
             let mask = u32::MAX.checked_shl(32 - kept).unwrap_or(0).to_be();
-            self.asm.load(Size::W, Reg::R1, Reg::R10, Key::REMOTE + offset);
+            self.load_frame(Reg::R1, FlowKey::REMOTE + offset);
             if mask != u32::MAX {
                 self.asm.alu32(AluOp::And, Reg::R1, mask as i32);
             }
-            self.asm.store(Size::W, Reg::R10, Frame::SCRATCH + 4 + offset, Reg::R1);
+            self.store_frame(StackFrame::SCRATCH + 4 + offset, Reg::R1);
         }
     }
 
@@ -136,7 +140,7 @@ impl Emitter<'_> {
     fn remote_words(&mut self, family: Family) {
         let words = if family == Family::V4 { 1 } else { 4 };
         for (index, reg) in [Reg::R1, Reg::R0, Reg::R2, Reg::R3].into_iter().take(words).enumerate() {
-            self.asm.load(Size::W, reg, Reg::R10, Key::REMOTE + 4 * index as i16);
+            self.load_frame(reg, FlowKey::REMOTE + 4 * index as i16);
         }
         if family == Family::V6 {
             for (low, high) in [(Reg::R1, Reg::R0), (Reg::R2, Reg::R3)] {
@@ -148,7 +152,7 @@ impl Emitter<'_> {
 
     /// `dst = *(map's value + offset + index)`.
     fn read(&mut self, size: Size, dst: Reg, map: MapName, offset: usize, index: impl Into<Operand>) {
-        self.asm.load_map_value(dst, super::map_ref(map), offset as i32);
+        self.point_to(dst, map, offset as i32);
         self.asm.alu(AluOp::Add, dst, index);
         self.asm.load(size, dst, dst, 0);
     }

@@ -18,7 +18,8 @@
 //!   are counted as stray.
 
 use super::Emitter;
-use super::frame::{Frame, Key, skb};
+use super::frame::{FlowKey, StackFrame, skb};
+use super::header::IpHeader;
 use super::parse::{ETHERNET, key};
 use super::verdict::own_address;
 use weir_artifact::layout::{MapName, Outcome, endpoint};
@@ -55,8 +56,8 @@ const OPTION: i32 = 8;
 
 /// Where copies of the frame's source (or the option's hardware address) and of the target are, to compare them with
 /// the endpoint.
-const FRAME_SOURCE: i16 = Frame::SCRATCH;
-const TARGET: i16 = Frame::SCRATCH + 8;
+const FRAME_SOURCE: i16 = StackFrame::SCRATCH;
+const TARGET: i16 = StackFrame::SCRATCH + 8;
 
 /// The length of an ARP packet, and offsets behind the Ethernet header.
 mod arp {
@@ -76,11 +77,11 @@ impl Emitter<'_> {
     pub(super) fn arp(&mut self, arp: Label) {
         self.asm.bind(arp);
         self.need_linear(ETHERNET + arp::BYTES);
-        self.look_up(MapName::Endpoints, Key::IFINDEX);
         let no_endpoint = self.end(Outcome::NoEndpoint);
-        self.asm.jump_if(Cond::Eq, Reg::R0, 0, no_endpoint);
+        self.look_up_or(MapName::Endpoints, FlowKey::IFINDEX, no_endpoint);
         let refused = self.end(if self.hook == Direction::Egress { Outcome::Source } else { Outcome::Stray });
-        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::LEN);
+        self.load_context(Reg::R1, skb::LEN);
+        // Bytes behind the ARP packet would reach every host on the link, past all policies.
         self.asm.jump_if(Cond::Gt, Reg::R1, LONGEST_ARP, refused);
         match self.hook {
             Direction::Egress => self.arp_from_pod(),
@@ -105,10 +106,12 @@ impl Emitter<'_> {
         self.own_hardware(Reg::R7, 6, forged);
         self.asm.load(Size::H, Reg::R2, Reg::R7, field(arp::OPERATION));
         self.asm.load(Size::W, Reg::R1, Reg::R7, field(arp::SENDER));
+        // A probe asks for an address before it is used (RFC 5227): its sender address is zero.
         self.asm.jump_if(Cond::Eq, Reg::R1, 0, probe);
         self.asm.load(Size::W, Reg::R3, Reg::R0, own_address(Family::V4));
         self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R3, forged);
         self.asm.jump_if(Cond::Eq, Reg::R2, REPLY, passes);
+        // With a sender address of zero, only a request passes.
         self.asm.bind(probe);
         self.asm.jump_if(Cond::Eq, Reg::R2, REQUEST, passes);
         self.asm.jump(forged);
@@ -118,6 +121,7 @@ impl Emitter<'_> {
     fn arp_to_pod(&mut self) {
         let (stray, passes) = (self.end(Outcome::Stray), self.end(Outcome::Neighbour));
         self.asm.load(Size::W, Reg::R2, Reg::R0, own_address(Family::V4));
+        // The endpoint has no IPv4 address, so there is nothing that the packet could be compared with.
         self.asm.jump_if(Cond::Eq, Reg::R2, 0, passes);
         self.asm.load(Size::W, Reg::R1, Reg::R7, ETHERNET as i16 + arp::TARGET);
         self.asm.jump_if(Cond::Eq, Reg::R1, Reg::R2, passes);
@@ -145,6 +149,8 @@ impl Emitter<'_> {
         self.asm.load(Size::H, Reg::R2, base, at + 4);
         self.asm.jump_if(Cond::Eq, Reg::R1, Reg::R2, own);
         self.asm.bind(differs);
+        // Tested only after a difference. Two bytes of zero follow the address in the value, so eight bytes can be read
+        // at once.
         self.asm.load(Size::Dw, Reg::R1, Reg::R0, endpoint::MAC);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, forged);
         self.asm.bind(own);
@@ -166,9 +172,12 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Eq, Reg::R2, ROUTER_SOLICITATION, router);
         self.asm.jump_if(Cond::Eq, Reg::R2, SOLICITATION, solicitation);
         self.asm.jump_if(Cond::Eq, Reg::R2, ADVERTISEMENT, advertisement);
+        // A pod is no router. Its neighbours would send their traffic through it.
         self.jump_if_any(&[ROUTER_ADVERTISEMENT, REDIRECT], forged);
         self.jump_if_any(&LISTENER, listener);
         self.asm.jump(parsed);
+        // The checks are emitted once for each kind. They differ in the length, the options and the addresses, and a
+        // test of the kind at each of these places would be more code.
         for (label, kind) in
             [(router, ROUTER_SOLICITATION), (solicitation, SOLICITATION), (advertisement, ADVERTISEMENT)]
         {
@@ -190,15 +199,16 @@ impl Emitter<'_> {
             self.need_at(24);
             self.copy_target();
         }
+        // `need_at` may have pulled the packet and changed its pointers. Verifier: pointers into the packet are invalid
+        // after a pull.
         self.need_linear(ETHERNET);
         for (size, offset) in [(Size::W, 0), (Size::H, 4)] {
             self.asm.load(size, Reg::R1, Reg::R7, 6 + offset);
             self.asm.store(size, Reg::R10, FRAME_SOURCE + offset, Reg::R1);
         }
-        self.look_up(MapName::Endpoints, Key::IFINDEX);
-        self.asm.jump_if(Cond::Eq, Reg::R0, 0, no_endpoint);
+        self.look_up_or(MapName::Endpoints, FlowKey::IFINDEX, no_endpoint);
         self.own_hardware(Reg::R10, FRAME_SOURCE, forged);
-        self.own_or_link_local(Frame::LOCAL, kind != ADVERTISEMENT, forged);
+        self.own_or_link_local(StackFrame::LOCAL, kind != ADVERTISEMENT, forged);
         if kind == ADVERTISEMENT {
             self.own_or_link_local(TARGET, false, forged);
         }
@@ -236,18 +246,18 @@ impl Emitter<'_> {
 
     /// `length` = the bytes from the ICMPv6 header to the end of the frame.
     fn message_length(&mut self, length: Reg) {
-        self.asm.load(Size::W, length, Reg::R6, skb::LEN);
+        self.load_context(length, skb::LEN);
         self.asm.alu(AluOp::Sub, length, Reg::R9);
     }
 
     /// Goes to `otherwise` if the extension headers before the message are longer than `most` bytes: they have room for
     /// data too.
     fn unless_headers(&mut self, most: i32, otherwise: Label) {
-        self.asm.jump_if(Cond::Gt, Reg::R9, ETHERNET + 40 + most, otherwise);
+        self.asm.jump_if(Cond::Gt, Reg::R9, ETHERNET + IpHeader::bytes(Family::V6) + most, otherwise);
     }
 
     fn unless_hop_limit(&mut self, hop_limit: i32, otherwise: Label) {
-        self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::HOP_LIMIT);
+        self.load_frame(Reg::R3, StackFrame::HOP_LIMIT);
         self.asm.jump_if(Cond::Ne, Reg::R3, hop_limit, otherwise);
     }
 
@@ -255,7 +265,7 @@ impl Emitter<'_> {
     fn copy_target(&mut self) {
         for offset in (0..16).step_by(4) {
             self.asm.load(Size::W, Reg::R2, Reg::R1, 8 + offset);
-            self.asm.store(Size::W, Reg::R10, TARGET + offset, Reg::R2);
+            self.store_frame(TARGET + offset, Reg::R2);
         }
     }
 
@@ -266,17 +276,17 @@ impl Emitter<'_> {
         self.asm.load(Size::H, Reg::R1, Reg::R10, address);
         self.if_link_local(Reg::R1, fine);
         for offset in (0..16).step_by(4) {
-            self.asm.load(Size::W, Reg::R1, Reg::R10, address + offset);
+            self.load_frame(Reg::R1, address + offset);
             self.asm.load(Size::W, Reg::R2, Reg::R0, own_address(Family::V6) + offset);
             self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R2, other);
         }
         // Zeros mean that the endpoint has no address of this family.
-        self.asm.load(Size::W, Reg::R1, Reg::R10, address);
+        self.load_frame(Reg::R1, address);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, fine);
         self.asm.bind(other);
         if unspecified {
             for offset in (0..16).step_by(4) {
-                self.asm.load(Size::W, Reg::R1, Reg::R10, address + offset);
+                self.load_frame(Reg::R1, address + offset);
                 self.asm.jump_if(Cond::Ne, Reg::R1, 0, otherwise);
             }
         } else {
@@ -288,17 +298,17 @@ impl Emitter<'_> {
     /// Jumps to `passes` if the destination is a multicast group or link-local.
     fn pass_on_the_link(&mut self, passes: Label) {
         let one = self.asm.label("to one");
-        self.unless_group(Family::V6, Key::REMOTE, one);
+        self.unless_group(Family::V6, FlowKey::REMOTE, one);
         self.asm.jump(passes);
         self.asm.bind(one);
-        self.asm.load(Size::H, Reg::R1, Reg::R10, Key::REMOTE);
+        self.asm.load(Size::H, Reg::R1, Reg::R10, FlowKey::REMOTE);
         self.if_link_local(Reg::R1, passes);
     }
 
     /// Goes to `passes` if the destination has sent a solicitation for this endpoint.
     fn pass_if_asked(&mut self, parsed: Label, passes: Label) {
         self.store_neighbour();
-        self.look_up_flow(Family::V6, Frame::KEY, parsed);
+        self.look_up_flow(Family::V6, StackFrame::KEY, parsed);
         self.jump_if_expired(parsed);
         self.asm.jump(passes);
     }
@@ -306,7 +316,7 @@ impl Emitter<'_> {
     /// Turns the key into that of the flow which remembers a neighbour's solicitation.
     fn store_neighbour(&mut self) {
         let key = key(Family::V6);
-        self.store_constant(Frame::PROTOCOL, crate::emit::parse::ICMPV6 as u32);
+        self.store_constant(StackFrame::PROTOCOL, crate::emit::parse::ICMPV6 as u32);
         self.store_constant(key.protocol, crate::emit::parse::ICMPV6 as u32);
         // Like an echo request: the ICMP type and the number of the side that asked (ingress, 0) take the place of the
         // remote port. The local port is 0.
@@ -318,14 +328,16 @@ impl Emitter<'_> {
         let [group, fine] = ["report to one", "listener's source"].map(|it| self.asm.label(it));
         let passes = self.end(Outcome::Neighbour);
         self.unless_hop_limit(LISTENER_HOP_LIMIT, parsed);
+        // Reports are sent with a router alert, which is a hop-by-hop header (RFC 2710, RFC 3810). Nothing longer may
+        // be before the message.
         self.unless_headers(ROUTER_ALERT, parsed);
         self.message_length(Reg::R3);
         self.asm.jump_if(Cond::Gt, Reg::R3, LONGEST_REPORT, parsed);
-        self.unless_group(Family::V6, Key::REMOTE, group);
-        self.asm.load(Size::H, Reg::R1, Reg::R10, Frame::LOCAL);
+        self.unless_group(Family::V6, FlowKey::REMOTE, group);
+        self.asm.load(Size::H, Reg::R1, Reg::R10, StackFrame::LOCAL);
         self.if_link_local(Reg::R1, fine);
         for offset in (0..16).step_by(4) {
-            self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::LOCAL + offset);
+            self.load_frame(Reg::R1, StackFrame::LOCAL + offset);
             self.asm.jump_if(Cond::Ne, Reg::R1, 0, parsed);
         }
         self.asm.bind(fine);
@@ -355,13 +367,13 @@ impl Emitter<'_> {
         self.asm.jump(passes);
         self.asm.bind(query);
         self.unless_hop_limit(LISTENER_HOP_LIMIT, parsed);
-        self.asm.load(Size::H, Reg::R1, Reg::R10, Key::REMOTE);
+        self.asm.load(Size::H, Reg::R1, Reg::R10, FlowKey::REMOTE);
         self.if_link_local(Reg::R1, passes);
         self.asm.jump(parsed);
         // Sent to a group, these messages are for routers, and a pod is not one. Sent to the pod alone, they go through
         // policy like any ICMPv6.
         self.asm.bind(of_others);
-        self.unless_group(Family::V6, Frame::LOCAL, parsed);
+        self.unless_group(Family::V6, StackFrame::LOCAL, parsed);
         self.asm.jump(stray);
     }
 
@@ -381,15 +393,14 @@ impl Emitter<'_> {
         self.unless_short(parsed);
         self.need_at(24);
         self.copy_target();
-        self.look_up(MapName::Endpoints, Key::IFINDEX);
-        self.asm.jump_if(Cond::Eq, Reg::R0, 0, no_endpoint);
+        self.look_up_or(MapName::Endpoints, FlowKey::IFINDEX, no_endpoint);
         self.own_or_link_local(TARGET, false, stray);
-        self.asm.load(Size::H, Reg::R1, Reg::R10, Key::REMOTE);
+        self.asm.load(Size::H, Reg::R1, Reg::R10, FlowKey::REMOTE);
         self.if_link_local(Reg::R1, passes);
         // The source is unspecified: the neighbour checks whether its own address is free (duplicate address
         // detection).
         for offset in (0..16).step_by(4) {
-            self.asm.load(Size::W, Reg::R1, Reg::R10, Key::REMOTE + offset);
+            self.load_frame(Reg::R1, FlowKey::REMOTE + offset);
             self.asm.jump_if(Cond::Ne, Reg::R1, 0, one);
         }
         self.asm.jump(passes);
@@ -397,11 +408,12 @@ impl Emitter<'_> {
         self.store_neighbour();
         // A flow towards the pod with origin `Elsewhere`: both facts are 0, as the entry has left them. It gets epoch
         // 0, because no policy decides about the answers.
-        self.look_up_flow(Family::V6, Frame::KEY, new);
+        self.look_up_flow(Family::V6, StackFrame::KEY, new);
+        // The neighbour has asked before: the slot is used again, so that repeated solicitations take one slot only.
         self.take_its_slot(Family::V6);
         self.asm.bind(new);
         self.now();
-        self.store_constant(Frame::EPOCH, 0);
+        self.store_constant(StackFrame::EPOCH, 0);
         self.remember(Family::V6);
         self.asm.jump(passes);
     }

@@ -8,16 +8,18 @@
 //! packet that needs more is malformed.
 
 use super::Emitter;
-use super::frame::Frame;
+use super::frame::StackFrame;
+use super::header::IpHeader;
 use super::parse::ETHERNET;
 use weir_artifact::layout::Outcome;
 use weir_ebpf::asm::Label;
 use weir_ebpf::insn::{AluOp, Cond, Reg, Size};
+use weir_objects::address::Family;
 
 /// Enough for a header that is full of padding.
 const MOST: usize = 10;
 /// The length of a header without options, and of the longest header.
-const HEADER: i32 = 20;
+const HEADER: i32 = IpHeader::bytes(Family::V4);
 const LONGEST: i32 = 60;
 
 const END: i32 = 0;
@@ -34,8 +36,10 @@ impl Emitter<'_> {
     /// r9 is the header's length and r2 the protocol; both have the same values afterwards.
     pub(super) fn options_v4(&mut self) {
         let [none, over] = ["no options", "options are over"].map(|it| self.asm.label(it));
+        // Nearly all packets: no options.
         self.asm.jump_if(Cond::Eq, Reg::R9, HEADER, none);
         self.asm.alu(AluOp::Add, Reg::R9, ETHERNET);
+        // The whole header must be linear, up to its last option.
         self.need_at(0);
         self.asm.mov(HEADER_END, Reg::R9);
         // Verifier: HEADER_END must not be linked to r9 (6.10 and later would track both as one), so that compares of
@@ -49,8 +53,10 @@ impl Emitter<'_> {
         let malformed = self.drop_unless_open(Outcome::Malformed);
         self.asm.jump_if(Cond::Ne, AT, HEADER_END, malformed);
         self.asm.bind(over);
+        // The walk has overwritten r2, and a pull in `need_at` has moved the packet: the fields that follow are read
+        // through r7 again.
         self.need_linear(ETHERNET + HEADER);
-        self.asm.load(Size::W, Reg::R2, Reg::R10, Frame::PROTOCOL);
+        self.load_frame(Reg::R2, StackFrame::PROTOCOL);
         self.asm.bind(none);
     }
 
@@ -65,6 +71,8 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Gt, AT, ETHERNET + LONGEST, malformed);
         self.asm.mov(Reg::R1, Reg::R7);
         self.asm.alu(AluOp::Add, Reg::R1, AT);
+        // Without this step, a header that is full of single bytes of padding would need 40 steps. Each step is emitted
+        // code and more work for the verifier.
         self.if_four_of_padding(four);
         self.option_byte(0, malformed);
         self.asm.jump_if(Cond::Eq, Reg::R5, END, over);
@@ -89,8 +97,8 @@ impl Emitter<'_> {
     // in the upper half of a slot. Otherwise they would walk the rest once for each position at which an option may
     // end.
     fn forget_where(&mut self) {
-        self.asm.store(Size::W, Reg::R10, Frame::SCRATCH + 4, AT);
-        self.asm.load(Size::W, AT, Reg::R10, Frame::SCRATCH + 4);
+        self.store_frame(StackFrame::SCRATCH + 4, AT);
+        self.load_frame(AT, StackFrame::SCRATCH + 4);
     }
 
     /// Goes to `four` if r1 points to four bytes of padding.

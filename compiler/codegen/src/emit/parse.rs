@@ -7,7 +7,8 @@
 
 use super::Emitter;
 use super::flows::{ACK, RST, SYN};
-use super::frame::{Frame, Key, skb};
+use super::frame::{FlowKey, StackFrame, skb};
+use super::header::{IpHeader, OFFSET, OFFSET_OR_MORE, OFFSET_OR_MORE_V6, OFFSET_V6, extension};
 use weir_artifact::layout::Outcome;
 use weir_ebpf::asm::Label;
 use weir_ebpf::helper::Helper;
@@ -52,47 +53,48 @@ impl Emitter<'_> {
     /// Parses an IPv4 packet and continues at `parsed`.
     pub(super) fn parse_v4(&mut self, parsed: Label) {
         let malformed = self.drop_unless_open(Outcome::Malformed);
-        self.need_linear(ETHERNET + 20);
-        self.addresses(Family::V4, ETHERNET as i16 + 12, ETHERNET as i16 + 16);
-        self.asm.load(Size::B, Reg::R9, Reg::R7, ETHERNET as i16);
+        let header = IpHeader::of_packet(Family::V4, Reg::R7);
+        self.need_linear(ETHERNET + IpHeader::bytes(Family::V4));
+        // The addresses are copied before the other checks, so that the record of a malformed packet names its sender,
+        // and its source is checked.
+        self.addresses(header, Family::V4);
+        self.load_version(header, Reg::R9);
         self.asm.mov(Reg::R1, Reg::R9);
-        self.asm.alu(AluOp::Rsh, Reg::R1, 4);
-        self.asm.jump_if(Cond::Ne, Reg::R1, 4, malformed);
-        self.asm.alu(AluOp::And, Reg::R9, 15);
-        self.asm.alu(AluOp::Lsh, Reg::R9, 2);
-        self.asm.jump_if(Cond::Lt, Reg::R9, 20, malformed);
-        self.asm.load(Size::B, Reg::R2, Reg::R7, ETHERNET as i16 + 9);
+        self.unless_version(Family::V4, Reg::R1, malformed);
+        self.header_length(Reg::R9, malformed);
+        self.load_protocol(header, Reg::R2);
         self.store_protocol(Family::V4, Reg::R2);
+        // Options before fragments: every fragment of a source-routed packet carries the route (RFC 791), so each is
+        // recognised by itself.
         self.options_v4();
-        self.fragment_v4(parsed);
+        self.fragment_v4(header, parsed);
         self.asm.alu(AluOp::Add, Reg::R9, ETHERNET);
         self.transport(Family::V4, parsed);
     }
 
     /// Stores the protocol, which `reg` holds, in the frame and in the flow key.
     fn store_protocol(&mut self, family: Family, reg: Reg) {
-        self.asm.store(Size::W, Reg::R10, Frame::PROTOCOL, reg);
-        self.asm.store(Size::W, Reg::R10, key(family).protocol, reg);
+        self.store_frame(StackFrame::PROTOCOL, reg);
+        self.store_frame(key(family).protocol, reg);
     }
 
     /// Handles fragmentation: later fragments take their ports from the first one. r2 is the protocol, r9 the header
     /// length.
-    fn fragment_v4(&mut self, parsed: Label) {
+    fn fragment_v4(&mut self, header: IpHeader, parsed: Label) {
         let (fragment, whole) = (self.drop_unless_open(Outcome::Fragment), self.asm.label("whole"));
         let later = self.asm.label("later fragment");
-        self.asm.load(Size::H, Reg::R1, Reg::R7, ETHERNET as i16 + 6);
+        self.load_fragment_field(header, Reg::R1);
         self.asm.swap_be(SwapBits::B16, Reg::R1);
         self.asm.mov(Reg::R3, Reg::R1);
-        self.asm.alu(AluOp::And, Reg::R3, 0x3fff);
+        self.asm.alu(AluOp::And, Reg::R3, i32::from(OFFSET_OR_MORE));
         self.asm.jump_if(Cond::Eq, Reg::R3, 0, whole);
-        self.asm.load(Size::H, Reg::R4, Reg::R7, ETHERNET as i16 + 4);
-        self.asm.store(Size::W, Reg::R10, Frame::FRAGMENT_ID, Reg::R4);
-        self.asm.alu(AluOp::And, Reg::R1, 0x1fff);
+        self.load_identification(header, Reg::R4);
+        self.store_frame(StackFrame::FRAGMENT_ID, Reg::R4);
+        self.asm.alu(AluOp::And, Reg::R1, i32::from(OFFSET));
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, later);
-        self.store_constant(Frame::FRAGMENT, Frame::FIRST as u32);
+        self.store_constant(StackFrame::FRAGMENT, StackFrame::FIRST as u32);
         // The total length less the header's length: how much of the transport header is in this fragment.
-        self.asm.load(Size::H, Reg::R3, Reg::R7, ETHERNET as i16 + 2);
-        self.asm.swap_be(SwapBits::B16, Reg::R3);
+        self.load_length(header, Reg::R3);
         self.asm.alu(AluOp::Sub, Reg::R3, Reg::R9);
         self.whole_header(fragment);
         self.asm.jump(whole);
@@ -110,6 +112,7 @@ impl Emitter<'_> {
     /// whole transport header.
     fn whole_header(&mut self, fragment: Label) {
         let [enough, not_sctp] = ["whole header", "no sctp header"].map(|it| self.asm.label(it));
+        // Signed: the length in the header may be less than the header's own length.
         self.asm.jump_if(Cond::Slt, Reg::R3, 8, fragment);
         self.asm.jump_if(Cond::Ne, Reg::R2, SCTP, not_sctp);
         self.asm.jump_if(Cond::Slt, Reg::R3, SCTP_BYTES + CHUNK_BYTES, fragment);
@@ -122,19 +125,19 @@ impl Emitter<'_> {
     /// Parses an IPv6 packet and continues at `parsed`.
     pub(super) fn parse_v6(&mut self, parsed: Label) {
         let malformed = self.drop_unless_open(Outcome::Malformed);
-        self.need_linear(ETHERNET + 40);
-        self.asm.load(Size::B, Reg::R1, Reg::R7, ETHERNET as i16);
-        self.asm.alu(AluOp::Rsh, Reg::R1, 4);
-        self.asm.jump_if(Cond::Ne, Reg::R1, 6, malformed);
-        self.addresses(Family::V6, ETHERNET as i16 + 8, ETHERNET as i16 + 24);
-        self.asm.load(Size::H, Reg::R3, Reg::R7, ETHERNET as i16 + 4);
-        self.asm.swap_be(SwapBits::B16, Reg::R3);
-        self.asm.store(Size::W, Reg::R10, Frame::PAYLOAD, Reg::R3);
-        self.asm.load(Size::B, Reg::R3, Reg::R7, ETHERNET as i16 + 7);
-        self.asm.store(Size::W, Reg::R10, Frame::HOP_LIMIT, Reg::R3);
-        self.asm.load(Size::B, Reg::R2, Reg::R7, ETHERNET as i16 + 6);
-        self.asm.mov(Reg::R9, ETHERNET + 40);
+        let header = IpHeader::of_packet(Family::V6, Reg::R7);
+        self.need_linear(ETHERNET + IpHeader::bytes(Family::V6));
+        self.load_version(header, Reg::R1);
+        self.unless_version(Family::V6, Reg::R1, malformed);
+        self.addresses(header, Family::V6);
+        self.load_length(header, Reg::R3);
+        self.store_frame(StackFrame::PAYLOAD, Reg::R3);
+        self.load_hop_limit(header, Reg::R3);
+        self.store_frame(StackFrame::HOP_LIMIT, Reg::R3);
+        self.load_protocol(header, Reg::R2);
+        self.asm.mov(Reg::R9, ETHERNET + IpHeader::bytes(Family::V6));
         let upper = self.asm.label("upper header");
+        // Unrolled. Loops are possible in programs since Linux 5.3, but the verifier walks each round anyway.
         for _ in 0..MOST_EXTENSIONS {
             self.extension(upper, parsed);
         }
@@ -155,6 +158,8 @@ impl Emitter<'_> {
         }
         self.asm.jump_if(Cond::Eq, Reg::R2, ROUTING, routing);
         self.asm.jump_if(Cond::Eq, Reg::R2, FRAGMENT, fragment);
+        // ESP is no header to skip: what follows it is encrypted, so the packet is judged as protocol 50, without
+        // ports.
         self.asm.jump_if(Cond::Ne, Reg::R2, AUTHENTICATION, upper);
         self.extension_header(4);
         self.asm.jump(next);
@@ -168,8 +173,8 @@ impl Emitter<'_> {
         self.asm.bind(next);
         // Verifier: the verifier walks the code that follows only once for all lengths of the headers (see
         // `forget_where`).
-        self.asm.store(Size::W, Reg::R10, Frame::SCRATCH + 4, Reg::R9);
-        self.asm.load(Size::W, Reg::R9, Reg::R10, Frame::SCRATCH + 4);
+        self.store_frame(StackFrame::SCRATCH + 4, Reg::R9);
+        self.load_frame(Reg::R9, StackFrame::SCRATCH + 4);
         self.asm.jump_if(Cond::Gt, Reg::R9, FARTHEST, malformed);
     }
 
@@ -185,52 +190,52 @@ impl Emitter<'_> {
     /// If segments are left, the destination address in the header is not the final destination.
     fn routing_header(&mut self) {
         let source_route = self.drop_unless_open(Outcome::SourceRoute);
-        self.need_at(8);
-        self.asm.load(Size::B, Reg::R2, Reg::R1, 3);
+        self.need_at(extension::BYTES);
+        self.asm.load(Size::B, Reg::R2, Reg::R1, extension::SEGMENTS_LEFT);
         self.asm.jump_if(Cond::Ne, Reg::R2, 0, source_route);
     }
 
     /// r2 = type of the next header, r9 += length of this header. Its length field counts units beyond the first eight
     /// bytes.
     fn extension_header(&mut self, unit: i32) {
-        self.need_at(8);
-        self.asm.load(Size::B, Reg::R2, Reg::R1, 0);
-        self.asm.load(Size::B, Reg::R3, Reg::R1, 1);
+        self.need_at(extension::BYTES);
+        self.asm.load(Size::B, Reg::R2, Reg::R1, extension::NEXT_HEADER);
+        self.asm.load(Size::B, Reg::R3, Reg::R1, extension::LENGTH);
         self.asm.alu(AluOp::Mul, Reg::R3, unit);
-        self.asm.alu(AluOp::Add, Reg::R3, 8);
+        self.asm.alu(AluOp::Add, Reg::R3, extension::BYTES);
         self.asm.alu(AluOp::Add, Reg::R9, Reg::R3);
     }
 
     fn fragment_v6(&mut self, parsed: Label) {
         let fragment = self.drop_unless_open(Outcome::Fragment);
         let [first, whole] = ["first fragment", "atomic fragment"].map(|name| self.asm.label(name));
-        self.need_at(8);
-        self.asm.load(Size::B, Reg::R2, Reg::R1, 0);
-        self.asm.load(Size::W, Reg::R4, Reg::R1, 4);
-        self.asm.store(Size::W, Reg::R10, Frame::FRAGMENT_ID, Reg::R4);
-        self.store_constant(Frame::FRAGMENT, Frame::LATER as u32);
-        self.asm.load(Size::H, Reg::R3, Reg::R1, 2);
+        self.need_at(extension::BYTES);
+        self.asm.load(Size::B, Reg::R2, Reg::R1, extension::NEXT_HEADER);
+        self.asm.load(Size::W, Reg::R4, Reg::R1, extension::IDENTIFICATION);
+        self.store_frame(StackFrame::FRAGMENT_ID, Reg::R4);
+        self.store_constant(StackFrame::FRAGMENT, StackFrame::LATER as u32);
+        self.asm.load(Size::H, Reg::R3, Reg::R1, extension::FRAGMENT);
         self.asm.swap_be(SwapBits::B16, Reg::R3);
-        self.asm.alu(AluOp::Add, Reg::R9, 8);
+        self.asm.alu(AluOp::Add, Reg::R9, extension::BYTES);
         self.asm.mov(Reg::R4, Reg::R3);
-        self.asm.alu(AluOp::And, Reg::R4, 0xfff9);
+        self.asm.alu(AluOp::And, Reg::R4, i32::from(OFFSET_OR_MORE_V6));
         self.asm.jump_if(Cond::Eq, Reg::R4, 0, whole);
-        self.asm.alu(AluOp::And, Reg::R3, 0xfff8);
+        self.asm.alu(AluOp::And, Reg::R3, i32::from(OFFSET_V6));
         self.asm.jump_if(Cond::Eq, Reg::R3, 0, first);
         // The first fragment gives the type of the upper header; a later fragment only repeats the number. The number
         // is part of the hash, so a fragment with another number does not find the ports.
         self.store_protocol(Family::V6, Reg::R2);
         self.recall_fragment(Family::V6, parsed);
         self.asm.bind(first);
-        self.store_constant(Frame::FRAGMENT, Frame::FIRST as u32);
+        self.store_constant(StackFrame::FRAGMENT, StackFrame::FIRST as u32);
         // The ports must be in this fragment. A further extension header could continue in the second fragment, and the
         // ports with it.
         for header in OPTIONS.into_iter().chain([ROUTING, FRAGMENT, AUTHENTICATION]) {
             self.asm.jump_if(Cond::Eq, Reg::R2, header, fragment);
         }
         // The payload length less the length of the extension headers.
-        self.asm.load(Size::W, Reg::R3, Reg::R10, Frame::PAYLOAD);
-        self.asm.alu(AluOp::Add, Reg::R3, ETHERNET + 40);
+        self.load_frame(Reg::R3, StackFrame::PAYLOAD);
+        self.asm.alu(AluOp::Add, Reg::R3, ETHERNET + IpHeader::bytes(Family::V6));
         self.asm.alu(AluOp::Sub, Reg::R3, Reg::R9);
         self.whole_header(fragment);
         self.asm.bind(whole);
@@ -248,7 +253,7 @@ impl Emitter<'_> {
         self.asm.bind(tcp);
         self.need_at(TCP_BYTES);
         self.asm.load(Size::B, Reg::R2, Reg::R1, 13);
-        self.asm.store(Size::W, Reg::R10, Frame::TCP_FLAGS, Reg::R2);
+        self.store_frame(StackFrame::TCP_FLAGS, Reg::R2);
         self.read_ports(family, parsed);
         self.asm.bind(udp);
         self.need_at(8);
@@ -266,13 +271,15 @@ impl Emitter<'_> {
     fn sctp_flags(&mut self) {
         let known = self.asm.label("sctp chunk");
         self.asm.load(Size::B, Reg::R2, Reg::R1, SCTP_BYTES as i16);
+        // SCTP packets begin with their control chunks, and INIT must be alone in its packet (RFC 9260), so the first
+        // chunk shows whether an association begins.
         for (chunk, flags) in [(INIT, SYN), (INIT_ACK, SYN | ACK), (ABORT, RST | ACK)] {
             self.asm.mov(Reg::R3, flags);
             self.asm.jump_if(Cond::Eq, Reg::R2, chunk, known);
         }
         self.asm.mov(Reg::R3, ACK);
         self.asm.bind(known);
-        self.asm.store(Size::W, Reg::R10, Frame::TCP_FLAGS, Reg::R3);
+        self.store_frame(StackFrame::TCP_FLAGS, Reg::R3);
     }
 
     /// r1 points to the source port; the destination port follows it. In the key the remote port comes first.
@@ -286,26 +293,15 @@ impl Emitter<'_> {
             self.asm.alu32(AluOp::Lsh, Reg::R3, 16);
             self.asm.alu32(AluOp::Or, Reg::R2, Reg::R3);
         }
-        self.asm.store(Size::W, Reg::R10, key(family).remote_port, Reg::R2);
+        self.store_frame(key(family).remote_port, Reg::R2);
         self.asm.jump(parsed);
     }
 
     /// Copies the source and the destination address to their places on the stack for this hook. Sets `FAMILY`, which
     /// says that the frame holds addresses: before, there is no source address to check.
-    fn addresses(&mut self, family: Family, source: i16, destination: i16) {
-        self.store_constant(Frame::FAMILY, family_number(family));
-        let bytes = address_bytes(family);
-        let (local, remote) = match self.hook {
-            Direction::Ingress => (destination, source),
-            Direction::Egress => (source, destination),
-        };
-        let (size, step) = if family == Family::V4 { (Size::W, 4) } else { (Size::Dw, 8) };
-        for offset in (0..bytes).step_by(step) {
-            for (from, to) in [(local, Frame::LOCAL), (remote, Key::REMOTE)] {
-                self.asm.load(size, Reg::R1, Reg::R7, from + offset);
-                self.asm.store(size, Reg::R10, to + offset, Reg::R1);
-            }
-        }
+    fn addresses(&mut self, header: IpHeader, family: Family) {
+        self.store_constant(StackFrame::FAMILY, family_number(family));
+        self.copy_addresses(header);
     }
 
     /// r7, r8 = start and end of the packet's linear area, with at least `bytes` bytes between them.
@@ -314,6 +310,8 @@ impl Emitter<'_> {
         self.load_packet();
         self.asm.mov(Reg::R1, Reg::R7);
         self.asm.alu(AluOp::Add, Reg::R1, bytes);
+        // Drivers usually put all headers into the linear area. A pull may allocate memory and copies, so it is tried
+        // only where it is needed.
         self.asm.jump_if(Cond::Le, Reg::R1, Reg::R8, there);
         self.pull();
         let malformed = self.drop_unless_open(Outcome::Malformed);
@@ -346,7 +344,8 @@ impl Emitter<'_> {
     /// Pulls the headers into the linear area, up to [`PULLED`] bytes.
     fn pull(&mut self) {
         let whole = self.asm.label("short packet");
-        self.asm.load(Size::W, Reg::R2, Reg::R6, skb::LEN);
+        self.load_context(Reg::R2, skb::LEN);
+        // The helper fails if it is asked for more bytes than the packet has.
         self.asm.jump_if(Cond::Le, Reg::R2, PULLED, whole);
         self.asm.mov(Reg::R2, PULLED);
         self.asm.bind(whole);
@@ -356,14 +355,14 @@ impl Emitter<'_> {
     }
 
     fn load_packet(&mut self) {
-        self.asm.load(Size::W, Reg::R7, Reg::R6, skb::DATA);
-        self.asm.load(Size::W, Reg::R8, Reg::R6, skb::DATA_END);
+        self.load_context(Reg::R7, skb::DATA);
+        self.load_context(Reg::R8, skb::DATA_END);
     }
 }
 
 /// The offsets in a family's flow key.
-pub(super) fn key(family: Family) -> Key {
-    Key::of(address_bytes(family))
+pub(super) fn key(family: Family) -> FlowKey {
+    FlowKey::of(address_bytes(family))
 }
 
 /// The protocol number of ICMP for a family.

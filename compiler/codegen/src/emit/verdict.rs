@@ -1,10 +1,11 @@
 //! The decision about new flows and flows of an older generation: endpoint, addresses, policy.
 
 use super::EmitError;
+use super::Emitter;
+use super::access::EndpointField;
 use super::flows::RST;
-use super::frame::{Frame, Key, skb};
+use super::frame::{FlowKey, StackFrame, skb};
 use super::parse::{icmp_number, key};
-use super::{Emitter, map_ref};
 use weir_artifact::layout::{MapName, Origin, Outcome, config, direction_number, endpoint};
 use weir_ebpf::asm::Label;
 use weir_ebpf::insn::{AluOp, Cond, Reg, Size};
@@ -23,30 +24,29 @@ impl Emitter<'_> {
                 .map(|it| self.asm.label(it));
         // The epoch is read before any table. Otherwise a flow that was decided with old tables could get the epoch of
         // new ones.
-        self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::EPOCH);
-        self.asm.load(Size::W, Reg::R1, Reg::R1, 0);
-        self.asm.store(Size::W, Reg::R10, Frame::EPOCH, Reg::R1);
-        self.look_up(MapName::Endpoints, Key::IFINDEX);
+        self.load_config(Reg::R1, config::EPOCH);
+        self.store_frame(StackFrame::EPOCH, Reg::R1);
         let no_endpoint = self.end(Outcome::NoEndpoint);
-        self.asm.jump_if(Cond::Eq, Reg::R0, 0, no_endpoint);
+        self.look_up_or(MapName::Endpoints, FlowKey::IFINDEX, no_endpoint);
         self.asm.mov(Reg::R9, Reg::R0);
         self.asm.jump_if(Cond::Ne, Reg::R7, 0, known);
         self.new_flow(family);
         self.asm.bind(known);
-        self.store_constant(Frame::OUTCOME, Outcome::Unfiltered as u32);
-        self.asm.load(Size::H, Reg::R1, Reg::R9, endpoint::FLAGS);
+        self.store_constant(StackFrame::OUTCOME, Outcome::Unfiltered as u32);
+        self.load_endpoint(Reg::R1, Reg::R9, EndpointField::Flags);
         self.asm.jump_if(Cond::Eq, Reg::R1, 0, allow);
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::BOTH);
+        self.load_frame(Reg::R1, StackFrame::BOTH);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, egress);
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::JUDGED);
+        self.load_frame(Reg::R1, StackFrame::JUDGED);
         self.asm.jump_if(Cond::Eq, Reg::R1, direction_number(Direction::Ingress) as i32, ingress);
         self.asm.bind(egress);
         self.decide(Direction::Egress, family, egress_allows, deny)?;
         self.asm.bind(egress_allows);
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::BOTH);
+        self.load_frame(Reg::R1, StackFrame::BOTH);
         self.asm.jump_if(Cond::Eq, Reg::R1, 0, allow);
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::OUTCOME);
-        self.asm.store(Size::W, Reg::R10, Frame::FIRST_OUTCOME, Reg::R1);
+        self.load_frame(Reg::R1, StackFrame::OUTCOME);
+        // The ingress decision overwrites the outcome.
+        self.store_frame(StackFrame::FIRST_OUTCOME, Reg::R1);
         self.asm.bind(ingress);
         self.decide(Direction::Ingress, family, allow, deny)?;
         self.asm.bind(allow);
@@ -76,11 +76,12 @@ impl Emitter<'_> {
     /// forgotten. The packet does not show which side began the connection, so both directions must allow it.
     fn mid_stream(&mut self) {
         let [begins_nothing, done] = ["begins nothing", "begins"].map(|it| self.asm.label(it));
+        // UDP and others have no beginning that a packet could show: their first packet is taken as the beginning.
         self.unless_connects(done);
         self.unless_begins(begins_nothing);
         self.asm.jump(done);
         self.asm.bind(begins_nothing);
-        self.store_constant(Frame::BOTH, 1);
+        self.store_constant(StackFrame::BOTH, 1);
         self.asm.bind(done);
     }
 
@@ -98,18 +99,19 @@ impl Emitter<'_> {
     /// help where several nodes are namespaces of one kernel: they would all set the same mark.)
     fn find_origin(&mut self, family: Family) {
         let [known, itself] = ["origin", "from the pod itself"].map(|it| self.asm.label(it));
-        self.asm.load(Size::W, Reg::R1, Reg::R6, skb::INGRESS_IFINDEX);
-        self.asm.load(Size::W, Reg::R2, Reg::R10, Key::IFINDEX);
+        self.load_context(Reg::R1, skb::INGRESS_IFINDEX);
+        self.load_frame(Reg::R2, FlowKey::IFINDEX);
+        // First, because it needs no other evidence: only the pod's own packets come in through the pod's interface.
         self.asm.jump_if(Cond::Eq, Reg::R1, Reg::R2, itself);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, known);
-        self.asm.load(Size::Dw, Reg::R1, Reg::R6, skb::SK);
+        self.load_context(Reg::R1, skb::SK);
         self.asm.jump_if(Cond::Eq, Reg::R1, 0, known);
         self.unless_stamped(known);
         self.unless_fragment_v6(family, known);
-        self.store_constant(Frame::ORIGIN, Origin::Host as u32);
+        self.store_constant(StackFrame::ORIGIN, Origin::Host as u32);
         self.asm.jump(known);
         self.asm.bind(itself);
-        self.store_constant(Frame::ORIGIN, Origin::Itself as u32);
+        self.store_constant(StackFrame::ORIGIN, Origin::Itself as u32);
         self.asm.bind(known);
     }
 
@@ -118,7 +120,7 @@ impl Emitter<'_> {
     pub(super) fn check_own_source(&mut self, family: Family, base: Reg, spoofed: Label) {
         self.check_local(family, base, own_address(family), spoofed);
         // Zeros mean that the endpoint has no address of this family. No pod's address begins with zeros.
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::LOCAL);
+        self.load_frame(Reg::R1, StackFrame::LOCAL);
         self.asm.jump_if(Cond::Eq, Reg::R1, 0, spoofed);
     }
 
@@ -128,14 +130,14 @@ impl Emitter<'_> {
         let [other, own] = ["another destination", "own destination"].map(|it| self.asm.label(it));
         self.check_local(family, base, own_address(family), other);
         // Zeros mean that the endpoint has no address of this family.
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::LOCAL);
+        self.load_frame(Reg::R1, StackFrame::LOCAL);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, own);
         self.asm.bind(other);
         if family == Family::V6 {
-            self.asm.load(Size::H, Reg::R1, Reg::R10, Frame::LOCAL);
+            self.asm.load(Size::H, Reg::R1, Reg::R10, StackFrame::LOCAL);
             self.if_link_local(Reg::R1, own);
         }
-        self.unless_group(family, Frame::LOCAL, stray);
+        self.unless_group(family, StackFrame::LOCAL, stray);
         self.asm.bind(own);
     }
 
@@ -156,6 +158,7 @@ impl Emitter<'_> {
     fn allowed(&mut self, family: Family, current: Label) {
         let new = self.asm.label("new");
         self.asm.jump_if(Cond::Eq, Reg::R7, 0, new);
+        // Nothing else changes: the flow keeps its state, its origin and its time.
         self.adopt(family);
         self.asm.jump(current);
         self.asm.bind(new);
@@ -167,7 +170,7 @@ impl Emitter<'_> {
         // of the address below is not part of the decision. If it came before this read, it would split each peer class
         // by the first byte of its addresses.
         self.load_mask(family, Reg::R1);
-        let remote_or_local = if self.hook == Direction::Egress { Key::REMOTE } else { Frame::LOCAL };
+        let remote_or_local = if self.hook == Direction::Egress { FlowKey::REMOTE } else { StackFrame::LOCAL };
         self.unless_group(family, remote_or_local, remembered);
         self.asm.jump(passes);
         self.asm.bind(remembered);
@@ -181,7 +184,7 @@ impl Emitter<'_> {
     fn pass_icmp_error(&mut self) {
         if self.hook == Direction::Ingress && self.plan.tables.icmp_errors.is_some() {
             let related = self.end(Outcome::Related);
-            self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::ICMP_ERROR);
+            self.load_frame(Reg::R1, StackFrame::ICMP_ERROR);
             self.asm.jump_if(Cond::Ne, Reg::R1, 0, related);
         }
     }
@@ -190,13 +193,14 @@ impl Emitter<'_> {
     /// begins no flow.
     fn remember_mid_stream(&mut self, passes: Label) {
         let begins = self.asm.label("begins, or known origin");
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::BOTH);
+        self.load_frame(Reg::R1, StackFrame::BOTH);
         self.asm.jump_if(Cond::Eq, Reg::R1, 0, begins);
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::TCP_FLAGS);
+        self.load_frame(Reg::R1, StackFrame::TCP_FLAGS);
+        // A RST ends a connection. A flow for it would let the packets after it pass without a decision.
         self.asm.jump_if(Cond::Set, Reg::R1, RST, passes);
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::ORIGIN);
+        self.load_frame(Reg::R1, StackFrame::ORIGIN);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, begins);
-        self.store_constant(Frame::ORIGIN, Origin::MidStream as u32);
+        self.store_constant(StackFrame::ORIGIN, Origin::MidStream as u32);
         self.asm.bind(begins);
     }
 
@@ -207,9 +211,9 @@ impl Emitter<'_> {
             return;
         }
         let as_it_is = self.asm.label("as the last direction says");
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::FIRST_OUTCOME);
+        self.load_frame(Reg::R1, StackFrame::FIRST_OUTCOME);
         self.asm.jump_if(Cond::Ne, Reg::R1, Outcome::WouldDeny as i32, as_it_is);
-        self.store_constant(Frame::OUTCOME, Outcome::WouldDeny as u32);
+        self.store_constant(StackFrame::OUTCOME, Outcome::WouldDeny as u32);
         self.asm.bind(as_it_is);
     }
 
@@ -217,13 +221,13 @@ impl Emitter<'_> {
     /// begin a flow, through which the query that it answers could come in.
     fn unless_question(&mut self, family: Family, passes: Label) {
         let question = self.asm.label("begins a flow");
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::PROTOCOL);
+        self.load_frame(Reg::R1, StackFrame::PROTOCOL);
         self.asm.jump_if(Cond::Ne, Reg::R1, icmp_number(family), question);
         // The query's type and the side that asked: see `jump_if_question`.
         self.asm.load(Size::H, Reg::R1, Reg::R10, key(family).remote_port);
         self.asm.jump_if(Cond::Eq, Reg::R1, 0, passes);
         self.asm.alu(AluOp::Rsh, Reg::R1, 8);
-        self.asm.load(Size::W, Reg::R2, Reg::R10, Frame::JUDGED);
+        self.load_frame(Reg::R2, StackFrame::JUDGED);
         self.asm.jump_if(Cond::Ne, Reg::R1, Reg::R2, passes);
         self.asm.bind(question);
     }
@@ -235,7 +239,7 @@ impl Emitter<'_> {
         self.asm.bind(new);
         if self.plan.tables.is_staged {
             let would_allow = self.end(Outcome::WouldAllow);
-            self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::OUTCOME);
+            self.load_frame(Reg::R1, StackFrame::OUTCOME);
             self.asm.jump_if(Cond::Eq, Reg::R1, Outcome::WouldAllow as i32, would_allow);
         }
         let denied = self.end(Outcome::Denied);

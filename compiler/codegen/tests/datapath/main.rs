@@ -14,6 +14,7 @@ mod neighbours;
 mod node;
 mod parse;
 mod room;
+mod slots;
 mod source;
 mod staged;
 mod vm;

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use weir_artifact::layout::buckets::{self, Flow, Tuple};
+use weir_artifact::layout::buckets::{self, StoredFlow, Tuple};
 use weir_artifact::layout::{MapName, OUTCOMES, Origin, Outcome, config, direction_number, endpoint};
 use weir_artifact::map_image::{MapImage, with_few_flows};
 use weir_classes::{Scope, classify};
@@ -300,7 +300,7 @@ impl Rig {
     }
 }
 
-fn show_flow(flow: &Flow) -> String {
+fn show_flow(flow: &StoredFlow) -> String {
     let Tuple { remote, remote_port, local_port, .. } = flow.tuple;
     let place = if flow.state.is_confirmed() { "open" } else { "fresh" };
     let begun = if flow.begun == Direction::Egress { "egress" } else { "ingress" };

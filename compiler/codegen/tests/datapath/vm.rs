@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use weir_artifact::layout::MapName;
-use weir_ebpf::vm::{ANY, Host, MapId, ProgramId, Skb, Vm};
+use weir_ebpf::vm::{ANY, Host, MapId, Outcome, ProgramId, Skb, Stop, Vm};
 use weir_model::Direction;
 
 use crate::rig::{Arrival, Entries, INTERFACE, Parts};
@@ -42,13 +42,38 @@ impl Machine {
     }
 }
 
-impl crate::rig::Machine for Machine {
-    fn run(&mut self, hook: Direction, packet: &[u8], arrival: Arrival) -> i32 {
+impl Machine {
+    /// Runs a packet and calls `change` before the program reads a value of these maps for the `nth` time. `None` if it
+    /// reads fewer values.
+    pub(crate) fn run_with_change(
+        &mut self,
+        (hook, packet, arrival): (Direction, &[u8], Arrival),
+        (maps, nth): (&[MapName], usize),
+        change: impl FnOnce(&mut Self),
+    ) -> Option<Outcome> {
+        let mut skb = self.skb(packet, arrival);
+        let program = self.programs[usize::from(hook == Direction::Egress)];
+        let maps: Vec<MapId> = maps.iter().map(|map| self.maps[map]).collect();
+        let stop = self.vm.run_to_read(program, &mut skb, &mut self.host, &maps, nth);
+        let Stop::Before(state) = stop.unwrap_or_else(|trap| panic!("{trap}: {packet:02x?}")) else { return None };
+        change(self);
+        let run = self.vm.resume(&state, &mut skb, &mut self.host);
+        Some(run.unwrap_or_else(|trap| panic!("{trap}: {packet:02x?}")))
+    }
+
+    fn skb(&self, packet: &[u8], arrival: Arrival) -> Skb {
         let mut skb = Skb::new(packet.to_vec());
         skb.linear = skb.linear.min(self.linear);
         skb.vlan_tci = self.vlan;
         (skb.ifindex, skb.ingress_ifindex) = (INTERFACE, arrival.interface);
         (skb.has_socket, skb.tc_index) = (arrival.has_socket, arrival.stamp);
+        skb
+    }
+}
+
+impl crate::rig::Machine for Machine {
+    fn run(&mut self, hook: Direction, packet: &[u8], arrival: Arrival) -> i32 {
+        let mut skb = self.skb(packet, arrival);
         let program = self.programs[usize::from(hook == Direction::Egress)];
         let run = self.vm.run(program, &mut skb, &mut self.host);
         let outcome = run.unwrap_or_else(|trap| panic!("{trap}: {packet:02x?}"));

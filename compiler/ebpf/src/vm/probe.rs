@@ -201,6 +201,45 @@ impl Vm {
         Ok(last.and_then(|address| self.spot(address)))
     }
 
+    /// Runs a program until it is about to read a value of one of these maps for the `nth` time, from 0 on. Ring-buffer
+    /// records that it has reserved are discarded.
+    pub fn run_to_read(
+        &mut self,
+        program: ProgramId,
+        skb: &mut Skb,
+        host: &mut Host,
+        maps: &[MapId],
+        nth: usize,
+    ) -> Result<Stop, Box<Trap>> {
+        let regions: Vec<RegionId> = maps.iter().filter_map(|map| self.values(*map)).collect();
+        let mut reads = 0;
+        let read = |address| {
+            reads += usize::from(regions.contains(&RegionId::of(address)));
+            reads > nth
+        };
+        let budget = self.budget;
+        let mut machine = Machine::new(self, program, skb, host);
+        machine.enter_frame();
+        machine.enter_program(program);
+        let result = machine.start(budget, &mut Watcher { read, look_up: |_| false });
+        let saved = machine.save();
+        machine.finish();
+        Ok(match (result?, saved) {
+            ((_, End::Stopped), Some(saved)) => Stop::Before(Box::new(State(saved))),
+            ((outcome, _), _) => Stop::Ended(outcome),
+        })
+    }
+
+    /// Resumes a state and runs to the end. The packet must be the one that the run had when it stopped.
+    pub fn resume(&mut self, state: &State, skb: &mut Skb, host: &mut Host) -> Result<Outcome, Box<Trap>> {
+        let budget = self.budget;
+        let mut machine = Machine::new(self, state.0.program, skb, host);
+        machine.restore(&state.0);
+        let result = machine.start(budget, &mut super::exec::Unwatched);
+        machine.finish();
+        result.map(|(outcome, _)| outcome)
+    }
+
     fn spot(&self, address: u64) -> Option<Spot> {
         self.memory.value(address).map(|(map, element, offset)| Spot { map, element, offset })
     }

@@ -12,16 +12,16 @@ fn tuple(family: Family) -> Tuple {
     Tuple { ifindex: 77, protocol: 6, remote, local: other(family, 9), remote_port: 443, local_port: 40_000 }
 }
 
-fn flow(family: Family, state: State) -> Flow {
+fn flow(family: Family, state: FlowState) -> StoredFlow {
     let last = 0x0102_0304_0506;
     let flow = tuple(family).begun(Direction::Egress, 0x0098_7654, last);
-    Flow { state, origin: Origin::Itself, answered: true, fins: [false, true], is_cut: true, ..flow }
+    StoredFlow { state, origin: Origin::Itself, answered: true, fins: [false, true], is_cut: true, ..flow }
 }
 
 #[test]
 fn a_flow_comes_back_as_it_went_in() {
     for family in FAMILIES {
-        for state in State::ALL {
+        for state in FlowState::ALL {
             let flow = flow(family, state);
             let slot = flow.slot(5);
             assert_eq!(slot.flow(), Some(flow));
@@ -34,7 +34,7 @@ fn a_flow_comes_back_as_it_went_in() {
 
 #[test]
 fn a_dead_slot_is_free_and_has_the_next_number() {
-    let slot = flow(Family::V4, State::TcpOpen).slot(5);
+    let slot = flow(Family::V4, FlowState::TcpOpen).slot(5);
     let dead = dead(slot.word());
     assert_eq!((dead & LIVE, dead & 0xffff, dead >> SEQUENCE_SHIFT), (0, 0, 6));
     assert_eq!(super::dead(u64::MAX), 0, "the number begins again");
@@ -42,10 +42,10 @@ fn a_dead_slot_is_free_and_has_the_next_number() {
 
 #[test]
 fn an_ended_flow_is_cut_and_otherwise_the_same() {
-    let flow = Flow { is_cut: false, ..flow(Family::V6, State::UdpOpen) };
+    let flow = StoredFlow { is_cut: false, ..flow(Family::V6, FlowState::UdpOpen) };
     let slot =
         Slot::new(Family::V6, [ended(flow.slot(3).word())].into_iter().chain(flow.slot(3).words()[1..].to_vec()));
-    assert_eq!(slot.and_then(|it| it.flow()), Some(Flow { is_cut: true, fins: [true, true], ..flow }));
+    assert_eq!(slot.and_then(|it| it.flow()), Some(StoredFlow { is_cut: true, fins: [true, true], ..flow }));
 }
 
 #[test]

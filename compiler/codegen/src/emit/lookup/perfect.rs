@@ -1,6 +1,6 @@
 //! A look-up in a perfect hash: see [`crate::structures::perfect`] for the layout and the hash.
 
-use crate::emit::{Emitter, map_ref};
+use crate::emit::Emitter;
 use crate::structures::perfect::{MIX, MIX_AGAIN, SPREAD, Shape, Width};
 use weir_artifact::layout::MapName;
 use weir_ebpf::asm::Label;
@@ -11,6 +11,8 @@ impl Emitter<'_> {
     pub(super) fn perfect(&mut self, map: MapName, offset: usize, shape: Shape, miss: Label) {
         self.hash(shape);
         self.asm.mov(Reg::R3, Reg::R0);
+        // A multiplication instead of a remainder: it is faster, and the count need not be a power of two. The verifier
+        // can follow it too.
         self.scale(Reg::R3, shape.buckets);
         self.asm.alu(AluOp::Lsh, Reg::R3, 1);
         self.read(Size::H, Reg::R4, map, offset, Reg::R3);
@@ -22,10 +24,11 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Mul, Reg::R4, Reg::R3);
         self.scale(Reg::R4, shape.slots);
         self.asm.alu(AluOp::Mul, Reg::R4, shape.width.slot_bytes() as i32);
-        self.asm.load_map_value(Reg::R3, map_ref(map), (offset + shape.slots_at()) as i32);
+        self.point_to(Reg::R3, map, (offset + shape.slots_at()) as i32);
         self.asm.alu(AluOp::Add, Reg::R3, Reg::R4);
         let size = if shape.width == Width::W4 { Size::W } else { Size::Dw };
         for (word, reg) in [Reg::R1, Reg::R2].into_iter().take(shape.width.words()).enumerate() {
+            // A perfect hash places any address somewhere, so the key in the slot must be compared.
             self.asm.load(size, Reg::R4, Reg::R3, 8 * word as i16);
             self.asm.jump_if(Cond::Ne, Reg::R4, reg, miss);
         }

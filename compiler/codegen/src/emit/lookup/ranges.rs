@@ -5,7 +5,7 @@
 //! Verifier: a compare and a jump would make two states per level, and `2^levels` at the end.
 
 use crate::emit::Emitter;
-use crate::emit::frame::Key;
+use crate::emit::frame::FlowKey;
 use crate::structures::dxr::{self, FIRST_BYTES};
 use crate::structures::search;
 use weir_artifact::layout::MapName;
@@ -26,6 +26,7 @@ impl Emitter<'_> {
         let [leaf, lost, outside] = ["leaf", "no such node", "outside"].map(|name| self.asm.label(name));
         for group in 0..shape.groups {
             let levels = shape.most_levels[group];
+            // No node compares this group of 32 bits. IPv4 has only one group.
             if group > 0 && levels == 0 {
                 break;
             }
@@ -65,6 +66,8 @@ impl Emitter<'_> {
     /// Like [`Self::root`], with the first table. A key below the table's base wraps around to an index beyond its end.
     fn first(&mut self, map: MapName, shape: search::Shape, first: search::First, [leaf, lost, outside]: [Label; 3]) {
         let outside = if first.beyond == 0 { lost } else { outside };
+        // In 32 bits the subtraction wraps around to a large number, so one unsigned compare finds keys on both sides
+        // of the table.
         self.asm.alu32(AluOp::Mov, Reg::R2, Reg::R1);
         self.asm.alu32(AluOp::Sub, Reg::R2, first.base as i32);
         self.asm.alu32(AluOp::Rsh, Reg::R2, first.shift as i32);
@@ -121,7 +124,7 @@ impl Emitter<'_> {
 
     /// r1 = 32 bits of the other end's address, in host order.
     fn remote_group(&mut self, group: usize) {
-        self.asm.load(Size::W, Reg::R1, Reg::R10, Key::REMOTE + 4 * group as i16);
+        self.load_frame(Reg::R1, FlowKey::REMOTE + 4 * group as i16);
         self.asm.swap_be(SwapBits::B32, Reg::R1);
     }
 
@@ -139,6 +142,8 @@ impl Emitter<'_> {
     /// Emits a search of r4 levels, from 1 to `most`.
     fn levels(&mut self, map: MapName, size: Size, starts: usize, most: u32) {
         let labels: Vec<Label> = (1..most).map(|level| self.asm.label(&format!("{level} levels"))).collect();
+        // A jump into the middle of the unrolled levels: a loop would need a counter, and the verifier would walk each
+        // of its rounds.
         for (index, label) in labels.iter().enumerate() {
             self.asm.jump_if(Cond::Eq, Reg::R4, index as i32 + 1, *label);
         }

@@ -1,7 +1,7 @@
 //! Verdict rows: a pointer to the set of a subject class and a peer class.
 
-use crate::emit::frame::Frame;
-use crate::emit::{Emitter, map_ref};
+use crate::emit::Emitter;
+use crate::emit::frame::StackFrame;
 use crate::structures::RowTable;
 use crate::structures::rows::{Index, Shape};
 use weir_artifact::layout::{MapName, Outcome, direction_number};
@@ -33,13 +33,14 @@ impl Emitter<'_> {
     fn row_of_maps(&mut self, direction: Direction, subject: i16, peer: i16, to: i16) {
         let [found, done] = ["row entry", "row"].map(|name| self.asm.label(name));
         self.load_number(Reg::R1, peer);
-        self.asm.store(Size::W, Reg::R10, Frame::SCRATCH, Reg::R1);
+        self.store_frame(StackFrame::SCRATCH, Reg::R1);
         self.load_number(Reg::R1, subject);
         if direction == Direction::Egress {
+            // The direction is the subject's upper bit (`layout::row_key`), so both directions share one map.
             self.asm.alu32(AluOp::Or, Reg::R1, i32::MIN);
         }
-        self.asm.store(Size::W, Reg::R10, Frame::SCRATCH + 4, Reg::R1);
-        self.look_up(MapName::Rows, Frame::SCRATCH);
+        self.store_frame(StackFrame::SCRATCH + 4, Reg::R1);
+        self.look_up(MapName::Rows, StackFrame::SCRATCH);
         self.asm.jump_if(Cond::Ne, Reg::R0, 0, found);
         self.default_of_maps(direction, subject, to);
         self.asm.jump(done);
@@ -52,8 +53,8 @@ impl Emitter<'_> {
         let subjects = self.plan.tables.ingress.len() as u32;
         self.load_number(Reg::R1, subject);
         self.asm.alu(AluOp::Add, Reg::R1, (direction_number(direction) * subjects) as i32);
-        self.asm.store(Size::W, Reg::R10, Frame::SCRATCH, Reg::R1);
-        self.look_up(MapName::Defaults, Frame::SCRATCH);
+        self.store_frame(StackFrame::SCRATCH, Reg::R1);
+        self.look_up(MapName::Defaults, StackFrame::SCRATCH);
         // Every subject class has a default, but the verifier does not know this.
         let no_endpoint = self.end(Outcome::NoEndpoint);
         self.asm.jump_if(Cond::Eq, Reg::R0, 0, no_endpoint);
@@ -69,6 +70,7 @@ impl Emitter<'_> {
         match shape.index {
             Index::Defaults => {}
             Index::Matrix { wide } => {
+                // A matrix has a cell for each pair, so there is no miss.
                 self.cell(shape, direction, wide);
                 self.asm.jump(found);
             }
@@ -122,7 +124,7 @@ impl Emitter<'_> {
         // Verifier: bounds the offset. No set number is larger.
         self.asm.jump_if(Cond::Ge, Reg::R1, shape.sets as i32, no_set);
         self.asm.alu(AluOp::Mul, Reg::R1, 8 * shape.words as i32);
-        self.asm.load_map_value(Reg::R3, map_ref(MapName::Rows), 0);
+        self.point_to(Reg::R3, MapName::Rows, 0);
         self.asm.alu(AluOp::Add, Reg::R3, Reg::R1);
         self.asm.store(Size::Dw, Reg::R10, to, Reg::R3);
     }
