@@ -106,5 +106,9 @@ pub(crate) fn parse_target(text: &str) -> Result<Target, String> {
     let parsed = text.split_once('.').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
     let target = Target { kernel: parsed.ok_or("expected MAJOR.MINOR, such as 6.1")? };
     let (major, minor) = Target::BASE.kernel;
-    if target < Target::BASE { Err(format!("the oldest kernel is {major}.{minor}")) } else { Ok(target) }
+    if target < Target::BASE {
+        Err(format!("Linux {major}.{minor} is the oldest kernel that weir's programs load on"))
+    } else {
+        Ok(target)
+    }
 }

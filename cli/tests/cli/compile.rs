@@ -12,6 +12,16 @@ fn a_compile_writes_what_verify_accepts() {
 }
 
 #[test]
+fn the_oldest_kernel_is_named_and_older_ones_are_refused() {
+    let place = Place::shop();
+    place.run("compile shop.yaml -o shop.o").exits(0).says("kernel        Linux 5.14 and later");
+    place.run("compile shop.yaml -o shop.o --target 6.12").exits(0).says("kernel        Linux 6.12 and later");
+    let refused = place.run("compile shop.yaml -o old.o --target 5.10");
+    refused.exits(2).complains("Linux 5.14 is the oldest kernel");
+    assert!(!place.path().join("old.o").exists());
+}
+
+#[test]
 fn the_same_input_gives_the_same_bytes() {
     let place = Place::shop();
     place.run("compile shop.yaml -o one.o").exits(0);

@@ -4,6 +4,7 @@ use weir_artifact::layout::{AT_EDGE, program_name};
 use weir_artifact::{Artifact, view};
 use weir_codegen::compile::{Budget, Compiled};
 use weir_ebpf::limits;
+use weir_ebpf::target::Target;
 use weir_model::{Cluster, Direction};
 use weir_verify::Report;
 
@@ -11,7 +12,12 @@ use super::super::verify::line;
 use super::cpus;
 use crate::page::OutputPage;
 
-pub(super) fn text(cluster: &Cluster, compiled: &Compiled, artifact: &Artifact, report: Option<&Report>) -> OutputPage {
+pub(super) fn text(
+    cluster: &Cluster,
+    compiled: &Compiled,
+    artifact: &Artifact,
+    (report, target): (Option<&Report>, Target),
+) -> OutputPage {
     let mut page = OutputPage::new();
     let mut row = |what: &str, text: &str| page.line(format_args!("{what:<13} {text}"));
     let classes = &compiled.classes;
@@ -28,6 +34,8 @@ pub(super) fn text(cluster: &Cluster, compiled: &Compiled, artifact: &Artifact, 
         let longest = report.longest_path.map_or_else(|| "unbounded".to_owned(), |steps| steps.to_string());
         row(name, &format!("{} instructions, longest path {longest}", report.slots));
     }
+    let (major, minor) = target.kernel;
+    say("kernel", &format!("Linux {major}.{minor} and later (--target)"));
     for note in compiled.structures() {
         row("structure", &note.to_string());
     }
