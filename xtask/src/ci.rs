@@ -57,6 +57,12 @@ pub(crate) fn life(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     }
 }
 
+/// Runs the long form of fault injection: every operation of a switch fails, and the process dies at each.
+pub(crate) fn faults() -> Result<()> {
+    let mut runner = cargo(&["test", "--locked", "-p", "weir-runtime", "--test", "enforce", "faults::"]);
+    run(runner.env("WEIR_FAULTS", "all"))
+}
+
 /// Re-makes descriptive snapshots.
 pub(crate) fn bless() -> Result<()> {
     run(cargo(&["test", "--workspace", "--locked"]).env("BLESS", "1"))

@@ -19,6 +19,7 @@ cargo xtask TASK
   bless           regenerates the descriptive snapshots under tests/ (never the verdicts); read the diff
   life            runs the agent through random sequences of events until you stop it: `SEED` (1); prints the seed of a
                   sequence that fails
+  faults          the long form of fault injection: a fault at every operation of a switch; needs root
   fuzz            tests random texts, clusters and packets: `--secs N` (10), `--seed S` (1); writes a failing case to
                   target/fuzz
   bench           runs all benchmarks below and writes docs/performance.md; `bench commands` measures the command line,
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Some("load") => load::run_load(arguments),
         Some("kernels") => kernels::run_kernels(),
         Some("fuzz") => ci::fuzz(arguments),
+        Some("faults") => ci::faults(),
         Some("life") => ci::life(arguments),
         Some("bench") => bench::run_all(&arguments.collect::<Vec<_>>()),
         _ => {
