@@ -209,6 +209,11 @@ impl Machine<'_> {
     }
 
     fn tail_call(&mut self, helper: Helper) -> Result<Option<u64>, Cause> {
+        // "tail_call would lead to reference leak", in every frame and even if the call fails:
+        // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c (`check_helper_call`).
+        if !self.records.is_empty() {
+            return Err(Cause::LeakedRecords(self.records.len()));
+        }
         self.check_context(helper)?;
         let map = self.map_argument(helper, 2, &[MapKind::ProgArray])?;
         // 32 bits, as the kernel takes it: a larger number in the register must not select another program.
