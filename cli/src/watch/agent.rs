@@ -435,8 +435,9 @@ impl<E: Enforce> Agent<E> {
 
     /// Finds the interfaces of the local pods of the generation in force.
     fn find_again(&mut self, now: Instant) -> bool {
-        let pods = self.index.generation().map(|generation| local::pods(generation, &self.node));
-        pods.is_some_and(|pods| self.find_pods(&pods, now))
+        // From the last search and not from the generation, which exists only until it is in force.
+        let pods = self.places.found().keys().chain(self.places.missing().keys()).cloned().collect();
+        self.index.has_generation() && self.find_pods(&pods, now)
     }
 
     fn find(&mut self, generation: &Generation, now: Instant) {

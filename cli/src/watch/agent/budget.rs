@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use weir_classes::Limits;
 use weir_classes::fit::Fit;
-use weir_classes::index::{Generation, Key};
+use weir_classes::index::Key;
 use weir_codegen::compile::{Budget, Budgets};
 use weir_model::Cluster;
 
@@ -101,8 +101,8 @@ impl Budgeted {
 
 impl<E: Enforce> Agent<E> {
     /// Reports the policies that have no rules in the generation that has just come into force.
-    pub(super) fn tell_held(&mut self, fit: &Fit, now: Instant) {
-        let held = self.index.generation().map(|Generation { cluster, .. }| reasons(cluster, fit)).unwrap_or_default();
+    pub(super) fn tell_held(&mut self, cluster: &Cluster, fit: &Fit, now: Instant) {
+        let held = reasons(cluster, fit);
         let mut told: BTreeMap<&str, usize> = BTreeMap::new();
         for (about, why) in &held {
             let of_namespace = told.entry(&about.namespace).or_default();

@@ -36,8 +36,8 @@ impl Ending {
 
 impl<E: Enforce> Agent<E> {
     /// Called when a generation has come into force.
-    pub(super) fn end_departed(&mut self, now: Instant) {
-        let Some(Generation { cluster, scope, .. }) = self.index.generation() else { return };
+    pub(super) fn end_departed(&mut self, generation: &Generation, now: Instant) {
+        let Generation { cluster, scope, .. } = generation;
         self.ending.pending.extend(self.ending.departed.observe(cluster, scope));
         self.end_flows(now);
     }

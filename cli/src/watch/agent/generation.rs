@@ -30,7 +30,8 @@ impl<E: Enforce> Agent<E> {
         self.judge_newcomers_first(now);
         let begun = self.pending.begin(now);
         match self.make(now, inbox) {
-            Ok(installed) => {
+            // The generation is dropped at the end of this arm. Freeing its memory comes last: no pod waits for it.
+            Ok((generation, installed)) => {
                 self.time_new_pods();
                 self.in_force = Some(installed.epoch);
                 self.rest_at = Some(now + REST);
@@ -48,7 +49,7 @@ impl<E: Enforce> Agent<E> {
                 // The new generation contains the entries of late changes. This raises the epoch if that is due, and
                 // records the times of the late changes.
                 self.write(now);
-                self.end_departed(now);
+                self.end_departed(&generation, now);
             }
             Err((stage, error)) => {
                 self.index.abandon();
@@ -56,12 +57,10 @@ impl<E: Enforce> Agent<E> {
                 self.failed(stage, error, now);
             }
         }
-        // Freeing memory comes last: no pod waits for it.
-        self.index.settle();
     }
 
     /// Compiles the present objects, with fewer rules if they exceed the budget, and installs the result.
-    fn make(&mut self, now: Instant, inbox: &mut Inbox<'_>) -> Result<Installed, (&'static str, String)> {
+    fn make(&mut self, now: Instant, inbox: &mut Inbox<'_>) -> Result<(Generation, Installed), (&'static str, String)> {
         let options = Options {
             forced: WRITTEN.to_vec(),
             target: self.target,
@@ -84,11 +83,11 @@ impl<E: Enforce> Agent<E> {
         };
         self.catch_up(inbox, now + started.elapsed());
         self.find(&generation, now);
-        let artifact = watch.time(|| self.adopt(generation, compiled, &options, now));
+        let artifact = watch.time(|| self.adopt(&generation, compiled, &options, now));
         self.metrics.observe("weir_compile_seconds", watch.elapsed);
         let installed = self.install(&artifact?, now)?;
-        self.tell_held(&fit, now);
-        Ok(installed)
+        self.tell_held(&generation.cluster, &fit, now);
+        Ok((generation, installed))
     }
 
     /// Removes rules from policies until the objects of the index fit the budget, then compiles them.
@@ -128,7 +127,7 @@ impl<E: Enforce> Agent<E> {
     /// addresses are added to its tables here, and any other change requests another generation.
     fn adopt(
         &mut self,
-        generation: Generation,
+        generation: &Generation,
         mut compiled: Compiled,
         options: &Options,
         now: Instant,
@@ -146,11 +145,8 @@ impl<E: Enforce> Agent<E> {
             self.pending.want_generation(now);
             self.pending.judge_with_generation = true;
         }
-        let Some(Generation { cluster, .. }) = self.index.generation() else {
-            return Err(("compile", "the index has not kept the generation that it was given".to_owned()));
-        };
         let node = self.node.clone();
-        let artifact = compiled.artifact(cluster, options, |description| description.node = Some(node));
+        let artifact = compiled.artifact(&generation.cluster, options, |description| description.node = Some(node));
         artifact.map_err(|error| ("compile", chain(&error)))
     }
 
