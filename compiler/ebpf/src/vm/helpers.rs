@@ -209,8 +209,10 @@ impl Machine<'_> {
     }
 
     fn tail_call(&mut self, helper: Helper) -> Result<Option<u64>, Cause> {
-        // "tail_call would lead to reference leak", in every frame and even if the call fails:
-        // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c (`check_helper_call`).
+        // "tail_call would lead to reference leak", even if the call fails:
+        // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c (`check_helper_call`). Since 6.1 the kernel
+        // checks only calls in the outermost function (`check_reference_leak`), older kernels those in every function.
+        // Programs must load on both.
         if !self.records.is_empty() {
             return Err(Cause::LeakedRecords(self.records.len()));
         }
