@@ -88,11 +88,11 @@ fn a_service_of_a_host_network_pod_without_address_is_verified() {
     let of_shop = r#"
 {kind: NetworkPolicy, apiVersion: networking.k8s.io/v1, metadata: {name: closed, namespace: shop}, spec: {podSelector: {}, policyTypes: [Egress]}}
 ---
-{kind: Pod, apiVersion: v1, metadata: {name: near, namespace: shop}, spec: {nodeName: n, containers: [{name: c}]}, status: {phase: Running, podIP: 10.0.0.1}}
+{kind: Pod, apiVersion: v1, metadata: {name: near, namespace: shop}, spec: {nodeName: n1, containers: [{name: c}]}, status: {phase: Running, podIP: 10.0.0.1}}
 ---
-{kind: Pod, apiVersion: v1, metadata: {name: far, namespace: shop}, spec: {nodeName: m, containers: [{name: c}]}, status: {phase: Running, podIP: 10.0.0.2}}
+{kind: Pod, apiVersion: v1, metadata: {name: far, namespace: shop}, spec: {nodeName: n2, containers: [{name: c}]}, status: {phase: Running, podIP: 10.0.0.2}}
 ---
-{kind: Pod, apiVersion: v1, metadata: {name: host, namespace: shop, labels: {app: host}}, spec: {nodeName: n, hostNetwork: true, containers: [{name: c}]}, status: {phase: Running}}
+{kind: Pod, apiVersion: v1, metadata: {name: host, namespace: shop, labels: {app: host}}, spec: {nodeName: n1, hostNetwork: true, containers: [{name: c}]}, status: {phase: Running}}
 ---
 {kind: Service, apiVersion: v1, metadata: {name: host, namespace: shop}, spec: {clusterIP: 10.96.0.1, selector: {app: host}, ports: [{port: 80}]}}
 "#;
