@@ -139,9 +139,9 @@ impl<'r> Data<'r> {
             "intervals": classes.atoms.intervals.iter().map(|it| {
                 json!([ports::name(it.spec.protocol), it.spec.first, it.spec.last, it.atom.0])
             }).collect::<Vec<_>>(),
-            "sets": classes.atom_sets.iter().map(hex).collect::<Vec<_>>(),
-            "egress": classes.egress.iter().map(row).collect::<Vec<_>>(),
-            "ingress": classes.ingress.iter().map(row).collect::<Vec<_>>(),
+            "sets": classes.rows.atom_sets.iter().map(hex).collect::<Vec<_>>(),
+            "egress": classes.rows.egress.iter().map(row).collect::<Vec<_>>(),
+            "ingress": classes.rows.ingress.iter().map(row).collect::<Vec<_>>(),
             "peers": classes.peers.iter().map(|it| {
                 it.predicates.iter().map(|it| it.0).collect()
             }).collect::<Vec<Vec<u32>>>(),

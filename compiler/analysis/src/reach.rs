@@ -249,7 +249,7 @@ impl<'r> Cells<'r> {
         if let Some(id) = self.known.get(&(one, other)) {
             return *id;
         }
-        let sets = &self.reach.classes.atom_sets;
+        let sets = &self.reach.classes.rows.atom_sets;
         let mut set = sets[one.index()].clone();
         set.intersect(&sets[other.index()]);
         let id = self.intern(set);

@@ -77,7 +77,7 @@ fn changes(index: &mut Index, objects: &[Object]) -> [Duration; 2] {
         classified.push(start.elapsed());
         let start = Instant::now();
         let options = compile::Options::default();
-        let Generation { cluster, scope, classes, .. } = generation;
+        let Generation { cluster, scope, classes, .. } = &generation;
         let compiled = compile::compile_classes(cluster, scope, classes.clone(), &options).expect("it compiles");
         let artifact = compiled.artifact(cluster, &options, |_| ()).expect("an artifact");
         std::hint::black_box(artifact.to_bytes().expect("a file"));

@@ -2,15 +2,16 @@
 //!
 //! Problem: a cluster's objects change all the time, and most changes concern nothing on this node. Compiling anew for
 //! each of 100 pod events a second is waste; missing one is a hole.
-//! Strategy: the index holds every object and the classes of the last compile. It answers a change with the least work
-//! that is enough: nothing, a few single entries of the exact address table, or a new compile. An answer smaller than a
-//! compile is given only where it is *proved* to be enough: the proofs are in [`Index::pod_changes`] and in [`lists`].
+//! Strategy: the index holds every object and the facts of the last compile ([`baseline`]). It answers a change with
+//! the least work that is enough: nothing, a few single entries of the exact address table, or a new compile. An answer
+//! smaller than a compile is given only where it is *proved* to be enough: the proofs are in [`Index::pod_changes`] and
+//! in [`lists`].
 //! Invariants: a pure value, without a clock and without an API server; after any series of changes, applying the
 //! answers gives every packet the verdict that a compile from scratch gives (`tests/index.rs` holds it).
 
+mod baseline;
 mod lists;
 
-use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::discriminant;
@@ -18,9 +19,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::fit::{self, Fit};
-use crate::{Classes, ClassifyError, Limits, PeerId, PredicateId, Scope, classify_within};
+use crate::{Classes, ClassifyError, Limits, PeerId, Scope, classify_within};
+use baseline::Baseline;
 use weir_model::resolve::{named_ports, resolve};
-use weir_model::{Assumptions, Cluster, NamespaceId};
+use weir_model::{Assumptions, Cluster};
 use weir_objects::k8s::{Body, Labels, Mode, Object, Phase, Pod};
 
 /// The identity of an object: kind, namespace and name.
@@ -94,7 +96,7 @@ impl Dirty {
     }
 }
 
-/// Objects, and the classes of the generation in force.
+/// Objects, and the facts of the generation in force that changes are compared with.
 #[derive(Debug)]
 pub struct Index {
     /// The node whose pods are local; `None`: every pod is.
@@ -103,14 +105,11 @@ pub struct Index {
     objects: BTreeMap<Key, Object>,
     /// The sets of labels that they share.
     labels: BTreeSet<Arc<Labels>>,
-    generation: Option<Generation>,
+    /// `None` before the first compile.
+    baseline: Option<Baseline>,
     /// The previous state of each object that has changed since a generation was begun; `None` if no generation is in
     /// the making.
     since: Option<BTreeMap<Key, Option<Object>>>,
-    /// Entries of the exact table that differ from the generation's.
-    changed: BTreeMap<IpAddr, Option<PeerId>>,
-    /// Addresses whose blocks and lists differ from the generation's, with the present predicates.
-    relisted: BTreeMap<IpAddr, Vec<PredicateId>>,
     /// How many pods have an address.
     holders: HashMap<IpAddr, u32>,
     /// How many pods name an address as their node's.
@@ -126,6 +125,12 @@ pub struct Generation {
     pub scope: Scope,
     /// Its classes.
     pub classes: Classes,
+    roles: Arc<Roles>,
+}
+
+/// The parts that addresses play, beside their classes.
+#[derive(Debug)]
+struct Roles {
     /// Addresses of local pods, nodes and services, and those that hostPorts name: never touched singly.
     fixed: BTreeSet<IpAddr>,
     /// The addresses of every node. A pod can name its node's addresses too.
@@ -172,16 +177,15 @@ impl Draft {
     /// Makes the classes, unless they cost more than the limits allow.
     pub fn classify_within(self, limits: Limits) -> Result<Generation, ClassifyError> {
         let Self { cluster, scope, declared, selecting } = self;
-        Ok(Generation {
-            classes: classify_within(&cluster, &scope, limits)?,
+        let classes = classify_within(&cluster, &scope, limits)?;
+        let roles = Roles {
             fixed: fixed_addresses(&cluster, &scope),
             nodes: cluster.nodes.iter().flat_map(|node| node.addresses.iter().copied()).collect(),
             declared,
             backing: backing(&cluster),
             selecting,
-            cluster,
-            scope,
-        })
+        };
+        Ok(Generation { cluster, scope, classes, roles: roles.into() })
     }
 }
 
@@ -193,10 +197,8 @@ impl Index {
             assume,
             objects: BTreeMap::new(),
             labels: BTreeSet::new(),
-            generation: None,
+            baseline: None,
             since: None,
-            changed: BTreeMap::new(),
-            relisted: BTreeMap::new(),
             holders: HashMap::new(),
             hosted: HashMap::new(),
         }
@@ -270,36 +272,25 @@ impl Index {
         self.objects.values().filter(is_audited).count()
     }
 
-    /// The generation in force, if one was compiled.
-    pub fn generation(&self) -> Option<&Generation> {
-        self.generation.as_ref()
+    /// Whether a generation was compiled or adopted.
+    pub fn has_generation(&self) -> bool {
+        self.baseline.is_some()
     }
 
     /// The present class of an address: the generation's, with the changes since.
     pub fn peer_at(&self, address: IpAddr) -> Option<PeerId> {
-        let addresses = &self.generation.as_ref()?.classes.addresses;
-        Some(match self.changed.get(&address) {
-            Some(Some(peer)) => *peer,
-            // Addresses that lists contain are in a table of their own, and stay there.
-            Some(None) if !addresses.is_listed(address) => addresses.find_stretch(address),
-            Some(None) | None => addresses.find(address),
-        })
+        self.baseline.as_ref().map(|baseline| baseline.peer_at(address))
     }
 
     /// Compiles the objects as they are now. From here on, changes are answered relative to the result.
-    pub fn compile(&mut self) -> Result<&Generation, ClassifyError> {
+    pub fn compile(&mut self) -> Result<Generation, ClassifyError> {
         // Without `?` here: after an error, too, no generation is in the making. If `since` stayed, it would grow with
         // every change.
         let generation = self.begin().classify();
         self.since = None;
-        Ok(self.replace(generation?))
-    }
-
-    fn replace(&mut self, generation: Generation) -> &Generation {
-        // Both are differences from the previous generation. Applied to the new one, they would hide its own entries.
-        self.changed.clear();
-        self.relisted.clear();
-        self.generation.insert(generation)
+        let generation = generation?;
+        self.baseline = Some(Baseline::new(&generation));
+        Ok(generation)
     }
 
     /// Begins a generation of the objects as they are now. Until it is adopted, changes are answered relative to the
@@ -322,9 +313,9 @@ impl Index {
 
     /// From here on, changes are answered relative to this generation. Returns the changes that arrived since it was
     /// begun.
-    pub fn adopt(&mut self, generation: Generation) -> Late {
+    pub fn adopt(&mut self, generation: &Generation) -> Late {
         // First the generation, then the changes since it was begun: they must be answered relative to its classes.
-        self.replace(generation);
+        self.baseline = Some(Baseline::new(generation));
         let mut late = Late::default();
         for (key, before) in self.since.take().unwrap_or_default() {
             // Taken out and put back, because `answer` needs the whole index. `answer` and not `judge`: the pods'
@@ -348,30 +339,6 @@ impl Index {
         self.since = None;
     }
 
-    /// Frees the data of a generation that is not read after the compile: verdicts, services, and the details of pods
-    /// that are not local. On a large cluster that is most of the data.
-    pub fn settle(&mut self) {
-        let Some(generation) = &mut self.generation else { return };
-        let Generation { cluster, scope, classes, .. } = generation;
-        // Local endpoints stay whole: every later policy is compared with their labels, and they are the ones that are
-        // enforced.
-        let local: BTreeSet<usize> = scope.endpoints().iter().map(|id| id.index()).collect();
-        for (_, endpoint) in cluster.endpoints.iter_mut().enumerate().filter(|(index, _)| !local.contains(index)) {
-            // Emptied, not removed: ids are positions in this list.
-            endpoint.name = String::new();
-            endpoint.kind = Cow::default();
-            endpoint.addresses = Vec::new();
-            endpoint.named_ports = Arc::default();
-            endpoint.owner = None;
-            endpoint.uid = None;
-        }
-        (cluster.services, cluster.frontends, cluster.host_ports) = Default::default();
-        // A change of a list is computed from the objects, old and new, so this copy of perhaps a million entries is
-        // not needed.
-        cluster.lists.iter_mut().for_each(|list| list.entries = Vec::new());
-        classes.forget_verdicts();
-    }
-
     fn judge(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
         self.count_holders(before, after);
         self.answer(before, after)
@@ -379,7 +346,7 @@ impl Index {
 
     fn answer(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
         // There are no classes yet to which a smaller answer could refer.
-        if self.generation.is_none() {
+        if self.baseline.is_none() {
             return if before.is_none() && after.is_none() { Dirty::Nothing } else { Dirty::Everything };
         }
         if is_same(before, after) {
@@ -407,16 +374,16 @@ impl Index {
             // missed one would leave a wrong verdict in force.
             _ => Dirty::Everything,
         };
-        if let Dirty::Addresses(changes) = &dirty {
+        if let (Dirty::Addresses(changes), Some(baseline)) = (&dirty, &mut self.baseline) {
             // Recorded as written, so that the next change is compared with the table as it is then.
-            self.changed.extend(changes.entries.iter().copied());
+            baseline.note_entries(&changes.entries);
         }
         dirty
     }
 
     /// Whether services can affect verdicts: only if a policy or list applies to egress of a local pod.
     pub fn judges_services(&self) -> bool {
-        self.generation.as_ref().is_none_or(|generation| generation.classes.judges_egress(&generation.cluster))
+        self.baseline.as_ref().is_none_or(|baseline| baseline.judges_egress)
     }
 
     fn count_holders(&mut self, before: Option<&Object>, after: Option<&Object>) {
@@ -447,35 +414,30 @@ impl Index {
 
     /// Whether a policy selects a local pod, as the last compile knew them.
     fn concerns_local(&self, object: &Object) -> bool {
-        let (Some(generation), Body::NetworkPolicy(policy)) = (&self.generation, &object.body) else { return true };
-        let cluster = &generation.cluster;
+        let (Some(baseline), Body::NetworkPolicy(policy)) = (&self.baseline, &object.body) else { return true };
         // The labels of the last compile are enough: a local pod with other labels makes a new compile by itself.
-        generation.classes.subject_of.iter().any(|(id, _)| {
-            let endpoint = &cluster.endpoints[id.index()];
-            let labels = cluster.labels.labels(endpoint.labels);
-            cluster.namespaces[endpoint.namespace.index()].name == object.meta.namespace
-                && weir_model::labels::matches(&policy.pod_selector, labels)
-        })
+        baseline.selects_local(&object.meta.namespace, &policy.pod_selector)
     }
 
     /// A pod that is not local and backs no service is only ever a peer: its addresses have a class, and nothing else
     /// in the tables depends on it. If that class exists already, it is enough to update the entries of its addresses.
     fn pod_changes(&self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
-        let Some(generation) = &self.generation else { return Dirty::Everything };
+        let Some(baseline) = &self.baseline else { return Dirty::Everything };
         let mut classes: BTreeMap<IpAddr, PeerId> = BTreeMap::new();
         // The old state first: an address that the pod keeps gets its class from the new state, which overwrites the
         // old one.
         for (object, is_now) in [(before, false), (after, true)] {
             let Some((object, pod)) = object.and_then(as_pod) else { continue };
             // For both states: a pod that was local, or backed a service, is still in the tables as that.
-            if !self.is_only_a_peer(generation, object, pod, after) {
+            if !self.is_only_a_peer(&baseline.roles, object, pod, after) {
                 return Dirty::Everything;
             }
+            let ports = named_ports(&pod.ports, self.assume);
             for address in addresses(pod) {
                 let peer = match is_now {
-                    true => self.class(generation, object, pod, *address),
+                    true => baseline.class_of(object, &ports, *address),
                     // Without the pod, only blocks and lists hold for the address.
-                    false => generation.classes.peer_of_predicates(self.predicates_at(generation, *address)),
+                    false => baseline.class_without_pod(*address),
                 };
                 // A set of predicates that no address had when the classes were made: no row has verdicts for it.
                 let Some(peer) = peer else { return Dirty::Everything };
@@ -483,34 +445,20 @@ impl Index {
             }
         }
         // Services are judged by the classes that their backends had when the generation was compiled.
-        let is_behind = |address: &IpAddr| generation.backing.contains(address) && self.judges_services();
-        if classes.iter().any(|(address, peer)| self.peer_at(*address) != Some(*peer) && is_behind(address)) {
+        let is_behind = |address: &IpAddr| baseline.roles.backing.contains(address) && baseline.judges_egress;
+        if classes.iter().any(|(address, peer)| baseline.peer_at(*address) != *peer && is_behind(address)) {
             return Dirty::Everything;
         }
-        self.changes(generation, classes, loses_owner(before, after))
+        baseline.changes(classes, loses_owner(before, after))
     }
 
-    /// The changes that give these addresses these classes.
-    fn changes(&self, generation: &Generation, classes: BTreeMap<IpAddr, PeerId>, other_owner: bool) -> Dirty {
-        // Flows remember that they were allowed, not for which class. If the class of their address changes, that is
-        // outdated.
-        let judge_again = other_owner || classes.iter().any(|(address, peer)| self.peer_at(*address) != Some(*peer));
-        let entries = classes.into_iter().map(|(address, peer)| (address, written(generation, address, peer)));
-        // Entries that the table has already need no write. On a large cluster most pod events change no address.
-        let entries: Vec<_> = entries.filter(|(address, peer)| self.entry(*address) != *peer).collect();
-        match entries.is_empty() && !judge_again {
-            true => Dirty::Nothing,
-            false => Dirty::Addresses(Changes { entries, judge_again }),
-        }
-    }
-
-    fn is_only_a_peer(&self, generation: &Generation, object: &Object, pod: &Pod, after: Option<&Object>) -> bool {
+    fn is_only_a_peer(&self, roles: &Roles, object: &Object, pod: &Pod, after: Option<&Object>) -> bool {
         // A pod that names no node, but has node addresses, may be on this node.
         let is_placed = pod.node.is_some() || pod.node_addresses.is_empty();
         let local = self.node.is_none() || pod.node == self.node || !is_placed;
         // Services without slices find backends by labels, so a pod can become one without any other object changing.
         // With slices, the slice changes too and is answered by itself.
-        let backs = generation.selecting.iter().any(|(namespace, selector)| {
+        let backs = roles.selecting.iter().any(|(namespace, selector)| {
             *namespace == object.meta.namespace
                 && selector.iter().all(|(key, value)| object.meta.labels.get(key) == Some(value))
         });
@@ -519,59 +467,22 @@ impl Index {
             // If another pod lists the address too, the one that counts depends on both (`Directory::endpoint_at`), and
             // this event is about one of them only.
             let own = u32::from(now.contains(address));
-            generation.fixed.contains(address) || self.holders.get(address).is_some_and(|count| *count > own)
+            roles.fixed.contains(address) || self.holders.get(address).is_some_and(|count| *count > own)
         };
         !local
             && !backs
             // A pod's status names addresses of its node, and the model reads them. A new one would change the own node
             // of local pods.
-            && pod.node_addresses.iter().all(|address| self.stays_a_nodes(generation, address))
+            && pod.node_addresses.iter().all(|address| self.stays_a_nodes(roles, address))
             && !addresses(pod).iter().any(shares)
     }
 
     /// Whether an address was a node's when the generation was compiled, and a pod or a Node object still says so.
-    fn stays_a_nodes(&self, generation: &Generation, address: &IpAddr) -> bool {
+    fn stays_a_nodes(&self, roles: &Roles, address: &IpAddr) -> bool {
         // When the last pod that names the address goes, the address may be no node's any more.
         let is_said = self.hosted.get(address).is_some_and(|count| *count > 0);
-        generation.nodes.contains(address) && (is_said || generation.declared.contains(address))
+        roles.nodes.contains(address) && (is_said || roles.declared.contains(address))
     }
-
-    fn class(&self, generation: &Generation, object: &Object, pod: &Pod, address: IpAddr) -> Option<PeerId> {
-        let namespaces = &generation.cluster.namespaces;
-        // `None` for a namespace that is new since the compile: its labels are not in the generation's predicates.
-        let namespace = namespaces.binary_search_by(|it| it.name.as_str().cmp(&object.meta.namespace)).ok()?;
-        let namespace = NamespaceId(namespace as u32);
-        let ports = named_ports(&pod.ports, self.assume);
-        let of_address = self.predicates_at(generation, address);
-        generation.classes.peer_of_pod(&generation.cluster, namespace, &object.meta.labels, &ports, of_address)
-    }
-
-    /// The blocks and lists that contain an address at present.
-    fn predicates_at<'a>(&'a self, generation: &'a Generation, address: IpAddr) -> &'a [PredicateId] {
-        let changed = self.relisted.get(&address);
-        changed.map_or_else(|| generation.classes.predicates_at(address), Vec::as_slice)
-    }
-
-    /// The present entry of an address in the exact table.
-    fn entry(&self, address: IpAddr) -> Option<PeerId> {
-        // A change since the compile overrides the compiled table, also if it took the entry out.
-        if let Some(changed) = self.changed.get(&address) {
-            return *changed;
-        }
-        let exact = &self.generation.as_ref()?.classes.addresses.exact;
-        exact.binary_search_by_key(&address, |(at, _)| *at).ok().map(|index| exact[index].1)
-    }
-}
-
-/// The entry to write for an address that should have this class; `None` removes the entry, because the prefixes
-/// already give this class. Addresses that lists contain always get an entry: it is not known here whether the table
-/// of these addresses can be changed in place.
-fn written(generation: &Generation, address: IpAddr, peer: PeerId) -> Option<PeerId> {
-    let addresses = &generation.classes.addresses;
-    // The same rule as in `addresses::assemble`: otherwise the tables would differ from those of a compile from
-    // scratch.
-    let is_said = addresses.find_stretch(address) == peer && !addresses.is_listed(address);
-    (!is_said).then_some(peer)
 }
 
 fn as_pod(object: &Object) -> Option<(&Object, &Pod)> {

@@ -47,12 +47,8 @@ pub use sources::{MOST_COMPARES, SourceId, Sources};
 pub use stand_ins::stand_ins;
 
 use weir_model::eval::RuleId;
-use weir_model::{
-    Cluster, Direction, EndpointId, HostNetworkPods, Icmp, ListId, NamedPort, NamespaceId, NodeId, PolicyId, Standing,
-    id,
-};
+use weir_model::{Cluster, Direction, EndpointId, HostNetworkPods, Icmp, ListId, NodeId, PolicyId, Standing, id};
 use weir_objects::address::Family;
-use weir_objects::k8s::Labels;
 
 id!(/// A peer class. Prints as `peer3`; `peer0` matches nothing.
     PeerId, "peer");
@@ -144,6 +140,24 @@ pub struct Classes {
     pub addresses: Arc<AddressMap>,
     /// (Protocol, port) → atom.
     pub atoms: Atoms,
+    /// The verdicts.
+    pub rows: VerdictRows,
+    /// Services behind addresses.
+    pub fronts: Vec<Front>,
+    /// The positions in the input from which instructions can come.
+    pub sources: Sources,
+    /// The cost of making these classes.
+    pub spent: Spent,
+    rules: Arc<predicates::Rules>,
+    lookup: Arc<peers::PeerLookup>,
+}
+
+/// The verdicts of all subject classes.
+///
+/// Invariant: every list has one element for each subject class, and every number in a row is one of a set in
+/// `atom_sets`.
+#[derive(Clone, Debug)]
+pub struct VerdictRows {
     /// Sets of atoms, each once.
     pub atom_sets: Vec<AtomSet>,
     /// Rows for ingress, by subject class.
@@ -155,14 +169,6 @@ pub struct Classes {
     /// For each subject class, the peer classes that its lists deny in ingress, sorted. `None` if lists deny no peer
     /// class in ingress.
     pub denied_by_lists: Option<Vec<Vec<PeerId>>>,
-    /// Services behind addresses.
-    pub fronts: Vec<Front>,
-    /// The positions in the input from which instructions can come.
-    pub sources: Sources,
-    /// The cost of making these classes.
-    pub spent: Spent,
-    rules: predicates::Rules,
-    lookup: peers::Peers,
 }
 
 /// Local endpoints to which the same policies, lists, named ports and node apply.
@@ -174,7 +180,7 @@ pub struct Subject {
     pub lists: Vec<ListId>,
     /// The numbers of its ports that ingress rules name: (name as listed in [`Atoms`], number), sorted.
     pub named: Vec<(u32, u16)>,
-    /// Its node, if the node has addresses.
+    /// Its node, if the node has an address or a host-network pod without one.
     pub node: Option<NodeId>,
     /// Service ports that it may reach only because it is a backend of them itself.
     pub own_services: Vec<(u32, u32, Family)>,
@@ -261,10 +267,10 @@ pub fn classify_within(cluster: &Cluster, scope: &Scope, limits: Limits) -> Resu
     // again on it.
     meter.check()?;
     // Atoms come before peers, because the key of a service address names the atoms of its ports.
-    let (peers, addresses, fronts) = peers::classify(cluster, &draft, &rules, &atoms, &meter)?;
+    let peers = peers::classify(cluster, &draft, &rules, &atoms, &meter)?;
     // Before the rows, which take ownership of all of these.
-    let sources = sources::of(cluster, &rules, &specs, &peers, &addresses, &fronts);
-    let classes = rows::build(cluster, draft, rules, atoms, peers, addresses, fronts, &meter);
+    let sources = sources::of(cluster, &rules, &specs, &peers);
+    let classes = rows::build(cluster, draft, rules, atoms, peers, &meter);
     // The loops over rows end silently at a limit, and then rows can lack denials of lists. This check keeps them from
     // being enforced.
     meter.check()?;
@@ -277,32 +283,8 @@ impl Classes {
         self.addresses.find(address)
     }
 
-    /// The class that the address of a pod has or would have, if these blocks and lists contain it; `None` if there is
-    /// no such class yet.
-    pub fn peer_of_pod(
-        &self,
-        cluster: &Cluster,
-        namespace: NamespaceId,
-        labels: &Labels,
-        ports: &[NamedPort],
-        of_address: &[PredicateId],
-    ) -> Option<PeerId> {
-        let pod = peers::NewPod { namespace, labels, ports };
-        self.lookup.of_pod(cluster, &self.rules, &pod, of_address)
-    }
-
-    /// The predicates that hold for an address regardless of the pod or service there: blocks and lists.
-    pub fn predicates_at(&self, address: IpAddr) -> &[PredicateId] {
-        self.lookup.predicates_at(address)
-    }
-
-    /// The class of an address for which only these predicates hold; `None` if there is no such class yet.
-    pub fn peer_of_predicates(&self, predicates: &[PredicateId]) -> Option<PeerId> {
-        self.lookup.of_predicates(predicates)
-    }
-
     /// The predicate of a list; `None` if it applies to no local endpoint.
-    pub fn predicate_of_list(&self, list: ListId) -> Option<PredicateId> {
+    pub(crate) fn predicate_of_list(&self, list: ListId) -> Option<PredicateId> {
         // A linear search is enough: it runs once for each changed list, not for each address.
         let index = self.rules.predicates.iter().position(|it| *it == Predicate::List(list))?;
         Some(PredicateId(index as u32))
@@ -311,24 +293,15 @@ impl Classes {
     /// The row of a subject class.
     pub fn row(&self, direction: Direction, subject: SubjectId) -> &Row {
         match direction {
-            Direction::Ingress => &self.ingress[subject.index()],
-            Direction::Egress => &self.egress[subject.index()],
+            Direction::Ingress => &self.rows.ingress[subject.index()],
+            Direction::Egress => &self.rows.egress[subject.index()],
         }
-    }
-
-    /// Frees everything but the classes of addresses and the data that finds a pod's class.
-    pub(crate) fn forget_verdicts(&mut self) {
-        // `addresses` and `lookup` stay, because the index answers changes of pods and lists from them.
-        (self.ingress, self.egress, self.atom_sets) = (Vec::new(), Vec::new(), Vec::new());
-        self.staged = None;
-        (self.fronts, self.peers, self.sources) = (Vec::new(), Vec::new(), Sources::default());
-        self.lookup.forget_list();
     }
 
     /// The atoms allowed between a subject class and a peer class.
     pub fn allowed(&self, direction: Direction, subject: SubjectId, peer: PeerId) -> &AtomSet {
         let row = self.row(direction, subject);
-        &self.atom_sets[row.find(peer).index()]
+        &self.rows.atom_sets[row.find(peer).index()]
     }
 
     /// The rules that allow an atom: the provenance of a table entry.

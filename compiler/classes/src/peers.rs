@@ -13,21 +13,30 @@ use super::meter::{CLASS_BYTES, Exceeded, Meter, PAIR_BYTES};
 use super::ports::{self, Atoms};
 use super::predicates::{Predicate, PredicateId, Rules};
 use super::subjects::{Draft, needed_label};
-use super::{Peer, PeerId};
+use super::{Classes, Peer, PeerId};
 use weir_model::directory::Directory;
-use weir_model::labels::{Selection, matches};
+use weir_model::labels::{Labelling, Selection, matches};
 use weir_model::{
-    Cluster, Direction, Endpoint, EndpointId, IpBlockPods, LabelSetId, NamedPort, NamespaceId, SelectorId, Standing,
+    Assumptions, Cluster, Direction, Endpoint, EndpointId, IpBlockPods, LabelSetId, NamedPort, Namespace, NamespaceId,
+    SelectorId, Standing,
 };
 use weir_objects::address::Family;
-use weir_objects::k8s::Labels;
+use weir_objects::k8s::{LabelSelector, Labels};
 
 /// Every peer class, and the data that finds them.
-#[derive(Clone, Debug)]
 pub(super) struct Peers {
     pub(super) list: Vec<Peer>,
     /// The classes of backends that have no address.
     pub(super) without_address: HashMap<EndpointId, PeerId>,
+    pub(super) addresses: AddressMap,
+    /// The services behind addresses: [`Peer::front`] is an index into this list.
+    pub(super) fronts: Vec<Front>,
+    pub(super) lookup: PeerLookup,
+}
+
+/// Finds the class of an address from the facts about it.
+#[derive(Clone, Debug)]
+pub(super) struct PeerLookup {
     /// The class of each key: of everything that is known of an address.
     ids: HashMap<Peer, PeerId>,
     segments: Arc<Segments>,
@@ -35,19 +44,7 @@ pub(super) struct Peers {
     held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>>,
 }
 
-/// The facts about a new pod that its class depends on.
-pub(super) struct NewPod<'a> {
-    pub(super) namespace: NamespaceId,
-    pub(super) labels: &'a Labels,
-    pub(super) ports: &'a [NamedPort],
-}
-
-impl Peers {
-    /// Frees the descriptions of the classes; their numbers stay.
-    pub(super) fn forget_list(&mut self) {
-        self.list = Vec::new();
-    }
-
+impl PeerLookup {
     /// The blocks and lists that contain an address.
     pub(super) fn predicates_at(&self, address: IpAddr) -> &[PredicateId] {
         self.segments.find(address)
@@ -57,42 +54,77 @@ impl Peers {
     pub(super) fn of_predicates(&self, predicates: &[PredicateId]) -> Option<PeerId> {
         self.ids.get(&Peer { predicates: predicates.into(), ..Peer::default() }).copied()
     }
-
-    /// The class of a pod's address that these blocks and lists contain, if there is such a class.
-    pub(super) fn of_pod(
-        &self,
-        cluster: &Cluster,
-        rules: &Rules,
-        pod: &NewPod<'_>,
-        of_address: &[PredicateId],
-    ) -> Option<PeerId> {
-        // Most new pods have labels that other pods already had when the classes were made. For the others every
-        // predicate is evaluated, which costs less than a compile.
-        let known = cluster.labels.find_labels(pod.labels).and_then(|labels| self.held.get(&(pod.namespace, labels)));
-        let held = known.cloned().unwrap_or_else(|| predicates_of(cluster, rules, pod));
-        self.ids.get(&pod_key(cluster, rules, held, of_address, pod.ports)).copied()
-    }
 }
 
-/// The pod predicates that hold for a set of labels that is new to the cluster.
-fn predicates_of(cluster: &Cluster, rules: &Rules, pod: &NewPod<'_>) -> Vec<PredicateId> {
-    let namespace_labels = cluster.labels.labels(cluster.namespaces[pod.namespace.index()].labels);
-    let holds = |predicate: &Predicate| match predicate {
-        Predicate::Pods { own, namespaces, pods } => {
-            own.is_none_or(|own| own == pod.namespace)
-                && namespaces.is_none_or(|it| matches(cluster.labels.selector(it), namespace_labels))
-                && matches(cluster.labels.selector(*pods), pod.labels)
+/// Finds the classes of pods that are new since the classes were made. It needs only some parts of the cluster.
+#[derive(Debug)]
+pub(super) struct PodClasses {
+    /// Sorted by name.
+    namespaces: Vec<Namespace>,
+    labels: Labelling,
+    assume: Assumptions,
+    rules: Arc<Rules>,
+    lookup: Arc<PeerLookup>,
+}
+
+impl PodClasses {
+    pub(super) fn new(cluster: &Cluster, classes: &Classes) -> Self {
+        Self {
+            namespaces: cluster.namespaces.clone(),
+            labels: cluster.labels.clone(),
+            assume: cluster.assume,
+            rules: Arc::clone(&classes.rules),
+            lookup: Arc::clone(&classes.lookup),
         }
-        // Blocks and lists hold for addresses. The caller adds them from `of_address`.
-        _ => false,
-    };
-    let found = rules.predicates.iter().enumerate().filter(|(_, predicate)| holds(predicate));
-    found.map(|(index, _)| PredicateId(index as u32)).collect()
+    }
+
+    pub(super) fn lookup(&self) -> &PeerLookup {
+        &self.lookup
+    }
+
+    /// The class of a pod's address that these blocks and lists contain, if there is such a class.
+    pub(super) fn find(
+        &self,
+        namespace: &str,
+        labels: &Labels,
+        ports: &[NamedPort],
+        of_address: &[PredicateId],
+    ) -> Option<PeerId> {
+        // `None` for a namespace that is new since the compile: its labels are not in the predicates.
+        let namespace = self.namespaces.binary_search_by(|it| it.name.as_str().cmp(namespace)).ok()?;
+        let namespace = NamespaceId(namespace as u32);
+        // Most new pods have labels that other pods already had when the classes were made. For the others every
+        // predicate is evaluated, which costs less than a compile.
+        let known = self.labels.find_labels(labels).and_then(|labels| self.lookup.held.get(&(namespace, labels)));
+        let held = known.cloned().unwrap_or_else(|| self.predicates_of(namespace, labels));
+        self.lookup.ids.get(&pod_key(self.assume, &self.rules, held, of_address, ports)).copied()
+    }
+
+    /// The pod predicates that hold for a set of labels that is new to the cluster.
+    fn predicates_of(&self, namespace: NamespaceId, labels: &Labels) -> Vec<PredicateId> {
+        let namespace_labels = self.labels.labels(self.namespaces[namespace.index()].labels);
+        let holds = |predicate: &Predicate| match predicate {
+            Predicate::Pods { own, namespaces, pods } => {
+                own.is_none_or(|own| own == namespace)
+                    && namespaces.is_none_or(|it| matches(self.labels.selector(it), namespace_labels))
+                    && matches(self.labels.selector(*pods), labels)
+            }
+            // Blocks and lists hold for addresses. The caller adds them from `of_address`.
+            _ => false,
+        };
+        let found = self.rules.predicates.iter().enumerate().filter(|(_, predicate)| holds(predicate));
+        found.map(|(index, _)| PredicateId(index as u32)).collect()
+    }
+
+    /// Whether a selector of pods in the namespace of a name matches pods with these labels.
+    pub(super) fn selects(&self, name: &str, selector: &LabelSelector, of: NamespaceId, labels: LabelSetId) -> bool {
+        self.namespaces[of.index()].name == name && matches(selector, self.labels.labels(labels))
+    }
 }
 
 /// The key of a pod's address: predicates and named ports.
 fn pod_key(
-    cluster: &Cluster,
+    assume: Assumptions,
     rules: &Rules,
     held: Vec<PredicateId>,
     of_address: &[PredicateId],
@@ -102,7 +134,7 @@ fn pod_key(
     // A pod to which no pod predicate or named port in force applies is equal to an address without a pod.
     let pods = !held.is_empty() || !named.is_empty();
     // Lists are never left out: the assumption is about `ipBlock`, on which the API text is open.
-    let blocks = cluster.assume.ipblock_pods == IpBlockPods::Match;
+    let blocks = assume.ipblock_pods == IpBlockPods::Match;
     let is_block = |id: PredicateId| matches!(rules.predicates[id.index()], Predicate::Block { .. });
     let mut predicates = held;
     predicates.extend(of_address.iter().copied().filter(|id| blocks || !is_block(*id)));
@@ -117,7 +149,7 @@ pub(super) fn classify(
     rules: &Rules,
     atoms: &Atoms,
     meter: &Meter,
-) -> Result<(Peers, AddressMap, Vec<Front>), Exceeded> {
+) -> Result<Peers, Exceeded> {
     let segments = addresses::cut(cluster, rules, meter);
     // The next step costs at least as much again, so classification stops here if a limit is exceeded.
     meter.check()?;
@@ -127,14 +159,9 @@ pub(super) fn classify(
         cluster,
         rules,
         meter,
-        peers: Peers {
-            // Class 0 before anything else: address map and programs use it for every address that they do not find.
-            list: vec![Peer::default()],
-            without_address: HashMap::new(),
-            ids: HashMap::from([(Peer::default(), PeerId(0))]),
-            segments: segments.into(),
-            held,
-        },
+        // Class 0 before anything else: address map and programs use it for every address that they do not find.
+        list: vec![Peer::default()],
+        lookup: PeerLookup { ids: HashMap::from([(Peer::default(), PeerId(0))]), segments: segments.into(), held },
     };
     let (keys, pods, fronts) = classifier.exact_keys(draft, atoms);
     meter.check()?;
@@ -147,10 +174,11 @@ pub(super) fn classify(
     // In the order of addresses, so that numbers do not depend on the order of the objects.
     let exact = keys.into_iter().map(|(address, key)| (address, number(key))).collect();
     let of_sets = classifier.of_sets();
-    classifier.peers.without_address = classifier.without_address();
-    let map = addresses::assemble(classifier.peers.segments.stretches(&of_sets), exact);
+    let without_address = classifier.without_address();
+    let Classifier { list, lookup, .. } = classifier;
+    let addresses = addresses::assemble(lookup.segments.stretches(&of_sets), exact);
     meter.check()?;
-    Ok((classifier.peers, map, fronts))
+    Ok(Peers { list, without_address, addresses, fronts, lookup })
 }
 
 /// The key of an address.
@@ -180,17 +208,18 @@ struct Classifier<'a> {
     cluster: &'a Cluster,
     rules: &'a Rules,
     meter: &'a Meter,
-    peers: Peers,
+    list: Vec<Peer>,
+    lookup: PeerLookup,
 }
 
 impl Classifier<'_> {
     fn intern(&mut self, peer: Peer) -> PeerId {
-        if let Some(id) = self.peers.ids.get(&peer) {
+        if let Some(id) = self.lookup.ids.get(&peer) {
             return *id;
         }
-        let id = PeerId(self.peers.list.len() as u32);
-        self.peers.list.push(peer.clone());
-        self.peers.ids.insert(peer, id);
+        let id = PeerId(self.list.len() as u32);
+        self.list.push(peer.clone());
+        self.lookup.ids.insert(peer, id);
         id
     }
 
@@ -262,7 +291,7 @@ impl Classifier<'_> {
         let kind = PodKind {
             namespace: endpoint.namespace,
             labels: endpoint.labels,
-            of_address: self.peers.segments.set_of(address),
+            of_address: self.lookup.segments.set_of(address),
             named: ports::named(&endpoint.named_ports, &self.rules.ids[Direction::Egress as usize]),
         };
         let PodKeys { list, known } = pods;
@@ -293,19 +322,19 @@ impl Classifier<'_> {
     fn key_of_address<'k>(&self, keys: &'k mut BTreeMap<IpAddr, Peer>, address: IpAddr) -> &'k mut Peer {
         keys.entry(address)
             // Blocks and lists that contain the address still hold: a node or service is an address too.
-            .or_insert_with(|| Peer { predicates: self.peers.segments.shared(address), ..Peer::default() })
+            .or_insert_with(|| Peer { predicates: self.lookup.segments.shared(address), ..Peer::default() })
     }
 
     fn key_of_pod(&self, endpoint: &Endpoint, address: Option<IpAddr>) -> Peer {
-        let held = self.peers.held.get(&(endpoint.namespace, endpoint.labels)).cloned().unwrap_or_default();
-        let of_address = address.map_or(&[][..], |address| self.peers.segments.find(address));
-        pod_key(self.cluster, self.rules, held, of_address, &endpoint.named_ports)
+        let held = self.lookup.held.get(&(endpoint.namespace, endpoint.labels)).cloned().unwrap_or_default();
+        let of_address = address.map_or(&[][..], |address| self.lookup.segments.find(address));
+        pod_key(self.cluster.assume, self.rules, held, of_address, &endpoint.named_ports)
     }
 
     /// The class of each set of address predicates that holds for some stretch. A million addresses have few different
     /// sets.
     fn of_sets(&mut self) -> Vec<PeerId> {
-        let sets = self.peers.segments.sets.clone();
+        let sets = self.lookup.segments.sets.clone();
         sets.into_iter().map(|predicates| self.intern(Peer { predicates, ..Peer::default() })).collect()
     }
 

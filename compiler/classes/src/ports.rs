@@ -344,20 +344,11 @@ fn sweep(specs: &[PortSpec], meter: &Meter) -> (Vec<PortInterval>, usize) {
             // Intervals that are far apart share an atom if the same ranges contain them: `1-100`, cut by another
             // rule's `50`, is one atom for `1-49` and `51-100`. Fewer atoms mean fewer words in every set.
             let atom = *atoms.entry(active).or_insert(next);
-            push_interval(&mut intervals, PortSpec { protocol, first: *first as u16, last: (end - 1) as u16 }, atom);
+            // The interval before it never has the same atom: a range is toggled once at a cut, because it has at least
+            // one port, so the sets on both sides of a cut differ.
+            let spec = PortSpec { protocol, first: *first as u16, last: (end - 1) as u16 };
+            intervals.push(PortInterval { spec, atom });
         }
     }
     (intervals, atoms.len())
-}
-
-/// Adds an interval. Adjacent intervals of one atom are merged.
-fn push_interval(intervals: &mut Vec<PortInterval>, spec: PortSpec, atom: AtomId) {
-    if let Some(before) = intervals.last_mut() {
-        let adjacent = before.spec.protocol == spec.protocol && before.spec.last.checked_add(1) == Some(spec.first);
-        if adjacent && before.atom == atom {
-            before.spec.last = spec.last;
-            return;
-        }
-    }
-    intervals.push(PortInterval { spec, atom });
 }

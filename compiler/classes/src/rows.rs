@@ -12,14 +12,13 @@ use std::collections::{BTreeMap, HashMap};
 use open::{Entries, OpenRow, entry_bytes};
 pub(super) use provenance::provenance;
 
-use super::addresses::AddressMap;
-use super::fronts::{self, Front, FrontPort};
+use super::fronts::{self, FrontPort};
 use super::meter::{ENTRY_BYTES, Meter, SET_COPIES, Spent};
 use super::peers::Peers;
 use super::ports::{self, AtomId, AtomSet, AtomSetId, Atoms};
 use super::predicates::{DraftPorts, DraftRule, PredicateId, Rules};
 use super::subjects::{Draft, Local};
-use super::{Classes, Peer, PeerId, Staged, Subject, SubjectId};
+use super::{Classes, Peer, PeerId, Staged, Subject, SubjectId, VerdictRows};
 use weir_model::{
     Backend, CidrList, Cluster, Direction, EndpointId, HostPort, ListAction, ListId, NodeId, Protocol, ServicePort,
     Standing,
@@ -43,18 +42,15 @@ impl Row {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "each stage before this one made one of them")]
 pub(super) fn build(
     cluster: &Cluster,
     draft: Draft,
     rules: Rules,
     atoms: Atoms,
     peers: Peers,
-    addresses: AddressMap,
-    fronts: Vec<Front>,
     meter: &Meter,
 ) -> Classes {
-    let mut builder = Builder::new(cluster, &rules, &atoms, &peers, &addresses, &fronts, meter);
+    let mut builder = Builder::new(cluster, &rules, &atoms, &peers, meter);
     let subject_of = builder.subjects(&draft);
     let mut subjects: Vec<Subject> = subject_of.iter().map(|(_, subject)| subject.clone()).collect();
     // Sorted, so that the numbers of the classes depend on their content and not on the order of endpoints.
@@ -72,21 +68,16 @@ pub(super) fn build(
     let number = |subject: &Subject| SubjectId(subjects.partition_point(|it| it < subject) as u32);
     let subject_of = subject_of.iter().map(|(id, subject)| (*id, number(subject))).collect();
     let atom_sets = builder.sets.list;
-    let lookup = peers;
-    let peers = lookup.list.clone();
+    let Peers { list: peers, addresses, fronts, lookup, .. } = peers;
     // The caller has collected the sources already and puts them in, with the cost.
     let sources = super::Sources::default();
     Classes {
         subject_of,
         subjects,
-        ingress,
-        egress,
-        staged,
-        denied_by_lists,
-        atom_sets,
-        rules,
+        rows: VerdictRows { atom_sets, ingress, egress, staged, denied_by_lists },
+        rules: rules.into(),
         peers,
-        lookup,
+        lookup: lookup.into(),
         addresses: addresses.into(),
         atoms,
         fronts,
@@ -119,20 +110,51 @@ struct Builder<'a> {
     rules: &'a Rules,
     atoms: &'a Atoms,
     peers: &'a Peers,
-    addresses: &'a AddressMap,
-    fronts: &'a [Front],
     meter: &'a Meter,
+    matching: Matching,
     node_ports: Vec<FrontPort>,
-    list_predicates: HashMap<ListId, PredicateId>,
-    /// By predicate: the classes for which it holds.
-    holding: Vec<Vec<PeerId>>,
-    /// By egress name: the classes that have it, with its number there.
-    naming: Vec<Vec<(PeerId, u16)>>,
     /// Classes of addresses that services have or claim, of local nodes, and of hostPorts there.
     special: Vec<PeerId>,
     /// By service and port, for IPv4 and IPv6: the different backends. Thousands of backends are a few classes.
     behind: Vec<Vec<[Vec<Behind>; 2]>>,
     sets: Sets,
+}
+
+/// From predicates to classes. To ask every class about every rule would cost classes × rules for each subject; with
+/// this, a row costs as much as its rules match.
+struct Matching {
+    /// By predicate: the classes for which it holds.
+    holding: Vec<Vec<PeerId>>,
+    /// By egress name: the classes that have it, with its number there.
+    naming: Vec<Vec<(PeerId, u16)>>,
+    lists: HashMap<ListId, PredicateId>,
+}
+
+impl Matching {
+    fn new(rules: &Rules, peers: &[Peer]) -> Self {
+        let mut holding = vec![Vec::new(); rules.predicates.len()];
+        let mut naming = vec![Vec::new(); rules.egress_names.len()];
+        for (id, peer) in (0..).map(PeerId).zip(peers) {
+            peer.predicates.iter().for_each(|predicate| holding[predicate.index()].push(id));
+            peer.named.iter().for_each(|(name, number)| naming[*name as usize].push((id, *number)));
+        }
+        Self { holding, naming, lists: rules.of_lists() }
+    }
+
+    /// The classes for which a predicate holds.
+    fn holding(&self, predicate: PredicateId) -> &[PeerId] {
+        &self.holding[predicate.index()]
+    }
+
+    /// The classes that have a port of an egress name, with its number there.
+    fn naming(&self, name: u32) -> &[(PeerId, u16)] {
+        &self.naming[name as usize]
+    }
+
+    /// The predicate of a list that applies to a local endpoint.
+    fn of_list(&self, list: ListId) -> Option<PredicateId> {
+        self.lists.get(&list).copied()
+    }
 }
 
 /// The properties of a backend that a verdict can depend on.
@@ -150,46 +172,21 @@ fn set_steps(atoms: &Atoms) -> u64 {
 }
 
 impl<'a> Builder<'a> {
-    fn new(
-        cluster: &'a Cluster,
-        rules: &'a Rules,
-        atoms: &'a Atoms,
-        peers: &'a Peers,
-        addresses: &'a AddressMap,
-        fronts: &'a [Front],
-        meter: &'a Meter,
-    ) -> Self {
-        let mut holding = vec![Vec::new(); rules.predicates.len()];
-        let mut naming = vec![Vec::new(); rules.egress_names.len()];
-        let mut special = Vec::new();
-        // From predicates to classes. To ask every class about every rule would cost classes × rules for each subject;
-        // so a row costs as much as its rules match.
-        for (index, peer) in peers.list.iter().enumerate() {
-            let id = PeerId(index as u32);
-            peer.predicates.iter().for_each(|predicate| holding[predicate.index()].push(id));
-            peer.named.iter().for_each(|(name, number)| naming[*name as usize].push((id, *number)));
-            if peer.front.is_some() || !peer.nodes.is_empty() || !peer.host_ports.is_empty() {
-                special.push(id);
-            }
-        }
-        let node_ports = fronts::node_ports(cluster, atoms);
-        // `behind` is filled in below, since it reads the other fields.
-        let (sets, behind) = (Sets::default(), Vec::new());
+    fn new(cluster: &'a Cluster, rules: &'a Rules, atoms: &'a Atoms, peers: &'a Peers, meter: &'a Meter) -> Self {
+        let is_special = |peer: &Peer| peer.front.is_some() || !peer.nodes.is_empty() || !peer.host_ports.is_empty();
+        let of_peers = (0..).map(PeerId).zip(&peers.list);
         let mut builder = Self {
             cluster,
             rules,
             atoms,
             peers,
-            addresses,
-            fronts,
             meter,
-            node_ports,
-            list_predicates: rules.of_lists(),
-            holding,
-            naming,
-            special,
-            behind,
-            sets,
+            matching: Matching::new(rules, &peers.list),
+            node_ports: fronts::node_ports(cluster, atoms),
+            special: of_peers.filter(|(_, peer)| is_special(peer)).map(|(id, _)| id).collect(),
+            // Filled in below, since that reads the other fields.
+            behind: Vec::new(),
+            sets: Sets::default(),
         };
         builder.behind =
             cluster.services.iter().map(|it| it.ports.iter().map(|port| builder.behind(port)).collect()).collect();
@@ -215,7 +212,7 @@ impl<'a> Builder<'a> {
     }
 
     fn stands_behind(&self, backend: &Backend, protocol: Protocol) -> Behind {
-        let by_address = backend.address.map(|address| self.addresses.find(address));
+        let by_address = backend.address.map(|address| self.peers.addresses.find(address));
         let by_endpoint = backend.endpoint.and_then(|id| self.peers.without_address.get(&id).copied());
         let host = backend.endpoint.filter(|id| {
             backend.address.is_none() && self.cluster.endpoints[id.index()].standing == Standing::HostNetwork
@@ -454,7 +451,7 @@ impl<'a> Builder<'a> {
         // Once for each rule: the classes below get copies of the same bits.
         let atoms = self.atoms_of(direction, subject, rule.ports.as_ref());
         for predicate in peers {
-            let holding = &self.holding[predicate.index()];
+            let holding = self.matching.holding(*predicate);
             // Charged before the loop. A namespace that writes many rules for many classes reaches the limit here.
             if !self.meter.take(0, holding.len() as u64 * set_steps(self.atoms)) {
                 return;
@@ -470,7 +467,7 @@ impl<'a> Builder<'a> {
         let named = rule.ports.as_ref().filter(|_| direction == Direction::Egress).map(|ports| &ports.named);
         for name in named.into_iter().flatten() {
             let protocol = self.rules.egress_names[*name as usize].0;
-            let naming = &self.naming[*name as usize];
+            let naming = self.matching.naming(*name);
             if !self.meter.take(0, naming.len() as u64 * (1 + 4 * peers.map_or(0, <[_]>::len) as u64)) {
                 return;
             }
@@ -524,8 +521,8 @@ impl<'a> Builder<'a> {
         let mut decided: BTreeMap<PeerId, ListAction> = BTreeMap::new();
         for id in &subject.lists {
             let list = &self.cluster.lists[id.index()];
-            let predicate = self.list_predicates.get(id).filter(|_| asks(list, direction));
-            for peer in predicate.into_iter().flat_map(|predicate| &self.holding[predicate.index()]) {
+            let predicate = self.matching.of_list(*id).filter(|_| asks(list, direction));
+            for peer in predicate.into_iter().flat_map(|predicate| self.matching.holding(predicate)) {
                 // The subject's lists are in the order in which they decide, so the first entry stays.
                 decided.entry(*peer).or_insert(list.action);
             }

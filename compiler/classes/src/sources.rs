@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
+use super::Peer;
 use super::fronts::Front;
 use super::peers::Peers;
 use super::ports::PortSpec;
 use super::predicates::{Predicate, Rules};
-use super::{AddressMap, Peer};
 use weir_model::{Cluster, Direction, Policy, id, rule_path};
 use weir_objects::address::Family;
 use weir_objects::origin::{FieldPath, Origin};
@@ -66,14 +66,7 @@ impl RulePlace<'_> {
     }
 }
 
-pub(super) fn of(
-    cluster: &Cluster,
-    rules: &Rules,
-    ports: &BTreeMap<PortSpec, Origin>,
-    peers: &Peers,
-    addresses: &AddressMap,
-    fronts: &[Front],
-) -> Sources {
+pub(super) fn of(cluster: &Cluster, rules: &Rules, ports: &BTreeMap<PortSpec, Origin>, peers: &Peers) -> Sources {
     let (mut sources, mut numbers) = (Sources::default(), Numbers::default());
     // Ports are in the order of ranges. For each cut, the first range that begins or ends there gives the origin.
     for (spec, origin) in ports {
@@ -87,9 +80,9 @@ pub(super) fn of(
             }
         }
     }
-    let finder = Finder { cluster, rules, fronts };
+    let finder = Finder { cluster, rules, fronts: &peers.fronts };
     for family in [Family::V4, Family::V6] {
-        let of_family = || addresses.exact.iter().filter(|(at, _)| Family::of(*at) == family);
+        let of_family = || peers.addresses.exact.iter().filter(|(at, _)| Family::of(*at) == family);
         // Larger tables do not become instructions, so nothing asks for their origins. For a list of a million
         // addresses that would be a million paths.
         if of_family().nth(MOST_COMPARES).is_some() {

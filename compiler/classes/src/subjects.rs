@@ -1,11 +1,11 @@
 //! Local endpoints with the policies and lists that apply to them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use super::Scope;
 use weir_model::labels::Selection;
-use weir_model::{Cluster, Endpoint, EndpointId, LabelSetId, ListId, NamespaceId, NodeId, PolicyId};
+use weir_model::{Cluster, Endpoint, EndpointId, LabelSetId, ListId, NamespaceId, NodeId, PolicyId, Standing};
 use weir_objects::k8s::LabelSelector;
 
 /// Local endpoints with the policies and lists that apply, before they are divided further by ports and services.
@@ -46,15 +46,16 @@ pub(crate) fn draft(cluster: &Cluster, scope: &Scope) -> Draft {
         policies: index_policies(cluster),
         known: HashMap::new(),
     };
+    let hosts = nodes_of_hosts_without_address(cluster);
     let mut local = Vec::with_capacity(scope.endpoints().len());
     for id in scope.endpoints() {
         let endpoint = &cluster.endpoints[id.index()];
         let (mut policies, lists) = finder.in_force(endpoint).clone();
         // Staged policies are numbered after all enforced ones, so the sorted list is cut at one place.
         let staged = policies.split_off(policies.partition_point(|policy| !cluster.is_staged(*policy)));
-        // No packet can carry the address of a node that has none. Kept, it would give each such node's pods classes of
-        // their own.
-        let node = endpoint.node.filter(|node| cluster.has_addresses(*node));
+        // No packet can carry the address of a node that has none, so the node matters only if services may lead to a
+        // pod on its network. Kept in any case, it would give each such node's pods classes of their own.
+        let node = endpoint.node.filter(|node| cluster.has_addresses(*node) || hosts.contains(node));
         local.push(Local { endpoint: *id, policies, staged, lists, node });
     }
     let policies: BTreeSet<_> = local.iter().flat_map(|it| it.policies.iter().chain(&it.staged)).copied().collect();
@@ -65,6 +66,14 @@ pub(crate) fn draft(cluster: &Cluster, scope: &Scope) -> Draft {
         lists: lists.into_iter().collect(),
         stand_ins: scope.stand_ins.clone(),
     }
+}
+
+/// The nodes of host-network pods that have no address.
+// Spec: "Traffic to and from the node where a Pod is running is always allowed, regardless of the IP address of the Pod
+// or the node." Such a pod is its node as a backend too.
+fn nodes_of_hosts_without_address(cluster: &Cluster) -> HashSet<NodeId> {
+    let is_host = |it: &&Endpoint| it.standing == Standing::HostNetwork && it.addresses.is_empty();
+    cluster.endpoints.iter().filter(is_host).filter_map(|it| it.node).collect()
 }
 
 /// The policies of a namespace, by one label that they need.

@@ -48,9 +48,9 @@ fn counts(cluster: &Cluster, classes: &Classes) -> Vec<(String, u64)> {
         ("subject_classes", classes.subjects.len()),
         ("peer_classes", classes.peers.len()),
         ("port_atoms", classes.atoms.count()),
-        ("atom_sets", classes.atom_sets.len()),
-        ("ingress_entries", entries(&classes.ingress)),
-        ("egress_entries", entries(&classes.egress)),
+        ("atom_sets", classes.rows.atom_sets.len()),
+        ("ingress_entries", entries(&classes.rows.ingress)),
+        ("egress_entries", entries(&classes.rows.egress)),
     ];
     counts.map(|(name, count)| (name.to_owned(), count as u64)).to_vec()
 }

@@ -82,6 +82,25 @@ fn entries(artifact: &mut Artifact, name: MapName) -> &mut Vec<(Vec<u8>, Vec<u8>
     &mut map.entries
 }
 
+/// A host-network pod without an address is its node, even if the node has no address.
+#[test]
+fn a_service_of_a_host_network_pod_without_address_is_verified() {
+    let of_shop = r#"
+{kind: NetworkPolicy, apiVersion: networking.k8s.io/v1, metadata: {name: closed, namespace: shop}, spec: {podSelector: {}, policyTypes: [Egress]}}
+---
+{kind: Pod, apiVersion: v1, metadata: {name: near, namespace: shop}, spec: {nodeName: n1, containers: [{name: c}]}, status: {phase: Running, podIP: 10.0.0.1}}
+---
+{kind: Pod, apiVersion: v1, metadata: {name: far, namespace: shop}, spec: {nodeName: n2, containers: [{name: c}]}, status: {phase: Running, podIP: 10.0.0.2}}
+---
+{kind: Pod, apiVersion: v1, metadata: {name: host, namespace: shop, labels: {app: host}}, spec: {nodeName: n1, hostNetwork: true, containers: [{name: c}]}, status: {phase: Running}}
+---
+{kind: Service, apiVersion: v1, metadata: {name: host, namespace: shop}, spec: {clusterIP: 10.96.0.1, selector: {app: host}, ports: [{port: 80}]}}
+"#;
+    let cluster = read(of_shop);
+    let report = verify(&artifact(&cluster), &cluster);
+    assert!(report.is_verified(), "{report:?}");
+}
+
 #[test]
 fn what_was_compiled_is_verified() {
     let mut packets = 0;

@@ -115,8 +115,7 @@ fn stages(node: &Node, family: Family, kind: Kind, count: usize, seed: u64) -> S
 
 /// Makes a generation in the same way as the agent.
 fn generation(node: &Node, index: &mut Index) -> [f64; 3] {
-    let (classify, _) = timed(|| _ = index.compile().unwrap());
-    let generation = index.generation().unwrap();
+    let (classify, generation) = timed(|| index.compile().unwrap());
     let (lay_out, (artifact, file)) = timed(|| {
         let forced = vec![(Place::Exact4, Structure::Layered), (Place::Exact6, Structure::Layered)];
         let options = CompileOptions { forced, target: Target::V4, ..CompileOptions::default() };
@@ -143,7 +142,6 @@ fn generation(node: &Node, index: &mut Index) -> [f64; 3] {
         runtime.reap().unwrap();
         install
     });
-    index.settle();
     [classify, lay_out, install]
 }
 

@@ -35,7 +35,7 @@ pub(super) fn text(
         row(name, &format!("{} instructions, longest path {longest}", report.slots));
     }
     let (major, minor) = target.kernel;
-    say("kernel", &format!("Linux {major}.{minor} and later (--target)"));
+    row("kernel", &format!("Linux {major}.{minor} and later (--target)"));
     for note in compiled.structures() {
         row("structure", &note.to_string());
     }

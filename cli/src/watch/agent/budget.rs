@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use weir_classes::Limits;
 use weir_classes::fit::Fit;
-use weir_classes::index::{Generation, Key};
+use weir_classes::index::Key;
 use weir_codegen::compile::{Budget, Budgets};
 use weir_model::Cluster;
 
@@ -116,9 +116,8 @@ impl BudgetState {
 
 impl<E: Enforce> NodeAgent<E> {
     /// Reports the policies that have no rules in the generation that has just come into force.
-    pub(super) fn report_held_policies(&mut self, fit: &Fit, now: Instant) {
-        let generation = self.objects.index().generation();
-        let held = generation.map(|Generation { cluster, .. }| reasons(cluster, fit)).unwrap_or_default();
+    pub(super) fn report_held_policies(&mut self, cluster: &Cluster, fit: &Fit, now: Instant) {
+        let held = reasons(cluster, fit);
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for (about, why) in &held {
             let of_namespace = counts.entry(&about.namespace).or_default();

@@ -40,8 +40,8 @@ impl DepartedBackends {
 
 impl<E: Enforce> NodeAgent<E> {
     /// Called when a generation has come into force.
-    pub(super) fn end_flows_to_departed(&mut self, now: Instant) {
-        let Some(Generation { cluster, scope, .. }) = self.objects.index().generation() else { return };
+    pub(super) fn end_flows_to_departed(&mut self, generation: &Generation, now: Instant) {
+        let Generation { cluster, scope, .. } = generation;
         self.departed.pending.extend(self.departed.departed.observe(cluster, scope));
         self.end_flows(now);
     }

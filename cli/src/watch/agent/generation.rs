@@ -77,6 +77,12 @@ struct CompiledGeneration {
     compiled: Compiled,
 }
 
+/// A generation that has come into force.
+struct NewGeneration {
+    generation: Generation,
+    installed: Installed,
+}
+
 /// The result of compiling objects, and the policies that lost their rules for it.
 struct CompileAttempt {
     result: Result<CompiledGeneration, CompileError>,
@@ -90,7 +96,8 @@ impl<E: Enforce> NodeAgent<E> {
         self.close_newcomers_first(now);
         let begun = self.pending.begin(now);
         match self.compile_and_install(now, inbox) {
-            Ok(installed) => {
+            // The generation is dropped at the end of this arm. Freeing its memory comes last: no pod waits for it.
+            Ok(NewGeneration { generation, installed }) => {
                 self.time_new_pods();
                 self.enforcement.index_is_in_force(installed.epoch);
                 self.upkeep.generation_replaced(now);
@@ -106,7 +113,7 @@ impl<E: Enforce> NodeAgent<E> {
                 // The new generation contains the entries of late changes. This raises the epoch if that is due, and
                 // records the times of the late changes.
                 self.write_entries(now);
-                self.end_flows_to_departed(now);
+                self.end_flows_to_departed(&generation, now);
             }
             Err(GenerationError { stage, message }) => {
                 self.objects.index_mut().abandon();
@@ -119,12 +126,10 @@ impl<E: Enforce> NodeAgent<E> {
                 self.report_failed_generation(&message, now);
             }
         }
-        // Freeing memory comes last: no pod waits for it.
-        self.objects.index_mut().settle();
     }
 
     /// Compiles the present objects, with fewer rules if they exceed the budget, and installs the result.
-    fn compile_and_install(&mut self, now: Instant, inbox: &mut Inbox<'_>) -> Result<Installed, GenerationError> {
+    fn compile_and_install(&mut self, now: Instant, inbox: &mut Inbox<'_>) -> Result<NewGeneration, GenerationError> {
         let options = self.compile.options();
         let mut watch = Stopwatch::default();
         let started = Instant::now();
@@ -143,11 +148,12 @@ impl<E: Enforce> NodeAgent<E> {
         };
         self.catch_up(inbox, now + started.elapsed());
         self.find_interfaces(&new.generation, now);
-        let artifact = watch.time(|| self.adopt(new, &options, now));
+        let CompiledGeneration { generation, compiled } = new;
+        let artifact = watch.time(|| self.adopt(&generation, compiled, &options, now));
         self.reports.metrics.observe("weir_compile_seconds", watch.elapsed);
         let installed = self.install(&artifact?, now)?;
-        self.report_held_policies(&fit, now);
-        Ok(installed)
+        self.report_held_policies(&generation.cluster, &fit, now);
+        Ok(NewGeneration { generation, installed })
     }
 
     /// Removes rules from policies until the objects of the index fit the budget, then compiles them.
@@ -185,8 +191,13 @@ impl<E: Enforce> NodeAgent<E> {
 
     /// Makes the compiled generation the index's. Changes since its beginning are not compiled in: changes of
     /// addresses are added to its tables here, and any other change requests another generation.
-    fn adopt(&mut self, new: CompiledGeneration, options: &Options, now: Instant) -> Result<Artifact, GenerationError> {
-        let CompiledGeneration { generation, mut compiled } = new;
+    fn adopt(
+        &mut self,
+        generation: &Generation,
+        mut compiled: Compiled,
+        options: &Options,
+        now: Instant,
+    ) -> Result<Artifact, GenerationError> {
         // An installation that fails may still have put the generation into force, and its classes have other
         // numbers. So no entries are written until an installation succeeds.
         self.enforcement.index_is_newer();
@@ -199,12 +210,8 @@ impl<E: Enforce> NodeAgent<E> {
             self.pending.move_entries_to_generation();
             self.pending.need_generation_and_judging(now);
         }
-        let Some(Generation { cluster, .. }) = self.objects.index().generation() else {
-            let bug = "bug: the index did not keep the generation that it adopted; please report it";
-            return Err(GenerationError::compile(bug.to_owned()));
-        };
         let node = self.node.clone();
-        let artifact = compiled.artifact(cluster, options, |description| description.node = Some(node));
+        let artifact = compiled.artifact(&generation.cluster, options, |description| description.node = Some(node));
         artifact.map_err(|error| GenerationError::compile(chain(&error)))
     }
 

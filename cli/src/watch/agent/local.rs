@@ -183,8 +183,10 @@ impl LocalPods {
 impl<E: Enforce> NodeAgent<E> {
     /// Finds the interfaces of the local pods of the index's generation. Returns whether the result has changed.
     fn find_interfaces_again(&mut self, now: Instant) -> bool {
-        let pods = self.objects.index().generation().map(|generation| pods(generation, &self.node));
-        pods.is_some_and(|pods| self.find_pods(&pods, now))
+        // From the last search and not from the generation, which exists only until it is in force.
+        let last = self.local.interfaces();
+        let pods = last.found().keys().chain(last.missing().keys()).cloned().collect();
+        self.objects.index().has_generation() && self.find_pods(&pods, now)
     }
 
     /// Finds the interfaces of the local pods of a generation that is being made.

@@ -89,7 +89,7 @@ impl JointAtoms {
         if let Some(known) = self.mapped[which].get(&id) {
             return *known;
         }
-        let joint = self.joint(which, &side.classes.atom_sets[id.index()]);
+        let joint = self.joint(which, &side.classes.rows.atom_sets[id.index()]);
         let joint = self.intern(joint);
         self.mapped[which].insert(id, joint);
         joint

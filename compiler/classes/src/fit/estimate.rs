@@ -196,7 +196,7 @@ impl<'c> Counted<'c> {
         classes
     }
 
-    /// The number of cuts between ports, from rules and from services.
+    /// The number of cuts between ports at which an atom can begin, from rules and from services.
     fn ports(&self, cluster: &Cluster, draft: &Draft, policies: &[PolicyId]) -> u64 {
         let judges_egress = policies.iter().any(|id| cluster.policy(*id).egress.is_some())
             || draft.lists.iter().any(|id| cluster.lists[id.index()].egress);
@@ -209,7 +209,8 @@ impl<'c> Counted<'c> {
             }
         }
         let named = if self.has_names { cluster.endpoints.iter().map(|it| it.named_ports.len()).sum() } else { 0 };
-        // Three protocols with 65,536 ports each have no more cuts, however many pods name ports.
+        // However many pods name ports, no two atoms of a protocol begin at the same one of its 65,536 ports. The cut
+        // behind port 65,535 begins no atom.
         (cuts.len() + 2 * named).min(3 * 65_536) as u64
     }
 

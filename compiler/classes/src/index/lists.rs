@@ -9,7 +9,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::{Dirty, Generation, Index};
+use super::baseline::Baseline;
+use super::{Dirty, Index};
 use crate::{Number, PeerId, PredicateId, ranges_of};
 use weir_objects::address::to_address;
 use weir_objects::k8s::CidrList;
@@ -20,29 +21,31 @@ const MOST_RELISTED: u128 = 65_536;
 impl Index {
     /// A list changed from `old` to `new`.
     pub(super) fn list_changes(&mut self, name: &str, old: &CidrList, new: &CidrList) -> Dirty {
-        let Some(generation) = &self.generation else { return Dirty::Everything };
+        let Some(baseline) = &self.baseline else { return Dirty::Everything };
         // Action, order, directions and selectors decide about every address of the list, so a change of them concerns
         // all rows.
         let without = |list: &CidrList| CidrList { entries: Vec::new(), ..shallow(list) };
         if without(old) != without(new) {
             return Dirty::Everything;
         }
-        let Some(list) = generation.cluster.list_named(name) else { return Dirty::Everything };
+        let Some(predicate) = baseline.predicate_of_list(name) else { return Dirty::Everything };
         // No local endpoint uses the list.
-        let Some(predicate) = generation.classes.predicate_of_list(list) else { return Dirty::Nothing };
+        let Some(predicate) = predicate else { return Dirty::Nothing };
         let Some(differing) = differing(old, new) else { return Dirty::Everything };
         let relisted = differing.into_iter().map(|(address, is_listed)| {
-            let (set, peer) = self.relist(generation, address, predicate, is_listed)?;
+            let (set, peer) = self.relist(baseline, address, predicate, is_listed)?;
             Some((address, set, peer))
         });
         // All or nothing: if one address needs a compile, the compile contains the others too.
         let Some(relisted) = relisted.collect::<Option<Vec<_>>>() else { return Dirty::Everything };
         let classes: BTreeMap<IpAddr, PeerId> = relisted.iter().map(|(address, _, peer)| (*address, *peer)).collect();
         // No owner changes: no pod has any of these addresses.
-        let dirty = self.changes(generation, classes, false);
+        let dirty = baseline.changes(classes, false);
         // Kept for the next change: a pod that gets one of these addresses, or a second list with it, builds on this
         // set.
-        self.relisted.extend(relisted.into_iter().map(|(address, set, _)| (address, set)));
+        if let Some(baseline) = &mut self.baseline {
+            baseline.note_relisted(relisted.into_iter().map(|(address, set, _)| (address, set)));
+        }
         dirty
     }
 
@@ -50,20 +53,20 @@ impl Index {
     /// belongs to anything else, or there is no such class.
     fn relist(
         &self,
-        generation: &Generation,
+        baseline: &Baseline,
         address: IpAddr,
         list: PredicateId,
         is_listed: bool,
     ) -> Option<(Vec<PredicateId>, PeerId)> {
         // Then the key of its class has more than predicates, or the verdicts on a service depend on the class of this
         // address.
-        let is_more = generation.fixed.contains(&address)
-            || generation.backing.contains(&address)
+        let is_more = baseline.roles.fixed.contains(&address)
+            || baseline.roles.backing.contains(&address)
             || self.holders.get(&address).is_some_and(|count| *count > 0);
         if is_more {
             return None;
         }
-        let mut set = self.predicates_at(generation, address).to_vec();
+        let mut set = baseline.predicates_at(address).to_vec();
         // In the last arm the set is right already: the opposite change was answered with a compile, so it is not in
         // `relisted`.
         match (set.binary_search(&list), is_listed) {
@@ -71,7 +74,7 @@ impl Index {
             (Ok(at), false) => _ = set.remove(at),
             _ => {}
         }
-        let peer = generation.classes.peer_of_predicates(&set)?;
+        let peer = baseline.class_of_predicates(&set)?;
         Some((set, peer))
     }
 }

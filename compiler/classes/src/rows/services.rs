@@ -19,7 +19,7 @@ impl<'a> Builder<'a> {
             let peer = self.peer(*id);
             // Only the own node is always reached. Other nodes are ordinary addresses.
             let own_node = subject.node.is_some_and(|node| peer.nodes.contains(&node));
-            let front = peer.front.map(|front| &self.fronts[front as usize]);
+            let front = peer.front.map(|front| &self.peers.fronts[front as usize]);
             if own_node || front.is_some() || self.claims(subject, *id).next().is_some() {
                 // This also counts its entry in the finished row.
                 let bytes = ENTRY_BYTES + entry_bytes(&open.default);
@@ -130,8 +130,8 @@ impl<'a> Builder<'a> {
     fn is_denied_by_list(&self, subject: &Subject, peer: PeerId) -> bool {
         let predicates = &self.peer(peer).predicates;
         let contains = |list: &&ListId| {
-            let holds = |id: &PredicateId| predicates.binary_search(id).is_ok();
-            self.cluster.lists[list.index()].egress && self.list_predicates.get(list).is_some_and(holds)
+            let holds = |id: PredicateId| predicates.binary_search(&id).is_ok();
+            self.cluster.lists[list.index()].egress && self.matching.of_list(**list).is_some_and(holds)
         };
         // The row does not show this: an entry without atoms can come from a list or from rules.
         let first = subject.lists.iter().find(contains);
@@ -177,6 +177,6 @@ impl<'a> Builder<'a> {
         let peer = self.peer(peer);
         // The default is never used: an address has claims only as a front or as the own node's, and both know the
         // family.
-        peer.family.or(peer.front.map(|front| self.fronts[front as usize].family)).unwrap_or(Family::V4)
+        peer.family.or(peer.front.map(|front| self.peers.fronts[front as usize].family)).unwrap_or(Family::V4)
     }
 }

@@ -25,13 +25,13 @@ pub(super) struct Extended {
 
 impl Extended {
     pub(super) fn new(classes: &Classes) -> Self {
-        let enforced = [&classes.ingress, &classes.egress];
-        match &classes.denied_by_lists {
+        let enforced = [&classes.rows.ingress, &classes.rows.egress];
+        match &classes.rows.denied_by_lists {
             Some(denied) => extend(classes, enforced, denied),
             None => Self {
                 enforced: enforced.map(Clone::clone),
-                staged: classes.staged.clone(),
-                sets: classes.atom_sets.clone(),
+                staged: classes.rows.staged.clone(),
+                sets: classes.rows.atom_sets.clone(),
                 atoms: classes.atoms.count(),
                 icmp_errors: None,
             },
@@ -41,9 +41,9 @@ impl Extended {
 
 fn extend(classes: &Classes, enforced: [&Vec<Row>; 2], denied: &[Vec<PeerId>]) -> Extended {
     let atom = AtomId(classes.atoms.count() as u32);
-    let mut extender = Extender { sets: &classes.atom_sets, atom, list: Vec::new(), known: HashMap::new() };
+    let mut extender = Extender { sets: &classes.rows.atom_sets, atom, list: Vec::new(), known: HashMap::new() };
     let enforced = extender.both(enforced, denied);
-    let staged = classes.staged.as_ref().map(|rows| extender.both(rows.each_ref(), denied));
+    let staged = classes.rows.staged.as_ref().map(|rows| extender.both(rows.each_ref(), denied));
     Extended { enforced, staged, sets: extender.list, atoms: atom.index() + 1, icmp_errors: Some(atom) }
 }
 

@@ -218,9 +218,10 @@ impl Walk<'_> {
             }
         }
         self.set_function(function, (Mark::Open, Worst::default()));
-        // In units of 32 bytes, the granularity of the kernel's interpreter. Newer kernels round to 16 with a JIT; the
-        // coarser unit is valid on all of them.
-        let own = self.stacks.get(function).copied().unwrap_or(0).next_multiple_of(32);
+        // In units of 32 bytes, the granularity of the kernel's interpreter. A function without stack counts one unit:
+        // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c (`check_max_stack_depth`). Since 6.9 the
+        // kernel rounds to 16 with a JIT, from zero; the coarser unit is valid on all kernels.
+        let own = self.stacks.get(function).copied().unwrap_or(0).max(1).next_multiple_of(32);
         let mut worst = Worst { stack: own, frames: 1, ..Worst::default() };
         let loops = self.instructions(start, nesting, own, &mut worst);
         // With a loop there is no longest path. `None` and not a large number: the verifier may still accept the loop.

@@ -89,6 +89,24 @@ fn stack_is_counted_over_the_call_chain() {
     check_violations(&chain(257), &["544 bytes of stack, the limit is 512"]);
 }
 
+/// Before 6.9 the kernel rounds the stack of such a function up from one byte.
+#[test]
+fn a_function_without_stack_counts_32_bytes() {
+    let caller_of_empty = |bytes: i16| {
+        build(|asm| {
+            let callee = asm.label("callee");
+            asm.store(Size::B, R10, -bytes, 0);
+            asm.call_local(callee);
+            asm.exit();
+            asm.begin_function(callee);
+            asm.exit();
+        })
+    };
+    assert_eq!(check(&caller_of_empty(480)).stack, 512);
+    check_violations(&caller_of_empty(480), &[]);
+    check_violations(&caller_of_empty(481), &["544 bytes of stack, the limit is 512"]);
+}
+
 #[test]
 fn callers_of_a_tail_call_leave_it_room() {
     let caller_with = |bytes: i16| {

@@ -209,6 +209,13 @@ impl Machine<'_> {
     }
 
     fn tail_call(&mut self, helper: Helper) -> Result<Option<u64>, Cause> {
+        // "tail_call would lead to reference leak", even if the call fails:
+        // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c (`check_helper_call`). Since 6.1 the kernel
+        // checks only calls in the outermost function (`check_reference_leak`), older kernels those in every function.
+        // Programs must load on both.
+        if !self.records.is_empty() {
+            return Err(Cause::LeakedRecords(self.records.len()));
+        }
         self.check_context(helper)?;
         let map = self.map_argument(helper, 2, &[MapKind::ProgArray])?;
         // 32 bits, as the kernel takes it: a larger number in the register must not select another program.

@@ -83,8 +83,10 @@ impl Bytes {
     #[inline]
     fn locate(&self, offset: u64, bytes: u64) -> Result<(u64, u64), Fault> {
         let (element, byte) = (offset >> self.shift, offset & ((1 << self.shift) - 1));
-        // The end counts too: an access that begins inside an element and ends behind it is outside.
-        if element < self.count && byte + bytes <= self.size { Ok((element, byte)) } else { Err(Fault::Outside) }
+        // The end counts too: an access that begins inside an element and ends behind it is outside. The sum saturates
+        // because a helper's size is a 64-bit number of the program: a sum that wraps around would be a small end.
+        let is_inside = element < self.count && byte.saturating_add(bytes) <= self.size;
+        if is_inside { Ok((element, byte)) } else { Err(Fault::Outside) }
     }
 }
 

@@ -348,6 +348,52 @@ fn a_released_record_is_out_of_reach_and_its_bytes_come_out() {
     assert!(vm.drain(MapId(0)).is_empty());
 }
 
+/// The kernel's verifier: "R3 min value is negative" or "unbounded memory access".
+#[test]
+fn a_negative_size_of_ringbuf_output_traps() {
+    check_trap(
+        &mut ring(),
+        |asm| {
+            asm.store(Size::Dw, R10, -8, 0);
+            asm.load_map(R1, MapRef(0));
+            asm.mov(R2, R10);
+            asm.alu(AluOp::Add, R2, -8);
+            asm.mov(R3, -1);
+            asm.mov(R4, 0);
+            asm.call(Helper::RINGBUF_OUTPUT);
+        },
+        "program 0, slot 7 `call ringbuf_output#130`: read of 18446744073709551615 bytes out of bounds at \
+         0x1000000001f8: byte 504 of the stack (element 0, 512 bytes)",
+    );
+}
+
+/// The kernel's verifier: "tail_call would lead to reference leak", whether or not the entry is empty.
+#[test]
+fn a_tail_call_with_a_reserved_record_traps() {
+    for is_filled in [false, true] {
+        let mut vm = ring();
+        let flags = MapFlags::default();
+        let spec = MapSpec { kind: MapKind::ProgArray, key_size: 4, value_size: 4, max_entries: 1, flags };
+        vm.create_map(spec).unwrap();
+        if is_filled {
+            let callee = vm.load(&[Insn::Exit]).unwrap();
+            vm.set_program(MapId(1), 0, Some(callee)).unwrap();
+        }
+        let trap = run_on(&mut vm, |asm| {
+            asm.mov(R7, R1);
+            reserve(asm);
+            asm.mov(R1, R7);
+            asm.load_map(R2, MapRef(1));
+            asm.mov(R3, 0);
+            asm.call(Helper::TAIL_CALL);
+            asm.mov(R0, 0);
+            asm.exit();
+        });
+        let trap = trap.unwrap_err();
+        assert_eq!((trap.cause, trap.insn), (Cause::LeakedRecords(1), Some(Insn::CallHelper(Helper::TAIL_CALL))));
+    }
+}
+
 #[test]
 fn programs_that_go_nowhere_do_not_load() {
     let mut vm = Vm::new(1);

@@ -1,6 +1,7 @@
 //! The properties of an address that policies can depend on.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 use std::net::IpAddr;
 
 use weir_model::directory::Directory;
@@ -46,18 +47,44 @@ pub(super) struct Natures<'c> {
     /// The number of each peer of rules in force. Pod peers that name no namespace have their policy's namespace as a
     /// key.
     peers: HashMap<(Option<NamespaceId>, &'c Peer), u32>,
-    pods: Vec<PodPeer>,
+    pods: PodPeers<'c>,
     blocks: Blocks<'c>,
     lists: Vec<(ListId, Vec<(IpAddr, IpAddr)>)>,
     names: BTreeSet<(&'c str, usize)>,
+    /// The nodes of local endpoints, also those without an address: a host-network pod there is its node.
     nodes: Vec<NodeId>,
+    plains: Numbered<Plain>,
+    natures: Numbered<Nature<'c>>,
+}
+
+/// Different values, each with a number.
+struct Numbered<T> {
+    list: Vec<T>,
+    numbers: HashMap<T, u32>,
+}
+
+impl<T: Clone + Eq + Hash> Numbered<T> {
+    fn new() -> Self {
+        Self { list: Vec::new(), numbers: HashMap::new() }
+    }
+
+    /// The number of a value, which is added if it is new.
+    fn number(&mut self, value: T) -> u32 {
+        let next = self.list.len() as u32;
+        let number = *self.numbers.entry(value.clone()).or_insert(next);
+        if number == next {
+            self.list.push(value);
+        }
+        number
+    }
+}
+
+/// The peers of rules that select pods.
+struct PodPeers<'c> {
+    list: Vec<PodPeer>,
     projection: Projection<'c>,
-    /// The matching pod peers, by namespace and the labels that selectors depend on.
+    /// The matching peers, by namespace and the labels that selectors depend on.
     held: HashMap<(NamespaceId, u32), Vec<u32>>,
-    pub(super) plains: Vec<Plain>,
-    plain_numbers: HashMap<Plain, u32>,
-    pub(super) list: Vec<Nature<'c>>,
-    numbers: HashMap<Nature<'c>, u32>,
 }
 
 struct PodPeer {
@@ -107,19 +134,25 @@ impl<'c> Natures<'c> {
         Self {
             cluster,
             directory,
-            projection: Projection::new(cluster, &pods),
             peers,
-            pods,
+            pods: PodPeers { projection: Projection::new(cluster, &pods), list: pods, held: HashMap::new() },
             blocks: Blocks::new(blocks),
             lists: lists.into_iter().map(|id| (id, ranges(cluster, id))).collect(),
             names,
-            nodes: nodes.into_iter().filter(|id| cluster.has_addresses(*id)).collect(),
-            held: HashMap::new(),
-            plains: Vec::new(),
-            plain_numbers: HashMap::new(),
-            list: Vec::new(),
-            numbers: HashMap::new(),
+            nodes: nodes.into_iter().collect(),
+            plains: Numbered::new(),
+            natures: Numbered::new(),
         }
+    }
+
+    /// The natures that addresses have had so far, by number.
+    pub(super) fn list(&self) -> &[Nature<'c>] {
+        &self.natures.list
+    }
+
+    /// The properties as peers of rules and lists, by number.
+    pub(super) fn plains(&self) -> &[Plain] {
+        &self.plains.list
     }
 
     /// The number of a rule's peer.
@@ -150,15 +183,10 @@ impl<'c> Natures<'c> {
             nature.on_pod = nature.frontend.is_some() && endpoint.is_some();
             // The family matters only for backends, and only these addresses have some. Elsewhere it would double the
             // natures for nothing.
-            let leads = nature.frontend.is_some() || !self.plains[plain as usize].nodes.is_empty();
+            let leads = nature.frontend.is_some() || !self.plains()[plain as usize].nodes.is_empty();
             nature.family = leads.then(|| Family::of(address));
         }
-        let next = self.list.len() as u32;
-        let number = *self.numbers.entry(nature.clone()).or_insert(next);
-        if number == next {
-            self.list.push(nature);
-        }
-        number
+        self.natures.number(nature)
     }
 
     fn host_ports_at(&self, address: IpAddr) -> Vec<usize> {
@@ -170,8 +198,8 @@ impl<'c> Natures<'c> {
     pub(super) fn lists_of_plain(&self, nature: u32) -> Option<&[ListId]> {
         // A service's address is judged by its backends, and traffic of a pod with its own node is always allowed. So a
         // list alone does not decide about either address.
-        let nature = self.list.get(nature as usize).filter(|it| it.frontend.is_none())?;
-        let plain = self.plains.get(nature.plain as usize).filter(|it| it.nodes.is_empty())?;
+        let nature = self.list().get(nature as usize).filter(|it| it.frontend.is_none())?;
+        let plain = self.plains().get(nature.plain as usize).filter(|it| it.nodes.is_empty())?;
         Some(&plain.lists)
     }
 
@@ -182,7 +210,7 @@ impl<'c> Natures<'c> {
         // A pod on the host's network has the node's address and is not selected by labels; the same holds for pods
         // that have finished.
         let member = endpoint.filter(|it| it.standing == Standing::Member);
-        let mut peers = member.map_or_else(Vec::new, |pod| self.held(pod).to_vec());
+        let mut peers = member.map_or_else(Vec::new, |pod| self.pods.matching(cluster, pod).to_vec());
         // Spec: "Selects particular IPBlocks to allow": also of addresses of pods, unless the assumption is otherwise.
         if member.is_none() || cluster.assume.ipblock_pods == IpBlockPods::Match {
             peers.extend(address.map_or(&[][..], |address| self.blocks.containing(address)));
@@ -196,13 +224,7 @@ impl<'c> Natures<'c> {
             |port: &&weir_objects::k8s::NamedPort| self.names.contains(&(port.name.as_str(), port.protocol as usize));
         let named = member.map_or(&[][..], |pod| &pod.named_ports).iter().filter(spoken);
         let named = named.map(|port| (port.name.clone(), port.protocol, port.number)).collect();
-        let plain = Plain { peers, lists, named, nodes };
-        let next = self.plains.len() as u32;
-        let number = *self.plain_numbers.entry(plain.clone()).or_insert(next);
-        if number == next {
-            self.plains.push(plain);
-        }
-        number
+        self.plains.number(Plain { peers, lists, named, nodes })
     }
 
     fn nodes_of(&self, endpoint: Option<&Endpoint>, address: Option<IpAddr>) -> Vec<NodeId> {
@@ -213,29 +235,6 @@ impl<'c> Natures<'c> {
             host == Some(*id) || address.is_some_and(has)
         };
         self.nodes.iter().copied().filter(is_it).collect()
-    }
-
-    fn held(&mut self, pod: &Endpoint) -> &[u32] {
-        let cluster = self.cluster;
-        let labels = self.projection.of(cluster, pod.labels);
-        // Field by field, because the closure needs `projection` mutably while `held` is borrowed.
-        let Self { held, pods, projection, .. } = self;
-        held.entry((pod.namespace, labels)).or_insert_with(|| {
-            // Spec: "If namespaceSelector is also set, then the NetworkPolicyPeer as a whole selects the pods matching
-            // podSelector in the namespaces selected by namespaceSelector. Otherwise it selects the pods matching
-            // podSelector in the policy's own namespace."
-            let mut matching: Vec<u32> = Vec::new();
-            for peer in pods.iter() {
-                let in_namespace = match (peer.namespaces, peer.own) {
-                    (Some(selector), _) => projection.namespace_matches(cluster, selector, pod.namespace),
-                    (None, own) => own == Some(pod.namespace),
-                };
-                if in_namespace && projection.pods_match(cluster, peer.pods, labels, pod.labels) {
-                    matching.push(peer.number);
-                }
-            }
-            matching
-        })
     }
 
     /// The ends of blocks and lists with the addresses just outside, and all addresses of endpoints, services and
@@ -259,6 +258,31 @@ impl<'c> Natures<'c> {
             cuts.extend([to_address(family, 0), to_address(family, highest(family))]);
         }
         cuts
+    }
+}
+
+impl<'c> PodPeers<'c> {
+    /// The numbers of the peers that match a pod.
+    fn matching(&mut self, cluster: &'c Cluster, pod: &Endpoint) -> &[u32] {
+        // Field by field, because the closure needs `projection` mutably while `held` is borrowed.
+        let Self { held, list, projection } = self;
+        let labels = projection.of(cluster, pod.labels);
+        held.entry((pod.namespace, labels)).or_insert_with(|| {
+            // Spec: "If namespaceSelector is also set, then the NetworkPolicyPeer as a whole selects the pods matching
+            // podSelector in the namespaces selected by namespaceSelector. Otherwise it selects the pods matching
+            // podSelector in the policy's own namespace."
+            let mut matching: Vec<u32> = Vec::new();
+            for peer in list.iter() {
+                let in_namespace = match (peer.namespaces, peer.own) {
+                    (Some(selector), _) => projection.namespace_matches(cluster, selector, pod.namespace),
+                    (None, own) => own == Some(pod.namespace),
+                };
+                if in_namespace && projection.pods_match(cluster, peer.pods, labels, pod.labels) {
+                    matching.push(peer.number);
+                }
+            }
+            matching
+        })
     }
 }
 

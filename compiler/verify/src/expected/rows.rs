@@ -46,7 +46,7 @@ impl<'c> Expected<'c> {
         let mut listed = Vec::new();
         // Turned round once, from natures with their peers to peers with their natures. So a rule touches only the
         // natures that it matches, and not all of them.
-        for (number, plain) in (0u32..).zip(&self.natures.plains) {
+        for (number, plain) in (0u32..).zip(self.natures.plains()) {
             plain.peers.iter().for_each(|peer| by_peer[*peer as usize].push(number));
             listed.extend((!plain.lists.is_empty()).then_some(number));
         }
@@ -56,10 +56,10 @@ impl<'c> Expected<'c> {
     /// The number of the set of each nature.
     pub(crate) fn row(&mut self, holders: &Holders, kind: u32, direction: Direction) -> Vec<u32> {
         let row = self.plain_row(holders, kind, direction);
-        let mut numbers = Vec::with_capacity(self.natures.list.len());
-        for index in 0..self.natures.list.len() {
-            let nature = self.natures.list[index].clone();
-            let plain = &self.natures.plains[nature.plain as usize];
+        let mut numbers = Vec::with_capacity(self.natures.list().len());
+        for index in 0..self.natures.list().len() {
+            let nature = self.natures.list()[index].clone();
+            let plain = &self.natures.plains()[nature.plain as usize];
             // Only packets that leave can have a service's or a node's address as their destination before kube-proxy
             // translates it. Packets that arrive are already addressed to the pod.
             let leaves = direction == Direction::Egress;
@@ -101,7 +101,7 @@ impl<'c> Expected<'c> {
     fn plain_row(&self, holders: &Holders, kind: u32, direction: Direction) -> Row {
         let words = words(self.slots.count());
         let isolating = self.isolating(kind, direction);
-        let count = self.natures.plains.len();
+        let count = self.natures.plains().len();
         // Spec: "By default, a pod is non-isolated for egress; all outbound connections are allowed." (ingress
         // likewise)
         // Not isolated means everything, also packets without ports. The sets of rules could not express that: a rule
@@ -115,7 +115,7 @@ impl<'c> Expected<'c> {
         }
         // After the rules: lists are a tier before policies, so no rule can allow an address that a list denies.
         for plain in &holders.listed {
-            if self.is_denied(kind, direction, &self.natures.plains[*plain as usize]) {
+            if self.is_denied(kind, direction, &self.natures.plains()[*plain as usize]) {
                 row.get_mut(*plain as usize).fill(0);
             }
         }
@@ -127,7 +127,7 @@ impl<'c> Expected<'c> {
     /// ICMP errors about live flows pass ingress from every address that no list denies, and pass egress to the other
     /// end of the flow.
     fn add_errors(&self, kind: u32, direction: Direction, row: &mut Row) {
-        for (number, plain) in self.natures.plains.iter().enumerate() {
+        for (number, plain) in self.natures.plains().iter().enumerate() {
             if direction == Direction::Egress || !self.is_denied(kind, direction, plain) {
                 insert(row.get_mut(number), Slots::ICMP_ERRORS);
             }
@@ -160,12 +160,12 @@ impl<'c> Expected<'c> {
             let set = row.get_mut(plain as usize);
             add(set, &same);
             if names {
-                self.add_names(rule, &self.natures.plains[plain as usize], set);
+                self.add_names(rule, &self.natures.plains()[plain as usize], set);
             }
         };
         // Spec: "If this field is empty or missing, this rule matches all sources (traffic not restricted by source)."
         if rule.peers.is_empty() {
-            (0..self.natures.plains.len() as u32).for_each(allow);
+            (0..self.natures.plains().len() as u32).for_each(allow);
             return;
         }
         let peers = rule.peers.iter().filter_map(|peer| self.natures.peer(policy.namespace, peer));
@@ -216,7 +216,7 @@ impl<'c> Expected<'c> {
 
     /// What leaves for a service's address, or for a node's; `None` if that is an address like others.
     fn special(&self, kind: u32, row: &Row, nature: &Nature<'c>) -> Option<Vec<u64>> {
-        let plain = &self.natures.plains[nature.plain as usize];
+        let plain = &self.natures.plains()[nature.plain as usize];
         let node = self.kinds[kind as usize].node;
         // Spec: "Traffic to and from the node where a Pod is running is always allowed, regardless of the IP address of
         // the Pod or the node." Only the endpoint's own node: other nodes' addresses are ordinary ones to policy.
@@ -300,7 +300,7 @@ impl<'c> Expected<'c> {
         serving.into_iter().all(|(backend, plain)| {
             // Spec: "A Pod cannot block access to itself."
             let itself = backend.endpoint == Some(me) || backend.address.is_some_and(|at| own.contains(&at));
-            let own_node = node.is_some_and(|node| self.natures.plains[*plain as usize].nodes.contains(&node));
+            let own_node = node.is_some_and(|node| self.natures.plains()[*plain as usize].nodes.contains(&node));
             let at = self.slots.of((Some(port.protocol), backend.port));
             itself || own_node || contains(row.get(*plain as usize), at)
         })
@@ -314,7 +314,7 @@ impl<'c> Expected<'c> {
             let plain = self.claimants[*index] as usize;
             // Spec: "A Pod cannot block access to itself."
             let itself = of.claims.contains(index);
-            let own_node = of.node.is_some_and(|node| self.natures.plains[plain].nodes.contains(&node));
+            let own_node = of.node.is_some_and(|node| self.natures.plains()[plain].nodes.contains(&node));
             let at = self.slots.of((Some(claim.protocol), claim.backend.port));
             // Other nodes' hostPorts are ordinary ports here. The policies of the pod behind them judge the packet
             // where it arrives.

@@ -89,6 +89,21 @@ fn pods_that_share_an_address_are_closed_and_reported_and_others_enforced() {
 }
 
 #[test]
+fn pods_that_share_an_address_stay_known_while_another_pod_is_searched() {
+    let mut rig = Rig::in_force();
+    for (name, uid, veth) in [("a", "u8", "veth8"), ("b", "u9", "veth9")] {
+        rig.plug(name, uid, veth, [10, 0, 0, 8]);
+        rig.apply(&near_pod(name, uid, "api", "10.0.0.8"));
+    }
+    rig.apply(&near_pod("missing", "u10", "api", "10.0.0.10"));
+    let done = rig.after(GATHER + QUIET);
+    let last = "install shop/web@veth7 closed shop/a@veth8,shop/b@veth9 isolated";
+    assert_eq!(done.last().map(String::as_str), Some(last), "{done:?}");
+    let done = rig.after(Duration::from_secs(30));
+    assert!(done.iter().all(|it| !it.starts_with("install")), "nothing has changed: {done:?}");
+}
+
+#[test]
 fn pod_that_takes_its_neighbours_address_does_not_block_other_pods() {
     let mut rig = Rig::new();
     plug_untold(&rig, "veth7", &[[10, 0, 0, 5]]);

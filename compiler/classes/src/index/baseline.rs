@@ -1,0 +1,143 @@
+//! The facts of the last compile that changes are compared with.
+//!
+//! The index keeps these instead of the [`Generation`]: the verdicts, the services and the pods are most of a
+//! generation's memory, and answers to changes need none of them. Everything here is copied or shared when a generation
+//! is adopted, so dropping the generation cannot leave this value incomplete.
+//! Invariant: `changed` and `relisted` are differences from the tables of this generation and no other. They are part
+//! of this value, because applied to the tables of a later generation they would hide its own entries.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{Changes, Dirty, Generation, Roles};
+use crate::peers::PodClasses;
+use crate::{AddressMap, PeerId, PredicateId};
+use weir_model::{LabelSetId, ListId, NamedPort, NamespaceId};
+use weir_objects::k8s::{LabelSelector, Object};
+
+/// What the last compile knew, and the changes of single addresses since.
+#[derive(Debug)]
+pub(super) struct Baseline {
+    /// The parts that addresses play.
+    pub(super) roles: Arc<Roles>,
+    /// Whether a policy or list applies to egress of a local pod.
+    pub(super) judges_egress: bool,
+    pods: PodClasses,
+    addresses: Arc<AddressMap>,
+    /// The predicate of each list; `None` if it applies to no local endpoint.
+    lists: BTreeMap<String, Option<PredicateId>>,
+    /// The namespaces and labels of local endpoints.
+    local: BTreeSet<(NamespaceId, LabelSetId)>,
+    /// Entries of the exact table that differ from the generation's.
+    changed: BTreeMap<IpAddr, Option<PeerId>>,
+    /// Addresses whose blocks and lists differ from the generation's, with the present predicates.
+    relisted: BTreeMap<IpAddr, Vec<PredicateId>>,
+}
+
+impl Baseline {
+    pub(super) fn new(generation: &Generation) -> Self {
+        let Generation { cluster, classes, roles, .. } = generation;
+        let mut lists = BTreeMap::new();
+        for (number, list) in (0..).zip(&cluster.lists) {
+            lists.entry(list.name.clone()).or_insert_with(|| classes.predicate_of_list(ListId(number)));
+        }
+        let local = classes.subject_of.iter().map(|(id, _)| &cluster.endpoints[id.index()]);
+        Self {
+            roles: Arc::clone(roles),
+            judges_egress: classes.judges_egress(cluster),
+            pods: PodClasses::new(cluster, classes),
+            addresses: Arc::clone(&classes.addresses),
+            lists,
+            local: local.map(|endpoint| (endpoint.namespace, endpoint.labels)).collect(),
+            changed: BTreeMap::new(),
+            relisted: BTreeMap::new(),
+        }
+    }
+
+    /// The present class of an address: the generation's, with the changes since.
+    pub(super) fn peer_at(&self, address: IpAddr) -> PeerId {
+        match self.changed.get(&address) {
+            Some(Some(peer)) => *peer,
+            // Addresses that lists contain are in a table of their own, and stay there.
+            Some(None) if !self.addresses.is_listed(address) => self.addresses.find_stretch(address),
+            Some(None) | None => self.addresses.find(address),
+        }
+    }
+
+    /// The class of a pod's address; `None` if there is no such class yet.
+    pub(super) fn class_of(&self, pod: &Object, ports: &[NamedPort], address: IpAddr) -> Option<PeerId> {
+        self.pods.find(&pod.meta.namespace, &pod.meta.labels, ports, self.predicates_at(address))
+    }
+
+    /// The class of an address that no pod has; `None` if there is no such class yet.
+    pub(super) fn class_without_pod(&self, address: IpAddr) -> Option<PeerId> {
+        self.class_of_predicates(self.predicates_at(address))
+    }
+
+    /// The class of an address for which only these predicates hold; `None` if there is no such class yet.
+    pub(super) fn class_of_predicates(&self, predicates: &[PredicateId]) -> Option<PeerId> {
+        self.pods.lookup().of_predicates(predicates)
+    }
+
+    /// The blocks and lists that contain an address at present.
+    pub(super) fn predicates_at(&self, address: IpAddr) -> &[PredicateId] {
+        let changed = self.relisted.get(&address);
+        changed.map_or_else(|| self.pods.lookup().predicates_at(address), Vec::as_slice)
+    }
+
+    /// The predicate of a list, which is `None` if the list applies to no local endpoint. The outer `None` means that
+    /// the list is new.
+    pub(super) fn predicate_of_list(&self, name: &str) -> Option<Option<PredicateId>> {
+        self.lists.get(name).copied()
+    }
+
+    /// Whether a selector of pods in a namespace matches the labels that a local pod had.
+    pub(super) fn selects_local(&self, namespace: &str, selector: &LabelSelector) -> bool {
+        self.local.iter().any(|(of, labels)| self.pods.selects(namespace, selector, *of, *labels))
+    }
+
+    /// The changes that give these addresses these classes.
+    pub(super) fn changes(&self, classes: BTreeMap<IpAddr, PeerId>, other_owner: bool) -> Dirty {
+        // Flows remember that they were allowed, not for which class. If the class of their address changes, that is
+        // outdated.
+        let judge_again = other_owner || classes.iter().any(|(address, peer)| self.peer_at(*address) != *peer);
+        let entries = classes.into_iter().map(|(address, peer)| (address, self.entry_for(address, peer)));
+        // Entries that the table has already need no write. On a large cluster most pod events change no address.
+        let entries: Vec<_> = entries.filter(|(address, peer)| self.entry(*address) != *peer).collect();
+        match entries.is_empty() && !judge_again {
+            true => Dirty::Nothing,
+            false => Dirty::Addresses(Changes { entries, judge_again }),
+        }
+    }
+
+    /// Records entries of the exact table as written.
+    pub(super) fn note_entries(&mut self, entries: &[(IpAddr, Option<PeerId>)]) {
+        self.changed.extend(entries.iter().copied());
+    }
+
+    /// Records which blocks and lists contain these addresses now.
+    pub(super) fn note_relisted(&mut self, relisted: impl IntoIterator<Item = (IpAddr, Vec<PredicateId>)>) {
+        self.relisted.extend(relisted);
+    }
+
+    /// The present entry of an address in the exact table.
+    fn entry(&self, address: IpAddr) -> Option<PeerId> {
+        // A change since the compile overrides the compiled table, also if it took the entry out.
+        if let Some(changed) = self.changed.get(&address) {
+            return *changed;
+        }
+        let exact = &self.addresses.exact;
+        exact.binary_search_by_key(&address, |(at, _)| *at).ok().map(|index| exact[index].1)
+    }
+
+    /// The entry to write for an address that should have this class; `None` removes the entry, because the prefixes
+    /// already give this class. Addresses that lists contain always get an entry: it is not known here whether the
+    /// table of these addresses can be changed in place.
+    fn entry_for(&self, address: IpAddr, peer: PeerId) -> Option<PeerId> {
+        // The same rule as in `addresses::assemble`: otherwise the tables would differ from those of a compile from
+        // scratch.
+        let is_said = self.addresses.find_stretch(address) == peer && !self.addresses.is_listed(address);
+        (!is_said).then_some(peer)
+    }
+}
