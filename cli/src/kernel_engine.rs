@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use anyhow::Result;
 use weir_codegen::compile::Compiled;
-use weir_codegen::engine::{Decide, Make, Question};
+use weir_codegen::packet_engines::{Decide, Make, PacketQuestion};
 use weir_machine::Broken;
 use weir_machine::{DROP, NEXT};
 use weir_model::eval::Verdict;
@@ -64,7 +64,7 @@ impl KernelPrograms {
 }
 
 impl Decide for KernelPrograms {
-    fn decide(&mut self, question: &Question) -> Result<Verdict, Broken> {
+    fn decide(&mut self, question: &PacketQuestion) -> Result<Verdict, Broken> {
         self.stand_at(question.place)?;
         let packet = question
             .first_packet()

@@ -4,7 +4,7 @@
 //! backend by backend. A service with an address is one question: the oracle judges its backends.
 
 use weir_model::directory::Directory;
-use weir_model::eval::{End, Flow, FlowProtocol, Judgement, Oracle, Verdict};
+use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Judgement, Oracle, Verdict};
 use weir_model::{Cluster, EndpointId, Protocol, Service, ServiceId};
 
 use crate::endpoint_lookup::{EndpointLookup, NamedObject, parse_ip, parse_protocol};
@@ -100,15 +100,15 @@ impl FlowQuestion<'_> {
     fn flows<'c>(&self, lookup: &EndpointLookup<'c>, directory: &Directory<'c>) -> Result<AskedFlows, String> {
         let (protocol, port) = self.port()?;
         let source = match parse_ip(self.from) {
-            Ok(address) => End { endpoint: directory.endpoint_at(address), address: Some(address) },
-            Err(_) => End { endpoint: Some(lookup.endpoint(directory, self.from)?), address: None },
+            Ok(address) => FlowEnd { endpoint: directory.endpoint_at(address), address: Some(address) },
+            Err(_) => FlowEnd { endpoint: Some(lookup.endpoint(directory, self.from)?), address: None },
         };
         let flow_to = |destination, ProtocolPort { protocol, port }| {
             let (source, destination) = lookup.choose_addresses(source, destination)?;
             Ok(Flow { source, destination, protocol, port })
         };
         if let Ok(address) = parse_ip(self.to) {
-            let end = End { endpoint: directory.endpoint_at(address), address: Some(address) };
+            let end = FlowEnd { endpoint: directory.endpoint_at(address), address: Some(address) };
             let target = match (end.endpoint, directory.services_at(address)) {
                 (None, [service, ..]) => on_service(&lookup.cluster.services[service.index()], protocol, &port)?,
                 (endpoint, _) => on_endpoint(lookup.cluster, endpoint, protocol, &port)?,
@@ -118,7 +118,7 @@ impl FlowQuestion<'_> {
         match lookup.named(directory, self.to)? {
             NamedObject::Endpoint(id) => {
                 let target = on_endpoint(lookup.cluster, Some(id), protocol, &port)?;
-                let flow = flow_to(End { endpoint: Some(id), address: None }, target)?;
+                let flow = flow_to(FlowEnd { endpoint: Some(id), address: None }, target)?;
                 Ok(AskedFlows { service: None, flows: vec![flow] })
             }
             NamedObject::Service(id) => {
@@ -221,10 +221,10 @@ fn one_of(found: &[ProtocolPort], name: &str, owner: &str) -> Result<ProtocolPor
 }
 
 /// A service's addresses, or the backends of a port where it has none.
-fn service_ends(service: &Service, target: ProtocolPort) -> Result<Vec<(End, u16)>, String> {
+fn service_ends(service: &Service, target: ProtocolPort) -> Result<Vec<(FlowEnd, u16)>, String> {
     let ProtocolPort { protocol, port } = target;
     if !service.addresses.is_empty() {
-        let end = |address| End { endpoint: None, address: Some(address) };
+        let end = |address| FlowEnd { endpoint: None, address: Some(address) };
         return Ok(service.addresses.iter().map(|address| (end(*address), port)).collect());
     }
     let known = service.ports.iter().find(|it| FlowProtocol::Transport(it.protocol) == protocol && it.port == port);
@@ -232,6 +232,6 @@ fn service_ends(service: &Service, target: ProtocolPort) -> Result<Vec<(End, u16
     if known.backends.is_empty() {
         return Err(format!("service {} has neither an address nor a ready backend", service.name));
     }
-    let end = |backend: &weir_model::Backend| End { endpoint: backend.endpoint, address: backend.address };
+    let end = |backend: &weir_model::Backend| FlowEnd { endpoint: backend.endpoint, address: backend.address };
     Ok(known.backends.iter().map(|backend| (end(backend), backend.port)).collect())
 }

@@ -6,7 +6,7 @@ use weir_artifact as artifact;
 use weir_artifact::Digest;
 use weir_model::resolve;
 use weir_model::{Assumptions, Cluster};
-use weir_objects::decode::{self, Input, InputKind, Options};
+use weir_objects::decode::{self, DecodeOptions, Input, InputKind};
 use weir_objects::diagnostic::{Diagnostics, Severity};
 use weir_objects::k8s::{Body, Object};
 use weir_objects::source::SourceMap;
@@ -28,7 +28,7 @@ pub(crate) struct ReadInput {
     /// Kinds that are not read, and the number of objects of each.
     pub(crate) skipped: Vec<(String, usize)>,
     /// Files and the digests of their bytes, if they were asked for.
-    pub(crate) inputs: Vec<artifact::Input>,
+    pub(crate) inputs: Vec<artifact::InputFile>,
     pub(crate) cluster: Cluster,
     pub(crate) diagnostics: Diagnostics,
     /// Whether every path could be read. Errors are reported already.
@@ -42,7 +42,11 @@ pub(crate) fn read(global: &GlobalArgs, paths: &InputPaths) -> Result<ReadInput>
     read_with(global, paths, |_| Vec::new())
 }
 
-fn read_with(global: &GlobalArgs, paths: &InputPaths, note: fn(&[Input]) -> Vec<artifact::Input>) -> Result<ReadInput> {
+fn read_with(
+    global: &GlobalArgs,
+    paths: &InputPaths,
+    note: fn(&[Input]) -> Vec<artifact::InputFile>,
+) -> Result<ReadInput> {
     let add = |loaded: &mut LoadedInputs| paths.paths.iter().for_each(|path| loaded.add_path(path));
     read_loaded(global, |loaded| add_with_lists(global, loaded, add), note)
 }
@@ -65,7 +69,7 @@ pub(crate) fn read_valid_without_lists(
 fn read_loaded(
     global: &GlobalArgs,
     add: impl FnOnce(&mut LoadedInputs),
-    note: fn(&[Input]) -> Vec<artifact::Input>,
+    note: fn(&[Input]) -> Vec<artifact::InputFile>,
 ) -> Result<ReadInput> {
     let config = config::load(global.config.as_deref())?;
     let assume = assumptions(&config, global)?;
@@ -82,7 +86,7 @@ fn read_loaded(
     let (complete, stdin_read) = (loaded.errors.is_empty(), loaded.stdin_read());
     let inputs = note(&loaded.inputs);
     progress.show("decoding");
-    let options = Options { default_namespace: default_namespace.clone() };
+    let options = DecodeOptions { default_namespace: default_namespace.clone() };
     let (decoded, mut diagnostics) = decode::decode(loaded.inputs, &options);
     progress.show("resolving");
     let (cluster, found) = resolve::resolve(&decoded.objects, assume);
@@ -128,8 +132,8 @@ fn valid(global: &GlobalArgs, mut read: ReadInput) -> Result<Option<ReadInput>> 
     Ok(is_valid.then_some(read))
 }
 
-fn digests(inputs: &[Input]) -> Vec<artifact::Input> {
-    let digest = |it: &Input| artifact::Input { name: it.name.clone(), digest: Digest::of(&it.bytes) };
+fn digests(inputs: &[Input]) -> Vec<artifact::InputFile> {
+    let digest = |it: &Input| artifact::InputFile { name: it.name.clone(), digest: Digest::of(&it.bytes) };
     inputs.iter().map(digest).collect()
 }
 

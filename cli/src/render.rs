@@ -6,7 +6,7 @@ pub(crate) mod sarif;
 pub(crate) mod text;
 
 use serde::Serialize;
-use weir_objects::diagnostic::{Diagnostic, Diagnostics, Label, Place, Severity};
+use weir_objects::diagnostic::{Diagnostic, Diagnostics, FindingPlace, PlaceLabel, Severity};
 use weir_objects::source::SourceMap;
 
 use crate::locator::{LineColumn, Location, Locator, ObjectIdentity};
@@ -59,17 +59,21 @@ pub(crate) fn findings(sources: &SourceMap, diagnostics: &Diagnostics) -> Vec<Lo
     findings
 }
 
-fn object_of(place: &Place) -> Option<u32> {
+fn object_of(place: &FindingPlace) -> Option<u32> {
     match place {
-        Place::Field(origin) | Place::FieldName(origin) | Place::FirstFieldName(origin) => Some(origin.object.0),
-        Place::Text(_) => None,
+        FindingPlace::Field(origin) | FindingPlace::FieldName(origin) | FindingPlace::FirstFieldName(origin) => {
+            Some(origin.object.0)
+        }
+        FindingPlace::Text(_) => None,
     }
 }
 
 fn finding(locator: &mut Locator<'_>, diagnostic: &Diagnostic) -> LocatedFinding {
     let origin = match &diagnostic.primary.place {
-        Place::Field(origin) | Place::FieldName(origin) | Place::FirstFieldName(origin) => Some(origin),
-        Place::Text(_) => None,
+        FindingPlace::Field(origin) | FindingPlace::FieldName(origin) | FindingPlace::FirstFieldName(origin) => {
+            Some(origin)
+        }
+        FindingPlace::Text(_) => None,
     };
     LocatedFinding {
         location: spot(locator, &diagnostic.primary),
@@ -80,7 +84,7 @@ fn finding(locator: &mut Locator<'_>, diagnostic: &Diagnostic) -> LocatedFinding
     }
 }
 
-fn spot(locator: &mut Locator<'_>, label: &Label) -> Option<LocatedSpan> {
+fn spot(locator: &mut Locator<'_>, label: &PlaceLabel) -> Option<LocatedSpan> {
     let at = locator.locate(&label.place)?;
     Some(LocatedSpan {
         file: locator.sources().file(at.file).name.clone(),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
-use weir_artifact::structure::{Place, Structure};
+use weir_artifact::structure::{LookupSet, Structure};
 use weir_codegen::compile::Budget;
 use weir_codegen::structures;
 use weir_ebpf::target::Target;
@@ -35,7 +35,7 @@ pub(crate) struct CompileArgs {
     pub(crate) target: Target,
     /// Data structure for a set, instead of the cost model's choice (repeatable), such as exact4=hash
     #[arg(long, value_name = "PLACE=STRUCTURE", value_parser = parse_structure, value_delimiter = ',')]
-    pub(crate) structure: Vec<(Place, Structure)>,
+    pub(crate) structure: Vec<(LookupSet, Structure)>,
     /// What to print; without `-o`, no artifact is written
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) emit: Option<CompileOutput>,
@@ -97,7 +97,7 @@ pub(super) fn parse_budget(text: &str) -> Result<(Budget, u64), String> {
     Ok((budget, limit.parse().map_err(|_| format!("`{limit}` is not a number"))?))
 }
 
-fn parse_structure(text: &str) -> Result<(Place, Structure), String> {
+fn parse_structure(text: &str) -> Result<(LookupSet, Structure), String> {
     let parsed = structures::parse_forced(text).map_err(|error| error.to_string())?;
     parsed.first().copied().ok_or_else(|| "expected PLACE=STRUCTURE".to_owned())
 }

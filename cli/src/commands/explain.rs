@@ -5,7 +5,9 @@ mod json;
 mod text;
 
 use anyhow::{Result, anyhow};
-use weir_model::eval::{End, Flow, FlowProtocol, HostPortBasis, Judgement, Oracle, ServiceBasis, Side, Verdict};
+use weir_model::eval::{
+    EndVerdict, Flow, FlowEnd, FlowProtocol, HostPortBasis, Judgement, Oracle, ServiceBasis, Verdict,
+};
 use weir_model::{Backend, Cluster};
 
 use super::CommandOutcome;
@@ -50,10 +52,10 @@ pub(crate) fn run(global: &GlobalArgs, explain: &ExplainArgs) -> Result<CommandO
 
 /// The verdicts if the policies in audit mode were enforced; `None` if there are no such policies.
 fn with_audit(cluster: &Cluster, packets: &[JudgedPacket]) -> Option<Vec<Judgement>> {
-    if cluster.staged.is_empty() {
+    if cluster.audit.is_empty() {
         return None;
     }
-    let enforced = cluster.with_staged_enforced();
+    let enforced = cluster.with_audit_enforced();
     let mut oracle = Oracle::new(&enforced);
     Some(packets.iter().map(|it| oracle.judge(&it.flow)).collect())
 }
@@ -72,7 +74,7 @@ fn protocol(protocol: FlowProtocol) -> &'static str {
     }
 }
 
-fn end(cluster: &Cluster, end: &End) -> String {
+fn end(cluster: &Cluster, end: &FlowEnd) -> String {
     let name = end.endpoint.map(|id| {
         let kind = cluster.endpoints[id.index()].kind.as_ref();
         let kind = if kind == "Pod" { String::new() } else { format!("{}/", kind.to_lowercase()) };
@@ -95,21 +97,21 @@ struct JudgedHostPort<'b> {
     name: String,
     /// The flow to the hostPort's pod.
     flow: Flow,
-    side: &'b Side,
+    side: &'b EndVerdict,
 }
 
 /// The hostPorts that claim the destination, each with its own judgement.
 fn claims<'b>(cluster: &Cluster, flow: &Flow, basis: &'b HostPortBasis) -> Vec<JudgedHostPort<'b>> {
-    let claim = |(index, side): &'b (usize, Side)| {
+    let claim = |(index, side): &'b (usize, EndVerdict)| {
         let Backend { endpoint, address, port } = cluster.host_ports.get(*index)?.backend;
-        let flow = Flow { destination: End { endpoint, address }, port, ..flow.clone() };
+        let flow = Flow { destination: FlowEnd { endpoint, address }, port, ..flow.clone() };
         Some(JudgedHostPort { name: cluster.host_port_name(*index), flow, side })
     };
     basis.claims.iter().filter_map(claim).collect()
 }
 
 /// The backends of a service: for each the flow to it, and the side that was judged.
-fn backends<'b>(cluster: &Cluster, flow: &Flow, basis: &'b ServiceBasis) -> Vec<(Flow, &'b Side)> {
+fn backends<'b>(cluster: &Cluster, flow: &Flow, basis: &'b ServiceBasis) -> Vec<(Flow, &'b EndVerdict)> {
     let ports = &cluster.services[basis.service.index()].ports;
     let backends = basis.port.and_then(|port| ports.get(port as usize)).map_or(&[][..], |port| &port.backends);
     let family = flow.destination.address.map(|it| it.is_ipv4());
@@ -117,7 +119,7 @@ fn backends<'b>(cluster: &Cluster, flow: &Flow, basis: &'b ServiceBasis) -> Vec<
         .iter()
         .filter(|it| it.address.is_none_or(|address| family.is_none_or(|family| address.is_ipv4() == family)));
     let flow_to = |backend: &Backend| Flow {
-        destination: End { endpoint: backend.endpoint, address: backend.address },
+        destination: FlowEnd { endpoint: backend.endpoint, address: backend.address },
         port: backend.port,
         ..flow.clone()
     };

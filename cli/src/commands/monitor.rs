@@ -54,8 +54,8 @@ fn line(event: &DatapathEvent) -> String {
     } else if !event.why.policies.is_empty() {
         text.push_str(&format!("  isolated by {}, allowed by no rule", event.why.policies.join(", ")));
     }
-    if !event.why.staged.is_empty() {
-        let audited = event.why.staged.join(", ");
+    if !event.why.audit.is_empty() {
+        let audited = event.why.audit.join(", ");
         text.push_str(&match event.dropped {
             true => format!(", but with {audited} (audit)"),
             false => format!("  would be isolated by {audited} (audit), allowed by no rule"),
@@ -76,7 +76,7 @@ fn json(event: &DatapathEvent) -> Value {
         "time": time(event.time), "verdict": if event.dropped { "deny" } else { "allow" },
         "reason": event.outcome, "direction": event.direction,
         "pod": event.pod, "ifindex": event.ifindex, "generation": event.generation,
-        "policies": event.why.policies, "audit": event.why.staged, "rule": null, "list": event.why.list,
+        "policies": event.why.policies, "audit": event.why.audit, "rule": null, "list": event.why.list,
     });
     if let Some(packet) = &event.packet {
         value["proto"] = json!(packet.protocol);

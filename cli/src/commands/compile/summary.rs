@@ -6,7 +6,7 @@ use weir_codegen::compile::{Budget, Compiled};
 use weir_ebpf::limits;
 use weir_ebpf::target::Target;
 use weir_model::{Cluster, Direction};
-use weir_verify::Report;
+use weir_verify::VerifyReport;
 
 use super::super::verify::line;
 use super::cpus;
@@ -16,7 +16,7 @@ pub(super) fn text(
     cluster: &Cluster,
     compiled: &Compiled,
     artifact: &Artifact,
-    (report, target): (Option<&Report>, Target),
+    (report, target): (Option<&VerifyReport>, Target),
 ) -> OutputPage {
     let mut page = OutputPage::new();
     let mut row = |what: &str, text: &str| page.line(format_args!("{what:<13} {text}"));

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_analysis::diff::{Account, State};
+use weir_analysis::diff::{EndReason, EndState};
 use weir_model::eval::RuleId;
 use weir_model::{Direction, ListId, PolicyId};
-use weir_objects::diagnostic::Place;
-use weir_objects::origin::Origin;
+use weir_objects::diagnostic::FindingPlace;
+use weir_objects::origin::FieldOrigin;
 
 use super::Comparison;
 use crate::locator::Locator;
@@ -57,9 +57,9 @@ impl CauseLines {
 }
 
 /// The list, rules and policies that cause an end's verdict, on one side of the comparison.
-pub(super) fn causes(direction: Direction, account: &Account) -> Vec<VerdictCause> {
+pub(super) fn causes(direction: Direction, account: &EndReason) -> Vec<VerdictCause> {
     let list = match account.state {
-        State::List(list) => Some(VerdictCause::List(list)),
+        EndState::List(list) => Some(VerdictCause::List(list)),
         _ => None,
     };
     let rules = account.rules.iter().map(|it| VerdictCause::Rule(direction, *it));
@@ -67,12 +67,12 @@ pub(super) fn causes(direction: Direction, account: &Account) -> Vec<VerdictCaus
 }
 
 impl VerdictCause {
-    fn origin(self, compared: &Comparison, which: usize) -> Origin {
+    fn origin(self, compared: &Comparison, which: usize) -> FieldOrigin {
         let cluster = &compared.sides[which].cluster;
         match self {
             Self::Rule(direction, id) => cluster.policies[id.policy.index()].rule_origin(direction, id.rule as usize),
-            Self::Policy(id) => Origin::object(cluster.policies[id.index()].object),
-            Self::List(id) => Origin::object(cluster.lists[id.index()].object),
+            Self::Policy(id) => FieldOrigin::object(cluster.policies[id.index()].object),
+            Self::List(id) => FieldOrigin::object(cluster.lists[id.index()].object),
         }
     }
 
@@ -92,12 +92,12 @@ impl VerdictCause {
 /// The lines of these causes. They are searched in the order of the objects, so that no document is parsed twice.
 fn lines(compared: &Comparison, which: usize, wanted: BTreeSet<VerdictCause>) -> BTreeMap<VerdictCause, SourceLine> {
     let mut locator = Locator::new(&compared.sides[which].sources);
-    let mut ordered: Vec<(Origin, VerdictCause)> =
+    let mut ordered: Vec<(FieldOrigin, VerdictCause)> =
         wanted.into_iter().map(|cause| (cause.origin(compared, which), cause)).collect();
     ordered.sort();
     let mut found = BTreeMap::new();
     for (origin, cause) in ordered {
-        let Some(at) = locator.locate(&Place::Field(origin)) else { continue };
+        let Some(at) = locator.locate(&FindingPlace::Field(origin)) else { continue };
         let file = locator.sources().file(at.file).name.clone();
         let line = locator.position(at.file, at.span.start).line;
         let end_line = locator.position(at.file, at.span.end).line;

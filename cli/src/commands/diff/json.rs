@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::Serialize;
-use weir_analysis::diff::{Account, Change, Decides, Diff, Namer, Party, Presence, Row, State, Traffic};
+use weir_analysis::diff::{
+    Decides, Diff, DiffRow, EndReason, EndState, Namer, Presence, RowEnd, RowTraffic, VerdictChange,
+};
 use weir_model::Direction;
 
 use super::Comparison;
@@ -146,8 +148,8 @@ pub(super) fn json(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usi
         base: &compared.names[0],
         head: &compared.names[1],
         summary: DiffSummaryJson {
-            added: of(Change::Added),
-            removed: of(Change::Removed),
+            added: of(VerdictChange::Added),
+            removed: of(VerdictChange::Removed),
             rows: diff.rows.len(),
             shown: shown.len(),
         },
@@ -175,11 +177,11 @@ struct JsonBuilder<'d, 'c> {
     namer: &'d Namer<'c>,
     places: &'d CauseLines,
     groups: Vec<GroupJson>,
-    numbers: BTreeMap<(Party, Presence), usize>,
+    numbers: BTreeMap<(RowEnd, Presence), usize>,
 }
 
 impl<'d> JsonBuilder<'d, '_> {
-    fn row(&mut self, row: &'d Row) -> RowJson<'d> {
+    fn row(&mut self, row: &'d DiffRow) -> RowJson<'d> {
         let sides = |direction| {
             let [base, head] = row.accounts(direction)?;
             Some(SidesJson { base: self.account(0, direction, base), head: self.account(1, direction, head) })
@@ -199,7 +201,7 @@ impl<'d> JsonBuilder<'d, '_> {
         }
     }
 
-    fn group(&mut self, party: &Party, presence: Presence) -> usize {
+    fn group(&mut self, party: &RowEnd, presence: Presence) -> usize {
         let key = (party.clone(), presence);
         if let Some(number) = self.numbers.get(&key) {
             return *number;
@@ -223,9 +225,9 @@ impl<'d> JsonBuilder<'d, '_> {
         self.groups.len() - 1
     }
 
-    fn account(&self, which: usize, direction: Direction, account: &Account) -> AccountJson<'d> {
+    fn account(&self, which: usize, direction: Direction, account: &EndReason) -> AccountJson<'d> {
         let list = match account.state {
-            State::List(list) => Some(self.responsible(which, VerdictCause::List(list))),
+            EndState::List(list) => Some(self.responsible(which, VerdictCause::List(list))),
             _ => None,
         };
         AccountJson {
@@ -254,7 +256,7 @@ impl<'d> JsonBuilder<'d, '_> {
     }
 
     fn isolation(&self) -> Vec<IsolationJson<'d>> {
-        let one = |change: &'d weir_analysis::diff::Isolation| IsolationJson {
+        let one = |change: &'d weir_analysis::diff::IsolationChange| IsolationJson {
             direction: change.direction.name(),
             change: if change.begins { "begins" } else { "ends" },
             endpoints: change.endpoints.iter().map(|it| reference(&self.compared.diff, *it)).collect(),
@@ -269,7 +271,7 @@ impl<'d> JsonBuilder<'d, '_> {
     }
 }
 
-fn traffic(traffic: &Traffic) -> TrafficJson {
+fn traffic(traffic: &RowTraffic) -> TrafficJson {
     let range =
         |it: &weir_classes::PortSpec| PortRangeJson { protocol: protocol(it.protocol), first: it.first, last: it.last };
     TrafficJson {
@@ -287,10 +289,10 @@ fn presence(presence: Presence) -> &'static str {
     }
 }
 
-fn change(change: Change) -> &'static str {
+fn change(change: VerdictChange) -> &'static str {
     match change {
-        Change::Added => "added",
-        Change::Removed => "removed",
+        VerdictChange::Added => "added",
+        VerdictChange::Removed => "removed",
     }
 }
 
@@ -302,20 +304,20 @@ fn decides(decides: Decides) -> &'static str {
     }
 }
 
-fn state(state: State) -> &'static str {
+fn state(state: EndState) -> &'static str {
     match state {
-        State::Absent => "absent",
-        State::Free => "no-subject",
-        State::Open => "not-isolated",
-        State::Isolated => "isolated",
-        State::List(_) => "list",
-        State::Service => "service",
+        EndState::Absent => "absent",
+        EndState::Free => "no-subject",
+        EndState::Open => "not-isolated",
+        EndState::Isolated => "isolated",
+        EndState::List(_) => "list",
+        EndState::Service => "service",
     }
 }
 
 /// A flow as `weir query` takes it. It is the same on both sides, unless an end has another address there and the
 /// families would be mistaken without one.
-fn witness<'d>(compared: &Comparison, row: &Row) -> WitnessJson<'d> {
+fn witness<'d>(compared: &Comparison, row: &DiffRow) -> WitnessJson<'d> {
     let verdict = |which: usize| match &row.witness.flows[which] {
         None => "absent",
         Some(_) => verdict_name(row.witness.verdicts[which]),

@@ -1,6 +1,6 @@
 //! Text for people: sentences about the changes, the policies that cause them, and one flow to try.
 
-use weir_analysis::diff::{Change, Presence, Row};
+use weir_analysis::diff::{DiffRow, Presence, VerdictChange};
 
 use super::cost::Costs;
 use super::wording::DiffWording;
@@ -10,19 +10,19 @@ use crate::page::{OutputPage, Style};
 /// The largest number of changed isolations that are listed.
 const MOST_ISOLATED: usize = 20;
 
-type RowFilter = fn(&Row) -> bool;
+type RowFilter = fn(&DiffRow) -> bool;
 
 /// The sections: changes between endpoints that exist on both sides, then those of new and of removed endpoints, then
 /// changes that only follow from others.
 pub(super) const SECTIONS: [(&str, RowFilter); 5] = [
-    ("Newly allowed", |row| is(row, Presence::Kept) && row.change == Change::Added),
-    ("No longer allowed", |row| is(row, Presence::Kept) && row.change == Change::Removed),
+    ("Newly allowed", |row| is(row, Presence::Kept) && row.change == VerdictChange::Added),
+    ("No longer allowed", |row| is(row, Presence::Kept) && row.change == VerdictChange::Removed),
     ("Of new endpoints", |row| is(row, Presence::Appeared)),
     ("Of removed endpoints", |row| is(row, Presence::Disappeared)),
     ("Through service addresses, as a consequence for their backends", |row| !row.destination.services.is_empty()),
 ];
 
-fn is(row: &Row, presence: Presence) -> bool {
+fn is(row: &DiffRow, presence: Presence) -> bool {
     row.presence == presence && row.destination.services.is_empty()
 }
 
@@ -33,7 +33,7 @@ pub(super) fn text(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usi
     writer.isolation();
     let rows = &words.compared.diff.rows;
     for (title, wanted) in SECTIONS {
-        let of_section: Vec<&Row> = rows.iter().take(most).filter(|row| wanted(row)).collect();
+        let of_section: Vec<&DiffRow> = rows.iter().take(most).filter(|row| wanted(row)).collect();
         if !of_section.is_empty() {
             writer.title(title);
             of_section.into_iter().for_each(|row| writer.row(row));
@@ -80,8 +80,8 @@ impl TextWriter<'_, '_, '_> {
         }
     }
 
-    fn row(&mut self, row: &Row) {
-        let (sign, style) = if row.change == Change::Added { ("+", Green) } else { ("-", Red) };
+    fn row(&mut self, row: &DiffRow) {
+        let (sign, style) = if row.change == VerdictChange::Added { ("+", Green) } else { ("-", Red) };
         self.page.pieces(&[(Plain, &"  "), (style, &format_args!("{sign} {}", self.words.sentence(row)))]);
         self.words.why(row).iter().for_each(|why| self.page.line(format_args!("      {why}")));
         self.page.pieces(&[(Plain, &"      "), (Dim, &self.words.example(row))]);

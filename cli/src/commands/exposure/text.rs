@@ -1,6 +1,6 @@
 //! Exposure for people: the same sections as text and as Markdown, and one table as CSV.
 
-use weir_analysis::reach::edges::Group;
+use weir_analysis::reach::edges::EndGroup;
 use weir_analysis::reach::exposure::{Entrance, Exposure};
 use weir_analysis::reach::{Passes, ports};
 
@@ -102,21 +102,21 @@ fn sections(found: &Findings<'_>) -> [ExposureSection; 4] {
     ]
 }
 
-fn from_namespaces(found: &Findings<'_>, groups: &[Group]) -> String {
+fn from_namespaces(found: &Findings<'_>, groups: &[EndGroup]) -> String {
     match groups {
-        [Group::Pods] => "every other namespace".to_owned(),
+        [EndGroup::Pods] => "every other namespace".to_owned(),
         groups => words::groups(found.reach, groups),
     }
 }
 
 /// Traffic that passes, and its sources.
-type OpenTraffic = Vec<(Passes, Vec<Group>)>;
+type OpenTraffic = Vec<(Passes, Vec<EndGroup>)>;
 
 /// The rows of a section; parties that are exposed in the same way share a row.
 fn rows(
     found: &Findings<'_>,
     of: fn(&Exposure) -> &OpenTraffic,
-    source: impl Fn(&[Group]) -> String,
+    source: impl Fn(&[EndGroup]) -> String,
 ) -> Vec<[String; 3]> {
     let mut rows = Vec::new();
     let mut ways: Vec<(&OpenTraffic, Vec<&Exposure>)> = Vec::new();

@@ -1,7 +1,7 @@
 //! The engines that judge flows, behind one interface.
 
 use anyhow::{Error, Result, anyhow};
-use weir_codegen::engine::{self, Engine, EngineError, Interpreter, Machine};
+use weir_codegen::packet_engines::{self, ClusterEngine, EngineError, Interpreter, VmEngine};
 use weir_iptables as iptables;
 use weir_model::Cluster;
 use weir_model::eval::{Flow, Judgement, Oracle};
@@ -13,8 +13,8 @@ use crate::kernel_engine;
 /// One of the engines.
 pub(super) enum QueryEngine<'c> {
     Reference(Oracle<'c>),
-    Iptables(iptables::Engine<'c>),
-    Compiled(Engine<'c>),
+    Iptables(iptables::IptablesEngine<'c>),
+    Compiled(ClusterEngine<'c>),
 }
 
 /// The reason why a flow has no answer.
@@ -27,16 +27,16 @@ pub(super) enum QueryError {
 
 impl<'c> QueryEngine<'c> {
     pub(super) fn new(engine: args::EngineChoice, cluster: &'c Cluster) -> Result<Self> {
-        let compiled = |make| Engine::new(cluster, make).map(Self::Compiled).map_err(failed);
+        let compiled = |make| ClusterEngine::new(cluster, make).map(Self::Compiled).map_err(failed);
         match engine {
             args::EngineChoice::Reference => Ok(Self::Reference(Oracle::new(cluster))),
             args::EngineChoice::Iptables => {
-                let engine = iptables::Engine::new(cluster);
+                let engine = iptables::IptablesEngine::new(cluster);
                 // The rules that we rendered could not be parsed again.
                 Ok(Self::Iptables(engine.unwrap_or_else(|error| panic!("the rendered rules are broken: {error}"))))
             }
             args::EngineChoice::Ir => compiled(Interpreter::make()),
-            args::EngineChoice::Vm => compiled(Machine::make()),
+            args::EngineChoice::Vm => compiled(VmEngine::make()),
             args::EngineChoice::Kernel => compiled(kernel_engine::make()?),
         }
     }
@@ -54,8 +54,8 @@ impl<'c> QueryEngine<'c> {
             Self::Reference(oracle) => Ok(oracle.judge(flow)),
             Self::Iptables(engine) => engine.judge(flow).map_err(|reason| QueryError::Skip(reason.to_string())),
             Self::Compiled(engine) => engine.judge(flow).map_err(|error| match error {
-                engine::NoAnswer::Skip(reason) => QueryError::Skip(reason),
-                engine::NoAnswer::Engine(error) => QueryError::Failed(failed(error)),
+                packet_engines::NoVerdict::Skip(reason) => QueryError::Skip(reason),
+                packet_engines::NoVerdict::Engine(error) => QueryError::Failed(failed(error)),
             }),
         }
     }

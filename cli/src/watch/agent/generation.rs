@@ -8,11 +8,11 @@
 use std::time::{Duration, Instant};
 
 use weir_artifact::Artifact;
-use weir_artifact::structure::{Place, Structure};
+use weir_artifact::structure::{LookupSet, Structure};
 use weir_classes::fit::Fit;
 use weir_classes::index::Generation;
 use weir_classes::{ClassifyError, Exceeded};
-use weir_codegen::compile::{self, CompileError, Compiled, Options};
+use weir_codegen::compile::{self, CompileError, CompileOptions, Compiled};
 use weir_ebpf::target::Target;
 
 use super::budget::BudgetState;
@@ -24,8 +24,8 @@ use crate::watch::follow::chain;
 
 /// The structures for exact addresses: a kernel hash, which can be changed in place, in front of the compiled table
 /// of listed addresses. All other structures are chosen by cost.
-const EXACT_STRUCTURES: [(Place, Structure); 2] =
-    [(Place::Exact4, Structure::Layered), (Place::Exact6, Structure::Layered)];
+const EXACT_STRUCTURES: [(LookupSet, Structure); 2] =
+    [(LookupSet::Exact4, Structure::Layered), (LookupSet::Exact6, Structure::Layered)];
 
 /// How generations are compiled.
 #[derive(Debug)]
@@ -36,9 +36,9 @@ pub(super) struct CompileSettings {
 }
 
 impl CompileSettings {
-    fn options(&self) -> Options {
+    fn options(&self) -> CompileOptions {
         let budgets = self.budget.budgets().clone();
-        Options { forced: EXACT_STRUCTURES.to_vec(), target: self.target, budgets, ..Options::default() }
+        CompileOptions { forced: EXACT_STRUCTURES.to_vec(), target: self.target, budgets, ..CompileOptions::default() }
     }
 }
 
@@ -159,7 +159,7 @@ impl<E: Enforce> NodeAgent<E> {
     /// Removes rules from policies until the objects of the index fit the budget, then compiles them.
     fn compile(
         &mut self,
-        options: &Options,
+        options: &CompileOptions,
         now: Instant,
         watch: &mut Stopwatch,
         inbox: &mut Inbox<'_>,
@@ -195,7 +195,7 @@ impl<E: Enforce> NodeAgent<E> {
         &mut self,
         generation: &Generation,
         mut compiled: Compiled,
-        options: &Options,
+        options: &CompileOptions,
         now: Instant,
     ) -> Result<Artifact, GenerationError> {
         // An installation that fails may still have put the generation into force, and its classes have other
@@ -254,7 +254,7 @@ fn is_size(error: &CompileError) -> bool {
     )
 }
 
-fn compiled(generation: &Generation, options: &Options) -> Result<Compiled, CompileError> {
+fn compiled(generation: &Generation, options: &CompileOptions) -> Result<Compiled, CompileError> {
     let Generation { cluster, scope, classes, .. } = generation;
     compile::compile_classes(cluster, scope, classes.clone(), options)
 }

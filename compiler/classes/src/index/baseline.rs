@@ -60,7 +60,7 @@ impl Baseline {
         match self.changed.get(&address) {
             Some(Some(peer)) => *peer,
             // Addresses that lists contain are in a table of their own, and stay there.
-            Some(None) if !self.addresses.is_listed(address) => self.addresses.find_stretch(address),
+            Some(None) if !self.addresses.is_listed(address) => self.addresses.find_range(address),
             Some(None) | None => self.addresses.find(address),
         }
     }
@@ -137,7 +137,7 @@ impl Baseline {
     fn entry_for(&self, address: IpAddr, peer: PeerId) -> Option<PeerId> {
         // The same rule as in `addresses::assemble`: otherwise the tables would differ from those of a compile from
         // scratch.
-        let is_said = self.addresses.find_stretch(address) == peer && !self.addresses.is_listed(address);
+        let is_said = self.addresses.find_range(address) == peer && !self.addresses.is_listed(address);
         (!is_said).then_some(peer)
     }
 }

@@ -5,7 +5,7 @@ use super::frame::{FlowKey, StackFrame, skb};
 use super::parse::{family_number, key};
 use super::{Emitter, map_ref};
 use weir_artifact::layout::{
-    FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, Outcome, STAGED_SHIFT, config, direction_number, event,
+    AUDIT_SHIFT, FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, Outcome, config, direction_number, event,
 };
 use weir_ebpf::asm::Label;
 use weir_ebpf::helper::Helper;
@@ -78,7 +78,7 @@ impl Emitter<'_> {
         self.if_would_deny(passes);
         self.asm.mov(Reg::R0, SHOT);
         self.asm.exit();
-        if self.plan.tables.is_staged {
+        if self.plan.tables.is_audit {
             self.asm.bind(passes);
             self.next();
         }
@@ -86,7 +86,7 @@ impl Emitter<'_> {
 
     /// Jumps to `to` if the outcome is `WouldDeny`.
     pub(super) fn if_would_deny(&mut self, to: Label) {
-        if self.plan.tables.is_staged {
+        if self.plan.tables.is_audit {
             self.load_frame(Reg::R1, StackFrame::OUTCOME);
             self.asm.jump_if(Cond::Eq, Reg::R1, Outcome::WouldDeny as i32, to);
         }
@@ -107,24 +107,24 @@ impl Emitter<'_> {
         };
         self.asm.jump_if(Cond::Set, Reg::R1, filters as i32, here);
         // A pod that no policy isolates may still not send from another pod's address.
-        let open = if self.plan.tables.is_staged { self.asm.label("open") } else { open };
+        let open = if self.plan.tables.is_audit { self.asm.label("open") } else { open };
         self.check_own_address_if_known(open);
-        if self.plan.tables.is_staged {
+        if self.plan.tables.is_audit {
             self.asm.bind(open);
-            self.open_unless_staged(filters);
+            self.open_unless_audit(filters);
         } else {
             self.asm.jump(open);
         }
     }
 
     /// At an open endpoint, a packet that the program cannot classify passes. It is counted as `WouldDeny` if the
-    /// staged policies would isolate the endpoint.
-    fn open_unless_staged(&mut self, filters: u32) {
+    /// audit policies would isolate the endpoint.
+    fn open_unless_audit(&mut self, filters: u32) {
         let (open, would_deny) = (self.end(Outcome::Unfiltered), self.end(Outcome::WouldDeny));
         let unknown = self.asm.label("no endpoint any more");
         self.look_up_or(MapName::Endpoints, FlowKey::IFINDEX, unknown);
         self.load_endpoint(Reg::R1, Reg::R0, EndpointField::Flags);
-        self.asm.jump_if(Cond::Set, Reg::R1, (filters << STAGED_SHIFT) as i32, would_deny);
+        self.asm.jump_if(Cond::Set, Reg::R1, (filters << AUDIT_SHIFT) as i32, would_deny);
         self.asm.bind(unknown);
         self.asm.jump(open);
     }

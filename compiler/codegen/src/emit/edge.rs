@@ -15,9 +15,9 @@ use super::frame::{FlowKey, StackFrame};
 use super::header::{IpHeader, OFFSET_OR_MORE, PLAIN_V4, extension};
 use super::parse::{ETHERNET, FRAGMENT, ICMP, ICMPV6, SCTP, TCP, UDP, address_bytes};
 use super::{Emitter, ether_type};
-use crate::structures::Exact;
+use crate::structures::ExactTable;
 use weir_artifact::layout::{MapName, config};
-use weir_classes::edge::Edge;
+use weir_classes::edge_denials::EdgeDenials;
 use weir_ebpf::asm::Label;
 use weir_ebpf::context::xdp;
 use weir_ebpf::insn::{AluOp, Cond, Reg, Size};
@@ -35,7 +35,7 @@ const V6: i32 = IpHeader::bytes(Family::V6);
 const TRANSPORTS: [i32; 3] = [TCP, UDP, SCTP];
 
 impl Emitter<'_> {
-    pub(super) fn edge(&mut self, edge: &Edge) {
+    pub(super) fn edge(&mut self, edge: &EdgeDenials) {
         let [pass, drop, tagged, plain] = ["pass", "drop", "tagged", "untagged"].map(|name| self.asm.label(name));
         self.asm.load(Size::W, Reg::R7, Reg::R1, xdp::DATA);
         self.asm.load(Size::W, Reg::R8, Reg::R1, xdp::DATA_END);
@@ -155,12 +155,12 @@ impl Emitter<'_> {
     }
 
     /// Goes to `pass` unless the source is denied for every local pod and the destination is an enforced pod.
-    fn denied_to_all(&mut self, family: Family, edge: &Edge, pass: Label) {
+    fn denied_to_all(&mut self, family: Family, edge: &EdgeDenials, pass: Label) {
         let denied = self.asm.label("denied to everybody");
         // A pod's packet to itself is allowed, even if a list denies the pod's address.
         self.unless_itself(family, pass);
         // Single addresses without a table are few enough to be compared one by one.
-        if *self.plan.tables.structures.exact(family) == Exact::Compares {
+        if *self.plan.tables.structures.exact(family) == ExactTable::Compares {
             // A single address that is not denied must not fall through to the prefixes: it has a class of its own.
             let tables = self.plan.tables;
             for (address, peer) in &tables.addresses.exact {
@@ -188,7 +188,7 @@ impl Emitter<'_> {
     }
 
     /// r1 is the peer class. Goes to `pass` unless the class is denied.
-    fn test_class(&mut self, edge: &Edge, pass: Label) {
+    fn test_class(&mut self, edge: &EdgeDenials, pass: Label) {
         // Verifier: bounds the offset. No class is larger.
         self.asm.jump_if(Cond::Ge, Reg::R1, edge.classes() as i32, pass);
         self.asm.mov(Reg::R3, Reg::R1);

@@ -6,6 +6,7 @@ mod packet;
 mod rig;
 
 mod at_once;
+mod audit;
 mod flows;
 mod fragments;
 mod icmp;
@@ -16,7 +17,6 @@ mod parse;
 mod room;
 mod slots;
 mod source;
-mod staged;
 mod vm;
 mod vm_only;
 
