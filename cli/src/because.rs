@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weir_model::eval::{Basis, Judgement, Side, Verdict};
+use weir_model::eval::{Basis, EndVerdict, Judgement, Verdict};
 use weir_model::{Cluster, Direction, ListId, PolicyId};
 
 /// A list, or a policy with the rule that allows.
@@ -13,7 +13,7 @@ pub(crate) enum Reason {
 }
 
 /// The reasons in the order of policies, then of rules. Empty if neither a policy nor a list decides.
-pub(crate) fn reasons(side: &Side) -> Vec<Reason> {
+pub(crate) fn reasons(side: &EndVerdict) -> Vec<Reason> {
     match &side.basis {
         Basis::Rules(rules) => rules.iter().map(|id| Reason::Policy(id.policy, Some(id.rule))).collect(),
         Basis::Isolated(policies) => policies.iter().map(|id| Reason::Policy(*id, None)).collect(),

@@ -1,10 +1,10 @@
-//! Finds the ends of a flow: names and addresses → [`End`]s of one family.
+//! Finds the ends of a flow: names and addresses → [`FlowEnd`]s of one family.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use weir_model::directory::Directory;
-use weir_model::eval::{End, FlowProtocol};
+use weir_model::eval::{FlowEnd, FlowProtocol};
 use weir_model::{Cluster, EndpointId, Protocol, ServiceId};
 use weir_objects::address::Family;
 
@@ -128,7 +128,12 @@ impl<'c> Ends<'c> {
     }
 
     /// An end by name, by address, or by both; the address must then be one of the endpoint's, if it has any.
-    pub(crate) fn end(&self, directory: &Directory<'c>, pod: Option<&str>, ip: Option<&str>) -> Result<End, String> {
+    pub(crate) fn end(
+        &self,
+        directory: &Directory<'c>,
+        pod: Option<&str>,
+        ip: Option<&str>,
+    ) -> Result<FlowEnd, String> {
         let address = ip.map(parse_ip).transpose()?;
         let endpoint = match (pod, address) {
             (Some(name), _) => Some(self.endpoint(directory, name)?),
@@ -141,11 +146,11 @@ impl<'c> Ends<'c> {
                 return Err(format!("{address} is not an address of {name}"));
             }
         }
-        Ok(End { endpoint, address })
+        Ok(FlowEnd { endpoint, address })
     }
 
     /// Gives ends that are only named an address, so that both are of one family.
-    pub(crate) fn meet(&self, source: End, destination: End) -> Result<(End, End), String> {
+    pub(crate) fn meet(&self, source: FlowEnd, destination: FlowEnd) -> Result<(FlowEnd, FlowEnd), String> {
         let (from, to) = (self.addresses(&source), self.addresses(&destination));
         let family = match (source.address, destination.address) {
             (Some(a), _) if to.is_empty() => Family::of(a),
@@ -159,15 +164,15 @@ impl<'c> Ends<'c> {
                 }
             }
         };
-        let choose = |end: End, addresses: &[IpAddr]| {
+        let choose = |end: FlowEnd, addresses: &[IpAddr]| {
             let of_family = addresses.iter().copied().find(|it| Family::of(*it) == family);
-            End { address: end.address.or(of_family), ..end }
+            FlowEnd { address: end.address.or(of_family), ..end }
         };
         Ok((choose(source, from), choose(destination, to)))
     }
 
     /// The addresses that an end may use.
-    fn addresses<'e>(&self, end: &'e End) -> &'e [IpAddr]
+    fn addresses<'e>(&self, end: &'e FlowEnd) -> &'e [IpAddr]
     where
         'c: 'e,
     {
@@ -204,7 +209,7 @@ pub(crate) fn parse_protocol(text: &str) -> Result<FlowProtocol, String> {
 #[cfg(test)]
 mod tests {
     use weir_model::resolve::resolve;
-    use weir_objects::decode::{Input, InputKind, Options, decode};
+    use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 
     use super::*;
 
@@ -225,7 +230,7 @@ mod tests {
 
     fn cluster() -> Cluster {
         let input = Input { name: "-".to_owned(), bytes: OBJECTS.into(), kind: InputKind::Manifest };
-        let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+        let (decoded, found) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
         assert!(!found.has_errors(), "{found:?}");
         resolve(&decoded.objects, weir_model::Assumptions::default()).0
     }
@@ -261,7 +266,7 @@ mod tests {
         let ends = Ends { cluster: &cluster, default_namespace: "shop" };
         let end = |(pod, ip)| ends.end(&directory, pod, ip);
         let found = end(from).and_then(|source| ends.meet(source, end(to)?));
-        let show = |end: End| end.address.map_or("-".to_owned(), |at| at.to_string());
+        let show = |end: FlowEnd| end.address.map_or("-".to_owned(), |at| at.to_string());
         let found = found.map(|(source, destination)| format!("{} {}", show(source), show(destination)));
         assert_eq!(found.as_deref().map_err(String::as_str), expected);
     }

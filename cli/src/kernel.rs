@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use anyhow::Result;
 use weir_codegen::compile::Compiled;
-use weir_codegen::engine::{Decide, Make, Question};
+use weir_codegen::packet_engines::{Decide, Make, PacketQuestion};
 use weir_machine::Broken;
 use weir_machine::{DROP, NEXT};
 use weir_model::eval::Verdict;
@@ -63,7 +63,7 @@ impl Loaded {
 }
 
 impl Decide for Loaded {
-    fn decide(&mut self, question: &Question) -> Result<Verdict, Broken> {
+    fn decide(&mut self, question: &PacketQuestion) -> Result<Verdict, Broken> {
         self.stand_at(question.place)?;
         let packet = question.first_packet().ok_or_else(|| Broken("a packet of two families".to_owned()))?;
         let came_in = match (question.own_node, question.remote == question.own) {

@@ -1,4 +1,4 @@
-//! From a [`Place`] to file, line and column.
+//! From a [`FindingPlace`] to file, line and column.
 //!
 //! The compiler does not keep its trees. To draw a message, we parse the object's part of the file again and walk to
 //! the field. The last tree is kept, so findings in one document cost one parse if they are asked for in order.
@@ -7,10 +7,10 @@
 use std::collections::HashMap;
 
 use weir_artifact as artifact;
-use weir_objects::diagnostic::Place;
-use weir_objects::origin::{FieldPath, ObjectId, Origin, Step};
+use weir_objects::diagnostic::FindingPlace;
+use weir_objects::origin::{FieldOrigin, FieldPath, ObjectId, PathStep};
 use weir_objects::source::{FileId, ObjectSource, SourceMap};
-use weir_objects::syntax::{Format, Node, Span, Value, json, yaml};
+use weir_objects::syntax::{Span, SyntaxFormat, SyntaxNode, SyntaxValue, json, yaml};
 
 /// A place in a file, for people and for programs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +54,7 @@ const STRIDE: usize = 1 << 12;
 pub(crate) struct Locator<'s> {
     sources: &'s SourceMap,
     /// The tree read last.
-    tree: Option<((FileId, Span), Option<Node<'s>>)>,
+    tree: Option<((FileId, Span), Option<SyntaxNode<'s>>)>,
     /// Where lines begin, of the files that were asked for.
     lines: HashMap<FileId, Vec<usize>>,
     /// Characters before each multiple of [`STRIDE`], of files with long lines.
@@ -71,41 +71,41 @@ impl<'s> Locator<'s> {
     }
 
     /// The location of a place; `None` for an object without text.
-    pub(crate) fn locate(&mut self, place: &Place) -> Option<Location> {
+    pub(crate) fn locate(&mut self, place: &FindingPlace) -> Option<Location> {
         let (origin, part) = match place {
-            Place::Text(at) => return Some(Location { file: at.file, span: at.span, document: None }),
-            Place::Field(origin) => (origin, Part::Value),
-            Place::FieldName(origin) => (origin, Part::Name),
-            Place::FirstFieldName(origin) => (origin, Part::FirstName),
+            FindingPlace::Text(at) => return Some(Location { file: at.file, span: at.span, document: None }),
+            FindingPlace::Field(origin) => (origin, Part::Value),
+            FindingPlace::FieldName(origin) => (origin, Part::Name),
+            FindingPlace::FirstFieldName(origin) => (origin, Part::FirstName),
         };
         let source = self.sources.object(origin.object)?;
         let span = match source.format {
-            Format::List => self.list_line(source.file, &origin.path),
+            SyntaxFormat::List => self.list_line(source.file, &origin.path),
             _ => self.object_node(source).map(|node| walk(node, &origin.path, part)),
         };
         Some(Location { file: source.file, span: span.unwrap_or(source.span), document: Some(source.document) })
     }
 
     /// The line of a field, as in the line table of programs.
-    pub(crate) fn line(&mut self, origin: &Origin) -> Option<artifact::Line> {
-        let location = self.locate(&Place::Field(origin.clone()))?;
+    pub(crate) fn line(&mut self, origin: &FieldOrigin) -> Option<artifact::SourceLine> {
+        let location = self.locate(&FindingPlace::Field(origin.clone()))?;
         let number = self.position(location.file, location.span.start).line;
         let (start, end) = (self.line_start(location.file, number), self.line_start(location.file, number + 1));
         let file = self.sources.file(location.file);
-        Some(artifact::Line::new(&file.name, file.text.get(start..end).unwrap_or_default(), number as u32))
+        Some(artifact::SourceLine::new(&file.name, file.text.get(start..end).unwrap_or_default(), number as u32))
     }
 
     /// The kind and name of an object.
     pub(crate) fn identity(&mut self, object: ObjectId) -> Option<Identity> {
         let source = self.sources.object(object)?;
-        if source.format == Format::List {
+        if source.format == SyntaxFormat::List {
             let name = self.sources.file(source.file).name.clone();
             return Some(Identity { kind: "CidrList".to_owned(), namespace: None, name });
         }
         let node = self.object_node(source)?;
         let metadata = child(node, "metadata");
-        let text = |node: Option<&Node<'_>>| match node.map(|node| &node.value) {
-            Some(Value::Str(text)) => Some(text.to_string()),
+        let text = |node: Option<&SyntaxNode<'_>>| match node.map(|node| &node.value) {
+            Some(SyntaxValue::Str(text)) => Some(text.to_string()),
             _ => None,
         };
         Some(Identity {
@@ -115,12 +115,12 @@ impl<'s> Locator<'s> {
         })
     }
 
-    fn object_node(&mut self, source: &ObjectSource) -> Option<&Node<'s>> {
+    fn object_node(&mut self, source: &ObjectSource) -> Option<&SyntaxNode<'s>> {
         let key = (source.file, source.span);
         if self.tree.as_ref().is_none_or(|(known, _)| *known != key) {
             let text = &self.sources.file(source.file).text;
             let tree = match source.format {
-                Format::Json => json::parse(text, source.span).ok(),
+                SyntaxFormat::Json => json::parse(text, source.span).ok(),
                 _ => yaml::parse(text, source.span).ok().flatten(),
             };
             self.tree = Some((key, tree));
@@ -163,7 +163,7 @@ impl<'s> Locator<'s> {
 
     /// In a list file, `spec.cidrs[7]` is line 7.
     fn list_line(&mut self, file: FileId, path: &FieldPath) -> Option<Span> {
-        let Some(Step::Index(line)) = path.steps().last() else { return Some(Span::new(0, 0)) };
+        let Some(PathStep::Index(line)) = path.steps().last() else { return Some(Span::new(0, 0)) };
         let line = *line as usize;
         let (start, end) = (self.line_start(file, line), self.line_start(file, line + 1));
         let text = self.sources.file(file).text.get(start..end)?;
@@ -190,52 +190,52 @@ fn beginnings(bytes: &[u8]) -> usize {
 }
 
 /// Follows the path as far as it exists.
-fn walk(root: &Node<'_>, path: &FieldPath, part: Part) -> Span {
+fn walk(root: &SyntaxNode<'_>, path: &FieldPath, part: Part) -> Span {
     let mut node = root;
     let mut span = whole(root);
     for step in path.steps() {
         let find = if part == Part::FirstName { first_entry } else { entry };
         let (name, next) = match step {
-            Step::Field(name) | Step::Key(name) => match find(node, name) {
+            PathStep::Field(name) | PathStep::Key(name) => match find(node, name) {
                 Some((name_span, value)) => (Some(name_span), value),
                 None => return span,
             },
-            Step::Index(index) => match item(node, *index) {
+            PathStep::Index(index) => match item(node, *index) {
                 Some(value) => (None, value),
                 None => return span,
             },
         };
         node = next;
         // An absent value has no text in the file, so its name is marked instead.
-        let empty = node.span.start == node.span.end || node.value == Value::Null;
+        let empty = node.span.start == node.span.end || node.value == SyntaxValue::Null;
         span = name.filter(|_| part != Part::Value || empty).unwrap_or(node.span);
     }
     span
 }
 
 /// An object as a whole is shown at the line of its name.
-fn whole(root: &Node<'_>) -> Span {
+fn whole(root: &SyntaxNode<'_>) -> Span {
     let named = child(root, "metadata").and_then(|metadata| child(metadata, "name"));
     named.or_else(|| child(root, "kind")).map_or(root.span, |node| node.span)
 }
 
-fn entry<'n, 't>(node: &'n Node<'t>, name: &str) -> Option<(Span, &'n Node<'t>)> {
-    let Value::Map(entries) = &node.value else { return None };
+fn entry<'n, 't>(node: &'n SyntaxNode<'t>, name: &str) -> Option<(Span, &'n SyntaxNode<'t>)> {
+    let SyntaxValue::Map(entries) = &node.value else { return None };
     // If several entries have the same name, the last one counts, in findings about duplicates too.
     entries.iter().rev().find(|entry| entry.key == name).map(|entry| (entry.key_span, &entry.value))
 }
 
 /// The first of two entries with the same name. Findings never refer to fields inside of it.
-fn first_entry<'n, 't>(node: &'n Node<'t>, name: &str) -> Option<(Span, &'n Node<'t>)> {
-    let Value::Map(entries) = &node.value else { return None };
+fn first_entry<'n, 't>(node: &'n SyntaxNode<'t>, name: &str) -> Option<(Span, &'n SyntaxNode<'t>)> {
+    let SyntaxValue::Map(entries) = &node.value else { return None };
     entries.iter().find(|entry| entry.key == name).map(|entry| (entry.key_span, &entry.value))
 }
 
-fn child<'n, 't>(node: &'n Node<'t>, name: &str) -> Option<&'n Node<'t>> {
+fn child<'n, 't>(node: &'n SyntaxNode<'t>, name: &str) -> Option<&'n SyntaxNode<'t>> {
     entry(node, name).map(|(_, value)| value)
 }
 
-fn item<'n, 't>(node: &'n Node<'t>, index: u32) -> Option<&'n Node<'t>> {
-    let Value::Seq(items) = &node.value else { return None };
+fn item<'n, 't>(node: &'n SyntaxNode<'t>, index: u32) -> Option<&'n SyntaxNode<'t>> {
+    let SyntaxValue::Seq(items) = &node.value else { return None };
     items.get(index as usize)
 }

@@ -4,7 +4,7 @@
 //! answer. It never decides anything: a test checks that a rule has no mismatch here exactly if the oracle says that it
 //! matches.
 
-use weir_model::eval::{End, Flow, FlowProtocol};
+use weir_model::eval::{Flow, FlowEnd, FlowProtocol};
 use weir_model::labels::matches;
 use weir_model::{
     Cluster, Direction, EndpointId, HostNetworkPods, IpBlockPods, NamespaceId, Peer, PolicyId, PortMatch, PortRule,
@@ -48,7 +48,7 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn remote(&self) -> End {
+    fn remote(&self) -> FlowEnd {
         match self.direction {
             Direction::Egress => self.flow.destination,
             Direction::Ingress => self.flow.source,

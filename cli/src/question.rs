@@ -4,7 +4,7 @@
 //! backend by backend; a service with an address is one question, and the oracle looks behind it.
 
 use weir_model::directory::Directory;
-use weir_model::eval::{End, Flow, FlowProtocol, Judgement, Oracle, Verdict};
+use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Judgement, Oracle, Verdict};
 use weir_model::{Cluster, EndpointId, Protocol, Service, ServiceId};
 
 use crate::ends::{Ends, Named, parse_ip, parse_protocol};
@@ -79,15 +79,15 @@ impl Question<'_> {
     fn flows<'c>(&self, ends: &Ends<'c>, directory: &Directory<'c>) -> Result<(Option<ServiceId>, Vec<Flow>), String> {
         let (protocol, port) = self.port()?;
         let source = match parse_ip(self.from) {
-            Ok(address) => End { endpoint: directory.endpoint_at(address), address: Some(address) },
-            Err(_) => End { endpoint: Some(ends.endpoint(directory, self.from)?), address: None },
+            Ok(address) => FlowEnd { endpoint: directory.endpoint_at(address), address: Some(address) },
+            Err(_) => FlowEnd { endpoint: Some(ends.endpoint(directory, self.from)?), address: None },
         };
         let meet = |destination, (protocol, port)| {
             let (source, destination) = ends.meet(source, destination)?;
             Ok(Flow { source, destination, protocol, port })
         };
         if let Ok(address) = parse_ip(self.to) {
-            let end = End { endpoint: directory.endpoint_at(address), address: Some(address) };
+            let end = FlowEnd { endpoint: directory.endpoint_at(address), address: Some(address) };
             let target = match (end.endpoint, directory.services_at(address)) {
                 (None, [service, ..]) => on_service(&ends.cluster.services[service.index()], protocol, &port)?,
                 (endpoint, _) => on_endpoint(ends.cluster, endpoint, protocol, &port)?,
@@ -97,7 +97,7 @@ impl Question<'_> {
         match ends.named(directory, self.to)? {
             Named::Endpoint(id) => {
                 let target = on_endpoint(ends.cluster, Some(id), protocol, &port)?;
-                Ok((None, vec![meet(End { endpoint: Some(id), address: None }, target)?]))
+                Ok((None, vec![meet(FlowEnd { endpoint: Some(id), address: None }, target)?]))
             }
             Named::Service(id) => {
                 let service = &ends.cluster.services[id.index()];
@@ -194,9 +194,9 @@ fn one_of(found: &[(FlowProtocol, u16)], name: &str, owner: &str) -> Result<(Flo
 }
 
 /// A service's addresses, or the backends of a port where it has none.
-fn service_ends(service: &Service, (protocol, port): (FlowProtocol, u16)) -> Result<Vec<(End, u16)>, String> {
+fn service_ends(service: &Service, (protocol, port): (FlowProtocol, u16)) -> Result<Vec<(FlowEnd, u16)>, String> {
     if !service.addresses.is_empty() {
-        let end = |address| End { endpoint: None, address: Some(address) };
+        let end = |address| FlowEnd { endpoint: None, address: Some(address) };
         return Ok(service.addresses.iter().map(|address| (end(*address), port)).collect());
     }
     let known = service.ports.iter().find(|it| FlowProtocol::Transport(it.protocol) == protocol && it.port == port);
@@ -204,6 +204,6 @@ fn service_ends(service: &Service, (protocol, port): (FlowProtocol, u16)) -> Res
     if known.backends.is_empty() {
         return Err(format!("service {} has neither an address nor a ready backend", service.name));
     }
-    let end = |backend: &weir_model::Backend| End { endpoint: backend.endpoint, address: backend.address };
+    let end = |backend: &weir_model::Backend| FlowEnd { endpoint: backend.endpoint, address: backend.address };
     Ok(known.backends.iter().map(|backend| (end(backend), backend.port)).collect())
 }

@@ -5,7 +5,7 @@ use weir_artifact as artifact;
 use weir_artifact::Digest;
 use weir_model::resolve;
 use weir_model::{Assumptions, Cluster};
-use weir_objects::decode::{self, Input, InputKind, Options};
+use weir_objects::decode::{self, DecodeOptions, Input, InputKind};
 use weir_objects::diagnostic::{Diagnostics, Severity};
 use weir_objects::k8s::{Body, Object};
 use weir_objects::source::SourceMap;
@@ -27,7 +27,7 @@ pub(crate) struct Read {
     /// Kinds that are not read, and the number of objects of each.
     pub(crate) skipped: Vec<(String, usize)>,
     /// Files and the digests of their bytes, if they were asked for.
-    pub(crate) inputs: Vec<artifact::Input>,
+    pub(crate) inputs: Vec<artifact::InputFile>,
     pub(crate) cluster: Cluster,
     pub(crate) diagnostics: Diagnostics,
     /// Whether every path could be read. Errors are reported already.
@@ -41,7 +41,7 @@ pub(crate) fn read(global: &Global, paths: &Paths) -> Result<Read> {
     read_with(global, paths, |_| Vec::new())
 }
 
-fn read_with(global: &Global, paths: &Paths, note: fn(&[Input]) -> Vec<artifact::Input>) -> Result<Read> {
+fn read_with(global: &Global, paths: &Paths, note: fn(&[Input]) -> Vec<artifact::InputFile>) -> Result<Read> {
     let add = |loaded: &mut Loaded| paths.paths.iter().for_each(|path| loaded.add_path(path));
     read_loaded(global, |loaded| add_with_lists(global, loaded, add), note)
 }
@@ -61,7 +61,7 @@ pub(crate) fn read_sound_without_lists(global: &Global, add: impl FnOnce(&mut Lo
 fn read_loaded(
     global: &Global,
     add: impl FnOnce(&mut Loaded),
-    note: fn(&[Input]) -> Vec<artifact::Input>,
+    note: fn(&[Input]) -> Vec<artifact::InputFile>,
 ) -> Result<Read> {
     let config = config::load(global.config.as_deref())?;
     let assume = assumptions(&config, global)?;
@@ -78,7 +78,7 @@ fn read_loaded(
     let (complete, stdin_read) = (loaded.errors.is_empty(), loaded.stdin_read());
     let inputs = note(&loaded.inputs);
     progress.say("decoding");
-    let options = Options { default_namespace: default_namespace.clone() };
+    let options = DecodeOptions { default_namespace: default_namespace.clone() };
     let (decoded, mut diagnostics) = decode::decode(loaded.inputs, &options);
     progress.say("resolving");
     let (cluster, found) = resolve::resolve(&decoded.objects, assume);
@@ -123,8 +123,8 @@ fn sound(global: &Global, mut read: Read) -> Result<Option<Read>> {
     Ok(sound.then_some(read))
 }
 
-fn digests(inputs: &[Input]) -> Vec<artifact::Input> {
-    let digest = |it: &Input| artifact::Input { name: it.name.clone(), digest: Digest::of(&it.bytes) };
+fn digests(inputs: &[Input]) -> Vec<artifact::InputFile> {
+    let digest = |it: &Input| artifact::InputFile { name: it.name.clone(), digest: Digest::of(&it.bytes) };
     inputs.iter().map(digest).collect()
 }
 

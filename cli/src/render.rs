@@ -5,7 +5,7 @@ pub(crate) mod json;
 pub(crate) mod sarif;
 pub(crate) mod text;
 
-use weir_objects::diagnostic::{Diagnostic, Diagnostics, Label, Place, Severity};
+use weir_objects::diagnostic::{Diagnostic, Diagnostics, FindingPlace, PlaceLabel, Severity};
 use weir_objects::source::SourceMap;
 
 use crate::locate::{Identity, Location, Locator, Position};
@@ -47,17 +47,21 @@ pub(crate) fn findings(sources: &SourceMap, diagnostics: &Diagnostics) -> Vec<Fi
     findings
 }
 
-fn object_of(place: &Place) -> Option<u32> {
+fn object_of(place: &FindingPlace) -> Option<u32> {
     match place {
-        Place::Field(origin) | Place::FieldName(origin) | Place::FirstFieldName(origin) => Some(origin.object.0),
-        Place::Text(_) => None,
+        FindingPlace::Field(origin) | FindingPlace::FieldName(origin) | FindingPlace::FirstFieldName(origin) => {
+            Some(origin.object.0)
+        }
+        FindingPlace::Text(_) => None,
     }
 }
 
 fn finding(locator: &mut Locator<'_>, diagnostic: &Diagnostic) -> Finding {
     let origin = match &diagnostic.primary.place {
-        Place::Field(origin) | Place::FieldName(origin) | Place::FirstFieldName(origin) => Some(origin),
-        Place::Text(_) => None,
+        FindingPlace::Field(origin) | FindingPlace::FieldName(origin) | FindingPlace::FirstFieldName(origin) => {
+            Some(origin)
+        }
+        FindingPlace::Text(_) => None,
     };
     Finding {
         location: spot(locator, &diagnostic.primary),
@@ -68,7 +72,7 @@ fn finding(locator: &mut Locator<'_>, diagnostic: &Diagnostic) -> Finding {
     }
 }
 
-fn spot(locator: &mut Locator<'_>, label: &Label) -> Option<Spot> {
+fn spot(locator: &mut Locator<'_>, label: &PlaceLabel) -> Option<Spot> {
     let at = locator.locate(&label.place)?;
     Some(Spot {
         file: locator.sources().file(at.file).name.clone(),

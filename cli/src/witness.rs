@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use weir_classes::{Atoms, Classes};
-use weir_codegen::engine::{Decide, Engine, EngineError, Machine, Make, NoAnswer, Question};
+use weir_codegen::packet_engines::{ClusterEngine, Decide, EngineError, Make, NoVerdict, PacketQuestion, VmEngine};
 use weir_machine::Broken;
 use weir_model::directory::Directory;
 use weir_model::eval::{Basis, Flow, FlowProtocol, Judgement, Verdict};
@@ -53,11 +53,11 @@ pub(crate) fn of(cluster: &Cluster, flow: &Flow, judgement: &Judgement) -> Resul
     if asked.is_empty() {
         return Ok(Vec::new());
     }
-    let mut engine = Engine::among(cluster, recorder(Rc::clone(&seen)), asked).map_err(|it| reason(&it))?;
+    let mut engine = ClusterEngine::among(cluster, recorder(Rc::clone(&seen)), asked).map_err(|it| reason(&it))?;
     match engine.judge(flow) {
         Ok(_) => Ok(seen.borrow().iter().filter_map(|it| witness(cluster, it)).collect()),
-        Err(NoAnswer::Skip(reason)) => Err(reason),
-        Err(NoAnswer::Engine(error)) => Err(reason(&error)),
+        Err(NoVerdict::Skip(reason)) => Err(reason),
+        Err(NoVerdict::Engine(error)) => Err(reason(&error)),
     }
 }
 
@@ -99,25 +99,25 @@ fn endpoints(cluster: &Cluster, flow: &Flow, judgement: &Judgement) -> BTreeSet<
 fn recorder(seen: Rc<RefCell<Vec<Seen>>>) -> Box<Make> {
     Box::new(move |compiled| {
         let classes = Rc::new(compiled.classes.clone());
-        Ok(Box::new(Recorder { machine: Machine::new(compiled)?, classes, seen: Rc::clone(&seen) }))
+        Ok(Box::new(Recorder { machine: VmEngine::new(compiled)?, classes, seen: Rc::clone(&seen) }))
     })
 }
 
 struct Recorder {
-    machine: Machine,
+    machine: VmEngine,
     classes: Rc<Classes>,
     seen: Rc<RefCell<Vec<Seen>>>,
 }
 
 /// A question to the machine, its answer, and the classes of the compile.
 struct Seen {
-    question: Question,
+    question: PacketQuestion,
     verdict: Verdict,
     classes: Rc<Classes>,
 }
 
 impl Decide for Recorder {
-    fn decide(&mut self, question: &Question) -> Result<Verdict, Broken> {
+    fn decide(&mut self, question: &PacketQuestion) -> Result<Verdict, Broken> {
         let verdict = self.machine.decide(question)?;
         let classes = Rc::clone(&self.classes);
         self.seen.borrow_mut().push(Seen { question: *question, verdict, classes });

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use weir_lint as lint;
 use weir_model::Assumptions;
 use weir_model::resolve;
-use weir_objects::decode::{self, Input, InputKind, Options};
+use weir_objects::decode::{self, DecodeOptions, Input, InputKind};
 use weir_objects::diagnostic::{Diagnostics, Severity};
 
 const CLUSTER: &str = "policies/examples/00-cluster.yaml";
@@ -39,7 +39,7 @@ fn read(path: &str) -> String {
 
 fn findings(paths: &[&str]) -> Diagnostics {
     let input = |path: &&str| Input { name: (*path).to_owned(), bytes: read(path).into(), kind: InputKind::Manifest };
-    let options = Options { default_namespace: "default".to_owned() };
+    let options = DecodeOptions { default_namespace: "default".to_owned() };
     let (decoded, mut diagnostics) = decode::decode(paths.iter().map(input).collect(), &options);
     let (cluster, found) = resolve::resolve(&decoded.objects, Assumptions::default());
     diagnostics.extend(found);

@@ -1,7 +1,7 @@
 //! Random flows for the clusters that [`cluster`](super::cluster) makes, between ends that exist in the cluster and
 //! ends that do not.
 
-use weir_model::eval::{End, Flow, FlowProtocol};
+use weir_model::eval::{Flow, FlowEnd, FlowProtocol};
 use weir_model::{Cluster, EndpointId, Protocol};
 
 use super::Random;
@@ -28,14 +28,14 @@ pub fn flows(cluster: &Cluster, count: usize, random: &mut Random) -> Vec<Flow> 
         .collect()
 }
 
-fn end(cluster: &Cluster, v6: bool, random: &mut Random) -> End {
+fn end(cluster: &Cluster, v6: bool, random: &mut Random) -> FlowEnd {
     if random.once_in(3) || cluster.endpoints.is_empty() {
-        return End { endpoint: None, address: Some(address(v6, random)) };
+        return FlowEnd { endpoint: None, address: Some(address(v6, random)) };
     }
     let index = random.below(cluster.endpoints.len());
     let addresses = &cluster.endpoints[index].addresses;
     let address = addresses.iter().copied().find(|it| it.is_ipv6() == v6).or(addresses.first().copied());
     // The address alone also identifies the pod.
     let named = address.is_none() || !random.once_in(3);
-    End { endpoint: named.then_some(EndpointId(index as u32)), address }
+    FlowEnd { endpoint: named.then_some(EndpointId(index as u32)), address }
 }

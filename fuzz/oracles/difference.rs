@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use weir_analysis::diff::{Account, Change, Decides, Diff, Party, Presence, Row, State, compare};
+use weir_analysis::diff::{Decides, Diff, DiffRow, EndReason, EndState, Presence, RowEnd, VerdictChange, compare};
 use weir_model::directory::Directory;
-use weir_model::eval::{Basis, End, Flow, FlowProtocol, Judgement, Oracle, Side, Verdict};
+use weir_model::eval::{Basis, EndVerdict, Flow, FlowEnd, FlowProtocol, Judgement, Oracle, Verdict};
 use weir_model::{Cluster, Direction, EndpointId, Peer, Policy, Protocol, ServiceAddress, Standing};
 use weir_objects::address::Family;
 use weir_objects::address::{to_address, to_number};
@@ -34,7 +34,7 @@ const ADDRESSES: usize = 24;
 /// An end, as both sides know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
-    Endpoint(u32, [Option<End>; 2]),
+    Endpoint(u32, [Option<FlowEnd>; 2]),
     Address(IpAddr),
 }
 
@@ -94,7 +94,7 @@ impl Judge<'_> {
                 _ => directory.endpoint_at(**at).is_none() && !self.is_service(which, **at),
             };
             let address = it.addresses.iter().filter(own).find(|at| Family::of(**at) == family).copied();
-            (it.addresses.is_empty() || address.is_some()).then_some(End { endpoint: Some(id), address })
+            (it.addresses.is_empty() || address.is_some()).then_some(FlowEnd { endpoint: Some(id), address })
         };
         let mut ends = [ids[0].and_then(|id| end(0, id)), ids[1].and_then(|id| end(1, id))];
         // An endpoint without an address on only one side is compared in the families of the other side.
@@ -149,11 +149,11 @@ impl Judge<'_> {
             }
             let allowed = |which: usize| judgements[which].as_ref().is_some_and(|it| it.verdict() == Verdict::Allow);
             let expected = match (allowed(0), allowed(1)) {
-                (false, true) => Some(Change::Added),
-                (true, false) => Some(Change::Removed),
+                (false, true) => Some(VerdictChange::Added),
+                (true, false) => Some(VerdictChange::Removed),
                 _ => None,
             };
-            let rows: Vec<&Row> = self
+            let rows: Vec<&DiffRow> = self
                 .diff
                 .rows
                 .iter()
@@ -161,7 +161,7 @@ impl Judge<'_> {
                 .collect();
             self.asked.flows += 1;
             self.asked.differing += usize::from(expected.is_some());
-            let found: Vec<Change> = rows.iter().map(|row| row.change).collect();
+            let found: Vec<VerdictChange> = rows.iter().map(|row| row.change).collect();
             if found != expected.into_iter().collect::<Vec<_>>() {
                 return Err(format!(
                     "{family} {} → {}, {protocol:?} {port}: {expected:?} by the oracle, rows say {found:?}\n{judgements:?}\n{rows:?}",
@@ -278,10 +278,10 @@ impl Judge<'_> {
     }
 }
 
-fn end(who: Who, which: usize) -> Option<End> {
+fn end(who: Who, which: usize) -> Option<FlowEnd> {
     match who {
         Who::Endpoint(_, ends) => ends[which],
-        Who::Address(address) => Some(End { endpoint: None, address: Some(address) }),
+        Who::Address(address) => Some(FlowEnd { endpoint: None, address: Some(address) }),
     }
 }
 
@@ -307,7 +307,7 @@ fn ports(random: &mut Random) -> Vec<(FlowProtocol, u16)> {
     ports
 }
 
-fn covers(diff: &Diff, row: &Row, family: Family, from: Who, to: Who, protocol: FlowProtocol, port: u16) -> bool {
+fn covers(diff: &Diff, row: &DiffRow, family: Family, from: Who, to: Who, protocol: FlowProtocol, port: u16) -> bool {
     let both_named = matches!((from, to), (Who::Endpoint(..), Who::Endpoint(..)));
     let of_traffic = match protocol {
         FlowProtocol::Icmp => row.traffic.portless,
@@ -332,7 +332,7 @@ fn presence(who: Who) -> Presence {
     }
 }
 
-fn is_in(diff: &Diff, party: &Party, who: Who, as_source: bool) -> bool {
+fn is_in(diff: &Diff, party: &RowEnd, who: Who, as_source: bool) -> bool {
     match who {
         Who::Endpoint(id, _) => party.endpoints.binary_search(&id).is_ok(),
         Who::Address(at) => match diff.services.iter().position(|it| it.address == at).filter(|_| !as_source) {
@@ -343,8 +343,8 @@ fn is_in(diff: &Diff, party: &Party, who: Who, as_source: bool) -> bool {
 }
 
 /// Checks that the reasons of the row apply to this flow.
-fn check_reasons(row: &Row, judgements: &[Option<Judgement>; 2]) -> Result<(), String> {
-    let (lacking, having) = if row.change == Change::Added { (0, 1) } else { (1, 0) };
+fn check_reasons(row: &DiffRow, judgements: &[Option<Judgement>; 2]) -> Result<(), String> {
+    let (lacking, having) = if row.change == VerdictChange::Added { (0, 1) } else { (1, 0) };
     let Some(before) = &judgements[lacking] else { return Ok(()) };
     let denied = |direction| before.side(direction).verdict == Verdict::Deny;
     let decides = match (denied(Direction::Egress), denied(Direction::Ingress)) {
@@ -364,14 +364,14 @@ fn check_reasons(row: &Row, judgements: &[Option<Judgement>; 2]) -> Result<(), S
     Ok(())
 }
 
-fn holds(account: &Account, side: &Side) -> Result<(), String> {
+fn holds(account: &EndReason, side: &EndVerdict) -> Result<(), String> {
     let fits = match (account.state, &side.basis) {
-        (State::Service, _) | (_, Basis::Service(_) | Basis::Claims(_)) => true,
-        (State::Open, Basis::NotIsolated) => true,
-        (State::Free, Basis::NotSubject) => true,
-        (State::List(list), Basis::List(by)) => list == *by,
-        (State::Isolated, Basis::Rules(rules)) => rules.iter().any(|it| account.rules.contains(it)),
-        (State::Isolated, Basis::Isolated(policies)) => policies.iter().any(|it| account.isolating.contains(it)),
+        (EndState::Service, _) | (_, Basis::Service(_) | Basis::Claims(_)) => true,
+        (EndState::Open, Basis::NotIsolated) => true,
+        (EndState::Free, Basis::NotSubject) => true,
+        (EndState::List(list), Basis::List(by)) => list == *by,
+        (EndState::Isolated, Basis::Rules(rules)) => rules.iter().any(|it| account.rules.contains(it)),
+        (EndState::Isolated, Basis::Isolated(policies)) => policies.iter().any(|it| account.isolating.contains(it)),
         _ => false,
     };
     if fits { Ok(()) } else { Err(format!("{account:?} does not fit {side:?}")) }

@@ -3,17 +3,17 @@
 use std::net::IpAddr;
 
 use weir_artifact::map_image::MapImage;
-use weir_artifact::structure::Place;
+use weir_artifact::structure::LookupSet;
 use weir_classes::{Atoms, Classes, Scope, classify};
 use weir_codegen::emit::{Plan, emit};
-use weir_codegen::image::{self, Sizes};
-use weir_codegen::ir::{self, Facts, Program, Reason, Tables};
-use weir_codegen::structures::Options;
+use weir_codegen::ir::{self, DecisionProgram, DecisionTables, PacketFacts, VerdictReason};
+use weir_codegen::map_images::{self, Sizes};
+use weir_codegen::structures::StructureOptions;
 use weir_codegen::{lower, passes};
 use weir_ebpf::asm::Assembled;
 use weir_ebpf::target::Target;
 use weir_model::directory::Directory;
-use weir_model::eval::{Basis, Oracle, RuleId, Side, Verdict};
+use weir_model::eval::{Basis, EndVerdict, Oracle, RuleId, Verdict};
 use weir_model::{Cluster, Direction, EndpointId};
 use weir_objects::address::Family;
 
@@ -32,11 +32,11 @@ pub struct Compiled<'c> {
     /// The equivalence classes.
     pub classes: Classes,
     /// The tables of the programs.
-    pub tables: Tables,
+    pub tables: DecisionTables,
     /// As lowered: ingress, egress.
-    pub general: [Program; 2],
+    pub general: [DecisionProgram; 2],
     /// After all passes: ingress, egress.
-    pub optimised: [Program; 2],
+    pub optimised: [DecisionProgram; 2],
 }
 
 /// Index of a direction in a pair.
@@ -47,11 +47,11 @@ pub fn index(direction: Direction) -> usize {
 impl<'c> Compiled<'c> {
     /// Compiles up to the IR, with the structures that the cost model chooses.
     pub fn new(cluster: &'c Cluster, scope: Scope) -> Result<Self, String> {
-        Self::with(cluster, scope, &Options::default())
+        Self::with(cluster, scope, &StructureOptions::default())
     }
 
     /// Compiles up to the IR, with these structures.
-    pub fn with(cluster: &'c Cluster, scope: Scope, options: &Options) -> Result<Self, String> {
+    pub fn with(cluster: &'c Cluster, scope: Scope, options: &StructureOptions) -> Result<Self, String> {
         let classes = classify(cluster, &scope).map_err(|error| error.to_string())?;
         let tables = lower::tables_with(&classes, options);
         let general = Direction::ALL.map(|direction| lower::lower(direction, &tables));
@@ -66,7 +66,7 @@ impl<'c> Compiled<'c> {
     /// The two programs, for any kernel.
     pub fn programs(&self) -> Result<[Assembled; 2], String> {
         let families = [Family::V4, Family::V6].into_iter();
-        let families = families.filter(|it| image::has_family(self.cluster, &self.scope, *it)).collect();
+        let families = families.filter(|it| map_images::has_family(self.cluster, &self.scope, *it)).collect();
         let decisions = [&self.optimised[0], &self.optimised[1]];
         let plan = Plan { target: Target::BASE, decisions, tables: &self.tables, families };
         let emit = |hook| emit(&plan, hook).map_err(|error| error.to_string());
@@ -75,14 +75,14 @@ impl<'c> Compiled<'c> {
 
     /// The maps.
     pub fn maps(&self) -> Vec<MapImage> {
-        image::maps(self.cluster, &self.scope, &self.tables, Sizes::default(), Target::BASE)
+        map_images::maps(self.cluster, &self.scope, &self.tables, Sizes::default(), Target::BASE)
     }
 
     /// The facts of a packet at a local endpoint, as the programs see them.
-    pub fn facts(&self, question: &Question) -> Option<Facts> {
+    pub fn facts(&self, question: &Question) -> Option<PacketFacts> {
         let subject = self.classes.subject_of.iter().find(|(id, _)| *id == question.endpoint)?.1;
         let itself = self.cluster.endpoints[question.endpoint.index()].addresses.contains(&question.remote);
-        Some(Facts {
+        Some(PacketFacts {
             subject: subject.0,
             remote: question.remote,
             protocol: question.protocol,
@@ -103,12 +103,12 @@ impl<'c> Compiled<'c> {
     }
 
     /// The verdict of this direction's program.
-    pub fn run(&self, program: &Program, question: &Question) -> Result<Verdict, String> {
+    pub fn run(&self, program: &DecisionProgram, question: &Question) -> Result<Verdict, String> {
         self.judge(program, question).map(|(verdict, _)| verdict)
     }
 
     /// The verdict and its reason.
-    fn judge(&self, program: &Program, question: &Question) -> Result<(Verdict, Reason), String> {
+    fn judge(&self, program: &DecisionProgram, question: &Question) -> Result<(Verdict, VerdictReason), String> {
         let facts = self.facts(question).ok_or("the endpoint is not local")?;
         ir::run(program, &self.tables, &facts).map_err(|error| error.to_string())
     }
@@ -118,7 +118,7 @@ impl<'c> Compiled<'c> {
     pub fn provenance(&self, question: &Question) -> Option<Vec<RuleId>> {
         let peer = self.classes.peer_at(question.remote);
         let of_peer = &self.classes.peers[peer.index()];
-        if of_peer.front.is_some() || !of_peer.nodes.is_empty() || !of_peer.host_ports.is_empty() {
+        if of_peer.vip.is_some() || !of_peer.nodes.is_empty() || !of_peer.host_ports.is_empty() {
             return None;
         }
         let subject = self.classes.subject_of.iter().find(|(id, _)| *id == question.endpoint)?.1;
@@ -144,20 +144,20 @@ pub fn scopes(cluster: &Cluster) -> Vec<Scope> {
 
 /// Number of rounds of [`forced`] after which every structure has been used.
 pub fn rounds() -> usize {
-    Place::ALL.iter().map(|place| place.structures().len()).max().unwrap_or(1)
+    LookupSet::ALL.iter().map(|place| place.structures().len()).max().unwrap_or(1)
 }
 
 /// Structures for this round: each table gets another one in every round.
-pub fn forced(round: usize) -> Options {
-    let of = |place: &Place| (*place, place.structures()[round % place.structures().len()]);
-    Options { forced: Place::ALL.iter().map(of).collect(), ..Options::default() }
+pub fn forced(round: usize) -> StructureOptions {
+    let of = |place: &LookupSet| (*place, place.structures()[round % place.structures().len()]);
+    StructureOptions { forced: LookupSet::ALL.iter().map(of).collect(), ..StructureOptions::default() }
 }
 
 /// Compares the engines on a cluster; returns a difference, or the number of questions on which they agreed. The
 /// tables' structures are chosen at random: those of the cost model or of a round of [`forced`].
 pub fn agree(cluster: &Cluster, scope: Scope, effort: Effort, random: &mut Random) -> Result<usize, String> {
     let options = match random.below(rounds() + 1) {
-        0 => Options::default(),
+        0 => StructureOptions::default(),
         round => forced(round - 1),
     };
     let compiled = Compiled::with(cluster, scope, &options)?;
@@ -182,19 +182,19 @@ pub fn agree_on(compiled: &Compiled<'_>, effort: Effort, random: &mut Random) ->
             return Err(format!("{}\n  reference {expected:?}\n  vm {found:?}", shown(cluster, &question)));
         }
     }
-    let staged = if cluster.staged.is_empty() { 0 } else { agree_on_staged(compiled, &mut machine, effort, random)? };
-    Ok(effort.questions + effort.packets + staged)
+    let audit = if cluster.audit.is_empty() { 0 } else { agree_on_audit(compiled, &mut machine, effort, random)? };
+    Ok(effort.questions + effort.packets + audit)
 }
 
-/// Checks the verdict with staged policies enforced against the oracle, and checks that a difference from the real
+/// Checks the verdict with audit policies enforced against the oracle, and checks that a difference from the real
 /// verdict is reported.
-fn agree_on_staged(
+fn agree_on_audit(
     compiled: &Compiled<'_>,
     machine: &mut Machine<'_>,
     effort: Effort,
     random: &mut Random,
 ) -> Result<usize, String> {
-    let enforced = compiled.cluster.with_staged_enforced();
+    let enforced = compiled.cluster.with_audit_enforced();
     let (boundaries, mut oracle) = (Boundaries::of(compiled), Oracle::new(&enforced));
     for _ in 0..effort.packets {
         let Some(question) = boundaries.pick(random) else { return Ok(0) };
@@ -202,19 +202,19 @@ fn agree_on_staged(
         let before = machine.told(question.direction);
         let is = machine.ask(&question)?;
         let told = machine.told(question.direction) > before;
-        machine.decide_by_staged(true)?;
+        machine.decide_by_audit(true)?;
         let would_be = machine.ask(&question)?;
-        machine.decide_by_staged(false)?;
+        machine.decide_by_audit(false)?;
         let (ir, reason) = compiled.judge(&compiled.optimised[index(question.direction)], &question)?;
         let of_ir = match (ir, reason) {
-            (Verdict::Allow, Reason::UnlessStaged) => Verdict::Deny,
-            (Verdict::Deny, Reason::UnlessStaged) => Verdict::Allow,
+            (Verdict::Allow, VerdictReason::UnlessAudit) => Verdict::Deny,
+            (Verdict::Deny, VerdictReason::UnlessAudit) => Verdict::Allow,
             (ir, _) => ir,
         };
         if would_be != expected.verdict || of_ir != expected.verdict || told != (is != would_be) {
             let shown = shown(compiled.cluster, &question);
             let found = format!("vm {would_be:?}, ir {of_ir:?}; is {is:?}, difference told: {told}");
-            return Err(format!("{shown}\n  with staged enforced: reference {expected:?}\n  {found}"));
+            return Err(format!("{shown}\n  with audit policies enforced: reference {expected:?}\n  {found}"));
         }
     }
     Ok(effort.packets)
@@ -222,10 +222,10 @@ fn agree_on_staged(
 
 /// The oracle's verdict on a packet as the endpoint's program sees it. A packet that comes to a pod was not translated,
 /// so claims of services on the pod's address do not count for it.
-fn reference(oracle: &mut Oracle<'_>, question: &Question) -> Side {
+fn reference(oracle: &mut Oracle<'_>, question: &Question) -> EndVerdict {
     let side = oracle.judge(&question.flow()).side(question.direction).clone();
     match side.basis {
-        Basis::Claims(claims) if question.direction == Direction::Ingress => Side::clone(&claims.otherwise),
+        Basis::Claims(claims) if question.direction == Direction::Ingress => EndVerdict::clone(&claims.otherwise),
         _ => side,
     }
 }
@@ -256,7 +256,7 @@ fn check_error(compiled: &Compiled<'_>, question: &Question, basis: &Basis) -> R
         return Ok(());
     }
     let expected = if matches!(basis, Basis::List(_)) { Verdict::Deny } else { Verdict::Allow };
-    let facts = Facts { icmp_error: true, ..compiled.facts(question).ok_or("the endpoint is not local")? };
+    let facts = PacketFacts { icmp_error: true, ..compiled.facts(question).ok_or("the endpoint is not local")? };
     let mut found = Vec::new();
     match compiled.tables.icmp_errors {
         // The datapath passes such errors without a look-up.
@@ -285,10 +285,10 @@ pub fn shown(cluster: &Cluster, question: &Question) -> String {
     format!("{} of {name} ({own}), other end {remote}, {protocol} {port}", direction.name())
 }
 
-/// Every address of a cluster's stretches and single entries, for tests of tables alone.
-pub fn edges(tables: &Tables) -> Vec<IpAddr> {
+/// Every address of a cluster's ranges and single entries, for tests of tables alone.
+pub fn edges(tables: &DecisionTables) -> Vec<IpAddr> {
     let single = tables.addresses.exact.iter().map(|(address, _)| *address);
-    single.chain(tables.addresses.stretches.iter().flat_map(|it| [it.first, it.last])).collect()
+    single.chain(tables.addresses.ranges.iter().flat_map(|it| [it.first, it.last])).collect()
 }
 
 /// The first local endpoint's number on the machine; the others follow.

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use weir_artifact::layout::{MapName, OUTCOMES, Outcome, config, direction_number};
 use weir_artifact::map_image::with_few_flows;
-use weir_codegen::image;
 use weir_codegen::ir::protocol_number;
+use weir_codegen::map_images;
 use weir_ebpf::limits;
-use weir_ebpf::vm::{Host, MapId, ProgramId, Skb, Vm};
+use weir_ebpf::vm::{MapId, ProgramId, Skb, Vm, VmInputs};
 use weir_model::eval::Verdict;
 use weir_model::{Direction, Protocol};
 
@@ -27,7 +27,7 @@ const MOST_FLOWS: u32 = 64;
 pub struct Machine<'a> {
     compiled: &'a Compiled<'a>,
     vm: Vm,
-    host: Host,
+    host: VmInputs,
     programs: [ProgramId; 2],
     flows: Vec<MapId>,
     config: MapId,
@@ -47,7 +47,7 @@ impl<'a> Machine<'a> {
             }
             maps.insert(map.name as u32, id);
         }
-        let endpoints = image::endpoints(compiled.cluster, &compiled.classes, &compiled.tables);
+        let endpoints = map_images::endpoints(compiled.cluster, &compiled.classes, &compiled.tables);
         for (number, entry) in endpoints.iter().enumerate() {
             let key = (FIRST_INTERFACE + number as u32).to_le_bytes();
             let id = maps[&(MapName::Endpoints as u32)];
@@ -64,20 +64,20 @@ impl<'a> Machine<'a> {
         }
         let names = [MapName::FlowBuckets4, MapName::FlowBuckets6];
         let flows = names.iter().filter_map(|name| maps.get(&(*name as u32)).copied()).collect();
-        let host = Host { jiffies: 1_000_000, ..Host::default() };
+        let host = VmInputs { jiffies: 1_000_000, ..VmInputs::default() };
         let [config, counters] = [MapName::Config, MapName::Counters].map(|name| maps[&(name as u32)]);
         Ok(Self { compiled, vm, host, programs: [loaded[0], loaded[1]], flows, config, counters })
     }
 
-    /// Decides by the staged policies from now on, or by the enforced ones again.
-    pub fn decide_by_staged(&mut self, decides: bool) -> Result<(), String> {
+    /// Decides by the audit policies from now on, or by the enforced ones again.
+    pub fn decide_by_audit(&mut self, decides: bool) -> Result<(), String> {
         let key = [0; 4];
         let mut value = self.vm.map_lookup(self.config, &key).map_err(|error| format!("config: {error:?}"))?;
-        value[config::STAGED as usize] = decides.into();
+        value[config::AUDIT as usize] = decides.into();
         self.vm.map_update(self.config, &key, &value, 0).map_err(|error| format!("config: {error:?}"))
     }
 
-    /// Number of packets that this direction's program reported as judged differently if staged policies were enforced.
+    /// Number of packets that this direction's program reported as judged differently if audit policies were enforced.
     pub fn told(&mut self, direction: Direction) -> u64 {
         let of = |outcome: Outcome| direction_number(direction) * OUTCOMES + outcome as u32;
         let keys = [Outcome::WouldDeny, Outcome::WouldAllow].map(|outcome| of(outcome).to_le_bytes());

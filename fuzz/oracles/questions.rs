@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use weir_model::eval::{End, Flow, FlowProtocol};
+use weir_model::eval::{Flow, FlowEnd, FlowProtocol};
 use weir_model::{Direction, EndpointId, Protocol};
 
 use super::engines::Compiled;
@@ -29,8 +29,8 @@ pub struct Question {
 impl Question {
     /// The question as a flow for the reference oracle.
     pub fn flow(&self) -> Flow {
-        let own = End { endpoint: Some(self.endpoint), address: Some(self.own) };
-        let other = End { endpoint: None, address: Some(self.remote) };
+        let own = FlowEnd { endpoint: Some(self.endpoint), address: Some(self.own) };
+        let other = FlowEnd { endpoint: None, address: Some(self.remote) };
         let (source, destination) = match self.direction {
             Direction::Ingress => (other, own),
             Direction::Egress => (own, other),
@@ -45,7 +45,7 @@ impl Question {
 pub struct Boundaries {
     /// Local endpoints with each of their own addresses.
     pub own: Vec<(EndpointId, IpAddr)>,
-    /// The addresses of all objects, and both ends of every stretch.
+    /// The addresses of all objects, and both ends of every range.
     pub remotes: Vec<IpAddr>,
     /// Both ends of every port interval.
     pub ports: Vec<(Option<Protocol>, u16)>,
@@ -90,7 +90,7 @@ fn remotes(compiled: &Compiled<'_>) -> Vec<IpAddr> {
     found.extend(cluster.nodes.iter().flat_map(|it| &it.addresses));
     found.extend(cluster.host_ports.iter().filter_map(|it| it.address));
     found.extend(compiled.classes.addresses.exact.iter().map(|(address, _)| *address));
-    found.extend(compiled.classes.addresses.stretches.iter().flat_map(|it| [it.first, it.last]));
+    found.extend(compiled.classes.addresses.ranges.iter().flat_map(|it| [it.first, it.last]));
     found.extend(["8.8.8.8", "2001:db8:ffff::1"].iter().filter_map(|it| it.parse::<IpAddr>().ok()));
     found.into_iter().collect()
 }

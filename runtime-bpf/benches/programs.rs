@@ -21,10 +21,10 @@ use std::time::Instant;
 
 use weir_artifact::layout::{MapName, buckets};
 use weir_artifact::map_image::{MapImage, bucket_family, with_few_flows};
-use weir_artifact::structure::{Place, Structure};
+use weir_artifact::structure::{LookupSet, Structure};
 use weir_classes::Scope;
-use weir_codegen::compile::{Compiled, Options, compile};
-use weir_codegen::structures::Options as Structures;
+use weir_codegen::compile::{CompileOptions, Compiled, compile};
+use weir_codegen::structures::StructureOptions as Structures;
 use weir_ebpf::code::{ByteOrder, encode};
 use weir_ebpf::target::Target;
 use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
@@ -48,7 +48,7 @@ struct Case {
     policies: usize,
     listed: usize,
     family: Family,
-    forced: Vec<(Place, Structure)>,
+    forced: Vec<(LookupSet, Structure)>,
 }
 
 fn cases() -> Vec<Case> {
@@ -168,7 +168,8 @@ fn cluster(case: &Case) -> Cluster {
 
 fn made(case: &Case) -> Compiled {
     let cluster = cluster(case);
-    let options = Options { forced: case.forced.clone(), target: Target { kernel: (6, 1) }, ..Options::default() };
+    let options =
+        CompileOptions { forced: case.forced.clone(), target: Target { kernel: (6, 1) }, ..CompileOptions::default() };
     compile(&cluster, &Scope::everything(&cluster), &options).expect("it compiles")
 }
 

@@ -18,9 +18,9 @@ use std::time::Instant;
 use kernel::{lay_out, make};
 use keys::{costs, misses, prefixes, singles};
 use serde_json::{Value, json};
-use weir_artifact::structure::{Place, Structure};
-use weir_codegen::image::address_maps;
-use weir_codegen::structures::Options;
+use weir_artifact::structure::{LookupSet, Structure};
+use weir_codegen::map_images::address_maps;
+use weir_codegen::structures::StructureOptions;
 use weir_ebpf::target::Target;
 use weir_fuzz::generators::Random;
 use weir_objects::address::Family;
@@ -77,17 +77,17 @@ fn look_ups(kernel: &Kernel, family: Family, kind: Kind, count: usize, rows: &mu
         Kind::Singles => {
             // A trie takes single addresses too; many programs use one for both.
             let structures = [Structure::Perfect, Structure::Layered, Structure::Hash].as_slice();
-            (Place::exact(family), structures, singles(&mut random, family, count))
+            (LookupSet::exact(family), structures, singles(&mut random, family, count))
         }
         Kind::Prefixes => {
             let structures = [Structure::Dxr, Structure::Search, Structure::Lpm].as_slice();
-            (Place::prefixes(family), structures, prefixes(&mut random, family, count))
+            (LookupSet::prefixes(family), structures, prefixes(&mut random, family, count))
         }
     };
     let misses = misses(&mut random, family, &map);
     for structure in structures {
         let forced = vec![(place, *structure)];
-        let options = Options { most_value_bytes: Target::V4.most_value_bytes(), forced };
+        let options = StructureOptions { most_value_bytes: Target::V4.most_value_bytes(), forced };
         let begun = Instant::now();
         let tables = lay_out(map.clone(), &options);
         let build = milliseconds(begun);

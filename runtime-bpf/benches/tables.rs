@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use kernel::lay_out;
 use keys::{costs, misses, prefixes, singles};
-use weir_artifact::structure::{Place, Structure};
-use weir_codegen::structures::Options;
+use weir_artifact::structure::{LookupSet, Structure};
+use weir_codegen::structures::StructureOptions;
 use weir_ebpf::target::Target;
 use weir_fuzz::generators::Random;
 use weir_objects::address::Family;
@@ -30,10 +30,10 @@ fn main() {
         "place", "entries", "structure", "hot ns", "hit ns", "miss ns", "× hit", "× miss", "bytes", "B/entry", "build"
     );
     for (place, family) in [
-        (Place::Exact4, Family::V4),
-        (Place::Exact6, Family::V6),
-        (Place::Prefixes4, Family::V4),
-        (Place::Prefixes6, Family::V6),
+        (LookupSet::Exact4, Family::V4),
+        (LookupSet::Exact6, Family::V6),
+        (LookupSet::Prefixes4, Family::V4),
+        (LookupSet::Prefixes6, Family::V6),
     ] {
         for count in [100, 1_000, 10_000, 100_000, 1_000_000] {
             size(&kernel, place, family, count);
@@ -41,10 +41,10 @@ fn main() {
     }
 }
 
-fn size(kernel: &Kernel, place: Place, family: Family, count: usize) {
+fn size(kernel: &Kernel, place: LookupSet, family: Family, count: usize) {
     let mut random = Random::new(count as u64);
     let (map, hits) = match place {
-        Place::Exact4 | Place::Exact6 => singles(&mut random, family, count),
+        LookupSet::Exact4 | LookupSet::Exact6 => singles(&mut random, family, count),
         _ => prefixes(&mut random, family, count),
     };
     let misses = misses(&mut random, family, &map);
@@ -53,7 +53,7 @@ fn size(kernel: &Kernel, place: Place, family: Family, count: usize) {
         place.structures().iter().filter(|it| **it != Structure::Compares && **it != Structure::HashPerLength)
     {
         let forced = vec![(place, *structure)];
-        let options = Options { most_value_bytes: Target::V4.most_value_bytes(), forced };
+        let options = StructureOptions { most_value_bytes: Target::V4.most_value_bytes(), forced };
         let start = Instant::now();
         let tables = lay_out(map.clone(), &options);
         let built = start.elapsed();
@@ -63,7 +63,7 @@ fn size(kernel: &Kernel, place: Place, family: Family, count: usize) {
         }
         let times = costs(kernel, &tables, &options, family, [&hits, &misses]);
         let [hit, miss] = control.get_or_insert([times[1], times[2]]).map(|it| it);
-        let bytes = weir_codegen::image::address_maps(&tables, family)
+        let bytes = weir_codegen::map_images::address_maps(&tables, family)
             .iter()
             .map(|it| weir_artifact::memory::full(it).fixed)
             .sum::<u64>();
@@ -72,7 +72,7 @@ fn size(kernel: &Kernel, place: Place, family: Family, count: usize) {
 }
 
 fn row(
-    place: Place,
+    place: LookupSet,
     count: usize,
     structure: Structure,
     [hot, hit, miss]: [f64; 3],

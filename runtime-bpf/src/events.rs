@@ -1,4 +1,4 @@
-//! Reads the datapath's event records (drops, and packets whose verdict would differ if staged policies were enforced)
+//! Reads the datapath's event records (drops, and packets whose verdict would differ if audit policies were enforced)
 //! and adds names.
 //!
 //! The kernel writes a limited number of records per second and counts the rest; each reading returns how many were
@@ -22,7 +22,7 @@ use crate::pins::Age;
 use crate::runtime::{LOST, Runtime};
 use crate::sys::{Map, borrow, wait_readable};
 
-/// A packet that was dropped, or whose verdict would differ if staged policies were enforced.
+/// A packet that was dropped, or whose verdict would differ if audit policies were enforced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The time at which the packet was judged.

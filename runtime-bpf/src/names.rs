@@ -49,7 +49,7 @@ struct List {
 #[serde(default)]
 struct Subject {
     policies: Vec<u32>,
-    staged: Vec<u32>,
+    audit: Vec<u32>,
     lists: Vec<u32>,
 }
 
@@ -61,7 +61,7 @@ pub struct Why {
     /// The policies that isolate the pod; none if a list decided.
     pub policies: Vec<String>,
     /// The policies in audit mode that would isolate the pod too, if they would change the verdict.
-    pub staged: Vec<String>,
+    pub audit: Vec<String>,
 }
 
 impl Names {
@@ -101,13 +101,13 @@ impl Names {
         Why { policies: self.isolating(&subject.policies, direction), ..Why::default() }
     }
 
-    /// The policies that isolate the pod now, and the staged policies that would change the verdict if they were
+    /// The policies that isolate the pod now, and the audit policies that would change the verdict if they were
     /// enforced.
     pub fn why_otherwise(&self, pod: &str, direction: &str) -> Why {
         let subject = self.subjects.get(pod).and_then(|number| self.manifest.subjects.get(*number as usize));
         let Some(subject) = subject else { return Why::default() };
-        let [policies, staged] = [&subject.policies, &subject.staged].map(|it| self.isolating(it, direction));
-        Why { list: None, policies, staged }
+        let [policies, audit] = [&subject.policies, &subject.audit].map(|it| self.isolating(it, direction));
+        Why { list: None, policies, audit }
     }
 
     fn isolating(&self, policies: &[u32], direction: &str) -> Vec<String> {

@@ -2,6 +2,8 @@
 //!
 //! The binary needs no file but /sys, so that a guest with nothing else can run it (`cargo xtask kernels`).
 
+#[path = "../../compiler/codegen/tests/datapath/audit.rs"]
+mod audit;
 #[path = "../../compiler/codegen/tests/datapath/flows.rs"]
 mod flows;
 #[path = "../../compiler/codegen/tests/datapath/fragments.rs"]
@@ -27,8 +29,6 @@ mod room;
 mod sequences;
 #[path = "../../compiler/codegen/tests/datapath/source.rs"]
 mod source;
-#[path = "../../compiler/codegen/tests/datapath/staged.rs"]
-mod staged;
 #[path = "stress/flows.rs"]
 mod stress;
 #[path = "../../compiler/codegen/tests/datapath/vm.rs"]

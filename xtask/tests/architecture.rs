@@ -26,9 +26,12 @@ const OTHERS: [(&str, &[&str]); 1] = [("runtime-bpf", &["artifact", "ebpf", "obj
 /// The modules of crates with several stages, in order. Each may use only those before it.
 const STAGES: [(&str, &[&str]); 4] = [
     ("objects", &["escape", "origin", "syntax", "source", "diagnostic", "address", "k8s", "decode"]),
-    ("classes", &["fit", "departed", "index", "edge"]),
+    ("classes", &["fit", "departed", "index", "edge_denials"]),
     ("analysis", &["reach", "diff"]),
-    ("codegen", &["structures", "ir", "lower", "passes", "emit", "image", "describe", "compile", "engine"]),
+    (
+        "codegen",
+        &["structures", "ir", "lower", "passes", "emit", "map_images", "describe", "compile", "packet_engines"],
+    ),
 ];
 
 /// Parts of the standard library that a crate without access to the outside world does not need.

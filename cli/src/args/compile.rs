@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
-use weir_artifact::structure::{Place, Structure};
+use weir_artifact::structure::{LookupSet, Structure};
 use weir_codegen::compile::Budget;
 use weir_codegen::structures;
 use weir_ebpf::target::Target;
@@ -35,7 +35,7 @@ pub(crate) struct Compile {
     pub(crate) target: Target,
     /// Where a set lives, instead of what the cost model chooses (repeatable), such as exact4=hash
     #[arg(long, value_name = "PLACE=STRUCTURE", value_parser = parse_structure, value_delimiter = ',')]
-    pub(crate) structure: Vec<(Place, Structure)>,
+    pub(crate) structure: Vec<(LookupSet, Structure)>,
     /// What to print; without `-o`, nothing is written
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) emit: Option<Emit>,
@@ -96,7 +96,7 @@ pub(super) fn parse_budget(text: &str) -> Result<(Budget, u64), String> {
     Ok((budget, limit.parse().map_err(|_| format!("`{limit}` is no number"))?))
 }
 
-fn parse_structure(text: &str) -> Result<(Place, Structure), String> {
+fn parse_structure(text: &str) -> Result<(LookupSet, Structure), String> {
     let parsed = structures::parse_forced(text).map_err(|error| error.to_string())?;
     parsed.first().copied().ok_or_else(|| "expected PLACE=STRUCTURE".to_owned())
 }

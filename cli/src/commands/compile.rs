@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, anyhow};
 use weir_artifact as artifact;
 use weir_artifact::{Artifact, view};
 use weir_classes::{ClassifyError, Scope};
-use weir_codegen::compile::{self, Budgets, CompileError, Compiled, Options};
+use weir_codegen::compile::{self, Budgets, CompileError, CompileOptions, Compiled};
 use weir_iptables as iptables;
 use weir_model::Cluster;
 use weir_verify as verify;
@@ -29,8 +29,11 @@ pub(crate) fn run(global: &Global, arguments: &Compile) -> Result<Outcome> {
     let read = ManuallyDrop::new(read);
     let cluster = &read.cluster;
     let scope = scope(cluster, arguments.node.as_deref())?;
-    let mut options =
-        Options { budgets: Budgets(arguments.budget.clone()), target: arguments.target, ..Options::default() };
+    let mut options = CompileOptions {
+        budgets: Budgets(arguments.budget.clone()),
+        target: arguments.target,
+        ..CompileOptions::default()
+    };
     options.forced.extend(&arguments.structure);
     // Encoding the objects for the artifact takes as long as compiling them. Neither needs the other, so they run in
     // parallel.

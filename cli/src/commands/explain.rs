@@ -5,7 +5,9 @@ mod json;
 mod text;
 
 use anyhow::{Result, anyhow};
-use weir_model::eval::{End, Flow, FlowProtocol, HostPortBasis, Judgement, Oracle, ServiceBasis, Side, Verdict};
+use weir_model::eval::{
+    EndVerdict, Flow, FlowEnd, FlowProtocol, HostPortBasis, Judgement, Oracle, ServiceBasis, Verdict,
+};
 use weir_model::{Backend, Cluster};
 
 use super::Outcome;
@@ -49,10 +51,10 @@ pub(crate) fn run(global: &Global, explain: &Explain) -> Result<Outcome> {
 
 /// The verdicts if the policies in audit mode were enforced; `None` if there are no such policies.
 fn with_audit(cluster: &Cluster, packets: &[(Flow, Judgement)]) -> Option<Vec<Judgement>> {
-    if cluster.staged.is_empty() {
+    if cluster.audit.is_empty() {
         return None;
     }
-    let enforced = cluster.with_staged_enforced();
+    let enforced = cluster.with_audit_enforced();
     let mut oracle = Oracle::new(&enforced);
     Some(packets.iter().map(|(flow, _)| oracle.judge(flow)).collect())
 }
@@ -71,7 +73,7 @@ fn protocol(protocol: FlowProtocol) -> &'static str {
     }
 }
 
-fn end(cluster: &Cluster, end: &End) -> String {
+fn end(cluster: &Cluster, end: &FlowEnd) -> String {
     let name = end.endpoint.map(|id| {
         let kind = cluster.endpoints[id.index()].kind.as_ref();
         let kind = if kind == "Pod" { String::new() } else { format!("{}/", kind.to_lowercase()) };
@@ -91,17 +93,17 @@ fn hex(bytes: &[u8]) -> String {
 
 /// The flows behind the judgement of a hostPort: for each claim its name, the flow to the pod behind it, and the side
 /// that was judged.
-fn claims<'b>(cluster: &Cluster, flow: &Flow, basis: &'b HostPortBasis) -> Vec<(String, Flow, &'b Side)> {
-    let claim = |(index, side): &'b (usize, Side)| {
+fn claims<'b>(cluster: &Cluster, flow: &Flow, basis: &'b HostPortBasis) -> Vec<(String, Flow, &'b EndVerdict)> {
+    let claim = |(index, side): &'b (usize, EndVerdict)| {
         let Backend { endpoint, address, port } = cluster.host_ports.get(*index)?.backend;
-        let flow = Flow { destination: End { endpoint, address }, port, ..flow.clone() };
+        let flow = Flow { destination: FlowEnd { endpoint, address }, port, ..flow.clone() };
         Some((cluster.host_port_name(*index), flow, side))
     };
     basis.claims.iter().filter_map(claim).collect()
 }
 
 /// The flows behind the judgement of a service: for each backend a flow of its own and the side that was judged.
-fn backends<'b>(cluster: &Cluster, flow: &Flow, basis: &'b ServiceBasis) -> Vec<(Flow, &'b Side)> {
+fn backends<'b>(cluster: &Cluster, flow: &Flow, basis: &'b ServiceBasis) -> Vec<(Flow, &'b EndVerdict)> {
     let ports = &cluster.services[basis.service.index()].ports;
     let backends = basis.port.and_then(|port| ports.get(port as usize)).map_or(&[][..], |port| &port.backends);
     let family = flow.destination.address.map(|it| it.is_ipv4());
@@ -109,7 +111,7 @@ fn backends<'b>(cluster: &Cluster, flow: &Flow, basis: &'b ServiceBasis) -> Vec<
         .iter()
         .filter(|it| it.address.is_none_or(|address| family.is_none_or(|family| address.is_ipv4() == family)));
     let flow_to = |backend: &Backend| Flow {
-        destination: End { endpoint: backend.endpoint, address: backend.address },
+        destination: FlowEnd { endpoint: backend.endpoint, address: backend.address },
         port: backend.port,
         ..flow.clone()
     };

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use anyhow::{Context as _, Result, anyhow};
 use weir_analysis::reach::exposure::{Entrance, Exposure, entrances, exposures};
-use weir_analysis::reach::{Cells, Reach};
+use weir_analysis::reach::{CellCache, Reach};
 use weir_model::Service;
 use weir_objects::k8s::Body;
 
@@ -22,7 +22,7 @@ use crate::render::text::count;
 /// The results to print.
 struct Findings<'r> {
     reach: &'r Reach<'r>,
-    cells: Cells<'r>,
+    cells: CellCache<'r>,
     exposures: Vec<Exposure>,
     entrances: Vec<Entrance>,
 }
@@ -65,7 +65,7 @@ fn is(exposure: &Exposure, how: Exposed) -> bool {
 }
 
 fn find<'r>(read: &Read, reach: &'r Reach<'r>) -> Findings<'r> {
-    let mut cells = Cells::new(reach);
+    let mut cells = CellCache::new(reach);
     let exposures = exposures(reach, &mut cells);
     let mut external = HashMap::new();
     for object in &read.objects {

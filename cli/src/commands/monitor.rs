@@ -54,11 +54,11 @@ fn line(event: &Event) -> String {
     } else if !event.why.policies.is_empty() {
         text.push_str(&format!("  isolated by {}, allowed by no rule", event.why.policies.join(", ")));
     }
-    if !event.why.staged.is_empty() {
-        let staged = event.why.staged.join(", ");
+    if !event.why.audit.is_empty() {
+        let audit = event.why.audit.join(", ");
         text.push_str(&match event.dropped {
-            true => format!(", but with {staged} (audit)"),
-            false => format!("  would be isolated by {staged} (audit), allowed by no rule"),
+            true => format!(", but with {audit} (audit)"),
+            false => format!("  would be isolated by {audit} (audit), allowed by no rule"),
         });
     }
     text
@@ -75,7 +75,7 @@ fn json(event: &Event) -> Value {
     let mut value = json!({
         "time": time(event.time), "verdict": if event.dropped { "deny" } else { "allow" }, "reason": event.outcome, "direction": event.direction,
         "pod": event.pod, "ifindex": event.ifindex, "generation": event.generation,
-        "policies": event.why.policies, "audit": event.why.staged, "rule": null, "list": event.why.list,
+        "policies": event.why.policies, "audit": event.why.audit, "rule": null, "list": event.why.list,
     });
     if let Some(packet) = &event.packet {
         value["proto"] = json!(packet.protocol);

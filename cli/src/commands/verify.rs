@@ -9,14 +9,14 @@
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use weir_artifact::Artifact;
-use weir_artifact::structure::{Place, Structure};
+use weir_artifact::structure::{LookupSet, Structure};
 use weir_classes::Scope;
-use weir_codegen::compile::{Options, compile};
+use weir_codegen::compile::{CompileOptions, compile};
 use weir_codegen::structures::parse_forced;
 use weir_ebpf::target::Target;
 use weir_model::Cluster;
 use weir_verify as verify;
-use weir_verify::{Difference, Part, Report};
+use weir_verify::{Difference, VerifyPart, VerifyReport};
 
 use super::Outcome;
 use super::inspect::load;
@@ -49,8 +49,8 @@ pub(super) fn is_as_compiled(artifact: &Artifact, cluster: &Cluster) -> Result<b
     let Some(scope) = scope else { return Ok(false) };
     let target = manifest["target"].as_str().and_then(|it| it.strip_prefix("linux "));
     let target = target.and_then(|it| parse_target(it).ok()).unwrap_or(Target::BASE);
-    let chosen = Options { target, ..Options::default() };
-    let forced = Options { forced: structures(&manifest), ..chosen.clone() };
+    let chosen = CompileOptions { target, ..CompileOptions::default() };
+    let forced = CompileOptions { forced: structures(&manifest), ..chosen.clone() };
     for options in [chosen, forced] {
         let compiled = compile(cluster, &scope, &options).context("the policies cannot be compiled")?;
         let own = compiled.artifact(cluster, &options, |_| {}).context("the policies cannot be compiled")?;
@@ -62,7 +62,7 @@ pub(super) fn is_as_compiled(artifact: &Artifact, cluster: &Cluster) -> Result<b
 }
 
 /// The structures that the manifest names.
-fn structures(manifest: &Value) -> Vec<(Place, Structure)> {
+fn structures(manifest: &Value) -> Vec<(LookupSet, Structure)> {
     let one = |note: &Value| {
         let text = format!("{}={}", note["place"].as_str()?, note["structure"].as_str()?);
         parse_forced(&text).ok()?.first().copied()
@@ -71,7 +71,7 @@ fn structures(manifest: &Value) -> Vec<(Place, Structure)> {
 }
 
 /// Each with its witness.
-pub(super) fn print_differences(report: &Report) {
+pub(super) fn print_differences(report: &VerifyReport) {
     let mut page = Page::new();
     for difference in &report.differences {
         page.line(format_args!("differs: {difference}"));
@@ -84,15 +84,15 @@ pub(super) fn print_differences(report: &Report) {
 }
 
 /// `verified N of N`
-pub(super) fn line(report: &Report) -> String {
+pub(super) fn line(report: &VerifyReport) -> String {
     let (agreed, asked) = (report.agreed(), report.asked());
-    let parts = Part::ALL.iter().zip(report.parts).filter(|(_, (asked, _))| *asked > 0);
+    let parts = VerifyPart::ALL.iter().zip(report.parts).filter(|(_, (asked, _))| *asked > 0);
     let parts: Vec<String> = parts.map(|(part, (asked, agreed))| part_line(*part, asked, agreed)).collect();
     let how = if report.exhaustive { "every combination of what can be told apart" } else { "by parts" };
     format!("verified {agreed} of {asked} ({how}: {})", parts.join(", "))
 }
 
-fn part_line(part: Part, asked: u64, agreed: u64) -> String {
+fn part_line(part: VerifyPart, asked: u64, agreed: u64) -> String {
     match asked == agreed {
         true => format!("{asked} {}", part.name()),
         false => format!("{agreed} of {asked} {}", part.name()),

@@ -11,9 +11,9 @@ use weir_artifact::Digest;
 use weir_classes::{AtomSet, Predicate, Row};
 use weir_model::eval::RuleId;
 use weir_model::{Direction, ListId, PolicyId, PortMatch, Rule, rule_path};
-use weir_objects::diagnostic::Place;
+use weir_objects::diagnostic::FindingPlace;
 use weir_objects::escape;
-use weir_objects::origin::Origin;
+use weir_objects::origin::FieldOrigin;
 
 use super::overlay::{self, Change, Shown};
 use crate::args::Level;
@@ -161,7 +161,7 @@ impl<'r> Data<'r> {
     fn policy(&mut self, id: PolicyId) -> Value {
         let policy = &self.reach.cluster.policies[id.index()];
         let mut value =
-            json!({"name": self.reach.cluster.policy_name(id), "at": self.at(Origin::object(policy.object))});
+            json!({"name": self.reach.cluster.policy_name(id), "at": self.at(FieldOrigin::object(policy.object))});
         for direction in Direction::ALL {
             let Some(rules) = policy.rules(direction) else { continue };
             let rules = rules.iter().zip(0..).map(|(rule, index)| {
@@ -187,13 +187,13 @@ impl<'r> Data<'r> {
             "predicate": predicate,
             "ingress": list.ingress,
             "egress": list.egress,
-            "at": self.at(Origin::object(list.object)),
+            "at": self.at(FieldOrigin::object(list.object)),
         })
     }
 
     /// `file:line`
-    fn at(&mut self, origin: Origin) -> Option<String> {
-        let at = self.locator.locate(&Place::Field(origin))?;
+    fn at(&mut self, origin: FieldOrigin) -> Option<String> {
+        let at = self.locator.locate(&FindingPlace::Field(origin))?;
         let line = self.locator.position(at.file, at.span.start).line;
         Some(format!("{}:{line}", self.locator.sources().file(at.file).name))
     }

@@ -1,8 +1,8 @@
 //! Edges with their ends in words: what `graph` prints, and what pictures are drawn from.
 
 use serde_json::{Value, json};
-use weir_analysis::reach::edges::{self, Group};
-use weir_analysis::reach::{CellId, Cells, Passes, Reach};
+use weir_analysis::reach::edges::{self, EndGroup};
+use weir_analysis::reach::{CellCache, CellId, Passes, Reach};
 
 use super::words;
 use crate::args::Level;
@@ -59,16 +59,16 @@ impl End {
 
 /// Every link.
 pub(crate) fn links(reach: &Reach<'_>, level: Level) -> Vec<Link> {
-    let mut cells = Cells::new(reach);
+    let mut cells = CellCache::new(reach);
     match level {
         Level::Namespace => sums(reach, &mut cells),
         Level::Workload | Level::Auto => edges(reach, &mut cells),
     }
 }
 
-fn edges(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Link> {
+fn edges(reach: &Reach<'_>, cells: &mut CellCache<'_>) -> Vec<Link> {
     let found = edges::edges(reach, cells);
-    let ends = |all: &[Group]| all.iter().map(|it| end(reach, it)).collect();
+    let ends = |all: &[EndGroup]| all.iter().map(|it| end(reach, it)).collect();
     let link = |it: edges::Edge| Link {
         from: ends(&it.from),
         to: ends(&it.to),
@@ -79,9 +79,9 @@ fn edges(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Link> {
     found.into_iter().map(link).collect()
 }
 
-fn sums(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Link> {
+fn sums(reach: &Reach<'_>, cells: &mut CellCache<'_>) -> Vec<Link> {
     let places = edges::places(reach);
-    let group = |place: usize| places[place].map_or(Group::Outside, Group::Namespace);
+    let group = |place: usize| places[place].map_or(EndGroup::Outside, EndGroup::Namespace);
     let sums = edges::sums(reach, cells);
     let passing = sums.iter().filter(|(_, sum)| sum.passing > 0);
     let mut found: Vec<(usize, usize, Link)> = passing
@@ -111,13 +111,13 @@ fn sums(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Link> {
     found.into_iter().map(|(_, _, link)| link).collect()
 }
 
-fn cell(reach: &Reach<'_>, cells: &Cells<'_>, id: CellId) -> Value {
+fn cell(reach: &Reach<'_>, cells: &CellCache<'_>, id: CellId) -> Value {
     words::passes_json(reach, cells, Passes::Cell(id))
 }
 
-fn end(reach: &Reach<'_>, group: &Group) -> End {
+fn end(reach: &Reach<'_>, group: &EndGroup) -> End {
     let namespace = match group {
-        Group::Party(index) => Some(reach.namespace(reach.parties[*index as usize].namespace).to_owned()),
+        EndGroup::Party(index) => Some(reach.namespace(reach.parties[*index as usize].namespace).to_owned()),
         _ => None,
     };
     End { name: words::group(reach, group), namespace, json: words::group_json(reach, group).to_string() }

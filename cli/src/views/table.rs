@@ -1,8 +1,8 @@
 //! The matrix: sources (rows), destinations (columns), and the allowed traffic as letters.
 
 use serde_json::{Value, json};
-use weir_analysis::reach::edges::{self, Group, Place, Sum};
-use weir_analysis::reach::{Cells, Passes, Reach, Who};
+use weir_analysis::reach::edges::{self, EndGroup, NamespaceOrOutside, Sum};
+use weir_analysis::reach::{CellCache, Passes, Reach, ReachEnd};
 
 use super::words;
 use crate::args::Level;
@@ -39,7 +39,7 @@ pub(crate) enum Kind {
 
 /// The table of a cluster.
 pub(crate) fn table(reach: &Reach<'_>, level: Level) -> Table {
-    let mut cells = Cells::new(reach);
+    let mut cells = CellCache::new(reach);
     let mut table = Table { ends: Vec::new(), cells: Vec::new(), values: Vec::new(), json: Vec::new() };
     match level {
         Level::Namespace => table.fill_by_namespace(reach, &mut cells),
@@ -49,12 +49,12 @@ pub(crate) fn table(reach: &Reach<'_>, level: Level) -> Table {
 }
 
 impl Table {
-    fn fill_by_workload(&mut self, reach: &Reach<'_>, cells: &mut Cells<'_>) {
-        let ends = reach.everyone();
+    fn fill_by_workload(&mut self, reach: &Reach<'_>, cells: &mut CellCache<'_>) {
+        let ends = reach.all_ends();
         for who in &ends {
             let group = match who {
-                Who::Party(index) => Group::Party(*index),
-                Who::Zone(index) => Group::Ranges(reach.zones[*index as usize].ranges.clone()),
+                ReachEnd::Party(index) => EndGroup::Party(*index),
+                ReachEnd::Zone(index) => EndGroup::Ranges(reach.zones[*index as usize].ranges.clone()),
             };
             self.ends.push(words::group(reach, &group));
             self.json.push(words::group_json(reach, &group));
@@ -77,9 +77,9 @@ impl Table {
         }
     }
 
-    fn fill_by_namespace(&mut self, reach: &Reach<'_>, cells: &mut Cells<'_>) {
-        let places: Vec<Place> = edges::places(reach);
-        let group = |place: &Place| place.map_or(Group::Outside, Group::Namespace);
+    fn fill_by_namespace(&mut self, reach: &Reach<'_>, cells: &mut CellCache<'_>) {
+        let places: Vec<NamespaceOrOutside> = edges::places(reach);
+        let group = |place: &NamespaceOrOutside| place.map_or(EndGroup::Outside, EndGroup::Namespace);
         self.ends = places.iter().map(|it| words::place(reach, *it)).collect();
         self.json = places.iter().map(|it| words::group_json(reach, &group(it))).collect();
         let sums = edges::sums(reach, cells);
@@ -107,7 +107,7 @@ impl Table {
     }
 }
 
-fn summed(reach: &Reach<'_>, cells: &Cells<'_>, sum: &Sum) -> Cell {
+fn summed(reach: &Reach<'_>, cells: &CellCache<'_>, sum: &Sum) -> Cell {
     let (any, all) = (Passes::Cell(sum.any), Passes::Cell(sum.all));
     let json = json!({
         "pairs": sum.pairs,

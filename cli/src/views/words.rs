@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use weir_analysis::reach::edges::{Group, Place};
-use weir_analysis::reach::{CellId, Cells, Party, Passes, Reach, ports};
+use weir_analysis::reach::edges::{EndGroup, NamespaceOrOutside};
+use weir_analysis::reach::{CellCache, CellId, Party, Passes, Reach, ports};
 use weir_objects::address::{Family, Prefix};
 use weir_objects::address::{to_address, to_number};
 use weir_objects::escape::{self, is_hidden};
@@ -16,19 +16,19 @@ const MOST_RANGES: usize = 8;
 pub(crate) const OUTSIDE: &str = "any address outside";
 
 /// One end, for people.
-pub(crate) fn group(reach: &Reach<'_>, group: &Group) -> String {
+pub(crate) fn group(reach: &Reach<'_>, group: &EndGroup) -> String {
     match group {
-        Group::Everyone => "everyone".to_owned(),
-        Group::Pods => "every pod".to_owned(),
-        Group::Namespace(id) => format!("every pod of {}", reach.namespace(*id)),
-        Group::Party(index) => reach.party_name(&reach.parties[*index as usize]),
-        Group::Outside => OUTSIDE.to_owned(),
-        Group::Ranges(all) => ranges(all),
+        EndGroup::Everyone => "everyone".to_owned(),
+        EndGroup::Pods => "every pod".to_owned(),
+        EndGroup::Namespace(id) => format!("every pod of {}", reach.namespace(*id)),
+        EndGroup::Party(index) => reach.party_name(&reach.parties[*index as usize]),
+        EndGroup::Outside => OUTSIDE.to_owned(),
+        EndGroup::Ranges(all) => ranges(all),
     }
 }
 
 /// Several ends, for people.
-pub(crate) fn groups(reach: &Reach<'_>, all: &[Group]) -> String {
+pub(crate) fn groups(reach: &Reach<'_>, all: &[EndGroup]) -> String {
     match all {
         [] => "nobody".to_owned(),
         all => all.iter().map(|it| group(reach, it)).collect::<Vec<_>>().join(", "),
@@ -74,19 +74,21 @@ pub(crate) fn range((first, last): (IpAddr, IpAddr)) -> String {
 }
 
 /// A namespace, or outside.
-pub(crate) fn place(reach: &Reach<'_>, place: Place) -> String {
+pub(crate) fn place(reach: &Reach<'_>, place: NamespaceOrOutside) -> String {
     place.map_or_else(|| OUTSIDE.to_owned(), |id| reach.namespace(id).to_owned())
 }
 
 /// One end, for programs.
-pub(crate) fn group_json(reach: &Reach<'_>, group: &Group) -> Value {
+pub(crate) fn group_json(reach: &Reach<'_>, group: &EndGroup) -> Value {
     match group {
-        Group::Everyone => json!({"kind": "everyone"}),
-        Group::Pods => json!({"kind": "pods"}),
-        Group::Namespace(id) => json!({"kind": "namespace", "namespace": reach.namespace(*id)}),
-        Group::Party(index) => party_json(reach, &reach.parties[*index as usize]),
-        Group::Outside => json!({"kind": "outside"}),
-        Group::Ranges(all) => json!({"kind": "ranges", "ranges": all.iter().map(|it| range(*it)).collect::<Vec<_>>()}),
+        EndGroup::Everyone => json!({"kind": "everyone"}),
+        EndGroup::Pods => json!({"kind": "pods"}),
+        EndGroup::Namespace(id) => json!({"kind": "namespace", "namespace": reach.namespace(*id)}),
+        EndGroup::Party(index) => party_json(reach, &reach.parties[*index as usize]),
+        EndGroup::Outside => json!({"kind": "outside"}),
+        EndGroup::Ranges(all) => {
+            json!({"kind": "ranges", "ranges": all.iter().map(|it| range(*it)).collect::<Vec<_>>()})
+        }
     }
 }
 
@@ -101,7 +103,7 @@ pub(crate) fn party_json(reach: &Reach<'_>, party: &Party) -> Value {
 }
 
 /// What passes, for programs: one entry for each family, or one for both.
-pub(crate) fn passes_json(reach: &Reach<'_>, cells: &Cells<'_>, passes: Passes) -> Value {
+pub(crate) fn passes_json(reach: &Reach<'_>, cells: &CellCache<'_>, passes: Passes) -> Value {
     match passes {
         Passes::Cell(cell) => json!([cell_json(reach, cells, cell, None)]),
         Passes::ByFamily(v4, v6) => {
@@ -111,7 +113,7 @@ pub(crate) fn passes_json(reach: &Reach<'_>, cells: &Cells<'_>, passes: Passes) 
 }
 
 /// `other` is everything that `ports` does not name: other ports, and protocols without ports.
-pub(crate) fn cell_json(reach: &Reach<'_>, cells: &Cells<'_>, cell: CellId, family: Option<&str>) -> Value {
+pub(crate) fn cell_json(reach: &Reach<'_>, cells: &CellCache<'_>, cell: CellId, family: Option<&str>) -> Value {
     let atoms = &reach.classes.atoms;
     let (other, specs) = ports::parts(atoms, cells.set(cell));
     let specs: Vec<Value> = specs

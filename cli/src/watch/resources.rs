@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use weir_classes::index::Key;
-use weir_objects::decode::{self, Input, InputKind, Options};
-use weir_objects::diagnostic::{Place, Severity};
+use weir_objects::decode::{self, DecodeOptions, Input, InputKind};
+use weir_objects::diagnostic::{FindingPlace, Severity};
 use weir_objects::k8s::Object;
 
 use super::partial;
@@ -95,7 +95,7 @@ impl Resource {
 
     fn decode(&self, bytes: Vec<u8>) -> Result<Object, String> {
         let input = Input { name: self.path.to_owned(), bytes, kind: InputKind::Manifest };
-        let (decoded, diagnostics) = decode::decode(vec![input], &Options { default_namespace: String::new() });
+        let (decoded, diagnostics) = decode::decode(vec![input], &DecodeOptions { default_namespace: String::new() });
         let errors = diagnostics.iter().filter(|it| it.severity == Severity::Error);
         let errors: Vec<String> =
             errors.map(|it| format!("{}{} [{}]", field(&it.primary.place), it.message, it.code.name)).collect();
@@ -107,9 +107,9 @@ impl Resource {
     }
 }
 
-fn field(place: &Place) -> String {
+fn field(place: &FindingPlace) -> String {
     match place {
-        Place::Field(origin) | Place::FieldName(origin) if !origin.path.steps().is_empty() => {
+        FindingPlace::Field(origin) | FindingPlace::FieldName(origin) if !origin.path.steps().is_empty() => {
             format!("{}: ", origin.path)
         }
         _ => String::new(),

@@ -35,8 +35,8 @@ impl Classed<'_> {
         let mut is: Vec<String> = peer.predicates.iter().map(|it| self.predicate(&predicates[it.index()])).collect();
         is.extend(self.named(&peer.named, &self.classes.atoms.egress_names));
         is.extend(peer.nodes.iter().map(|it| format!("an address of node {}", self.cluster.nodes[it.index()].name)));
-        let front = peer.front.and_then(|front| self.classes.fronts.get(front as usize));
-        let mut services: Vec<_> = front.iter().flat_map(|front| &front.ports).map(|port| port.service).collect();
+        let vip = peer.vip.and_then(|vip| self.classes.vips.get(vip as usize));
+        let mut services: Vec<_> = vip.iter().flat_map(|vip| &vip.ports).map(|port| port.service).collect();
         services.sort_unstable();
         services.dedup();
         is.extend(services.into_iter().map(|it| format!("an address of service {}", self.cluster.service_name(it))));

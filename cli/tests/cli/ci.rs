@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use weir_objects::syntax::{Node, Span, Value, yaml};
+use weir_objects::syntax::{Span, SyntaxNode, SyntaxValue, yaml};
 
 use crate::support::{Place, Ran, SHOP};
 
@@ -17,23 +17,23 @@ fn read(name: &str) -> String {
     fs::read_to_string(example(name)).expect("an example")
 }
 
-fn parse(text: &str) -> Node<'_> {
+fn parse(text: &str) -> SyntaxNode<'_> {
     let end = u32::try_from(text.len()).expect("a short text");
     yaml::parse(text, Span { start: 0, end }).expect("YAML").expect("a document")
 }
 
-fn get<'n, 't>(node: &'n Node<'t>, name: &str) -> Option<&'n Node<'t>> {
-    let Value::Map(entries) = &node.value else { return None };
+fn get<'n, 't>(node: &'n SyntaxNode<'t>, name: &str) -> Option<&'n SyntaxNode<'t>> {
+    let SyntaxValue::Map(entries) = &node.value else { return None };
     entries.iter().find(|entry| entry.key == name).map(|entry| &entry.value)
 }
 
-fn items<'n, 't>(node: &'n Node<'t>) -> &'n [Node<'t>] {
-    let Value::Seq(items) = &node.value else { return &[] };
+fn items<'n, 't>(node: &'n SyntaxNode<'t>) -> &'n [SyntaxNode<'t>] {
+    let SyntaxValue::Seq(items) = &node.value else { return &[] };
     items
 }
 
-fn text(node: &Node<'_>) -> String {
-    let Value::Str(text) = &node.value else { panic!("no text: {node:?}") };
+fn text(node: &SyntaxNode<'_>) -> String {
+    let SyntaxValue::Str(text) = &node.value else { panic!("no text: {node:?}") };
     text.to_string()
 }
 

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 use weir_classes::Scope;
-use weir_codegen::compile::{Options, compile};
-use weir_machine::Loaded;
+use weir_codegen::compile::{CompileOptions, compile};
+use weir_machine::LoadedPrograms;
 use weir_model::eval::Verdict;
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Direction};
@@ -100,16 +100,17 @@ spec: {action: Deny, order: 1, directions: [Ingress, Egress], cidrs: [192.0.2.7]
 "#;
 
 /// The programs of the whole cluster, and the index of each endpoint.
-fn machine(texts: &[&str]) -> (Loaded, Vec<String>) {
+fn machine(texts: &[&str]) -> (LoadedPrograms, Vec<String>) {
     let input =
         |text: &&str| Input { name: "-".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
-    let options = decode::Options { default_namespace: "default".to_owned() };
+    let options = decode::DecodeOptions { default_namespace: "default".to_owned() };
     let (decoded, found) = decode::decode(texts.iter().map(input).collect(), &options);
     assert!(!found.has_errors(), "{found:?}");
     let (cluster, _) = resolve(&decoded.objects, Assumptions::default());
-    let compiled = compile(&cluster, &Scope::everything(&cluster), &Options::default()).expect("a compile");
+    let compiled = compile(&cluster, &Scope::everything(&cluster), &CompileOptions::default()).expect("a compile");
     let values: Vec<&[u8]> = compiled.endpoints.iter().map(|it| it.value.as_slice()).collect();
-    let loaded = Loaded::new(compiled.programs.each_ref(), &compiled.maps, &values).expect("programs that load");
+    let loaded =
+        LoadedPrograms::new(compiled.programs.each_ref(), &compiled.maps, &values).expect("programs that load");
     (loaded, compiled.endpoints.iter().map(|it| cluster.endpoint_name(it.endpoint)).collect())
 }
 

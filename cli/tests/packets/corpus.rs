@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_model as model;
 use weir_model::directory::Directory;
-use weir_model::eval::{End, FlowProtocol, Verdict};
+use weir_model::eval::{FlowEnd, FlowProtocol, Verdict};
 use weir_model::{Cluster, Direction, EndpointId, NodeId, Standing};
 
 use crate::case::{Case, Row};
@@ -222,7 +222,7 @@ fn backends<'n>(net: &'n Net, frontend: &Frontend) -> Vec<(&'n crate::namespace:
 }
 
 /// The address of an end in the given family.
-fn address(cluster: &Cluster, end: &End, v6: bool) -> Result<IpAddr, &'static str> {
+fn address(cluster: &Cluster, end: &FlowEnd, v6: bool) -> Result<IpAddr, &'static str> {
     let named = end.endpoint.map(|id| cluster.endpoints[id.index()].addresses.as_slice()).unwrap_or_default();
     let mut all = end.address.iter().chain(named);
     all.find(|it| it.is_ipv6() == v6).copied().ok_or("an end without an address of the family")

@@ -32,13 +32,13 @@ macro_rules! number {
 mod atoms;
 mod boxes;
 mod cells;
+mod cluster_side;
 mod grid;
 mod isolation;
 mod names;
 mod ranges;
 mod regions;
 mod rows;
-mod side;
 mod tables;
 mod universe;
 mod witness;
@@ -56,18 +56,18 @@ use weir_objects::address::Family;
 #[derive(Clone, Debug, Default)]
 pub struct Diff {
     /// Every endpoint of either side, sorted by namespace and name.
-    pub endpoints: Vec<Endpoint>,
+    pub endpoints: Vec<DiffEndpoint>,
     /// Every address of a service of either side, sorted.
     pub services: Vec<ServiceAddress>,
     /// Differences of allowed traffic, in the order in which they are best read.
-    pub rows: Vec<Row>,
+    pub rows: Vec<DiffRow>,
     /// Isolation that begins or ends.
-    pub isolation: Vec<Isolation>,
+    pub isolation: Vec<IsolationChange>,
 }
 
 /// An endpoint, identified by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct DiffEndpoint {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -105,32 +105,32 @@ impl AddressRange {
 
 /// A region: traffic from all of the sources to all of the destinations.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct DiffRow {
     /// Whether all of its endpoints exist on both sides.
     pub presence: Presence,
     /// Allowed now, or no longer.
-    pub change: Change,
+    pub change: VerdictChange,
     /// Which end causes the difference.
     pub decides: Decides,
     /// The sources.
-    pub source: Party,
+    pub source: RowEnd,
     /// The destinations.
-    pub destination: Party,
+    pub destination: RowEnd,
     /// The traffic between them that differs.
-    pub traffic: Traffic,
+    pub traffic: RowTraffic,
     /// Set if the difference exists in this family alone, though endpoints of both families take part.
     pub family: Option<Family>,
     /// The source's account in the base and in the head; `None` if the source does not decide.
-    pub egress: Option<[Account; 2]>,
+    pub egress: Option<[EndReason; 2]>,
     /// The destination's account in the base and in the head; `None` if the destination does not decide.
-    pub ingress: Option<[Account; 2]>,
+    pub ingress: Option<[EndReason; 2]>,
     /// An example flow of this row.
-    pub witness: Witness,
+    pub witness: FlowWitness,
 }
 
-impl Row {
+impl DiffRow {
     /// The account of the end that a direction belongs to, if that end decides.
-    pub fn accounts(&self, direction: Direction) -> Option<&[Account; 2]> {
+    pub fn accounts(&self, direction: Direction) -> Option<&[EndReason; 2]> {
         match direction {
             Direction::Ingress => self.ingress.as_ref(),
             Direction::Egress => self.egress.as_ref(),
@@ -140,7 +140,7 @@ impl Row {
 
 /// The sources or the destinations of a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Party {
+pub struct RowEnd {
     /// Indexes into [`Diff::endpoints`], sorted.
     pub endpoints: Vec<u32>,
     /// Outside addresses, sorted.
@@ -162,7 +162,7 @@ pub enum Presence {
 
 /// How the verdict on the traffic changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Change {
+pub enum VerdictChange {
     /// The head allows it, the base did not.
     Added,
     /// The base allowed it, the head does not.
@@ -182,7 +182,7 @@ pub enum Decides {
 
 /// A set of ports and of traffic without ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Traffic {
+pub struct RowTraffic {
     /// Sorted, disjoint, never touching; port 0 is left out.
     pub ranges: Vec<PortSpec>,
     /// Whether traffic without ports is included: ICMP, and every protocol but TCP, UDP and SCTP.
@@ -191,7 +191,7 @@ pub struct Traffic {
 
 /// The state of one end towards the other, on one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum State {
+pub enum EndState {
     /// One of the two is not there.
     Absent,
     /// No policy applies to it: it is on the host's network.
@@ -208,9 +208,9 @@ pub enum State {
 
 /// The reason for the verdict of one end on a row, on one side.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Account {
+pub struct EndReason {
     /// The state of this end.
-    pub state: State,
+    pub state: EndState,
     /// The rules that allow traffic of the row, each at least some of it; only where this side allows it.
     pub rules: Vec<RuleId>,
     /// The policies that isolate the row's endpoints, where this side does not allow the traffic. If some of them are
@@ -220,7 +220,7 @@ pub struct Account {
 
 /// A flow that the two sides judge differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Witness {
+pub struct FlowWitness {
     /// The sender: an index into [`Diff::endpoints`]; `None` for an outside address.
     pub source: Option<u32>,
     /// The receiver, likewise.
@@ -233,7 +233,7 @@ pub struct Witness {
 
 /// Endpoints whose isolation begins or ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Isolation {
+pub struct IsolationChange {
     /// The direction of the isolation.
     pub direction: Direction,
     /// Whether it begins.
@@ -257,29 +257,29 @@ pub enum DiffError {
 
 /// Compares two clusters.
 pub fn compare(base: &Cluster, head: &Cluster) -> Result<Diff, DiffError> {
-    between([Some(side::Side::new(base)?), Some(side::Side::new(head)?)])
+    between([Some(cluster_side::ClusterSide::new(base)?), Some(cluster_side::ClusterSide::new(head)?)])
 }
 
 /// Everything that one cluster allows: as if compared with an empty cluster, so all of it is "added" and every endpoint
 /// has appeared.
-pub fn survey(cluster: &Cluster) -> Result<Diff, DiffError> {
-    between([None, Some(side::Side::new(cluster)?)])
+pub fn allowed_traffic(cluster: &Cluster) -> Result<Diff, DiffError> {
+    between([None, Some(cluster_side::ClusterSide::new(cluster)?)])
 }
 
-fn between(sides: [Option<side::Side<'_>>; 2]) -> Result<Diff, DiffError> {
+fn between(sides: [Option<cluster_side::ClusterSide<'_>>; 2]) -> Result<Diff, DiffError> {
     let endpoints = universe::endpoints(&sides);
     let services = universe::services(&sides);
     // By family, since an endpoint can have addresses of both, and blocks of one say nothing about the other. `rows`
     // joins the results where they agree.
-    let frames = [Family::V4, Family::V6].map(|it| universe::Frame::new(&sides, &endpoints, &services, it));
+    let frames = [Family::V4, Family::V6].map(|it| universe::FamilyEnds::new(&sides, &endpoints, &services, it));
     // Sets of the two sides can be compared only if both are sets of the same atoms.
     let atoms = atoms::JointAtoms::new(&sides);
-    let mut tables = tables::Tables::new(&sides, atoms);
+    let mut tables = tables::EntryTables::new(&sides, atoms);
     // Both families share `tables` and `cells`: equal differences get equal numbers, by which `rows` recognizes them.
-    let mut cells = cells::Cells::default();
+    let mut cells = cells::CellTable::default();
     let found = frames.each_ref().map(|it| regions::regions(&mut tables, &mut cells, it, &endpoints, &services));
     let isolation = isolation::changes(&sides, &endpoints);
-    let context = rows::Context { sides: &sides, endpoints: &endpoints, services: &services, frames: &frames };
+    let context = rows::RowContext { sides: &sides, endpoints: &endpoints, services: &services, frames: &frames };
     let rows = rows::rows(&context, &tables, &cells, found)?;
     Ok(Diff { endpoints, services, rows, isolation })
 }

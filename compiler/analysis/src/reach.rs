@@ -65,7 +65,7 @@ pub struct Zone {
 
 /// One end of a connection. Sorted: parties by namespace and name, then zones by address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Who {
+pub enum ReachEnd {
     /// An index into [`Reach::parties`].
     Party(u32),
     /// An index into [`Reach::zones`].
@@ -114,7 +114,7 @@ pub struct Reach<'c> {
 
 /// The traffic between ends, cached: the same pairs of table entries occur again and again.
 #[derive(Debug)]
-pub struct Cells<'r> {
+pub struct CellCache<'r> {
     reach: &'r Reach<'r>,
     sets: Vec<AtomSet>,
     ids: HashMap<AtomSet, CellId>,
@@ -145,9 +145,9 @@ impl<'c> Reach<'c> {
     }
 
     /// All ends, parties first.
-    pub fn everyone(&self) -> Vec<Who> {
-        let parties = (0..self.parties.len() as u32).map(Who::Party);
-        parties.chain((0..self.zones.len() as u32).map(Who::Zone)).collect()
+    pub fn all_ends(&self) -> Vec<ReachEnd> {
+        let parties = (0..self.parties.len() as u32).map(ReachEnd::Party);
+        parties.chain((0..self.zones.len() as u32).map(ReachEnd::Zone)).collect()
     }
 
     /// The policies that isolate a party.
@@ -171,22 +171,24 @@ impl<'c> Reach<'c> {
         format!("{}/{}", self.namespace(party.namespace), party.name)
     }
 
-    fn peer(&self, who: Who, family: Family) -> Option<PeerId> {
+    fn peer(&self, who: ReachEnd, family: Family) -> Option<PeerId> {
         match who {
-            Who::Party(index) => self.parties[index as usize].peers[family as usize],
-            Who::Zone(index) => Some(&self.zones[index as usize]).filter(|it| it.family == family).map(|it| it.peer),
+            ReachEnd::Party(index) => self.parties[index as usize].peers[family as usize],
+            ReachEnd::Zone(index) => {
+                Some(&self.zones[index as usize]).filter(|it| it.family == family).map(|it| it.peer)
+            }
         }
     }
 
-    fn subject(&self, who: Who) -> Option<SubjectId> {
+    fn subject(&self, who: ReachEnd) -> Option<SubjectId> {
         match who {
-            Who::Party(index) => Some(self.parties[index as usize].subject),
-            Who::Zone(_) => None,
+            ReachEnd::Party(index) => Some(self.parties[index as usize].subject),
+            ReachEnd::Zone(_) => None,
         }
     }
 }
 
-impl<'r> Cells<'r> {
+impl<'r> CellCache<'r> {
     /// An empty cache.
     pub fn new(reach: &'r Reach<'r>) -> Self {
         let count = reach.classes.atoms.count();
@@ -212,7 +214,7 @@ impl<'r> Cells<'r> {
 
     /// The traffic that passes from one end to another; `None` if they have no address family in common, or if both are
     /// outside addresses.
-    pub fn passes(&mut self, from: Who, to: Who) -> Option<Passes> {
+    pub fn passes(&mut self, from: ReachEnd, to: ReachEnd) -> Option<Passes> {
         match [Family::V4, Family::V6].map(|family| self.passes_over(family, from, to)) {
             [None, None] => None,
             // One common family only: naming it would suggest that the other one is denied.
@@ -231,7 +233,7 @@ impl<'r> Cells<'r> {
         }
     }
 
-    fn passes_over(&mut self, family: Family, from: Who, to: Who) -> Option<CellId> {
+    fn passes_over(&mut self, family: Family, from: ReachEnd, to: ReachEnd) -> Option<CellId> {
         let reach = self.reach;
         let (from_peer, to_peer) = (reach.peer(from, family)?, reach.peer(to, family)?);
         let find =

@@ -36,9 +36,9 @@ impl Sink {
 
 /// The bytes that are not read yet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Source<'a>(pub(super) &'a [u8]);
+pub(super) struct ByteReader<'a>(pub(super) &'a [u8]);
 
-impl<'a> Source<'a> {
+impl<'a> ByteReader<'a> {
     /// The bytes from `offset` on.
     pub(super) fn at(bytes: &'a [u8], offset: u64) -> Option<Self> {
         bytes.get(usize::try_from(offset).ok()?..).map(Self)

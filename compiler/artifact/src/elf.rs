@@ -49,7 +49,7 @@ const R_BPF_64_64: u32 = 1;
 
 /// A section and its content.
 #[derive(Clone, Debug)]
-pub(super) struct Section {
+pub(super) struct ElfSection {
     pub(super) name: String,
     pub(super) kind: u32,
     pub(super) flags: u64,
@@ -80,22 +80,22 @@ pub(super) struct Symbol {
 
 /// A file under construction. Sections and symbols are numbered from 1.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Writer {
-    sections: Vec<Section>,
+pub(super) struct ElfWriter {
+    sections: Vec<ElfSection>,
     symbols: Vec<Symbol>,
 }
 
-impl Writer {
+impl ElfWriter {
     /// Adds a section and returns its number.
     pub(super) fn section(&mut self, name: &str, kind: u32, flags: u64, data: Vec<u8>) -> u16 {
-        self.sections.push(Section { name: name.to_owned(), kind, flags, info: 0, data, zeros: 0 });
+        self.sections.push(ElfSection { name: name.to_owned(), kind, flags, info: 0, data, zeros: 0 });
         self.sections.len() as u16
     }
 
     /// Adds a section of `zeros` zero bytes, which are not in the file.
     pub(super) fn zeros(&mut self, name: &str, flags: u64, zeros: u64) -> u16 {
         let (name, data) = (name.to_owned(), Vec::new());
-        self.sections.push(Section { name, kind: kind::NOBITS, flags, info: 0, data, zeros });
+        self.sections.push(ElfSection { name, kind: kind::NOBITS, flags, info: 0, data, zeros });
         self.sections.len() as u16
     }
 
@@ -164,7 +164,7 @@ impl Writer {
         file.0
     }
 
-    fn section_header(&self, headers: &mut Sink, section: &Section, name: u32, offset: u64) {
+    fn section_header(&self, headers: &mut Sink, section: &ElfSection, name: u32, offset: u64) {
         let strings = self.sections.len() as u32;
         let (link, info, entry) = match section.kind {
             // The index of the first global symbol: the one after the empty symbol.

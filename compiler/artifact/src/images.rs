@@ -4,7 +4,7 @@
 //! is namespace, name, value. A text is its length and its bytes. If the only value of a map has a section of its own,
 //! [`ELSEWHERE`] replaces the number of entries: tables of many megabytes are not stored twice.
 
-use super::bytes::{Sink, Source};
+use super::bytes::{ByteReader, Sink};
 use super::{LinkError, NamedEndpoint};
 use crate::layout::MapName;
 use crate::map_image::MapImage;
@@ -74,13 +74,13 @@ const FIRST: [u8; 4] = [0; 4];
 /// Reads the maps; `elsewhere` returns the values that have sections of their own.
 pub(super) fn read_maps<'a>(bytes: &[u8], elsewhere: impl Fn(MapName) -> Option<&'a [u8]>) -> Option<Vec<MapImage>> {
     const SMALLEST: usize = 28;
-    let mut source = Source(bytes);
+    let mut source = ByteReader(bytes);
     let count = source.count(SMALLEST)?;
     let maps = (0..count).map(|_| read_map(&mut source, &elsewhere)).collect::<Option<_>>()?;
     source.0.is_empty().then_some(maps)
 }
 
-fn read_map<'a>(source: &mut Source<'_>, elsewhere: impl Fn(MapName) -> Option<&'a [u8]>) -> Option<MapImage> {
+fn read_map<'a>(source: &mut ByteReader<'_>, elsewhere: impl Fn(MapName) -> Option<&'a [u8]>) -> Option<MapImage> {
     let name = map_name(source.text()?)?;
     let spec = MapSpec {
         kind: map_kind(source.u32()?)?,
@@ -115,7 +115,7 @@ pub(super) fn write_endpoints(endpoints: &[NamedEndpoint]) -> Vec<u8> {
 
 pub(super) fn read_endpoints(bytes: &[u8]) -> Option<Vec<NamedEndpoint>> {
     const SMALLEST: usize = 12;
-    let mut source = Source(bytes);
+    let mut source = ByteReader(bytes);
     let count = source.count(SMALLEST)?;
     let endpoint = |_| {
         let (namespace, name) = (source.text()?.to_owned(), source.text()?.to_owned());

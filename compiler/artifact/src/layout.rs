@@ -19,7 +19,7 @@ pub enum MapName {
     Config,
     /// Per CPU: packets and bytes by hook and [`Outcome`].
     Counters,
-    /// Records about dropped packets, and about packets that staged policies would deny: [`event`].
+    /// Records about dropped packets, and about packets that audit policies would deny: [`event`].
     Events,
     /// The state of the rate limit on records.
     EventLimit,
@@ -132,7 +132,7 @@ pub mod endpoint {
     /// The subject class.
     pub const SUBJECT: i16 = 0;
     /// The directions that are filtered ([`super::FILTERS_INGRESS`], [`super::FILTERS_EGRESS`]), and those that would
-    /// be ([`super::STAGED_SHIFT`]). Two bytes.
+    /// be ([`super::AUDIT_SHIFT`]). Two bytes.
     pub const FLAGS: i16 = 4;
     /// Two bytes: the endpoint's number on this node, from 0. The runtime fills it in. It locates the endpoint's share
     /// of tables that all endpoints have in common ([`super::fragments`]).
@@ -155,8 +155,8 @@ pub const FILTERS_INGRESS: u32 = 1;
 /// The endpoint's rows can deny packets from it.
 pub const FILTERS_EGRESS: u32 = 2;
 
-/// The flags shifted by this many bits: the directions that would be filtered if the staged policies were enforced.
-pub const STAGED_SHIFT: u32 = 2;
+/// The flags shifted by this many bits: the directions that would be filtered if the audit policies were enforced.
+pub const AUDIT_SHIFT: u32 = 2;
 
 /// The value of `config`.
 pub mod config {
@@ -172,8 +172,8 @@ pub mod config {
     pub const STAMP: i32 = 44;
     /// The mark of the other generation in force, or [`super::mark::NONE`].
     pub const OTHER: i32 = 48;
-    /// 1: the staged policies decide, and their outcomes are not reported. Only verification and tests set it.
-    pub const STAGED: i32 = 52;
+    /// 1: the audit policies decide, and their outcomes are not reported. Only verification and tests set it.
+    pub const AUDIT: i32 = 52;
     /// Random numbers of eight bytes each. They stay the same as long as the flow tables: [`super::buckets::SEEDS`].
     pub const SEEDS: i32 = 56;
     /// The length of the value.
@@ -269,9 +269,9 @@ pub enum Outcome {
     Cut,
     /// A packet with a source route: its final destination is not its destination address.
     SourceRoute,
-    /// A packet that is allowed, and would be denied if the staged policies were enforced.
+    /// A packet that is allowed, and would be denied if the audit policies were enforced.
     WouldDeny,
-    /// A new flow that is denied, and would be allowed if the staged policies were enforced.
+    /// A new flow that is denied, and would be allowed if the audit policies were enforced.
     WouldAllow,
     /// A packet to the pod for an address that is not the pod's. It is counted without a record, because a bridge
     /// floods neighbour solicitations all the time.

@@ -48,8 +48,8 @@ pub mod view;
 pub use debug::DebugInfo;
 pub use digest::Digest;
 pub use images::map_type;
-pub use line::{Line, LineTable};
-pub use manifest::{Description, Input};
+pub use line::{LineTable, SourceLine};
+pub use manifest::{Description, InputFile};
 pub use object::with_digest;
 pub use objects::objects;
 pub use provenance::Provenance;
@@ -80,7 +80,7 @@ pub struct NamedEndpoint {
 
 /// One program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Program {
+pub struct ArtifactProgram {
     /// The direction of the packets that it sees.
     pub hook: Direction,
     /// Its code; tags are numbers of lines in [`Artifact::lines`].
@@ -91,7 +91,7 @@ pub struct Program {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Artifact {
     /// `to_pod`, `from_pod`.
-    pub programs: [Program; 2],
+    pub programs: [ArtifactProgram; 2],
     /// `at_edge`, if lists deny any address to every endpoint. None of its instructions belongs to a policy line.
     pub edge: Option<Assembled>,
     /// The source positions of instructions.
@@ -108,7 +108,7 @@ pub struct Artifact {
 
 /// The parts from which [`Artifact::link`] makes an artifact.
 #[derive(Clone, Debug)]
-pub struct Parts {
+pub struct ArtifactParts {
     /// The programs for ingress and egress, `to_pod` and `from_pod`.
     pub programs: [Assembled; 2],
     /// The program at the edge of the node, if there is one.
@@ -173,15 +173,15 @@ pub enum ArtifactError {
 
 impl Artifact {
     /// Puts the parts together and writes the manifest.
-    pub fn link(parts: Parts) -> Result<Self, LinkError> {
-        let Parts { mut programs, edge, lines, mut maps, endpoints, mut description } = parts;
+    pub fn link(parts: ArtifactParts) -> Result<Self, LinkError> {
+        let ArtifactParts { mut programs, edge, lines, mut maps, endpoints, mut description } = parts;
         maps.sort_by_key(|map| map.name);
         let tags = programs.iter_mut().map(|program| &mut program.tags);
         let lines = LineTable::numbered(tags, &mut |tag| lines.line(tag).cloned());
         let lines = lines.map_err(|tag| LinkError::NoLine(tag.0))?;
         let [to_pod, from_pod] = programs;
         let programs = [(Direction::Ingress, to_pod), (Direction::Egress, from_pod)];
-        let programs = programs.map(|(hook, code)| Program { hook, code });
+        let programs = programs.map(|(hook, code)| ArtifactProgram { hook, code });
         let mut artifact = Self {
             programs,
             edge,
@@ -218,7 +218,7 @@ impl Artifact {
     }
 
     /// The program of a hook.
-    pub fn program(&self, hook: Direction) -> &Program {
+    pub fn program(&self, hook: Direction) -> &ArtifactProgram {
         let [to_pod, from_pod] = &self.programs;
         match hook {
             Direction::Ingress => to_pod,

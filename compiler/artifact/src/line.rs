@@ -6,7 +6,7 @@ use weir_ebpf::asm::Tag;
 
 /// A line of source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Line {
+pub struct SourceLine {
     /// The file as the user named it, or the object.
     pub file: String,
     /// The text of the line, or the field's path.
@@ -20,7 +20,7 @@ const LONGEST: usize = 160;
 /// Line numbers have 22 bits.
 const LARGEST: u32 = (1 << 22) - 1;
 
-impl Line {
+impl SourceLine {
     /// A line in the form that loaders accept: ASCII, of limited length. (aya fails on a verifier log that is not
     /// UTF-8, and the log cuts lines at any byte.)
     pub fn new(file: &str, text: &str, number: u32) -> Self {
@@ -40,14 +40,14 @@ impl Line {
 /// Lines by the tags that instructions carry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineTable {
-    lines: Vec<Line>,
-    tags: BTreeMap<Line, Tag>,
+    lines: Vec<SourceLine>,
+    tags: BTreeMap<SourceLine, Tag>,
 }
 
 impl Default for LineTable {
     fn default() -> Self {
         let mut table = Self { lines: Vec::new(), tags: BTreeMap::new() };
-        table.tag(Line::datapath());
+        table.tag(SourceLine::datapath());
         table
     }
 }
@@ -57,7 +57,7 @@ impl LineTable {
     /// the same numbers. `Err` with a tag that has no line.
     pub fn numbered<'t>(
         tags: impl Iterator<Item = &'t mut Vec<Tag>>,
-        line: &mut dyn FnMut(Tag) -> Option<Line>,
+        line: &mut dyn FnMut(Tag) -> Option<SourceLine>,
     ) -> Result<Self, Tag> {
         let mut table = Self::default();
         let mut known: BTreeMap<Tag, Tag> = BTreeMap::new();
@@ -70,8 +70,8 @@ impl LineTable {
         Ok(table)
     }
 
-    /// The tag of a line. Tag 0, of instructions without a policy line, is [`Line::datapath`].
-    pub fn tag(&mut self, line: Line) -> Tag {
+    /// The tag of a line. Tag 0, of instructions without a policy line, is [`SourceLine::datapath`].
+    pub fn tag(&mut self, line: SourceLine) -> Tag {
         let Self { lines, tags } = self;
         *tags.entry(line).or_insert_with_key(|line| {
             lines.push(line.clone());
@@ -80,7 +80,7 @@ impl LineTable {
     }
 
     /// The line of a tag.
-    pub fn line(&self, tag: Tag) -> Option<&Line> {
+    pub fn line(&self, tag: Tag) -> Option<&SourceLine> {
         self.lines.get(tag.0 as usize)
     }
 }

@@ -5,22 +5,22 @@
 //! parts.
 
 use super::json::Json;
-use super::memory::{self, Bytes};
+use super::memory::{self, MemorySize};
 use super::{Artifact, Digest, LinkError, Provenance};
 use crate::layout::endpoint;
 use crate::map_image::MapImage;
-use crate::structure::{Note, Place, Structure};
+use crate::structure::{LookupSet, Structure, StructureNote};
 use weir_ebpf::asm::Assembled;
 use weir_ebpf::limits;
 use weir_ebpf::target::Target;
-use weir_objects::syntax::{Node, Span, Value, json};
+use weir_objects::syntax::{Span, SyntaxNode, SyntaxValue, json};
 
 /// The version of the manifest's format.
 const VERSION: u64 = 2;
 
 /// An input file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Input {
+pub struct InputFile {
     /// The file's name, as the user gave it.
     pub name: String,
     /// The digest of its bytes.
@@ -31,7 +31,7 @@ pub struct Input {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     /// The files that were read.
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<InputFile>,
     /// The objects in them, as [`super::objects()`] writes them; they have a section of their own.
     pub objects: String,
     /// The oldest kernel that the programs load on.
@@ -41,7 +41,7 @@ pub struct Description {
     /// Numbers of classes, atoms, policies and so on, by name.
     pub counts: Vec<(String, u64)>,
     /// The structure chosen for each set, with the reason.
-    pub structures: Vec<Note>,
+    pub structures: Vec<StructureNote>,
     /// The questions that the API's text leaves open, with the assumed answers.
     pub assumptions: Vec<(String, String)>,
     /// The rules and lists behind each entry.
@@ -74,7 +74,7 @@ pub(super) fn write(artifact: &Artifact, description: &Description) -> Result<St
     Ok(Json::object(head.into_iter().chain(node).chain(rest).chain(provenance)).text())
 }
 
-fn note(note: &Note) -> Json<'_> {
+fn note(note: &StructureNote) -> Json<'_> {
     Json::object([
         ("place", note.place.name().into()),
         ("structure", note.structure.name().into()),
@@ -85,33 +85,33 @@ fn note(note: &Note) -> Json<'_> {
 }
 
 /// Reads the notes from a manifest.
-pub(super) fn notes(manifest: &str) -> Vec<Note> {
+pub(super) fn notes(manifest: &str) -> Vec<StructureNote> {
     let Ok(root) = json::parse(manifest, Span::of(manifest)) else { return Vec::new() };
-    let Some(Value::Seq(notes)) = member(&root, "structures") else { return Vec::new() };
+    let Some(SyntaxValue::Seq(notes)) = member(&root, "structures") else { return Vec::new() };
     notes.iter().filter_map(read_note).collect()
 }
 
-fn read_note(node: &Node<'_>) -> Option<Note> {
+fn read_note(node: &SyntaxNode<'_>) -> Option<StructureNote> {
     let text = |name| match member(node, name)? {
-        Value::Str(text) => Some(text.to_string()),
+        SyntaxValue::Str(text) => Some(text.to_string()),
         _ => None,
     };
     let number = |name| match member(node, name)? {
-        Value::Int(number) => u64::try_from(*number).ok(),
+        SyntaxValue::Int(number) => u64::try_from(*number).ok(),
         _ => None,
     };
-    let place = Place::ALL.into_iter().find(|it| Some(it.name()) == text("place").as_deref())?;
+    let place = LookupSet::ALL.into_iter().find(|it| Some(it.name()) == text("place").as_deref())?;
     let structure = Structure::ALL.into_iter().find(|it| Some(it.name()) == text("structure").as_deref())?;
     let entries = usize::try_from(number("entries")?).ok()?;
-    Some(Note { place, structure, entries, bytes: number("bytes")?, why: text("why")? })
+    Some(StructureNote { place, structure, entries, bytes: number("bytes")?, why: text("why")? })
 }
 
-fn member<'n, 't>(node: &'n Node<'t>, name: &str) -> Option<&'n Value<'t>> {
-    let Value::Map(entries) = &node.value else { return None };
+fn member<'n, 't>(node: &'n SyntaxNode<'t>, name: &str) -> Option<&'n SyntaxValue<'t>> {
+    let SyntaxValue::Map(entries) = &node.value else { return None };
     entries.iter().find(|entry| entry.key == name).map(|entry| &entry.value.value)
 }
 
-fn input(input: &Input) -> Json<'_> {
+fn input(input: &InputFile) -> Json<'_> {
     Json::object([("name", input.name.as_str().into()), ("sha256", input.digest.to_string().into())])
 }
 
@@ -137,7 +137,7 @@ fn map(map: &MapImage) -> Json<'_> {
     ])
 }
 
-fn bytes(bytes: Bytes) -> Json<'static> {
+fn bytes(bytes: MemorySize) -> Json<'static> {
     Json::object([("fixed", bytes.fixed.into()), ("per_cpu", bytes.per_cpu.into())])
 }
 

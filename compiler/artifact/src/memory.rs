@@ -14,21 +14,21 @@ use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
 
 /// A number of bytes: one part is needed once, the other once for every possible CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bytes {
+pub struct MemorySize {
     /// The bytes that are needed once.
     pub fixed: u64,
     /// The bytes that are needed for each possible CPU.
     pub per_cpu: u64,
 }
 
-impl Bytes {
+impl MemorySize {
     /// The bytes on a machine with `cpus` possible CPUs.
     pub fn on(self, cpus: u64) -> u64 {
         self.fixed + self.per_cpu * cpus
     }
 }
 
-impl std::iter::Sum for Bytes {
+impl std::iter::Sum for MemorySize {
     fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
         parts.fold(Self::default(), |sum, part| Self {
             fixed: sum.fixed + part.fixed,
@@ -59,11 +59,11 @@ const NODE_HEADER: u64 = 8;
 const NODE_OWNER: u64 = 8;
 
 /// The kernel's own figure for the map with the entries of its image.
-pub fn charged(map: &MapImage) -> Bytes {
+pub fn charged(map: &MapImage) -> MemorySize {
     match map.spec.kind {
         MapKind::LpmTrie => {
             let node = TRIE_NODE + trie_address(&map.spec) + u64::from(map.spec.value_size);
-            Bytes { fixed: node * map.entries.len() as u64, per_cpu: 0 }
+            MemorySize { fixed: node * map.entries.len() as u64, per_cpu: 0 }
         }
         _ => whole(&map.spec, map.entries.len() as u64),
     }
@@ -71,47 +71,49 @@ pub fn charged(map: &MapImage) -> Bytes {
 
 /// The memory that the kernel allocates for the map with the entries of its image. (Measured for 60,001 IPv4 prefixes:
 /// 8.64 MB predicted, 8.48 MB more slab memory used.)
-pub fn full(map: &MapImage) -> Bytes {
+pub fn full(map: &MapImage) -> MemorySize {
     match map.spec.kind {
         MapKind::LpmTrie => {
             let node = NODE_HEADER + TRIE_NODE + trie_address(&map.spec) + u64::from(map.spec.value_size);
-            Bytes { fixed: (size_class(node) + NODE_OWNER) * trie_nodes(map), per_cpu: 0 }
+            MemorySize { fixed: (size_class(node) + NODE_OWNER) * trie_nodes(map), per_cpu: 0 }
         }
         _ => whole(&map.spec, map.entries.len() as u64),
     }
 }
 
 /// Maps for which the kernel's own figure is the allocated memory.
-fn whole(spec: &MapSpec, entries: u64) -> Bytes {
+fn whole(spec: &MapSpec, entries: u64) -> MemorySize {
     let (key, value) = (u64::from(spec.key_size), u64::from(spec.value_size).next_multiple_of(8));
     let most = u64::from(spec.max_entries);
     match spec.kind {
         MapKind::Array if spec.flags.contains(MapFlags::MMAPABLE) => {
-            Bytes { fixed: PAGE + (most * value).next_multiple_of(PAGE), per_cpu: 0 }
+            MemorySize { fixed: PAGE + (most * value).next_multiple_of(PAGE), per_cpu: 0 }
         }
-        MapKind::Array | MapKind::ArrayOfMaps | MapKind::ProgArray => Bytes { fixed: ARRAY + most * value, per_cpu: 0 },
-        MapKind::PercpuArray => Bytes { fixed: ARRAY + most * POINTER, per_cpu: most * value },
+        MapKind::Array | MapKind::ArrayOfMaps | MapKind::ProgArray => {
+            MemorySize { fixed: ARRAY + most * value, per_cpu: 0 }
+        }
+        MapKind::PercpuArray => MemorySize { fixed: ARRAY + most * POINTER, per_cpu: most * value },
         MapKind::RingBuf => {
             let pages = most / PAGE;
             let fixed = RING + (RING_PAGES + 2 * pages) * POINTER + (RING_PAGES + pages) * PAGE;
-            Bytes { fixed, per_cpu: 0 }
+            MemorySize { fixed, per_cpu: 0 }
         }
         MapKind::Hash | MapKind::HashOfMaps | MapKind::LruHash | MapKind::PercpuHash => {
             let preallocated = !spec.flags.contains(MapFlags::NO_PREALLOC);
             hash(spec, if preallocated { most } else { entries }, preallocated, key.next_multiple_of(8), value)
         }
-        MapKind::LpmTrie => Bytes::default(),
+        MapKind::LpmTrie => MemorySize::default(),
     }
 }
 
-fn hash(spec: &MapSpec, entries: u64, preallocated: bool, key: u64, value: u64) -> Bytes {
+fn hash(spec: &MapSpec, entries: u64, preallocated: bool, key: u64, value: u64) -> MemorySize {
     let per_cpu_values = spec.kind == MapKind::PercpuHash;
     let entry = HASH_ENTRY + key + if per_cpu_values { POINTER } else { value };
     let fixed = HASH + BUCKET * u64::from(spec.max_entries).next_power_of_two() + entry * entries;
     // A preallocated hash map keeps one spare entry for each CPU, so that an update of a full map can replace an entry.
     let spare = preallocated && !per_cpu_values && spec.kind != MapKind::LruHash;
     let values = if per_cpu_values { value * entries } else { 0 };
-    Bytes { fixed, per_cpu: values + if spare { entry + POINTER } else { 0 } }
+    MemorySize { fixed, per_cpu: values + if spare { entry + POINTER } else { 0 } }
 }
 
 /// The number of bytes of an address in a trie's key.

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::bytes::Sink;
-use super::elf::{Elf, Symbol, SymbolKind, Writer, flag, kind};
-use super::{Artifact, ArtifactError, Digest, LICENCE, LineTable, LinkError, Program, btf, images, objects};
+use super::elf::{Elf, ElfWriter, Symbol, SymbolKind, flag, kind};
+use super::{Artifact, ArtifactError, ArtifactProgram, Digest, LICENCE, LineTable, LinkError, btf, images, objects};
 use crate::layout::MapName;
 use crate::layout::{AT_EDGE, program_name};
 use crate::map_image::{MapImage, bucket_family};
@@ -47,7 +47,7 @@ pub(super) fn code(code: &Assembled) -> Vec<u8> {
 }
 
 pub(super) fn write(artifact: &Artifact) -> Result<Vec<u8>, LinkError> {
-    let mut writer = Writer::default();
+    let mut writer = ElfWriter::default();
     let codes = artifact.programs.each_ref().map(|program| code(&program.code));
     let starts = [0, codes[0].len() as u64];
     let section = writer.section(CODE, kind::PROGBITS, flag::ALLOC | flag::EXEC, codes.concat());
@@ -79,7 +79,7 @@ pub(super) fn write(artifact: &Artifact) -> Result<Vec<u8>, LinkError> {
     Ok(with_digest(writer.finish()))
 }
 
-fn write_edge(edge: &Assembled, writer: &mut Writer, symbols: &[(MapName, u32)]) -> Result<(), LinkError> {
+fn write_edge(edge: &Assembled, writer: &mut ElfWriter, symbols: &[(MapName, u32)]) -> Result<(), LinkError> {
     let code = code(edge);
     let (name, size) = (AT_EDGE.to_owned(), code.len() as u64);
     let section = writer.section(EDGE, kind::PROGBITS, flag::ALLOC | flag::EXEC, code);
@@ -102,7 +102,7 @@ fn of_rest(around: [&[u8]; 2]) -> Digest {
 }
 
 /// Writes maps as types, or as sections if programs address the value; returns the symbol of each.
-fn maps(artifact: &Artifact, writer: &mut Writer, types: &mut btf::Btf) -> Vec<(MapName, u32)> {
+fn maps(artifact: &Artifact, writer: &mut ElfWriter, types: &mut btf::Btf) -> Vec<(MapName, u32)> {
     let addressed = artifact.addressed();
     let (sections, maps): (Vec<_>, Vec<_>) = artifact.maps.iter().partition(|map| addressed.contains(&map.name));
     let mut symbols = Vec::new();
@@ -132,7 +132,7 @@ fn maps(artifact: &Artifact, writer: &mut Writer, types: &mut btf::Btf) -> Vec<(
 }
 
 /// Flow tables begin empty. Older loaders support only one section of zeros, so all flow tables share it.
-fn zeros(tables: &[&MapImage], writer: &mut Writer, types: &mut btf::Btf) -> Vec<(MapName, u32)> {
+fn zeros(tables: &[&MapImage], writer: &mut ElfWriter, types: &mut btf::Btf) -> Vec<(MapName, u32)> {
     let bytes = tables.iter().map(|map| u64::from(map.spec.value_size)).sum();
     let section = writer.zeros(ZEROS, flag::ALLOC | flag::WRITE, bytes);
     let mut offset = 0;
@@ -148,7 +148,7 @@ fn zeros(tables: &[&MapImage], writer: &mut Writer, types: &mut btf::Btf) -> Vec
     symbols
 }
 
-fn data_section(map: &MapImage, writer: &mut Writer, types: &mut btf::Btf) -> u32 {
+fn data_section(map: &MapImage, writer: &mut ElfWriter, types: &mut btf::Btf) -> u32 {
     // The sizes of flow tables must be frozen: then the verifier treats them as constants.
     let (prefix, flags) = match map.name {
         MapName::FlowShape => (READ_ONLY, flag::ALLOC),
@@ -163,7 +163,7 @@ fn data_section(map: &MapImage, writer: &mut Writer, types: &mut btf::Btf) -> u3
     object_symbol(writer, map.name, section, variable)
 }
 
-fn object_symbol(writer: &mut Writer, name: MapName, section: u16, variable: btf::Variable) -> u32 {
+fn object_symbol(writer: &mut ElfWriter, name: MapName, section: u16, variable: btf::Variable) -> u32 {
     let (offset, size) = (u64::from(variable.offset), u64::from(variable.size));
     writer.symbol(Symbol { name: name.name().to_owned(), kind: SymbolKind::Object, section, offset, size })
 }
@@ -200,7 +200,11 @@ fn debug_info(artifact: &Artifact, types: &mut btf::Btf, starts: [u64; 2]) -> Ve
 }
 
 /// The lines at the byte offsets where the line changes.
-pub(super) fn changes<'a>(artifact: &'a Artifact, program: &'a Program, start: u64) -> Vec<btf::lines::LineAt<'a>> {
+pub(super) fn changes<'a>(
+    artifact: &'a Artifact,
+    program: &'a ArtifactProgram,
+    start: u64,
+) -> Vec<btf::lines::LineAt<'a>> {
     let mut offset = start as u32;
     let mut last = None;
     let mut changes = Vec::new();
@@ -245,7 +249,7 @@ pub(super) fn read(file: &[u8]) -> Result<Artifact, ArtifactError> {
     let mut lines = LineTable::default();
     let places = btf::lines::read(section(BTF)?, section(BTF_EXT)?).ok_or(ArtifactError::Malformed(BTF_EXT))?;
     let places: Vec<(u32, Tag)> = places.into_iter().map(|(offset, line)| (offset, lines.tag(line))).collect();
-    let code = Code {
+    let code = CodeSections {
         bytes: section(CODE)?,
         symbols: elf.symbols().ok_or(ArtifactError::Malformed(".symtab"))?,
         relocations: elf.relocations(RELOCATIONS).ok_or(ArtifactError::Malformed(RELOCATIONS))?,
@@ -258,9 +262,10 @@ pub(super) fn read(file: &[u8]) -> Result<Artifact, ArtifactError> {
 }
 
 /// The program has no line information: all of its instructions belong to the datapath.
-fn read_edge(bytes: &[u8], code: &Code<'_>) -> Option<Assembled> {
+fn read_edge(bytes: &[u8], code: &CodeSections<'_>) -> Option<Assembled> {
     let relocations = code.elf.relocations(EDGE_RELOCATIONS)?;
-    let code = Code { bytes, relocations, places: vec![(0, Tag(0))], symbols: code.symbols.clone(), elf: code.elf };
+    let code =
+        CodeSections { bytes, relocations, places: vec![(0, Tag(0))], symbols: code.symbols.clone(), elf: code.elf };
     code.function(AT_EDGE)
 }
 
@@ -273,7 +278,7 @@ fn check_digest(elf: &Elf<'_>) -> Result<(), ArtifactError> {
 }
 
 /// The sections from which programs are read.
-struct Code<'a> {
+struct CodeSections<'a> {
     bytes: &'a [u8],
     symbols: Vec<Symbol>,
     relocations: Vec<(u64, u32)>,
@@ -282,9 +287,9 @@ struct Code<'a> {
     elf: &'a Elf<'a>,
 }
 
-impl Code<'_> {
-    fn program(&self, hook: Direction) -> Option<Program> {
-        Some(Program { hook, code: self.function(program_name(hook))? })
+impl CodeSections<'_> {
+    fn program(&self, hook: Direction) -> Option<ArtifactProgram> {
+        Some(ArtifactProgram { hook, code: self.function(program_name(hook))? })
     }
 
     fn function(&self, name: &str) -> Option<Assembled> {

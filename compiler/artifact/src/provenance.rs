@@ -13,12 +13,12 @@ use weir_objects::k8s::Direction;
 /// tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Provenance {
-    /// The policies that select any local endpoint, staged ones last.
-    pub policies: Vec<Policy>,
+    /// The policies that select any local endpoint, audit ones last.
+    pub policies: Vec<ProvenancePolicy>,
     /// The lists that apply to any local endpoint, in the order in which they decide.
-    pub lists: Vec<List>,
+    pub lists: Vec<ProvenanceList>,
     /// The subject classes, in the order of their numbers.
-    pub subjects: Vec<Subject>,
+    pub subjects: Vec<ProvenanceSubject>,
     /// By predicate: the peer classes for which it holds.
     pub predicates: Vec<Vec<u32>>,
     /// Peer classes with named ports that egress rules use: (name, atom).
@@ -29,20 +29,20 @@ pub struct Provenance {
 
 /// A policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policy {
+pub struct ProvenancePolicy {
     /// `namespace/name`
     pub name: String,
     /// Whether it is only reported.
-    pub is_staged: bool,
+    pub is_audit: bool,
     /// Its position: `file:line`; `None` for an object without a file.
     pub place: Option<String>,
     /// Ingress and egress; `None` where it does not isolate.
-    pub rules: [Option<Vec<Rule>>; 2],
+    pub rules: [Option<Vec<ProvenanceRule>>; 2],
 }
 
 /// A rule; its position is the same as in the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct ProvenanceRule {
     /// Its position.
     pub place: Option<String>,
     /// Any of these has to hold; `None` if the rule applies to every peer.
@@ -55,7 +55,7 @@ pub struct Rule {
 
 /// A list of addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct List {
+pub struct ProvenanceList {
     /// Its name.
     pub name: String,
     /// Its position.
@@ -70,11 +70,11 @@ pub struct List {
 
 /// A subject class.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subject {
+pub struct ProvenanceSubject {
     /// The policies that are enforced on it.
     pub policies: Vec<u32>,
     /// Those that are only reported.
-    pub staged: Vec<u32>,
+    pub audit: Vec<u32>,
     /// The lists that apply to it.
     pub lists: Vec<u32>,
     /// Its ports that ingress rules name: (name, atom).
@@ -90,7 +90,7 @@ impl Provenance {
         let of_peer = of_peer.ok().and_then(|at| self.named.get(at)).map_or(&[][..], |(_, named)| named);
         let named = if direction == Direction::Ingress { &of.named } else { of_peer };
         let holds = |id: &u32| self.predicates.get(*id as usize).is_some_and(|it| it.binary_search(&peer).is_ok());
-        let allows = |rule: &Rule| {
+        let allows = |rule: &ProvenanceRule| {
             let among = |atoms: &Vec<(u32, u32)>| atoms.iter().any(|(first, last)| (*first..=*last).contains(&atom));
             let is_named = || named.iter().any(|(name, at)| *at == atom && rule.names.contains(name));
             rule.predicates.as_ref().is_none_or(|ids| ids.iter().any(holds))
@@ -109,10 +109,10 @@ impl Provenance {
     pub(super) fn json<'a>(&'a self) -> [(&'static str, Json<'a>); 6] {
         let lists = |numbers: &'a [Vec<u32>]| numbers.iter().map(|it| Json::Numbers(it)).collect();
         [
-            ("policies", Json::List(self.policies.iter().map(Policy::json).collect())),
-            ("lists", Json::List(self.lists.iter().map(List::json).collect())),
+            ("policies", Json::List(self.policies.iter().map(ProvenancePolicy::json).collect())),
+            ("lists", Json::List(self.lists.iter().map(ProvenanceList::json).collect())),
             ("predicates", Json::List(lists(&self.predicates))),
-            ("subjects", Json::List(self.subjects.iter().map(Subject::json).collect())),
+            ("subjects", Json::List(self.subjects.iter().map(ProvenanceSubject::json).collect())),
             ("named_ports", Json::List(self.named.iter().map(|(peer, named)| at(*peer, pairs(named))).collect())),
             ("services", Json::List(self.services.iter().map(|(peer, ports)| at(*peer, served(ports))).collect())),
         ]
@@ -131,19 +131,19 @@ fn served(ports: &[(u32, String)]) -> Json<'_> {
     Json::List(ports.iter().map(|(atom, name)| Json::List(vec![(*atom).into(), name.as_str().into()])).collect())
 }
 
-impl Policy {
+impl ProvenancePolicy {
     fn json(&self) -> Json<'_> {
         let rules = |direction: Direction| {
             let rules = self.rules[direction as usize].as_ref()?;
-            Some((direction.name(), Json::List(rules.iter().map(Rule::json).collect())))
+            Some((direction.name(), Json::List(rules.iter().map(ProvenanceRule::json).collect())))
         };
-        let mode = self.is_staged.then(|| ("mode", "audit".into()));
+        let mode = self.is_audit.then(|| ("mode", "audit".into()));
         let head = [("name", self.name.as_str().into())].into_iter().chain(mode).chain(placed(self.place.as_ref()));
         Json::object(head.chain(Direction::ALL.into_iter().filter_map(rules)))
     }
 }
 
-impl Rule {
+impl ProvenanceRule {
     fn json(&self) -> Json<'_> {
         let predicates = self.predicates.as_ref().map(|ids| ("predicates", Json::Numbers(ids)));
         let atoms = self.atoms.as_ref().map(|atoms| ("atoms", pairs(atoms)));
@@ -152,7 +152,7 @@ impl Rule {
     }
 }
 
-impl List {
+impl ProvenanceList {
     fn json(&self) -> Json<'_> {
         let asked = Direction::ALL.into_iter().zip(self.asked).filter(|(_, asked)| *asked);
         let rest = [
@@ -165,13 +165,13 @@ impl List {
     }
 }
 
-impl Subject {
+impl ProvenanceSubject {
     fn json(&self) -> Json<'_> {
         let policies = ("policies", Json::list(self.policies.iter().copied()));
         let lists = (!self.lists.is_empty()).then(|| ("lists", Json::list(self.lists.iter().copied())));
         let named = (!self.named.is_empty()).then(|| ("named_ports", pairs(&self.named)));
-        let staged = (!self.staged.is_empty()).then(|| ("staged", Json::list(self.staged.iter().copied())));
-        Json::object([policies].into_iter().chain(staged).chain(lists).chain(named))
+        let audit = (!self.audit.is_empty()).then(|| ("staged", Json::list(self.audit.iter().copied())));
+        Json::object([policies].into_iter().chain(audit).chain(lists).chain(named))
     }
 }
 

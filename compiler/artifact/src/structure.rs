@@ -7,7 +7,7 @@ use weir_objects::address::Family;
 /// The sets that need a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names say it all")]
-pub enum Place {
+pub enum LookupSet {
     Exact4,
     Prefixes4,
     Exact6,
@@ -45,7 +45,7 @@ pub enum Structure {
     Buckets,
 }
 
-impl Place {
+impl LookupSet {
     /// All of them, in order.
     pub const ALL: [Self; 7] =
         [Self::Exact4, Self::Prefixes4, Self::Exact6, Self::Prefixes6, Self::Ports, Self::Rows, Self::Flows];
@@ -128,9 +128,9 @@ impl Structure {
 
 /// The structure that was chosen for a set, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct StructureNote {
     /// The set.
-    pub place: Place,
+    pub place: LookupSet,
     /// The chosen structure.
     pub structure: Structure,
     /// The number of entries.
@@ -141,7 +141,7 @@ pub struct Note {
     pub why: String,
 }
 
-impl fmt::Display for Note {
+impl fmt::Display for StructureNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { place, structure, entries, bytes, why } = self;
         write!(f, "{}: {}, {entries} entries, {bytes} bytes: {why}", place.name(), structure.name())

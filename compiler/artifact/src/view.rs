@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::memory::{self, Bytes};
+use super::memory::{self, MemorySize};
 use super::{Artifact, manifest};
 use crate::layout::MapName;
 use crate::layout::{AT_EDGE, program_name};
@@ -38,7 +38,7 @@ pub fn summary(artifact: &Artifact, cpus: u64) -> String {
         let _ = writeln!(out, "{name:<11} {}", program_line(code));
     }
     let entries: usize = artifact.maps.iter().map(|map| map.entries.len()).sum();
-    let bytes: Bytes = artifact.maps.iter().map(memory::full).sum();
+    let bytes: MemorySize = artifact.maps.iter().map(memory::full).sum();
     let (maps, bytes) = (artifact.maps.len(), bytes.on(cpus));
     let _ = writeln!(out, "maps        {maps}, {entries} entries, {bytes} bytes with {cpus} CPUs");
     let _ =

@@ -13,7 +13,7 @@ use generate::{Size, snapshot};
 use weir_classes::index::{Dirty, Generation, Index, Key};
 use weir_codegen::compile;
 use weir_model::Assumptions;
-use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 use weir_objects::k8s::{Body, Object};
 
 #[expect(dead_code, reason = "shared with xtask, which needs more of it")]
@@ -76,7 +76,7 @@ fn changes(index: &mut Index, objects: &[Object]) -> [Duration; 2] {
         let generation = index.compile().expect("it compiles");
         classified.push(start.elapsed());
         let start = Instant::now();
-        let options = compile::Options::default();
+        let options = compile::CompileOptions::default();
         let Generation { cluster, scope, classes, .. } = generation;
         let compiled = compile::compile_classes(cluster, scope, classes.clone(), &options).expect("it compiles");
         let artifact = compiled.artifact(cluster, &options, |_| ()).expect("an artifact");
@@ -92,7 +92,7 @@ fn changes(index: &mut Index, objects: &[Object]) -> [Duration; 2] {
 fn objects(size: Size) -> Vec<Object> {
     let bytes = snapshot(size).into_bytes();
     let input = Input { name: "snapshot".to_owned(), bytes, kind: InputKind::Manifest };
-    decode(vec![input], &Options { default_namespace: "default".to_owned() }).0.objects
+    decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() }).0.objects
 }
 
 /// Adds and removes copies of pods of other nodes, each with a name and an address of its own. Returns the time to add

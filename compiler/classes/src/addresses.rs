@@ -1,7 +1,7 @@
-//! Addresses → classes: single addresses in one table, stretches in another.
+//! Addresses → classes: single addresses in one table, ranges in another.
 //!
 //! Every block and list cuts the address space at its ends; between two cuts the same address predicates hold. Ranges
-//! of a single address go to the exact table, so a list of a million hosts makes no stretch.
+//! of a single address go to the exact table, so a list of a million hosts makes no range.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use super::PeerId;
 use super::meter::{CLASS_BYTES, Meter, PAIR_BYTES};
-use super::predicates::{Predicate, PredicateId, Rules};
+use super::predicates::{Predicate, PredicateId, RulePredicates};
 use super::shared_sets::{SharedSet, SharedSets};
 use weir_model::Cluster;
 use weir_objects::address::{Family, Prefix, to_address, to_number};
 use weir_objects::k8s::ListEntry;
 
-/// Bytes that a stretch costs: in lists of cuts, in the address map, and in the tables.
+/// Bytes that a range costs: in lists of cuts, in the address map, and in the tables.
 const SEGMENT_BYTES: u64 = 60;
 
 /// Address → peer class.
@@ -24,7 +24,7 @@ pub struct AddressMap {
     /// Sorted; looked up first.
     pub exact: Vec<(IpAddr, PeerId)>,
     /// Sorted, disjoint; all other addresses are of class 0.
-    pub stretches: Vec<Stretch>,
+    pub ranges: Vec<ClassRange>,
     /// Those of `exact` that are added and removed one by one, such as pods' addresses; all others are from blocks and
     /// lists. Sorted.
     pub moving: Vec<IpAddr>,
@@ -32,7 +32,7 @@ pub struct AddressMap {
 
 /// Addresses from first to last, both inclusive, of one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct ClassRange {
     /// The first address.
     pub first: IpAddr,
     /// The last address, of the same family.
@@ -77,19 +77,19 @@ impl AddressMap {
         // The exact entry alone decides: its class was made with all blocks and lists that contain the address.
         match self.exact.binary_search_by_key(&address, |(at, _)| *at) {
             Ok(index) => self.exact[index].1,
-            Err(_) => self.find_stretch(address),
+            Err(_) => self.find_range(address),
         }
     }
 
     /// The class of an address that is not in the exact table.
-    pub fn find_stretch(&self, address: IpAddr) -> PeerId {
-        let after = self.stretches.partition_point(|it| it.first <= address);
-        let before = after.checked_sub(1).map(|index| self.stretches[index]);
+    pub fn find_range(&self, address: IpAddr) -> PeerId {
+        let after = self.ranges.partition_point(|it| it.first <= address);
+        let before = after.checked_sub(1).map(|index| self.ranges[index]);
         before.filter(|it| address <= it.last).map_or(PeerId(0), |it| it.peer)
     }
 }
 
-/// A stretch under one set of address predicates, as numbers of the family's width.
+/// A range under one set of address predicates, as numbers of the family's width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Segment<N> {
     first: N,
@@ -177,10 +177,10 @@ impl Segments {
         })
     }
 
-    /// All stretches of the address space, with the class of each set.
-    pub(super) fn stretches(&self, of_sets: &[PeerId]) -> impl Iterator<Item = Stretch> {
-        let v4 = self.v4.iter().map(|it| stretch(it, of_sets));
-        v4.chain(self.v6.iter().map(|it| stretch(it, of_sets)))
+    /// All ranges of the address space, with the class of each set.
+    pub(super) fn ranges(&self, of_sets: &[PeerId]) -> impl Iterator<Item = ClassRange> {
+        let v4 = self.v4.iter().map(|it| range(it, of_sets));
+        v4.chain(self.v6.iter().map(|it| range(it, of_sets)))
     }
 }
 
@@ -190,14 +190,14 @@ fn set_at<N: Number>(list: &[Segment<N>], number: N) -> u32 {
     before.filter(|it| number <= it.last).map_or(0, |it| it.set)
 }
 
-fn stretch<N: Number>(segment: &Segment<N>, of_sets: &[PeerId]) -> Stretch {
+fn range<N: Number>(segment: &Segment<N>, of_sets: &[PeerId]) -> ClassRange {
     let to_address = |number: N| to_address(N::FAMILY, number.wide());
     let (first, last) = (to_address(segment.first), to_address(segment.last));
-    Stretch { first, last, peer: of_sets[segment.set as usize] }
+    ClassRange { first, last, peer: of_sets[segment.set as usize] }
 }
 
 /// Sets of predicates by number.
-struct Sets {
+struct PredicateSets {
     list: Vec<Arc<[PredicateId]>>,
     /// By number: the id of the set that `list` has at this number.
     shared: Vec<SharedSet>,
@@ -208,7 +208,7 @@ struct Sets {
     known: HashMap<(u32, PredicateId), u32>,
 }
 
-impl Sets {
+impl PredicateSets {
     fn new(predicates: usize) -> Self {
         Self {
             list: vec![Arc::default()],
@@ -232,7 +232,7 @@ impl Sets {
         let set = changes.iter().fold(start, |set, change| self.trees.toggle(set, change.0));
         let number = match self.numbers.get(&set) {
             Some(number) => *number,
-            // The members are listed here only: once for each different set, not once for each stretch.
+            // The members are listed here only: once for each different set, not once for each range.
             None => self.list(set, members, meter)?,
         };
         if let [change] = changes {
@@ -253,15 +253,20 @@ impl Sets {
     }
 }
 
-pub(super) fn cut(cluster: &Cluster, rules: &Rules, meter: &Meter) -> Segments {
+pub(super) fn cut(cluster: &Cluster, rules: &RulePredicates, meter: &Meter) -> Segments {
     // One collection for both families: a list with addresses of both is one predicate, and its set is one class.
-    let mut sets = Sets::new(rules.predicates.len());
+    let mut sets = PredicateSets::new(rules.predicates.len());
     let v4 = cut_family(cluster, rules, &mut sets, meter);
     let v6 = cut_family(cluster, rules, &mut sets, meter);
     Segments { v4, v6, sets: sets.list }
 }
 
-fn cut_family<N: Number>(cluster: &Cluster, rules: &Rules, sets: &mut Sets, meter: &Meter) -> Vec<Segment<N>> {
+fn cut_family<N: Number>(
+    cluster: &Cluster,
+    rules: &RulePredicates,
+    sets: &mut PredicateSets,
+    meter: &Meter,
+) -> Vec<Segment<N>> {
     // Starts and ends apart instead of one list of events: a start changes the set before its address and an end after
     // it, so at one address they would need an order, and the end of the address space would need an address after it.
     let mut starts: Vec<(N, PredicateId)> = Vec::new();
@@ -286,7 +291,7 @@ fn cut_family<N: Number>(cluster: &Cluster, rules: &Rules, sets: &mut Sets, mete
 fn sweep<N: Number>(
     starts: &[(N, PredicateId)],
     ends: &[(N, PredicateId)],
-    sets: &mut Sets,
+    sets: &mut PredicateSets,
     meter: &Meter,
 ) -> Vec<Segment<N>> {
     let mut list = Vec::with_capacity(starts.len());
@@ -310,7 +315,7 @@ fn sweep<N: Number>(
             at = *first;
             continue;
         }
-        // The stretch continues until the next predicate begins or one of these ends.
+        // The range continues until the next predicate begins or one of these ends.
         let end = ends[next_end].0;
         let last = starts.get(next_start).map_or(end, |(first, _)| end.min(before(*first)));
         // Compared by the change, not by the members: comparing whole lists at each cut costs the square of overlapping
@@ -406,30 +411,30 @@ fn bounds<N: Number>(prefix: Prefix) -> (N, N) {
 }
 
 /// Puts the two tables together. Both are sorted; `moving` overrides `segments`.
-pub(super) fn assemble(segments: impl Iterator<Item = Stretch>, moving: Vec<(IpAddr, PeerId)>) -> AddressMap {
-    let mut stretches: Vec<Stretch> = Vec::new();
+pub(super) fn assemble(segments: impl Iterator<Item = ClassRange>, moving: Vec<(IpAddr, PeerId)>) -> AddressMap {
+    let mut ranges: Vec<ClassRange> = Vec::new();
     let mut singles: Vec<(IpAddr, PeerId)> = Vec::new();
-    // Up to this address, from the last stretch on, all addresses are in the exact table.
+    // Up to this address, from the last range on, all addresses are in the exact table.
     let mut reach: Option<IpAddr> = None;
     for segment in segments {
         let adjacent = reach.is_some_and(|reach| follows(reach, segment.first));
         if segment.first == segment.last {
-            // A single address does not end the stretch before it: its exact entry has precedence, so the stretches on
+            // A single address does not end the range before it: its exact entry has precedence, so the ranges on
             // both sides of it can be one. A list of many hosts inside a block leaves the block whole.
             singles.push((segment.first, segment.peer));
             reach = reach.filter(|_| adjacent).map(|_| segment.last);
             continue;
         }
-        match stretches.last_mut() {
+        match ranges.last_mut() {
             Some(before) if adjacent && before.peer == segment.peer => before.last = segment.last,
-            _ => stretches.push(segment),
+            _ => ranges.push(segment),
         }
         reach = Some(segment.last);
     }
-    // A single address needs no entry if the stretches already give its class.
-    let mut next = stretches.iter().peekable();
+    // A single address needs no entry if the ranges already give its class.
+    let mut next = ranges.iter().peekable();
     let mut is_said = |(address, peer): (IpAddr, PeerId)| {
-        // Entries arrive in ascending order, so the stretches are walked once.
+        // Entries arrive in ascending order, so the ranges are walked once.
         while next.next_if(|it| it.last < address).is_some() {}
         next.peek().filter(|it| it.first <= address).map_or(PeerId(0), |it| it.peer) == peer
     };
@@ -452,7 +457,7 @@ pub(super) fn assemble(segments: impl Iterator<Item = Stretch>, moving: Vec<(IpA
             map.moving.extend(moves.then_some(entry.0));
         }
     }
-    AddressMap { stretches, ..map }
+    AddressMap { ranges, ..map }
 }
 
 fn follows(last: IpAddr, first: IpAddr) -> bool {

@@ -2,7 +2,7 @@
 
 use super::ports::AtomSet;
 use super::predicates::{DraftPorts, DraftRule, Predicate, PredicateId};
-use super::{Classes, Peer, PeerId, Subject, SubjectId};
+use super::{Classes, PeerClass, PeerId, SubjectClass, SubjectId};
 use weir_model::eval::RuleId;
 use weir_model::{Cluster, Direction, ListAction, ListId};
 
@@ -50,7 +50,13 @@ impl Classes {
         (cluster.lists[first.index()].action == ListAction::Deny).then_some(*first)
     }
 
-    fn atoms_of(&self, direction: Direction, subject: &Subject, peer: &Peer, ports: Option<&DraftPorts>) -> AtomSet {
+    fn atoms_of(
+        &self,
+        direction: Direction,
+        subject: &SubjectClass,
+        peer: &PeerClass,
+        ports: Option<&DraftPorts>,
+    ) -> AtomSet {
         let Some(ports) = ports else { return AtomSet::all(self.atoms.count()) };
         let mut set = AtomSet::none(self.atoms.count());
         for (protocol, first, last) in &ports.ranges {
@@ -71,7 +77,7 @@ impl Classes {
     }
 }
 
-fn is_meant(rule: &DraftRule, peer: &Peer) -> bool {
+fn is_meant(rule: &DraftRule, peer: &PeerClass) -> bool {
     let holds = |predicate: &PredicateId| peer.predicates.binary_search(predicate).is_ok();
     // Spec: "If this field is empty or missing, this rule matches all sources".
     // https://github.com/kubernetes/kubernetes/blob/45d0fddaf1f2/staging/src/k8s.io/api/networking/v1/types.go#L121

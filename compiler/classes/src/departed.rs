@@ -19,7 +19,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
 use crate::Scope;
-use weir_model::eval::{End, Flow, FlowProtocol, Oracle, Verdict};
+use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::{
     Cluster, Endpoint, EndpointId, Established, Frontend, FrontendPort, NodeId, ServiceAddress, ServicePort, Standing,
 };
@@ -45,7 +45,7 @@ pub struct EndedService {
 
 /// A port that packets are sent to before they are translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Front {
+struct VipOrNodePort {
     address: IpAddr,
     port: u16,
     protocol: Protocol,
@@ -53,9 +53,9 @@ struct Front {
     is_node_port: bool,
 }
 
-/// Where a front leads, or has led.
+/// Where a service VIP leads, or has led.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Behind {
+struct VipBackend {
     address: IpAddr,
     port: u16,
     /// The pod that has the address, as a hash of its names and UID; `None` if no pod has it. Two pods with one hash
@@ -69,12 +69,12 @@ pub struct Departed {
     /// The number of clusters that were observed.
     turn: u64,
     /// The last turn in which a backend was one.
-    fronts: BTreeMap<Front, BTreeMap<Behind, u64>>,
+    vips: BTreeMap<VipOrNodePort, BTreeMap<VipBackend, u64>>,
     /// The local pods with their UID. Their flows are not older than this turn.
     pods: BTreeMap<String, (Option<String>, u64)>,
-    /// The turn in which the flows of a local pod to a front were ended last. Later flows do not use backends that had
+    /// The turn in which the flows of a local pod to a service VIP were ended last. Later flows do not use backends that had
     /// departed then.
-    ended: BTreeMap<(String, Front), u64>,
+    ended: BTreeMap<(String, VipOrNodePort), u64>,
     /// The addresses of departed backends.
     addresses: BTreeSet<IpAddr>,
 }
@@ -84,8 +84,8 @@ impl Departed {
     /// end.
     pub fn observe(&mut self, cluster: &Cluster, scope: &Scope) -> Vec<EndedService> {
         self.turn += 1;
-        for (front, behind) in present(cluster, scope) {
-            self.fronts.entry(front).or_default().insert(behind, self.turn);
+        for (vip, behind) in present(cluster, scope) {
+            self.vips.entry(vip).or_default().insert(behind, self.turn);
         }
         self.meet(cluster, scope);
         self.forget_gone(cluster);
@@ -95,10 +95,11 @@ impl Departed {
         }
         let mut ended = self.forget_oldest(cluster, scope);
         ended.extend(self.denied(cluster, scope));
-        for (pod, front) in &ended {
-            self.ended.insert((pod.clone(), *front), self.turn);
+        for (pod, vip) in &ended {
+            self.ended.insert((pod.clone(), *vip), self.turn);
         }
-        let service = |(pod, Front { address, port, protocol, .. })| EndedService { pod, address, port, protocol };
+        let service =
+            |(pod, VipOrNodePort { address, port, protocol, .. })| EndedService { pod, address, port, protocol };
         ended.into_iter().map(service).collect()
     }
 
@@ -118,103 +119,103 @@ impl Departed {
             let since = known.remove(&name).filter(|it| it.0 == uid).map_or(self.turn - 1, |(_, since)| since);
             self.pods.insert(name, (uid, since));
         }
-        let (pods, fronts) = (&self.pods, &self.fronts);
-        self.ended.retain(|(pod, front), _| pods.contains_key(pod) && fronts.contains_key(front));
+        let (pods, vips) = (&self.pods, &self.vips);
+        self.ended.retain(|(pod, vip), _| pods.contains_key(pod) && vips.contains_key(vip));
     }
 
     /// Forgets departed backends whose pod is gone, or whose address is another pod's.
     fn forget_gone(&mut self, cluster: &Cluster) {
         let turn = self.turn;
-        let departed = |behind: &BTreeMap<Behind, u64>| {
+        let departed = |behind: &BTreeMap<VipBackend, u64>| {
             behind.iter().filter(|(_, last)| **last < turn).map(|(it, _)| it.address).collect::<Vec<_>>()
         };
-        let addresses: BTreeSet<IpAddr> = self.fronts.values().flat_map(departed).collect();
+        let addresses: BTreeSet<IpAddr> = self.vips.values().flat_map(departed).collect();
         let there = owners(cluster, &addresses);
-        let is_there = |it: &Behind| match it.owner {
+        let is_there = |it: &VipBackend| match it.owner {
             Some(owner) => there.contains(&(it.address, owner)),
             None => there.range((it.address, 0)..=(it.address, u64::MAX)).next().is_none(),
         };
-        for behind in self.fronts.values_mut() {
+        for behind in self.vips.values_mut() {
             behind.retain(|it, last| *last == turn || is_there(it));
         }
-        self.fronts.retain(|_, behind| !behind.is_empty());
-        self.addresses = self.fronts.values().flat_map(departed).collect();
+        self.vips.retain(|_, behind| !behind.is_empty());
+        self.addresses = self.vips.values().flat_map(departed).collect();
     }
 
     /// Forgets the oldest departed backends that are no pod's, if there are too many; returns the flows that may use
     /// them.
-    fn forget_oldest(&mut self, cluster: &Cluster, scope: &Scope) -> BTreeSet<(String, Front)> {
-        let mut unowned: Vec<(u64, Front, Behind)> = Vec::new();
-        for (front, behind) in &self.fronts {
+    fn forget_oldest(&mut self, cluster: &Cluster, scope: &Scope) -> BTreeSet<(String, VipOrNodePort)> {
+        let mut unowned: Vec<(u64, VipOrNodePort, VipBackend)> = Vec::new();
+        for (vip, behind) in &self.vips {
             let departed = behind.iter().filter(|(it, last)| it.owner.is_none() && **last < self.turn);
-            unowned.extend(departed.map(|(it, last)| (*last, *front, *it)));
+            unowned.extend(departed.map(|(it, last)| (*last, *vip, *it)));
         }
         unowned.sort();
         unowned.truncate(unowned.len().saturating_sub(MOST_UNOWNED));
         let mut ended = BTreeSet::new();
-        for (last, front, it) in unowned {
-            let users = scope.endpoints().iter().filter(|id| self.may_use(cluster, **id, &front, last));
-            ended.extend(users.map(|id| (cluster.endpoint_name(*id), front)));
-            self.fronts.entry(front).or_default().remove(&it);
+        for (last, vip, it) in unowned {
+            let users = scope.endpoints().iter().filter(|id| self.may_use(cluster, **id, &vip, last));
+            ended.extend(users.map(|id| (cluster.endpoint_name(*id), vip)));
+            self.vips.entry(vip).or_default().remove(&it);
         }
         ended
     }
 
-    /// The local pods and fronts with a departed backend that the pod may no longer reach, and that its flows may use.
-    fn denied(&self, cluster: &Cluster, scope: &Scope) -> BTreeSet<(String, Front)> {
+    /// The local pods and service VIPs with a departed backend that the pod may no longer reach, and that its flows may use.
+    fn denied(&self, cluster: &Cluster, scope: &Scope) -> BTreeSet<(String, VipOrNodePort)> {
         let mut ended = BTreeSet::new();
         if self.addresses.is_empty() {
             return ended;
         }
         let mut oracle = Oracle::new(cluster);
-        for (front, behind) in &self.fronts {
+        for (vip, behind) in &self.vips {
             let departed: Vec<_> = behind.iter().filter(|(_, last)| **last < self.turn).collect();
             for id in scope.endpoints() {
-                let mut used = departed.iter().filter(|(_, last)| self.may_use(cluster, *id, front, **last));
-                if used.any(|(it, _)| is_denied(&mut oracle, cluster, *id, front, it)) {
-                    ended.insert((cluster.endpoint_name(*id), *front));
+                let mut used = departed.iter().filter(|(_, last)| self.may_use(cluster, *id, vip, **last));
+                if used.any(|(it, _)| is_denied(&mut oracle, cluster, *id, vip, it)) {
+                    ended.insert((cluster.endpoint_name(*id), *vip));
                 }
             }
         }
         ended
     }
 
-    /// Whether flows of a local endpoint to a front may be as old as the turn in which a backend was one last.
-    fn may_use(&self, cluster: &Cluster, id: EndpointId, front: &Front, last: u64) -> bool {
+    /// Whether flows of a local endpoint to a service VIP may be as old as the turn in which a backend was one last.
+    fn may_use(&self, cluster: &Cluster, id: EndpointId, vip: &VipOrNodePort, last: u64) -> bool {
         let endpoint = &cluster.endpoints[id.index()];
-        if front.is_node_port && !node_addresses(cluster, endpoint.node).contains(&front.address) {
+        if vip.is_node_port && !node_addresses(cluster, endpoint.node).contains(&vip.address) {
             return false;
         }
         let pod = cluster.endpoint_name(id);
         let since = self.pods.get(&pod).map_or(0, |(_, since)| *since);
-        let ended = self.ended.get(&(pod, *front)).copied().unwrap_or(0);
+        let ended = self.ended.get(&(pod, *vip)).copied().unwrap_or(0);
         last >= since.max(ended)
     }
 }
 
-/// The fronts of a cluster and their backends.
-fn present(cluster: &Cluster, scope: &Scope) -> BTreeSet<(Front, Behind)> {
+/// The service VIPs of a cluster and their backends.
+fn present(cluster: &Cluster, scope: &Scope) -> BTreeSet<(VipOrNodePort, VipBackend)> {
     let nodes: BTreeSet<NodeId> =
         scope.endpoints().iter().filter_map(|id| cluster.endpoints[id.index()].node).collect();
     let of_nodes: BTreeSet<IpAddr> =
         nodes.into_iter().flat_map(|node| node_addresses(cluster, Some(node))).copied().collect();
     let mut found = BTreeSet::new();
-    let mut add = |front: Front, port: &ServicePort| {
+    let mut add = |vip: VipOrNodePort, port: &ServicePort| {
         found.extend(port.backends.iter().filter_map(|backend| {
-            let at = backend.address.filter(|at| Family::of(*at) == Family::of(front.address))?;
+            let at = backend.address.filter(|at| Family::of(*at) == Family::of(vip.address))?;
             let owner = backend.endpoint.map(|id| owner(cluster, &cluster.endpoints[id.index()]));
-            Some((front, Behind { address: at, port: backend.port, owner }))
+            Some((vip, VipBackend { address: at, port: backend.port, owner }))
         }));
     };
     for Frontend { address, at } in &cluster.frontends {
         for FrontendPort { protocol, port, claims, .. } in &at.ports {
-            let front = Front { address: *address, port: *port, protocol: *protocol, is_node_port: false };
-            claims.iter().for_each(|(id, index)| add(front, &cluster.services[id.index()].ports[*index as usize]));
+            let vip = VipOrNodePort { address: *address, port: *port, protocol: *protocol, is_node_port: false };
+            claims.iter().for_each(|(id, index)| add(vip, &cluster.services[id.index()].ports[*index as usize]));
         }
     }
     for port in cluster.services.iter().flat_map(|service| &service.ports) {
         for (number, address) in port.node_port.into_iter().flat_map(|it| of_nodes.iter().map(move |at| (it, at))) {
-            add(Front { address: *address, port: number, protocol: port.protocol, is_node_port: true }, port);
+            add(VipOrNodePort { address: *address, port: number, protocol: port.protocol, is_node_port: true }, port);
         }
     }
     found
@@ -246,13 +247,13 @@ fn owners(cluster: &Cluster, addresses: &BTreeSet<IpAddr>) -> BTreeSet<(IpAddr, 
 }
 
 /// Whether the endpoint may not reach a backend of its address's family.
-fn is_denied(oracle: &mut Oracle<'_>, cluster: &Cluster, id: EndpointId, front: &Front, to: &Behind) -> bool {
-    let is_of_family = |address: &&IpAddr| Family::of(**address) == Family::of(front.address);
+fn is_denied(oracle: &mut Oracle<'_>, cluster: &Cluster, id: EndpointId, vip: &VipOrNodePort, to: &VipBackend) -> bool {
+    let is_of_family = |address: &&IpAddr| Family::of(**address) == Family::of(vip.address);
     let Some(address) = cluster.endpoints[id.index()].addresses.iter().find(is_of_family) else { return false };
     let flow = Flow {
-        source: End { endpoint: Some(id), address: Some(*address) },
-        destination: End { endpoint: None, address: Some(to.address) },
-        protocol: FlowProtocol::Transport(front.protocol),
+        source: FlowEnd { endpoint: Some(id), address: Some(*address) },
+        destination: FlowEnd { endpoint: None, address: Some(to.address) },
+        protocol: FlowProtocol::Transport(vip.protocol),
         port: to.port,
     };
     oracle.judge(&flow).verdict() == Verdict::Deny

@@ -100,7 +100,7 @@ fn empty(cluster: &mut Cluster, id: PolicyId) {
     let enforced = cluster.policies.len();
     let policy = match cluster.policies.get_mut(id.index()) {
         Some(policy) => policy,
-        None => &mut cluster.staged[id.index() - enforced],
+        None => &mut cluster.audit[id.index() - enforced],
     };
     // Only directions that the policy names: `None` must stay, because an empty list would isolate one more direction.
     for rules in [&mut policy.ingress, &mut policy.egress].into_iter().flatten() {

@@ -281,7 +281,7 @@ impl Index {
         Some(match self.changed.get(&address) {
             Some(Some(peer)) => *peer,
             // Addresses that lists contain are in a table of their own, and stay there.
-            Some(None) if !addresses.is_listed(address) => addresses.find_stretch(address),
+            Some(None) if !addresses.is_listed(address) => addresses.find_range(address),
             Some(None) | None => addresses.find(address),
         })
     }
@@ -570,7 +570,7 @@ fn written(generation: &Generation, address: IpAddr, peer: PeerId) -> Option<Pee
     let addresses = &generation.classes.addresses;
     // The same rule as in `addresses::assemble`: otherwise the tables would differ from those of a compile from
     // scratch.
-    let is_said = addresses.find_stretch(address) == peer && !addresses.is_listed(address);
+    let is_said = addresses.find_range(address) == peer && !addresses.is_listed(address);
     (!is_said).then_some(peer)
 }
 

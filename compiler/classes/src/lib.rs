@@ -14,13 +14,12 @@
 #![warn(missing_docs)]
 
 pub mod departed;
-pub mod edge;
+pub mod edge_denials;
 pub mod fit;
 pub mod index;
 
 mod addresses;
 mod contributions;
-mod fronts;
 mod meter;
 mod peers;
 mod ports;
@@ -30,14 +29,14 @@ mod shared_sets;
 mod sources;
 mod stand_ins;
 pub(crate) mod subjects;
+mod vips;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub use addresses::{AddressMap, Stretch};
+pub use addresses::{AddressMap, ClassRange};
 pub(crate) use addresses::{Number, after, ranges_of, ranges_of_block};
-pub use fronts::{Front, FrontPort, Rest};
 pub(crate) use meter::{CLASS_BYTES, ENTRY_BYTES, Meter, PAIR_BYTES, SET_COPIES};
 pub use meter::{Exceeded, Limits, Spent};
 pub use ports::{AtomId, AtomSet, AtomSetId, Atoms, PortInterval, PortSpec};
@@ -45,6 +44,7 @@ pub use predicates::{Predicate, PredicateId, RuleParts};
 pub use rows::Row;
 pub use sources::{MOST_COMPARES, SourceId, Sources};
 pub use stand_ins::stand_ins;
+pub use vips::{OtherPorts, ServiceVip, VipPort};
 
 use weir_model::eval::RuleId;
 use weir_model::{
@@ -135,11 +135,11 @@ pub enum ClassifyError {
 #[derive(Clone, Debug)]
 pub struct Classes {
     /// The subject classes.
-    pub subjects: Vec<Subject>,
+    pub subjects: Vec<SubjectClass>,
     /// The subject class of every local endpoint, in the order of the scope.
     pub subject_of: Vec<(EndpointId, SubjectId)>,
     /// The peer classes; the first one matches nothing.
-    pub peers: Vec<Peer>,
+    pub peers: Vec<PeerClass>,
     /// Address → peer class.
     pub addresses: Arc<AddressMap>,
     /// (Protocol, port) → atom.
@@ -150,24 +150,24 @@ pub struct Classes {
     pub ingress: Vec<Row>,
     /// Rows for egress, by subject class.
     pub egress: Vec<Row>,
-    /// Rows for ingress and egress as they would be if the staged policies were enforced; `None` if nothing is staged.
-    pub staged: Option<[Vec<Row>; 2]>,
+    /// Rows for ingress and egress as they would be if the audit policies were enforced; `None` if no policy is in audit mode.
+    pub audit: Option<[Vec<Row>; 2]>,
     /// For each subject class, the peer classes that its lists deny in ingress, sorted. `None` if lists deny no peer
     /// class in ingress.
     pub denied_by_lists: Option<Vec<Vec<PeerId>>>,
     /// Services behind addresses.
-    pub fronts: Vec<Front>,
+    pub vips: Vec<ServiceVip>,
     /// The positions in the input from which instructions can come.
     pub sources: Sources,
     /// The cost of making these classes.
     pub spent: Spent,
-    rules: predicates::Rules,
+    rules: predicates::RulePredicates,
     lookup: peers::Peers,
 }
 
 /// Local endpoints to which the same policies, lists, named ports and node apply.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Subject {
+pub struct SubjectClass {
     /// The policies that are enforced on it, sorted.
     pub policies: Vec<PolicyId>,
     /// The lists that apply to it, in the order they are decided.
@@ -180,14 +180,14 @@ pub struct Subject {
     pub own_services: Vec<(u32, u32, Family)>,
     /// hostPorts that it may reach only because it is the pod behind them: indices into [`Cluster::host_ports`].
     pub own_host_ports: Vec<u32>,
-    /// The staged policies and their effect on it.
-    pub staged: Option<Staged>,
+    /// The audit policies and their effect on it.
+    pub audit: Option<AuditEffect>,
 }
 
-/// The properties that a subject class gets if the staged policies are enforced.
+/// The properties that a subject class gets if the audit policies are enforced.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Staged {
-    /// The staged policies that select it, sorted.
+pub struct AuditEffect {
+    /// The audit policies that select it, sorted.
     pub policies: Vec<PolicyId>,
     /// Service ports that it might reach only because it is a backend of them itself.
     pub own_services: Vec<(u32, u32, Family)>,
@@ -195,22 +195,22 @@ pub struct Staged {
     pub own_host_ports: Vec<u32>,
 }
 
-impl Subject {
-    /// The staged policies that select it.
-    pub fn staged(&self) -> &[PolicyId] {
-        self.staged.as_ref().map_or(&[], |staged| &staged.policies)
+impl SubjectClass {
+    /// The audit policies that select it.
+    pub fn audit(&self) -> &[PolicyId] {
+        self.audit.as_ref().map_or(&[], |audit| &audit.policies)
     }
 
-    /// The subject class as it would be if its staged policies were enforced.
+    /// The subject class as it would be if its audit policies were enforced.
     #[must_use]
-    pub fn with_staged_enforced(mut self) -> Self {
-        if let Some(staged) = self.staged.take() {
+    pub fn with_audit_enforced(mut self) -> Self {
+        if let Some(audit) = self.audit.take() {
             // Their numbers follow those of the enforced ones.
-            self.policies.extend(staged.policies);
+            self.policies.extend(audit.policies);
             // Replaced, not merged: one more policy can make a backend unreachable or reachable, so it adds entries and
             // removes some.
-            self.own_services = staged.own_services;
-            self.own_host_ports = staged.own_host_ports;
+            self.own_services = audit.own_services;
+            self.own_host_ports = audit.own_host_ports;
         }
         self
     }
@@ -218,7 +218,7 @@ impl Subject {
 
 /// Remote addresses that no rule, list, service or node in force distinguishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Peer {
+pub struct PeerClass {
     /// The predicates that hold, sorted.
     pub predicates: Arc<[PredicateId]>,
     /// The numbers of its ports that egress rules name, sorted.
@@ -227,8 +227,8 @@ pub struct Peer {
     pub nodes: Vec<NodeId>,
     /// The family of a node's address: its node ports lead to backends of that family.
     pub family: Option<Family>,
-    /// The services on it: an index into [`Classes::fronts`].
-    pub front: Option<u32>,
+    /// The services on it: an index into [`Classes::vips`].
+    pub vip: Option<u32>,
     /// The hostPorts on it, of nodes that local endpoints run on: indices into [`Cluster::host_ports`], sorted.
     pub host_ports: Vec<u32>,
     /// Whether its addresses are pods' addresses: named ports and `ipblock-pods` depend on that.
@@ -261,10 +261,10 @@ pub fn classify_within(cluster: &Cluster, scope: &Scope, limits: Limits) -> Resu
     // again on it.
     meter.check()?;
     // Atoms come before peers, because the key of a service address names the atoms of its ports.
-    let (peers, addresses, fronts) = peers::classify(cluster, &draft, &rules, &atoms, &meter)?;
+    let (peers, addresses, vips) = peers::classify(cluster, &draft, &rules, &atoms, &meter)?;
     // Before the rows, which take ownership of all of these.
-    let sources = sources::of(cluster, &rules, &specs, &peers, &addresses, &fronts);
-    let classes = rows::build(cluster, draft, rules, atoms, peers, addresses, fronts, &meter);
+    let sources = sources::of(cluster, &rules, &specs, &peers, &addresses, &vips);
+    let classes = rows::build(cluster, draft, rules, atoms, peers, addresses, vips, &meter);
     // The loops over rows end silently at a limit, and then rows can lack denials of lists. This check keeps them from
     // being enforced.
     meter.check()?;
@@ -320,8 +320,8 @@ impl Classes {
     pub(crate) fn forget_verdicts(&mut self) {
         // `addresses` and `lookup` stay, because the index answers changes of pods and lists from them.
         (self.ingress, self.egress, self.atom_sets) = (Vec::new(), Vec::new(), Vec::new());
-        self.staged = None;
-        (self.fronts, self.peers, self.sources) = (Vec::new(), Vec::new(), Sources::default());
+        self.audit = None;
+        (self.vips, self.peers, self.sources) = (Vec::new(), Vec::new(), Sources::default());
         self.lookup.forget_list();
     }
 
@@ -339,8 +339,8 @@ impl Classes {
     /// Whether any policy or list applies to egress of a local endpoint.
     pub fn judges_egress(&self, cluster: &Cluster) -> bool {
         self.subjects.iter().any(|subject| {
-            // Staged policies count too: their verdict on a service address is only reported, but it must be right.
-            subject.policies.iter().chain(subject.staged()).any(|id| cluster.policy(*id).egress.is_some())
+            // Audit policies count too: their verdict on a service address is only reported, but it must be right.
+            subject.policies.iter().chain(subject.audit()).any(|id| cluster.policy(*id).egress.is_some())
                 || subject.lists.iter().any(|id| cluster.lists[id.index()].egress)
         })
     }
@@ -350,9 +350,9 @@ impl Classes {
         self.rules.of(id.policy, direction)?.get(id.rule as usize)?.peers.as_deref()
     }
 
-    /// The policies that select a local endpoint, staged ones too, sorted.
+    /// The policies that select a local endpoint, audit ones too, sorted.
     pub fn policies(&self) -> Vec<PolicyId> {
-        let of = |subject: &Subject| subject.policies.iter().chain(subject.staged()).copied().collect::<Vec<_>>();
+        let of = |subject: &SubjectClass| subject.policies.iter().chain(subject.audit()).copied().collect::<Vec<_>>();
         let mut found: Vec<PolicyId> = self.subjects.iter().flat_map(of).collect();
         found.sort();
         found.dedup();

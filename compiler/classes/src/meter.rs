@@ -60,19 +60,19 @@ pub enum Exceeded {
 #[derive(Debug)]
 pub(crate) struct Meter {
     limits: Limits,
-    policies: Account,
-    services: Account,
+    policies: MeterState,
+    services: MeterState,
     exceeded: Cell<Option<Exceeded>>,
 }
 
 #[derive(Debug, Default)]
-struct Account {
+struct MeterState {
     bytes: Cell<u64>,
     most_bytes: Cell<u64>,
     steps: Cell<u64>,
 }
 
-impl Account {
+impl MeterState {
     fn add(&self, bytes: u64, steps: u64) {
         // Cells, because nested loops that share the meter charge it at the same time. Saturating, because a product of
         // two tenants' lists can exceed 64 bits, and an overflow would look cheap.
@@ -84,7 +84,7 @@ impl Account {
 
 impl Meter {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, policies: Account::default(), services: Account::default(), exceeded: Cell::new(None) }
+        Self { limits, policies: MeterState::default(), services: MeterState::default(), exceeded: Cell::new(None) }
     }
 
     /// Adds a cost of policies. Returns `false` if a limit is exceeded: the caller's loop must end then.

@@ -8,12 +8,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::addresses::{self, AddressMap, Segments, SetId};
-use super::fronts::{self, Front};
 use super::meter::{CLASS_BYTES, Exceeded, Meter, PAIR_BYTES};
 use super::ports::{self, Atoms};
-use super::predicates::{Predicate, PredicateId, Rules};
-use super::subjects::{Draft, needed_label};
-use super::{Peer, PeerId};
+use super::predicates::{Predicate, PredicateId, RulePredicates};
+use super::subjects::{SubjectDraft, needed_label};
+use super::vips::{self, ServiceVip};
+use super::{PeerClass, PeerId};
 use weir_model::directory::Directory;
 use weir_model::labels::{Selection, matches};
 use weir_model::{
@@ -25,11 +25,11 @@ use weir_objects::k8s::Labels;
 /// Every peer class, and the data that finds them.
 #[derive(Clone, Debug)]
 pub(super) struct Peers {
-    pub(super) list: Vec<Peer>,
+    pub(super) list: Vec<PeerClass>,
     /// The classes of backends that have no address.
     pub(super) without_address: HashMap<EndpointId, PeerId>,
     /// The class of each key: of everything that is known of an address.
-    ids: HashMap<Peer, PeerId>,
+    ids: HashMap<PeerClass, PeerId>,
     segments: Arc<Segments>,
     /// The pod predicates that hold, by namespace and labels.
     held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>>,
@@ -55,14 +55,14 @@ impl Peers {
 
     /// The class of an address for which only these predicates hold, if there is such a class.
     pub(super) fn of_predicates(&self, predicates: &[PredicateId]) -> Option<PeerId> {
-        self.ids.get(&Peer { predicates: predicates.into(), ..Peer::default() }).copied()
+        self.ids.get(&PeerClass { predicates: predicates.into(), ..PeerClass::default() }).copied()
     }
 
     /// The class of a pod's address that these blocks and lists contain, if there is such a class.
     pub(super) fn of_pod(
         &self,
         cluster: &Cluster,
-        rules: &Rules,
+        rules: &RulePredicates,
         pod: &NewPod<'_>,
         of_address: &[PredicateId],
     ) -> Option<PeerId> {
@@ -75,7 +75,7 @@ impl Peers {
 }
 
 /// The pod predicates that hold for a set of labels that is new to the cluster.
-fn predicates_of(cluster: &Cluster, rules: &Rules, pod: &NewPod<'_>) -> Vec<PredicateId> {
+fn predicates_of(cluster: &Cluster, rules: &RulePredicates, pod: &NewPod<'_>) -> Vec<PredicateId> {
     let namespace_labels = cluster.labels.labels(cluster.namespaces[pod.namespace.index()].labels);
     let holds = |predicate: &Predicate| match predicate {
         Predicate::Pods { own, namespaces, pods } => {
@@ -93,11 +93,11 @@ fn predicates_of(cluster: &Cluster, rules: &Rules, pod: &NewPod<'_>) -> Vec<Pred
 /// The key of a pod's address: predicates and named ports.
 fn pod_key(
     cluster: &Cluster,
-    rules: &Rules,
+    rules: &RulePredicates,
     held: Vec<PredicateId>,
     of_address: &[PredicateId],
     ports: &[NamedPort],
-) -> Peer {
+) -> PeerClass {
     let named = ports::named(ports, &rules.ids[Direction::Egress as usize]);
     // A pod to which no pod predicate or named port in force applies is equal to an address without a pod.
     let pods = !held.is_empty() || !named.is_empty();
@@ -108,16 +108,16 @@ fn pod_key(
     predicates.extend(of_address.iter().copied().filter(|id| blocks || !is_block(*id)));
     // Two sorted lists whose numbers are mixed. The key is compared as a whole, so the order has to be unique.
     predicates.sort();
-    Peer { predicates: predicates.into(), named, pods, ..Peer::default() }
+    PeerClass { predicates: predicates.into(), named, pods, ..PeerClass::default() }
 }
 
 pub(super) fn classify(
     cluster: &Cluster,
-    draft: &Draft,
-    rules: &Rules,
+    draft: &SubjectDraft,
+    rules: &RulePredicates,
     atoms: &Atoms,
     meter: &Meter,
-) -> Result<(Peers, AddressMap, Vec<Front>), Exceeded> {
+) -> Result<(Peers, AddressMap, Vec<ServiceVip>), Exceeded> {
     let segments = addresses::cut(cluster, rules, meter);
     // The next step costs at least as much again, so classification stops here if a limit is exceeded.
     meter.check()?;
@@ -129,33 +129,33 @@ pub(super) fn classify(
         meter,
         peers: Peers {
             // Class 0 before anything else: address map and programs use it for every address that they do not find.
-            list: vec![Peer::default()],
+            list: vec![PeerClass::default()],
             without_address: HashMap::new(),
-            ids: HashMap::from([(Peer::default(), PeerId(0))]),
+            ids: HashMap::from([(PeerClass::default(), PeerId(0))]),
             segments: segments.into(),
             held,
         },
     };
-    let (keys, pods, fronts) = classifier.exact_keys(draft, atoms);
+    let (keys, pods, vips) = classifier.exact_keys(draft, atoms);
     meter.check()?;
     let mut of_pods: Vec<Option<PeerId>> = vec![None; pods.list.len()];
     let mut number = |key| match key {
-        Key::Own(peer) => classifier.intern(peer),
+        AddressKey::Own(peer) => classifier.intern(peer),
         // A long key is hashed once for each kind of pods, not for each address.
-        Key::Pods(index) => *of_pods[index].get_or_insert_with(|| classifier.intern(pods.list[index].clone())),
+        AddressKey::Pods(index) => *of_pods[index].get_or_insert_with(|| classifier.intern(pods.list[index].clone())),
     };
     // In the order of addresses, so that numbers do not depend on the order of the objects.
     let exact = keys.into_iter().map(|(address, key)| (address, number(key))).collect();
     let of_sets = classifier.of_sets();
     classifier.peers.without_address = classifier.without_address();
-    let map = addresses::assemble(classifier.peers.segments.stretches(&of_sets), exact);
+    let map = addresses::assemble(classifier.peers.segments.ranges(&of_sets), exact);
     meter.check()?;
-    Ok((classifier.peers, map, fronts))
+    Ok((classifier.peers, map, vips))
 }
 
 /// The key of an address.
-enum Key {
-    Own(Peer),
+enum AddressKey {
+    Own(PeerClass),
     /// A key that pods share: an index into [`PodKeys::list`].
     Pods(usize),
 }
@@ -163,7 +163,7 @@ enum Key {
 /// The keys of pods, each once.
 #[derive(Default)]
 struct PodKeys {
-    list: Vec<Peer>,
+    list: Vec<PeerClass>,
     known: HashMap<PodKind, usize>,
 }
 
@@ -178,13 +178,13 @@ struct PodKind {
 
 struct Classifier<'a> {
     cluster: &'a Cluster,
-    rules: &'a Rules,
+    rules: &'a RulePredicates,
     meter: &'a Meter,
     peers: Peers,
 }
 
 impl Classifier<'_> {
-    fn intern(&mut self, peer: Peer) -> PeerId {
+    fn intern(&mut self, peer: PeerClass) -> PeerId {
         if let Some(id) = self.peers.ids.get(&peer) {
             return *id;
         }
@@ -195,12 +195,16 @@ impl Classifier<'_> {
     }
 
     /// The keys of single addresses, sorted: pods, services, nodes, hostPorts.
-    fn exact_keys(&self, draft: &Draft, atoms: &Atoms) -> (BTreeMap<IpAddr, Key>, PodKeys, Vec<Front>) {
-        let mut keys: BTreeMap<IpAddr, Peer> = BTreeMap::new();
-        let mut fronts: Vec<Front> = Vec::new();
+    fn exact_keys(
+        &self,
+        draft: &SubjectDraft,
+        atoms: &Atoms,
+    ) -> (BTreeMap<IpAddr, AddressKey>, PodKeys, Vec<ServiceVip>) {
+        let mut keys: BTreeMap<IpAddr, PeerClass> = BTreeMap::new();
+        let mut vips: Vec<ServiceVip> = Vec::new();
         let mut of_claimed_pods: BTreeMap<IpAddr, u32> = BTreeMap::new();
         let directory = Directory::new(self.cluster);
-        let mut numbers: HashMap<Front, u32> = HashMap::new();
+        let mut numbers: HashMap<ServiceVip, u32> = HashMap::new();
         // Only nodes with local endpoints. Addresses of other nodes are ordinary addresses and need no class.
         for node in draft.nodes() {
             for address in &self.cluster.nodes[node.index()].addresses {
@@ -213,26 +217,27 @@ impl Classifier<'_> {
         // it ignores every change of services (`Index::judges_services`).
         if ports::judges_egress(self.cluster, draft) {
             let is_pod = |address| directory.endpoint_at(address).is_some();
-            for (address, front) in fronts::by_address(self.cluster, atoms, is_pod) {
-                // Equal fronts are stored once, such as those of a service with many external addresses.
-                let next = fronts.len() as u32;
-                let number = *numbers.entry(front.clone()).or_insert(next);
+            for (address, vip) in vips::by_address(self.cluster, atoms, is_pod) {
+                // Equal service VIPs are stored once, such as those of a service with many external addresses.
+                let next = vips.len() as u32;
+                let number = *numbers.entry(vip.clone()).or_insert(next);
                 if number == next {
-                    fronts.push(front);
+                    vips.push(vip);
                 }
                 match is_pod(address) {
                     // Kept apart, because the key of the pod is made below and replaces other keys of its address.
                     true => _ = of_claimed_pods.insert(address, number),
-                    false => self.key_of_address(&mut keys, address).front = Some(number),
+                    false => self.key_of_address(&mut keys, address).vip = Some(number),
                 }
             }
-            for (index, port) in fronts::host_ports(self.cluster, draft) {
+            for (index, port) in vips::host_ports(self.cluster, draft) {
                 for address in port.addresses(self.cluster) {
                     self.key_of_address(&mut keys, address).host_ports.push(index as u32);
                 }
             }
         }
-        let mut keys: BTreeMap<IpAddr, Key> = keys.into_iter().map(|(address, key)| (address, Key::Own(key))).collect();
+        let mut keys: BTreeMap<IpAddr, AddressKey> =
+            keys.into_iter().map(|(address, key)| (address, AddressKey::Own(key))).collect();
         let mut pods = PodKeys::default();
         for (index, endpoint) in self.cluster.endpoints.iter().enumerate() {
             let id = EndpointId(index as u32);
@@ -241,17 +246,17 @@ impl Classifier<'_> {
             for address in endpoint.addresses.iter().filter(|at| directory.endpoint_at(**at) == Some(id)) {
                 let index = self.key_among(&mut pods, endpoint, *address);
                 let claimed = of_claimed_pods.get(address).copied();
-                let with_claims = |front| Key::Own(Peer { front: Some(front), ..pods.list[index].clone() });
-                keys.insert(*address, claimed.map_or(Key::Pods(index), with_claims));
+                let with_claims = |vip| AddressKey::Own(PeerClass { vip: Some(vip), ..pods.list[index].clone() });
+                keys.insert(*address, claimed.map_or(AddressKey::Pods(index), with_claims));
             }
         }
         // Last, since these replace the keys from the loop above, which include blocks such as 0.0.0.0/0 around the
         // placeholder.
         for (address, id) in &draft.stand_ins {
             let key = self.key_of_stand_in(draft, *address, &self.cluster.endpoints[id.index()]);
-            keys.insert(*address, Key::Own(key));
+            keys.insert(*address, AddressKey::Own(key));
         }
-        (keys, pods, fronts)
+        (keys, pods, vips)
     }
 
     /// The number of the key of a pod's address. Thousands of pods have few different keys, and a key is long, so it is
@@ -271,42 +276,42 @@ impl Classifier<'_> {
             let length = key.predicates.len() as u64;
             // If a limit is exceeded, the result is discarded, so any key will do.
             let fits = self.meter.take(PAIR_BYTES * length + CLASS_BYTES, length);
-            list.push(if fits { key } else { Peer::default() });
+            list.push(if fits { key } else { PeerClass::default() });
             list.len() - 1
         })
     }
 
     /// The key of an endpoint without an address: by its labels, or its node's.
-    fn key_of_stand_in(&self, draft: &Draft, address: IpAddr, endpoint: &Endpoint) -> Peer {
+    fn key_of_stand_in(&self, draft: &SubjectDraft, address: IpAddr, endpoint: &Endpoint) -> PeerClass {
         match endpoint.standing {
             Standing::Member => self.key_of_pod(endpoint, None),
             Standing::HostNetwork => {
                 // As for real addresses of nodes: those without local endpoints are not distinguished.
                 let nodes: Vec<_> = endpoint.node.into_iter().filter(|node| draft.nodes().contains(node)).collect();
                 let family = (!nodes.is_empty()).then(|| Family::of(address));
-                Peer { nodes, family, ..Peer::default() }
+                PeerClass { nodes, family, ..PeerClass::default() }
             }
-            Standing::Finished | Standing::Pending => Peer::default(),
+            Standing::Finished | Standing::Pending => PeerClass::default(),
         }
     }
 
-    fn key_of_address<'k>(&self, keys: &'k mut BTreeMap<IpAddr, Peer>, address: IpAddr) -> &'k mut Peer {
+    fn key_of_address<'k>(&self, keys: &'k mut BTreeMap<IpAddr, PeerClass>, address: IpAddr) -> &'k mut PeerClass {
         keys.entry(address)
             // Blocks and lists that contain the address still hold: a node or service is an address too.
-            .or_insert_with(|| Peer { predicates: self.peers.segments.shared(address), ..Peer::default() })
+            .or_insert_with(|| PeerClass { predicates: self.peers.segments.shared(address), ..PeerClass::default() })
     }
 
-    fn key_of_pod(&self, endpoint: &Endpoint, address: Option<IpAddr>) -> Peer {
+    fn key_of_pod(&self, endpoint: &Endpoint, address: Option<IpAddr>) -> PeerClass {
         let held = self.peers.held.get(&(endpoint.namespace, endpoint.labels)).cloned().unwrap_or_default();
         let of_address = address.map_or(&[][..], |address| self.peers.segments.find(address));
         pod_key(self.cluster, self.rules, held, of_address, &endpoint.named_ports)
     }
 
-    /// The class of each set of address predicates that holds for some stretch. A million addresses have few different
+    /// The class of each set of address predicates that holds for some range. A million addresses have few different
     /// sets.
     fn of_sets(&mut self) -> Vec<PeerId> {
         let sets = self.peers.segments.sets.clone();
-        sets.into_iter().map(|predicates| self.intern(Peer { predicates, ..Peer::default() })).collect()
+        sets.into_iter().map(|predicates| self.intern(PeerClass { predicates, ..PeerClass::default() })).collect()
     }
 
     fn without_address(&mut self) -> HashMap<EndpointId, PeerId> {
@@ -326,10 +331,10 @@ impl Classifier<'_> {
 /// The pod predicates that hold, by namespace and labels.
 fn held_by_pods(
     cluster: &Cluster,
-    rules: &Rules,
+    rules: &RulePredicates,
     meter: &Meter,
 ) -> HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> {
-    let groups = Groups::new(cluster);
+    let groups = LabelGroups::new(cluster);
     let mut selection = Selection::new(&cluster.labels);
     // Every group has an entry, also if nothing holds, so that `of_pod` need not evaluate its labels again.
     let mut held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> =
@@ -372,7 +377,7 @@ fn held_by_pods(
 }
 
 /// Pods of one namespace with the same labels, and ways to find them.
-struct Groups<'c> {
+struct LabelGroups<'c> {
     list: Vec<(NamespaceId, LabelSetId)>,
     all: Vec<u32>,
     by_namespace: HashMap<NamespaceId, Vec<u32>>,
@@ -380,7 +385,7 @@ struct Groups<'c> {
     by_namespace_and_label: HashMap<(NamespaceId, &'c str, &'c str), Vec<u32>>,
 }
 
-impl<'c> Groups<'c> {
+impl<'c> LabelGroups<'c> {
     fn new(cluster: &'c Cluster) -> Self {
         let members = cluster.endpoints.iter().filter(|it| it.standing == Standing::Member);
         let mut list: Vec<_> = members.map(|it| (it.namespace, it.labels)).collect();

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::fronts;
 use super::meter::Meter;
-use super::predicates::Rules;
+use super::predicates::RulePredicates;
 use super::shared_sets::{SharedSet, SharedSets};
 use super::sources::RulePlace;
-use super::subjects::Draft;
+use super::subjects::SubjectDraft;
+use super::vips;
 use weir_model::{Cluster, Direction, NamedPort, PortMatch, Protocol, Standing, id};
-use weir_objects::origin::{FieldPath, Origin};
+use weir_objects::origin::{FieldOrigin, FieldPath};
 
 id!(/// A port atom. Prints as `atom3`; `atom0` is whatever no range covers, and whatever has no ports.
     AtomId, "atom");
@@ -123,10 +123,10 @@ pub struct PortSpec {
     pub last: u16,
 }
 
-/// A stretch of ports that are one atom.
+/// A range of ports that are one atom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortInterval {
-    /// The stretch.
+    /// The range.
     pub spec: PortSpec,
     /// Its atom.
     pub atom: AtomId,
@@ -172,7 +172,7 @@ impl Atoms {
     }
 }
 
-pub(super) fn atoms(specs: &BTreeMap<PortSpec, Origin>, rules: &Rules, meter: &Meter) -> Atoms {
+pub(super) fn atoms(specs: &BTreeMap<PortSpec, FieldOrigin>, rules: &RulePredicates, meter: &Meter) -> Atoms {
     let specs: Vec<PortSpec> = specs.keys().copied().collect();
     let (intervals, count) = sweep(&specs, meter);
     // Made once for each range, because thousands of rules name the same few ranges. It stops at the limit, and the
@@ -200,9 +200,13 @@ fn atoms_of(spec: PortSpec, intervals: &[PortInterval], count: usize, meter: &Me
 }
 
 /// Every range that can distinguish two ports, with the first origin in the input that requires it.
-pub(super) fn specs(cluster: &Cluster, draft: &Draft, rules: &Rules) -> BTreeMap<PortSpec, Origin> {
+pub(super) fn specs(
+    cluster: &Cluster,
+    draft: &SubjectDraft,
+    rules: &RulePredicates,
+) -> BTreeMap<PortSpec, FieldOrigin> {
     let mut specs = BTreeMap::new();
-    let mut add = |protocol, (first, last), from: &dyn Fn() -> Origin| {
+    let mut add = |protocol, (first, last), from: &dyn Fn() -> FieldOrigin| {
         // The first origin stays. Policies are visited in the order of their names, so the line that an instruction
         // names does not depend on the order of the input.
         specs.entry(PortSpec { protocol, first, last }).or_insert_with(from);
@@ -253,13 +257,13 @@ pub(super) fn specs(cluster: &Cluster, draft: &Draft, rules: &Rules) -> BTreeMap
                 // The port at the address and the node port lead to the same backends, but at different addresses: two
                 // atoms.
                 for number in [at_address, port.node_port].into_iter().flatten() {
-                    add(port.protocol, (number, number), &|| Origin::new(service.object, path()));
+                    add(port.protocol, (number, number), &|| FieldOrigin::new(service.object, path()));
                 }
             }
         }
-        for (_, port) in fronts::host_ports(cluster, draft) {
+        for (_, port) in vips::host_ports(cluster, draft) {
             let object = cluster.endpoints[port.pod.index()].object;
-            add(port.protocol, (port.port, port.port), &|| Origin::new(object, FieldPath::root()));
+            add(port.protocol, (port.port, port.port), &|| FieldOrigin::new(object, FieldPath::root()));
         }
     }
     specs
@@ -267,7 +271,7 @@ pub(super) fn specs(cluster: &Cluster, draft: &Draft, rules: &Rules) -> BTreeMap
 
 /// Whether any policy or list applies to egress of a local endpoint. Otherwise a service's ports need no atoms of their
 /// own.
-pub(super) fn judges_egress(cluster: &Cluster, draft: &Draft) -> bool {
+pub(super) fn judges_egress(cluster: &Cluster, draft: &SubjectDraft) -> bool {
     draft.policies.iter().any(|id| cluster.policy(*id).egress.is_some())
         || draft.lists.iter().any(|id| cluster.lists[id.index()].egress)
 }
@@ -308,7 +312,7 @@ pub(super) fn named(ports: &[NamedPort], names: &NameIds) -> Vec<(u32, u16)> {
     found
 }
 
-/// Cuts the port space at both ends of every range, and gives stretches inside the same ranges the same atom. Returns
+/// Cuts the port space at both ends of every range, and gives ranges inside the same ranges the same atom. Returns
 /// the number of atoms.
 fn sweep(specs: &[PortSpec], meter: &Meter) -> (Vec<PortInterval>, usize) {
     // One set for each interval, as a list of its ranges, was tried first: 20,000 overlapping ranges took gigabytes. A

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use super::ports::{AtomSet, Atoms, NameIds};
 use super::sources::RulePlace;
-use super::subjects::Draft;
+use super::subjects::SubjectDraft;
 use weir_model::{
     Cluster, Direction, ListId, NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, SelectorId, id,
 };
 use weir_objects::address::Prefix;
-use weir_objects::origin::{FieldPath, Origin};
+use weir_objects::origin::{FieldOrigin, FieldPath};
 
 id!(/// A peer predicate. Prints as `is3`.
     PredicateId, "is");
@@ -39,18 +39,18 @@ pub enum Predicate {
 
 /// The rules of the policies in force.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Rules {
+pub(super) struct RulePredicates {
     pub(super) predicates: Vec<Predicate>,
     /// For each predicate, its first position in the input.
-    pub(super) predicates_from: Vec<Origin>,
+    pub(super) predicates_from: Vec<FieldOrigin>,
     /// Named ports in ingress rules.
     pub(super) ingress_names: Vec<(Protocol, String)>,
     /// Named ports in egress rules.
     pub(super) egress_names: Vec<(Protocol, String)>,
     /// For each of these names, its first position in the input.
-    pub(super) ingress_names_from: Vec<Origin>,
+    pub(super) ingress_names_from: Vec<FieldOrigin>,
     /// For each of these names, its first position in the input.
-    pub(super) egress_names_from: Vec<Origin>,
+    pub(super) egress_names_from: Vec<FieldOrigin>,
     /// The numbers of named ports, by direction.
     pub(super) ids: [NameIds; 2],
     rules: HashMap<(PolicyId, Direction), Vec<DraftRule>>,
@@ -106,7 +106,7 @@ impl DraftPorts {
     }
 }
 
-impl Rules {
+impl RulePredicates {
     /// The rules of a policy; `None` if it does not isolate in this direction.
     pub(super) fn of(&self, policy: PolicyId, direction: Direction) -> Option<&[DraftRule]> {
         self.rules.get(&(policy, direction)).map(Vec::as_slice)
@@ -122,7 +122,7 @@ impl Rules {
     }
 }
 
-pub(super) fn collect(cluster: &Cluster, draft: &Draft) -> Rules {
+pub(super) fn collect(cluster: &Cluster, draft: &SubjectDraft) -> RulePredicates {
     let mut collector = Collector::default();
     for id in &draft.policies {
         let policy = cluster.policy(*id);
@@ -140,7 +140,7 @@ pub(super) fn collect(cluster: &Cluster, draft: &Draft) -> Rules {
         }
     }
     for list in &draft.lists {
-        let from = || Origin::new(cluster.lists[list.index()].object, FieldPath::root());
+        let from = || FieldOrigin::new(cluster.lists[list.index()].object, FieldPath::root());
         collector.predicate(Predicate::List(*list), &from);
     }
     collector.rules
@@ -148,7 +148,7 @@ pub(super) fn collect(cluster: &Cluster, draft: &Draft) -> Rules {
 
 #[derive(Default)]
 struct Collector {
-    rules: Rules,
+    rules: RulePredicates,
     ids: HashMap<Predicate, PredicateId>,
 }
 
@@ -186,7 +186,7 @@ impl Collector {
         self.predicate(predicate, &|| place.peer(index))
     }
 
-    fn predicate(&mut self, predicate: Predicate, from: &dyn Fn() -> Origin) -> PredicateId {
+    fn predicate(&mut self, predicate: Predicate, from: &dyn Fn() -> FieldOrigin) -> PredicateId {
         if let Some(id) = self.ids.get(&predicate) {
             return *id;
         }
@@ -199,7 +199,8 @@ impl Collector {
     }
 
     fn ports(&mut self, place: RulePlace<'_>, ports: &[PortRule]) -> DraftPorts {
-        let Rules { ingress_names, egress_names, ingress_names_from, egress_names_from, ids, .. } = &mut self.rules;
+        let RulePredicates { ingress_names, egress_names, ingress_names_from, egress_names_from, ids, .. } =
+            &mut self.rules;
         let (names, from) = match place.direction {
             Direction::Ingress => (ingress_names, ingress_names_from),
             Direction::Egress => (egress_names, egress_names_from),

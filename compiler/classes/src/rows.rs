@@ -13,13 +13,13 @@ use open::{Entries, OpenRow, entry_bytes};
 pub(super) use provenance::provenance;
 
 use super::addresses::AddressMap;
-use super::fronts::{self, Front, FrontPort};
 use super::meter::{ENTRY_BYTES, Meter, SET_COPIES, Spent};
 use super::peers::Peers;
 use super::ports::{self, AtomId, AtomSet, AtomSetId, Atoms};
-use super::predicates::{DraftPorts, DraftRule, PredicateId, Rules};
-use super::subjects::{Draft, Local};
-use super::{Classes, Peer, PeerId, Staged, Subject, SubjectId};
+use super::predicates::{DraftPorts, DraftRule, PredicateId, RulePredicates};
+use super::subjects::{LocalEndpoint, SubjectDraft};
+use super::vips::{self, ServiceVip, VipPort};
+use super::{AuditEffect, Classes, PeerClass, PeerId, SubjectClass, SubjectId};
 use weir_model::{
     Backend, CidrList, Cluster, Direction, EndpointId, HostPort, ListAction, ListId, NodeId, Protocol, ServicePort,
     Standing,
@@ -46,30 +46,30 @@ impl Row {
 #[expect(clippy::too_many_arguments, reason = "each stage before this one made one of them")]
 pub(super) fn build(
     cluster: &Cluster,
-    draft: Draft,
-    rules: Rules,
+    draft: SubjectDraft,
+    rules: RulePredicates,
     atoms: Atoms,
     peers: Peers,
     addresses: AddressMap,
-    fronts: Vec<Front>,
+    vips: Vec<ServiceVip>,
     meter: &Meter,
 ) -> Classes {
-    let mut builder = Builder::new(cluster, &rules, &atoms, &peers, &addresses, &fronts, meter);
+    let mut builder = RowBuilder::new(cluster, &rules, &atoms, &peers, &addresses, &vips, meter);
     let subject_of = builder.subjects(&draft);
-    let mut subjects: Vec<Subject> = subject_of.iter().map(|(_, subject)| subject.clone()).collect();
+    let mut subjects: Vec<SubjectClass> = subject_of.iter().map(|(_, subject)| subject.clone()).collect();
     // Sorted, so that the numbers of the classes depend on their content and not on the order of endpoints.
     subjects.sort();
     subjects.dedup();
     let ingress: Vec<Row> = subjects.iter().map(|subject| builder.row(Direction::Ingress, subject)).collect();
     let egress: Vec<Row> = subjects.iter().map(|subject| builder.row(Direction::Egress, subject)).collect();
-    // Without staged policies there is no second table, and the programs get no second test.
-    let is_staged = subjects.iter().any(|subject| subject.staged.is_some());
-    let staged = is_staged.then(|| builder.staged(&subjects, [&ingress, &egress]));
+    // Without audit policies there is no second table, and the programs get no second test.
+    let is_audit = subjects.iter().any(|subject| subject.audit.is_some());
+    let audit = is_audit.then(|| builder.audit(&subjects, [&ingress, &egress]));
     // Programs need this apart from the rows: an ICMP error passes because of the flow that it quotes, so only the
     // lists can still deny its sender. `None` leaves the test out of the programs.
     let denied: Vec<_> = subjects.iter().map(|it| builder.denied_by_lists(Direction::Ingress, it)).collect();
     let denied_by_lists = denied.iter().any(|peers| !peers.is_empty()).then_some(denied);
-    let number = |subject: &Subject| SubjectId(subjects.partition_point(|it| it < subject) as u32);
+    let number = |subject: &SubjectClass| SubjectId(subjects.partition_point(|it| it < subject) as u32);
     let subject_of = subject_of.iter().map(|(id, subject)| (*id, number(subject))).collect();
     let atom_sets = builder.sets.list;
     let lookup = peers;
@@ -81,7 +81,7 @@ pub(super) fn build(
         subjects,
         ingress,
         egress,
-        staged,
+        audit,
         denied_by_lists,
         atom_sets,
         rules,
@@ -89,7 +89,7 @@ pub(super) fn build(
         lookup,
         addresses: addresses.into(),
         atoms,
-        fronts,
+        vips,
         sources,
         spent: Spent::default(),
     }
@@ -97,12 +97,12 @@ pub(super) fn build(
 
 /// Sets of atoms, each once.
 #[derive(Default)]
-struct Sets {
+struct AtomSetTable {
     list: Vec<AtomSet>,
     ids: HashMap<AtomSet, AtomSetId>,
 }
 
-impl Sets {
+impl AtomSetTable {
     fn intern(&mut self, set: &AtomSet) -> AtomSetId {
         if let Some(id) = self.ids.get(set) {
             return *id;
@@ -114,15 +114,15 @@ impl Sets {
     }
 }
 
-struct Builder<'a> {
+struct RowBuilder<'a> {
     cluster: &'a Cluster,
-    rules: &'a Rules,
+    rules: &'a RulePredicates,
     atoms: &'a Atoms,
     peers: &'a Peers,
     addresses: &'a AddressMap,
-    fronts: &'a [Front],
+    vips: &'a [ServiceVip],
     meter: &'a Meter,
-    node_ports: Vec<FrontPort>,
+    node_ports: Vec<VipPort>,
     list_predicates: HashMap<ListId, PredicateId>,
     /// By predicate: the classes for which it holds.
     holding: Vec<Vec<PeerId>>,
@@ -131,13 +131,13 @@ struct Builder<'a> {
     /// Classes of addresses that services have or claim, of local nodes, and of hostPorts there.
     special: Vec<PeerId>,
     /// By service and port, for IPv4 and IPv6: the different backends. Thousands of backends are a few classes.
-    behind: Vec<Vec<[Vec<Behind>; 2]>>,
-    sets: Sets,
+    behind: Vec<Vec<[Vec<BackendProperties>; 2]>>,
+    sets: AtomSetTable,
 }
 
 /// The properties of a backend that a verdict can depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Behind {
+struct BackendProperties {
     peer: PeerId,
     atom: AtomId,
     /// The node of a host-network pod that is only a manifest: it has a node but no address.
@@ -149,14 +149,14 @@ fn set_steps(atoms: &Atoms) -> u64 {
     1 + atoms.count() as u64 / 256
 }
 
-impl<'a> Builder<'a> {
+impl<'a> RowBuilder<'a> {
     fn new(
         cluster: &'a Cluster,
-        rules: &'a Rules,
+        rules: &'a RulePredicates,
         atoms: &'a Atoms,
         peers: &'a Peers,
         addresses: &'a AddressMap,
-        fronts: &'a [Front],
+        vips: &'a [ServiceVip],
         meter: &'a Meter,
     ) -> Self {
         let mut holding = vec![Vec::new(); rules.predicates.len()];
@@ -168,20 +168,20 @@ impl<'a> Builder<'a> {
             let id = PeerId(index as u32);
             peer.predicates.iter().for_each(|predicate| holding[predicate.index()].push(id));
             peer.named.iter().for_each(|(name, number)| naming[*name as usize].push((id, *number)));
-            if peer.front.is_some() || !peer.nodes.is_empty() || !peer.host_ports.is_empty() {
+            if peer.vip.is_some() || !peer.nodes.is_empty() || !peer.host_ports.is_empty() {
                 special.push(id);
             }
         }
-        let node_ports = fronts::node_ports(cluster, atoms);
+        let node_ports = vips::node_ports(cluster, atoms);
         // `behind` is filled in below, since it reads the other fields.
-        let (sets, behind) = (Sets::default(), Vec::new());
+        let (sets, behind) = (AtomSetTable::default(), Vec::new());
         let mut builder = Self {
             cluster,
             rules,
             atoms,
             peers,
             addresses,
-            fronts,
+            vips,
             meter,
             node_ports,
             list_predicates: rules.of_lists(),
@@ -196,14 +196,14 @@ impl<'a> Builder<'a> {
         builder
     }
 
-    fn behind(&self, port: &ServicePort) -> [Vec<Behind>; 2] {
+    fn behind(&self, port: &ServicePort) -> [Vec<BackendProperties>; 2] {
         [Family::V4, Family::V6].map(|family| {
             // By family: a packet to an IPv6 address of a service never goes to an IPv4 backend.
             let backends = port.backends.iter().filter(|it| serves(it, family));
             if !self.meter.take_for_services(0, 4 * port.backends.len() as u64) {
                 return Vec::new();
             }
-            let mut behind: Vec<Behind> = backends.map(|it| self.stands_behind(it, port.protocol)).collect();
+            let mut behind: Vec<BackendProperties> = backends.map(|it| self.stands_behind(it, port.protocol)).collect();
             // Backends of one class cannot be distinguished by any rule. A service with thousands of pods is a few
             // classes, and each row asks about these.
             behind.sort_unstable();
@@ -214,13 +214,13 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn stands_behind(&self, backend: &Backend, protocol: Protocol) -> Behind {
+    fn stands_behind(&self, backend: &Backend, protocol: Protocol) -> BackendProperties {
         let by_address = backend.address.map(|address| self.addresses.find(address));
         let by_endpoint = backend.endpoint.and_then(|id| self.peers.without_address.get(&id).copied());
         let host = backend.endpoint.filter(|id| {
             backend.address.is_none() && self.cluster.endpoints[id.index()].standing == Standing::HostNetwork
         });
-        Behind {
+        BackendProperties {
             // The address before the endpoint: a slice can still list a terminating pod whose address is another pod's,
             // and the packet goes to the address. A backend with neither is an unknown peer, for which only rules
             // without peers hold.
@@ -231,34 +231,34 @@ impl<'a> Builder<'a> {
     }
 
     /// The subject class of every local endpoint, with services and hostPorts.
-    fn subjects(&mut self, draft: &Draft) -> Vec<(EndpointId, Subject)> {
+    fn subjects(&mut self, draft: &SubjectDraft) -> Vec<(EndpointId, SubjectClass)> {
         let mut subjects: Vec<_> = draft.local.iter().map(|local| (local.endpoint, self.subject(local))).collect();
-        let of_staged =
-            |(id, it): &(EndpointId, Subject)| it.staged.is_some().then(|| (*id, it.clone().with_staged_enforced()));
-        // Staged variants are asked as subjects of their own: their policies change which backends they reach.
-        let staged: Vec<_> = subjects.iter().filter_map(of_staged).collect();
+        let of_audit =
+            |(id, it): &(EndpointId, SubjectClass)| it.audit.is_some().then(|| (*id, it.clone().with_audit_enforced()));
+        // Audit variants are asked as subjects of their own: their policies change which backends they reach.
+        let audit: Vec<_> = subjects.iter().filter_map(of_audit).collect();
         // Both look-ups come before the assignments below, because they share rows between subjects that lack these
         // fields.
-        let [mut own_host_ports, mut staged_host_ports] = [&subjects, &staged].map(|of| self.own_host_ports(of));
-        let [mut own_services, mut staged] = [&subjects, &staged].map(|of| self.own_services(of));
+        let [mut own_host_ports, mut audit_host_ports] = [&subjects, &audit].map(|of| self.own_host_ports(of));
+        let [mut own_services, mut audit] = [&subjects, &audit].map(|of| self.own_services(of));
         for (endpoint, subject) in &mut subjects {
             subject.own_services = own_services.remove(endpoint).unwrap_or_default();
             subject.own_host_ports = own_host_ports.remove(endpoint).unwrap_or_default();
-            if let Some(of_staged) = &mut subject.staged {
-                of_staged.own_services = staged.remove(endpoint).unwrap_or_default();
-                of_staged.own_host_ports = staged_host_ports.remove(endpoint).unwrap_or_default();
+            if let Some(of_audit) = &mut subject.audit {
+                of_audit.own_services = audit.remove(endpoint).unwrap_or_default();
+                of_audit.own_host_ports = audit_host_ports.remove(endpoint).unwrap_or_default();
             }
         }
         subjects
     }
 
-    fn subject(&self, local: &Local) -> Subject {
+    fn subject(&self, local: &LocalEndpoint) -> SubjectClass {
         let endpoint = &self.cluster.endpoints[local.endpoint.index()];
         // Ignores named ports that none of its policies mention: they cannot affect its class.
         let mut spoken: Vec<u32> = local
             .policies
             .iter()
-            .chain(&local.staged)
+            .chain(&local.audit)
             .flat_map(|policy| self.rules.of(*policy, Direction::Ingress).unwrap_or_default())
             .filter_map(|rule| rule.ports.as_ref())
             .flat_map(|ports| ports.named.iter().copied())
@@ -266,26 +266,27 @@ impl<'a> Builder<'a> {
         spoken.sort_unstable();
         let mut named = ports::named(&endpoint.named_ports, &self.rules.ids[Direction::Ingress as usize]);
         named.retain(|(name, _)| spoken.binary_search(name).is_ok());
-        Subject {
+        SubjectClass {
             policies: local.policies.clone(),
             lists: local.lists.clone(),
             named,
             node: local.node,
             own_services: Vec::new(),
             own_host_ports: Vec::new(),
-            staged: (!local.staged.is_empty()).then(|| Staged { policies: local.staged.clone(), ..Staged::default() }),
+            audit: (!local.audit.is_empty())
+                .then(|| AuditEffect { policies: local.audit.clone(), ..AuditEffect::default() }),
         }
     }
 
     /// Service ports all of whose backends are allowed except the pod itself, which always reaches itself. Subjects are
     /// sorted by endpoint.
-    fn own_services(&self, subjects: &[(EndpointId, Subject)]) -> HashMap<EndpointId, Vec<(u32, u32, Family)>> {
+    fn own_services(&self, subjects: &[(EndpointId, SubjectClass)]) -> HashMap<EndpointId, Vec<(u32, u32, Family)>> {
         let subject_of = |id| {
             let found = subjects.binary_search_by_key(&id, |(id, _)| *id).ok()?;
             Some((id, &subjects[found].1))
         };
         // Rows by subject: here subjects still lack their own services, so most pods of a namespace share one row.
-        let mut rows: HashMap<&Subject, OpenRow> = HashMap::new();
+        let mut rows: HashMap<&SubjectClass, OpenRow> = HashMap::new();
         let mut found: HashMap<EndpointId, Vec<(u32, u32, Family)>> = HashMap::new();
         // From services to local pods. The other way round, every pod would ask about every service.
         for (service, of_service) in self.cluster.services.iter().enumerate() {
@@ -321,7 +322,7 @@ impl<'a> Builder<'a> {
 
     /// hostPorts that lead to the pod itself, and that its policies do not allow: a pod always reaches itself. Subjects
     /// are sorted by endpoint.
-    fn own_host_ports(&self, subjects: &[(EndpointId, Subject)]) -> HashMap<EndpointId, Vec<u32>> {
+    fn own_host_ports(&self, subjects: &[(EndpointId, SubjectClass)]) -> HashMap<EndpointId, Vec<u32>> {
         let mut found: HashMap<EndpointId, Vec<u32>> = HashMap::new();
         // Where no policy and no list applies to egress, no hostPort makes a difference.
         for (id, subject) in subjects.iter().filter(|(_, it)| self.is_judged(Direction::Egress, it)) {
@@ -346,11 +347,11 @@ impl<'a> Builder<'a> {
         backend.endpoint == Some(own) || backend.address.is_some_and(at)
     }
 
-    /// The rows as they would be if the staged policies were enforced; most of them are equal to the enforced ones.
-    fn staged(&mut self, subjects: &[Subject], enforced: [&[Row]; 2]) -> [Vec<Row>; 2] {
-        let mut row = |direction, subject: &Subject, row: &Row| match &subject.staged {
-            Some(_) => self.row(direction, &subject.clone().with_staged_enforced()),
-            // No staged policy selects this class, so the row cannot differ.
+    /// The rows as they would be if the audit policies were enforced; most of them are equal to the enforced ones.
+    fn audit(&mut self, subjects: &[SubjectClass], enforced: [&[Row]; 2]) -> [Vec<Row>; 2] {
+        let mut row = |direction, subject: &SubjectClass, row: &Row| match &subject.audit {
+            Some(_) => self.row(direction, &subject.clone().with_audit_enforced()),
+            // No audit policy selects this class, so the row cannot differ.
             None => row.clone(),
         };
         let mut rows = |direction, enforced: &[Row]| {
@@ -359,7 +360,7 @@ impl<'a> Builder<'a> {
         [rows(Direction::Ingress, enforced[0]), rows(Direction::Egress, enforced[1])]
     }
 
-    fn row(&mut self, direction: Direction, subject: &Subject) -> Row {
+    fn row(&mut self, direction: Direction, subject: &SubjectClass) -> Row {
         let mut open = self.ordinary(direction, subject);
         let bytes = open.bytes();
         // Where everything is allowed, all backends are.
@@ -399,14 +400,14 @@ impl<'a> Builder<'a> {
     }
 
     /// Whether any policy or list applies to it in this direction.
-    fn is_judged(&self, direction: Direction, subject: &Subject) -> bool {
+    fn is_judged(&self, direction: Direction, subject: &SubjectClass) -> bool {
         let lists = || subject.lists.iter().map(|id| &self.cluster.lists[id.index()]);
         subject.policies.iter().any(|id| self.rules.of(*id, direction).is_some())
             || lists().any(|list| asks(list, direction))
     }
 
     /// The effect of policies and lists, without services, nodes and hostPorts.
-    fn ordinary(&self, direction: Direction, subject: &Subject) -> OpenRow {
+    fn ordinary(&self, direction: Direction, subject: &SubjectClass) -> OpenRow {
         let mut open = match self.rules_of(direction, subject) {
             None => OpenRow { default: AtomSet::all(self.atoms.count()), entries: Vec::new() },
             Some(rules) => self.union(direction, subject, &rules),
@@ -417,14 +418,14 @@ impl<'a> Builder<'a> {
     }
 
     /// Every rule of every policy that isolates; `None` if none does.
-    fn rules_of(&self, direction: Direction, subject: &Subject) -> Option<Vec<&'a DraftRule>> {
+    fn rules_of(&self, direction: Direction, subject: &SubjectClass) -> Option<Vec<&'a DraftRule>> {
         let isolating: Vec<_> = subject.policies.iter().filter_map(|id| self.rules.of(*id, direction)).collect();
         // An isolating policy without rules gives `Some` of an empty list: nothing is allowed. `None` means that
         // everything is.
         (!isolating.is_empty()).then(|| isolating.into_iter().flatten().collect())
     }
 
-    fn union(&self, direction: Direction, subject: &Subject, rules: &[&DraftRule]) -> OpenRow {
+    fn union(&self, direction: Direction, subject: &SubjectClass, rules: &[&DraftRule]) -> OpenRow {
         let mut default = AtomSet::none(self.atoms.count());
         // Rules without peers first: they make the default, from which every entry starts. So no rule has to visit all
         // classes.
@@ -448,7 +449,7 @@ impl<'a> Builder<'a> {
         entries.sorted()
     }
 
-    fn add_rule(&self, direction: Direction, subject: &Subject, rule: &DraftRule, entries: &mut Entries) {
+    fn add_rule(&self, direction: Direction, subject: &SubjectClass, rule: &DraftRule, entries: &mut Entries) {
         // Its ranges are in the default already. Its named ports have another number on each peer, so they are entries.
         let Some(peers) = &rule.peers else { return self.add_names(direction, rule, None, entries) };
         // Once for each rule: the classes below get copies of the same bits.
@@ -486,7 +487,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The atoms of a rule's ports that do not depend on the peer.
-    fn atoms_of(&self, direction: Direction, subject: &Subject, ports: Option<&DraftPorts>) -> AtomSet {
+    fn atoms_of(&self, direction: Direction, subject: &SubjectClass, ports: Option<&DraftPorts>) -> AtomSet {
         let Some(ports) = ports else { return AtomSet::all(self.atoms.count()) };
         let mut set = AtomSet::none(self.atoms.count());
         for (protocol, first, last) in &ports.ranges {
@@ -506,7 +507,7 @@ impl<'a> Builder<'a> {
         set
     }
 
-    fn overlay_lists(&self, direction: Direction, subject: &Subject, open: &mut OpenRow) {
+    fn overlay_lists(&self, direction: Direction, subject: &SubjectClass, open: &mut OpenRow) {
         let denied = self.denied_by_lists(direction, subject).into_iter().map_while(|peer| {
             let fits = self.meter.take(entry_bytes(&open.default), set_steps(self.atoms));
             fits.then(|| (peer, AtomSet::none(self.atoms.count())))
@@ -520,7 +521,7 @@ impl<'a> Builder<'a> {
 
     /// The peer classes that the lists deny. The first list that contains an address decides; a list can deny a packet,
     /// but not allow one that policies deny.
-    fn denied_by_lists(&self, direction: Direction, subject: &Subject) -> Vec<PeerId> {
+    fn denied_by_lists(&self, direction: Direction, subject: &SubjectClass) -> Vec<PeerId> {
         let mut decided: BTreeMap<PeerId, ListAction> = BTreeMap::new();
         for id in &subject.lists {
             let list = &self.cluster.lists[id.index()];
@@ -536,7 +537,7 @@ impl<'a> Builder<'a> {
         denied.map(|(peer, _)| peer).collect()
     }
 
-    fn peer(&self, id: PeerId) -> &'a Peer {
+    fn peer(&self, id: PeerId) -> &'a PeerClass {
         &self.peers.list[id.index()]
     }
 }

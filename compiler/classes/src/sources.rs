@@ -6,14 +6,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use super::fronts::Front;
 use super::peers::Peers;
 use super::ports::PortSpec;
-use super::predicates::{Predicate, Rules};
-use super::{AddressMap, Peer};
+use super::predicates::{Predicate, RulePredicates};
+use super::vips::ServiceVip;
+use super::{AddressMap, PeerClass};
 use weir_model::{Cluster, Direction, Policy, id, rule_path};
 use weir_objects::address::Family;
-use weir_objects::origin::{FieldPath, Origin};
+use weir_objects::origin::{FieldOrigin, FieldPath};
 
 id!(/// An object field that instructions can come from. Prints as `s3`.
     SourceId, "s");
@@ -25,7 +25,7 @@ pub const MOST_COMPARES: usize = 16;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     /// The position in the input for each [`SourceId`].
-    pub origins: Vec<Origin>,
+    pub origins: Vec<FieldOrigin>,
     /// Ports at which a range begins or after which one ends, by protocol number and port.
     pub cuts: BTreeMap<(u8, u32), SourceId>,
     /// Single addresses, of families with at most [`MOST_COMPARES`] of them.
@@ -34,10 +34,10 @@ pub struct Sources {
 
 /// Origins, numbered; each is stored once.
 #[derive(Default)]
-struct Numbers(HashMap<Origin, SourceId>);
+struct Numbers(HashMap<FieldOrigin, SourceId>);
 
 impl Numbers {
-    fn add(&mut self, sources: &mut Sources, origin: Origin) -> SourceId {
+    fn add(&mut self, sources: &mut Sources, origin: FieldOrigin) -> SourceId {
         *self.0.entry(origin).or_insert_with_key(|origin| {
             sources.origins.push(origin.clone());
             SourceId(sources.origins.len() as u32 - 1)
@@ -55,24 +55,24 @@ pub(super) struct RulePlace<'a> {
 
 impl RulePlace<'_> {
     /// `spec.ingress[0].from[2]`
-    pub(super) fn peer(self, index: usize) -> Origin {
+    pub(super) fn peer(self, index: usize) -> FieldOrigin {
         let field = if self.direction == Direction::Ingress { "from" } else { "to" };
-        Origin::new(self.policy.object, rule_path(self.direction, self.rule).field(field).index(index))
+        FieldOrigin::new(self.policy.object, rule_path(self.direction, self.rule).field(field).index(index))
     }
 
     /// `spec.ingress[0].ports[2]`
-    pub(super) fn port(self, index: usize) -> Origin {
-        Origin::new(self.policy.object, rule_path(self.direction, self.rule).field("ports").index(index))
+    pub(super) fn port(self, index: usize) -> FieldOrigin {
+        FieldOrigin::new(self.policy.object, rule_path(self.direction, self.rule).field("ports").index(index))
     }
 }
 
 pub(super) fn of(
     cluster: &Cluster,
-    rules: &Rules,
-    ports: &BTreeMap<PortSpec, Origin>,
+    rules: &RulePredicates,
+    ports: &BTreeMap<PortSpec, FieldOrigin>,
     peers: &Peers,
     addresses: &AddressMap,
-    fronts: &[Front],
+    vips: &[ServiceVip],
 ) -> Sources {
     let (mut sources, mut numbers) = (Sources::default(), Numbers::default());
     // Ports are in the order of ranges. For each cut, the first range that begins or ends there gives the origin.
@@ -87,7 +87,7 @@ pub(super) fn of(
             }
         }
     }
-    let finder = Finder { cluster, rules, fronts };
+    let finder = SourceFinder { cluster, rules, vips };
     for family in [Family::V4, Family::V6] {
         let of_family = || addresses.exact.iter().filter(|(at, _)| Family::of(*at) == family);
         // Larger tables do not become instructions, so nothing asks for their origins. For a list of a million
@@ -105,20 +105,20 @@ pub(super) fn of(
     sources
 }
 
-struct Finder<'a> {
+struct SourceFinder<'a> {
     cluster: &'a Cluster,
-    rules: &'a Rules,
-    fronts: &'a [Front],
+    rules: &'a RulePredicates,
+    vips: &'a [ServiceVip],
 }
 
-impl Finder<'_> {
+impl SourceFinder<'_> {
     /// The origin of a single address: a rule or list that mentions it; otherwise the service or node that has the
     /// address, or the pod that names it as `hostIP`.
-    fn address(&self, address: IpAddr, peer: &Peer) -> Option<Origin> {
-        let front = peer.front.and_then(|front| self.fronts.get(front as usize)?.ports.first());
+    fn address(&self, address: IpAddr, peer: &PeerClass) -> Option<FieldOrigin> {
+        let vip = peer.vip.and_then(|vip| self.vips.get(vip as usize)?.ports.first());
         let spoken = || peer.predicates.first().map(|id| self.predicate(id.index(), address));
         let named = || peer.named.first().map(|(name, _)| self.rules.egress_names_from[*name as usize].clone());
-        let service = || front.map(|it| Origin::new(self.cluster.services[it.service.index()].object, root()));
+        let service = || vip.map(|it| FieldOrigin::new(self.cluster.services[it.service.index()].object, root()));
         let node = || peer.nodes.first().and_then(|id| self.cluster.nodes[id.index()].object);
         let host_port = peer.host_ports.first().and_then(|index| self.cluster.host_ports.get(*index as usize));
         let pod = || host_port.map(|it| self.cluster.endpoints[it.pod.index()].object);
@@ -127,16 +127,16 @@ impl Finder<'_> {
         spoken()
             .or_else(named)
             .or_else(service)
-            .or_else(|| node().or_else(pod).map(|object| Origin::new(object, root())))
+            .or_else(|| node().or_else(pod).map(|object| FieldOrigin::new(object, root())))
     }
 
-    fn predicate(&self, index: usize, address: IpAddr) -> Origin {
+    fn predicate(&self, index: usize, address: IpAddr) -> FieldOrigin {
         let origin = &self.rules.predicates_from[index];
         // A list may have a million entries, so its origin alone would not help. The entry with the address does.
         let Predicate::List(list) = self.rules.predicates[index] else { return origin.clone() };
         let entry = self.cluster.list_entry(list, address).map(|at| self.cluster.lists[list.index()].entries[at]);
         let path = |position: u32| origin.path.field("spec").field("cidrs").index(position as usize);
-        entry.map_or_else(|| origin.clone(), |entry| Origin::new(origin.object, path(entry.position)))
+        entry.map_or_else(|| origin.clone(), |entry| FieldOrigin::new(origin.object, path(entry.position)))
     }
 }
 

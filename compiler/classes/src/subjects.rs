@@ -9,10 +9,10 @@ use weir_model::{Cluster, Endpoint, EndpointId, LabelSetId, ListId, NamespaceId,
 use weir_objects::k8s::LabelSelector;
 
 /// Local endpoints with the policies and lists that apply, before they are divided further by ports and services.
-pub(crate) struct Draft {
+pub(crate) struct SubjectDraft {
     /// By endpoint, in the order of the scope.
-    pub(crate) local: Vec<Local>,
-    /// The policies that select any of them, staged ones too, sorted.
+    pub(crate) local: Vec<LocalEndpoint>,
+    /// The policies that select any of them, audit ones too, sorted.
     pub(crate) policies: Vec<PolicyId>,
     /// The lists that apply to any of them, in the order they are decided.
     pub(crate) lists: Vec<ListId>,
@@ -20,7 +20,7 @@ pub(crate) struct Draft {
     pub(crate) stand_ins: BTreeMap<IpAddr, EndpointId>,
 }
 
-impl Draft {
+impl SubjectDraft {
     /// The nodes that local endpoints run on, sorted.
     pub(crate) fn nodes(&self) -> Vec<NodeId> {
         let mut nodes: Vec<NodeId> = self.local.iter().filter_map(|local| local.node).collect();
@@ -31,16 +31,16 @@ impl Draft {
 }
 
 /// One local endpoint.
-pub(crate) struct Local {
+pub(crate) struct LocalEndpoint {
     pub(crate) endpoint: EndpointId,
     pub(crate) policies: Vec<PolicyId>,
-    pub(crate) staged: Vec<PolicyId>,
+    pub(crate) audit: Vec<PolicyId>,
     pub(crate) lists: Vec<ListId>,
     pub(crate) node: Option<NodeId>,
 }
 
-pub(crate) fn draft(cluster: &Cluster, scope: &Scope) -> Draft {
-    let mut finder = Finder {
+pub(crate) fn draft(cluster: &Cluster, scope: &Scope) -> SubjectDraft {
+    let mut finder = SubjectFinder {
         cluster,
         selection: Selection::new(&cluster.labels),
         policies: index_policies(cluster),
@@ -50,16 +50,16 @@ pub(crate) fn draft(cluster: &Cluster, scope: &Scope) -> Draft {
     for id in scope.endpoints() {
         let endpoint = &cluster.endpoints[id.index()];
         let (mut policies, lists) = finder.in_force(endpoint).clone();
-        // Staged policies are numbered after all enforced ones, so the sorted list is cut at one place.
-        let staged = policies.split_off(policies.partition_point(|policy| !cluster.is_staged(*policy)));
+        // Audit policies are numbered after all enforced ones, so the sorted list is cut at one place.
+        let audit = policies.split_off(policies.partition_point(|policy| !cluster.is_audit(*policy)));
         // No packet can carry the address of a node that has none. Kept, it would give each such node's pods classes of
         // their own.
         let node = endpoint.node.filter(|node| cluster.has_addresses(*node));
-        local.push(Local { endpoint: *id, policies, staged, lists, node });
+        local.push(LocalEndpoint { endpoint: *id, policies, audit, lists, node });
     }
-    let policies: BTreeSet<_> = local.iter().flat_map(|it| it.policies.iter().chain(&it.staged)).copied().collect();
+    let policies: BTreeSet<_> = local.iter().flat_map(|it| it.policies.iter().chain(&it.audit)).copied().collect();
     let lists: BTreeSet<_> = local.iter().flat_map(|it| &it.lists).copied().collect();
-    Draft {
+    SubjectDraft {
         local,
         policies: policies.into_iter().collect(),
         lists: lists.into_iter().collect(),
@@ -76,14 +76,14 @@ struct NamespacePolicies<'c> {
     rest: Vec<PolicyId>,
 }
 
-struct Finder<'c> {
+struct SubjectFinder<'c> {
     cluster: &'c Cluster,
     selection: Selection,
     policies: HashMap<NamespaceId, NamespacePolicies<'c>>,
     known: HashMap<(NamespaceId, LabelSetId), (Vec<PolicyId>, Vec<ListId>)>,
 }
 
-impl Finder<'_> {
+impl SubjectFinder<'_> {
     /// The policies and lists that apply to an endpoint. Endpoints of one namespace with the same labels share the
     /// result.
     fn in_force(&mut self, endpoint: &Endpoint) -> &(Vec<PolicyId>, Vec<ListId>) {
@@ -129,7 +129,7 @@ impl Finder<'_> {
 fn index_policies(cluster: &Cluster) -> HashMap<NamespaceId, NamespacePolicies<'_>> {
     let mut index: HashMap<NamespaceId, NamespacePolicies<'_>> = HashMap::new();
     // One numbering for both kinds of policies: see [`Cluster::policy`].
-    for (id, policy) in cluster.policies.iter().chain(&cluster.staged).enumerate() {
+    for (id, policy) in cluster.policies.iter().chain(&cluster.audit).enumerate() {
         let id = PolicyId(id as u32);
         let of_namespace = index.entry(policy.namespace).or_default();
         match needed_label(cluster.labels.selector(policy.subjects)) {

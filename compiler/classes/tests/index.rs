@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use weir_artifact::layout::{MapName, address_bytes};
-use weir_artifact::structure::{Place, Structure};
+use weir_artifact::structure::{LookupSet, Structure};
 use weir_classes::index::{Dirty, Index, Key, Late};
 use weir_classes::{Classes, PeerId, Scope, SubjectId, classify};
 use weir_codegen::compile::{self, Compiled, compile_classes};
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster, Direction, Protocol};
-use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 use weir_objects::k8s::{Body, Object, Phase, Pod};
 
 const FIXED: &str = "
@@ -81,7 +81,7 @@ spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{
 
 fn objects(text: &str) -> Vec<Object> {
     let input = Input { name: "test".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
-    let (decoded, diagnostics) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    let (decoded, diagnostics) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
     assert!(!diagnostics.has_errors(), "{:?}", diagnostics.into_vec());
     decoded.objects
 }
@@ -165,11 +165,11 @@ fn service(random: &mut Random) -> Object {
 fn menu() -> Vec<String> {
     let hosts = (0..12).map(|host| format!("192.0.2.{host}"));
     let others = (0..4).map(|host| format!("'2001:db8::{host}'"));
-    let stretches =
+    let ranges =
         ["192.0.2.4/30", "192.0.2.2-192.0.2.5", "192.0.2.0/27", "10.0.0.8/29", "192.0.0.0/8", "'2001:db8::2/127'"];
     let somebodys =
         ["10.0.0.1", "10.0.0.3", "10.0.0.6", "10.0.0.9", "10.0.0.12", "10.0.0.14", "172.16.0.2", "10.96.0.1"];
-    hosts.chain(others).chain(stretches.map(str::to_owned)).chain(somebodys.map(str::to_owned)).collect()
+    hosts.chain(others).chain(ranges.map(str::to_owned)).chain(somebodys.map(str::to_owned)).collect()
 }
 
 /// A list with one of few names and a spec that rarely changes. Each call adds or removes an entry or two.
@@ -505,7 +505,8 @@ fn what_is_late_is_written_into_compiled_tables_as_far_as_there_is_room() {
     let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
     objects(FIXED).into_iter().chain(objects(near)).for_each(|object| _ = index.apply(object));
     let generation = index.compile().expect("classes");
-    let options = compile::Options { forced: vec![(Place::Exact4, Structure::Layered)], ..Default::default() };
+    let options =
+        compile::CompileOptions { forced: vec![(LookupSet::Exact4, Structure::Layered)], ..Default::default() };
     let compiled = compile_classes(&generation.cluster, &generation.scope, generation.classes.clone(), &options);
     let mut compiled = compiled.expect("it compiles");
     let at = |host: u32| -> IpAddr { std::net::Ipv4Addr::from_bits(0x0a01_0000 + host).into() };

@@ -15,31 +15,31 @@ use weir_artifact::map_image::flow_room;
 use crate::describe::lines::{line_of_object, line_table};
 use crate::describe::{describe, named_endpoint};
 use crate::emit::{self, EmitError, Plan};
-use crate::image::{self, EndpointEntry, Sizes};
-use crate::ir::{Program, Tables};
+use crate::ir::{DecisionProgram, DecisionTables};
 use crate::lower;
+use crate::map_images::{self, EndpointEntry, Sizes};
 use crate::passes::{self, PassError};
-use crate::structures::Options as StructureOptions;
+use crate::structures::StructureOptions;
 use weir_artifact::layout::MapName;
 use weir_artifact::layout::{AT_EDGE, program_name};
 use weir_artifact::map_image::MapImage;
-use weir_artifact::structure::{Note, Place, Structure};
-use weir_artifact::{Artifact, Description, Line, LinkError, Parts, memory};
+use weir_artifact::structure::{LookupSet, Structure, StructureNote};
+use weir_artifact::{Artifact, ArtifactParts, Description, LinkError, SourceLine, memory};
 use weir_classes as classify;
-use weir_classes::edge::Edge;
+use weir_classes::edge_denials::EdgeDenials;
 use weir_classes::{Classes, ClassifyError, PeerId, Scope};
 use weir_ebpf::asm::Assembled;
-use weir_ebpf::limits::{self, Report, Violation};
+use weir_ebpf::limits::{self, LimitsReport, Violation};
 use weir_ebpf::target::Target;
 use weir_model::{Cluster, Direction};
 use weir_objects::address::Family;
-use weir_objects::origin::Origin;
+use weir_objects::origin::FieldOrigin;
 
 pub use budget::{Budget, BudgetError, Budgets};
 
 /// Options of a compile.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct CompileOptions {
     /// The oldest kernel that the programs must load on.
     pub target: Target,
     /// The figures besides the input that map sizes depend on.
@@ -47,10 +47,10 @@ pub struct Options {
     /// Limits of the caller.
     pub budgets: Budgets,
     /// Structures to take instead of the cost model's choice, where it can be done.
-    pub forced: Vec<(Place, Structure)>,
+    pub forced: Vec<(LookupSet, Structure)>,
 }
 
-impl Default for Options {
+impl Default for CompileOptions {
     fn default() -> Self {
         Self { target: Target::BASE, sizes: Sizes::default(), budgets: Budgets::default(), forced: Vec::new() }
     }
@@ -62,15 +62,15 @@ pub struct Compiled {
     /// Classes and rows, with provenance.
     pub classes: Classes,
     /// The tables that the decisions look up.
-    pub tables: Tables,
+    pub tables: DecisionTables,
     /// The decisions as lowered: ingress, egress.
-    pub general: [Program; 2],
+    pub general: [DecisionProgram; 2],
     /// The decisions after the passes.
-    pub decisions: [Program; 2],
+    pub decisions: [DecisionProgram; 2],
     /// `to_pod`, `from_pod`.
     pub programs: [Assembled; 2],
     /// Their measures.
-    pub reports: [Report; 2],
+    pub reports: [LimitsReport; 2],
     /// `at_edge`, if lists deny addresses to every pod.
     pub edge: Option<Assembled>,
     /// The maps, `endpoints` without entries.
@@ -135,7 +135,7 @@ const MOST_ENTRIES: u64 = 1 << 31;
 const MOST_CLASSES: u64 = 1 << 31;
 
 /// Compiles a cluster for the endpoints in scope.
-pub fn compile(cluster: &Cluster, scope: &Scope, options: &Options) -> Result<Compiled, CompileError> {
+pub fn compile(cluster: &Cluster, scope: &Scope, options: &CompileOptions) -> Result<Compiled, CompileError> {
     let classes = classify::classify_within(cluster, scope, options.budgets.limits())?;
     compile_classes(cluster, scope, classes, options)
 }
@@ -145,7 +145,7 @@ pub fn compile_classes(
     cluster: &Cluster,
     scope: &Scope,
     classes: Classes,
-    options: &Options,
+    options: &CompileOptions,
 ) -> Result<Compiled, CompileError> {
     check_classes(&classes)?;
     let structures =
@@ -156,19 +156,20 @@ pub fn compile_classes(
     for decision in &mut decisions {
         passes::optimize(decision, &tables)?;
     }
-    let families = [Family::V4, Family::V6].into_iter().filter(|it| image::has_family(cluster, scope, *it)).collect();
+    let families =
+        [Family::V4, Family::V6].into_iter().filter(|it| map_images::has_family(cluster, scope, *it)).collect();
     let plan = Plan { target: options.target, decisions: decisions.each_ref(), tables: &tables, families };
     let (to_pod, to_pod_report) = program(&plan, Direction::Ingress)?;
     let (from_pod, from_pod_report) = program(&plan, Direction::Egress)?;
-    let mut maps = image::maps(cluster, scope, &tables, options.sizes, options.target);
+    let mut maps = map_images::maps(cluster, scope, &tables, options.sizes, options.target);
     let mut at_edge = None;
-    if let Some(edge) = Edge::of(cluster, &classes) {
+    if let Some(edge) = EdgeDenials::of(cluster, &classes) {
         at_edge = Some(checked(AT_EDGE, emit::emit_edge(&plan, &edge))?.0);
-        maps.extend(image::edge_maps(cluster, scope, &edge));
+        maps.extend(map_images::edge_maps(cluster, scope, &edge));
         maps.sort_by_key(|map| map.name);
     }
     check_maps(&maps)?;
-    let endpoints = image::endpoints(cluster, &classes, &tables);
+    let endpoints = map_images::endpoints(cluster, &classes, &tables);
     let compiled = Compiled {
         programs: [to_pod, from_pod],
         reports: [to_pod_report, from_pod_report],
@@ -188,7 +189,7 @@ impl Compiled {
     /// Writes changes of addresses since the cluster was compiled; `None` removes an address. Returns whether all of
     /// them could be written.
     pub fn write_addresses(&mut self, changes: &BTreeMap<IpAddr, Option<PeerId>>) -> bool {
-        image::write_addresses(&mut self.maps, changes)
+        map_images::write_addresses(&mut self.maps, changes)
     }
 
     /// Links everything into the content of the artifact's file. `complete` adds the facts that only the caller knows:
@@ -196,7 +197,7 @@ impl Compiled {
     pub fn artifact(
         &self,
         cluster: &Cluster,
-        options: &Options,
+        options: &CompileOptions,
         complete: impl FnOnce(&mut Description),
     ) -> Result<Artifact, LinkError> {
         self.artifact_of_files(cluster, options, &mut |_| None, complete)
@@ -206,18 +207,18 @@ impl Compiled {
     pub fn artifact_of_files(
         &self,
         cluster: &Cluster,
-        options: &Options,
-        locate: &mut dyn FnMut(&Origin) -> Option<Line>,
+        options: &CompileOptions,
+        locate: &mut dyn FnMut(&FieldOrigin) -> Option<SourceLine>,
         complete: impl FnOnce(&mut Description),
     ) -> Result<Artifact, LinkError> {
-        let mut place = |origin: &Origin| locate(origin).map(|line| format!("{}:{}", line.file, line.number));
+        let mut place = |origin: &FieldOrigin| locate(origin).map(|line| format!("{}:{}", line.file, line.number));
         let mut description = describe(cluster, &self.classes, options.target, &mut place);
         description.structures = self.structures();
         complete(&mut description);
         let mut programs = self.programs.clone();
-        let mut line = |origin: &Origin| locate(origin).unwrap_or_else(|| line_of_object(cluster, origin));
+        let mut line = |origin: &FieldOrigin| locate(origin).unwrap_or_else(|| line_of_object(cluster, origin));
         let lines = line_table(&mut programs, &self.tables.sources, &mut line);
-        Artifact::link(Parts {
+        Artifact::link(ArtifactParts {
             programs,
             edge: self.edge.clone(),
             lines,
@@ -228,7 +229,7 @@ impl Compiled {
     }
 
     /// The structure of each set that the programs look up, and the reason for it.
-    pub fn structures(&self) -> Vec<Note> {
+    pub fn structures(&self) -> Vec<StructureNote> {
         let used = |map: &MapImage| {
             let uses = self.programs.iter().flat_map(|program| &program.maps);
             uses.into_iter().any(|used| used.map.0 == map.name as u32)
@@ -236,10 +237,10 @@ impl Compiled {
         let mut notes = Vec::new();
         for note in &self.tables.structures.notes {
             let maps = || self.maps.iter().filter(|map| place_of(map.name) == Some(note.place));
-            let in_program = note.structure == Structure::Compares && self.judges(note.place);
+            let in_program = note.structure == Structure::Compares && self.has_endpoints_of_family(note.place);
             if in_program || maps().any(used) {
                 let bytes = if in_program { note.bytes } else { maps().map(|map| memory::full(map).fixed).sum() };
-                notes.push(Note { bytes, ..note.clone() });
+                notes.push(StructureNote { bytes, ..note.clone() });
             }
         }
         notes.push(self.flow_table());
@@ -247,7 +248,7 @@ impl Compiled {
     }
 
     /// The flow tables of both families together.
-    fn flow_table(&self) -> Note {
+    fn flow_table(&self) -> StructureNote {
         let tables = self.maps.iter().filter(|map| bucket_family(map.name).is_some());
         let (mut entries, mut bytes) = (0, 0);
         for map in tables {
@@ -255,39 +256,42 @@ impl Compiled {
             bytes += memory::full(map).fixed;
         }
         let why = "read without a call".to_owned();
-        Note { place: Place::Flows, structure: Structure::Buckets, entries, bytes, why }
+        StructureNote { place: LookupSet::Flows, structure: Structure::Buckets, entries, bytes, why }
     }
 
     /// Whether a local endpoint has addresses of the family that a set is of.
-    fn judges(&self, place: Place) -> bool {
+    fn has_endpoints_of_family(&self, place: LookupSet) -> bool {
         let nodes = match place {
-            Place::Exact4 | Place::Prefixes4 => MapName::Nodes4,
-            Place::Exact6 | Place::Prefixes6 => MapName::Nodes6,
-            Place::Ports | Place::Rows | Place::Flows => return true,
+            LookupSet::Exact4 | LookupSet::Prefixes4 => MapName::Nodes4,
+            LookupSet::Exact6 | LookupSet::Prefixes6 => MapName::Nodes6,
+            LookupSet::Ports | LookupSet::Rows | LookupSet::Flows => return true,
         };
         self.maps.iter().any(|map| map.name == nodes)
     }
 }
 
 /// The set that a map is of.
-fn place_of(map: MapName) -> Option<Place> {
+fn place_of(map: MapName) -> Option<LookupSet> {
     Some(match map {
-        MapName::Exact4 | MapName::Listed4 => Place::Exact4,
-        MapName::Prefixes4 => Place::Prefixes4,
-        MapName::Exact6 | MapName::Listed6 => Place::Exact6,
-        MapName::Prefixes6 => Place::Prefixes6,
-        MapName::Ports => Place::Ports,
-        MapName::Rows => Place::Rows,
+        MapName::Exact4 | MapName::Listed4 => LookupSet::Exact4,
+        MapName::Prefixes4 => LookupSet::Prefixes4,
+        MapName::Exact6 | MapName::Listed6 => LookupSet::Exact6,
+        MapName::Prefixes6 => LookupSet::Prefixes6,
+        MapName::Ports => LookupSet::Ports,
+        MapName::Rows => LookupSet::Rows,
         _ => return None,
     })
 }
 
-fn program(plan: &Plan<'_>, hook: Direction) -> Result<(Assembled, Report), CompileError> {
+fn program(plan: &Plan<'_>, hook: Direction) -> Result<(Assembled, LimitsReport), CompileError> {
     checked(program_name(hook), emit::emit(plan, hook))
 }
 
 /// A program as the kernel takes it, and its measures.
-fn checked(program: &'static str, emitted: Result<Assembled, EmitError>) -> Result<(Assembled, Report), CompileError> {
+fn checked(
+    program: &'static str,
+    emitted: Result<Assembled, EmitError>,
+) -> Result<(Assembled, LimitsReport), CompileError> {
     let assembled = emitted.map_err(|error| CompileError::Emit { program, error })?;
     let report = limits::check(&assembled.insns);
     match report.violations.first() {

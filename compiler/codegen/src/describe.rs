@@ -3,12 +3,12 @@
 pub mod lines;
 pub mod provenance;
 
-use crate::image::EndpointEntry;
+use crate::map_images::EndpointEntry;
 use weir_artifact::{Description, NamedEndpoint};
 use weir_classes::Classes;
 use weir_ebpf::target::Target;
 use weir_model::{Audit, Cluster, Established, HostNetworkPods, Icmp, IpBlockPods, NamedPortTwice, ServiceAddress};
-use weir_objects::origin::Origin;
+use weir_objects::origin::FieldOrigin;
 
 /// Describes all but the inputs, the objects, the node and the structures, which the caller adds. `place` names the
 /// file and line of a field.
@@ -16,7 +16,7 @@ pub fn describe(
     cluster: &Cluster,
     classes: &Classes,
     target: Target,
-    place: &mut dyn FnMut(&Origin) -> Option<String>,
+    place: &mut dyn FnMut(&FieldOrigin) -> Option<String>,
 ) -> Description {
     Description {
         inputs: Vec::new(),
@@ -41,7 +41,7 @@ fn counts(cluster: &Cluster, classes: &Classes) -> Vec<(String, u64)> {
     let entries = |rows: &[weir_classes::Row]| rows.iter().map(|row| row.entries.len()).sum::<usize>();
     let counts = [
         ("policies", cluster.policies.len()),
-        ("audit_policies", cluster.staged.len()),
+        ("audit_policies", cluster.audit.len()),
         ("lists", cluster.lists.len()),
         ("endpoints", cluster.endpoints.len()),
         ("local_endpoints", classes.subject_of.len()),

@@ -36,10 +36,10 @@ use std::collections::BTreeMap;
 use weir_artifact::layout::AT_EDGE;
 use weir_artifact::layout::program_name;
 
-use crate::ir::{Inst, Program, Tables, Value};
+use crate::ir::{DecisionProgram, DecisionTables, Inst, Value};
 use frame::{Frame, skb};
 use weir_artifact::layout::{MapName, Outcome, config, direction_number, mark};
-use weir_classes::edge::Edge;
+use weir_classes::edge_denials::EdgeDenials;
 use weir_ebpf::asm::{Asm, AsmError, Assembled, Label, MapRef};
 use weir_ebpf::helper::Helper;
 use weir_ebpf::insn::{AluOp, Cond, Reg, Size};
@@ -53,9 +53,9 @@ pub struct Plan<'a> {
     /// The oldest kernel that the programs must load on.
     pub target: Target,
     /// The decisions, ingress first, then egress.
-    pub decisions: [&'a Program; 2],
+    pub decisions: [&'a DecisionProgram; 2],
     /// The tables that the decisions read.
-    pub tables: &'a Tables,
+    pub tables: &'a DecisionTables,
     /// The address families of local endpoints.
     pub families: Vec<Family>,
 }
@@ -94,7 +94,7 @@ pub fn emit(plan: &Plan<'_>, hook: Direction) -> Result<Assembled, EmitError> {
 }
 
 /// Emits the program at the edge of the node. It drops packets from peers that deny lists block for every local pod.
-pub fn emit_edge(plan: &Plan<'_>, edge: &Edge) -> Result<Assembled, EmitError> {
+pub fn emit_edge(plan: &Plan<'_>, edge: &EdgeDenials) -> Result<Assembled, EmitError> {
     let asm = Asm::new(plan.target, AT_EDGE);
     let mut emitter = Emitter { asm, ..Emitter::new(plan, Direction::Ingress) };
     emitter.edge(edge);

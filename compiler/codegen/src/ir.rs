@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use interp::{InterpError, run};
-pub use parse::{ParseError, parse};
+pub use parse::{IrParseError, parse};
 pub use verify::{VerifyError, verify};
 
 use crate::structures::Structures;
@@ -35,7 +35,7 @@ id!(/// A value. Prints as `v3`.
 
 /// The decision for one direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Program {
+pub struct DecisionProgram {
     /// The direction, as the pod sees it.
     pub direction: Direction,
     /// The blocks; the first one is the entry.
@@ -48,14 +48,14 @@ pub struct Block {
     /// The instructions, in order.
     pub insts: Vec<Inst>,
     /// The terminator.
-    pub end: End,
+    pub end: Terminator,
     /// The part of the input that the block serves; `None` for blocks that every program has.
     pub source: Option<SourceId>,
 }
 
 impl Block {
     /// A block that serves no particular part of the input.
-    pub fn new(insts: Vec<Inst>, end: End) -> Self {
+    pub fn new(insts: Vec<Inst>, end: Terminator) -> Self {
         Self { insts, end, source: None }
     }
 
@@ -108,18 +108,18 @@ pub enum Fact {
 
 /// The terminator of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum Terminator {
     /// `jump b1`
     Jump(BlockId),
     /// `if v0 == 4 b1 b2`
-    If(Test, BlockId, BlockId),
+    If(Condition, BlockId, BlockId),
     /// `allow policy`, `deny policy`
-    Verdict(Verdict, Reason),
+    Verdict(Verdict, VerdictReason),
 }
 
 /// The condition of an `if`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Test {
+pub enum Condition {
     /// `v0 == 7`
     Equal(Value, u32),
     /// `v0 < 7`
@@ -128,33 +128,33 @@ pub enum Test {
     Is(Value, IpAddr),
     /// `v0 has v1`: a set has an atom.
     Has(Value, Value),
-    /// `v0 staged v1`: a set would have an atom if the staged policies were enforced.
-    Staged(Value, Value),
+    /// `v0 staged v1`: a set would have an atom if the audit policies were enforced.
+    Audit(Value, Value),
     /// `v0 full`: a set has every atom.
     Full(Value),
 }
 
 /// The reason under which a verdict is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
+pub enum VerdictReason {
     /// A pod reaches itself.
     Itself,
     /// The pod's own node reaches the pod.
     OwnNode,
     /// Policies and lists.
     Policy,
-    /// Policies and lists; the verdict would be the opposite if the staged policies were enforced.
-    UnlessStaged,
+    /// Policies and lists; the verdict would be the opposite if the audit policies were enforced.
+    UnlessAudit,
 }
 
-/// The number of 64-bit words of a set, with the staged set beside it if there is one.
-pub fn words(atoms: usize, is_staged: bool) -> usize {
-    atoms.div_ceil(64) * if is_staged { 2 } else { 1 }
+/// The number of 64-bit words of a set, with the audit set beside it if there is one.
+pub fn words(atoms: usize, is_audit: bool) -> usize {
+    atoms.div_ceil(64) * if is_audit { 2 } else { 1 }
 }
 
 /// The tables that a program's look-ups read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tables {
+pub struct DecisionTables {
     /// Address → peer class.
     pub addresses: Arc<AddressMap>,
     /// The ingress rows, by subject class.
@@ -170,15 +170,15 @@ pub struct Tables {
     /// The atom of ICMP errors about live flows. It is the last atom, and no port has it. `None` if lists deny nothing
     /// in ingress: then such errors pass without a look-up.
     pub icmp_errors: Option<AtomId>,
-    /// Whether each set has beside it the set that would apply if the staged policies were enforced.
-    pub is_staged: bool,
+    /// Whether each set has beside it the set that would apply if the audit policies were enforced.
+    pub is_audit: bool,
     /// The places in the input of everything that can become instructions.
     pub sources: Sources,
     /// The structures that hold the tables.
     pub structures: Structures,
 }
 
-impl Tables {
+impl DecisionTables {
     /// The rows of a direction.
     pub fn rows(&self, direction: Direction) -> &[Row] {
         match direction {
@@ -189,26 +189,26 @@ impl Tables {
 
     /// The number of 64-bit words of a set.
     pub fn words(&self) -> usize {
-        words(self.atoms, self.is_staged)
+        words(self.atoms, self.is_audit)
     }
 
-    /// A set with every atom, and with every atom of the staged set beside it.
+    /// A set with every atom, and with every atom of the audit set beside it.
     pub fn full_set(&self) -> AtomSet {
         let full = AtomSet::all(self.atoms);
-        if self.is_staged { full.beside(&full) } else { full }
+        if self.is_audit { full.beside(&full) } else { full }
     }
 
     /// Whether any address of a family has a class other than 0.
     pub fn has_family(&self, family: Family) -> bool {
         let of_family = |address: IpAddr| Family::of(address) == family;
         self.addresses.exact.iter().any(|(address, _)| of_family(*address))
-            || self.addresses.stretches.iter().any(|stretch| of_family(stretch.first))
+            || self.addresses.ranges.iter().any(|range| of_family(range.first))
     }
 }
 
 /// The facts of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct PacketFacts {
     /// The subject class of the endpoint.
     pub subject: u32,
     /// The other end's address.
@@ -255,12 +255,16 @@ impl Inst {
     }
 }
 
-impl End {
+impl Terminator {
     /// The values that the terminator uses.
     pub fn uses(self) -> impl Iterator<Item = Value> {
         let (first, second) = match self {
-            Self::If(Test::Has(set, atom) | Test::Staged(set, atom), _, _) => (Some(set), Some(atom)),
-            Self::If(Test::Equal(v, _) | Test::Less(v, _) | Test::Is(v, _) | Test::Full(v), _, _) => (Some(v), None),
+            Self::If(Condition::Has(set, atom) | Condition::Audit(set, atom), _, _) => (Some(set), Some(atom)),
+            Self::If(
+                Condition::Equal(v, _) | Condition::Less(v, _) | Condition::Is(v, _) | Condition::Full(v),
+                _,
+                _,
+            ) => (Some(v), None),
             Self::Jump(_) | Self::Verdict(..) => (None, None),
         };
         first.into_iter().chain(second)

@@ -20,9 +20,9 @@
 pub mod compile;
 pub mod describe;
 pub mod emit;
-pub mod engine;
-pub mod image;
 pub mod ir;
 pub mod lower;
+pub mod map_images;
+pub mod packet_engines;
 pub mod passes;
 pub mod structures;

@@ -11,10 +11,10 @@ mod full_sets;
 mod jumps;
 mod port_tree;
 
-use crate::ir::{Program, Tables, VerifyError, verify};
+use crate::ir::{DecisionProgram, DecisionTables, VerifyError, verify};
 
 /// A pass over a program.
-pub type Pass = fn(&mut Program, &Tables);
+pub type Pass = fn(&mut DecisionProgram, &DecisionTables);
 
 /// The passes, in order. First they remove look-ups whose result no row depends on and families without classified
 /// addresses; then small sets become compares; finally unused code is removed.
@@ -39,7 +39,7 @@ pub struct PassError {
 }
 
 /// Runs every pass, verifying after each.
-pub fn optimize(program: &mut Program, tables: &Tables) -> Result<(), PassError> {
+pub fn optimize(program: &mut DecisionProgram, tables: &DecisionTables) -> Result<(), PassError> {
     for (pass, run) in PASSES {
         run(program, tables);
         verify(program).map_err(|error| PassError { pass, error })?;

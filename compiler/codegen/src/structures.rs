@@ -3,7 +3,7 @@
 //! Problem: a look-up in the kernel's maps costs a call and several cache lines. A compiler knows its sets beforehand.
 //! Strategy: two layers. *Kernel maps* (hash, hash per prefix length, trie) can be changed in place. *Compiled tables*
 //! (perfect hash, branch-free search, DXR, matrix) are the value of a read-only array that programs read without a
-//! call. [`cost`] chooses, for each [`Place`] by itself, and says why; [`Options::forced`] overrides it.
+//! call. [`cost`] chooses, for each [`LookupSet`] by itself, and says why; [`StructureOptions::forced`] overrides it.
 //! Invariants: every structure answers as [`AddressMap::find`] and [`Row::find`] do; the choice depends on the input
 //! alone; a structure that does not fit is not built, and the note says so.
 
@@ -17,24 +17,24 @@ pub mod search;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use perfect::{Key, Width};
-use rows::Rows;
+use perfect::{HashKey, KeyWidth};
+use rows::DirectionRows;
 use search::Cut;
-use weir_artifact::structure::{Note, Place, Structure};
-use weir_classes::{AddressMap, PeerId, PortInterval, Stretch};
+use weir_artifact::structure::{LookupSet, Structure, StructureNote};
+use weir_classes::{AddressMap, ClassRange, PeerId, PortInterval};
 use weir_objects::address::to_number;
 use weir_objects::address::{Family, Prefix};
 
 /// Parameters of the choice besides the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct StructureOptions {
     /// The maximum size of a map's value on the target.
     pub most_value_bytes: u64,
     /// Structures that override the cost model, where they can be built.
-    pub forced: Vec<(Place, Structure)>,
+    pub forced: Vec<(LookupSet, Structure)>,
 }
 
-impl Options {
+impl StructureOptions {
     // `KMALLOC_MAX_SIZE`: https://github.com/torvalds/linux/blob/v5.14/kernel/bpf/arraymap.c (`array_map_alloc_check`).
     // The default is the oldest kernel's, so that an artifact loads wherever it may be taken.
     /// The maximum size of a map's value on the oldest kernels.
@@ -45,17 +45,17 @@ impl Options {
         // The kernel's own structures are the control: they are simple, and a bug in a compiled table shows as a
         // difference between the two.
         let forced = vec![
-            (Place::Exact4, Structure::Hash),
-            (Place::Prefixes4, Structure::Lpm),
-            (Place::Exact6, Structure::Hash),
-            (Place::Prefixes6, Structure::Lpm),
-            (Place::Rows, Structure::Hash),
+            (LookupSet::Exact4, Structure::Hash),
+            (LookupSet::Prefixes4, Structure::Lpm),
+            (LookupSet::Exact6, Structure::Hash),
+            (LookupSet::Prefixes6, Structure::Lpm),
+            (LookupSet::Rows, Structure::Hash),
         ];
         Self { forced, ..Self::default() }
     }
 }
 
-impl Default for Options {
+impl Default for StructureOptions {
     fn default() -> Self {
         Self { most_value_bytes: Self::VALUE_BYTES_BASE, forced: Vec::new() }
     }
@@ -64,39 +64,39 @@ impl Default for Options {
 /// Why a text is not a list of overrides.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not PLACE=STRUCTURE, such as {}", examples())]
-pub struct ParseError {
+pub struct OverrideParseError {
     text: String,
 }
 
 fn examples() -> String {
-    let of = |place: Place| place.structures().iter().map(move |it| format!("{}={}", place.name(), it.name()));
-    Place::ALL.into_iter().flat_map(of).collect::<Vec<_>>().join(", ")
+    let of = |place: LookupSet| place.structures().iter().map(move |it| format!("{}={}", place.name(), it.name()));
+    LookupSet::ALL.into_iter().flat_map(of).collect::<Vec<_>>().join(", ")
 }
 
 /// Parses a list of overrides such as `exact4=hash,prefixes4=lpm`.
-pub fn parse_forced(text: &str) -> Result<Vec<(Place, Structure)>, ParseError> {
+pub fn parse_forced(text: &str) -> Result<Vec<(LookupSet, Structure)>, OverrideParseError> {
     let one = |text: &str| {
         let (place, structure) = text.split_once('=')?;
         // Only structures that the place can have. An override that is accepted and then ignored would make a benchmark
         // measure something else.
-        let place = *Place::ALL.iter().find(|it| it.name() == place.trim())?;
+        let place = *LookupSet::ALL.iter().find(|it| it.name() == place.trim())?;
         Some((place, *place.structures().iter().find(|it| it.name() == structure.trim())?))
     };
     let parts = text.split(',').filter(|part| !part.trim().is_empty());
-    parts.map(|part| one(part).ok_or_else(|| ParseError { text: part.to_owned() })).collect()
+    parts.map(|part| one(part).ok_or_else(|| OverrideParseError { text: part.to_owned() })).collect()
 }
 
-impl FromStr for Options {
-    type Err = ParseError;
+impl FromStr for StructureOptions {
+    type Err = OverrideParseError;
 
-    fn from_str(text: &str) -> Result<Self, ParseError> {
+    fn from_str(text: &str) -> Result<Self, OverrideParseError> {
         Ok(Self { forced: parse_forced(text)?, ..Self::default() })
     }
 }
 
 /// The structure for a family's single addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Exact {
+pub enum ExactTable {
     /// There are no single addresses.
     #[default]
     Empty,
@@ -105,10 +105,10 @@ pub enum Exact {
     /// Kernel hash.
     Hash,
     /// Perfect hash.
-    Perfect(perfect::Table),
+    Perfect(perfect::PerfectTable),
     /// Kernel hash, then a perfect hash of the addresses from blocks and lists. Without the second, the kernel hash has
     /// all.
-    Layered(Option<perfect::Table>),
+    Layered(Option<perfect::PerfectTable>),
 }
 
 // Every packet asks the kernel hash first anyway. A few hundred entries more leave it in the same cache, so a second
@@ -127,19 +127,19 @@ pub enum Prefixes {
     /// Kernel hash with these entries.
     HashPerLength(Vec<(Prefix, PeerId)>),
     /// Branch-free binary search.
-    Search(search::Table),
+    Search(search::SearchTable),
     /// DXR: a first table and short searches.
-    Dxr(dxr::Table),
+    Dxr(dxr::DxrTable),
 }
 
 /// The structure for ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Ports {
+pub enum PortTable {
     /// A tree of compares in the program.
     #[default]
     Compares,
     /// Branch-free binary search over [`port_key`].
-    Search(search::Table),
+    Search(search::SearchTable),
 }
 
 /// The structure for verdict rows.
@@ -149,25 +149,25 @@ pub enum RowTable {
     #[default]
     Maps,
     /// Matrix or perfect hash.
-    Compiled(rows::Table),
+    Compiled(rows::RowTableBytes),
 }
 
 /// The layout of all tables that a decision reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Structures {
-    exact: [Exact; 2],
+    exact: [ExactTable; 2],
     prefixes: [Prefixes; 2],
     /// The structure for ports.
-    pub ports: Ports,
+    pub ports: PortTable,
     /// The structure for verdict rows.
     pub rows: RowTable,
     /// The structure that was chosen for each set, and why.
-    pub notes: Vec<Note>,
+    pub notes: Vec<StructureNote>,
 }
 
 impl Structures {
     /// The single addresses of a family.
-    pub fn exact(&self, family: Family) -> &Exact {
+    pub fn exact(&self, family: Family) -> &ExactTable {
         &self.exact[usize::from(family == Family::V6)]
     }
 
@@ -177,26 +177,31 @@ impl Structures {
     }
 
     /// Chooses the structures and builds them.
-    pub fn build(addresses: &AddressMap, ports: &[PortInterval], rows: Rows<'_>, options: &Options) -> Self {
+    pub fn build(
+        addresses: &AddressMap,
+        ports: &[PortInterval],
+        rows: DirectionRows<'_>,
+        options: &StructureOptions,
+    ) -> Self {
         let mut made = Self::default();
         for (index, family) in [Family::V4, Family::V6].into_iter().enumerate() {
             // Computed once: the cost model and two of the builders need them.
-            let cuts = cuts(&addresses.stretches, family);
+            let cuts = cuts(&addresses.ranges, family);
             let ranked = cost::exact(addresses, family, options);
             let build = |it| exact(addresses, family, it, options.most_value_bytes);
-            made.exact[index] = made.first(Place::exact(family), ranked, build);
-            let ranked = cost::prefixes(&addresses.stretches, &cuts, family, options);
-            let build = |it| prefixes(&addresses.stretches, &cuts, family, it);
-            made.prefixes[index] = made.first(Place::prefixes(family), ranked, build);
+            made.exact[index] = made.first(LookupSet::exact(family), ranked, build);
+            let ranked = cost::prefixes(&addresses.ranges, &cuts, family, options);
+            let build = |it| prefixes(&addresses.ranges, &cuts, family, it);
+            made.prefixes[index] = made.first(LookupSet::prefixes(family), ranked, build);
         }
         let cuts = port_cuts(ports);
         // Every place is decided by itself. The structures share a cache, so the costs are not really independent, but
         // a choice over all combinations would depend on details of one machine.
-        made.ports = made.first(Place::Ports, cost::ports(&cuts, options), |it| match it {
-            Structure::Search => search::build(1, &cuts).map(Ports::Search),
-            _ => Some(Ports::Compares),
+        made.ports = made.first(LookupSet::Ports, cost::ports(&cuts, options), |it| match it {
+            Structure::Search => search::build(1, &cuts).map(PortTable::Search),
+            _ => Some(PortTable::Compares),
         });
-        made.rows = made.first(Place::Rows, cost::rows(rows, options), |it| match it {
+        made.rows = made.first(LookupSet::Rows, cost::rows(rows, options), |it| match it {
             Structure::Matrix => rows::matrix(rows).map(RowTable::Compiled),
             Structure::Perfect => rows::hash(rows).map(RowTable::Compiled),
             _ => Some(RowTable::Maps),
@@ -205,7 +210,12 @@ impl Structures {
     }
 
     /// Builds the best-ranked structure that can be built. Every place has one that can always be built.
-    fn first<T: Default>(&mut self, place: Place, ranked: cost::Ranked, build: impl Fn(Structure) -> Option<T>) -> T {
+    fn first<T: Default>(
+        &mut self,
+        place: LookupSet,
+        ranked: cost::Ranked,
+        build: impl Fn(Structure) -> Option<T>,
+    ) -> T {
         // Ranked and tried in order, because an estimate cannot promise that a table can be built: a perfect hash may
         // find no displacement.
         let found = ranked.list.iter().find_map(|it| Some((it, build(it.structure)?)));
@@ -216,47 +226,47 @@ impl Structures {
     }
 }
 
-fn exact(addresses: &AddressMap, family: Family, structure: Structure, most_bytes: u64) -> Option<Exact> {
+fn exact(addresses: &AddressMap, family: Family, structure: Structure, most_bytes: u64) -> Option<ExactTable> {
     match structure {
-        Structure::Empty => Some(Exact::Empty),
-        Structure::Compares => Some(Exact::Compares),
-        Structure::Perfect => perfect_of(addresses.of_family(family), family).map(Exact::Perfect),
+        Structure::Empty => Some(ExactTable::Empty),
+        Structure::Compares => Some(ExactTable::Compares),
+        Structure::Perfect => perfect_of(addresses.of_family(family), family).map(ExactTable::Perfect),
         Structure::Layered => {
             let listed = addresses.listed(family).count();
             let fits = perfect::predict(width(family), listed) as u64 <= most_bytes;
             // Without the table the kernel hash has all entries. So the agent's way to change entries in place works
             // for every size.
             let table = (listed >= LEAST_LISTED && fits).then(|| perfect_of(addresses.listed(family), family));
-            Some(Exact::Layered(table.flatten()))
+            Some(ExactTable::Layered(table.flatten()))
         }
-        _ => Some(Exact::Hash),
+        _ => Some(ExactTable::Hash),
     }
 }
 
-fn perfect_of(of: impl Iterator<Item = (IpAddr, PeerId)>, family: Family) -> Option<perfect::Table> {
-    let entries: Vec<(Key, u32)> = of.map(|(at, peer)| (key(at), peer.0)).collect();
+fn perfect_of(of: impl Iterator<Item = (IpAddr, PeerId)>, family: Family) -> Option<perfect::PerfectTable> {
+    let entries: Vec<(HashKey, u32)> = of.map(|(at, peer)| (key(at), peer.0)).collect();
     perfect::build(width(family), &entries)
 }
 
-fn width(family: Family) -> Width {
-    if family == Family::V4 { Width::W4 } else { Width::W16 }
+fn width(family: Family) -> KeyWidth {
+    if family == Family::V4 { KeyWidth::W4 } else { KeyWidth::W16 }
 }
 
-fn prefixes(stretches: &[Stretch], cuts: &[Cut], family: Family, structure: Structure) -> Option<Prefixes> {
+fn prefixes(ranges: &[ClassRange], cuts: &[Cut], family: Family, structure: Structure) -> Option<Prefixes> {
     match structure {
         Structure::Empty => Some(Prefixes::Empty),
         Structure::Search => search::build(usize::from(family.bits() / 32), cuts).map(Prefixes::Search),
         Structure::Dxr if family == Family::V4 => dxr::build(cuts).map(Prefixes::Dxr),
         // The idea of DXR for IPv6. A table over the upper 16 bits would be useless: addresses in use share them.
         Structure::Dxr => search::build_with_first(4, cuts).map(Prefixes::Search),
-        Structure::HashPerLength => Some(Prefixes::HashPerLength(aggregate::aggregate(stretches, family))),
+        Structure::HashPerLength => Some(Prefixes::HashPerLength(aggregate::aggregate(ranges, family))),
         // The trie takes anything, so the choice cannot end without a structure.
-        _ => Some(Prefixes::Lpm(aggregate::aggregate(stretches, family))),
+        _ => Some(Prefixes::Lpm(aggregate::aggregate(ranges, family))),
     }
 }
 
 /// An address as a key: its bytes as on the wire, the first byte lowest.
-pub fn key(address: IpAddr) -> Key {
+pub fn key(address: IpAddr) -> HashKey {
     match address {
         // As a program loads it from the packet, without a byte swap: a hash does not care about the order, and each
         // swap would be an instruction for every packet.
@@ -269,12 +279,12 @@ pub fn key(address: IpAddr) -> Key {
 }
 
 /// The addresses at which the class changes, from the first address with a class other than 0.
-pub fn cuts(stretches: &[Stretch], family: Family) -> Vec<Cut> {
+pub fn cuts(ranges: &[ClassRange], family: Family) -> Vec<Cut> {
     let mut cuts: Vec<Cut> = Vec::new();
-    // The last address of the family. A stretch that ends there has nothing behind it to cut.
+    // The last address of the family. A range that ends there has nothing behind it to cut.
     let last = to_number(Prefix::new(weir_objects::address::to_address(family, 0), 0).last()).1;
     let mut push = |at: u128, class: u32| {
-        // The end of one stretch is the beginning of the next if they touch: the 0 that was pushed for the gap gives
+        // The end of one range is the beginning of the next if they touch: the 0 that was pushed for the gap gives
         // way.
         cuts.pop_if(|cut| cut.0 == at);
         // Neighbours of one class are one range. Tables are as long as the classes change, not as long as the input.
@@ -282,9 +292,9 @@ pub fn cuts(stretches: &[Stretch], family: Family) -> Vec<Cut> {
             cuts.push((at, class));
         }
     };
-    for stretch in stretches.iter().filter(|it| Family::of(it.first) == family) {
-        push(to_number(stretch.first).1, stretch.peer.0);
-        let end = to_number(stretch.last).1;
+    for range in ranges.iter().filter(|it| Family::of(it.first) == family) {
+        push(to_number(range.first).1, range.peer.0);
+        let end = to_number(range.last).1;
         if end < last {
             push(end + 1, 0);
         }

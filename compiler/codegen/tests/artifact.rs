@@ -7,7 +7,7 @@ use weir_classes::{Scope, classify};
 use weir_codegen::describe::lines::{line_of_object, line_table};
 use weir_codegen::describe::{describe, named_endpoint};
 use weir_codegen::emit::{self, Plan};
-use weir_codegen::{image, lower, passes};
+use weir_codegen::{lower, map_images, passes};
 use weir_ebpf::asm::MapRef;
 use weir_ebpf::asm::Tag;
 use weir_ebpf::target::Target;
@@ -41,20 +41,20 @@ spec:
   - from: [{ipBlock: {cidr: 192.0.2.0/24, except: [192.0.2.128/25]}}]
 ";
 
-fn parts() -> Parts {
+fn parts() -> ArtifactParts {
     let input = decode::Input {
         name: "shop.yaml".to_owned(),
         bytes: CLUSTER.as_bytes().to_vec(),
         kind: decode::InputKind::Manifest,
     };
     let (decoded, diagnostics) =
-        decode::decode(vec![input], &decode::Options { default_namespace: "default".to_owned() });
+        decode::decode(vec![input], &decode::DecodeOptions { default_namespace: "default".to_owned() });
     assert!(!diagnostics.has_errors());
     let (cluster, _) = resolve::resolve(&decoded.objects, Assumptions::default());
     let scope = Scope::everything(&cluster);
     let classes = classify(&cluster, &scope).unwrap();
     // Kernel maps, because this test looks at their entries and names.
-    let tables = lower::tables_with(&classes, &weir_codegen::structures::Options::kernel_maps());
+    let tables = lower::tables_with(&classes, &weir_codegen::structures::StructureOptions::kernel_maps());
     let decisions = Direction::ALL.map(|direction| {
         let mut decision = lower::lower(direction, &tables);
         passes::optimize(&mut decision, &tables).unwrap();
@@ -68,24 +68,30 @@ fn parts() -> Parts {
     };
     let mut programs = Direction::ALL.map(|hook| emit::emit(&plan, hook).unwrap());
     let lines = line_table(&mut programs, &tables.sources, &mut |origin| line_of_object(&cluster, origin));
-    let place = |origin: &weir_objects::origin::Origin| Some(format!("shop.yaml:{}", origin.path));
+    let place = |origin: &weir_objects::origin::FieldOrigin| Some(format!("shop.yaml:{}", origin.path));
     let mut description = describe(&cluster, &classes, Target::BASE, &mut { place });
-    description.inputs.push(Input { name: "shop.yaml".to_owned(), digest: Digest::of(CLUSTER.as_bytes()) });
-    let endpoints = image::endpoints(&cluster, &classes, &tables);
-    Parts {
+    description.inputs.push(InputFile { name: "shop.yaml".to_owned(), digest: Digest::of(CLUSTER.as_bytes()) });
+    let endpoints = map_images::endpoints(&cluster, &classes, &tables);
+    ArtifactParts {
         programs,
         edge: None,
         lines,
-        maps: image::maps(&cluster, &scope, &tables, image::Sizes::default(), weir_ebpf::target::Target::BASE),
+        maps: map_images::maps(
+            &cluster,
+            &scope,
+            &tables,
+            map_images::Sizes::default(),
+            weir_ebpf::target::Target::BASE,
+        ),
         endpoints: endpoints.iter().map(|entry| named_endpoint(&cluster, entry)).collect(),
         description,
     }
 }
 
 /// The parts, with instructions of a policy line.
-fn marked() -> Parts {
+fn marked() -> ArtifactParts {
     let mut parts = parts();
-    let tag = parts.lines.tag(Line::new("shop.yaml", "  - from: [{podSelector: …", 22));
+    let tag = parts.lines.tag(SourceLine::new("shop.yaml", "  - from: [{podSelector: …", 22));
     parts.programs[0].tags[10..15].fill(tag);
     parts
 }
@@ -181,7 +187,7 @@ proptest! {
 }
 
 #[track_caller]
-fn check_link_error(change: impl FnOnce(&mut Parts), expected: LinkError) {
+fn check_link_error(change: impl FnOnce(&mut ArtifactParts), expected: LinkError) {
     let mut parts = parts();
     change(&mut parts);
     let linked = Artifact::link(parts).and_then(|artifact| artifact.to_bytes());
@@ -197,7 +203,7 @@ fn parts_that_do_not_fit_are_refused() {
         |parts| parts.programs[0].functions.push(parts.programs[0].functions[0].clone()),
         LinkError::Functions,
     );
-    let entry_of = |parts: &mut Parts, name| {
+    let entry_of = |parts: &mut ArtifactParts, name| {
         let map = parts.maps.iter_mut().find(|map| map.name == name).unwrap();
         map.entries[0].1.push(0);
     };

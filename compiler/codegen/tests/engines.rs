@@ -1,8 +1,8 @@
 //! Every engine gives the reference oracle's verdicts, with the same reasons, on random clusters.
 
-use weir_codegen::engine::{Engine, EngineError, Interpreter, Machine, Make, NoAnswer};
+use weir_codegen::packet_engines::{ClusterEngine, EngineError, Interpreter, Make, NoVerdict, VmEngine};
 use weir_model::Cluster;
-use weir_model::eval::{Basis, Flow, Judgement, Oracle, RuleId, Side, Verdict};
+use weir_model::eval::{Basis, EndVerdict, Flow, Judgement, Oracle, RuleId, Verdict};
 use weir_model::resolve;
 
 use weir_fuzz::generators::{Random, cluster, flows};
@@ -17,14 +17,14 @@ struct Shown {
     because: Vec<String>,
 }
 
-fn shown(side: &Side) -> Shown {
+fn shown(side: &EndVerdict) -> Shown {
     let mut because = reasons(side);
     because.sort();
     because.dedup();
     Shown { verdict: side.verdict, because }
 }
 
-fn reasons(side: &Side) -> Vec<String> {
+fn reasons(side: &EndVerdict) -> Vec<String> {
     match &side.basis {
         Basis::Rules(rules) => rules.iter().map(|RuleId { policy, rule }| format!("{policy} {rule}")).collect(),
         Basis::Isolated(policies) => policies.iter().map(ToString::to_string).collect(),
@@ -43,7 +43,7 @@ fn show(judgement: &Judgement) -> [Shown; 2] {
 }
 
 /// Makes an engine for a cluster.
-type Begin = dyn Fn(&Cluster) -> Result<Engine<'_>, EngineError>;
+type Begin = dyn Fn(&Cluster) -> Result<ClusterEngine<'_>, EngineError>;
 
 /// Returns how many flows had an answer, and how many clusters cannot be compiled.
 fn ask(seeds: std::ops::Range<u64>, begin: &Begin) -> (usize, usize) {
@@ -63,7 +63,7 @@ fn ask(seeds: std::ops::Range<u64>, begin: &Begin) -> (usize, usize) {
 }
 
 #[track_caller]
-fn agrees(seed: u64, cluster: &Cluster, engine: &mut Engine<'_>, flow: &Flow) -> bool {
+fn agrees(seed: u64, cluster: &Cluster, engine: &mut ClusterEngine<'_>, flow: &Flow) -> bool {
     let expected = Oracle::new(cluster).judge(flow);
     match engine.judge(flow) {
         Ok(judgement) => {
@@ -74,7 +74,7 @@ fn agrees(seed: u64, cluster: &Cluster, engine: &mut Engine<'_>, flow: &Flow) ->
             );
             true
         }
-        Err(NoAnswer::Skip(reason)) => {
+        Err(NoVerdict::Skip(reason)) => {
             let families = [flow.source.address, flow.destination.address].map(|it| it.map(|it| it.is_ipv4()));
             assert!(families[0] != families[1], "seed {seed}, {flow:?}: {reason}");
             false
@@ -85,7 +85,7 @@ fn agrees(seed: u64, cluster: &Cluster, engine: &mut Engine<'_>, flow: &Flow) ->
 
 #[track_caller]
 fn check(make: fn() -> Box<Make>) {
-    let (answered, refused) = ask(SEEDS, &move |cluster| Engine::new(cluster, make()));
+    let (answered, refused) = ask(SEEDS, &move |cluster| ClusterEngine::new(cluster, make()));
     assert!(answered > 5_000, "only {answered} flows were answered");
     assert!(refused < 100, "{refused} clusters were refused");
 }
@@ -97,14 +97,14 @@ fn the_interpreter_says_what_the_oracle_says() {
 
 #[test]
 fn the_machine_says_what_the_oracle_says() {
-    check(Machine::make);
+    check(VmEngine::make);
 }
 
 #[test]
 fn a_cluster_compiled_in_parts_gives_the_same_answers() {
     const FEW: std::ops::Range<u64> = 0..25;
     for most in [1, 3] {
-        let (answered, _) = ask(FEW, &move |cluster| Engine::in_parts(cluster, Machine::make(), most));
+        let (answered, _) = ask(FEW, &move |cluster| ClusterEngine::in_parts(cluster, VmEngine::make(), most));
         assert!(answered > 1_000, "only {answered} flows were answered");
     }
 }
@@ -119,9 +119,9 @@ fn a_part_takes_flows_in_their_order_until_it_is_full() {
         (seed, cluster, flows)
     };
     // A cluster of a few endpoints is a single part.
-    let mut clusters = (0..).map(make).filter(|(_, cluster, _)| Engine::new(cluster, Machine::make()).is_ok());
+    let mut clusters = (0..).map(make).filter(|(_, cluster, _)| ClusterEngine::new(cluster, VmEngine::make()).is_ok());
     let (seed, cluster, flows) = clusters.find(|(_, cluster, _)| cluster.endpoints.len() > 8).expect("a larger one");
-    let mut engine = Engine::in_parts(&cluster, Machine::make(), MOST).expect("the cluster compiles");
+    let mut engine = ClusterEngine::in_parts(&cluster, VmEngine::make(), MOST).expect("the cluster compiles");
     let (mut done, mut parts) = (0, 0);
     while done < flows.len() {
         let taken = engine.prepare(&flows[done..]);

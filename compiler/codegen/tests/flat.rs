@@ -3,22 +3,22 @@
 #[path = "common/shape.rs"]
 mod shape;
 
-use weir_artifact::structure::{Place, Structure};
+use weir_artifact::structure::{LookupSet, Structure};
 use weir_classes::Scope;
-use weir_codegen::compile::{Compiled, Options, compile};
-use weir_codegen::structures::Options as Structures;
+use weir_codegen::compile::{CompileOptions, Compiled, compile};
+use weir_codegen::structures::StructureOptions as Structures;
 
-fn compiled(policies: usize, forced: &[(Place, Structure)]) -> Compiled {
+fn compiled(policies: usize, forced: &[(LookupSet, Structure)]) -> Compiled {
     let cluster = shape::cluster(policies);
-    let options = Options { forced: forced.to_vec(), ..Options::default() };
+    let options = CompileOptions { forced: forced.to_vec(), ..CompileOptions::default() };
     compile(&cluster, &Scope::everything(&cluster), &options).expect("it compiles")
 }
 
 #[track_caller]
-fn check_flat(forced: &[(Place, Structure)]) {
+fn check_flat(forced: &[(LookupSet, Structure)]) {
     let measures = |policies| {
         let compiled = compiled(policies, forced);
-        let of = |report: &weir_ebpf::limits::Report| [report.slots, report.longest_path.expect("it ends")];
+        let of = |report: &weir_ebpf::limits::LimitsReport| [report.slots, report.longest_path.expect("it ends")];
         compiled.reports.each_ref().map(of)
     };
     let few = measures(10);
@@ -43,7 +43,7 @@ fn the_same_holds_with_everything_in_kernel_maps() {
 /// If only ranges of ports are added, the tree of compares grows, and the table search does not.
 #[test]
 fn only_compares_grow_with_the_ranges_of_ports() {
-    let slots = |policies, ports| compiled(policies, &[(Place::Ports, ports)]).reports[0].slots;
+    let slots = |policies, ports| compiled(policies, &[(LookupSet::Ports, ports)]).reports[0].slots;
     assert!(slots(100, Structure::Compares) > slots(10, Structure::Compares) + 100);
     assert!(slots(100, Structure::Search) < slots(10, Structure::Search) + 100);
 }

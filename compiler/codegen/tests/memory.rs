@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_classes::fit::fit;
 use weir_classes::{Limits, Scope};
-use weir_codegen::compile::{Budget, Budgets, Options, compile};
+use weir_codegen::compile::{Budget, Budgets, CompileOptions, compile};
 use weir_fuzz::generators::Random;
 use weir_fuzz::generators::hostile::{NODE, Shape, cluster};
 use weir_model::Assumptions;
@@ -56,7 +56,7 @@ fn bytes_under(shape: Shape, size: usize, limits: Limits) -> usize {
         let scope = Scope::node(&cluster, NODE).expect("it is there");
         fit(&mut cluster, &scope, limits, None);
         let budgets = Budgets(vec![(Budget::Memory, limits.bytes), (Budget::Steps, limits.steps)]);
-        let options = Options { budgets, ..Options::default() };
+        let options = CompileOptions { budgets, ..CompileOptions::default() };
         // Exceeding the budget in spite of the estimate is a valid result too.
         let compiled = compile(&cluster, &scope, &options).ok()?;
         compiled.artifact(&cluster, &options, |_| ()).ok()?.to_bytes().ok().map(|bytes| bytes.len())

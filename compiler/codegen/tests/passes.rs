@@ -3,15 +3,15 @@
 //! The tables are those of a small cluster in YAML; both programs are text.
 
 use weir_classes::{Scope, classify};
-use weir_codegen::ir::{self, Program, Tables};
+use weir_codegen::ir::{self, DecisionProgram, DecisionTables};
 use weir_codegen::lower;
 use weir_codegen::passes::PASSES;
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Direction};
-use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 
 /// The tables of a pod, and of the rules of its only policy in flow style; `-` means no policy.
-fn tables(rules: &str) -> Tables {
+fn tables(rules: &str) -> DecisionTables {
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: pod, labels: {app: pod}}\nstatus: {podIP: 10.0.0.1, phase: Running}\n";
     let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: policy}\n";
     let text = match rules {
@@ -19,13 +19,13 @@ fn tables(rules: &str) -> Tables {
         _ => format!("{pod}---\n{policy}spec: {{podSelector: {{}}, policyTypes: [Ingress], ingress: {rules}}}\n"),
     };
     let input = Input { name: "test".to_owned(), bytes: text.into_bytes(), kind: InputKind::Manifest };
-    let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    let (decoded, found) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
     assert!(!found.has_errors(), "{found:#?}");
     let (cluster, _) = resolve(&decoded.objects, Assumptions::default());
     lower::tables(&classify(&cluster, &Scope::everything(&cluster)).unwrap())
 }
 
-fn run(pass: &str, tables: &Tables, text: &str) -> Program {
+fn run(pass: &str, tables: &DecisionTables, text: &str) -> DecisionProgram {
     let (_, run) = PASSES.iter().find(|(name, _)| *name == pass).expect("a pass of this name");
     let mut program = ir::parse(text).unwrap();
     ir::verify(&program).unwrap();

@@ -8,19 +8,19 @@ use std::net::IpAddr;
 
 use address_maps::generate;
 use weir_artifact::layout::address_bytes;
-use weir_artifact::structure::{Place, Structure};
+use weir_artifact::structure::{LookupSet, Structure};
 use weir_classes::AddressMap;
 use weir_codegen::emit::{Plan, REMOTE, emit_look_up};
-use weir_codegen::image::address_maps as images;
-use weir_codegen::ir::{Program, Tables};
+use weir_codegen::ir::{DecisionProgram, DecisionTables};
 use weir_codegen::lower;
-use weir_codegen::structures::rows::Rows;
-use weir_codegen::structures::{Exact, Options, Prefixes, Structures, key};
+use weir_codegen::map_images::address_maps as images;
+use weir_codegen::structures::rows::DirectionRows;
+use weir_codegen::structures::{ExactTable, Prefixes, StructureOptions, Structures, key};
 use weir_ebpf::asm::{Asm, MapRef};
 use weir_ebpf::insn::{Reg, Size};
 use weir_ebpf::limits;
 use weir_ebpf::target::Target;
-use weir_ebpf::vm::{Host, MapFlags, MapKind, MapSpec, Skb, Vm};
+use weir_ebpf::vm::{MapFlags, MapKind, MapSpec, Skb, Vm, VmInputs};
 use weir_fuzz::generators::Random;
 use weir_model::Direction;
 use weir_objects::address::Family;
@@ -29,10 +29,10 @@ use weir_objects::address::to_number;
 /// The map that holds the address to look up.
 const INPUT: MapRef = MapRef(1_000);
 
-fn tables(addresses: AddressMap, options: &Options) -> Tables {
-    let rows = Rows { directions: [&[], &[]], sets: &[], words: 1 };
+fn tables(addresses: AddressMap, options: &StructureOptions) -> DecisionTables {
+    let rows = DirectionRows { directions: [&[], &[]], sets: &[], words: 1 };
     let structures = Structures::build(&addresses, &[], rows, options);
-    Tables { addresses: addresses.into(), structures, ..Tables::default() }
+    DecisionTables { addresses: addresses.into(), structures, ..DecisionTables::default() }
 }
 
 /// Copies the address from the input to the place where the look-up expects it.
@@ -48,9 +48,9 @@ fn from_input(asm: &mut Asm) {
 fn in_bytes(structures: &Structures, address: IpAddr) -> Option<u32> {
     let family = Family::of(address);
     let single = match structures.exact(family) {
-        Exact::Perfect(table) => table.find(key(address)),
-        Exact::Empty => None,
-        Exact::Compares | Exact::Hash | Exact::Layered(_) => return None,
+        ExactTable::Perfect(table) => table.find(key(address)),
+        ExactTable::Empty => None,
+        ExactTable::Compares | ExactTable::Hash | ExactTable::Layered(_) => return None,
     };
     let number = to_number(address).1;
     match structures.prefixes(family) {
@@ -64,13 +64,13 @@ fn in_bytes(structures: &Structures, address: IpAddr) -> Option<u32> {
 
 /// Compares look-ups, and returns their number.
 #[track_caller]
-fn check(addresses: &AddressMap, asked: &[IpAddr], family: Family, forced: &[(Place, Structure)]) -> usize {
-    let options = Options { forced: forced.to_vec(), ..Options::default() };
+fn check(addresses: &AddressMap, asked: &[IpAddr], family: Family, forced: &[(LookupSet, Structure)]) -> usize {
+    let options = StructureOptions { forced: forced.to_vec(), ..StructureOptions::default() };
     let tables = tables(addresses.clone(), &options);
-    if *tables.structures.exact(family) == Exact::Compares {
+    if *tables.structures.exact(family) == ExactTable::Compares {
         return 0;
     }
-    let decisions: [Program; 2] = Direction::ALL.map(|direction| lower::lower(direction, &tables));
+    let decisions: [DecisionProgram; 2] = Direction::ALL.map(|direction| lower::lower(direction, &tables));
     let plan = Plan { target: Target::BASE, decisions: decisions.each_ref(), tables: &tables, families: vec![family] };
     let program = emit_look_up(&plan, family, from_input).unwrap();
     let mut vm = Vm::new(1);
@@ -94,7 +94,7 @@ fn check(addresses: &AddressMap, asked: &[IpAddr], family: Family, forced: &[(Pl
         let mut value = address_bytes(*address);
         value.resize(16, 0);
         vm.map_update(input, &[0; 4], &value, 0).unwrap();
-        let run = vm.run(program, &mut Skb::new(vec![0; 64]), &mut Host::default());
+        let run = vm.run(program, &mut Skb::new(vec![0; 64]), &mut VmInputs::default());
         let found = run.unwrap_or_else(|trap| panic!("{trap}: {address}, {:?}", tables.structures.notes)).r0;
         assert_eq!(found, u64::from(expected), "machine: {address}, {:?}\n{addresses:?}", tables.structures.notes);
     }
@@ -105,7 +105,7 @@ fn check(addresses: &AddressMap, asked: &[IpAddr], family: Family, forced: &[(Pl
 fn every_structure_finds_what_the_map_says() {
     let (mut asked, mut seen) = (0, BTreeSet::new());
     for family in [Family::V4, Family::V6] {
-        let [exact, prefixes] = [Place::exact(family), Place::prefixes(family)];
+        let [exact, prefixes] = [LookupSet::exact(family), LookupSet::prefixes(family)];
         for structure in exact.structures() {
             for prefix_structure in prefixes.structures() {
                 for seed in 0..12 {
@@ -128,10 +128,10 @@ fn everything_as_one_prefix_and_its_halves() {
     ] {
         let [all, low, high] = [all, low, high].map(|text| text.parse().unwrap());
         for last in [low, high] {
-            let stretch = weir_classes::Stretch { first: all, last, peer: weir_classes::PeerId(9) };
-            let map = AddressMap { stretches: vec![stretch], ..AddressMap::default() };
-            for structure in Place::prefixes(family).structures() {
-                check(&map, &[all, low, high], family, &[(Place::prefixes(family), *structure)]);
+            let range = weir_classes::ClassRange { first: all, last, peer: weir_classes::PeerId(9) };
+            let map = AddressMap { ranges: vec![range], ..AddressMap::default() };
+            for structure in LookupSet::prefixes(family).structures() {
+                check(&map, &[all, low, high], family, &[(LookupSet::prefixes(family), *structure)]);
             }
         }
     }

@@ -92,7 +92,7 @@ pub enum AsmError {
 
 /// An instruction whose jump target or map is still symbolic.
 #[derive(Clone, Copy, Debug)]
-enum Op {
+enum SymbolicOp {
     Plain(Insn),
     Goto(Label),
     If { width: Width, cond: Cond, dst: Reg, src: Operand, to: Label },
@@ -102,7 +102,7 @@ enum Op {
     MapValue { dst: Reg, map: MapRef, offset: i32 },
 }
 
-impl Op {
+impl SymbolicOp {
     fn slots(&self) -> u32 {
         match self {
             Self::Plain(insn) => insn.slots(),
@@ -116,7 +116,7 @@ impl Op {
 
 /// A label's name and, once it is bound, the number of the operation that follows it.
 #[derive(Clone, Debug)]
-struct Place {
+struct LabelPosition {
     name: String,
     before: Option<usize>,
 }
@@ -175,8 +175,8 @@ impl Assembled {
 pub struct Asm {
     target: Target,
     tag: Tag,
-    ops: Vec<(Op, Tag)>,
-    labels: Vec<Place>,
+    ops: Vec<(SymbolicOp, Tag)>,
+    labels: Vec<LabelPosition>,
     /// Labels of functions other than the entry, in order of position.
     functions: Vec<Label>,
     entry: String,
@@ -205,7 +205,7 @@ impl Asm {
     /// A new label, to be bound later. The name appears in errors only.
     pub fn label(&mut self, name: &str) -> Label {
         let label = Label(u32::try_from(self.labels.len()).unwrap_or(u32::MAX));
-        self.labels.push(Place { name: name.to_owned(), before: None });
+        self.labels.push(LabelPosition { name: name.to_owned(), before: None });
         label
     }
 
@@ -233,48 +233,48 @@ impl Asm {
         std::mem::replace(&mut self.tag, tag)
     }
 
-    fn push(&mut self, op: Op) {
+    fn push(&mut self, op: SymbolicOp) {
         self.ops.push((op, self.tag));
     }
 
     /// Emits any instruction that has no label and no map.
     pub fn emit(&mut self, insn: Insn) {
-        self.push(Op::Plain(insn));
+        self.push(SymbolicOp::Plain(insn));
     }
 
     /// `goto label`; in the long form if it is needed and the target supports it.
     pub fn jump(&mut self, to: Label) {
-        self.push(Op::Goto(to));
+        self.push(SymbolicOp::Goto(to));
     }
 
     /// `if dst cond src goto label`, 64 bits.
     pub fn jump_if(&mut self, cond: Cond, dst: Reg, src: impl Into<Operand>, to: Label) {
-        self.push(Op::If { width: Width::W64, cond, dst, src: src.into(), to });
+        self.push(SymbolicOp::If { width: Width::W64, cond, dst, src: src.into(), to });
     }
 
     /// `if dst cond src goto label`, comparing the lower halves.
     pub fn jump_if32(&mut self, cond: Cond, dst: Reg, src: impl Into<Operand>, to: Label) {
-        self.push(Op::If { width: Width::W32, cond, dst, src: src.into(), to });
+        self.push(SymbolicOp::If { width: Width::W32, cond, dst, src: src.into(), to });
     }
 
     /// Calls a function of this program.
     pub fn call_local(&mut self, function: Label) {
-        self.push(Op::Call(function));
+        self.push(SymbolicOp::Call(function));
     }
 
     /// `dst = address of a function`, for helpers that take a callback.
     pub fn load_function(&mut self, dst: Reg, label: Label) {
-        self.push(Op::Function { dst, label });
+        self.push(SymbolicOp::Function { dst, label });
     }
 
     /// `dst = map`
     pub fn load_map(&mut self, dst: Reg, map: MapRef) {
-        self.push(Op::Map { dst, map });
+        self.push(SymbolicOp::Map { dst, map });
     }
 
     /// `dst = address of a byte of the map's only value`
     pub fn load_map_value(&mut self, dst: Reg, map: MapRef, offset: i32) {
-        self.push(Op::MapValue { dst, map, offset });
+        self.push(SymbolicOp::MapValue { dst, map, offset });
     }
 
     /// `dst op= src`, 64 bits; a constant is sign-extended.
@@ -356,7 +356,7 @@ impl Asm {
             if let Some(feature) = insn.feature().filter(|&feature| !self.target.has(feature)) {
                 return Err(AsmError::NotOnTarget { insn, slot, feature, target: self.target });
             }
-            if let Op::Map { map, .. } | Op::MapValue { map, .. } = op {
+            if let SymbolicOp::Map { map, .. } | SymbolicOp::MapValue { map, .. } = op {
                 out.maps.push(MapUse { index: out.insns.len(), slot, map });
             }
             out.insns.push(insn);
@@ -410,7 +410,7 @@ impl Asm {
         AsmError::TooFar { label, name: self.name(label), slot, distance, limit }
     }
 
-    fn resolve(&self, op: Op, slot: u32, layout: &[u32]) -> Result<Insn, AsmError> {
+    fn resolve(&self, op: SymbolicOp, slot: u32, layout: &[u32]) -> Result<Insn, AsmError> {
         let short = |label| {
             let distance = self.distance(label, slot, layout)?;
             i16::try_from(distance).map_err(|_| self.too_far(label, slot, distance, i64::from(i16::MAX)))
@@ -420,8 +420,8 @@ impl Asm {
             i32::try_from(distance).map_err(|_| self.too_far(label, slot, distance, i64::from(i32::MAX)))
         };
         Ok(match op {
-            Op::Plain(insn) => insn,
-            Op::Goto(to) => match short(to) {
+            SymbolicOp::Plain(insn) => insn,
+            SymbolicOp::Goto(to) => match short(to) {
                 // Only where it is needed: kernels before 6.6 do not know it, and programs that do without stay the
                 // same for all targets.
                 Err(AsmError::TooFar { .. }) if self.target.has(Feature::V4) => Insn::JumpLong { offset: long(to)? },
@@ -429,12 +429,14 @@ impl Asm {
             },
             // Conditional jumps have no long form. The emitter must place code so that they reach, or jump over a
             // `goto`.
-            Op::If { width, cond, dst, src, to } => Insn::JumpIf { width, cond, dst, src, offset: short(to)? },
-            Op::Call(to) => Insn::CallLocal { offset: long(to)? },
-            Op::Function { dst, label } => Insn::LoadImm64 { dst, value: Imm64::Func(long(label)?) },
+            SymbolicOp::If { width, cond, dst, src, to } => Insn::JumpIf { width, cond, dst, src, offset: short(to)? },
+            SymbolicOp::Call(to) => Insn::CallLocal { offset: long(to)? },
+            SymbolicOp::Function { dst, label } => Insn::LoadImm64 { dst, value: Imm64::Func(long(label)?) },
             // 0 until it is linked. An object file needs exactly this, with a relocation to the map.
-            Op::Map { dst, .. } => Insn::LoadImm64 { dst, value: Imm64::MapFd(0) },
-            Op::MapValue { dst, offset, .. } => Insn::LoadImm64 { dst, value: Imm64::MapValue { fd: 0, offset } },
+            SymbolicOp::Map { dst, .. } => Insn::LoadImm64 { dst, value: Imm64::MapFd(0) },
+            SymbolicOp::MapValue { dst, offset, .. } => {
+                Insn::LoadImm64 { dst, value: Imm64::MapValue { fd: 0, offset } }
+            }
         })
     }
 }

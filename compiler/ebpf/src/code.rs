@@ -1,6 +1,6 @@
 //! Instructions to eight-byte slots and back, in either byte order.
 //!
-//! Strategy: a [`Slot`] is the kernel's `struct bpf_insn` with its fields apart; byte order matters only between a slot
+//! Strategy: a [`InsnFields`] is the kernel's `struct bpf_insn` with its fields apart; byte order matters only between a slot
 //! and its bytes. Decoding is strict: fields that an instruction does not use must be zero, so every accepted program
 //! encodes to the same bytes again. Each opcode table exists once ([`ALU`], [`COND`], [`ATOMIC`]) and serves both
 //! directions.
@@ -19,7 +19,7 @@ pub enum ByteOrder {
 
 /// The fields of one slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Slot {
+pub struct InsnFields {
     /// The opcode byte.
     pub opcode: u8,
     /// Destination register field.
@@ -35,7 +35,7 @@ pub struct Slot {
 /// The bytes of one slot.
 pub const SLOT_BYTES: usize = 8;
 
-impl Slot {
+impl InsnFields {
     /// The bytes as the kernel reads them.
     pub fn to_bytes(self, order: ByteOrder) -> [u8; SLOT_BYTES] {
         let (registers, offset, imm) = match order {
@@ -79,7 +79,7 @@ pub enum DecodeError {
         /// The slot's position.
         slot: usize,
         /// The slot's fields.
-        fields: Slot,
+        fields: InsnFields,
     },
     /// The second half of a 64-bit load is missing.
     #[error("slot {slot}: the second half of a 64-bit load is missing")]
@@ -109,7 +109,7 @@ pub fn decode(bytes: &[u8], order: ByteOrder) -> Result<Vec<Insn>, DecodeError> 
     if !rest.is_empty() {
         return Err(DecodeError::Ragged { bytes: bytes.len() });
     }
-    let mut slots = chunks.iter().map(|&chunk| Slot::from_bytes(chunk, order)).enumerate();
+    let mut slots = chunks.iter().map(|&chunk| InsnFields::from_bytes(chunk, order)).enumerate();
     let mut insns = Vec::with_capacity(chunks.len());
     while let Some((slot, fields)) = slots.next() {
         // The only instruction of two slots must be recognised before its second slot, whose opcode is 0.
@@ -248,8 +248,8 @@ fn operand_fields(operand: Operand) -> (u8, u8, i32) {
 }
 
 /// The slots of one instruction.
-pub fn encode_one(insn: &Insn) -> (Slot, Option<Slot>) {
-    let none = Slot::default();
+pub fn encode_one(insn: &Insn) -> (InsnFields, Option<InsnFields>) {
+    let none = InsnFields::default();
     let slot = match *insn {
         Insn::LoadImm64 { dst, value } => return encode_wide(dst, value),
         Insn::Alu { width, op, dst, src } => {
@@ -257,13 +257,13 @@ pub fn encode_one(insn: &Insn) -> (Slot, Option<Slot>) {
             // the opcodes a second time beside the decoder's.
             let (bits, offset) = ALU.iter().find(|row| row.0 == op).map_or((0, 0), |row| (row.1, row.2));
             let (x, src, imm) = operand_fields(src);
-            Slot { opcode: alu_class(width) | bits | x, dst: dst.number(), src, offset, imm }
+            InsnFields { opcode: alu_class(width) | bits | x, dst: dst.number(), src, offset, imm }
         }
-        Insn::Neg { width, dst } => Slot { opcode: alu_class(width) | NEG, dst: dst.number(), ..none },
+        Insn::Neg { width, dst } => InsnFields { opcode: alu_class(width) | NEG, dst: dst.number(), ..none },
         // A plain move is the same opcode with offset 0, so the decoder asks for the offset first.
         Insn::MovSx { extend, dst, src } => {
             let (class, offset) = EXTEND.iter().find(|row| row.0 == extend).map_or((0, 0), |row| (row.1, row.2));
-            Slot { opcode: class | MOV | X, dst: dst.number(), src: src.number(), offset, imm: 0 }
+            InsnFields { opcode: class | MOV | X, dst: dst.number(), src: src.number(), offset, imm: 0 }
         }
         Insn::Swap { order, bits, dst } => {
             let opcode = match order {
@@ -272,46 +272,48 @@ pub fn encode_one(insn: &Insn) -> (Slot, Option<Slot>) {
                 // In the 64-bit class the source bit must be zero: there is no order to choose.
                 Swap::Always => ALU64 | END,
             };
-            Slot { opcode, dst: dst.number(), imm: bits.bits(), ..none }
+            InsnFields { opcode, dst: dst.number(), imm: bits.bits(), ..none }
         }
         Insn::Load { size, dst, base, offset } => {
             let opcode = LDX | MEM | size_bits(size);
-            Slot { opcode, dst: dst.number(), src: base.number(), offset, imm: 0 }
+            InsnFields { opcode, dst: dst.number(), src: base.number(), offset, imm: 0 }
         }
         Insn::LoadSx { size, dst, base, offset } => {
             let opcode = LDX | MEMSX | size_bits(size.size());
-            Slot { opcode, dst: dst.number(), src: base.number(), offset, imm: 0 }
+            InsnFields { opcode, dst: dst.number(), src: base.number(), offset, imm: 0 }
         }
         Insn::Store { size, base, offset, src } => {
             let (x, src, imm) = operand_fields(src);
             // Stores have two classes where other instructions have the source bit, so `X` is not part of the opcode
             // here.
             let class = if x == 0 { ST } else { STX };
-            Slot { opcode: class | MEM | size_bits(size), dst: base.number(), src, offset, imm }
+            InsnFields { opcode: class | MEM | size_bits(size), dst: base.number(), src, offset, imm }
         }
         Insn::Atomic { op, width, base, offset, src } => {
             let size = if width == Width::W32 { Size::W } else { Size::Dw };
             let imm = ATOMIC.iter().find(|row| row.0 == op).map_or(0, |row| row.1);
             let opcode = STX | ATOMIC_MODE | size_bits(size);
-            Slot { opcode, dst: base.number(), src: src.number(), offset, imm }
+            InsnFields { opcode, dst: base.number(), src: src.number(), offset, imm }
         }
         // Short and long jumps keep their distance in different fields: 16 bits in `offset`, 32 bits in `imm`.
-        Insn::Jump { offset } => Slot { opcode: JMP | JA, offset, ..none },
-        Insn::JumpLong { offset } => Slot { opcode: JMP32 | JA, imm: offset, ..none },
+        Insn::Jump { offset } => InsnFields { opcode: JMP | JA, offset, ..none },
+        Insn::JumpLong { offset } => InsnFields { opcode: JMP32 | JA, imm: offset, ..none },
         Insn::JumpIf { width, cond, dst, src, offset } => {
             let bits = COND.iter().find(|row| row.0 == cond).map_or(0, |row| row.1);
             let (x, src, imm) = operand_fields(src);
-            Slot { opcode: jump_class(width) | bits | x, dst: dst.number(), src, offset, imm }
+            InsnFields { opcode: jump_class(width) | bits | x, dst: dst.number(), src, offset, imm }
         }
-        Insn::CallHelper(Helper(imm)) => Slot { opcode: JMP | CALL, imm, ..none },
-        Insn::CallLocal { offset } => Slot { opcode: JMP | CALL, src: 1, imm: offset, ..none },
-        Insn::CallKfunc { btf_id, module } => Slot { opcode: JMP | CALL, src: 2, offset: module, imm: btf_id, ..none },
-        Insn::Exit => Slot { opcode: JMP | EXIT, ..none },
+        Insn::CallHelper(Helper(imm)) => InsnFields { opcode: JMP | CALL, imm, ..none },
+        Insn::CallLocal { offset } => InsnFields { opcode: JMP | CALL, src: 1, imm: offset, ..none },
+        Insn::CallKfunc { btf_id, module } => {
+            InsnFields { opcode: JMP | CALL, src: 2, offset: module, imm: btf_id, ..none }
+        }
+        Insn::Exit => InsnFields { opcode: JMP | EXIT, ..none },
     };
     (slot, None)
 }
 
-fn encode_wide(dst: Reg, value: Imm64) -> (Slot, Option<Slot>) {
+fn encode_wide(dst: Reg, value: Imm64) -> (InsnFields, Option<InsnFields>) {
     let (src, low, high) = match value {
         // Via `u32`: a direct conversion is the same here, but would hide that the bits are kept and not the number.
         Imm64::Value(value) => (0, value as u32 as i32, (value >> 32) as u32 as i32),
@@ -322,15 +324,15 @@ fn encode_wide(dst: Reg, value: Imm64) -> (Slot, Option<Slot>) {
         Imm64::MapIndex(index) => (5, index, 0),
         Imm64::MapIndexValue { index, offset } => (6, index, offset),
     };
-    let first = Slot { opcode: LD_IMM64, dst: dst.number(), src, offset: 0, imm: low };
-    (first, Some(Slot { imm: high, ..Slot::default() }))
+    let first = InsnFields { opcode: LD_IMM64, dst: dst.number(), src, offset: 0, imm: low };
+    (first, Some(InsnFields { imm: high, ..InsnFields::default() }))
 }
 
-fn decode_wide(first: Slot, second: Slot) -> Option<Insn> {
+fn decode_wide(first: InsnFields, second: InsnFields) -> Option<Insn> {
     let high = second.imm;
     // "Reserved" fields must be zero. The kernel checks it, so a decoder that does not would accept programs that no
     // kernel loads.
-    if second != (Slot { imm: high, ..Slot::default() }) || first.offset != 0 {
+    if second != (InsnFields { imm: high, ..InsnFields::default() }) || first.offset != 0 {
         return None;
     }
     let low = first.imm;
@@ -348,7 +350,7 @@ fn decode_wide(first: Slot, second: Slot) -> Option<Insn> {
     Some(Insn::LoadImm64 { dst: Reg::from_number(first.dst)?, value })
 }
 
-fn decode_one(slot: Slot) -> Option<Insn> {
+fn decode_one(slot: InsnFields) -> Option<Insn> {
     let insn = match slot.opcode & 7 {
         LDX | ST | STX => decode_memory(slot),
         ALU32 => decode_alu(slot, Width::W32),
@@ -361,7 +363,7 @@ fn decode_one(slot: Slot) -> Option<Insn> {
     (encode_one(&insn) == (slot, None)).then_some(insn)
 }
 
-fn decode_memory(slot: Slot) -> Option<Insn> {
+fn decode_memory(slot: InsnFields) -> Option<Insn> {
     let (dst, src) = (Reg::from_number(slot.dst)?, Reg::from_number(slot.src)?);
     let (size, offset) = (size_of_bits(slot.opcode), slot.offset);
     Some(match (slot.opcode & 7, slot.opcode & 0xe0) {
@@ -388,11 +390,11 @@ fn decode_memory(slot: Slot) -> Option<Insn> {
     })
 }
 
-fn operand(slot: Slot) -> Option<Operand> {
+fn operand(slot: InsnFields) -> Option<Operand> {
     if slot.opcode & X == 0 { Some(Operand::Imm(slot.imm)) } else { Reg::from_number(slot.src).map(Operand::Reg) }
 }
 
-fn decode_alu(slot: Slot, width: Width) -> Option<Insn> {
+fn decode_alu(slot: InsnFields, width: Width) -> Option<Insn> {
     let dst = Reg::from_number(slot.dst)?;
     match slot.opcode & 0xf0 {
         NEG => Some(Insn::Neg { width, dst }),
@@ -421,7 +423,7 @@ fn decode_alu(slot: Slot, width: Width) -> Option<Insn> {
     }
 }
 
-fn decode_jump(slot: Slot, width: Width) -> Option<Insn> {
+fn decode_jump(slot: InsnFields, width: Width) -> Option<Insn> {
     match (width, slot.opcode & 0xf0) {
         (Width::W64, JA) => Some(Insn::Jump { offset: slot.offset }),
         // In the 32-bit class, so an old kernel sees an unknown opcode and not a short jump to somewhere else.

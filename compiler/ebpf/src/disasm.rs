@@ -60,9 +60,9 @@ impl fmt::Display for AluOp {
 }
 
 /// A register under the name of the width in use: `r1` or `w1`.
-struct Named(Width, Reg);
+struct RegisterName(Width, Reg);
 
-impl fmt::Display for Named {
+impl fmt::Display for RegisterName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // LLVM names the width in the register, not in the operator. A text in another notation could not be compared
         // with `llvm-objdump`.
@@ -76,16 +76,16 @@ struct NamedOperand(Width, Operand);
 impl fmt::Display for NamedOperand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.1 {
-            Operand::Reg(reg) => Named(self.0, reg).fmt(f),
+            Operand::Reg(reg) => RegisterName(self.0, reg).fmt(f),
             Operand::Imm(imm) => write!(f, "{imm}"),
         }
     }
 }
 
 /// `r1 + 4`, `r10 - 8`
-struct Address(Reg, i16);
+struct RegisterOffset(Reg, i16);
 
-impl fmt::Display for Address {
+impl fmt::Display for RegisterOffset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The sign apart and the magnitude unsigned, since `-i16::MIN` has no value of 16 bits.
         let sign = if self.1 < 0 { '-' } else { '+' };
@@ -111,7 +111,7 @@ impl fmt::Display for Imm64 {
 
 fn write_atomic(f: &mut impl fmt::Write, insn: (AtomicOp, Width, Reg, i16, Reg)) -> fmt::Result {
     let (op, width, base, offset, src) = insn;
-    let (address, named) = (Address(base, offset), Named(width, src));
+    let (address, named) = (RegisterOffset(base, offset), RegisterName(width, src));
     let bits = if width == Width::W32 { 32 } else { 64 };
     // Without the old value it is a statement about memory, with it an assignment to a register.
     let (plain, fetch) = match op {
@@ -126,7 +126,7 @@ fn write_atomic(f: &mut impl fmt::Write, insn: (AtomicOp, Width, Reg, i16, Reg))
         AtomicOp::Xchg => return write!(f, "{named} = xchg_{bits}({address}, {named})"),
         AtomicOp::Cmpxchg => {
             // R0 is both the expected value and the result, though the instruction does not name it.
-            let r0 = Named(width, Reg::R0);
+            let r0 = RegisterName(width, Reg::R0);
             return write!(f, "{r0} = cmpxchg_{bits}({address}, {r0}, {named})");
         }
     };
@@ -144,16 +144,16 @@ fn write_extend(f: &mut impl fmt::Write, extend: Extend, dst: Reg, src: Reg) -> 
         Extend::H64 => (Width::W64, 16),
         Extend::W64 => (Width::W64, 32),
     };
-    write!(f, "{} = (s{bits}){}", Named(width, dst), Named(width, src))
+    write!(f, "{} = (s{bits}){}", RegisterName(width, dst), RegisterName(width, src))
 }
 
 /// The target of a jump or call, in the notation of the surrounding text.
-enum Place<'a> {
+enum JumpTarget<'a> {
     Distance(i32),
     Label(&'a str),
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for JumpTarget<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Distance(distance) => write!(f, "{distance:+}"),
@@ -162,12 +162,12 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-fn write_insn(f: &mut impl fmt::Write, insn: &Insn, place: &Place<'_>) -> fmt::Result {
+fn write_insn(f: &mut impl fmt::Write, insn: &Insn, place: &JumpTarget<'_>) -> fmt::Result {
     match *insn {
         Insn::Alu { width, op, dst, src } => {
-            write!(f, "{} {op} {}", Named(width, dst), NamedOperand(width, src))
+            write!(f, "{} {op} {}", RegisterName(width, dst), NamedOperand(width, src))
         }
-        Insn::Neg { width, dst } => write!(f, "{0} = -{0}", Named(width, dst)),
+        Insn::Neg { width, dst } => write!(f, "{0} = -{0}", RegisterName(width, dst)),
         Insn::MovSx { extend, dst, src } => write_extend(f, extend, dst, src),
         Insn::Swap { order, bits, dst } => {
             let name = match order {
@@ -180,19 +180,19 @@ fn write_insn(f: &mut impl fmt::Write, insn: &Insn, place: &Place<'_>) -> fmt::R
         // The address of a function is a distance in the code, so it gets a label like a jump.
         Insn::LoadImm64 { dst, value: Imm64::Func(_) } => write!(f, "{dst} = func[{place}]"),
         Insn::LoadImm64 { dst, value } => write!(f, "{dst} = {value}"),
-        Insn::Load { size, dst, base, offset } => write!(f, "{dst} = *({size} *)({})", Address(base, offset)),
+        Insn::Load { size, dst, base, offset } => write!(f, "{dst} = *({size} *)({})", RegisterOffset(base, offset)),
         Insn::LoadSx { size, dst, base, offset } => {
-            write!(f, "{dst} = *(s{} *)({})", Narrow::size(size).bytes() * 8, Address(base, offset))
+            write!(f, "{dst} = *(s{} *)({})", Narrow::size(size).bytes() * 8, RegisterOffset(base, offset))
         }
         Insn::Store { size, base, offset, src } => {
             // Always as `r`: the size in front says how much of it is stored.
-            write!(f, "*({size} *)({}) = {}", Address(base, offset), NamedOperand(Width::W64, src))
+            write!(f, "*({size} *)({}) = {}", RegisterOffset(base, offset), NamedOperand(Width::W64, src))
         }
         Insn::Atomic { op, width, base, offset, src } => write_atomic(f, (op, width, base, offset, src)),
         Insn::Jump { .. } => write!(f, "goto {place}"),
         Insn::JumpLong { .. } => write!(f, "gotol {place}"),
         Insn::JumpIf { width, cond, dst, src, .. } => {
-            write!(f, "if {} {cond} {} goto {place}", Named(width, dst), NamedOperand(width, src))
+            write!(f, "if {} {cond} {} goto {place}", RegisterName(width, dst), NamedOperand(width, src))
         }
         Insn::CallHelper(helper) => write!(f, "call {helper}"),
         Insn::CallLocal { .. } => write!(f, "call {place}"),
@@ -212,7 +212,7 @@ fn distance(insn: &Insn) -> Option<i32> {
 
 impl fmt::Display for Insn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_insn(f, self, &Place::Distance(distance(self).unwrap_or(0)))
+        write_insn(f, self, &JumpTarget::Distance(distance(self).unwrap_or(0)))
     }
 }
 
@@ -240,10 +240,10 @@ pub fn disassemble_with(
         let _ = write!(text, "{slot:8}: ");
         let target = distance(insn).map(|distance| slot + 1 + i64::from(distance));
         let place = match target.and_then(|target| labels.get(&target)) {
-            Some(label) => Place::Label(label),
+            Some(label) => JumpTarget::Label(label),
             // A target inside a wide load or outside of the program has no line. The distance is then all that can be
             // shown, and broken programs must be printable too.
-            None => Place::Distance(distance(insn).unwrap_or(0)),
+            None => JumpTarget::Distance(distance(insn).unwrap_or(0)),
         };
         let _ = write_insn(&mut text, insn, &place);
         if let Some(remark) = behind(index) {

@@ -82,7 +82,7 @@ impl fmt::Display for Violation {
 
 /// The measures of a program and its violations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct LimitsReport {
     /// The number of slots, as the kernel counts instructions.
     pub slots: u64,
     /// The stack bytes of the worst call chain; each frame is rounded up to 32 bytes, as in the kernel.
@@ -98,9 +98,9 @@ pub struct Report {
 }
 
 /// Measures a program and checks it against the limits.
-pub fn check(insns: &[Insn]) -> Report {
+pub fn check(insns: &[Insn]) -> LimitsReport {
     let slots = insns.iter().map(|insn| u64::from(insn.slots())).sum();
-    let mut report = Report { slots, ..Report::default() };
+    let mut report = LimitsReport { slots, ..LimitsReport::default() };
     // Before the graph is built: it needs memory for each instruction, and the answer is known.
     if report.slots > u64::from(MAX_INSNS) {
         report.violations.push(Violation::TooLong { slots: report.slots });
@@ -121,14 +121,14 @@ pub fn check(insns: &[Insn]) -> Report {
     if let Some(bytes) = worst.before_tail_call.filter(|&bytes| bytes > MAX_TAIL_CALLER_STACK) {
         report.violations.push(Violation::StackBeforeTailCall { bytes });
     }
-    judge(&mut report);
+    add_size_violations(&mut report);
     // Found by several passes, which would report the same slot in different orders.
     report.violations.sort_unstable();
     report.violations.dedup();
     report
 }
 
-fn judge(report: &mut Report) {
+fn add_size_violations(report: &mut LimitsReport) {
     if report.stack > MAX_STACK {
         report.violations.push(Violation::StackTooLarge { bytes: report.stack });
     }

@@ -16,7 +16,7 @@
 //! 64-bit machine. Not modelled: callbacks, kernel functions, spin locks, and the LRU map's exact choice of victim
 //! (here it is the least recently used entry).
 //!
-//! The clock, the CPU number and the random numbers come from a [`Host`] value, so a run depends on its arguments
+//! The clock, the CPU number and the random numbers come from a [`VmInputs`] value, so a run depends on its arguments
 //! alone.
 
 mod alu;
@@ -34,15 +34,15 @@ mod xdp;
 
 pub use errno::Errno;
 pub use map::{ANY, EXIST, MapFlags, MapId, MapKind, MapSpec, NOEXIST};
-pub use op::LoadError;
-pub use probe::{Part, Spot, State, Stop};
+pub use op::VmLoadError;
+pub use probe::{MapByte, RunPart, Stop, StoppedRun};
 pub use skb::Skb;
-pub use trap::{Access, Cause, Place, Region, Trap};
+pub use trap::{AccessKind, AccessSite, Cause, MemoryRegion, Trap};
 
 use crate::insn::Insn;
-use map::Map;
+use map::VmMap;
 use memory::Memory;
-use op::Program;
+use op::DecodedProgram;
 
 /// The value of a register after a call that does not preserve it.
 pub const POISON: u64 = 0xdead_beef_dead_beef;
@@ -58,7 +58,7 @@ pub struct ProgramId(pub u32);
 
 /// Inputs of a program from outside of the machine: time, CPU and random numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Host {
+pub struct VmInputs {
     /// Nanoseconds since boot. The coarse clock has the same value.
     pub ktime_ns: u64,
     /// The time in ticks.
@@ -69,7 +69,7 @@ pub struct Host {
     pub random: u64,
 }
 
-impl Host {
+impl VmInputs {
     /// The next random number (SplitMix64, upper half).
     fn next_random(&mut self) -> u32 {
         // A generator with its whole state in the host: a run that is repeated with the same host draws the same
@@ -84,14 +84,14 @@ impl Host {
 
 /// A run that ended with `exit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// The value of `R0` at exit.
     pub r0: u64,
     /// Instructions executed.
     pub executed: u64,
 }
 
-impl Outcome {
+impl RunOutcome {
     /// The program's verdict: the lower half of `R0`, as the kernel takes it.
     pub fn verdict(&self) -> i32 {
         self.r0 as i32
@@ -104,8 +104,8 @@ pub struct Vm {
     cpus: u32,
     budget: u64,
     memory: Memory,
-    maps: Vec<Map>,
-    programs: Vec<Program>,
+    maps: Vec<VmMap>,
+    programs: Vec<DecodedProgram>,
 }
 
 impl Vm {
@@ -124,26 +124,26 @@ impl Vm {
     }
 
     /// Loads a linked program for tc. Map descriptors in it are the numbers of this machine's [`MapId`]s.
-    pub fn load(&mut self, insns: &[Insn]) -> Result<ProgramId, LoadError> {
+    pub fn load(&mut self, insns: &[Insn]) -> Result<ProgramId, VmLoadError> {
         self.load_as(insns, false)
     }
 
     /// Loads a linked program for XDP. It sees the bytes of an [`Skb`], all as linear, and the interface.
-    pub fn load_xdp(&mut self, insns: &[Insn]) -> Result<ProgramId, LoadError> {
+    pub fn load_xdp(&mut self, insns: &[Insn]) -> Result<ProgramId, VmLoadError> {
         self.load_as(insns, true)
     }
 
-    fn load_as(&mut self, insns: &[Insn], is_xdp: bool) -> Result<ProgramId, LoadError> {
+    fn load_as(&mut self, insns: &[Insn], is_xdp: bool) -> Result<ProgramId, VmLoadError> {
         // Maps first: an instruction that names a map is decoded into the map's address, so a map that is created later
         // cannot be meant.
-        let program = Program::new(insns, &self.maps, is_xdp)?;
+        let program = DecodedProgram::new(insns, &self.maps, is_xdp)?;
         let id = ProgramId(u32::try_from(self.programs.len()).unwrap_or(u32::MAX));
         self.programs.push(program);
         Ok(id)
     }
 
     /// Runs a program on a packet. Its writes to maps and to the packet remain, also after a trap.
-    pub fn run(&mut self, program: ProgramId, skb: &mut Skb, host: &mut Host) -> Result<Outcome, Box<Trap>> {
+    pub fn run(&mut self, program: ProgramId, skb: &mut Skb, host: &mut VmInputs) -> Result<RunOutcome, Box<Trap>> {
         exec::run(self, program, skb, host)
     }
 }

@@ -10,7 +10,7 @@ use weir_objects::address::Family;
 
 /// A cluster, indexed by address and by selector.
 #[derive(Debug)]
-pub(super) struct Facts<'c> {
+pub(super) struct ClusterFacts<'c> {
     pub(super) cluster: &'c Cluster,
     /// The pod that packets from or to an address belong to.
     owners: BTreeMap<IpAddr, EndpointId>,
@@ -19,7 +19,7 @@ pub(super) struct Facts<'c> {
     selected: HashMap<SelectorId, Vec<bool>>,
 }
 
-impl<'c> Facts<'c> {
+impl<'c> ClusterFacts<'c> {
     pub(super) fn new(cluster: &'c Cluster) -> Self {
         let mut policies: HashMap<_, Vec<_>> = HashMap::new();
         for (index, policy) in cluster.policies.iter().enumerate() {

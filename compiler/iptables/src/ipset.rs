@@ -6,8 +6,8 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-use super::parse::{ParseError, Problem, protocol_number};
-use super::walk::Packet;
+use super::parse::{Problem, TableParseError, protocol_number};
+use super::walk::ForwardedPacket;
 use weir_objects::address::{Family, Prefix};
 
 /// The largest number of elements if a set has no `maxelem`.
@@ -21,12 +21,12 @@ pub(super) const MAX_SET_NAME: usize = 31;
 pub(super) struct Set {
     pub(super) name: String,
     pub(super) family: Family,
-    elements: Elements,
+    elements: SetElements,
     max_elements: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Elements {
+enum SetElements {
     /// `hash:ip`
     Addresses(HashSet<IpAddr>),
     /// `hash:net`
@@ -45,7 +45,7 @@ struct Nets {
 
 /// The address of the packet that a set is tested with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum AddressSide {
     Source,
     Destination,
 }
@@ -54,25 +54,27 @@ impl Set {
     /// The number of flags that `--match-set` needs: 1 for `dst`, 2 for `dst,dst`.
     pub(super) fn dimensions(&self) -> usize {
         match self.elements {
-            Elements::Addresses(_) | Elements::Nets(_) => 1,
-            Elements::Ports(_) => 2,
+            SetElements::Addresses(_) | SetElements::Nets(_) => 1,
+            SetElements::Ports(_) => 2,
         }
     }
 
-    pub(super) fn contains(&self, side: Side, packet: &Packet) -> bool {
+    pub(super) fn contains(&self, side: AddressSide, packet: &ForwardedPacket) -> bool {
         let address = packet.address(side);
         match &self.elements {
-            Elements::Addresses(addresses) => addresses.contains(&address),
-            Elements::Nets(nets) => nets.contains(address),
-            Elements::Ports(ports) => packet.port.is_some_and(|port| ports.contains(&(address, packet.protocol, port))),
+            SetElements::Addresses(addresses) => addresses.contains(&address),
+            SetElements::Nets(nets) => nets.contains(address),
+            SetElements::Ports(ports) => {
+                packet.port.is_some_and(|port| ports.contains(&(address, packet.protocol, port)))
+            }
         }
     }
 
     fn len(&self) -> usize {
         match &self.elements {
-            Elements::Addresses(addresses) => addresses.len(),
-            Elements::Nets(nets) => nets.matches.len(),
-            Elements::Ports(ports) => ports.len(),
+            SetElements::Addresses(addresses) => addresses.len(),
+            SetElements::Nets(nets) => nets.matches.len(),
+            SetElements::Ports(ports) => ports.len(),
         }
     }
 }
@@ -93,21 +95,21 @@ impl Nets {
 
 /// Sets by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sets {
+pub(super) struct IpSets {
     pub(super) sets: Vec<Set>,
     by_name: HashMap<String, usize>,
 }
 
-impl Sets {
+impl IpSets {
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
 
     /// Reads `create` and `add` lines.
-    pub(super) fn parse(text: &str) -> Result<Self, ParseError> {
+    pub(super) fn parse(text: &str) -> Result<Self, TableParseError> {
         let mut sets = Self::default();
         for (index, line) in text.lines().enumerate() {
-            sets.line(line).map_err(|problem| ParseError { part: "sets", line: index + 1, problem })?;
+            sets.line(line).map_err(|problem| TableParseError { part: "sets", line: index + 1, problem })?;
         }
         Ok(sets)
     }
@@ -129,9 +131,9 @@ impl Sets {
             return Err(Problem::NameTooLong(name.to_owned(), MAX_SET_NAME));
         }
         let elements = match kind {
-            "hash:ip" => Elements::Addresses(HashSet::new()),
-            "hash:net" => Elements::Nets(Nets::default()),
-            "hash:ip,port" => Elements::Ports(HashSet::new()),
+            "hash:ip" => SetElements::Addresses(HashSet::new()),
+            "hash:net" => SetElements::Nets(Nets::default()),
+            "hash:ip,port" => SetElements::Ports(HashSet::new()),
             _ => return Err(Problem::Unknown(kind.to_owned())),
         };
         let mut set = Set { name: name.to_owned(), family: Family::V4, elements, max_elements: DEFAULT_MAX_ELEMENTS };
@@ -157,11 +159,11 @@ impl Sets {
         let set = self.find(name).and_then(|index| self.sets.get_mut(index));
         let set = set.ok_or_else(|| Problem::Undefined(name.to_owned()))?;
         let new = match &mut set.elements {
-            Elements::Addresses(addresses) if matches => {
+            SetElements::Addresses(addresses) if matches => {
                 addresses.insert(read_address(element, set.family).ok_or_else(unknown)?)
             }
-            Elements::Nets(nets) => nets.insert(read_net(element, set.family).ok_or_else(unknown)?, matches),
-            Elements::Ports(ports) if matches => {
+            SetElements::Nets(nets) => nets.insert(read_net(element, set.family).ok_or_else(unknown)?, matches),
+            SetElements::Ports(ports) if matches => {
                 ports.insert(read_address_port(element, set.family).ok_or_else(unknown)?)
             }
             _ => return Err(Problem::unknown("nomatch")),

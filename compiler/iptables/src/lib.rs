@@ -22,14 +22,14 @@ mod walk;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-pub use parse::{ParseError, Problem};
+pub use parse::{Problem, TableParseError};
 pub use render::{Rendering, render};
-pub use walk::{Ending, Evaluator, Packet, State, Walk};
+pub use walk::{ChainWalk, ConntrackState, Evaluator, ForwardedPacket, WalkEnd};
 
-use facts::Facts;
+use facts::ClusterFacts;
 use render::{Meaning, stage};
 
-use weir_model::eval::{Basis, End, Flow, FlowProtocol, Judgement, Side, Verdict};
+use weir_model::eval::{Basis, EndVerdict, Flow, FlowEnd, FlowProtocol, Judgement, Verdict};
 use weir_model::{
     Cluster, Direction, EndpointId, FrontendPorts, HostNetworkPods, NodeId, Protocol, ServiceAddress, Standing,
 };
@@ -37,8 +37,8 @@ use weir_objects::address::Family;
 
 /// The engine for one cluster.
 #[derive(Debug)]
-pub struct Engine<'c> {
-    facts: Facts<'c>,
+pub struct IptablesEngine<'c> {
+    facts: ClusterFacts<'c>,
     evaluator: Evaluator,
     meanings: BTreeMap<String, Meaning>,
 }
@@ -68,10 +68,10 @@ pub enum Skip {
     ServiceAddress(IpAddr),
 }
 
-impl<'c> Engine<'c> {
+impl<'c> IptablesEngine<'c> {
     /// Renders a cluster and parses the text. An error is a bug in Weir: the rendered text is invalid.
-    pub fn new(cluster: &'c Cluster) -> Result<Self, ParseError> {
-        let (rendering, facts) = render::render_facts(Facts::new(cluster));
+    pub fn new(cluster: &'c Cluster) -> Result<Self, TableParseError> {
+        let (rendering, facts) = render::render_facts(ClusterFacts::new(cluster));
         let evaluator = Evaluator::parse(&rendering.v4, &rendering.v6, &rendering.sets)?;
         Ok(Self { facts, evaluator, meanings: rendering.meanings })
     }
@@ -88,7 +88,7 @@ impl<'c> Engine<'c> {
     }
 
     /// The first packet of a flow.
-    pub fn packet(&self, flow: &Flow) -> Result<Packet, Skip> {
+    pub fn packet(&self, flow: &Flow) -> Result<ForwardedPacket, Skip> {
         let source = self.address(flow.source)?;
         let destination = self.address(flow.destination)?;
         if Family::of(source) != Family::of(destination) {
@@ -104,11 +104,11 @@ impl<'c> Engine<'c> {
             (FlowProtocol::Icmp, Family::V4) => (1, None),
             (FlowProtocol::Icmp, Family::V6) => (58, None),
         };
-        Ok(Packet { source, destination, protocol, port, state: State::New, mark: 0 })
+        Ok(ForwardedPacket { source, destination, protocol, port, state: ConntrackState::New, mark: 0 })
     }
 
     /// The address of an end; fails if the address alone does not identify the end of the flow.
-    fn address(&self, end: End) -> Result<IpAddr, Skip> {
+    fn address(&self, end: FlowEnd) -> Result<IpAddr, Skip> {
         let name = |id| self.facts.cluster.endpoint_name(id);
         let Some(address) = end.address else {
             return Err(Skip::NoAddress(end.endpoint.map_or_else(|| "one end".to_owned(), name)));
@@ -174,16 +174,16 @@ impl<'c> Engine<'c> {
         }
     }
 
-    fn side(&self, direction: Direction, packet: &Packet) -> Side {
+    fn side(&self, direction: Direction, packet: &ForwardedPacket) -> EndVerdict {
         // If the table does not have the chain, nothing is dropped.
         let walk = self.evaluator.walk(stage(direction), packet);
-        let walk = walk.unwrap_or(Walk { ending: Ending::Return, comments: Vec::new() });
+        let walk = walk.unwrap_or(ChainWalk { ending: WalkEnd::Return, comments: Vec::new() });
         let verdict = match walk.ending {
-            Ending::Accept | Ending::Return => Verdict::Allow,
-            Ending::Drop => Verdict::Deny,
+            WalkEnd::Accept | WalkEnd::Return => Verdict::Allow,
+            WalkEnd::Drop => Verdict::Deny,
         };
         let meanings = walk.comments.iter().filter_map(|comment| self.meanings.get(*comment).copied());
-        Side { verdict, basis: basis(verdict, meanings) }
+        EndVerdict { verdict, basis: basis(verdict, meanings) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! iptables-save text → [`Table`].
+//! iptables-save text → [`FilterTable`].
 //!
 //! Problem: a model of the kernel that skips unknown words gives wrong answers without notice.
 //! Strategy: exactly the grammar that [`super::render`] writes and `iptables-save` prints; every other word is an error
@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::ipset::{Sets, Side};
-use super::walk::State;
+use super::ipset::{AddressSide, IpSets};
+use super::walk::ConntrackState;
 use weir_objects::address::{Family, Prefix};
 
 /// The most characters in a chain's name.
@@ -22,7 +22,7 @@ pub(super) const MAX_MULTIPORT: usize = 15;
 /// Text that the renderer does not write, or that the kernel would refuse.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{part} line {line}: {problem}")]
-pub struct ParseError {
+pub struct TableParseError {
     /// `v4`, `v6` or `sets`.
     pub part: &'static str,
     /// The line's number, from 1.
@@ -77,7 +77,7 @@ impl Problem {
 
 /// The filter table of one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Table {
+pub(super) struct FilterTable {
     pub(super) chains: Vec<Chain>,
     by_name: HashMap<String, usize>,
 }
@@ -86,40 +86,40 @@ pub(super) struct Table {
 pub(super) struct Chain {
     pub(super) name: String,
     /// The policy of a built-in chain: the verdict at its end.
-    pub(super) policy: Option<Policy>,
-    pub(super) rules: Vec<Rule>,
+    pub(super) policy: Option<ChainPolicy>,
+    pub(super) rules: Vec<ChainRule>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Policy {
+pub(super) enum ChainPolicy {
     Accept,
     Drop,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rule {
+pub(super) struct ChainRule {
     /// All of them must match.
     pub(super) matches: Vec<Match>,
     pub(super) comment: Option<String>,
-    pub(super) target: Target,
+    pub(super) target: RuleTarget,
 }
 
 /// One condition; a `!` before it inverts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Match {
     pub(super) negated: bool,
-    pub(super) test: Test,
+    pub(super) test: PacketTest,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Test {
-    Address(Side, Prefix),
+pub(super) enum PacketTest {
+    Address(AddressSide, Prefix),
     Protocol(u8),
     /// The index of the set.
-    Set(usize, Side),
+    Set(usize, AddressSide),
     /// Ranges of destination ports: first and last.
     Ports(Vec<(u16, u16)>),
-    State(Vec<State>),
+    State(Vec<ConntrackState>),
     Mark {
         value: u32,
         mask: u32,
@@ -128,7 +128,7 @@ pub(super) enum Test {
 
 /// The target of a rule; chains are indices in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum RuleTarget {
     Accept,
     Drop,
     Return,
@@ -154,21 +154,21 @@ pub(super) fn protocol_number(name: &str) -> Option<u8> {
     }
 }
 
-impl Table {
+impl FilterTable {
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
 
-    pub(super) fn parse(family: Family, text: &str, sets: &Sets) -> Result<Self, ParseError> {
+    pub(super) fn parse(family: Family, text: &str, sets: &IpSets) -> Result<Self, TableParseError> {
         let part = if family == Family::V4 { "v4" } else { "v6" };
         let mut parser =
             Parser { family, sets, table: Self { chains: Vec::new(), by_name: HashMap::new() }, stage: Stage::Before };
         let mut last = 0;
         for (index, line) in text.lines().enumerate() {
             last = index + 1;
-            parser.line(line).map_err(|problem| ParseError { part, line: last, problem })?;
+            parser.line(line).map_err(|problem| TableParseError { part, line: last, problem })?;
         }
-        let whole = |problem| ParseError { part, line: last, problem };
+        let whole = |problem| TableParseError { part, line: last, problem };
         if parser.stage != Stage::After {
             return Err(whole(Problem::Uncommitted));
         }
@@ -202,25 +202,25 @@ impl Table {
             } else if !*is_done {
                 *is_open = true;
                 stack.push((index, true));
-                stack.extend(chain.rules.iter().filter_map(Rule::leads_to).map(|next| (next, false)));
+                stack.extend(chain.rules.iter().filter_map(ChainRule::leads_to).map(|next| (next, false)));
             }
         }
         Ok(())
     }
 }
 
-impl Rule {
+impl ChainRule {
     fn leads_to(&self) -> Option<usize> {
         match self.target {
-            Target::Jump(chain) | Target::Goto(chain) => Some(chain),
+            RuleTarget::Jump(chain) | RuleTarget::Goto(chain) => Some(chain),
             _ => None,
         }
     }
 
     fn ports_have_protocol(&self) -> bool {
         let has = |wanted: fn(&Match) -> bool| self.matches.iter().any(wanted);
-        !has(|it| matches!(it.test, Test::Ports(_)))
-            || has(|it| !it.negated && matches!(it.test, Test::Protocol(6 | 17 | 132)))
+        !has(|it| matches!(it.test, PacketTest::Ports(_)))
+            || has(|it| !it.negated && matches!(it.test, PacketTest::Protocol(6 | 17 | 132)))
     }
 }
 
@@ -233,8 +233,8 @@ enum Stage {
 
 struct Parser<'s> {
     family: Family,
-    sets: &'s Sets,
-    table: Table,
+    sets: &'s IpSets,
+    table: FilterTable,
     stage: Stage,
 }
 
@@ -264,8 +264,8 @@ impl Parser<'_> {
         let [name, policy, counters] = words.as_slice() else { return Err(Problem::unknown(text)) };
         let is_own = matches!(*name, "INPUT" | "FORWARD" | "OUTPUT");
         let policy = match (*policy, is_own) {
-            ("ACCEPT", true) => Some(Policy::Accept),
-            ("DROP", true) => Some(Policy::Drop),
+            ("ACCEPT", true) => Some(ChainPolicy::Accept),
+            ("DROP", true) => Some(ChainPolicy::Drop),
             ("-", false) => None,
             _ => return Err(Problem::unknown(policy)),
         };
@@ -284,10 +284,10 @@ impl Parser<'_> {
 
     fn rule(&mut self, text: &str) -> Result<(), Problem> {
         let words = split_words(text)?;
-        let mut words = Words { words: words.iter(), negated: false };
+        let mut words = RuleWords { words: words.iter(), negated: false };
         let chain = words.value("-A")?;
         let chain = self.chain_index(chain)?;
-        let mut rule = Rule { matches: Vec::new(), comment: None, target: Target::Nothing };
+        let mut rule = ChainRule { matches: Vec::new(), comment: None, target: RuleTarget::Nothing };
         let mut module = None;
         while let Some(word) = words.words.next() {
             self.option(word, &mut words, &mut module, &mut rule)?;
@@ -307,9 +307,9 @@ impl Parser<'_> {
     fn option(
         &self,
         option: &str,
-        words: &mut Words<'_>,
+        words: &mut RuleWords<'_>,
         module: &mut Option<String>,
-        rule: &mut Rule,
+        rule: &mut ChainRule,
     ) -> Result<(), Problem> {
         let is_negatable = !matches!(option, "-m" | "-j" | "-g" | "--comment");
         if words.negated && !is_negatable {
@@ -326,25 +326,25 @@ impl Parser<'_> {
             }
             ("-j" | "-g", _) => return self.target(option, words, rule),
             ("--comment", Some("comment")) => return set_comment(words.value(option)?, rule),
-            ("-s", _) => Test::Address(Side::Source, self.prefix(words.value(option)?)?),
-            ("-d", _) => Test::Address(Side::Destination, self.prefix(words.value(option)?)?),
-            ("-p", _) => Test::Protocol(read_protocol(words.value(option)?)?),
+            ("-s", _) => PacketTest::Address(AddressSide::Source, self.prefix(words.value(option)?)?),
+            ("-d", _) => PacketTest::Address(AddressSide::Destination, self.prefix(words.value(option)?)?),
+            ("-p", _) => PacketTest::Protocol(read_protocol(words.value(option)?)?),
             ("--match-set", Some("set")) => {
                 let name = words.value(option)?;
                 self.set(name, words.value(name)?)?
             }
-            ("--dports", Some("multiport")) => Test::Ports(read_ports(words.value(option)?)?),
-            ("--dport", Some("tcp" | "udp" | "sctp")) => Test::Ports(vec![read_range(words.value(option)?)?]),
-            ("--ctstate", Some("conntrack")) => Test::State(read_states(words.value(option)?)?),
+            ("--dports", Some("multiport")) => PacketTest::Ports(read_ports(words.value(option)?)?),
+            ("--dport", Some("tcp" | "udp" | "sctp")) => PacketTest::Ports(vec![read_range(words.value(option)?)?]),
+            ("--ctstate", Some("conntrack")) => PacketTest::State(read_states(words.value(option)?)?),
             ("--mark", Some("mark")) => {
                 let (value, mask) = read_mark(words.value(option)?)?;
-                Test::Mark { value, mask }
+                PacketTest::Mark { value, mask }
             }
             _ => return Err(Problem::unknown(option)),
         };
         let again = |it: &Match| match (&it.test, &test) {
-            (Test::Address(one, _), Test::Address(other, _)) => one == other,
-            (Test::Protocol(_), Test::Protocol(_)) => true,
+            (PacketTest::Address(one, _), PacketTest::Address(other, _)) => one == other,
+            (PacketTest::Protocol(_), PacketTest::Protocol(_)) => true,
             _ => false,
         };
         if rule.matches.iter().any(again) {
@@ -354,23 +354,23 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn target(&self, option: &str, words: &mut Words<'_>, rule: &mut Rule) -> Result<(), Problem> {
-        if rule.target != Target::Nothing {
+    fn target(&self, option: &str, words: &mut RuleWords<'_>, rule: &mut ChainRule) -> Result<(), Problem> {
+        if rule.target != RuleTarget::Nothing {
             return Err(Problem::Twice(option.to_owned()));
         }
         let name = words.value(option)?;
         rule.target = match (option, name) {
-            ("-j", "ACCEPT") => Target::Accept,
-            ("-j", "DROP") => Target::Drop,
-            ("-j", "RETURN") => Target::Return,
+            ("-j", "ACCEPT") => RuleTarget::Accept,
+            ("-j", "DROP") => RuleTarget::Drop,
+            ("-j", "RETURN") => RuleTarget::Return,
             ("-j", "MARK") => read_set_mark(words.value(name)?, words)?,
             _ => {
                 let index = self.chain_index(name)?;
                 match self.table.chains.get(index).is_some_and(|chain| chain.policy.is_some()) {
                     // Built-in chains cannot be targets.
                     true => return Err(Problem::unknown(name)),
-                    false if option == "-j" => Target::Jump(index),
-                    false => Target::Goto(index),
+                    false if option == "-j" => RuleTarget::Jump(index),
+                    false => RuleTarget::Goto(index),
                 }
             }
         };
@@ -381,17 +381,17 @@ impl Parser<'_> {
         self.table.find(name).ok_or_else(|| Problem::Undefined(name.to_owned()))
     }
 
-    fn set(&self, name: &str, flags: &str) -> Result<Test, Problem> {
+    fn set(&self, name: &str, flags: &str) -> Result<PacketTest, Problem> {
         let index = self.sets.find(name).ok_or_else(|| Problem::Undefined(name.to_owned()))?;
         let unfit = || Problem::Unfit(name.to_owned());
         let set = self.sets.sets.get(index).filter(|set| set.family == self.family).ok_or_else(unfit)?;
         let side = match (flags, set.dimensions()) {
-            ("src", 1) => Side::Source,
-            ("dst", 1) | ("dst,dst", 2) => Side::Destination,
+            ("src", 1) => AddressSide::Source,
+            ("dst", 1) | ("dst,dst", 2) => AddressSide::Destination,
             // The modelled packet has no source port.
             _ => return Err(unfit()),
         };
-        Ok(Test::Set(index, side))
+        Ok(PacketTest::Set(index, side))
     }
 
     /// `10.0.0.0/8`, which must be of the table's family.
@@ -411,13 +411,13 @@ impl Parser<'_> {
 }
 
 /// The words of a rule that are not read yet.
-struct Words<'w> {
+struct RuleWords<'w> {
     words: std::slice::Iter<'w, String>,
     /// A `!` was read, but not the condition that it inverts.
     negated: bool,
 }
 
-impl<'w> Words<'w> {
+impl<'w> RuleWords<'w> {
     fn value(&mut self, of: &str) -> Result<&'w str, Problem> {
         self.words.next().map(String::as_str).ok_or_else(|| Problem::Incomplete(of.to_owned()))
     }
@@ -464,7 +464,7 @@ fn read_protocol(text: &str) -> Result<u8, Problem> {
     protocol_number(text).or_else(|| text.parse().ok().filter(|it| *it != 0)).ok_or_else(|| Problem::unknown(text))
 }
 
-fn set_comment(text: &str, rule: &mut Rule) -> Result<(), Problem> {
+fn set_comment(text: &str, rule: &mut ChainRule) -> Result<(), Problem> {
     if text.len() > MAX_COMMENT {
         return Err(Problem::NameTooLong(text.to_owned(), MAX_COMMENT));
     }
@@ -491,11 +491,11 @@ fn read_ports(text: &str) -> Result<Vec<(u16, u16)>, Problem> {
     text.split(',').map(read_range).collect()
 }
 
-fn read_states(text: &str) -> Result<Vec<State>, Problem> {
+fn read_states(text: &str) -> Result<Vec<ConntrackState>, Problem> {
     let read = |state: &str| match state {
-        "NEW" => Ok(State::New),
-        "ESTABLISHED" => Ok(State::Established),
-        "RELATED" => Ok(State::Related),
+        "NEW" => Ok(ConntrackState::New),
+        "ESTABLISHED" => Ok(ConntrackState::Established),
+        "RELATED" => Ok(ConntrackState::Related),
         _ => Err(Problem::unknown(state)),
     };
     text.split(',').map(read).collect()
@@ -516,7 +516,7 @@ fn read_bits(text: &str) -> Result<u32, Problem> {
 }
 
 /// All options are converted to one operation: clear the mask's bits, then flip the value's bits.
-fn read_set_mark(option: &str, words: &mut Words<'_>) -> Result<Target, Problem> {
+fn read_set_mark(option: &str, words: &mut RuleWords<'_>) -> Result<RuleTarget, Problem> {
     let text = words.value(option)?;
     let (value, mask) = match option {
         "--set-xmark" => read_mark(text)?,
@@ -526,5 +526,5 @@ fn read_set_mark(option: &str, words: &mut Words<'_>) -> Result<Target, Problem>
         "--xor-mark" => read_bits(text).map(|bits| (bits, 0))?,
         _ => return Err(Problem::unknown(option)),
     };
-    Ok(Target::Mark { value, mask })
+    Ok(RuleTarget::Mark { value, mask })
 }

@@ -16,7 +16,7 @@
 //! mark. A named port is a set of (pod, number), always matched against the destination, because every pod has its own
 //! number.
 //! Invariants: the same cluster gives the same text; nothing of the cluster is omitted without notice (endpoints
-//! without addresses and service addresses, which these tables never see, are refused by [`super::Engine::judge`]).
+//! without addresses and service addresses, which these tables never see, are refused by [`super::IptablesEngine::judge`]).
 
 mod names;
 mod sets;
@@ -24,11 +24,11 @@ mod sets;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
+use names::ChainNames;
 pub(super) use names::Meaning;
-use names::Names;
-use sets::{Scope, SetTexts, protocol_name};
+use sets::{NamespaceScope, SetTexts, protocol_name};
 
-use super::facts::Facts;
+use super::facts::ClusterFacts;
 use super::parse::MAX_MULTIPORT;
 use weir_model::eval::RuleId;
 use weir_model::{Cluster, Direction, EndpointId, Icmp, IpBlockPods, ListAction, ListId, Peer, PolicyId, PortMatch};
@@ -53,12 +53,12 @@ pub struct Rendering {
 
 /// Renders a cluster. All pods that have addresses are local.
 pub fn render(cluster: &Cluster) -> Rendering {
-    render_facts(Facts::new(cluster)).0
+    render_facts(ClusterFacts::new(cluster)).0
 }
 
 /// Like [`render`], but takes the facts and returns them for reuse.
-pub(super) fn render_facts(facts: Facts<'_>) -> (Rendering, Facts<'_>) {
-    let mut renderer = Renderer { facts, names: Names::default(), sets: SetTexts::default() };
+pub(super) fn render_facts(facts: ClusterFacts<'_>) -> (Rendering, ClusterFacts<'_>) {
+    let mut renderer = Renderer { facts, names: ChainNames::default(), sets: SetTexts::default() };
     let v4 = renderer.table(Family::V4);
     let v6 = renderer.table(Family::V6);
     let rendering = Rendering { v4, v6, sets: renderer.sets.write(), meanings: renderer.names.meanings };
@@ -74,13 +74,13 @@ pub(super) fn stage(direction: Direction) -> &'static str {
 }
 
 struct Renderer<'c> {
-    facts: Facts<'c>,
-    names: Names,
+    facts: ClusterFacts<'c>,
+    names: ChainNames,
     sets: SetTexts,
 }
 
 /// One table and direction under construction.
-struct Writer<'w, 'c> {
+struct TableWriter<'w, 'c> {
     renderer: &'w mut Renderer<'c>,
     chains: &'w mut Chains,
     family: Family,
@@ -106,20 +106,20 @@ impl Renderer<'_> {
     fn table(&mut self, family: Family) -> String {
         let mut chains = Chains::default();
         for direction in [Direction::Egress, Direction::Ingress] {
-            Writer { renderer: self, chains: &mut chains, family, direction }.stage();
+            TableWriter { renderer: self, chains: &mut chains, family, direction }.stage();
         }
         chains.write()
     }
 }
 
-impl Writer<'_, '_> {
+impl TableWriter<'_, '_> {
     /// Dispatches every address to its pod's chain.
     fn stage(&mut self) {
         let owned: Vec<_> = self.renderer.facts.owned(self.family).collect();
         self.chains.open(stage(self.direction));
         for (address, id) in owned {
             let pod = self.pod(id);
-            let conditions = Conditions::address(self.flag(End::Local), Prefix::host(address));
+            let conditions = Conditions::address(self.flag(PacketEnd::Local), Prefix::host(address));
             let comment = self.comment(Meaning::Pod(id));
             self.chains.push(stage(self.direction), &conditions, &comment, &format!("-g {pod}"));
         }
@@ -142,12 +142,12 @@ impl Writer<'_, '_> {
         let (endpoint, assume) = (self.renderer.facts.endpoint(id), self.renderer.facts.cluster.assume);
         let family = self.family;
         for address in endpoint.addresses.iter().filter(|it| Family::of(**it) == family) {
-            let own = Conditions::address(self.flag(End::Remote), Prefix::host(*address));
+            let own = Conditions::address(self.flag(PacketEnd::Remote), Prefix::host(*address));
             self.pass(chain, &own, Meaning::Itself);
         }
         if let Some(node) = endpoint.node {
             let set = self.renderer.node_set(self.family, node);
-            let node = Conditions::set(&set, self.flag(End::Remote).set());
+            let node = Conditions::set(&set, self.flag(PacketEnd::Remote).set());
             self.pass(chain, &node, Meaning::OwnNode);
         }
         if assume.icmp == Icmp::Allow {
@@ -175,7 +175,7 @@ impl Writer<'_, '_> {
         if self.chains.open(&name) {
             for id in lists {
                 let set = self.renderer.list_set(self.family, id);
-                let conditions = Conditions::set(&set, self.flag(End::Remote).set());
+                let conditions = Conditions::set(&set, self.flag(PacketEnd::Remote).set());
                 let target = match cluster.lists[id.index()].action {
                     ListAction::Deny => "-j DROP",
                     ListAction::Allow => "-j RETURN",
@@ -250,11 +250,11 @@ impl Writer<'_, '_> {
 
     /// `None` for a block of the other family.
     fn peer(&mut self, policy: PolicyId, peer: &Peer) -> Option<Conditions> {
-        let remote = self.flag(End::Remote);
+        let remote = self.flag(PacketEnd::Remote);
         match peer {
             Peer::Pods { namespaces, pods } => {
-                let own = Scope::Own(self.renderer.facts.cluster.policies[policy.index()].namespace);
-                let scope = namespaces.map_or(own, Scope::Selected);
+                let own = NamespaceScope::Own(self.renderer.facts.cluster.policies[policy.index()].namespace);
+                let scope = namespaces.map_or(own, NamespaceScope::Selected);
                 let set = self.renderer.peer_set(self.family, scope, *pods);
                 Some(Conditions::set(&set, remote.set()))
             }
@@ -299,10 +299,10 @@ impl Writer<'_, '_> {
         conditions
     }
 
-    fn flag(&self, end: End) -> Flag {
+    fn flag(&self, end: PacketEnd) -> Flag {
         match (self.direction, end) {
-            (Direction::Egress, End::Local) | (Direction::Ingress, End::Remote) => Flag::Source,
-            (Direction::Egress, End::Remote) | (Direction::Ingress, End::Local) => Flag::Destination,
+            (Direction::Egress, PacketEnd::Local) | (Direction::Ingress, PacketEnd::Remote) => Flag::Source,
+            (Direction::Egress, PacketEnd::Remote) | (Direction::Ingress, PacketEnd::Local) => Flag::Destination,
         }
     }
 
@@ -319,7 +319,7 @@ impl Writer<'_, '_> {
 
 /// An end of the packet, from the pod's view.
 #[derive(Clone, Copy)]
-enum End {
+enum PacketEnd {
     Local,
     Remote,
 }

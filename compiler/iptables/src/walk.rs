@@ -7,13 +7,13 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::ipset::{Sets, Side};
-use super::parse::{Chain, ParseError, Policy, Rule, Table, Target, Test};
+use super::ipset::{AddressSide, IpSets};
+use super::parse::{Chain, ChainPolicy, ChainRule, FilterTable, PacketTest, RuleTarget, TableParseError};
 use weir_objects::address::Family;
 
 /// The connection tracking state of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ConntrackState {
     /// The first packet of a connection.
     New,
     /// A packet of a connection that has been seen in both directions.
@@ -24,7 +24,7 @@ pub enum State {
 
 /// A forwarded packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet {
+pub struct ForwardedPacket {
     /// Its source.
     pub source: IpAddr,
     /// Its destination, of the same family.
@@ -34,23 +34,23 @@ pub struct Packet {
     /// The destination port, if the protocol has one.
     pub port: Option<u16>,
     /// Its connection tracking state.
-    pub state: State,
+    pub state: ConntrackState,
     /// Its firewall mark.
     pub mark: u32,
 }
 
-impl Packet {
-    pub(super) fn address(&self, side: Side) -> IpAddr {
+impl ForwardedPacket {
+    pub(super) fn address(&self, side: AddressSide) -> IpAddr {
         match side {
-            Side::Source => self.source,
-            Side::Destination => self.destination,
+            AddressSide::Source => self.source,
+            AddressSide::Destination => self.destination,
         }
     }
 }
 
 /// The result of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum WalkEnd {
     /// Accepted: by a rule, or by the policy of the kernel's own chain.
     Accept,
     /// Dropped by a rule, or by the policy of the kernel's own chain.
@@ -61,9 +61,9 @@ pub enum Ending {
 
 /// The result of a walk and the rules on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Walk<'e> {
+pub struct ChainWalk<'e> {
     /// The result.
-    pub ending: Ending,
+    pub ending: WalkEnd,
     /// The comments of the rules that matched, in order.
     pub comments: Vec<&'e str>,
 }
@@ -71,14 +71,14 @@ pub struct Walk<'e> {
 /// Parsed rules and sets.
 #[derive(Clone, Debug)]
 pub struct Evaluator {
-    sets: Sets,
-    v4: Compiled,
-    v6: Compiled,
+    sets: IpSets,
+    v4: CompiledTable,
+    v6: CompiledTable,
 }
 
 #[derive(Clone, Debug)]
-struct Compiled {
-    table: Table,
+struct CompiledTable {
+    table: FilterTable,
     /// The runs of each chain, in order.
     runs: Vec<Vec<Run>>,
 }
@@ -88,22 +88,22 @@ struct Compiled {
 struct Run {
     start: usize,
     end: usize,
-    side: Side,
+    side: AddressSide,
     /// For each address, the indices of its rules, in order.
     rules: HashMap<IpAddr, Vec<usize>>,
 }
 
 impl Evaluator {
     /// Reads iptables-save, ip6tables-save and `ipset save` text.
-    pub fn parse(v4: &str, v6: &str, sets: &str) -> Result<Self, ParseError> {
-        let sets = Sets::parse(sets)?;
-        let v4 = Compiled::new(Table::parse(Family::V4, v4, &sets)?);
-        let v6 = Compiled::new(Table::parse(Family::V6, v6, &sets)?);
+    pub fn parse(v4: &str, v6: &str, sets: &str) -> Result<Self, TableParseError> {
+        let sets = IpSets::parse(sets)?;
+        let v4 = CompiledTable::new(FilterTable::parse(Family::V4, v4, &sets)?);
+        let v6 = CompiledTable::new(FilterTable::parse(Family::V6, v6, &sets)?);
         Ok(Self { sets, v4, v6 })
     }
 
     /// Walks a packet from the start of a chain of its family's table; `None` if there is no such chain.
-    pub fn walk(&self, chain: &str, packet: &Packet) -> Option<Walk<'_>> {
+    pub fn walk(&self, chain: &str, packet: &ForwardedPacket) -> Option<ChainWalk<'_>> {
         let compiled = match Family::of(packet.source) {
             Family::V4 => &self.v4,
             Family::V6 => &self.v6,
@@ -112,12 +112,12 @@ impl Evaluator {
         let mut walker =
             Walker { sets: &self.sets, compiled, packet: *packet, stack: Vec::new(), comments: Vec::new() };
         let ending = walker.walk(start);
-        Some(Walk { ending, comments: walker.comments })
+        Some(ChainWalk { ending, comments: walker.comments })
     }
 }
 
-impl Compiled {
-    fn new(table: Table) -> Self {
+impl CompiledTable {
+    fn new(table: FilterTable) -> Self {
         let runs = table.chains.iter().map(find_runs).collect();
         Self { table, runs }
     }
@@ -139,10 +139,12 @@ fn find_runs(chain: &Chain) -> Vec<Run> {
 }
 
 /// The address, if it is the rule's only condition.
-fn only_address(rule: &Rule) -> Option<(Side, IpAddr)> {
+fn only_address(rule: &ChainRule) -> Option<(AddressSide, IpAddr)> {
     match rule.matches.as_slice() {
         [it] if !it.negated => match it.test {
-            Test::Address(side, prefix) if prefix.len() == prefix.family().bits() => Some((side, prefix.address())),
+            PacketTest::Address(side, prefix) if prefix.len() == prefix.family().bits() => {
+                Some((side, prefix.address()))
+            }
             _ => None,
         },
         _ => None,
@@ -151,23 +153,23 @@ fn only_address(rule: &Rule) -> Option<(Side, IpAddr)> {
 
 impl Run {
     /// The first rule at or after `index` that matches, or the index after the run.
-    fn next(&self, index: usize, packet: &Packet) -> usize {
+    fn next(&self, index: usize, packet: &ForwardedPacket) -> usize {
         let rules = self.rules.get(&packet.address(self.side)).map_or(&[][..], Vec::as_slice);
         rules.iter().copied().find(|rule| *rule >= index).unwrap_or(self.end)
     }
 }
 
 struct Walker<'e> {
-    sets: &'e Sets,
-    compiled: &'e Compiled,
-    packet: Packet,
+    sets: &'e IpSets,
+    compiled: &'e CompiledTable,
+    packet: ForwardedPacket,
     /// The calling chains, each with the rule to continue with.
     stack: Vec<(usize, usize)>,
     comments: Vec<&'e str>,
 }
 
 impl<'e> Walker<'e> {
-    fn walk(&mut self, start: usize) -> Ending {
+    fn walk(&mut self, start: usize) -> WalkEnd {
         let table = &self.compiled.table;
         let own = table.chains.get(start).and_then(|chain| chain.policy);
         let (mut chain, mut index) = (start, 0);
@@ -177,29 +179,29 @@ impl<'e> Walker<'e> {
                     self.comments.extend(rule.comment.as_deref());
                     rule.target
                 }
-                None => Target::Return,
+                None => RuleTarget::Return,
             };
             index += 1;
             match target {
-                Target::Accept => return Ending::Accept,
-                Target::Drop => return Ending::Drop,
-                Target::Mark { value, mask } => self.packet.mark = (self.packet.mark & !mask) ^ value,
-                Target::Nothing => {}
-                Target::Jump(to) => {
+                RuleTarget::Accept => return WalkEnd::Accept,
+                RuleTarget::Drop => return WalkEnd::Drop,
+                RuleTarget::Mark { value, mask } => self.packet.mark = (self.packet.mark & !mask) ^ value,
+                RuleTarget::Nothing => {}
+                RuleTarget::Jump(to) => {
                     self.stack.push((chain, index));
                     (chain, index) = (to, 0);
                 }
-                Target::Goto(to) => (chain, index) = (to, 0),
-                Target::Return => match self.stack.pop() {
+                RuleTarget::Goto(to) => (chain, index) = (to, 0),
+                RuleTarget::Return => match self.stack.pop() {
                     Some(back) => (chain, index) = back,
-                    None => return Ending::of(own),
+                    None => return WalkEnd::of(own),
                 },
             }
         }
     }
 
     /// The next rule of the chain that matches, from `index` on. Sets `index` to it.
-    fn next_match(&self, chain: usize, index: &mut usize) -> Option<&'e Rule> {
+    fn next_match(&self, chain: usize, index: &mut usize) -> Option<&'e ChainRule> {
         let compiled = self.compiled;
         let rules = &compiled.table.chains.get(chain)?.rules;
         let runs = compiled.runs.get(chain)?;
@@ -221,31 +223,31 @@ impl<'e> Walker<'e> {
         }
     }
 
-    fn holds(&self, rule: &Rule) -> bool {
+    fn holds(&self, rule: &ChainRule) -> bool {
         rule.matches.iter().all(|it| self.test(&it.test) != it.negated)
     }
 
-    fn test(&self, test: &Test) -> bool {
+    fn test(&self, test: &PacketTest) -> bool {
         let packet = &self.packet;
         match test {
-            Test::Address(side, prefix) => prefix.contains(packet.address(*side)),
-            Test::Protocol(protocol) => packet.protocol == *protocol,
-            Test::Set(set, side) => self.sets.sets.get(*set).is_some_and(|set| set.contains(*side, packet)),
-            Test::Ports(ranges) => {
+            PacketTest::Address(side, prefix) => prefix.contains(packet.address(*side)),
+            PacketTest::Protocol(protocol) => packet.protocol == *protocol,
+            PacketTest::Set(set, side) => self.sets.sets.get(*set).is_some_and(|set| set.contains(*side, packet)),
+            PacketTest::Ports(ranges) => {
                 packet.port.is_some_and(|port| ranges.iter().any(|(first, last)| (*first..=*last).contains(&port)))
             }
-            Test::State(states) => states.contains(&packet.state),
-            Test::Mark { value, mask } => packet.mark & mask == *value,
+            PacketTest::State(states) => states.contains(&packet.state),
+            PacketTest::Mark { value, mask } => packet.mark & mask == *value,
         }
     }
 }
 
-impl Ending {
+impl WalkEnd {
     /// The result at the end of the first chain: its policy, if it is built in.
-    fn of(policy: Option<Policy>) -> Self {
+    fn of(policy: Option<ChainPolicy>) -> Self {
         match policy {
-            Some(Policy::Accept) => Self::Accept,
-            Some(Policy::Drop) => Self::Drop,
+            Some(ChainPolicy::Accept) => Self::Accept,
+            Some(ChainPolicy::Drop) => Self::Drop,
             None => Self::Return,
         }
     }

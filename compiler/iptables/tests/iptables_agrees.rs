@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_fuzz::generators::{Random, cluster as generate, flows};
-use weir_iptables::{Ending, Engine, Skip, render};
+use weir_iptables::{IptablesEngine, Skip, WalkEnd, render};
 use weir_model::eval::{Flow, Judgement, Oracle, Verdict};
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster};
@@ -15,7 +15,7 @@ const FLOWS: usize = 100;
 
 /// The first flow on which the engines differ, with both answers.
 fn difference(cluster: &Cluster, flows: &[Flow]) -> Option<String> {
-    let engine = Engine::new(cluster).expect("what is rendered is read");
+    let engine = IptablesEngine::new(cluster).expect("what is rendered is read");
     let mut oracle = Oracle::new(cluster);
     flows.iter().find_map(|flow| {
         let found = engine.judge(flow).ok()?;
@@ -67,7 +67,7 @@ fn the_flows_meet_every_kind_of_verdict_and_few_are_skipped() {
         let mut random = Random::new(seed);
         let objects = generate::objects(&mut random);
         let cluster = resolve(&objects, Assumptions::default()).0;
-        let engine = Engine::new(&cluster).expect("what is rendered is read");
+        let engine = IptablesEngine::new(&cluster).expect("what is rendered is read");
         for flow in flows::flows(&cluster, FLOWS, &mut random) {
             total += 1;
             match engine.judge(&flow) {
@@ -104,13 +104,13 @@ fn both_stages_together_are_the_forward_chain() {
     for seed in 0..100 {
         let mut random = Random::new(seed);
         let cluster = resolve(&generate::objects(&mut random), generate::assumptions(&mut random)).0;
-        let engine = Engine::new(&cluster).expect("what is rendered is read");
+        let engine = IptablesEngine::new(&cluster).expect("what is rendered is read");
         for flow in flows::flows(&cluster, FLOWS, &mut random) {
             let (Ok(judgement), Ok(packet)) = (engine.judge(&flow), engine.packet(&flow)) else { continue };
             let walk = engine.evaluator().walk("FORWARD", &packet).expect("the chain is there");
             let expected = match judgement.verdict() {
-                Verdict::Allow => Ending::Accept,
-                Verdict::Deny => Ending::Drop,
+                Verdict::Allow => WalkEnd::Accept,
+                Verdict::Deny => WalkEnd::Drop,
             };
             assert_eq!(walk.ending, expected, "seed {seed}: {flow:?}");
         }
@@ -140,7 +140,7 @@ fn what_rules_cannot_say_is_skipped_with_a_reason() {
     for seed in 0..100 {
         let mut random = Random::new(seed);
         let cluster = resolve(&generate::objects(&mut random), generate::assumptions(&mut random)).0;
-        let engine = Engine::new(&cluster).expect("what is rendered is read");
+        let engine = IptablesEngine::new(&cluster).expect("what is rendered is read");
         for flow in flows::flows(&cluster, FLOWS, &mut random) {
             let Err(skip) = engine.judge(&flow) else { continue };
             let kind = match skip {

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use cases::Case;
 use net::{Error, Host, Net};
-use weir_iptables::{Ending, Evaluator, Packet, State};
+use weir_iptables::{ConntrackState, Evaluator, ForwardedPacket, WalkEnd};
 
 const NAME: &str = "the_kernel_agrees_with_the_evaluator";
 const PORTS: [u16; 6] = [53, 80, 81, 443, 8080, 8081];
@@ -117,7 +117,7 @@ fn check(hosts: &[Host], case: &Case) -> Result<Vec<bool>, Error> {
     let mut met = BTreeSet::new();
     for flow in &flows {
         let walk = evaluator.walk("FORWARD", &flow.packet()).ok_or("no FORWARD chain")?;
-        expected.push(walk.ending == Ending::Accept);
+        expected.push(walk.ending == WalkEnd::Accept);
         met.extend(walk.comments.into_iter().map(str::to_owned));
     }
     let reached = send_patiently(net, &flows, &expected)?;
@@ -214,14 +214,21 @@ impl Flow {
         format!("{} {} {} {}\n", self.protocol, self.destination, self.port, wait.as_millis())
     }
 
-    fn packet(&self) -> Packet {
+    fn packet(&self) -> ForwardedPacket {
         let (protocol, port) = match (self.protocol, self.source) {
             ("tcp", _) => (6, Some(self.port)),
             ("udp", _) => (17, Some(self.port)),
             (_, IpAddr::V4(_)) => (1, None),
             (_, IpAddr::V6(_)) => (58, None),
         };
-        Packet { source: self.source, destination: self.destination, protocol, port, state: State::New, mark: 0 }
+        ForwardedPacket {
+            source: self.source,
+            destination: self.destination,
+            protocol,
+            port,
+            state: ConntrackState::New,
+            mark: 0,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The evaluator of iptables-save text, on handwritten text: every matcher and target, and text that the kernel would
 //! refuse.
 
-use weir_iptables::{Ending, Evaluator, Packet, State};
+use weir_iptables::{ConntrackState, Evaluator, ForwardedPacket, WalkEnd};
 
 const SETS: &str = "\
 create ips hash:ip family inet hashsize 1024 maxelem 65536 bucketsize 12 initval 0x847a6d70
@@ -37,18 +37,18 @@ fn empty() -> String {
     table("-A FORWARD -j ACCEPT")
 }
 
-fn packet(source: &str, destination: &str, protocol: u8, port: u16) -> Packet {
+fn packet(source: &str, destination: &str, protocol: u8, port: u16) -> ForwardedPacket {
     let port = matches!(protocol, 6 | 17 | 132).then_some(port);
     let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
-    Packet { source, destination, protocol, port, state: State::New, mark: 0 }
+    ForwardedPacket { source, destination, protocol, port, state: ConntrackState::New, mark: 0 }
 }
 
-fn tcp(source: &str, destination: &str, port: u16) -> Packet {
+fn tcp(source: &str, destination: &str, port: u16) -> ForwardedPacket {
     packet(source, destination, 6, port)
 }
 
 #[track_caller]
-fn walk(rules: &str, packet: &Packet, expected: Ending, comments: &[&str]) {
+fn walk(rules: &str, packet: &ForwardedPacket, expected: WalkEnd, comments: &[&str]) {
     let evaluator = Evaluator::parse(&table(rules), &empty(), SETS).unwrap();
     let walk = evaluator.walk("FORWARD", packet).unwrap();
     assert_eq!((walk.ending, walk.comments.as_slice()), (expected, comments));
@@ -56,8 +56,8 @@ fn walk(rules: &str, packet: &Packet, expected: Ending, comments: &[&str]) {
 
 /// Whether a packet matches the conditions.
 #[track_caller]
-fn check(conditions: &str, packet: &Packet, expected: bool) {
-    let ending = if expected { Ending::Drop } else { Ending::Accept };
+fn check(conditions: &str, packet: &ForwardedPacket, expected: bool) {
+    let ending = if expected { WalkEnd::Drop } else { WalkEnd::Accept };
     walk(&format!("-A FORWARD {conditions} -j DROP"), packet, ending, &[]);
 }
 
@@ -134,11 +134,11 @@ fn sets_of_ports_match_address_protocol_and_port() {
 #[test]
 fn states_and_marks() {
     let new = tcp("10.0.0.1", "10.0.0.2", 80);
-    let reply = Packet { state: State::Established, ..new };
+    let reply = ForwardedPacket { state: ConntrackState::Established, ..new };
     check("-m conntrack --ctstate RELATED,ESTABLISHED", &new, false);
     check("-m conntrack --ctstate RELATED,ESTABLISHED", &reply, true);
-    check("-m conntrack ! --ctstate NEW", &Packet { state: State::Related, ..new }, true);
-    let marked = Packet { mark: 0x5, ..new };
+    check("-m conntrack ! --ctstate NEW", &ForwardedPacket { state: ConntrackState::Related, ..new }, true);
+    let marked = ForwardedPacket { mark: 0x5, ..new };
     check("-m mark --mark 0x1/0x3", &marked, true);
     check("-m mark --mark 0x1", &marked, false);
     check("-m mark ! --mark 0x5", &marked, false);
@@ -147,7 +147,7 @@ fn states_and_marks() {
 
 #[test]
 fn marks_are_set_bit_by_bit() {
-    let marked = Packet { mark: 0b1100, ..tcp("10.0.0.1", "10.0.0.2", 80) };
+    let marked = ForwardedPacket { mark: 0b1100, ..tcp("10.0.0.1", "10.0.0.2", 80) };
     for (option, expected) in [
         ("--set-xmark 0x3/0x5", 0b1011),
         ("--set-mark 0x3/0x5", 0b1011),
@@ -159,7 +159,7 @@ fn marks_are_set_bit_by_bit() {
     ] {
         let rules =
             format!("-A FORWARD -j MARK {option}\n-A FORWARD -m mark --mark {expected} -j DROP\n-A FORWARD -j ACCEPT");
-        walk(&rules, &marked, Ending::Drop, &[]);
+        walk(&rules, &marked, WalkEnd::Drop, &[]);
     }
 }
 
@@ -176,8 +176,8 @@ fn a_jump_comes_back_and_a_goto_does_not() {
         )
     };
     let packet = tcp("10.0.0.1", "10.0.0.2", 80);
-    walk(&rules("-j"), &packet, Ending::Drop, &["first", "inside", "after B", "behind"]);
-    walk(&rules("-g"), &packet, Ending::Accept, &["first", "inside", "after B"]);
+    walk(&rules("-j"), &packet, WalkEnd::Drop, &["first", "inside", "after B", "behind"]);
+    walk(&rules("-g"), &packet, WalkEnd::Accept, &["first", "inside", "after B"]);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn after_a_goto_the_way_back_is_to_the_last_jump() {
                  -A A -g B
                  -A A -m comment --comment never -j ACCEPT
                  -A B -m comment --comment b -j RETURN";
-    walk(rules, &tcp("10.0.0.1", "10.0.0.2", 80), Ending::Drop, &["b", "back"]);
+    walk(rules, &tcp("10.0.0.1", "10.0.0.2", 80), WalkEnd::Drop, &["b", "back"]);
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn the_end_of_the_kernels_chain_is_its_policy() {
     let text = empty().replace("FORWARD ACCEPT", "FORWARD DROP").replace("-j ACCEPT", "-j RETURN");
     let evaluator = Evaluator::parse(&text, &empty(), "").unwrap();
     let walk = evaluator.walk("FORWARD", &tcp("10.0.0.1", "10.0.0.2", 80)).unwrap();
-    assert_eq!(walk.ending, Ending::Drop);
+    assert_eq!(walk.ending, WalkEnd::Drop);
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn rules_without_a_target_and_with_other_conditions_are_passed_over() {
     let rules = "-A FORWARD -s 10.0.0.1 -m comment --comment counts
                  -A FORWARD -s 10.0.0.2 -j ACCEPT
                  -A FORWARD -s 10.0.0.1 -m comment --comment \"with \\\"quotes\\\"\" -j DROP";
-    walk(rules, &tcp("10.0.0.1", "10.0.0.2", 80), Ending::Drop, &["counts", "with \"quotes\""]);
+    walk(rules, &tcp("10.0.0.1", "10.0.0.2", 80), WalkEnd::Drop, &["counts", "with \"quotes\""]);
 }
 
 #[test]
@@ -216,9 +216,9 @@ fn runs_of_addresses_are_left_and_entered_again_in_order() {
                  -A FORWARD -d 10.0.0.9 -p udp -j A
                  -A FORWARD -s 10.0.0.1 -m comment --comment c1 -j DROP
                  -A A -p udp -j ACCEPT";
-    walk(rules, &tcp("10.0.0.1", "10.0.0.9", 80), Ending::Drop, &["a1", "a3", "b1", "c1"]);
-    walk(rules, &tcp("10.0.0.2", "10.0.0.8", 80), Ending::Accept, &["a2", "b2"]);
-    walk(rules, &tcp("10.0.0.3", "10.0.0.3", 80), Ending::Accept, &[]);
+    walk(rules, &tcp("10.0.0.1", "10.0.0.9", 80), WalkEnd::Drop, &["a1", "a3", "b1", "c1"]);
+    walk(rules, &tcp("10.0.0.2", "10.0.0.8", 80), WalkEnd::Accept, &["a2", "b2"]);
+    walk(rules, &tcp("10.0.0.3", "10.0.0.3", 80), WalkEnd::Accept, &[]);
 }
 
 #[test]
@@ -226,9 +226,9 @@ fn each_family_has_its_table() {
     let v6 = table("-A FORWARD -p ipv6-icmp -m set --match-set six src -j DROP");
     let evaluator = Evaluator::parse(&empty(), &v6, SETS).unwrap();
     let ending = |packet| evaluator.walk("FORWARD", &packet).unwrap().ending;
-    assert_eq!(ending(packet("2001:db8::1", "::1", 58, 0)), Ending::Drop);
-    assert_eq!(ending(packet("2001:db9::1", "::1", 58, 0)), Ending::Accept);
-    assert_eq!(ending(packet("10.0.0.1", "10.0.0.1", 58, 0)), Ending::Accept);
+    assert_eq!(ending(packet("2001:db8::1", "::1", 58, 0)), WalkEnd::Drop);
+    assert_eq!(ending(packet("2001:db9::1", "::1", 58, 0)), WalkEnd::Accept);
+    assert_eq!(ending(packet("10.0.0.1", "10.0.0.1", 58, 0)), WalkEnd::Accept);
 }
 
 #[test]

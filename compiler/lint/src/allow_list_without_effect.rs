@@ -1,9 +1,9 @@
 //! An allow list without a later deny list.
 
-use super::context::Context;
+use super::context::LintContext;
 use weir_model::{CidrList, ListAction};
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
-use weir_objects::origin::{FieldPath, Origin};
+use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code = Code {
     name: "allow-list-without-effect",
@@ -48,7 +48,7 @@ spec:
 ",
 };
 
-pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     let (mut ingress, mut egress) = (false, false);
     let denies: Vec<&CidrList> = context.cluster.lists.iter().filter(|list| list.action == ListAction::Deny).collect();
     // From the last list to the first: the directions in which a later list denies.
@@ -65,12 +65,12 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
 fn describe(list: &CidrList, last_deny: Option<&CidrList>) -> Diagnostic {
     let spec = FieldPath::root().field("spec");
     let message = format!("allow list {} has no effect: no deny list comes after it", list.name);
-    let diagnostic = Diagnostic::at(&CODE, Origin::new(list.object, spec.field("action")), message)
+    let diagnostic = Diagnostic::at(&CODE, FieldOrigin::new(list.object, spec.field("action")), message)
         .label("exempts from later deny lists only")
         .note("an Allow list does not allow traffic; NetworkPolicy goes on to decide");
     match last_deny {
         Some(deny) => diagnostic
-            .also(Origin::object(deny.object), format!("the last deny list, order {}", deny.order))
+            .also(FieldOrigin::object(deny.object), format!("the last deny list, order {}", deny.order))
             .help(format!("give it an order below {} and the same directions, or remove it", deny.order)),
         None => diagnostic.help("remove it, or add the Deny list that it is an exemption from"),
     }

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::context::Context;
+use super::context::LintContext;
 use super::cover::selects_all;
 use super::words;
 use weir_model::{Direction, Peer, Policy};
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::k8s::{Body, LabelSelector, NetworkPolicy, PolicyPeer};
-use weir_objects::origin::{ObjectId, Origin};
+use weir_objects::origin::{FieldOrigin, ObjectId};
 
 pub(super) static CODE: Code = Code {
     name: "and-or-peers",
@@ -42,7 +42,7 @@ spec:
 ",
 };
 
-pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     let written: HashMap<ObjectId, &NetworkPolicy> = context
         .objects
         .iter()
@@ -80,7 +80,7 @@ fn looks_split(peers: &[PolicyPeer]) -> bool {
 }
 
 /// Whether the policy's own namespace has pods that the second peer matches.
-fn is_meant(context: &Context<'_>, policy: &Policy, direction: Direction, index: usize) -> bool {
+fn is_meant(context: &LintContext<'_>, policy: &Policy, direction: Direction, index: usize) -> bool {
     let rule = policy.rules(direction).and_then(|rules| rules.get(index));
     match rule.and_then(|rule| rule.peers.last()) {
         Some(peer @ Peer::Pods { pods, .. }) if !selects_all(&context.cluster.labels, *pods) => {
@@ -90,10 +90,10 @@ fn is_meant(context: &Context<'_>, policy: &Policy, direction: Direction, index:
     }
 }
 
-fn describe(context: &Context<'_>, policy: &Policy, direction: Direction, index: usize) -> Diagnostic {
+fn describe(context: &LintContext<'_>, policy: &Policy, direction: Direction, index: usize) -> Diagnostic {
     let field = words::peers_field(direction);
     let name = words::policy(context.cluster, policy);
-    let origin = |peer| Origin::new(policy.object, words::peer_path(direction, index, peer));
+    let origin = |peer| FieldOrigin::new(policy.object, words::peer_path(direction, index, peer));
     let namespace = &context.cluster.namespaces[policy.namespace.index()].name;
     Diagnostic::at(&CODE, origin(1), format!("two peers of policy {name} look like the two halves of one"))
         .label(format!("pods of namespace `{namespace}`, where none is known to match"))

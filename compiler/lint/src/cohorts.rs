@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::context::Context;
+use super::context::LintContext;
 use super::groups::GroupId;
 use weir_model::{Direction, NamespaceId, PolicyId, SelectorId};
 
@@ -50,7 +50,7 @@ impl Cohorts {
     /// The largest number of pairs of group and policy.
     const MOST_PAIRS: usize = 20_000_000;
 
-    pub(super) fn new(context: &Context<'_>) -> Self {
+    pub(super) fn new(context: &LintContext<'_>) -> Self {
         let mut by_selector: BTreeMap<(NamespaceId, SelectorId), Vec<PolicyId>> = BTreeMap::new();
         for (index, policy) in context.cluster.policies.iter().enumerate() {
             by_selector.entry((policy.namespace, policy.subjects)).or_default().push(PolicyId(index as u32));
@@ -72,7 +72,7 @@ impl Cohorts {
     }
 
     fn gather(
-        context: &Context<'_>,
+        context: &LintContext<'_>,
         selected_by: Vec<Vec<u32>>,
         by_selector: &[((NamespaceId, SelectorId), Vec<PolicyId>)],
     ) -> Self {
@@ -109,7 +109,7 @@ impl Cohorts {
     }
 
     /// Whether cohorts could be computed. If not, the lint that needs them stops at the first policy.
-    pub(super) fn are_known(&self, context: &Context<'_>) -> bool {
+    pub(super) fn are_known(&self, context: &LintContext<'_>) -> bool {
         if !self.complete {
             context.spend(usize::MAX);
             _ = context.cluster.policies.first().is_some_and(|policy| context.is_spent(policy.object));
@@ -134,7 +134,7 @@ impl Cohorts {
 }
 
 impl Cohort {
-    fn new(context: &Context<'_>, policies: &[PolicyId]) -> Self {
+    fn new(context: &LintContext<'_>, policies: &[PolicyId]) -> Self {
         let isolating = |direction| {
             let isolates = |id: &&PolicyId| context.cluster.policies[id.index()].rules(direction).is_some();
             policies.iter().filter(isolates).copied().collect()

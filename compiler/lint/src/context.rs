@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::cohorts::Cohorts;
-use super::groups::{Group, GroupId, Groups};
-use super::lookup::{Lookup, Wanted};
-use super::near::Census;
+use super::groups::{GroupId, PodGroup, PodGroups};
+use super::lookup::{Lookup, MentionedLabels};
+use super::selector_suggestions::Census;
 use weir_model::labels::matches;
 use weir_model::{Cluster, Direction, EndpointId, IpBlockPods, NamespaceId, Peer, Policy, Rule, SelectorId};
 use weir_objects::k8s::{LabelSelector, Object, Operator};
@@ -16,19 +16,19 @@ use weir_objects::origin::ObjectId;
 
 /// The input, with indices for lints.
 #[derive(Debug)]
-pub(super) struct Context<'c> {
+pub(super) struct LintContext<'c> {
     /// The decoded objects: lints see here how something was written, and not only its meaning.
     pub(super) objects: &'c [Object],
     /// The model of the cluster.
     pub(super) cluster: &'c Cluster,
-    groups: Groups,
+    groups: PodGroups,
     group_lookup: Lookup<'c>,
     namespace_lookup: Lookup<'c>,
     /// Whether the input declares namespaces: then a namespace without declaration is suspicious.
     pub(super) declares_namespaces: bool,
     /// Whether the input looks like a whole cluster. Then an object that is not in the input does not exist.
     pub(super) whole: bool,
-    found: RefCell<HashMap<Query, Rc<[GroupId]>>>,
+    found: RefCell<HashMap<SelectorQuery, Rc<[GroupId]>>>,
     namespaces_found: RefCell<HashMap<SelectorId, Rc<[NamespaceId]>>>,
     cohorts: OnceCell<Cohorts>,
     censuses: RefCell<HashMap<Option<NamespaceId>, Rc<Census<'c>>>>,
@@ -37,16 +37,16 @@ pub(super) struct Context<'c> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Query {
+enum SelectorQuery {
     In(NamespaceId, SelectorId),
     Across(SelectorId, SelectorId),
     Anywhere(SelectorId),
 }
 
-impl<'c> Context<'c> {
+impl<'c> LintContext<'c> {
     pub(super) fn new(objects: &'c [Object], cluster: &'c Cluster) -> Self {
-        let wanted = Wanted::new(cluster);
-        let groups = Groups::new(cluster, &wanted);
+        let wanted = MentionedLabels::new(cluster);
+        let groups = PodGroups::new(cluster, &wanted);
         let declared = |name: &str| cluster.namespaces.iter().any(|it| it.name == name && it.object.is_some());
         Self {
             objects,
@@ -78,12 +78,12 @@ impl<'c> Context<'c> {
     }
 
     /// All groups.
-    pub(super) fn groups(&self) -> &[Group] {
+    pub(super) fn groups(&self) -> &[PodGroup] {
         &self.groups.all
     }
 
     /// A group by its id.
-    pub(super) fn group(&self, id: GroupId) -> &Group {
+    pub(super) fn group(&self, id: GroupId) -> &PodGroup {
         &self.groups.all[id.index()]
     }
 
@@ -114,7 +114,7 @@ impl<'c> Context<'c> {
 }
 
 /// The budget.
-impl Context<'_> {
+impl LintContext<'_> {
     /// Starts a lint with a budget of `steps`.
     pub(super) fn begin(&self, steps: u64) {
         self.steps_left.set(steps);
@@ -142,31 +142,31 @@ impl Context<'_> {
 }
 
 /// Selectors.
-impl<'c> Context<'c> {
+impl<'c> LintContext<'c> {
     pub(super) fn selector(&self, id: SelectorId) -> &'c LabelSelector {
         self.cluster.labels.selector(id)
     }
 
     /// The groups that a policy selects.
     pub(super) fn subjects(&self, policy: &Policy) -> Rc<[GroupId]> {
-        self.find(Query::In(policy.namespace, policy.subjects))
+        self.find(SelectorQuery::In(policy.namespace, policy.subjects))
     }
 
     /// The groups of a namespace that a selector matches.
     pub(super) fn find_in(&self, namespace: NamespaceId, pods: SelectorId) -> Rc<[GroupId]> {
-        self.find(Query::In(namespace, pods))
+        self.find(SelectorQuery::In(namespace, pods))
     }
 
     /// The groups of any namespace that a selector matches.
     pub(super) fn find_anywhere(&self, pods: SelectorId) -> Rc<[GroupId]> {
-        self.find(Query::Anywhere(pods))
+        self.find(SelectorQuery::Anywhere(pods))
     }
 
     /// The groups that a peer matches; none for a block.
     pub(super) fn peer_groups(&self, own: NamespaceId, peer: &Peer) -> Rc<[GroupId]> {
         match peer {
-            Peer::Pods { namespaces: None, pods } => self.find(Query::In(own, *pods)),
-            Peer::Pods { namespaces: Some(namespaces), pods } => self.find(Query::Across(*namespaces, *pods)),
+            Peer::Pods { namespaces: None, pods } => self.find(SelectorQuery::In(own, *pods)),
+            Peer::Pods { namespaces: Some(namespaces), pods } => self.find(SelectorQuery::Across(*namespaces, *pods)),
             Peer::Block { .. } => Rc::from([]),
         }
     }
@@ -192,14 +192,14 @@ impl<'c> Context<'c> {
         })
     }
 
-    fn find(&self, query: Query) -> Rc<[GroupId]> {
+    fn find(&self, query: SelectorQuery) -> Rc<[GroupId]> {
         if let Some(known) = self.found.borrow().get(&query) {
             return known.clone();
         }
         let found: Rc<[GroupId]> = match query {
-            Query::In(namespace, pods) => self.matching(self.in_namespace(namespace, pods), pods).into(),
-            Query::Across(namespaces, pods) => self.search(namespaces, pods).into(),
-            Query::Anywhere(pods) => {
+            SelectorQuery::In(namespace, pods) => self.matching(self.in_namespace(namespace, pods), pods).into(),
+            SelectorQuery::Across(namespaces, pods) => self.search(namespaces, pods).into(),
+            SelectorQuery::Anywhere(pods) => {
                 let all = || (0..self.groups.all.len() as u32).collect();
                 let by_label = self.group_lookup.candidates(self.selector(pods));
                 self.matching(by_label.map_or_else(all, <[u32]>::to_vec), pods).into()
@@ -255,7 +255,7 @@ impl<'c> Context<'c> {
 }
 
 /// Which objects the input can be expected to contain.
-impl Context<'_> {
+impl LintContext<'_> {
     /// Whether the input would show the pods of a peer, if there were any.
     ///
     /// A manifest in one repository may name peers from another repository. So pods of the policy's own namespace are

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::context::Context;
+use super::context::LintContext;
 use super::{cover, words};
 use weir_model::{Direction, NamespaceId, Peer, Policy, PolicyId, PortRule, Rule, SelectorId};
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
@@ -51,7 +51,7 @@ const DNS_PORTS: [u16; 2] = [53, 5353];
 /// The namespaces where name servers run. Peers without a namespaceSelector reach them only from these.
 const DNS_NAMESPACES: [&str; 2] = ["kube-system", "openshift-dns"];
 
-pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     let cohorts = context.cohorts();
     if !cohorts.are_known(context) {
         return;
@@ -75,7 +75,7 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
 }
 
 /// Namespaces without pods in the input: the policies are compared by the labels that pods could have.
-fn check_unpopulated(context: &Context<'_>, allows: &[bool], found: &mut Diagnostics) {
+fn check_unpopulated(context: &LintContext<'_>, allows: &[bool], found: &mut Diagnostics) {
     let policies = &context.cluster.policies;
     let mut namespaces: BTreeMap<NamespaceId, BTreeMap<SelectorId, Vec<PolicyId>>> = BTreeMap::new();
     for (index, policy) in policies.iter().enumerate() {
@@ -104,7 +104,7 @@ fn check_unpopulated(context: &Context<'_>, allows: &[bool], found: &mut Diagnos
     }
 }
 
-fn allows_dns(context: &Context<'_>, policy: &Policy) -> bool {
+fn allows_dns(context: &LintContext<'_>, policy: &Policy) -> bool {
     let namespace = &context.cluster.namespaces[policy.namespace.index()].name;
     let beside = DNS_NAMESPACES.contains(&namespace.as_str());
     policy.rules(Direction::Egress).unwrap_or_default().iter().any(|rule| rule_allows_dns(rule, beside))
@@ -136,7 +136,7 @@ fn contains_dns(port: &PortRule) -> bool {
     port.protocol != Protocol::Sctp && DNS_PORTS.iter().any(|dns| range.contains(dns))
 }
 
-fn describe(context: &Context<'_>, first: PolicyId, isolating: &[PolicyId], example: Option<String>) -> Diagnostic {
+fn describe(context: &LintContext<'_>, first: PolicyId, isolating: &[PolicyId], example: Option<String>) -> Diagnostic {
     let cluster = context.cluster;
     let policy = &cluster.policies[first.index()];
     let name = words::policy(cluster, policy);

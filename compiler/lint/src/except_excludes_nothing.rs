@@ -1,12 +1,12 @@
 //! An `except` of a block that excludes nothing.
 
-use super::context::Context;
+use super::context::LintContext;
 use super::prefixes::PrefixIndex;
 use super::{cover, words};
 use weir_model::{Direction, Peer, Policy, rule_path};
 use weir_objects::address::Prefix;
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
-use weir_objects::origin::{FieldPath, Origin};
+use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code = Code {
     name: "except-excludes-nothing",
@@ -43,14 +43,14 @@ spec:
 };
 
 /// A block with its position in the policy.
-struct Block<'p> {
+struct RuleBlock<'p> {
     cidr: Prefix,
     except: &'p [Prefix],
     rule: usize,
     peer: usize,
 }
 
-pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     for policy in &context.cluster.policies {
         for direction in Direction::ALL {
             if context.is_spent(policy.object) {
@@ -64,22 +64,22 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
     }
 }
 
-fn blocks(policy: &Policy, direction: Direction) -> Vec<Block<'_>> {
+fn blocks(policy: &Policy, direction: Direction) -> Vec<RuleBlock<'_>> {
     let rules = policy.rules(direction).unwrap_or_default().iter().enumerate();
     let peers = rules.flat_map(|(rule, it)| it.peers.iter().enumerate().map(move |(peer, it)| (rule, peer, it)));
     peers
         .filter_map(|(rule, peer, it)| match it {
-            Peer::Block { cidr, except } => Some(Block { cidr: *cidr, except, rule, peer }),
+            Peer::Block { cidr, except } => Some(RuleBlock { cidr: *cidr, except, rule, peer }),
             Peer::Pods { .. } => None,
         })
         .collect()
 }
 
 fn check_blocks(
-    context: &Context<'_>,
+    context: &LintContext<'_>,
     policy: &Policy,
     direction: Direction,
-    blocks: &[Block<'_>],
+    blocks: &[RuleBlock<'_>],
     found: &mut Diagnostics,
 ) {
     let mut by_cidr = PrefixIndex::default();
@@ -95,7 +95,7 @@ fn check_blocks(
             if context.is_spent(policy.object) {
                 return;
             }
-            let at = Place { context, policy, direction, block, number, hole: *hole };
+            let at = ExceptSite { context, policy, direction, block, number, hole: *hole };
             if let Some(diagnostic) = at.inside_another(&holes).or_else(|| at.allowed_again(blocks, &by_cidr)) {
                 found.push(diagnostic);
             }
@@ -104,16 +104,16 @@ fn check_blocks(
 }
 
 /// One `except`.
-struct Place<'p, 'c> {
-    context: &'p Context<'c>,
+struct ExceptSite<'p, 'c> {
+    context: &'p LintContext<'c>,
     policy: &'p Policy,
     direction: Direction,
-    block: &'p Block<'p>,
+    block: &'p RuleBlock<'p>,
     number: usize,
     hole: Prefix,
 }
 
-impl Place<'_, '_> {
+impl ExceptSite<'_, '_> {
     /// Another `except` of the block contains this one. Of two equal ones, the second is reported.
     fn inside_another(&self, holes: &PrefixIndex) -> Option<Diagnostic> {
         let except = self.block.except;
@@ -124,13 +124,13 @@ impl Place<'_, '_> {
         })?;
         let path = self.path().field("ipBlock").field("except");
         let message = format!("except {} excludes nothing: except {} does already", self.hole, except[outer]);
-        let diagnostic = Diagnostic::at(&CODE, Origin::new(self.policy.object, path.index(self.number)), message)
-            .also(Origin::new(self.policy.object, path.index(outer)), "excluded here already");
+        let diagnostic = Diagnostic::at(&CODE, FieldOrigin::new(self.policy.object, path.index(self.number)), message)
+            .also(FieldOrigin::new(self.policy.object, path.index(outer)), "excluded here already");
         Some(diagnostic.help("remove it"))
     }
 
     /// Another block of the policy allows all of its addresses on all of the rule's ports.
-    fn allowed_again(&self, blocks: &[Block<'_>], by_cidr: &PrefixIndex) -> Option<Diagnostic> {
+    fn allowed_again(&self, blocks: &[RuleBlock<'_>], by_cidr: &PrefixIndex) -> Option<Diagnostic> {
         let rules = self.policy.rules(self.direction)?;
         let ports = &rules.get(self.block.rule)?.ports;
         let mut others = by_cidr.covering(self.hole).filter_map(|number| blocks.get(number as usize));
@@ -140,7 +140,7 @@ impl Place<'_, '_> {
             let reached = rules.get(other.rule).is_some_and(|rule| cover::ports_cover(&rule.ports, ports));
             !same && reached && cover::block_allows(other.cidr, other.except, self.hole)
         })?;
-        let origin = |path| Origin::new(self.policy.object, path);
+        let origin = |path| FieldOrigin::new(self.policy.object, path);
         let other_path = words::peer_path(self.direction, other.rule, other.peer).field("ipBlock").field("cidr");
         let name = words::policy(self.context.cluster, self.policy);
         let message = format!("except {} of policy {name} excludes nothing: another block allows it", self.hole);

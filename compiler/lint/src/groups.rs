@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::ops::Range;
 
-use super::lookup::Wanted;
+use super::lookup::MentionedLabels;
 use weir_model::{Cluster, Endpoint, EndpointId, HostNetworkPods, LabelSetId, NamespaceId, Standing};
 use weir_objects::address::{Family, Prefix};
 use weir_objects::k8s::{NamedPort, Protocol};
@@ -24,7 +24,7 @@ impl GroupId {
 
 /// Pods of one namespace that no selector distinguishes.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct PodGroup {
     /// Their namespace.
     pub(super) namespace: NamespaceId,
     /// The labels of the first pod. The others have the same labels as far as any selector can see.
@@ -37,13 +37,21 @@ pub(super) struct Group {
     pub(super) pods: usize,
     /// The named ports that any of them has.
     pub(super) ports: BTreeSet<NamedPort>,
-    reach: Reach,
+    reach: AddressSpan,
 }
 
-impl Group {
+impl PodGroup {
     fn new(id: EndpointId, endpoint: &Endpoint) -> Self {
         let (namespace, labels) = (endpoint.namespace, endpoint.labels);
-        Self { namespace, labels, first: id, second: None, pods: 0, ports: BTreeSet::new(), reach: Reach::default() }
+        Self {
+            namespace,
+            labels,
+            first: id,
+            second: None,
+            pods: 0,
+            ports: BTreeSet::new(),
+            reach: AddressSpan::default(),
+        }
     }
 
     fn add(&mut self, id: EndpointId, endpoint: &Endpoint) {
@@ -72,14 +80,14 @@ impl Group {
 
 /// The address ranges from the lowest to the highest address of a group's pods.
 #[derive(Debug, Default)]
-struct Reach {
+struct AddressSpan {
     v4: Option<(IpAddr, IpAddr)>,
     v6: Option<(IpAddr, IpAddr)>,
     /// Whether one of the pods has no address yet: it may get any address.
     unaddressed: bool,
 }
 
-impl Reach {
+impl AddressSpan {
     fn add(&mut self, addresses: &[IpAddr]) {
         self.unaddressed |= addresses.is_empty();
         for address in addresses {
@@ -106,9 +114,9 @@ impl Reach {
 
 /// All groups, and the range of groups of each namespace.
 #[derive(Debug)]
-pub(super) struct Groups {
+pub(super) struct PodGroups {
     /// Invariant: sorted by namespace, then by the first of their pods.
-    pub(super) all: Vec<Group>,
+    pub(super) all: Vec<PodGroup>,
     ranges: Vec<Range<u32>>,
     /// Pods with hostNetwork: policies ignore them.
     pub(super) on_host: Vec<EndpointId>,
@@ -116,11 +124,11 @@ pub(super) struct Groups {
     pub(super) of_endpoint: Vec<Option<GroupId>>,
 }
 
-impl Groups {
+impl PodGroups {
     /// The groups of every endpoint that policies could select, now or when it runs. Finished pods are included,
     /// because pods like them may run again.
-    pub(super) fn new(cluster: &Cluster, wanted: &Wanted<'_>) -> Self {
-        let mut all: Vec<Group> = Vec::new();
+    pub(super) fn new(cluster: &Cluster, wanted: &MentionedLabels<'_>) -> Self {
+        let mut all: Vec<PodGroup> = Vec::new();
         let mut on_host = Vec::new();
         let mut of_endpoint = vec![None; cluster.endpoints.len()];
         let mut kinds = Kinds::default();
@@ -133,7 +141,7 @@ impl Groups {
             }
             let kind = kinds.of(cluster, wanted, endpoint.labels);
             let group = *known.entry((endpoint.namespace, kind)).or_insert_with(|| {
-                all.push(Group::new(id, endpoint));
+                all.push(PodGroup::new(id, endpoint));
                 all.len() - 1
             });
             all[group].add(id, endpoint);
@@ -166,7 +174,7 @@ struct Kinds<'c> {
 }
 
 impl<'c> Kinds<'c> {
-    fn of(&mut self, cluster: &'c Cluster, wanted: &Wanted<'_>, labels: LabelSetId) -> u32 {
+    fn of(&mut self, cluster: &'c Cluster, wanted: &MentionedLabels<'_>, labels: LabelSetId) -> u32 {
         let Self { by_set, by_visible } = self;
         *by_set.entry(labels).or_insert_with(|| {
             let next = by_visible.len() as u32;

@@ -1,9 +1,9 @@
 //! Rules for a direction that `policyTypes` does not name.
 
-use super::context::Context;
+use super::context::LintContext;
 use super::words;
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
-use weir_objects::origin::{FieldPath, Origin};
+use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code = Code {
     name: "inert-rules",
@@ -36,7 +36,7 @@ spec:
 ",
 };
 
-pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     for policy in &context.cluster.policies {
         let Some(direction) = policy.inert else { continue };
         let (name, field) = (words::policy(context.cluster, policy), direction.name());
@@ -47,9 +47,9 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
         };
         let message = format!("the {field} rules of policy {name} do nothing");
         found.push(
-            Diagnostic::at(&CODE, Origin::new(policy.object, spec.field(field)), message)
+            Diagnostic::at(&CODE, FieldOrigin::new(policy.object, spec.field(field)), message)
                 .label("these rules are never asked")
-                .also(Origin::new(policy.object, spec.field("policyTypes")), format!("does not name {wanted}"))
+                .also(FieldOrigin::new(policy.object, spec.field("policyTypes")), format!("does not name {wanted}"))
                 .note(format!("the policy leaves all {field} traffic of its pods as it is"))
                 .help(format!("add `{wanted}` to policyTypes, or remove the {field} rules")),
         );

@@ -2,7 +2,7 @@
 //!
 //! Problem: policies that mean less, more or something other than their author thought, in inputs that range from one
 //! policy without any pod to a whole cluster of 100,000.
-//! Strategy: one file a lint. All of them share a [`Context`], which knows pods only as [`groups`] (pods of one
+//! Strategy: one file a lint. All of them share a [`LintContext`], which knows pods only as [`groups`] (pods of one
 //! namespace that no selector distinguishes) and [`cohorts`] (groups that the same policies select), so that their work
 //! grows with the number of different pods, not of all pods.
 //! Invariants: missing input causes no finding: a lint that needs pods or namespaces is silent if the input has none.
@@ -30,29 +30,29 @@ mod list_redundant;
 mod lookup;
 mod named_port_unknown;
 mod namespace_missing;
-mod near;
 mod one_sided_allow;
 mod policy_selects_nothing;
 mod prefixes;
 mod ranges;
 mod rule_covered;
 mod rule_matches_no_peer;
+mod selector_suggestions;
 mod service_address_contested;
 mod service_partly_allowed;
 mod words;
 
 use std::collections::BTreeSet;
 
-use context::Context;
+use context::LintContext;
 
 use weir_model::Cluster;
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Place};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, FindingPlace};
 use weir_objects::k8s::Object;
 use weir_objects::origin::ObjectId;
 
-type Check = fn(&Context<'_>, &mut Diagnostics);
+type LintCheck = fn(&LintContext<'_>, &mut Diagnostics);
 
-const LINTS: &[(&Code, Check)] = &[
+const LINTS: &[(&Code, LintCheck)] = &[
     (&allow_list_without_effect::CODE, allow_list_without_effect::check),
     (&and_or_peers::CODE, and_or_peers::check),
     (&dns_not_allowed::CODE, dns_not_allowed::check),
@@ -92,15 +92,15 @@ pub fn lint(objects: &[Object], cluster: &Cluster) -> Diagnostics {
     lint_within(STEPS, objects, cluster)
 }
 
-/// Runs every lint, each for at most `steps` steps. Findings about staged policies are those of the cluster with all
-/// staged policies enforced; findings about other objects are those without staged policies.
+/// Runs every lint, each for at most `steps` steps. Findings about audit policies are those of the cluster with all
+/// audit policies enforced; findings about other objects are those without audit policies.
 pub fn lint_within(steps: u64, objects: &[Object], cluster: &Cluster) -> Diagnostics {
     let mut found = run(steps, objects, cluster);
-    if !cluster.staged.is_empty() {
-        let staged: BTreeSet<ObjectId> = cluster.staged.iter().map(|policy| policy.object).collect();
-        let is_of_staged = |it: &Diagnostic| position(it).0.is_some_and(|origin| staged.contains(&origin.object));
-        found.retain(|it| !is_of_staged(it));
-        found.extend(run(steps, objects, &cluster.with_staged_enforced()).into_iter().filter(is_of_staged));
+    if !cluster.audit.is_empty() {
+        let audit: BTreeSet<ObjectId> = cluster.audit.iter().map(|policy| policy.object).collect();
+        let is_of_audit = |it: &Diagnostic| position(it).0.is_some_and(|origin| audit.contains(&origin.object));
+        found.retain(|it| !is_of_audit(it));
+        found.extend(run(steps, objects, &cluster.with_audit_enforced()).into_iter().filter(is_of_audit));
     }
     found.sort_by(|a, b| position(a).cmp(&position(b)));
     found.into_iter().fold(Diagnostics::new(), |mut all, it| {
@@ -110,7 +110,7 @@ pub fn lint_within(steps: u64, objects: &[Object], cluster: &Cluster) -> Diagnos
 }
 
 fn run(steps: u64, objects: &[Object], cluster: &Cluster) -> Vec<Diagnostic> {
-    let context = Context::new(objects, cluster);
+    let context = LintContext::new(objects, cluster);
     let mut found = Diagnostics::new();
     for (code, check) in LINTS {
         context.begin(steps);
@@ -123,11 +123,11 @@ fn run(steps: u64, objects: &[Object], cluster: &Cluster) -> Vec<Diagnostic> {
 }
 
 /// By object, then field, then code. Lints point at fields only.
-fn position(diagnostic: &Diagnostic) -> (Option<&weir_objects::origin::Origin>, &str) {
+fn position(diagnostic: &Diagnostic) -> (Option<&weir_objects::origin::FieldOrigin>, &str) {
     match &diagnostic.primary.place {
-        Place::Field(origin) | Place::FieldName(origin) | Place::FirstFieldName(origin) => {
+        FindingPlace::Field(origin) | FindingPlace::FieldName(origin) | FindingPlace::FirstFieldName(origin) => {
             (Some(origin), diagnostic.code.name)
         }
-        Place::Text(_) => (None, diagnostic.code.name),
+        FindingPlace::Text(_) => (None, diagnostic.code.name),
     }
 }

@@ -1,7 +1,7 @@
 //! A lint that ran out of its budget.
 
 use weir_objects::diagnostic::{Code, Diagnostic, Severity};
-use weir_objects::origin::{ObjectId, Origin};
+use weir_objects::origin::{FieldOrigin, ObjectId};
 
 pub(super) static CODE: Code = Code {
     name: "lint-incomplete",
@@ -28,7 +28,7 @@ metadata: {name: shop}
 
 pub(super) fn found(code: &'static Code, stopped_at: ObjectId, steps: u64) -> Diagnostic {
     let message = format!("the lint {} stopped here, after {steps} steps", code.name);
-    Diagnostic::at(&CODE, Origin::object(stopped_at), message)
+    Diagnostic::at(&CODE, FieldOrigin::object(stopped_at), message)
         .note("what it found is true; what follows was not looked at")
         .help(format!(
             "turn the lint off if that is not worth knowing, or check fewer objects at a time: {}",

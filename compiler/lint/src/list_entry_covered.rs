@@ -1,6 +1,6 @@
 //! Entries of a list that other entries of it contain.
 
-use super::context::Context;
+use super::context::LintContext;
 use super::words;
 use weir_model::{CidrList, ListEntry};
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
@@ -30,7 +30,7 @@ spec:
 ",
 };
 
-pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     for list in &context.cluster.lists {
         let covered = covered(list);
         if let Some(diagnostic) = describe(list, &covered) {

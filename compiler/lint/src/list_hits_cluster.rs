@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::context::Context;
+use super::context::LintContext;
 use super::cover::selects_all;
-use super::ranges::Ranges;
+use super::ranges::RangeSet;
 use super::words;
 use weir_model::{CidrList, EndpointId, ListAction, NodeId, ServiceId, Standing};
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
@@ -59,24 +59,24 @@ spec:
 
 /// The owner of an address. Ordered as in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Holder {
+enum AddressHolder {
     Endpoint(EndpointId),
     Node(NodeId),
     Service(ServiceId),
 }
 
-pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     let lists = &context.cluster.lists;
     if !lists.iter().any(|list| list.action == ListAction::Deny) {
         return;
     }
     let addresses = addresses(context);
-    let mut exemptions: Vec<(&CidrList, Ranges)> = Vec::new();
+    let mut exemptions: Vec<(&CidrList, RangeSet)> = Vec::new();
     for list in lists {
         if context.is_spent(list.object) {
             return;
         }
-        let ranges = Ranges::of(list);
+        let ranges = RangeSet::of(list);
         match (list.action, applies_to_all(context, list)) {
             (_, false) => {}
             (ListAction::Allow, true) => exemptions.push((list, ranges)),
@@ -90,37 +90,37 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
     }
 }
 
-fn applies_to_all(context: &Context<'_>, list: &CidrList) -> bool {
+fn applies_to_all(context: &LintContext<'_>, list: &CidrList) -> bool {
     let labels = &context.cluster.labels;
     selects_all(labels, list.namespaces) && selects_all(labels, list.pods)
 }
 
 /// Every address of the cluster, sorted.
-fn addresses(context: &Context<'_>) -> Vec<(IpAddr, Holder)> {
+fn addresses(context: &LintContext<'_>) -> Vec<(IpAddr, AddressHolder)> {
     let cluster = context.cluster;
     let mut all = Vec::new();
     for (index, endpoint) in cluster.endpoints.iter().enumerate() {
         if endpoint.standing == Standing::Member {
-            all.extend(endpoint.addresses.iter().map(|at| (*at, Holder::Endpoint(EndpointId(index as u32)))));
+            all.extend(endpoint.addresses.iter().map(|at| (*at, AddressHolder::Endpoint(EndpointId(index as u32)))));
         }
     }
     for (index, node) in cluster.nodes.iter().enumerate() {
-        all.extend(node.addresses.iter().map(|at| (*at, Holder::Node(NodeId(index as u32)))));
+        all.extend(node.addresses.iter().map(|at| (*at, AddressHolder::Node(NodeId(index as u32)))));
     }
     for (index, service) in cluster.services.iter().enumerate() {
-        all.extend(service.addresses.iter().map(|at| (*at, Holder::Service(ServiceId(index as u32)))));
+        all.extend(service.addresses.iter().map(|at| (*at, AddressHolder::Service(ServiceId(index as u32)))));
     }
     all.sort_unstable();
     all
 }
 
 fn hits(
-    context: &Context<'_>,
+    context: &LintContext<'_>,
     list: &CidrList,
-    ranges: &Ranges,
-    addresses: &[(IpAddr, Holder)],
-    exemptions: &[(&CidrList, Ranges)],
-) -> Vec<(IpAddr, Holder)> {
+    ranges: &RangeSet,
+    addresses: &[(IpAddr, AddressHolder)],
+    exemptions: &[(&CidrList, RangeSet)],
+) -> Vec<(IpAddr, AddressHolder)> {
     let exempt = |at: IpAddr| {
         exemptions.iter().any(|(allow, inside)| {
             let as_wide = (allow.ingress || !list.ingress) && (allow.egress || !list.egress);
@@ -136,11 +136,11 @@ fn hits(
     hits
 }
 
-fn describe(context: &Context<'_>, list: &CidrList, hits: &[(IpAddr, Holder)]) -> Option<Diagnostic> {
+fn describe(context: &LintContext<'_>, list: &CidrList, hits: &[(IpAddr, AddressHolder)]) -> Option<Diagnostic> {
     let (address, holder) = hits.first()?;
     let entry = list.entries.iter().find(|entry| entry.contains(*address))?;
-    let pods = hits.iter().filter(|(_, holder)| matches!(holder, Holder::Endpoint(_))).count();
-    let nodes = hits.iter().filter(|(_, holder)| matches!(holder, Holder::Node(_))).count();
+    let pods = hits.iter().filter(|(_, holder)| matches!(holder, AddressHolder::Endpoint(_))).count();
+    let nodes = hits.iter().filter(|(_, holder)| matches!(holder, AddressHolder::Node(_))).count();
     let services = hits.len() - pods - nodes;
     let parts = [(pods, "pod"), (nodes, "node"), (services, "service")];
     let parts = parts.iter().filter(|(number, _)| *number > 0).map(|(number, noun)| words::count(*number, noun));
@@ -154,11 +154,11 @@ fn describe(context: &Context<'_>, list: &CidrList, hits: &[(IpAddr, Holder)]) -
     )
 }
 
-fn name(context: &Context<'_>, holder: Holder) -> String {
+fn name(context: &LintContext<'_>, holder: AddressHolder) -> String {
     let cluster = context.cluster;
     match holder {
-        Holder::Endpoint(id) => words::endpoint(cluster, id),
-        Holder::Node(id) => format!("node {}", cluster.nodes[id.index()].name),
-        Holder::Service(id) => format!("service {}", cluster.service_name(id)),
+        AddressHolder::Endpoint(id) => words::endpoint(cluster, id),
+        AddressHolder::Node(id) => format!("node {}", cluster.nodes[id.index()].name),
+        AddressHolder::Service(id) => format!("service {}", cluster.service_name(id)),
     }
 }

@@ -1,11 +1,11 @@
 //! A list that another list makes superfluous.
 
-use super::context::Context;
+use super::context::LintContext;
 use super::cover::selects_all;
-use super::ranges::Ranges;
+use super::ranges::RangeSet;
 use weir_model::{CidrList, ListAction, SelectorId};
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
-use weir_objects::origin::{FieldPath, Origin};
+use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code = Code {
     name: "list-redundant",
@@ -46,11 +46,11 @@ spec:
 ",
 };
 
-pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     let lists = &context.cluster.lists;
     // Successive lists with the same action: their order does not matter.
     for run in lists.chunk_by(|a, b| a.action == b.action) {
-        let ranges: Vec<Ranges> = run.iter().map(Ranges::of).collect();
+        let ranges: Vec<RangeSet> = run.iter().map(RangeSet::of).collect();
         for (index, list) in run.iter().enumerate() {
             let is_wider = |other: &usize| {
                 context.spend(1 + ranges[index].len());
@@ -70,12 +70,12 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
     }
 }
 
-fn same(context: &Context<'_>, wide: &CidrList, list: &CidrList, a: &Ranges, b: &Ranges) -> bool {
+fn same(context: &LintContext<'_>, wide: &CidrList, list: &CidrList, a: &RangeSet, b: &RangeSet) -> bool {
     applies_as_widely(context, list, wide) && a.contains_all(b)
 }
 
 /// Whether the wide list applies wherever the other one does.
-fn applies_as_widely(context: &Context<'_>, wide: &CidrList, list: &CidrList) -> bool {
+fn applies_as_widely(context: &LintContext<'_>, wide: &CidrList, list: &CidrList) -> bool {
     let covers = |wide: SelectorId, narrow| wide == narrow || selects_all(&context.cluster.labels, wide);
     (wide.ingress || !list.ingress)
         && (wide.egress || !list.egress)
@@ -87,8 +87,8 @@ fn describe(list: &CidrList, wide: &CidrList) -> Diagnostic {
     let cidrs = FieldPath::root().field("spec").field("cidrs");
     let verb = if list.action == ListAction::Deny { "denies" } else { "exempts" };
     let message = format!("list {} changes nothing: list {} {verb} all of its addresses", list.name, wide.name);
-    Diagnostic::at(&CODE, Origin::new(list.object, cidrs.clone()), message)
+    Diagnostic::at(&CODE, FieldOrigin::new(list.object, cidrs.clone()), message)
         .label(format!("each of these is in list {} too", wide.name))
-        .also(Origin::new(wide.object, cidrs), format!("{verb} them for the same pods and directions"))
+        .also(FieldOrigin::new(wide.object, cidrs), format!("{verb} them for the same pods and directions"))
         .help("remove one of the two lists")
 }

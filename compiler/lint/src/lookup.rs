@@ -15,7 +15,11 @@ pub(super) struct Lookup<'c> {
 
 impl<'c> Lookup<'c> {
     /// A lookup of objects numbered from 0, given the labels of each.
-    pub(super) fn new(cluster: &'c Cluster, wanted: &Wanted<'c>, things: impl IntoIterator<Item = LabelSetId>) -> Self {
+    pub(super) fn new(
+        cluster: &'c Cluster,
+        wanted: &MentionedLabels<'c>,
+        things: impl IntoIterator<Item = LabelSetId>,
+    ) -> Self {
         let mut by_pair: HashMap<_, Vec<u32>> = HashMap::new();
         for (number, labels) in things.into_iter().enumerate() {
             for (key, value) in cluster.labels.labels(labels) {
@@ -37,12 +41,12 @@ impl<'c> Lookup<'c> {
 
 /// The label pairs and keys that selectors mention. No other label can distinguish objects.
 #[derive(Debug)]
-pub(super) struct Wanted<'c> {
+pub(super) struct MentionedLabels<'c> {
     pairs: HashSet<(&'c str, &'c str)>,
     keys: HashSet<&'c str>,
 }
 
-impl<'c> Wanted<'c> {
+impl<'c> MentionedLabels<'c> {
     /// The pairs and keys of every selector of the cluster.
     pub(super) fn new(cluster: &'c Cluster) -> Self {
         let mut it = Self { pairs: HashSet::new(), keys: HashSet::new() };

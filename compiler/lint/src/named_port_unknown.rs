@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::context::Context;
+use super::context::LintContext;
 use super::groups::GroupId;
 use super::words;
 use weir_model::{Direction, Peer, Policy, Rule, rule_path};
 use weir_objects::decode::nearest;
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::k8s::{PortMatch, Protocol};
-use weir_objects::origin::Origin;
+use weir_objects::origin::FieldOrigin;
 
 pub(super) static CODE: Code = Code {
     name: "named-port-unknown",
@@ -55,14 +55,14 @@ spec:
 ",
 };
 
-pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     for (policy, direction, index, rule) in context.rules() {
         check_rule(context, policy, direction, index, rule, found);
     }
 }
 
 fn check_rule(
-    context: &Context<'_>,
+    context: &LintContext<'_>,
     policy: &Policy,
     direction: Direction,
     index: usize,
@@ -84,7 +84,7 @@ fn check_rule(
             context.group(*id).has_port(name, protocol)
         });
         if !has_it {
-            let origin = Origin::new(policy.object, words::port_path(direction, index, position).field("port"));
+            let origin = FieldOrigin::new(policy.object, words::port_path(direction, index, position).field("port"));
             let message = format!(
                 "no pod that {} of policy {} leads to has a port `{name}`",
                 rule_path(direction, index),
@@ -96,7 +96,7 @@ fn check_rule(
 }
 
 /// The pods at the destination of a rule; `None` if the input does not show all of them.
-fn destinations(context: &Context<'_>, policy: &Policy, direction: Direction, rule: &Rule) -> Option<Vec<GroupId>> {
+fn destinations(context: &LintContext<'_>, policy: &Policy, direction: Direction, rule: &Rule) -> Option<Vec<GroupId>> {
     let all = || (0..context.groups().len() as u32).map(GroupId);
     let mut destinations: Vec<GroupId> = match direction {
         Direction::Ingress => context.subjects(policy).to_vec(),
@@ -128,7 +128,7 @@ fn destinations(context: &Context<'_>, policy: &Policy, direction: Direction, ru
 }
 
 fn describe(
-    context: &Context<'_>,
+    context: &LintContext<'_>,
     diagnostic: Diagnostic,
     destinations: &[GroupId],
     name: &str,

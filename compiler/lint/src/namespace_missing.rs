@@ -1,10 +1,10 @@
 //! A policy for a namespace that does not exist.
 
-use super::context::Context;
+use super::context::LintContext;
 use super::words;
 use weir_objects::decode::nearest;
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
-use weir_objects::origin::{FieldPath, Origin};
+use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code = Code {
     name: "namespace-missing",
@@ -43,7 +43,7 @@ spec:
 /// Namespaces that every cluster has, although no manifest declares them.
 const BUILT_IN: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     if !context.declares_namespaces {
         return;
     }
@@ -65,7 +65,7 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
         let name = words::policy(context.cluster, policy);
         let path = FieldPath::root().field("metadata").field("namespace");
         let message = format!("policy {name} is for a namespace that the input does not have");
-        let diagnostic = Diagnostic::at(&CODE, Origin::new(policy.object, path), message)
+        let diagnostic = Diagnostic::at(&CODE, FieldOrigin::new(policy.object, path), message)
             .label(format!("no Namespace `{namespace}`, and no pod in it"));
         let declared = namespaces.iter().filter(|it| it.object.is_some()).map(|it| it.name.as_str());
         found.push(match nearest(namespace, declared) {

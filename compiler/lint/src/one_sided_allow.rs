@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use super::cohorts::Cohorts;
-use super::context::Context;
-use super::groups::{Group, GroupId};
+use super::context::LintContext;
+use super::groups::{GroupId, PodGroup};
 use super::words;
 use weir_model::{Direction, NamespaceId, Peer, Policy, PolicyId, PortRule, Rule, rule_path};
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
@@ -76,13 +76,13 @@ spec:
 ",
 };
 
-pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     let cohorts = context.cohorts();
     if !cohorts.are_known(context) {
         return;
     }
     for (policy, direction, index, rule) in context.rules() {
-        let question = Question { context, cohorts, policy, direction, rule };
+        let question = OneSidedCheck { context, cohorts, policy, direction, rule };
         if let Some(pair) = question.denied_pair() {
             found.push(question.describe(index, pair));
         }
@@ -90,8 +90,8 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
 }
 
 /// One rule, to decide whether everything that it allows is denied at the far end.
-struct Question<'q, 'c> {
-    context: &'q Context<'c>,
+struct OneSidedCheck<'q, 'c> {
+    context: &'q LintContext<'c>,
     cohorts: &'q Cohorts,
     policy: &'q Policy,
     direction: Direction,
@@ -99,14 +99,14 @@ struct Question<'q, 'c> {
 }
 
 /// A pod that the policy selects, and one that the rule's peers match.
-struct Pair {
+struct PodPair {
     near: GroupId,
     far: GroupId,
 }
 
-impl Question<'_, '_> {
+impl OneSidedCheck<'_, '_> {
     /// A pair of pods, if every pair is denied at the far end.
-    fn denied_pair(&self) -> Option<Pair> {
+    fn denied_pair(&self) -> Option<PodPair> {
         let (context, own) = (self.context, self.policy.namespace);
         let shown = |peer: &Peer| context.shows_pods(own, peer);
         if self.rule.peers.is_empty() || !self.rule.peers.iter().all(shown) {
@@ -135,16 +135,16 @@ impl Question<'_, '_> {
     }
 
     /// Two different pods for which the rule allows any port.
-    fn pair(&self, far: GroupId, near: &[GroupId]) -> Option<Pair> {
+    fn pair(&self, far: GroupId, near: &[GroupId]) -> Option<PodPair> {
         let is_pair = |near: &GroupId| {
             self.context.spend(1);
             let distinct = *near != far || self.context.group(far).second.is_some();
             distinct && meet(&self.rule.ports, &self.rule.ports, self.destination(far, *near))
         };
-        near.iter().copied().find(is_pair).map(|near| Pair { near, far })
+        near.iter().copied().find(is_pair).map(|near| PodPair { near, far })
     }
 
-    fn destination(&self, far: GroupId, near: GroupId) -> &Group {
+    fn destination(&self, far: GroupId, near: GroupId) -> &PodGroup {
         self.context.group(if self.direction == Direction::Ingress { near } else { far })
     }
 
@@ -179,7 +179,7 @@ impl Question<'_, '_> {
         })
     }
 
-    fn describe(&self, index: usize, pair: Pair) -> Diagnostic {
+    fn describe(&self, index: usize, pair: PodPair) -> Diagnostic {
         let cluster = self.context.cluster;
         let (near, far) = (self.context.group(pair.near), self.context.group(pair.far));
         let far_pod = if pair.near == pair.far { far.second.unwrap_or(far.first) } else { far.first };
@@ -212,7 +212,7 @@ impl Question<'_, '_> {
 }
 
 /// Whether two lists of ports have one in common on this destination.
-fn meet(a: &[PortRule], b: &[PortRule], destination: &Group) -> bool {
+fn meet(a: &[PortRule], b: &[PortRule], destination: &PodGroup) -> bool {
     let (a, b) = (numbers(a, destination), numbers(b, destination));
     match (a, b) {
         (None, None) => true,
@@ -224,7 +224,7 @@ fn meet(a: &[PortRule], b: &[PortRule], destination: &Group) -> bool {
 }
 
 /// The port numbers that rules mean on this destination; `None` means all traffic.
-fn numbers(ports: &[PortRule], destination: &Group) -> Option<Vec<(Protocol, u16, u16)>> {
+fn numbers(ports: &[PortRule], destination: &PodGroup) -> Option<Vec<(Protocol, u16, u16)>> {
     let mut numbers = Vec::new();
     for rule in ports {
         match &rule.port {

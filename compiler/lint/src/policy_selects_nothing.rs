@@ -1,10 +1,10 @@
 //! A policy that selects no pod.
 
-use super::context::Context;
+use super::context::LintContext;
 use super::{cover, words};
 use weir_model::Policy;
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
-use weir_objects::origin::{FieldPath, Origin};
+use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code = Code {
     name: "policy-selects-nothing",
@@ -40,7 +40,7 @@ spec:
 ",
 };
 
-pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     let cluster = context.cluster;
     for policy in &cluster.policies {
         if context.is_spent(policy.object) {
@@ -53,20 +53,20 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
     }
 }
 
-fn describe(context: &Context<'_>, policy: &Policy) -> Diagnostic {
+fn describe(context: &LintContext<'_>, policy: &Policy) -> Diagnostic {
     let cluster = context.cluster;
     let path = FieldPath::root().field("spec").field("podSelector");
     let message = format!("policy {} selects no pod", words::policy(cluster, policy));
     let selector = context.selector(policy.subjects);
     if let Some(id) = context.on_host(&[policy.namespace], policy.subjects) {
         let name = words::endpoint(cluster, id);
-        return Diagnostic::at(&CODE, Origin::new(policy.object, path), message)
+        return Diagnostic::at(&CODE, FieldOrigin::new(policy.object, path), message)
             .label("only pods on their node's network match")
             .note(format!("{name} has hostNetwork: policies pass such pods over, their address is the node's"))
             .help("restrict them on the node, or take them off the host's network");
     }
     let hint = context.census(Some(policy.namespace)).explain(selector, &path);
-    let diagnostic = Diagnostic::at(&CODE, Origin::new(policy.object, hint.path), message)
+    let diagnostic = Diagnostic::at(&CODE, FieldOrigin::new(policy.object, hint.path), message)
         .label("no pod of the namespace matches")
         .note(hint.note);
     diagnostic.help(hint.help.unwrap_or_else(|| "compare with: kubectl get pods --show-labels".to_owned()))

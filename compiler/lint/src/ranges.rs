@@ -6,9 +6,9 @@ use weir_model::CidrList;
 
 /// Invariant: sorted, disjoint, each of one family.
 #[derive(Debug)]
-pub(super) struct Ranges(Vec<(IpAddr, IpAddr)>);
+pub(super) struct RangeSet(Vec<(IpAddr, IpAddr)>);
 
-impl Ranges {
+impl RangeSet {
     pub(super) fn of(list: &CidrList) -> Self {
         let mut entries: Vec<_> = list.entries.iter().map(|entry| (entry.first, entry.last)).collect();
         entries.sort_unstable();
@@ -59,7 +59,7 @@ fn successor(address: IpAddr) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
-    fn ranges(pairs: &[(&str, &str)]) -> Ranges {
+    fn ranges(pairs: &[(&str, &str)]) -> RangeSet {
         let parse = |text: &str| text.parse::<IpAddr>().expect(text);
         let entry = |(first, last): &(&str, &str)| weir_objects::k8s::ListEntry {
             first: parse(first),
@@ -67,7 +67,7 @@ mod tests {
             position: 0,
         };
         let everything = weir_model::labels::Labelling::default().intern_selector(&Default::default());
-        Ranges::of(&CidrList {
+        RangeSet::of(&CidrList {
             name: String::new(),
             action: weir_objects::k8s::ListAction::Deny,
             order: 0,

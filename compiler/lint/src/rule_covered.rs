@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::context::Context;
+use super::context::LintContext;
 use super::cover::rule_covers;
 use super::prefixes::PrefixIndex;
 use super::words;
@@ -44,28 +44,28 @@ spec:
 
 /// A rule with its position. Ordered as in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct RulePosition {
     policy: PolicyId,
     rule: usize,
 }
 
 /// The rules that could cover others, by the properties that both must share.
-struct Index<'q, 'c> {
-    places: Vec<Place>,
+struct CoverIndex<'q, 'c> {
+    places: Vec<RulePosition>,
     /// By namespace, subjects and a peer; the peer `None` means any peer.
-    by_peer: HashMap<(NamespaceId, SelectorId, Option<PodPeer>), Vec<u32>>,
+    by_peer: HashMap<(NamespaceId, SelectorId, Option<PeerSelectors>), Vec<u32>>,
     by_block: HashMap<(NamespaceId, SelectorId), PrefixIndex>,
     /// The id of the empty selector, if there is one.
     everything: Option<SelectorId>,
-    context: &'q Context<'c>,
+    context: &'q LintContext<'c>,
     direction: Direction,
 }
 
-type PodPeer = (Option<SelectorId>, SelectorId);
+type PeerSelectors = (Option<SelectorId>, SelectorId);
 
-pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     for direction in Direction::ALL {
-        let index = Index::new(context, direction);
+        let index = CoverIndex::new(context, direction);
         for place in &index.places {
             if index.at(*place).is_none_or(|(policy, _)| context.is_spent(policy.object)) {
                 return;
@@ -77,8 +77,8 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
     }
 }
 
-impl<'q, 'c> Index<'q, 'c> {
-    fn new(context: &'q Context<'c>, direction: Direction) -> Self {
+impl<'q, 'c> CoverIndex<'q, 'c> {
+    fn new(context: &'q LintContext<'c>, direction: Direction) -> Self {
         let labels = &context.cluster.labels;
         let selectors = (0..labels.selector_count() as u32).map(SelectorId);
         let mut it = Self {
@@ -91,13 +91,13 @@ impl<'q, 'c> Index<'q, 'c> {
         };
         for (index, policy) in context.cluster.policies.iter().enumerate() {
             for (rule, body) in policy.rules(direction).unwrap_or_default().iter().enumerate() {
-                it.add(policy, Place { policy: PolicyId(index as u32), rule }, body);
+                it.add(policy, RulePosition { policy: PolicyId(index as u32), rule }, body);
             }
         }
         it
     }
 
-    fn add(&mut self, policy: &Policy, place: Place, rule: &Rule) {
+    fn add(&mut self, policy: &Policy, place: RulePosition, rule: &Rule) {
         let number = self.places.len() as u32;
         self.places.push(place);
         let subjects = (policy.namespace, policy.subjects);
@@ -116,7 +116,7 @@ impl<'q, 'c> Index<'q, 'c> {
     }
 
     /// The first rule that covers this one. Of two rules that cover each other, the first is kept.
-    fn covering(&self, place: Place) -> Option<Place> {
+    fn covering(&self, place: RulePosition) -> Option<RulePosition> {
         let (policy, rule) = self.at(place)?;
         let labels = &self.context.cluster.labels;
         let wider = self.everything.filter(|id| *id != policy.subjects);
@@ -124,7 +124,7 @@ impl<'q, 'c> Index<'q, 'c> {
             .chain(wider)
             .flat_map(|subjects| self.candidates(policy.namespace, subjects, rule))
             .filter_map(|number| self.places.get(number as usize).copied());
-        let covers = |other: &Place| {
+        let covers = |other: &RulePosition| {
             self.context.spend(1 + rule.peers.len() + rule.ports.len());
             let Some((other_policy, other_rule)) = self.at(*other) else { return false };
             let mutual = || other_policy.subjects == policy.subjects && rule_covers(labels, rule, other_rule);
@@ -157,16 +157,16 @@ impl<'q, 'c> Index<'q, 'c> {
         found
     }
 
-    fn at(&self, place: Place) -> Option<(&'c Policy, &'c Rule)> {
+    fn at(&self, place: RulePosition) -> Option<(&'c Policy, &'c Rule)> {
         let policy = self.context.cluster.policies.get(place.policy.index())?;
         Some((policy, policy.rules(self.direction)?.get(place.rule)?))
     }
 
-    fn describe(&self, place: Place, other: Place) -> Option<Diagnostic> {
+    fn describe(&self, place: RulePosition, other: RulePosition) -> Option<Diagnostic> {
         let ((policy, rule), (other_policy, other_rule)) = (self.at(place)?, self.at(other)?);
         let cluster = self.context.cluster;
         let same_policy = place.policy == other.policy;
-        let path = |place: Place| rule_path(self.direction, place.rule).to_string();
+        let path = |place: RulePosition| rule_path(self.direction, place.rule).to_string();
         let (name, other_name) = (words::policy(cluster, policy), words::policy(cluster, other_policy));
         let other_text = if same_policy { path(other) } else { format!("{} of policy {other_name}", path(other)) };
         let equal = rule == other_rule;

@@ -1,10 +1,10 @@
 //! A rule, or one of its peers, that no pod of the input matches.
 
-use super::context::Context;
+use super::context::LintContext;
 use super::words;
 use weir_model::{Direction, NamespaceId, Peer, Policy, Rule, SelectorId, rule_path};
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
-use weir_objects::origin::{FieldPath, Origin};
+use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code = Code {
     name: "rule-matches-no-peer",
@@ -57,14 +57,14 @@ enum Lack {
     Pod(SelectorId),
 }
 
-pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     for (policy, direction, index, rule) in context.rules() {
         check_rule(context, policy, direction, index, rule, found);
     }
 }
 
 fn check_rule(
-    context: &Context<'_>,
+    context: &LintContext<'_>,
     policy: &Policy,
     direction: Direction,
     index: usize,
@@ -89,7 +89,7 @@ fn check_rule(
     }
 }
 
-fn lack(context: &Context<'_>, own: NamespaceId, peer: &Peer) -> Option<Lack> {
+fn lack(context: &LintContext<'_>, own: NamespaceId, peer: &Peer) -> Option<Lack> {
     let Peer::Pods { namespaces, pods } = peer else { return None };
     if let Some(selector) = namespaces
         && context.namespaces(*selector).is_empty()
@@ -103,7 +103,7 @@ fn lack(context: &Context<'_>, own: NamespaceId, peer: &Peer) -> Option<Lack> {
 /// Whether the input would show the namespace if it existed. A namespace that is selected by name and is not similar to
 /// a declared one may come from another repository. So may one that is selected by label, if the input declares only
 /// the policies' own namespace and has no pods.
-fn shows_namespaces(context: &Context<'_>, selector: SelectorId) -> bool {
+fn shows_namespaces(context: &LintContext<'_>, selector: SelectorId) -> bool {
     let wanted = context.selector(selector);
     let is_named = wanted.match_labels.contains_key("kubernetes.io/metadata.name");
     let is_near = || context.census(None).explain(wanted, &FieldPath::root()).help.is_some();
@@ -112,7 +112,7 @@ fn shows_namespaces(context: &Context<'_>, selector: SelectorId) -> bool {
 }
 
 fn describe(
-    context: &Context<'_>,
+    context: &LintContext<'_>,
     policy: &Policy,
     peer: &Peer,
     lack: &Lack,
@@ -120,12 +120,12 @@ fn describe(
     message: String,
 ) -> Diagnostic {
     let Peer::Pods { namespaces, .. } = peer else {
-        return Diagnostic::at(&CODE, Origin::new(policy.object, path.clone()), message);
+        return Diagnostic::at(&CODE, FieldOrigin::new(policy.object, path.clone()), message);
     };
     match lack {
         Lack::Namespace(selector) => {
             let hint = context.census(None).explain(context.selector(*selector), &path.field("namespaceSelector"));
-            Diagnostic::at(&CODE, Origin::new(policy.object, hint.path), message)
+            Diagnostic::at(&CODE, FieldOrigin::new(policy.object, hint.path), message)
                 .label("no namespace of the input matches")
                 .note(hint.note)
                 .help(hint.help.unwrap_or_else(|| "compare with: kubectl get namespaces --show-labels".to_owned()))
@@ -141,7 +141,7 @@ fn describe(
 }
 
 fn describe_pods(
-    context: &Context<'_>,
+    context: &LintContext<'_>,
     policy: &Policy,
     pods: SelectorId,
     places: &[NamespaceId],
@@ -152,19 +152,19 @@ fn describe_pods(
     let path = path.field("podSelector");
     if let Some(id) = context.on_host(places, pods) {
         let name = words::endpoint(context.cluster, id);
-        return Diagnostic::at(&CODE, Origin::new(policy.object, path), message)
+        return Diagnostic::at(&CODE, FieldOrigin::new(policy.object, path), message)
             .label("only pods on their node's network match")
             .note(format!("{name} has hostNetwork: its address is the node's, and selectors do not find it"))
             .help("allow the nodes' addresses with an ipBlock");
     }
     let [place] = places else {
-        return Diagnostic::at(&CODE, Origin::new(policy.object, path), message)
+        return Diagnostic::at(&CODE, FieldOrigin::new(policy.object, path), message)
             .label(format!("no pod of {} has {}", words::count(places.len(), "namespace"), words::selector(selector)))
             .help("compare with: kubectl get pods --all-namespaces --show-labels");
     };
     let hint = context.census(Some(*place)).explain(selector, &path);
     let elsewhere = elsewhere(context, pods, *place);
-    let diagnostic = Diagnostic::at(&CODE, Origin::new(policy.object, hint.path), message)
+    let diagnostic = Diagnostic::at(&CODE, FieldOrigin::new(policy.object, hint.path), message)
         .label(format!("no pod in `{}` matches", context.cluster.namespaces[place.index()].name))
         .note(hint.note);
     match (hint.help, elsewhere) {
@@ -177,7 +177,7 @@ fn describe_pods(
 }
 
 /// A pod of another namespace that the selector would match.
-fn elsewhere(context: &Context<'_>, pods: SelectorId, own: NamespaceId) -> Option<(String, String)> {
+fn elsewhere(context: &LintContext<'_>, pods: SelectorId, own: NamespaceId) -> Option<(String, String)> {
     let cluster = context.cluster;
     let other = context.find_anywhere(pods).iter().map(|id| context.group(*id)).find(|it| it.namespace != own)?;
     let namespace = cluster.namespaces[other.namespace.index()].name.clone();

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::context::Context;
+use super::context::LintContext;
 use super::words;
 use weir_model::ServiceId;
 use weir_model::directory::Directory;
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
-use weir_objects::origin::Origin;
+use weir_objects::origin::FieldOrigin;
 
 pub(super) static CODE: Code = Code {
     name: "service-address-contested",
@@ -57,7 +57,7 @@ spec:
 /// The most claimants to name. Further claimants are only counted.
 const MOST_NAMES: usize = 5;
 
-pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
+pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     let directory = Directory::new(context.cluster);
     for (index, service) in context.cluster.services.iter().enumerate() {
         if context.is_spent(service.object) {
@@ -72,7 +72,7 @@ pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
 }
 
 /// The other objects that have or claim an address of a service, in words; `None` if no other object does.
-fn rivals(context: &Context<'_>, directory: &Directory<'_>, id: ServiceId, address: IpAddr) -> Option<Vec<String>> {
+fn rivals(context: &LintContext<'_>, directory: &Directory<'_>, id: ServiceId, address: IpAddr) -> Option<Vec<String>> {
     let cluster = context.cluster;
     let at = cluster.frontend(address)?;
     context.spend(1 + at.ports.len());
@@ -92,11 +92,11 @@ fn rivals(context: &Context<'_>, directory: &Directory<'_>, id: ServiceId, addre
     (!found.is_empty()).then_some(found)
 }
 
-fn describe(context: &Context<'_>, id: ServiceId, address: IpAddr, rivals: &[String]) -> Diagnostic {
+fn describe(context: &LintContext<'_>, id: ServiceId, address: IpAddr, rivals: &[String]) -> Diagnostic {
     let service = &context.cluster.services[id.index()];
     let name = context.cluster.service_name(id);
     let message = format!("service {name} is not alone at {address}: {}", rivals.join(", "));
-    Diagnostic::at(&CODE, Origin::object(service.object), message)
+    Diagnostic::at(&CODE, FieldOrigin::object(service.object), message)
         .label(format!("claims {address}"))
         .note(
             "the service proxy may send packets for this address to any of the claimants: what is claimed twice is allowed \

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::cohorts::Cohort;
-use super::context::Context;
+use super::context::LintContext;
 use super::groups::{GroupId, is_on_host};
 use super::words;
 use weir_model::{
@@ -19,7 +19,7 @@ use weir_model::{
 use weir_objects::address::{Family, Prefix};
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::k8s::{PortMatch, Protocol};
-use weir_objects::origin::{FieldPath, Origin};
+use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code = Code {
     name: "service-partly-allowed",
@@ -95,47 +95,47 @@ spec:
 ",
 };
 
-pub(super) fn check(context: &Context<'_>, found: &mut Diagnostics) {
-    let mut fronts = Fronts::new(context);
+pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
+    let mut service_ports = ServicePorts::new(context);
     let cohorts = context.cohorts();
-    if fronts.sizes.is_empty() || !cohorts.are_known(context) {
+    if service_ports.sizes.is_empty() || !cohorts.are_known(context) {
         return;
     }
-    let mut partly: BTreeMap<Front, Finding> = BTreeMap::new();
+    let mut partly: BTreeMap<ServicePortId, PartlyAllowed> = BTreeMap::new();
     for cohort in cohorts.all() {
         let Some(first) = cohort.egress.first() else { continue };
         if context.is_spent(context.cluster.policies[first.index()].object) {
             break;
         }
-        for front in fronts.doubtful(context, cohort) {
-            judge(context, &fronts, cohort, front, &mut partly);
+        for port_id in service_ports.doubtful(context, cohort) {
+            add_finding(context, &service_ports, cohort, port_id, &mut partly);
         }
     }
-    for (front, finding) in partly {
-        found.push(finding.describe(context, front));
+    for (port_id, finding) in partly {
+        found.push(finding.describe(context, port_id));
     }
 }
 
 /// A service and the index of one of its ports.
-type Front = (ServiceId, usize);
+type ServicePortId = (ServiceId, usize);
 
 /// The service ports that could be partly allowed: those with two backends or more.
-struct Fronts {
+struct ServicePorts {
     /// The number of backends of each service port.
-    sizes: BTreeMap<Front, usize>,
+    sizes: BTreeMap<ServicePortId, usize>,
     /// For each group, the number of its pods among the backends of each service port.
-    by_group: BTreeMap<GroupId, BTreeMap<Front, usize>>,
-    by_address: BTreeMap<IpAddr, BTreeSet<Front>>,
-    uneven: BTreeSet<Front>,
+    by_group: BTreeMap<GroupId, BTreeMap<ServicePortId, usize>>,
+    by_address: BTreeMap<IpAddr, BTreeSet<ServicePortId>>,
+    uneven: BTreeSet<ServicePortId>,
     group_of: BTreeMap<EndpointId, GroupId>,
-    cuts: HashMap<PeerKey, Rc<[Front]>>,
+    cuts: HashMap<PeerKey, Rc<[ServicePortId]>>,
 }
 
 /// Identifies peers that match the same pods: with the policy's namespace if they match only there.
 type PeerKey = (Option<NamespaceId>, Peer);
 
-impl Fronts {
-    fn new(context: &Context<'_>) -> Self {
+impl ServicePorts {
+    fn new(context: &LintContext<'_>) -> Self {
         let mut it = Self {
             sizes: BTreeMap::new(),
             by_group: BTreeMap::new(),
@@ -154,28 +154,28 @@ impl Fronts {
         it
     }
 
-    fn add(&mut self, context: &Context<'_>, front: Front, port: &ServicePort) {
-        self.sizes.insert(front, port.backends.len());
+    fn add(&mut self, context: &LintContext<'_>, port_id: ServicePortId, port: &ServicePort) {
+        self.sizes.insert(port_id, port.backends.len());
         for backend in &port.backends {
             if let Some(id) = member(context, backend)
                 && let Some(group) = context.group_of(id)
             {
-                *self.by_group.entry(group).or_default().entry(front).or_default() += 1;
+                *self.by_group.entry(group).or_default().entry(port_id).or_default() += 1;
                 self.group_of.insert(id, group);
             }
             if let Some(address) = backend.address {
-                self.by_address.entry(address).or_default().insert(front);
+                self.by_address.entry(address).or_default().insert(port_id);
             }
         }
         let mut ports = port.backends.iter().map(|backend| (backend.port, port_names(context, port.protocol, backend)));
         let first = ports.next();
         if ports.any(|other| Some(&other) != first.as_ref()) {
-            self.uneven.insert(front);
+            self.uneven.insert(port_id);
         }
     }
 
     /// The service ports whose backends the cohort's rules may treat differently.
-    fn doubtful(&mut self, context: &Context<'_>, cohort: &Cohort) -> BTreeSet<Front> {
+    fn doubtful(&mut self, context: &LintContext<'_>, cohort: &Cohort) -> BTreeSet<ServicePortId> {
         let mut doubtful = BTreeSet::new();
         for (own, rule) in egress_rules(context, &cohort.egress) {
             if rule.peers.is_empty() && rule.ports.is_empty() {
@@ -194,38 +194,38 @@ impl Fronts {
     }
 
     /// The service ports of which a peer matches only some backends, as far as addresses show.
-    fn cut_by(&mut self, context: &Context<'_>, own: NamespaceId, peer: &Peer) -> Rc<[Front]> {
+    fn cut_by(&mut self, context: &LintContext<'_>, own: NamespaceId, peer: &Peer) -> Rc<[ServicePortId]> {
         let at_home = matches!(peer, Peer::Pods { namespaces: None, .. });
         let key = (at_home.then_some(own), peer.clone());
         if let Some(known) = self.cuts.get(&key) {
             return known.clone();
         }
-        let mut matched: BTreeMap<Front, usize> = BTreeMap::new();
+        let mut matched: BTreeMap<ServicePortId, usize> = BTreeMap::new();
         match peer {
             Peer::Pods { .. } => {
                 let groups = context.peer_groups(own, peer);
                 context.spend(groups.len());
-                for (front, backends) in groups.iter().filter_map(|id| self.by_group.get(id)).flatten() {
-                    *matched.entry(*front).or_default() += backends;
+                for (port_id, backends) in groups.iter().filter_map(|id| self.by_group.get(id)).flatten() {
+                    *matched.entry(*port_id).or_default() += backends;
                 }
             }
             Peer::Block { cidr, except } => {
                 let inside = self.by_address.range(cidr.address()..=cidr.last());
-                for (_, fronts) in inside.filter(|(at, _)| in_block(*cidr, except, **at)) {
-                    context.spend(fronts.len());
-                    fronts.iter().for_each(|front| *matched.entry(*front).or_default() += 1);
+                for (_, service_ports) in inside.filter(|(at, _)| in_block(*cidr, except, **at)) {
+                    context.spend(service_ports.len());
+                    service_ports.iter().for_each(|port_id| *matched.entry(*port_id).or_default() += 1);
                 }
             }
         }
-        let is_cut = |(front, backends): &(Front, usize)| self.sizes.get(front) != Some(backends);
-        let cut: Rc<[Front]> = matched.into_iter().filter(is_cut).map(|(front, _)| front).collect();
+        let is_cut = |(port_id, backends): &(ServicePortId, usize)| self.sizes.get(port_id) != Some(backends);
+        let cut: Rc<[ServicePortId]> = matched.into_iter().filter(is_cut).map(|(port_id, _)| port_id).collect();
         self.cuts.insert(key, cut.clone());
         cut
     }
 }
 
 /// The names by which a rule may refer to a backend's port.
-fn port_names<'c>(context: &Context<'c>, protocol: Protocol, backend: &Backend) -> BTreeSet<&'c str> {
+fn port_names<'c>(context: &LintContext<'c>, protocol: Protocol, backend: &Backend) -> BTreeSet<&'c str> {
     let endpoint = member(context, backend).and_then(|id| context.cluster.endpoints.get(id.index()));
     let ports = endpoint.map_or(&[][..], |it| &*it.named_ports);
     let same = ports.iter().filter(|port| port.protocol == protocol && port.number == backend.port);
@@ -233,7 +233,7 @@ fn port_names<'c>(context: &Context<'c>, protocol: Protocol, backend: &Backend) 
 }
 
 /// The details of a service port that is partly allowed.
-struct Finding {
+struct PartlyAllowed {
     allowed: usize,
     backends: usize,
     /// One of the pods that may reach only some backends, and the number of all such pods.
@@ -244,18 +244,26 @@ struct Finding {
     rule: usize,
 }
 
-fn judge(context: &Context<'_>, fronts: &Fronts, cohort: &Cohort, front: Front, partly: &mut BTreeMap<Front, Finding>) {
-    let Some(port) = service_port(context, front) else { return };
+fn add_finding(
+    context: &LintContext<'_>,
+    service_ports: &ServicePorts,
+    cohort: &Cohort,
+    port_id: ServicePortId,
+    partly: &mut BTreeMap<ServicePortId, PartlyAllowed>,
+) {
+    let Some(port) = service_port(context, port_id) else { return };
     for family in [Family::V4, Family::V6] {
         let of_family = |it: &&Backend| it.address.map_or(family == Family::V4, |at| Family::of(at) == family);
         let backends: Vec<&Backend> = port.backends.iter().filter(of_family).collect();
-        let allowed: Vec<Option<(PolicyId, usize)>> =
-            backends.iter().map(|backend| allowing_rule(context, fronts, cohort, port.protocol, backend)).collect();
+        let allowed: Vec<Option<(PolicyId, usize)>> = backends
+            .iter()
+            .map(|backend| allowing_rule(context, service_ports, cohort, port.protocol, backend))
+            .collect();
         let first_denied = allowed.iter().position(Option::is_none).and_then(|index| backends.get(index));
         let (Some(denied), Some((by, rule))) = (first_denied, allowed.iter().flatten().next()) else { continue };
         let pods: usize = cohort.groups.iter().map(|id| context.group(*id).pods).sum();
         let Some(asker) = cohort.groups.first().map(|id| context.group(*id).first) else { continue };
-        let finding = partly.entry(front).or_insert_with(|| Finding {
+        let finding = partly.entry(port_id).or_insert_with(|| PartlyAllowed {
             allowed: allowed.iter().flatten().count(),
             backends: backends.len(),
             asker,
@@ -269,18 +277,18 @@ fn judge(context: &Context<'_>, fronts: &Fronts, cohort: &Cohort, front: Front, 
     }
 }
 
-fn service_port<'c>(context: &Context<'c>, (service, index): Front) -> Option<&'c ServicePort> {
+fn service_port<'c>(context: &LintContext<'c>, (service, index): ServicePortId) -> Option<&'c ServicePort> {
     context.cluster.services.get(service.index())?.ports.get(index)
 }
 
-fn egress_rules<'c>(context: &Context<'c>, policies: &[PolicyId]) -> impl Iterator<Item = (NamespaceId, &'c Rule)> {
+fn egress_rules<'c>(context: &LintContext<'c>, policies: &[PolicyId]) -> impl Iterator<Item = (NamespaceId, &'c Rule)> {
     let policies = policies.iter().filter_map(|id| context.cluster.policies.get(id.index()));
     policies.flat_map(|policy| policy.egress.iter().flatten().map(|rule| (policy.namespace, rule)))
 }
 
 fn allowing_rule(
-    context: &Context<'_>,
-    fronts: &Fronts,
+    context: &LintContext<'_>,
+    service_ports: &ServicePorts,
     cohort: &Cohort,
     protocol: Protocol,
     backend: &Backend,
@@ -291,7 +299,7 @@ fn allowing_rule(
             context.spend(1 + rule.peers.len() + rule.ports.len());
             let ports =
                 rule.ports.is_empty() || rule.ports.iter().any(|it| port_matches(context, it, protocol, backend));
-            if ports && peers_match(context, fronts, policy.namespace, rule, backend) {
+            if ports && peers_match(context, service_ports, policy.namespace, rule, backend) {
                 return Some((*id, index));
             }
         }
@@ -299,7 +307,7 @@ fn allowing_rule(
     None
 }
 
-fn port_matches(context: &Context<'_>, rule: &PortRule, protocol: Protocol, backend: &Backend) -> bool {
+fn port_matches(context: &LintContext<'_>, rule: &PortRule, protocol: Protocol, backend: &Backend) -> bool {
     rule.protocol == protocol
         && match &rule.port {
             PortMatch::Any => true,
@@ -309,12 +317,18 @@ fn port_matches(context: &Context<'_>, rule: &PortRule, protocol: Protocol, back
 }
 
 /// The backend's pod, unless policies ignore it.
-fn member(context: &Context<'_>, backend: &Backend) -> Option<EndpointId> {
+fn member(context: &LintContext<'_>, backend: &Backend) -> Option<EndpointId> {
     backend.endpoint.filter(|id| !is_on_host(context.cluster, &context.cluster.endpoints[id.index()]))
 }
 
-fn peers_match(context: &Context<'_>, fronts: &Fronts, own: NamespaceId, rule: &Rule, backend: &Backend) -> bool {
-    let group = backend.endpoint.and_then(|id| fronts.group_of.get(&id));
+fn peers_match(
+    context: &LintContext<'_>,
+    service_ports: &ServicePorts,
+    own: NamespaceId,
+    rule: &Rule,
+    backend: &Backend,
+) -> bool {
+    let group = backend.endpoint.and_then(|id| service_ports.group_of.get(&id));
     rule.peers.is_empty()
         || rule.peers.iter().any(|peer| match peer {
             Peer::Pods { .. } => group.is_some_and(|group| context.peer_groups(own, peer).binary_search(group).is_ok()),
@@ -330,8 +344,8 @@ fn in_block(cidr: Prefix, except: &[Prefix], address: IpAddr) -> bool {
     cidr.contains(address) && !except.iter().any(|hole| hole.contains(address))
 }
 
-impl Finding {
-    fn describe(self, context: &Context<'_>, (service, index): Front) -> Diagnostic {
+impl PartlyAllowed {
+    fn describe(self, context: &LintContext<'_>, (service, index): ServicePortId) -> Diagnostic {
         let cluster = context.cluster;
         let (name, body) = (cluster.service_name(service), &cluster.services[service.index()]);
         let number = body.ports.get(index).map_or(0, |port| port.port);
@@ -348,7 +362,7 @@ impl Finding {
         let path = FieldPath::root().field("spec").field("ports").index(index);
         Diagnostic::at(&CODE, policy.rule_origin(Direction::Egress, self.rule), message)
             .label("allows some of the backends")
-            .also(Origin::new(body.object, path), "the service's address is denied as a whole")
+            .also(FieldOrigin::new(body.object, path), "the service's address is denied as a whole")
             .note(format!(
                 "{} may not reach {denied} on port {port}; for example {asker}",
                 words::count(self.pods, "pod")

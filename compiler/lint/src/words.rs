@@ -3,7 +3,7 @@
 use weir_model::{CidrList, Cluster, Direction, EndpointId, Policy, PortRule, rule_path};
 use weir_objects::address::{Family, Prefix};
 use weir_objects::k8s::{LabelSelector, ListEntry, Operator, PortMatch, Protocol, Requirement};
-use weir_objects::origin::{FieldPath, Origin};
+use weir_objects::origin::{FieldOrigin, FieldPath};
 
 /// `1 pod`, `2 pods`.
 pub(super) fn count(number: usize, noun: &str) -> String {
@@ -103,15 +103,15 @@ pub(super) fn port_path(direction: Direction, rule: usize, port: usize) -> Field
 }
 
 /// The place of a policy's rules for a direction; its policyTypes if it isolates without rules.
-pub(super) fn direction_origin(policy: &Policy, direction: Direction) -> Origin {
+pub(super) fn direction_origin(policy: &Policy, direction: Direction) -> FieldOrigin {
     let has_rules = policy.rules(direction).is_some_and(|rules| !rules.is_empty());
     let field = if has_rules { direction.name() } else { "policyTypes" };
-    Origin::new(policy.object, FieldPath::root().field("spec").field(field))
+    FieldOrigin::new(policy.object, FieldPath::root().field("spec").field(field))
 }
 
 /// The place of an entry of a list.
-pub(super) fn entry_origin(list: &CidrList, position: u32) -> Origin {
-    Origin::new(list.object, FieldPath::root().field("spec").field("cidrs").index(position as usize))
+pub(super) fn entry_origin(list: &CidrList, position: u32) -> FieldOrigin {
+    FieldOrigin::new(list.object, FieldPath::root().field("spec").field("cidrs").index(position as usize))
 }
 
 /// `192.0.2.0/24`, `192.0.2.7`, `192.0.2.7-192.0.2.9`

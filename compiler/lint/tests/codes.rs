@@ -4,13 +4,13 @@ use weir_lint::codes;
 use weir_lint::{STEPS, lint_within};
 use weir_model::Assumptions;
 use weir_model::resolve::resolve;
-use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 use weir_objects::diagnostic::Code;
 
 /// The codes that all stages together find in an input.
 fn findings(text: &str, lint_steps: u64) -> Vec<&'static str> {
     let input = Input { name: "input.yaml".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
-    let (decoded, mut found) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    let (decoded, mut found) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
     let (cluster, more) = resolve(&decoded.objects, Assumptions::default());
     found.extend(more);
     found.extend(lint_within(lint_steps, &decoded.objects, &cluster));

@@ -4,14 +4,14 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod edge;
+pub mod edge_program;
 
 use weir_artifact::layout::buckets::{self, Flow, Tuple};
 use weir_artifact::layout::{MapName, Outcome, config, direction_number};
 use weir_artifact::map_image::MapImage;
 use weir_artifact::map_image::with_few_flows;
 use weir_ebpf::asm::Assembled;
-use weir_ebpf::vm::{Host, MapId, ProgramId, Skb, Spot, Vm};
+use weir_ebpf::vm::{MapByte, MapId, ProgramId, Skb, Vm, VmInputs};
 use weir_model::Direction;
 use weir_model::eval::Verdict;
 use weir_objects::address::Family;
@@ -36,26 +36,26 @@ const LONG: u64 = 1 << 32;
 
 /// Both loaded programs, and every map with its entries.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedPrograms {
     vm: Vm,
     programs: [ProgramId; 2],
     maps: [Option<MapId>; MapName::ALL.len()],
-    host: Host,
+    host: VmInputs,
 }
 
-/// The parts of a [`Loaded`], for callers that access the machine directly.
+/// The parts of a [`LoadedPrograms`], for callers that access the machine directly.
 #[derive(Debug)]
 pub struct Inside<'a> {
     /// The machine.
     pub vm: &'a mut Vm,
     /// Its surroundings.
-    pub host: &'a mut Host,
+    pub host: &'a mut VmInputs,
 }
 
 /// The size of the flow table. There is never more than one flow in it.
 const MOST_FLOWS: u32 = 64;
 
-impl Loaded {
+impl LoadedPrograms {
     /// Loads `to_pod` and `from_pod`. The endpoint at index `n` is behind interface `n + 1`.
     pub fn new(programs: [&Assembled; 2], maps: &[MapImage], endpoints: &[&[u8]]) -> Result<Self, Broken> {
         // One CPU: per-CPU counters then have one value, and nothing here depends on which CPU counts.
@@ -87,7 +87,7 @@ impl Loaded {
             vm.load(&program.link(id)).map_err(|error| Broken(format!("a program cannot be loaded: {error}")))
         };
         let programs = [load(programs[0])?, load(programs[1])?];
-        Ok(Self { vm, programs, maps: ids, host: Host::default() })
+        Ok(Self { vm, programs, maps: ids, host: VmInputs::default() })
     }
 
     /// Direct access to the machine, after all flows have expired.
@@ -127,7 +127,7 @@ impl Loaded {
         // Into the home slot, where a program looks first. Others of the bucket hold only expired flows.
         let slot = flow.slot(0);
         let bytes: Vec<u8> = slot.words().iter().flat_map(|word| word.to_le_bytes()).collect();
-        let spot = Spot { map: table, element: 0, offset: slot.home(&seeds, mask) };
+        let spot = MapByte { map: table, element: 0, offset: slot.home(&seeds, mask) };
         // Past the update interface: it would replace the whole table, which is one value.
         self.vm.poke(spot, &bytes).map_err(|errno| Broken(format!("a flow is refused: {errno:?}")))
     }
@@ -148,13 +148,13 @@ impl Loaded {
         self.run_on(hook, &mut skb)
     }
 
-    /// Like [`Loaded::run`], on a packet that the caller keeps.
+    /// Like [`LoadedPrograms::run`], on a packet that the caller keeps.
     pub(crate) fn run_on(&mut self, hook: Direction, skb: &mut Skb) -> Result<Verdict, Broken> {
         self.expire_flows();
         self.run_now(hook, skb)
     }
 
-    /// Like [`Loaded::run_on`], with the live flows.
+    /// Like [`LoadedPrograms::run_on`], with the live flows.
     pub fn run_now(&mut self, hook: Direction, skb: &mut Skb) -> Result<Verdict, Broken> {
         let program = self.program(hook);
         let Inside { vm, host } = self.inside_now();
@@ -192,7 +192,7 @@ pub fn arrived(hook: Direction, place: usize, packet: Vec<u8>, began_here: bool)
 }
 
 /// The verdict that a program's result means.
-pub fn verdict(hook: Direction, outcome: weir_ebpf::vm::Outcome) -> Result<Verdict, Broken> {
+pub fn verdict(hook: Direction, outcome: weir_ebpf::vm::RunOutcome) -> Result<Verdict, Broken> {
     match outcome.verdict() {
         NEXT => Ok(Verdict::Allow),
         DROP => Ok(Verdict::Deny),

@@ -21,9 +21,10 @@ use super::{
 };
 
 pub use answer::{
-    Basis, ClaimsBasis, End, Flow, HostPortBasis, Judgement, RuleId, ServiceBasis, ServicesBehind, Side, Verdict,
+    Basis, ClaimsBasis, EndVerdict, Flow, FlowEnd, HostPortBasis, Judgement, RuleId, ServiceBasis, ServicesBehind,
+    Verdict,
 };
-use ranges::Ranges;
+use ranges::ListRanges;
 pub use weir_objects::k8s::FlowProtocol;
 
 /// The oracle for one cluster.
@@ -35,12 +36,12 @@ pub struct Oracle<'c> {
     policies_of: HashMap<NamespaceId, Vec<PolicyId>>,
     /// A cache, by endpoint.
     selecting: Vec<Option<Vec<PolicyId>>>,
-    lists: Vec<Ranges>,
+    lists: Vec<ListRanges>,
 }
 
 /// The protocol and port of one question: of the flow, or of a backend behind a service.
 #[derive(Clone, Copy)]
-struct Target {
+struct ProtocolPort {
     protocol: FlowProtocol,
     port: u16,
 }
@@ -58,7 +59,7 @@ impl<'c> Oracle<'c> {
             selection: Selection::new(&cluster.labels),
             policies_of,
             selecting: vec![None; cluster.endpoints.len()],
-            lists: cluster.lists.iter().map(Ranges::new).collect(),
+            lists: cluster.lists.iter().map(ListRanges::new).collect(),
         }
     }
 
@@ -73,7 +74,7 @@ impl<'c> Oracle<'c> {
     pub fn judge(&mut self, flow: &Flow) -> Judgement {
         let source = self.complete(flow.source);
         let destination = self.complete(flow.destination);
-        let target = Target { protocol: flow.protocol, port: flow.port };
+        let target = ProtocolPort { protocol: flow.protocol, port: flow.port };
         let judgement = match self.find_behind(source, destination, target) {
             Some(behind) => self.judge_behind(source, destination, target, &behind),
             None => self.judge_plain(source, destination, target),
@@ -82,7 +83,7 @@ impl<'c> Oracle<'c> {
     }
 
     /// Judges a flow as if no proxy translated its destination.
-    fn judge_plain(&mut self, source: End, destination: End, target: Target) -> Judgement {
+    fn judge_plain(&mut self, source: FlowEnd, destination: FlowEnd, target: ProtocolPort) -> Judgement {
         Judgement {
             egress: self.judge_side(Direction::Egress, source, destination, target),
             ingress: self.judge_side(Direction::Ingress, destination, source, target),
@@ -91,47 +92,53 @@ impl<'c> Oracle<'c> {
 
     /// The services that a flow's destination may be translated to.
     pub fn services_behind(&self, flow: &Flow) -> Option<ServicesBehind> {
-        let target = Target { protocol: flow.protocol, port: flow.port };
+        let target = ProtocolPort { protocol: flow.protocol, port: flow.port };
         self.find_behind(self.complete(flow.source), self.complete(flow.destination), target)
     }
 
     /// The hostPorts at a flow's destination, as indices into [`Cluster::host_ports`].
     pub fn host_ports_of(&self, flow: &Flow) -> Vec<usize> {
-        let target = Target { protocol: flow.protocol, port: flow.port };
+        let target = ProtocolPort { protocol: flow.protocol, port: flow.port };
         self.find_host_ports(self.complete(flow.source), self.complete(flow.destination), target)
     }
 
     /// Adds the endpoint to an end that has only an address: the pod that has it.
-    pub fn complete(&self, end: End) -> End {
+    pub fn complete(&self, end: FlowEnd) -> FlowEnd {
         let endpoint = end.endpoint.or_else(|| self.directory.endpoint_at(end.address?));
-        End { endpoint, address: end.address }
+        FlowEnd { endpoint, address: end.address }
     }
 
-    fn judge_side(&mut self, direction: Direction, subject: End, remote: End, target: Target) -> Side {
+    fn judge_side(
+        &mut self,
+        direction: Direction,
+        subject: FlowEnd,
+        remote: FlowEnd,
+        target: ProtocolPort,
+    ) -> EndVerdict {
         let Some(endpoint) = subject.endpoint.filter(|id| self.is_member(*id)) else {
-            return Side::allow(Basis::NotSubject);
+            return EndVerdict::allow(Basis::NotSubject);
         };
         if let Some(basis) = self.beyond_policy(endpoint, remote, target) {
-            return Side::allow(basis);
+            return EndVerdict::allow(basis);
         }
         if let Some(list) = self.denying_list(direction, endpoint, remote) {
-            return Side { verdict: Verdict::Deny, basis: Basis::List(list) };
+            return EndVerdict { verdict: Verdict::Deny, basis: Basis::List(list) };
         }
         let isolating = self.isolating(direction, endpoint);
         // Spec: "By default, a pod is non-isolated for egress; all outbound connections are allowed." (ingress
         // likewise)
         if isolating.is_empty() {
-            return Side::allow(Basis::NotIsolated);
+            return EndVerdict::allow(Basis::NotIsolated);
         }
         let rules = self.allowing_rules(direction, &isolating, endpoint, remote, target);
         match rules.is_empty() {
-            true => Side { verdict: Verdict::Deny, basis: Basis::Isolated(isolating) },
-            false => Side::allow(Basis::Rules(rules)),
+            true => EndVerdict { verdict: Verdict::Deny, basis: Basis::Isolated(isolating) },
+            false => EndVerdict::allow(Basis::Rules(rules)),
         }
     }
 
     /// The reason why no policy can forbid the traffic, if there is one.
-    fn beyond_policy(&self, subject: EndpointId, remote: End, target: Target) -> Option<Basis> {
+    fn beyond_policy(&self, subject: EndpointId, remote: FlowEnd, target: ProtocolPort) -> Option<Basis> {
         let endpoint = self.endpoint(subject);
         // Spec: "A Pod cannot block access to itself."
         if remote.endpoint == Some(subject) || remote.address.is_some_and(|at| endpoint.addresses.contains(&at)) {
@@ -146,7 +153,7 @@ impl<'c> Oracle<'c> {
         passes.then_some(Basis::IcmpAssumed)
     }
 
-    fn is_own_node(&self, endpoint: &Endpoint, remote: End) -> bool {
+    fn is_own_node(&self, endpoint: &Endpoint, remote: FlowEnd) -> bool {
         let Some(node) = endpoint.node else { return false };
         if let Some(id) = remote.endpoint {
             let other = self.endpoint(id);
@@ -173,7 +180,7 @@ impl<'c> Oracle<'c> {
     }
 
     /// The first list that contains the remote address, if it denies.
-    fn denying_list(&mut self, direction: Direction, subject: EndpointId, remote: End) -> Option<ListId> {
+    fn denying_list(&mut self, direction: Direction, subject: EndpointId, remote: FlowEnd) -> Option<ListId> {
         let address = remote.address?;
         let cluster = self.cluster;
         for (index, list) in cluster.lists.iter().enumerate() {
@@ -223,8 +230,8 @@ impl<'c> Oracle<'c> {
         direction: Direction,
         policies: &[PolicyId],
         subject: EndpointId,
-        remote: End,
-        target: Target,
+        remote: FlowEnd,
+        target: ProtocolPort,
     ) -> Vec<RuleId> {
         let cluster = self.cluster;
         let mut allowing = Vec::new();
@@ -246,8 +253,8 @@ impl<'c> Oracle<'c> {
         namespace: NamespaceId,
         rule: &Rule,
         subject: EndpointId,
-        remote: End,
-        target: Target,
+        remote: FlowEnd,
+        target: ProtocolPort,
     ) -> bool {
         let destination = match direction {
             Direction::Ingress => Some(subject),
@@ -257,11 +264,11 @@ impl<'c> Oracle<'c> {
     }
 
     // Spec: "If this field is empty or missing, this rule matches all sources (traffic not restricted by source)."
-    fn peers_match(&mut self, namespace: NamespaceId, rule: &Rule, remote: End) -> bool {
+    fn peers_match(&mut self, namespace: NamespaceId, rule: &Rule, remote: FlowEnd) -> bool {
         rule.peers.is_empty() || rule.peers.iter().any(|peer| self.peer_matches(namespace, peer, remote))
     }
 
-    fn peer_matches(&mut self, own: NamespaceId, peer: &Peer, remote: End) -> bool {
+    fn peer_matches(&mut self, own: NamespaceId, peer: &Peer, remote: FlowEnd) -> bool {
         let member = remote.endpoint.filter(|id| self.is_member(*id));
         match peer {
             // Spec: "If namespaceSelector is also set, then the NetworkPolicyPeer as a whole selects the pods matching
@@ -287,11 +294,11 @@ impl<'c> Oracle<'c> {
     }
 
     // Spec: "If this field is empty or missing, this rule matches all ports (traffic not restricted by port)."
-    fn ports_match(&self, rule: &Rule, destination: Option<EndpointId>, target: Target) -> bool {
+    fn ports_match(&self, rule: &Rule, destination: Option<EndpointId>, target: ProtocolPort) -> bool {
         rule.ports.is_empty() || rule.ports.iter().any(|port| self.port_matches(port, destination, target))
     }
 
-    fn port_matches(&self, port: &PortRule, destination: Option<EndpointId>, target: Target) -> bool {
+    fn port_matches(&self, port: &PortRule, destination: Option<EndpointId>, target: ProtocolPort) -> bool {
         // Spec: "protocol represents the protocol (TCP, UDP, or SCTP) which traffic must match. If not specified, this
         // field defaults to TCP."
         if target.protocol != FlowProtocol::Transport(port.protocol) {
@@ -326,7 +333,7 @@ impl<'c> Oracle<'c> {
     }
 }
 
-impl Target {
+impl ProtocolPort {
     fn is(self, protocol: Protocol, port: u16) -> bool {
         self.protocol == FlowProtocol::Transport(protocol) && self.port == port
     }

@@ -26,7 +26,7 @@ pub use labels::{LabelSetId, SelectorId};
 use weir_objects::address::Prefix;
 use weir_objects::k8s;
 pub use weir_objects::k8s::{Direction, ListAction, ListEntry, NamedPort, PortMatch, Protocol};
-use weir_objects::origin::{FieldPath, ObjectId, Origin};
+use weir_objects::origin::{FieldOrigin, FieldPath, ObjectId};
 
 /// Defines a number that names one kind of thing, such as `id!(/// A block.\n BlockId, "b")`. It prints as letter and number.
 #[macro_export]
@@ -86,7 +86,7 @@ pub struct Cluster {
     /// Those that are enforced. Sorted by namespace, name.
     pub policies: Vec<Policy>,
     /// Those that are only reported, sorted likewise. Their numbers follow those of the enforced ones.
-    pub staged: Vec<Policy>,
+    pub audit: Vec<Policy>,
     /// Label sets and selectors.
     pub labels: labels::Labelling,
     /// The choices where the API text is open.
@@ -287,8 +287,8 @@ impl Policy {
     }
 
     /// The position of a rule in its object.
-    pub fn rule_origin(&self, direction: Direction, rule: usize) -> Origin {
-        Origin::new(self.object, rule_path(direction, rule))
+    pub fn rule_origin(&self, direction: Direction, rule: usize) -> FieldOrigin {
+        FieldOrigin::new(self.object, rule_path(direction, rule))
     }
 }
 
@@ -321,22 +321,22 @@ impl Cluster {
         format!("{}/{}", self.namespaces[service.namespace.index()].name, service.name)
     }
 
-    /// A policy, enforced or staged.
+    /// A policy, enforced or in audit mode.
     pub fn policy(&self, id: PolicyId) -> &Policy {
-        let staged = || &self.staged[id.index() - self.policies.len()];
-        self.policies.get(id.index()).unwrap_or_else(staged)
+        let audit = || &self.audit[id.index() - self.policies.len()];
+        self.policies.get(id.index()).unwrap_or_else(audit)
     }
 
     /// Whether a policy is only reported.
-    pub fn is_staged(&self, id: PolicyId) -> bool {
+    pub fn is_audit(&self, id: PolicyId) -> bool {
         id.index() >= self.policies.len()
     }
 
-    /// The same cluster, with its staged policies enforced. Policies keep their numbers.
+    /// The same cluster, with its audit policies enforced. Policies keep their numbers.
     #[must_use]
-    pub fn with_staged_enforced(&self) -> Self {
-        let policies = self.policies.iter().chain(&self.staged).cloned().collect();
-        Self { policies, staged: Vec::new(), ..self.clone() }
+    pub fn with_audit_enforced(&self) -> Self {
+        let policies = self.policies.iter().chain(&self.audit).cloned().collect();
+        Self { policies, audit: Vec::new(), ..self.clone() }
     }
 
     /// `namespace/name` of a policy.

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster, FrontendPort};
-use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 use weir_objects::k8s::Protocol;
 
 /// Recorded by `record.go 300 7` with v1.35.4.
@@ -63,7 +63,7 @@ fn cluster(case: &str) -> Cluster {
     let objects: Vec<&str> = case.lines().filter_map(|line| line.strip_prefix("O ")).collect();
     let bytes = objects.join("\n---\n").into_bytes();
     let input = Input { name: "case".to_owned(), bytes, kind: InputKind::Manifest };
-    let (decoded, diagnostics) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    let (decoded, diagnostics) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
     assert!(!diagnostics.has_errors(), "{:?}", diagnostics.into_vec());
     resolve(&decoded.objects, Assumptions::default()).0
 }

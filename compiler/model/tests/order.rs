@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use weir_model::eval::{End, Flow, FlowProtocol, Oracle};
+use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle};
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster, EndpointId};
-use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 use weir_objects::k8s::{Object, Protocol};
 
 /// All objects of the examples.
@@ -19,7 +19,7 @@ fn objects() -> Vec<Object> {
         bytes: std::fs::read(path).unwrap(),
         kind: InputKind::Manifest,
     };
-    let options = Options { default_namespace: "default".to_owned() };
+    let options = DecodeOptions { default_namespace: "default".to_owned() };
     let (decoded, diagnostics) = decode(paths.iter().map(input).collect(), &options);
     assert!(!diagnostics.has_errors(), "{diagnostics:#?}");
     decoded.objects
@@ -29,14 +29,14 @@ fn objects() -> Vec<Object> {
 fn answers(cluster: &Cluster) -> Vec<String> {
     let mut oracle = Oracle::new(cluster);
     let mut answers = Vec::new();
-    let ends: Vec<End> = (0..cluster.endpoints.len())
-        .map(|index| End {
+    let ends: Vec<FlowEnd> = (0..cluster.endpoints.len())
+        .map(|index| FlowEnd {
             endpoint: Some(EndpointId(index as u32)),
             address: cluster.endpoints[index].addresses.first().copied(),
         })
         .collect();
     let services = cluster.services.iter().flat_map(|service| &service.addresses);
-    let services: Vec<End> = services.map(|address| End { endpoint: None, address: Some(*address) }).collect();
+    let services: Vec<FlowEnd> = services.map(|address| FlowEnd { endpoint: None, address: Some(*address) }).collect();
     for source in &ends {
         for destination in ends.iter().chain(&services) {
             for (protocol, port) in [(Protocol::Tcp, 80), (Protocol::Tcp, 8080), (Protocol::Udp, 53)] {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use weir_model::eval::{Basis, End, Flow, FlowProtocol, Oracle};
+use weir_model::eval::{Basis, Flow, FlowEnd, FlowProtocol, Oracle};
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Protocol};
 use weir_objects::k8s::{Body, Meta, NetworkPolicy, Node, Object, Phase, Pod, PolicyType};
@@ -33,8 +33,8 @@ fn check(other: Pod) {
     assert!(endpoint.is_some());
     for source in [endpoint, None] {
         let flow = Flow {
-            source: End { endpoint: source, address: Some(NODE) },
-            destination: End { endpoint: oracle.directory().endpoint_at(POD), address: Some(POD) },
+            source: FlowEnd { endpoint: source, address: Some(NODE) },
+            destination: FlowEnd { endpoint: oracle.directory().endpoint_at(POD), address: Some(POD) },
             protocol: FlowProtocol::Transport(Protocol::Tcp),
             port: 80,
         };

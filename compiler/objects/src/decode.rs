@@ -64,7 +64,7 @@ pub enum InputKind {
 
 /// Choices that reading depends on.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct DecodeOptions {
     /// The namespace of objects that name none.
     pub default_namespace: String,
 }
@@ -81,8 +81,8 @@ pub struct Decoded {
 }
 
 /// Reads every object of every input, and reports all findings instead of stopping at the first error.
-pub fn decode(inputs: Vec<Input>, options: &Options) -> (Decoded, Diagnostics) {
-    let mut reader = documents::Reader::new(options);
+pub fn decode(inputs: Vec<Input>, options: &DecodeOptions) -> (Decoded, Diagnostics) {
+    let mut reader = documents::InputReader::new(options);
     inputs.into_iter().for_each(|input| reader.input(input));
     (reader.decoded, reader.diagnostics)
 }

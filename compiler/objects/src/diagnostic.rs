@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 use crate::source::FileSpan;
 
 /// The severity of a finding.
@@ -60,22 +60,22 @@ impl Eq for Code {}
 
 /// The place that a finding points to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum FindingPlace {
     /// A field of an object, with or without a file.
-    Field(Origin),
+    Field(FieldOrigin),
     /// The *name* of a field (for unknown and duplicate fields). If several fields have the name, the last of them.
-    FieldName(Origin),
+    FieldName(FieldOrigin),
     /// The name of a field; if several fields have the name, the first of them.
-    FirstFieldName(Origin),
+    FirstFieldName(FieldOrigin),
     /// A range of text that is not part of any object.
     Text(FileSpan),
 }
 
 /// A place and the text to show there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Label {
+pub struct PlaceLabel {
     /// The place.
-    pub place: Place,
+    pub place: FindingPlace,
     /// The text; may be empty.
     pub text: String,
 }
@@ -90,9 +90,9 @@ pub struct Diagnostic {
     /// One line, lower case, no full stop.
     pub message: String,
     /// The place of the problem.
-    pub primary: Label,
+    pub primary: PlaceLabel,
     /// Other places that matter to it.
-    pub secondary: Vec<Label>,
+    pub secondary: Vec<PlaceLabel>,
     /// Facts that help to understand.
     pub notes: Vec<String>,
     /// One concrete next step.
@@ -101,26 +101,26 @@ pub struct Diagnostic {
 
 impl Diagnostic {
     /// A finding at a field of an object.
-    pub fn at(code: &'static Code, origin: Origin, message: impl Into<String>) -> Self {
-        Self::new(code, Place::Field(origin), message.into())
+    pub fn at(code: &'static Code, origin: FieldOrigin, message: impl Into<String>) -> Self {
+        Self::new(code, FindingPlace::Field(origin), message.into())
     }
 
     /// A finding at the name of a field.
-    pub fn at_name(code: &'static Code, origin: Origin, message: impl Into<String>) -> Self {
-        Self::new(code, Place::FieldName(origin), message.into())
+    pub fn at_name(code: &'static Code, origin: FieldOrigin, message: impl Into<String>) -> Self {
+        Self::new(code, FindingPlace::FieldName(origin), message.into())
     }
 
     /// A finding at a range of text.
     pub fn at_text(code: &'static Code, span: FileSpan, message: impl Into<String>) -> Self {
-        Self::new(code, Place::Text(span), message.into())
+        Self::new(code, FindingPlace::Text(span), message.into())
     }
 
-    fn new(code: &'static Code, place: Place, message: String) -> Self {
+    fn new(code: &'static Code, place: FindingPlace, message: String) -> Self {
         Self {
             code,
             severity: code.severity,
             message,
-            primary: Label { place, text: String::new() },
+            primary: PlaceLabel { place, text: String::new() },
             secondary: Vec::new(),
             notes: Vec::new(),
             help: None,
@@ -136,15 +136,15 @@ impl Diagnostic {
 
     /// Adds another field.
     #[must_use]
-    pub fn also(mut self, origin: Origin, text: impl Into<String>) -> Self {
-        self.secondary.push(Label { place: Place::Field(origin), text: text.into() });
+    pub fn also(mut self, origin: FieldOrigin, text: impl Into<String>) -> Self {
+        self.secondary.push(PlaceLabel { place: FindingPlace::Field(origin), text: text.into() });
         self
     }
 
     /// Adds the first of several fields with one name.
     #[must_use]
-    pub fn also_first(mut self, origin: Origin, text: impl Into<String>) -> Self {
-        self.secondary.push(Label { place: Place::FirstFieldName(origin), text: text.into() });
+    pub fn also_first(mut self, origin: FieldOrigin, text: impl Into<String>) -> Self {
+        self.secondary.push(PlaceLabel { place: FindingPlace::FirstFieldName(origin), text: text.into() });
         self
     }
 

@@ -1,6 +1,6 @@
 //! The place of a statement in the input: an object and a field path in it.
 //!
-//! An [`Origin`] travels from `decode` to the last table entry. It names no file and no line: those live only in
+//! An [`FieldOrigin`] travels from `decode` to the last table entry. It names no file and no line: those live only in
 //! [`crate::source::SourceMap`], so an object that came from an API server gets the same messages without a file.
 
 use std::fmt;
@@ -17,7 +17,7 @@ impl fmt::Display for ObjectId {
 
 /// One step of a [`FieldPath`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Step {
+pub enum PathStep {
     /// `.name`
     Field(String),
     /// `[3]`
@@ -29,7 +29,7 @@ pub enum Step {
 /// A path as the API server prints it: `spec.ingress[0].from[1].ipBlock.cidr`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath {
-    steps: Vec<Step>,
+    steps: Vec<PathStep>,
 }
 
 impl FieldPath {
@@ -39,29 +39,29 @@ impl FieldPath {
     }
 
     /// The steps, outermost first.
-    pub fn steps(&self) -> &[Step] {
+    pub fn steps(&self) -> &[PathStep] {
         &self.steps
     }
 
     /// This path, one field deeper.
     #[must_use]
     pub fn field(&self, name: &str) -> Self {
-        self.push(Step::Field(name.to_owned()))
+        self.push(PathStep::Field(name.to_owned()))
     }
 
     /// This path, one list item deeper.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
-        self.push(Step::Index(u32::try_from(index).unwrap_or(u32::MAX)))
+        self.push(PathStep::Index(u32::try_from(index).unwrap_or(u32::MAX)))
     }
 
     /// This path, one map entry deeper.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
-        self.push(Step::Key(key.to_owned()))
+        self.push(PathStep::Key(key.to_owned()))
     }
 
-    fn push(&self, step: Step) -> Self {
+    fn push(&self, step: PathStep) -> Self {
         let mut steps = Vec::with_capacity(self.steps.len() + 1);
         steps.extend_from_slice(&self.steps);
         steps.push(step);
@@ -73,10 +73,10 @@ impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, step) in self.steps.iter().enumerate() {
             match step {
-                Step::Field(name) if position == 0 => f.write_str(name)?,
-                Step::Field(name) => write!(f, ".{name}")?,
-                Step::Index(index) => write!(f, "[{index}]")?,
-                Step::Key(key) => write!(f, "[{key}]")?,
+                PathStep::Field(name) if position == 0 => f.write_str(name)?,
+                PathStep::Field(name) => write!(f, ".{name}")?,
+                PathStep::Index(index) => write!(f, "[{index}]")?,
+                PathStep::Key(key) => write!(f, "[{key}]")?,
             }
         }
         Ok(())
@@ -85,14 +85,14 @@ impl fmt::Display for FieldPath {
 
 /// An object and a field in it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Origin {
+pub struct FieldOrigin {
     /// The object.
     pub object: ObjectId,
     /// The field; the root path for the object as a whole.
     pub path: FieldPath,
 }
 
-impl Origin {
+impl FieldOrigin {
     /// A field of an object.
     pub fn new(object: ObjectId, path: FieldPath) -> Self {
         Self { object, path }

@@ -4,7 +4,7 @@
 //! points into an object, the object is read again from the span stored here.
 
 use crate::origin::ObjectId;
-use crate::syntax::{Format, Span};
+use crate::syntax::{Span, SyntaxFormat};
 
 /// A file, in the order read. Prints as `f0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,7 +34,7 @@ pub struct ObjectSource {
     /// The file.
     pub file: FileId,
     /// YAML or JSON.
-    pub format: Format,
+    pub format: SyntaxFormat,
     /// The text to read again: the YAML document, or the JSON object itself.
     pub span: Span,
     /// Within that text, which items to descend into (`items[3]` of a List document); empty for the root.

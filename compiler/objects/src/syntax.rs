@@ -1,4 +1,4 @@
-//! Text → trees: YAML (as Kubernetes reads it) and JSON, both to one [`Node`] with a span on everything.
+//! Text → trees: YAML (as Kubernetes reads it) and JSON, both to one [`SyntaxNode`] with a span on everything.
 //!
 //! The readers are bounded in depth, in alias expansion and in time, and never panic: a [`SyntaxError`] describes the
 //! problem and its place. The *meaning* of a scalar is decided here too, by YAML 1.1 rules, as in kubectl. So later
@@ -50,16 +50,16 @@ impl Span {
 
 /// A value and its position.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Node<'t> {
+pub struct SyntaxNode<'t> {
     /// The position of the value.
     pub span: Span,
     /// The value.
-    pub value: Value<'t>,
+    pub value: SyntaxValue<'t>,
 }
 
 /// A value of one of JSON's kinds; values of YAML are converted to these.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value<'t> {
+pub enum SyntaxValue<'t> {
     /// `null`, `~`, or nothing after a key.
     Null,
     /// A boolean (in YAML 1.1 also `yes`, `on`, `y` …).
@@ -71,12 +71,12 @@ pub enum Value<'t> {
     /// A string.
     Str(Cow<'t, str>),
     /// A list.
-    Seq(Vec<Node<'t>>),
+    Seq(Vec<SyntaxNode<'t>>),
     /// A mapping, in the order written; duplicate keys are kept, because `decode` reports them.
-    Map(Vec<Entry<'t>>),
+    Map(Vec<MappingEntry<'t>>),
 }
 
-impl Value<'_> {
+impl SyntaxValue<'_> {
     /// A number, as an integer if it is one: kubectl writes `80.0` as `80`.
     fn number(number: f64) -> Self {
         // 2^63 itself does not fit, and every float below it does.
@@ -90,18 +90,18 @@ impl Value<'_> {
 
 /// One entry of a mapping.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry<'t> {
+pub struct MappingEntry<'t> {
     /// The key. A key that is not a string is converted to one, as in kubectl.
     pub key: Cow<'t, str>,
     /// The position of the key.
     pub key_span: Span,
     /// The value.
-    pub value: Node<'t>,
+    pub value: SyntaxNode<'t>,
 }
 
 /// The language of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum SyntaxFormat {
     /// YAML, possibly of many documents.
     Yaml,
     /// JSON.

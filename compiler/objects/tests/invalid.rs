@@ -5,8 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use weir_objects::decode::{Input, InputKind, Options, decode};
-use weir_objects::diagnostic::{Diagnostic, Place};
+use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
+use weir_objects::diagnostic::{Diagnostic, FindingPlace};
 
 /// The cases of a directory, sorted.
 fn cases(directory: &str) -> Vec<PathBuf> {
@@ -29,8 +29,10 @@ fn announced(text: &str) -> Vec<String> {
 
 fn printed(diagnostic: &Diagnostic) -> String {
     let path = match &diagnostic.primary.place {
-        Place::Field(origin) | Place::FieldName(origin) | Place::FirstFieldName(origin) => origin.path.to_string(),
-        Place::Text(_) => String::new(),
+        FindingPlace::Field(origin) | FindingPlace::FieldName(origin) | FindingPlace::FirstFieldName(origin) => {
+            origin.path.to_string()
+        }
+        FindingPlace::Text(_) => String::new(),
     };
     format!("{}[{}]: {path}", diagnostic.severity, diagnostic.code.name).trim_end().to_owned()
 }
@@ -40,7 +42,7 @@ fn check(path: &Path, refused: bool) -> Option<String> {
     let text = fs::read_to_string(path).unwrap();
     let expected = announced(&text);
     let input = Input { name: path.display().to_string(), bytes: text.into_bytes(), kind: InputKind::Manifest };
-    let (_, diagnostics) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    let (_, diagnostics) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
     let mut found: Vec<String> = diagnostics.iter().map(printed).collect();
     found.sort();
     let right = found == expected && diagnostics.has_errors() == refused;
@@ -52,7 +54,7 @@ fn check(path: &Path, refused: bool) -> Option<String> {
 }
 
 fn is_syntax(diagnostic: &Diagnostic) -> bool {
-    matches!(diagnostic.primary.place, Place::Text(_))
+    matches!(diagnostic.primary.place, FindingPlace::Text(_))
 }
 
 #[track_caller]

@@ -5,12 +5,12 @@
 //! class, or, if those are too many, an evenly spread selection of them. The answer to each flow goes through the other
 //! direction's program, whose verdict must equal the verdict on a new flow.
 
-use super::endpoints::Local;
+use super::endpoints::ArtifactEndpoint;
 use super::errors::ICMP_ERROR;
 use super::prober::{Instance, Prober};
-use super::slots::Port;
-use super::survey::{Class, Survey};
-use super::{Difference, Part, Report};
+use super::slots::SlotPort;
+use super::survey::{AddressSurvey, SurveyedClass};
+use super::{Difference, VerifyPart, VerifyReport};
 use weir_model::eval::Verdict;
 
 /// The most flows for each direction and family.
@@ -18,18 +18,18 @@ const MOST_FLOWS: usize = 10_000;
 
 pub(super) fn check(
     prober: &mut Prober,
-    survey: &Survey,
-    locals: &[Local],
-    ports: &[Port],
-    report: &mut Report,
+    survey: &AddressSurvey,
+    locals: &[ArtifactEndpoint],
+    ports: &[SlotPort],
+    report: &mut VerifyReport,
 ) -> Result<(), Difference> {
     // An ICMP echo request and its reply have no flow that is judged again, and ICMP errors begin no flow.
-    let is_flow = |port: &Port| *port != (None, 0) && *port != ICMP_ERROR;
-    let ports: Vec<Port> = ports.iter().copied().filter(is_flow).collect();
+    let is_flow = |port: &SlotPort| *port != (None, 0) && *port != ICMP_ERROR;
+    let ports: Vec<SlotPort> = ports.iter().copied().filter(is_flow).collect();
     let mut subjects: Vec<u32> = locals.iter().map(|local| local.subject).collect();
     subjects.sort_unstable();
     subjects.dedup();
-    let mut instances: Vec<(Instance, &Vec<Class>)> =
+    let mut instances: Vec<(Instance, &Vec<SurveyedClass>)> =
         survey.classes.iter().map(|(at, classes)| (*at, classes)).collect();
     instances.sort_unstable_by_key(|(instance, _)| *instance);
     // Sorted, so that the first differences of a report are always the same ones: the survey keeps its classes in a
@@ -71,18 +71,18 @@ fn stride(all: usize) -> usize {
 fn one(
     prober: &mut Prober,
     instance: Instance,
-    class: &Class,
-    port: Port,
-    report: &mut Report,
+    class: &SurveyedClass,
+    port: SlotPort,
+    report: &mut VerifyReport,
 ) -> Result<(), Difference> {
     let (new, again): (Verdict, Verdict) =
         // The programs are compared with themselves, not with the oracle: that new flows are judged rightly is shown
         // elsewhere, so equality is enough here and needs no knowledge of policies.
         (prober.verdict(instance, class.address, port)?, prober.again(instance, class.address, port)?);
-    report.count(Part::Again, 1, u64::from(new == again));
+    report.count(VerifyPart::Again, 1, u64::from(new == again));
     if new != again {
         let (direction, remote, (protocol, port)) = (instance.direction, class.address, port);
-        report.tell(Difference::Again { direction, remote, protocol, port, new, again });
+        report.add_difference(Difference::Again { direction, remote, protocol, port, new, again });
     }
     Ok(())
 }

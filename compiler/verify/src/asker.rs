@@ -4,15 +4,15 @@ use std::net::IpAddr;
 
 use super::errors::{self, ICMP_ERROR};
 use super::prober::{Instance, write};
-use super::slots::Port;
-use super::{Difference, MOST_TOLD, Part, Report};
+use super::slots::SlotPort;
+use super::{Difference, MOST_DIFFERENCES, VerifyPart, VerifyReport};
 use weir_artifact::layout::direction_number;
 use weir_machine::Broken;
-use weir_machine::{Loaded, arrived, interface};
-use weir_model::eval::{Basis, End, Flow, FlowProtocol, Oracle, Verdict};
+use weir_machine::{LoadedPrograms, arrived, interface};
+use weir_model::eval::{Basis, Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::{Cluster, Direction, EndpointId};
 
-use super::endpoints::Local;
+use super::endpoints::ArtifactEndpoint;
 
 pub(super) struct Asker<'a> {
     pub(super) cluster: &'a Cluster,
@@ -31,12 +31,12 @@ impl<'a> Asker<'a> {
     /// Whether the programs and the oracle agree; `None` if there is no such packet.
     pub(super) fn ask(
         &mut self,
-        loaded: &mut Loaded,
-        report: &mut Report,
-        local: &Local,
+        loaded: &mut LoadedPrograms,
+        report: &mut VerifyReport,
+        local: &ArtifactEndpoint,
         instance: Instance,
         remote: IpAddr,
-        port: Port,
+        port: SlotPort,
     ) -> Result<Option<bool>, Broken> {
         let Some(own) = self.own(local.id, remote.is_ipv4()) else { return Ok(None) };
         let direction = instance.direction;
@@ -58,10 +58,10 @@ impl<'a> Asker<'a> {
         let flow = self.flow(local.id, direction, own, remote, port);
         let expected = self.expected(&flow, direction, port);
         let agreed = emitted == expected;
-        report.count(Part::Packets, 1, u64::from(agreed));
+        report.count(VerifyPart::Packets, 1, u64::from(agreed));
         // The count above is exact and decides whether the artifact is verified. Only the list of differences is
         // bounded.
-        if !agreed && report.differences.len() < MOST_TOLD {
+        if !agreed && report.differences.len() < MOST_DIFFERENCES {
             let (protocol, port) = port;
             report.differences.push(Difference::Verdict {
                 direction,
@@ -79,7 +79,7 @@ impl<'a> Asker<'a> {
     }
 
     /// Only lists decide about an ICMP error about a live flow, and only on ingress.
-    fn expected(&mut self, flow: &Flow, direction: Direction, port: Port) -> Verdict {
+    fn expected(&mut self, flow: &Flow, direction: Direction, port: SlotPort) -> Verdict {
         let judgement = self.oracle.judge(flow);
         let side = judgement.side(direction);
         // The oracle judges new flows and knows no ICMP errors. Policies must not stop them, since path MTU discovery
@@ -92,9 +92,16 @@ impl<'a> Asker<'a> {
     }
 
     /// The oracle gets only the remote's address: it finds the owner itself.
-    fn flow(&self, id: EndpointId, direction: Direction, own: IpAddr, remote: IpAddr, (protocol, port): Port) -> Flow {
-        let me = End { endpoint: Some(id), address: Some(own) };
-        let other = End { endpoint: None, address: Some(remote) };
+    fn flow(
+        &self,
+        id: EndpointId,
+        direction: Direction,
+        own: IpAddr,
+        remote: IpAddr,
+        (protocol, port): SlotPort,
+    ) -> Flow {
+        let me = FlowEnd { endpoint: Some(id), address: Some(own) };
+        let other = FlowEnd { endpoint: None, address: Some(remote) };
         let [source, destination] = if direction == Direction::Egress { [me, other] } else { [other, me] };
         let has_ports = protocol.is_some();
         // To policies all protocols without ports are alike: only rules without `ports` match them.

@@ -41,12 +41,12 @@ pub(super) fn full(count: usize) -> Vec<u64> {
 
 /// Distinct sets, numbered.
 #[derive(Debug, Default)]
-pub(super) struct Sets {
+pub(super) struct BitSets {
     pub(super) list: Vec<Box<[u64]>>,
     numbers: HashMap<Box<[u64]>, u32>,
 }
 
-impl Sets {
+impl BitSets {
     pub(super) fn number(&mut self, set: &[u64]) -> u32 {
         if let Some(number) = self.numbers.get(set) {
             return *number;

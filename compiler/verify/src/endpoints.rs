@@ -9,11 +9,11 @@ use weir_artifact::layout::{self, MapName, config, endpoint};
 use weir_artifact::{Artifact, NamedEndpoint};
 use weir_model::{Cluster, Endpoint, EndpointId, Established, Standing};
 use weir_objects::address::Family;
-use weir_objects::syntax::{Span, Value, json};
+use weir_objects::syntax::{Span, SyntaxValue, json};
 
 /// An endpoint of the artifact, with its id in the cluster.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Local {
+pub(super) struct ArtifactEndpoint {
     /// Its index among the artifact's endpoints.
     pub(super) place: usize,
     pub(super) id: EndpointId,
@@ -37,7 +37,7 @@ pub(super) fn scope(artifact: &Artifact, cluster: &Cluster) -> Result<Vec<Endpoi
         // Without the field, the artifact is for all nodes. A manifest that cannot be read to its end may have lost the
         // field, and must not be taken for that.
         None if fields.error.is_none() => None,
-        Some(Ok(weir_objects::syntax::Node { value: Value::Str(name), .. })) => Some(name.into_owned()),
+        Some(Ok(weir_objects::syntax::SyntaxNode { value: SyntaxValue::Str(name), .. })) => Some(name.into_owned()),
         _ => return Err(Difference::Manifest),
     };
     let is_local = |it: &Endpoint| {
@@ -59,7 +59,7 @@ pub(super) fn check(
     cluster: &Cluster,
     scope: &[EndpointId],
     told: &mut Vec<Difference>,
-) -> Vec<Local> {
+) -> Vec<ArtifactEndpoint> {
     let name = |id: &EndpointId| {
         let it = &cluster.endpoints[id.index()];
         (cluster.namespaces[it.namespace.index()].name.as_str(), it.name.as_str())
@@ -82,7 +82,7 @@ pub(super) fn check(
             }
             Some(id) => {
                 let [subject, flags] = [endpoint::SUBJECT, endpoint::FLAGS].map(|at| number(&local.value, at));
-                locals.push(Local { place, id, subject, flags });
+                locals.push(ArtifactEndpoint { place, id, subject, flags });
             }
         }
     }

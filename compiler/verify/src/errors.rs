@@ -7,15 +7,15 @@
 use std::net::IpAddr;
 
 use super::prober::other_than;
-use super::slots::Port;
+use super::slots::SlotPort;
 use weir_artifact::layout::buckets::Tuple;
 use weir_artifact::packet;
 use weir_machine::Broken;
-use weir_machine::Loaded;
+use weir_machine::LoadedPrograms;
 use weir_model::Direction;
 
 /// An ICMP error as a port. All other ports without a protocol are numbers of IP protocols, at most 255.
-pub(super) const ICMP_ERROR: Port = (None, 256);
+pub(super) const ICMP_ERROR: SlotPort = (None, 256);
 
 const UDP: u8 = 17;
 const SERVER_PORT: u16 = 53;
@@ -23,7 +23,7 @@ const SERVER_PORT: u16 = 53;
 /// Writes an error to or from a pod, and begins the flow that it is about. An error from the pod goes to the other end
 /// of its flow; one to the pod comes from a third address. False if there is no such packet.
 pub(super) fn write(
-    loaded: &mut Loaded,
+    loaded: &mut LoadedPrograms,
     bytes: &mut Vec<u8>,
     hook: Direction,
     interface: u32,

@@ -2,24 +2,24 @@
 //!
 //! Problem: [`weir_model::eval`] judges one flow at a time; a table has millions of entries.
 //! Strategy: the same sentences of the API, evaluated on sets. The properties of an address that policies can see are
-//! its [`natures::Nature`], those of a local endpoint its [`Kind`]. For each kind and direction, one row says which
-//! slots of ports ([`super::slots`]) each nature may use. A rule is added to the row of each nature that its peers
+//! its [`oracle_classes::OracleClass`], those of a local endpoint its [`OracleSubject`]. For each kind and direction, one row says which
+//! slots of ports ([`super::slots`]) each oracle class may use. A rule is added to the row of each oracle class that its peers
 //! match.
 //! Invariants: made from the cluster alone, with nothing of lower, and of classify only the conversion between
 //! addresses and numbers; agrees with `eval` on every flow, except for a pod's traffic to itself and ingress from its
 //! own node, which rows do not decide. `verify_parts` in `compiler/tests` checks this: both ways of verification, every
 //! combination with `eval` and by parts with this module, must find the same differences.
 
-mod natures;
+mod oracle_classes;
 mod rows;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use super::bits::Sets;
-use super::slots::Slots;
-use natures::Natures;
-pub(super) use natures::around;
+use super::bits::BitSets;
+use super::slots::PortSlots;
+use oracle_classes::OracleClasses;
+pub(super) use oracle_classes::around;
 use weir_model::directory::Directory;
 use weir_model::labels::Selection;
 use weir_model::{Cluster, EndpointId, LabelSetId, ListAction, ListId, NamespaceId, NodeId, PolicyId, Standing};
@@ -27,7 +27,7 @@ use weir_objects::k8s::NamedPort;
 
 /// The properties of a local endpoint that the oracle can see.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Kind<'c> {
+pub(super) struct OracleSubject<'c> {
     /// The policies that select it, sorted.
     pub(super) policies: Vec<PolicyId>,
     /// The lists that apply to it, in their order.
@@ -39,27 +39,27 @@ pub(super) struct Kind<'c> {
     behind: Vec<(usize, usize, u16)>,
     /// The hostPorts of its node that lead to itself: indices into [`Cluster::host_ports`].
     claims: Vec<usize>,
-    /// The natures of its own addresses; empty if it is behind no service, since they do not matter then.
+    /// The oracle classes of its own addresses; empty if it is behind no service, since they do not matter then.
     own: Vec<u32>,
 }
 
 /// The verdicts that the oracle expects of a cluster, for the given local endpoints.
-pub(super) struct Expected<'c> {
+pub(super) struct ExpectedVerdicts<'c> {
     cluster: &'c Cluster,
-    pub(super) slots: Slots,
-    pub(super) kinds: Vec<Kind<'c>>,
+    pub(super) slots: PortSlots,
+    pub(super) kinds: Vec<OracleSubject<'c>>,
     /// One endpoint of each kind.
     models: Vec<EndpointId>,
     kind_of: HashMap<EndpointId, u32>,
-    natures: Natures<'c>,
-    pub(super) sets: Sets,
-    /// The nature of each backend, by service and port.
+    oracle_classes: OracleClasses<'c>,
+    pub(super) sets: BitSets,
+    /// The oracle class of each backend, by service and port.
     backends: Vec<Vec<Vec<u32>>>,
-    /// The nature of the pod behind each hostPort.
+    /// The oracle class of the pod behind each hostPort.
     claimants: Vec<u32>,
 }
 
-impl<'c> Expected<'c> {
+impl<'c> ExpectedVerdicts<'c> {
     pub(super) fn new(cluster: &'c Cluster, directory: &'c Directory<'c>, local: &[EndpointId]) -> Self {
         let selected = Selected::new(cluster, local);
         // Only policies and lists that apply to a local endpoint. All others would cut addresses and ports into pieces
@@ -69,22 +69,22 @@ impl<'c> Expected<'c> {
         let policies: Vec<PolicyId> = policies.into_iter().collect();
         let lists: BTreeSet<ListId> = selected.known.values().flat_map(|(_, lists)| lists).copied().collect();
         let nodes = local.iter().filter_map(|id| cluster.endpoints[id.index()].node).collect();
-        let mut natures = Natures::new(cluster, directory, &policies, lists.into_iter().collect(), nodes);
-        // Backends get their natures here, before any row is made: a row has one set for each nature that exists at
+        let mut oracle_classes = OracleClasses::new(cluster, directory, &policies, lists.into_iter().collect(), nodes);
+        // Backends get their oracle classes here, before any row is made: a row has one set for each oracle class that exists at
         // that time.
-        let mut of_backend = |it: &weir_model::Backend| natures.plain(it.endpoint, it.address);
+        let mut of_backend = |it: &weir_model::Backend| oracle_classes.plain(it.endpoint, it.address);
         let mut of_port = |port: &weir_model::ServicePort| port.backends.iter().map(&mut of_backend).collect();
         let backends = cluster.services.iter().map(|it| it.ports.iter().map(&mut of_port).collect()).collect();
-        let of_claim = |it: &weir_model::HostPort| natures.plain(it.backend.endpoint, it.backend.address);
+        let of_claim = |it: &weir_model::HostPort| oracle_classes.plain(it.backend.endpoint, it.backend.address);
         let claimants = cluster.host_ports.iter().map(of_claim).collect();
         let mut expected = Self {
             cluster,
-            slots: Slots::new(cluster, &policies),
+            slots: PortSlots::new(cluster, &policies),
             kinds: Vec::new(),
             models: Vec::new(),
             kind_of: HashMap::new(),
-            natures,
-            sets: Sets::default(),
+            oracle_classes,
+            sets: BitSets::default(),
             backends,
             claimants,
         };
@@ -94,7 +94,7 @@ impl<'c> Expected<'c> {
 
     fn add_kinds(&mut self, local: &[EndpointId], selected: &Selected) {
         let behind = behind(self.cluster);
-        let mut numbers: HashMap<Kind<'c>, u32> = HashMap::new();
+        let mut numbers: HashMap<OracleSubject<'c>, u32> = HashMap::new();
         for id in local {
             let endpoint = &self.cluster.endpoints[id.index()];
             let found = selected.known.get(&(endpoint.namespace, endpoint.labels));
@@ -110,10 +110,18 @@ impl<'c> Expected<'c> {
             // With them, every pod would be a kind of its own, and the rows of a namespace would be computed once for
             // each pod.
             let own = if behind.is_empty() { &[][..] } else { &endpoint.addresses };
-            let own = own.iter().map(|address| self.natures.plain(Some(*id), Some(*address))).collect();
-            let kind = Kind { policies, lists, named: &endpoint.named_ports, node: endpoint.node, behind, claims, own };
+            let own = own.iter().map(|address| self.oracle_classes.plain(Some(*id), Some(*address))).collect();
+            let kind = OracleSubject {
+                policies,
+                lists,
+                named: &endpoint.named_ports,
+                node: endpoint.node,
+                behind,
+                claims,
+                own,
+            };
             let next = self.kinds.len() as u32;
-            // A row costs every rule times every nature, so endpoints that the oracle cannot distinguish share one.
+            // A row costs every rule times every oracle class, so endpoints that the oracle cannot distinguish share one.
             let number = *numbers.entry(kind).or_insert_with_key(|kind| {
                 self.kinds.push(kind.clone());
                 self.models.push(*id);
@@ -129,16 +137,16 @@ impl<'c> Expected<'c> {
         self.kind_of.get(&id).copied().unwrap_or(u32::MAX)
     }
 
-    /// The nature of an address.
-    pub(super) fn nature(&mut self, address: IpAddr) -> u32 {
-        self.natures.of(address)
+    /// The oracle class of an address.
+    pub(super) fn oracle_class(&mut self, address: IpAddr) -> u32 {
+        self.oracle_classes.of(address)
     }
 
-    /// Whether the lists deny a nature to every local endpoint in both directions, and no other tier decides before
+    /// Whether the lists deny an oracle class to every local endpoint in both directions, and no other tier decides before
     /// lists.
-    pub(super) fn is_denied_to_all(&self, nature: u32) -> bool {
-        let Some(lists) = self.natures.lists_of_plain(nature) else { return false };
-        let denies = |kind: &Kind<'_>, ingress: bool| {
+    pub(super) fn is_denied_to_all(&self, oracle_class: u32) -> bool {
+        let Some(lists) = self.oracle_classes.lists_of_plain(oracle_class) else { return false };
+        let denies = |kind: &OracleSubject<'_>, ingress: bool| {
             let mut containing =
                 kind.lists.iter().filter(|id| lists.contains(id)).map(|id| &self.cluster.lists[id.index()]);
             // The first list decides, also if it allows: `any(Deny)` would expect the edge program to drop addresses
@@ -154,7 +162,7 @@ impl<'c> Expected<'c> {
     /// The first and last address of every range in force with their neighbours; every address of an endpoint, service,
     /// node or hostPort; and the first and last address of each family.
     pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
-        self.natures.cuts()
+        self.oracle_classes.cuts()
     }
 }
 

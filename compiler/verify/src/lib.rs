@@ -7,8 +7,8 @@
 //! representative. If the product of the representatives is small, a packet for each combination runs through the
 //! programs and is compared with the oracle ([`product`]). If it is too large, each factor is checked separately, and
 //! then the way they combine ([`parts`]). Flows that an older generation allowed must be judged as new flows are
-//! ([`again`]). If anything is staged, everything is done a second time with the staged policies and lists enforced on
-//! both sides ([`staged`]). The report says whether every combination was run, and how many checks of each part agreed.
+//! ([`again`]). If any policy is in audit mode, everything is done a second time with the audit policies and lists enforced on
+//! both sides ([`audit`]). The report says whether every combination was run, and how many checks of each part agreed.
 //! Invariants: uses nothing of lower, passes and emit, and of classify only the conversion between addresses and
 //! numbers; knows no table's layout; a trap, an unreadable map or a program that cannot be followed is a difference,
 //! never a pass.
@@ -18,8 +18,9 @@
 
 mod again;
 mod asker;
+mod audit;
 mod bits;
-mod edge;
+mod edge_program;
 mod endpoints;
 mod errors;
 mod expected;
@@ -28,7 +29,6 @@ mod prober;
 mod product;
 mod report;
 mod slots;
-mod staged;
 mod survey;
 mod suspects;
 
@@ -36,13 +36,13 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use asker::Asker;
-use endpoints::Local;
-use expected::Expected;
-use parts::{Parts, Stopped, Unlearned};
-use prober::{Prober, Reach};
-use product::Product;
-use report::MOST_TOLD;
-pub use report::{Difference, Part, Report};
+use endpoints::ArtifactEndpoint;
+use expected::ExpectedVerdicts;
+use parts::{PartsVerifier, Stopped, Unlearned};
+use prober::{ProbeStop, Prober};
+use product::FullProduct;
+use report::MOST_DIFFERENCES;
+pub use report::{Difference, VerifyPart, VerifyReport};
 use weir_artifact::Artifact;
 use weir_model::directory::Directory;
 use weir_model::eval::Oracle;
@@ -53,35 +53,35 @@ use weir_objects::address::Family;
 pub const MOST_PACKETS: u64 = 200_000;
 
 /// Checks an artifact against the cluster that it should enforce.
-pub fn verify(artifact: &Artifact, cluster: &Cluster) -> Report {
+pub fn verify(artifact: &Artifact, cluster: &Cluster) -> VerifyReport {
     verify_within(artifact, cluster, MOST_PACKETS)
 }
 
 /// Like [`verify`], but runs every combination only if that takes at most `most_packets` packets.
-pub fn verify_within(artifact: &Artifact, cluster: &Cluster, most_packets: u64) -> Report {
+pub fn verify_within(artifact: &Artifact, cluster: &Cluster, most_packets: u64) -> VerifyReport {
     let mut report = verify_enforced(artifact, cluster, most_packets);
     // Both sides are asked. A cluster may stage policies that the artifact lacks, and an artifact may stage something
     // that is in no policy; each is a difference, and only the second run can show it.
-    if !cluster.staged.is_empty() || staged::is_in(artifact) {
-        let deciding = staged::deciding(artifact);
-        // A mode of the same checks, not a second set of checks: two sets would drift apart, and a wrong staged verdict
+    if !cluster.audit.is_empty() || audit::is_in(artifact) {
+        let deciding = audit::deciding(artifact);
+        // A mode of the same checks, not a second set of checks: two sets would drift apart, and a wrong audit verdict
         // has no effect that would show it before it is enforced.
-        report.add_staged(verify_enforced(&deciding, &cluster.with_staged_enforced(), most_packets));
+        report.add_audit(verify_enforced(&deciding, &cluster.with_audit_enforced(), most_packets));
     }
     report
 }
 
-fn verify_enforced(artifact: &Artifact, cluster: &Cluster, most_packets: u64) -> Report {
-    let mut report = Report::default();
+fn verify_enforced(artifact: &Artifact, cluster: &Cluster, most_packets: u64) -> VerifyReport {
+    let mut report = VerifyReport::default();
     // The checks before the error may have found differences already, and they often name its cause. So an error ends
     // the run but keeps the report.
     if let Err(difference) = run(artifact, cluster, most_packets, &mut report) {
-        report.tell(difference);
+        report.add_difference(difference);
     }
     report
 }
 
-fn run(artifact: &Artifact, cluster: &Cluster, most_packets: u64, report: &mut Report) -> Result<(), Difference> {
+fn run(artifact: &Artifact, cluster: &Cluster, most_packets: u64, report: &mut VerifyReport) -> Result<(), Difference> {
     // Pods on the host's network share the address of their node, so no packet identifies them. All packets without
     // ports are one atom, so no program can allow ICMP and deny the rest. Verification would compare the oracle with
     // programs that cannot agree with it.
@@ -93,11 +93,11 @@ fn run(artifact: &Artifact, cluster: &Cluster, most_packets: u64, report: &mut R
     // all.
     let mut told = Vec::new();
     let locals = endpoints::check(artifact, cluster, &scope, &mut told);
-    report.count(Part::Endpoints, scope.len() as u64, locals.len() as u64);
-    told.into_iter().for_each(|difference| report.tell(difference));
+    report.count(VerifyPart::Endpoints, scope.len() as u64, locals.len() as u64);
+    told.into_iter().for_each(|difference| report.add_difference(difference));
     let mut verifier = Verifier { artifact, cluster, locals, most_packets, lessons: Vec::new() };
     let directory = Directory::new(cluster);
-    let mut expected = Expected::new(cluster, &directory, &scope);
+    let mut expected = ExpectedVerdicts::new(cluster, &directory, &scope);
     let mut asker = Asker { cluster, oracle: Oracle::new(cluster) };
     // A failed attempt has counted checks that the next one repeats. Without the copy the report would claim more
     // checks than were made.
@@ -111,7 +111,7 @@ fn run(artifact: &Artifact, cluster: &Cluster, most_packets: u64, report: &mut R
 struct Verifier<'a> {
     artifact: &'a Artifact,
     cluster: &'a Cluster,
-    locals: Vec<Local>,
+    locals: Vec<ArtifactEndpoint>,
     most_packets: u64,
     /// Probes that failed in earlier attempts because the prober did not know which parts of the state matter.
     lessons: Vec<Unlearned>,
@@ -124,9 +124,9 @@ impl<'a> Verifier<'a> {
     /// Runs one attempt. Returns false if it added a lesson: the caller then has to start over.
     fn attempt(
         &mut self,
-        expected: &mut Expected<'a>,
+        expected: &mut ExpectedVerdicts<'a>,
         asker: &mut Asker<'a>,
-        report: &mut Report,
+        report: &mut VerifyReport,
     ) -> Result<bool, Difference> {
         let families = self.families();
         let addresses = expected.addresses();
@@ -143,13 +143,13 @@ impl<'a> Verifier<'a> {
         ports.dedup();
         // Before the choice between product and parts: the edge program has no ports and no subject classes, so its
         // product is always small.
-        edge::check(self.artifact, expected, &survey, unused(&addresses), report)?;
+        edge_program::check(self.artifact, expected, &survey, unused(&addresses), report)?;
         // With `keep`, programs pass the flows of older generations without judging them, so there are no two verdicts
         // to compare.
         if self.cluster.assume.established == Established::Cut {
             again::check(&mut prober, &survey, &self.locals, &expected.slots.ends(), report)?;
         }
-        let product = Product::new(self.artifact, expected, &self.locals, &survey, &ports);
+        let product = FullProduct::new(self.artifact, expected, &self.locals, &survey, &ports);
         if product.size() <= self.most_packets {
             report.exhaustive = true;
             // The packets of the product do not show a filter flag that is set without need: the verdicts are right,
@@ -158,7 +158,7 @@ impl<'a> Verifier<'a> {
             product.run(&mut prober, asker, report)?;
             return Ok(true);
         }
-        let mut parts = Parts {
+        let mut parts = PartsVerifier {
             prober: &mut prober,
             expected,
             asker,
@@ -196,7 +196,7 @@ impl<'a> Verifier<'a> {
         for lesson in &self.lessons {
             prober.set_subject(lesson.subject)?;
             let reach = prober.reach(lesson.instance, lesson.address, (None, 0), None, &mut Vec::new())?;
-            if let Reach::Row(state) = reach {
+            if let ProbeStop::Row(state) = reach {
                 prober.learn(lesson.instance, &state)?;
             }
         }

@@ -1,8 +1,8 @@
 //! Verification by parts: the product is too large, so each factor is checked alone, and then the way they combine.
 //!
-//! 1. Every address: its class ([`super::survey`]) and its nature. One address represents all with the same pair.
+//! 1. Every address: its class ([`super::survey`]) and its oracle class. One address represents all with the same pair.
 //! 2. Every port: the bit of a set that it reads ([`ports`]) and its slot. One port represents all with the same pair.
-//! 3. Every entry: for each pair of subject class and kind of endpoint and each pair of class and nature, the set that
+//! 3. Every entry: for each pair of subject class and kind of endpoint and each pair of class and oracle class, the set that
 //!    the programs find must be the one that the oracle expects. If bits decide, the members of a set are read from its
 //!    bytes and confirmed by packets through the whole program, for each distinct set ([`sets`]).
 //! 4. The whole: each endpoint, with packets to and from others, itself and its node, compared with the oracle itself.
@@ -14,33 +14,33 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use super::asker::{Asker, instances};
-use super::endpoints::Local;
-use super::expected::Expected;
-use super::prober::{Instance, Prober, Reach};
-use super::slots::Port;
-use super::survey::{Remote, Survey};
-use super::{Difference, Part, Report, bits};
-use sets::Measured;
+use super::endpoints::ArtifactEndpoint;
+use super::expected::ExpectedVerdicts;
+use super::prober::{Instance, ProbeStop, Prober};
+use super::slots::SlotPort;
+use super::survey::{AddressSurvey, Remote};
+use super::{Difference, VerifyPart, VerifyReport, bits};
+use sets::MeasuredSets;
 use weir_artifact::layout::{FILTERS_EGRESS, FILTERS_INGRESS, direction_number};
 use weir_machine::Broken;
 use weir_model::{Cluster, Direction};
 
-/// Addresses with the same class and the same nature; only the first two are kept.
-struct Sort {
+/// Addresses with the same class and the same oracle class; only the first two are kept.
+struct ClassPair {
     class: u32,
-    nature: u32,
+    oracle_class: u32,
     addresses: Vec<IpAddr>,
 }
 
 /// The state of one verification by parts.
-pub(super) struct Parts<'a, 'c> {
+pub(super) struct PartsVerifier<'a, 'c> {
     pub(super) prober: &'a mut Prober,
-    pub(super) expected: &'a mut Expected<'c>,
+    pub(super) expected: &'a mut ExpectedVerdicts<'c>,
     pub(super) asker: &'a mut Asker<'c>,
-    pub(super) survey: &'a Survey,
-    pub(super) locals: &'a [Local],
-    pub(super) ports: &'a [Port],
-    pub(super) report: &'a mut Report,
+    pub(super) survey: &'a AddressSurvey,
+    pub(super) locals: &'a [ArtifactEndpoint],
+    pub(super) ports: &'a [SlotPort],
+    pub(super) report: &'a mut VerifyReport,
 }
 
 /// The run could not be followed from a state that was cut down to its class: learn from this probe and start over.
@@ -63,15 +63,15 @@ impl From<Broken> for Stopped {
 }
 
 /// The progress of one direction and family.
-struct Table {
+struct DirectionProgress {
     instance: Instance,
-    sorts: Vec<Sort>,
-    measured: Measured,
+    sorts: Vec<ClassPair>,
+    measured: MeasuredSets,
     /// Finished comparisons, by expected set and found set: the index of a port that differs, if any.
     compared: HashMap<(u32, u32), Option<usize>>,
 }
 
-impl Parts<'_, '_> {
+impl PartsVerifier<'_, '_> {
     pub(super) fn run(&mut self, cluster: &Cluster) -> Result<(), Stopped> {
         let mut tables = Vec::new();
         let instances: Vec<Instance> = instances(true).into_iter().chain(instances(false)).collect();
@@ -80,9 +80,14 @@ impl Parts<'_, '_> {
             // set.
             let ports = ports::classify(self, instance)?;
             let sorts = sorts(&self.survey.remotes, instance);
-            tables.push(Table { instance, sorts, measured: Measured::new(&ports), compared: HashMap::new() });
+            tables.push(DirectionProgress {
+                instance,
+                sorts,
+                measured: MeasuredSets::new(&ports),
+                compared: HashMap::new(),
+            });
         }
-        self.report.count(Part::Addresses, self.survey.asked, self.survey.asked);
+        self.report.count(VerifyPart::Addresses, self.survey.asked, self.survey.asked);
         let holders = self.expected.holders();
         // By kind and subject class together. Endpoints of one kind with two classes, or of one class with two kinds,
         // are how a wrong class of an endpoint looks.
@@ -99,15 +104,21 @@ impl Parts<'_, '_> {
         self.whole(cluster).map_err(Stopped::Difference)
     }
 
-    fn check_row(&mut self, table: &mut Table, subject: u32, row: &[u32], locals: &[Local]) -> Result<(), Stopped> {
+    fn check_row(
+        &mut self,
+        table: &mut DirectionProgress,
+        subject: u32,
+        row: &[u32],
+        locals: &[ArtifactEndpoint],
+    ) -> Result<(), Stopped> {
         let classes = self.survey.classes.get(&table.instance).map_or(&[][..], Vec::as_slice);
         let mut found = Vec::with_capacity(classes.len());
         for (number, class) in classes.iter().enumerate() {
             let spot = match &class.reach {
-                Reach::Settled(_) => None,
+                ProbeStop::Settled(_) => None,
                 // A trap: the row look-up read a part that was removed from the state. For another subject class it may
                 // take a way on which it needs more.
-                Reach::Row(state) => self.prober.set(state).map_err(|_| {
+                ProbeStop::Row(state) => self.prober.set(state).map_err(|_| {
                     let (instance, address) = (table.instance, class.address);
                     Stopped::Unlearned(Unlearned { instance, address, subject })
                 })?,
@@ -117,9 +128,9 @@ impl Parts<'_, '_> {
         }
         let mut differs = Vec::new();
         for (index, sort) in table.sorts.iter().enumerate() {
-            // The heart of the proof by parts: the oracle's set depends on the nature alone and the programs' set on
-            // the class alone, so comparing one entry for each pair of nature and class covers all addresses.
-            let (expected, emitted) = (row[sort.nature as usize], found[sort.class as usize]);
+            // The heart of the proof by parts: the oracle's set depends on the oracle class alone and the programs' set on
+            // the class alone, so comparing one entry for each pair of oracle class and class covers all addresses.
+            let (expected, emitted) = (row[sort.oracle_class as usize], found[sort.class as usize]);
             let measured = &table.measured;
             let (slots, sets) = (&self.expected.slots, &self.expected.sets);
             // Both sides number their distinct sets. A large cluster has millions of entries but few distinct pairs of
@@ -136,7 +147,7 @@ impl Parts<'_, '_> {
         }
         // Entries that differ are counted by `witness`, once it is known whether a packet shows the difference.
         let agreed = (table.sorts.len() - differs.len()) as u64;
-        self.report.count(Part::Entries, agreed, agreed);
+        self.report.count(VerifyPart::Entries, agreed, agreed);
         for (sort, port) in differs {
             self.witness(table.instance, &table.sorts[sort], locals, port)?;
         }
@@ -145,7 +156,13 @@ impl Parts<'_, '_> {
 
     /// An entry differs. Finds an endpoint and an address whose packet shows it, unless the only address is the
     /// endpoint's own.
-    fn witness(&mut self, instance: Instance, sort: &Sort, locals: &[Local], port: Port) -> Result<(), Stopped> {
+    fn witness(
+        &mut self,
+        instance: Instance,
+        sort: &ClassPair,
+        locals: &[ArtifactEndpoint],
+        port: SlotPort,
+    ) -> Result<(), Stopped> {
         let mut shown = None;
         // Two endpoints and two addresses: one of them may be the endpoint's own, and a packet to itself passes with
         // any entry.
@@ -163,7 +180,7 @@ impl Parts<'_, '_> {
             }
         }
         // If the entry's only address is that of its only endpoint, no packet can ever use the entry.
-        self.report.count(Part::Entries, 1, u64::from(shown.is_none()));
+        self.report.count(VerifyPart::Entries, 1, u64::from(shown.is_none()));
         match shown {
             // The entry differs and the packet does not: then this verification has misunderstood the programs. It says
             // so instead of trusting either result.
@@ -205,14 +222,19 @@ impl Parts<'_, '_> {
     }
 }
 
-impl Sort {
+impl ClassPair {
     fn address(&self) -> IpAddr {
         self.addresses.first().copied().unwrap_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED))
     }
 }
 
 /// Checks every endpoint's filter flags without running packets.
-pub(super) fn check_all_flags(expected: &mut Expected<'_>, cluster: &Cluster, locals: &[Local], report: &mut Report) {
+pub(super) fn check_all_flags(
+    expected: &mut ExpectedVerdicts<'_>,
+    cluster: &Cluster,
+    locals: &[ArtifactEndpoint],
+    report: &mut VerifyReport,
+) {
     let holders = expected.holders();
     for ((kind, _), locals) in pairs(expected, locals) {
         let rows = Direction::ALL.map(|direction| expected.row(&holders, kind, direction));
@@ -222,12 +244,12 @@ pub(super) fn check_all_flags(expected: &mut Expected<'_>, cluster: &Cluster, lo
 
 /// A direction in which anything can be denied must be filtered; one with nothing in force must not.
 fn check_flags(
-    expected: &mut Expected<'_>,
+    expected: &mut ExpectedVerdicts<'_>,
     cluster: &Cluster,
     kind: u32,
     rows: &[Vec<u32>; 2],
-    locals: &[Local],
-    report: &mut Report,
+    locals: &[ArtifactEndpoint],
+    report: &mut VerifyReport,
 ) {
     // One number for "all slots", so that a row is compared without looking into its sets.
     let everything = expected.everything();
@@ -240,24 +262,24 @@ fn check_flags(
             // Both ways: an endpoint that is not filtered is open, and one that is filtered without need pays for every
             // packet.
             let right = (filters || !denies) && (may || !filters);
-            report.count(Part::Endpoints, 1, u64::from(right));
+            report.count(VerifyPart::Endpoints, 1, u64::from(right));
             if !right {
                 let endpoint = cluster.endpoint_name(local.id);
-                report.tell(Difference::Filter { direction, endpoint, filters });
+                report.add_difference(Difference::Filter { direction, endpoint, filters });
             }
         }
     }
 }
 
-/// Groups the addresses of a family by class and nature.
-fn sorts(remotes: &[Remote], instance: Instance) -> Vec<Sort> {
+/// Groups the addresses of a family by class and oracle class.
+fn sorts(remotes: &[Remote], instance: Instance) -> Vec<ClassPair> {
     let mut known: HashMap<(u32, u32), usize> = HashMap::new();
-    let mut sorts: Vec<Sort> = Vec::new();
+    let mut sorts: Vec<ClassPair> = Vec::new();
     for remote in remotes.iter().filter(|it| it.address.is_ipv4() == instance.is_v4) {
         let class = remote.classes[direction_number(instance.direction) as usize];
-        let number = *known.entry((class, remote.nature)).or_insert(sorts.len());
+        let number = *known.entry((class, remote.oracle_class)).or_insert(sorts.len());
         if number == sorts.len() {
-            sorts.push(Sort { class, nature: remote.nature, addresses: Vec::new() });
+            sorts.push(ClassPair { class, oracle_class: remote.oracle_class, addresses: Vec::new() });
         }
         let addresses = &mut sorts[number].addresses;
         // Two are enough for a witness, and a class may have a million addresses.
@@ -269,8 +291,8 @@ fn sorts(remotes: &[Remote], instance: Instance) -> Vec<Sort> {
 }
 
 /// Groups the endpoints by kind and subject class.
-fn pairs(expected: &Expected<'_>, locals: &[Local]) -> BTreeMap<(u32, u32), Vec<Local>> {
-    let mut pairs: BTreeMap<(u32, u32), Vec<Local>> = BTreeMap::new();
+fn pairs(expected: &ExpectedVerdicts<'_>, locals: &[ArtifactEndpoint]) -> BTreeMap<(u32, u32), Vec<ArtifactEndpoint>> {
+    let mut pairs: BTreeMap<(u32, u32), Vec<ArtifactEndpoint>> = BTreeMap::new();
     for local in locals {
         pairs.entry((expected.kind(local.id), local.subject)).or_default().push(*local);
     }

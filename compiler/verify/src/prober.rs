@@ -12,22 +12,22 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::errors::{self, ICMP_ERROR};
-use super::slots::Port;
+use super::slots::SlotPort;
 use weir_artifact::Artifact;
 use weir_artifact::layout::buckets::Tuple;
 use weir_artifact::layout::{self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, endpoint};
 use weir_artifact::packet;
-use weir_ebpf::vm::{MapId, Part, Skb, Spot, State, Stop};
+use weir_ebpf::vm::{MapByte, MapId, RunPart, Skb, Stop, StoppedRun};
 use weir_machine::Broken;
-use weir_machine::{Inside, Loaded, arrived, interface, verdict};
+use weir_machine::{Inside, LoadedPrograms, arrived, interface, verdict};
 use weir_model::eval::{FlowProtocol, Verdict};
 use weir_model::{Direction, Protocol};
 
 /// How far the program processed a packet.
 #[derive(Clone, Debug)]
-pub(super) enum Reach {
+pub(super) enum ProbeStop {
     /// The program is about to look up the row.
-    Row(Box<State>),
+    Row(Box<StoppedRun>),
     /// The program decided before the look-up of a row.
     Settled(Verdict),
 }
@@ -36,17 +36,17 @@ pub(super) enum Reach {
 pub(super) type ClassKey = Vec<u64>;
 
 pub(super) struct Prober {
-    pub(super) loaded: Loaded,
+    pub(super) loaded: LoadedPrograms,
     endpoints: MapId,
     rows: [Option<MapId>; 2],
     ports: Option<MapId>,
     /// The index of the probe endpoint: one past the endpoints of the artifact.
-    nobody: usize,
+    probe_endpoint: usize,
     own: [IpAddr; 2],
     subject: u32,
     skb: Skb,
     /// The parts of the state that the look-up of a row reads, by direction and family.
-    needed: [BTreeSet<Part>; 4],
+    needed: [BTreeSet<RunPart>; 4],
 }
 
 /// A direction and a family: the programs have separate code for each combination.
@@ -71,24 +71,24 @@ impl Prober {
     pub(super) fn new(artifact: &Artifact, own: [IpAddr; 2]) -> Result<Self, Broken> {
         // Probes run at an endpoint of their own instead of a real one. Its subject class can be changed between two
         // runs, it always filters both directions, and it has no addresses that a policy mentions.
-        let nobody = artifact.endpoints.len();
+        let probe_endpoint = artifact.endpoints.len();
         let subject = 0;
         let value = value(subject, own);
         let mut endpoints: Vec<&[u8]> = artifact.endpoints.iter().map(|it| it.value.as_slice()).collect();
         endpoints.push(&value);
         let programs = artifact.programs.each_ref().map(|program| &program.code);
-        let loaded = Loaded::new(programs, &artifact.maps, &endpoints)?;
+        let loaded = LoadedPrograms::new(programs, &artifact.maps, &endpoints)?;
         let endpoints = loaded.map(MapName::Endpoints).ok_or_else(|| broken("there is no map endpoints"))?;
         // Absent maps are no error here: a compiled row table contains the defaults, and an artifact without policies
         // has no rows.
         let rows = [MapName::Rows, MapName::Defaults].map(|name| loaded.map(name));
         let ports = loaded.map(MapName::Ports);
         let skb = Skb::new(Vec::with_capacity(80));
-        Ok(Self { loaded, endpoints, rows, ports, nobody, own, subject, skb, needed: Default::default() })
+        Ok(Self { loaded, endpoints, rows, ports, probe_endpoint, own, subject, skb, needed: Default::default() })
     }
 
     fn set_value(&mut self, own: [IpAddr; 2]) -> Result<(), Broken> {
-        let (key, value) = (interface(self.nobody).to_le_bytes(), value(self.subject, own));
+        let (key, value) = (interface(self.probe_endpoint).to_le_bytes(), value(self.subject, own));
         let Inside { vm, .. } = self.loaded.inside();
         vm.map_update(self.endpoints, &key, &value, 0).map_err(|errno| broken(format!("map endpoints: {errno:?}")))
     }
@@ -104,7 +104,13 @@ impl Prober {
     }
 
     /// Expires the flows that earlier packets have left in the flow table, and makes the packet to be run.
-    fn pack(&mut self, instance: Instance, own: IpAddr, remote: IpAddr, (protocol, port): Port) -> Result<(), Broken> {
+    fn pack(
+        &mut self,
+        instance: Instance,
+        own: IpAddr,
+        remote: IpAddr,
+        (protocol, port): SlotPort,
+    ) -> Result<(), Broken> {
         // The previous probe left a flow. It would let this packet pass on the fast path, before any class is looked
         // up.
         self.loaded.expire_flows();
@@ -115,12 +121,12 @@ impl Prober {
             Direction::Ingress => (remote, own),
         };
         if (protocol, port) == ICMP_ERROR {
-            let interface = interface(self.nobody);
+            let interface = interface(self.probe_endpoint);
             errors::write(&mut self.loaded, &mut bytes, instance.direction, interface, [own, remote])?;
         } else {
             write(&mut bytes, source, destination, (protocol, port));
         }
-        self.skb = arrived(instance.direction, self.nobody, bytes, false);
+        self.skb = arrived(instance.direction, self.probe_endpoint, bytes, false);
         Ok(())
     }
 
@@ -151,10 +157,10 @@ impl Prober {
         &mut self,
         instance: Instance,
         remote: IpAddr,
-        port: Port,
+        port: SlotPort,
         note: Option<MapId>,
-        noted: &mut Vec<Spot>,
-    ) -> Result<Reach, Broken> {
+        noted: &mut Vec<MapByte>,
+    ) -> Result<ProbeStop, Broken> {
         self.with_own(remote, |this, own| {
             this.pack(instance, own, remote, port)?;
             let program = this.loaded.program(instance.direction);
@@ -164,15 +170,15 @@ impl Prober {
             // not be stopped at: each structure yields it at another place.
             let place = (this.endpoints, endpoint::SUBJECT as u64);
             match vm.run_to(program, &mut this.skb, host, place, (note, noted)).map_err(broken)? {
-                Stop::Before(state) => Ok(Reach::Row(state)),
+                Stop::Before(state) => Ok(ProbeStop::Row(state)),
                 // A program may decide about an address without a row. That is an answer too, and a class of its own.
-                Stop::Ended(outcome) => verdict(instance.direction, outcome).map(Reach::Settled),
+                Stop::Ended(outcome) => verdict(instance.direction, outcome).map(ProbeStop::Settled),
             }
         })
     }
 
     /// The verdict of the whole program on a packet of the probe endpoint.
-    pub(super) fn verdict(&mut self, instance: Instance, remote: IpAddr, port: Port) -> Result<Verdict, Broken> {
+    pub(super) fn verdict(&mut self, instance: Instance, remote: IpAddr, port: SlotPort) -> Result<Verdict, Broken> {
         self.with_own(remote, |this, own| {
             this.pack(instance, own, remote, port)?;
             this.loaded.run_now(instance.direction, &mut this.skb)
@@ -180,11 +186,17 @@ impl Prober {
     }
 
     /// The verdict on the answer to such a packet if an older generation allowed the flow.
-    pub(super) fn again(&mut self, instance: Instance, remote: IpAddr, port: Port) -> Result<Verdict, Broken> {
+    pub(super) fn again(&mut self, instance: Instance, remote: IpAddr, port: SlotPort) -> Result<Verdict, Broken> {
         self.with_own(remote, |this, own| this.again_from(instance, own, remote, port))
     }
 
-    fn again_from(&mut self, instance: Instance, own: IpAddr, remote: IpAddr, port: Port) -> Result<Verdict, Broken> {
+    fn again_from(
+        &mut self,
+        instance: Instance,
+        own: IpAddr,
+        remote: IpAddr,
+        port: SlotPort,
+    ) -> Result<Verdict, Broken> {
         let hook = match instance.direction {
             Direction::Ingress => Direction::Egress,
             Direction::Egress => Direction::Ingress,
@@ -194,9 +206,9 @@ impl Prober {
         let ends = if hook == Direction::Egress { [own, remote] } else { [remote, own] };
         let mut bytes = std::mem::take(&mut self.skb.packet);
         write_answer(&mut bytes, ends, port);
-        self.skb = arrived(hook, self.nobody, bytes, false);
+        self.skb = arrived(hook, self.probe_endpoint, bytes, false);
         self.loaded.expire_flows();
-        let tuple = tuple(interface(self.nobody), instance.direction, [own, remote], port);
+        let tuple = tuple(interface(self.probe_endpoint), instance.direction, [own, remote], port);
         // One generation old. A flow of the current generation passes without being judged, and the check would compare
         // nothing.
         self.loaded.begin_flow(tuple, instance.direction, 1)?;
@@ -204,21 +216,21 @@ impl Prober {
     }
 
     /// The place where the program reads the set, if it continues from `state` with the probe endpoint's subject class.
-    pub(super) fn set(&mut self, state: &State) -> Result<Option<Spot>, Broken> {
+    pub(super) fn set(&mut self, state: &StoppedRun) -> Result<Option<MapByte>, Broken> {
         self.follow(state).map_err(broken)
     }
 
-    fn follow(&mut self, state: &State) -> Result<Option<Spot>, Box<weir_ebpf::vm::Trap>> {
+    fn follow(&mut self, state: &StoppedRun) -> Result<Option<MapByte>, Box<weir_ebpf::vm::Trap>> {
         let Inside { vm, host } = self.loaded.inside();
         vm.follow(state, &mut self.skb, host, self.rows, [Some(self.endpoints), self.ports])
     }
 
     /// Learns from one more state which parts the look-up of a row reads: those whose removal changes the result.
-    pub(super) fn learn(&mut self, instance: Instance, state: &State) -> Result<(), Broken> {
+    pub(super) fn learn(&mut self, instance: Instance, state: &StoppedRun) -> Result<(), Broken> {
         let whole = self.set(state)?;
         // Each candidate costs a run, so parts that are already known are not tried again.
         let known = self.needed[instance.index()].clone();
-        for part in Part::all().filter(|part| !known.contains(part) && state.part(*part).is_some()) {
+        for part in RunPart::all().filter(|part| !known.contains(part) && state.part(*part).is_some()) {
             let mut without = state.clone();
             // Removed, not changed: another value may lead to the same set by chance, whereas a removed stack word
             // traps at its first read and a removed register is a poison that points nowhere.
@@ -232,7 +244,7 @@ impl Prober {
     }
 
     /// The class in a state: the parts that are known to be read.
-    pub(super) fn class(&self, instance: Instance, state: &State) -> ClassKey {
+    pub(super) fn class(&self, instance: Instance, state: &StoppedRun) -> ClassKey {
         let needed = self.needed[instance.index()].iter();
         // A stack word that this path never wrote is a value of its own. `u64::MAX` cannot be confused with a written
         // one, which has 32 bits.
@@ -240,23 +252,23 @@ impl Prober {
     }
 
     /// A copy of the state without the parts that do not belong to the class.
-    pub(super) fn cut_down(&self, instance: Instance, state: &State) -> State {
+    pub(super) fn cut_down(&self, instance: Instance, state: &StoppedRun) -> StoppedRun {
         let mut state = state.clone();
         let needed = &self.needed[instance.index()];
         // Not to save memory: if the row look-up reads a part that `learn` missed, it must trap. With the part kept, it
         // would silently use the value of the one address from which the state was taken, for all addresses of the
         // class.
-        Part::all().filter(|part| !needed.contains(part)).for_each(|part| state.forget(part));
+        RunPart::all().filter(|part| !needed.contains(part)).for_each(|part| state.forget(part));
         state
     }
 
     /// The bytes of the map value that a program read.
-    pub(super) fn bytes(&mut self, spot: Spot) -> &[u8] {
+    pub(super) fn bytes(&mut self, spot: MapByte) -> &[u8] {
         self.loaded.inside().vm.value_at(spot.map, spot.element)
     }
 
     /// Overwrites the bytes that a program read.
-    pub(super) fn poke(&mut self, spot: Spot, bytes: &[u8]) -> Result<(), Broken> {
+    pub(super) fn poke(&mut self, spot: MapByte, bytes: &[u8]) -> Result<(), Broken> {
         self.loaded.inside().vm.poke(spot, bytes).map_err(|errno| broken(format!("a set cannot be written: {errno:?}")))
     }
 
@@ -269,7 +281,7 @@ impl Prober {
 
 /// Writes a packet to a port. A packet without a transport protocol is ICMP, or of the IP protocol whose number is
 /// given as the port.
-pub(super) fn write(bytes: &mut Vec<u8>, source: IpAddr, destination: IpAddr, (protocol, port): Port) -> bool {
+pub(super) fn write(bytes: &mut Vec<u8>, source: IpAddr, destination: IpAddr, (protocol, port): SlotPort) -> bool {
     const PLACES: [usize; 2] = [14 + 9, 14 + 6];
     // Other IP protocols are written as ICMP, and then only their number is replaced: programs read nothing behind the
     // IP header of a protocol that they do not know.
@@ -285,7 +297,7 @@ pub(super) fn write(bytes: &mut Vec<u8>, source: IpAddr, destination: IpAddr, (p
 
 /// The answer to a packet to a port: from that port, and neither a SYN nor an SCTP INIT, which would begin a flow of
 /// its own in the other direction.
-fn write_answer(bytes: &mut Vec<u8>, [source, destination]: [IpAddr; 2], (protocol, port): Port) {
+fn write_answer(bytes: &mut Vec<u8>, [source, destination]: [IpAddr; 2], (protocol, port): SlotPort) {
     /// The offset of TCP's flags or of SCTP's first chunk type, and its value in an answer: SYN and ACK, INIT ACK.
     const TCP_ANSWER: (usize, u8) = (13, 0x12);
     const SCTP_ANSWER: (usize, u8) = (12, 2);
@@ -312,7 +324,7 @@ fn write_answer(bytes: &mut Vec<u8>, [source, destination]: [IpAddr; 2], (protoc
 }
 
 /// The key of a flow to a port: `own` is the pod's end.
-fn tuple(interface: u32, begun: Direction, [own, remote]: [IpAddr; 2], (protocol, port): Port) -> Tuple {
+fn tuple(interface: u32, begun: Direction, [own, remote]: [IpAddr; 2], (protocol, port): SlotPort) -> Tuple {
     // The key of a flow without ports has zeros, as the programs write it.
     let [client, server] = if protocol.is_some() { [packet::CLIENT_PORT, port] } else { [0, 0] };
     let [remote_port, local_port] = if begun == Direction::Ingress { [client, server] } else { [server, client] };

@@ -4,32 +4,32 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::asker::{Asker, instances};
-use super::endpoints::Local;
-use super::expected::Expected;
+use super::endpoints::ArtifactEndpoint;
+use super::expected::ExpectedVerdicts;
 use super::prober::Prober;
-use super::slots::Port;
-use super::survey::Survey;
-use super::{Difference, Report};
+use super::slots::SlotPort;
+use super::survey::AddressSurvey;
+use super::{Difference, VerifyReport};
 use weir_artifact::Artifact;
 use weir_artifact::layout::endpoint;
 
 /// The factors of the product.
-pub(super) struct Product {
-    subjects: Vec<Local>,
+pub(super) struct FullProduct {
+    subjects: Vec<ArtifactEndpoint>,
     remotes: Vec<IpAddr>,
-    ports: Vec<Port>,
+    ports: Vec<SlotPort>,
 }
 
-impl Product {
+impl FullProduct {
     pub(super) fn new(
         artifact: &Artifact,
-        expected: &Expected<'_>,
-        locals: &[Local],
-        survey: &Survey,
-        ports: &[Port],
+        expected: &ExpectedVerdicts<'_>,
+        locals: &[ArtifactEndpoint],
+        survey: &AddressSurvey,
+        ports: &[SlotPort],
     ) -> Self {
         let mut seen = BTreeSet::new();
-        let differs = |local: &&Local| {
+        let differs = |local: &&ArtifactEndpoint| {
             let value = artifact.endpoints.get(local.place).map_or(&[][..], |it| &it.value);
             // Flags and node as well: everything but the addresses.
             let rest = value.get(..endpoint::V4 as usize).unwrap_or_default();
@@ -38,12 +38,12 @@ impl Product {
             seen.insert((rest.to_vec(), expected.kind(local.id)))
         };
         let subjects = locals.iter().filter(differs).copied().collect();
-        // Two addresses with the same classes and nature, if there are two, so that at least one of them is not the
+        // Two addresses with the same classes and oracle class, if there are two, so that at least one of them is not the
         // endpoint's own.
         let mut times: HashMap<(bool, [u32; 2], u32), u32> = HashMap::new();
         let mut remotes = Vec::new();
         for remote in &survey.remotes {
-            let times = times.entry((remote.address.is_ipv4(), remote.classes, remote.nature)).or_default();
+            let times = times.entry((remote.address.is_ipv4(), remote.classes, remote.oracle_class)).or_default();
             *times += 1;
             remotes.extend((*times <= 2).then_some(remote.address));
         }
@@ -61,7 +61,7 @@ impl Product {
         &self,
         prober: &mut Prober,
         asker: &mut Asker<'_>,
-        report: &mut Report,
+        report: &mut VerifyReport,
     ) -> Result<(), Difference> {
         for subject in &self.subjects {
             for remote in &self.remotes {

@@ -3,17 +3,17 @@
 use std::net::IpAddr;
 
 use super::errors::ICMP_ERROR;
-use super::slots::Port;
+use super::slots::SlotPort;
 use weir_machine::Broken;
 use weir_model::eval::Verdict;
 use weir_model::{Direction, Protocol};
 
 /// The most differences that a report keeps.
-pub(super) const MOST_TOLD: usize = 20;
+pub(super) const MOST_DIFFERENCES: usize = 20;
 
 /// The parts that a verification checks and counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum VerifyPart {
     /// Endpoints: which ones there are, and the content of their values.
     Endpoints,
     /// Addresses, in each direction, and their classes.
@@ -32,7 +32,7 @@ pub enum Part {
     Edge,
 }
 
-impl Part {
+impl VerifyPart {
     /// All of them, in order.
     pub const ALL: [Self; 8] = [
         Self::Endpoints,
@@ -62,16 +62,16 @@ impl Part {
 
 /// The counts and differences of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct VerifyReport {
     /// For each part, the number of checks and the number of those that agreed.
-    pub parts: [(u64, u64); Part::ALL.len()],
+    pub parts: [(u64, u64); VerifyPart::ALL.len()],
     /// Whether every combination was run; otherwise the verification went by parts.
     pub exhaustive: bool,
     /// The first differences, up to a limit.
     pub differences: Vec<Difference>,
 }
 
-impl Report {
+impl VerifyReport {
     /// Whether nothing differs.
     pub fn is_verified(&self) -> bool {
         // Both: some differences are no check that failed (a broken map), and differences beyond the limit are only in
@@ -89,33 +89,36 @@ impl Report {
         self.parts.iter().map(|(_, agreed)| agreed).sum()
     }
 
-    pub(super) fn count(&mut self, part: Part, asked: u64, agreed: u64) {
+    pub(super) fn count(&mut self, part: VerifyPart, asked: u64, agreed: u64) {
         if let Some(of) = self.parts.get_mut(part as usize) {
             *of = (of.0 + asked, of.1 + agreed);
         }
     }
 
-    /// Adds the report of the second run, with staged policies and lists enforced.
-    pub(super) fn add_staged(&mut self, staged: Self) {
-        for (of, more) in self.parts.iter_mut().zip(staged.parts) {
+    /// Adds the report of the second run, with audit policies and lists enforced.
+    pub(super) fn add_audit(&mut self, audit: Self) {
+        for (of, more) in self.parts.iter_mut().zip(audit.parts) {
             *of = (of.0 + more.0, of.1 + more.1);
         }
         // Exhaustive only if both runs were: otherwise the report would claim more than was done.
-        self.exhaustive &= staged.exhaustive;
-        staged.differences.into_iter().for_each(|difference| self.tell(Difference::Staged(Box::new(difference))));
+        self.exhaustive &= audit.exhaustive;
+        audit
+            .differences
+            .into_iter()
+            .for_each(|difference| self.add_difference(Difference::Audit(Box::new(difference))));
     }
 
-    pub(super) fn tell(&mut self, difference: Difference) {
+    pub(super) fn add_difference(&mut self, difference: Difference) {
         // A wrong class of a large cluster gives thousands of differences with one cause. The first ones are enough to
         // find it.
-        if self.differences.len() < MOST_TOLD {
+        if self.differences.len() < MOST_DIFFERENCES {
             self.differences.push(difference);
         }
     }
 }
 
 /// A port as messages name it.
-fn traffic((protocol, port): Port) -> String {
+fn traffic((protocol, port): SlotPort) -> String {
     match protocol {
         Some(protocol) => format!("{protocol:?} port {port}"),
         None if (protocol, port) == ICMP_ERROR => "an ICMP error about a live flow".to_owned(),
@@ -231,9 +234,9 @@ pub enum Difference {
     /// An assumption that no program enforces.
     #[error("`hostnetwork-pods=pod` and `icmp=allow` cannot be enforced, so there is nothing to be verified")]
     Assumption,
-    /// A difference of the second run, with staged policies and lists enforced.
-    #[error("with staged policies enforced: {0}")]
-    Staged(Box<Difference>),
+    /// A difference of the second run, with audit policies and lists enforced.
+    #[error("with audit policies enforced: {0}")]
+    Audit(Box<Difference>),
     /// The programs' way to a set cannot be followed.
     #[error("it cannot be followed how the programs find a set")]
     Unfollowed,

@@ -7,27 +7,27 @@ use weir_model::{Cluster, Direction, PolicyId, Protocol};
 use weir_objects::k8s::PortMatch;
 
 /// A port, or (without a protocol) 0 for ICMP, the number of an IP protocol, or [`ICMP_ERROR`].
-pub(super) type Port = (Option<Protocol>, u16);
+pub(super) type SlotPort = (Option<Protocol>, u16);
 
 /// The protocols that have ports.
 pub(super) const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
-/// Slot 0 is for all packets without ports, slot 1 for ICMP errors about live flows; then follow the stretches of
+/// Slot 0 is for all packets without ports, slot 1 for ICMP errors about live flows; then follow the ranges of
 /// ports, protocol by protocol.
 #[derive(Debug)]
-pub(super) struct Slots {
-    /// The first port of each stretch, sorted.
+pub(super) struct PortSlots {
+    /// The first port of each range, sorted.
     starts: [Vec<u16>; 3],
 }
 
-impl Slots {
+impl PortSlots {
     /// The slot of [`ICMP_ERROR`].
     pub(super) const ICMP_ERRORS: usize = 1;
     const FIRST_PORT: usize = 2;
 
     /// Cut by the policies and names in force, by every service, and by every hostPort.
     pub(super) fn new(cluster: &Cluster, policies: &[PolicyId]) -> Self {
-        // Every protocol has a stretch from port 0 on. So `of` always finds a stretch, and its `- 1` cannot underflow.
+        // Every protocol has a range from port 0 on. So `of` always finds a range, and its `- 1` cannot underflow.
         let mut slots = Self { starts: [vec![0], vec![0], vec![0]] };
         let policies = policies.iter().map(|id| &cluster.policies[id.index()]);
         let mut names = std::collections::BTreeSet::new();
@@ -66,7 +66,7 @@ impl Slots {
     fn cut(&mut self, protocol: Protocol, first: u16, last: u16) {
         let starts = &mut self.starts[protocol as usize];
         starts.push(first);
-        // Port 65,535 is the end: no stretch begins after it.
+        // Port 65,535 is the end: no range begins after it.
         starts.extend(last.checked_add(1));
     }
 
@@ -76,7 +76,7 @@ impl Slots {
     }
 
     /// The slot of a port.
-    pub(super) fn of(&self, (protocol, port): Port) -> usize {
+    pub(super) fn of(&self, (protocol, port): SlotPort) -> usize {
         let Some(protocol) = protocol else {
             return if (protocol, port) == ICMP_ERROR { Self::ICMP_ERRORS } else { 0 };
         };
@@ -90,16 +90,16 @@ impl Slots {
     }
 
     /// The first and the last port of every slot.
-    pub(super) fn ends(&self) -> Vec<Port> {
+    pub(super) fn ends(&self) -> Vec<SlotPort> {
         let mut ends = vec![(None, 0), ICMP_ERROR];
         for (protocol, starts) in PROTOCOLS.into_iter().zip(&self.starts) {
-            // Both ends of each stretch. A boundary that is off by one moves exactly one end into the neighbouring
-            // stretch; a port from the middle would not notice.
+            // Both ends of each range. A boundary that is off by one moves exactly one end into the neighbouring
+            // range; a port from the middle would not notice.
             let lasts = starts.iter().skip(1).map(|next| next - 1).chain([u16::MAX]);
             ends.extend(starts.iter().copied().chain(lasts).map(|port| (Some(protocol), port)));
         }
         ends.sort_unstable_by_key(|(protocol, port)| (protocol.map(|it| it as usize), *port));
-        // A stretch of one port has two equal ends.
+        // A range of one port has two equal ends.
         ends.dedup();
         ends
     }

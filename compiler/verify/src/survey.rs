@@ -3,47 +3,47 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use super::expected::Expected;
-use super::prober::{ClassKey, Instance, Prober, Reach};
+use super::expected::ExpectedVerdicts;
+use super::prober::{ClassKey, Instance, ProbeStop, Prober};
 use super::suspects;
 use weir_artifact::Artifact;
 use weir_artifact::layout::{MapName, direction_number};
-use weir_ebpf::vm::Spot;
+use weir_ebpf::vm::MapByte;
 use weir_machine::Broken;
 use weir_model::Direction;
 use weir_model::eval::Verdict;
 use weir_objects::address::Family;
 
-/// An address with its nature and its classes.
+/// An address with its oracle class and its classes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remote {
     pub(super) address: IpAddr,
-    /// Its nature: its class in the oracle.
-    pub(super) nature: u32,
+    /// Its oracle class: its class in the oracle.
+    pub(super) oracle_class: u32,
     /// Its classes in the programs: ingress, egress.
     pub(super) classes: [u32; 2],
 }
 
 /// A class that the programs distinguish.
 #[derive(Clone, Debug)]
-pub(super) struct Class {
+pub(super) struct SurveyedClass {
     /// An address of the class.
     pub(super) address: IpAddr,
     /// How far the program processes its packets, from a state that contains only the class.
-    pub(super) reach: Reach,
+    pub(super) reach: ProbeStop,
 }
 
 /// The result of a survey.
 #[derive(Debug, Default)]
-pub(super) struct Survey {
+pub(super) struct AddressSurvey {
     pub(super) remotes: Vec<Remote>,
-    pub(super) classes: HashMap<Instance, Vec<Class>>,
+    pub(super) classes: HashMap<Instance, Vec<SurveyedClass>>,
     /// The number of questions asked about addresses.
     pub(super) asked: u64,
 }
 
-/// For each word of a table, its neighbouring addresses are added for at most this many stretches of addresses.
-const STRETCHES: usize = 3;
+/// For each word of a table, its neighbouring addresses are added for at most this many ranges of addresses.
+const MOST_RANGES: usize = 3;
 /// The number of sample addresses from which the prober learns which parts of the state the row look-up reads.
 const SAMPLES: usize = 12;
 
@@ -51,11 +51,11 @@ const SAMPLES: usize = 12;
 pub(super) fn survey(
     artifact: &Artifact,
     prober: &mut Prober,
-    expected: &mut Expected<'_>,
+    expected: &mut ExpectedVerdicts<'_>,
     addresses: &BTreeSet<IpAddr>,
     families: &[Family],
-) -> Result<Survey, Broken> {
-    let mut survey = Survey::default();
+) -> Result<AddressSurvey, Broken> {
+    let mut survey = AddressSurvey::default();
     for family in families {
         let mut open: BTreeSet<IpAddr> = addresses.iter().copied().filter(|it| Family::of(*it) == *family).collect();
         // A wrong entry may be where the cluster has no boundary at all. Only the artifact itself can name such an
@@ -77,7 +77,7 @@ fn learn(prober: &mut Prober, family: Family, addresses: &BTreeSet<IpAddr>) -> R
     for direction in Direction::ALL {
         let instance = Instance { direction, is_v4: family == Family::V4 };
         for address in addresses.iter().step_by(step) {
-            if let Reach::Row(state) = prober.reach(instance, *address, (None, 0), None, &mut Vec::new())? {
+            if let ProbeStop::Row(state) = prober.reach(instance, *address, (None, 0), None, &mut Vec::new())? {
                 prober.learn(instance, &state)?;
             }
         }
@@ -94,7 +94,7 @@ enum Known {
 struct Surveyor<'a> {
     prober: &'a mut Prober,
     known: [HashMap<Known, u32>; 2],
-    survey: &'a mut Survey,
+    survey: &'a mut AddressSurvey,
 }
 
 impl Surveyor<'_> {
@@ -102,7 +102,7 @@ impl Surveyor<'_> {
     fn all(
         &mut self,
         artifact: &Artifact,
-        expected: &mut Expected<'_>,
+        expected: &mut ExpectedVerdicts<'_>,
         family: Family,
         mut open: BTreeSet<IpAddr>,
     ) -> Result<(), Broken> {
@@ -112,29 +112,33 @@ impl Surveyor<'_> {
         let note = table.and_then(|_| self.prober.loaded.map(name));
         let value = table.and_then(|map| map.entries.first()).map_or(&[][..], |(_, value)| value);
         let mut done: BTreeSet<IpAddr> = BTreeSet::new();
-        let mut noted: Vec<Spot> = Vec::new();
+        let mut noted: Vec<MapByte> = Vec::new();
         // By word and not by address: thousands of addresses read the upper levels of a search, and each time they
         // would propose the same neighbours.
         let mut words: HashMap<u64, BTreeSet<IpAddr>> = HashMap::new();
         // Rounds, because a proposed address may read words that no address read before. They end: each word proposes
-        // addresses for at most `STRETCHES` stretches.
+        // addresses for at most `MOST_RANGES` ranges.
         while !open.is_empty() {
             let mut next = BTreeSet::new();
             for address in &open {
                 let is_v4 = family == Family::V4;
-                let ask = |this: &mut Self, direction, noted: &mut Vec<Spot>| {
+                let ask = |this: &mut Self, direction, noted: &mut Vec<MapByte>| {
                     this.class(Instance { direction, is_v4 }, *address, note, noted)
                 };
                 let classes = [ask(self, Direction::Ingress, &mut noted)?, ask(self, Direction::Egress, &mut noted)?];
-                // Nature and class are kept side by side for every address, not only one address for each class. A
-                // wrong table shows as two addresses of one class and two natures.
-                self.survey.remotes.push(Remote { address: *address, nature: expected.nature(*address), classes });
+                // Oracle class and class are kept side by side for every address, not only one address for each class. A
+                // wrong table shows as two addresses of one class and two oracle classes.
+                self.survey.remotes.push(Remote {
+                    address: *address,
+                    oracle_class: expected.oracle_class(*address),
+                    classes,
+                });
                 self.survey.asked += 2;
                 for spot in noted.drain(..) {
-                    // A word of an intact table belongs to one stretch of addresses. A damaged table may use it for
+                    // A word of an intact table belongs to one range of addresses. A damaged table may use it for
                     // others as well.
-                    let stretches = words.entry(spot.offset).or_default();
-                    if stretches.len() < STRETCHES && stretches.insert(stretch_of(*address)) {
+                    let ranges = words.entry(spot.offset).or_default();
+                    if ranges.len() < MOST_RANGES && ranges.insert(range_of(*address)) {
                         let word = value.get(spot.offset as usize..).and_then(<[u8]>::first_chunk);
                         next.extend(
                             word.into_iter().flat_map(|it| suspects::beside(*address, u32::from_le_bytes(*it))),
@@ -153,13 +157,13 @@ impl Surveyor<'_> {
         instance: Instance,
         address: IpAddr,
         note: Option<weir_ebpf::vm::MapId>,
-        noted: &mut Vec<Spot>,
+        noted: &mut Vec<MapByte>,
     ) -> Result<u32, Broken> {
         let reach = self.prober.reach(instance, address, (None, 0), note, noted)?;
         let key = match &reach {
-            Reach::Row(state) => Known::Class(self.prober.class(instance, state)),
+            ProbeStop::Row(state) => Known::Class(self.prober.class(instance, state)),
             // Addresses for which the program never reads a row: all with the same verdict are one class.
-            Reach::Settled(verdict) => Known::Settled(*verdict),
+            ProbeStop::Settled(verdict) => Known::Settled(*verdict),
         };
         // Numbers are separate for the directions. The two programs have separate code, so equal states in both would
         // mean nothing.
@@ -169,17 +173,17 @@ impl Surveyor<'_> {
         // One state for each class is enough, and it is the only large thing here (half a kilobyte of stack).
         if number == next {
             let reach = match reach {
-                Reach::Row(state) => Reach::Row(Box::new(self.prober.cut_down(instance, &state))),
+                ProbeStop::Row(state) => ProbeStop::Row(Box::new(self.prober.cut_down(instance, &state))),
                 settled => settled,
             };
-            self.survey.classes.entry(instance).or_default().push(Class { address, reach });
+            self.survey.classes.entry(instance).or_default().push(SurveyedClass { address, reach });
         }
         Ok(number)
     }
 }
 
-/// The stretch of addresses in which the same word of a table means the same boundary.
-fn stretch_of(address: IpAddr) -> IpAddr {
+/// The range of addresses in which the same word of a table means the same boundary.
+fn range_of(address: IpAddr) -> IpAddr {
     let (family, number) = weir_objects::address::to_number(address);
     weir_objects::address::to_address(family, number >> 16 << 16)
 }

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use super::endpoints::{address, entries};
 use super::expected::around;
-use super::slots::{PROTOCOLS, Port};
+use super::slots::{PROTOCOLS, SlotPort};
 use weir_artifact::Artifact;
 use weir_artifact::layout::MapName;
 use weir_artifact::map_image::MapImage;
@@ -99,7 +99,7 @@ pub(super) fn ports(artifact: &Artifact) -> BTreeSet<u16> {
 }
 
 /// The same ports for every protocol, and packets without ports: two IP protocols by their numbers.
-pub(super) fn all_ports(artifact: &Artifact) -> Vec<Port> {
+pub(super) fn all_ports(artifact: &Artifact) -> Vec<SlotPort> {
     let numbers = ports(artifact);
     let with = PROTOCOLS.into_iter().flat_map(|protocol| numbers.iter().map(move |port| (Some(protocol), *port)));
     // GRE, which a program might treat as a tunnel, and a number reserved for experiments (RFC 3692), which it cannot

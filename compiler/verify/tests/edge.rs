@@ -7,14 +7,14 @@ use std::net::IpAddr;
 use weir_artifact::Artifact;
 use weir_artifact::layout::{MapName, config, endpoint};
 use weir_artifact::packet;
-use weir_artifact::structure::Place;
+use weir_artifact::structure::LookupSet;
 use weir_classes::Scope;
-use weir_codegen::compile::{Options, compile};
+use weir_codegen::compile::{CompileOptions, compile};
 use weir_ebpf::target::Target;
 use weir_fuzz::generators::{Random, cluster};
-use weir_machine::Loaded;
-use weir_machine::edge::AtEdge;
-use weir_model::eval::{Basis, End, Flow, FlowProtocol, Oracle, Verdict};
+use weir_machine::LoadedPrograms;
+use weir_machine::edge_program::AtEdge;
+use weir_model::eval::{Basis, Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::resolve;
 use weir_model::{Assumptions, Cluster, Direction, EndpointId, Established, HostNetworkPods, Icmp, Protocol};
 use weir_objects::address::Family;
@@ -44,12 +44,13 @@ fn cluster_of(lists: &str) -> Cluster {
         bytes: format!("{PODS}{lists}").into_bytes(),
         kind: decode::InputKind::Manifest,
     };
-    let (decoded, found) = decode::decode(vec![input], &decode::Options { default_namespace: "default".to_owned() });
+    let (decoded, found) =
+        decode::decode(vec![input], &decode::DecodeOptions { default_namespace: "default".to_owned() });
     assert!(!found.has_errors(), "{lists}");
     resolve::resolve(&decoded.objects, Assumptions::default()).0
 }
 
-fn artifact(cluster: &Cluster, options: &Options) -> Artifact {
+fn artifact(cluster: &Cluster, options: &CompileOptions) -> Artifact {
     let scope = Scope::everything(cluster);
     let artifact = compile(cluster, &scope, options).expect("compiled").artifact(cluster, options, |_| ());
     // The test runs the artifact as it is read from the file.
@@ -58,7 +59,7 @@ fn artifact(cluster: &Cluster, options: &Options) -> Artifact {
 
 /// The edge program for these lists, which must deny some address to every endpoint.
 fn edge(lists: &str) -> AtEdge {
-    AtEdge::new(&artifact(&cluster_of(lists), &Options::default())).unwrap().expect("a program at the edge")
+    AtEdge::new(&artifact(&cluster_of(lists), &CompileOptions::default())).unwrap().expect("a program at the edge")
 }
 
 fn tcp(from: &str, to: &str) -> Vec<u8> {
@@ -102,7 +103,7 @@ fn what_some_pod_or_flow_may_have_is_none_of_the_edges() {
         (format!("{whole}{}", list("ok", "action: Allow, order: 1, cidrs: [0.0.0.0/0, '::/0']")), "exempt"),
         (list("ok", "action: Allow, order: 1, cidrs: [192.0.2.0/24]"), "nothing is denied"),
     ] {
-        assert!(artifact(&cluster_of(&lists), &Options::default()).edge.is_none(), "{why}");
+        assert!(artifact(&cluster_of(&lists), &CompileOptions::default()).edge.is_none(), "{why}");
     }
     // An exemption for one pod or in one direction counts as an exemption.
     for exempt in ["appliesTo: {podSelector: {matchLabels: {app: db}}}", "directions: [Egress]"] {
@@ -183,7 +184,7 @@ fn only_what_is_plain_is_dropped() {
 
 #[test]
 fn where_established_flows_are_kept_nothing_is_dropped() {
-    let artifact = artifact(&cluster_of(&list("bad", DENY)), &Options::default());
+    let artifact = artifact(&cluster_of(&list("bad", DENY)), &CompileOptions::default());
     let mut value = artifact.map(MapName::Config).unwrap().entries[0].1.clone();
     value[config::KEEP_ESTABLISHED as usize] = 1;
     let mut edge = AtEdge::new(&artifact).unwrap().unwrap();
@@ -194,10 +195,10 @@ fn where_established_flows_are_kept_nothing_is_dropped() {
 }
 
 /// The structures of one round; in three rounds every structure is used.
-fn options(round: usize) -> Options {
-    let of = |place: &Place| (*place, place.structures()[round % place.structures().len()]);
-    let forced = Place::ALL.iter().map(of).collect();
-    Options { forced, target: Target::BASE, ..Options::default() }
+fn options(round: usize) -> CompileOptions {
+    let of = |place: &LookupSet| (*place, place.structures()[round % place.structures().len()]);
+    let forced = LookupSet::ALL.iter().map(of).collect();
+    CompileOptions { forced, target: Target::BASE, ..CompileOptions::default() }
 }
 
 /// The boundaries of all ranges and addresses, with their neighbours.
@@ -232,10 +233,11 @@ fn is_denied_to_all(cluster: &Cluster, oracle: &mut Oracle<'_>, remote: IpAddr) 
     let scope = Scope::everything(cluster);
     let is_own = |id: &&EndpointId| cluster.endpoints[id.index()].addresses.contains(&remote);
     let others: Vec<_> = scope.endpoints().iter().filter(|id| !is_own(id)).collect();
-    let remote = End { endpoint: None, address: Some(remote) };
+    let remote = FlowEnd { endpoint: None, address: Some(remote) };
     !others.is_empty()
         && others.into_iter().all(|id| {
-            let local = End { endpoint: Some(*id), address: cluster.endpoints[id.index()].addresses.first().copied() };
+            let local =
+                FlowEnd { endpoint: Some(*id), address: cluster.endpoints[id.index()].addresses.first().copied() };
             PROTOCOLS.into_iter().all(|protocol| {
                 let comes = oracle.judge(&Flow { source: remote, destination: local, protocol, port: 80 }).ingress;
                 let goes = oracle.judge(&Flow { source: local, destination: remote, protocol, port: 80 }).egress;
@@ -266,7 +268,7 @@ fn it_drops_exactly_what_the_reference_says_lists_deny_to_everybody() {
         programs += usize::from(machine.is_some());
         let values: Vec<&[u8]> = artifact.endpoints.iter().map(|it| it.value.as_slice()).collect();
         let programs = artifact.programs.each_ref().map(|it| &it.code);
-        let mut at_pods = Loaded::new(programs, &artifact.maps, &values).unwrap();
+        let mut at_pods = LoadedPrograms::new(programs, &artifact.maps, &values).unwrap();
         for remote in addresses(&cluster) {
             let others = locals.iter().filter(|own| !own.contains(&remote)).copied().flatten();
             let Some(local) = others.into_iter().find(|it| it.is_ipv4() == remote.is_ipv4()) else { continue };
@@ -294,7 +296,7 @@ fn it_drops_exactly_what_the_reference_says_lists_deny_to_everybody() {
 #[test]
 fn a_program_that_drops_more_or_less_is_found() {
     let cluster = cluster_of(&list("bad", DENY));
-    let sound = artifact(&cluster, &Options::default());
+    let sound = artifact(&cluster, &CompileOptions::default());
     assert!(verify(&sound, &cluster).is_verified());
     let classes = sound.map(MapName::Edge).unwrap().entries[0].1.iter().map(|it| it.count_ones()).sum::<u32>();
     assert!(classes > 0);
@@ -311,10 +313,10 @@ fn a_program_that_drops_more_or_less_is_found() {
 
 #[test]
 fn without_such_lists_the_file_is_as_it_was() {
-    let plain = artifact(&cluster_of(""), &Options::default());
+    let plain = artifact(&cluster_of(""), &CompileOptions::default());
     let of_edge = [MapName::Edge, MapName::Local4, MapName::Local6, MapName::EdgeDrops];
     assert!(plain.maps.iter().all(|map| !of_edge.contains(&map.name)));
-    let one = artifact(&cluster_of(&list("bad", DENY)), &Options::default());
-    let again = artifact(&cluster_of(&list("bad", DENY)), &Options::default());
+    let one = artifact(&cluster_of(&list("bad", DENY)), &CompileOptions::default());
+    let again = artifact(&cluster_of(&list("bad", DENY)), &CompileOptions::default());
     assert_eq!(one.to_bytes().unwrap(), again.to_bytes().unwrap());
 }

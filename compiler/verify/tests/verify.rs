@@ -3,7 +3,7 @@
 use weir_artifact::Artifact;
 use weir_artifact::layout::MapName;
 use weir_classes::Scope;
-use weir_codegen::compile::{Budget, Budgets, CompileError, Options, compile};
+use weir_codegen::compile::{Budget, Budgets, CompileError, CompileOptions, compile};
 use weir_codegen::structures;
 use weir_ebpf::insn::Insn;
 use weir_fuzz::generators::{Random, cluster};
@@ -26,7 +26,7 @@ const SHOP: &str = r#"
 "#;
 
 /// The same policy for `other` in audit mode, and one that would allow `other` to reach `db`.
-const STAGED: &str = r#"
+const AUDIT: &str = r#"
 ---
 {kind: NetworkPolicy, apiVersion: networking.k8s.io/v1, metadata: {name: other, namespace: shop, annotations: {weir.dev/mode: audit}}, spec: {
   podSelector: {matchLabels: {app: other}}, policyTypes: [Ingress, Egress],
@@ -47,14 +47,15 @@ fn read(yaml: &str) -> Cluster {
         bytes: yaml.as_bytes().to_vec(),
         kind: decode::InputKind::Manifest,
     };
-    let (decoded, found) = decode::decode(vec![input], &decode::Options { default_namespace: "default".to_owned() });
+    let (decoded, found) =
+        decode::decode(vec![input], &decode::DecodeOptions { default_namespace: "default".to_owned() });
     assert!(found.iter().all(|it| it.severity != Severity::Error), "{:?}", found.iter().collect::<Vec<_>>());
     resolve::resolve(&decoded.objects, Assumptions::default()).0
 }
 
 fn artifact(cluster: &Cluster) -> Artifact {
-    let forced = structures::Options::kernel_maps().forced;
-    let options = Options { forced, ..Options::default() };
+    let forced = structures::StructureOptions::kernel_maps().forced;
+    let options = CompileOptions { forced, ..CompileOptions::default() };
     let compiled = compile(cluster, &Scope::everything(cluster), &options).expect("compiled");
     compiled.artifact(cluster, &options, |_| ()).expect("linked")
 }
@@ -101,14 +102,14 @@ fn a_row_with_another_set_is_found() {
     assert!(matches!(found.first(), Some(Difference::Verdict { .. })), "{found:?}");
 }
 
-/// A changed bit is found in every staged verdict, and in the flags that show where there is one.
+/// A changed bit is found in every audit verdict, and in the flags that show where there is one.
 #[test]
-fn a_bit_of_what_is_staged_is_found() {
-    let cluster = read(&(SHOP.to_owned() + STAGED));
-    let is_staged = |found: Vec<Difference>| {
-        assert!(found.iter().all(|it| matches!(it, Difference::Staged(_))), "{found:?}");
+fn a_changed_bit_of_an_audit_verdict_is_found() {
+    let cluster = read(&(SHOP.to_owned() + AUDIT));
+    let is_audit = |found: Vec<Difference>| {
+        assert!(found.iter().all(|it| matches!(it, Difference::Audit(_))), "{found:?}");
     };
-    // The rows of an endpoint without enforced and staged policies are never read.
+    // The rows of an endpoint without enforced and audit policies are never read.
     let whole = artifact(&cluster);
     let open = whole.endpoints.iter().find(|it| it.value[4] == 0).expect("`web`").value[..4].to_vec();
     let subjects = whole.map(MapName::Defaults).expect("defaults").entries.len() as u32 / 2;
@@ -121,12 +122,12 @@ fn a_bit_of_what_is_staged_is_found() {
         let keys = whole.map(map).expect("the map").entries.iter().map(|(key, _)| is_read(map, key));
         let read = keys.enumerate().filter(|(_, read)| *read).map(|(index, _)| index);
         for (index, bit) in read.flat_map(|index| [1, 2, 4].map(|bit| (index, bit))) {
-            is_staged(check_found_in(&cluster, |artifact| entries(artifact, map)[index].1[8] ^= bit));
+            is_audit(check_found_in(&cluster, |artifact| entries(artifact, map)[index].1[8] ^= bit));
         }
     }
     for index in 0..cluster.endpoints.len() {
         for bit in [4, 8] {
-            is_staged(check_found_in(&cluster, |artifact| artifact.endpoints[index].value[4] ^= bit));
+            is_audit(check_found_in(&cluster, |artifact| artifact.endpoints[index].value[4] ^= bit));
         }
     }
 }
@@ -136,7 +137,7 @@ fn a_bit_of_what_is_staged_is_found() {
 fn a_wrong_bit_for_icmp_errors_is_found() {
     const LIST: &str = "\n---\n{kind: CidrList, apiVersion: weir.dev/v1alpha1, metadata: {name: bad}, spec: {action: Deny, cidrs: [198.51.100.0/24]}}\n";
     let cluster = read(&(SHOP.to_owned() + LIST));
-    let compiled = compile(&cluster, &Scope::everything(&cluster), &Options::default()).expect("compiled");
+    let compiled = compile(&cluster, &Scope::everything(&cluster), &CompileOptions::default()).expect("compiled");
     let bit = 1u8 << compiled.tables.icmp_errors.expect("a list denies").0;
     let whole = artifact(&cluster);
     let mut damaged = 0;
@@ -159,9 +160,9 @@ fn a_wrong_bit_for_icmp_errors_is_found() {
 /// A policy in audit mode that was compiled as enforced, or the other way round.
 #[test]
 fn a_policy_of_another_mode_is_found() {
-    let (staged, without) = (read(&(SHOP.to_owned() + STAGED)), shop());
-    let enforced = staged.with_staged_enforced();
-    for (compiled, asked) in [(&staged, &without), (&staged, &enforced), (&enforced, &staged), (&without, &staged)] {
+    let (audit, without) = (read(&(SHOP.to_owned() + AUDIT)), shop());
+    let enforced = audit.with_audit_enforced();
+    for (compiled, asked) in [(&audit, &without), (&audit, &enforced), (&enforced, &audit), (&without, &audit)] {
         assert!(!verify(&artifact(compiled), asked).is_verified());
     }
 }
@@ -240,7 +241,7 @@ fn another_policy_is_found() {
 fn a_budget_that_is_exceeded_says_by_how_much() {
     let cluster = shop();
     let budgets = Budgets(vec![(Budget::Classes, 2), (Budget::Entries, 1_000), (Budget::Instructions, 10)]);
-    let options = Options { budgets, ..Options::default() };
+    let options = CompileOptions { budgets, ..CompileOptions::default() };
     let error = compile(&cluster, &Scope::everything(&cluster), &options).expect_err("too much");
     let CompileError::Budget(exceeded) = &error else { panic!("{error}") };
     assert_eq!(exceeded.exceeded.iter().map(|it| it.0).collect::<Vec<_>>(), [Budget::Classes, Budget::Instructions]);

@@ -4,14 +4,14 @@ use std::net::IpAddr;
 
 use weir_artifact::layout::{MapName, endpoint};
 use weir_artifact::map_image::MapImage;
-use weir_artifact::structure::{Place, Structure};
-use weir_artifact::{Artifact, Parts};
+use weir_artifact::structure::{LookupSet, Structure};
+use weir_artifact::{Artifact, ArtifactParts};
 use weir_classes::{Scope, classify};
 use weir_codegen::describe::describe;
 use weir_codegen::describe::lines::{line_of_object, line_table};
 use weir_codegen::describe::named_endpoint;
-use weir_codegen::image;
-use weir_codegen::structures::Options;
+use weir_codegen::map_images;
+use weir_codegen::structures::StructureOptions;
 use weir_ebpf::asm::Tag;
 use weir_ebpf::insn::{Insn, Operand};
 use weir_ebpf::target::Target;
@@ -21,8 +21,8 @@ use weir_model::resolve;
 use weir_model::{Assumptions, Cluster, Established, HostNetworkPods, Icmp};
 use weir_objects::decode;
 use weir_objects::diagnostic::Severity;
-use weir_objects::origin::Origin;
-use weir_verify::{Difference, Part, Report, verify_within};
+use weir_objects::origin::FieldOrigin;
+use weir_verify::{Difference, VerifyPart, VerifyReport, verify_within};
 
 /// The packet limit for verification by parts.
 const PARTS: u64 = 0;
@@ -36,18 +36,18 @@ const DAMAGES: usize = 8;
 const ENOUGH: usize = 11;
 
 /// The structures of one round; in four rounds every structure is used.
-fn forced(round: usize) -> Options {
-    let of = |place: &Place| (*place, place.structures()[round % place.structures().len()]);
-    Options { forced: Place::ALL.iter().map(of).collect(), ..Options::default() }
+fn forced(round: usize) -> StructureOptions {
+    let of = |place: &LookupSet| (*place, place.structures()[round % place.structures().len()]);
+    StructureOptions { forced: LookupSet::ALL.iter().map(of).collect(), ..StructureOptions::default() }
 }
 
-fn artifact(cluster: &Cluster, scope: Scope, options: &Options) -> Artifact {
+fn artifact(cluster: &Cluster, scope: Scope, options: &StructureOptions) -> Artifact {
     let compiled = Compiled::with(cluster, scope, options).expect("compiled");
-    let endpoints = image::endpoints(cluster, &compiled.classes, &compiled.tables);
+    let endpoints = map_images::endpoints(cluster, &compiled.classes, &compiled.tables);
     let mut programs = compiled.programs().expect("emitted");
-    let mut line = |origin: &Origin| line_of_object(cluster, origin);
+    let mut line = |origin: &FieldOrigin| line_of_object(cluster, origin);
     let lines = line_table(&mut programs, &compiled.tables.sources, &mut line);
-    let parts = Parts {
+    let parts = ArtifactParts {
         programs,
         edge: None,
         lines,
@@ -77,7 +77,7 @@ fn what_was_compiled_is_verified_by_parts_in_every_structure() {
             assert!(all.is_verified(), "seed {seed}, round {round}: {all:#?}");
             assert!(parts.is_verified(), "seed {seed}, round {round}: {parts:#?}");
             exhaustive += u64::from(all.exhaustive);
-            entries += parts.parts[Part::Entries as usize].0;
+            entries += parts.parts[VerifyPart::Entries as usize].0;
         }
     }
     assert!(exhaustive > 10 && entries > 2_000, "{exhaustive} exhaustive, {entries} entries");
@@ -224,7 +224,8 @@ fn read(yaml: &str) -> Cluster {
         bytes: yaml.as_bytes().to_vec(),
         kind: decode::InputKind::Manifest,
     };
-    let (decoded, found) = decode::decode(vec![input], &decode::Options { default_namespace: "default".to_owned() });
+    let (decoded, found) =
+        decode::decode(vec![input], &decode::DecodeOptions { default_namespace: "default".to_owned() });
     assert!(found.iter().all(|it| it.severity != Severity::Error), "{:?}", found.iter().collect::<Vec<_>>());
     resolve::resolve(&decoded.objects, Assumptions::default()).0
 }
@@ -232,7 +233,7 @@ fn read(yaml: &str) -> Cluster {
 /// Damages the shop's artifact with every structure; both ways must find it. If `damage` returns false, there was
 /// nothing of the kind to damage, and the round does not count.
 #[track_caller]
-fn check_found(least: usize, damage: impl Fn(&mut Artifact) -> bool) -> Vec<Report> {
+fn check_found(least: usize, damage: impl Fn(&mut Artifact) -> bool) -> Vec<VerifyReport> {
     let cluster = shop();
     let (mut reports, mut damaged) = (Vec::new(), 0);
     for round in 0..4 {
@@ -279,7 +280,7 @@ fn the_shop_is_verified_both_ways_in_every_structure() {
         let parts = verify_within(&artifact, &cluster, PARTS);
         assert!(parts.is_verified() && !parts.exhaustive, "round {round}: {parts:#?}");
         // These artifacts have no edge program.
-        let at_pods = parts.parts.iter().zip(Part::ALL).filter(|(_, part)| *part != Part::Edge);
+        let at_pods = parts.parts.iter().zip(VerifyPart::ALL).filter(|(_, part)| *part != VerifyPart::Edge);
         assert!(at_pods.map(|(it, _)| it).all(|(asked, agreed)| *asked > 0 && asked == agreed), "{parts:#?}");
     }
 }
@@ -287,14 +288,14 @@ fn the_shop_is_verified_both_ways_in_every_structure() {
 /// If a program tests bytes of the address too early, verification sees a new class for each value of these bytes. It
 /// still finds no difference, but compares eight times the entries.
 #[test]
-fn programs_tell_apart_no_more_classes_than_the_compiler() {
+fn programs_distinguish_no_more_classes_than_the_compiler() {
     let (mut entries, mut most) = (0, 0);
     for seed in 0..20 {
         let (cluster, _) = generated(seed);
         let scope = Scope::everything(&cluster);
         let classes = classify(&cluster, &scope).expect("classes");
         let report = verify_within(&artifact(&cluster, scope, &forced(0)), &cluster, PARTS);
-        entries += report.parts[Part::Entries as usize].0;
+        entries += report.parts[VerifyPart::Entries as usize].0;
         // Two directions and two families.
         most += 4 * classes.subjects.len() * classes.peers.len();
     }
@@ -485,6 +486,7 @@ fn the_decision_for_flows_of_older_generations_is_checked_too() {
 
 #[test]
 fn every_structure_had_its_turn() {
-    let seen: std::collections::BTreeSet<(Place, Structure)> = (0..4).flat_map(|round| forced(round).forced).collect();
-    assert_eq!(seen.len(), Place::ALL.iter().map(|place| place.structures().len()).sum::<usize>());
+    let seen: std::collections::BTreeSet<(LookupSet, Structure)> =
+        (0..4).flat_map(|round| forced(round).forced).collect();
+    assert_eq!(seen.len(), LookupSet::ALL.iter().map(|place| place.structures().len()).sum::<usize>());
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_artifact::layout::{MapName, OUTCOMES, Outcome, buckets, config, direction_number};
 use weir_artifact::map_image::with_few_flows;
-use weir_ebpf::vm::{ANY, Host, MapId, MapKind, ProgramId, Skb, Vm};
+use weir_ebpf::vm::{ANY, MapId, MapKind, ProgramId, Skb, Vm, VmInputs};
 use weir_model::Direction;
 
 use super::bytes;
@@ -120,7 +120,7 @@ pub fn counter_keys(hook: Direction) -> Vec<[u8; 4]> {
 pub struct InVm<'w> {
     worlds: &'w [World],
     vm: Vm,
-    host: Host,
+    host: VmInputs,
     shared: BTreeMap<MapName, MapId>,
     own: Vec<BTreeMap<MapName, MapId>>,
     programs: Vec<[ProgramId; 2]>,
@@ -157,7 +157,7 @@ impl<'w> InVm<'w> {
             programs.push([loaded[0], loaded[1]]);
             own.push(of_world);
         }
-        let host = Host { jiffies: 1_000_000, ..Host::default() };
+        let host = VmInputs { jiffies: 1_000_000, ..VmInputs::default() };
         Ok(Self { worlds, vm, host, shared, own, programs, world: 0, pod: None, turn: 0 })
     }
 

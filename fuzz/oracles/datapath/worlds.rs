@@ -4,12 +4,12 @@ use std::net::IpAddr;
 
 use weir_artifact::map_image::MapImage;
 use weir_classes::Scope;
-use weir_codegen::image;
+use weir_codegen::map_images;
 use weir_ebpf::asm::Assembled;
-use weir_model::eval::{End, Flow, FlowProtocol, Oracle, Verdict};
+use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster, Direction, EndpointId, Established, Protocol};
-use weir_objects::decode::{Input, InputKind, Options as Decoding, decode};
+use weir_objects::decode::{DecodeOptions as Decoding, Input, InputKind, decode};
 
 use super::model::{Endpoint, Policy};
 use crate::oracles::engines::Compiled;
@@ -154,7 +154,7 @@ impl World {
         let scope = Scope::node(&cluster, "here").ok_or("no node")?;
         let compiled = Compiled::new(&cluster, scope)?;
         let (maps, programs) = (compiled.maps(), compiled.programs()?);
-        let entries = image::endpoints(&cluster, &compiled.classes, &compiled.tables);
+        let entries = map_images::endpoints(&cluster, &compiled.classes, &compiled.tables);
         let value = |id: &EndpointId| entries.iter().find(|it| it.endpoint == *id).map(|it| it.value.clone());
         let values = pods.iter().map(value).collect::<Option<Vec<_>>>().ok_or("a pod has no entry")?;
         let Saying { name, filters, keeps, .. } = *saying;
@@ -197,8 +197,8 @@ impl Policy for InForce<'_> {
             132 => FlowProtocol::Transport(Protocol::Sctp),
             _ => FlowProtocol::Icmp,
         };
-        let own = End { endpoint: Some(self.world.pods[self.pod]), address: None };
-        let other = End { endpoint: None, address: Some(remote) };
+        let own = FlowEnd { endpoint: Some(self.world.pods[self.pod]), address: None };
+        let other = FlowEnd { endpoint: None, address: Some(remote) };
         let (oracle, source, destination) = match direction {
             Direction::Egress => (&mut self.own, own, other),
             Direction::Ingress => (&mut self.strangers, other, own),

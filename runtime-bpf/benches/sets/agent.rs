@@ -6,15 +6,15 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use weir_artifact::structure::{Place, Structure};
+use weir_artifact::structure::{LookupSet, Structure};
 use weir_classes::index::{Dirty, Index};
-use weir_codegen::compile::{self, Options as CompileOptions};
+use weir_codegen::compile::{self, CompileOptions};
 use weir_ebpf::target::Target;
 use weir_fuzz::generators::Random;
 use weir_model::Assumptions;
 use weir_objects::address::Family;
 use weir_objects::address::to_address;
-use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 use weir_objects::k8s::Object;
 use weir_runtime::runtime::{Access, Request, Runtime};
 
@@ -118,7 +118,7 @@ fn generation(node: &Node, index: &mut Index) -> [f64; 3] {
     let (classify, _) = timed(|| _ = index.compile().unwrap());
     let generation = index.generation().unwrap();
     let (lay_out, (artifact, file)) = timed(|| {
-        let forced = vec![(Place::Exact4, Structure::Layered), (Place::Exact6, Structure::Layered)];
+        let forced = vec![(LookupSet::Exact4, Structure::Layered), (LookupSet::Exact6, Structure::Layered)];
         let options = CompileOptions { forced, target: Target::V4, ..CompileOptions::default() };
         let classes = generation.classes.clone();
         let compiled = compile::compile_classes(&generation.cluster, &generation.scope, classes, &options).unwrap();
@@ -183,7 +183,7 @@ fn list(family: Family, kind: Kind, count: usize, seed: u64, skipped: usize) -> 
 
 fn objects(text: String) -> Vec<Object> {
     let input = Input { name: "list".to_owned(), bytes: text.into_bytes(), kind: InputKind::Manifest };
-    let (decoded, diagnostics) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    let (decoded, diagnostics) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
     assert!(!diagnostics.has_errors());
     decoded.objects
 }

@@ -6,10 +6,10 @@
 use std::net::IpAddr;
 
 use weir_artifact::layout::address_bytes;
-use weir_classes::{AddressMap, PeerId, Stretch};
+use weir_classes::{AddressMap, ClassRange, PeerId};
 use weir_codegen::emit::REMOTE;
-use weir_codegen::ir::Tables;
-use weir_codegen::structures::Options;
+use weir_codegen::ir::DecisionTables;
+use weir_codegen::structures::StructureOptions;
 use weir_ebpf::asm::{Asm, MapRef};
 use weir_ebpf::insn::{AluOp, Reg, Size};
 use weir_fuzz::generators::Random;
@@ -31,8 +31,8 @@ pub(crate) fn misses(random: &mut Random, family: Family, map: &AddressMap) -> V
 /// The cost of a look-up: hot, hits and misses.
 pub(crate) fn costs(
     kernel: &Kernel,
-    tables: &Tables,
-    options: &Options,
+    tables: &DecisionTables,
+    options: &StructureOptions,
     family: Family,
     [hits, misses]: [&[IpAddr]; 2],
 ) -> [f64; 3] {
@@ -109,13 +109,13 @@ pub(crate) fn prefixes(random: &mut Random, family: Family, count: usize) -> (Ad
         .collect();
     list.sort();
     list.dedup();
-    let mut stretches: Vec<Stretch> = Vec::new();
+    let mut ranges: Vec<ClassRange> = Vec::new();
     for prefix in list {
-        if stretches.last().is_none_or(|last| last.last < prefix.address()) {
+        if ranges.last().is_none_or(|last| last.last < prefix.address()) {
             let peer = PeerId(1 + random.below(250) as u32);
-            stretches.push(Stretch { first: prefix.address(), last: prefix.last(), peer });
+            ranges.push(ClassRange { first: prefix.address(), last: prefix.last(), peer });
         }
     }
-    let hits = (0..KEYS).map(|_| stretches[random.below(stretches.len())].last).collect();
-    (AddressMap { stretches, ..AddressMap::default() }, hits)
+    let hits = (0..KEYS).map(|_| ranges[random.below(ranges.len())].last).collect();
+    (AddressMap { ranges, ..AddressMap::default() }, hits)
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_artifact::Artifact;
 use weir_artifact::packet;
-use weir_machine::edge::{AtEdge, DROP, PASS as PASSES};
+use weir_machine::edge_program::{AtEdge, DROP, PASS as PASSES};
 use weir_model::Protocol;
 use weir_model::eval::FlowProtocol;
 use weir_runtime::observe::Counter;

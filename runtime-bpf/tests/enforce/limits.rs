@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_artifact::Artifact;
 use weir_artifact::layout::MapName;
-use weir_codegen::structures::Options as Structures;
+use weir_codegen::structures::StructureOptions as Structures;
 use weir_ebpf::vm::MapKind;
 use weir_runtime::runtime::{Access, Runtime, State};
 use weir_runtime::system::{Operation, System};

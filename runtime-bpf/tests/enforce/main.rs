@@ -1,6 +1,7 @@
 //! Enforcement with real packets, in network namespaces.
 
 mod attach;
+mod audit;
 mod edge;
 mod ended;
 mod faults;
@@ -13,5 +14,4 @@ mod net;
 mod policy;
 mod probe;
 mod single;
-mod staged;
 mod switch;

@@ -1,12 +1,12 @@
 //! Artifacts for the pods of a [`crate::net::Node`].
 
-use weir_artifact::{Artifact, Digest, Input as Named};
+use weir_artifact::{Artifact, Digest, InputFile as Named};
 use weir_classes::Scope;
-use weir_codegen::compile::{Options as CompileOptions, compile};
-use weir_codegen::structures::Options as Structures;
+use weir_codegen::compile::{CompileOptions, compile};
+use weir_codegen::structures::StructureOptions as Structures;
 use weir_model::Assumptions;
 use weir_model::resolve::resolve;
-use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 use weir_objects::k8s::Object;
 
 use crate::net::{GATEWAY, pod_address};
@@ -51,7 +51,7 @@ pub(crate) fn artifact_with(yaml: &str, structures: Structures) -> (Artifact, Ve
 /// The objects in a YAML text.
 pub(crate) fn objects(yaml: &str) -> Vec<Object> {
     let input = Input { name: "cluster".into(), bytes: yaml.into(), kind: InputKind::Manifest };
-    let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".into() });
+    let (decoded, found) = decode(vec![input], &DecodeOptions { default_namespace: "default".into() });
     assert!(!found.has_errors(), "{yaml}");
     decoded.objects
 }

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use weir_artifact::Artifact;
-use weir_artifact::structure::{Place, Structure};
+use weir_artifact::structure::{LookupSet, Structure};
 use weir_classes::{PeerId, Scope, classify};
-use weir_codegen::structures::Options as Structures;
+use weir_codegen::structures::StructureOptions as Structures;
 use weir_model::Assumptions;
 use weir_runtime::runtime::{Access, Runtime};
 use weir_runtime::system::{Operation, System};
@@ -38,7 +38,7 @@ fn listed(number: u32) -> IpAddr {
 }
 
 fn made() -> (Artifact, Vec<u8>) {
-    let forced = vec![(Place::Exact4, Structure::Layered), (Place::Exact6, Structure::Layered)];
+    let forced = vec![(LookupSet::Exact4, Structure::Layered), (LookupSet::Exact6, Structure::Layered)];
     artifact_with(&yaml(), Structures { forced, ..Structures::default() })
 }
 

@@ -1,8 +1,8 @@
 //! A small cluster, compiled: both families, prefixes, port ranges, a list.
 
-use weir_artifact::{Artifact, Description, Digest, Input, Line};
+use weir_artifact::{Artifact, Description, Digest, InputFile, SourceLine};
 use weir_classes::Scope;
-use weir_codegen::compile::{Options, compile};
+use weir_codegen::compile::{CompileOptions, compile};
 use weir_ebpf::target::Target;
 use weir_model::Assumptions;
 use weir_model::resolve;
@@ -52,15 +52,15 @@ pub(crate) fn artifact(target: Target, listed: u32) -> Artifact {
     let bytes = text.clone().into_bytes();
     let digest = Digest::of(&bytes);
     let input = decode::Input { name: FILE.to_owned(), bytes, kind: decode::InputKind::Manifest };
-    let options = decode::Options { default_namespace: "default".to_owned() };
+    let options = decode::DecodeOptions { default_namespace: "default".to_owned() };
     let (decoded, diagnostics) = decode::decode(vec![input], &options);
     assert!(!diagnostics.has_errors());
     let (cluster, _) = resolve::resolve(&decoded.objects, Assumptions::default());
-    let options = Options { target, ..Options::default() };
+    let options = CompileOptions { target, ..CompileOptions::default() };
     let compiled = compile(&cluster, &Scope::everything(&cluster), &options).unwrap();
     let number = text.lines().position(|line| line.trim() == RULE).unwrap() as u32 + 1;
-    let locate = &mut |_: &_| Some(Line::new(FILE, RULE, number));
-    let complete = |description: &mut Description| description.inputs.push(Input { name: FILE.to_owned(), digest });
+    let locate = &mut |_: &_| Some(SourceLine::new(FILE, RULE, number));
+    let complete = |description: &mut Description| description.inputs.push(InputFile { name: FILE.to_owned(), digest });
     compiled.artifact_of_files(&cluster, &options, locate, complete).unwrap()
 }
 

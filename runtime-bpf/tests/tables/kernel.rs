@@ -2,11 +2,11 @@
 
 use weir_classes::AddressMap;
 use weir_codegen::emit::{Plan, emit_look_up};
-use weir_codegen::image::address_maps;
-use weir_codegen::ir::{Program, Tables};
+use weir_codegen::ir::{DecisionProgram, DecisionTables};
 use weir_codegen::lower;
-use weir_codegen::structures::rows::Rows;
-use weir_codegen::structures::{Options, Structures};
+use weir_codegen::map_images::address_maps;
+use weir_codegen::structures::rows::DirectionRows;
+use weir_codegen::structures::{StructureOptions, Structures};
 use weir_ebpf::asm::Asm;
 use weir_ebpf::code::{ByteOrder, encode};
 use weir_ebpf::target::Target;
@@ -27,21 +27,21 @@ pub(crate) struct LookUp {
 }
 
 /// The address map, laid out.
-pub(crate) fn lay_out(addresses: AddressMap, options: &Options) -> Tables {
-    let rows = Rows { directions: [&[], &[]], sets: &[], words: 1 };
+pub(crate) fn lay_out(addresses: AddressMap, options: &StructureOptions) -> DecisionTables {
+    let rows = DirectionRows { directions: [&[], &[]], sets: &[], words: 1 };
     let structures = Structures::build(&addresses, &[], rows, options);
-    Tables { addresses: addresses.into(), structures, ..Tables::default() }
+    DecisionTables { addresses: addresses.into(), structures, ..DecisionTables::default() }
 }
 
 /// Loads the look-up; `own` are the caller's maps, by number from [`OWN`] on.
 pub(crate) fn load(
     kernel: &Kernel,
-    tables: &Tables,
+    tables: &DecisionTables,
     family: Family,
     own: &[&Map],
     address: impl FnOnce(&mut Asm),
 ) -> LookUp {
-    let decisions: [Program; 2] = Direction::ALL.map(|direction| lower::lower(direction, tables));
+    let decisions: [DecisionProgram; 2] = Direction::ALL.map(|direction| lower::lower(direction, tables));
     let plan = Plan { target: Target::BASE, decisions: decisions.each_ref(), tables, families: vec![family] };
     let program = emit_look_up(&plan, family, address).unwrap();
     let maps: Vec<(u32, Map)> =

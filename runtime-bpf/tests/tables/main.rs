@@ -7,9 +7,9 @@ mod kernel;
 use address_maps::generate;
 use kernel::{OWN, lay_out, load, packet, value};
 use weir_artifact::layout::address_bytes;
-use weir_artifact::structure::{Place, Structure};
+use weir_artifact::structure::{LookupSet, Structure};
 use weir_codegen::emit::REMOTE;
-use weir_codegen::structures::{Exact, Options};
+use weir_codegen::structures::{ExactTable, StructureOptions};
 use weir_ebpf::asm::{Asm, MapRef};
 use weir_ebpf::insn::{Reg, Size};
 use weir_fuzz::generators::Random;
@@ -27,11 +27,11 @@ fn from_input(asm: &mut Asm) {
 
 /// How many look-ups were compared.
 #[track_caller]
-fn check(kernel: &Kernel, seed: u64, family: Family, forced: &[(Place, Structure)]) -> usize {
+fn check(kernel: &Kernel, seed: u64, family: Family, forced: &[(LookupSet, Structure)]) -> usize {
     let most = [3, 60, 3_000][seed as usize % 3];
     let (map, asked) = generate(&mut Random::new(seed), family, most);
-    let tables = lay_out(map, &Options { forced: forced.to_vec(), ..Options::default() });
-    if *tables.structures.exact(family) == Exact::Compares {
+    let tables = lay_out(map, &StructureOptions { forced: forced.to_vec(), ..StructureOptions::default() });
+    if *tables.structures.exact(family) == ExactTable::Compares {
         return 0;
     }
     let input = value(kernel, &[0; 16]);
@@ -55,10 +55,10 @@ fn the_kernel_finds_what_the_map_says_in_every_structure() {
     };
     let mut asked = 0;
     for family in [Family::V4, Family::V6] {
-        let [exact, prefixes] = [Place::exact(family), Place::prefixes(family)];
+        let [exact, prefixes] = [LookupSet::exact(family), LookupSet::prefixes(family)];
         let most = exact.structures().len().max(prefixes.structures().len());
         for round in 0..most {
-            let of = |place: Place| (place, place.structures()[round % place.structures().len()]);
+            let of = |place: LookupSet| (place, place.structures()[round % place.structures().len()]);
             for seed in 0..6 {
                 asked += check(&kernel, seed, family, &[of(exact), of(prefixes)]);
             }

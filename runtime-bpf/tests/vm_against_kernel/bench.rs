@@ -5,7 +5,7 @@ use weir_ebpf::code::{ByteOrder, encode};
 use weir_ebpf::disasm::disassemble;
 use weir_ebpf::insn::{AluOp, AtomicOp, Insn, Operand, Reg, Width};
 use weir_ebpf::target::{Feature, Target};
-use weir_ebpf::vm::{ANY, Host, MapFlags, MapId, MapKind, MapSpec, Skb, Vm};
+use weir_ebpf::vm::{ANY, MapFlags, MapId, MapKind, MapSpec, Skb, Vm, VmInputs};
 use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program};
 
 /// The map that programs under test read and write.
@@ -94,7 +94,7 @@ fn in_vm(asm: &Asm, input: &[u8]) -> Left {
     let map = vm.create_map(data_spec(input.len())).unwrap();
     vm.map_update(map, &KEY, input, ANY).unwrap();
     let program = vm.load(&asm.assemble().unwrap().link(|_| map.0 as i32)).unwrap();
-    let outcome = vm.run(program, &mut Skb::new(packet()), &mut Host::default());
+    let outcome = vm.run(program, &mut Skb::new(packet()), &mut VmInputs::default());
     let outcome = outcome.unwrap_or_else(|trap| panic!("{trap}\n{}", disassemble(&asm.assemble().unwrap().insns)));
     Left { verdict: outcome.verdict() as u32, data: vm.map_lookup(map, &KEY).unwrap() }
 }

@@ -7,7 +7,7 @@ use weir_ebpf::asm::Asm;
 use weir_ebpf::context as field;
 use weir_ebpf::helper::Helper;
 use weir_ebpf::insn::{AluOp, Cond, Reg, Size};
-use weir_ebpf::vm::{ANY, Host, Skb, Vm};
+use weir_ebpf::vm::{ANY, Skb, Vm, VmInputs};
 use weir_runtime::sys::Kernel;
 
 /// Bytes of `struct __sk_buff`.
@@ -54,7 +54,7 @@ fn check(kernel: &Kernel, asm: &Asm, random: &mut Random) {
     let vm_map = vm.create_map(data_spec(DATA_BYTES)).unwrap();
     vm.map_update(vm_map, &KEY, &vec![0; DATA_BYTES], ANY).unwrap();
     let program = vm.load(&link(asm, &ids(&[vm_map]))).unwrap();
-    let outcome = vm.run(program, &mut case.skb, &mut Host::default()).unwrap();
+    let outcome = vm.run(program, &mut case.skb, &mut VmInputs::default()).unwrap();
     assert_eq!(outcome.verdict() as u32, run.verdict, "verdict");
     let (actual, expected) = (vm.map_lookup(vm_map, &KEY).unwrap(), map.lookup(&KEY).unwrap());
     for (index, (actual, expected)) in actual.chunks(8).zip(expected.chunks(8)).enumerate() {
@@ -167,7 +167,7 @@ fn forbidden_context_accesses_are_the_kernels() {
                 let expected = load(&kernel, &link(&asm, &[])).is_ok();
                 let mut vm = Vm::new(1);
                 let program = vm.load(&link(&asm, &[])).unwrap();
-                let result = vm.run(program, &mut Case::new(&mut random).skb, &mut Host::default());
+                let result = vm.run(program, &mut Case::new(&mut random).skb, &mut VmInputs::default());
                 let beyond = !write && offset % 4 >= i16::from(field::kept_bytes(offset & !3));
                 let modelled = !(180..192).contains(&offset) && !beyond;
                 if modelled {

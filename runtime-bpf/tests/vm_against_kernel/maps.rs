@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use weir_ebpf::asm::{Asm, MapRef};
 use weir_ebpf::helper::Helper;
 use weir_ebpf::insn::{AluOp, Cond, Insn, Reg, Size};
-use weir_ebpf::vm::{ANY, Errno, Host, MapFlags, MapId, MapKind, MapSpec, ProgramId, Skb, Vm};
+use weir_ebpf::vm::{ANY, Errno, MapFlags, MapId, MapKind, MapSpec, ProgramId, Skb, Vm, VmInputs};
 use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType, Program};
 
 const TESTED: MapRef = MapRef(1);
@@ -123,7 +123,7 @@ impl Pair {
         self.vm.map_update(self.vm_control, &KEY, &control, ANY).unwrap();
         self.program.test_run(&packet(), &[], 1).unwrap();
         let expected = self.control.lookup(&KEY).unwrap();
-        let mut host = Host { cpu: u32::from(expected[CPU as usize]), ..Host::default() };
+        let mut host = VmInputs { cpu: u32::from(expected[CPU as usize]), ..VmInputs::default() };
         self.vm.run(self.vm_program, &mut Skb::new(packet()), &mut host).unwrap();
         let actual = self.vm.map_lookup(self.vm_control, &KEY).unwrap();
         assert_eq!(actual, expected, "operation {operation}, flags {flags}, key {key:?}: machine left, kernel right");
@@ -325,7 +325,7 @@ fn maps_of_maps_are_the_kernels() {
             control.update(&KEY, &keys, ANY).unwrap();
             vm.map_update(vm_control, &KEY, &keys, ANY).unwrap();
             let expected = program.test_run(&packet(), &[], 1).unwrap().verdict;
-            let actual = vm.run(vm_program, &mut Skb::new(packet()), &mut Host::default()).unwrap();
+            let actual = vm.run(vm_program, &mut Skb::new(packet()), &mut VmInputs::default()).unwrap();
             assert_eq!(actual.verdict() as u32, expected, "{kind:?} {keys:?}");
         }
     }
@@ -384,7 +384,7 @@ fn a_ring_buffer_fills_up_as_the_kernels() {
     let vm_program = vm.load(&link(&asm, &ids(&maps))).unwrap();
     for round in 0..2 {
         program.test_run(&packet(), &[], 1).unwrap();
-        vm.run(vm_program, &mut Skb::new(packet()), &mut Host::default()).unwrap();
+        vm.run(vm_program, &mut Skb::new(packet()), &mut VmInputs::default()).unwrap();
         let (expected, actual) = (control.lookup(&KEY).unwrap(), vm.map_lookup(maps[0], &KEY).unwrap());
         assert_eq!(actual, expected, "round {round}: machine left, kernel right");
     }
@@ -407,7 +407,7 @@ fn a_read_only_map_refuses_programs() {
     let mut vm = Vm::new(1);
     let map = vm.create_map(spec).unwrap();
     let program = vm.load(&link(&asm, &ids(&[map]))).unwrap();
-    let trap = vm.run(program, &mut Skb::new(packet()), &mut Host::default()).unwrap_err();
+    let trap = vm.run(program, &mut Skb::new(packet()), &mut VmInputs::default()).unwrap_err();
     assert_eq!(trap.insn, Some(Insn::Store { size: Size::Dw, base: R1, offset: 0, src: 1.into() }));
     assert!(trap.to_string().contains("read-only"), "{trap}");
 }

@@ -8,7 +8,7 @@ use weir_ebpf::asm::{Asm, Label, MapRef};
 use weir_ebpf::helper::Helper;
 use weir_ebpf::insn::{AluOp, AtomicOp, Cond, Extend, Insn, Narrow, Operand, Reg, Size, Swap, SwapBits, Width};
 use weir_ebpf::target::Feature;
-use weir_ebpf::vm::{Host, MapFlags, MapId, MapKind, MapSpec, Skb, Vm};
+use weir_ebpf::vm::{MapFlags, MapId, MapKind, MapSpec, Skb, Vm, VmInputs};
 use weir_runtime::skip;
 use weir_runtime::sys::{Kernel, Map, MapDefinition, MapType};
 
@@ -275,7 +275,7 @@ impl Tails {
         let maps = ids(&self.maps);
         let [program, tail] = [entry, first].map(|asm| self.vm.load(&link(asm, &maps)).unwrap());
         self.vm.set_program(self.maps[1], 0, Some(tail)).unwrap();
-        let actual = self.vm.run(program, &mut Skb::new(packet()), &mut Host::default()).unwrap();
+        let actual = self.vm.run(program, &mut Skb::new(packet()), &mut VmInputs::default()).unwrap();
         assert_eq!(actual.verdict() as u32, verdict, "machine");
         assert_eq!(self.vm.map_lookup(self.maps[0], &KEY).unwrap(), self.data.lookup(&KEY).unwrap());
     }

@@ -9,7 +9,7 @@ use weir_classes::Scope;
 use weir_classes::departed::{Departed, EndedService};
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster};
-use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 use weir_runtime::runtime::{EndedFlows, Runtime};
 
 /// Ends the flows; returns how many there were.
@@ -44,7 +44,7 @@ fn cluster_of(artifact: &Artifact) -> Result<(Cluster, Scope)> {
     }
     let bytes = artifact.objects.clone().into_bytes();
     let input = Input { name: "artifact".to_owned(), bytes, kind: InputKind::Manifest };
-    let (decoded, diagnostics) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    let (decoded, diagnostics) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
     anyhow::ensure!(!diagnostics.has_errors(), "the artifact's objects cannot be read");
     let (cluster, _) = resolve(&decoded.objects, assume);
     let of_node = manifest["node"].as_str().and_then(|node| Scope::node(&cluster, node));
@@ -77,11 +77,11 @@ mod tests {
 
     fn artifact(text: &str) -> Artifact {
         let input = Input { name: "test".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
-        let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+        let (decoded, found) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
         assert!(!found.has_errors(), "{:?}", found.into_vec());
         let (cluster, _) = resolve(&decoded.objects, Assumptions::default());
         let scope = Scope::node(&cluster, "near").expect("it is there");
-        let options = compile::Options::default();
+        let options = compile::CompileOptions::default();
         let compiled = compile(&cluster, &scope, &options).expect("it compiles");
         let describe = |description: &mut weir_artifact::Description| {
             description.node = Some("near".to_owned());

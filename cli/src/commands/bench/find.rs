@@ -54,7 +54,7 @@ fn peers(classes: &Classes, family: Family) -> BTreeMap<PeerId, Vec<IpAddr>> {
         let is_plain = classes
             .peers
             .get(peer.index())
-            .is_some_and(|it| it.nodes.is_empty() && it.front.is_none() && it.host_ports.is_empty());
+            .is_some_and(|it| it.nodes.is_empty() && it.vip.is_none() && it.host_ports.is_empty());
         if is_plain && Family::of(address) == family && classes.peer_at(address) == peer {
             let known = peers.entry(peer).or_default();
             if known.len() <= MOST_OTHERS {
@@ -63,10 +63,10 @@ fn peers(classes: &Classes, family: Family) -> BTreeMap<PeerId, Vec<IpAddr>> {
         }
     };
     classes.addresses.exact.iter().for_each(|(address, peer)| note(*peer, *address));
-    for stretch in classes.addresses.stretches.iter().filter(|it| Family::of(it.first) == family) {
-        let (first, last) = (to_number(stretch.first).1, to_number(stretch.last).1);
+    for range in classes.addresses.ranges.iter().filter(|it| Family::of(it.first) == family) {
+        let (first, last) = (to_number(range.first).1, to_number(range.last).1);
         // The first address of a block is rarely a host's.
-        (first..=last).skip(1).take(MOST_OTHERS).for_each(|it| note(stretch.peer, to_address(family, it)));
+        (first..=last).skip(1).take(MOST_OTHERS).for_each(|it| note(range.peer, to_address(family, it)));
     }
     // The peer class that no rule names: addresses reserved for documentation, unless a rule names them.
     let nobody = match family {

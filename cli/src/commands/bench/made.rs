@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use weir_classes::Scope;
-use weir_codegen::compile::{Options, compile};
+use weir_codegen::compile::{CompileOptions, compile};
 use weir_ebpf::target::Target;
 use weir_model::Assumptions;
 use weir_model::resolve::resolve;
@@ -20,12 +20,12 @@ const TIERS: usize = 7;
 /// Compiles the policies as the agent would for this kernel.
 pub(super) fn subject(policies: usize) -> Result<Subject> {
     let input = Input { name: "made".to_owned(), bytes: text(policies).into_bytes(), kind: InputKind::Manifest };
-    let (decoded, found) = decode(vec![input], &decode::Options { default_namespace: "default".to_owned() });
+    let (decoded, found) = decode(vec![input], &decode::DecodeOptions { default_namespace: "default".to_owned() });
     ensure!(!found.has_errors(), "policies of our own making cannot be read");
     let (cluster, _) = resolve(&decoded.objects, Assumptions::default());
     let kernel = weir_runtime::sys::kernel_version().unwrap_or(Target::BASE.kernel);
     let target = Target { kernel };
-    let options = Options { target: target.max(Target::BASE), ..Options::default() };
+    let options = CompileOptions { target: target.max(Target::BASE), ..CompileOptions::default() };
     let compiled = compile(&cluster, &Scope::everything(&cluster), &options).map_err(|error| anyhow!(error))?;
     let artifact = compiled.artifact(&cluster, &options, |_| ()).context("the artifact cannot be put together")?;
     Ok(Subject { artifact, classes: compiled.classes, cluster })

@@ -5,13 +5,13 @@ use weir_artifact::{Artifact, view};
 use weir_codegen::compile::{Budget, Compiled};
 use weir_ebpf::limits;
 use weir_model::{Cluster, Direction};
-use weir_verify::Report;
+use weir_verify::VerifyReport;
 
 use super::super::verify::line;
 use super::cpus;
 use crate::page::Page;
 
-pub(super) fn text(cluster: &Cluster, compiled: &Compiled, artifact: &Artifact, report: Option<&Report>) -> Page {
+pub(super) fn text(cluster: &Cluster, compiled: &Compiled, artifact: &Artifact, report: Option<&VerifyReport>) -> Page {
     let mut page = Page::new();
     let mut say = |what: &str, text: &str| page.line(format_args!("{what:<13} {text}"));
     let classes = &compiled.classes;

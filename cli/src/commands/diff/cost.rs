@@ -5,9 +5,9 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_artifact::memory::{self, Bytes};
+use weir_artifact::memory::{self, MemorySize};
 use weir_classes::{Scope, stand_ins};
-use weir_codegen::compile::{self, Budget, BudgetError, Budgets, CompileError, Compiled, Options};
+use weir_codegen::compile::{self, Budget, BudgetError, Budgets, CompileError, CompileOptions, Compiled};
 use weir_model::Cluster;
 
 use super::super::compile::cpus;
@@ -75,12 +75,12 @@ fn compiled(cluster: &Cluster, node: Option<&str>, assumed_pods: bool) -> Result
         Some(name) => Scope::node(&cluster, name).unwrap_or_else(Scope::nothing),
         None => Scope::everything(&cluster),
     };
-    compile::compile(&cluster, &scope, &Options::default())
+    compile::compile(&cluster, &scope, &CompileOptions::default())
 }
 
 fn cost(compiled: &Compiled) -> Cost {
     let classes = &compiled.classes;
-    let total: Bytes = compiled.maps.iter().map(memory::full).sum();
+    let total: MemorySize = compiled.maps.iter().map(memory::full).sum();
     let map = |map: &weir_artifact::map_image::MapImage| {
         let (entries, bytes) = (map.entries.len() as u64, memory::full(map).on(cpus()));
         (map.name.name(), Map { entries, bytes })

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use weir_analysis::diff::{Diff, Row};
+use weir_analysis::diff::{Diff, DiffRow};
 use weir_model::Protocol;
-use weir_model::eval::{End, Flow, FlowProtocol, Verdict};
+use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Verdict};
 
 use super::Compared;
 
@@ -18,9 +18,9 @@ pub(super) fn reference(diff: &Diff, endpoint: u32) -> String {
 }
 
 /// Ends by name, with an address where that is the same on both sides or is needed.
-pub(super) fn flows(compared: &Compared, row: &Row) -> [Option<serde_json::Value>; 2] {
+pub(super) fn flows(compared: &Compared, row: &DiffRow) -> [Option<serde_json::Value>; 2] {
     let of = |which: usize| row.witness.flows[which].as_ref();
-    let address = |pick: fn(&Flow) -> End, which: usize| {
+    let address = |pick: fn(&Flow) -> FlowEnd, which: usize| {
         let [base, head] = [of(0).map(pick), of(1).map(pick)];
         let own = if which == 0 { base } else { head }?;
         let other = if which == 0 { head } else { base };
@@ -46,7 +46,7 @@ pub(super) fn flows(compared: &Compared, row: &Row) -> [Option<serde_json::Value
 }
 
 /// Whether the address is not the first of its endpoint's: then it has to be named.
-fn is_second(compared: &Compared, which: usize, end: End) -> bool {
+fn is_second(compared: &Compared, which: usize, end: FlowEnd) -> bool {
     let Some(id) = end.endpoint else { return false };
     let addresses = &compared.sides[which].cluster.endpoints[id.index()].addresses;
     addresses.len() > 1 && addresses.first().copied() != end.address
@@ -60,10 +60,10 @@ fn target(flow: &Flow) -> (&'static str, Option<u16>) {
 }
 
 /// The witness in words: `shop/web → shop/db TCP 5432: denied before, allowed now`.
-pub(super) fn sentence(compared: &Compared, row: &Row) -> String {
+pub(super) fn sentence(compared: &Compared, row: &DiffRow) -> String {
     let witness = &row.witness;
     let Some(flow) = witness.flows.iter().flatten().next_back() else { return String::new() };
-    let end = |name: Option<u32>, end: End| match (name, end.address) {
+    let end = |name: Option<u32>, end: FlowEnd| match (name, end.address) {
         (Some(id), _) => reference(&compared.diff, id),
         (None, Some(address)) => address.to_string(),
         (None, None) => String::new(),

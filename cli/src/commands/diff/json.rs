@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::Serialize;
-use weir_analysis::diff::{Account, Change, Decides, Diff, Namer, Party, Presence, Row, State, Traffic};
+use weir_analysis::diff::{
+    Decides, Diff, DiffRow, EndReason, EndState, Namer, Presence, RowEnd, RowTraffic, VerdictChange,
+};
 use weir_model::Direction;
 
 use super::Compared;
@@ -146,8 +148,8 @@ pub(super) fn json(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize) ->
         base: &compared.names[0],
         head: &compared.names[1],
         summary: Summary {
-            added: of(Change::Added),
-            removed: of(Change::Removed),
+            added: of(VerdictChange::Added),
+            removed: of(VerdictChange::Removed),
             rows: diff.rows.len(),
             shown: shown.len(),
         },
@@ -175,11 +177,11 @@ struct Maker<'d, 'c> {
     namer: &'d Namer<'c>,
     places: &'d Places,
     groups: Vec<Group>,
-    numbers: BTreeMap<(Party, Presence), usize>,
+    numbers: BTreeMap<(RowEnd, Presence), usize>,
 }
 
 impl<'d> Maker<'d, '_> {
-    fn row(&mut self, row: &'d Row) -> Item<'d> {
+    fn row(&mut self, row: &'d DiffRow) -> Item<'d> {
         let sides = |direction| {
             let [base, head] = row.accounts(direction)?;
             Some(Sides { base: self.told(0, direction, base), head: self.told(1, direction, head) })
@@ -199,7 +201,7 @@ impl<'d> Maker<'d, '_> {
         }
     }
 
-    fn group(&mut self, party: &Party, presence: Presence) -> usize {
+    fn group(&mut self, party: &RowEnd, presence: Presence) -> usize {
         let key = (party.clone(), presence);
         if let Some(number) = self.numbers.get(&key) {
             return *number;
@@ -223,9 +225,9 @@ impl<'d> Maker<'d, '_> {
         self.groups.len() - 1
     }
 
-    fn told(&self, which: usize, direction: Direction, account: &Account) -> Told<'d> {
+    fn told(&self, which: usize, direction: Direction, account: &EndReason) -> Told<'d> {
         let list = match account.state {
-            State::List(list) => Some(self.responsible(which, Culprit::List(list))),
+            EndState::List(list) => Some(self.responsible(which, Culprit::List(list))),
             _ => None,
         };
         Told {
@@ -250,7 +252,7 @@ impl<'d> Maker<'d, '_> {
     }
 
     fn isolation(&self) -> Vec<Isolation<'d>> {
-        let one = |change: &'d weir_analysis::diff::Isolation| Isolation {
+        let one = |change: &'d weir_analysis::diff::IsolationChange| Isolation {
             direction: change.direction.name(),
             change: if change.begins { "begins" } else { "ends" },
             endpoints: change.endpoints.iter().map(|it| reference(&self.compared.diff, *it)).collect(),
@@ -265,7 +267,7 @@ impl<'d> Maker<'d, '_> {
     }
 }
 
-fn traffic(traffic: &Traffic) -> Ports {
+fn traffic(traffic: &RowTraffic) -> Ports {
     let range =
         |it: &weir_classes::PortSpec| PortRange { protocol: protocol(it.protocol), first: it.first, last: it.last };
     Ports { text: traffic.to_string(), ports: traffic.ranges.iter().map(range).collect(), portless: traffic.portless }
@@ -279,10 +281,10 @@ fn presence(presence: Presence) -> &'static str {
     }
 }
 
-fn change(change: Change) -> &'static str {
+fn change(change: VerdictChange) -> &'static str {
     match change {
-        Change::Added => "added",
-        Change::Removed => "removed",
+        VerdictChange::Added => "added",
+        VerdictChange::Removed => "removed",
     }
 }
 
@@ -294,20 +296,20 @@ fn decides(decides: Decides) -> &'static str {
     }
 }
 
-fn state(state: State) -> &'static str {
+fn state(state: EndState) -> &'static str {
     match state {
-        State::Absent => "absent",
-        State::Free => "no-subject",
-        State::Open => "not-isolated",
-        State::Isolated => "isolated",
-        State::List(_) => "list",
-        State::Service => "service",
+        EndState::Absent => "absent",
+        EndState::Free => "no-subject",
+        EndState::Open => "not-isolated",
+        EndState::Isolated => "isolated",
+        EndState::List(_) => "list",
+        EndState::Service => "service",
     }
 }
 
 /// A flow as `weir query` takes it. It is the same on both sides, unless an end has another address there and the
 /// families would be mistaken without one.
-fn witness<'d>(compared: &Compared, row: &Row) -> Witness<'d> {
+fn witness<'d>(compared: &Compared, row: &DiffRow) -> Witness<'d> {
     let verdict = |which: usize| match &row.witness.flows[which] {
         None => "absent",
         Some(_) => word(row.witness.verdicts[which]),

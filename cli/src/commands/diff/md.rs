@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use weir_analysis::diff::{Change, Row};
+use weir_analysis::diff::{DiffRow, VerdictChange};
 use weir_objects::escape;
 
 use super::cost::Costs;
@@ -24,7 +24,7 @@ const MARK: &str = "<!-- weir diff -->";
 pub(super) fn markdown(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize) -> Page {
     let mut out = format!("{MARK}\n### Allowed traffic\n\n**{}**, {}.\n", words.headline(), words.scope());
     words.comings_and_goings().iter().for_each(|line| _ = writeln!(out, "\n{}", md(line)));
-    let rows: Vec<&Row> = words.compared.diff.rows.iter().take(most).collect();
+    let rows: Vec<&DiffRow> = words.compared.diff.rows.iter().take(most).collect();
     let ending = ending(costs);
     out.push_str(&table(words, &rows));
     out.push_str(&isolation(words, MOST_CHARACTERS / 4));
@@ -49,13 +49,13 @@ pub(super) fn markdown(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize
 }
 
 /// The first rows, one line each.
-fn table(words: &Words<'_, '_>, rows: &[&Row]) -> String {
+fn table(words: &Words<'_, '_>, rows: &[&DiffRow]) -> String {
     if rows.is_empty() {
         return String::new();
     }
     let mut out = "\n| | from | to | what |\n| --- | --- | --- | --- |\n".to_owned();
     for row in rows.iter().take(MOST_AT_ONCE) {
-        let sign = if row.change == Change::Added { "➕ now allowed" } else { "➖ no longer" };
+        let sign = if row.change == VerdictChange::Added { "➕ now allowed" } else { "➖ no longer" };
         let cells = [words.from(row), words.to(row), words.what(row)].map(|it| cut(&md(&it)));
         _ = writeln!(out, "| {sign} | {} |", cells.join(" | "));
     }
@@ -78,7 +78,7 @@ fn isolation(words: &Words<'_, '_>, room: usize) -> String {
 }
 
 /// Every row with its reasons and its example, as long as there is room; and the number of these rows.
-fn details(words: &Words<'_, '_>, rows: &[&Row], room: usize) -> (String, usize) {
+fn details(words: &Words<'_, '_>, rows: &[&DiffRow], room: usize) -> (String, usize) {
     if rows.is_empty() {
         return (String::new(), 0);
     }

@@ -4,7 +4,7 @@
 //! line of the head causes the change (a policy was deleted), it has no line.
 
 use serde_json::{Value, json};
-use weir_analysis::diff::{Change, Row};
+use weir_analysis::diff::{DiffRow, VerdictChange};
 use weir_model::Direction;
 use weir_objects::escape;
 
@@ -41,7 +41,7 @@ fn notes<'w>(words: &Words<'w, '_>, most: usize) -> Vec<Note<'w>> {
         notes.push(Note { kind, text: change.text, line: lines.next().filter(|_| change.begins) });
     }
     for row in words.compared.diff.rows.iter().take(most) {
-        let kind = if row.change == Change::Added { &ADDED } else { &REMOVED };
+        let kind = if row.change == VerdictChange::Added { &ADDED } else { &REMOVED };
         let lines = std::iter::once(words.sentence(row)).chain(words.why(row)).chain([words.example(row)]);
         // A line break in a name is not a line break of the note.
         let lines: Vec<String> = lines.map(|line| escape::line(&line).into_owned()).collect();
@@ -51,7 +51,7 @@ fn notes<'w>(words: &Words<'w, '_>, most: usize) -> Vec<Note<'w>> {
 }
 
 /// The first line of the head that is responsible.
-fn responsible<'w>(words: &Words<'w, '_>, row: &Row) -> Option<&'w Line> {
+fn responsible<'w>(words: &Words<'w, '_>, row: &DiffRow) -> Option<&'w Line> {
     let of = |direction| {
         let accounts = row.accounts(direction)?;
         let all: Vec<Culprit> = culprits(direction, &accounts[1]);

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_analysis::diff::{Account, State};
+use weir_analysis::diff::{EndReason, EndState};
 use weir_model::eval::RuleId;
 use weir_model::{Direction, ListId, PolicyId};
-use weir_objects::diagnostic::Place;
-use weir_objects::origin::Origin;
+use weir_objects::diagnostic::FindingPlace;
+use weir_objects::origin::FieldOrigin;
 
 use super::Compared;
 use crate::locate::Locator;
@@ -57,9 +57,9 @@ impl Places {
 }
 
 /// The list, rules and policies that cause an end's verdict, on one side of the comparison.
-pub(super) fn culprits(direction: Direction, account: &Account) -> Vec<Culprit> {
+pub(super) fn culprits(direction: Direction, account: &EndReason) -> Vec<Culprit> {
     let list = match account.state {
-        State::List(list) => Some(Culprit::List(list)),
+        EndState::List(list) => Some(Culprit::List(list)),
         _ => None,
     };
     let rules = account.rules.iter().map(|it| Culprit::Rule(direction, *it));
@@ -67,12 +67,12 @@ pub(super) fn culprits(direction: Direction, account: &Account) -> Vec<Culprit> 
 }
 
 impl Culprit {
-    fn origin(self, compared: &Compared, which: usize) -> Origin {
+    fn origin(self, compared: &Compared, which: usize) -> FieldOrigin {
         let cluster = &compared.sides[which].cluster;
         match self {
             Self::Rule(direction, id) => cluster.policies[id.policy.index()].rule_origin(direction, id.rule as usize),
-            Self::Policy(id) => Origin::object(cluster.policies[id.index()].object),
-            Self::List(id) => Origin::object(cluster.lists[id.index()].object),
+            Self::Policy(id) => FieldOrigin::object(cluster.policies[id.index()].object),
+            Self::List(id) => FieldOrigin::object(cluster.lists[id.index()].object),
         }
     }
 
@@ -92,12 +92,12 @@ impl Culprit {
 /// The lines of these culprits. They are searched in the order of the objects, so that no document is parsed twice.
 fn lines(compared: &Compared, which: usize, wanted: BTreeSet<Culprit>) -> BTreeMap<Culprit, Line> {
     let mut locator = Locator::new(&compared.sides[which].sources);
-    let mut ordered: Vec<(Origin, Culprit)> =
+    let mut ordered: Vec<(FieldOrigin, Culprit)> =
         wanted.into_iter().map(|culprit| (culprit.origin(compared, which), culprit)).collect();
     ordered.sort();
     let mut found = BTreeMap::new();
     for (origin, culprit) in ordered {
-        let Some(at) = locator.locate(&Place::Field(origin)) else { continue };
+        let Some(at) = locator.locate(&FindingPlace::Field(origin)) else { continue };
         let file = locator.sources().file(at.file).name.clone();
         let line = locator.position(at.file, at.span.start).line;
         let end_line = locator.position(at.file, at.span.end).line;

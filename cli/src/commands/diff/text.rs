@@ -1,6 +1,6 @@
 //! Text for people: sentences about the changes, the policies that cause them, and one flow to try.
 
-use weir_analysis::diff::{Change, Presence, Row};
+use weir_analysis::diff::{DiffRow, Presence, VerdictChange};
 
 use super::cost::Costs;
 use super::words::Words;
@@ -10,13 +10,13 @@ use crate::page::{Page, Style};
 /// The largest number of changed isolations that are listed.
 const MOST_ISOLATED: usize = 20;
 
-type Wanted = fn(&Row) -> bool;
+type Wanted = fn(&DiffRow) -> bool;
 
 /// The sections: changes between endpoints that exist on both sides, then those of new and of removed endpoints, then
 /// changes that only follow from others.
 pub(super) const SECTIONS: [(&str, Wanted); 5] = [
-    ("Allowed now, and was not before", |row| is(row, Presence::Kept) && row.change == Change::Added),
-    ("No longer allowed", |row| is(row, Presence::Kept) && row.change == Change::Removed),
+    ("Allowed now, and was not before", |row| is(row, Presence::Kept) && row.change == VerdictChange::Added),
+    ("No longer allowed", |row| is(row, Presence::Kept) && row.change == VerdictChange::Removed),
     ("Of endpoints that are new", |row| is(row, Presence::Appeared)),
     ("Of endpoints that are gone", |row| is(row, Presence::Disappeared)),
     ("Through addresses of services, as it follows from what stands behind them", |row| {
@@ -24,7 +24,7 @@ pub(super) const SECTIONS: [(&str, Wanted); 5] = [
     }),
 ];
 
-fn is(row: &Row, presence: Presence) -> bool {
+fn is(row: &DiffRow, presence: Presence) -> bool {
     row.presence == presence && row.destination.services.is_empty()
 }
 
@@ -35,7 +35,7 @@ pub(super) fn text(words: &Words<'_, '_>, costs: Option<&Costs>, most: usize, co
     writer.isolation();
     let rows = &words.compared.diff.rows;
     for (title, wanted) in SECTIONS {
-        let of_section: Vec<&Row> = rows.iter().take(most).filter(|row| wanted(row)).collect();
+        let of_section: Vec<&DiffRow> = rows.iter().take(most).filter(|row| wanted(row)).collect();
         if !of_section.is_empty() {
             writer.title(title);
             of_section.into_iter().for_each(|row| writer.row(row));
@@ -82,8 +82,8 @@ impl Writer<'_, '_, '_> {
         }
     }
 
-    fn row(&mut self, row: &Row) {
-        let (sign, style) = if row.change == Change::Added { ("+", Green) } else { ("-", Red) };
+    fn row(&mut self, row: &DiffRow) {
+        let (sign, style) = if row.change == VerdictChange::Added { ("+", Green) } else { ("-", Red) };
         self.page.pieces(&[(Plain, &"  "), (style, &format_args!("{sign} {}", self.words.sentence(row)))]);
         self.words.why(row).iter().for_each(|why| self.page.line(format_args!("      {why}")));
         self.page.pieces(&[(Plain, &"      "), (Dim, &self.words.example(row))]);

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
-use weir_analysis::diff::{Change, Party};
+use weir_analysis::diff::{RowEnd, VerdictChange};
 use weir_analysis::reach::Reach;
 
 use super::flows::protocol;
@@ -33,7 +33,7 @@ fn row(words: &Words<'_, '_>, index: usize) -> (overlay::Change, serde_json::Val
     let change = overlay::Change { from: members(words, &row.source), to: members(words, &row.destination) };
     let ranges = row.traffic.ranges.iter().map(|it| json!([protocol(it.protocol), it.first, it.last]));
     let value = json!({
-        "change": if row.change == Change::Added { "added" } else { "removed" },
+        "change": if row.change == VerdictChange::Added { "added" } else { "removed" },
         "ports": words.what(row),
         "text": format!("{} → {}", words.from(row), words.to(row)),
         "ranges": ranges.collect::<Vec<_>>(),
@@ -45,7 +45,7 @@ fn row(words: &Words<'_, '_>, index: usize) -> (overlay::Change, serde_json::Val
 }
 
 /// The endpoints of a party. Services appear only in the list of changes: the matrix shows the pods behind them.
-fn members(words: &Words<'_, '_>, party: &Party) -> Members {
+fn members(words: &Words<'_, '_>, party: &RowEnd) -> Members {
     let endpoint = |index: &u32| {
         let it = &words.compared.diff.endpoints[*index as usize];
         let (namespace, name, kind) = (it.namespace.clone(), it.name.clone(), it.kind.clone());
@@ -73,8 +73,8 @@ fn links(words: &Words<'_, '_>, most: usize) -> Vec<Link> {
     let mut links: Vec<Link> = rows
         .map(|row| {
             let (sign, mark) = match row.change {
-                Change::Added => ('+', Mark::Added),
-                Change::Removed => ('−', Mark::Removed),
+                VerdictChange::Added => ('+', Mark::Added),
+                VerdictChange::Removed => ('−', Mark::Removed),
             };
             Link::new(
                 End::named(words.from(row)),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use weir_analysis::diff::{Account, Change, Decides, Namer, Presence, Row, State};
+use weir_analysis::diff::{Decides, DiffRow, EndReason, EndState, Namer, Presence, VerdictChange};
 use weir_model::{Direction, PolicyId};
 
 use super::Compared;
@@ -36,7 +36,7 @@ impl Words<'_, '_> {
             return "Nothing changes: both sides allow exactly the same".to_owned();
         }
         let of = |change| rows.iter().filter(|row| row.change == change).count();
-        match (of(Change::Added), of(Change::Removed)) {
+        match (of(VerdictChange::Added), of(VerdictChange::Removed)) {
             (0, 0) => "The same traffic is allowed, but isolation changes".to_owned(),
             (added, removed) => {
                 format!("{} newly allowed, {} no longer allowed", count(added, "region"), count(removed, "region"))
@@ -93,26 +93,26 @@ impl Words<'_, '_> {
         groups.into_iter().map(one).collect()
     }
 
-    pub(super) fn from(&self, row: &Row) -> String {
+    pub(super) fn from(&self, row: &DiffRow) -> String {
         self.namer.party(&row.source, row.presence)
     }
 
-    pub(super) fn to(&self, row: &Row) -> String {
+    pub(super) fn to(&self, row: &DiffRow) -> String {
         self.namer.party(&row.destination, row.presence)
     }
 
-    pub(super) fn what(&self, row: &Row) -> String {
+    pub(super) fn what(&self, row: &DiffRow) -> String {
         let family = row.family.map(|it| format!(", over {it} only")).unwrap_or_default();
         format!("{}{family}", row.traffic)
     }
 
     /// `shop/web → shop/db: TCP 5432`
-    pub(super) fn sentence(&self, row: &Row) -> String {
+    pub(super) fn sentence(&self, row: &DiffRow) -> String {
         format!("{} → {}: {}", self.from(row), self.to(row), self.what(row))
     }
 
     /// One line for each end that decides.
-    pub(super) fn why(&self, row: &Row) -> Vec<String> {
+    pub(super) fn why(&self, row: &DiffRow) -> Vec<String> {
         let both = if row.decides == Decides::Both && row.presence == Presence::Kept { "too " } else { "" };
         let mut lines = Vec::new();
         for direction in [Direction::Egress, Direction::Ingress] {
@@ -129,20 +129,20 @@ impl Words<'_, '_> {
     }
 
     /// `for example shop/web → shop/db TCP 5432: denied before, allowed now`
-    pub(super) fn example(&self, row: &Row) -> String {
+    pub(super) fn example(&self, row: &DiffRow) -> String {
         format!("for example {}", flows::sentence(self.compared, row))
     }
 
-    fn account(&self, which: usize, direction: Direction, account: &Account) -> Option<String> {
+    fn account(&self, which: usize, direction: Direction, account: &EndReason) -> Option<String> {
         let names = self.list(which, &culprits(direction, account));
         Some(match account.state {
-            State::Absent => return None,
-            State::Free => "no policy applies".to_owned(),
-            State::Open => "no policy isolates".to_owned(),
-            State::List(_) => format!("denied by {names}"),
-            State::Service => "as its backends allow".to_owned(),
-            State::Isolated if account.rules.is_empty() => format!("isolated by {names}, and no rule allows it"),
-            State::Isolated => format!("allowed by {names}"),
+            EndState::Absent => return None,
+            EndState::Free => "no policy applies".to_owned(),
+            EndState::Open => "no policy isolates".to_owned(),
+            EndState::List(_) => format!("denied by {names}"),
+            EndState::Service => "as its backends allow".to_owned(),
+            EndState::Isolated if account.rules.is_empty() => format!("isolated by {names}, and no rule allows it"),
+            EndState::Isolated => format!("allowed by {names}"),
         })
     }
 

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 use weir_artifact::layout::program_name;
-use weir_model::eval::{Basis, End, Flow, FlowProtocol, Side};
+use weir_model::eval::{Basis, EndVerdict, Flow, FlowEnd, FlowProtocol};
 use weir_model::{Cluster, Direction};
-use weir_objects::diagnostic::Place;
-use weir_objects::origin::Origin;
+use weir_objects::diagnostic::FindingPlace;
+use weir_objects::origin::FieldOrigin;
 
 use super::{backends, claims, hex, protocol, with_audit};
 use crate::because::{self, Reason, word};
@@ -57,7 +57,7 @@ pub(super) fn answer(read: &Read, answer: &Answer) -> serde_json::Result<Page> {
 }
 
 fn packet(cluster: &Cluster, flow: &Flow) -> Value {
-    let end = |end: &End| {
+    let end = |end: &FlowEnd| {
         let endpoint = end.endpoint.map(|id| (&cluster.endpoints[id.index()].kind, cluster.endpoint_name(id)));
         json!({
             "kind": endpoint.as_ref().map(|(kind, _)| kind),
@@ -89,7 +89,7 @@ struct Drawer<'r> {
 }
 
 impl Drawer<'_> {
-    fn side(&mut self, direction: Direction, flow: &Flow, side: &Side) -> Value {
+    fn side(&mut self, direction: Direction, flow: &Flow, side: &EndVerdict) -> Value {
         let because: Vec<Value> =
             because::reasons(side).into_iter().map(|reason| self.reason(direction, reason)).collect();
         let mut value = json!({"verdict": word(side.verdict), "basis": basis(&side.basis), "because": because});
@@ -136,13 +136,15 @@ impl Drawer<'_> {
         match reason {
             Reason::List(id) => {
                 let list = &cluster.lists[id.index()];
-                let location = self.location(Origin::object(list.object));
+                let location = self.location(FieldOrigin::object(list.object));
                 json!({"direction": direction.name(), "policy": list.name, "kind": "CidrList", "location": location})
             }
             Reason::Policy(id, rule) => {
                 let policy = &cluster.policies[id.index()];
-                let origin = rule
-                    .map_or_else(|| Origin::object(policy.object), |rule| policy.rule_origin(direction, rule as usize));
+                let origin = rule.map_or_else(
+                    || FieldOrigin::object(policy.object),
+                    |rule| policy.rule_origin(direction, rule as usize),
+                );
                 let name = cluster.policy_name(id);
                 let location = self.location(origin);
                 let mut value = json!({"direction": direction.name(), "policy": name, "location": location});
@@ -154,8 +156,8 @@ impl Drawer<'_> {
         }
     }
 
-    fn location(&mut self, origin: Origin) -> Option<Value> {
-        let at = self.locator.locate(&Place::Field(origin))?;
+    fn location(&mut self, origin: FieldOrigin) -> Option<Value> {
+        let at = self.locator.locate(&FindingPlace::Field(origin))?;
         let start = self.locator.position(at.file, at.span.start);
         let file = &self.read.sources.file(at.file).name;
         Some(json!({"file": file, "line": start.line, "column": start.column}))

@@ -2,11 +2,11 @@
 
 use annotate_snippets::{AnnotationKind, Element, Group, Level};
 use weir_artifact::layout::program_name;
-use weir_model::eval::{Basis, End, Flow, Side};
+use weir_model::eval::{Basis, EndVerdict, Flow, FlowEnd};
 use weir_model::{Cluster, Direction, ListId, PolicyId, Standing};
-use weir_objects::diagnostic::Place;
+use weir_objects::diagnostic::FindingPlace;
 use weir_objects::escape;
-use weir_objects::origin::{FieldPath, Origin};
+use weir_objects::origin::{FieldOrigin, FieldPath};
 
 use super::{backends, claims, hex, packet, with_audit};
 use crate::because::word;
@@ -108,7 +108,7 @@ impl Sheet<'_> {
         self.line(2, &format!("        {}", hex(&witness.packet)));
     }
 
-    fn side(&mut self, direction: Direction, flow: &Flow, side: &Side) {
+    fn side(&mut self, direction: Direction, flow: &Flow, side: &EndVerdict) {
         let cluster = &self.read.cluster;
         let subject = match direction {
             Direction::Egress => &flow.source,
@@ -170,7 +170,7 @@ impl Sheet<'_> {
             let policy = &cluster.policies[id.index()];
             let rules = policy.rules(direction).unwrap_or_default().len();
             let label = format!("isolates for {} with {}", direction.name(), count(rules, "rule"));
-            let origin = Origin::object(policy.object);
+            let origin = FieldOrigin::object(policy.object);
             self.snippet(&cluster.policy_name(*id), origin, &label);
         }
         let misses = near::misses(cluster, policies, direction, flow);
@@ -208,14 +208,14 @@ impl Sheet<'_> {
         let entry = self.read.cluster.list_entry(id, address).and_then(|index| list.entries.get(index));
         let Some(entry) = entry else { return };
         let path = FieldPath::root().field("spec").field("cidrs").index(entry.position as usize);
-        self.snippet(&list.name, Origin::new(list.object, path), &format!("contains {address}"));
+        self.snippet(&list.name, FieldOrigin::new(list.object, path), &format!("contains {address}"));
         self.line(2, "to allow it, remove the entry, or exempt it with an Allow list of a smaller order");
     }
 
     /// Prints the lines of the input at `origin` with a label. If the input has no such place, prints only title and
     /// label.
-    fn snippet(&mut self, title: &str, origin: Origin, label: &str) {
-        let Some(at) = self.locator.locate(&Place::Field(origin)) else {
+    fn snippet(&mut self, title: &str, origin: FieldOrigin, label: &str) {
+        let Some(at) = self.locator.locate(&FindingPlace::Field(origin)) else {
             return self.line(2, &format!("{title}: {label}"));
         };
         let spot = Spot {
@@ -249,7 +249,7 @@ fn behind(backends: usize) -> &'static str {
 }
 
 /// Why no policy applies to an end.
-fn not_subject(cluster: &Cluster, end: &End) -> String {
+fn not_subject(cluster: &Cluster, end: &FlowEnd) -> String {
     let node = || end.address.and_then(|address| cluster.nodes.iter().find(|node| node.addresses.contains(&address)));
     match end.endpoint.map(|id| cluster.endpoints[id.index()].standing) {
         Some(Standing::HostNetwork) => {

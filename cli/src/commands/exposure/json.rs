@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use weir_analysis::reach::Passes;
-use weir_analysis::reach::edges::Group;
+use weir_analysis::reach::edges::EndGroup;
 use weir_analysis::reach::exposure::{Entrance, Exposure};
 use weir_analysis::reach::ports;
 
@@ -30,8 +30,8 @@ fn workload(found: &Findings<'_>, exposure: &Exposure) -> Value {
     })
 }
 
-fn ways(found: &Findings<'_>, ways: &[(Passes, Vec<Group>)]) -> Value {
-    let way = |(passes, groups): &(Passes, Vec<Group>)| {
+fn ways(found: &Findings<'_>, ways: &[(Passes, Vec<EndGroup>)]) -> Value {
+    let way = |(passes, groups): &(Passes, Vec<EndGroup>)| {
         let from: Vec<Value> = groups.iter().map(|it| words::group_json(found.reach, it)).collect();
         json!({"from": from, "passes": words::passes_json(found.reach, &found.cells, *passes)})
     };

@@ -1,6 +1,6 @@
 //! Exposure for people: the same sections as text and as Markdown, and one table as CSV.
 
-use weir_analysis::reach::edges::Group;
+use weir_analysis::reach::edges::EndGroup;
 use weir_analysis::reach::exposure::{Entrance, Exposure};
 use weir_analysis::reach::{Passes, ports};
 
@@ -102,18 +102,18 @@ fn sections(found: &Findings<'_>) -> [Section; 4] {
     ]
 }
 
-fn from_namespaces(found: &Findings<'_>, groups: &[Group]) -> String {
+fn from_namespaces(found: &Findings<'_>, groups: &[EndGroup]) -> String {
     match groups {
-        [Group::Pods] => "every other namespace".to_owned(),
+        [EndGroup::Pods] => "every other namespace".to_owned(),
         groups => words::groups(found.reach, groups),
     }
 }
 
 /// Traffic that passes, and its sources.
-type Way = Vec<(Passes, Vec<Group>)>;
+type Way = Vec<(Passes, Vec<EndGroup>)>;
 
 /// The rows of a section; parties that are exposed in the same way share a row.
-fn rows(found: &Findings<'_>, of: fn(&Exposure) -> &Way, whence: impl Fn(&[Group]) -> String) -> Vec<[String; 3]> {
+fn rows(found: &Findings<'_>, of: fn(&Exposure) -> &Way, whence: impl Fn(&[EndGroup]) -> String) -> Vec<[String; 3]> {
     let mut rows = Vec::new();
     let mut ways: Vec<(&Way, Vec<&Exposure>)> = Vec::new();
     for exposure in found.exposures.iter().filter(|it| !of(it).is_empty()) {

@@ -1,7 +1,7 @@
 //! The engines that judge flows, behind one interface.
 
 use anyhow::{Error, Result, anyhow};
-use weir_codegen::engine::{self, Engine, EngineError, Interpreter, Machine};
+use weir_codegen::packet_engines::{self, ClusterEngine, EngineError, Interpreter, VmEngine};
 use weir_iptables as iptables;
 use weir_model::Cluster;
 use weir_model::eval::{Flow, Judgement, Oracle};
@@ -13,8 +13,8 @@ use crate::kernel;
 /// One of the engines.
 pub(super) enum Judge<'c> {
     Reference(Oracle<'c>),
-    Iptables(iptables::Engine<'c>),
-    Compiled(Engine<'c>),
+    Iptables(iptables::IptablesEngine<'c>),
+    Compiled(ClusterEngine<'c>),
 }
 
 /// The reason why a flow has no answer.
@@ -27,16 +27,16 @@ pub(super) enum NoAnswer {
 
 impl<'c> Judge<'c> {
     pub(super) fn new(engine: args::Engine, cluster: &'c Cluster) -> Result<Self> {
-        let compiled = |make| Engine::new(cluster, make).map(Self::Compiled).map_err(failed);
+        let compiled = |make| ClusterEngine::new(cluster, make).map(Self::Compiled).map_err(failed);
         match engine {
             args::Engine::Reference => Ok(Self::Reference(Oracle::new(cluster))),
             args::Engine::Iptables => {
-                let engine = iptables::Engine::new(cluster);
+                let engine = iptables::IptablesEngine::new(cluster);
                 // The rules that we rendered could not be parsed again.
                 Ok(Self::Iptables(engine.unwrap_or_else(|error| panic!("the rendered rules are broken: {error}"))))
             }
             args::Engine::Ir => compiled(Interpreter::make()),
-            args::Engine::Vm => compiled(Machine::make()),
+            args::Engine::Vm => compiled(VmEngine::make()),
             args::Engine::Kernel => compiled(kernel::make()?),
         }
     }
@@ -54,8 +54,8 @@ impl<'c> Judge<'c> {
             Self::Reference(oracle) => Ok(oracle.judge(flow)),
             Self::Iptables(engine) => engine.judge(flow).map_err(|reason| NoAnswer::Skip(reason.to_string())),
             Self::Compiled(engine) => engine.judge(flow).map_err(|error| match error {
-                engine::NoAnswer::Skip(reason) => NoAnswer::Skip(reason),
-                engine::NoAnswer::Engine(error) => NoAnswer::Failed(failed(error)),
+                packet_engines::NoVerdict::Skip(reason) => NoAnswer::Skip(reason),
+                packet_engines::NoVerdict::Engine(error) => NoAnswer::Failed(failed(error)),
             }),
         }
     }

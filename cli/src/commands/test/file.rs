@@ -4,7 +4,7 @@
 use anyhow::{Result, anyhow};
 use weir_model::eval::Verdict;
 use weir_objects::source::{FileId, SourceMap};
-use weir_objects::syntax::{self, Entry, Format, Node, Span, Value, json, yaml};
+use weir_objects::syntax::{self, MappingEntry, Span, SyntaxFormat, SyntaxNode, SyntaxValue, json, yaml};
 
 use crate::failure::with_hint;
 use crate::locate::Locator;
@@ -49,7 +49,7 @@ impl Reader<'_> {
     fn file(&mut self) -> Result<Vec<Expectation>> {
         let text = &self.locator.sources().file(self.file).text;
         let root = match syntax::format(text) {
-            Format::Json => json::parse(text, Span::of(text)).map(Some),
+            SyntaxFormat::Json => json::parse(text, Span::of(text)).map(Some),
             _ => {
                 let mut documents = yaml::documents(text);
                 let first = documents.next().transpose();
@@ -68,22 +68,22 @@ impl Reader<'_> {
     }
 
     /// A list, or a mapping with `expectations`.
-    fn list<'n, 't>(&mut self, root: &'n Node<'t>) -> Result<&'n [Node<'t>]> {
+    fn list<'n, 't>(&mut self, root: &'n SyntaxNode<'t>) -> Result<&'n [SyntaxNode<'t>]> {
         let list = match &root.value {
-            Value::Map(entries) => {
+            SyntaxValue::Map(entries) => {
                 self.only_known(entries, &["expectations"])?;
                 entries.first().map(|entry| &entry.value.value)
             }
             value => Some(value),
         };
         match list {
-            Some(Value::Seq(items)) if !items.is_empty() => Ok(items),
+            Some(SyntaxValue::Seq(items)) if !items.is_empty() => Ok(items),
             _ => Err(self.wrong(root.span, "no list of expectations", LAYOUT)),
         }
     }
 
-    fn expectation(&mut self, node: &Node<'_>) -> Result<Expectation> {
-        let Value::Map(entries) = &node.value else {
+    fn expectation(&mut self, node: &SyntaxNode<'_>) -> Result<Expectation> {
+        let SyntaxValue::Map(entries) = &node.value else {
             return Err(self.wrong(node.span, "an expectation is a mapping", LAYOUT));
         };
         self.only_known(entries, &FIELDS)?;
@@ -108,17 +108,17 @@ impl Reader<'_> {
         Ok(Expectation { name, line, verdict, from, to, port, protocol })
     }
 
-    fn scalar(&mut self, entries: &[Entry<'_>], name: &str) -> Result<Option<String>> {
+    fn scalar(&mut self, entries: &[MappingEntry<'_>], name: &str) -> Result<Option<String>> {
         let Some(entry) = entries.iter().find(|entry| entry.key == name) else { return Ok(None) };
         match &entry.value.value {
-            Value::Str(text) => Ok(Some(text.to_string())),
-            Value::Int(number) => Ok(Some(number.to_string())),
-            Value::Null => Ok(None),
+            SyntaxValue::Str(text) => Ok(Some(text.to_string())),
+            SyntaxValue::Int(number) => Ok(Some(number.to_string())),
+            SyntaxValue::Null => Ok(None),
             _ => Err(self.wrong(entry.value.span, &format!("`{name}` is not a string"), LAYOUT)),
         }
     }
 
-    fn only_known(&mut self, entries: &[Entry<'_>], known: &[&'static str]) -> Result<()> {
+    fn only_known(&mut self, entries: &[MappingEntry<'_>], known: &[&'static str]) -> Result<()> {
         for (index, entry) in entries.iter().enumerate() {
             if !known.contains(&&*entry.key) {
                 let hint = match nearest(&entry.key, known.iter().copied()) {

@@ -8,11 +8,11 @@
 use std::time::{Duration, Instant};
 
 use weir_artifact::Artifact;
-use weir_artifact::structure::{Place, Structure};
+use weir_artifact::structure::{LookupSet, Structure};
 use weir_classes::fit::Fit;
 use weir_classes::index::Generation;
 use weir_classes::{ClassifyError, Exceeded};
-use weir_codegen::compile::{self, CompileError, Compiled, Options};
+use weir_codegen::compile::{self, CompileError, CompileOptions, Compiled};
 
 use super::local::Interfaces;
 use super::{Agent, InForce, Inbox, Pod, REST, Value, back_off};
@@ -21,7 +21,8 @@ use crate::watch::follow::chain;
 
 /// The structures for exact addresses: a kernel hash, which can be changed in place, in front of the compiled table
 /// of listed addresses. All other structures are chosen by cost.
-const WRITTEN: [(Place, Structure); 2] = [(Place::Exact4, Structure::Layered), (Place::Exact6, Structure::Layered)];
+const WRITTEN: [(LookupSet, Structure); 2] =
+    [(LookupSet::Exact4, Structure::Layered), (LookupSet::Exact6, Structure::Layered)];
 
 impl<E: Enforce> Agent<E> {
     /// Compiles and installs a generation. In the meantime, single entries of the previous generation are still
@@ -62,11 +63,11 @@ impl<E: Enforce> Agent<E> {
 
     /// Compiles the present objects, with fewer rules if they exceed the budget, and installs the result.
     fn make(&mut self, now: Instant, inbox: &mut Inbox<'_>) -> Result<Installed, (&'static str, String)> {
-        let options = Options {
+        let options = CompileOptions {
             forced: WRITTEN.to_vec(),
             target: self.target,
             budgets: self.budgeted.budgets.clone(),
-            ..Options::default()
+            ..CompileOptions::default()
         };
         let mut watch = Stopwatch::default();
         let started = Instant::now();
@@ -94,7 +95,7 @@ impl<E: Enforce> Agent<E> {
     /// Removes rules from policies until the objects of the index fit the budget, then compiles them.
     fn attempt(
         &mut self,
-        options: &Options,
+        options: &CompileOptions,
         now: Instant,
         watch: &mut Stopwatch,
         inbox: &mut Inbox<'_>,
@@ -130,7 +131,7 @@ impl<E: Enforce> Agent<E> {
         &mut self,
         generation: Generation,
         mut compiled: Compiled,
-        options: &Options,
+        options: &CompileOptions,
         now: Instant,
     ) -> Result<Artifact, (&'static str, String)> {
         // An installation that fails may still have put the generation into force, and its classes have other
@@ -207,7 +208,7 @@ fn is_size(error: &CompileError) -> bool {
     )
 }
 
-fn compiled(generation: &Generation, options: &Options) -> Result<Compiled, CompileError> {
+fn compiled(generation: &Generation, options: &CompileOptions) -> Result<Compiled, CompileError> {
     let Generation { cluster, scope, classes, .. } = generation;
     compile::compile_classes(cluster, scope, classes.clone(), options)
 }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::Traffic;
-use super::side::Side;
+use super::RowTraffic;
+use super::cluster_side::ClusterSide;
 use weir_classes::{AtomId, AtomSet, AtomSetId, Atoms, PortSpec};
 use weir_model::Protocol;
 
@@ -32,7 +32,7 @@ pub(super) struct JointAtoms {
 }
 
 impl JointAtoms {
-    pub(super) fn new(sides: &[Option<Side<'_>>; 2]) -> Self {
+    pub(super) fn new(sides: &[Option<ClusterSide<'_>>; 2]) -> Self {
         let mut it = Self {
             intervals: Vec::new(),
             // Joint atom 0 first: every side's atom 0 contains the traffic without ports.
@@ -42,14 +42,14 @@ impl JointAtoms {
             mapped: [HashMap::new(), HashMap::new()],
         };
         let service_ports = service_ports(sides);
-        type Told = ([AtomId; 2], Option<(Protocol, u16)>);
-        let mut known: HashMap<Told, u32> = HashMap::new();
+        type AtomKey = ([AtomId; 2], Option<(Protocol, u16)>);
+        let mut known: HashMap<AtomKey, u32> = HashMap::new();
         for protocol in PROTOCOLS {
             let starts = starts(sides, protocol, &service_ports);
             // Every cut of either side, so that between two starts neither side distinguishes two ports.
             for (index, first) in starts.iter().enumerate() {
                 let last = starts.get(index + 1).map_or(u16::MAX, |next| next - 1);
-                let find = |side: &Option<Side<'_>>| {
+                let find = |side: &Option<ClusterSide<'_>>| {
                     // A side that does not exist allows nothing, so it distinguishes no ports.
                     side.as_ref().map_or(Atoms::REST, |it| it.classes.atoms.find(protocol, *first))
                 };
@@ -84,7 +84,7 @@ impl JointAtoms {
     }
 
     /// A side's set, in joint atoms.
-    pub(super) fn of_side(&mut self, which: usize, side: &Side<'_>, id: AtomSetId) -> SetId {
+    pub(super) fn of_side(&mut self, which: usize, side: &ClusterSide<'_>, id: AtomSetId) -> SetId {
         // A row has thousands of entries and few different sets, and each conversion visits every joint atom.
         if let Some(known) = self.mapped[which].get(&id) {
             return *known;
@@ -111,7 +111,7 @@ impl JointAtoms {
     }
 
     /// The traffic of a set.
-    pub(super) fn traffic(&self, id: SetId) -> Traffic {
+    pub(super) fn traffic(&self, id: SetId) -> RowTraffic {
         let set = self.get(id);
         let mut ranges: Vec<PortSpec> = Vec::new();
         // Neighbours of one set are joined, although they are different atoms: a cut that only an unchanged rule needs
@@ -124,17 +124,21 @@ impl JointAtoms {
                 _ => ranges.push(*spec),
             }
         }
-        Traffic { ranges, portless: set.contains(AtomId(0)) }
+        RowTraffic { ranges, portless: set.contains(AtomId(0)) }
     }
 }
 
-fn service_ports(sides: &[Option<Side<'_>>; 2]) -> BTreeSet<(Protocol, u16)> {
+fn service_ports(sides: &[Option<ClusterSide<'_>>; 2]) -> BTreeSet<(Protocol, u16)> {
     let frontends = sides.iter().flatten().flat_map(|side| &side.cluster.frontends);
     frontends.flat_map(|it| &it.at.ports).map(|port| (port.protocol, port.port)).collect()
 }
 
 /// The first ports of all ranges. Port 0 is left out.
-fn starts(sides: &[Option<Side<'_>>; 2], protocol: Protocol, service_ports: &BTreeSet<(Protocol, u16)>) -> Vec<u16> {
+fn starts(
+    sides: &[Option<ClusterSide<'_>>; 2],
+    protocol: Protocol,
+    service_ports: &BTreeSet<(Protocol, u16)>,
+) -> Vec<u16> {
     let mut starts: BTreeSet<u16> = BTreeSet::from([1]);
     let mut cut = |first: u16, last: u16| {
         // A range from port 0 (a rule without `port`) begins at port 1 here, or it would make an interval of its own.

@@ -7,21 +7,21 @@
 
 use std::collections::BTreeMap;
 
-use super::cells::{Cells, PartId};
-use super::grid::{Destination, Grid, Source};
-use super::tables::{EntryId, Tables};
+use super::cells::{CellTable, PartId};
+use super::grid::{Destination, Grid, SourceClass};
+use super::tables::{EntryId, EntryTables};
 
 /// Source classes and destination classes, as indices into their lists.
-pub(super) type Product = (Vec<u32>, Vec<u32>);
+pub(super) type ClassBox = (Vec<u32>, Vec<u32>);
 
 /// Every difference between the sources and the destinations.
 pub(super) fn relate(
-    tables: &mut Tables<'_, '_>,
-    cells: &mut Cells,
+    tables: &mut EntryTables<'_, '_>,
+    cells: &mut CellTable,
     grid: &Grid,
-    sources: &[Source],
+    sources: &[SourceClass],
     destinations: &[Destination],
-) -> BTreeMap<PartId, Vec<Product>> {
+) -> BTreeMap<PartId, Vec<ClassBox>> {
     // The fewest boxes of all would be a smallest partition into bicliques, which is NP-hard. Two groupings and the
     // better one of them are enough, because classes have merged most of the equal ends before.
     let mut found: BTreeMap<PartId, BTreeMap<Vec<u32>, Vec<u32>>> = BTreeMap::new();
@@ -52,14 +52,14 @@ pub(super) fn relate(
     found.into_iter().map(|(part, by_destinations)| (part, fewest(by_destinations))).collect()
 }
 
-fn is_same(tables: &Tables<'_, '_>, entry: EntryId) -> bool {
+fn is_same(tables: &EntryTables<'_, '_>, entry: EntryId) -> bool {
     let [base, head] = tables.entry(entry).sets;
     base == head
 }
 
 /// The boxes grouped by destinations or by sources, whichever are fewer.
-fn fewest(by_destinations: BTreeMap<Vec<u32>, Vec<u32>>) -> Vec<Product> {
-    let boxes: Vec<Product> = by_destinations.into_iter().map(|(to, from)| (from, to)).collect();
+fn fewest(by_destinations: BTreeMap<Vec<u32>, Vec<u32>>) -> Vec<ClassBox> {
+    let boxes: Vec<ClassBox> = by_destinations.into_iter().map(|(to, from)| (from, to)).collect();
     let mut towards: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (index, (_, to)) in boxes.iter().enumerate() {
         to.iter().for_each(|destination| towards.entry(*destination).or_default().push(index as u32));

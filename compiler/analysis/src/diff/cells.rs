@@ -4,20 +4,20 @@
 use std::collections::HashMap;
 
 use super::atoms::SetId;
-use super::tables::{EntryId, Reason, ReasonId, Tables};
-use super::{Change, Decides, Presence, State};
+use super::tables::{EntryId, EntryTables, ReasonId, SetReason};
+use super::{Decides, EndState, Presence, VerdictChange};
 use weir_classes::AtomSet;
 
 number!(
-    /// The number of a [`Part`].
+    /// The number of a [`CellPart`].
     PartId
 );
 
 /// A difference that many cells share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Part {
+pub(super) struct CellPart {
     pub(super) presence: Presence,
-    pub(super) change: Change,
+    pub(super) change: VerdictChange,
     pub(super) decides: Decides,
     pub(super) set: SetId,
     /// The reasons at the source and at the destination; `None` where that end does not decide.
@@ -27,21 +27,21 @@ pub(super) struct Part {
 
 /// Numbered parts, and the parts of pairs of entries that are already known.
 #[derive(Default)]
-pub(super) struct Cells {
-    list: Vec<Part>,
-    ids: HashMap<Part, PartId>,
+pub(super) struct CellTable {
+    list: Vec<CellPart>,
+    ids: HashMap<CellPart, PartId>,
     known: HashMap<(EntryId, EntryId, Presence), Vec<PartId>>,
 }
 
-impl Cells {
-    pub(super) fn part(&self, id: PartId) -> &Part {
+impl CellTable {
+    pub(super) fn part(&self, id: PartId) -> &CellPart {
         &self.list[id.index()]
     }
 
     /// The differences for a pair of the source's entry and the destination's entry.
     pub(super) fn parts(
         &mut self,
-        tables: &mut Tables<'_, '_>,
+        tables: &mut EntryTables<'_, '_>,
         egress: EntryId,
         ingress: EntryId,
         presence: Presence,
@@ -58,7 +58,7 @@ impl Cells {
 
     fn make(
         &mut self,
-        tables: &mut Tables<'_, '_>,
+        tables: &mut EntryTables<'_, '_>,
         egress: EntryId,
         ingress: EntryId,
         presence: Presence,
@@ -70,7 +70,7 @@ impl Cells {
         // denial makes ineffective.
         let allowed = [and(&outs[0], &intos[0]), and(&outs[1], &intos[1])];
         let mut found = Vec::new();
-        for (change, lacking, having) in [(Change::Added, 0, 1), (Change::Removed, 1, 0)] {
+        for (change, lacking, having) in [(VerdictChange::Added, 0, 1), (VerdictChange::Removed, 1, 0)] {
             let differs = minus(&allowed[having], &allowed[lacking]);
             if differs.is_empty() {
                 continue;
@@ -84,20 +84,20 @@ impl Cells {
             let split = [(Decides::Egress, by_egress), (Decides::Ingress, by_ingress), (Decides::Both, by_both)];
             for (decides, set) in split.into_iter().filter(|(_, set)| !set.is_empty()) {
                 let set = tables.atoms.intern(set);
-                let of = |tables: &mut Tables<'_, '_>, reason, decides| {
+                let of = |tables: &mut EntryTables<'_, '_>, reason, decides| {
                     // The end that allows the traffic on both sides has no part in the difference. Its rules would
                     // split rows in vain.
                     if decides { Some(narrow(tables, reason, having, set)) } else { None }
                 };
                 let egress = of(tables, out.reason, decides != Decides::Ingress);
                 let ingress = of(tables, into.reason, decides != Decides::Egress);
-                found.push(self.intern(Part { presence, change, decides, set, egress, ingress }));
+                found.push(self.intern(CellPart { presence, change, decides, set, egress, ingress }));
             }
         }
         found
     }
 
-    fn intern(&mut self, part: Part) -> PartId {
+    fn intern(&mut self, part: CellPart) -> PartId {
         if let Some(id) = self.ids.get(&part) {
             return *id;
         }
@@ -109,7 +109,7 @@ impl Cells {
 }
 
 /// The part of a reason that concerns a set: the rules that allow any of it on the side that allows it.
-fn narrow(tables: &mut Tables<'_, '_>, reason: ReasonId, having: usize, set: SetId) -> ReasonId {
+fn narrow(tables: &mut EntryTables<'_, '_>, reason: ReasonId, having: usize, set: SetId) -> ReasonId {
     let whole = tables.reason(reason).clone();
     let allows = |of_rule: SetId| !and(tables.atoms.get(of_rule), tables.atoms.get(set)).is_empty();
     let mut rules = [Vec::new(), Vec::new()];
@@ -119,12 +119,12 @@ fn narrow(tables: &mut Tables<'_, '_>, reason: ReasonId, having: usize, set: Set
     rules[having] = kept.map(|(rule, _)| (*rule, SetId::ALL)).collect();
     let mut states = whole.states;
     // If an end is absent on the side that allows the set, it counts as absent on both.
-    if states[having] == State::Absent {
-        states[1 - having] = State::Absent;
+    if states[having] == EndState::Absent {
+        states[1 - having] = EndState::Absent;
     }
     // Reasons are part of a part's identity, so traffic that different rules allow is in different rows, each with its
     // rules.
-    tables.intern_reason(Reason { states, rules })
+    tables.intern_reason(SetReason { states, rules })
 }
 
 fn and(a: &AtomSet, b: &AtomSet) -> AtomSet {

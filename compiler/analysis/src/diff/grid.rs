@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::hash::Hash;
 
 use super::Presence;
-use super::tables::{EntryId, Gate, Tables};
+use super::tables::{EntryId, EntryTables, Gate};
 use super::universe::PeerPair;
 use weir_model::Direction;
 
 /// A participant: an endpoint, a class of outside addresses, or a service's address.
 #[derive(Clone, Debug)]
 pub(super) struct Actor {
-    pub(super) who: Who,
+    pub(super) who: GridEnd,
     pub(super) presence: Presence,
     /// The gate that judges the traffic it sends; `None` if it sends none.
     pub(super) exit: Option<Gate>,
@@ -23,7 +23,7 @@ pub(super) struct Actor {
 
 /// An endpoint, a class of outside addresses, or a service's address, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Who {
+pub(super) enum GridEnd {
     Endpoint(u32),
     Outside(u32),
     Service(u32),
@@ -31,7 +31,7 @@ pub(super) enum Who {
 
 /// A class of sources: participants that send under the same conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Source {
+pub(super) struct SourceClass {
     pub(super) presence: Presence,
     exit: u32,
     look: u32,
@@ -47,14 +47,14 @@ pub(super) struct Destination {
 
 /// The entries of every exit for every destination's column, and of every entrance for every source's column.
 pub(super) struct Grid {
-    exits: Side,
-    entrances: Side,
+    exits: GridAxis,
+    entrances: GridAxis,
     /// The ingress entries, by the source's column and the entrance.
     ingress: Vec<Vec<EntryId>>,
 }
 
 /// The entries of one direction.
-struct Side {
+struct GridAxis {
     /// The number of a row.
     rows: BTreeMap<Gate, u32>,
     /// The number of a column.
@@ -63,25 +63,25 @@ struct Side {
 }
 
 impl Grid {
-    pub(super) fn new(tables: &mut Tables<'_, '_>, actors: &[Actor]) -> Self {
+    pub(super) fn new(tables: &mut EntryTables<'_, '_>, actors: &[Actor]) -> Self {
         // One grid for each direction: a flow's verdict is the intersection of an egress entry and an ingress entry. A
         // grid of these intersections could have a row for each pair of egress and ingress behaviour.
         let exits = actors.iter().filter_map(|it| it.exit.as_ref()).collect();
         let senders = actors.iter().filter(|it| it.exit.is_some()).map(|it| it.peers).collect();
         let entrances = actors.iter().filter_map(|it| it.entrance.as_ref()).collect();
         let receivers = actors.iter().filter(|it| it.entrance.is_some()).map(|it| it.peers).collect();
-        let egress = Side::new(tables, Direction::Egress, exits, receivers);
-        let ingress = Side::new(tables, Direction::Ingress, entrances, senders);
+        let egress = GridAxis::new(tables, Direction::Egress, exits, receivers);
+        let ingress = GridAxis::new(tables, Direction::Ingress, entrances, senders);
         // `boxes` walks from source to source, so it needs the ingress entries of one source side by side.
         let transposed = transpose(&ingress.entries);
         Self { exits: egress, entrances: ingress, ingress: transposed }
     }
 
     /// The class of a participant as a source.
-    pub(super) fn source(&self, actor: &Actor) -> Option<Source> {
+    pub(super) fn source(&self, actor: &Actor) -> Option<SourceClass> {
         let exit = *self.exits.rows.get(actor.exit.as_ref()?)?;
         // A source is known by its own egress row and by its column in the ingress entries of all others.
-        Some(Source { presence: actor.presence, exit, look: *self.entrances.columns.get(&actor.peers)? })
+        Some(SourceClass { presence: actor.presence, exit, look: *self.entrances.columns.get(&actor.peers)? })
     }
 
     /// The class of a participant as a destination.
@@ -91,7 +91,7 @@ impl Grid {
     }
 
     /// The egress entries of a source, by the destination's column, and the ingress entries for it, by entrance.
-    pub(super) fn of(&self, source: Source) -> (&[EntryId], &[EntryId]) {
+    pub(super) fn of(&self, source: SourceClass) -> (&[EntryId], &[EntryId]) {
         (&self.exits.entries[source.exit as usize], &self.ingress[source.look as usize])
     }
 }
@@ -103,8 +103,8 @@ impl Destination {
     }
 }
 
-impl Side {
-    fn new(tables: &mut Tables<'_, '_>, direction: Direction, gates: Vec<&Gate>, peers: Vec<PeerPair>) -> Self {
+impl GridAxis {
+    fn new(tables: &mut EntryTables<'_, '_>, direction: Direction, gates: Vec<&Gate>, peers: Vec<PeerPair>) -> Self {
         // First equal gates and equal pairs of peer classes: thousands of endpoints have few of them, and only these
         // are computed.
         let (gates, peers) = (distinct(gates), distinct(peers));

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::side::Side;
+use super::cluster_side::ClusterSide;
 use super::tables::isolating;
-use super::{Endpoint, Isolation};
+use super::{DiffEndpoint, IsolationChange};
 use weir_model::{Cluster, Direction, EndpointId, Peer, Policy, PolicyId, Rule};
 use weir_objects::k8s::LabelSelector;
 
 /// The changes for endpoints that exist on both sides.
-pub(super) fn changes(sides: &[Option<Side<'_>>; 2], endpoints: &[Endpoint]) -> Vec<Isolation> {
+pub(super) fn changes(sides: &[Option<ClusterSide<'_>>; 2], endpoints: &[DiffEndpoint]) -> Vec<IsolationChange> {
     // A survey has no base, and so no isolation that could begin.
     let [Some(base), Some(head)] = sides else { return Vec::new() };
     let mut found: BTreeMap<(Direction, bool, Vec<PolicyId>), Vec<u32>> = BTreeMap::new();
@@ -28,21 +28,21 @@ pub(super) fn changes(sides: &[Option<Side<'_>>; 2], endpoints: &[Endpoint]) -> 
             found.entry(change).or_default().push(index as u32);
         }
     }
-    let make = |((direction, begins, policies), endpoints)| Isolation { direction, begins, endpoints, policies };
+    let make = |((direction, begins, policies), endpoints)| IsolationChange { direction, begins, endpoints, policies };
     found.into_iter().map(make).collect()
 }
 
 /// The policies that isolate an endpoint.
-pub(super) fn of(side: &Side<'_>, id: EndpointId, direction: Direction) -> Vec<PolicyId> {
+pub(super) fn of(side: &ClusterSide<'_>, id: EndpointId, direction: Direction) -> Vec<PolicyId> {
     let subject = side.subject(id);
     subject.map_or(Vec::new(), |subject| isolating(side.cluster, &side.classes, direction, subject).collect())
 }
 
 /// For each side, the policies that the other side lacks or has in another form.
-pub(super) fn changed_policies(sides: &[Option<Side<'_>>; 2]) -> [BTreeSet<PolicyId>; 2] {
+pub(super) fn changed_policies(sides: &[Option<ClusterSide<'_>>; 2]) -> [BTreeSet<PolicyId>; 2] {
     let [Some(base), Some(head)] = sides else { return Default::default() };
     let by_name = |cluster: &Cluster| -> BTreeMap<String, PolicyId> {
-        // By name, because the two clusters number their policies differently. Staged policies isolate nothing and are
+        // By name, because the two clusters number their policies differently. Audit policies isolate nothing and are
         // left out.
         (0..cluster.policies.len() as u32).map(|id| (cluster.policy_name(PolicyId(id)), PolicyId(id))).collect()
     };

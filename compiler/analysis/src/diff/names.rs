@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Diff, Endpoint, Party, Presence, ServiceAddress};
+use super::{Diff, DiffEndpoint, Presence, RowEnd, ServiceAddress};
 use weir_model::{Cluster, EndpointId};
 use weir_objects::k8s::Labels;
 
@@ -27,21 +27,21 @@ const MADE_UP: [&str; 6] = [
 /// Describes groups of a comparison's endpoints.
 pub struct Namer<'a> {
     clusters: [Option<&'a Cluster>; 2],
-    endpoints: &'a [Endpoint],
+    endpoints: &'a [DiffEndpoint],
     services: &'a [ServiceAddress],
     /// Counts by the row's presence, since "all" means all endpoints that the row could be about.
-    counts: [Counts<'a>; 3],
+    counts: [GroupSizes<'a>; 3],
 }
 
-type Label<'a> = (&'a str, &'a str);
+type LabelPair<'a> = (&'a str, &'a str);
 
 /// The number of endpoints in each group that a description can name.
 #[derive(Default)]
-struct Counts<'a> {
+struct GroupSizes<'a> {
     all: usize,
     namespaces: BTreeMap<&'a str, usize>,
-    labels: HashMap<Label<'a>, usize>,
-    of_namespace: HashMap<(&'a str, Label<'a>), usize>,
+    labels: HashMap<LabelPair<'a>, usize>,
+    of_namespace: HashMap<(&'a str, LabelPair<'a>), usize>,
 }
 
 impl<'a> Namer<'a> {
@@ -58,7 +58,7 @@ impl<'a> Namer<'a> {
     }
 
     /// The participants of a party, in words.
-    pub fn party(&self, party: &Party, presence: Presence) -> String {
+    pub fn party(&self, party: &RowEnd, presence: Presence) -> String {
         let mut parts = Vec::new();
         if !party.endpoints.is_empty() {
             parts.push(self.endpoints(&party.endpoints, presence));
@@ -142,7 +142,13 @@ impl<'a> Namer<'a> {
     }
 
     /// "All but" a few namespaces, if the group contains most namespaces as a whole.
-    fn all_but(&self, counts: &Counts<'a>, whole: &[&str], partial: &[(&str, Vec<u32>)], sort: &str) -> Option<String> {
+    fn all_but(
+        &self,
+        counts: &GroupSizes<'a>,
+        whole: &[&str],
+        partial: &[(&str, Vec<u32>)],
+        sort: &str,
+    ) -> Option<String> {
         let others: Vec<String> =
             counts.namespaces.keys().filter(|it| !whole.contains(it)).map(|it| (*it).to_owned()).collect();
         // A reader has to subtract the namespaces in mind, so there may only be few, and the result must be shorter.
@@ -182,7 +188,7 @@ impl<'a> Namer<'a> {
     }
 
     /// A part of a namespace: by label, or by name.
-    fn within(&self, counts: &Counts<'a>, namespace: &'a str, members: &[u32]) -> String {
+    fn within(&self, counts: &GroupSizes<'a>, namespace: &'a str, members: &[u32]) -> String {
         let sort = sort(members.iter().map(|it| &self.endpoints[*it as usize]));
         if let [one] = members {
             return self.name(*one);
@@ -204,7 +210,7 @@ impl<'a> Namer<'a> {
     }
 
     /// A label that exactly these members have: all of them on every side, and no other endpoint.
-    fn label(&self, members: &[u32], count: impl Fn(Label<'a>) -> Option<usize>) -> Option<String> {
+    fn label(&self, members: &[u32], count: impl Fn(LabelPair<'a>) -> Option<usize>) -> Option<String> {
         // A label of all members is a label of the first one, so only its labels are tried.
         let mut candidates = self.labels_of(*members.first()?).into_iter();
         let found = candidates.find(|label| {
@@ -217,7 +223,7 @@ impl<'a> Namer<'a> {
 
     fn two_labels(&self, namespace: &str, members: &[u32]) -> Option<String> {
         let first = self.labels_of(*members.first()?);
-        let common: Vec<Label<'a>> =
+        let common: Vec<LabelPair<'a>> =
             first.into_iter().filter(|label| members.iter().all(|it| self.has_everywhere(*it, *label))).collect();
         let of_namespace: Vec<u32> = (0..self.endpoints.len() as u32)
             .filter(|it| self.endpoints[*it as usize].namespace == namespace)
@@ -250,8 +256,8 @@ impl<'a> Namer<'a> {
     }
 
     /// Its labels on any side, without those that controllers generate.
-    fn labels_of(&self, endpoint: u32) -> Vec<Label<'a>> {
-        let mut all: Vec<Label<'a>> =
+    fn labels_of(&self, endpoint: u32) -> Vec<LabelPair<'a>> {
+        let mut all: Vec<LabelPair<'a>> =
             self.label_sets(endpoint).flatten().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         // A hash is exactly on the pods of one ReplicaSet, so it would often be an exact label, and it says nothing to
         // a reader.
@@ -261,16 +267,16 @@ impl<'a> Namer<'a> {
         all
     }
 
-    fn has_everywhere(&self, endpoint: u32, (key, value): Label<'_>) -> bool {
+    fn has_everywhere(&self, endpoint: u32, (key, value): LabelPair<'_>) -> bool {
         self.label_sets(endpoint).all(|labels| labels.get(key).is_some_and(|it| it == value))
     }
 
-    fn has_somewhere(&self, endpoint: u32, (key, value): Label<'_>) -> bool {
+    fn has_somewhere(&self, endpoint: u32, (key, value): LabelPair<'_>) -> bool {
         self.label_sets(endpoint).any(|labels| labels.get(key).is_some_and(|it| it == value))
     }
 
-    fn count(&self, presence: Presence) -> Counts<'a> {
-        let mut counts = Counts::default();
+    fn count(&self, presence: Presence) -> GroupSizes<'a> {
+        let mut counts = GroupSizes::default();
         for (index, endpoint) in self.endpoints.iter().enumerate() {
             let [base, head] = endpoint.ids.map(|it| it.is_some());
             let takes_part = match presence {
@@ -295,7 +301,7 @@ impl<'a> Namer<'a> {
 }
 
 /// The common noun for the endpoints.
-fn sort<'e>(endpoints: impl Iterator<Item = &'e Endpoint>) -> String {
+fn sort<'e>(endpoints: impl Iterator<Item = &'e DiffEndpoint>) -> String {
     let mut kinds: Vec<&str> = endpoints.map(|it| it.kind.as_str()).collect();
     kinds.sort_unstable();
     kinds.dedup();

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{AddressRange, Traffic};
+use super::{AddressRange, RowTraffic};
 use weir_classes::PortSpec;
 use weir_model::Protocol;
 use weir_objects::address::{Family, Prefix};
@@ -96,7 +96,7 @@ fn complement(ranges: &[(u128, u128)], least: u128, most: u128) -> Vec<(u128, u1
 
 const PROTOCOLS: [(Protocol, &str); 3] = [(Protocol::Tcp, "TCP"), (Protocol::Udp, "UDP"), (Protocol::Sctp, "SCTP")];
 
-impl Traffic {
+impl RowTraffic {
     /// Whether it contains all traffic.
     pub fn is_everything(&self) -> bool {
         self.portless && PROTOCOLS.iter().all(|(protocol, _)| self.is_all_of(*protocol))
@@ -108,7 +108,7 @@ impl Traffic {
     }
 }
 
-impl std::fmt::Display for Traffic {
+impl std::fmt::Display for RowTraffic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.is_everything() {
             return f.write_str("all traffic");
@@ -121,7 +121,7 @@ impl std::fmt::Display for Traffic {
     }
 }
 
-impl Traffic {
+impl RowTraffic {
     fn complement(&self) -> Self {
         let mut ranges = Vec::new();
         for (protocol, _) in PROTOCOLS {
@@ -140,11 +140,11 @@ impl Traffic {
     }
 }
 
-fn pieces(traffic: &Traffic) -> usize {
+fn pieces(traffic: &RowTraffic) -> usize {
     traffic.ranges.len() + usize::from(traffic.portless)
 }
 
-fn spelled(traffic: &Traffic) -> Vec<String> {
+fn spelled(traffic: &RowTraffic) -> Vec<String> {
     let mut parts = Vec::new();
     for (protocol, name) in PROTOCOLS {
         let ports: Vec<String> = traffic.ranges.iter().filter(|it| it.protocol == protocol).map(ports).collect();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_told_the_shorter_way() {
+    fn addresses_are_written_the_shorter_way() {
         let (v4, v6) = (("0.0.0.0", "255.255.255.255"), ("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"));
         check(&[v4, v6], "any outside address");
         check(&[v4], "any outside IPv4 address");
@@ -196,12 +196,12 @@ mod tests {
             first: *first,
             last: *last,
         };
-        let traffic = Traffic { ranges: ranges.iter().map(spec).collect(), portless };
+        let traffic = RowTraffic { ranges: ranges.iter().map(spec).collect(), portless };
         assert_eq!(traffic.to_string(), expected);
     }
 
     #[test]
-    fn ports_are_told_the_shorter_way() {
+    fn ports_are_written_the_shorter_way() {
         use Protocol::{Sctp, Tcp, Udp};
         let all = [(Tcp, 1, 65535), (Udp, 1, 65535), (Sctp, 1, 65535)];
         check_traffic(&all, true, "all traffic");

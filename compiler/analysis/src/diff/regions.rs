@@ -8,17 +8,17 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::boxes::relate;
-use super::cells::{Cells, PartId};
-use super::grid::{Actor, Destination, Grid, Source, Who};
-use super::side::Side;
-use super::tables::{End, Gate, Tables};
-use super::universe::Frame;
-use super::{Endpoint, Presence, ServiceAddress};
+use super::cells::{CellTable, PartId};
+use super::cluster_side::ClusterSide;
+use super::grid::{Actor, Destination, Grid, GridEnd, SourceClass};
+use super::tables::{EntryTables, Gate, SubjectEnd};
+use super::universe::FamilyEnds;
+use super::{DiffEndpoint, Presence, ServiceAddress};
 use weir_objects::address::Family;
 
 /// The sources or destinations of a region: numbers of endpoints, of outside classes, of services; each sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Members {
+pub(super) struct RegionMembers {
     pub(super) endpoints: Vec<u32>,
     pub(super) outside: Vec<u32>,
     pub(super) services: Vec<u32>,
@@ -26,93 +26,96 @@ pub(super) struct Members {
 
 /// A difference.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Region {
+pub(super) struct DiffRegion {
     pub(super) part: PartId,
-    pub(super) source: Members,
-    pub(super) destination: Members,
+    pub(super) source: RegionMembers,
+    pub(super) destination: RegionMembers,
 }
 
 /// Every difference of a family.
 pub(super) fn regions(
-    tables: &mut Tables<'_, '_>,
-    cells: &mut Cells,
-    frame: &Frame,
-    endpoints: &[Endpoint],
+    tables: &mut EntryTables<'_, '_>,
+    cells: &mut CellTable,
+    frame: &FamilyEnds,
+    endpoints: &[DiffEndpoint],
     services: &[ServiceAddress],
-) -> Vec<Region> {
+) -> Vec<DiffRegion> {
     let actors = actors(tables.sides, frame, endpoints, services);
     // One grid for all kinds of ends, because a policy does not know the kind of the other end. The kinds are related
     // one by one, so that a row about services can be apart from the row about their backends.
     let grid = Grid::new(tables, &actors);
-    let is = |it: &&Actor, sort: Sort| sort.has(it.who);
+    let is = |it: &&Actor, sort: MemberKind| sort.has(it.who);
     let sources = |sort| group(actors.iter().filter(|it| is(it, sort)), |it| grid.source(it));
     let destinations = |sort| group(actors.iter().filter(|it| is(it, sort)), |it| grid.destination(it));
-    let mut relate = |from: Sort, to: Sort| {
-        let (from, to): (Classes<Source>, Classes<Destination>) = (sources(from), destinations(to));
+    let mut relate = |from: MemberKind, to: MemberKind| {
+        let (from, to): (MemberClasses<SourceClass>, MemberClasses<Destination>) = (sources(from), destinations(to));
         let products = relate(tables, cells, &grid, &from.classes, &to.classes);
-        let region = |part, (sources, destinations): (Vec<u32>, Vec<u32>)| Region {
+        let region = |part, (sources, destinations): (Vec<u32>, Vec<u32>)| DiffRegion {
             part,
             source: from.members(&sources),
             destination: to.members(&destinations),
         };
         let of_part = |(part, products): (PartId, Vec<_>)| products.into_iter().map(move |it| (part, it));
-        products.into_iter().flat_map(of_part).map(|(part, product)| region(part, product)).collect::<Vec<Region>>()
+        products.into_iter().flat_map(of_part).map(|(part, product)| region(part, product)).collect::<Vec<DiffRegion>>()
     };
     // Outside to outside is missing: no policy judges it. So is anything to services from outside: it arrives at the
     // backends.
-    let mut found = relate(Sort::Endpoint, Sort::Endpoint);
-    found.extend(relate(Sort::Outside, Sort::Endpoint));
+    let mut found = relate(MemberKind::Endpoint, MemberKind::Endpoint);
+    found.extend(relate(MemberKind::Outside, MemberKind::Endpoint));
     // First the sources of the same destinations, then the destinations of the same sources: a region that has gained
     // outside sources can still gain outside destinations. So "all pods, and any outside address" is one row.
     let found = join(found, |it| (it.part, it.destination.clone()), |into, it| into.source.add(it.source));
-    let mut found: Vec<Region> = found.into_iter().chain(relate(Sort::Endpoint, Sort::Outside)).collect();
+    let mut found: Vec<DiffRegion> =
+        found.into_iter().chain(relate(MemberKind::Endpoint, MemberKind::Outside)).collect();
     found = join(found, |it| (it.part, it.source.clone()), |into, it| into.destination.add(it.destination));
     // Never joined: rows about services follow from rows about their backends, and are listed after them.
-    found.extend(relate(Sort::Endpoint, Sort::Service));
+    found.extend(relate(MemberKind::Endpoint, MemberKind::Service));
     found
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sort {
+enum MemberKind {
     Endpoint,
     Outside,
     Service,
 }
 
-impl Sort {
-    fn has(self, who: Who) -> bool {
+impl MemberKind {
+    fn has(self, who: GridEnd) -> bool {
         matches!(
             (self, who),
-            (Self::Endpoint, Who::Endpoint(_)) | (Self::Outside, Who::Outside(_)) | (Self::Service, Who::Service(_))
+            (Self::Endpoint, GridEnd::Endpoint(_))
+                | (Self::Outside, GridEnd::Outside(_))
+                | (Self::Service, GridEnd::Service(_))
         )
     }
 }
 
 /// Classes with who is in them.
-struct Classes<C> {
+struct MemberClasses<C> {
     classes: Vec<C>,
-    members: Vec<Vec<Who>>,
+    members: Vec<Vec<GridEnd>>,
 }
 
-fn group<'a, C: Ord>(actors: impl Iterator<Item = &'a Actor>, class: impl Fn(&Actor) -> Option<C>) -> Classes<C> {
-    let mut found: BTreeMap<C, Vec<Who>> = BTreeMap::new();
+fn group<'a, C: Ord>(actors: impl Iterator<Item = &'a Actor>, class: impl Fn(&Actor) -> Option<C>) -> MemberClasses<C> {
+    let mut found: BTreeMap<C, Vec<GridEnd>> = BTreeMap::new();
     for actor in actors {
         if let Some(class) = class(actor) {
             found.entry(class).or_default().push(actor.who);
         }
     }
     let (classes, members) = found.into_iter().unzip();
-    Classes { classes, members }
+    MemberClasses { classes, members }
 }
 
-impl<C> Classes<C> {
-    fn members(&self, classes: &[u32]) -> Members {
-        let mut members = Members::default();
+impl<C> MemberClasses<C> {
+    fn members(&self, classes: &[u32]) -> RegionMembers {
+        let mut members = RegionMembers::default();
         for who in classes.iter().flat_map(|it| &self.members[*it as usize]) {
             match who {
-                Who::Endpoint(id) => members.endpoints.push(*id),
-                Who::Outside(id) => members.outside.push(*id),
-                Who::Service(id) => members.services.push(*id),
+                GridEnd::Endpoint(id) => members.endpoints.push(*id),
+                GridEnd::Outside(id) => members.outside.push(*id),
+                GridEnd::Service(id) => members.services.push(*id),
             }
         }
         members.sort();
@@ -120,7 +123,7 @@ impl<C> Classes<C> {
     }
 }
 
-impl Members {
+impl RegionMembers {
     pub(super) fn add(&mut self, other: Self) {
         self.endpoints.extend(other.endpoints);
         self.outside.extend(other.outside);
@@ -137,9 +140,13 @@ impl Members {
 }
 
 /// Regions with the same key are one.
-fn join<K: Ord>(regions: Vec<Region>, key: impl Fn(&Region) -> K, add: impl Fn(&mut Region, Region)) -> Vec<Region> {
+fn join<K: Ord>(
+    regions: Vec<DiffRegion>,
+    key: impl Fn(&DiffRegion) -> K,
+    add: impl Fn(&mut DiffRegion, DiffRegion),
+) -> Vec<DiffRegion> {
     // Sorted by key, since the order of regions decides which of them are paired across the families.
-    let mut joined: BTreeMap<K, Region> = BTreeMap::new();
+    let mut joined: BTreeMap<K, DiffRegion> = BTreeMap::new();
     for region in regions {
         match joined.entry(key(&region)) {
             std::collections::btree_map::Entry::Vacant(free) => _ = free.insert(region),
@@ -150,30 +157,30 @@ fn join<K: Ord>(regions: Vec<Region>, key: impl Fn(&Region) -> K, add: impl Fn(&
 }
 
 fn actors(
-    sides: &[Option<Side<'_>>; 2],
-    frame: &Frame,
-    endpoints: &[Endpoint],
+    sides: &[Option<ClusterSide<'_>>; 2],
+    frame: &FamilyEnds,
+    endpoints: &[DiffEndpoint],
     services: &[ServiceAddress],
 ) -> Vec<Actor> {
     // On a side that does not exist (a survey's base) even outside addresses allow nothing. So everything is new.
-    let free = sides.each_ref().map(|side| if side.is_some() { End::Free } else { End::Absent });
+    let free = sides.each_ref().map(|side| if side.is_some() { SubjectEnd::Free } else { SubjectEnd::Absent });
     let mut actors: Vec<Actor> = Vec::new();
     for (index, endpoint) in endpoints.iter().enumerate() {
         let peers = frame.peers(index);
         let end = |which: usize| match (&sides[which], endpoint.ids[which], peers[which]) {
             // Without a peer class it has no address of this family, so in this family it does not exist. A
             // host-network pod has a class but is no subject: policies do not apply to it.
-            (Some(side), Some(id), Some(_)) => side.subject(id).map_or(End::Free, End::Subject),
-            _ => End::Absent,
+            (Some(side), Some(id), Some(_)) => side.subject(id).map_or(SubjectEnd::Free, SubjectEnd::Subject),
+            _ => SubjectEnd::Absent,
         };
         let presence = match [end(0), end(1)] {
-            [End::Absent, End::Absent] => continue,
-            [End::Absent, _] => Presence::Appeared,
-            [_, End::Absent] => Presence::Disappeared,
+            [SubjectEnd::Absent, SubjectEnd::Absent] => continue,
+            [SubjectEnd::Absent, _] => Presence::Appeared,
+            [_, SubjectEnd::Absent] => Presence::Disappeared,
             _ => Presence::Kept,
         };
         let ends = [end(0), end(1)];
-        let who = Who::Endpoint(index as u32);
+        let who = GridEnd::Endpoint(index as u32);
         // A service can claim ports of a pod's own address (`externalIPs`), so endpoints as destinations have frontends
         // too.
         let address = |which: usize| frame.views[index][which].address();
@@ -183,7 +190,7 @@ fn actors(
     for (index, outside) in frame.outside.iter().enumerate() {
         let gate = Gate { ends: free, frontends: [None; 2] };
         actors.push(Actor {
-            who: Who::Outside(index as u32),
+            who: GridEnd::Outside(index as u32),
             presence: Presence::Kept,
             exit: Some(gate.clone()),
             // If services have all addresses of the class, it can only be a source.
@@ -194,7 +201,7 @@ fn actors(
     for (index, service) in services.iter().enumerate().filter(|it| Family::of(it.1.address) == frame.family) {
         actors.push(Actor {
             // Kept, even if only one side has the service: on the other side the address exists as an ordinary one.
-            who: Who::Service(index as u32),
+            who: GridEnd::Service(index as u32),
             presence: Presence::Kept,
             exit: None,
             entrance: Some(Gate {
@@ -208,7 +215,7 @@ fn actors(
 }
 
 /// The address, if services claim ports of it.
-fn claimed(side: &Option<Side<'_>>, address: Option<IpAddr>) -> Option<IpAddr> {
+fn claimed(side: &Option<ClusterSide<'_>>, address: Option<IpAddr>) -> Option<IpAddr> {
     let has_ports = |at: &IpAddr| side.as_ref()?.frontend(*at).map(|it| !it.ports.is_empty());
     address.filter(|at| has_ports(at) == Some(true))
 }

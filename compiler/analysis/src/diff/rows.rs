@@ -4,43 +4,43 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::cells::{Cells, Part, PartId};
+use super::cells::{CellPart, CellTable, PartId};
+use super::cluster_side::ClusterSide;
 use super::isolation::{self, changed_policies};
-use super::regions::{Members, Region};
-use super::side::Side;
-use super::tables::{ReasonId, Tables};
-use super::universe::Frame;
+use super::regions::{DiffRegion, RegionMembers};
+use super::tables::{EntryTables, ReasonId};
+use super::universe::FamilyEnds;
 use super::{
-    Account, AddressRange, Change, Decides, DiffError, Endpoint, Party, Presence, Row, ServiceAddress, State, Traffic,
-    witness,
+    AddressRange, Decides, DiffEndpoint, DiffError, DiffRow, EndReason, EndState, Presence, RowEnd, RowTraffic,
+    ServiceAddress, VerdictChange, witness,
 };
 use weir_model::eval::Oracle;
 use weir_model::{Direction, PolicyId};
 use weir_objects::address::Family;
 
 /// The data that all rows refer to.
-pub(super) struct Context<'a, 'c> {
-    pub(super) sides: &'a [Option<Side<'c>>; 2],
-    pub(super) endpoints: &'a [Endpoint],
+pub(super) struct RowContext<'a, 'c> {
+    pub(super) sides: &'a [Option<ClusterSide<'c>>; 2],
+    pub(super) endpoints: &'a [DiffEndpoint],
     pub(super) services: &'a [ServiceAddress],
-    pub(super) frames: &'a [Frame; 2],
+    pub(super) frames: &'a [FamilyEnds; 2],
 }
 
 /// A row without its reasons.
-struct Draft {
+struct RowDraft {
     part: PartId,
-    source: Party,
-    destination: Party,
+    source: RowEnd,
+    destination: RowEnd,
     family: Option<Family>,
 }
 
 /// Every row, in order.
 pub(super) fn rows(
-    context: &Context<'_, '_>,
-    tables: &Tables<'_, '_>,
-    cells: &Cells,
-    found: [Vec<Region>; 2],
-) -> Result<Vec<Row>, DiffError> {
+    context: &RowContext<'_, '_>,
+    tables: &EntryTables<'_, '_>,
+    cells: &CellTable,
+    found: [Vec<DiffRegion>; 2],
+) -> Result<Vec<DiffRow>, DiffError> {
     let changed = changed_policies(context.sides);
     // Once for all rows: an oracle remembers which policies select which pods.
     let mut oracles = context.sides.each_ref().map(|side| side.as_ref().map(|it| Oracle::new(it.cluster)));
@@ -57,11 +57,11 @@ pub(super) fn rows(
         else {
             continue;
         };
-        let account = |reason: Option<ReasonId>, direction, party: &Party| {
+        let account = |reason: Option<ReasonId>, direction, party: &RowEnd| {
             let reason = reason?;
             Some([0, 1].map(|which| account(context, tables, part, reason, which, direction, party, &changed)))
         };
-        rows.push(Row {
+        rows.push(DiffRow {
             presence: part.presence,
             change: part.change,
             decides: part.decides,
@@ -79,11 +79,11 @@ pub(super) fn rows(
     Ok(rows)
 }
 
-type SortKey = (bool, Presence, Change, bool, Party, Party, Traffic, Decides, Option<Family>);
+type SortKey = (bool, Presence, VerdictChange, bool, RowEnd, RowEnd, RowTraffic, Decides, Option<Family>);
 
 /// The order of rows. Added traffic comes first, because readers look for it. Rows about services are last, because
 /// they follow from rows about their backends.
-fn sort_key(row: &Row) -> SortKey {
+fn sort_key(row: &DiffRow) -> SortKey {
     let to_services = !row.destination.services.is_empty();
     // `false` sorts first: of rows with the same presence and change, those with outside sources are the worst to
     // overlook.
@@ -102,13 +102,13 @@ fn sort_key(row: &Row) -> SortKey {
 }
 
 /// Combines the regions of both families where they agree.
-fn drafts(context: &Context<'_, '_>, cells: &Cells, found: [Vec<Region>; 2]) -> Vec<Draft> {
+fn drafts(context: &RowContext<'_, '_>, cells: &CellTable, found: [Vec<DiffRegion>; 2]) -> Vec<RowDraft> {
     let [v4, v6] = found;
-    let key = |region: &Region| {
+    let key = |region: &DiffRegion| {
         let presence = cells.part(region.part).presence;
         // Only endpoints with both families: the others cannot disagree. Compared as a whole, the regions of a few IPv4
         // pods among dual ones would never be equal, and each row would be there twice.
-        let dual = |members: &Members| {
+        let dual = |members: &RegionMembers| {
             members.endpoints.iter().copied().filter(|it| is_dual(context, presence, *it)).collect()
         };
         let to_services = !region.destination.services.is_empty();
@@ -117,7 +117,7 @@ fn drafts(context: &Context<'_, '_>, cells: &Cells, found: [Vec<Region>; 2]) -> 
         (region.part, to_services, from, to)
     };
     // Several regions can have one key if none of their ends has both families. They are paired in their order.
-    let mut waiting: BTreeMap<_, VecDeque<Region>> = BTreeMap::new();
+    let mut waiting: BTreeMap<_, VecDeque<DiffRegion>> = BTreeMap::new();
     v6.into_iter().for_each(|region| waiting.entry(key(&region)).or_default().push_back(region));
     let mut drafts = Vec::new();
     for region in v4 {
@@ -138,8 +138,8 @@ fn drafts(context: &Context<'_, '_>, cells: &Cells, found: [Vec<Region>; 2]) -> 
 }
 
 /// Whether an endpoint has addresses of both families on the sides that rows of this presence compare.
-fn is_dual(context: &Context<'_, '_>, presence: Presence, endpoint: u32) -> bool {
-    let takes_part = |frame: &Frame| {
+fn is_dual(context: &RowContext<'_, '_>, presence: Presence, endpoint: u32) -> bool {
+    let takes_part = |frame: &FamilyEnds| {
         let [base, head] = frame.peers(endpoint as usize);
         match presence {
             Presence::Kept => base.is_some() && head.is_some(),
@@ -150,10 +150,10 @@ fn is_dual(context: &Context<'_, '_>, presence: Presence, endpoint: u32) -> bool
     context.frames.iter().all(takes_part)
 }
 
-fn draft(context: &Context<'_, '_>, family: Option<Family>, regions: [Option<Region>; 2]) -> Draft {
+fn draft(context: &RowContext<'_, '_>, family: Option<Family>, regions: [Option<DiffRegion>; 2]) -> RowDraft {
     let part = regions.iter().flatten().map(|it| it.part).next().unwrap_or(PartId(0));
-    let party = |of: fn(&Region) -> &Members, as_source: bool| {
-        let mut members = Members::default();
+    let party = |of: fn(&DiffRegion) -> &RegionMembers, as_source: bool| {
+        let mut members = RegionMembers::default();
         let mut ranges: Vec<AddressRange> = Vec::new();
         for (region, frame) in regions.iter().zip(context.frames) {
             // A row of one family has a region of that family only.
@@ -162,15 +162,15 @@ fn draft(context: &Context<'_, '_>, family: Option<Family>, regions: [Option<Reg
             // Ranges as sources contain addresses of services, as destinations they do not: a service sends nothing.
             ranges.extend(frame.ranges(&of(region).outside, as_source));
         }
-        Party { endpoints: members.endpoints, ranges, services: members.services }
+        RowEnd { endpoints: members.endpoints, ranges, services: members.services }
     };
     let (source, destination) = (party(|it| &it.source, true), party(|it| &it.destination, false));
-    Draft { part, source, destination, family }
+    RowDraft { part, source, destination, family }
 }
 
 /// Traffic of a pod to itself is never meant: if one party is a single pod, it is removed from the other party.
-fn trim(draft: &mut Draft) {
-    let only = |party: &Party| match party.endpoints[..] {
+fn trim(draft: &mut RowDraft) {
+    let only = |party: &RowEnd| match party.endpoints[..] {
         // A party of several pods keeps them all: each of them still stands for the traffic with the others.
         [one] if party.ranges.is_empty() && party.services.is_empty() => Some(one),
         _ => None,
@@ -185,22 +185,22 @@ fn trim(draft: &mut Draft) {
 
 #[expect(clippy::too_many_arguments, reason = "everything that a reason is told from")]
 fn account(
-    context: &Context<'_, '_>,
-    tables: &Tables<'_, '_>,
-    part: &Part,
+    context: &RowContext<'_, '_>,
+    tables: &EntryTables<'_, '_>,
+    part: &CellPart,
     reason: ReasonId,
     which: usize,
     direction: Direction,
-    party: &Party,
+    party: &RowEnd,
     changed: &[BTreeSet<PolicyId>; 2],
-) -> Account {
+) -> EndReason {
     let reason = tables.reason(reason);
     // Rules explain why a side allows, isolating policies why a side denies. Each side gets the list that fits its
     // verdict.
-    let having = if part.change == Change::Added { 1 } else { 0 };
+    let having = if part.change == VerdictChange::Added { 1 } else { 0 };
     let state = reason.states[which];
     let mut isolating: BTreeSet<PolicyId> = BTreeSet::new();
-    if let (Some(side), State::Isolated, true) = (&context.sides[which], state, which != having) {
+    if let (Some(side), EndState::Isolated, true) = (&context.sides[which], state, which != having) {
         let ids = party.endpoints.iter().filter_map(|it| context.endpoints[*it as usize].ids[which]);
         // For each endpoint, the isolating policies that changed, or all of them if none changed.
         for id in ids {
@@ -211,5 +211,5 @@ fn account(
         }
     }
     let rules = reason.rules[which].iter().map(|(rule, _)| *rule).collect();
-    Account { state, rules, isolating: isolating.into_iter().collect() }
+    EndReason { state, rules, isolating: isolating.into_iter().collect() }
 }

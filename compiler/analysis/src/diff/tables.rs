@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::State;
+use super::EndState;
 use super::atoms::{JointAtoms, SetId};
-use super::side::Side;
+use super::cluster_side::ClusterSide;
 use super::universe::PeerPair;
 use weir_classes::{AtomSet, Classes, PeerId, SubjectId};
 use weir_model::eval::RuleId;
@@ -27,7 +27,7 @@ number!(
 
 /// An end of a flow as the subject of its own policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum End {
+pub(super) enum SubjectEnd {
     /// It does not exist on this side.
     Absent,
     /// No policy applies to it.
@@ -40,14 +40,14 @@ pub(super) enum End {
 /// of its address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Gate {
-    pub(super) ends: [End; 2],
+    pub(super) ends: [SubjectEnd; 2],
     /// For destinations: the address on each side, if services have or claim it.
     pub(super) frontends: [Option<IpAddr>; 2],
 }
 
 /// The sets of both sides for one pair of ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Entry {
+pub(super) struct PairEntry {
     pub(super) sets: [SetId; 2],
     /// The reason for the difference.
     pub(super) reason: ReasonId,
@@ -55,24 +55,24 @@ pub(super) struct Entry {
 
 /// The reasons for the sets of both sides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Reason {
-    pub(super) states: [State; 2],
+pub(super) struct SetReason {
+    pub(super) states: [EndState; 2],
     /// The rules that allow traffic which the other side denies, each with the part of that traffic that it allows.
     pub(super) rules: [Vec<(RuleId, SetId)>; 2],
 }
 
 /// All entries, sets and reasons, each once.
-pub(super) struct Tables<'s, 'c> {
-    pub(super) sides: &'s [Option<Side<'c>>; 2],
+pub(super) struct EntryTables<'s, 'c> {
+    pub(super) sides: &'s [Option<ClusterSide<'c>>; 2],
     pub(super) atoms: JointAtoms,
-    entries: Vec<Entry>,
-    entry_ids: HashMap<Entry, EntryId>,
-    reasons: Vec<Reason>,
-    reason_ids: HashMap<Reason, ReasonId>,
+    entries: Vec<PairEntry>,
+    entry_ids: HashMap<PairEntry, EntryId>,
+    reasons: Vec<SetReason>,
+    reason_ids: HashMap<SetReason, ReasonId>,
 }
 
-impl<'s, 'c> Tables<'s, 'c> {
-    pub(super) fn new(sides: &'s [Option<Side<'c>>; 2], atoms: JointAtoms) -> Self {
+impl<'s, 'c> EntryTables<'s, 'c> {
+    pub(super) fn new(sides: &'s [Option<ClusterSide<'c>>; 2], atoms: JointAtoms) -> Self {
         Self {
             sides,
             atoms,
@@ -83,11 +83,11 @@ impl<'s, 'c> Tables<'s, 'c> {
         }
     }
 
-    pub(super) fn entry(&self, id: EntryId) -> Entry {
+    pub(super) fn entry(&self, id: EntryId) -> PairEntry {
         self.entries[id.index()]
     }
 
-    pub(super) fn reason(&self, id: ReasonId) -> &Reason {
+    pub(super) fn reason(&self, id: ReasonId) -> &SetReason {
         &self.reasons[id.index()]
     }
 
@@ -102,9 +102,9 @@ impl<'s, 'c> Tables<'s, 'c> {
             let reason =
                 // Reasons only for differences. To find them, every rule of the subject is evaluated, and equal entries
                 // with different reasons would be different columns, so ends that do not differ would not be joined.
-                if sets[0] == sets[1] { Reason::none() } else { self.reasons_for(direction, gate, peer, sets) };
+                if sets[0] == sets[1] { SetReason::none() } else { self.reasons_for(direction, gate, peer, sets) };
             let reason = self.intern_reason(reason);
-            row.push(self.intern(Entry { sets, reason }));
+            row.push(self.intern(PairEntry { sets, reason }));
         }
         row
     }
@@ -118,9 +118,9 @@ impl<'s, 'c> Tables<'s, 'c> {
             peers.iter().map(|peer| peer[which].map_or(SetId::NONE, &mut find)).collect()
         };
         let mut found = match gate.ends[which] {
-            End::Absent => with(Box::new(|_| SetId::NONE)),
-            End::Free => with(Box::new(|_| SetId::ALL)),
-            End::Subject(subject) => {
+            SubjectEnd::Absent => with(Box::new(|_| SetId::NONE)),
+            SubjectEnd::Free => with(Box::new(|_| SetId::ALL)),
+            SubjectEnd::Subject(subject) => {
                 let row = side.classes.row(direction, subject);
                 let atoms = &mut self.atoms;
                 // An array over all classes, because nearly every class of the side is asked for; searching the row's
@@ -147,32 +147,32 @@ impl<'s, 'c> Tables<'s, 'c> {
         found
     }
 
-    fn reasons_for(&mut self, direction: Direction, gate: &Gate, peers: &PeerPair, sets: [SetId; 2]) -> Reason {
-        let mut reason = Reason::none();
+    fn reasons_for(&mut self, direction: Direction, gate: &Gate, peers: &PeerPair, sets: [SetId; 2]) -> SetReason {
+        let mut reason = SetReason::none();
         for which in [0, 1] {
             let Some((side, peer)) = self.sides[which].as_ref().zip(peers[which]) else { continue };
             // Rules of hundreds of backends are no readable reason. The example flow shows one of them.
             if gate.frontends[which].is_some() && direction == Direction::Ingress {
-                reason.states[which] = State::Service;
+                reason.states[which] = EndState::Service;
                 continue;
             }
             let subject = match gate.ends[which] {
-                End::Absent => continue,
-                End::Free => {
-                    reason.states[which] = State::Free;
+                SubjectEnd::Absent => continue,
+                SubjectEnd::Free => {
+                    reason.states[which] = EndState::Free;
                     continue;
                 }
-                End::Subject(subject) => subject,
+                SubjectEnd::Subject(subject) => subject,
             };
-            if side.classes.peers[peer.index()].front.is_some() && direction == Direction::Egress {
-                reason.states[which] = State::Service;
+            if side.classes.peers[peer.index()].vip.is_some() && direction == Direction::Egress {
+                reason.states[which] = EndState::Service;
                 continue;
             }
             reason.states[which] = state(side, direction, subject, peer);
             let mut gained = self.atoms.get(sets[which]).clone();
             gained.subtract(self.atoms.get(sets[1 - which]));
             // Without isolation no rule is needed, and a list that denies leaves no rules to name.
-            if gained.is_empty() || reason.states[which] != State::Isolated {
+            if gained.is_empty() || reason.states[which] != EndState::Isolated {
                 continue;
             }
             for (rule, of_side) in side.classes.contributions(direction, subject, peer) {
@@ -187,7 +187,7 @@ impl<'s, 'c> Tables<'s, 'c> {
         reason
     }
 
-    fn intern(&mut self, entry: Entry) -> EntryId {
+    fn intern(&mut self, entry: PairEntry) -> EntryId {
         let next = EntryId(self.entries.len() as u32);
         let id = *self.entry_ids.entry(entry).or_insert(next);
         if id == next {
@@ -196,7 +196,7 @@ impl<'s, 'c> Tables<'s, 'c> {
         id
     }
 
-    pub(super) fn intern_reason(&mut self, reason: Reason) -> ReasonId {
+    pub(super) fn intern_reason(&mut self, reason: SetReason) -> ReasonId {
         if let Some(id) = self.reason_ids.get(&reason) {
             return *id;
         }
@@ -207,21 +207,21 @@ impl<'s, 'c> Tables<'s, 'c> {
     }
 }
 
-impl Reason {
+impl SetReason {
     fn none() -> Self {
-        Self { states: [State::Absent; 2], rules: [Vec::new(), Vec::new()] }
+        Self { states: [EndState::Absent; 2], rules: [Vec::new(), Vec::new()] }
     }
 }
 
 /// The state of a subject class towards a peer class.
-fn state(side: &Side<'_>, direction: Direction, subject: SubjectId, peer: PeerId) -> State {
+fn state(side: &ClusterSide<'_>, direction: Direction, subject: SubjectId, peer: PeerId) -> EndState {
     // Lists before policies, as they are decided.
     if let Some(list) = side.classes.denying_list(side.cluster, direction, subject, peer) {
-        return State::List(list);
+        return EndState::List(list);
     }
     match isolating(side.cluster, &side.classes, direction, subject).next() {
-        Some(_) => State::Isolated,
-        None => State::Open,
+        Some(_) => EndState::Isolated,
+        None => EndState::Open,
     }
 }
 
@@ -238,16 +238,16 @@ pub(super) fn isolating<'a>(
 }
 
 /// A service port with its backends: (subject class, port there).
-struct Port {
+struct EntryServicePort {
     protocol: weir_model::Protocol,
     number: u16,
     backends: Vec<(SubjectId, u16)>,
 }
 
 /// The service ports at an address, each with the backends of all claims on it. All of them must be allowed.
-fn service_ports(side: &Side<'_>, address: IpAddr) -> Vec<Port> {
+fn service_ports(side: &ClusterSide<'_>, address: IpAddr) -> Vec<EntryServicePort> {
     let family = Family::of(address);
-    let mut ports: Vec<Port> = Vec::new();
+    let mut ports: Vec<EntryServicePort> = Vec::new();
     // Every claim on a port counts: the service proxy may send the packet to any of the services.
     for port in side.frontend(address).into_iter().flat_map(|it| &it.ports) {
         let claims =
@@ -259,13 +259,18 @@ fn service_ports(side: &Side<'_>, address: IpAddr) -> Vec<Port> {
             serving.filter_map(|it| Some((subject(it.endpoint?)?, it.port))).collect();
         backends.sort_unstable();
         backends.dedup();
-        ports.push(Port { protocol: port.protocol, number: port.port, backends });
+        ports.push(EntryServicePort { protocol: port.protocol, number: port.port, backends });
     }
     ports
 }
 
 /// The ports on which the address itself and all backends allow a peer's packets.
-fn behind(atoms: &mut JointAtoms, classes: &Classes, ports: &[Port], (own, peer): (SetId, PeerId)) -> SetId {
+fn behind(
+    atoms: &mut JointAtoms,
+    classes: &Classes,
+    ports: &[EntryServicePort],
+    (own, peer): (SetId, PeerId),
+) -> SetId {
     // From the address's own set, so that claims only take away here: the address can be a pod's, which has policies
     // itself.
     let mut set: AtomSet = atoms.get(own).clone();

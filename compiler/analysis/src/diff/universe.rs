@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use super::side::{Side, View};
-use super::{AddressRange, Endpoint, ServiceAddress};
+use super::cluster_side::{ClusterSide, PeerView};
+use super::{AddressRange, DiffEndpoint, ServiceAddress};
 use weir_classes::PeerId;
 use weir_model::EndpointId;
 use weir_objects::address::Family;
@@ -18,10 +18,10 @@ use weir_objects::address::{to_address, to_number};
 pub(super) type PeerPair = [Option<PeerId>; 2];
 
 /// The ends of one family.
-pub(super) struct Frame {
+pub(super) struct FamilyEnds {
     pub(super) family: Family,
     /// By endpoint: its view on both sides, as it is compared in this family.
-    pub(super) views: Vec<[View; 2]>,
+    pub(super) views: Vec<[PeerView; 2]>,
     pub(super) outside: Vec<Outside>,
     /// The addresses of endpoints on either side, sorted.
     taken: Vec<u128>,
@@ -39,14 +39,14 @@ pub(super) struct Outside {
 }
 
 /// Every endpoint that is on the network on a side, sorted by namespace and name.
-pub(super) fn endpoints(sides: &[Option<Side<'_>>; 2]) -> Vec<Endpoint> {
+pub(super) fn endpoints(sides: &[Option<ClusterSide<'_>>; 2]) -> Vec<DiffEndpoint> {
     let mut found: BTreeMap<(String, String, bool, String), [Option<EndpointId>; 2]> = BTreeMap::new();
     for (which, side) in sides.iter().enumerate() {
         let Some(side) = side else { continue };
         for (index, endpoint) in side.cluster.endpoints.iter().enumerate() {
             let id = EndpointId(index as u32);
             // Finished and pending pods, and pods whose only address another pod has: no packet is theirs.
-            if [Family::V4, Family::V6].iter().all(|family| side.view(id, *family) == View::Gone) {
+            if [Family::V4, Family::V6].iter().all(|family| side.view(id, *family) == PeerView::Gone) {
                 continue;
             }
             let namespace = side.cluster.namespaces[endpoint.namespace.index()].name.clone();
@@ -56,19 +56,21 @@ pub(super) fn endpoints(sides: &[Option<Side<'_>>; 2]) -> Vec<Endpoint> {
             found.entry(key).or_default()[which] = Some(id);
         }
     }
-    let make = |((namespace, name, _, kind), ids)| Endpoint { namespace, name, kind, ids };
+    let make = |((namespace, name, _, kind), ids)| DiffEndpoint { namespace, name, kind, ids };
     found.into_iter().map(make).collect()
 }
 
 /// Every address of a service that does not belong to an endpoint, sorted.
-pub(super) fn services(sides: &[Option<Side<'_>>; 2]) -> Vec<ServiceAddress> {
-    let of = |side: &Side<'_>| -> BTreeSet<IpAddr> { side.cluster.frontends.iter().map(|it| it.address).collect() };
+pub(super) fn services(sides: &[Option<ClusterSide<'_>>; 2]) -> Vec<ServiceAddress> {
+    let of =
+        |side: &ClusterSide<'_>| -> BTreeSet<IpAddr> { side.cluster.frontends.iter().map(|it| it.address).collect() };
     let all: BTreeSet<IpAddr> = sides.iter().flatten().flat_map(of).collect();
     // If an endpoint has the address on either side, it counts as the endpoint on both. Otherwise one flow would be in
     // a row about the endpoint and in a row about the service.
     let is_free = |at: &IpAddr| sides.iter().flatten().all(|side| side.directory.endpoint_at(*at).is_none());
     let make = |address| {
-        let on = |side: &Option<Side<'_>>| side.as_ref().map_or(Vec::new(), |it| it.services_at(address).to_vec());
+        let on =
+            |side: &Option<ClusterSide<'_>>| side.as_ref().map_or(Vec::new(), |it| it.services_at(address).to_vec());
         ServiceAddress { address, services: [on(&sides[0]), on(&sides[1])] }
     };
     let found = all.into_iter().filter(is_free).map(make);
@@ -76,16 +78,16 @@ pub(super) fn services(sides: &[Option<Side<'_>>; 2]) -> Vec<ServiceAddress> {
     found.filter(|it: &ServiceAddress| it.services.iter().any(|on| !on.is_empty())).collect()
 }
 
-impl Frame {
+impl FamilyEnds {
     pub(super) fn new(
-        sides: &[Option<Side<'_>>; 2],
-        endpoints: &[Endpoint],
+        sides: &[Option<ClusterSide<'_>>; 2],
+        endpoints: &[DiffEndpoint],
         services: &[ServiceAddress],
         family: Family,
     ) -> Self {
-        let views: Vec<[View; 2]> = endpoints.iter().map(|endpoint| views(sides, endpoint, family)).collect();
+        let views: Vec<[PeerView; 2]> = endpoints.iter().map(|endpoint| views(sides, endpoint, family)).collect();
         let of_family = |address: IpAddr| Some(to_number(address)).filter(|it| it.0 == family).map(|it| it.1);
-        let members = |side: &Side<'_>| -> Vec<u128> {
+        let members = |side: &ClusterSide<'_>| -> Vec<u128> {
             let all = side.cluster.endpoints.iter().flat_map(|it| it.addresses.iter().copied());
             // Not every address that a pod's status lists: one that no pod has now is an outside address again.
             all.filter(|at| side.directory.endpoint_at(*at).is_some()).filter_map(of_family).collect()
@@ -101,7 +103,7 @@ impl Frame {
 
     /// The classes of an endpoint as a peer.
     pub(super) fn peers(&self, endpoint: usize) -> PeerPair {
-        self.views[endpoint].map(View::peer)
+        self.views[endpoint].map(PeerView::peer)
     }
 
     /// The ranges of several classes, joined where only addresses of endpoints or services lie between them.
@@ -141,22 +143,22 @@ fn only_holes(holes: &[u128], last: u128, first: u128) -> bool {
     (to - from) as u128 == between
 }
 
-fn views(sides: &[Option<Side<'_>>; 2], endpoint: &Endpoint, family: Family) -> [View; 2] {
+fn views(sides: &[Option<ClusterSide<'_>>; 2], endpoint: &DiffEndpoint, family: Family) -> [PeerView; 2] {
     let on = |which: usize, family| match (&sides[which], endpoint.ids[which]) {
         (Some(side), Some(id)) => side.view(id, family),
-        _ => View::Gone,
+        _ => PeerView::Gone,
     };
     let both = [on(0, family), on(1, family)];
     // An endpoint that has no address on one side is compared in the families of its addresses on the other side.
     match both {
-        [View::Any(_), View::Gone] if endpoint.ids[1].is_some() => [View::Gone; 2],
-        [View::Gone, View::Any(_)] if endpoint.ids[0].is_some() => [View::Gone; 2],
+        [PeerView::Any(_), PeerView::Gone] if endpoint.ids[1].is_some() => [PeerView::Gone; 2],
+        [PeerView::Gone, PeerView::Any(_)] if endpoint.ids[0].is_some() => [PeerView::Gone; 2],
         _ => both,
     }
 }
 
 fn outside(
-    sides: &[Option<Side<'_>>; 2],
+    sides: &[Option<ClusterSide<'_>>; 2],
     family: Family,
     taken: &BTreeSet<u128>,
     services: &BTreeSet<u128>,
@@ -171,8 +173,8 @@ fn outside(
     for side in sides.iter().flatten() {
         let map = &side.classes.addresses;
         let exact = map.exact.iter().map(|(address, _)| (*address, *address));
-        let stretches = map.stretches.iter().map(|it| (it.first, it.last));
-        for (first, last) in exact.chain(stretches).filter(|it| Family::of(it.0) == family) {
+        let ranges = map.ranges.iter().map(|it| (it.first, it.last));
+        for (first, last) in exact.chain(ranges).filter(|it| Family::of(it.0) == family) {
             cut(to_number(first).1, to_number(last).1);
         }
     }

@@ -5,11 +5,11 @@
 
 use std::net::IpAddr;
 
-use super::cells::Part;
-use super::rows::Context;
-use super::side::{Side, View};
-use super::{AddressRange, Change, DiffError, Party, Presence, Traffic, Witness};
-use weir_model::eval::{End, Flow, FlowProtocol, Oracle, Verdict};
+use super::cells::CellPart;
+use super::cluster_side::{ClusterSide, PeerView};
+use super::rows::RowContext;
+use super::{AddressRange, DiffError, FlowWitness, Presence, RowEnd, RowTraffic, VerdictChange};
+use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::{EndpointId, Standing};
 use weir_objects::address::Family;
 use weir_objects::address::{to_address, to_number};
@@ -26,14 +26,14 @@ enum Try {
 
 /// An example flow of the row; `None` if all of its flows are excluded from the comparison.
 pub(super) fn find(
-    context: &Context<'_, '_>,
+    context: &RowContext<'_, '_>,
     oracles: &mut Oracles<'_>,
-    part: &Part,
-    traffic: &Traffic,
-    source: &Party,
-    destination: &Party,
+    part: &CellPart,
+    traffic: &RowTraffic,
+    source: &RowEnd,
+    destination: &RowEnd,
     family: Option<Family>,
-) -> Result<Option<Witness>, DiffError> {
+) -> Result<Option<FlowWitness>, DiffError> {
     let families: &[Family] = match &family {
         Some(one) => std::slice::from_ref(one),
         None => &[Family::V4, Family::V6],
@@ -44,7 +44,7 @@ pub(super) fn find(
         for from in ends(source) {
             for to in ends(destination) {
                 if let Some(pair) = pair(context, part, *family, from, to) {
-                    return judge(context, oracles, part, traffic, pair).map(Some);
+                    return make_witness(context, oracles, part, traffic, pair).map(Some);
                 }
             }
         }
@@ -52,7 +52,7 @@ pub(super) fn find(
     Ok(None)
 }
 
-fn ends(party: &Party) -> impl Iterator<Item = Try> {
+fn ends(party: &RowEnd) -> impl Iterator<Item = Try> {
     let endpoints = party.endpoints.iter().map(|it| Try::Endpoint(*it));
     let services = party.services.iter().map(|it| Try::Service(*it));
     // Endpoints first: a flow between names is easier to read than one with an address.
@@ -60,15 +60,15 @@ fn ends(party: &Party) -> impl Iterator<Item = Try> {
 }
 
 /// Both ends on both sides: endpoint and address.
-struct Pair {
+struct EndPair {
     names: [Option<u32>; 2],
-    ends: [[Option<End>; 2]; 2],
+    ends: [[Option<FlowEnd>; 2]; 2],
 }
 
 /// Two ends with addresses of one family whose traffic is part of the comparison.
-fn pair(context: &Context<'_, '_>, part: &Part, family: Family, from: Try, to: Try) -> Option<Pair> {
+fn pair(context: &RowContext<'_, '_>, part: &CellPart, family: Family, from: Try, to: Try) -> Option<EndPair> {
     // The side that allows the flow: the head for added traffic, the base for removed traffic.
-    let having = if part.change == Change::Added { 1 } else { 0 };
+    let having = if part.change == VerdictChange::Added { 1 } else { 0 };
     let sender = match from {
         Try::Endpoint(id) => Some(id),
         _ => None,
@@ -86,8 +86,8 @@ fn pair(context: &Context<'_, '_>, part: &Part, family: Family, from: Try, to: T
         // The address as it is compared in this family, which is not always the first one in the pod's status.
         let views = context.frames[family as usize].views[id as usize];
         let end = |which: usize| {
-            let view = Some(views[which]).filter(|it| *it != View::Gone)?;
-            Some(End { endpoint: context.endpoints[id as usize].ids[which], address: view.address() })
+            let view = Some(views[which]).filter(|it| *it != PeerView::Gone)?;
+            Some(FlowEnd { endpoint: context.endpoints[id as usize].ids[which], address: view.address() })
         };
         let ends = [end(0), end(1)];
         // On the side that allows the flow the end must exist. On the other side it may be missing, which counts as
@@ -98,15 +98,15 @@ fn pair(context: &Context<'_, '_>, part: &Part, family: Family, from: Try, to: T
         Try::Endpoint(id) => named(id),
         Try::Service(id) => {
             let address = context.services[id as usize].address;
-            // The classes know no nodes (see [`Side::new`]), so a row may contain pairs that the comparison excludes.
+            // The classes know no nodes (see [`ClusterSide::new`]), so a row may contain pairs that the comparison excludes.
             // Such a pair must not be the example, because the oracle knows nodes and would contradict the row.
             let back = is_own_node(context, other?, address) || leads_back(context, [Some(address); 2], other?);
             let fits = Family::of(address) == family && !back;
-            fits.then_some([Some(End { endpoint: None, address: Some(address) }); 2])
+            fits.then_some([Some(FlowEnd { endpoint: None, address: Some(address) }); 2])
         }
         Try::Range(range) => {
             let address = outside(context, family, range, as_source, other?)?;
-            Some([Some(End { endpoint: None, address: Some(address) }); 2])
+            Some([Some(FlowEnd { endpoint: None, address: Some(address) }); 2])
         }
     };
     let (source, destination) = (end(from, true, receiver)?, end(to, false, sender)?);
@@ -120,11 +120,11 @@ fn pair(context: &Context<'_, '_>, part: &Part, family: Family, from: Try, to: T
     // The same maximum as in `boxes::relate`. Without the test, a row about new endpoints could show a flow between old
     // ones.
     let presence = presence(&source).max(presence(&destination));
-    (presence == part.presence).then_some(Pair { names: [sender, receiver], ends: [source, destination] })
+    (presence == part.presence).then_some(EndPair { names: [sender, receiver], ends: [source, destination] })
 }
 
 /// In one family an endpoint may exist on one side only, and in the other family on both.
-fn presence(ends: &[Option<End>; 2]) -> Presence {
+fn presence(ends: &[Option<FlowEnd>; 2]) -> Presence {
     match ends {
         [None, _] => Presence::Appeared,
         [_, None] => Presence::Disappeared,
@@ -134,7 +134,7 @@ fn presence(ends: &[Option<End>; 2]) -> Presence {
 
 /// An address of the range that belongs to no endpoint, and not to the other end's node.
 fn outside(
-    context: &Context<'_, '_>,
+    context: &RowContext<'_, '_>,
     family: Family,
     range: AddressRange,
     as_source: bool,
@@ -161,9 +161,9 @@ fn outside(
 }
 
 /// Whether an address belongs to the endpoint's node, on either side.
-fn is_own_node(context: &Context<'_, '_>, endpoint: u32, address: IpAddr) -> bool {
+fn is_own_node(context: &RowContext<'_, '_>, endpoint: u32, address: IpAddr) -> bool {
     let ids = context.endpoints[endpoint as usize].ids;
-    let on = |(side, id): (&Option<Side<'_>>, Option<EndpointId>)| {
+    let on = |(side, id): (&Option<ClusterSide<'_>>, Option<EndpointId>)| {
         side.as_ref().zip(id).is_some_and(|(side, id)| side.is_own_node(id, address))
     };
     // On either side: there such a flow is always allowed, so the comparison leaves it out.
@@ -171,7 +171,7 @@ fn is_own_node(context: &Context<'_, '_>, endpoint: u32, address: IpAddr) -> boo
 }
 
 /// Whether services at an address, given for each side, lead to the endpoint itself or to its node.
-fn leads_back(context: &Context<'_, '_>, addresses: [Option<IpAddr>; 2], endpoint: u32) -> bool {
+fn leads_back(context: &RowContext<'_, '_>, addresses: [Option<IpAddr>; 2], endpoint: u32) -> bool {
     let on = |which: usize| {
         let (Some(side), Some(id)) = (&context.sides[which], context.endpoints[endpoint as usize].ids[which]) else {
             return false;
@@ -191,7 +191,7 @@ fn leads_back(context: &Context<'_, '_>, addresses: [Option<IpAddr>; 2], endpoin
     on(0) || on(1)
 }
 
-fn are_of_one_node(context: &Context<'_, '_>, one: u32, other: u32) -> bool {
+fn are_of_one_node(context: &RowContext<'_, '_>, one: u32, other: u32) -> bool {
     let on = |which: usize| {
         let ids = [one, other].map(|it| context.endpoints[it as usize].ids[which]);
         let (Some(side), [Some(one), Some(other)]) = (&context.sides[which], ids) else { return false };
@@ -201,7 +201,7 @@ fn are_of_one_node(context: &Context<'_, '_>, one: u32, other: u32) -> bool {
 }
 
 /// Whether the first endpoint is on the host's network of the node that the second runs on.
-fn is_host_of(side: &Side<'_>, host: EndpointId, guest: EndpointId) -> bool {
+fn is_host_of(side: &ClusterSide<'_>, host: EndpointId, guest: EndpointId) -> bool {
     let [host, of_guest] = [host, guest].map(|it| &side.cluster.endpoints[it.index()]);
     // By address too: a host-network pod whose node is not named can still have an address of the guest's node.
     host.standing == Standing::HostNetwork
@@ -209,13 +209,13 @@ fn is_host_of(side: &Side<'_>, host: EndpointId, guest: EndpointId) -> bool {
             || host.addresses.iter().any(|at| side.is_own_node(guest, *at)))
 }
 
-fn judge(
-    context: &Context<'_, '_>,
+fn make_witness(
+    context: &RowContext<'_, '_>,
     oracles: &mut Oracles<'_>,
-    part: &Part,
-    traffic: &Traffic,
-    pair: Pair,
-) -> Result<Witness, DiffError> {
+    part: &CellPart,
+    traffic: &RowTraffic,
+    pair: EndPair,
+) -> Result<FlowWitness, DiffError> {
     let (protocol, port) = match traffic.ranges.first() {
         // Any port of the row would do, because all of them differ in the same way. ICMP stands for traffic without
         // ports.
@@ -234,8 +234,8 @@ fn judge(
     };
     let verdicts = [verdict(0), verdict(1)];
     let expected = match part.change {
-        Change::Added => [Verdict::Deny, Verdict::Allow],
-        Change::Removed => [Verdict::Allow, Verdict::Deny],
+        VerdictChange::Added => [Verdict::Deny, Verdict::Allow],
+        VerdictChange::Removed => [Verdict::Allow, Verdict::Deny],
     };
     // An error instead of an assertion: releases check this too, because a wrong row is worse than no answer.
     if verdicts != expected {
@@ -243,5 +243,5 @@ fn judge(
         let names = pair.names.map(name);
         return Err(DiffError::Witness(format!("{names:?} {flows:?}: {verdicts:?}, not {expected:?}")));
     }
-    Ok(Witness { source: pair.names[0], destination: pair.names[1], flows, verdicts })
+    Ok(FlowWitness { source: pair.names[0], destination: pair.names[1], flows, verdicts })
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use super::{CellId, Cells, Passes, Reach, Who};
+use super::{CellCache, CellId, Passes, Reach, ReachEnd};
 use weir_classes::AtomSet;
 use weir_model::NamespaceId;
 use weir_objects::address::Family;
@@ -15,7 +15,7 @@ use weir_objects::address::to_number;
 
 /// A group of ends, as a description names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Group {
+pub enum EndGroup {
     /// Every pod and every address.
     Everyone,
     /// Every pod.
@@ -34,31 +34,31 @@ pub enum Group {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
     /// The sources; empty if nothing passes.
-    pub from: Vec<Group>,
+    pub from: Vec<EndGroup>,
     /// The destinations.
-    pub to: Vec<Group>,
+    pub to: Vec<EndGroup>,
     /// The traffic that passes.
     pub passes: Passes,
 }
 
 /// All edges, by destination.
-pub fn edges(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Edge> {
-    let everyone = reach.everyone();
-    let mut columns: BTreeMap<Vec<Option<Passes>>, Vec<Who>> = BTreeMap::new();
-    for to in &everyone {
+pub fn edges(reach: &Reach<'_>, cells: &mut CellCache<'_>) -> Vec<Edge> {
+    let all_ends = reach.all_ends();
+    let mut columns: BTreeMap<Vec<Option<Passes>>, Vec<ReachEnd>> = BTreeMap::new();
+    for to in &all_ends {
         // The whole column is the key, because an edge claims something about all sources. Parties are few where pods
         // are many, so the square of parties and zones is affordable.
-        let column = everyone.iter().map(|from| cells.passes(*from, *to)).collect();
+        let column = all_ends.iter().map(|from| cells.passes(*from, *to)).collect();
         columns.entry(column).or_default().push(*to);
     }
-    let mut columns: Vec<(Vec<Who>, Vec<Option<Passes>>)> = columns.into_iter().map(|(a, b)| (b, a)).collect();
+    let mut columns: Vec<(Vec<ReachEnd>, Vec<Option<Passes>>)> = columns.into_iter().map(|(a, b)| (b, a)).collect();
     // By destinations: the order of the map is that of the cells' numbers, which says nothing to a reader.
     columns.sort();
     let mut found = Vec::new();
     for (to, column) in columns {
-        let mut by_value: BTreeMap<Passes, Vec<Who>> = BTreeMap::new();
+        let mut by_value: BTreeMap<Passes, Vec<ReachEnd>> = BTreeMap::new();
         let mut void = Vec::new();
-        for (from, passes) in everyone.iter().zip(&column) {
+        for (from, passes) in all_ends.iter().zip(&column) {
             match passes {
                 // No common family: neither "reaches" nor "does not reach" would be true, so the description may choose
                 // the shorter text.
@@ -81,10 +81,10 @@ pub fn edges(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Edge> {
 
 /// Describes ends in the largest exact terms. Ends in `void` share no address family with the other end, so a
 /// description may include them.
-pub fn describe(reach: &Reach<'_>, members: &[Who], void: &[Who]) -> Vec<Group> {
+pub fn describe(reach: &Reach<'_>, members: &[ReachEnd], void: &[ReachEnd]) -> Vec<EndGroup> {
     // Both lists are sorted, since all ends are listed parties first, each in order.
-    let is = |it: &Who, of: &[Who]| of.binary_search(it).is_ok();
-    let all = |mut who: Box<dyn Iterator<Item = Who> + '_>| {
+    let is = |it: &ReachEnd, of: &[ReachEnd]| of.binary_search(it).is_ok();
+    let all = |mut who: Box<dyn Iterator<Item = ReachEnd> + '_>| {
         // A namespace whose parties are all void is not described: at least one of them must really be a member.
         let mut any = false;
         who.all(|it| {
@@ -94,39 +94,39 @@ pub fn describe(reach: &Reach<'_>, members: &[Who], void: &[Who]) -> Vec<Group> 
             }
         }) && any
     };
-    let parties = || (0..reach.parties.len() as u32).map(Who::Party);
-    let zones = || (0..reach.zones.len() as u32).map(Who::Zone);
+    let parties = || (0..reach.parties.len() as u32).map(ReachEnd::Party);
+    let zones = || (0..reach.zones.len() as u32).map(ReachEnd::Zone);
     let (every_pod, everywhere) = (all(Box::new(parties())), all(Box::new(zones())));
     let mut found = Vec::new();
     match (every_pod, everywhere) {
-        (true, true) => return vec![Group::Everyone],
-        (true, false) => found.push(Group::Pods),
+        (true, true) => return vec![EndGroup::Everyone],
+        (true, false) => found.push(EndGroup::Pods),
         (false, _) => {
             let mut index = 0;
             // Parties are sorted by namespace, so each namespace is one chunk.
             for of_namespace in reach.parties.chunk_by(|a, b| a.namespace == b.namespace) {
                 let range = index..index + of_namespace.len() as u32;
                 index = range.end;
-                match all(Box::new(range.clone().map(Who::Party))) {
-                    true => found.push(Group::Namespace(of_namespace[0].namespace)),
-                    false => found.extend(range.filter(|it| is(&Who::Party(*it), members)).map(Group::Party)),
+                match all(Box::new(range.clone().map(ReachEnd::Party))) {
+                    true => found.push(EndGroup::Namespace(of_namespace[0].namespace)),
+                    false => found.extend(range.filter(|it| is(&ReachEnd::Party(*it), members)).map(EndGroup::Party)),
                 }
             }
         }
     }
     match everywhere {
-        true => found.push(Group::Outside),
-        false => found.extend(ranges(reach, members).map(Group::Ranges)),
+        true => found.push(EndGroup::Outside),
+        false => found.extend(ranges(reach, members).map(EndGroup::Ranges)),
     }
     found
 }
 
 /// The ranges of the zones in `members`, by family.
-fn ranges<'a>(reach: &'a Reach<'_>, members: &'a [Who]) -> impl Iterator<Item = Vec<(IpAddr, IpAddr)>> + 'a {
+fn ranges<'a>(reach: &'a Reach<'_>, members: &'a [ReachEnd]) -> impl Iterator<Item = Vec<(IpAddr, IpAddr)>> + 'a {
     let of = move |family| {
         let zones = members.iter().filter_map(|it| match it {
-            Who::Zone(index) => Some(&reach.zones[*index as usize]),
-            Who::Party(_) => None,
+            ReachEnd::Zone(index) => Some(&reach.zones[*index as usize]),
+            ReachEnd::Party(_) => None,
         });
         let mut all: Vec<(IpAddr, IpAddr)> =
             zones.filter(|it| it.family == family).flat_map(|it| it.ranges.iter().copied()).collect();
@@ -146,7 +146,7 @@ fn ranges<'a>(reach: &'a Reach<'_>, members: &'a [Who]) -> impl Iterator<Item = 
 }
 
 /// A namespace, or outside.
-pub type Place = Option<NamespaceId>;
+pub type NamespaceOrOutside = Option<NamespaceId>;
 
 /// The traffic between the parties of two places, summarized.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,25 +162,25 @@ pub struct Sum {
 }
 
 /// The sums of all pairs of places: namespaces in order, then outside.
-pub fn sums(reach: &Reach<'_>, cells: &mut Cells<'_>) -> BTreeMap<(usize, usize), Sum> {
+pub fn sums(reach: &Reach<'_>, cells: &mut CellCache<'_>) -> BTreeMap<(usize, usize), Sum> {
     let places = places(reach);
-    let of_place = |place: &Place| -> Vec<(Who, usize)> {
-        let all = reach.everyone();
+    let of_place = |place: &NamespaceOrOutside| -> Vec<(ReachEnd, usize)> {
+        let all = reach.all_ends();
         let here = all.into_iter().filter(|who| place_of(reach, *who) == *place);
         // Parties of the same classes are computed once.
         let mut known: HashMap<_, usize> = HashMap::new();
-        let mut found: Vec<(Who, usize)> = Vec::new();
+        let mut found: Vec<(ReachEnd, usize)> = Vec::new();
         for who in here {
             let class = match who {
-                Who::Party(index) => {
+                ReachEnd::Party(index) => {
                     let party = &reach.parties[index as usize];
                     (Some(party.subject), party.peers)
                 }
-                Who::Zone(index) => (None, [Some(reach.zones[index as usize].peer), None]),
+                ReachEnd::Zone(index) => (None, [Some(reach.zones[index as usize].peer), None]),
             };
             // Only parties are merged. Zones of the two families can have the same peer class, but reach different
             // addresses.
-            match (matches!(who, Who::Party(_)), known.get(&class)) {
+            match (matches!(who, ReachEnd::Party(_)), known.get(&class)) {
                 (true, Some(at)) => found[*at].1 += 1,
                 _ => {
                     known.insert(class, found.len());
@@ -190,7 +190,7 @@ pub fn sums(reach: &Reach<'_>, cells: &mut Cells<'_>) -> BTreeMap<(usize, usize)
         }
         found
     };
-    let members: Vec<Vec<(Who, usize)>> = places.iter().map(of_place).collect();
+    let members: Vec<Vec<(ReachEnd, usize)>> = places.iter().map(of_place).collect();
     let mut found = BTreeMap::new();
     for (row, from) in members.iter().enumerate() {
         for (column, to) in members.iter().enumerate() {
@@ -201,22 +201,22 @@ pub fn sums(reach: &Reach<'_>, cells: &mut Cells<'_>) -> BTreeMap<(usize, usize)
 }
 
 /// The namespaces that have parties, in order, and then outside.
-pub fn places(reach: &Reach<'_>) -> Vec<Place> {
-    let mut found: Vec<Place> = reach.parties.iter().map(|it| Some(it.namespace)).collect();
+pub fn places(reach: &Reach<'_>) -> Vec<NamespaceOrOutside> {
+    let mut found: Vec<NamespaceOrOutside> = reach.parties.iter().map(|it| Some(it.namespace)).collect();
     found.dedup();
     found.push(None);
     found
 }
 
 /// The place of an end.
-pub fn place_of(reach: &Reach<'_>, who: Who) -> Place {
+pub fn place_of(reach: &Reach<'_>, who: ReachEnd) -> NamespaceOrOutside {
     match who {
-        Who::Party(index) => Some(reach.parties[index as usize].namespace),
-        Who::Zone(_) => None,
+        ReachEnd::Party(index) => Some(reach.parties[index as usize].namespace),
+        ReachEnd::Zone(_) => None,
     }
 }
 
-fn sum(cells: &mut Cells<'_>, from: &[(Who, usize)], to: &[(Who, usize)]) -> Option<Sum> {
+fn sum(cells: &mut CellCache<'_>, from: &[(ReachEnd, usize)], to: &[(ReachEnd, usize)]) -> Option<Sum> {
     let mut values: HashMap<Passes, usize> = HashMap::new();
     for (from, from_count) in from {
         for (to, to_count) in to {

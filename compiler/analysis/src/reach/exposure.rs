@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::edges::{Group, describe, place_of};
-use super::{Cells, Party, Passes, Reach, Who};
+use super::edges::{EndGroup, describe, place_of};
+use super::{CellCache, Party, Passes, Reach, ReachEnd};
 use weir_classes::AtomSet;
 use weir_model::{Backend, Direction, EndpointId, Protocol, Service, ServiceId};
 use weir_objects::address::Family;
@@ -14,10 +14,10 @@ pub struct Exposure {
     /// An index into [`Reach::parties`].
     pub party: u32,
     /// The traffic that reaches it from outside, and from which addresses.
-    pub outside: Vec<(Passes, Vec<Group>)>,
-    /// The traffic that reaches it from other namespaces, and from which parties. [`Group::Pods`] means every pod of
+    pub outside: Vec<(Passes, Vec<EndGroup>)>,
+    /// The traffic that reaches it from other namespaces, and from which parties. [`EndGroup::Pods`] means every pod of
     /// the other namespaces.
-    pub namespaces: Vec<(Passes, Vec<Group>)>,
+    pub namespaces: Vec<(Passes, Vec<EndGroup>)>,
     /// Whether a policy isolates it for ingress, and for egress.
     pub isolated: [bool; 2],
     /// Whether an address list applies to it.
@@ -38,23 +38,23 @@ pub struct Entrance {
 }
 
 /// The exposure of every party, in order.
-pub fn exposures(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Exposure> {
-    let everyone = reach.everyone();
-    // `everyone` lists all parties first.
-    let (parties, zones) = everyone.split_at(reach.parties.len());
+pub fn exposures(reach: &Reach<'_>, cells: &mut CellCache<'_>) -> Vec<Exposure> {
+    let all_ends = reach.all_ends();
+    // `all_ends` lists all parties first.
+    let (parties, zones) = all_ends.split_at(reach.parties.len());
     let mut known: HashMap<_, Exposure> = HashMap::new();
     let mut one = |(index, party): (usize, &Party)| {
         // Parties of one namespace with the same classes have the same exposure.
         let exposure = known.entry((party.namespace, party.subject, party.peers)).or_insert_with(|| {
-            let to = Who::Party(index as u32);
-            let (own, elsewhere): (Vec<Who>, Vec<Who>) =
+            let to = ReachEnd::Party(index as u32);
+            let (own, elsewhere): (Vec<ReachEnd>, Vec<ReachEnd>) =
                 parties.iter().partition(|it| place_of(reach, **it) == Some(party.namespace));
             Exposure {
                 party: 0,
                 // Zones in one call, other namespaces in another: "from everyone" would hide that the outside is part
                 // of it.
                 outside: sources(reach, cells, zones, Vec::new(), to),
-                // The own namespace as void: `Group::Pods` may then stand for all pods elsewhere.
+                // The own namespace as void: `EndGroup::Pods` may then stand for all pods elsewhere.
                 namespaces: sources(reach, cells, &elsewhere, own, to),
                 isolated: [Direction::Ingress, Direction::Egress].map(|it| reach.is_isolated(it, party)),
                 lists: !reach.classes.subjects[party.subject.index()].lists.is_empty(),
@@ -69,12 +69,12 @@ pub fn exposures(reach: &Reach<'_>, cells: &mut Cells<'_>) -> Vec<Exposure> {
 /// `void`.
 fn sources(
     reach: &Reach<'_>,
-    cells: &mut Cells<'_>,
-    from: &[Who],
-    mut void: Vec<Who>,
-    to: Who,
-) -> Vec<(Passes, Vec<Group>)> {
-    let mut by_value: BTreeMap<Passes, Vec<Who>> = BTreeMap::new();
+    cells: &mut CellCache<'_>,
+    from: &[ReachEnd],
+    mut void: Vec<ReachEnd>,
+    to: ReachEnd,
+) -> Vec<(Passes, Vec<EndGroup>)> {
+    let mut by_value: BTreeMap<Passes, Vec<ReachEnd>> = BTreeMap::new();
     for who in from {
         match cells.passes(*who, to) {
             None => void.push(*who),
@@ -93,7 +93,7 @@ fn sources(
 pub fn entrances(
     reach: &Reach<'_>,
     exposures: &[Exposure],
-    cells: &Cells<'_>,
+    cells: &CellCache<'_>,
     is_external: impl Fn(&Service) -> bool,
 ) -> Vec<Entrance> {
     let mut party_of: BTreeMap<EndpointId, usize> = BTreeMap::new();

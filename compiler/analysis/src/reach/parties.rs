@@ -27,15 +27,15 @@ const VOLATILE: [&str; 8] = [
 
 /// The properties that endpoints of one party share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct PartyKey {
     namespace: NamespaceId,
-    workload: Workload,
+    workload: WorkloadName,
     subject: SubjectId,
     peers: [Option<PeerId>; 2],
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Workload {
+enum WorkloadName {
     /// Name and kind.
     Named(String, String),
     /// Pods without a controller.
@@ -46,7 +46,7 @@ pub(super) fn parties(cluster: &Cluster, classes: &Classes) -> (Vec<Party>, Left
     let subjects: HashMap<EndpointId, SubjectId> = classes.subject_of.iter().copied().collect();
     let directory = Directory::new(cluster);
     let mut left_out = LeftOut::default();
-    let mut found: BTreeMap<Key, Vec<EndpointId>> = BTreeMap::new();
+    let mut found: BTreeMap<PartyKey, Vec<EndpointId>> = BTreeMap::new();
     for (index, endpoint) in cluster.endpoints.iter().enumerate() {
         let id = EndpointId(index as u32);
         // An address that another pod has now is not this pod's, even if its status still lists it.
@@ -61,7 +61,7 @@ pub(super) fn parties(cluster: &Cluster, classes: &Classes) -> (Vec<Party>, Left
             // labels.
             (Standing::Member, Some(subject)) if peers != [None; 2] => {
                 let workload = workload(cluster, endpoint);
-                let key = Key { namespace: endpoint.namespace, workload, subject: *subject, peers };
+                let key = PartyKey { namespace: endpoint.namespace, workload, subject: *subject, peers };
                 found.entry(key).or_default().push(id);
             }
             (Standing::HostNetwork, _) => left_out.host_network += 1,
@@ -74,24 +74,24 @@ pub(super) fn parties(cluster: &Cluster, classes: &Classes) -> (Vec<Party>, Left
     (parties, left_out)
 }
 
-fn workload(cluster: &Cluster, endpoint: &Endpoint) -> Workload {
+fn workload(cluster: &Cluster, endpoint: &Endpoint) -> WorkloadName {
     let labels = cluster.labels.labels(endpoint.labels);
     let owner = endpoint.owner.as_deref().and_then(|it| it.split_once('/'));
     match (endpoint.kind.as_ref(), owner) {
         (_, Some((kind, name))) => {
             let (name, kind) = controller(kind, name, labels);
-            Workload::Named(name.to_owned(), kind.to_owned())
+            WorkloadName::Named(name.to_owned(), kind.to_owned())
         }
         ("Pod", None) => {
             // Labels that differ from pod to pod would make each pod a party of its own.
             let kept = labels.iter().filter(|(key, _)| !VOLATILE.contains(&key.as_str()));
             let kept: Labels = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
             match kept.is_empty() {
-                true => Workload::Named(endpoint.name.clone(), endpoint.kind.to_string()),
-                false => Workload::Labelled(kept),
+                true => WorkloadName::Named(endpoint.name.clone(), endpoint.kind.to_string()),
+                false => WorkloadName::Labelled(kept),
             }
         }
-        (kind, None) => Workload::Named(endpoint.name.clone(), kind.to_owned()),
+        (kind, None) => WorkloadName::Named(endpoint.name.clone(), kind.to_owned()),
     }
 }
 
@@ -109,10 +109,10 @@ fn controller<'n>(kind: &'n str, name: &'n str, labels: &Labels) -> (&'n str, &'
     }
 }
 
-fn party(cluster: &Cluster, key: Key, members: Vec<EndpointId>) -> Party {
+fn party(cluster: &Cluster, key: PartyKey, members: Vec<EndpointId>) -> Party {
     let (name, kind) = match key.workload {
-        Workload::Named(name, kind) => (name, kind),
-        Workload::Labelled(labels) => (name_of_several(cluster, &members, &labels), "Pod".to_owned()),
+        WorkloadName::Named(name, kind) => (name, kind),
+        WorkloadName::Labelled(labels) => (name_of_several(cluster, &members, &labels), "Pod".to_owned()),
     };
     Party { namespace: key.namespace, name, kind, members, subject: key.subject, peers: key.peers }
 }

@@ -14,7 +14,7 @@ pub(super) fn zones(classes: &Classes, is_pod: impl Fn(IpAddr) -> bool) -> Vec<Z
     for family in [Family::V4, Family::V6] {
         let mut zones: BTreeMap<PeerId, Vec<(u128, u128)>> = BTreeMap::new();
         let is_pod = |at: u128| is_pod(to_address(family, at));
-        for (first, last, peer) in stretches(classes, family, is_pod) {
+        for (first, last, peer) in ranges(classes, family, is_pod) {
             let ranges = zones.entry(peer).or_default();
             match ranges.last_mut() {
                 // A single address can touch a range of its own class, because they come from different tables.
@@ -32,14 +32,14 @@ pub(super) fn zones(classes: &Classes, is_pod: impl Fn(IpAddr) -> bool) -> Vec<Z
 }
 
 /// The whole address space, cut where the class changes. A pod's address does not cut the range around it.
-fn stretches(classes: &Classes, family: Family, is_pod: impl Fn(u128) -> bool) -> Vec<(u128, u128, PeerId)> {
+fn ranges(classes: &Classes, family: Family, is_pod: impl Fn(u128) -> bool) -> Vec<(u128, u128, PeerId)> {
     let most = if family == Family::V4 { u128::from(u32::MAX) } else { u128::MAX };
     let of_family = |address: IpAddr| Some(to_number(address)).filter(|it| it.0 == family).map(|it| it.1);
     let mut base: Vec<(u128, u128, PeerId)> = Vec::new();
     let mut next = Some(0);
-    for it in &classes.addresses.stretches {
+    for it in &classes.addresses.ranges {
         let (Some(first), Some(last), Some(at)) = (of_family(it.first), of_family(it.last), next) else { continue };
-        // Addresses between stretches are of class 0. They are a zone too: rules without peers allow them.
+        // Addresses between ranges are of class 0. They are a zone too: rules without peers allow them.
         if at < first {
             base.push((at, first - 1, PeerId(0)));
         }

@@ -4,8 +4,8 @@
 //! bytes of the section. A record is written only where the line changes.
 
 use super::{Btf, MAGIC, TypeId, VERSION};
-use crate::bytes::{Sink, Source, c_text};
-use crate::line::Line;
+use crate::bytes::{ByteReader, Sink, c_text};
+use crate::line::SourceLine;
 
 const HEADER: u32 = 24;
 pub(crate) const FUNCTION_RECORD: u32 = 8;
@@ -14,7 +14,7 @@ pub(crate) const LINE_RECORD: u32 = 16;
 const COLUMN_BITS: u32 = 10;
 
 /// A byte offset in a section, and the line of the instruction there.
-pub(crate) type LineAt<'a> = (u32, &'a Line);
+pub(crate) type LineAt<'a> = (u32, &'a SourceLine);
 
 /// The section's bytes; functions as (byte offset, type).
 pub(crate) fn write(btf: &mut Btf, section: &str, functions: &[(u32, TypeId)], lines: &[LineAt<'_>]) -> Vec<u8> {
@@ -33,7 +33,7 @@ pub(crate) fn write(btf: &mut Btf, section: &str, functions: &[(u32, TypeId)], l
 
 /// Writes a `struct bpf_line_info`. The unit of the offset depends on the reader: bytes in the file, instructions in
 /// the kernel.
-pub(crate) fn line_record(btf: &mut Btf, lines: &mut Sink, offset: u32, line: &Line) {
+pub(crate) fn line_record(btf: &mut Btf, lines: &mut Sink, offset: u32, line: &SourceLine) {
     lines.u32(offset);
     lines.u32(btf.string(&line.file));
     lines.u32(btf.string(&line.text));
@@ -62,9 +62,9 @@ fn assemble(mut function_info: Vec<u8>, mut line_info: Vec<u8>) -> Vec<u8> {
 }
 
 /// Reads the lines of the one section that has some, by byte offset.
-pub(crate) fn read(btf: &[u8], ext: &[u8]) -> Option<Vec<(u32, Line)>> {
+pub(crate) fn read(btf: &[u8], ext: &[u8]) -> Option<Vec<(u32, SourceLine)>> {
     let strings = part(btf, 3)?;
-    let mut lines = Source(part(ext, 3)?);
+    let mut lines = ByteReader(part(ext, 3)?);
     if lines.u32()? != LINE_RECORD {
         return None;
     }
@@ -73,19 +73,19 @@ pub(crate) fn read(btf: &[u8], ext: &[u8]) -> Option<Vec<(u32, Line)>> {
     (0..count).map(|_| line(&mut lines, strings)).collect()
 }
 
-fn line(source: &mut Source<'_>, strings: &[u8]) -> Option<(u32, Line)> {
+fn line(source: &mut ByteReader<'_>, strings: &[u8]) -> Option<(u32, SourceLine)> {
     let offset = source.u32()?;
     let (file, text) = (c_text(strings, source.u32()?)?.to_owned(), c_text(strings, source.u32()?)?.to_owned());
-    Some((offset, Line { file, text, number: source.u32()? >> COLUMN_BITS }))
+    Some((offset, SourceLine { file, text, number: source.u32()? >> COLUMN_BITS }))
 }
 
 /// A part of the section: the header holds its offset and length as the numbers `at` and `at + 1` (1 and 2, or 3 and
 /// 4).
 fn part(bytes: &[u8], at: usize) -> Option<&[u8]> {
-    let mut header = Source(bytes);
+    let mut header = ByteReader(bytes);
     let known = (header.u16()?, header.u16()?, header.u32()?) == (MAGIC, VERSION, HEADER);
     header.take(4 * (at - 1))?;
     let (offset, length) = (header.u32()?, header.u32()?);
     let offset = u64::from(HEADER).checked_add(u64::from(offset))?;
-    if known { Source::at(bytes, offset)?.take(length as usize) } else { None }
+    if known { ByteReader::at(bytes, offset)?.take(length as usize) } else { None }
 }

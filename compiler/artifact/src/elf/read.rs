@@ -1,7 +1,7 @@
-//! Reads the files that [`super::Writer`] writes. Every offset and count in the file is checked before it is used.
+//! Reads the files that [`super::ElfWriter`] writes. Every offset and count in the file is checked before it is used.
 
 use super::{HEADER, IDENT, KIND, SECTION_HEADER, SYMBOL, SYMBOLS, Symbol, SymbolKind};
-use crate::bytes::{Source, c_text};
+use crate::bytes::{ByteReader, c_text};
 
 /// Sections by name.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ struct SectionAt<'a> {
 }
 
 /// The fields of a section header that the reader uses.
-struct Header {
+struct SectionHeader {
     name: u32,
     kind: u32,
     offset: u64,
@@ -28,7 +28,7 @@ struct Header {
 impl<'a> Elf<'a> {
     /// `None` if the file does not have the form that the writer produces.
     pub(crate) fn read(file: &'a [u8]) -> Option<Self> {
-        let mut header = Source(file);
+        let mut header = ByteReader(file);
         let known = header.take(16)? == IDENT && (header.u16()?, header.u16()?, header.u32()?) == KIND;
         header.take(16)?;
         let at = header.u64()?;
@@ -38,8 +38,8 @@ impl<'a> Elf<'a> {
             return None;
         }
         let (count, names) = (header.u16()?, header.u16()?);
-        let mut source = Source::at(file, at)?;
-        let headers: Vec<Header> = (0..count).map(|_| section_header(&mut source)).collect::<Option<_>>()?;
+        let mut source = ByteReader::at(file, at)?;
+        let headers: Vec<SectionHeader> = (0..count).map(|_| section_header(&mut source)).collect::<Option<_>>()?;
         let strings = headers.get(usize::from(names)).and_then(|header| data(file, header))?;
         let sections = headers.iter().map(|header| section(file, header, strings)).collect::<Option<_>>()?;
         Some(Self { file, sections })
@@ -78,7 +78,7 @@ impl<'a> Elf<'a> {
     pub(crate) fn relocations(&self, name: &str) -> Option<Vec<(u64, u32)>> {
         let (table, rest) = self.section(name)?.as_chunks::<{ super::RELOCATION }>();
         let entries = table.iter().map(|bytes| {
-            let mut source = Source(bytes);
+            let mut source = ByteReader(bytes);
             let (offset, info) = (source.u64()?, source.u64()?);
             (info as u32 == super::R_BPF_64_64).then_some((offset, (info >> 32) as u32))
         });
@@ -86,25 +86,25 @@ impl<'a> Elf<'a> {
     }
 }
 
-fn section_header(source: &mut Source<'_>) -> Option<Header> {
+fn section_header(source: &mut ByteReader<'_>) -> Option<SectionHeader> {
     let (name, kind, _flags, _address) = (source.u32()?, source.u32()?, source.u64()?, source.u64()?);
     let (offset, size) = (source.u64()?, source.u64()?);
     source.take(24)?;
-    Some(Header { name, kind, offset, size })
+    Some(SectionHeader { name, kind, offset, size })
 }
 
-fn data<'a>(file: &'a [u8], header: &Header) -> Option<&'a [u8]> {
+fn data<'a>(file: &'a [u8], header: &SectionHeader) -> Option<&'a [u8]> {
     let size = if header.kind == super::kind::NOBITS { 0 } else { header.size };
-    Source::at(file, header.offset)?.take(usize::try_from(size).ok()?)
+    ByteReader::at(file, header.offset)?.take(usize::try_from(size).ok()?)
 }
 
-fn section<'a>(file: &'a [u8], header: &Header, strings: &'a [u8]) -> Option<SectionAt<'a>> {
+fn section<'a>(file: &'a [u8], header: &SectionHeader, strings: &'a [u8]) -> Option<SectionAt<'a>> {
     let offset = usize::try_from(header.offset).ok()?;
     Some(SectionAt { name: c_text(strings, header.name)?, offset, data: data(file, header)? })
 }
 
 fn symbol(bytes: &[u8], strings: &[u8]) -> Option<Symbol> {
-    let mut source = Source(bytes);
+    let mut source = ByteReader(bytes);
     let name = c_text(strings, source.u32()?)?.to_owned();
     let kind = match source.u8()? & 15 {
         1 => SymbolKind::Object,
@@ -118,11 +118,11 @@ fn symbol(bytes: &[u8], strings: &[u8]) -> Option<Symbol> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Writer, flag, kind};
+    use super::super::{ElfWriter, flag, kind};
     use super::*;
 
     fn file() -> Vec<u8> {
-        let mut writer = Writer::default();
+        let mut writer = ElfWriter::default();
         let code = writer.section("classifier", kind::PROGBITS, flag::ALLOC | flag::EXEC, vec![1; 24]);
         let symbol =
             Symbol { name: "to_pod".to_owned(), kind: SymbolKind::Function, section: code, offset: 0, size: 24 };

@@ -1,7 +1,7 @@
 //! Estimates the cost of the classes of a cluster without making them.
 //!
 //! Strategy: the same sweeps as in classification, with a count instead of every set. A product is counted exactly if
-//! that needs only a sort (predicates that hold in a stretch of addresses). If an exact count would take as long as the
+//! that needs only a sort (predicates that hold in a range of addresses). If an exact count would take as long as the
 //! product itself, the count is an upper bound (pods that a selector matches, ranges that become atoms). The cost of
 //! Services is not included, because removing rules does not reduce it. The estimate takes as long as sorting the
 //! contents of the policies. If it is too low, one attempt is lost: [`crate::Meter`] ends it at the limit, so
@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::Held;
-use crate::subjects::{Draft, needed_label};
+use crate::subjects::{SubjectDraft, needed_label};
 use crate::{
     CLASS_BYTES, ENTRY_BYTES, Limits, Meter, Number, PAIR_BYTES, SET_COPIES, Scope, Spent, after, ranges_of_block,
     subjects,
@@ -33,7 +33,7 @@ pub fn estimate(cluster: &Cluster, scope: &Scope) -> Spent {
 }
 
 /// Estimates the cost if the held policies have no rules.
-pub(super) fn of_draft(cluster: &Cluster, draft: &Draft, held: &[Held]) -> Spent {
+pub(super) fn of_draft(cluster: &Cluster, draft: &SubjectDraft, held: &[Held]) -> Spent {
     let is_held = |id: &PolicyId| held.binary_search_by_key(id, |held| held.policy).is_ok();
     let policies: Vec<PolicyId> = draft.policies.iter().copied().filter(|id| !is_held(id)).collect();
     let counted = Counted::new(cluster, &policies);
@@ -43,38 +43,38 @@ pub(super) fn of_draft(cluster: &Cluster, draft: &Draft, held: &[Held]) -> Spent
     let words = counted.ports(cluster, draft, &policies).div_ceil(64) + 1;
     // The sets of atoms of each rule and of each range.
     _ = meter.take(counted.rules * RULE_BYTES + counted.ranges.len() as u64 * 8 * words, counted.rules * words);
-    rows(cluster, draft, &counted, Rows { classes, words, is_held: &is_held }, &meter);
+    rows(cluster, draft, &counted, RowEstimate { classes, words, is_held: &is_held }, &meter);
     meter.spent()
 }
 
-struct Rows<'r> {
+struct RowEstimate<'r> {
     classes: u64,
     words: u64,
     is_held: &'r dyn Fn(&PolicyId) -> bool,
 }
 
 /// Adds the cost of the rows: there is one for each set of policies that apply to a local endpoint.
-fn rows(cluster: &Cluster, draft: &Draft, counted: &Counted<'_>, rows: Rows<'_>, meter: &Meter) {
-    let Rows { classes, words, is_held } = rows;
+fn rows(cluster: &Cluster, draft: &SubjectDraft, counted: &Counted<'_>, rows: RowEstimate<'_>, meter: &Meter) {
+    let RowEstimate { classes, words, is_held } = rows;
     let subjects: BTreeSet<_> = draft
         .local
         .iter()
         .map(|local| {
             let ports = &cluster.endpoints[local.endpoint.index()].named_ports;
-            (&local.policies, &local.staged, &local.lists, if counted.has_names { &ports[..] } else { &[] })
+            (&local.policies, &local.audit, &local.lists, if counted.has_names { &ports[..] } else { &[] })
         })
         .collect();
     // Most subjects of a namespace have the same policies, and equal sets are stored once.
     let mut sets: BTreeMap<Option<NamespaceId>, u64> = BTreeMap::new();
-    for (policies, staged, ..) in subjects {
-        let namespace = policies.iter().chain(staged).next().map(|id| cluster.policy(*id).namespace);
+    for (policies, audit, ..) in subjects {
+        let namespace = policies.iter().chain(audit).next().map(|id| cluster.policy(*id).namespace);
         for direction in Direction::ALL {
-            let in_force = policies.iter().chain(staged).filter(|id| !is_held(id));
+            let in_force = policies.iter().chain(audit).filter(|id| !is_held(id));
             let holding: u64 = in_force.map(|id| counted.holding(cluster, *id, direction)).sum();
             // A row has at most one entry for each class, however often its rules match the same one.
             let entries = holding.min(classes);
             // The rules that apply to a class determine its set, so there are at most two to the power of `rules` sets.
-            let in_force = policies.iter().chain(staged).filter(|id| !is_held(id));
+            let in_force = policies.iter().chain(audit).filter(|id| !is_held(id));
             let rules: usize = in_force.map(|id| cluster.policy(*id).rules(direction).map_or(0, <[_]>::len)).sum();
             let largest = sets.entry(namespace).or_default();
             *largest = entries.min(1 << rules.min(MOST_SHIFT)).max(*largest);
@@ -94,10 +94,10 @@ struct Counted<'c> {
     rules: u64,
     has_names: bool,
     ranges: HashSet<(Protocol, u16, u16)>,
-    /// The blocks, each with the number of stretches and pods for which it holds.
+    /// The blocks, each with the number of ranges and pods for which it holds.
     blocks: HashMap<&'c Peer, u64>,
-    /// The number of different sets of blocks that hold in some stretch.
-    stretches: u64,
+    /// The number of different sets of blocks that hold in some range.
+    segments: u64,
     pairs: u64,
     selectors: Selectors<'c>,
 }
@@ -110,7 +110,7 @@ impl<'c> Counted<'c> {
             has_names: false,
             ranges: HashSet::new(),
             blocks: HashMap::new(),
-            stretches: 0,
+            segments: 0,
             pairs: 0,
             selectors: Selectors::default(),
         };
@@ -143,7 +143,7 @@ impl<'c> Counted<'c> {
         }
     }
 
-    /// Counts the blocks in every stretch between two cuts, and the stretches in every block.
+    /// Counts the blocks in every range between two cuts, and the ranges in every block.
     fn sweep<N: Number>(&mut self) {
         let mut cuts: Vec<(N, i64)> = Vec::new();
         let mut ranges: Vec<(&'c Peer, N, N)> = Vec::new();
@@ -167,7 +167,7 @@ impl<'c> Counted<'c> {
             set = set.wrapping_add(mixed(block.unsigned_abs()).wrapping_mul(block.signum() as u64));
             // If several cuts have the same address, the sets between them are counted too.
             if known.insert(set) {
-                self.stretches += 1;
+                self.segments += 1;
                 self.pairs = self.pairs.saturating_add(active.unsigned_abs());
             }
         }
@@ -183,21 +183,21 @@ impl<'c> Counted<'c> {
             let within = cuts.partition_point(|(at, _)| *at <= last) - cuts.partition_point(|(at, _)| *at < first);
             // This assumes that sets recur inside a block as often as elsewhere.
             let share = within as u64 * distinct / cuts.len() as u64 + 1 + pods as u64;
-            self.blocks.entry(peer).and_modify(|stretches| *stretches += share);
+            self.blocks.entry(peer).and_modify(|ranges| *ranges += share);
         }
     }
 
     /// Adds the cost of the peer classes; returns how many there can be.
     fn classes(&self, meter: &Meter) -> u64 {
         let pods = self.selectors.classes;
-        let classes = 1 + self.stretches + pods;
+        let classes = 1 + self.segments + pods;
         let pairs = self.pairs.saturating_add(self.selectors.pairs);
         _ = meter.take(pairs.saturating_mul(PAIR_BYTES) + classes * CLASS_BYTES, pairs + self.selectors.steps);
         classes
     }
 
     /// The number of cuts between ports, from rules and from services.
-    fn ports(&self, cluster: &Cluster, draft: &Draft, policies: &[PolicyId]) -> u64 {
+    fn ports(&self, cluster: &Cluster, draft: &SubjectDraft, policies: &[PolicyId]) -> u64 {
         let judges_egress = policies.iter().any(|id| cluster.policy(*id).egress.is_some())
             || draft.lists.iter().any(|id| cluster.lists[id.index()].egress);
         let mut cuts: HashSet<(Protocol, u32)> = HashSet::new();

@@ -2,7 +2,7 @@
 
 use crate::ports::{AtomId, Atoms};
 use crate::predicates::{DraftPorts, DraftRule, PredicateId};
-use crate::{Classes, Peer, PeerId, Subject, SubjectId};
+use crate::{Classes, PeerClass, PeerId, SubjectClass, SubjectId};
 use weir_model::Direction;
 use weir_model::eval::RuleId;
 
@@ -14,7 +14,7 @@ pub(crate) fn provenance(
     peer: PeerId,
     atom: AtomId,
 ) -> Vec<RuleId> {
-    let question = Question {
+    let question = RowQuestion {
         classes,
         direction,
         subject: &classes.subjects[subject.index()],
@@ -34,15 +34,15 @@ pub(crate) fn provenance(
     found
 }
 
-struct Question<'a> {
+struct RowQuestion<'a> {
     classes: &'a Classes,
     direction: Direction,
-    subject: &'a Subject,
-    peer: &'a Peer,
+    subject: &'a SubjectClass,
+    peer: &'a PeerClass,
     atom: AtomId,
 }
 
-impl Question<'_> {
+impl RowQuestion<'_> {
     fn is_allowed_by(&self, rule: &DraftRule) -> bool {
         let holds = |predicate: &PredicateId| self.peer.predicates.binary_search(predicate).is_ok();
         rule.peers.as_ref().is_none_or(|peers| peers.iter().any(holds))

@@ -2,31 +2,31 @@
 //!
 //! A service port is allowed if all of its backends are. Their entries are in the row already, so this step comes last.
 
-use super::{Behind, Builder, OpenRow, entry_bytes, set_steps};
-use crate::fronts::{Front, FrontPort, Rest};
+use super::{BackendProperties, OpenRow, RowBuilder, entry_bytes, set_steps};
 use crate::meter::ENTRY_BYTES;
 use crate::ports::AtomSet;
 use crate::predicates::{DraftRule, PredicateId};
-use crate::{PeerId, Subject};
+use crate::vips::{OtherPorts, ServiceVip, VipPort};
+use crate::{PeerId, SubjectClass};
 use weir_model::{Direction, HostPort, ListAction, ListId, ServiceId};
 use weir_objects::address::Family;
 
-impl<'a> Builder<'a> {
+impl<'a> RowBuilder<'a> {
     /// Overwrites the entries of service addresses, of the pod's own node, and of hostPorts there.
-    pub(super) fn overlay_special(&self, subject: &Subject, open: &mut OpenRow) {
+    pub(super) fn overlay_special(&self, subject: &SubjectClass, open: &mut OpenRow) {
         let mut special = Vec::with_capacity(self.special.len());
         for id in &self.special {
             let peer = self.peer(*id);
             // Only the own node is always reached. Other nodes are ordinary addresses.
             let own_node = subject.node.is_some_and(|node| peer.nodes.contains(&node));
-            let front = peer.front.map(|front| &self.fronts[front as usize]);
-            if own_node || front.is_some() || self.claims(subject, *id).next().is_some() {
+            let vip = peer.vip.map(|vip| &self.vips[vip as usize]);
+            if own_node || vip.is_some() || self.claims(subject, *id).next().is_some() {
                 // This also counts its entry in the finished row.
                 let bytes = ENTRY_BYTES + entry_bytes(&open.default);
                 if !self.meter.take_for_services(bytes, set_steps(self.atoms)) {
                     return;
                 }
-                special.push((*id, self.special_set(subject, open, *id, front, own_node)));
+                special.push((*id, self.special_set(subject, open, *id, vip, own_node)));
             }
         }
         open.overlay(special);
@@ -34,23 +34,23 @@ impl<'a> Builder<'a> {
 
     fn special_set(
         &self,
-        subject: &Subject,
+        subject: &SubjectClass,
         open: &OpenRow,
         id: PeerId,
-        front: Option<&Front>,
+        vip: Option<&ServiceVip>,
         own_node: bool,
     ) -> AtomSet {
         // No list can cut a pod off from its own node, as no policy can.
         let denied = !own_node && self.is_denied_by_list(subject, id);
         let rules = self.rules_of(Direction::Egress, subject);
         // First the ports that no service has, then each claim, then hostPorts: each step overrides the ones before.
-        let mut set = match (own_node, front.map(|front| front.rest)) {
+        let mut set = match (own_node, vip.map(|vip| vip.rest)) {
             (true, _) => AtomSet::all(self.atoms.count()),
-            (false, Some(Rest::Closed)) if denied => AtomSet::none(self.atoms.count()),
-            (false, Some(Rest::Closed)) => self.without_peers(subject, rules.as_deref(), |_| true),
+            (false, Some(OtherPorts::Closed)) if denied => AtomSet::none(self.atoms.count()),
+            (false, Some(OtherPorts::Closed)) => self.without_peers(subject, rules.as_deref(), |_| true),
             (false, _) => open.get(id).clone(),
         };
-        for port in self.ports_at(front, own_node) {
+        for port in self.ports_at(vip, own_node) {
             let allowed = !denied && self.is_service_port_allowed(subject, open, rules.as_deref(), id, port);
             match (allowed, port.contested) {
                 // A contested claim never adds anything. If it could, an `externalIPs` entry of any tenant would open
@@ -66,8 +66,8 @@ impl<'a> Builder<'a> {
     }
 
     /// The claims on an address. On the pod's own node, they include the node ports of services.
-    fn ports_at(&self, front: Option<&Front>, own_node: bool) -> Vec<FrontPort> {
-        let mut ports: Vec<FrontPort> = front.map_or_else(Vec::new, |front| front.ports.clone());
+    fn ports_at(&self, vip: Option<&ServiceVip>, own_node: bool) -> Vec<VipPort> {
+        let mut ports: Vec<VipPort> = vip.map_or_else(Vec::new, |vip| vip.ports.clone());
         if own_node {
             ports.extend(&self.node_ports);
         }
@@ -89,7 +89,7 @@ impl<'a> Builder<'a> {
 
     /// Applies hostPorts, which can only deny. If several pods or a service claim the same port, all of them must be
     /// allowed.
-    fn take_host_ports(&self, subject: &Subject, open: &OpenRow, id: PeerId, set: &mut AtomSet) {
+    fn take_host_ports(&self, subject: &SubjectClass, open: &OpenRow, id: PeerId, set: &mut AtomSet) {
         for (index, claim) in self.claims(subject, id) {
             // A pod always reaches itself, also when the node translates the packet back to it.
             let is_itself = subject.own_host_ports.binary_search(&index).is_ok();
@@ -101,7 +101,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The hostPorts on a peer's address that the subject's own node translates.
-    pub(super) fn claims(&self, subject: &Subject, id: PeerId) -> impl Iterator<Item = (u32, &'a HostPort)> {
+    pub(super) fn claims(&self, subject: &SubjectClass, id: PeerId) -> impl Iterator<Item = (u32, &'a HostPort)> {
         let (node, claims) = (subject.node, &self.cluster.host_ports);
         let claims = self.peer(id).host_ports.iter().map(|index| (*index, &claims[*index as usize]));
         // Two nodes can share an address, but only the own node translates the pod's packets.
@@ -111,7 +111,7 @@ impl<'a> Builder<'a> {
     /// The atoms that rules without peers allow.
     fn without_peers(
         &self,
-        subject: &Subject,
+        subject: &SubjectClass,
         rules: Option<&[&DraftRule]>,
         keep: impl Fn(&DraftRule) -> bool,
     ) -> AtomSet {
@@ -127,7 +127,7 @@ impl<'a> Builder<'a> {
         set
     }
 
-    fn is_denied_by_list(&self, subject: &Subject, peer: PeerId) -> bool {
+    fn is_denied_by_list(&self, subject: &SubjectClass, peer: PeerId) -> bool {
         let predicates = &self.peer(peer).predicates;
         let contains = |list: &&ListId| {
             let holds = |id: &PredicateId| predicates.binary_search(id).is_ok();
@@ -140,11 +140,11 @@ impl<'a> Builder<'a> {
 
     fn is_service_port_allowed(
         &self,
-        subject: &Subject,
+        subject: &SubjectClass,
         open: &OpenRow,
         rules: Option<&[&DraftRule]>,
         address: PeerId,
-        port: FrontPort,
+        port: VipPort,
     ) -> bool {
         let ServiceId(service) = port.service;
         let of_service = &self.cluster.services[service as usize].ports[port.port as usize];
@@ -165,8 +165,8 @@ impl<'a> Builder<'a> {
             || behind.iter().all(|it| self.reaches(open, subject, *it))
     }
 
-    pub(super) fn reaches(&self, open: &OpenRow, subject: &Subject, behind: Behind) -> bool {
-        let Behind { peer, atom, node } = behind;
+    pub(super) fn reaches(&self, open: &OpenRow, subject: &SubjectClass, behind: BackendProperties) -> bool {
+        let BackendProperties { peer, atom, node } = behind;
         // A backend on the network of the pod's own node is the own node. `open` does not know that yet: it has no
         // special entries.
         let own_node = subject.node.is_some_and(|own| self.peer(peer).nodes.contains(&own) || node == Some(own));
@@ -175,8 +175,8 @@ impl<'a> Builder<'a> {
 
     fn family_of(&self, peer: PeerId) -> Family {
         let peer = self.peer(peer);
-        // The default is never used: an address has claims only as a front or as the own node's, and both know the
+        // The default is never used: an address has claims only as a service VIP or as the own node's, and both know the
         // family.
-        peer.family.or(peer.front.map(|front| self.fronts[front as usize].family)).unwrap_or(Family::V4)
+        peer.family.or(peer.vip.map(|vip| self.vips[vip as usize].family)).unwrap_or(Family::V4)
     }
 }

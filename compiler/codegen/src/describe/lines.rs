@@ -1,14 +1,14 @@
 //! The source lines of instructions, from the origins of rules.
 
-use weir_artifact::{Line, LineTable};
+use weir_artifact::{LineTable, SourceLine};
 use weir_classes::Sources;
 use weir_ebpf::asm::{Assembled, Tag};
 use weir_model::Cluster;
-use weir_objects::origin::{ObjectId, Origin};
+use weir_objects::origin::{FieldOrigin, ObjectId};
 
 /// The line of an object that came without a file: its name, and the field.
-pub fn line_of_object(cluster: &Cluster, origin: &Origin) -> Line {
-    Line::new(&object_name(cluster, origin.object), &origin.path.to_string(), 0)
+pub fn line_of_object(cluster: &Cluster, origin: &FieldOrigin) -> SourceLine {
+    SourceLine::new(&object_name(cluster, origin.object), &origin.path.to_string(), 0)
 }
 
 /// `NetworkPolicy shop/web`
@@ -20,7 +20,7 @@ fn object_name(cluster: &Cluster, object: ObjectId) -> String {
     let policies = cluster
         .policies
         .iter()
-        .chain(&cluster.staged)
+        .chain(&cluster.audit)
         .map(|it| ("NetworkPolicy", it.object, Some(it.namespace), &it.name));
     let lists = cluster.lists.iter().map(|it| ("CidrList", it.object, None, &it.name));
     let services = cluster.services.iter().map(|it| ("Service", it.object, Some(it.namespace), &it.name));
@@ -35,11 +35,11 @@ fn object_name(cluster: &Cluster, object: ObjectId) -> String {
 pub fn line_table(
     programs: &mut [Assembled; 2],
     sources: &Sources,
-    line: &mut dyn FnMut(&Origin) -> Line,
+    line: &mut dyn FnMut(&FieldOrigin) -> SourceLine,
 ) -> LineTable {
     let mut of_tag = |tag: Tag| {
         let source = (tag.0 as usize).checked_sub(1).and_then(|source| sources.origins.get(source));
-        Some(source.map_or_else(Line::datapath, &mut *line))
+        Some(source.map_or_else(SourceLine::datapath, &mut *line))
     };
     let tags = programs.iter_mut().map(|program| &mut program.tags);
     LineTable::numbered(tags, &mut of_tag).unwrap_or_default()

@@ -1,16 +1,16 @@
 //! The rules, lists and services behind each entry of the tables, from the classes.
 
 use weir_artifact::Provenance;
-use weir_artifact::provenance::{List, Policy, Rule, Subject};
-use weir_classes::{AtomSet, Classes, FrontPort, Predicate, RuleParts};
+use weir_artifact::provenance::{ProvenanceList, ProvenancePolicy, ProvenanceRule, ProvenanceSubject};
+use weir_classes::{AtomSet, Classes, Predicate, RuleParts, VipPort};
 use weir_model::{Cluster, Direction, ListAction, PolicyId};
-use weir_objects::origin::{FieldPath, Origin};
+use weir_objects::origin::{FieldOrigin, FieldPath};
 
 /// The provenance of these classes; `place` finds the position of an origin.
 pub fn provenance(
     cluster: &Cluster,
     classes: &Classes,
-    place: &mut dyn FnMut(&Origin) -> Option<String>,
+    place: &mut dyn FnMut(&FieldOrigin) -> Option<String>,
 ) -> Provenance {
     let predicates = vec![Vec::new(); classes.predicates().len()];
     let mut made = Provenance { predicates, ..Provenance::default() };
@@ -21,9 +21,9 @@ pub fn provenance(
     for id in &lists {
         let list = &cluster.lists[id.index()];
         let predicate = classes.predicates().iter().position(|it| *it == Predicate::List(*id));
-        made.lists.push(List {
+        made.lists.push(ProvenanceList {
             name: list.name.clone(),
-            place: place(&Origin::new(list.object, FieldPath::root())),
+            place: place(&FieldOrigin::new(list.object, FieldPath::root())),
             action: if list.action == ListAction::Deny { "Deny" } else { "Allow" },
             asked: [list.ingress, list.egress],
             predicate: predicate.map_or(u32::MAX, |index| index as u32),
@@ -33,9 +33,9 @@ pub fn provenance(
         let number = |at: Result<usize, usize>| at.unwrap_or_else(|at| at) as u32;
         let of_list = |id| lists.iter().position(|it| it == id).map(|index| index as u32);
         let numbers = |ids: &[PolicyId]| ids.iter().map(|id| number(policies.binary_search(id))).collect();
-        made.subjects.push(Subject {
+        made.subjects.push(ProvenanceSubject {
             policies: numbers(&subject.policies),
-            staged: numbers(subject.staged()),
+            audit: numbers(subject.audit()),
             lists: subject.lists.iter().filter_map(of_list).collect(),
             named: named(classes, Direction::Ingress, &subject.named),
         });
@@ -50,9 +50,9 @@ fn add_peers(made: &mut Provenance, cluster: &Cluster, classes: &Classes) {
         if !peer.named.is_empty() {
             made.named.push((number, named(classes, Direction::Egress, &peer.named)));
         }
-        let front = peer.front.and_then(|front| classes.fronts.get(front as usize));
-        let port = |it: &FrontPort| (it.atom.0, service_port(cluster, it));
-        let of_service = front.into_iter().flat_map(|front| &front.ports).map(port);
+        let vip = peer.vip.and_then(|vip| classes.vips.get(vip as usize));
+        let port = |it: &VipPort| (it.atom.0, service_port(cluster, it));
+        let of_service = vip.into_iter().flat_map(|vip| &vip.ports).map(port);
         let host_port = |index: &u32| {
             let it = cluster.host_ports.get(*index as usize)?;
             Some((classes.atoms.find(it.protocol, it.port).0, cluster.host_port_name(*index as usize)))
@@ -68,21 +68,21 @@ fn policy(
     cluster: &Cluster,
     classes: &Classes,
     id: PolicyId,
-    place: &mut dyn FnMut(&Origin) -> Option<String>,
-) -> Policy {
+    place: &mut dyn FnMut(&FieldOrigin) -> Option<String>,
+) -> ProvenancePolicy {
     let policy = cluster.policy(id);
     let rules = Direction::ALL.map(|direction| {
         let drafted = classes.drafted(id, direction)?;
-        let rule = |(index, parts): (usize, RuleParts)| Rule {
+        let rule = |(index, parts): (usize, RuleParts)| ProvenanceRule {
             place: place(&policy.rule_origin(direction, index)),
             predicates: parts.predicates.map(|ids| ids.iter().map(|id| id.0).collect()),
-            atoms: parts.atoms.as_ref().map(stretches),
+            atoms: parts.atoms.as_ref().map(ranges),
             names: parts.names,
         };
         Some(drafted.into_iter().enumerate().map(rule).collect())
     });
-    let place = place(&Origin::new(policy.object, FieldPath::root()));
-    Policy { name: cluster.policy_name(id), is_staged: cluster.is_staged(id), place, rules }
+    let place = place(&FieldOrigin::new(policy.object, FieldPath::root()));
+    ProvenancePolicy { name: cluster.policy_name(id), is_audit: cluster.is_audit(id), place, rules }
 }
 
 fn named(classes: &Classes, direction: Direction, named: &[(u32, u16)]) -> Vec<(u32, u32)> {
@@ -93,13 +93,13 @@ fn named(classes: &Classes, direction: Direction, named: &[(u32, u16)]) -> Vec<(
     named.iter().map(|(name, number)| (*name, classes.atoms.find(names[*name as usize].0, *number).0)).collect()
 }
 
-fn service_port(cluster: &Cluster, front: &FrontPort) -> String {
-    let port = &cluster.services[front.service.index()].ports[front.port as usize];
-    format!("{} {}/{}", cluster.service_name(front.service), port.port, port.protocol.name())
+fn service_port(cluster: &Cluster, vip: &VipPort) -> String {
+    let port = &cluster.services[vip.service.index()].ports[vip.port as usize];
+    format!("{} {}/{}", cluster.service_name(vip.service), port.port, port.protocol.name())
 }
 
 /// The first and last atom of every run of atoms.
-fn stretches(set: &AtomSet) -> Vec<(u32, u32)> {
+fn ranges(set: &AtomSet) -> Vec<(u32, u32)> {
     let mut found: Vec<(u32, u32)> = Vec::new();
     for atom in set.atoms().map(|it| it.0) {
         match found.last_mut() {

@@ -4,8 +4,7 @@ use super::frame::{Frame, Key, skb};
 use super::parse::{family_number, key};
 use super::{Emitter, map_ref};
 use weir_artifact::layout::{
-    FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, Outcome, STAGED_SHIFT, config, direction_number, endpoint,
-    event,
+    AUDIT_SHIFT, FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, Outcome, config, direction_number, endpoint, event,
 };
 use weir_ebpf::asm::Label;
 use weir_ebpf::helper::Helper;
@@ -71,7 +70,7 @@ impl Emitter<'_> {
         self.if_would_deny(passes);
         self.asm.mov(Reg::R0, SHOT);
         self.asm.exit();
-        if self.plan.tables.is_staged {
+        if self.plan.tables.is_audit {
             self.asm.bind(passes);
             self.next();
         }
@@ -79,7 +78,7 @@ impl Emitter<'_> {
 
     /// Jumps to `to` if the outcome is `WouldDeny`.
     pub(super) fn if_would_deny(&mut self, to: Label) {
-        if self.plan.tables.is_staged {
+        if self.plan.tables.is_audit {
             self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::OUTCOME);
             self.asm.jump_if(Cond::Eq, Reg::R1, Outcome::WouldDeny as i32, to);
         }
@@ -99,25 +98,25 @@ impl Emitter<'_> {
             Direction::Egress => FILTERS_EGRESS,
         };
         self.asm.jump_if(Cond::Set, Reg::R1, filters as i32, here);
-        let open = if self.plan.tables.is_staged { self.asm.label("open") } else { open };
+        let open = if self.plan.tables.is_audit { self.asm.label("open") } else { open };
         self.check_own_address_if_known(open);
-        if self.plan.tables.is_staged {
+        if self.plan.tables.is_audit {
             self.asm.bind(open);
-            self.open_unless_staged(filters);
+            self.open_unless_audit(filters);
         } else {
             self.asm.jump(open);
         }
     }
 
     /// At an open endpoint, a packet that the program cannot classify passes. It is counted as `WouldDeny` if the
-    /// staged policies would isolate the endpoint.
-    fn open_unless_staged(&mut self, filters: u32) {
+    /// audit policies would isolate the endpoint.
+    fn open_unless_audit(&mut self, filters: u32) {
         let (open, would_deny) = (self.end(Outcome::Unfiltered), self.end(Outcome::WouldDeny));
         let unknown = self.asm.label("no endpoint any more");
         self.look_up(MapName::Endpoints, Key::IFINDEX);
         self.asm.jump_if(Cond::Eq, Reg::R0, 0, unknown);
         self.asm.load(Size::H, Reg::R1, Reg::R0, endpoint::FLAGS);
-        self.asm.jump_if(Cond::Set, Reg::R1, (filters << STAGED_SHIFT) as i32, would_deny);
+        self.asm.jump_if(Cond::Set, Reg::R1, (filters << AUDIT_SHIFT) as i32, would_deny);
         self.asm.bind(unknown);
         self.asm.jump(open);
     }

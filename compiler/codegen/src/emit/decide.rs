@@ -7,8 +7,8 @@ use super::frame::{Frame, Key};
 use super::parse::{address_bytes, key};
 use super::verdict::own_address;
 use super::{EmitError, Emitter, map_ref};
-use crate::ir::{BlockId, End, Fact, Inst, Program, Reason, Test, Value};
-use crate::structures::Exact;
+use crate::ir::{BlockId, Condition, DecisionProgram, Fact, Inst, Terminator, Value, VerdictReason};
+use crate::structures::ExactTable;
 use weir_artifact::layout::{MapName, Origin, Outcome, config, direction_number, endpoint};
 use weir_ebpf::asm::{Label, Tag};
 use weir_ebpf::insn::{AluOp, Cond, Imm64, Insn, Operand, Reg, Size, SwapBits};
@@ -35,18 +35,18 @@ struct Decision {
 
 impl Decision {
     /// A block's end, with tests of the family resolved.
-    fn end(&self, end: End) -> End {
+    fn end(&self, end: Terminator) -> Terminator {
         match end {
-            End::If(Test::Equal(value, number), then, otherwise) if self.families.contains(&value) => {
+            Terminator::If(Condition::Equal(value, number), then, otherwise) if self.families.contains(&value) => {
                 let is_it = u32::from(self.family == Family::V6) * 2 + 4 == number;
-                End::Jump(if is_it { then } else { otherwise })
+                Terminator::Jump(if is_it { then } else { otherwise })
             }
             end => end,
         }
     }
 
     /// The reachable blocks in topological order. Where possible, its `otherwise` target follows a block.
-    fn order(&self, program: &Program) -> Result<Vec<BlockId>, EmitError> {
+    fn order(&self, program: &DecisionProgram) -> Result<Vec<BlockId>, EmitError> {
         let mut order = Vec::new();
         let mut seen = BTreeSet::new();
         let mut open = vec![(BlockId(0), false)];
@@ -119,7 +119,7 @@ impl Emitter<'_> {
             Inst::Class(_, family, _) | Inst::Prefix(_, family, _) if family != decision.family => {
                 self.store_number(to, 0);
             }
-            Inst::Class(_, family, _) if *self.plan.tables.structures.exact(family) == Exact::Compares => {
+            Inst::Class(_, family, _) if *self.plan.tables.structures.exact(family) == ExactTable::Compares => {
                 return Err(EmitError::NotCompared(inst));
             }
             Inst::Class(..) => self.class(decision.family, to),
@@ -225,17 +225,17 @@ impl Emitter<'_> {
     fn block_end(
         &mut self,
         decision: &mut Decision,
-        end: End,
+        end: Terminator,
         held: Option<Value>,
         next: Option<BlockId>,
     ) -> Result<(), EmitError> {
         let (rest, held) = match decision.end(end) {
-            End::Verdict(verdict, reason) => {
+            Terminator::Verdict(verdict, reason) => {
                 self.verdict(decision, verdict, reason);
                 return Ok(());
             }
-            End::Jump(to) => (to, None),
-            End::If(test, then, otherwise) => {
+            Terminator::Jump(to) => (to, None),
+            Terminator::If(test, then, otherwise) => {
                 let to = self.block_label(decision, then);
                 let held = self.test(decision, test, held, to)?;
                 decision.enter(then, held);
@@ -250,28 +250,28 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn verdict(&mut self, decision: &Decision, verdict: Verdict, reason: Reason) {
+    fn verdict(&mut self, decision: &Decision, verdict: Verdict, reason: VerdictReason) {
         let outcome = match (verdict, reason) {
-            (Verdict::Allow, Reason::UnlessStaged) => {
-                self.unless_staged_decides(decision, Outcome::Denied);
+            (Verdict::Allow, VerdictReason::UnlessAudit) => {
+                self.unless_audit_decides(decision, Outcome::Denied);
                 Outcome::WouldDeny
             }
-            (Verdict::Deny, Reason::UnlessStaged) => {
-                self.unless_staged_decides(decision, Outcome::Allowed);
+            (Verdict::Deny, VerdictReason::UnlessAudit) => {
+                self.unless_audit_decides(decision, Outcome::Allowed);
                 Outcome::WouldAllow
             }
             (Verdict::Deny, _) => Outcome::Denied,
-            (Verdict::Allow, Reason::Itself) => Outcome::Itself,
-            (Verdict::Allow, Reason::OwnNode) => Outcome::OwnNode,
-            (Verdict::Allow, Reason::Policy) => Outcome::Allowed,
+            (Verdict::Allow, VerdictReason::Itself) => Outcome::Itself,
+            (Verdict::Allow, VerdictReason::OwnNode) => Outcome::OwnNode,
+            (Verdict::Allow, VerdictReason::Policy) => Outcome::Allowed,
         };
         self.settle(decision, outcome);
     }
 
-    /// Ends with this outcome if `config::STAGED` says that the staged policies decide; else falls through.
-    fn unless_staged_decides(&mut self, decision: &Decision, outcome: Outcome) {
+    /// Ends with this outcome if `config::AUDIT` says that the audit policies decide; else falls through.
+    fn unless_audit_decides(&mut self, decision: &Decision, outcome: Outcome) {
         let told = self.asm.label("told");
-        self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::STAGED);
+        self.asm.load_map_value(Reg::R1, map_ref(MapName::Config), config::AUDIT);
         self.asm.load(Size::W, Reg::R1, Reg::R1, 0);
         self.asm.jump_if(Cond::Eq, Reg::R1, 0, told);
         self.settle(decision, outcome);
@@ -287,19 +287,19 @@ impl Emitter<'_> {
     fn test(
         &mut self,
         decision: &Decision,
-        test: Test,
+        test: Condition,
         held: Option<Value>,
         then: Label,
     ) -> Result<Option<Value>, EmitError> {
         match test {
-            Test::Equal(value, number) => return self.compare(Cond::Eq, value, held, number, then),
-            Test::Less(value, number) => return self.compare(Cond::Lt, value, held, number, then),
-            Test::Is(_, address) => self.is_address(decision.family, address, then),
-            Test::Has(set, atom) => self.has(slot(set)?, slot(atom)?, 0, then),
-            Test::Staged(set, atom) => {
+            Condition::Equal(value, number) => return self.compare(Cond::Eq, value, held, number, then),
+            Condition::Less(value, number) => return self.compare(Cond::Lt, value, held, number, then),
+            Condition::Is(_, address) => self.is_address(decision.family, address, then),
+            Condition::Has(set, atom) => self.has(slot(set)?, slot(atom)?, 0, then),
+            Condition::Audit(set, atom) => {
                 self.has(slot(set)?, slot(atom)?, 8 * self.plan.tables.atoms.div_ceil(64) as i32, then);
             }
-            Test::Full(set) => self.is_full(slot(set)?, then),
+            Condition::Full(set) => self.is_full(slot(set)?, then),
         }
         Ok(None)
     }

@@ -14,9 +14,9 @@
 use super::frame::{Frame, Key};
 use super::parse::{ETHERNET, FRAGMENT, ICMP, ICMPV6, SCTP, TCP, UDP, address_bytes};
 use super::{Emitter, ether_type, map_ref};
-use crate::structures::Exact;
+use crate::structures::ExactTable;
 use weir_artifact::layout::{MapName, config};
-use weir_classes::edge::Edge;
+use weir_classes::edge_denials::EdgeDenials;
 use weir_ebpf::asm::Label;
 use weir_ebpf::context::xdp;
 use weir_ebpf::insn::{AluOp, Cond, Reg, Size, SwapBits};
@@ -34,7 +34,7 @@ const V6: i32 = 40;
 const TRANSPORTS: [i32; 3] = [TCP, UDP, SCTP];
 
 impl Emitter<'_> {
-    pub(super) fn edge(&mut self, edge: &Edge) {
+    pub(super) fn edge(&mut self, edge: &EdgeDenials) {
         let [pass, drop, tagged, plain] = ["pass", "drop", "tagged", "untagged"].map(|name| self.asm.label(name));
         self.asm.load(Size::W, Reg::R7, Reg::R1, xdp::DATA);
         self.asm.load(Size::W, Reg::R8, Reg::R1, xdp::DATA_END);
@@ -152,11 +152,11 @@ impl Emitter<'_> {
     }
 
     /// Goes to `pass` unless the source is denied for every local pod and the destination is an enforced pod.
-    fn denied_to_all(&mut self, family: Family, edge: &Edge, pass: Label) {
+    fn denied_to_all(&mut self, family: Family, edge: &EdgeDenials, pass: Label) {
         let denied = self.asm.label("denied to everybody");
         self.unless_itself(family, pass);
         // Single addresses without a table are few enough to be compared one by one.
-        if *self.plan.tables.structures.exact(family) == Exact::Compares {
+        if *self.plan.tables.structures.exact(family) == ExactTable::Compares {
             let tables = self.plan.tables;
             for (address, peer) in &tables.addresses.exact {
                 self.is_address(family, *address, if edge.denies(*peer) { denied } else { pass });
@@ -185,7 +185,7 @@ impl Emitter<'_> {
     }
 
     /// r1 is the peer class. Goes to `pass` unless the class is denied.
-    fn test_class(&mut self, edge: &Edge, pass: Label) {
+    fn test_class(&mut self, edge: &EdgeDenials, pass: Label) {
         // Verifier: bounds the offset. No class is larger.
         self.asm.jump_if(Cond::Ge, Reg::R1, edge.classes() as i32, pass);
         self.asm.mov(Reg::R3, Reg::R1);

@@ -309,7 +309,7 @@ impl Emitter<'_> {
             let told = self.asm.label("to be told");
             self.if_would_deny(told);
             self.store_constant(Frame::OUTCOME, outcome as u32);
-            if self.plan.tables.is_staged {
+            if self.plan.tables.is_audit {
                 self.asm.bind(told);
             }
         }

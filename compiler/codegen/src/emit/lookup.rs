@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use super::Emitter;
 use super::frame::{Frame, Key};
 use super::parse::address_bytes;
-use crate::structures::{Exact, Ports, Prefixes, perfect as perfect_hash};
+use crate::structures::{ExactTable, PortTable, Prefixes, perfect as perfect_hash};
 use weir_artifact::layout::MapName;
 use weir_ebpf::asm::Label;
 use weir_ebpf::insn::{AluOp, Cond, Operand, Reg, Size};
@@ -31,10 +31,10 @@ impl Emitter<'_> {
             Family::V6 => (MapName::Exact6, MapName::Listed6),
         };
         match self.plan.tables.structures.exact(family) {
-            Exact::Empty | Exact::Compares => {}
-            Exact::Hash => self.exact_hash(exact, done),
-            Exact::Perfect(table) => self.exact_table(family, exact, table, done),
-            Exact::Layered(table) => {
+            ExactTable::Empty | ExactTable::Compares => {}
+            ExactTable::Hash => self.exact_hash(exact, done),
+            ExactTable::Perfect(table) => self.exact_table(family, exact, table, done),
+            ExactTable::Layered(table) => {
                 self.exact_hash(exact, done);
                 table.iter().for_each(|table| self.exact_table(family, listed, table, done));
             }
@@ -52,7 +52,7 @@ impl Emitter<'_> {
     }
 
     /// Like [`Self::exact_hash`], in a perfect hash.
-    fn exact_table(&mut self, family: Family, map: MapName, table: &perfect_hash::Table, done: Label) {
+    fn exact_table(&mut self, family: Family, map: MapName, table: &perfect_hash::PerfectTable, done: Label) {
         let miss = self.asm.label("no single address");
         self.remote_words(family);
         self.perfect(map, 0, table.shape, miss);
@@ -98,7 +98,7 @@ impl Emitter<'_> {
     /// Looks up the atom of a protocol and a port. Returns `false` if a pass should have turned the look-up into
     /// compares.
     pub(super) fn atom(&mut self, protocol: i16, port: i16, to: i16) -> bool {
-        let Ports::Search(table) = &self.plan.tables.structures.ports else { return false };
+        let PortTable::Search(table) = &self.plan.tables.structures.ports else { return false };
         self.search(MapName::Ports, table.shape, |emitter, _| {
             emitter.load_number(Reg::R1, protocol);
             emitter.load_number(Reg::R2, port);

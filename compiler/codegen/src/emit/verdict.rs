@@ -200,10 +200,10 @@ impl Emitter<'_> {
         self.asm.bind(begins);
     }
 
-    /// If both directions were decided, staged policies may deny in either of them: keeps the first outcome if it is
+    /// If both directions were decided, audit policies may deny in either of them: keeps the first outcome if it is
     /// `WouldDeny`.
     fn would_deny_in_either(&mut self) {
-        if !self.plan.tables.is_staged {
+        if !self.plan.tables.is_audit {
             return;
         }
         let as_it_is = self.asm.label("as the last direction says");
@@ -233,7 +233,7 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Eq, Reg::R7, 0, new);
         self.cut_flow(family);
         self.asm.bind(new);
-        if self.plan.tables.is_staged {
+        if self.plan.tables.is_audit {
             let would_allow = self.end(Outcome::WouldAllow);
             self.asm.load(Size::W, Reg::R1, Reg::R10, Frame::OUTCOME);
             self.asm.jump_if(Cond::Eq, Reg::R1, Outcome::WouldAllow as i32, would_allow);

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::{BlockId, End, Fact, Facts, Inst, Program, Reason, Tables, Test, Value, protocol_number};
+use super::{
+    BlockId, Condition, DecisionProgram, DecisionTables, Fact, Inst, PacketFacts, Terminator, Value, VerdictReason,
+    protocol_number,
+};
 use weir_classes::{AtomSetId, PeerId};
 use weir_model::Protocol;
 use weir_model::eval::Verdict;
@@ -24,15 +27,19 @@ pub enum InterpError {
 }
 
 #[derive(Clone, Copy)]
-enum Content {
+enum ValueContent {
     Number(u32),
     Address(IpAddr),
     Set(AtomSetId),
 }
 
 /// Runs a program on the facts of a packet.
-pub fn run(program: &Program, tables: &Tables, facts: &Facts) -> Result<(Verdict, Reason), InterpError> {
-    let mut machine = Machine { program, tables, facts, values: HashMap::new(), at: BlockId(0) };
+pub fn run(
+    program: &DecisionProgram,
+    tables: &DecisionTables,
+    facts: &PacketFacts,
+) -> Result<(Verdict, VerdictReason), InterpError> {
+    let mut machine = IrMachine { program, tables, facts, values: HashMap::new(), at: BlockId(0) };
     for _ in 0..=program.blocks.len() {
         if let Some(done) = machine.block()? {
             return Ok(done);
@@ -41,51 +48,51 @@ pub fn run(program: &Program, tables: &Tables, facts: &Facts) -> Result<(Verdict
     Err(InterpError::Endless)
 }
 
-struct Machine<'a> {
-    program: &'a Program,
-    tables: &'a Tables,
-    facts: &'a Facts,
-    values: HashMap<Value, Content>,
+struct IrMachine<'a> {
+    program: &'a DecisionProgram,
+    tables: &'a DecisionTables,
+    facts: &'a PacketFacts,
+    values: HashMap<Value, ValueContent>,
     at: BlockId,
 }
 
-impl Machine<'_> {
-    fn block(&mut self) -> Result<Option<(Verdict, Reason)>, InterpError> {
+impl IrMachine<'_> {
+    fn block(&mut self) -> Result<Option<(Verdict, VerdictReason)>, InterpError> {
         let block = self.program.blocks.get(self.at.index()).ok_or(InterpError::Endless)?;
         for inst in &block.insts {
             let content = self.inst(*inst)?;
             self.values.insert(inst.result(), content);
         }
         match block.end {
-            End::Verdict(verdict, reason) => return Ok(Some((verdict, reason))),
-            End::Jump(to) => self.at = to,
-            End::If(test, then, otherwise) => self.at = if self.test(test)? { then } else { otherwise },
+            Terminator::Verdict(verdict, reason) => return Ok(Some((verdict, reason))),
+            Terminator::Jump(to) => self.at = to,
+            Terminator::If(test, then, otherwise) => self.at = if self.test(test)? { then } else { otherwise },
         }
         Ok(None)
     }
 
-    fn inst(&self, inst: Inst) -> Result<Content, InterpError> {
+    fn inst(&self, inst: Inst) -> Result<ValueContent, InterpError> {
         Ok(match inst {
             Inst::Fact(_, fact) => self.fact(fact),
-            Inst::Const(_, number) => Content::Number(number),
-            Inst::Class(_, _, of) => Content::Number(self.tables.addresses.find(self.address(of)?).0),
-            Inst::Prefix(_, _, of) => Content::Number(self.tables.addresses.find_stretch(self.address(of)?).0),
+            Inst::Const(_, number) => ValueContent::Number(number),
+            Inst::Class(_, _, of) => ValueContent::Number(self.tables.addresses.find(self.address(of)?).0),
+            Inst::Prefix(_, _, of) => ValueContent::Number(self.tables.addresses.find_range(self.address(of)?).0),
             Inst::Row(_, subject, peer) => {
                 let (subject, peer) = (self.number(subject)?, self.number(peer)?);
-                Content::Set(self.row(subject)?.find(PeerId(peer)))
+                ValueContent::Set(self.row(subject)?.find(PeerId(peer)))
             }
-            Inst::Default(_, subject) => Content::Set(self.row(self.number(subject)?)?.default),
+            Inst::Default(_, subject) => ValueContent::Set(self.row(self.number(subject)?)?.default),
             Inst::Atom(_, protocol, port) => {
                 let (protocol, port) = (self.number(protocol)?, self.number(port)?);
-                Content::Number(find_atom(self.tables, protocol, port))
+                ValueContent::Number(find_atom(self.tables, protocol, port))
             }
         })
     }
 
-    fn fact(&self, fact: Fact) -> Content {
+    fn fact(&self, fact: Fact) -> ValueContent {
         let facts = self.facts;
-        Content::Number(match fact {
-            Fact::Remote => return Content::Address(facts.remote),
+        ValueContent::Number(match fact {
+            Fact::Remote => return ValueContent::Address(facts.remote),
             Fact::Subject => facts.subject,
             Fact::Family => match Family::of(facts.remote) {
                 Family::V4 => 4,
@@ -99,20 +106,20 @@ impl Machine<'_> {
         })
     }
 
-    fn test(&self, test: Test) -> Result<bool, InterpError> {
+    fn test(&self, test: Condition) -> Result<bool, InterpError> {
         Ok(match test {
-            Test::Equal(value, number) => self.number(value)? == number,
-            Test::Less(value, number) => self.number(value)? < number,
-            Test::Is(value, address) => self.address(value)? == address,
-            Test::Has(set, atom) => {
+            Condition::Equal(value, number) => self.number(value)? == number,
+            Condition::Less(value, number) => self.number(value)? < number,
+            Condition::Is(value, address) => self.address(value)? == address,
+            Condition::Has(set, atom) => {
                 let atom = weir_classes::AtomId(self.number(atom)?);
                 self.set(set)?.contains(atom)
             }
-            Test::Staged(set, atom) => {
+            Condition::Audit(set, atom) => {
                 let behind = 64 * self.tables.atoms.div_ceil(64) as u32;
                 self.set(set)?.contains(weir_classes::AtomId(behind + self.number(atom)?))
             }
-            Test::Full(set) => *self.set(set)? == self.tables.full_set(),
+            Condition::Full(set) => *self.set(set)? == self.tables.full_set(),
         })
     }
 
@@ -123,28 +130,28 @@ impl Machine<'_> {
 
     fn set(&self, value: Value) -> Result<&weir_classes::AtomSet, InterpError> {
         match self.values.get(&value) {
-            Some(Content::Set(id)) => self.tables.sets.get(id.index()).ok_or(InterpError::Table(self.at, id.0)),
+            Some(ValueContent::Set(id)) => self.tables.sets.get(id.index()).ok_or(InterpError::Table(self.at, id.0)),
             _ => Err(InterpError::Value(self.at, value)),
         }
     }
 
     fn number(&self, value: Value) -> Result<u32, InterpError> {
         match self.values.get(&value) {
-            Some(Content::Number(number)) => Ok(*number),
+            Some(ValueContent::Number(number)) => Ok(*number),
             _ => Err(InterpError::Value(self.at, value)),
         }
     }
 
     fn address(&self, value: Value) -> Result<IpAddr, InterpError> {
         match self.values.get(&value) {
-            Some(Content::Address(address)) => Ok(*address),
+            Some(ValueContent::Address(address)) => Ok(*address),
             _ => Err(InterpError::Value(self.at, value)),
         }
     }
 }
 
 /// The atom of a protocol number and a port.
-fn find_atom(tables: &Tables, protocol: u32, port: u32) -> u32 {
+fn find_atom(tables: &DecisionTables, protocol: u32, port: u32) -> u32 {
     let all = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
     let protocol = all.into_iter().find(|it| u32::from(protocol_number(*it)) == protocol);
     let found = tables.ports.iter().find(|it| {

@@ -1,6 +1,6 @@
 //! Text → program. The inverse of printing.
 
-use super::{Block, BlockId, End, Fact, Inst, Program, Reason, Test, Value};
+use super::{Block, BlockId, Condition, DecisionProgram, Fact, Inst, Terminator, Value, VerdictReason};
 use weir_classes::SourceId;
 use weir_model::Direction;
 use weir_model::eval::Verdict;
@@ -9,7 +9,7 @@ use weir_objects::address::Family;
 /// Why a text is not a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
-pub struct ParseError {
+pub struct IrParseError {
     /// The number of the line, from 1.
     pub line: usize,
     /// The error message.
@@ -17,18 +17,21 @@ pub struct ParseError {
 }
 
 /// Reads a program. `#` begins a comment.
-pub fn parse(text: &str) -> Result<Program, ParseError> {
-    let mut program: Option<Program> = None;
+pub fn parse(text: &str) -> Result<DecisionProgram, IrParseError> {
+    let mut program: Option<DecisionProgram> = None;
     let mut open: Option<(Option<SourceId>, Vec<Inst>)> = None;
     for (index, line) in text.lines().enumerate() {
         let line_number = index + 1;
-        let fail = |message: &str| ParseError { line: line_number, message: message.to_owned() };
+        let fail = |message: &str| IrParseError { line: line_number, message: message.to_owned() };
         let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
         if words.is_empty() {
             continue;
         }
         let Some(known) = &mut program else {
-            program = Some(Program { direction: header(&words).ok_or_else(|| fail("no `program`"))?, blocks: vec![] });
+            program = Some(DecisionProgram {
+                direction: header(&words).ok_or_else(|| fail("no `program`"))?,
+                blocks: vec![],
+            });
             continue;
         };
         match (label(&words), &mut open) {
@@ -48,7 +51,7 @@ pub fn parse(text: &str) -> Result<Program, ParseError> {
         }
     }
     let lines = text.lines().count();
-    let fail = |message: &str| ParseError { line: lines, message: message.to_owned() };
+    let fail = |message: &str| IrParseError { line: lines, message: message.to_owned() };
     if open.is_some() {
         return Err(fail("the last block does not end"));
     }
@@ -92,24 +95,24 @@ fn inst(words: &[&str]) -> Option<Inst> {
     })
 }
 
-fn end(words: &[&str]) -> Option<End> {
+fn end(words: &[&str]) -> Option<Terminator> {
     Some(match words {
-        ["jump", to] => End::Jump(block(to)?),
-        ["allow", reason] => End::Verdict(Verdict::Allow, find(&Reason::WORDS, reason)?),
-        ["deny", reason] => End::Verdict(Verdict::Deny, find(&Reason::WORDS, reason)?),
-        ["if", test @ .., then, otherwise] => End::If(self::test(test)?, block(then)?, block(otherwise)?),
+        ["jump", to] => Terminator::Jump(block(to)?),
+        ["allow", reason] => Terminator::Verdict(Verdict::Allow, find(&VerdictReason::WORDS, reason)?),
+        ["deny", reason] => Terminator::Verdict(Verdict::Deny, find(&VerdictReason::WORDS, reason)?),
+        ["if", test @ .., then, otherwise] => Terminator::If(self::test(test)?, block(then)?, block(otherwise)?),
         _ => return None,
     })
 }
 
-fn test(words: &[&str]) -> Option<Test> {
+fn test(words: &[&str]) -> Option<Condition> {
     Some(match words {
-        [of, "==", number] => Test::Equal(value(of)?, number.parse().ok()?),
-        [of, "<", number] => Test::Less(value(of)?, number.parse().ok()?),
-        [of, "is", address] => Test::Is(value(of)?, address.parse().ok()?),
-        [set, "has", atom] => Test::Has(value(set)?, value(atom)?),
-        [set, "staged", atom] => Test::Staged(value(set)?, value(atom)?),
-        [set, "full"] => Test::Full(value(set)?),
+        [of, "==", number] => Condition::Equal(value(of)?, number.parse().ok()?),
+        [of, "<", number] => Condition::Less(value(of)?, number.parse().ok()?),
+        [of, "is", address] => Condition::Is(value(of)?, address.parse().ok()?),
+        [set, "has", atom] => Condition::Has(value(set)?, value(atom)?),
+        [set, "staged", atom] => Condition::Audit(value(set)?, value(atom)?),
+        [set, "full"] => Condition::Full(value(set)?),
         _ => return None,
     })
 }

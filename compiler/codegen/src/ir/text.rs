@@ -2,11 +2,11 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{Block, End, Fact, Inst, Program, Reason, Test};
+use super::{Block, Condition, DecisionProgram, Fact, Inst, Terminator, VerdictReason};
 use weir_model::eval::Verdict;
 use weir_objects::address::Family;
 
-impl Display for Program {
+impl Display for DecisionProgram {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "program {}", self.direction.name())?;
         for (index, block) in self.blocks.iter().enumerate() {
@@ -45,7 +45,7 @@ impl Display for Inst {
     }
 }
 
-impl Display for End {
+impl Display for Terminator {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Jump(to) => write!(f, "jump {to}"),
@@ -56,14 +56,14 @@ impl Display for End {
     }
 }
 
-impl Display for Test {
+impl Display for Condition {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Equal(value, number) => write!(f, "{value} == {number}"),
             Self::Less(value, number) => write!(f, "{value} < {number}"),
             Self::Is(value, address) => write!(f, "{value} is {address}"),
             Self::Has(set, atom) => write!(f, "{set} has {atom}"),
-            Self::Staged(set, atom) => write!(f, "{set} staged {atom}"),
+            Self::Audit(set, atom) => write!(f, "{set} staged {atom}"),
             Self::Full(set) => write!(f, "{set} full"),
         }
     }
@@ -83,13 +83,13 @@ impl Fact {
     ];
 }
 
-impl Reason {
+impl VerdictReason {
     /// Every reason with its word.
     pub(super) const WORDS: [(Self, &'static str); 4] = [
         (Self::Itself, "itself"),
         (Self::OwnNode, "own-node"),
         (Self::Policy, "policy"),
-        (Self::UnlessStaged, "unless-staged"),
+        (Self::UnlessAudit, "unless-staged"),
     ];
 }
 
@@ -103,7 +103,7 @@ impl Display for Fact {
     }
 }
 
-impl Display for Reason {
+impl Display for VerdictReason {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(word(&Self::WORDS, *self))
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{BlockId, End, Fact, Inst, Program, Test, Value};
+use super::{BlockId, Condition, DecisionProgram, Fact, Inst, Terminator, Value};
 
 /// Why a program is not well formed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,12 +21,12 @@ pub enum VerifyError {
     Unset(BlockId, Value),
     /// A value has another kind than the instruction needs.
     #[error("{0}: {1} is a {2:?} where a {3:?} is needed")]
-    Kind(BlockId, Value, Kind, Kind),
+    Kind(BlockId, Value, ValueKind, ValueKind),
 }
 
 /// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     /// A number.
     Number,
     /// An address.
@@ -36,12 +36,12 @@ pub enum Kind {
 }
 
 /// Checks that a program is well formed.
-pub fn verify(program: &Program) -> Result<(), VerifyError> {
+pub fn verify(program: &DecisionProgram) -> Result<(), VerifyError> {
     if program.blocks.is_empty() {
         return Err(VerifyError::Empty);
     }
     let order = topological(program)?;
-    let mut known: BTreeMap<BlockId, BTreeMap<Value, Kind>> = BTreeMap::from([(BlockId(0), BTreeMap::new())]);
+    let mut known: BTreeMap<BlockId, BTreeMap<Value, ValueKind>> = BTreeMap::from([(BlockId(0), BTreeMap::new())]);
     for id in order {
         let Some(mut values) = known.get(&id).cloned() else { continue };
         check_block(program, id, &mut values)?;
@@ -55,7 +55,11 @@ pub fn verify(program: &Program) -> Result<(), VerifyError> {
     Ok(())
 }
 
-fn check_block(program: &Program, id: BlockId, values: &mut BTreeMap<Value, Kind>) -> Result<(), VerifyError> {
+fn check_block(
+    program: &DecisionProgram,
+    id: BlockId,
+    values: &mut BTreeMap<Value, ValueKind>,
+) -> Result<(), VerifyError> {
     let block = &program.blocks[id.index()];
     for inst in &block.insts {
         for (value, kind) in wanted(*inst) {
@@ -63,7 +67,7 @@ fn check_block(program: &Program, id: BlockId, values: &mut BTreeMap<Value, Kind
         }
         values.insert(inst.result(), result(*inst));
     }
-    if let End::If(test, _, _) = block.end {
+    if let Terminator::If(test, _, _) = block.end {
         for (value, kind) in asked(test) {
             need(id, values, value, kind)?;
         }
@@ -71,7 +75,7 @@ fn check_block(program: &Program, id: BlockId, values: &mut BTreeMap<Value, Kind
     Ok(())
 }
 
-fn need(id: BlockId, values: &BTreeMap<Value, Kind>, value: Value, wanted: Kind) -> Result<(), VerifyError> {
+fn need(id: BlockId, values: &BTreeMap<Value, ValueKind>, value: Value, wanted: ValueKind) -> Result<(), VerifyError> {
     match values.get(&value) {
         None => Err(VerifyError::Unset(id, value)),
         Some(kind) if *kind != wanted => Err(VerifyError::Kind(id, value, *kind, wanted)),
@@ -79,34 +83,36 @@ fn need(id: BlockId, values: &BTreeMap<Value, Kind>, value: Value, wanted: Kind)
     }
 }
 
-fn wanted(inst: Inst) -> Vec<(Value, Kind)> {
+fn wanted(inst: Inst) -> Vec<(Value, ValueKind)> {
     match inst {
         Inst::Fact(..) | Inst::Const(..) => Vec::new(),
-        Inst::Class(_, _, of) | Inst::Prefix(_, _, of) => vec![(of, Kind::Address)],
-        Inst::Default(_, subject) => vec![(subject, Kind::Number)],
-        Inst::Row(_, a, b) | Inst::Atom(_, a, b) => vec![(a, Kind::Number), (b, Kind::Number)],
+        Inst::Class(_, _, of) | Inst::Prefix(_, _, of) => vec![(of, ValueKind::Address)],
+        Inst::Default(_, subject) => vec![(subject, ValueKind::Number)],
+        Inst::Row(_, a, b) | Inst::Atom(_, a, b) => vec![(a, ValueKind::Number), (b, ValueKind::Number)],
     }
 }
 
-fn result(inst: Inst) -> Kind {
+fn result(inst: Inst) -> ValueKind {
     match inst {
-        Inst::Fact(_, Fact::Remote) => Kind::Address,
-        Inst::Row(..) | Inst::Default(..) => Kind::Set,
-        _ => Kind::Number,
+        Inst::Fact(_, Fact::Remote) => ValueKind::Address,
+        Inst::Row(..) | Inst::Default(..) => ValueKind::Set,
+        _ => ValueKind::Number,
     }
 }
 
-fn asked(test: Test) -> Vec<(Value, Kind)> {
+fn asked(test: Condition) -> Vec<(Value, ValueKind)> {
     match test {
-        Test::Equal(value, _) | Test::Less(value, _) => vec![(value, Kind::Number)],
-        Test::Is(value, _) => vec![(value, Kind::Address)],
-        Test::Has(set, atom) | Test::Staged(set, atom) => vec![(set, Kind::Set), (atom, Kind::Number)],
-        Test::Full(set) => vec![(set, Kind::Set)],
+        Condition::Equal(value, _) | Condition::Less(value, _) => vec![(value, ValueKind::Number)],
+        Condition::Is(value, _) => vec![(value, ValueKind::Address)],
+        Condition::Has(set, atom) | Condition::Audit(set, atom) => {
+            vec![(set, ValueKind::Set), (atom, ValueKind::Number)]
+        }
+        Condition::Full(set) => vec![(set, ValueKind::Set)],
     }
 }
 
 /// The blocks in topological order.
-fn topological(program: &Program) -> Result<Vec<BlockId>, VerifyError> {
+fn topological(program: &DecisionProgram) -> Result<Vec<BlockId>, VerifyError> {
     let count = program.blocks.len();
     let mut incoming = vec![0usize; count];
     for (index, block) in program.blocks.iter().enumerate() {

@@ -16,7 +16,7 @@ use weir_classes::{AtomId, AtomSet, AtomSetId, Atoms, Classes, PeerId, Row};
 /// The rows of the classes, of both directions, and the sets that they name.
 pub(super) struct Extended {
     pub(super) enforced: [Vec<Row>; 2],
-    pub(super) staged: Option<[Vec<Row>; 2]>,
+    pub(super) audit: Option<[Vec<Row>; 2]>,
     pub(super) sets: Vec<AtomSet>,
     pub(super) atoms: usize,
     /// The atom of ICMP errors, if lists deny any sender.
@@ -30,7 +30,7 @@ impl Extended {
             Some(denied) => extend(classes, enforced, denied),
             None => Self {
                 enforced: enforced.map(Clone::clone),
-                staged: classes.staged.clone(),
+                audit: classes.audit.clone(),
                 sets: classes.atom_sets.clone(),
                 atoms: classes.atoms.count(),
                 icmp_errors: None,
@@ -43,8 +43,8 @@ fn extend(classes: &Classes, enforced: [&Vec<Row>; 2], denied: &[Vec<PeerId>]) -
     let atom = AtomId(classes.atoms.count() as u32);
     let mut extender = Extender { sets: &classes.atom_sets, atom, list: Vec::new(), known: HashMap::new() };
     let enforced = extender.both(enforced, denied);
-    let staged = classes.staged.as_ref().map(|rows| extender.both(rows.each_ref(), denied));
-    Extended { enforced, staged, sets: extender.list, atoms: atom.index() + 1, icmp_errors: Some(atom) }
+    let audit = classes.audit.as_ref().map(|rows| extender.both(rows.each_ref(), denied));
+    Extended { enforced, audit, sets: extender.list, atoms: atom.index() + 1, icmp_errors: Some(atom) }
 }
 
 struct Extender<'a> {

@@ -1,9 +1,9 @@
 //! If no row depends on the peer class, the peer class is not looked up.
 // Preserves verdicts: a row without entries gives its default for every peer class, so `row s p` is `default s`.
 
-use crate::ir::{Inst, Program, Tables};
+use crate::ir::{DecisionProgram, DecisionTables, Inst};
 
-pub(super) fn run(program: &mut Program, tables: &Tables) {
+pub(super) fn run(program: &mut DecisionProgram, tables: &DecisionTables) {
     if tables.rows(program.direction).iter().any(|row| !row.entries.is_empty()) {
         return;
     }

@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ir::{BlockId, End, Program, Tables, Value};
+use crate::ir::{BlockId, DecisionProgram, DecisionTables, Terminator, Value};
 
-pub(super) fn run(program: &mut Program, _: &Tables) {
+pub(super) fn run(program: &mut DecisionProgram, _: &DecisionTables) {
     keep_reached(program);
     while remove_unused(program) {}
 }
 
-fn keep_reached(program: &mut Program) {
+fn keep_reached(program: &mut DecisionProgram) {
     let mut reached: BTreeSet<BlockId> = BTreeSet::new();
     let mut open = vec![BlockId(0)];
     while let Some(id) = open.pop() {
@@ -28,15 +28,15 @@ fn keep_reached(program: &mut Program) {
     });
     for block in &mut program.blocks {
         block.end = match block.end {
-            End::Jump(to) => End::Jump(renumber(to)),
-            End::If(test, then, otherwise) => End::If(test, renumber(then), renumber(otherwise)),
+            Terminator::Jump(to) => Terminator::Jump(renumber(to)),
+            Terminator::If(test, then, otherwise) => Terminator::If(test, renumber(then), renumber(otherwise)),
             end => end,
         };
     }
 }
 
 /// Removes unused instructions. Returns whether it removed any: values that only these used may now be unused too.
-fn remove_unused(program: &mut Program) -> bool {
+fn remove_unused(program: &mut DecisionProgram) -> bool {
     let of_insts = program.blocks.iter().flat_map(|block| block.insts.iter().flat_map(|inst| inst.uses()));
     let of_ends = program.blocks.iter().flat_map(|block| block.end.uses());
     let used: BTreeSet<Value> = of_insts.chain(of_ends).collect();

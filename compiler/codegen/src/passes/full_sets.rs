@@ -3,12 +3,12 @@
 // it, and a set that is empty or has ICMP errors alone does not. The test of the ICMP errors' own atom is left as it
 // is.
 
-use crate::ir::{Block, End, Inst, Program, Tables, Test};
+use crate::ir::{Block, Condition, DecisionProgram, DecisionTables, Inst, Terminator};
 use weir_classes::AtomSet;
 
-pub(super) fn run(program: &mut Program, tables: &Tables) {
-    // A set that is all or nothing may have any staged set beside it.
-    if tables.is_staged {
+pub(super) fn run(program: &mut DecisionProgram, tables: &DecisionTables) {
+    // A set that is all or nothing may have any audit set beside it.
+    if tables.is_audit {
         return;
     }
     let full = AtomSet::all(tables.atoms);
@@ -21,13 +21,13 @@ pub(super) fn run(program: &mut Program, tables: &Tables) {
         return;
     }
     for block in program.blocks.iter_mut().filter(|block| !judges_errors(block, tables)) {
-        if let End::If(Test::Has(set, _), then, otherwise) = block.end {
-            block.end = End::If(Test::Full(set), then, otherwise);
+        if let Terminator::If(Condition::Has(set, _), then, otherwise) = block.end {
+            block.end = Terminator::If(Condition::Full(set), then, otherwise);
         }
     }
 }
 
-fn judges_errors(block: &Block, tables: &Tables) -> bool {
+fn judges_errors(block: &Block, tables: &DecisionTables) -> bool {
     let is_their_atom =
         |inst: &Inst| matches!(inst, Inst::Const(_, atom) if tables.icmp_errors.is_some_and(|it| it.0 == *atom));
     block.insts.iter().any(is_their_atom)

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::ir::{Block, BlockId, End, Inst, Program, Tables, Test, Value};
-use crate::structures::Ports;
+use crate::ir::{Block, BlockId, Condition, DecisionProgram, DecisionTables, Inst, Terminator, Value};
+use crate::structures::PortTable;
 use weir_classes::PortInterval;
 use weir_model::Protocol;
 
-pub(super) fn run(program: &mut Program, tables: &Tables) {
-    if tables.structures.ports != Ports::Compares {
+pub(super) fn run(program: &mut DecisionProgram, tables: &DecisionTables) {
+    if tables.structures.ports != PortTable::Compares {
         return;
     }
     let place = program.blocks.iter().enumerate().find_map(|(index, block)| {
@@ -23,21 +23,21 @@ pub(super) fn run(program: &mut Program, tables: &Tables) {
     program.blocks[index].insts.pop();
     let Block { end, source, .. } = program.blocks[index];
     let after = push(program, Block { insts: rest, end, source });
-    let mut tree = Tree { program, tables, to, port, after, leaves: BTreeMap::new() };
+    let mut tree = PortTree { program, tables, to, port, after, leaves: BTreeMap::new() };
     let mut next = tree.leaf(0);
     for of in [Protocol::Sctp, Protocol::Udp, Protocol::Tcp] {
         let cuts = cuts(tables, of);
         if cuts.len() > 1 {
             let root = tree.node(of, &cuts);
-            let test = Test::Equal(protocol, u32::from(of.number()));
-            next = push(tree.program, Block::new(Vec::new(), End::If(test, root, next)));
+            let test = Condition::Equal(protocol, u32::from(of.number()));
+            next = push(tree.program, Block::new(Vec::new(), Terminator::If(test, root, next)));
         }
     }
-    program.blocks[index].end = End::Jump(next);
+    program.blocks[index].end = Terminator::Jump(next);
 }
 
 /// (first port, atom) of every range from port 0 on; neighbouring ranges with the same atom are joined.
-fn cuts(tables: &Tables, protocol: Protocol) -> Vec<(u32, u32)> {
+fn cuts(tables: &DecisionTables, protocol: Protocol) -> Vec<(u32, u32)> {
     let mut cuts: Vec<(u32, u32)> = vec![(0, 0)];
     let mut push = |first: u32, atom: u32| match cuts.last_mut() {
         Some(last) if last.0 == first => last.1 = atom,
@@ -60,9 +60,9 @@ fn cuts(tables: &Tables, protocol: Protocol) -> Vec<(u32, u32)> {
     cuts
 }
 
-struct Tree<'p> {
-    program: &'p mut Program,
-    tables: &'p Tables,
+struct PortTree<'p> {
+    program: &'p mut DecisionProgram,
+    tables: &'p DecisionTables,
     to: Value,
     port: Value,
     after: BlockId,
@@ -70,30 +70,30 @@ struct Tree<'p> {
     leaves: BTreeMap<u32, BlockId>,
 }
 
-impl Tree<'_> {
+impl PortTree<'_> {
     fn node(&mut self, protocol: Protocol, cuts: &[(u32, u32)]) -> BlockId {
         if let [(_, atom)] = cuts {
             return self.leaf(*atom);
         }
         let (low, high) = cuts.split_at(cuts.len() / 2);
         let (then, otherwise) = (self.node(protocol, low), self.node(protocol, high));
-        let test = Test::Less(self.port, high[0].0);
+        let test = Condition::Less(self.port, high[0].0);
         let source = self.tables.sources.cuts.get(&(protocol.number(), high[0].0)).copied();
-        push(self.program, Block::new(Vec::new(), End::If(test, then, otherwise)).of(source))
+        push(self.program, Block::new(Vec::new(), Terminator::If(test, then, otherwise)).of(source))
     }
 
     fn leaf(&mut self, atom: u32) -> BlockId {
         if let Some(known) = self.leaves.get(&atom) {
             return *known;
         }
-        let leaf = Block::new(vec![Inst::Const(self.to, atom)], End::Jump(self.after));
+        let leaf = Block::new(vec![Inst::Const(self.to, atom)], Terminator::Jump(self.after));
         let leaf = push(self.program, leaf);
         self.leaves.insert(atom, leaf);
         leaf
     }
 }
 
-fn push(program: &mut Program, block: Block) -> BlockId {
+fn push(program: &mut DecisionProgram, block: Block) -> BlockId {
     program.blocks.push(block);
     BlockId(program.blocks.len() as u32 - 1)
 }

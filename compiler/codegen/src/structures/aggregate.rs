@@ -6,18 +6,18 @@
 
 use std::net::IpAddr;
 
-use weir_classes::{PeerId, Stretch};
+use weir_classes::{ClassRange, PeerId};
 use weir_objects::address::{Family, Prefix};
 use weir_objects::address::{to_address, to_number};
 
 /// The prefixes of one family, sorted. Addresses without a prefix have class 0.
-pub(super) fn aggregate(stretches: &[Stretch], family: Family) -> Vec<(Prefix, PeerId)> {
-    let of_family: Vec<(u128, u128, PeerId)> = stretches
+pub(super) fn aggregate(ranges: &[ClassRange], family: Family) -> Vec<(Prefix, PeerId)> {
+    let of_family: Vec<(u128, u128, PeerId)> = ranges
         .iter()
         .filter(|it| Family::of(it.first) == family)
         .map(|it| (to_number(it.first).1, to_number(it.last).1, it.peer))
         .collect();
-    // A tree of only those prefixes that stretches cut: one of all addresses would have 2^128 leaves.
+    // A tree of only those prefixes that ranges cut: one of all addresses would have 2^128 leaves.
     let tree = build(&of_family, 0, 0, family.bits());
     let mut prefixes = Vec::new();
     assign(&tree, PeerId(0), 0, 0, family, &mut prefixes);
@@ -25,12 +25,12 @@ pub(super) fn aggregate(stretches: &[Stretch], family: Family) -> Vec<(Prefix, P
     prefixes
 }
 
-enum Tree {
+enum PrefixTree {
     Leaf(PeerId),
-    Node { classes: Vec<PeerId>, halves: Box<[Tree; 2]> },
+    Node { classes: Vec<PeerId>, halves: Box<[PrefixTree; 2]> },
 }
 
-impl Tree {
+impl PrefixTree {
     fn classes(&self) -> &[PeerId] {
         match self {
             Self::Leaf(peer) => std::slice::from_ref(peer),
@@ -39,25 +39,25 @@ impl Tree {
     }
 }
 
-/// The tree of the prefix `first/depth`. `stretches` are the ranges that overlap it.
-fn build(stretches: &[(u128, u128, PeerId)], first: u128, depth: u8, bits: u8) -> Tree {
+/// The tree of the prefix `first/depth`. `ranges` are the ranges that overlap it.
+fn build(ranges: &[(u128, u128, PeerId)], first: u128, depth: u8, bits: u8) -> PrefixTree {
     let last = first | ones(bits - depth);
-    match stretches {
-        [] => return Tree::Leaf(PeerId(0)),
+    match ranges {
+        [] => return PrefixTree::Leaf(PeerId(0)),
         // One class for all of the prefix, so it is not divided further. This ends the recursion at latest at a single
         // address.
-        [(start, end, peer)] if *start <= first && last <= *end => return Tree::Leaf(*peer),
+        [(start, end, peer)] if *start <= first && last <= *end => return PrefixTree::Leaf(*peer),
         _ => {}
     }
     // The highest of the bits that the prefix leaves open.
     let middle = first | (ones(bits - depth) ^ ones(bits - depth - 1));
-    // A stretch across the middle is in both halves. They are slices, so nothing is copied on the way down.
-    let low_end = stretches.partition_point(|(start, _, _)| *start < middle);
-    let high_start = stretches.partition_point(|(_, end, _)| *end < middle);
-    let low = build(&stretches[..low_end], first, depth + 1, bits);
-    let high = build(&stretches[high_start..], middle, depth + 1, bits);
+    // A range across the middle is in both halves. They are slices, so nothing is copied on the way down.
+    let low_end = ranges.partition_point(|(start, _, _)| *start < middle);
+    let high_start = ranges.partition_point(|(_, end, _)| *end < middle);
+    let low = build(&ranges[..low_end], first, depth + 1, bits);
+    let high = build(&ranges[high_start..], middle, depth + 1, bits);
     let classes = join(low.classes(), high.classes());
-    Tree::Node { classes, halves: Box::new([low, high]) }
+    PrefixTree::Node { classes, halves: Box::new([low, high]) }
 }
 
 /// The classes that are in both lists; or, if they have none in common, all classes of the two.
@@ -74,7 +74,7 @@ fn join(a: &[PeerId], b: &[PeerId]) -> Vec<PeerId> {
 }
 
 fn assign(
-    tree: &Tree,
+    tree: &PrefixTree,
     inherited: PeerId,
     first: u128,
     depth: u8,
@@ -88,7 +88,7 @@ fn assign(
         peer = tree.classes()[0];
         prefixes.push((Prefix::new(address(family, first), depth), peer));
     }
-    if let Tree::Node { halves, .. } = tree {
+    if let PrefixTree::Node { halves, .. } = tree {
         let bits = family.bits();
         let middle = first | (ones(bits - depth) ^ ones(bits - depth - 1));
         assign(&halves[0], peer, first, depth + 1, family, prefixes);
@@ -110,14 +110,14 @@ fn ones(count: u8) -> u128 {
 mod tests {
     use super::*;
 
-    fn stretch(first: &str, last: &str, peer: u32) -> Stretch {
+    fn range(first: &str, last: &str, peer: u32) -> ClassRange {
         let parse = |text: &str| text.parse().expect("an address");
-        Stretch { first: parse(first), last: parse(last), peer: PeerId(peer) }
+        ClassRange { first: parse(first), last: parse(last), peer: PeerId(peer) }
     }
 
     #[track_caller]
-    fn check(stretches: &[Stretch], family: Family, expected: &[&str]) {
-        let prefixes = aggregate(stretches, family);
+    fn check(ranges: &[ClassRange], family: Family, expected: &[&str]) {
+        let prefixes = aggregate(ranges, family);
         let shown: Vec<String> = prefixes.iter().map(|(prefix, peer)| format!("{prefix} {peer}")).collect();
         assert_eq!(shown, expected);
     }
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn neighbours_of_one_class_are_one_prefix() {
         check(
-            &[stretch("10.0.0.0", "10.0.0.127", 1), stretch("10.0.0.128", "10.0.0.255", 1)],
+            &[range("10.0.0.0", "10.0.0.127", 1), range("10.0.0.128", "10.0.0.255", 1)],
             Family::V4,
             &["10.0.0.0/24 peer1"],
         );
@@ -134,16 +134,16 @@ mod tests {
     #[test]
     fn a_hole_is_one_more_entry_and_not_the_rest_cut_up() {
         let around = [
-            stretch("10.0.0.0", "10.0.255.255", 1),
-            stretch("10.1.0.0", "10.1.255.255", 2),
-            stretch("10.2.0.0", "10.255.255.255", 1),
+            range("10.0.0.0", "10.0.255.255", 1),
+            range("10.1.0.0", "10.1.255.255", 2),
+            range("10.2.0.0", "10.255.255.255", 1),
         ];
         check(&around, Family::V4, &["10.0.0.0/8 peer1", "10.1.0.0/16 peer2"]);
     }
 
     #[test]
     fn a_family_sees_only_its_own() {
-        let both = [stretch("0.0.0.0", "255.255.255.255", 1), stretch("2001:db8::", "2001:db8::ffff", 2)];
+        let both = [range("0.0.0.0", "255.255.255.255", 1), range("2001:db8::", "2001:db8::ffff", 2)];
         check(&both, Family::V4, &["0.0.0.0/0 peer1"]);
         check(&both, Family::V6, &["2001:db8::/112 peer2"]);
     }

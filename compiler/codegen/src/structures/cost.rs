@@ -5,12 +5,12 @@
 //! figures do not. All figures are integers, in tenths of a nanosecond, so that the choice is the same everywhere. If
 //! two structures cost the same, the smaller one is taken.
 
-use super::perfect::{self, Width};
-use super::rows::{Rows, Shape};
+use super::perfect::{self, KeyWidth};
+use super::rows::{DirectionRows, RowShape};
 use super::search::Cut;
-use super::{Options, dxr, width};
-use weir_artifact::structure::{Note, Place, Structure};
-use weir_classes::{AddressMap, MOST_COMPARES, Stretch};
+use super::{StructureOptions, dxr, width};
+use weir_artifact::structure::{LookupSet, Structure, StructureNote};
+use weir_classes::{AddressMap, ClassRange, MOST_COMPARES};
 use weir_objects::address::Family;
 
 /// A helper call and the work of a kernel hash.
@@ -55,7 +55,7 @@ fn latency(bytes: u64) -> u64 {
 
 /// A structure that could be chosen, with its estimated size and time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Candidate {
+pub(super) struct StructureCandidate {
     pub(super) structure: Structure,
     bytes: u64,
     tenths: u64,
@@ -65,7 +65,7 @@ pub(super) struct Candidate {
 
 /// The candidates for a place, the best first.
 pub(super) struct Ranked {
-    pub(super) list: Vec<Candidate>,
+    pub(super) list: Vec<StructureCandidate>,
     /// The candidates that are larger than a map's value may be.
     too_large: Vec<Structure>,
     forced: Option<Structure>,
@@ -73,14 +73,14 @@ pub(super) struct Ranked {
 }
 
 impl Ranked {
-    fn new(place: Place, entries: usize, candidates: Vec<Candidate>, options: &Options) -> Self {
+    fn new(place: LookupSet, entries: usize, candidates: Vec<StructureCandidate>, options: &StructureOptions) -> Self {
         if entries == 0 {
             // Before anything forced: a forced table without entries would be a map that every program reads in vain.
-            let nothing = Candidate { structure: Structure::Empty, bytes: 0, tenths: 0, compiled: false };
+            let nothing = StructureCandidate { structure: Structure::Empty, bytes: 0, tenths: 0, compiled: false };
             return Self { list: vec![nothing], too_large: Vec::new(), forced: None, entries };
         }
         // Only compiled tables are one value. Kernel maps have a value for each entry and no such limit.
-        let too_large = |it: &Candidate| it.compiled && it.bytes > options.most_value_bytes;
+        let too_large = |it: &StructureCandidate| it.compiled && it.bytes > options.most_value_bytes;
         let (dropped, mut list): (Vec<_>, Vec<_>) = candidates.into_iter().partition(too_large);
         // The last one wins, as for repeated options on a command line.
         let forced = options.forced.iter().rev().find(|(at, _)| *at == place).map(|(_, structure)| *structure);
@@ -90,7 +90,7 @@ impl Ranked {
         Self { list, too_large: dropped.iter().map(|it| it.structure).collect(), forced, entries }
     }
 
-    pub(super) fn note(&self, place: Place, chosen: &Candidate) -> Note {
+    pub(super) fn note(&self, place: LookupSet, chosen: &StructureCandidate) -> StructureNote {
         let mut why = match self.forced {
             _ if chosen.structure == Structure::Empty => "nothing to look up".to_owned(),
             Some(forced) if forced == chosen.structure => "as asked".to_owned(),
@@ -100,11 +100,11 @@ impl Ranked {
         for large in &self.too_large {
             why += &format!("; {} is larger than the target's map values", large.name());
         }
-        Note { place, structure: chosen.structure, entries: self.entries, bytes: chosen.bytes, why }
+        StructureNote { place, structure: chosen.structure, entries: self.entries, bytes: chosen.bytes, why }
     }
 
-    fn compared(&self, chosen: &Candidate) -> String {
-        let nanoseconds = |it: &Candidate| format!("{}.{} ns", it.tenths / 10, it.tenths % 10);
+    fn compared(&self, chosen: &StructureCandidate) -> String {
+        let nanoseconds = |it: &StructureCandidate| format!("{}.{} ns", it.tenths / 10, it.tenths % 10);
         let others = self.list.iter().filter(|it| it.structure != chosen.structure);
         let others: Vec<String> = others.map(|it| format!("{} {}", it.structure.name(), nanoseconds(it))).collect();
         let rest = if others.is_empty() { String::new() } else { format!("; {}", others.join(", ")) };
@@ -112,15 +112,15 @@ impl Ranked {
     }
 }
 
-fn map(structure: Structure, bytes: u64, tenths: u64) -> Candidate {
-    Candidate { structure, bytes, tenths, compiled: false }
+fn map(structure: Structure, bytes: u64, tenths: u64) -> StructureCandidate {
+    StructureCandidate { structure, bytes, tenths, compiled: false }
 }
 
-fn table(structure: Structure, bytes: u64, tenths: u64) -> Candidate {
-    Candidate { structure, bytes, tenths, compiled: true }
+fn table(structure: Structure, bytes: u64, tenths: u64) -> StructureCandidate {
+    StructureCandidate { structure, bytes, tenths, compiled: true }
 }
 
-pub(super) fn exact(addresses: &AddressMap, family: Family, options: &Options) -> Ranked {
+pub(super) fn exact(addresses: &AddressMap, family: Family, options: &StructureOptions) -> Ranked {
     let entries = addresses.of_family(family).count();
     let listed = addresses.listed(family).count();
     let [hash, moving] = [entries, entries - listed].map(|it| HASH_ENTRY * it as u64);
@@ -130,7 +130,7 @@ pub(super) fn exact(addresses: &AddressMap, family: Family, options: &Options) -
         table(Structure::Perfect, perfect, PERFECT + 2 * latency(perfect)),
     ];
     // Offered only if asked for: only the agent, which changes entries in place, needs it.
-    if options.forced.contains(&(Place::exact(family), Structure::Layered)) {
+    if options.forced.contains(&(LookupSet::exact(family), Structure::Layered)) {
         // Most addresses are in the second layer, so both look-ups are paid for: the price of changes in place.
         let tenths = HASH + 2 * latency(moving) + PERFECT + 2 * latency(behind);
         candidates.push(map(Structure::Layered, moving + behind, tenths));
@@ -140,11 +140,11 @@ pub(super) fn exact(addresses: &AddressMap, family: Family, options: &Options) -
         // verifier follows.
         candidates.push(map(Structure::Compares, 0, 10 + COMPARE * entries as u64));
     }
-    Ranked::new(Place::exact(family), entries, candidates, options)
+    Ranked::new(LookupSet::exact(family), entries, candidates, options)
 }
 
-pub(super) fn prefixes(stretches: &[Stretch], cuts: &[Cut], family: Family, options: &Options) -> Ranked {
-    let count = stretches.iter().filter(|it| Family::of(it.first) == family).count() as u64;
+pub(super) fn prefixes(ranges: &[ClassRange], cuts: &[Cut], family: Family, options: &StructureOptions) -> Ranked {
+    let count = ranges.iter().filter(|it| Family::of(it.first) == family).count() as u64;
     let depth = u64::from(count.max(1).ilog2());
     let [trie, hash] = [TRIE_ENTRY * count, HASH_ENTRY * count];
     // The prefix lengths are not known before the prefixes are computed; a dozen is usual.
@@ -172,11 +172,11 @@ pub(super) fn prefixes(stretches: &[Stretch], cuts: &[Cut], family: Family, opti
         }
     };
     candidates.push(table(Structure::Dxr, bytes, tenths));
-    Ranked::new(Place::prefixes(family), cuts.len(), candidates, options)
+    Ranked::new(LookupSet::prefixes(family), cuts.len(), candidates, options)
 }
 
 /// Ranks the structures for ports. The kernel has no map for port ranges.
-pub(super) fn ports(cuts: &[Cut], options: &Options) -> Ranked {
+pub(super) fn ports(cuts: &[Cut], options: &StructureOptions) -> Ranked {
     let levels = u64::from((cuts.len() as u64 + 1).next_power_of_two().ilog2());
     let (count, bytes) = (cuts.len() as u64, 8 * (cuts.len() as u64 + 1).next_power_of_two() * 2);
     let candidates = vec![
@@ -185,16 +185,16 @@ pub(super) fn ports(cuts: &[Cut], options: &Options) -> Ranked {
         map(Structure::Compares, 0, BRANCH * levels + CODE * count),
         table(Structure::Search, bytes, LEVEL * levels + 2 * latency(bytes)),
     ];
-    Ranked::new(Place::Ports, cuts.len(), candidates, options)
+    Ranked::new(LookupSet::Ports, cuts.len(), candidates, options)
 }
 
 /// Ranks the structures for rows. The kernel's maps are always possible.
-pub(super) fn rows(rows: Rows<'_>, options: &Options) -> Ranked {
-    let shape: Shape = rows.shape();
+pub(super) fn rows(rows: DirectionRows<'_>, options: &StructureOptions) -> Ranked {
+    let shape: RowShape = rows.shape();
     let entries = rows.entries();
     let sets = shape.index_at() as u64;
     let hash = HASH_ENTRY * entries as u64;
-    let perfect = sets + perfect::predict(Width::W8, entries) as u64;
+    let perfect = sets + perfect::predict(KeyWidth::W8, entries) as u64;
     let matrix = sets + shape.matrix_bytes() as u64;
     let candidates = vec![
         map(Structure::Hash, hash, HASH + 2 * latency(hash)),
@@ -203,5 +203,5 @@ pub(super) fn rows(rows: Rows<'_>, options: &Options) -> Ranked {
         // The fastest by far, and the size is its only price: subjects times peers, whatever differs.
         table(Structure::Matrix, matrix, 10 + 2 * latency(matrix)),
     ];
-    Ranked::new(Place::Rows, entries + 2 * shape.subjects as usize, candidates, options)
+    Ranked::new(LookupSet::Rows, entries + 2 * shape.subjects as usize, candidates, options)
 }

@@ -19,7 +19,7 @@ const MOST_ELEMENTS: usize = 1 << 26;
 
 /// The parameters with which a program reads the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct DxrShape {
     /// The maximum levels of a chunk; 0 without chunks.
     pub most_levels: u32,
     /// The number of elements in chunks. References point only below it.
@@ -30,7 +30,7 @@ pub struct Shape {
     pub width: u8,
 }
 
-impl Shape {
+impl DxrShape {
     /// The offset of the numbers.
     pub fn numbers_at(self) -> usize {
         // Aligned, so that numbers of any width can be read in one piece on machines that insist on it.
@@ -45,16 +45,16 @@ impl Shape {
 
 /// A DXR table: its bytes and their shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct DxrTable {
     /// The value of the map.
     pub bytes: Vec<u8>,
     /// The parameters for reading the bytes.
-    pub shape: Shape,
+    pub shape: DxrShape,
 }
 
 /// Lays out cuts, which are sorted by address. Before the first cut the number is 0. `None` if there are too many cuts.
-pub fn build(cuts: &[Cut]) -> Option<Table> {
-    let mut chunks = Chunks { first: Vec::with_capacity(1 << 16), elements: Vec::new(), most_levels: 0 };
+pub fn build(cuts: &[Cut]) -> Option<DxrTable> {
+    let mut chunks = DxrChunks { first: Vec::with_capacity(1 << 16), elements: Vec::new(), most_levels: 0 };
     let mut rest = cuts;
     let mut before = 0;
     // All values, also those without a cut: the first table is indexed and not searched.
@@ -70,14 +70,14 @@ pub fn build(cuts: &[Cut]) -> Option<Table> {
     Some(chunks.finish())
 }
 
-struct Chunks {
+struct DxrChunks {
     first: Vec<u32>,
     /// (start - 1, number)
     elements: Vec<(u16, u32)>,
     most_levels: u32,
 }
 
-impl Chunks {
+impl DxrChunks {
     fn chunk(&mut self, before: u32, cuts: &[Cut]) -> Option<()> {
         match cuts {
             [] => self.first.push(LEAF | before),
@@ -107,7 +107,7 @@ impl Chunks {
         (self.elements.len() <= MOST_ELEMENTS).then_some(())
     }
 
-    fn finish(mut self) -> Table {
+    fn finish(mut self) -> DxrTable {
         let used = self.elements.len();
         // Verifier: it does not know that a reference fits its levels. With this room behind the last chunk, one bound
         // on the position covers the whole search instead of a check at each level.
@@ -120,7 +120,7 @@ impl Chunks {
             _ => 4,
         };
         let (most_levels, elements) = (self.most_levels, self.elements.len() as u32);
-        let shape = Shape { most_levels, used: used as u32, elements, width };
+        let shape = DxrShape { most_levels, used: used as u32, elements, width };
         let mut bytes = Vec::with_capacity(shape.bytes());
         self.first.iter().for_each(|it| bytes.extend(it.to_le_bytes()));
         self.elements.iter().for_each(|(start, _)| bytes.extend(start.to_le_bytes()));
@@ -128,11 +128,11 @@ impl Chunks {
         for (_, number) in &self.elements {
             bytes.extend(&number.to_le_bytes()[..usize::from(width)]);
         }
-        Table { bytes, shape }
+        DxrTable { bytes, shape }
     }
 }
 
-impl Table {
+impl DxrTable {
     /// The number that a program finds in the bytes for an address.
     pub fn find(&self, address: u32) -> Option<u32> {
         let number = |at: usize, bytes: usize| {

@@ -12,7 +12,7 @@
 //! entry's key, which hashes to another slot, so no look-up can match them. The same entries give the same bytes.
 
 /// A key: one word, or two for 16 bytes. Shorter keys are zero-extended.
-pub type Key = [u64; 2];
+pub type HashKey = [u64; 2];
 
 /// An odd number with well-spread bits: the golden ratio.
 pub const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -31,7 +31,7 @@ const SEEDS: u32 = 32;
 
 /// The width of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Width {
+pub enum KeyWidth {
     /// An IPv4 address.
     W4,
     /// A subject class and a peer class.
@@ -40,7 +40,7 @@ pub enum Width {
     W16,
 }
 
-impl Width {
+impl KeyWidth {
     /// The bytes of a key; the number follows them.
     pub fn key_bytes(self) -> usize {
         match self {
@@ -64,9 +64,9 @@ impl Width {
 
 /// The parameters with which a program reads the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct PerfectShape {
     /// The width of the keys.
-    pub width: Width,
+    pub width: KeyWidth,
     /// The start value of the hash.
     pub seed: u32,
     /// The number of buckets, each with a displacement.
@@ -75,7 +75,7 @@ pub struct Shape {
     pub slots: u32,
 }
 
-impl Shape {
+impl PerfectShape {
     /// The offset of the slots.
     pub fn slots_at(self) -> usize {
         (2 * self.buckets as usize).next_multiple_of(8)
@@ -86,12 +86,12 @@ impl Shape {
         self.slots_at() + self.slots as usize * self.width.slot_bytes()
     }
 
-    fn of(width: Width, entries: usize, seed: u32) -> Self {
+    fn of(width: KeyWidth, entries: usize, seed: u32) -> Self {
         let [buckets, slots] = [entries / PER_BUCKET + 1, entries + entries / FREE + 1].map(|it| it as u32);
         Self { width, seed, buckets, slots }
     }
 
-    fn hash(self, key: Key) -> u64 {
+    fn hash(self, key: HashKey) -> u64 {
         let words = &key[..self.width.words()];
         let mixed = words.iter().fold(u64::from(self.seed), |hash, word| fold((hash ^ word).wrapping_mul(MIX)));
         // The bucket is taken from the upper half. After the fold the lower half depends on the whole key, and this
@@ -122,37 +122,38 @@ fn scale(number: u64, count: u32) -> usize {
 
 /// A perfect hash table: its bytes and their shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct PerfectTable {
     /// The value of the map.
     pub bytes: Vec<u8>,
     /// The parameters for reading the bytes.
-    pub shape: Shape,
+    pub shape: PerfectShape,
 }
 
 /// The size of a table for this many entries.
-pub fn predict(width: Width, entries: usize) -> usize {
-    Shape::of(width, entries, 0).bytes()
+pub fn predict(width: KeyWidth, entries: usize) -> usize {
+    PerfectShape::of(width, entries, 0).bytes()
 }
 
 /// Lays out entries with distinct keys. `None` without entries, or if no seed works (two equal keys).
-pub fn build(width: Width, entries: &[(Key, u32)]) -> Option<Table> {
+pub fn build(width: KeyWidth, entries: &[(HashKey, u32)]) -> Option<PerfectTable> {
     if entries.is_empty() || u32::try_from(entries.len() + entries.len() / FREE + 1).is_err() {
         return None;
     }
     // Seeds in a fixed order, so that the same entries give the same bytes. `>> 1` keeps the seed positive as the
     // constant of an instruction, which is sign-extended.
-    (1..=SEEDS).find_map(|seed| attempt(Shape::of(width, entries.len(), seed.wrapping_mul(0x5bd1_e995) >> 1), entries))
+    (1..=SEEDS)
+        .find_map(|seed| attempt(PerfectShape::of(width, entries.len(), seed.wrapping_mul(0x5bd1_e995) >> 1), entries))
 }
 
-fn attempt(shape: Shape, entries: &[(Key, u32)]) -> Option<Table> {
+fn attempt(shape: PerfectShape, entries: &[(HashKey, u32)]) -> Option<PerfectTable> {
     let buckets = Buckets::new(shape, entries);
     // Bits, because this is read for each try of each key: for a million entries 130 KiB instead of a megabyte.
-    let mut taken = Slots(vec![0; shape.slots.div_ceil(64) as usize]);
+    let mut taken = TakenSlots(vec![0; shape.slots.div_ceil(64) as usize]);
     let mut displacements = vec![0u16; shape.buckets as usize];
     for bucket in buckets.largest_first() {
         displacements[bucket as usize] = displace(shape, buckets.hashes(bucket), &mut taken)?;
     }
-    Some(Table { bytes: lay_out(shape, entries, &displacements), shape })
+    Some(PerfectTable { bytes: lay_out(shape, entries, &displacements), shape })
 }
 
 /// The hashes, grouped by bucket: a million of them fit in no cache, so those of a bucket are neighbours in memory.
@@ -163,7 +164,7 @@ struct Buckets {
 }
 
 impl Buckets {
-    fn new(shape: Shape, entries: &[(Key, u32)]) -> Self {
+    fn new(shape: PerfectShape, entries: &[(HashKey, u32)]) -> Self {
         let all: Vec<u64> = entries.iter().map(|(key, _)| shape.hash(*key)).collect();
         let mut starts = vec![0u32; shape.buckets as usize + 1];
         // Counted first, then placed: two passes over the hashes and no vector for each bucket.
@@ -200,9 +201,9 @@ impl Buckets {
 }
 
 /// The slots that are taken, one bit each: few enough bytes to stay in a cache.
-struct Slots(Vec<u64>);
+struct TakenSlots(Vec<u64>);
 
-impl Slots {
+impl TakenSlots {
     /// Takes a slot. Returns whether it was free.
     fn take(&mut self, slot: usize) -> bool {
         let (word, bit) = (&mut self.0[slot / 64], 1 << (slot % 64));
@@ -217,7 +218,7 @@ impl Slots {
 }
 
 /// Finds the first displacement that gives every key of a bucket a free slot, and takes these slots.
-fn displace(shape: Shape, hashes: &[u64], taken: &mut Slots) -> Option<u16> {
+fn displace(shape: PerfectShape, hashes: &[u64], taken: &mut TakenSlots) -> Option<u16> {
     (0..=u16::MAX).find(|displacement| {
         // Slots are taken while trying, so two keys of one bucket also collide with each other.
         let collides = hashes.iter().position(|hash| !taken.take(shape.slot(*hash, *displacement)));
@@ -228,7 +229,7 @@ fn displace(shape: Shape, hashes: &[u64], taken: &mut Slots) -> Option<u16> {
     })
 }
 
-fn lay_out(shape: Shape, entries: &[(Key, u32)], displacements: &[u16]) -> Vec<u8> {
+fn lay_out(shape: PerfectShape, entries: &[(HashKey, u32)], displacements: &[u16]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(shape.bytes());
     displacements.iter().for_each(|displacement| bytes.extend(displacement.to_le_bytes()));
     bytes.resize(shape.slots_at(), 0);
@@ -237,8 +238,8 @@ fn lay_out(shape: Shape, entries: &[(Key, u32)], displacements: &[u16]) -> Vec<u
     // Empty slots hold the first entry's key, which hashes to another slot.
     // No flag for "empty", which would be one more comparison for each packet. Zeros would be a key too: 0.0.0.0, or
     // subject 0 and peer 0.
-    let nobodys = slot_words(shape.width, entries[0].0, 0).map(u64::to_le_bytes);
-    (0..shape.slots).for_each(|_| bytes.extend(nobodys[..words].as_flattened()));
+    let unused_slot = slot_words(shape.width, entries[0].0, 0).map(u64::to_le_bytes);
+    (0..shape.slots).for_each(|_| bytes.extend(unused_slot[..words].as_flattened()));
     let slots = bytes[shape.slots_at()..].as_chunks_mut::<8>().0;
     for (key, number) in entries {
         let hash = shape.hash(*key);
@@ -250,23 +251,23 @@ fn lay_out(shape: Shape, entries: &[(Key, u32)], displacements: &[u16]) -> Vec<u
 }
 
 /// A slot's words: the key, the number, zeros.
-fn slot_words(width: Width, key: Key, number: u32) -> [u64; 3] {
+fn slot_words(width: KeyWidth, key: HashKey, number: u32) -> [u64; 3] {
     match width {
-        Width::W4 => [key[0] | u64::from(number) << 32, 0, 0],
-        Width::W8 => [key[0], number.into(), 0],
-        Width::W16 => [key[0], key[1], number.into()],
+        KeyWidth::W4 => [key[0] | u64::from(number) << 32, 0, 0],
+        KeyWidth::W8 => [key[0], number.into(), 0],
+        KeyWidth::W16 => [key[0], key[1], number.into()],
     }
 }
 
-impl Table {
+impl PerfectTable {
     /// The number that a program finds in the bytes for a key.
-    pub fn find(&self, key: Key) -> Option<u32> {
+    pub fn find(&self, key: HashKey) -> Option<u32> {
         find(&self.bytes, self.shape, key)
     }
 }
 
 /// The number that a program finds in a table's bytes for a key.
-pub(super) fn find(bytes: &[u8], shape: Shape, key: Key) -> Option<u32> {
+pub(super) fn find(bytes: &[u8], shape: PerfectShape, key: HashKey) -> Option<u32> {
     let hash = shape.hash(key);
     let at = 2 * shape.bucket(hash);
     let displacement = u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?);

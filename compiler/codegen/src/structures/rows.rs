@@ -9,26 +9,26 @@
 //!                                                                       │ or a perfect hash
 //! ```
 
-use super::perfect::{self, Width};
+use super::perfect::{self, KeyWidth};
 use weir_classes::{AtomSet, Row};
 
 /// The index over the entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Index {
+pub enum EntryIndex {
     /// A matrix, indexed by position.
     Matrix {
         /// Whether set numbers have four bytes instead of two.
         wide: bool,
     },
     /// A perfect hash.
-    Perfect(perfect::Shape),
+    Perfect(perfect::PerfectShape),
     /// No entries: every row is its default.
     Defaults,
 }
 
 /// The parameters with which a program reads the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct RowShape {
     /// 64-bit words of a set.
     pub words: u32,
     /// The number of sets.
@@ -38,10 +38,10 @@ pub struct Shape {
     /// The number of peer classes, including 0.
     pub peers: u32,
     /// The index over the entries.
-    pub index: Index,
+    pub index: EntryIndex,
 }
 
-impl Shape {
+impl RowShape {
     /// The offset of the defaults.
     pub fn defaults_at(self) -> usize {
         8 * self.words as usize * self.sets as usize
@@ -62,16 +62,16 @@ impl Shape {
 
 /// A row table: its bytes and their shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct RowTableBytes {
     /// The value of the map.
     pub bytes: Vec<u8>,
     /// The parameters for reading the bytes.
-    pub shape: Shape,
+    pub shape: RowShape,
 }
 
 /// The rows as they come from the classes: by direction, by subject class.
 #[derive(Clone, Copy, Debug)]
-pub struct Rows<'a> {
+pub struct DirectionRows<'a> {
     /// The rows of ingress and egress; both have one row per subject class.
     pub directions: [&'a [Row]; 2],
     /// Sets of atoms.
@@ -80,33 +80,33 @@ pub struct Rows<'a> {
     pub words: usize,
 }
 
-impl Rows<'_> {
+impl DirectionRows<'_> {
     /// The number of entries that differ from their row's default.
     pub fn entries(self) -> usize {
         self.directions.iter().flat_map(|rows| rows.iter()).map(|row| row.entries.len()).sum()
     }
 
     /// The shape, still without an index.
-    pub fn shape(self) -> Shape {
+    pub fn shape(self) -> RowShape {
         let rows = self.directions.iter().flat_map(|rows| rows.iter());
         let last = rows.filter_map(|row| row.entries.last()).map(|(peer, _)| peer.0).max();
-        Shape {
+        RowShape {
             words: self.words as u32,
             sets: self.sets.len() as u32,
             subjects: self.directions[0].len() as u32,
             // Up to the last class with an entry, not all classes: those behind it have the default in every row, which
             // programs read beyond the matrix.
             peers: last.map_or(1, |last| last + 1),
-            index: Index::Defaults,
+            index: EntryIndex::Defaults,
         }
     }
 }
 
 /// Builds a matrix. `None` without rows.
-pub fn matrix(rows: Rows<'_>) -> Option<Table> {
+pub fn matrix(rows: DirectionRows<'_>) -> Option<RowTableBytes> {
     let (mut bytes, mut shape) = begin(rows)?;
     let wide = shape.sets > 1 << 16;
-    shape.index = Index::Matrix { wide };
+    shape.index = EntryIndex::Matrix { wide };
     for row in rows.directions.iter().flat_map(|rows| rows.iter()) {
         let mut entries = row.entries.iter().peekable();
         for peer in 0..shape.peers {
@@ -116,11 +116,11 @@ pub fn matrix(rows: Rows<'_>) -> Option<Table> {
             bytes.extend(&set.0.to_le_bytes()[..if wide { 4 } else { 2 }]);
         }
     }
-    Some(Table { bytes, shape })
+    Some(RowTableBytes { bytes, shape })
 }
 
 /// Builds a perfect hash. `None` without rows, or if no hash was found.
-pub fn hash(rows: Rows<'_>) -> Option<Table> {
+pub fn hash(rows: DirectionRows<'_>) -> Option<RowTableBytes> {
     let (mut bytes, mut shape) = begin(rows)?;
     let mut entries = Vec::with_capacity(rows.entries());
     for (direction, of_direction) in rows.directions.iter().enumerate() {
@@ -132,14 +132,14 @@ pub fn hash(rows: Rows<'_>) -> Option<Table> {
     }
     // `perfect::build` makes no table of nothing, and programs then read the default at once.
     if !entries.is_empty() {
-        let table = perfect::build(Width::W8, &entries)?;
+        let table = perfect::build(KeyWidth::W8, &entries)?;
         bytes.extend(&table.bytes);
-        shape.index = Index::Perfect(table.shape);
+        shape.index = EntryIndex::Perfect(table.shape);
     }
-    Some(Table { bytes, shape })
+    Some(RowTableBytes { bytes, shape })
 }
 
-fn begin(rows: Rows<'_>) -> Option<(Vec<u8>, Shape)> {
+fn begin(rows: DirectionRows<'_>) -> Option<(Vec<u8>, RowShape)> {
     let shape = rows.shape();
     // One number of subjects serves both directions in the layout. Rows of different lengths would shift the second
     // half.
@@ -158,7 +158,7 @@ fn begin(rows: Rows<'_>) -> Option<(Vec<u8>, Shape)> {
     (bytes.len() == shape.index_at()).then_some((bytes, shape))
 }
 
-impl Table {
+impl RowTableBytes {
     /// The number of the set that a program finds in the bytes.
     pub fn find(&self, direction: usize, subject: u32, peer: u32) -> Option<u32> {
         let number = |at: usize, bytes: usize| {
@@ -170,16 +170,16 @@ impl Table {
         match self.shape.index {
             // First, also for a matrix: a class behind its last column would be read from the next row.
             _ if peer >= self.shape.peers => default,
-            Index::Matrix { wide } => {
+            EntryIndex::Matrix { wide } => {
                 let bytes = if wide { 4 } else { 2 };
                 number(self.shape.index_at() + bytes * (row * self.shape.peers as usize + peer as usize), bytes)
             }
-            Index::Perfect(shape) => {
+            EntryIndex::Perfect(shape) => {
                 let upper = (direction as u64) << 31 | u64::from(subject);
                 let index = self.bytes.get(self.shape.index_at()..)?;
                 perfect::find(index, shape, [upper << 32 | u64::from(peer), 0]).or(default)
             }
-            Index::Defaults => default,
+            EntryIndex::Defaults => default,
         }
     }
 }

@@ -25,7 +25,7 @@ const MOST_ELEMENTS: usize = 1 << 26;
 
 /// The parameters with which a program reads the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct SearchShape {
     /// Groups of 32 bits in an address: 1 or 4.
     pub groups: usize,
     /// The first element of the first node.
@@ -55,7 +55,7 @@ pub struct First {
     pub beyond: u32,
 }
 
-impl Shape {
+impl SearchShape {
     /// The offset of the references.
     pub fn references_at(self) -> usize {
         4 * self.elements as usize
@@ -74,25 +74,25 @@ impl Shape {
 
 /// A search table: its bytes and their shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct SearchTable {
     /// The value of the map.
     pub bytes: Vec<u8>,
     /// The parameters for reading the bytes.
-    pub shape: Shape,
+    pub shape: SearchShape,
 }
 
 /// A point at which the number changes: addresses from here on have this number.
 pub type Cut = (u128, u32);
 
 /// Lays out cuts, which are sorted by address. Before the first cut the number is 0. `None` if there are too many cuts.
-pub fn build(groups: usize, cuts: &[Cut]) -> Option<Table> {
+pub fn build(groups: usize, cuts: &[Cut]) -> Option<SearchTable> {
     let mut nodes = Nodes::new(groups);
     let root = nodes.node(0, 0, cuts)?;
     nodes.finish(root, None)
 }
 
 /// Like [`build`], with a first table. `None` also if there is no cut.
-pub fn build_with_first(groups: usize, cuts: &[Cut]) -> Option<Table> {
+pub fn build_with_first(groups: usize, cuts: &[Cut]) -> Option<SearchTable> {
     let mut nodes = Nodes::new(groups);
     let list = nodes.list(0, 0, cuts)?;
     // Number 0 before the first cut needs no element: the first table says it by its base.
@@ -149,13 +149,13 @@ impl Nodes {
         Self { groups, elements: Vec::new(), most_levels: [0; 4] }
     }
 
-    fn finish(mut self, root: u32, first: Option<(First, Vec<u32>)>) -> Option<Table> {
+    fn finish(mut self, root: u32, first: Option<(First, Vec<u32>)>) -> Option<SearchTable> {
         let used = self.elements.len();
         // Verifier: room for the largest search behind the last node, so that one check of the reference bounds all of
         // its reads.
         let slack = 1usize << self.most_levels.iter().max()?;
         self.elements.resize(used + slack, PADDING);
-        let shape = Shape {
+        let shape = SearchShape {
             groups: self.groups,
             root: root >> 5,
             root_levels: root & 31,
@@ -167,7 +167,7 @@ impl Nodes {
         let starts = self.elements.iter().map(|(start, _)| *start);
         let references = self.elements.iter().map(|(_, reference)| *reference);
         let first = first.into_iter().flat_map(|it| it.1);
-        Some(Table { bytes: starts.chain(references).chain(first).flat_map(u32::to_le_bytes).collect(), shape })
+        Some(SearchTable { bytes: starts.chain(references).chain(first).flat_map(u32::to_le_bytes).collect(), shape })
     }
 
     /// The reference for a part of the first node that begins at `begin`.
@@ -178,7 +178,7 @@ impl Nodes {
             _ => {}
         }
         // A search never compares its first element, so what holds at the beginning of the chunk must be there.
-        let mut with_begin = List(vec![(begin, before)]);
+        let mut with_begin = StartList(vec![(begin, before)]);
         list.iter().for_each(|(start, reference)| with_begin.push(*start, *reference));
         self.place(0, &with_begin.0)
     }
@@ -193,7 +193,7 @@ impl Nodes {
     fn list(&mut self, group: usize, before: u32, cuts: &[Cut]) -> Option<Vec<(u32, u32)>> {
         let shift = 32 * (self.groups - 1 - group);
         let value = |cut: &Cut| (cut.0 >> shift) as u32;
-        let mut list = List(vec![(0, LEAF | before)]);
+        let mut list = StartList(vec![(0, LEAF | before)]);
         let mut before = before;
         for run in cuts.chunk_by(|a, b| value(a) == value(b)) {
             let (first, last) = (run.first()?, run.last()?);
@@ -229,9 +229,9 @@ impl Nodes {
 }
 
 /// (start, reference), sorted. Neighbours with the same reference are merged.
-struct List(Vec<(u32, u32)>);
+struct StartList(Vec<(u32, u32)>);
 
-impl List {
+impl StartList {
     fn push(&mut self, start: u32, reference: u32) {
         self.0.pop_if(|last| last.0 == start);
         if self.0.last().is_none_or(|last| last.1 != reference) {
@@ -240,7 +240,7 @@ impl List {
     }
 }
 
-impl Table {
+impl SearchTable {
     /// The number that a program finds in the bytes for an address.
     pub fn find(&self, address: u128) -> Option<u32> {
         let word = |at: usize| Some(u32::from_le_bytes(self.bytes.get(at..at + 4)?.try_into().ok()?));

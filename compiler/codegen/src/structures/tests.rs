@@ -3,9 +3,9 @@ use weir_classes::Row;
 use weir_classes::{AtomId, AtomSet, AtomSetId, PortSpec};
 use weir_objects::k8s::Protocol;
 
-fn stretch(first: &str, last: &str, peer: u32) -> Stretch {
+fn range(first: &str, last: &str, peer: u32) -> ClassRange {
     let parse = |text: &str| text.parse().expect("an address");
-    Stretch { first: parse(first), last: parse(last), peer: PeerId(peer) }
+    ClassRange { first: parse(first), last: parse(last), peer: PeerId(peer) }
 }
 
 fn singles(count: u32) -> AddressMap {
@@ -13,10 +13,10 @@ fn singles(count: u32) -> AddressMap {
     AddressMap { exact: exact.collect(), ..AddressMap::default() }
 }
 
-const NO_ROWS: Rows<'_> = Rows { directions: [&[], &[]], sets: &[], words: 1 };
+const NO_ROWS: DirectionRows<'_> = DirectionRows { directions: [&[], &[]], sets: &[], words: 1 };
 
 #[track_caller]
-fn check(addresses: &AddressMap, options: &Options, expected: &[&str]) {
+fn check(addresses: &AddressMap, options: &StructureOptions, expected: &[&str]) {
     let built = Structures::build(addresses, &[], NO_ROWS, options);
     let chosen: Vec<String> =
         built.notes.iter().map(|it| format!("{}={}", it.place.name(), it.structure.name())).collect();
@@ -26,15 +26,19 @@ fn check(addresses: &AddressMap, options: &Options, expected: &[&str]) {
 
 #[test]
 fn few_addresses_are_compared_and_many_hashed() {
-    check(&singles(3), &Options::default(), &["exact4=compares"]);
-    check(&singles(100), &Options::default(), &["exact4=perfect"]);
+    check(&singles(3), &StructureOptions::default(), &["exact4=compares"]);
+    check(&singles(100), &StructureOptions::default(), &["exact4=perfect"]);
 }
 
 #[test]
 fn a_million_single_addresses_are_no_trie() {
     let million = singles(1_000_000);
-    check(&million, &Options::default(), &["exact4=hash"]);
-    check(&million, &Options { most_value_bytes: 64 << 20, ..Options::default() }, &["exact4=perfect"]);
+    check(&million, &StructureOptions::default(), &["exact4=hash"]);
+    check(
+        &million,
+        &StructureOptions { most_value_bytes: 64 << 20, ..StructureOptions::default() },
+        &["exact4=perfect"],
+    );
 }
 
 #[test]
@@ -42,11 +46,11 @@ fn what_comes_and_goes_stays_apart_from_what_is_listed() {
     let of = |listed: u32, moving: u32, most_value_bytes| {
         let mut addresses = singles(listed + moving);
         addresses.moving = addresses.exact.iter().skip(1).take(moving as usize).map(|it| it.0).collect();
-        let forced = vec![(Place::Exact4, Structure::Layered)];
-        let options = Options { forced, most_value_bytes };
+        let forced = vec![(LookupSet::Exact4, Structure::Layered)];
+        let options = StructureOptions { forced, most_value_bytes };
         check(&addresses, &options, &["exact4=layered"]);
         let built = Structures::build(&addresses, &[], NO_ROWS, &options);
-        let Exact::Layered(table) = built.exact(Family::V4) else { panic!("{:?}", built.notes) };
+        let ExactTable::Layered(table) = built.exact(Family::V4) else { panic!("{:?}", built.notes) };
         let found = |it: &IpAddr| table.as_ref().is_some_and(|table| table.find(key(*it)).is_some());
         let held: Vec<bool> = addresses.exact.iter().map(|(at, _)| found(at)).collect();
         let is_listed = |at: &IpAddr| table.is_some() && !addresses.moving.contains(at);
@@ -60,7 +64,7 @@ fn what_comes_and_goes_stays_apart_from_what_is_listed() {
 
 #[test]
 fn what_is_larger_than_the_target_s_values_is_a_kernel_map() {
-    let small = Options { most_value_bytes: 500, ..Options::default() };
+    let small = StructureOptions { most_value_bytes: 500, ..StructureOptions::default() };
     check(&singles(100), &small, &["exact4=hash"]);
     let built = Structures::build(&singles(100), &[], NO_ROWS, &small);
     assert!(built.notes[0].why.contains("perfect is larger than the target's map values"), "{}", built.notes[0]);
@@ -68,11 +72,11 @@ fn what_is_larger_than_the_target_s_values_is_a_kernel_map() {
 
 #[test]
 fn an_override_is_followed_where_it_can_be() {
-    let options = |text: &str| text.parse::<Options>().expect("overrides");
+    let options = |text: &str| text.parse::<StructureOptions>().expect("overrides");
     check(&singles(3), &options("exact4=hash"), &["exact4=hash"]);
     check(&singles(100), &options("exact4=compares"), &["exact4=perfect"]);
     let mut both = singles(3);
-    both.stretches = vec![stretch("192.168.0.0", "192.168.255.255", 9)];
+    both.ranges = vec![range("192.168.0.0", "192.168.255.255", 9)];
     check(&both, &options("prefixes4=lpm, exact4=perfect"), &["exact4=perfect", "prefixes4=lpm"]);
     check(&both, &options("prefixes4=dxr"), &["exact4=compares", "prefixes4=dxr"]);
 }
@@ -80,23 +84,23 @@ fn an_override_is_followed_where_it_can_be() {
 #[test]
 fn what_is_no_override_is_refused() {
     for text in ["exact4", "exact4=lpm", "exact5=hash", "rows=dxr,", "prefixes6=matrix"] {
-        assert!(text.parse::<Options>().is_err(), "{text}");
+        assert!(text.parse::<StructureOptions>().is_err(), "{text}");
     }
 }
 
 #[test]
 fn cuts_are_where_the_class_changes() {
-    let stretches = [
-        stretch("10.0.0.0", "10.0.0.255", 1),
-        stretch("10.0.1.0", "10.0.1.255", 1),
-        stretch("10.0.2.0", "10.0.2.0", 2),
-        stretch("255.0.0.0", "255.255.255.255", 3),
-        stretch("::1", "::2", 4),
+    let ranges = [
+        range("10.0.0.0", "10.0.0.255", 1),
+        range("10.0.1.0", "10.0.1.255", 1),
+        range("10.0.2.0", "10.0.2.0", 2),
+        range("255.0.0.0", "255.255.255.255", 3),
+        range("::1", "::2", 4),
     ];
     let at = |text: &str| to_number(text.parse().expect("an address")).1;
     let expected = [(at("10.0.0.0"), 1), (at("10.0.2.0"), 2), (at("10.0.2.1"), 0), (at("255.0.0.0"), 3)];
-    assert_eq!(cuts(&stretches, Family::V4), expected);
-    assert_eq!(cuts(&stretches, Family::V6), [(1, 4), (3, 0)]);
+    assert_eq!(cuts(&ranges, Family::V4), expected);
+    assert_eq!(cuts(&ranges, Family::V6), [(1, 4), (3, 0)]);
 }
 
 #[test]
@@ -108,7 +112,7 @@ fn rows_in_both_forms_say_what_the_rows_say() {
     let ingress = [row(0, &[(1, 2), (5, 1)]), row(1, &[])];
     let egress = [row(2, &[(0, 1), (4, 0)]), row(0, &[(5, 2)])];
     let sets = [AtomSet::none(70), AtomSet::all(70), AtomSet::all(70)];
-    let rows = Rows { directions: [&ingress, &egress], sets: &sets, words: 2 };
+    let rows = DirectionRows { directions: [&ingress, &egress], sets: &sets, words: 2 };
     for table in [rows::matrix(rows), rows::hash(rows)].map(|it| it.expect("a table")) {
         for (direction, of_direction) in rows.directions.iter().enumerate() {
             for (subject, row) in of_direction.iter().enumerate() {
@@ -131,10 +135,10 @@ fn few_ranges_of_ports_are_compared_and_many_searched() {
     let build = |ports: &[PortInterval], text: &str| {
         Structures::build(&AddressMap::default(), ports, NO_ROWS, &text.parse().expect("overrides")).ports
     };
-    assert_eq!(build(&ports(3), ""), Ports::Compares);
-    assert_eq!(build(&ports(500), "ports=compares"), Ports::Compares);
+    assert_eq!(build(&ports(3), ""), PortTable::Compares);
+    assert_eq!(build(&ports(500), "ports=compares"), PortTable::Compares);
     let mixed = [ports(500), vec![interval(0, Protocol::Sctp), interval(9, Protocol::Udp)]].concat();
-    let Ports::Search(table) = build(&mixed, "") else { panic!("searched") };
+    let PortTable::Search(table) = build(&mixed, "") else { panic!("searched") };
     for protocol in [0, 6, 17, 132, 255] {
         for port in (0..2_000).chain([u16::MAX]) {
             let holds = |it: &&PortInterval| {

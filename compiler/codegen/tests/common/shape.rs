@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster};
-use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 
 /// The numbers of pods, of their namespaces and of their apps.
 const PODS: usize = 1_000;
@@ -43,7 +43,7 @@ pub(crate) fn text(policies: usize) -> String {
 /// The cluster of a text.
 pub(crate) fn read(text: String) -> Cluster {
     let input = Input { name: "shape.yaml".to_owned(), bytes: text.into_bytes(), kind: InputKind::Manifest };
-    let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    let (decoded, found) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
     assert!(!found.has_errors(), "{found:#?}");
     let (cluster, found) = resolve(&decoded.objects, Assumptions::default());
     assert!(!found.has_errors(), "{found:#?}");

@@ -5,7 +5,7 @@ use weir_objects::address::Family;
 
 use crate::packet::{ACK, Packet, SYN};
 use crate::rig::{
-    FAMILIES, Rig, client, denied, facts, friend, listed, listed_and_staged, node, open, server, stranger,
+    FAMILIES, Rig, client, denied, facts, friend, listed, listed_and_audit, node, open, server, stranger,
 };
 
 /// A flow from the server to its friend; returns the packet that began it.
@@ -157,7 +157,7 @@ facts! {
 /// Errors from routers pass under all policies, but not from machines on a deny list, because an error carries data.
 #[test]
 fn lists_deny_the_sender_of_an_error() {
-    for parts in [listed(), listed_and_staged()] {
+    for parts in [listed(), listed_and_audit()] {
         for family in FAMILIES {
             crate::on_parts(&parts, |rig| {
                 let packet = begin(rig, family);

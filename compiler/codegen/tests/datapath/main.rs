@@ -6,6 +6,7 @@ mod packet;
 mod rig;
 
 mod at_once;
+mod audit;
 mod flows;
 mod fragments;
 mod icmp;
@@ -15,7 +16,6 @@ mod node;
 mod parse;
 mod room;
 mod source;
-mod staged;
 mod vm;
 mod vm_only;
 

@@ -9,8 +9,8 @@ use weir_artifact::layout::{MapName, OUTCOMES, Origin, Outcome, config, directio
 use weir_artifact::map_image::{MapImage, with_few_flows};
 use weir_classes::{Scope, classify};
 use weir_codegen::emit::{Plan, emit};
-use weir_codegen::image::{Sizes, endpoints, has_family, maps};
-use weir_codegen::structures::Options as Structures;
+use weir_codegen::map_images::{Sizes, endpoints, has_family, maps};
+use weir_codegen::structures::StructureOptions as Structures;
 use weir_codegen::{lower, passes};
 use weir_ebpf::asm::Assembled;
 use weir_ebpf::limits::check;
@@ -18,7 +18,7 @@ use weir_ebpf::target::Target;
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Direction};
 use weir_objects::address::Family;
-use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 
 use crate::packet::Packet;
 
@@ -79,7 +79,7 @@ pub(crate) struct Parts {
 /// Compiles a cluster for all of its endpoints on one node.
 pub(crate) fn compile(yaml: &str, node: &str) -> Parts {
     let input = Input { name: "cluster".into(), bytes: yaml.into(), kind: InputKind::Manifest };
-    let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".into() });
+    let (decoded, found) = decode(vec![input], &DecodeOptions { default_namespace: "default".into() });
     assert!(!found.has_errors(), "the cluster is sound");
     let (cluster, _) = resolve(&decoded.objects, Assumptions::default());
     let scope = Scope::node(&cluster, node).unwrap();
@@ -110,8 +110,8 @@ pub(crate) fn parts() -> Parts {
 }
 
 /// The same, with policies in audit mode.
-pub(crate) fn staged() -> Parts {
-    compile(concat!(include_str!("cluster.yaml"), include_str!("staged.yaml")), "here")
+pub(crate) fn audit() -> Parts {
+    compile(concat!(include_str!("cluster.yaml"), include_str!("audit.yaml")), "here")
 }
 
 /// The same, with a list that denies [`denied`].
@@ -120,8 +120,8 @@ pub(crate) fn listed() -> Parts {
 }
 
 /// The same as [`listed`], with policies in audit mode as well.
-pub(crate) fn listed_and_staged() -> Parts {
-    compile(concat!(include_str!("cluster.yaml"), include_str!("listed.yaml"), include_str!("staged.yaml")), "here")
+pub(crate) fn listed_and_audit() -> Parts {
+    compile(concat!(include_str!("cluster.yaml"), include_str!("listed.yaml"), include_str!("audit.yaml")), "here")
 }
 
 /// The same, with all flows in one bucket.
@@ -273,10 +273,10 @@ impl Rig {
         self.machine.write(MapName::Config, &[0; 4], &value);
     }
 
-    /// Makes the staged verdict decide.
-    pub(crate) fn decide_by_staged(&mut self) {
+    /// Makes the audit verdict decide.
+    pub(crate) fn decide_by_audit(&mut self) {
         let mut value = self.machine.entries(MapName::Config).remove(0).1;
-        value[config::STAGED as usize] = 1;
+        value[config::AUDIT as usize] = 1;
         self.machine.write(MapName::Config, &[0; 4], &value);
     }
 

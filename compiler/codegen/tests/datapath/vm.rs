@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use weir_artifact::layout::MapName;
-use weir_ebpf::vm::{ANY, Host, MapId, ProgramId, Skb, Vm};
+use weir_ebpf::vm::{ANY, MapId, ProgramId, Skb, Vm, VmInputs};
 use weir_model::Direction;
 
 use crate::rig::{Arrival, Entries, INTERFACE, Parts};
@@ -15,7 +15,7 @@ pub(crate) struct Machine {
     vm: Vm,
     maps: HashMap<MapName, MapId>,
     programs: [ProgramId; 2],
-    host: Host,
+    host: VmInputs,
     /// The number of packet bytes that programs may read directly.
     pub(crate) linear: usize,
     /// The VLAN tag that the device has removed.
@@ -37,7 +37,7 @@ impl Machine {
         }
         let numbers: HashMap<u32, i32> = maps.iter().map(|(name, id)| (*name as u32, id.0 as i32)).collect();
         let programs = [0, 1].map(|hook| vm.load(&parts.programs[hook].link(|map| numbers[&map.0])).unwrap());
-        let host = Host { jiffies: 1_000_000, ..Host::default() };
+        let host = VmInputs { jiffies: 1_000_000, ..VmInputs::default() };
         Self { vm, maps, programs, host, linear: usize::MAX, vlan: None, executed: 0 }
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use weir_artifact::layout::{MapName, address_bytes};
 use weir_classes::{PeerId, Predicate, PredicateId};
-use weir_codegen::structures::Options;
+use weir_codegen::structures::StructureOptions;
 use weir_fuzz::oracles::engines::{Compiled, edges, scopes};
 use weir_model::directory::Directory;
 use weir_model::labels::matches;
@@ -119,10 +119,10 @@ fn prefixes_in_the_image_give_every_address_its_class() {
         let (objects, assume, _) = generated(seed);
         let cluster = resolved(&objects, assume);
         for scope in scopes(&cluster) {
-            let compiled = Compiled::with(&cluster, scope, &Options::kernel_maps()).unwrap();
+            let compiled = Compiled::with(&cluster, scope, &StructureOptions::kernel_maps()).unwrap();
             let images = compiled.maps();
             for address in boundaries(&compiled) {
-                if !weir_codegen::image::has_family(&cluster, &compiled.scope, Family::of(address)) {
+                if !weir_codegen::map_images::has_family(&cluster, &compiled.scope, Family::of(address)) {
                     continue;
                 }
                 let found = looked_up(&images, address);

@@ -3,7 +3,7 @@
 
 use weir_fuzz::generators::cluster::{number, policy, rule};
 use weir_fuzz::generators::{Random, flows};
-use weir_model::eval::{Basis, Flow, Judgement, Oracle, Side, Verdict};
+use weir_model::eval::{Basis, EndVerdict, Flow, Judgement, Oracle, Verdict};
 use weir_model::{Assumptions, Cluster, Direction};
 use weir_objects::k8s::{Body, NetworkPolicy, Object, PolicyType};
 
@@ -71,7 +71,7 @@ fn one_more_rule_never_denies() {
 }
 
 /// The effect of one more policy on a side that is not a service's: a service's side consists of many sides.
-fn check_policy(first: &Side, second: &Side) -> bool {
+fn check_policy(first: &EndVerdict, second: &EndVerdict) -> bool {
     match &first.basis {
         Basis::NotIsolated => second.verdict >= first.verdict,
         Basis::Rules(_) | Basis::Isolated(_) => second.verdict <= first.verdict,

@@ -3,7 +3,7 @@
 use weir_analysis::diff::compare;
 use weir_artifact::objects;
 use weir_model::resolve::resolve;
-use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 
 use crate::{generated, resolved};
 
@@ -13,7 +13,7 @@ fn objects_that_are_written_are_read_as_they_were() {
     for seed in 0..150 {
         let (written, assume, _) = generated(seed);
         let input = Input { name: "x".to_owned(), bytes: objects(&written).into_bytes(), kind: InputKind::Manifest };
-        let (decoded, found) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+        let (decoded, found) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
         assert!(!found.has_errors(), "seed {seed}: {found:#?}");
         assert_eq!(decoded.objects.len(), written.len(), "seed {seed}");
         let (before, after) = (resolved(&written, assume), resolve(&decoded.objects, assume).0);

@@ -12,7 +12,7 @@ use crate::{generated, resolved};
 fn bytes(objects: &[Object], assume: Assumptions) -> String {
     let cluster = resolved(objects, assume);
     let compiled = Compiled::new(&cluster, Scope::everything(&cluster)).unwrap();
-    let endpoints = weir_codegen::image::endpoints(&cluster, &compiled.classes, &compiled.tables);
+    let endpoints = weir_codegen::map_images::endpoints(&cluster, &compiled.classes, &compiled.tables);
     let programs = compiled.programs().unwrap().map(|it| it.link(|map| map.0 as i32));
     format!("{:?}\n{endpoints:?}\n{programs:?}", compiled.maps())
 }

@@ -2,7 +2,7 @@
 //! all limits.
 
 use weir_classes::{Scope, classify};
-use weir_codegen::ir::{self, Facts, Program};
+use weir_codegen::ir::{self, DecisionProgram, PacketFacts};
 use weir_codegen::passes::PASSES;
 use weir_ebpf::limits;
 use weir_fuzz::generators::Random;
@@ -12,13 +12,13 @@ use weir_fuzz::oracles::questions::{Boundaries, Question};
 use crate::{generated, resolved};
 
 /// Compares two programs for one direction; returns the number of questions.
-fn check_same(compiled: &Compiled<'_>, name: &str, program: &Program, questions: &[Question]) -> usize {
+fn check_same(compiled: &Compiled<'_>, name: &str, program: &DecisionProgram, questions: &[Question]) -> usize {
     ir::verify(program).unwrap_or_else(|error| panic!("{name}: {error}\n{program}"));
     let general = &compiled.general[index(program.direction)];
     let of_direction = questions.iter().filter(|it| it.direction == program.direction);
     let mut asked = 0;
     for question in of_direction {
-        let facts: Facts = compiled.facts(question).expect("a local endpoint");
+        let facts: PacketFacts = compiled.facts(question).expect("a local endpoint");
         // The reason must be equal too, because packets are counted by it.
         let expected = ir::run(general, &compiled.tables, &facts);
         let found = ir::run(program, &compiled.tables, &facts);
@@ -115,7 +115,7 @@ fn no_emitted_program_is_beyond_a_limit() {
 }
 
 #[test]
-fn what_programs_cannot_tell_is_refused() {
+fn questions_that_programs_cannot_answer_are_refused() {
     for (key, value) in [("hostnetwork-pods", "pod"), ("icmp", "allow")] {
         let (objects, mut assume, _) = generated(1);
         assume.set(key, value).unwrap();

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-use weir_analysis::reach::edges::{Group, edges};
-use weir_analysis::reach::{Cells, Passes, Reach, Who};
+use weir_analysis::reach::edges::{EndGroup, edges};
+use weir_analysis::reach::{CellCache, Passes, Reach, ReachEnd};
 use weir_classes::{AtomSet, Atoms};
 use weir_fuzz::generators::cluster;
 use weir_model::directory::Directory;
-use weir_model::eval::{End, Flow, FlowProtocol, Oracle, Verdict};
+use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::{Cluster, Protocol};
 use weir_objects::address::Family;
 
@@ -16,37 +16,43 @@ use crate::{generated, resolved};
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 /// Members of an end that take part in a family: all pods, or the first and last address of each range.
-fn members(cluster: &Cluster, directory: &Directory<'_>, reach: &Reach<'_>, who: Who, family: Family) -> Vec<End> {
+fn members(
+    cluster: &Cluster,
+    directory: &Directory<'_>,
+    reach: &Reach<'_>,
+    who: ReachEnd,
+    family: Family,
+) -> Vec<FlowEnd> {
     match who {
-        Who::Party(index) => {
+        ReachEnd::Party(index) => {
             let ends = reach.parties[index as usize].members.iter().map(|id| {
                 let addresses = &cluster.endpoints[id.index()].addresses;
                 let own = |at: &&IpAddr| Family::of(**at) == family && directory.endpoint_at(**at) == Some(*id);
                 let address = addresses.iter().find(own).copied();
-                (addresses.is_empty() || address.is_some()).then_some(End { endpoint: Some(*id), address })
+                (addresses.is_empty() || address.is_some()).then_some(FlowEnd { endpoint: Some(*id), address })
             });
             ends.flatten().collect()
         }
-        Who::Zone(index) => {
+        ReachEnd::Zone(index) => {
             let zone = &reach.zones[index as usize];
             let ranges = zone.ranges.iter().filter(|_| zone.family == family);
             let addresses = ranges.flat_map(|(first, last)| [*first, *last]);
             let free = addresses.filter(|at| directory.endpoint_at(*at).is_none());
-            free.map(|at| End { endpoint: None, address: Some(at) }).collect()
+            free.map(|at| FlowEnd { endpoint: None, address: Some(at) }).collect()
         }
     }
 }
 
 /// Whether views show the traffic: not between a pod and itself, between a pod and its own node, and to services.
-fn is_told(cluster: &Cluster, directory: &Directory<'_>, from: End, to: End) -> bool {
-    let near = |pod: End, other: End| {
+fn is_in_description(cluster: &Cluster, directory: &Directory<'_>, from: FlowEnd, to: FlowEnd) -> bool {
+    let near = |pod: FlowEnd, other: FlowEnd| {
         let node = pod.endpoint.and_then(|id| cluster.endpoints[id.index()].node);
         node.zip(other.address).is_some_and(|(node, at)| cluster.is_of_node(node, at))
     };
     let is_service = to.endpoint.is_none() && to.address.is_some_and(|at| !directory.services_at(at).is_empty());
     let is_itself = from.endpoint.is_some() && from.endpoint == to.endpoint;
     // Endpoints without addresses have placeholder addresses in 0.64.0.0/10, which no real endpoint has.
-    let stands_in = |end: End| matches!(end.address, Some(IpAddr::V4(v4)) if v4.octets()[0] == 0);
+    let stands_in = |end: FlowEnd| matches!(end.address, Some(IpAddr::V4(v4)) if v4.octets()[0] == 0);
     !stands_in(from) && !stands_in(to) && !is_itself && !is_service && !near(from, to) && !near(to, from)
 }
 
@@ -80,10 +86,10 @@ fn views_say_of_every_pair_what_the_oracle_says() {
         // Views are about the pods themselves, and not about services that claim their addresses.
         let unclaimed = Cluster { frontends: Vec::new(), ..cluster.clone() };
         let (mut cells, mut oracle, directory) =
-            (Cells::new(&reach), Oracle::new(&unclaimed), Directory::new(&cluster));
+            (CellCache::new(&reach), Oracle::new(&unclaimed), Directory::new(&cluster));
         let atoms = &reach.classes.atoms;
-        let everyone = reach.everyone();
-        for (from, to) in everyone.iter().flat_map(|from| everyone.iter().map(move |to| (*from, *to))) {
+        let all_ends = reach.all_ends();
+        for (from, to) in all_ends.iter().flat_map(|from| all_ends.iter().map(move |to| (*from, *to))) {
             let Some(passes) = cells.passes(from, to) else { continue };
             for family in FAMILIES {
                 let cell = match passes {
@@ -100,7 +106,7 @@ fn views_say_of_every_pair_what_the_oracle_says() {
                 let sources = members(&cluster, &directory, &reach, from, family);
                 let destinations = members(&cluster, &directory, &reach, to, family);
                 for (source, destination) in sources.iter().flat_map(|a| destinations.iter().map(move |b| (*a, *b))) {
-                    if !is_told(&cluster, &directory, source, destination) {
+                    if !is_in_description(&cluster, &directory, source, destination) {
                         continue;
                     }
                     for (protocol, port) in questions(atoms) {
@@ -118,12 +124,12 @@ fn views_say_of_every_pair_what_the_oracle_says() {
 }
 
 /// Whether a group contains an end.
-fn stands_for(reach: &Reach<'_>, group: &Group, who: Who) -> bool {
+fn stands_for(reach: &Reach<'_>, group: &EndGroup, who: ReachEnd) -> bool {
     match (group, who) {
-        (Group::Everyone, _) | (Group::Pods, Who::Party(_)) | (Group::Outside, Who::Zone(_)) => true,
-        (Group::Namespace(id), Who::Party(index)) => reach.parties[index as usize].namespace == *id,
-        (Group::Party(wanted), Who::Party(index)) => *wanted == index,
-        (Group::Ranges(ranges), Who::Zone(index)) => {
+        (EndGroup::Everyone, _) | (EndGroup::Pods, ReachEnd::Party(_)) | (EndGroup::Outside, ReachEnd::Zone(_)) => true,
+        (EndGroup::Namespace(id), ReachEnd::Party(index)) => reach.parties[index as usize].namespace == *id,
+        (EndGroup::Party(wanted), ReachEnd::Party(index)) => *wanted == index,
+        (EndGroup::Ranges(ranges), ReachEnd::Zone(index)) => {
             let zone = &reach.zones[index as usize];
             let inside = |at: IpAddr| {
                 ranges.iter().any(|(first, last)| Family::of(at) == Family::of(*first) && *first <= at && at <= *last)
@@ -141,12 +147,12 @@ fn edges_say_of_every_pair_what_the_table_says() {
         let (objects, assume, _) = generated(seed);
         let cluster = resolved(&objects, assume);
         let reach = Reach::new(&cluster).expect("a cluster that can be classed");
-        let mut cells = Cells::new(&reach);
+        let mut cells = CellCache::new(&reach);
         let found = edges(&reach, &mut cells);
-        for from in reach.everyone() {
-            for to in reach.everyone() {
+        for from in reach.all_ends() {
+            for to in reach.all_ends() {
                 let Some(passes) = cells.passes(from, to) else { continue };
-                let is = |groups: &[Group], who| groups.iter().any(|group| stands_for(&reach, group, who));
+                let is = |groups: &[EndGroup], who| groups.iter().any(|group| stands_for(&reach, group, who));
                 let told: Vec<Passes> =
                     found.iter().filter(|it| is(&it.from, from) && is(&it.to, to)).map(|it| it.passes).collect();
                 let expected = if passes == Passes::NOTHING { Vec::new() } else { vec![passes] };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weir_artifact::structure::{Place, Structure};
+use weir_artifact::structure::{LookupSet, Structure};
 use weir_fuzz::oracles::engines::{Compiled, Effort, agree_on, forced, rounds, scopes};
 
 use crate::{generated, resolved};
@@ -10,7 +10,7 @@ use crate::{generated, resolved};
 #[test]
 fn every_structure_decides_as_the_reference_does() {
     let mut asked = 0;
-    let mut seen: BTreeSet<(Place, Structure)> = BTreeSet::new();
+    let mut seen: BTreeSet<(LookupSet, Structure)> = BTreeSet::new();
     for round in 0..rounds() {
         let options = forced(round);
         for seed in 0..40 {
@@ -26,7 +26,7 @@ fn every_structure_decides_as_the_reference_does() {
         }
     }
     // The flow table is left out: it has only one structure, so `tables` has no note about it.
-    let chosen = Place::ALL.iter().filter(|place| place.structures().len() > 1);
+    let chosen = LookupSet::ALL.iter().filter(|place| place.structures().len() > 1);
     let all = chosen.flat_map(|place| place.structures().iter().map(|it| (*place, *it)));
     let unseen: Vec<_> = all.filter(|it| !seen.contains(it)).collect();
     assert!(asked > 10_000 && unseen.is_empty(), "{asked} questions, never chosen: {unseen:?}");

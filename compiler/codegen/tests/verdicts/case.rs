@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use weir_model::directory::Directory;
-use weir_model::eval::{End, Flow, FlowProtocol, Verdict};
+use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Verdict};
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster, Direction, Protocol};
-use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 
 /// One file.
 pub(crate) struct Case {
@@ -42,7 +42,7 @@ impl Case {
             bytes: text.as_bytes().to_vec(),
             kind: InputKind::Manifest,
         });
-        let (decoded, found) = decode(inputs.into(), &Options { default_namespace: "default".to_owned() });
+        let (decoded, found) = decode(inputs.into(), &DecodeOptions { default_namespace: "default".to_owned() });
         assert!(!found.has_errors(), "{}: {found:#?}", path.display());
         let (cluster, found) = resolve(&decoded.objects, Assumptions::default());
         assert!(!found.has_errors(), "{}: {found:#?}", path.display());
@@ -100,9 +100,9 @@ fn protocol(text: &str) -> Option<FlowProtocol> {
     }))
 }
 
-fn end(cluster: &Cluster, text: &str) -> Option<End> {
+fn end(cluster: &Cluster, text: &str) -> Option<FlowEnd> {
     let Some((namespace, name)) = text.split_once('/') else {
-        return Some(End { endpoint: None, address: Some(text.parse().ok()?) });
+        return Some(FlowEnd { endpoint: None, address: Some(text.parse().ok()?) });
     };
     let (name, address) = name.split_once('@').map_or((name, None), |(name, address)| (name, Some(address)));
     let id = *Directory::new(cluster).endpoints_named(namespace, name).first()?;
@@ -112,5 +112,5 @@ fn end(cluster: &Cluster, text: &str) -> Option<End> {
         None => addresses.first().copied(),
     };
     assert!(address.is_none_or(|it| addresses.contains(&it)), "{text}: not its address");
-    Some(End { endpoint: Some(id), address })
+    Some(FlowEnd { endpoint: Some(id), address })
 }

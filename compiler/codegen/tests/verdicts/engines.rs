@@ -6,9 +6,9 @@ use weir_classes::Scope;
 use weir_fuzz::oracles::engines::{Compiled, index};
 use weir_fuzz::oracles::packets::Machine;
 use weir_fuzz::oracles::questions::Question;
-use weir_iptables::{Engine, Skip};
+use weir_iptables::{IptablesEngine, Skip};
 use weir_model::directory::Directory;
-use weir_model::eval::{Basis, End, Flow, FlowProtocol, Oracle, Side, Verdict};
+use weir_model::eval::{Basis, EndVerdict, Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::{Cluster, Direction, EndpointId, Standing};
 
 use crate::case::{Case, Row};
@@ -63,7 +63,7 @@ pub(crate) fn reasons(case: &Case) -> Vec<Vec<String>> {
     case.rows.iter().map(&mut reasons).collect()
 }
 
-fn of_side(cluster: &Cluster, direction: Direction, side: &Side) -> Vec<String> {
+fn of_side(cluster: &Cluster, direction: Direction, side: &EndVerdict) -> Vec<String> {
     let list = direction.name();
     match &side.basis {
         Basis::Rules(rules) => {
@@ -107,7 +107,7 @@ pub(crate) fn bytecode(case: &Case) -> Vec<Answer> {
 
 /// Asks the iptables engine. A row that iptables rules cannot express is skipped at both ends.
 pub(crate) fn iptables(case: &Case) -> Vec<Answer> {
-    let engine = Engine::new(&case.cluster).unwrap_or_else(|error| panic!("{}: {error}", case.path.display()));
+    let engine = IptablesEngine::new(&case.cluster).unwrap_or_else(|error| panic!("{}: {error}", case.path.display()));
     let judge = |row: &Row| match engine.judge(&row.flow) {
         Ok(found) => {
             Answer { ingress: Asked::Answered(found.ingress.verdict), egress: Asked::Answered(found.egress.verdict) }
@@ -196,7 +196,7 @@ fn question(cluster: &Cluster, flow: &Flow, direction: Direction) -> Result<Ques
 }
 
 /// The pod whose address it is now.
-fn pod(cluster: &Cluster, end: End) -> Option<(EndpointId, IpAddr)> {
+fn pod(cluster: &Cluster, end: FlowEnd) -> Option<(EndpointId, IpAddr)> {
     let address = end.address?;
     let holder = Directory::new(cluster).endpoint_at(address)?;
     (cluster.endpoints[holder.index()].standing == Standing::Member).then_some((holder, address))

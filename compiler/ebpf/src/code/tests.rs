@@ -70,7 +70,7 @@ fn what_is_not_an_instruction_is_named_with_its_slot() {
     let mut bytes = encode(&[Insn::Exit, Insn::Exit], ByteOrder::Little);
     // Register 11 fits into the field of four bits and does not exist.
     bytes[9] = 0x0b;
-    let fields = Slot { opcode: 0x95, dst: 11, ..Slot::default() };
+    let fields = InsnFields { opcode: 0x95, dst: 11, ..InsnFields::default() };
     assert_eq!(decode(&bytes, ByteOrder::Little), Err(DecodeError::Unknown { slot: 1, fields }));
     assert_eq!(decode(&bytes[..9], ByteOrder::Little), Err(DecodeError::Ragged { bytes: 9 }));
     assert_eq!(decode(&[0x18, 0, 0, 0, 0, 0, 0, 0], ByteOrder::Little), Err(DecodeError::Halved { slot: 0 }));
@@ -79,14 +79,14 @@ fn what_is_not_an_instruction_is_named_with_its_slot() {
 #[test]
 fn unused_fields_must_be_zero() {
     for slot in [
-        Slot { opcode: 0x95, imm: 1, ..Slot::default() },
-        Slot { opcode: 0x05, offset: 1, imm: 1, ..Slot::default() },
-        Slot { opcode: 0x0f, imm: 1, ..Slot::default() },
-        Slot { opcode: 0x87, src: 1, ..Slot::default() },
-        Slot { opcode: 0x07, offset: 1, ..Slot::default() },
-        Slot { opcode: 0xb7, offset: 8, ..Slot::default() },
-        Slot { opcode: 0xbc, offset: 32, ..Slot::default() },
-        Slot { opcode: 0x20, ..Slot::default() },
+        InsnFields { opcode: 0x95, imm: 1, ..InsnFields::default() },
+        InsnFields { opcode: 0x05, offset: 1, imm: 1, ..InsnFields::default() },
+        InsnFields { opcode: 0x0f, imm: 1, ..InsnFields::default() },
+        InsnFields { opcode: 0x87, src: 1, ..InsnFields::default() },
+        InsnFields { opcode: 0x07, offset: 1, ..InsnFields::default() },
+        InsnFields { opcode: 0xb7, offset: 8, ..InsnFields::default() },
+        InsnFields { opcode: 0xbc, offset: 32, ..InsnFields::default() },
+        InsnFields { opcode: 0x20, ..InsnFields::default() },
     ] {
         assert!(decode(&slot.to_bytes(ByteOrder::Little), ByteOrder::Little).is_err(), "{slot:?}");
     }

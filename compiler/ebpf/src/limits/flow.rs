@@ -27,7 +27,7 @@ pub(super) struct Worst {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Mark {
+enum VisitMark {
     New,
     Open,
     Done,
@@ -133,14 +133,14 @@ impl Graph {
 
     /// Computes the worst cases from the entry. Reports unreachable instructions and recursion.
     pub(super) fn measure(&self, insns: &[Insn], stacks: &[u32], violations: &mut Vec<Violation>) -> Worst {
-        let mut walk = Walk {
+        let mut walk = FlowWalk {
             graph: self,
             insns,
             stacks,
             violations,
-            marks: vec![Mark::New; insns.len()],
+            marks: vec![VisitMark::New; insns.len()],
             measures: vec![(0, 0); insns.len()],
-            functions: vec![(Mark::New, Worst::default()); self.functions.len()],
+            functions: vec![(VisitMark::New, Worst::default()); self.functions.len()],
         };
         let worst = walk.function(0, 0);
         // Functions that helpers call back are reached by address only.
@@ -150,7 +150,7 @@ impl Graph {
         }
         // The verifier rejects unreachable instructions instead of ignoring them:
         // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c (`check_cfg`).
-        let unreached: Vec<usize> = (0..insns.len()).filter(|&index| walk.mark(index) == Mark::New).collect();
+        let unreached: Vec<usize> = (0..insns.len()).filter(|&index| walk.mark(index) == VisitMark::New).collect();
         violations.extend(unreached.into_iter().map(|index| Violation::Unreachable { slot: self.slot(index) }));
         worst
     }
@@ -167,29 +167,29 @@ fn callee(insn: &Insn) -> Option<i32> {
 /// Deeper than any valid nesting; keeps the walk of an invalid program finite.
 const MAX_NESTING: u32 = 64;
 
-struct Walk<'a> {
+struct FlowWalk<'a> {
     graph: &'a Graph,
     insns: &'a [Insn],
     stacks: &'a [u32],
     violations: &'a mut Vec<Violation>,
-    marks: Vec<Mark>,
+    marks: Vec<VisitMark>,
     /// Longest path and pending branches from each finished instruction to the end of its function.
     measures: Vec<(u64, u64)>,
-    functions: Vec<(Mark, Worst)>,
+    functions: Vec<(VisitMark, Worst)>,
 }
 
-impl Walk<'_> {
-    fn mark(&self, index: usize) -> Mark {
-        self.marks.get(index).copied().unwrap_or(Mark::Done)
+impl FlowWalk<'_> {
+    fn mark(&self, index: usize) -> VisitMark {
+        self.marks.get(index).copied().unwrap_or(VisitMark::Done)
     }
 
-    fn set_mark(&mut self, index: usize, mark: Mark) {
+    fn set_mark(&mut self, index: usize, mark: VisitMark) {
         if let Some(entry) = self.marks.get_mut(index) {
             *entry = mark;
         }
     }
 
-    fn set_function(&mut self, function: usize, value: (Mark, Worst)) {
+    fn set_function(&mut self, function: usize, value: (VisitMark, Worst)) {
         if let Some(entry) = self.functions.get_mut(function) {
             *entry = value;
         }
@@ -208,8 +208,8 @@ impl Walk<'_> {
     fn function(&mut self, function: usize, nesting: u32) -> Worst {
         let start = self.graph.functions.get(function).copied().unwrap_or(0);
         match self.functions.get(function) {
-            Some((Mark::Done, worst)) => return *worst,
-            Some((Mark::New, _)) if nesting < MAX_NESTING => {}
+            Some((VisitMark::Done, worst)) => return *worst,
+            Some((VisitMark::New, _)) if nesting < MAX_NESTING => {}
             // Open, so it is its own caller; or nested deeper than any valid program. Both end here, or the recursion
             // of this walk would not.
             _ => {
@@ -217,7 +217,7 @@ impl Walk<'_> {
                 return Worst::default();
             }
         }
-        self.set_function(function, (Mark::Open, Worst::default()));
+        self.set_function(function, (VisitMark::Open, Worst::default()));
         // In units of 32 bytes, the granularity of the kernel's interpreter. Newer kernels round to 16 with a JIT; the
         // coarser unit is valid on all of them.
         let own = self.stacks.get(function).copied().unwrap_or(0).next_multiple_of(32);
@@ -228,7 +228,7 @@ impl Walk<'_> {
             let measure = self.measures.get(start).copied();
             (worst.longest_path, worst.pending) = (measure.map(|m| m.0), measure.map(|m| m.1));
         }
-        self.set_function(function, (Mark::Done, worst));
+        self.set_function(function, (VisitMark::Done, worst));
         worst
     }
 
@@ -242,23 +242,23 @@ impl Walk<'_> {
         while let Some((index, expanded)) = path.pop() {
             if expanded {
                 loops |= self.finish(index, nesting, own, worst);
-                self.set_mark(index, Mark::Done);
+                self.set_mark(index, VisitMark::Done);
                 continue;
             }
             // An instruction with two predecessors may be on the path twice before it is visited.
-            if self.mark(index) != Mark::New {
+            if self.mark(index) != VisitMark::New {
                 continue;
             }
-            self.set_mark(index, Mark::Open);
+            self.set_mark(index, VisitMark::Open);
             // Below its successors, so that it is measured after all of them.
             path.push((index, true));
             let (next, taken) = self.successors(index);
             for successor in [taken, next].into_iter().flatten() {
                 match self.mark(successor) {
-                    Mark::New => path.push((successor, false)),
+                    VisitMark::New => path.push((successor, false)),
                     // Open means: on the way from the start to here. A target that is done is only a join, not a loop.
-                    Mark::Open => loops = true,
-                    Mark::Done => {}
+                    VisitMark::Open => loops = true,
+                    VisitMark::Done => {}
                 }
             }
         }

@@ -28,8 +28,14 @@ fn a_sound_program_has_no_violations_and_exact_measures() {
         asm.bind(end);
         asm.exit();
     });
-    let expected =
-        Report { slots: 6, stack: 64, frames: 1, longest_path: Some(6), pending: Some(2), violations: Vec::new() };
+    let expected = LimitsReport {
+        slots: 6,
+        stack: 64,
+        frames: 1,
+        longest_path: Some(6),
+        pending: Some(2),
+        violations: Vec::new(),
+    };
     assert_eq!(check(&insns), expected);
 }
 

@@ -1,14 +1,14 @@
 //! The interpreter: one run of one program, including tail calls.
 
-use super::memory::{FRAMES, Frame, Memory, RegionId};
-use super::op::{Op, Program, Source};
+use super::memory::{CallFrame, FRAMES, Memory, RegionId};
+use super::op::{DecodedOp, DecodedProgram, SourceOperand};
 use super::skb::{self, Pointers};
-use super::trap::{Access, Fault};
+use super::trap::{AccessFault, AccessKind};
 use super::xdp;
-use super::{Cause, Host, Outcome, POISON, ProgramId, Skb, Trap, Vm, alu};
+use super::{Cause, POISON, ProgramId, RunOutcome, Skb, Trap, Vm, VmInputs, alu};
 use crate::helper::Helper;
 use crate::insn::{AtomicOp, Reg, Size};
-use crate::vm::map::Map;
+use crate::vm::map::VmMap;
 
 /// The state of a run that can be resumed.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub(super) struct Saved {
     pub(super) program: ProgramId,
     pub(super) registers: [u64; 16],
     pub(super) slot: usize,
-    pub(super) stack: Frame,
+    pub(super) stack: CallFrame,
 }
 
 /// The state that a called function returns to.
@@ -29,7 +29,7 @@ struct Caller {
 }
 
 /// An observer of a run. The interpreter is compiled once for each type, so unobserved runs pay nothing.
-pub(super) trait Watch {
+pub(super) trait MapWatch {
     /// Called before a program reads from this address; returning true stops the run before the read.
     fn reads(&mut self, address: u64) -> bool;
     /// Called before a program calls a helper with `argument` in `R1`; returning true stops the run before the call.
@@ -39,7 +39,7 @@ pub(super) trait Watch {
 /// The observer of ordinary runs, which does nothing.
 pub(super) struct Unwatched;
 
-impl Watch for Unwatched {
+impl MapWatch for Unwatched {
     #[inline(always)]
     fn reads(&mut self, _: u64) -> bool {
         false
@@ -53,7 +53,7 @@ impl Watch for Unwatched {
 
 /// How a run that did not trap ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum RunEnd {
     /// With the outermost `exit`.
     Exit,
     /// The observer stopped it.
@@ -61,18 +61,18 @@ pub(super) enum End {
 }
 
 /// The state of one run.
-pub(super) struct Machine<'a> {
+pub(super) struct Execution<'a> {
     pub(super) memory: &'a mut Memory,
-    pub(super) maps: &'a mut [Map],
+    pub(super) maps: &'a mut [VmMap],
     pub(super) skb: &'a mut Skb,
-    pub(super) host: &'a mut Host,
+    pub(super) host: &'a mut VmInputs,
     pub(super) tail_calls: u32,
     /// The reserved records: their region, ring and position.
     pub(super) records: Vec<super::helpers::Reserved>,
     pub(super) program: ProgramId,
     /// Whether the program is for XDP. A tail call stays within programs of one kind.
     pub(super) is_xdp: bool,
-    programs: &'a [Program],
+    programs: &'a [DecodedProgram],
     /// Sixteen registers, so that a masked index needs no bounds check. 0 to 10 are real and 11 is zero.
     registers: [u64; 16],
     slot: usize,
@@ -82,9 +82,14 @@ pub(super) struct Machine<'a> {
 }
 
 /// Runs a program on a packet.
-pub(super) fn run(vm: &mut Vm, program: ProgramId, skb: &mut Skb, host: &mut Host) -> Result<Outcome, Box<Trap>> {
+pub(super) fn run(
+    vm: &mut Vm,
+    program: ProgramId,
+    skb: &mut Skb,
+    host: &mut VmInputs,
+) -> Result<RunOutcome, Box<Trap>> {
     let budget = vm.budget;
-    let mut machine = Machine::new(vm, program, skb, host);
+    let mut machine = Execution::new(vm, program, skb, host);
     machine.enter_frame();
     machine.enter_program(program);
     let result = machine.start(budget, &mut Unwatched);
@@ -92,9 +97,9 @@ pub(super) fn run(vm: &mut Vm, program: ProgramId, skb: &mut Skb, host: &mut Hos
     result.map(|(outcome, _)| outcome)
 }
 
-impl<'a> Machine<'a> {
+impl<'a> Execution<'a> {
     /// Creates a machine that has taken the packet but has entered no frame and no program.
-    pub(super) fn new(vm: &'a mut Vm, program: ProgramId, skb: &'a mut Skb, host: &'a mut Host) -> Self {
+    pub(super) fn new(vm: &'a mut Vm, program: ProgramId, skb: &'a mut Skb, host: &'a mut VmInputs) -> Self {
         let Vm { memory, maps, programs, .. } = vm;
         let is_xdp = programs.get(program.0 as usize).is_some_and(|program| program.is_xdp);
         // XDP programs without support for fragments get packets in one piece. A tc program sees the linear part alone
@@ -125,12 +130,12 @@ impl<'a> Machine<'a> {
     }
 }
 
-impl Machine<'_> {
+impl Execution<'_> {
     /// Runs from the machine's current state.
-    pub(super) fn start(&mut self, budget: u64, watch: &mut impl Watch) -> Result<(Outcome, End), Box<Trap>> {
+    pub(super) fn start(&mut self, budget: u64, watch: &mut impl MapWatch) -> Result<(RunOutcome, RunEnd), Box<Trap>> {
         let mut executed = 0;
         match self.go(budget, &mut executed, watch) {
-            Ok(end) => Ok((Outcome { r0: self.get(Reg::R0 as u8), executed }, end)),
+            Ok(end) => Ok((RunOutcome { r0: self.get(Reg::R0 as u8), executed }, end)),
             Err(cause) => Err(Box::new(self.trap(cause))),
         }
     }
@@ -186,7 +191,7 @@ impl Machine<'_> {
 
     /// The value of an operand; a constant is sign-extended.
     #[inline]
-    fn value(&self, source: Source) -> u64 {
+    fn value(&self, source: SourceOperand) -> u64 {
         // Either the register is the one that is always zero or the constant is, so one addition serves both kinds of
         // operands.
         self.get(source.reg).wrapping_add(i64::from(source.imm) as u64)
@@ -256,7 +261,7 @@ impl Machine<'_> {
     }
 
     /// Runs until the outermost `exit`.
-    fn go(&mut self, budget: u64, executed: &mut u64, watch: &mut impl Watch) -> Result<End, Cause> {
+    fn go(&mut self, budget: u64, executed: &mut u64, watch: &mut impl MapWatch) -> Result<RunEnd, Cause> {
         let programs = self.programs;
         let mut ops = ops_of(programs, self.program);
         loop {
@@ -269,70 +274,70 @@ impl Machine<'_> {
             *executed += 1;
             let mut next = self.slot + 1;
             match op {
-                Op::Alu64 { op, dst, src } => self.set(dst, alu::alu64(op, self.get(dst), self.value(src))),
-                Op::Alu32 { op, dst, src } => {
+                DecodedOp::Alu64 { op, dst, src } => self.set(dst, alu::alu64(op, self.get(dst), self.value(src))),
+                DecodedOp::Alu32 { op, dst, src } => {
                     // The conversion to 64 bits is the zero extension that the instruction set demands of each 32-bit
                     // result.
                     let result = alu::alu32(op, self.get(dst) as u32, self.value(src) as u32);
                     self.set(dst, u64::from(result));
                 }
-                Op::Neg64 { dst } => self.set(dst, self.get(dst).wrapping_neg()),
-                Op::Neg32 { dst } => self.set(dst, u64::from((self.get(dst) as u32).wrapping_neg())),
+                DecodedOp::Neg64 { dst } => self.set(dst, self.get(dst).wrapping_neg()),
+                DecodedOp::Neg32 { dst } => self.set(dst, u64::from((self.get(dst) as u32).wrapping_neg())),
                 // For results of 32 bits the upper half is zero, not sign:
                 // https://github.com/torvalds/linux/blob/v6.12/Documentation/bpf/standardization/instruction-set.rst
                 // (`MOVSX`).
-                Op::MovSx { extend, dst, src } => self.set(dst, alu::extend(extend, self.get(src))),
-                Op::Swap { order, bits, dst } => self.set(dst, alu::swap(order, bits, self.get(dst))),
-                Op::Constant { dst, value } => {
+                DecodedOp::MovSx { extend, dst, src } => self.set(dst, alu::extend(extend, self.get(src))),
+                DecodedOp::Swap { order, bits, dst } => self.set(dst, alu::swap(order, bits, self.get(dst))),
+                DecodedOp::Constant { dst, value } => {
                     self.set(dst, value);
                     // Behind it is the second slot of the load, which is no instruction.
                     next += 1;
                 }
-                Op::Load { size, dst, base, offset } => {
+                DecodedOp::Load { size, dst, base, offset } => {
                     let address = self.address(base, offset);
                     // Before the load, so a state that is resumed does the read itself, with the content that the map
                     // has then. Stores are not observed: a decision only reads.
                     if watch.reads(address) {
-                        return Ok(End::Stopped);
+                        return Ok(RunEnd::Stopped);
                     }
                     let value = self.load(size, address)?;
                     self.set(dst, value);
                 }
-                Op::LoadSx { size, dst, base, offset } => {
+                DecodedOp::LoadSx { size, dst, base, offset } => {
                     let address = self.address(base, offset);
                     // The kernel rewrites loads from the context into loads of its own structures, with widths of its
                     // own. Whether sign extension survives that differs between kernels, and no emitted program needs
                     // it.
                     if RegionId::of(address) == RegionId::CONTEXT {
-                        return Err(self.refuse(Fault::NotAllowed, Access::Read, address, size));
+                        return Err(self.refuse(AccessFault::NotAllowed, AccessKind::Read, address, size));
                     }
                     let value = self.load(size, address)?;
                     self.set(dst, sign_extend(size, value));
                 }
-                Op::Store { size, base, offset, src } => {
+                DecodedOp::Store { size, base, offset, src } => {
                     self.store(size, self.address(base, offset), self.value(src))?;
                 }
-                Op::Atomic32 { op, base, offset, src } => {
+                DecodedOp::Atomic32 { op, base, offset, src } => {
                     self.atomic(op, Size::W, self.address(base, offset), src)?;
                 }
-                Op::Atomic64 { op, base, offset, src } => {
+                DecodedOp::Atomic64 { op, base, offset, src } => {
                     self.atomic(op, Size::Dw, self.address(base, offset), src)?;
                 }
-                Op::Jump { to } => next = to as usize,
-                Op::JumpIf64 { cond, dst, src, to } => {
+                DecodedOp::Jump { to } => next = to as usize,
+                DecodedOp::JumpIf64 { cond, dst, src, to } => {
                     if alu::holds64(cond, self.get(dst), self.value(src)) {
                         next = to as usize;
                     }
                 }
-                Op::JumpIf32 { cond, dst, src, to } => {
+                DecodedOp::JumpIf32 { cond, dst, src, to } => {
                     if alu::holds32(cond, self.get(dst) as u32, self.value(src) as u32) {
                         next = to as usize;
                     }
                 }
-                Op::Call { helper } => {
+                DecodedOp::Call { helper } => {
                     // R1 is the map in all look-ups, so the observer need not know a helper's other arguments.
                     if watch.calls(helper, self.memory, self.get(Reg::R1 as u8)) {
-                        return Ok(End::Stopped);
+                        return Ok(RunEnd::Stopped);
                     }
                     match self.helper(helper)? {
                         Some(r0) => {
@@ -348,28 +353,28 @@ impl Machine<'_> {
                         }
                     }
                 }
-                Op::CallLocal { to } => {
+                DecodedOp::CallLocal { to } => {
                     self.call(to, next)?;
                     next = self.slot;
                 }
-                Op::Exit => {
+                DecodedOp::Exit => {
                     // The verifier demands it only of the outermost function ("Unreleased reference"):
                     // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c (`check_reference_leak`).
                     if self.frames == 1 && !self.records.is_empty() {
                         return Err(Cause::LeakedRecords(self.records.len()));
                     }
                     if self.leave() {
-                        return Ok(End::Exit);
+                        return Ok(RunEnd::Exit);
                     }
                     // The caller may be in another program than the callee: a called function can end in a tail call.
                     ops = ops_of(programs, self.program);
                     next = self.slot;
                 }
-                Op::Kfunc { id } => return Err(Cause::KernelFunction(id)),
-                Op::WritesFramePointer => return Err(Cause::FramePointer),
+                DecodedOp::Kfunc { id } => return Err(Cause::KernelFunction(id)),
+                DecodedOp::WritesFramePointer => return Err(Cause::FramePointer),
                 // Decoding lets no jump target it, and the load before it skips it. A trap and not a panic, in case
                 // that is ever wrong.
-                Op::Hole => return Err(Cause::OffTheEnd),
+                DecodedOp::Hole => return Err(Cause::OffTheEnd),
             }
             self.slot = next;
         }
@@ -388,12 +393,12 @@ impl Machine<'_> {
     }
 
     #[cold]
-    fn refuse(&self, fault: Fault, access: Access, address: u64, size: Size) -> Cause {
+    fn refuse(&self, fault: AccessFault, access: AccessKind, address: u64, size: Size) -> Cause {
         self.refuse_bytes(fault, access, address, u64::from(size.bytes()))
     }
 
     #[cold]
-    pub(super) fn refuse_bytes(&self, fault: Fault, access: Access, address: u64, bytes: u64) -> Cause {
+    pub(super) fn refuse_bytes(&self, fault: AccessFault, access: AccessKind, address: u64, bytes: u64) -> Cause {
         // Only for traps, so it may be slow: it finds out which object the program probably meant.
         let place = self.memory.describe(address);
         Cause::memory(fault, access, bytes, place)
@@ -419,7 +424,7 @@ impl Machine<'_> {
                 Size::Dw => memory.load(address).map(u64::from_le_bytes),
             }
         };
-        value.map_err(|fault| self.refuse(fault, Access::Read, address, size))
+        value.map_err(|fault| self.refuse(fault, AccessKind::Read, address, size))
     }
 
     #[inline]
@@ -427,7 +432,7 @@ impl Machine<'_> {
         // Every field of `struct xdp_md` is read-only to ordinary programs:
         // https://github.com/torvalds/linux/blob/v6.1/net/core/filter.c (`xdp_is_valid_access`).
         let stored = if RegionId::of(address) == RegionId::CONTEXT && self.is_xdp {
-            Err(Fault::NotAllowed)
+            Err(AccessFault::NotAllowed)
         } else if RegionId::of(address) == RegionId::CONTEXT {
             skb::write(self.skb, address - RegionId::CONTEXT.base(), u64::from(size.bytes()), value)
         } else {
@@ -438,12 +443,12 @@ impl Machine<'_> {
                 Size::Dw => self.memory.store(address, value.to_le_bytes()),
             }
         };
-        stored.map_err(|fault| self.refuse(fault, Access::Write, address, size))
+        stored.map_err(|fault| self.refuse(fault, AccessKind::Write, address, size))
     }
 
     fn atomic(&mut self, op: AtomicOp, size: Size, address: u64, src: u8) -> Result<(), Cause> {
         let checked = self.memory.check_atomic(address, u64::from(size.bytes()));
-        checked.map_err(|fault| self.refuse(fault, Access::Write, address, size))?;
+        checked.map_err(|fault| self.refuse(fault, AccessKind::Write, address, size))?;
         // The comparison of a 32-bit compare-and-exchange must ignore the upper half of R0, which may hold anything.
         let mask = if size == Size::W { u64::from(u32::MAX) } else { u64::MAX };
         let (operand, expected) = (self.get(src) & mask, self.get(Reg::R0 as u8) & mask);
@@ -463,7 +468,7 @@ impl Machine<'_> {
     }
 }
 
-fn ops_of(programs: &[Program], program: ProgramId) -> &[Op] {
+fn ops_of(programs: &[DecodedProgram], program: ProgramId) -> &[DecodedOp] {
     programs.get(program.0 as usize).map_or(&[], |program| program.ops.as_slice())
 }
 

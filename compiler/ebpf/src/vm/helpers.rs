@@ -5,10 +5,10 @@
 //! returns the same error.
 
 use super::errno::{Errno, to_r0};
-use super::exec::Machine;
-use super::map::{Content, Found, MapId, MapKind};
+use super::exec::Execution;
+use super::map::{MapContent, MapId, MapKind, MapLookup};
 use super::memory::RegionId;
-use super::trap::{Access, Cause, Region};
+use super::trap::{AccessKind, Cause, MemoryRegion};
 use super::{MAX_TAIL_CALLS, POISON};
 use crate::helper::Helper;
 
@@ -26,7 +26,7 @@ pub(super) struct Reserved {
 const MAX_RECORD: u64 = u32::MAX as u64 / 4;
 const MAX_OFFSET: u64 = i32::MAX as u64;
 
-impl Machine<'_> {
+impl Execution<'_> {
     /// Calls a helper. Returns its result, or `None` if a tail call replaced the program.
     pub(super) fn helper(&mut self, helper: Helper) -> Result<Option<u64>, Cause> {
         // These need an `sk_buff`, which XDP runs too early to have:
@@ -83,7 +83,7 @@ impl Machine<'_> {
 
     fn read(&self, address: u64, bytes: u64) -> Result<&[u8], Cause> {
         let slice = self.memory.slice(address, bytes);
-        slice.map_err(|fault| self.refuse_bytes(fault, Access::Read, address, bytes))
+        slice.map_err(|fault| self.refuse_bytes(fault, AccessKind::Read, address, bytes))
     }
 
     /// Fills the buffer at an address with the bytes, or with zeros.
@@ -98,7 +98,7 @@ impl Machine<'_> {
                 }
                 Ok(())
             }
-            Err(fault) => Err(self.refuse_bytes(fault, Access::Write, address, bytes)),
+            Err(fault) => Err(self.refuse_bytes(fault, AccessKind::Write, address, bytes)),
         }
     }
 
@@ -114,14 +114,14 @@ impl Machine<'_> {
         let (address, cpu) = (self.argument(2), self.host.cpu);
         let found = match (self.memory.slice(address, size), self.maps.get_mut(map)) {
             (Ok(key), Some(map)) => map.find(key, cpu, self.memory),
-            (Err(fault), _) => return Err(self.refuse_bytes(fault, Access::Read, address, size)),
+            (Err(fault), _) => return Err(self.refuse_bytes(fault, AccessKind::Read, address, size)),
             (_, None) => None,
         };
         Ok(match found {
-            Some(Found::Value(address)) => address,
+            Some(MapLookup::Value(address)) => address,
             // An inner map is returned as if it had been named by the instruction, so the program can pass it on to the
             // next look-up.
-            Some(Found::Map(inner)) => self.maps.get(inner.0 as usize).map_or(0, |map| map.handle.base()),
+            Some(MapLookup::Map(inner)) => self.maps.get(inner.0 as usize).map_or(0, |map| map.handle.base()),
             // NULL, and not an error: a program that does not check it traps at its first access in region 0.
             None => 0,
         })
@@ -234,7 +234,7 @@ impl Machine<'_> {
 
     fn reserve(&mut self, map: usize, bytes: u64) -> Result<u64, Errno> {
         match self.maps.get_mut(map).map(|map| &mut map.content) {
-            Some(Content::Ring(ring)) => ring.reserve(bytes),
+            Some(MapContent::Ring(ring)) => ring.reserve(bytes),
             _ => Err(Errno::Inval),
         }
     }
@@ -251,7 +251,7 @@ impl Machine<'_> {
             return Ok(Errno::Inval.negative());
         }
         let reserved = self.reserve(map, bytes);
-        if let (Ok(position), Some(Content::Ring(ring))) =
+        if let (Ok(position), Some(MapContent::Ring(ring))) =
             (reserved, self.maps.get_mut(map).map(|map| &mut map.content))
         {
             ring.finish(position, Some(data));
@@ -270,7 +270,7 @@ impl Machine<'_> {
         let ring = MapId(map as u32);
         // A region of its own, so that the program is kept within its record and cannot reach its neighbours in the
         // ring.
-        let region = self.memory.add(Region::Record(ring), bytes, true);
+        let region = self.memory.add(MemoryRegion::Record(ring), bytes, true);
         self.memory.grow(region, 1);
         self.records.push(Reserved { region, ring, position });
         Ok(region.base())
@@ -292,8 +292,8 @@ impl Machine<'_> {
     pub(super) fn finish_record(&mut self, record: Reserved, submit: bool) {
         // Under a name of its own, so that a later access is reported as one to a released record and not as one to
         // nothing.
-        let data = self.memory.retire(record.region, Region::StaleRecord(record.ring));
-        if let Some(Content::Ring(ring)) = self.maps.get_mut(record.ring.0 as usize).map(|map| &mut map.content) {
+        let data = self.memory.retire(record.region, MemoryRegion::StaleRecord(record.ring));
+        if let Some(MapContent::Ring(ring)) = self.maps.get_mut(record.ring.0 as usize).map(|map| &mut map.content) {
             ring.finish(record.position, submit.then_some(data));
         }
         self.memory.release(record.region);
@@ -303,7 +303,7 @@ impl Machine<'_> {
         let map = self.ring(helper)?;
         let what = self.argument(2);
         match self.maps.get(map).map(|map| &map.content) {
-            Some(Content::Ring(ring)) => Ok(ring.query(what)),
+            Some(MapContent::Ring(ring)) => Ok(ring.query(what)),
             // An unknown question is answered with 0, not with an error: `bpf_ringbuf_query`.
             _ => Ok(0),
         }

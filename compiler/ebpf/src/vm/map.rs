@@ -1,7 +1,7 @@
 //! Maps, with the kernel's rules and error numbers.
 //!
 //! A map is an index from keys to slots, and a region of values by slot. Look-ups give programs the address of the
-//! value itself, as in the kernel. There are two interfaces. Programs use [`Map::find`] and similar methods with a CPU.
+//! value itself, as in the kernel. There are two interfaces. Programs use [`VmMap::find`] and similar methods with a CPU.
 //! Callers outside use the methods of [`Vm`], which behave like the `bpf` system call (a per-CPU value consists of all
 //! CPUs' values, each rounded up to eight bytes).
 //!
@@ -12,9 +12,9 @@ mod outside;
 
 use super::memory::{Memory, RegionId};
 use super::ring::Ring;
-use super::trap::Region;
+use super::trap::MemoryRegion;
 use super::{Errno, ProgramId};
-use index::Index;
+use index::SlotIndex;
 
 /// The id of a map in a machine. Programs use it where the kernel has a file descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -131,7 +131,7 @@ impl MapSpec {
 
 /// The contents of a map, by slot.
 #[derive(Clone, Debug)]
-pub(super) enum Content {
+pub(super) enum MapContent {
     /// Values in memory.
     Values(RegionId),
     /// Maps, by slot.
@@ -143,7 +143,7 @@ pub(super) enum Content {
 }
 
 /// The result of a look-up.
-pub(super) enum Found {
+pub(super) enum MapLookup {
     /// A value's address.
     Value(u64),
     /// An inner map.
@@ -152,18 +152,18 @@ pub(super) enum Found {
 
 /// One map.
 #[derive(Clone, Debug)]
-pub(super) struct Map {
+pub(super) struct VmMap {
     pub(super) id: MapId,
     pub(super) spec: MapSpec,
-    pub(super) content: Content,
+    pub(super) content: MapContent,
     /// The region whose address represents the map itself.
     pub(super) handle: RegionId,
-    index: Index,
+    index: SlotIndex,
     frozen: bool,
     cpus: u32,
 }
 
-impl Map {
+impl VmMap {
     fn new(id: MapId, spec: MapSpec, cpus: u32, memory: &mut Memory) -> Result<Self, Errno> {
         spec.check()?;
         // One element for each entry and CPU, side by side, so that a look-up on a CPU is a multiplication and an
@@ -171,26 +171,26 @@ impl Map {
         let cpus = if spec.per_cpu() { cpus } else { 1 };
         let entries = spec.max_entries as usize;
         let content = match spec.kind {
-            MapKind::RingBuf => Content::Ring(Ring::new(spec.max_entries)),
-            MapKind::ArrayOfMaps => Content::Maps(vec![None; entries]),
-            MapKind::HashOfMaps => Content::Maps(Vec::new()),
-            MapKind::ProgArray => Content::Programs(vec![None; entries]),
+            MapKind::RingBuf => MapContent::Ring(Ring::new(spec.max_entries)),
+            MapKind::ArrayOfMaps => MapContent::Maps(vec![None; entries]),
+            MapKind::HashOfMaps => MapContent::Maps(Vec::new()),
+            MapKind::ProgArray => MapContent::Programs(vec![None; entries]),
             _ => {
                 // A property of the region, so that plain stores are stopped as well as helpers.
                 let writable = !spec.flags.contains(MapFlags::RDONLY_PROG);
-                let region = memory.add(Region::Value(id), u64::from(spec.value_size), writable);
+                let region = memory.add(MemoryRegion::Value(id), u64::from(spec.value_size), writable);
                 // Arrays have all elements from the start, and they are zero. Hashes get elements as they grow: a map
                 // for a million entries is mostly empty in a test.
                 if spec.is_array() {
                     memory.grow(region, u64::from(spec.max_entries) * u64::from(cpus));
                 }
-                Content::Values(region)
+                MapContent::Values(region)
             }
         };
         // A region of its own instead of the first value's address: "pointer to map" and "pointer to value" are
         // different types to the verifier.
-        let handle = memory.add(Region::Map(id), 0, false);
-        Ok(Self { id, spec, content, handle, index: Index::new(&spec), frozen: false, cpus })
+        let handle = memory.add(MemoryRegion::Map(id), 0, false);
+        Ok(Self { id, spec, content, handle, index: SlotIndex::new(&spec), frozen: false, cpus })
     }
 
     /// The number of an entry's element in the region of values.
@@ -200,16 +200,16 @@ impl Map {
     }
 
     /// A program's look-up.
-    pub(super) fn find(&mut self, key: &[u8], cpu: u32, memory: &Memory) -> Option<Found> {
+    pub(super) fn find(&mut self, key: &[u8], cpu: u32, memory: &Memory) -> Option<MapLookup> {
         let slot = self.index.find(key)?;
         // Only here, for look-ups of programs. A look-up by system call must not change the order of eviction:
         // https://github.com/torvalds/linux/commit/50b045a8c0cc
         self.index.touch(slot);
         match &self.content {
-            Content::Values(region) => Some(Found::Value(memory.element(*region, self.element(slot, cpu)))),
-            Content::Maps(inner) => inner.get(slot as usize).copied().flatten().map(Found::Map),
+            MapContent::Values(region) => Some(MapLookup::Value(memory.element(*region, self.element(slot, cpu)))),
+            MapContent::Maps(inner) => inner.get(slot as usize).copied().flatten().map(MapLookup::Map),
             // The kernel returns NULL or an error for these; helpers have rejected such maps before.
-            Content::Programs(_) | Content::Ring(_) => None,
+            MapContent::Programs(_) | MapContent::Ring(_) => None,
         }
     }
 
@@ -223,7 +223,7 @@ impl Map {
         memory: &mut Memory,
     ) -> Result<(), Errno> {
         let (slot, new) = self.slot_for(key, flags, memory)?;
-        let Content::Values(region) = self.content else { return Err(Errno::Inval) };
+        let MapContent::Values(region) = self.content else { return Err(Errno::Inval) };
         // A slot may have belonged to a deleted entry. Kernels since 5.10 clear the other CPUs' values of a new entry,
         // because a program could not know them:
         // https://github.com/torvalds/linux/commit/d3bec0138bfbe58606fc1d6f57a4cdc1a20218db
@@ -247,8 +247,8 @@ impl Map {
         let (slot, new) = self.index.slot_for(key, flags)?;
         match &mut self.content {
             // Slots are handed out in order, so one element more is enough.
-            Content::Values(region) if new => memory.grow(*region, (u64::from(slot) + 1) * u64::from(self.cpus)),
-            Content::Maps(inner) if inner.len() <= slot as usize => inner.resize(slot as usize + 1, None),
+            MapContent::Values(region) if new => memory.grow(*region, (u64::from(slot) + 1) * u64::from(self.cpus)),
+            MapContent::Maps(inner) if inner.len() <= slot as usize => inner.resize(slot as usize + 1, None),
             _ => {}
         }
         Ok((slot, new))
@@ -265,7 +265,7 @@ impl Map {
         match (self.spec.kind, self.spec.max_entries, &self.content) {
             // The condition of the kernel: https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/arraymap.c
             // (`array_map_direct_value_addr`). With one element, the offset needs no element number.
-            (MapKind::Array, 1, Content::Values(region)) => Some(region.base() + u64::from(offset)),
+            (MapKind::Array, 1, MapContent::Values(region)) => Some(region.base() + u64::from(offset)),
             _ => None,
         }
     }
@@ -273,7 +273,7 @@ impl Map {
     /// The program at an index of a program array.
     pub(super) fn program(&self, index: u32) -> Option<ProgramId> {
         match &self.content {
-            Content::Programs(programs) => programs.get(index as usize).copied().flatten(),
+            MapContent::Programs(programs) => programs.get(index as usize).copied().flatten(),
             _ => None,
         }
     }

@@ -7,7 +7,7 @@
 //! The stack's elements are call frames. A bitmap has one bit per byte that was written.
 
 use super::map::MapId;
-use super::trap::{Fault, Place, Region};
+use super::trap::{AccessFault, AccessSite, MemoryRegion};
 
 // 16 TiB for each object and a million objects: no map that programs use comes near either. A search for the object of
 // an address (as a tree of intervals needs it) was the alternative; it costs a branch at each level for each access.
@@ -23,7 +23,7 @@ pub(super) const FRAMES: usize = 8;
 
 /// One call frame: its bytes, and one bit per byte that was written.
 #[derive(Clone, Debug)]
-pub(super) struct Frame {
+pub(super) struct CallFrame {
     pub(super) bytes: [u8; FRAME as usize],
     pub(super) written: [u64; 8],
 }
@@ -60,8 +60,8 @@ impl RegionId {
 
 /// A region's bounds and bytes.
 #[derive(Clone, Debug)]
-struct Bytes {
-    what: Region,
+struct RegionBytes {
+    what: MemoryRegion,
     writable: bool,
     /// The bytes of an element.
     size: u64,
@@ -71,8 +71,8 @@ struct Bytes {
     data: Vec<u8>,
 }
 
-impl Bytes {
-    fn new(what: Region, size: u64, writable: bool) -> Self {
+impl RegionBytes {
+    fn new(what: MemoryRegion, size: u64, writable: bool) -> Self {
         // The next power of two above the size would do for valid programs. One bit more makes a pointer that runs over
         // the end point to no element at all instead of to the next one.
         let shift = (u64::BITS - size.leading_zeros() + 1).min(REGION_SHIFT);
@@ -81,17 +81,17 @@ impl Bytes {
 
     /// The element and the byte of an access. Fails if the access leaves the element.
     #[inline]
-    fn locate(&self, offset: u64, bytes: u64) -> Result<(u64, u64), Fault> {
+    fn locate(&self, offset: u64, bytes: u64) -> Result<(u64, u64), AccessFault> {
         let (element, byte) = (offset >> self.shift, offset & ((1 << self.shift) - 1));
         // The end counts too: an access that begins inside an element and ends behind it is outside.
-        if element < self.count && byte + bytes <= self.size { Ok((element, byte)) } else { Err(Fault::Outside) }
+        if element < self.count && byte + bytes <= self.size { Ok((element, byte)) } else { Err(AccessFault::Outside) }
     }
 }
 
 /// All memory of a machine.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
-    regions: Vec<Bytes>,
+    regions: Vec<RegionBytes>,
     /// For each frame, one bit per byte that was written.
     written: [[u64; 8]; FRAMES],
     /// The packet region that is in use; the other one is stale.
@@ -104,41 +104,41 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn new() -> Self {
-        let mut stack = Bytes::new(Region::Stack, u64::from(FRAME), true);
+        let mut stack = RegionBytes::new(MemoryRegion::Stack, u64::from(FRAME), true);
         stack.data = vec![0; FRAME as usize * FRAMES];
         let [first, _] = RegionId::PACKETS;
         let regions = vec![
             // Region 0 has no elements, so NULL and small numbers need no check of their own.
-            Bytes::new(Region::Nothing, 0, false),
+            RegionBytes::new(MemoryRegion::Nothing, 0, false),
             stack,
             // Has no bytes, only a size to describe: see `skb`.
-            Bytes::new(Region::Context, super::skb::END, false),
-            Bytes::new(Region::StalePacket, 0, true),
-            Bytes::new(Region::StalePacket, 0, true),
+            RegionBytes::new(MemoryRegion::Context, super::skb::END, false),
+            RegionBytes::new(MemoryRegion::StalePacket, 0, true),
+            RegionBytes::new(MemoryRegion::StalePacket, 0, true),
         ];
         debug_assert_eq!(regions.len(), RegionId::FIRST_FREE as usize);
         Self { regions, written: [[0; 8]; FRAMES], packet: first, retired: Vec::new(), free: Vec::new() }
     }
 
     /// Creates a region without elements.
-    pub(super) fn add(&mut self, what: Region, size: u64, writable: bool) -> RegionId {
+    pub(super) fn add(&mut self, what: MemoryRegion, size: u64, writable: bool) -> RegionId {
         // Ring-buffer records come and go with each packet. Without reuse, a long series of runs would use up the
         // numbers of regions.
         if let Some(id) = self.free.pop() {
-            self.with(id, |region| *region = Bytes::new(what, size, writable));
+            self.with(id, |region| *region = RegionBytes::new(what, size, writable));
             return id;
         }
         // Region 0 in the impossible case: every access to it traps.
         let id = RegionId(u32::try_from(self.regions.len()).unwrap_or(0));
-        self.regions.push(Bytes::new(what, size, writable));
+        self.regions.push(RegionBytes::new(what, size, writable));
         id
     }
 
-    fn region(&self, id: RegionId) -> Option<&Bytes> {
+    fn region(&self, id: RegionId) -> Option<&RegionBytes> {
         self.regions.get(id.0 as usize)
     }
 
-    fn with(&mut self, id: RegionId, change: impl FnOnce(&mut Bytes)) {
+    fn with(&mut self, id: RegionId, change: impl FnOnce(&mut RegionBytes)) {
         if let Some(region) = self.regions.get_mut(id.0 as usize) {
             change(region);
         }
@@ -157,7 +157,7 @@ impl Memory {
     }
 
     /// Takes the bytes out of a region; its addresses become invalid.
-    pub(super) fn retire(&mut self, id: RegionId, what: Region) -> Vec<u8> {
+    pub(super) fn retire(&mut self, id: RegionId, what: MemoryRegion) -> Vec<u8> {
         let mut data = Vec::new();
         self.with(id, |region| {
             region.what = what;
@@ -191,7 +191,7 @@ impl Memory {
     pub(super) fn map(&self, address: u64) -> Option<MapId> {
         match self.region(RegionId::of(address))?.what {
             // The exact address only: the verifier allows no arithmetic on a pointer to a map.
-            Region::Map(map) if address & OFFSET_MASK == 0 => Some(map),
+            MemoryRegion::Map(map) if address & OFFSET_MASK == 0 => Some(map),
             _ => None,
         }
     }
@@ -202,7 +202,7 @@ impl Memory {
         match self.region(id)?.what {
             // A record is released by the address that `ringbuf_reserve` returned; the verifier rejects any other
             // (`release_reference`).
-            Region::Record(map) if address & OFFSET_MASK == 0 => Some((map, id)),
+            MemoryRegion::Record(map) if address & OFFSET_MASK == 0 => Some((map, id)),
             _ => None,
         }
     }
@@ -248,13 +248,13 @@ impl Memory {
     }
 
     /// A copy of a frame.
-    pub(super) fn frame(&self, frame: usize) -> Option<Frame> {
+    pub(super) fn frame(&self, frame: usize) -> Option<CallFrame> {
         let bytes = self.region(RegionId::STACK)?.data.get(frame * FRAME as usize..)?.first_chunk()?;
-        Some(Frame { bytes: *bytes, written: *self.written.get(frame)? })
+        Some(CallFrame { bytes: *bytes, written: *self.written.get(frame)? })
     }
 
     /// Restores a frame from a copy.
-    pub(super) fn set_frame(&mut self, frame: usize, from: &Frame) {
+    pub(super) fn set_frame(&mut self, frame: usize, from: &CallFrame) {
         let stack = self.regions.get_mut(RegionId::STACK.0 as usize);
         let bytes = stack.and_then(|stack| stack.data.get_mut(frame * FRAME as usize..)?.first_chunk_mut());
         if let (Some(bytes), Some(written)) = (bytes, self.written.get_mut(frame)) {
@@ -266,7 +266,7 @@ impl Memory {
     #[inline]
     pub(super) fn value(&self, address: u64) -> Option<(MapId, u64, u64)> {
         let region = self.region(RegionId::of(address))?;
-        let Region::Value(map) = region.what else { return None };
+        let MemoryRegion::Value(map) = region.what else { return None };
         let offset = address & OFFSET_MASK;
         Some((map, offset >> region.shift, offset & ((1 << region.shift) - 1)))
     }
@@ -284,7 +284,7 @@ impl Memory {
         let linear = linear.min(data.len()) as u64;
         self.with(self.packet, |region| {
             // The size is the linear part, the data is everything: programs reach fragments through helpers only.
-            *region = Bytes::new(Region::Packet, linear, true);
+            *region = RegionBytes::new(MemoryRegion::Packet, linear, true);
             region.count = 1;
             region.data = data;
         });
@@ -292,7 +292,7 @@ impl Memory {
 
     /// Takes the packet out; its addresses become stale.
     pub(super) fn take_packet(&mut self) -> Vec<u8> {
-        self.retire(self.packet, Region::StalePacket)
+        self.retire(self.packet, MemoryRegion::StalePacket)
     }
 
     /// Moves the packet to new addresses, with `linear` linear bytes. Old pointers become stale.
@@ -318,23 +318,23 @@ impl Memory {
     }
 
     #[inline]
-    fn find(&self, address: u64, bytes: u64) -> Result<(&Bytes, u64, u64), Fault> {
+    fn find(&self, address: u64, bytes: u64) -> Result<(&RegionBytes, u64, u64), AccessFault> {
         // One access to a vector for any address: this runs for every load and store of every packet.
-        let region = self.region(RegionId::of(address)).ok_or(Fault::Outside)?;
+        let region = self.region(RegionId::of(address)).ok_or(AccessFault::Outside)?;
         let (element, byte) = region.locate(address & OFFSET_MASK, bytes)?;
         Ok((region, element, byte))
     }
 
     /// Reads `N` bytes as an instruction does.
     #[inline]
-    pub(super) fn load<const N: usize>(&self, address: u64) -> Result<[u8; N], Fault> {
+    pub(super) fn load<const N: usize>(&self, address: u64) -> Result<[u8; N], AccessFault> {
         let (region, element, byte) = self.find(address, N as u64)?;
         // Only the stack must be aligned: the verifier tracks its content by aligned slots
         // (https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c, `check_ptr_alignment`). Packets and map
         // values may be read anywhere on machines with efficient unaligned access.
         if RegionId::of(address) == RegionId::STACK {
             if byte % N as u64 != 0 {
-                return Err(Fault::Misaligned);
+                return Err(AccessFault::Misaligned);
             }
             // Stricter than new kernels, which let privileged programs read such bytes since 6.3
             // (https://github.com/torvalds/linux/commit/6715df8d5d24655b9fd368e904028112b54c7de1). The programs must
@@ -342,46 +342,46 @@ impl Memory {
             self.check_written(element, byte, N as u64)?;
         }
         let start = (element * region.size + byte) as usize;
-        region.data.get(start..).and_then(|data| data.first_chunk()).copied().ok_or(Fault::Outside)
+        region.data.get(start..).and_then(|data| data.first_chunk()).copied().ok_or(AccessFault::Outside)
     }
 
     /// Writes `N` bytes as an instruction does.
     #[inline]
-    pub(super) fn store<const N: usize>(&mut self, address: u64, value: [u8; N]) -> Result<(), Fault> {
+    pub(super) fn store<const N: usize>(&mut self, address: u64, value: [u8; N]) -> Result<(), AccessFault> {
         let (region, element, byte) = self.find(address, N as u64)?;
         if !region.writable {
             // Before the stack's bits are marked: a write that fails must not make its bytes readable.
-            return Err(Fault::ReadOnly);
+            return Err(AccessFault::ReadOnly);
         }
         let start = (element * region.size + byte) as usize;
         if RegionId::of(address) == RegionId::STACK {
             if byte % N as u64 != 0 {
-                return Err(Fault::Misaligned);
+                return Err(AccessFault::Misaligned);
             }
             // By byte, because programs write fields of a key one after the other, and a helper reads all of it.
             self.mark_written(element, byte, N as u64);
         }
-        let region = self.regions.get_mut(RegionId::of(address).0 as usize).ok_or(Fault::Outside)?;
+        let region = self.regions.get_mut(RegionId::of(address).0 as usize).ok_or(AccessFault::Outside)?;
         let chunk = region.data.get_mut(start..).and_then(|data| data.first_chunk_mut::<N>());
-        *chunk.ok_or(Fault::Outside)? = value;
+        *chunk.ok_or(AccessFault::Outside)? = value;
         Ok(())
     }
 
     /// Checks that an atomic operation is aligned, and in a map's value, on the stack or in a ring-buffer record.
     #[inline]
-    pub(super) fn check_atomic(&self, address: u64, bytes: u64) -> Result<(), Fault> {
+    pub(super) fn check_atomic(&self, address: u64, bytes: u64) -> Result<(), AccessFault> {
         let (region, _, byte) = self.find(address, bytes)?;
         match region.what {
             // The kernel rejects atomic operations on packet, context and sockets, and unaligned ones everywhere:
             // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c (`check_atomic`).
-            Region::Stack | Region::Value(_) | Region::Record(_) if byte % bytes == 0 => Ok(()),
-            Region::Stack | Region::Value(_) | Region::Record(_) => Err(Fault::Misaligned),
-            _ => Err(Fault::NotAllowed),
+            MemoryRegion::Stack | MemoryRegion::Value(_) | MemoryRegion::Record(_) if byte % bytes == 0 => Ok(()),
+            MemoryRegion::Stack | MemoryRegion::Value(_) | MemoryRegion::Record(_) => Err(AccessFault::Misaligned),
+            _ => Err(AccessFault::NotAllowed),
         }
     }
 
     /// Reads the bytes of a helper's argument.
-    pub(super) fn slice(&self, address: u64, bytes: u64) -> Result<&[u8], Fault> {
+    pub(super) fn slice(&self, address: u64, bytes: u64) -> Result<&[u8], AccessFault> {
         let (region, element, byte) = self.find(address, bytes)?;
         if RegionId::of(address) == RegionId::STACK {
             // A key or value that a helper reads must be complete, padding included: uninitialised padding in a key
@@ -389,14 +389,14 @@ impl Memory {
             self.check_written(element, byte, bytes)?;
         }
         let start = (element * region.size + byte) as usize;
-        region.data.get(start..start + bytes as usize).ok_or(Fault::Outside)
+        region.data.get(start..start + bytes as usize).ok_or(AccessFault::Outside)
     }
 
     /// The bytes of a buffer that a helper fills. On the stack they count as written.
-    pub(super) fn slice_mut(&mut self, address: u64, bytes: u64) -> Result<&mut [u8], Fault> {
+    pub(super) fn slice_mut(&mut self, address: u64, bytes: u64) -> Result<&mut [u8], AccessFault> {
         let (region, element, byte) = self.find(address, bytes)?;
         if !region.writable {
-            return Err(Fault::ReadOnly);
+            return Err(AccessFault::ReadOnly);
         }
         let start = (element * region.size + byte) as usize;
         if RegionId::of(address) == RegionId::STACK {
@@ -404,16 +404,16 @@ impl Memory {
             // they fail.
             self.mark_written(element, byte, bytes);
         }
-        let region = self.regions.get_mut(RegionId::of(address).0 as usize).ok_or(Fault::Outside)?;
-        region.data.get_mut(start..start + bytes as usize).ok_or(Fault::Outside)
+        let region = self.regions.get_mut(RegionId::of(address).0 as usize).ok_or(AccessFault::Outside)?;
+        region.data.get_mut(start..start + bytes as usize).ok_or(AccessFault::Outside)
     }
 
     #[inline]
-    fn check_written(&self, frame: u64, byte: u64, bytes: u64) -> Result<(), Fault> {
-        let written = self.written.get(frame as usize).ok_or(Fault::Outside)?;
+    fn check_written(&self, frame: u64, byte: u64, bytes: u64) -> Result<(), AccessFault> {
+        let written = self.written.get(frame as usize).ok_or(AccessFault::Outside)?;
         // Word by word and not bit by bit: a key of 40 bytes is one or two steps.
         let all = words(byte, bytes).all(|(word, mask)| written.get(word).is_some_and(|bits| bits & mask == mask));
-        if all { Ok(()) } else { Err(Fault::Uninitialised) }
+        if all { Ok(()) } else { Err(AccessFault::Uninitialised) }
     }
 
     #[inline]
@@ -427,7 +427,7 @@ impl Memory {
     }
 
     /// Decodes an address for a trap.
-    pub(super) fn describe(&self, address: u64) -> Place {
+    pub(super) fn describe(&self, address: u64) -> AccessSite {
         let mut id = RegionId::of(address);
         let mut offset = (address & OFFSET_MASK) as i64;
         // Half of a region's addresses are no element of it, so either reading is possible. Programs subtract too much
@@ -438,12 +438,12 @@ impl Memory {
         }
         let (region, size, shift) = match self.region(id) {
             Some(region) => (region.what, region.size, region.shift),
-            None => (Region::Nothing, 0, REGION_SHIFT),
+            None => (MemoryRegion::Nothing, 0, REGION_SHIFT),
         };
         if offset < 0 {
-            return Place { address, region, element: 0, offset, size };
+            return AccessSite { address, region, element: 0, offset, size };
         }
-        Place { address, region, element: offset as u64 >> shift, offset: offset & ((1 << shift) - 1), size }
+        AccessSite { address, region, element: offset as u64 >> shift, offset: offset & ((1 << shift) - 1), size }
     }
 }
 

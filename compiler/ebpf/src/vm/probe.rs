@@ -1,20 +1,20 @@
 //! Runs that stop early: to see which data a program reads, and to resume it many times from the same state.
 //!
 //! Problem: verification runs one program on very many combinations of a few inputs, and most of each run is the same.
-//! Strategy: stop a run before it reads a certain byte of a map's value ([`Vm::run_to`]). The [`State`] there can be
+//! Strategy: stop a run before it reads a certain byte of a map's value ([`Vm::run_to`]). The [`StoppedRun`] there can be
 //! resumed many times, each time after a change in a map. A state can be reduced to some of its registers and stack
-//! ([`State::forget`]). A read of forgotten stack traps, which proves that the program needs no more than was kept.
+//! ([`StoppedRun::forget`]). A read of forgotten stack traps, which proves that the program needs no more than was kept.
 //! Invariants: a state contains no packet and no map; a resumed run reads the maps as they are then.
 
-use super::exec::{End, Machine, Saved, Watch};
-use super::map::Content;
+use super::exec::{Execution, MapWatch, RunEnd, Saved};
+use super::map::MapContent;
 use super::memory::{FRAME, Memory, RegionId};
-use super::{Errno, Host, MapId, Outcome, POISON, ProgramId, Skb, Trap, Vm};
+use super::{Errno, MapId, POISON, ProgramId, RunOutcome, Skb, Trap, Vm, VmInputs};
 use crate::helper::Helper;
 
 /// A byte in a value of a map, which a program reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Spot {
+pub struct MapByte {
     /// The map.
     pub map: MapId,
     /// The number of the entry.
@@ -27,25 +27,25 @@ pub struct Spot {
 #[derive(Clone, Debug)]
 pub enum Stop {
     /// The run has stopped before the read.
-    Before(Box<State>),
+    Before(Box<StoppedRun>),
     /// The run has ended without the read.
-    Ended(Outcome),
+    Ended(RunOutcome),
 }
 
 /// A run that was stopped and can be resumed.
 #[derive(Clone, Debug)]
-pub struct State(Saved);
+pub struct StoppedRun(Saved);
 
-/// A part of a [`State`]: a register, or four bytes of the stack.
+/// A part of a [`StoppedRun`]: a register, or four bytes of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Part {
+pub enum RunPart {
     /// `R0` to `R9`.
     Register(u8),
     /// A word of the stack, numbered from the lowest address.
     Stack(u8),
 }
 
-impl Part {
+impl RunPart {
     /// Every part that a program in its outermost function has.
     pub fn all() -> impl Iterator<Item = Self> {
         // Without R10, which is the same in all states. In words of four bytes, as programs store classes: single bytes
@@ -60,12 +60,12 @@ fn bits(word: u8) -> (usize, u64) {
     (usize::from(word) / 16, 0xf << (4 * (u32::from(word) % 16)))
 }
 
-impl State {
+impl StoppedRun {
     /// The value of a part; `None` for stack that was not written.
-    pub fn part(&self, part: Part) -> Option<u64> {
+    pub fn part(&self, part: RunPart) -> Option<u64> {
         match part {
-            Part::Register(number) => self.0.registers.get(usize::from(number)).copied(),
-            Part::Stack(word) => {
+            RunPart::Register(number) => self.0.registers.get(usize::from(number)).copied(),
+            RunPart::Stack(word) => {
                 let (index, mask) = bits(word);
                 // A word that is written in part has no value. A program that depends on such a part cannot be
                 // followed, and verification reports that as a difference.
@@ -77,16 +77,16 @@ impl State {
     }
 
     /// Clears a part: a register gets [`POISON`], stack becomes unwritten.
-    pub fn forget(&mut self, part: Part) {
+    pub fn forget(&mut self, part: RunPart) {
         match part {
-            Part::Register(number) => {
+            RunPart::Register(number) => {
                 if let Some(register) = self.0.registers.get_mut(usize::from(number)) {
                     // A register cannot be unwritten. Poison is in no region, so it traps as an address, and as a
                     // number it changes the result.
                     *register = POISON;
                 }
             }
-            Part::Stack(word) => {
+            RunPart::Stack(word) => {
                 let (index, mask) = bits(word);
                 if let Some(written) = self.0.stack.written.get_mut(index) {
                     // The bytes may stay: no read gets past the bit.
@@ -104,7 +104,7 @@ struct Watcher<R, L> {
     look_up: L,
 }
 
-impl<R: FnMut(u64) -> bool, L: FnMut(Option<MapId>) -> bool> Watch for Watcher<R, L> {
+impl<R: FnMut(u64) -> bool, L: FnMut(Option<MapId>) -> bool> MapWatch for Watcher<R, L> {
     #[inline]
     fn reads(&mut self, address: u64) -> bool {
         // Stack, context and packet are most of a program's reads and none of them is a map's. Sorted out first, they
@@ -127,9 +127,9 @@ impl Vm {
         &mut self,
         program: ProgramId,
         skb: &mut Skb,
-        host: &mut Host,
+        host: &mut VmInputs,
         (map, offset): (MapId, u64),
-        (note, noted): (Option<MapId>, &mut Vec<Spot>),
+        (note, noted): (Option<MapId>, &mut Vec<MapByte>),
     ) -> Result<Stop, Box<Trap>> {
         let region = self.values(map);
         let note = note.and_then(|map| self.values(map));
@@ -146,7 +146,7 @@ impl Vm {
             of == region && address & mask == offset
         };
         let budget = self.budget;
-        let mut machine = Machine::new(self, program, skb, host);
+        let mut machine = Execution::new(self, program, skb, host);
         machine.enter_frame();
         machine.enter_program(program);
         let result = machine.start(budget, &mut Watcher { read, look_up: |_| false });
@@ -157,7 +157,7 @@ impl Vm {
         // Addresses during the run, places after it: the machine has the memory borrowed until then.
         noted.extend(addresses.into_iter().filter_map(|address| self.spot(address)));
         Ok(match (result?, saved) {
-            ((_, End::Stopped), Some(saved)) => Stop::Before(Box::new(State(saved))),
+            ((_, RunEnd::Stopped), Some(saved)) => Stop::Before(Box::new(StoppedRun(saved))),
             ((outcome, _), _) => Stop::Ended(outcome),
         })
     }
@@ -166,12 +166,12 @@ impl Vm {
     /// it read in `maps`; reads in `also` are not recorded.
     pub fn follow(
         &mut self,
-        state: &State,
+        state: &StoppedRun,
         skb: &mut Skb,
-        host: &mut Host,
+        host: &mut VmInputs,
         maps: [Option<MapId>; 2],
         also: [Option<MapId>; 2],
-    ) -> Result<Option<Spot>, Box<Trap>> {
+    ) -> Result<Option<MapByte>, Box<Trap>> {
         let regions = maps.map(|map| self.values(map?));
         let also = also.map(|map| self.values(map?));
         let mut last = None;
@@ -190,7 +190,7 @@ impl Vm {
         // Calls end it too, except look-ups in the row's own maps.
         let look_up = |map: Option<MapId>| map.is_none() || !maps.contains(&map);
         let budget = self.budget;
-        let mut machine = Machine::new(self, state.0.program, skb, host);
+        let mut machine = Execution::new(self, state.0.program, skb, host);
         // The packet is the caller's and not the one of the stopped run: a state holds none, and a row look-up reads
         // none.
         machine.restore(&state.0);
@@ -201,8 +201,8 @@ impl Vm {
         Ok(last.and_then(|address| self.spot(address)))
     }
 
-    fn spot(&self, address: u64) -> Option<Spot> {
-        self.memory.value(address).map(|(map, element, offset)| Spot { map, element, offset })
+    fn spot(&self, address: u64) -> Option<MapByte> {
+        self.memory.value(address).map(|(map, element, offset)| MapByte { map, element, offset })
     }
 
     /// The bytes of a value, by the number of its entry.
@@ -211,7 +211,7 @@ impl Vm {
     }
 
     /// Overwrites bytes of a value, even if programs may only read it. The kernel has no such operation.
-    pub fn poke(&mut self, spot: Spot, bytes: &[u8]) -> Result<(), Errno> {
+    pub fn poke(&mut self, spot: MapByte, bytes: &[u8]) -> Result<(), Errno> {
         let region = self.values(spot.map).ok_or(Errno::Inval)?;
         // Past the checks for programs, because the map may be frozen and read-only: verification must observe the
         // program with other bytes.
@@ -223,7 +223,7 @@ impl Vm {
 
     fn values(&self, map: MapId) -> Option<RegionId> {
         match self.maps.get(map.0 as usize)?.content {
-            Content::Values(region) => Some(region),
+            MapContent::Values(region) => Some(region),
             _ => None,
         }
     }

@@ -8,17 +8,17 @@ use std::collections::VecDeque;
 const HEADER: u64 = 8;
 
 #[derive(Clone, Debug)]
-enum State {
+enum RingRecord {
     Busy,
     Ready(Vec<u8>),
     Discarded,
 }
 
 #[derive(Clone, Debug)]
-struct Record {
+struct ReservedRecord {
     position: u64,
     bytes: u64,
-    state: State,
+    state: RingRecord,
 }
 
 /// One ring.
@@ -27,7 +27,7 @@ pub(super) struct Ring {
     size: u64,
     producer: u64,
     consumer: u64,
-    records: VecDeque<Record>,
+    records: VecDeque<ReservedRecord>,
 }
 
 impl Ring {
@@ -46,7 +46,7 @@ impl Ring {
             return Err(Errno::Again);
         }
         let position = std::mem::replace(&mut self.producer, end);
-        self.records.push_back(Record { position, bytes: taken, state: State::Busy });
+        self.records.push_back(ReservedRecord { position, bytes: taken, state: RingRecord::Busy });
         Ok(position)
     }
 
@@ -56,7 +56,7 @@ impl Ring {
         let found = self.records.binary_search_by_key(&position, |record| record.position);
         if let Some(record) = found.ok().and_then(|index| self.records.get_mut(index)) {
             // A discarded record keeps its place: the reader skips it, and only then its bytes are free again.
-            record.state = data.map_or(State::Discarded, State::Ready);
+            record.state = data.map_or(RingRecord::Discarded, RingRecord::Ready);
         }
     }
 
@@ -65,14 +65,14 @@ impl Ring {
         let mut drained = Vec::new();
         while let Some(record) = self.records.pop_front() {
             match record.state {
-                State::Busy => {
+                RingRecord::Busy => {
                     // A reader stops at the first busy record even if later ones are ready: it follows headers, and
                     // this one has no final length.
                     self.records.push_front(record);
                     break;
                 }
-                State::Ready(data) => drained.push(data),
-                State::Discarded => {}
+                RingRecord::Ready(data) => drained.push(data),
+                RingRecord::Discarded => {}
             }
             // After each record, as libbpf's reader does, so writers get room as early as they do in the kernel.
             self.consumer = record.position + record.bytes;

@@ -4,7 +4,7 @@
 //! and writes are checked against the rules for tc programs (which fields, which widths, which may be written), and
 //! [`Skb`] provides the values.
 
-use super::trap::Fault;
+use super::trap::AccessFault;
 use crate::context as field;
 
 /// A packet and the kernel's metadata about it. Numbers are in host order.
@@ -109,15 +109,15 @@ pub(super) struct Pointers {
 }
 
 /// Reads a field or a part of one.
-pub(super) fn read(skb: &Skb, at: Pointers, offset: u64, bytes: u64) -> Result<u64, Fault> {
+pub(super) fn read(skb: &Skb, at: Pointers, offset: u64, bytes: u64) -> Result<u64, AccessFault> {
     // Before alignment, so that a field behind the end is "outside" at every width, as in `bpf_skb_is_valid_access`.
     if offset >= END {
-        return Err(Fault::Outside);
+        return Err(AccessFault::Outside);
     }
     // Aligned to its own width: https://github.com/torvalds/linux/blob/v6.1/net/core/filter.c
     // (`bpf_skb_is_valid_access`, `off % size != 0`).
     if !offset.is_multiple_of(bytes) {
-        return Err(Fault::Misaligned);
+        return Err(AccessFault::Misaligned);
     }
     // Nearly all fields have four bytes, and most may be read in part.
     let (field, rest) = ((offset & !3) as i16, offset & 3);
@@ -127,7 +127,7 @@ pub(super) fn read(skb: &Skb, at: Pointers, offset: u64, bytes: u64) -> Result<u
         (field::DATA | field::DATA_META, 4) => return Ok(at.data),
         (field::DATA_END, 4) => return Ok(at.data_end),
         // Half a pointer would be a number, and pointers must not become numbers.
-        (field::DATA | field::DATA_META | field::DATA_END, _) => return Err(Fault::NotAllowed),
+        (field::DATA | field::DATA_META | field::DATA_END, _) => return Err(AccessFault::NotAllowed),
         (field::TSTAMP, 8) => return Ok(skb.tstamp),
         (field::SK, 8) => return Ok(if skb.has_socket { SOCKET } else { 0 }),
         // `cb[0]` and `cb[2]`: the pairs that begin at a multiple of eight. `cb[4]` has no partner.
@@ -135,10 +135,10 @@ pub(super) fn read(skb: &Skb, at: Pointers, offset: u64, bytes: u64) -> Result<u
             let (low, high) = (word(skb, at, field)?, word(skb, at, field + 4)?);
             return Ok(u64::from(high) << 32 | u64::from(low));
         }
-        (_, 8) => return Err(Fault::NotAllowed),
+        (_, 8) => return Err(AccessFault::NotAllowed),
         // The kernel reads the whole short field and shifts it. Beyond its width the result would be data of the wrong
         // place, so this machine is stricter.
-        (field, _) if rest >= u64::from(field::kept_bytes(field)) => return Err(Fault::NotAllowed),
+        (field, _) if rest >= u64::from(field::kept_bytes(field)) => return Err(AccessFault::NotAllowed),
         _ => {}
     }
     let shifted = u64::from(word(skb, at, field)?) >> (rest * 8);
@@ -146,7 +146,7 @@ pub(super) fn read(skb: &Skb, at: Pointers, offset: u64, bytes: u64) -> Result<u
 }
 
 /// A plain field of four bytes.
-fn word(skb: &Skb, at: Pointers, field: i16) -> Result<u32, Fault> {
+fn word(skb: &Skb, at: Pointers, field: i16) -> Result<u32, AccessFault> {
     Ok(match field {
         field::LEN => at.len,
         field::PKT_TYPE => skb.pkt_type,
@@ -171,17 +171,17 @@ fn word(skb: &Skb, at: Pointers, field: i16) -> Result<u32, Fault> {
         field::GSO_SIZE => skb.gso_size,
         // Among others the addresses and ports of the socket: `tc_cls_act_is_valid_access` in
         // https://github.com/torvalds/linux/blob/v6.1/net/core/filter.c excludes `family` to `local_port`.
-        _ => return Err(Fault::NotAllowed),
+        _ => return Err(AccessFault::NotAllowed),
     })
 }
 
 /// Writes a field that tc programs may write.
-pub(super) fn write(skb: &mut Skb, offset: u64, bytes: u64, value: u64) -> Result<(), Fault> {
+pub(super) fn write(skb: &mut Skb, offset: u64, bytes: u64, value: u64) -> Result<(), AccessFault> {
     if offset >= END {
-        return Err(Fault::Outside);
+        return Err(AccessFault::Outside);
     }
     if !offset.is_multiple_of(bytes) {
-        return Err(Fault::Misaligned);
+        return Err(AccessFault::Misaligned);
     }
     // The fields that `tc_cls_act_is_valid_access` lists, at full width only:
     // https://github.com/torvalds/linux/blob/v6.1/net/core/filter.c
@@ -197,7 +197,7 @@ pub(super) fn write(skb: &mut Skb, offset: u64, bytes: u64, value: u64) -> Resul
         (field::PRIORITY, 4) => &mut skb.priority,
         (field::TC_INDEX, 4) => &mut skb.tc_index,
         (field::TC_CLASSID, 4) => &mut skb.tc_classid,
-        _ => return Err(Fault::NotAllowed),
+        _ => return Err(AccessFault::NotAllowed),
     };
     *target = value as u32;
     if matches!(offset as i16, field::TC_INDEX | field::TC_CLASSID) {
@@ -207,13 +207,13 @@ pub(super) fn write(skb: &mut Skb, offset: u64, bytes: u64, value: u64) -> Resul
     Ok(())
 }
 
-fn write_cb(skb: &mut Skb, offset: u64, bytes: u64, value: u64) -> Result<(), Fault> {
+fn write_cb(skb: &mut Skb, offset: u64, bytes: u64, value: u64) -> Result<(), AccessFault> {
     // Through a copy of its bytes: `cb` may be written at any width, and a write of eight bytes covers two words.
     let mut flat = [0; 20];
     for (to, word) in flat.chunks_exact_mut(4).zip(skb.cb) {
         to.copy_from_slice(&word.to_le_bytes());
     }
-    let target = flat.get_mut(offset as usize..(offset + bytes) as usize).ok_or(Fault::NotAllowed)?;
+    let target = flat.get_mut(offset as usize..(offset + bytes) as usize).ok_or(AccessFault::NotAllowed)?;
     target.iter_mut().zip(value.to_le_bytes()).for_each(|(to, from)| *to = from);
     for (word, from) in skb.cb.iter_mut().zip(flat.as_chunks::<4>().0) {
         *word = u32::from_le_bytes(*from);

@@ -11,12 +11,12 @@ use Reg::{R0, R1, R2, R3, R4, R6, R7, R10};
 use proptest::prelude::*;
 
 /// Assembles and runs a program on a packet of 60 bytes, 40 of them linear.
-fn run_on(vm: &mut Vm, body: impl FnOnce(&mut Asm)) -> Result<Outcome, Box<Trap>> {
+fn run_on(vm: &mut Vm, body: impl FnOnce(&mut Asm)) -> Result<RunOutcome, Box<Trap>> {
     let mut asm = Asm::new(Target::V4, "test");
     body(&mut asm);
     let program = vm.load(&asm.assemble().unwrap().link(|map| map.0 as i32)).unwrap();
     let mut skb = Skb { linear: 40, ..Skb::new((0..60).collect()) };
-    vm.run(program, &mut skb, &mut Host { ktime_ns: 11, jiffies: 22, cpu: 1, random: 0 })
+    vm.run(program, &mut skb, &mut VmInputs { ktime_ns: 11, jiffies: 22, cpu: 1, random: 0 })
 }
 
 #[track_caller]
@@ -101,9 +101,9 @@ fn the_host_answers_what_programs_ask() {
 
 #[test]
 fn random_numbers_follow_from_the_hosts_state() {
-    let mut host = Host::default();
+    let mut host = VmInputs::default();
     let first = [host.next_random(), host.next_random()];
-    let mut again = Host::default();
+    let mut again = VmInputs::default();
     assert_eq!([again.next_random(), again.next_random()], first);
     assert_ne!(first[0], first[1]);
 }
@@ -480,7 +480,7 @@ proptest! {
             vm.set_program(MapId(3), 0, Some(id)).unwrap();
             let mut skb = Skb { linear: 40, ..Skb::new((0..60).collect()) };
             for _ in 0..2 {
-                let result = vm.run(id, &mut skb, &mut Host::default());
+                let result = vm.run(id, &mut skb, &mut VmInputs::default());
                 prop_assert_eq!(skb.packet.len(), 60);
                 let left = matches!(&result, Err(trap) if trap.cause == Cause::OffTheEnd);
                 let sound = report.violations.is_empty();
@@ -488,7 +488,7 @@ proptest! {
             }
             vm.drain(MapId(2));
             let exit = vm.load(&[Insn::Exit]).unwrap();
-            prop_assert!(vm.run(exit, &mut skb, &mut Host::default()).is_ok());
+            prop_assert!(vm.run(exit, &mut skb, &mut VmInputs::default()).is_ok());
         } else {
             prop_assert!(!report.violations.is_empty(), "the limit checker passed what does not load:\n{text}");
         }

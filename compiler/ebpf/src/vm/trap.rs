@@ -8,7 +8,7 @@ use std::fmt;
 
 /// The kind of object that an address belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Region {
+pub enum MemoryRegion {
     /// No object: NULL and small numbers.
     Nothing,
     /// The stack; its elements are call frames.
@@ -29,7 +29,7 @@ pub enum Region {
     StaleRecord(MapId),
 }
 
-impl fmt::Display for Region {
+impl fmt::Display for MemoryRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("nothing"),
@@ -47,11 +47,11 @@ impl fmt::Display for Region {
 
 /// A decoded address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct AccessSite {
     /// The address.
     pub address: u64,
     /// The object that it belongs to.
-    pub region: Region,
+    pub region: MemoryRegion,
     /// The number of the element within the object.
     pub element: u64,
     /// The byte within the element; negative before its beginning.
@@ -60,7 +60,7 @@ pub struct Place {
     pub size: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for AccessSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { address, region, element, offset, size } = self;
         // The raw address as well: its upper bits show which object the program had, if the decoding guessed wrong.
@@ -71,12 +71,12 @@ impl fmt::Display for Place {
 /// The kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it all")]
-pub enum Access {
+pub enum AccessKind {
     Read,
     Write,
 }
 
-impl fmt::Display for Access {
+impl fmt::Display for AccessKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Read => "read",
@@ -87,7 +87,7 @@ impl fmt::Display for Access {
 
 /// Why memory rejects an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum AccessFault {
     Outside,
     ReadOnly,
     Uninitialised,
@@ -100,15 +100,15 @@ pub(super) enum Fault {
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum Cause {
     #[error("{access} of {bytes} bytes out of bounds at {place}")]
-    OutOfBounds { access: Access, bytes: u64, place: Place },
+    OutOfBounds { access: AccessKind, bytes: u64, place: AccessSite },
     #[error("write of {bytes} bytes to read-only memory at {place}")]
-    ReadOnly { bytes: u64, place: Place },
+    ReadOnly { bytes: u64, place: AccessSite },
     #[error("read of {bytes} bytes of stack that were never written at {place}")]
-    Uninitialised { bytes: u64, place: Place },
+    Uninitialised { bytes: u64, place: AccessSite },
     #[error("{access} of {bytes} bytes is not aligned at {place}")]
-    Misaligned { access: Access, bytes: u64, place: Place },
+    Misaligned { access: AccessKind, bytes: u64, place: AccessSite },
     #[error("{access} of {bytes} bytes is not allowed at {place}")]
-    NotAllowed { access: Access, bytes: u64, place: Place },
+    NotAllowed { access: AccessKind, bytes: u64, place: AccessSite },
     #[error("write to the frame pointer")]
     FramePointer,
     #[error("control left the program")]
@@ -134,7 +134,7 @@ pub enum Cause {
 
 /// A program that the machine stopped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("program {}, slot {slot}{}: {cause}", program.0, Named(insn))]
+#[error("program {}, slot {slot}{}: {cause}", program.0, InsnName(insn))]
 pub struct Trap {
     /// The program that was running, after tail calls.
     pub program: ProgramId,
@@ -146,9 +146,9 @@ pub struct Trap {
     pub cause: Cause,
 }
 
-struct Named<'a>(&'a Option<Insn>);
+struct InsnName<'a>(&'a Option<Insn>);
 
-impl fmt::Display for Named<'_> {
+impl fmt::Display for InsnName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // In backquotes and in the text form of `disasm`, so that a message can be searched for in a listing.
         self.0.as_ref().map_or(Ok(()), |insn| write!(f, " `{insn}`"))
@@ -156,13 +156,13 @@ impl fmt::Display for Named<'_> {
 }
 
 impl Cause {
-    pub(super) fn memory(fault: Fault, access: Access, bytes: u64, place: Place) -> Self {
+    pub(super) fn memory(fault: AccessFault, access: AccessKind, bytes: u64, place: AccessSite) -> Self {
         match fault {
-            Fault::Outside => Self::OutOfBounds { access, bytes, place },
-            Fault::ReadOnly => Self::ReadOnly { bytes, place },
-            Fault::Uninitialised => Self::Uninitialised { bytes, place },
-            Fault::Misaligned => Self::Misaligned { access, bytes, place },
-            Fault::NotAllowed => Self::NotAllowed { access, bytes, place },
+            AccessFault::Outside => Self::OutOfBounds { access, bytes, place },
+            AccessFault::ReadOnly => Self::ReadOnly { bytes, place },
+            AccessFault::Uninitialised => Self::Uninitialised { bytes, place },
+            AccessFault::Misaligned => Self::Misaligned { access, bytes, place },
+            AccessFault::NotAllowed => Self::NotAllowed { access, bytes, place },
         }
     }
 }

@@ -1,19 +1,19 @@
 //! The context of an XDP program, `struct xdp_md`: read-only fields of four bytes.
 
 use super::skb::{Pointers, Skb};
-use super::trap::Fault;
+use super::trap::AccessFault;
 use crate::context::xdp as field;
 
 /// Bytes of `struct xdp_md`.
 const END: u64 = 24;
 
 /// Reads a field.
-pub(super) fn read(skb: &Skb, at: Pointers, offset: u64, bytes: u64) -> Result<u64, Fault> {
+pub(super) fn read(skb: &Skb, at: Pointers, offset: u64, bytes: u64) -> Result<u64, AccessFault> {
     if offset >= END {
-        return Err(Fault::Outside);
+        return Err(AccessFault::Outside);
     }
     if !offset.is_multiple_of(bytes) {
-        return Err(Fault::Misaligned);
+        return Err(AccessFault::Misaligned);
     }
     match (offset as i16, bytes) {
         // No meta data is in front of the packet, so both pointers are equal.
@@ -23,7 +23,7 @@ pub(super) fn read(skb: &Skb, at: Pointers, offset: u64, bytes: u64) -> Result<u
         // through.
         (field::INGRESS_IFINDEX, 4) => Ok(skb.ifindex.into()),
         (field::RX_QUEUE_INDEX, 4) => Ok(skb.queue_mapping.into()),
-        _ => Err(Fault::NotAllowed),
+        _ => Err(AccessFault::NotAllowed),
     }
 }
 
@@ -38,9 +38,9 @@ mod tests {
         assert_eq!(read(&skb, at, 0, 4), Ok(1_000));
         assert_eq!(read(&skb, at, 4, 4), Ok(1_060));
         assert_eq!(read(&skb, at, 12, 4), Ok(7));
-        assert_eq!(read(&skb, at, 0, 8), Err(Fault::NotAllowed));
-        assert_eq!(read(&skb, at, 12, 2), Err(Fault::NotAllowed));
-        assert_eq!(read(&skb, at, 2, 4), Err(Fault::Misaligned));
-        assert_eq!(read(&skb, at, 24, 4), Err(Fault::Outside));
+        assert_eq!(read(&skb, at, 0, 8), Err(AccessFault::NotAllowed));
+        assert_eq!(read(&skb, at, 12, 2), Err(AccessFault::NotAllowed));
+        assert_eq!(read(&skb, at, 2, 4), Err(AccessFault::Misaligned));
+        assert_eq!(read(&skb, at, 24, 4), Err(AccessFault::Outside));
     }
 }

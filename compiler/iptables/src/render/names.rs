@@ -29,13 +29,13 @@ pub(in super::super) enum Meaning {
 
 /// The names in use, and the meanings of comments.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct ChainNames {
     /// The key of each hashed name, so that two keys never share a name.
     taken: HashMap<String, String>,
     pub(super) meanings: BTreeMap<String, Meaning>,
 }
 
-impl Names {
+impl ChainNames {
     /// `prefix` and 16 hexadecimal digits, a hash of the key.
     pub(super) fn hashed(&mut self, prefix: &str, key: &str) -> String {
         let mut hash = fnv1a(key);
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn two_keys_never_share_a_name() {
-        let mut names = Names::default();
+        let mut names = ChainNames::default();
         let first = names.hashed("X-", "a");
         names.taken.insert(first.clone(), "something else".to_owned());
         assert_ne!(names.hashed("X-", "a"), first);

@@ -48,11 +48,11 @@ impl SetTexts {
 
 impl Renderer<'_> {
     /// The addresses of the pods that a peer selects.
-    pub(super) fn peer_set(&mut self, family: Family, scope: Scope, pods: SelectorId) -> String {
+    pub(super) fn peer_set(&mut self, family: Family, scope: NamespaceScope, pods: SelectorId) -> String {
         let labels = &self.facts.cluster.labels;
         let scope_key = match scope {
-            Scope::Own(namespace) => self.facts.cluster.namespaces[namespace.index()].name.clone(),
-            Scope::Selected(selector) => format!("{:?}", labels.selector(selector)),
+            NamespaceScope::Own(namespace) => self.facts.cluster.namespaces[namespace.index()].name.clone(),
+            NamespaceScope::Selected(selector) => format!("{:?}", labels.selector(selector)),
         };
         let name = self.set_name("peer", family, &format!("{scope_key} {:?}", labels.selector(pods)));
         if !self.sets.has(&name) {
@@ -60,8 +60,8 @@ impl Renderer<'_> {
             let mut selected = |id: EndpointId| {
                 let endpoint = self.facts.endpoint(id);
                 let in_scope = match scope {
-                    Scope::Own(namespace) => endpoint.namespace == namespace,
-                    Scope::Selected(selector) => self.facts.selects_namespace(selector, endpoint.namespace),
+                    NamespaceScope::Own(namespace) => endpoint.namespace == namespace,
+                    NamespaceScope::Selected(selector) => self.facts.selects_namespace(selector, endpoint.namespace),
                 };
                 in_scope && self.facts.selects(pods, endpoint.labels)
             };
@@ -148,7 +148,7 @@ impl Renderer<'_> {
 
 /// The namespaces in which a peer looks for pods.
 #[derive(Clone, Copy)]
-pub(super) enum Scope {
+pub(super) enum NamespaceScope {
     Own(NamespaceId),
     Selected(SelectorId),
 }

@@ -4,7 +4,7 @@ use weir_fuzz::generators::{Random, cluster as generate};
 use weir_iptables::{Rendering, render};
 use weir_model::Assumptions;
 use weir_model::resolve::resolve;
-use weir_objects::decode::{Input, InputKind, Options, decode};
+use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 
 /// The texts to restore.
 pub(crate) struct Case {
@@ -34,7 +34,7 @@ fn case(name: String, Rendering { v4, v6, sets, .. }: Rendering) -> Case {
 
 fn render_yaml(text: &str) -> Rendering {
     let input = Input { name: "policies".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
-    let (decoded, diagnostics) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    let (decoded, diagnostics) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
     assert!(!diagnostics.has_errors(), "{diagnostics:?}");
     render(&resolve(&decoded.objects, Assumptions::default()).0)
 }

@@ -12,12 +12,12 @@ mod together;
 use weir_lint::{STEPS, lint_within};
 use weir_model::Assumptions;
 use weir_model::resolve::resolve;
-use weir_objects::decode::{Decoded, Input, InputKind, Options, decode};
-use weir_objects::diagnostic::{Diagnostics, Place};
+use weir_objects::decode::{DecodeOptions, Decoded, Input, InputKind, decode};
+use weir_objects::diagnostic::{Diagnostics, FindingPlace};
 
 fn read(text: &str) -> Decoded {
     let input = Input { name: "input.yaml".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
-    let (decoded, diagnostics) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    let (decoded, diagnostics) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
     assert!(!diagnostics.has_errors(), "{:#?}", diagnostics.into_vec());
     decoded
 }
@@ -29,8 +29,8 @@ fn run(decoded: &Decoded, steps: u64) -> Diagnostics {
 
 /// One line for each finding: `code object field`.
 fn lines(decoded: &Decoded, diagnostics: &Diagnostics) -> Vec<String> {
-    let line = |place: &Place, code: &str| {
-        let Place::Field(origin) = place else { panic!("lints point at fields") };
+    let line = |place: &FindingPlace, code: &str| {
+        let FindingPlace::Field(origin) = place else { panic!("lints point at fields") };
         let object = decoded.objects.iter().find(|object| object.id == origin.object).expect("an object of the input");
         format!("{code} {}/{} {}", object.meta.namespace, object.meta.name, origin.path)
     };

@@ -56,7 +56,7 @@ fn findings_are_in_the_order_of_objects_and_fields() {
     let decoded = read(&documents().concat());
     let found = run(&decoded, STEPS);
     let origins = found.iter().map(|it| match &it.primary.place {
-        Place::Field(origin) => origin.clone(),
+        FindingPlace::Field(origin) => origin.clone(),
         other => panic!("lints point at fields, not {other:?}"),
     });
     assert!(origins.is_sorted());

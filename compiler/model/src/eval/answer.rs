@@ -9,9 +9,9 @@ use crate::{Direction, EndpointId, ListId, PolicyId, ServiceId};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// The end that opens the connection.
-    pub source: End,
+    pub source: FlowEnd,
     /// The end that it is opened to.
-    pub destination: End,
+    pub destination: FlowEnd,
     /// The protocol.
     pub protocol: FlowProtocol,
     /// The destination port; 0 where the protocol has none.
@@ -20,7 +20,7 @@ pub struct Flow {
 
 /// One end of a flow: an endpoint, an address, or both (then the address is one of the endpoint's).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct FlowEnd {
     /// The endpoint; `None` for an address that is no endpoint's.
     pub endpoint: Option<EndpointId>,
     /// The address; `None` for an endpoint without addresses.
@@ -40,9 +40,9 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
     /// Where the flow leaves its source.
-    pub egress: Side,
+    pub egress: EndVerdict,
     /// Where it reaches its destination.
-    pub ingress: Side,
+    pub ingress: EndVerdict,
 }
 
 impl Judgement {
@@ -52,7 +52,7 @@ impl Judgement {
     }
 
     /// The verdict at the end that a direction belongs to.
-    pub fn side(&self, direction: Direction) -> &Side {
+    pub fn side(&self, direction: Direction) -> &EndVerdict {
         match direction {
             Direction::Ingress => &self.ingress,
             Direction::Egress => &self.egress,
@@ -62,7 +62,7 @@ impl Judgement {
 
 /// The verdict at one end, and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Side {
+pub struct EndVerdict {
     /// Pass or drop.
     pub verdict: Verdict,
     /// The reason for the verdict.
@@ -113,7 +113,7 @@ pub struct ServiceBasis {
     /// The index of its port; `None` if the service has no such port.
     pub port: Option<u32>,
     /// The verdict for each ready backend, in the service's order.
-    pub backends: Vec<Side>,
+    pub backends: Vec<EndVerdict>,
 }
 
 /// The services behind an address and port.
@@ -142,14 +142,14 @@ impl ServicesBehind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimsBasis {
     /// The services that claim it, each with the index of its port, and the side of each claim.
-    pub claims: Vec<((ServiceId, u32), Side)>,
+    pub claims: Vec<((ServiceId, u32), EndVerdict)>,
     /// The side of the address itself, as if no service claimed the port.
-    pub otherwise: Box<Side>,
+    pub otherwise: Box<EndVerdict>,
 }
 
 impl ClaimsBasis {
     /// The sides that decided the verdict: one denied claim is enough to deny.
-    pub fn deciding(&self, verdict: Verdict) -> impl Iterator<Item = &Side> {
+    pub fn deciding(&self, verdict: Verdict) -> impl Iterator<Item = &EndVerdict> {
         let agreeing = self.claims.iter().map(|(_, side)| side).filter(move |side| side.verdict == verdict);
         agreeing.chain((verdict == Verdict::Allow).then_some(&*self.otherwise))
     }
@@ -160,20 +160,20 @@ impl ClaimsBasis {
 pub struct HostPortBasis {
     /// The claims, as indices into [`Cluster::host_ports`](crate::Cluster::host_ports), with the verdict on
     /// each.
-    pub claims: Vec<(usize, Side)>,
+    pub claims: Vec<(usize, EndVerdict)>,
     /// The verdict on the address and port as if no pod claimed it.
-    pub otherwise: Box<Side>,
+    pub otherwise: Box<EndVerdict>,
 }
 
 impl HostPortBasis {
     /// The sides that decided the verdict: one denied claim is enough to deny.
-    pub fn deciding(&self, verdict: Verdict) -> impl Iterator<Item = &Side> {
+    pub fn deciding(&self, verdict: Verdict) -> impl Iterator<Item = &EndVerdict> {
         let agreeing = self.claims.iter().map(|(_, side)| side).filter(move |side| side.verdict == verdict);
         agreeing.chain((verdict == Verdict::Allow).then_some(&*self.otherwise))
     }
 }
 
-impl Side {
+impl EndVerdict {
     /// Adds hostPorts, which can only deny: every pod that claims the port must be allowed, and so must the address and
     /// port itself.
     #[must_use]

@@ -1,12 +1,12 @@
 //! hostPorts: the pod's hook sees a packet to its node's address, which the node then sends to another pod.
 
-use super::{End, Judgement, Oracle, Side, Target};
+use super::{EndVerdict, FlowEnd, Judgement, Oracle, ProtocolPort};
 use crate::{Backend, Direction};
 
 impl Oracle<'_> {
     /// Every claim of the sending pod's node on this address and port. An address of another node is an ordinary
     /// address until that node translates it, as for node ports.
-    pub(super) fn find_host_ports(&self, source: End, destination: End, target: Target) -> Vec<usize> {
+    pub(super) fn find_host_ports(&self, source: FlowEnd, destination: FlowEnd, target: ProtocolPort) -> Vec<usize> {
         // A host-network pod shares its node's address, so a packet to it may be for a hostPort.
         let is_pod = destination.endpoint.is_some_and(|id| self.is_member(id));
         let Some(address) = destination.address.filter(|_| !is_pod) else { return Vec::new() };
@@ -22,18 +22,18 @@ impl Oracle<'_> {
     // claim allows nothing by itself: pods may name any `hostIP`, and an address that no node has is not translated.
     pub(super) fn judge_host_ports(
         &mut self,
-        source: End,
-        destination: End,
-        target: Target,
+        source: FlowEnd,
+        destination: FlowEnd,
+        target: ProtocolPort,
         otherwise: Judgement,
     ) -> Judgement {
         let cluster = self.cluster;
         let claims = self.find_host_ports(source, destination, target);
-        let mut sides = |direction| -> Vec<(usize, Side)> {
+        let mut sides = |direction| -> Vec<(usize, EndVerdict)> {
             let judge = |index: &usize| {
                 let backend = &cluster.host_ports[*index].backend;
                 let Backend { endpoint, address, port } = *backend;
-                let (pod, target) = (End { endpoint, address }, Target { port, ..target });
+                let (pod, target) = (FlowEnd { endpoint, address }, ProtocolPort { port, ..target });
                 let side = match direction {
                     Direction::Egress => self.judge_side(direction, source, pod, target),
                     Direction::Ingress => self.judge_side(direction, pod, source, target),

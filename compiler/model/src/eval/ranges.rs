@@ -6,12 +6,12 @@ use crate::CidrList;
 
 /// The union of a list's entries, so that a flow does not have to be compared with a million entries.
 #[derive(Debug)]
-pub(super) struct Ranges {
+pub(super) struct ListRanges {
     /// Sorted by the first address, disjoint.
     ranges: Vec<(IpAddr, IpAddr)>,
 }
 
-impl Ranges {
+impl ListRanges {
     pub(super) fn new(list: &CidrList) -> Self {
         let mut entries: Vec<_> = list.entries.iter().map(|entry| (entry.first, entry.last)).collect();
         entries.sort_unstable();

@@ -2,13 +2,20 @@
 
 use std::net::IpAddr;
 
-use super::{Basis, End, FlowProtocol, Judgement, Oracle, ServiceBasis, ServicesBehind, Side, Target, Verdict};
+use super::{
+    Basis, EndVerdict, FlowEnd, FlowProtocol, Judgement, Oracle, ProtocolPort, ServiceBasis, ServicesBehind, Verdict,
+};
 use crate::{Backend, Direction, Icmp, NodeId, PortMatch, PortRule, Rule, ServiceAddress, ServiceId, Standing};
 use weir_objects::address::Family;
 
 impl Oracle<'_> {
     /// The services behind the destination address; `None` if it is an ordinary address.
-    pub(super) fn find_behind(&self, source: End, destination: End, target: Target) -> Option<ServicesBehind> {
+    pub(super) fn find_behind(
+        &self,
+        source: FlowEnd,
+        destination: FlowEnd,
+        target: ProtocolPort,
+    ) -> Option<ServicesBehind> {
         let address = destination.address?;
         // A host-network pod has its node's address, so a packet to it may be for a node port.
         let pod = destination.endpoint.filter(|id| self.is_member(*id));
@@ -34,14 +41,14 @@ impl Oracle<'_> {
     }
 
     /// The node where a packet begins: its pod's, or the node itself.
-    pub(super) fn node_of(&self, source: End) -> Option<NodeId> {
+    pub(super) fn node_of(&self, source: FlowEnd) -> Option<NodeId> {
         let of_pod = source.endpoint.and_then(|id| self.endpoint(id).node);
         of_pod.or_else(|| self.directory.node_at(source.address?))
     }
 
     /// The node ports at an address. A node translates only packets to its own addresses; packets to another node are
     /// translated there.
-    fn find_node_ports(&self, source: End, address: IpAddr, target: Target) -> Vec<(ServiceId, u32)> {
+    fn find_node_ports(&self, source: FlowEnd, address: IpAddr, target: ProtocolPort) -> Vec<(ServiceId, u32)> {
         let is_own = |node: NodeId| self.cluster.nodes[node.index()].addresses.contains(&address);
         if !self.node_of(source).is_some_and(is_own) {
             return Vec::new();
@@ -61,9 +68,9 @@ impl Oracle<'_> {
     /// the packet, so all of them must be allowed.
     pub(super) fn judge_behind(
         &mut self,
-        source: End,
-        destination: End,
-        target: Target,
+        source: FlowEnd,
+        destination: FlowEnd,
+        target: ProtocolPort,
         behind: &ServicesBehind,
     ) -> Judgement {
         if let Some((service, port)) = behind.single() {
@@ -84,9 +91,9 @@ impl Oracle<'_> {
     /// A service port is allowed if all of its backends are allowed.
     fn judge_service(
         &mut self,
-        source: End,
-        destination: End,
-        target: Target,
+        source: FlowEnd,
+        destination: FlowEnd,
+        target: ProtocolPort,
         (service, port): (ServiceId, Option<u32>),
     ) -> Judgement {
         let cluster = self.cluster;
@@ -97,7 +104,7 @@ impl Oracle<'_> {
             .unwrap_or_default();
         let mut sides = |direction| {
             let judge = |it: &&Backend| {
-                let target = Target { port: it.port, ..target };
+                let target = ProtocolPort { port: it.port, ..target };
                 match direction {
                     Direction::Egress => self.judge_side(direction, source, it.end(), target),
                     Direction::Ingress => self.judge_side(direction, it.end(), source, target),
@@ -112,21 +119,21 @@ impl Oracle<'_> {
 
     fn judge_service_egress(
         &mut self,
-        source: End,
-        destination: End,
-        target: Target,
+        source: FlowEnd,
+        destination: FlowEnd,
+        target: ProtocolPort,
         is_service_port: bool,
-        behind: Side,
-    ) -> Side {
+        behind: EndVerdict,
+    ) -> EndVerdict {
         let Some(subject) = source.endpoint.filter(|id| self.is_member(*id)) else {
-            return Side::allow(Basis::NotSubject);
+            return EndVerdict::allow(Basis::NotSubject);
         };
         if target.protocol == FlowProtocol::Icmp && self.cluster.assume.icmp == Icmp::Allow {
-            return Side::allow(Basis::IcmpAssumed);
+            return EndVerdict::allow(Basis::IcmpAssumed);
         }
         let own_node = self.is_own_node(self.endpoint(subject), destination);
         if let Some(list) = self.denying_list(Direction::Egress, subject, destination).filter(|_| !own_node) {
-            return Side { verdict: Verdict::Deny, basis: Basis::List(list) };
+            return EndVerdict { verdict: Verdict::Deny, basis: Basis::List(list) };
         }
         if matches!(&behind.basis, Basis::Service(basis) if !basis.backends.is_empty()) {
             return behind;
@@ -135,7 +142,7 @@ impl Oracle<'_> {
         // are not known, the rule must also allow all ports.
         let isolating = self.isolating(Direction::Egress, subject);
         if isolating.is_empty() {
-            return Side::allow(Basis::NotIsolated);
+            return EndVerdict::allow(Basis::NotIsolated);
         }
         let mut rules = self.allowing_rules(Direction::Egress, &isolating, subject, destination, target);
         rules.retain(|id| {
@@ -144,14 +151,14 @@ impl Oracle<'_> {
             rule.is_some_and(|rule| rule.peers.is_empty() && (!is_service_port || allows_all_ports(rule, target)))
         });
         match rules.is_empty() {
-            true => Side { verdict: Verdict::Deny, basis: Basis::Isolated(isolating) },
-            false => Side::allow(Basis::Rules(rules)),
+            true => EndVerdict { verdict: Verdict::Deny, basis: Basis::Isolated(isolating) },
+            false => EndVerdict::allow(Basis::Rules(rules)),
         }
     }
 }
 
 /// Whether a rule allows every port of the protocol.
-fn allows_all_ports(rule: &Rule, target: Target) -> bool {
+fn allows_all_ports(rule: &Rule, target: ProtocolPort) -> bool {
     let all = |port: &PortRule| match port.port {
         PortMatch::Any => true,
         PortMatch::Range(first, last) => first <= 1 && last == u16::MAX,
@@ -162,8 +169,8 @@ fn allows_all_ports(rule: &Rule, target: Target) -> bool {
 }
 
 impl Backend {
-    fn end(&self) -> End {
-        End { endpoint: self.endpoint, address: self.address }
+    fn end(&self) -> FlowEnd {
+        FlowEnd { endpoint: self.endpoint, address: self.address }
     }
 
     fn serves(&self, family: Option<Family>) -> bool {
@@ -172,8 +179,8 @@ impl Backend {
 }
 
 impl ServiceBasis {
-    fn side(self) -> Side {
+    fn side(self) -> EndVerdict {
         let verdict = self.backends.iter().map(|side| side.verdict).max().unwrap_or(Verdict::Allow);
-        Side { verdict, basis: Basis::Service(self) }
+        EndVerdict { verdict, basis: Basis::Service(self) }
     }
 }

@@ -16,7 +16,7 @@ use weir_objects::address::Family;
 
 /// An endpoint as one EndpointSlice describes it, or a pod that the service's selector matches.
 #[derive(Clone, Debug)]
-pub(super) struct Candidate<'o> {
+pub(super) struct BackendCandidate<'o> {
     pub(super) backend: Backend,
     /// The name of its node.
     pub(super) node: Option<&'o str>,
@@ -38,8 +38,8 @@ struct Said<'o> {
 }
 
 /// The backends among the candidates; `local` if a traffic policy is `Local`.
-pub(super) fn backends<'o>(candidates: impl IntoIterator<Item = Candidate<'o>>, local: bool) -> Vec<Backend> {
-    let mut families: BTreeMap<Option<Family>, Endpoints<'o>> = BTreeMap::new();
+pub(super) fn backends<'o>(candidates: impl IntoIterator<Item = BackendCandidate<'o>>, local: bool) -> Vec<Backend> {
+    let mut families: BTreeMap<Option<Family>, FamilyEndpoints<'o>> = BTreeMap::new();
     for candidate in candidates {
         let family = candidate.backend.address.map(Family::of);
         families.entry(family).or_default().add(candidate);
@@ -51,11 +51,11 @@ pub(super) fn backends<'o>(candidates: impl IntoIterator<Item = Candidate<'o>>, 
 
 /// The endpoints of one family. kube-proxy handles each family separately.
 #[derive(Default)]
-struct Endpoints<'o>(BTreeMap<Backend, Said<'o>>);
+struct FamilyEndpoints<'o>(BTreeMap<Backend, Said<'o>>);
 
-impl<'o> Endpoints<'o> {
-    fn add(&mut self, candidate: Candidate<'o>) {
-        let Candidate { backend, node, ready, is_fallback, is_certain } = candidate;
+impl<'o> FamilyEndpoints<'o> {
+    fn add(&mut self, candidate: BackendCandidate<'o>) {
+        let BackendCandidate { backend, node, ready, is_fallback, is_certain } = candidate;
         // kube-proxy identifies an endpoint by its address and port. Endpoints without addresses differ by their
         // object.
         let which = Backend { endpoint: backend.endpoint.filter(|_| backend.address.is_none()), ..backend.clone() };

@@ -58,7 +58,7 @@ impl<'o> Resolver<'o> {
             (key(a).0, &a.name, key(a).1, &a.kind).cmp(&(key(b).0, &b.name, key(b).1, &b.kind))
         });
         (self.cluster.endpoints, self.cluster.nodes) = (endpoints, nodes);
-        self.settle_shared_addresses();
+        self.resolve_shared_addresses();
     }
 
     fn pod_endpoint(&mut self, object: &'o Object, pod: &'o Pod, node: Option<NodeId>) -> Endpoint {
@@ -98,7 +98,7 @@ impl<'o> Resolver<'o> {
     /// Removes an address from every pod that may not be its owner. A terminating pod loses the address to a pod that
     /// is not terminating. If that does not decide, no pod keeps the address: packets from it must not get what only
     /// one of the pods is allowed.
-    fn settle_shared_addresses(&mut self) {
+    fn resolve_shared_addresses(&mut self) {
         let holders = self.holders();
         if holders.values().all(|holder| !holder.is_shared) {
             return;
@@ -117,12 +117,12 @@ impl<'o> Resolver<'o> {
 
     /// Finds the owner of each address. Two pods with one address that are not terminating are reported, because the
     /// input does not show one moment of the cluster.
-    fn holders(&mut self) -> HashMap<IpAddr, Holder> {
-        let mut holders: HashMap<IpAddr, Holder> = HashMap::with_capacity(self.cluster.endpoints.len());
+    fn holders(&mut self) -> HashMap<IpAddr, ReportingPods> {
+        let mut holders: HashMap<IpAddr, ReportingPods> = HashMap::with_capacity(self.cluster.endpoints.len());
         for (index, endpoint) in self.cluster.endpoints.iter().enumerate().filter(|(_, it)| is_at_its_addresses(it)) {
             let id = EndpointId(index as u32);
             for address in &endpoint.addresses {
-                let holder = holders.entry(*address).or_insert_with(|| Holder::new(id, endpoint.terminating));
+                let holder = holders.entry(*address).or_insert_with(|| ReportingPods::new(id, endpoint.terminating));
                 if holder.first != id && !holder.terminating && !endpoint.terminating {
                     let found = codes::duplicate_address::found(&self.cluster, holder.first, id, *address);
                     self.diagnostics.push(found);
@@ -135,7 +135,7 @@ impl<'o> Resolver<'o> {
 }
 
 /// The pods that report an address.
-struct Holder {
+struct ReportingPods {
     /// The first pod that counts. Terminating pods count only if there are no others.
     first: EndpointId,
     terminating: bool,
@@ -144,7 +144,7 @@ struct Holder {
     is_shared: bool,
 }
 
-impl Holder {
+impl ReportingPods {
     fn new(first: EndpointId, terminating: bool) -> Self {
         Self { first, terminating, winner: Some(first), is_shared: false }
     }

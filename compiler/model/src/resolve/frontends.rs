@@ -12,14 +12,14 @@ type Claims = BTreeMap<(Protocol, u16), Vec<(ServiceId, u32)>>;
 
 /// The service that has an address, and the claims on it.
 #[derive(Default)]
-struct Found {
+struct AddressOwner {
     owner: Option<ServiceId>,
     own: Claims,
     foreign: Claims,
 }
 
 pub(super) fn frontends(services: &[Resolved], directory: &Directory<'_>) -> Vec<Frontend> {
-    let mut found: BTreeMap<IpAddr, Found> = BTreeMap::new();
+    let mut found: BTreeMap<IpAddr, AddressOwner> = BTreeMap::new();
     for (index, resolved) in services.iter().enumerate() {
         let id = ServiceId(index as u32);
         for address in &resolved.own {
@@ -31,7 +31,8 @@ pub(super) fn frontends(services: &[Resolved], directory: &Directory<'_>) -> Vec
             claim(&mut found.entry(*address).or_default().foreign, id, resolved);
         }
     }
-    let frontend = |(address, found): (IpAddr, Found)| Frontend { address, at: found.resolve(address, directory) };
+    let frontend =
+        |(address, found): (IpAddr, AddressOwner)| Frontend { address, at: found.resolve(address, directory) };
     found.into_iter().map(frontend).filter(|it| it.at != FrontendPorts::default()).collect()
 }
 
@@ -45,7 +46,7 @@ fn claim(claims: &mut Claims, id: ServiceId, resolved: &Resolved) {
     }
 }
 
-impl Found {
+impl AddressOwner {
     fn resolve(self, address: IpAddr, directory: &Directory<'_>) -> FrontendPorts {
         let is_pod = directory.endpoint_at(address).is_some();
         let is_in_use = is_pod || self.owner.is_some();

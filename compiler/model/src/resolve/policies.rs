@@ -11,10 +11,10 @@ impl<'o> Resolver<'o> {
             _ => None,
         });
         for (object, policy) in policies {
-            let is_staged = policy.mode == Mode::Audit && self.cluster.assume.audit == Audit::Report;
+            let is_audit = policy.mode == Mode::Audit && self.cluster.assume.audit == Audit::Report;
             let policy = self.policy(object, policy);
-            match is_staged {
-                true => self.cluster.staged.push(policy),
+            match is_audit {
+                true => self.cluster.audit.push(policy),
                 false => self.cluster.policies.push(policy),
             }
         }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use super::backends::{Candidate, backends};
+use super::backends::{BackendCandidate, backends};
 use super::{Objects, Resolver, frontends, key, sorted};
 use crate::directory::Directory;
 use crate::{Backend, Cluster, Endpoint, EndpointId, NamespaceId, Service, ServicePort, Standing};
@@ -35,7 +35,7 @@ impl<'o> Resolver<'o> {
         if services.is_empty() {
             return;
         }
-        let finder = Finder {
+        let finder = ServiceResolver {
             cluster: &self.cluster,
             directory: Directory::new(&self.cluster),
             slices: slices_by_service(&objects.rest),
@@ -61,7 +61,7 @@ pub(super) struct Resolved {
     pub(super) claimed: Vec<IpAddr>,
 }
 
-struct Finder<'c, 'o> {
+struct ServiceResolver<'c, 'o> {
     cluster: &'c Cluster,
     directory: Directory<'c>,
     slices: Slices<'o>,
@@ -70,7 +70,7 @@ struct Finder<'c, 'o> {
     by_namespace: HashMap<NamespaceId, Vec<EndpointId>>,
 }
 
-impl<'c, 'o> Finder<'c, 'o> {
+impl<'c, 'o> ServiceResolver<'c, 'o> {
     fn service(&self, namespace: NamespaceId, object: &Object, service: &'o k8s::Service) -> Resolved {
         let has_none = service.external_name || service.headless;
         let own = if has_none { Vec::new() } else { sorted_once(service.cluster_addresses.clone()) };
@@ -102,13 +102,13 @@ impl<'c, 'o> Finder<'c, 'o> {
         namespace: &str,
         slice: &'o EndpointSlice,
         port: &k8s::ServicePort,
-    ) -> Vec<Candidate<'o>> {
+    ) -> Vec<BackendCandidate<'o>> {
         let mut found = Vec::new();
         for of_slice in slice.ports.iter().filter(|it| it.name == port.name && it.protocol == port.protocol) {
             let Some(number) = of_slice.number.or_else(|| number_of(&port.target)) else { continue };
             for endpoint in &slice.endpoints {
                 let Some(backend) = self.slice_backend(namespace, endpoint, number) else { continue };
-                found.push(Candidate {
+                found.push(BackendCandidate {
                     backend,
                     node: endpoint.node.as_deref(),
                     ready: endpoint.ready,
@@ -137,7 +137,7 @@ impl<'c, 'o> Finder<'c, 'o> {
         namespace: NamespaceId,
         service: &k8s::Service,
         port: &k8s::ServicePort,
-    ) -> Vec<Candidate<'c>> {
+    ) -> Vec<BackendCandidate<'c>> {
         // Spec: a service without a selector has no endpoints but those that a user writes by hand.
         if service.selector.is_empty() {
             return Vec::new();
@@ -155,7 +155,7 @@ impl<'c, 'o> Finder<'c, 'o> {
                 continue;
             }
             let serving = !self.is_unready(endpoint);
-            found.extend(self.selected_backends(id, port).into_iter().map(|backend| Candidate {
+            found.extend(self.selected_backends(id, port).into_iter().map(|backend| BackendCandidate {
                 backend,
                 node: endpoint.node.map(|node| self.cluster.nodes[node.index()].name.as_str()),
                 ready: service.publish_not_ready || serving && !endpoint.terminating,

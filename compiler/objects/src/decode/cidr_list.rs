@@ -3,16 +3,16 @@
 use crate::address::parse_plain_v4;
 use crate::k8s::{CidrList, ListAction, ListEntry};
 
-use super::report::Report;
+use super::report::ObjectFindings;
 use super::trail::Trail;
-use super::view::View;
+use super::view::ValueView;
 use super::{codes, list_entry, metadata, selector};
 
 /// The order of a list that gives none.
 const DEFAULT_ORDER: i64 = 100;
 
 /// Reads a CidrList whose shape has been checked.
-pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> CidrList {
+pub(super) fn read(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> CidrList {
     metadata::validate(object, false, report);
     if metadata::mode(object).is_some_and(|mode| mode != "enforce") {
         metadata::at_mode(|at| report.error(at, codes::bad_mode::list));
@@ -35,7 +35,7 @@ pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> CidrList {
     }
 }
 
-fn action(action: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> ListAction {
+fn action(action: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> ListAction {
     match action.str().unwrap_or_default() {
         "Deny" => ListAction::Deny,
         "Allow" => ListAction::Allow,
@@ -51,7 +51,7 @@ fn action(action: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> ListActi
 }
 
 /// Ingress and egress; both if the list names none.
-fn directions(directions: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> (bool, bool) {
+fn directions(directions: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> (bool, bool) {
     let (mut ingress, mut egress) = (false, false);
     for (index, direction) in directions.items().enumerate() {
         match direction.str().unwrap_or_default() {
@@ -66,7 +66,7 @@ fn directions(directions: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> 
     }
 }
 
-fn entries(cidrs: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Vec<ListEntry> {
+fn entries(cidrs: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> Vec<ListEntry> {
     let mut entries = Vec::with_capacity(cidrs.items().len());
     for (index, entry) in cidrs.items().enumerate() {
         let range = list_entry::read(entry.str().unwrap_or_default(), &at.index(index), report);
@@ -78,7 +78,7 @@ fn entries(cidrs: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Vec<List
 /// Reads a list file: one entry on each line, comments from `#` or `;`, blank lines.
 ///
 /// Its entries have the path `spec.cidrs[LINE]`, with lines counted from 1.
-pub(super) fn read_file(text: &str, action: ListAction, report: &mut Report) -> CidrList {
+pub(super) fn read_file(text: &str, action: ListAction, report: &mut ObjectFindings) -> CidrList {
     let (spec, order) = (Trail::ROOT.field("spec"), if action == ListAction::Allow { 0 } else { DEFAULT_ORDER });
     let at = spec.field("cidrs");
     let mut entries = Vec::new();

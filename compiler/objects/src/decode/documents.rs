@@ -8,15 +8,15 @@ use std::path::Path;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::k8s::{Body, ListAction, Meta, Object};
-use crate::origin::{ObjectId, Origin};
+use crate::origin::{FieldOrigin, ObjectId};
 use crate::source::{FileId, ObjectSource};
-use crate::syntax::{self, Format, Node, Span, SyntaxError, Value, json, yaml};
+use crate::syntax::{self, Span, SyntaxError, SyntaxFormat, SyntaxNode, SyntaxValue, json, yaml};
 
-use super::kinds::{self, Identity, Kind};
-use super::report::{LIMIT, Report};
+use super::kinds::{self, KindLookup, ReadKind};
+use super::report::{LIMIT, ObjectFindings};
 use super::trail::Trail;
-use super::view::View;
-use super::{Decoded, Input, InputKind, Options, cidr_list, codes, metadata, shape};
+use super::view::ValueView;
+use super::{DecodeOptions, Decoded, Input, InputKind, cidr_list, codes, metadata, shape};
 
 /// Findings in a list file beyond this number are only counted.
 const LIST_FILE_LIMIT: usize = 20;
@@ -26,8 +26,8 @@ const NO_OBJECT: &str = "not a Kubernetes object";
 
 /// Reads inputs, one after the other.
 #[derive(Debug)]
-pub(super) struct Reader<'o> {
-    options: &'o Options,
+pub(super) struct InputReader<'o> {
+    options: &'o DecodeOptions,
     pub(super) decoded: Decoded,
     pub(super) diagnostics: Diagnostics,
     /// Kind, namespace and name of every object so far.
@@ -37,7 +37,7 @@ pub(super) struct Reader<'o> {
 /// The position of an object: its document, and the path to it within that.
 struct Stand {
     file: FileId,
-    format: Format,
+    format: SyntaxFormat,
     span: Span,
     document: u32,
     items: Vec<u32>,
@@ -66,8 +66,8 @@ struct Implied<'k> {
     kind: &'k str,
 }
 
-impl<'o> Reader<'o> {
-    pub(super) fn new(options: &'o Options) -> Self {
+impl<'o> InputReader<'o> {
+    pub(super) fn new(options: &'o DecodeOptions) -> Self {
         let (decoded, diagnostics) = (Decoded::default(), Diagnostics::new());
         Self { options, decoded, diagnostics, names: HashMap::new() }
     }
@@ -85,7 +85,7 @@ impl<'o> Reader<'o> {
         };
         match input.kind {
             InputKind::Manifest => match syntax::format(&text) {
-                Format::Json => self.json(file, &text),
+                SyntaxFormat::Json => self.json(file, &text),
                 _ => self.yaml(file, &text),
             },
             InputKind::DenyList => self.list_file(file, &input.name, &text, ListAction::Deny),
@@ -97,8 +97,8 @@ impl<'o> Reader<'o> {
     fn yaml(&mut self, file: FileId, text: &str) {
         for document in yaml::documents(text) {
             match document {
-                Ok(yaml::Document { span, number: document, root }) => {
-                    let mut stand = Stand { file, format: Format::Yaml, span, document, items: Vec::new() };
+                Ok(yaml::YamlDocument { span, number: document, root }) => {
+                    let mut stand = Stand { file, format: SyntaxFormat::Yaml, span, document, items: Vec::new() };
                     self.node(&root, &mut stand, Implied::default());
                 }
                 Err(error) => self.syntax_error(file, rendered_first(text, error)),
@@ -119,12 +119,12 @@ impl<'o> Reader<'o> {
         let field = |name: &str| shallow.entries.iter().rev().find(|entry| entry.key == name);
         let string = |name: &str| field(name).and_then(|entry| json::parse(text, entry.value).ok());
         let [version, kind] = ["apiVersion", "kind"].map(string);
-        let [version, kind] = [&version, &kind].map(|node| node.as_ref().and_then(|node| View::new(node).str()));
+        let [version, kind] = [&version, &kind].map(|node| node.as_ref().and_then(|node| ValueView::new(node).str()));
         let (version, kind) = (version.unwrap_or_default(), kind.unwrap_or_default());
         let items = field("items").map(|entry| entry.value);
-        let mut stand = Stand { file, format: Format::Json, span: shallow.span, document, items: Vec::new() };
+        let mut stand = Stand { file, format: SyntaxFormat::Json, span: shallow.span, document, items: Vec::new() };
         match (kinds::identify(version, kind, items.is_some()), items) {
-            (Identity::List(item), Some(items)) if items.slice(text).starts_with('[') => {
+            (KindLookup::List(item), Some(items)) if items.slice(text).starts_with('[') => {
                 let implied = item.map_or(Implied::default(), |kind| Implied { version, kind });
                 let broken = self.json_items(text, items, &mut stand, implied);
                 let error = shallow.error.filter(|_| !broken);
@@ -159,8 +159,8 @@ impl<'o> Reader<'o> {
     }
 
     /// Reads an object, or a list of objects.
-    fn node(&mut self, node: &Node<'_>, stand: &mut Stand, implied: Implied<'_>) {
-        let view = View::new(node);
+    fn node(&mut self, node: &SyntaxNode<'_>, stand: &mut Stand, implied: Implied<'_>) {
+        let view = ValueView::new(node);
         let written = |name: &str| view.get(name).str().unwrap_or_default();
         let or_implied = |written: &'_ str, implied: &'_ str| {
             if written.is_empty() { implied.to_owned() } else { written.to_owned() }
@@ -171,52 +171,52 @@ impl<'o> Reader<'o> {
             return self.nameless(node, &version, &kind, stand);
         }
         match kinds::identify(&version, &kind, view.get("items").is_there()) {
-            Identity::Known(kind) => self.object(node, kind, stand),
-            Identity::List(item) => {
+            KindLookup::Known(kind) => self.object(node, kind, stand),
+            KindLookup::List(item) => {
                 let implied = item.map_or(Implied::default(), |kind| Implied { version: &version, kind });
                 self.items(node, stand, implied);
             }
-            Identity::Other => *self.decoded.skipped.entry(format!("{version} {kind}")).or_default() += 1,
-            Identity::UnknownKind(meant) => self.refuse(stand, |origin| {
-                let origin = Origin::new(origin.object, origin.path.field("kind"));
+            KindLookup::Other => *self.decoded.skipped.entry(format!("{version} {kind}")).or_default() += 1,
+            KindLookup::UnknownKind(meant) => self.refuse(stand, |origin| {
+                let origin = FieldOrigin::new(origin.object, origin.path.field("kind"));
                 codes::unknown_kind::at(origin, &version, &kind, meant)
             }),
-            Identity::Unserved(served) => self.refuse(stand, |origin| {
-                let origin = Origin::new(origin.object, origin.path.field("apiVersion"));
+            KindLookup::Unserved(served) => self.refuse(stand, |origin| {
+                let origin = FieldOrigin::new(origin.object, origin.path.field("apiVersion"));
                 codes::unserved_version::at(origin, &kind, &version, served)
             }),
         }
     }
 
-    fn items(&mut self, node: &Node<'_>, stand: &mut Stand, implied: Implied<'_>) {
-        let Value::Map(entries) = &node.value else { return };
+    fn items(&mut self, node: &SyntaxNode<'_>, stand: &mut Stand, implied: Implied<'_>) {
+        let SyntaxValue::Map(entries) = &node.value else { return };
         let items = entries.iter().rev().find(|entry| entry.key == "items").map(|entry| &entry.value);
         match items.map(|items| (&items.value, items)) {
-            Some((Value::Seq(items), _)) => {
+            Some((SyntaxValue::Seq(items), _)) => {
                 for (item, index) in items.iter().zip(0u32..) {
                     stand.items.push(index);
                     self.node(item, stand, implied);
                     stand.items.pop();
                 }
             }
-            None | Some((Value::Null, _)) => {}
+            None | Some((SyntaxValue::Null, _)) => {}
             Some((other, _)) => self.refuse(stand, |origin| {
-                let origin = Origin::new(origin.object, origin.path.field("items"));
+                let origin = FieldOrigin::new(origin.object, origin.path.field("items"));
                 codes::wrong_type::list(origin, other)
             }),
         }
     }
 
     /// Reports a document without `apiVersion` or `kind`.
-    fn nameless(&mut self, node: &Node<'_>, version: &str, kind: &str, stand: &Stand) {
-        let view = View::new(node);
+    fn nameless(&mut self, node: &SyntaxNode<'_>, version: &str, kind: &str, stand: &Stand) {
+        let view = ValueView::new(node);
         let looks_like_one = ["metadata", "spec", "items", "data"].iter().any(|field| view.get(field).is_there());
         match &node.value {
-            Value::Map(_) if kind.is_empty() && (version.is_empty() || !looks_like_one) => {
+            SyntaxValue::Map(_) if kind.is_empty() && (version.is_empty() || !looks_like_one) => {
                 *self.decoded.skipped.entry(NO_OBJECT.to_owned()).or_default() += 1;
                 self.refuse(stand, codes::not_an_object::at);
             }
-            Value::Map(_) => {
+            SyntaxValue::Map(_) => {
                 let mut report = self.report(stand, LIMIT);
                 kinds::report_missing(version, kind, &mut report);
                 self.push_all(report);
@@ -227,23 +227,23 @@ impl<'o> Reader<'o> {
         }
     }
 
-    fn refuse(&mut self, stand: &Stand, build: impl FnOnce(Origin) -> Diagnostic) {
+    fn refuse(&mut self, stand: &Stand, build: impl FnOnce(FieldOrigin) -> Diagnostic) {
         let object = self.decoded.sources.add_object(Some(stand.source()));
-        self.diagnostics.push(build(Origin::object(object)));
+        self.diagnostics.push(build(FieldOrigin::object(object)));
     }
 
-    fn report(&mut self, stand: &Stand, limit: usize) -> Report {
-        Report::new(self.decoded.sources.add_object(Some(stand.source())), limit)
+    fn report(&mut self, stand: &Stand, limit: usize) -> ObjectFindings {
+        ObjectFindings::new(self.decoded.sources.add_object(Some(stand.source())), limit)
     }
 
-    fn push_all(&mut self, report: Report) {
+    fn push_all(&mut self, report: ObjectFindings) {
         report.finish().into_iter().for_each(|diagnostic| self.diagnostics.push(diagnostic));
     }
 
-    fn object(&mut self, node: &Node<'_>, kind: &'static Kind, stand: &Stand) {
+    fn object(&mut self, node: &SyntaxNode<'_>, kind: &'static ReadKind, stand: &Stand) {
         let mut report = self.report(stand, LIMIT);
         shape::check(node, kind.fields, &mut report);
-        let view = View::new(node);
+        let view = ValueView::new(node);
         let meta = metadata::read(view, kind.namespaced, self.options);
         let body = (kind.read)(view, kind, &mut report);
         if !kind.fields.strict {
@@ -256,14 +256,14 @@ impl<'o> Reader<'o> {
         self.keep(meta, body, report);
     }
 
-    fn keep(&mut self, meta: Meta, body: Body, report: Report) {
+    fn keep(&mut self, meta: Meta, body: Body, report: ObjectFindings) {
         if !report.has_errors() {
             self.decoded.objects.push(Object { id: report.object(), meta, body });
         }
         self.push_all(report);
     }
 
-    fn check_unique(&mut self, kind: &'static str, meta: &Meta, report: &mut Report) {
+    fn check_unique(&mut self, kind: &'static str, meta: &Meta, report: &mut ObjectFindings) {
         let id = report.object();
         let first = *self.names.entry((kind, meta.namespace.clone(), meta.name.clone())).or_insert(id);
         if first != id {
@@ -271,13 +271,13 @@ impl<'o> Reader<'o> {
                 "" => format!("{kind} `{}`", meta.name),
                 namespace => format!("{kind} `{namespace}/{}`", meta.name),
             };
-            report.error(&Trail::ROOT, |origin| codes::duplicate_object::at(origin, Origin::object(first), &what));
+            report.error(&Trail::ROOT, |origin| codes::duplicate_object::at(origin, FieldOrigin::object(first), &what));
         }
     }
 
     /// Reads a list file as a CidrList with the file's base name (or its whole path, if that name is taken).
     fn list_file(&mut self, file: FileId, path: &str, text: &str, action: ListAction) {
-        let stand = Stand { file, format: Format::List, span: Span::of(text), document: 1, items: Vec::new() };
+        let stand = Stand { file, format: SyntaxFormat::List, span: Span::of(text), document: 1, items: Vec::new() };
         let mut report = self.report(&stand, LIST_FILE_LIMIT);
         let list = cidr_list::read_file(text, action, &mut report);
         let base = Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy());

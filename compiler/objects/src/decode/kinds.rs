@@ -5,19 +5,19 @@
 //! errors.
 
 use crate::k8s::Body;
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 use super::codes;
-use super::report::Report;
+use super::report::ObjectFindings;
 use super::schema::{self, Fields};
 use super::suggest::{is_typo, nearest};
 use super::trail::Trail;
-use super::view::View;
+use super::view::ValueView;
 use super::{cidr_list, pods, policy, services};
 
 /// A kind that is read.
 #[derive(Debug)]
-pub(super) struct Kind {
+pub(super) struct ReadKind {
     /// The `apiVersion` of its objects.
     pub(super) version: &'static str,
     /// The `kind` of its objects.
@@ -27,25 +27,25 @@ pub(super) struct Kind {
     /// The shape of its objects.
     pub(super) fields: &'static Fields,
     /// Reads an object whose shape has been checked.
-    pub(super) read: fn(View<'_, '_>, &Kind, &mut Report) -> Body,
+    pub(super) read: fn(ValueView<'_, '_>, &ReadKind, &mut ObjectFindings) -> Body,
 }
 
 const POLICY_VERSION: &str = "networking.k8s.io/v1";
 const LIST_VERSION: &str = "weir.dev/v1alpha1";
 
-static KINDS: [Kind; 14] = [
+static KINDS: [ReadKind; 14] = [
     kind(POLICY_VERSION, "NetworkPolicy", &schema::NETWORK_POLICY, |object, _, report| {
         Body::NetworkPolicy(policy::read(object, report))
     }),
-    Kind {
+    ReadKind {
         namespaced: false,
         ..kind(LIST_VERSION, "CidrList", &schema::CIDR_LIST, |object, _, report| {
             Body::CidrList(cidr_list::read(object, report))
         })
     },
     kind("v1", "Pod", &schema::POD, |object, _, report| Body::Pod(pods::read(object, report))),
-    Kind { namespaced: false, ..kind("v1", "Namespace", &schema::NAMESPACE, |_, _, _| Body::Namespace) },
-    Kind {
+    ReadKind { namespaced: false, ..kind("v1", "Namespace", &schema::NAMESPACE, |_, _, _| Body::Namespace) },
+    ReadKind {
         namespaced: false,
         ..kind("v1", "Node", &schema::NODE, |object, _, report| Body::Node(pods::read_node(object, report)))
     },
@@ -68,12 +68,12 @@ const fn kind(
     version: &'static str,
     name: &'static str,
     fields: &'static Fields,
-    read: fn(View<'_, '_>, &Kind, &mut Report) -> Body,
-) -> Kind {
-    Kind { version, name, namespaced: true, fields, read }
+    read: fn(ValueView<'_, '_>, &ReadKind, &mut ObjectFindings) -> Body,
+) -> ReadKind {
+    ReadKind { version, name, namespaced: true, fields, read }
 }
 
-const fn workload(version: &'static str, name: &'static str) -> Kind {
+const fn workload(version: &'static str, name: &'static str) -> ReadKind {
     kind(version, name, &schema::WORKLOAD, |object, kind, report| {
         Body::Workload(pods::read_workload(object, kind.name, report))
     })
@@ -81,9 +81,9 @@ const fn workload(version: &'static str, name: &'static str) -> Kind {
 
 /// The result of identifying an object by its `apiVersion` and `kind`.
 #[derive(Debug)]
-pub(super) enum Identity<'k> {
+pub(super) enum KindLookup<'k> {
     /// A kind that is read.
-    Known(&'static Kind),
+    Known(&'static ReadKind),
     /// A list; its items are of this kind unless they name another.
     List(Option<&'k str>),
     /// A kind of another project.
@@ -95,51 +95,51 @@ pub(super) enum Identity<'k> {
 }
 
 /// Identifies an object. `items` is true if it has a field of that name.
-pub(super) fn identify<'k>(version: &str, kind: &'k str, items: bool) -> Identity<'k> {
+pub(super) fn identify<'k>(version: &str, kind: &'k str, items: bool) -> KindLookup<'k> {
     if let Some(known) = find(version, kind) {
-        return Identity::Known(known);
+        return KindLookup::Known(known);
     }
     match kind.strip_suffix("List") {
-        Some("") if items || version == "v1" => return Identity::List(None),
+        Some("") if items || version == "v1" => return KindLookup::List(None),
         Some(item) if item != "Cidr" && !item.is_empty() && (items || find(version, item).is_some()) => {
-            return Identity::List(Some(item));
+            return KindLookup::List(Some(item));
         }
         _ => {}
     }
-    near_miss(version, kind).unwrap_or(Identity::Other)
+    near_miss(version, kind).unwrap_or(KindLookup::Other)
 }
 
-fn find(version: &str, kind: &str) -> Option<&'static Kind> {
+fn find(version: &str, kind: &str) -> Option<&'static ReadKind> {
     KINDS.iter().find(|known| known.name == kind && known.version == version)
 }
 
-fn near_miss<'k>(version: &str, kind: &str) -> Option<Identity<'k>> {
+fn near_miss<'k>(version: &str, kind: &str) -> Option<KindLookup<'k>> {
     let group = version.split_once('/').map_or("", |(group, _)| group);
     // Groups without a dot, and those of k8s.io, belong to Kubernetes; of these only networking.k8s.io has the kind.
     let kubernetes = !group.contains('.') || group.ends_with(".k8s.io") || is_typo(group, "networking.k8s.io");
     let ours = is_typo(group, "weir.dev");
     match kind {
-        "NetworkPolicy" if kubernetes => return Some(Identity::Unserved(POLICY_VERSION)),
-        "CidrList" if ours || version == "v1" => return Some(Identity::Unserved(LIST_VERSION)),
+        "NetworkPolicy" if kubernetes => return Some(KindLookup::Unserved(POLICY_VERSION)),
+        "CidrList" if ours || version == "v1" => return Some(KindLookup::Unserved(LIST_VERSION)),
         _ => {}
     }
     if group == "weir.dev" {
-        return Some(Identity::UnknownKind("CidrList"));
+        return Some(KindLookup::UnknownKind("CidrList"));
     }
     let policy_group = matches!(group, "networking.k8s.io" | "extensions");
     let meant = nearest(kind, ["NetworkPolicy", "NetworkPolicyList"]).filter(|_| policy_group);
-    meant.map(Identity::UnknownKind)
+    meant.map(KindLookup::UnknownKind)
 }
 
 /// Reports the missing field of an object that has only one of `apiVersion` and `kind`.
-pub(super) fn report_missing(version: &str, kind: &str, report: &mut Report) {
+pub(super) fn report_missing(version: &str, kind: &str, report: &mut ObjectFindings) {
     let (missing, known) = if version.is_empty() {
         ("apiVersion", KINDS.iter().find(|known| known.name == kind).map(|known| (known.version, known.name)))
     } else {
         let mut same = KINDS.iter().filter(|known| known.version == version);
         ("kind", same.next().filter(|_| same.next().is_none()).map(|known| (known.name, known.version)))
     };
-    report.error(&Trail::ROOT, |origin: Origin| codes::missing_kind::at(origin, missing, known));
+    report.error(&Trail::ROOT, |origin: FieldOrigin| codes::missing_kind::at(origin, missing, known));
 }
 
 #[cfg(test)]
@@ -149,11 +149,11 @@ mod tests {
     #[track_caller]
     fn check(version: &str, kind: &str, expected: &str) {
         let found = match identify(version, kind, kind.ends_with("List")) {
-            Identity::Known(kind) => format!("known {}", kind.name),
-            Identity::List(item) => format!("list {}", item.unwrap_or("of anything")),
-            Identity::Other => "other".to_owned(),
-            Identity::UnknownKind(meant) => format!("meant {meant}"),
-            Identity::Unserved(version) => format!("served in {version}"),
+            KindLookup::Known(kind) => format!("known {}", kind.name),
+            KindLookup::List(item) => format!("list {}", item.unwrap_or("of anything")),
+            KindLookup::Other => "other".to_owned(),
+            KindLookup::UnknownKind(meant) => format!("meant {meant}"),
+            KindLookup::Unserved(version) => format!("served in {version}"),
         };
         assert_eq!(found, expected, "{version} {kind}");
     }

@@ -4,22 +4,22 @@ use std::net::IpAddr;
 
 use crate::address::{self, Family, Parsed, Quirk};
 
-use super::report::Report;
+use super::report::ObjectFindings;
 use super::trail::Trail;
 use super::{codes, quirks};
 
 /// First and last address.
-pub(super) type Range = (IpAddr, IpAddr);
+pub(super) type EntryRange = (IpAddr, IpAddr);
 
 /// Reads an entry, and reports errors and unusual spellings.
-pub(super) fn read(text: &str, at: &Trail<'_>, report: &mut Report) -> Option<Range> {
+pub(super) fn read(text: &str, at: &Trail<'_>, report: &mut ObjectFindings) -> Option<EntryRange> {
     if let Some(address) = address::parse_plain_v4(text.as_bytes()) {
         return Some((address.into(), address.into()));
     }
     match parse(text) {
         Ok((range, None)) => Some(range),
         Ok((range, quirk)) => {
-            quirks::warn(text, Shown(range, text), quirk, at, report);
+            quirks::warn(text, PrintedRange(range, text), quirk, at, report);
             Some(range)
         }
         Err(why) => {
@@ -29,7 +29,7 @@ pub(super) fn read(text: &str, at: &Trail<'_>, report: &mut Report) -> Option<Ra
     }
 }
 
-fn parse(text: &str) -> Result<(Range, Option<Quirk>), &'static str> {
+fn parse(text: &str) -> Result<(EntryRange, Option<Quirk>), &'static str> {
     if let Some((first, last)) = text.split_once('-') {
         return range(first.trim(), last.trim());
     }
@@ -41,7 +41,7 @@ fn parse(text: &str) -> Result<(Range, Option<Quirk>), &'static str> {
     Ok(((value, value), quirk))
 }
 
-fn range(first: &str, last: &str) -> Result<(Range, Option<Quirk>), &'static str> {
+fn range(first: &str, last: &str) -> Result<(EntryRange, Option<Quirk>), &'static str> {
     let [first, last] = [first, last].map(address::parse_address);
     let (first, last) = first.zip(last).ok_or("is not a range of two addresses")?;
     if Family::of(first.value) != Family::of(last.value) {
@@ -54,9 +54,9 @@ fn range(first: &str, last: &str) -> Result<(Range, Option<Quirk>), &'static str
 }
 
 /// A range, printed in the same form as it was written.
-struct Shown<'t>(Range, &'t str);
+struct PrintedRange<'t>(EntryRange, &'t str);
 
-impl std::fmt::Display for Shown<'_> {
+impl std::fmt::Display for PrintedRange<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self((first, last), written) = self;
         match address::parse_cidr(written) {

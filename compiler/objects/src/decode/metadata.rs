@@ -1,20 +1,20 @@
 //! `metadata`: the fields that are kept, and the checks of the API server.
 
 use crate::k8s::{MODE, Meta};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
-use super::Options;
+use super::DecodeOptions;
 use super::codes;
 use super::names;
-use super::report::Report;
+use super::report::ObjectFindings;
 use super::trail::Trail;
-use super::view::View;
+use super::view::ValueView;
 
 /// The largest total size of all annotations.
 const ANNOTATION_BYTES: usize = 256 * 1024;
 
 /// Reads the metadata of a checked tree.
-pub(super) fn read(object: View<'_, '_>, namespaced: bool, options: &Options) -> Meta {
+pub(super) fn read(object: ValueView<'_, '_>, namespaced: bool, options: &DecodeOptions) -> Meta {
     let meta = object.get("metadata");
     let non_empty = |name: &str| meta.get(name).string().filter(|text| !text.is_empty());
     let namespace = match namespaced {
@@ -31,7 +31,7 @@ pub(super) fn read(object: View<'_, '_>, namespaced: bool, options: &Options) ->
 }
 
 /// The value of the annotation [`MODE`].
-pub(super) fn mode<'n>(object: View<'n, '_>) -> Option<&'n str> {
+pub(super) fn mode<'n>(object: ValueView<'n, '_>) -> Option<&'n str> {
     let mut annotations = object.get("metadata").get("annotations").strings();
     annotations.find_map(|(key, value)| (key == MODE).then_some(value))
 }
@@ -42,14 +42,14 @@ pub(super) fn at_mode(act: impl FnOnce(&Trail<'_>)) {
 }
 
 /// The controller that owns the object: `Kind/name`.
-pub(super) fn owner(object: View<'_, '_>) -> Option<String> {
+pub(super) fn owner(object: ValueView<'_, '_>) -> Option<String> {
     let mut owners = object.get("metadata").get("ownerReferences").items();
     let owner = owners.find(|owner| owner.get("controller").bool() == Some(true))?;
     Some(format!("{}/{}", owner.get("kind").str()?, owner.get("name").str()?))
 }
 
 /// Reports an object without a name that messages could use.
-pub(super) fn require_name(object: View<'_, '_>, report: &mut Report) {
+pub(super) fn require_name(object: ValueView<'_, '_>, report: &mut ObjectFindings) {
     let meta = object.get("metadata");
     let named = ["name", "generateName"].iter().any(|name| meta.get(name).str().is_some_and(|text| !text.is_empty()));
     if !named {
@@ -59,7 +59,7 @@ pub(super) fn require_name(object: View<'_, '_>, report: &mut Report) {
 
 /// Makes the checks that the server makes when such an object is created.
 // Spec: apimachinery's ValidateObjectMeta, and the check of finalizers that the core API adds.
-pub(super) fn validate(object: View<'_, '_>, namespaced: bool, report: &mut Report) {
+pub(super) fn validate(object: ValueView<'_, '_>, namespaced: bool, report: &mut ObjectFindings) {
     let at = Trail::ROOT.field("metadata");
     let meta = object.get("metadata");
     validate_names(meta, &at, report);
@@ -70,7 +70,7 @@ pub(super) fn validate(object: View<'_, '_>, namespaced: bool, report: &mut Repo
     validate_finalizers(meta.get("finalizers"), &at.field("finalizers"), report);
 }
 
-fn validate_names(meta: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
+fn validate_names(meta: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) {
     let text = |name| meta.get(name).str().unwrap_or_default();
     let (name, prefix) = (text("name"), text("generateName"));
     if !prefix.is_empty()
@@ -102,7 +102,7 @@ fn generated(prefix: &str) -> String {
     prefix.get(..cut).unwrap_or_default().to_owned() + "xxxxx"
 }
 
-fn validate_namespace(meta: View<'_, '_>, namespaced: bool, at: &Trail<'_>, report: &mut Report) {
+fn validate_namespace(meta: ValueView<'_, '_>, namespaced: bool, at: &Trail<'_>, report: &mut ObjectFindings) {
     let namespace = meta.get("namespace").str().unwrap_or_default();
     let at = at.field("namespace");
     match names::dns_label(namespace) {
@@ -114,9 +114,9 @@ fn validate_namespace(meta: View<'_, '_>, namespaced: bool, at: &Trail<'_>, repo
 }
 
 /// Validates labels, also those of a selector. The server's path ends at the map; the entry becomes a second place.
-pub(super) fn validate_labels(labels: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
+pub(super) fn validate_labels(labels: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) {
     for (key, value) in labels.strings() {
-        let at_entry = |map: &Origin| Origin::new(map.object, map.path.key(key));
+        let at_entry = |map: &FieldOrigin| FieldOrigin::new(map.object, map.path.key(key));
         if let Err(why) = names::label_key(key) {
             report.error(at, |map| {
                 let entry = at_entry(&map);
@@ -132,7 +132,7 @@ pub(super) fn validate_labels(labels: View<'_, '_>, at: &Trail<'_>, report: &mut
     }
 }
 
-fn validate_annotations(annotations: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
+fn validate_annotations(annotations: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) {
     let mut bytes = 0;
     for (key, value) in annotations.strings() {
         bytes += key.len() + value.len();
@@ -146,7 +146,7 @@ fn validate_annotations(annotations: View<'_, '_>, at: &Trail<'_>, report: &mut 
     }
 }
 
-fn validate_owners(owners: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
+fn validate_owners(owners: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) {
     let mut controllers = 0;
     for (index, owner) in owners.items().enumerate() {
         let entry = report.origin(&at.index(index));
@@ -170,7 +170,7 @@ fn validate_owners(owners: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
     }
 }
 
-fn missing_in_owner(owner: View<'_, '_>) -> impl Iterator<Item = (&'static str, &'static str)> {
+fn missing_in_owner(owner: ValueView<'_, '_>) -> impl Iterator<Item = (&'static str, &'static str)> {
     let text = move |name| owner.get(name).str().unwrap_or_default();
     // `group/` has no version, and a text with two slashes is not valid at all.
     let version = match text("apiVersion").split('/').collect::<Vec<_>>()[..] {
@@ -188,7 +188,7 @@ fn missing_in_owner(owner: View<'_, '_>) -> impl Iterator<Item = (&'static str, 
     .map(|(field, _, what)| (field, what))
 }
 
-fn validate_finalizers(finalizers: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
+fn validate_finalizers(finalizers: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) {
     let (mut orphan, mut foreground) = (false, false);
     for (index, finalizer) in finalizers.items().enumerate() {
         let name = finalizer.str().unwrap_or_default();

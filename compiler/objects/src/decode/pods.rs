@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use crate::address;
 use crate::k8s::{HostPort, NamedPort, Node, Phase, Pod, Workload};
 
-use super::report::Report;
+use super::report::ObjectFindings;
 use super::trail::Trail;
-use super::view::View;
+use super::view::ValueView;
 use super::{codes, metadata, ports, quirks};
 
 /// Reads a pod.
-pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> Pod {
+pub(super) fn read(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> Pod {
     let (spec, status) = (object.get("spec"), object.get("status"));
     let (spec_at, status_at) = (Trail::ROOT.field("spec"), Trail::ROOT.field("status"));
     let ports = container_ports(spec, &spec_at, report);
@@ -31,20 +31,26 @@ pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> Pod {
 }
 
 /// Reads a workload with a pod template in `spec.template`.
-pub(super) fn read_workload(object: View<'_, '_>, kind: &str, report: &mut Report) -> Workload {
+pub(super) fn read_workload(object: ValueView<'_, '_>, kind: &str, report: &mut ObjectFindings) -> Workload {
     let template = object.get("spec").get("template");
     workload(object, template, kind, &Trail::ROOT.field("spec").field("template"), report)
 }
 
 /// Reads a CronJob, whose template is one level deeper.
-pub(super) fn read_cron_job(object: View<'_, '_>, kind: &str, report: &mut Report) -> Workload {
+pub(super) fn read_cron_job(object: ValueView<'_, '_>, kind: &str, report: &mut ObjectFindings) -> Workload {
     let template = object.get("spec").get("jobTemplate").get("spec").get("template");
     let spec = Trail::ROOT.field("spec");
     let job = spec.field("jobTemplate");
     workload(object, template, kind, &job.field("spec").field("template"), report)
 }
 
-fn workload(object: View<'_, '_>, template: View<'_, '_>, kind: &str, at: &Trail<'_>, report: &mut Report) -> Workload {
+fn workload(
+    object: ValueView<'_, '_>,
+    template: ValueView<'_, '_>,
+    kind: &str,
+    at: &Trail<'_>,
+    report: &mut ObjectFindings,
+) -> Workload {
     let spec = template.get("spec");
     Workload {
         kind: kind.to_owned(),
@@ -57,7 +63,7 @@ fn workload(object: View<'_, '_>, template: View<'_, '_>, kind: &str, at: &Trail
 
 /// Reads a node. Addresses of other types than InternalIP and ExternalIP may be names: they are kept only if they
 /// parse.
-pub(super) fn read_node(object: View<'_, '_>, report: &mut Report) -> Node {
+pub(super) fn read_node(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> Node {
     let status = Trail::ROOT.field("status");
     let at = status.field("addresses");
     let mut addresses = Vec::new();
@@ -72,7 +78,13 @@ pub(super) fn read_node(object: View<'_, '_>, report: &mut Report) -> Node {
 }
 
 /// The addresses of the list, or the single one if the list is empty.
-fn addresses(status: View<'_, '_>, list: &str, single: &str, at: &Trail<'_>, report: &mut Report) -> Vec<IpAddr> {
+fn addresses(
+    status: ValueView<'_, '_>,
+    list: &str,
+    single: &str,
+    at: &Trail<'_>,
+    report: &mut ObjectFindings,
+) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for (index, entry) in status.get(list).items().enumerate() {
         let text = entry.get("ip").str().unwrap_or_default();
@@ -86,7 +98,7 @@ fn addresses(status: View<'_, '_>, list: &str, single: &str, at: &Trail<'_>, rep
 }
 
 /// Reads an address; `None` for an empty text.
-pub(super) fn read_address(text: &str, at: &Trail<'_>, report: &mut Report) -> Option<IpAddr> {
+pub(super) fn read_address(text: &str, at: &Trail<'_>, report: &mut ObjectFindings) -> Option<IpAddr> {
     if text.is_empty() {
         return None;
     }
@@ -98,7 +110,7 @@ pub(super) fn read_address(text: &str, at: &Trail<'_>, report: &mut Report) -> O
     Some(parsed.value)
 }
 
-fn phase(phase: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Phase> {
+fn phase(phase: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> Option<Phase> {
     match phase.str().unwrap_or_default() {
         "" => None,
         "Pending" => Some(Phase::Pending),
@@ -123,7 +135,7 @@ struct ContainerPorts {
 }
 
 /// Ports of the containers, then of the init containers that keep running, each in the order written.
-fn container_ports(spec: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> ContainerPorts {
+fn container_ports(spec: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> ContainerPorts {
     let mut ports = ContainerPorts::default();
     for list in ["containers", "initContainers"] {
         let at = at.field(list);
@@ -138,7 +150,7 @@ fn container_ports(spec: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> C
 }
 
 impl ContainerPorts {
-    fn read(&mut self, container: View<'_, '_>, at: &Trail<'_>, report: &mut Report) {
+    fn read(&mut self, container: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) {
         for (index, port) in container.get("ports").items().enumerate() {
             let at = at.index(index);
             let name = port.get("name").string().filter(|name| !name.is_empty());

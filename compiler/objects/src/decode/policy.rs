@@ -8,14 +8,14 @@ use super::metadata;
 use super::names;
 use super::ports;
 use super::quirks;
-use super::report::Report;
+use super::report::ObjectFindings;
 use super::selector;
 use super::trail::Trail;
-use super::view::View;
+use super::view::ValueView;
 
 /// Reads a policy whose shape has been checked. The result may be used only if the report has no errors.
 // Spec: ValidateNetworkPolicy of k8s.io/kubernetes/pkg/apis/networking/validation, 1.35.
-pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> NetworkPolicy {
+pub(super) fn read(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> NetworkPolicy {
     metadata::validate(object, true, report);
     let (spec, at) = (object.get("spec"), Trail::ROOT.field("spec"));
     let pod_selector_written = spec.get("podSelector").is_there();
@@ -33,7 +33,7 @@ pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> NetworkPolicy {
     }
 }
 
-fn mode(object: View<'_, '_>, report: &mut Report) -> Mode {
+fn mode(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> Mode {
     match metadata::mode(object) {
         None | Some("enforce") => Mode::Enforce,
         Some("audit") => Mode::Audit,
@@ -44,7 +44,7 @@ fn mode(object: View<'_, '_>, report: &mut Report) -> Mode {
     }
 }
 
-fn rules(rules: View<'_, '_>, peers: &str, at: &Trail<'_>, report: &mut Report) -> Vec<PolicyRule> {
+fn rules(rules: ValueView<'_, '_>, peers: &str, at: &Trail<'_>, report: &mut ObjectFindings) -> Vec<PolicyRule> {
     let mut read = Vec::with_capacity(rules.items().len());
     for (index, rule) in rules.items().enumerate() {
         let at = at.index(index);
@@ -62,7 +62,7 @@ fn rules(rules: View<'_, '_>, peers: &str, at: &Trail<'_>, report: &mut Report) 
 }
 
 // Spec: ValidateNetworkPolicyPort.
-fn port(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<PolicyPort> {
+fn port(entry: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> Option<PolicyPort> {
     if !entry.is_there() {
         report.warn(at, codes::null_rule::port);
     }
@@ -92,7 +92,7 @@ fn range(
     end: Option<i64>,
     port_at: &Trail<'_>,
     end_at: &Trail<'_>,
-    report: &mut Report,
+    report: &mut ObjectFindings,
 ) -> Option<PortMatch> {
     let last = end.unwrap_or(first);
     if last < first {
@@ -103,7 +103,7 @@ fn range(
     Some(PortMatch::Range(first?, last?))
 }
 
-fn named(name: &str, at: &Trail<'_>, report: &mut Report) -> Option<PortMatch> {
+fn named(name: &str, at: &Trail<'_>, report: &mut ObjectFindings) -> Option<PortMatch> {
     if let Err(why) = names::port_name(name) {
         report.error(at, |origin| codes::bad_port_name::at(origin, name, why));
         return None;
@@ -112,7 +112,7 @@ fn named(name: &str, at: &Trail<'_>, report: &mut Report) -> Option<PortMatch> {
 }
 
 // Spec: ValidateNetworkPolicyPeer.
-fn peer(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<PolicyPeer> {
+fn peer(entry: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> Option<PolicyPeer> {
     let [pods, namespaces] = ["podSelector", "namespaceSelector"].map(|name| {
         let found = entry.get(name);
         found.is_there().then(|| selector::read(found, &at.field(name), report))
@@ -133,19 +133,19 @@ fn peer(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Poli
 }
 
 // Spec: ValidateIPBlock.
-fn ip_block(block: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<PolicyPeer> {
+fn ip_block(block: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> Option<PolicyPeer> {
     let cidr_at = at.field("cidr");
     let text = block.get("cidr").str().unwrap_or_default();
     if text.is_empty() {
         report.missing(&cidr_at, codes::missing_cidr::at);
         return None;
     }
-    let cidr = Block::read(text, &cidr_at, report)?;
+    let cidr = WrittenCidr::read(text, &cidr_at, report)?;
     let at = at.field("except");
     let mut except = Vec::new();
     for (index, hole) in block.get("except").items().enumerate() {
         let (at, text) = (at.index(index), hole.str().unwrap_or_default());
-        let Some(hole) = Block::read(text, &at, report) else { continue };
+        let Some(hole) = WrittenCidr::read(text, &at, report) else { continue };
         if !cidr.has_strictly_inside(hole) {
             let whole = report.origin(&cidr_at);
             report.error(&at, |origin| codes::except_not_inside::at(origin, text, whole, cidr.prefix, hole.prefix));
@@ -158,13 +158,13 @@ fn ip_block(block: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<
 /// A CIDR with its length as written. The server compares the written lengths, even if one of the two is an IPv4-mapped
 /// prefix, whose length is larger by 96.
 #[derive(Clone, Copy)]
-struct Block {
+struct WrittenCidr {
     prefix: Prefix,
     written_len: u32,
 }
 
-impl Block {
-    fn read(text: &str, at: &Trail<'_>, report: &mut Report) -> Option<Self> {
+impl WrittenCidr {
+    fn read(text: &str, at: &Trail<'_>, report: &mut ObjectFindings) -> Option<Self> {
         let Some(parsed) = address::parse_cidr(text) else {
             report.error(at, |origin| codes::bad_cidr::at(origin, text));
             return None;
@@ -179,7 +179,7 @@ impl Block {
     }
 }
 
-fn policy_types(types: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Vec<PolicyType> {
+fn policy_types(types: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> Vec<PolicyType> {
     let mut read = Vec::new();
     let count = types.items().len();
     if count > 2 {

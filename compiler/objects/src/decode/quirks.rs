@@ -3,15 +3,21 @@
 use std::fmt;
 
 use crate::address::Quirk;
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 use super::codes;
-use super::report::Report;
+use super::report::ObjectFindings;
 use super::trail::Trail;
 
 /// Warns about a quirk, if there is one.
-pub(super) fn warn(text: &str, meant: impl fmt::Display, quirk: Option<Quirk>, at: &Trail<'_>, report: &mut Report) {
-    let build: fn(Origin, &str, &str) -> _ = match quirk {
+pub(super) fn warn(
+    text: &str,
+    meant: impl fmt::Display,
+    quirk: Option<Quirk>,
+    at: &Trail<'_>,
+    report: &mut ObjectFindings,
+) {
+    let build: fn(FieldOrigin, &str, &str) -> _ = match quirk {
         None => return,
         Some(Quirk::HostBits) => codes::cidr_host_bits::at,
         Some(Quirk::LeadingZeros) => codes::cidr_leading_zeros::at,

@@ -1,7 +1,7 @@
 //! The findings about one object: limited in number, and without consequences of an error already reported.
 
 use crate::diagnostic::{Diagnostic, Severity};
-use crate::origin::{FieldPath, ObjectId, Origin, Step};
+use crate::origin::{FieldOrigin, FieldPath, ObjectId, PathStep};
 
 use super::codes;
 use super::trail::Trail;
@@ -11,7 +11,7 @@ pub(super) const LIMIT: usize = 100;
 
 /// Collects the findings about one object.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct ObjectFindings {
     object: ObjectId,
     /// The largest number of errors, and of warnings, to keep. Further ones are only counted.
     limit: usize,
@@ -22,7 +22,7 @@ pub(super) struct Report {
     warnings: usize,
 }
 
-impl Report {
+impl ObjectFindings {
     /// A report without findings.
     pub(super) fn new(object: ObjectId, limit: usize) -> Self {
         Self { object, limit, list: Vec::new(), blemishes: Vec::new(), errors: 0, warnings: 0 }
@@ -34,12 +34,12 @@ impl Report {
     }
 
     /// The origin of a field of the object.
-    pub(super) fn origin(&self, at: &Trail<'_>) -> Origin {
-        Origin::new(self.object, at.path())
+    pub(super) fn origin(&self, at: &Trail<'_>) -> FieldOrigin {
+        FieldOrigin::new(self.object, at.path())
     }
 
     /// An error that makes the fields around it unreliable: an unknown field, a wrong type.
-    pub(super) fn blemish(&mut self, at: &Trail<'_>, build: impl FnOnce(Origin) -> Diagnostic) {
+    pub(super) fn blemish(&mut self, at: &Trail<'_>, build: impl FnOnce(FieldOrigin) -> Diagnostic) {
         self.errors += 1;
         if self.errors <= self.limit {
             let origin = self.origin(at);
@@ -50,18 +50,18 @@ impl Report {
 
     /// Adds an error about the meaning of a value. It is left out if it only follows from a blemish: after `from:
     /// [{podselector: …}]`, it is no news that the peer is empty.
-    pub(super) fn error(&mut self, at: &Trail<'_>, build: impl FnOnce(Origin) -> Diagnostic) {
+    pub(super) fn error(&mut self, at: &Trail<'_>, build: impl FnOnce(FieldOrigin) -> Diagnostic) {
         self.add_error(at, is_echo, build);
     }
 
     /// Adds an error about a missing value. It is also left out if a field beside it is a blemish, because that field
     /// may be this value under another name.
-    pub(super) fn missing(&mut self, at: &Trail<'_>, build: impl FnOnce(Origin) -> Diagnostic) {
+    pub(super) fn missing(&mut self, at: &Trail<'_>, build: impl FnOnce(FieldOrigin) -> Diagnostic) {
         self.add_error(at, is_echo_or_beside, build);
     }
 
     /// Adds a warning. It is left out beside any blemish: the errors must be fixed first.
-    pub(super) fn warn(&mut self, at: &Trail<'_>, build: impl FnOnce(Origin) -> Diagnostic) {
+    pub(super) fn warn(&mut self, at: &Trail<'_>, build: impl FnOnce(FieldOrigin) -> Diagnostic) {
         match self.warnings < self.limit {
             true => self.warnings += usize::from(self.keep(at, is_echo_or_beside, build)),
             false => self.warnings += 1,
@@ -71,8 +71,8 @@ impl Report {
     fn add_error(
         &mut self,
         at: &Trail<'_>,
-        echo: impl Fn(&[Step], &[Step]) -> bool,
-        build: impl FnOnce(Origin) -> Diagnostic,
+        echo: impl Fn(&[PathStep], &[PathStep]) -> bool,
+        build: impl FnOnce(FieldOrigin) -> Diagnostic,
     ) {
         match self.errors < self.limit {
             true => self.errors += usize::from(self.keep(at, echo, build)),
@@ -83,8 +83,8 @@ impl Report {
     fn keep(
         &mut self,
         at: &Trail<'_>,
-        echo: impl Fn(&[Step], &[Step]) -> bool,
-        build: impl FnOnce(Origin) -> Diagnostic,
+        echo: impl Fn(&[PathStep], &[PathStep]) -> bool,
+        build: impl FnOnce(FieldOrigin) -> Diagnostic,
     ) -> bool {
         let origin = self.origin(at);
         let news = !self.blemishes.iter().any(|blemish| echo(origin.path.steps(), blemish.steps()));
@@ -104,7 +104,7 @@ impl Report {
         let [errors, warnings] = [self.errors, self.warnings].map(|count| count.saturating_sub(self.limit));
         if errors + warnings > 0 {
             let severity = if errors > 0 { Severity::Error } else { Severity::Warning };
-            let origin = Origin::object(self.object);
+            let origin = FieldOrigin::object(self.object);
             self.list.push(codes::too_many_findings::at(origin, errors + warnings, severity));
         }
         self.list
@@ -113,14 +113,14 @@ impl Report {
 
 /// Whether a finding at `path` may only be a consequence of the error at `blemish`: it is about the structure that
 /// holds the blemish, or about something inside of the blemish.
-fn is_echo(path: &[Step], blemish: &[Step]) -> bool {
+fn is_echo(path: &[PathStep], blemish: &[PathStep]) -> bool {
     path == holder(blemish) || path.starts_with(blemish)
 }
 
-fn is_echo_or_beside(path: &[Step], blemish: &[Step]) -> bool {
+fn is_echo_or_beside(path: &[PathStep], blemish: &[PathStep]) -> bool {
     is_echo(path, blemish) || holder(path) == holder(blemish)
 }
 
-fn holder(path: &[Step]) -> &[Step] {
+fn holder(path: &[PathStep]) -> &[PathStep] {
     path.split_last().map_or(path, |(_, holder)| holder)
 }

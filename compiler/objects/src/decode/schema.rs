@@ -6,7 +6,7 @@
 
 /// The type of a value.
 #[derive(Debug)]
-pub(crate) enum Shape {
+pub(crate) enum ValueType {
     /// A string.
     Str,
     /// A truth value.
@@ -24,7 +24,7 @@ pub(crate) enum Shape {
     /// A map with free keys and string values.
     StrMap,
     /// A list.
-    List(&'static Shape),
+    List(&'static ValueType),
     /// A structure.
     Struct(&'static Fields),
 }
@@ -35,16 +35,16 @@ pub(crate) struct Fields {
     /// Whether a field that is not named here is an error.
     pub(super) strict: bool,
     /// Names and types.
-    pub(super) fields: &'static [(&'static str, Shape)],
+    pub(super) fields: &'static [(&'static str, ValueType)],
 }
 
-use Shape::{Any, Bool, Int32, Int64, IntOrStr, List, Str, StrMap, Struct, Time};
+use ValueType::{Any, Bool, Int32, Int64, IntOrStr, List, Str, StrMap, Struct, Time};
 
-const fn strict(fields: &'static [(&'static str, Shape)]) -> Fields {
+const fn strict(fields: &'static [(&'static str, ValueType)]) -> Fields {
     Fields { strict: true, fields }
 }
 
-const fn open(fields: &'static [(&'static str, Shape)]) -> Fields {
+const fn open(fields: &'static [(&'static str, ValueType)]) -> Fields {
     Fields { strict: false, fields }
 }
 

@@ -5,12 +5,12 @@ use crate::k8s::{LabelSelector, Operator, Requirement};
 use super::codes;
 use super::metadata;
 use super::names;
-use super::report::Report;
+use super::report::ObjectFindings;
 use super::trail::Trail;
-use super::view::View;
+use super::view::ValueView;
 
 /// Reads a selector; an absent one reads as empty.
-pub(super) fn read(selector: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> LabelSelector {
+pub(super) fn read(selector: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> LabelSelector {
     let labels = selector.get("matchLabels");
     metadata::validate_labels(labels, &at.field("matchLabels"), report);
     let at = at.field("matchExpressions");
@@ -24,7 +24,7 @@ pub(super) fn read(selector: View<'_, '_>, at: &Trail<'_>, report: &mut Report) 
 }
 
 /// `None` if the requirement is not valid; then the object has an error and is left out as a whole.
-fn requirement(expression: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<Requirement> {
+fn requirement(expression: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> Option<Requirement> {
     let key = expression.get("key").str().unwrap_or_default();
     let values: Vec<&str> = expression.get("values").items().map(|value| value.str().unwrap_or_default()).collect();
     let operator = operator(expression, values.len(), at, report);
@@ -45,7 +45,12 @@ fn requirement(expression: View<'_, '_>, at: &Trail<'_>, report: &mut Report) ->
     Some(Requirement { key: key.to_owned(), operator: operator?, values })
 }
 
-fn operator(expression: View<'_, '_>, values: usize, at: &Trail<'_>, report: &mut Report) -> Option<Operator> {
+fn operator(
+    expression: ValueView<'_, '_>,
+    values: usize,
+    at: &Trail<'_>,
+    report: &mut ObjectFindings,
+) -> Option<Operator> {
     let name = expression.get("operator").str().unwrap_or_default();
     let operator = match name {
         "In" => Operator::In,

@@ -6,12 +6,12 @@ use crate::k8s::{EndpointSlice, Service, ServicePort, SliceEndpoint, SlicePort, 
 
 use super::pods::read_address;
 use super::ports;
-use super::report::Report;
+use super::report::ObjectFindings;
 use super::trail::Trail;
-use super::view::View;
+use super::view::ValueView;
 
 /// Reads a service.
-pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> Service {
+pub(super) fn read(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> Service {
     let spec = object.get("spec");
     let is_local = |field| spec.get(field).str() == Some("Local");
     Service {
@@ -26,12 +26,12 @@ pub(super) fn read(object: View<'_, '_>, report: &mut Report) -> Service {
     }
 }
 
-fn is_headless(spec: View<'_, '_>) -> bool {
+fn is_headless(spec: ValueView<'_, '_>) -> bool {
     let first = spec.get("clusterIPs").items().next().and_then(|entry| entry.str());
     [spec.get("clusterIP").str(), first].contains(&Some("None"))
 }
 
-fn cluster_addresses(spec: View<'_, '_>, report: &mut Report) -> Vec<IpAddr> {
+fn cluster_addresses(spec: ValueView<'_, '_>, report: &mut ObjectFindings) -> Vec<IpAddr> {
     let at = Trail::ROOT.field("spec");
     let (list, single) = (spec.get("clusterIPs"), spec.get("clusterIP"));
     if list.items().len() > 0 {
@@ -41,7 +41,7 @@ fn cluster_addresses(spec: View<'_, '_>, report: &mut Report) -> Vec<IpAddr> {
     read_address(text, &at.field("clusterIP"), report).into_iter().collect()
 }
 
-fn external_addresses(object: View<'_, '_>, report: &mut Report) -> Vec<IpAddr> {
+fn external_addresses(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> Vec<IpAddr> {
     let (spec, status) = (Trail::ROOT.field("spec"), Trail::ROOT.field("status"));
     let balancer = status.field("loadBalancer");
     let at = balancer.field("ingress");
@@ -59,7 +59,7 @@ fn external_addresses(object: View<'_, '_>, report: &mut Report) -> Vec<IpAddr> 
 }
 
 /// The addresses of a list; the entry `None` (of a headless service) is skipped.
-fn listed(list: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Vec<IpAddr> {
+fn listed(list: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> Vec<IpAddr> {
     let mut addresses = Vec::with_capacity(list.items().len());
     for (index, entry) in list.items().enumerate() {
         let text = entry.str().filter(|text| *text != "None").unwrap_or_default();
@@ -68,14 +68,14 @@ fn listed(list: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Vec<IpAddr
     addresses
 }
 
-fn service_ports(ports: View<'_, '_>, report: &mut Report) -> Vec<ServicePort> {
+fn service_ports(ports: ValueView<'_, '_>, report: &mut ObjectFindings) -> Vec<ServicePort> {
     let spec = Trail::ROOT.field("spec");
     let at = spec.field("ports");
     let ports = ports.items().enumerate();
     ports.filter_map(|(index, port)| service_port(port, &at.index(index), report)).collect()
 }
 
-fn service_port(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<ServicePort> {
+fn service_port(entry: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> Option<ServicePort> {
     let protocol = ports::protocol_or_default(entry.get("protocol"), &at.field("protocol"), report);
     let port = ports::number(entry.get("port").int().unwrap_or(0), &at.field("port"), report);
     let target = entry.get("targetPort");
@@ -96,7 +96,7 @@ fn service_port(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Opt
 }
 
 /// Reads a slice. Slices of host names (`addressType: FQDN`) have no endpoints here, because packets carry no names.
-pub(super) fn read_slice(object: View<'_, '_>, report: &mut Report) -> EndpointSlice {
+pub(super) fn read_slice(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> EndpointSlice {
     let labels = object.get("metadata").get("labels").strings();
     let service = labels.filter(|(key, _)| *key == "kubernetes.io/service-name").last();
     let names = object.get("addressType").str() == Some("FQDN");
@@ -112,7 +112,7 @@ pub(super) fn read_slice(object: View<'_, '_>, report: &mut Report) -> EndpointS
     }
 }
 
-fn endpoint(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> SliceEndpoint {
+fn endpoint(entry: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> SliceEndpoint {
     let target = entry.get("targetRef");
     let condition = |name| entry.get("conditions").get(name).bool();
     let pod = target.get("name").string().filter(|name| !name.is_empty() && target.get("kind").str() == Some("Pod"));
@@ -126,7 +126,7 @@ fn endpoint(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> SliceEn
     }
 }
 
-fn slice_port(entry: View<'_, '_>, at: &Trail<'_>, report: &mut Report) -> Option<SlicePort> {
+fn slice_port(entry: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> Option<SlicePort> {
     let protocol = ports::protocol_or_default(entry.get("protocol"), &at.field("protocol"), report);
     let number = match entry.get("port").int() {
         None => None,

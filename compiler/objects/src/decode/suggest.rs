@@ -1,6 +1,6 @@
 //! Suggestions for a mistyped name: the most similar name, or the same name at its correct place.
 
-use super::schema::{Fields, Shape};
+use super::schema::{Fields, ValueType};
 
 /// Longer names are not compared, because they are not typing errors.
 const LONGEST: usize = 64;
@@ -66,10 +66,10 @@ fn collect(fields: &'static Fields, name: &str, above: &mut Vec<&'static str>, p
 }
 
 /// The structure in a shape: the shape itself, or that of its list items.
-fn structure(shape: &'static Shape) -> Option<&'static Fields> {
+fn structure(shape: &'static ValueType) -> Option<&'static Fields> {
     match shape {
-        Shape::Struct(fields) => Some(fields),
-        Shape::List(item) => structure(item),
+        ValueType::Struct(fields) => Some(fields),
+        ValueType::List(item) => structure(item),
         _ => None,
     }
 }

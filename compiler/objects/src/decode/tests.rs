@@ -1,7 +1,7 @@
 //! The results for whole inputs: documents, lists, list files, names, and the fields of the kinds read for context.
 
-use super::{Decoded, Input, InputKind, Options, decode};
-use crate::diagnostic::{Diagnostics, Place, Severity};
+use super::{DecodeOptions, Decoded, Input, InputKind, decode};
+use crate::diagnostic::{Diagnostics, FindingPlace, Severity};
 use crate::k8s::{Body, Object, TargetPort};
 
 fn input(name: &str, text: &str, kind: InputKind) -> Input {
@@ -9,7 +9,7 @@ fn input(name: &str, text: &str, kind: InputKind) -> Input {
 }
 
 fn read(inputs: Vec<Input>) -> (Decoded, Diagnostics) {
-    decode(inputs, &Options { default_namespace: "default".to_owned() })
+    decode(inputs, &DecodeOptions { default_namespace: "default".to_owned() })
 }
 
 fn manifest(text: &str) -> (Decoded, Diagnostics) {
@@ -34,10 +34,10 @@ fn print((decoded, diagnostics): &(Decoded, Diagnostics)) -> String {
     let skipped = decoded.skipped.iter().map(|(kind, count)| format!("skipped {count} {kind}"));
     let findings = diagnostics.iter().map(|found| {
         let place = match &found.primary.place {
-            Place::Field(origin) | Place::FieldName(origin) | Place::FirstFieldName(origin) => {
+            FindingPlace::Field(origin) | FindingPlace::FieldName(origin) | FindingPlace::FirstFieldName(origin) => {
                 format!("{} {}", origin.object, origin.path)
             }
-            Place::Text(place) => format!("text {}..{}", place.span.start, place.span.end),
+            FindingPlace::Text(place) => format!("text {}..{}", place.span.start, place.span.end),
         };
         format!("{} {place}", found.code.name)
     });
@@ -57,7 +57,7 @@ fn single(text: &str) -> Object {
 }
 
 #[test]
-fn typed_lists_tell_their_items_what_they_are() {
+fn items_of_a_typed_list_get_its_kind() {
     let expected = "o0 Pod default/a\no1 Pod b/b";
     check(
         r#"{"items": [{"metadata": {"name": "a"}}, {"metadata": {"name": "b", "namespace": "b"}}], "kind": "PodList", "apiVersion": "v1"}"#,
@@ -122,7 +122,7 @@ fn the_same_name_twice_is_an_error_that_points_at_both() {
     let found = diagnostics.iter().next().expect("a finding");
     assert_eq!(print(&(decoded, diagnostics.clone())), "o0 Pod default/a\nduplicate-object o1 ");
     assert!(
-        matches!(&found.secondary[..], [label] if matches!(&label.place, Place::Field(origin) if origin.object.0 == 0))
+        matches!(&found.secondary[..], [label] if matches!(&label.place, FindingPlace::Field(origin) if origin.object.0 == 0))
     );
 }
 
@@ -199,7 +199,7 @@ fn list_files_are_taken_as_they_are_published() {
 }
 
 #[test]
-fn other_kinds_of_files_are_no_lists_and_are_told_what_they_are() {
+fn other_kinds_of_files_are_no_lists_and_the_error_names_their_kind() {
     let text =
         "192.0.2.1\ncreate bad hash:ip\nadd bad 192.0.2.7 timeout 9\n0.0.0.0 ads.example.com\nexample.com\n192.0.2.1,7";
     let (decoded, diagnostics) = read(vec![input("bad.txt", text, InputKind::DenyList)]);
@@ -207,7 +207,7 @@ fn other_kinds_of_files_are_no_lists_and_are_told_what_they_are() {
     let found: Vec<(String, &str)> = diagnostics
         .iter()
         .map(|it| match &it.primary.place {
-            Place::Field(origin) => (origin.path.to_string(), it.help.as_deref().unwrap_or_default()),
+            FindingPlace::Field(origin) => (origin.path.to_string(), it.help.as_deref().unwrap_or_default()),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -238,7 +238,7 @@ fn hidden_warnings_do_not_refuse_a_list() {
 }
 
 #[test]
-fn two_list_files_of_one_base_name_are_told_apart() {
+fn two_list_files_with_the_same_base_name_have_different_names() {
     let file = |name| input(name, "192.0.2.1", InputKind::DenyList);
     let found = read(vec![file("a/drop.txt"), file("b/drop.txt"), file("b/drop.txt")]);
     assert_eq!(print(&found), "o0 CidrList /drop.txt\no1 CidrList /b/drop.txt\nduplicate-object o2 ");
@@ -251,7 +251,7 @@ fn bytes_that_are_no_text_are_an_error() {
 }
 
 #[test]
-fn pods_tell_their_addresses_and_named_ports() {
+fn addresses_and_named_ports_are_read_from_pods() {
     let object = single(
         "
 apiVersion: v1

@@ -8,11 +8,11 @@ use crate::origin::FieldPath;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trail<'p> {
     parent: Option<&'p Trail<'p>>,
-    step: Step<'p>,
+    step: TrailStep<'p>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step<'p> {
+enum TrailStep<'p> {
     Root,
     Field(&'p str),
     Index(usize),
@@ -21,31 +21,31 @@ enum Step<'p> {
 
 impl<'p> Trail<'p> {
     /// The object itself.
-    pub(super) const ROOT: Trail<'static> = Trail { parent: None, step: Step::Root };
+    pub(super) const ROOT: Trail<'static> = Trail { parent: None, step: TrailStep::Root };
 
     /// The position one field deeper.
     pub(super) fn field(&'p self, name: &'p str) -> Self {
-        Self { parent: Some(self), step: Step::Field(name) }
+        Self { parent: Some(self), step: TrailStep::Field(name) }
     }
 
     /// The position one list item deeper.
     pub(super) fn index(&'p self, index: usize) -> Self {
-        Self { parent: Some(self), step: Step::Index(index) }
+        Self { parent: Some(self), step: TrailStep::Index(index) }
     }
 
     /// The position one map entry deeper.
     pub(super) fn key(&'p self, key: &'p str) -> Self {
-        Self { parent: Some(self), step: Step::Key(key) }
+        Self { parent: Some(self), step: TrailStep::Key(key) }
     }
 
     /// The path of the position.
     pub(super) fn path(&self) -> FieldPath {
         let above = self.parent.map(Self::path).unwrap_or_default();
         match self.step {
-            Step::Root => above,
-            Step::Field(name) => above.field(name),
-            Step::Index(index) => above.index(index),
-            Step::Key(key) => above.key(key),
+            TrailStep::Root => above,
+            TrailStep::Field(name) => above.field(name),
+            TrailStep::Index(index) => above.index(index),
+            TrailStep::Key(key) => above.key(key),
         }
     }
 }

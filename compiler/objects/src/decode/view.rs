@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::syntax::{Node, Value};
+use crate::syntax::{SyntaxNode, SyntaxValue};
 
 /// A value, or the absence of one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct View<'n, 't>(Option<&'n Node<'t>>);
+pub(super) struct ValueView<'n, 't>(Option<&'n SyntaxNode<'t>>);
 
-impl<'n, 't> View<'n, 't> {
+impl<'n, 't> ValueView<'n, 't> {
     /// A view of a node.
-    pub(super) fn new(node: &'n Node<'t>) -> Self {
-        Self(Some(node).filter(|node| node.value != Value::Null))
+    pub(super) fn new(node: &'n SyntaxNode<'t>) -> Self {
+        Self(Some(node).filter(|node| node.value != SyntaxValue::Null))
     }
 
     /// Whether there is a non-null value.
@@ -22,7 +22,7 @@ impl<'n, 't> View<'n, 't> {
     /// A field. If it occurs several times, the last one is used, as in Go.
     pub(super) fn get(self, name: &str) -> Self {
         let found = match self.0.map(|node| &node.value) {
-            Some(Value::Map(entries)) => entries.iter().rev().find(|entry| entry.key == name),
+            Some(SyntaxValue::Map(entries)) => entries.iter().rev().find(|entry| entry.key == name),
             _ => None,
         };
         found.map_or(Self(None), |entry| Self::new(&entry.value))
@@ -30,8 +30,8 @@ impl<'n, 't> View<'n, 't> {
 
     /// A list field's items, nulls included (as absent values).
     pub(super) fn items(self) -> impl ExactSizeIterator<Item = Self> + use<'n, 't> {
-        let items: &'n [Node<'t>] = match self.0.map(|node| &node.value) {
-            Some(Value::Seq(items)) => items,
+        let items: &'n [SyntaxNode<'t>] = match self.0.map(|node| &node.value) {
+            Some(SyntaxValue::Seq(items)) => items,
             _ => &[],
         };
         items.iter().map(Self::new)
@@ -40,7 +40,7 @@ impl<'n, 't> View<'n, 't> {
     /// The value as a string.
     pub(super) fn str(self) -> Option<&'n str> {
         match self.0.map(|node| &node.value) {
-            Some(Value::Str(text)) => Some(text),
+            Some(SyntaxValue::Str(text)) => Some(text),
             _ => None,
         }
     }
@@ -48,7 +48,7 @@ impl<'n, 't> View<'n, 't> {
     /// The value as a boolean.
     pub(super) fn bool(self) -> Option<bool> {
         match self.0.map(|node| &node.value) {
-            Some(Value::Bool(value)) => Some(*value),
+            Some(SyntaxValue::Bool(value)) => Some(*value),
             _ => None,
         }
     }
@@ -66,7 +66,7 @@ impl<'n, 't> View<'n, 't> {
     /// The entries of a map of strings, in the order written; null reads as `""`.
     pub(super) fn strings(self) -> impl Iterator<Item = (&'n str, &'n str)> + use<'n, 't> {
         let entries: &'n [_] = match self.0.map(|node| &node.value) {
-            Some(Value::Map(entries)) => entries,
+            Some(SyntaxValue::Map(entries)) => entries,
             _ => &[],
         };
         entries.iter().map(|entry| (&*entry.key, Self::new(&entry.value).str().unwrap_or_default()))
@@ -80,11 +80,13 @@ impl<'n, 't> View<'n, 't> {
 
 /// A number without a fraction, even if it is written with one (`80.0`), because YAML and kubectl convert it to an
 /// integer.
-pub(super) fn whole_number(value: &Value<'_>) -> Option<i64> {
+pub(super) fn whole_number(value: &SyntaxValue<'_>) -> Option<i64> {
     match value {
-        Value::Int(value) => Some(*value),
+        SyntaxValue::Int(value) => Some(*value),
         // Beyond 2^53 a float does not identify one integer; no field of our kinds is that large.
-        Value::Float(value) if value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0 => Some(*value as i64),
+        SyntaxValue::Float(value) if value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0 => {
+            Some(*value as i64)
+        }
         _ => None,
     }
 }

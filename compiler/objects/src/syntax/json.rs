@@ -10,8 +10,8 @@
 
 use std::borrow::Cow;
 
-use super::{Entry, MAX_DEPTH, Node, Span, SyntaxError, Value};
-use scan::Reader;
+use super::{MAX_DEPTH, MappingEntry, Span, SyntaxError, SyntaxNode, SyntaxValue};
+use scan::JsonReader;
 
 mod scan;
 
@@ -39,18 +39,18 @@ pub struct ShallowEntry<'t> {
 }
 
 /// The objects of a text, one after the other: kubectl accepts several JSON values in one file.
-pub fn documents(text: &str) -> Documents<'_> {
-    Documents { reader: Reader::new(text, Span::of(text)), first: true }
+pub fn documents(text: &str) -> JsonDocuments<'_> {
+    JsonDocuments { reader: JsonReader::new(text, Span::of(text)), first: true }
 }
 
 /// The iterator of [`documents`].
 #[derive(Debug)]
-pub struct Documents<'t> {
-    reader: Reader<'t>,
+pub struct JsonDocuments<'t> {
+    reader: JsonReader<'t>,
     first: bool,
 }
 
-impl<'t> Iterator for Documents<'t> {
+impl<'t> Iterator for JsonDocuments<'t> {
     type Item = Result<Shallow<'t>, SyntaxError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -74,7 +74,7 @@ impl<'t> Iterator for Documents<'t> {
 
 /// The fields of the object in `span`, without parsing their values.
 pub fn shallow(text: &str, span: Span) -> Shallow<'_> {
-    let mut reader = Reader::new(text, span);
+    let mut reader = JsonReader::new(text, span);
     match reader.peek_token() {
         Some(b'{') => reader.shallow(),
         _ => Shallow { span, entries: Vec::new(), error: Some(reader.not_an_object(true)) },
@@ -82,45 +82,45 @@ pub fn shallow(text: &str, span: Span) -> Shallow<'_> {
 }
 
 /// The items of the array in `span`, read one at a time. Ends after the first error.
-pub fn elements(text: &str, span: Span) -> Elements<'_> {
-    Elements { reader: Reader::new(text, span), position: Position::Before }
+pub fn elements(text: &str, span: Span) -> JsonElements<'_> {
+    JsonElements { reader: JsonReader::new(text, span), position: JsonPosition::Before }
 }
 
 /// The iterator of [`elements`].
 #[derive(Debug)]
-pub struct Elements<'t> {
-    reader: Reader<'t>,
-    position: Position,
+pub struct JsonElements<'t> {
+    reader: JsonReader<'t>,
+    position: JsonPosition,
 }
 
 #[derive(Debug, PartialEq)]
-enum Position {
+enum JsonPosition {
     Before,
     Within,
     After,
 }
 
-impl<'t> Iterator for Elements<'t> {
-    type Item = Result<Node<'t>, SyntaxError>;
+impl<'t> Iterator for JsonElements<'t> {
+    type Item = Result<SyntaxNode<'t>, SyntaxError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.position == Position::After {
+        if self.position == JsonPosition::After {
             return None;
         }
         let element = self.step();
         if !matches!(element, Ok(Some(_))) {
-            self.position = Position::After;
+            self.position = JsonPosition::After;
         }
         element.transpose()
     }
 }
 
-impl<'t> Elements<'t> {
-    fn step(&mut self) -> Result<Option<Node<'t>>, SyntaxError> {
-        let first = self.position == Position::Before;
+impl<'t> JsonElements<'t> {
+    fn step(&mut self) -> Result<Option<SyntaxNode<'t>>, SyntaxError> {
+        let first = self.position == JsonPosition::Before;
         if first {
             self.reader.expect(b'[', "expected a list")?;
-            self.position = Position::Within;
+            self.position = JsonPosition::Within;
         }
         if !self.reader.next_element(first)? {
             return Ok(None);
@@ -134,8 +134,8 @@ impl<'t> Elements<'t> {
 ///
 /// # Errors
 /// Fails if the text is not JSON, or if anything follows the value.
-pub fn parse(text: &str, span: Span) -> Result<Node<'_>, SyntaxError> {
-    let mut reader = Reader::new(text, span);
+pub fn parse(text: &str, span: Span) -> Result<SyntaxNode<'_>, SyntaxError> {
+    let mut reader = JsonReader::new(text, span);
     let node = reader.value(0)?;
     match reader.peek_token() {
         None => Ok(node),
@@ -145,42 +145,42 @@ pub fn parse(text: &str, span: Span) -> Result<Node<'_>, SyntaxError> {
 
 /// Checks that a text is a sequence of well-formed JSON values.
 pub(super) fn check(text: &str) -> Result<(), SyntaxError> {
-    let mut reader = Reader::new(text, Span::of(text));
+    let mut reader = JsonReader::new(text, Span::of(text));
     while reader.peek_token().is_some() {
         reader.value(0)?;
     }
     Ok(())
 }
 
-impl<'t> Reader<'t> {
-    fn value(&mut self, depth: usize) -> Result<Node<'t>, SyntaxError> {
+impl<'t> JsonReader<'t> {
+    fn value(&mut self, depth: usize) -> Result<SyntaxNode<'t>, SyntaxError> {
         let first = self.peek_token();
         let start = self.at();
         let value = match first {
-            Some(b'"') => Value::Str(self.string()?),
+            Some(b'"') => SyntaxValue::Str(self.string()?),
             Some(b'{' | b'[') if depth >= MAX_DEPTH => return Err(SyntaxError::too_deep(self.here())),
-            Some(b'{') => Value::Map(self.object(depth + 1)?),
-            Some(b'[') => Value::Seq(self.array(depth + 1)?),
+            Some(b'{') => SyntaxValue::Map(self.object(depth + 1)?),
+            Some(b'[') => SyntaxValue::Seq(self.array(depth + 1)?),
             Some(b'-' | b'0'..=b'9') => self.number()?,
-            Some(b't') => self.word("true", Value::Bool(true))?,
-            Some(b'f') => self.word("false", Value::Bool(false))?,
-            Some(b'n') => self.word("null", Value::Null)?,
+            Some(b't') => self.word("true", SyntaxValue::Bool(true))?,
+            Some(b'f') => self.word("false", SyntaxValue::Bool(false))?,
+            Some(b'n') => self.word("null", SyntaxValue::Null)?,
             _ => return Err(self.not_a_value()),
         };
-        Ok(Node { span: Span::new(start, self.at()), value })
+        Ok(SyntaxNode { span: Span::new(start, self.at()), value })
     }
 
-    fn object(&mut self, depth: usize) -> Result<Vec<Entry<'t>>, SyntaxError> {
+    fn object(&mut self, depth: usize) -> Result<Vec<MappingEntry<'t>>, SyntaxError> {
         self.expect(b'{', "expected an object")?;
         let mut entries = Vec::new();
         while let Some((key, key_span)) = self.next_key(entries.is_empty())? {
             let value = self.value(depth)?;
-            entries.push(Entry { key, key_span, value });
+            entries.push(MappingEntry { key, key_span, value });
         }
         Ok(entries)
     }
 
-    fn array(&mut self, depth: usize) -> Result<Vec<Node<'t>>, SyntaxError> {
+    fn array(&mut self, depth: usize) -> Result<Vec<SyntaxNode<'t>>, SyntaxError> {
         self.expect(b'[', "expected a list")?;
         let mut items = Vec::new();
         while self.next_element(items.is_empty())? {

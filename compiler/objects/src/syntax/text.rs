@@ -1,6 +1,6 @@
 //! Bytes → text: bytes that are not UTF-8 are refused with their position, and the byte order mark is removed.
 
-use super::{Format, json, yaml};
+use super::{SyntaxFormat, json, yaml};
 
 /// The longest text that is read: spans are 32 bits wide.
 pub const MAX_TEXT: usize = i32::MAX as usize;
@@ -52,14 +52,14 @@ pub fn text(bytes: Vec<u8>) -> Result<String, TextError> {
 /// A YAML flow mapping starts with `{` too. So text that is not valid JSON but valid YAML is treated as YAML. Text
 /// longer than the limit is not checked and treated as JSON. A template that starts with `{{` is given to the YAML
 /// reader.
-pub fn format(text: &str) -> Format {
+pub fn format(text: &str) -> SyntaxFormat {
     let text = text.trim_start();
     if !text.starts_with('{') || text.starts_with("{{") {
-        return Format::Yaml;
+        return SyntaxFormat::Yaml;
     }
     let json =
         text.len() > MAX_PROBE || json::check(text).is_ok() || yaml::documents(text).any(|document| document.is_err());
-    if json { Format::Json } else { Format::Yaml }
+    if json { SyntaxFormat::Json } else { SyntaxFormat::Yaml }
 }
 
 /// Recognizes other encodings and compressed files by their first bytes.

@@ -11,9 +11,9 @@
 //! Bounds: [`MAX_DEPTH`](super::MAX_DEPTH) levels; [`MAX_ALIASED`] values that are copied for anchors and aliases.
 //! Parsing of a document stops at its first error.
 
-use super::{Node, Span, SyntaxError};
-use build::Builder;
-use split::Chunks;
+use super::{Span, SyntaxError, SyntaxNode};
+use build::DocumentBuilder;
+use split::DocumentSpans;
 
 mod binary;
 mod block;
@@ -31,30 +31,30 @@ pub const MAX_ALIASED: usize = 400_000;
 
 /// One document that is not empty.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Document<'t> {
+pub struct YamlDocument<'t> {
     /// The whole document, with directives, `---` and comments. [`parse`] can read it again from this span.
     pub span: Span,
     /// Its number in the text, from 1; empty documents are not counted.
     pub number: u32,
     /// The root value. Values that came through an alias have the span of the alias.
-    pub root: Node<'t>,
+    pub root: SyntaxNode<'t>,
 }
 
 /// The documents of a text. Empty documents and those of `null` are skipped, as in kubectl.
-pub fn documents(text: &str) -> Documents<'_> {
-    Documents { text, chunks: Chunks::new(text), number: 0 }
+pub fn documents(text: &str) -> YamlDocuments<'_> {
+    YamlDocuments { text, chunks: DocumentSpans::new(text), number: 0 }
 }
 
 /// The iterator of [`documents`].
 #[derive(Debug)]
-pub struct Documents<'t> {
+pub struct YamlDocuments<'t> {
     text: &'t str,
-    chunks: Chunks<'t>,
+    chunks: DocumentSpans<'t>,
     number: u32,
 }
 
-impl<'t> Iterator for Documents<'t> {
-    type Item = Result<Document<'t>, SyntaxError>;
+impl<'t> Iterator for YamlDocuments<'t> {
+    type Item = Result<YamlDocument<'t>, SyntaxError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -63,7 +63,7 @@ impl<'t> Iterator for Documents<'t> {
             if let Some(document) = document {
                 self.number += 1;
                 let number = self.number;
-                return Some(document.map(|root| Document { span, number, root }));
+                return Some(document.map(|root| YamlDocument { span, number, root }));
             }
         }
     }
@@ -73,8 +73,8 @@ impl<'t> Iterator for Documents<'t> {
 ///
 /// # Errors
 /// Fails if the text is not YAML, has values that JSON cannot carry, or exceeds the bounds.
-pub fn parse(text: &str, span: Span) -> Result<Option<Node<'_>>, SyntaxError> {
-    Builder::new(text, span)?.document()
+pub fn parse(text: &str, span: Span) -> Result<Option<SyntaxNode<'_>>, SyntaxError> {
+    DocumentBuilder::new(text, span)?.document()
 }
 
 #[cfg(test)]

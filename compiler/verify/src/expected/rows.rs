@@ -1,4 +1,4 @@
-//! Which slots of ports each nature may use, for one kind of endpoint.
+//! Which slots of ports each oracle class may use, for one kind of endpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,24 +6,24 @@ use weir_model::{Direction, ListAction, Policy, PortRule, Protocol, Rule, Servic
 use weir_objects::k8s::PortMatch;
 
 use super::super::bits::{self, add, contains, insert, remove, words};
-use super::super::slots::Slots;
-use super::Expected;
-use super::natures::{Nature, Plain};
+use super::super::slots::PortSlots;
+use super::ExpectedVerdicts;
+use super::oracle_classes::{OracleClass, PlainClass};
 
 /// The claims on a port.
 #[derive(Default)]
-struct At {
+struct PortClaims {
     claims: BTreeSet<(ServiceId, usize)>,
     contested: bool,
 }
 
-/// Sets of slots by plain nature, one after the other.
-struct Row {
+/// Sets of slots by plain oracle class, one after the other.
+struct SlotRow {
     words: usize,
     sets: Vec<u64>,
 }
 
-impl Row {
+impl SlotRow {
     fn get(&self, plain: usize) -> &[u64] {
         self.sets.get(plain * self.words..(plain + 1) * self.words).unwrap_or_default()
     }
@@ -33,49 +33,49 @@ impl Row {
     }
 }
 
-/// The plain natures that each peer of a rule matches, and those that any list contains.
-pub(crate) struct Holders {
+/// The plain oracle classes that each peer of a rule matches, and those that any list contains.
+pub(crate) struct PeerMatches {
     by_peer: Vec<Vec<u32>>,
     listed: Vec<u32>,
 }
 
-impl<'c> Expected<'c> {
-    /// To be made when every address has its nature.
-    pub(crate) fn holders(&self) -> Holders {
-        let mut by_peer = vec![Vec::new(); self.natures.peer_count()];
+impl<'c> ExpectedVerdicts<'c> {
+    /// To be made when every address has its oracle class.
+    pub(crate) fn holders(&self) -> PeerMatches {
+        let mut by_peer = vec![Vec::new(); self.oracle_classes.peer_count()];
         let mut listed = Vec::new();
-        // Turned round once, from natures with their peers to peers with their natures. So a rule touches only the
-        // natures that it matches, and not all of them.
-        for (number, plain) in (0u32..).zip(&self.natures.plains) {
+        // Turned round once, from oracle classes with their peers to peers with their oracle classes. So a rule touches only the
+        // oracle classes that it matches, and not all of them.
+        for (number, plain) in (0u32..).zip(&self.oracle_classes.plains) {
             plain.peers.iter().for_each(|peer| by_peer[*peer as usize].push(number));
             listed.extend((!plain.lists.is_empty()).then_some(number));
         }
-        Holders { by_peer, listed }
+        PeerMatches { by_peer, listed }
     }
 
-    /// The number of the set of each nature.
-    pub(crate) fn row(&mut self, holders: &Holders, kind: u32, direction: Direction) -> Vec<u32> {
+    /// The number of the set of each oracle class.
+    pub(crate) fn row(&mut self, holders: &PeerMatches, kind: u32, direction: Direction) -> Vec<u32> {
         let row = self.plain_row(holders, kind, direction);
-        let mut numbers = Vec::with_capacity(self.natures.list.len());
-        for index in 0..self.natures.list.len() {
-            let nature = self.natures.list[index].clone();
-            let plain = &self.natures.plains[nature.plain as usize];
+        let mut numbers = Vec::with_capacity(self.oracle_classes.list.len());
+        for index in 0..self.oracle_classes.list.len() {
+            let oracle_class = self.oracle_classes.list[index].clone();
+            let plain = &self.oracle_classes.plains[oracle_class.plain as usize];
             // Only packets that leave can have a service's or a node's address as their destination before kube-proxy
             // translates it. Packets that arrive are already addressed to the pod.
             let leaves = direction == Direction::Egress;
-            let special = leaves && (nature.family.is_some() || !plain.nodes.is_empty());
-            let mut set = if special { self.special(kind, &row, &nature) } else { None };
+            let special = leaves && (oracle_class.family.is_some() || !plain.nodes.is_empty());
+            let mut set = if special { self.special(kind, &row, &oracle_class) } else { None };
             // After the service's ports: a hostPort can only take away. If both claim a port, either may get the
             // packet, so both must be allowed.
-            if leaves && !nature.host_ports.is_empty() {
-                let mut less = set.unwrap_or_else(|| row.get(nature.plain as usize).to_vec());
-                self.take_host_ports(kind, &row, &nature, &mut less);
+            if leaves && !oracle_class.host_ports.is_empty() {
+                let mut less = set.unwrap_or_else(|| row.get(oracle_class.plain as usize).to_vec());
+                self.take_host_ports(kind, &row, &oracle_class, &mut less);
                 set = Some(less);
             }
             // The special sets are about ports of services and nodes. Errors about live flows leave for these addresses
             // as for all others.
-            set.iter_mut().for_each(|set| insert(set, Slots::ICMP_ERRORS));
-            let set = set.as_deref().unwrap_or_else(|| row.get(nature.plain as usize));
+            set.iter_mut().for_each(|set| insert(set, PortSlots::ICMP_ERRORS));
+            let set = set.as_deref().unwrap_or_else(|| row.get(oracle_class.plain as usize));
             numbers.push(self.sets.number(set));
         }
         numbers
@@ -98,16 +98,16 @@ impl<'c> Expected<'c> {
     }
 
     /// Policies and lists, as if every address were only an address.
-    fn plain_row(&self, holders: &Holders, kind: u32, direction: Direction) -> Row {
+    fn plain_row(&self, holders: &PeerMatches, kind: u32, direction: Direction) -> SlotRow {
         let words = words(self.slots.count());
         let isolating = self.isolating(kind, direction);
-        let count = self.natures.plains.len();
+        let count = self.oracle_classes.plains.len();
         // Spec: "By default, a pod is non-isolated for egress; all outbound connections are allowed." (ingress
         // likewise)
         // Not isolated means everything, also packets without ports. The sets of rules could not express that: a rule
         // with ports never includes them.
         let begin = if isolating.is_empty() { bits::full(self.slots.count()) } else { vec![0; words] };
-        let mut row = Row { words, sets: begin.repeat(count) };
+        let mut row = SlotRow { words, sets: begin.repeat(count) };
         for policy in isolating {
             for rule in policy.rules(direction).unwrap_or_default() {
                 self.add_rule(holders, kind, direction, policy, rule, &mut row);
@@ -115,7 +115,7 @@ impl<'c> Expected<'c> {
         }
         // After the rules: lists are a tier before policies, so no rule can allow an address that a list denies.
         for plain in &holders.listed {
-            if self.is_denied(kind, direction, &self.natures.plains[*plain as usize]) {
+            if self.is_denied(kind, direction, &self.oracle_classes.plains[*plain as usize]) {
                 row.get_mut(*plain as usize).fill(0);
             }
         }
@@ -126,10 +126,10 @@ impl<'c> Expected<'c> {
 
     /// ICMP errors about live flows pass ingress from every address that no list denies, and pass egress to the other
     /// end of the flow.
-    fn add_errors(&self, kind: u32, direction: Direction, row: &mut Row) {
-        for (number, plain) in self.natures.plains.iter().enumerate() {
+    fn add_errors(&self, kind: u32, direction: Direction, row: &mut SlotRow) {
+        for (number, plain) in self.oracle_classes.plains.iter().enumerate() {
             if direction == Direction::Egress || !self.is_denied(kind, direction, plain) {
-                insert(row.get_mut(number), Slots::ICMP_ERRORS);
+                insert(row.get_mut(number), PortSlots::ICMP_ERRORS);
             }
         }
     }
@@ -144,14 +144,14 @@ impl<'c> Expected<'c> {
     // Spec: "Each rule allows traffic which matches both the `from` and `ports` sections."
     fn add_rule(
         &self,
-        holders: &Holders,
+        holders: &PeerMatches,
         kind: u32,
         direction: Direction,
         policy: &'c Policy,
         rule: &'c Rule,
-        row: &mut Row,
+        row: &mut SlotRow,
     ) {
-        // Once for each rule and not for each nature: only named ports on egress depend on the other end.
+        // Once for each rule and not for each oracle class: only named ports on egress depend on the other end.
         let same = self.numbered(kind, direction, rule);
         let has_names = rule.ports.iter().any(|port| matches!(port.port, PortMatch::Named(_)));
         // On ingress the name is looked up in the pod's own ports, which `numbered` has done.
@@ -160,15 +160,15 @@ impl<'c> Expected<'c> {
             let set = row.get_mut(plain as usize);
             add(set, &same);
             if names {
-                self.add_names(rule, &self.natures.plains[plain as usize], set);
+                self.add_names(rule, &self.oracle_classes.plains[plain as usize], set);
             }
         };
         // Spec: "If this field is empty or missing, this rule matches all sources (traffic not restricted by source)."
         if rule.peers.is_empty() {
-            (0..self.natures.plains.len() as u32).for_each(allow);
+            (0..self.oracle_classes.plains.len() as u32).for_each(allow);
             return;
         }
-        let peers = rule.peers.iter().filter_map(|peer| self.natures.peer(policy.namespace, peer));
+        let peers = rule.peers.iter().filter_map(|peer| self.oracle_classes.peer(policy.namespace, peer));
         peers.flat_map(|peer| &holders.by_peer[peer as usize]).for_each(|plain| allow(*plain));
     }
 
@@ -199,7 +199,7 @@ impl<'c> Expected<'c> {
         self.slots.range(port.protocol, first, last).for_each(|slot| insert(set, slot));
     }
 
-    fn add_names(&self, rule: &Rule, plain: &Plain, set: &mut [u64]) {
+    fn add_names(&self, rule: &Rule, plain: &PlainClass, set: &mut [u64]) {
         for port in &rule.ports {
             let PortMatch::Named(name) = &port.port else { continue };
             let of_name = plain.named.iter().filter(|it| it.0 == *name && it.1 == port.protocol);
@@ -208,36 +208,36 @@ impl<'c> Expected<'c> {
     }
 
     /// The first list that contains it decides; all it can do is deny.
-    fn is_denied(&self, kind: u32, direction: Direction, plain: &Plain) -> bool {
+    fn is_denied(&self, kind: u32, direction: Direction, plain: &PlainClass) -> bool {
         let lists = self.kinds[kind as usize].lists.iter().filter(|id| plain.lists.contains(id));
         let mut lists = lists.map(|id| &self.cluster.lists[id.index()]);
         lists.find(|list| asked(list, direction)).is_some_and(|list| list.action == ListAction::Deny)
     }
 
     /// What leaves for a service's address, or for a node's; `None` if that is an address like others.
-    fn special(&self, kind: u32, row: &Row, nature: &Nature<'c>) -> Option<Vec<u64>> {
-        let plain = &self.natures.plains[nature.plain as usize];
+    fn special(&self, kind: u32, row: &SlotRow, oracle_class: &OracleClass<'c>) -> Option<Vec<u64>> {
+        let plain = &self.oracle_classes.plains[oracle_class.plain as usize];
         let node = self.kinds[kind as usize].node;
         // Spec: "Traffic to and from the node where a Pod is running is always allowed, regardless of the IP address of
         // the Pod or the node." Only the endpoint's own node: other nodes' addresses are ordinary ones to policy.
         let own_node = node.is_some_and(|node| plain.nodes.contains(&node));
         let denied = !own_node && self.is_denied(kind, Direction::Egress, plain);
-        if !own_node && nature.frontend.is_none() {
+        if !own_node && oracle_class.frontend.is_none() {
             return None;
         }
         // A ClusterIP leads to nothing but its service. At a port that the service lacks there is no pod that a rule
         // could select, so only rules without peers can allow it.
-        let is_closed = !nature.on_pod && nature.frontend.is_some_and(|it| it.owner.is_some());
+        let is_closed = !oracle_class.on_pod && oracle_class.frontend.is_some_and(|it| it.owner.is_some());
         let mut set = match () {
             // The order of these cases is the order of precedence: the first that holds decides.
             () if is_closed && denied => vec![0; words(self.slots.count())],
             () if is_closed => self.without_peers(kind, |_| true),
             () if own_node => bits::full(self.slots.count()),
-            () => row.get(nature.plain as usize).to_vec(),
+            () => row.get(oracle_class.plain as usize).to_vec(),
         };
-        for ((protocol, number), At { claims, contested }) in self.ports_at(nature, own_node) {
+        for ((protocol, number), PortClaims { claims, contested }) in self.ports_at(oracle_class, own_node) {
             let slot = self.slots.of((Some(protocol), number));
-            let reached = |claim: &(ServiceId, usize)| self.reaches_service(kind, row, nature, *claim, slot);
+            let reached = |claim: &(ServiceId, usize)| self.reaches_service(kind, row, oracle_class, *claim, slot);
             let allowed = !denied && claims.iter().all(reached);
             match (allowed, contested || claims.len() > 1) {
                 // A contested port may also lead to the address itself, so the address's own rules must allow it too.
@@ -251,15 +251,16 @@ impl<'c> Expected<'c> {
     }
 
     /// The service ports at an address, each with all claims on it, and whether the address itself must be allowed too.
-    fn ports_at(&self, nature: &Nature<'c>, own_node: bool) -> BTreeMap<(Protocol, u16), At> {
-        let mut found: BTreeMap<(Protocol, u16), At> = BTreeMap::new();
-        for port in nature.frontend.into_iter().flat_map(|it| &it.ports) {
+    fn ports_at(&self, oracle_class: &OracleClass<'c>, own_node: bool) -> BTreeMap<(Protocol, u16), PortClaims> {
+        let mut found: BTreeMap<(Protocol, u16), PortClaims> = BTreeMap::new();
+        for port in oracle_class.frontend.into_iter().flat_map(|it| &it.ports) {
             let at = found.entry((port.protocol, port.port)).or_default();
-            at.contested = port.contested || nature.on_pod;
+            at.contested = port.contested || oracle_class.on_pod;
             at.claims.extend(port.claims.iter().map(|(service, index)| (*service, *index as usize)));
         }
         // Node ports of every service: kube-proxy opens them on all nodes, whichever node the backends are on.
-        if own_node && nature.family.is_some() && self.cluster.assume.service_address == ServiceAddress::Backends {
+        if own_node && oracle_class.family.is_some() && self.cluster.assume.service_address == ServiceAddress::Backends
+        {
             for (id, service) in self.cluster.services.iter().enumerate() {
                 for (index, port) in service.ports.iter().enumerate() {
                     let at = port.node_port.map(|number| found.entry((port.protocol, number)).or_default());
@@ -274,8 +275,8 @@ impl<'c> Expected<'c> {
     fn reaches_service(
         &self,
         kind: u32,
-        row: &Row,
-        nature: &Nature<'c>,
+        row: &SlotRow,
+        oracle_class: &OracleClass<'c>,
         (service, index): (ServiceId, usize),
         slot: usize,
     ) -> bool {
@@ -284,8 +285,9 @@ impl<'c> Expected<'c> {
         let node = self.kinds[kind as usize].node;
         let own = &self.cluster.endpoints[me.index()].addresses;
         let plains = &self.backends[service.index()][index];
-        let serves =
-            |address: std::net::IpAddr| nature.family.is_none_or(|it| weir_objects::address::Family::of(address) == it);
+        let serves = |address: std::net::IpAddr| {
+            oracle_class.family.is_none_or(|it| weir_objects::address::Family::of(address) == it)
+        };
         // kube-proxy translates within one family: the IPv6 backends of a dual-stack service never get a packet to its
         // IPv4 address.
         let serving = port.backends.iter().zip(plains).filter(|(it, _)| it.address.is_none_or(serves));
@@ -300,21 +302,21 @@ impl<'c> Expected<'c> {
         serving.into_iter().all(|(backend, plain)| {
             // Spec: "A Pod cannot block access to itself."
             let itself = backend.endpoint == Some(me) || backend.address.is_some_and(|at| own.contains(&at));
-            let own_node = node.is_some_and(|node| self.natures.plains[*plain as usize].nodes.contains(&node));
+            let own_node = node.is_some_and(|node| self.oracle_classes.plains[*plain as usize].nodes.contains(&node));
             let at = self.slots.of((Some(port.protocol), backend.port));
             itself || own_node || contains(row.get(*plain as usize), at)
         })
     }
 
     /// A hostPort of the endpoint's node leads to a pod, and is allowed only as far as that pod is.
-    fn take_host_ports(&self, kind: u32, row: &Row, nature: &Nature<'c>, set: &mut [u64]) {
+    fn take_host_ports(&self, kind: u32, row: &SlotRow, oracle_class: &OracleClass<'c>, set: &mut [u64]) {
         let of = &self.kinds[kind as usize];
-        for index in &nature.host_ports {
+        for index in &oracle_class.host_ports {
             let claim = &self.cluster.host_ports[*index];
             let plain = self.claimants[*index] as usize;
             // Spec: "A Pod cannot block access to itself."
             let itself = of.claims.contains(index);
-            let own_node = of.node.is_some_and(|node| self.natures.plains[plain].nodes.contains(&node));
+            let own_node = of.node.is_some_and(|node| self.oracle_classes.plains[plain].nodes.contains(&node));
             let at = self.slots.of((Some(claim.protocol), claim.backend.port));
             // Other nodes' hostPorts are ordinary ports here. The policies of the pod behind them judge the packet
             // where it arrives.

@@ -6,10 +6,10 @@
 
 use std::collections::HashMap;
 
-use super::super::prober::{Instance, Reach};
-use super::super::slots::Port;
-use super::{Part, Parts, Stopped};
-use weir_ebpf::vm::Spot;
+use super::super::prober::{Instance, ProbeStop};
+use super::super::slots::SlotPort;
+use super::{PartsVerifier, Stopped, VerifyPart};
+use weir_ebpf::vm::MapByte;
 use weir_model::eval::Verdict;
 
 /// How a program decides about a port.
@@ -22,7 +22,10 @@ pub(super) enum Asks {
 }
 
 /// One port for each pair of deciding bit and oracle slot, with that bit; `None` if the program never reads a set.
-pub(super) fn classify(parts: &mut Parts<'_, '_>, instance: Instance) -> Result<Vec<(Port, Option<Asks>)>, Stopped> {
+pub(super) fn classify(
+    parts: &mut PartsVerifier<'_, '_>,
+    instance: Instance,
+) -> Result<Vec<(SlotPort, Option<Asks>)>, Stopped> {
     let mut known = HashMap::new();
     let mut ports = Vec::new();
     // One set is enough to learn which bit belongs to a port: the way from a port to its bit does not depend on the
@@ -41,21 +44,24 @@ pub(super) fn classify(parts: &mut Parts<'_, '_>, instance: Instance) -> Result<
             ports.push((*port, asks));
         }
         // Nothing is compared yet: a wrong bit shows when the sets are.
-        parts.report.count(Part::Ports, 1, 1);
+        parts.report.count(VerifyPart::Ports, 1, 1);
     }
     Ok(ports)
 }
 
 /// An address for which a set is read, and the place of that read for packets without ports. Leaves the prober's
 /// endpoint at a subject class for which this holds.
-fn place(parts: &mut Parts<'_, '_>, instance: Instance) -> Result<Option<(std::net::IpAddr, Spot)>, Stopped> {
+fn place(
+    parts: &mut PartsVerifier<'_, '_>,
+    instance: Instance,
+) -> Result<Option<(std::net::IpAddr, MapByte)>, Stopped> {
     let classes = parts.survey.classes.get(&instance).map_or(&[][..], Vec::as_slice);
     // Subject classes whose rows read no set are rare, so the first endpoints decide. The limit keeps programs that
     // never read one from costing every endpoint times every class.
     for local in parts.locals.iter().take(8) {
         parts.prober.set_subject(local.subject)?;
         for class in classes {
-            if let Reach::Row(_) = class.reach
+            if let ProbeStop::Row(_) = class.reach
                 && let Some(spot) = spot(parts, instance, class.address, (None, 0))?
             {
                 return Ok(Some((class.address, spot)));
@@ -67,22 +73,22 @@ fn place(parts: &mut Parts<'_, '_>, instance: Instance) -> Result<Option<(std::n
 
 /// The place where the program reads the set for a port.
 fn spot(
-    parts: &mut Parts<'_, '_>,
+    parts: &mut PartsVerifier<'_, '_>,
     instance: Instance,
     address: std::net::IpAddr,
-    port: Port,
-) -> Result<Option<Spot>, Stopped> {
+    port: SlotPort,
+) -> Result<Option<MapByte>, Stopped> {
     match parts.prober.reach(instance, address, port, None, &mut Vec::new())? {
-        Reach::Row(state) => Ok(parts.prober.set(&state)?),
-        Reach::Settled(_) => Ok(None),
+        ProbeStop::Row(state) => Ok(parts.prober.set(&state)?),
+        ProbeStop::Settled(_) => Ok(None),
     }
 }
 
 fn asks(
-    parts: &mut Parts<'_, '_>,
+    parts: &mut PartsVerifier<'_, '_>,
     instance: Instance,
-    (address, origin): (std::net::IpAddr, Spot),
-    port: Port,
+    (address, origin): (std::net::IpAddr, MapByte),
+    port: SlotPort,
 ) -> Result<Asks, Stopped> {
     // The program decided about this port without a set. The same verdict twice says that no bit matters.
     let Some(spot) = spot(parts, instance, address, port)? else {

@@ -7,18 +7,18 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use super::super::bits::{self, Sets, insert};
+use super::super::bits::{self, BitSets, insert};
 use super::super::prober::{Instance, Prober};
-use super::super::slots::Port;
-use super::super::{Part, Report};
+use super::super::slots::SlotPort;
+use super::super::{VerifyPart, VerifyReport};
 use super::ports::Asks;
-use weir_ebpf::vm::{MapId, Spot};
+use weir_ebpf::vm::{MapByte, MapId};
 use weir_machine::Broken;
 use weir_model::eval::Verdict;
 
 /// Identifies a set: reads with equal keys find the same set.
 #[derive(PartialEq, Eq, Hash)]
-enum Key {
+enum SetRead {
     /// Read from a table: the map and the offset.
     Place(MapId, u64),
     /// Read from a kernel map: the bytes of the entry, and the offset in it.
@@ -28,9 +28,9 @@ enum Key {
 }
 
 /// The sets of one direction and family.
-pub(super) struct Measured {
+pub(super) struct MeasuredSets {
     /// The ports that each set is checked for.
-    pub(super) ports: Vec<Port>,
+    pub(super) ports: Vec<SlotPort>,
     /// For each of these ports the bit that decides about it, if a single bit does.
     bits: Vec<Option<(i64, u32)>>,
     /// Ports by the word that has their bit. Successive sets are checked with successive ports of a word.
@@ -38,14 +38,14 @@ pub(super) struct Measured {
     /// The ports that no bit decides about.
     others: Vec<usize>,
     turn: usize,
-    numbers: HashMap<Key, u32>,
-    spots: HashMap<Spot, u32>,
-    sets: Sets,
+    numbers: HashMap<SetRead, u32>,
+    spots: HashMap<MapByte, u32>,
+    sets: BitSets,
 }
 
-impl Measured {
-    pub(super) fn new(ports: &[(Port, Option<Asks>)]) -> Self {
-        let bit = |(_, asks): &(Port, Option<Asks>)| match asks {
+impl MeasuredSets {
+    pub(super) fn new(ports: &[(SlotPort, Option<Asks>)]) -> Self {
+        let bit = |(_, asks): &(SlotPort, Option<Asks>)| match asks {
             Some(Asks::Bit(word, bit)) => Some((*word, *bit)),
             _ => None,
         };
@@ -63,7 +63,7 @@ impl Measured {
             turn: 0,
             numbers: HashMap::new(),
             spots: HashMap::new(),
-            sets: Sets::default(),
+            sets: BitSets::default(),
         }
     }
 
@@ -76,9 +76,9 @@ impl Measured {
     pub(super) fn number(
         &mut self,
         prober: &mut Prober,
-        report: &mut Report,
+        report: &mut VerifyReport,
         instance: Instance,
-        spot: Option<Spot>,
+        spot: Option<MapByte>,
         address: IpAddr,
         (class, subject): (u32, u32),
     ) -> Result<u32, Broken> {
@@ -87,11 +87,11 @@ impl Measured {
             return Ok(*number);
         }
         let key = match spot {
-            None => Key::Nowhere(class, subject),
+            None => SetRead::Nowhere(class, subject),
             // Compiled tables store each set once, so the place is the set. Kernel maps have a copy in each entry, so
             // there the bytes are compared.
-            Some(spot) if prober.is_table(spot.map) => Key::Place(spot.map, spot.offset),
-            Some(spot) => Key::Bytes(spot.map, prober.bytes(spot).into(), spot.offset),
+            Some(spot) if prober.is_table(spot.map) => SetRead::Place(spot.map, spot.offset),
+            Some(spot) => SetRead::Bytes(spot.map, prober.bytes(spot).into(), spot.offset),
         };
         let number = match self.numbers.get(&key) {
             Some(number) => *number,
@@ -124,9 +124,9 @@ impl Measured {
     fn read(
         &mut self,
         prober: &mut Prober,
-        report: &mut Report,
+        report: &mut VerifyReport,
         instance: Instance,
-        (spot, address): (Spot, IpAddr),
+        (spot, address): (MapByte, IpAddr),
     ) -> Result<Option<Vec<u64>>, Broken> {
         let Some(mut set) = self.bits_at(prober.bytes(spot), spot.offset) else { return Ok(None) };
         // Another port of each word with each set: over all sets every bit is confirmed by packets again and again, and
@@ -136,7 +136,7 @@ impl Measured {
         for number in sample.chain(&self.others) {
             let Some(port) = self.ports.get(*number) else { continue };
             let allows = prober.verdict(instance, address, *port)? == Verdict::Allow;
-            report.count(Part::Sets, 1, 1);
+            report.count(VerifyPart::Sets, 1, 1);
             match self.bits.get(*number) {
                 // Ports without a bit have no other source than the packet.
                 Some(None) if allows => insert(&mut set, *number),
@@ -168,7 +168,7 @@ impl Measured {
     fn measure(
         &self,
         prober: &mut Prober,
-        report: &mut Report,
+        report: &mut VerifyReport,
         instance: Instance,
         address: IpAddr,
     ) -> Result<Vec<u64>, Broken> {
@@ -178,7 +178,7 @@ impl Measured {
                 insert(&mut set, number);
             }
         }
-        report.count(Part::Sets, self.ports.len() as u64, self.ports.len() as u64);
+        report.count(VerifyPart::Sets, self.ports.len() as u64, self.ports.len() as u64);
         Ok(set)
     }
 }

@@ -17,12 +17,12 @@ const NUMBER: i32 = i32::MAX;
 
 impl Emitter<'_> {
     /// r1 = the class of the other end.
-    pub(super) fn search_remote(&mut self, map: MapName, shape: search::Shape) {
+    pub(super) fn search_remote(&mut self, map: MapName, shape: search::SearchShape) {
         self.search(map, shape, Self::remote_group);
     }
 
     /// r1 = the number that the table has for a key. `group_of` leaves 32 bits of the key in r1, in host order.
-    pub(super) fn search(&mut self, map: MapName, shape: search::Shape, group_of: impl Fn(&mut Self, usize)) {
+    pub(super) fn search(&mut self, map: MapName, shape: search::SearchShape, group_of: impl Fn(&mut Self, usize)) {
         let [leaf, lost, outside] = ["leaf", "no such node", "outside"].map(|name| self.asm.label(name));
         for group in 0..shape.groups {
             let levels = shape.most_levels[group];
@@ -55,7 +55,7 @@ impl Emitter<'_> {
     }
 
     /// r3 = the reference for r1 in the first node.
-    fn root(&mut self, map: MapName, shape: search::Shape) {
+    fn root(&mut self, map: MapName, shape: search::SearchShape) {
         let root = 4 * shape.root as usize;
         self.asm.mov(Reg::R2, 0);
         (0..shape.root_levels).rev().for_each(|level| self.level(map, Size::W, root, level));
@@ -63,7 +63,13 @@ impl Emitter<'_> {
     }
 
     /// Like [`Self::root`], with the first table. A key below the table's base wraps around to an index beyond its end.
-    fn first(&mut self, map: MapName, shape: search::Shape, first: search::First, [leaf, lost, outside]: [Label; 3]) {
+    fn first(
+        &mut self,
+        map: MapName,
+        shape: search::SearchShape,
+        first: search::First,
+        [leaf, lost, outside]: [Label; 3],
+    ) {
         let outside = if first.beyond == 0 { lost } else { outside };
         self.asm.alu32(AluOp::Mov, Reg::R2, Reg::R1);
         self.asm.alu32(AluOp::Sub, Reg::R2, first.base as i32);
@@ -78,14 +84,14 @@ impl Emitter<'_> {
     }
 
     /// r3 = the reference for r1 in the node that r3 refers to.
-    fn node(&mut self, map: MapName, shape: search::Shape, levels: u32, lost: Label) {
+    fn node(&mut self, map: MapName, shape: search::SearchShape, levels: u32, lost: Label) {
         self.begin(shape.used, 2, lost);
         self.levels(map, Size::W, 0, levels);
         self.read(Size::W, Reg::R3, map, shape.references_at(), Reg::R2);
     }
 
     /// r1 = the class of the other end.
-    pub(super) fn dxr(&mut self, map: MapName, shape: dxr::Shape) {
+    pub(super) fn dxr(&mut self, map: MapName, shape: dxr::DxrShape) {
         let [leaf, lost, done] = ["leaf", "no such chunk", "range"].map(|name| self.asm.label(name));
         self.remote_group(0);
         self.asm.mov(Reg::R2, Reg::R1);

@@ -3,7 +3,7 @@
 use crate::emit::frame::Frame;
 use crate::emit::{Emitter, map_ref};
 use crate::structures::RowTable;
-use crate::structures::rows::{Index, Shape};
+use crate::structures::rows::{EntryIndex, RowShape};
 use weir_artifact::layout::{MapName, Outcome, direction_number};
 use weir_ebpf::asm::Label;
 use weir_ebpf::insn::{AluOp, Cond, Reg, Size};
@@ -60,19 +60,19 @@ impl Emitter<'_> {
         self.asm.store(Size::Dw, Reg::R10, to, Reg::R0);
     }
 
-    fn row_of_table(&mut self, shape: Shape, direction: Direction, subject: i16, peer: i16, to: i16) {
+    fn row_of_table(&mut self, shape: RowShape, direction: Direction, subject: i16, peer: i16, to: i16) {
         let [default, found] = ["row default", "row"].map(|name| self.asm.label(name));
         self.subject(shape, subject);
         self.load_number(Reg::R1, peer);
         // Larger classes have no entry in any row.
         self.asm.jump_if(Cond::Ge, Reg::R1, shape.peers as i32, default);
         match shape.index {
-            Index::Defaults => {}
-            Index::Matrix { wide } => {
+            EntryIndex::Defaults => {}
+            EntryIndex::Matrix { wide } => {
                 self.cell(shape, direction, wide);
                 self.asm.jump(found);
             }
-            Index::Perfect(index) => {
+            EntryIndex::Perfect(index) => {
                 self.asm.mov(Reg::R3, Reg::R2);
                 if direction == Direction::Egress {
                     self.asm.alu32(AluOp::Or, Reg::R3, i32::MIN);
@@ -90,7 +90,7 @@ impl Emitter<'_> {
     }
 
     /// r2 = the subject class.
-    fn subject(&mut self, shape: Shape, subject: i16) {
+    fn subject(&mut self, shape: RowShape, subject: i16) {
         self.load_number(Reg::R2, subject);
         // Every endpoint has a subject class, but the verifier does not know this.
         let no_endpoint = self.end(Outcome::NoEndpoint);
@@ -98,7 +98,7 @@ impl Emitter<'_> {
     }
 
     /// r1 = the number of the set for subject r2 and peer r1.
-    fn cell(&mut self, shape: Shape, direction: Direction, wide: bool) {
+    fn cell(&mut self, shape: RowShape, direction: Direction, wide: bool) {
         let rows = direction_number(direction) * shape.subjects;
         let (size, shift) = if wide { (Size::W, 2) } else { (Size::H, 1) };
         self.asm.mov(Reg::R3, Reg::R2);
@@ -110,14 +110,14 @@ impl Emitter<'_> {
     }
 
     /// r1 = the number of the default set of subject r2.
-    fn default_number(&mut self, shape: Shape, direction: Direction) {
+    fn default_number(&mut self, shape: RowShape, direction: Direction) {
         let rows = (direction_number(direction) * shape.subjects) as usize;
         self.asm.alu(AluOp::Lsh, Reg::R2, 2);
         self.read(Size::W, Reg::R1, MapName::Rows, shape.defaults_at() + 4 * rows, Reg::R2);
     }
 
     /// Stores a pointer to the set whose number is r1.
-    fn set_pointer(&mut self, shape: Shape, to: i16) {
+    fn set_pointer(&mut self, shape: RowShape, to: i16) {
         let no_set: Label = self.end(Outcome::NoEndpoint);
         // Verifier: bounds the offset. No set number is larger.
         self.asm.jump_if(Cond::Ge, Reg::R1, shape.sets as i32, no_set);

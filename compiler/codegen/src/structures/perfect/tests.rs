@@ -10,15 +10,15 @@ fn random(state: &mut u64) -> u64 {
 
 /// Checks that every key of the table is found, and that neighbouring and random keys are not.
 #[track_caller]
-fn check(width: Width, keys: impl IntoIterator<Item = u64>) {
+fn check(width: KeyWidth, keys: impl IntoIterator<Item = u64>) {
     let key = |low: u64| match width {
-        Width::W4 => [low & 0xffff_ffff, 0],
-        Width::W8 => [low, 0],
-        Width::W16 => [low.rotate_left(17), low],
+        KeyWidth::W4 => [low & 0xffff_ffff, 0],
+        KeyWidth::W8 => [low, 0],
+        KeyWidth::W16 => [low.rotate_left(17), low],
     };
     let numbered = keys.into_iter().enumerate().map(|(number, low)| (key(low), number as u32));
-    let expected: BTreeMap<Key, u32> = numbered.collect();
-    let entries: Vec<(Key, u32)> = expected.iter().map(|(key, number)| (*key, *number)).collect();
+    let expected: BTreeMap<HashKey, u32> = numbered.collect();
+    let entries: Vec<(HashKey, u32)> = expected.iter().map(|(key, number)| (*key, *number)).collect();
     let table = build(width, &entries).expect("a table");
     assert_eq!(table.bytes.len(), table.shape.bytes());
     assert_eq!(Some(&table), build(width, &entries).as_ref(), "the same entries, the same bytes");
@@ -27,7 +27,7 @@ fn check(width: Width, keys: impl IntoIterator<Item = u64>) {
         assert_eq!(table.find(*found), Some(*number));
         let [low, high] = *found;
         for other in [[low ^ 1, high], [low.wrapping_add(1), high], [low, high ^ 1], key(random(&mut state))] {
-            let other = if width == Width::W16 { other } else { key(other[0]) };
+            let other = if width == KeyWidth::W16 { other } else { key(other[0]) };
             assert_eq!(table.find(other), expected.get(&other).copied(), "{other:x?}");
         }
     }
@@ -35,7 +35,7 @@ fn check(width: Width, keys: impl IntoIterator<Item = u64>) {
 
 #[test]
 fn what_is_in_is_found_and_nothing_else() {
-    for width in [Width::W4, Width::W8, Width::W16] {
+    for width in [KeyWidth::W4, KeyWidth::W8, KeyWidth::W16] {
         for count in [1, 2, 3, 5, 17, 64, 1_000] {
             let mut state = count;
             check(width, (0..count).map(|_| random(&mut state)));
@@ -49,13 +49,13 @@ fn what_is_in_is_found_and_nothing_else() {
 
 #[test]
 fn a_hundred_thousand_neighbours_fit_in_ten_bytes_each() {
-    check(Width::W4, 0x0a00_0000..0x0a00_0000 + 100_000);
-    assert!(predict(Width::W4, 100_000) <= 1_000_000);
-    assert!(predict(Width::W16, 100_000) <= 2_700_000);
+    check(KeyWidth::W4, 0x0a00_0000..0x0a00_0000 + 100_000);
+    assert!(predict(KeyWidth::W4, 100_000) <= 1_000_000);
+    assert!(predict(KeyWidth::W16, 100_000) <= 2_700_000);
 }
 
 #[test]
 fn no_entries_and_equal_keys_give_no_table() {
-    assert_eq!(build(Width::W4, &[]), None);
-    assert_eq!(build(Width::W4, &[([7, 0], 1), ([7, 0], 2)]), None);
+    assert_eq!(build(KeyWidth::W4, &[]), None);
+    assert_eq!(build(KeyWidth::W4, &[([7, 0], 1), ([7, 0], 2)]), None);
 }

@@ -85,7 +85,7 @@ fn signed_division_rounds_to_zero_and_its_overflow_wraps() {
 }
 
 #[test]
-fn comparisons_tell_signed_from_unsigned() {
+fn comparisons_distinguish_signed_from_unsigned() {
     // The condition, then whether it holds for (1, 2), (2, 2), (2, 1) and (-1, 1).
     for (cond, expected) in [
         (Cond::Eq, [false, true, false, false]),

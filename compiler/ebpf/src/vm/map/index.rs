@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The free slots. Returned slots are reused first; new ones are handed out in order.
 #[derive(Clone, Debug)]
-pub(super) struct Slots {
+pub(super) struct FreeSlots {
     next: u32,
     free: Vec<u32>,
     limit: u32,
 }
 
-impl Slots {
+impl FreeSlots {
     fn take(&mut self) -> Option<u32> {
         // The last one first, like the kernel's free lists. A value that programs still point to is then reused early,
         // which finds such mistakes.
@@ -71,20 +71,20 @@ impl Recency {
 
 /// The index of one map.
 #[derive(Clone, Debug)]
-pub(super) enum Index {
+pub(super) enum SlotIndex {
     /// The key is the number of the slot.
     Array {
         entries: u32,
     },
     Hash {
         keys: HashMap<Box<[u8]>, u32>,
-        slots: Slots,
+        slots: FreeSlots,
         recency: Option<Box<Recency>>,
     },
     /// One table per prefix length; its keys are the masked data.
     Lpm {
         lengths: BTreeMap<u32, HashMap<Box<[u8]>, u32>>,
-        slots: Slots,
+        slots: FreeSlots,
         bits: u32,
     },
     /// The map has no keys.
@@ -94,9 +94,9 @@ pub(super) enum Index {
 /// The maximum data of a prefix key, in bytes.
 const LPM_DATA: usize = 256;
 
-impl Index {
+impl SlotIndex {
     pub(super) fn new(spec: &MapSpec) -> Self {
-        let slots = Slots { next: 0, free: Vec::new(), limit: spec.max_entries };
+        let slots = FreeSlots { next: 0, free: Vec::new(), limit: spec.max_entries };
         match spec.kind {
             _ if spec.is_array() => Self::Array { entries: spec.max_entries },
             MapKind::LpmTrie => Self::Lpm { lengths: BTreeMap::new(), slots, bits: (spec.key_size - 4) * 8 },
@@ -208,7 +208,7 @@ fn array_slot(key: &[u8]) -> Option<u32> {
 
 fn hash_slot(
     keys: &mut HashMap<Box<[u8]>, u32>,
-    slots: &mut Slots,
+    slots: &mut FreeSlots,
     recency: &mut Option<Box<Recency>>,
     key: &[u8],
     flags: u64,

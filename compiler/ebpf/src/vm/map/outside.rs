@@ -1,13 +1,13 @@
 //! Maps as seen from outside of the program: the operations of the `bpf` system call.
 
 use super::super::{Errno, ProgramId, Vm};
-use super::{ANY, Content, Map, MapId, MapKind, MapSpec};
+use super::{ANY, MapContent, MapId, MapKind, MapSpec, VmMap};
 
 impl Vm {
     /// Creates a map.
     pub fn create_map(&mut self, spec: MapSpec) -> Result<MapId, Errno> {
         let id = MapId(u32::try_from(self.maps.len()).map_err(|_| Errno::NoMem)?);
-        let map = Map::new(id, spec, self.cpus, &mut self.memory)?;
+        let map = VmMap::new(id, spec, self.cpus, &mut self.memory)?;
         self.maps.push(map);
         Ok(id)
     }
@@ -17,7 +17,7 @@ impl Vm {
         self.maps.get(map.0 as usize).map(|map| map.spec)
     }
 
-    fn map_for_update(&mut self, map: MapId, key: &[u8]) -> Result<&mut Map, Errno> {
+    fn map_for_update(&mut self, map: MapId, key: &[u8]) -> Result<&mut VmMap, Errno> {
         let map = self.maps.get_mut(map.0 as usize).ok_or(Errno::Inval)?;
         // EPERM before the key is looked at, as in the system call:
         // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/syscall.c (`map_update_elem`, `FMODE_CAN_WRITE`).
@@ -33,7 +33,7 @@ impl Vm {
         self.map_for_update(map, key)?;
         let Self { maps, memory, .. } = self;
         let map = maps.get_mut(map.0 as usize).ok_or(Errno::Inval)?;
-        let Content::Values(region) = map.content else { return Err(Errno::Inval) };
+        let MapContent::Values(region) = map.content else { return Err(Errno::Inval) };
         let (size, stride) = (map.spec.value_size as usize, map.stride());
         if value.len() != if map.spec.per_cpu() { stride * map.cpus as usize } else { size } {
             return Err(Errno::Inval);
@@ -50,7 +50,7 @@ impl Vm {
     /// Reads an entry, in the form that [`Vm::map_update`] takes. For an LRU map this does not count as a use.
     pub fn map_lookup(&self, map: MapId, key: &[u8]) -> Result<Vec<u8>, Errno> {
         let map = self.maps.get(map.0 as usize).ok_or(Errno::Inval)?;
-        let Content::Values(region) = map.content else { return Err(Errno::Inval) };
+        let MapContent::Values(region) = map.content else { return Err(Errno::Inval) };
         if key.len() != map.spec.key_size as usize {
             return Err(Errno::Inval);
         }
@@ -94,7 +94,7 @@ impl Vm {
         let map = maps.get_mut(map.0 as usize).ok_or(Errno::Inval)?;
         let (slot, _) = map.slot_for(key, ANY, memory)?;
         match &mut map.content {
-            Content::Maps(maps) => maps.get_mut(slot as usize).map(|entry| *entry = Some(inner)).ok_or(Errno::Inval),
+            MapContent::Maps(maps) => maps.get_mut(slot as usize).map(|entry| *entry = Some(inner)).ok_or(Errno::Inval),
             _ => Err(Errno::Inval),
         }
     }
@@ -103,7 +103,7 @@ impl Vm {
     pub fn clear_inner(&mut self, map: MapId, key: &[u8]) -> Result<(), Errno> {
         let map = self.map_for_update(map, key)?;
         let slot = map.index.find(key).ok_or(Errno::NoEnt)?;
-        let Content::Maps(maps) = &mut map.content else { return Err(Errno::Inval) };
+        let MapContent::Maps(maps) = &mut map.content else { return Err(Errno::Inval) };
         // Emptied before the key is removed, so that a slot that is reused does not still lead to the old map.
         let was = maps.get_mut(slot as usize).and_then(Option::take);
         if map.spec.kind == MapKind::HashOfMaps {
@@ -115,7 +115,7 @@ impl Vm {
     /// Writes an entry of a program array, or empties it with `None`.
     pub fn set_program(&mut self, map: MapId, index: u32, program: Option<ProgramId>) -> Result<(), Errno> {
         let map = self.map_for_update(map, &index.to_le_bytes())?;
-        let Content::Programs(programs) = &mut map.content else { return Err(Errno::Inval) };
+        let MapContent::Programs(programs) = &mut map.content else { return Err(Errno::Inval) };
         // Without a check that the programs are of one kind: the kernel makes it (`bpf_prog_map_compatible`), and all
         // programs of a machine come from one artifact.
         programs.get_mut(index as usize).map(|entry| *entry = program).ok_or(Errno::TooBig)
@@ -124,13 +124,13 @@ impl Vm {
     /// Takes the records that are ready at the head of a ring buffer.
     pub fn drain(&mut self, ring: MapId) -> Vec<Vec<u8>> {
         match self.maps.get_mut(ring.0 as usize).map(|map| &mut map.content) {
-            Some(Content::Ring(ring)) => ring.drain(),
+            Some(MapContent::Ring(ring)) => ring.drain(),
             _ => Vec::new(),
         }
     }
 }
 
-impl Map {
+impl VmMap {
     /// The distance from one CPU's value to the next, in bytes.
     fn stride(&self) -> usize {
         let size = self.spec.value_size as usize;

@@ -58,12 +58,12 @@ fn a_new_entry_in_a_used_slot_starts_from_zero() {
     let mut memory = Memory::new();
     let spec =
         MapSpec { kind: MapKind::PercpuHash, key_size: 4, value_size: 4, max_entries: 1, flags: MapFlags::default() };
-    let mut map = Map::new(MapId(0), spec, 2, &mut memory).unwrap();
+    let mut map = VmMap::new(MapId(0), spec, 2, &mut memory).unwrap();
     map.put(&key(1), &[1; 4], ANY, 0, &mut memory).unwrap();
     map.put(&key(1), &[2; 4], ANY, 1, &mut memory).unwrap();
     map.remove(&key(1)).unwrap();
     map.put(&key(2), &[3; 4], ANY, 1, &mut memory).unwrap();
-    let Content::Values(region) = map.content else { panic!("a hash has values") };
+    let MapContent::Values(region) = map.content else { panic!("a hash has values") };
     assert_eq!((memory.bytes(region, 0), memory.bytes(region, 1)), ([0; 4].as_slice(), [3; 4].as_slice()));
 }
 

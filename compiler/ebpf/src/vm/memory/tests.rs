@@ -2,7 +2,7 @@ use super::*;
 
 fn values(count: u64, size: u64) -> (Memory, RegionId) {
     let mut memory = Memory::new();
-    let region = memory.add(Region::Value(MapId(0)), size, true);
+    let region = memory.add(MemoryRegion::Value(MapId(0)), size, true);
     memory.grow(region, count);
     (memory, region)
 }
@@ -15,11 +15,11 @@ fn an_element_is_readable_to_its_last_byte_and_no_further() {
             let start = memory.element(region, element);
             assert!(memory.load::<1>(start).is_ok());
             assert!(memory.load::<1>(start + size - 1).is_ok());
-            assert_eq!(memory.load::<1>(start + size), Err(Fault::Outside), "{size}");
-            assert_eq!(memory.load::<1>(start.wrapping_sub(1)), Err(Fault::Outside), "{size}");
-            assert_eq!(memory.load::<2>(start + size - 1), Err(Fault::Outside), "{size}");
+            assert_eq!(memory.load::<1>(start + size), Err(AccessFault::Outside), "{size}");
+            assert_eq!(memory.load::<1>(start.wrapping_sub(1)), Err(AccessFault::Outside), "{size}");
+            assert_eq!(memory.load::<2>(start + size - 1), Err(AccessFault::Outside), "{size}");
         }
-        assert_eq!(memory.load::<1>(memory.element(region, 3)), Err(Fault::Outside));
+        assert_eq!(memory.load::<1>(memory.element(region, 3)), Err(AccessFault::Outside));
     }
 }
 
@@ -36,7 +36,7 @@ fn elements_do_not_share_bytes() {
 fn null_and_small_numbers_are_nothing() {
     let memory = Memory::new();
     for address in [0, 1, 4096, u64::from(u32::MAX), u64::MAX] {
-        assert_eq!(memory.load::<1>(address), Err(Fault::Outside));
+        assert_eq!(memory.load::<1>(address), Err(AccessFault::Outside));
     }
 }
 
@@ -45,16 +45,16 @@ fn stack_must_be_written_before_it_is_read() {
     let mut memory = Memory::new();
     memory.enter_frame(1);
     let top = memory.frame_pointer(0);
-    assert_eq!(memory.load::<4>(top - 8), Err(Fault::Uninitialised));
+    assert_eq!(memory.load::<4>(top - 8), Err(AccessFault::Uninitialised));
     memory.store(top - 8, [1_u8; 4]).unwrap();
     assert_eq!(memory.load::<4>(top - 8), Ok([1; 4]));
-    assert_eq!(memory.load::<8>(top - 8), Err(Fault::Uninitialised));
-    assert_eq!(memory.slice(top - 8, 5), Err(Fault::Uninitialised));
+    assert_eq!(memory.load::<8>(top - 8), Err(AccessFault::Uninitialised));
+    assert_eq!(memory.slice(top - 8, 5), Err(AccessFault::Uninitialised));
     assert_eq!(memory.slice(top - 8, 4), Ok([1; 4].as_slice()));
     memory.slice_mut(top - 512, 512).unwrap();
     assert!(memory.slice(top - 512, 512).is_ok());
     memory.enter_frame(1);
-    assert_eq!(memory.load::<4>(top - 8), Err(Fault::Uninitialised));
+    assert_eq!(memory.load::<4>(top - 8), Err(AccessFault::Uninitialised));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_frame_ends_with_its_function() {
     let inner = memory.frame_pointer(1) - 8;
     memory.store(inner, [0_u8; 8]).unwrap();
     memory.leave_frame(1);
-    assert_eq!(memory.load::<8>(inner), Err(Fault::Outside));
+    assert_eq!(memory.load::<8>(inner), Err(AccessFault::Outside));
 }
 
 #[test]
@@ -73,9 +73,9 @@ fn stack_accesses_are_aligned() {
     let mut memory = Memory::new();
     memory.enter_frame(1);
     let top = memory.frame_pointer(0);
-    assert_eq!(memory.store(top - 7, [0_u8; 4]), Err(Fault::Misaligned));
-    assert_eq!(memory.store(top, [0_u8; 1]), Err(Fault::Outside));
-    assert_eq!(memory.store(top - 513, [0_u8; 1]), Err(Fault::Outside));
+    assert_eq!(memory.store(top - 7, [0_u8; 4]), Err(AccessFault::Misaligned));
+    assert_eq!(memory.store(top, [0_u8; 1]), Err(AccessFault::Outside));
+    assert_eq!(memory.store(top - 513, [0_u8; 1]), Err(AccessFault::Outside));
 }
 
 #[test]
@@ -92,10 +92,10 @@ fn a_moved_packet_leaves_stale_pointers() {
     memory.set_packet(vec![7; 100], 40);
     let (old, end) = memory.packet_pointers();
     assert_eq!(end - old, 40);
-    assert_eq!(memory.load::<1>(old + 40), Err(Fault::Outside));
+    assert_eq!(memory.load::<1>(old + 40), Err(AccessFault::Outside));
     memory.move_packet(100);
-    assert_eq!(memory.load::<1>(old), Err(Fault::Outside));
-    assert_eq!(memory.describe(old).region, Region::StalePacket);
+    assert_eq!(memory.load::<1>(old), Err(AccessFault::Outside));
+    assert_eq!(memory.describe(old).region, MemoryRegion::StalePacket);
     let (new, _) = memory.packet_pointers();
     assert_eq!(memory.load::<1>(new + 99), Ok([7]));
 }
@@ -104,7 +104,7 @@ fn a_moved_packet_leaves_stale_pointers() {
 fn places_are_named_by_the_object_that_was_meant() {
     let (memory, region) = values(2, 16);
     let before = memory.describe(region.base() - 4);
-    assert_eq!((before.region, before.offset), (Region::Value(MapId(0)), -4));
+    assert_eq!((before.region, before.offset), (MemoryRegion::Value(MapId(0)), -4));
     let after = memory.describe(memory.element(region, 1) + 16);
     assert_eq!((after.element, after.offset, after.size), (1, 16, 16));
 }
@@ -114,6 +114,6 @@ fn atomics_go_to_values_and_aligned_only() {
     let (mut memory, region) = values(1, 16);
     memory.set_packet(vec![0; 64], 64);
     assert_eq!(memory.check_atomic(region.base() + 8, 8), Ok(()));
-    assert_eq!(memory.check_atomic(region.base() + 4, 8), Err(Fault::Misaligned));
-    assert_eq!(memory.check_atomic(memory.packet_pointers().0, 4), Err(Fault::NotAllowed));
+    assert_eq!(memory.check_atomic(region.base() + 4, 8), Err(AccessFault::Misaligned));
+    assert_eq!(memory.check_atomic(memory.packet_pointers().0, 4), Err(AccessFault::NotAllowed));
 }

@@ -31,10 +31,10 @@ fn machine() -> (Vm, ProgramId, [MapId; 2]) {
     (vm, program, maps)
 }
 
-fn stopped(vm: &mut Vm, program: ProgramId, map: MapId, note: Option<MapId>) -> (State, Vec<Spot>) {
+fn stopped(vm: &mut Vm, program: ProgramId, map: MapId, note: Option<MapId>) -> (StoppedRun, Vec<MapByte>) {
     let mut noted = Vec::new();
     let mut skb = Skb::new(vec![0; 60]);
-    let stop = vm.run_to(program, &mut skb, &mut Host::default(), (map, 0), (note, &mut noted)).unwrap();
+    let stop = vm.run_to(program, &mut skb, &mut VmInputs::default(), (map, 0), (note, &mut noted)).unwrap();
     assert_eq!(skb.packet.len(), 60, "the packet is back");
     match stop {
         Stop::Before(state) => (*state, noted),
@@ -42,8 +42,8 @@ fn stopped(vm: &mut Vm, program: ProgramId, map: MapId, note: Option<MapId>) -> 
     }
 }
 
-fn follow(vm: &mut Vm, state: &State, maps: [MapId; 2]) -> Result<Option<Spot>, Box<Trap>> {
-    vm.follow(state, &mut Skb::new(vec![0; 60]), &mut Host::default(), [Some(maps[1]), None], [Some(maps[0]), None])
+fn follow(vm: &mut Vm, state: &StoppedRun, maps: [MapId; 2]) -> Result<Option<MapByte>, Box<Trap>> {
+    vm.follow(state, &mut Skb::new(vec![0; 60]), &mut VmInputs::default(), [Some(maps[1]), None], [Some(maps[0]), None])
 }
 
 #[test]
@@ -51,9 +51,9 @@ fn a_run_stops_before_it_reads() {
     let (mut vm, program, maps) = machine();
     let (state, noted) = stopped(&mut vm, program, maps[0], None);
     assert_eq!(noted, []);
-    assert_eq!(state.part(Part::Register(7)), Some(7));
-    assert_eq!(state.part(Part::Stack(127)), Some(1));
-    assert_eq!(state.part(Part::Stack(0)), None, "nobody wrote there");
+    assert_eq!(state.part(RunPart::Register(7)), Some(7));
+    assert_eq!(state.part(RunPart::Stack(127)), Some(1));
+    assert_eq!(state.part(RunPart::Stack(0)), None, "nobody wrote there");
 }
 
 #[test]
@@ -62,18 +62,18 @@ fn a_run_that_never_reads_there_ends() {
     let mut noted = Vec::new();
     let mut skb = Skb::new(vec![0; 60]);
     let place = (maps[0], 5);
-    let stop = vm.run_to(program, &mut skb, &mut Host::default(), place, (Some(maps[1]), &mut noted)).unwrap();
-    assert!(matches!(stop, Stop::Ended(Outcome { r0: 13, .. })), "{stop:?}");
-    assert_eq!(noted, [Spot { map: maps[1], element: 0, offset: 3 }]);
+    let stop = vm.run_to(program, &mut skb, &mut VmInputs::default(), place, (Some(maps[1]), &mut noted)).unwrap();
+    assert!(matches!(stop, Stop::Ended(RunOutcome { r0: 13, .. })), "{stop:?}");
+    assert_eq!(noted, [MapByte { map: maps[1], element: 0, offset: 3 }]);
 }
 
 #[test]
 fn what_goes_on_sees_what_the_maps_hold_then() {
     let (mut vm, program, maps) = machine();
     let (state, _) = stopped(&mut vm, program, maps[0], None);
-    let at = |offset| Some(Spot { map: maps[1], element: 0, offset });
+    let at = |offset| Some(MapByte { map: maps[1], element: 0, offset });
     assert_eq!(follow(&mut vm, &state, maps), Ok(at(3)));
-    vm.poke(Spot { map: maps[0], element: 0, offset: 0 }, &[5]).unwrap();
+    vm.poke(MapByte { map: maps[0], element: 0, offset: 0 }, &[5]).unwrap();
     assert_eq!(follow(&mut vm, &state, maps), Ok(at(6)));
     assert_eq!(vm.value_at(maps[0], 0)[0], 5);
 }
@@ -83,25 +83,25 @@ fn what_is_forgotten_and_needed_is_a_trap() {
     let (mut vm, program, maps) = machine();
     let (state, _) = stopped(&mut vm, program, maps[0], None);
     let mut needed = Vec::new();
-    for part in Part::all().filter(|part| state.part(*part).is_some()) {
+    for part in RunPart::all().filter(|part| state.part(*part).is_some()) {
         let mut without = state.clone();
         without.forget(part);
         match follow(&mut vm, &without, maps) {
-            Ok(Some(Spot { offset: 3, .. })) => {}
+            Ok(Some(MapByte { offset: 3, .. })) => {}
             // Without the part the run ended without the expected read, so the part is needed too.
             Ok(None) => needed.push((part, false)),
             Ok(other) => panic!("{part:?}: {other:?}"),
             Err(trap) => needed.push((part, matches!(trap.cause, Cause::Uninitialised { .. }))),
         }
     }
-    assert_eq!(needed, [(Part::Register(6), false), (Part::Stack(127), true)]);
+    assert_eq!(needed, [(RunPart::Register(6), false), (RunPart::Stack(127), true)]);
 }
 
 #[test]
 fn what_is_poked_must_be_there() {
     let (mut vm, _, maps) = machine();
-    assert_eq!(vm.poke(Spot { map: maps[0], element: 0, offset: 6 }, &[0; 4]), Err(Errno::Inval));
-    assert_eq!(vm.poke(Spot { map: maps[0], element: 1, offset: 0 }, &[0; 4]), Err(Errno::Inval));
+    assert_eq!(vm.poke(MapByte { map: maps[0], element: 0, offset: 6 }, &[0; 4]), Err(Errno::Inval));
+    assert_eq!(vm.poke(MapByte { map: maps[0], element: 1, offset: 0 }, &[0; 4]), Err(Errno::Inval));
 }
 
 #[test]

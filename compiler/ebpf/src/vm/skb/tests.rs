@@ -7,7 +7,7 @@ fn skb() -> Skb {
 }
 
 #[track_caller]
-fn check(field: i16, bytes: u64, expected: Result<u64, Fault>) {
+fn check(field: i16, bytes: u64, expected: Result<u64, AccessFault>) {
     assert_eq!(read(&skb(), AT, field as u64, bytes), expected, "{bytes} bytes at {field}");
 }
 
@@ -15,9 +15,9 @@ fn check(field: i16, bytes: u64, expected: Result<u64, Fault>) {
 fn pointers_are_whole_though_their_fields_have_four_bytes() {
     check(field::DATA, 4, Ok(0x1000));
     check(field::DATA_END, 4, Ok(0x103c));
-    check(field::DATA, 8, Err(Fault::Misaligned));
-    check(field::DATA_END, 8, Err(Fault::NotAllowed));
-    check(field::DATA, 2, Err(Fault::NotAllowed));
+    check(field::DATA, 8, Err(AccessFault::Misaligned));
+    check(field::DATA_END, 8, Err(AccessFault::NotAllowed));
+    check(field::DATA, 2, Err(AccessFault::NotAllowed));
 }
 
 #[test]
@@ -26,33 +26,33 @@ fn fields_can_be_read_in_part() {
     check(field::MARK, 2, Ok(0x3344));
     check(field::MARK + 2, 2, Ok(0x1122));
     check(field::MARK + 3, 1, Ok(0x11));
-    check(field::MARK + 1, 2, Err(Fault::Misaligned));
-    check(field::MARK, 8, Err(Fault::NotAllowed));
+    check(field::MARK + 1, 2, Err(AccessFault::Misaligned));
+    check(field::MARK, 8, Err(AccessFault::NotAllowed));
     check(field::CB + 8, 8, Ok(4 << 32 | 3));
 }
 
 #[test]
 fn the_protocol_is_in_network_order() {
     check(field::PROTOCOL, 4, Ok(0xdd86));
-    check(field::PROTOCOL + 2, 2, Err(Fault::NotAllowed));
+    check(field::PROTOCOL + 2, 2, Err(AccessFault::NotAllowed));
 }
 
 #[test]
 fn what_tc_programs_may_not_see_is_refused() {
     for field in [88, 92, 96, 100, 132, 136, 144, 168] {
-        check(field, 4, Err(Fault::NotAllowed));
+        check(field, 4, Err(AccessFault::NotAllowed));
     }
-    check(192, 4, Err(Fault::Outside));
-    check(-4, 4, Err(Fault::Outside));
+    check(192, 4, Err(AccessFault::Outside));
+    check(-4, 4, Err(AccessFault::Outside));
 }
 
 #[test]
 fn only_some_fields_can_be_written() {
     let mut skb = skb();
     assert_eq!(write(&mut skb, field::MARK as u64, 4, 7), Ok(()));
-    assert_eq!(write(&mut skb, field::MARK as u64, 2, 8), Err(Fault::NotAllowed));
-    assert_eq!(write(&mut skb, field::LEN as u64, 4, 9), Err(Fault::NotAllowed));
+    assert_eq!(write(&mut skb, field::MARK as u64, 2, 8), Err(AccessFault::NotAllowed));
+    assert_eq!(write(&mut skb, field::LEN as u64, 4, 9), Err(AccessFault::NotAllowed));
     assert_eq!(write(&mut skb, field::CB as u64 + 6, 2, 0xabcd), Ok(()));
-    assert_eq!(write(&mut skb, field::CB as u64 + 20, 4, 1), Err(Fault::NotAllowed));
+    assert_eq!(write(&mut skb, field::CB as u64 + 20, 4, 1), Err(AccessFault::NotAllowed));
     assert_eq!((skb.mark, skb.cb), (7, [1, 0xabcd_0002, 3, 4, 5]));
 }

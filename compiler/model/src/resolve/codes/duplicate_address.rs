@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::{Cluster, EndpointId};
 use weir_objects::diagnostic::{Code, Diagnostic, Severity};
-use weir_objects::origin::{FieldPath, Origin};
+use weir_objects::origin::{FieldOrigin, FieldPath};
 
 /// Two live pods on one address.
 pub(crate) static CODE: Code = Code {
@@ -47,7 +47,7 @@ pub(in crate::resolve) fn found(
     address: IpAddr,
 ) -> Diagnostic {
     let status = FieldPath::root().field("status");
-    let origin = |id: EndpointId| Origin::new(cluster.endpoints[id.index()].object, status.field("podIP"));
+    let origin = |id: EndpointId| FieldOrigin::new(cluster.endpoints[id.index()].object, status.field("podIP"));
     let (holder_name, second_name) = (cluster.endpoint_name(holder), cluster.endpoint_name(second));
     Diagnostic::at(&CODE, origin(second), format!("pod {second_name} has the address of pod {holder_name}, {address}"))
         .also(origin(holder), format!("{holder_name} says that it has it too, so neither is taken to have it"))

@@ -2,7 +2,7 @@
 
 use crate::decode::codes::quote;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -26,7 +26,7 @@ status: {podIP: 10.0.0.25}
 };
 
 /// The text is not an address.
-pub(crate) fn at(origin: Origin, text: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, text: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is not an IP address", quote(text)))
         .help("write an address like `10.9.8.7` or `2001:db8::7`, or remove it")
 }

@@ -3,7 +3,7 @@
 use crate::address::{Family, parse_address, parse_cidr};
 use crate::decode::codes::quote;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -36,7 +36,7 @@ spec:
 };
 
 /// The text is not `address/length`.
-pub(crate) fn at(origin: Origin, text: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, text: &str) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("{} is not a CIDR", quote(text)));
     if let Some(address) = parse_address(text) {
         let bits = Family::of(address.value).bits();

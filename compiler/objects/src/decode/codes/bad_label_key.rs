@@ -2,7 +2,7 @@
 
 use crate::decode::codes::quote;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -28,7 +28,7 @@ spec:
 };
 
 /// The key has the wrong syntax.
-pub(crate) fn at(origin: Origin, key: &str, why: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, key: &str, why: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is not a valid label key: it {why}", quote(key)))
         .help("write a key like `app` or `example.com/app`")
 }

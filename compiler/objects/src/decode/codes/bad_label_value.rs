@@ -2,7 +2,7 @@
 
 use crate::decode::codes::quote;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -29,7 +29,7 @@ spec:
 };
 
 /// The value has the wrong syntax.
-pub(crate) fn at(origin: Origin, value: &str, why: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, value: &str, why: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is not a valid label value: it {why}", quote(value)))
         .help("write the value that the objects carry, like `web`")
 }

@@ -3,7 +3,7 @@
 use crate::decode::codes::quote;
 use crate::decode::suggest::nearest;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -28,7 +28,7 @@ spec: {action: Deny, cidrs: [192.0.2.0/24]}
 };
 
 /// The action is not one of the two; it is empty if it is absent.
-pub(crate) fn at(origin: Origin, action: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, action: &str) -> Diagnostic {
     let message = match action {
         "" => "the list has no `action`".to_owned(),
         _ => format!("{} is not a list action", quote(action)),

@@ -3,7 +3,7 @@
 use crate::address::{parse_address, parse_cidr};
 use crate::decode::codes::quote;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -28,7 +28,7 @@ spec: {action: Deny, cidrs: [192.0.2.0/32]}
 };
 
 /// The entry cannot be read; `why` completes a sentence that begins with it.
-pub(crate) fn at(origin: Origin, text: &str, why: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, text: &str, why: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} {why}", quote(text))).help(help(text))
 }
 

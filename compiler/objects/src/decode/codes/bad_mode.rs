@@ -3,7 +3,7 @@
 use crate::decode::codes::quote;
 use crate::decode::suggest::nearest;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -30,7 +30,7 @@ spec:
 };
 
 /// The mode is not one of the two.
-pub(crate) fn at(origin: Origin, mode: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, mode: &str) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("{} is not a mode", quote(mode)));
     match nearest(mode, ["audit", "enforce"]) {
         Some(known) => found.help(format!("write `{known}`")),
@@ -39,7 +39,7 @@ pub(crate) fn at(origin: Origin, mode: &str) -> Diagnostic {
 }
 
 /// The mode is on an address list.
-pub(crate) fn list(origin: Origin) -> Diagnostic {
+pub(crate) fn list(origin: FieldOrigin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "an address list has no mode; it is enforced")
         .help("leave the annotation out, or keep the list back until it is to be enforced")
 }

@@ -3,7 +3,7 @@
 use crate::decode::codes::quote;
 use crate::decode::suggest::nearest;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -33,7 +33,7 @@ spec:
 };
 
 /// The operator is not one of the four.
-pub(crate) fn at(origin: Origin, operator: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, operator: &str) -> Diagnostic {
     const KNOWN: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
     let message = match operator {
         "" => "a selector requirement has no operator".to_owned(),

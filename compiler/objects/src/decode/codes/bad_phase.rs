@@ -3,7 +3,7 @@
 use crate::decode::codes::quote;
 use crate::decode::suggest::nearest;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -27,7 +27,7 @@ status: {phase: Running}
 };
 
 /// The phase is not one of the five.
-pub(crate) fn at(origin: Origin, phase: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, phase: &str) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("{} is not a pod phase", quote(phase)));
     match nearest(phase, ["Pending", "Running", "Succeeded", "Failed", "Unknown"]) {
         Some(known) => found.help(format!("write `{known}`")),

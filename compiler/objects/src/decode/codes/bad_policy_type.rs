@@ -3,7 +3,7 @@
 use crate::decode::codes::quote;
 use crate::decode::suggest::nearest;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -31,7 +31,7 @@ spec:
 };
 
 /// The name is not one of the two types.
-pub(crate) fn at(origin: Origin, name: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, name: &str) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("{} is not a policy type", quote(name)));
     match nearest(name, ["Ingress", "Egress"]) {
         Some(known) => found.help(format!("write `{known}`")),

@@ -2,7 +2,7 @@
 
 use crate::decode::codes::quote;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -34,7 +34,7 @@ spec:
 };
 
 /// The name has the wrong syntax.
-pub(crate) fn at(origin: Origin, name: &str, why: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, name: &str, why: &str) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("{} is not a valid port name: it {why}", quote(name)));
     match (name.parse::<u16>(), name.split_once('-')) {
         (Ok(number), _) => found.label("a string, so a name").help(format!("remove the quotes: `{number}`")),

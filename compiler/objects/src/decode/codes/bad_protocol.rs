@@ -2,7 +2,7 @@
 
 use crate::decode::codes::quote;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -35,7 +35,7 @@ spec:
 };
 
 /// The protocol is not one of the three.
-pub(crate) fn at(origin: Origin, protocol: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, protocol: &str) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("{} is not a protocol of ports", quote(protocol)));
     let upper = protocol.to_ascii_uppercase();
     match &*upper {

@@ -2,7 +2,7 @@
 
 use crate::decode::codes::quote;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -35,7 +35,7 @@ spec:
 };
 
 /// `text` is the address or CIDR as written, `meant` its meaning.
-pub(crate) fn at(origin: Origin, text: &str, meant: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, text: &str, meant: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is read as {meant}", quote(text)))
         .label("leading zeros: decimal here, octal elsewhere")
         .help(format!("write `{meant}`"))

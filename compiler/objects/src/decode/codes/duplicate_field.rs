@@ -1,7 +1,7 @@
 //! A field that occurs twice.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -31,7 +31,7 @@ spec:
 };
 
 /// Points at the second occurrence, with the first as a label.
-pub(crate) fn at(origin: Origin, name: &str, severity: Severity) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, name: &str, severity: Severity) -> Diagnostic {
     let mut found = Diagnostic::at_name(&CODE, origin.clone(), format!("`{name}` is there twice"))
         .label("again here")
         .also_first(origin, "first here")

@@ -1,7 +1,7 @@
 //! Two documents of one kind, namespace and name.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -35,7 +35,7 @@ spec: {podSelector: {}, ingress: [{}]}
 };
 
 /// Points at the second document, with the first as a label.
-pub(crate) fn at(origin: Origin, first: Origin, what: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, first: FieldOrigin, what: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{what} is there twice"))
         .label("described again here")
         .also(first, "described first here")

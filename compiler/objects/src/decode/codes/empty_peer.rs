@@ -1,7 +1,7 @@
 //! A peer without any content.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -34,7 +34,7 @@ spec:
 };
 
 /// Points at the peer.
-pub(crate) fn at(origin: Origin) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "the peer is empty").label("names nobody").help(
         "write `podSelector: {}` for every pod of this namespace, `namespaceSelector: {}` for every pod, \
          or leave the whole list out for everybody",

@@ -1,7 +1,7 @@
 //! A range that ends before it begins.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -33,7 +33,7 @@ spec:
 };
 
 /// Points at the end port.
-pub(crate) fn at(origin: Origin, first: i64, last: i64) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, first: i64, last: i64) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("the range ends at {last}, before it begins at {first}"))
         .help(format!("write `port: {last}` and `endPort: {first}`, if that was meant"))
 }

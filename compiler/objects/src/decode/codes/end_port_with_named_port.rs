@@ -2,7 +2,7 @@
 
 use crate::decode::codes::quote;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -35,7 +35,7 @@ spec:
 };
 
 /// Points at the end port.
-pub(crate) fn at(origin: Origin, name: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, name: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("`endPort` cannot go with the named port {}", quote(name)))
         .help("write the number of the first port, or remove `endPort`")
 }

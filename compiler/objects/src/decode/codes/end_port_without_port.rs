@@ -1,7 +1,7 @@
 //! A range with an end and no beginning.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -33,6 +33,6 @@ spec:
 };
 
 /// Points at the end port.
-pub(crate) fn at(origin: Origin) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "`endPort` needs a `port` to begin with").help("add `port`, or remove `endPort`")
 }

@@ -3,7 +3,7 @@
 use crate::address::Prefix;
 use crate::decode::codes::quote;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -36,7 +36,7 @@ spec:
 };
 
 /// Points at the exception.
-pub(crate) fn at(origin: Origin, text: &str, block: Origin, cidr: Prefix, hole: Prefix) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, text: &str, block: FieldOrigin, cidr: Prefix, hole: Prefix) -> Diagnostic {
     let message = format!("{} is not a strict part of {cidr}", quote(text));
     let found = Diagnostic::at(&CODE, origin, message).also(block, "of this block");
     match cidr.family() == hole.family() {

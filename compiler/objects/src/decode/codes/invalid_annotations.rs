@@ -2,7 +2,7 @@
 
 use crate::decode::codes::quote;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -25,13 +25,13 @@ spec: {podSelector: {}}
 };
 
 /// The key has the wrong syntax.
-pub(crate) fn key(origin: Origin, key: &str, why: &str) -> Diagnostic {
+pub(crate) fn key(origin: FieldOrigin, key: &str, why: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is not a valid annotation key: it {why}", quote(key)))
         .help("write a key like `example.com/owner`")
 }
 
 /// All annotations together are too large.
-pub(crate) fn size(origin: Origin, bytes: usize, limit: usize) -> Diagnostic {
+pub(crate) fn size(origin: FieldOrigin, bytes: usize, limit: usize) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("annotations of {bytes} bytes; the API server takes {limit}"))
         .help("keep large texts in a ConfigMap")
 }

@@ -2,7 +2,7 @@
 
 use crate::decode::codes::quote;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -26,19 +26,19 @@ spec: {podSelector: {}}
 };
 
 /// The name has the wrong syntax.
-pub(crate) fn at(origin: Origin, name: &str, why: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, name: &str, why: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is not a valid finalizer: it {why}", quote(name)))
         .help("write a finalizer like `example.com/cleanup`")
 }
 
 /// The name has no prefix and is not one of Kubernetes' own.
-pub(crate) fn unqualified(origin: Origin, name: &str) -> Diagnostic {
+pub(crate) fn unqualified(origin: FieldOrigin, name: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("the finalizer {} has no prefix and is none of Kubernetes' own", quote(name)))
         .help("write a finalizer like `example.com/cleanup`")
 }
 
 /// Both of Kubernetes' own finalizers are present.
-pub(crate) fn conflict(origin: Origin) -> Diagnostic {
+pub(crate) fn conflict(origin: FieldOrigin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "the finalizers `orphan` and `foregroundDeletion` exclude each other")
         .help("remove one of the two")
 }

@@ -2,7 +2,7 @@
 
 use crate::decode::codes::quote;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -26,12 +26,12 @@ spec: {podSelector: {}}
 };
 
 /// The name has the wrong syntax.
-pub(crate) fn at(origin: Origin, name: &str, why: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, name: &str, why: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is not a valid name: it {why}", quote(name)))
         .help("choose a name like `allow-web`")
 }
 
 /// The object has neither a name nor a prefix for one.
-pub(crate) fn missing(origin: Origin) -> Diagnostic {
+pub(crate) fn missing(origin: FieldOrigin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "the object has no name").help("add `metadata.name`")
 }

@@ -2,7 +2,7 @@
 
 use crate::decode::codes::quote;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -26,13 +26,13 @@ spec: {podSelector: {}}
 };
 
 /// The namespace has the wrong syntax.
-pub(crate) fn at(origin: Origin, namespace: &str, why: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, namespace: &str, why: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is not a valid namespace: it {why}", quote(namespace)))
         .help("write the name of a namespace, like `shop`")
 }
 
 /// The kind is cluster-scoped and has no namespace.
-pub(crate) fn of_cluster_scoped(origin: Origin) -> Diagnostic {
+pub(crate) fn of_cluster_scoped(origin: FieldOrigin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "a CidrList belongs to the whole cluster, not to a namespace")
         .help("remove `namespace`; to limit the list to pods of one, use `spec.appliesTo.namespaceSelector`")
 }

@@ -1,7 +1,7 @@
 //! An owner reference that the API server refuses.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -29,6 +29,6 @@ spec: {podSelector: {}}
 };
 
 /// `what` describes the problem, as a sentence.
-pub(crate) fn at(origin: Origin, what: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, what: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, what).help("leave owner references to the controller that sets them")
 }

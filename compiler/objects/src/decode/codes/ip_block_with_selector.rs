@@ -1,7 +1,7 @@
 //! An ipBlock beside a selector in one peer.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -35,7 +35,7 @@ spec:
 };
 
 /// Points at the peer.
-pub(crate) fn at(origin: Origin) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "a peer cannot have both `ipBlock` and a selector")
         .help("make two list items of it (a `- ` before each) if either may match")
 }

@@ -1,7 +1,7 @@
 //! An ipBlock without a CIDR.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -33,7 +33,7 @@ spec:
 };
 
 /// Points at the missing field.
-pub(crate) fn at(origin: Origin) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "the ipBlock has no `cidr`")
         .help("add `cidr`; `0.0.0.0/0` is every IPv4 address, `::/0` every IPv6 address")
 }

@@ -1,7 +1,7 @@
 //! An object without `apiVersion` or `kind`.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -25,7 +25,7 @@ spec: {podSelector: {}}
 };
 
 /// `missing` is the name of the missing field.
-pub(crate) fn at(origin: Origin, missing: &str, known: Option<(&str, &str)>) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, missing: &str, known: Option<(&str, &str)>) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("the object has no `{missing}`"));
     match known {
         Some((value, of)) => found.help(format!("add `{missing}: {value}`, which is what `{of}` needs")),
@@ -34,7 +34,7 @@ pub(crate) fn at(origin: Origin, missing: &str, known: Option<(&str, &str)>) -> 
 }
 
 /// The document is not a mapping.
-pub(crate) fn not_a_mapping(origin: Origin, found: &str) -> Diagnostic {
+pub(crate) fn not_a_mapping(origin: FieldOrigin, found: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("expected a Kubernetes object, found {found}"))
         .help("begin with `apiVersion:` and `kind:`, or take this file out of the input")
 }

@@ -1,7 +1,7 @@
 //! YAML that is not a Kubernetes object.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -25,7 +25,7 @@ spec:
 };
 
 /// The document is a mapping with neither `apiVersion` nor `kind`.
-pub(crate) fn at(origin: Origin) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "not a Kubernetes object, passed over")
         .note("it has neither `apiVersion` nor `kind`")
         .help("add both if it is meant to be read, or take the file out of the input")

@@ -1,7 +1,7 @@
 //! A list item without content.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -31,14 +31,14 @@ spec:
 };
 
 /// The item is a rule.
-pub(crate) fn rule(origin: Origin, peers: &str) -> Diagnostic {
+pub(crate) fn rule(origin: FieldOrigin, peers: &str) -> Diagnostic {
     let whom = if peers == "from" { "from everybody" } else { "to everybody" };
     Diagnostic::at(&CODE, origin, format!("an empty list item is a rule that allows everything {whom}"))
         .help("remove the `-`, or write `- {}` if that was meant")
 }
 
 /// The item is an entry of `ports`.
-pub(crate) fn port(origin: Origin) -> Diagnostic {
+pub(crate) fn port(origin: FieldOrigin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "an empty list item stands for every TCP port")
         .help("remove the `-`, or write `- {}` if that was meant")
 }

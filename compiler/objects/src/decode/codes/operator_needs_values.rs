@@ -1,7 +1,7 @@
 //! In or NotIn without values.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -31,7 +31,7 @@ spec:
 };
 
 /// `operator` is `In` or `NotIn`.
-pub(crate) fn at(origin: Origin, operator: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, operator: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("`{operator}` needs at least one value"))
         .help("add `values`, or use `Exists` or `DoesNotExist`")
 }

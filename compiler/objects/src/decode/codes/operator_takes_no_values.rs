@@ -1,7 +1,7 @@
 //! Exists or DoesNotExist with values.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -32,7 +32,7 @@ spec:
 };
 
 /// `operator` is `Exists` or `DoesNotExist`.
-pub(crate) fn at(origin: Origin, operator: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, operator: &str) -> Diagnostic {
     let with_values = if operator == "Exists" { "In" } else { "NotIn" };
     Diagnostic::at(&CODE, origin, format!("`{operator}` takes no values"))
         .help(format!("remove `values`, or use `{with_values}`"))

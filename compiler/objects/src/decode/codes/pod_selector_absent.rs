@@ -1,7 +1,7 @@
 //! A policy without a `podSelector`.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -28,7 +28,7 @@ spec:
 };
 
 /// Points at the missing field.
-pub(crate) fn at(origin: Origin) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "without a `podSelector` the policy selects every pod of its namespace")
         .help("write `podSelector: {}` if that is meant")
 }

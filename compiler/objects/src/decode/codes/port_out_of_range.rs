@@ -1,7 +1,7 @@
 //! A port number that does not exist.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::{Origin, Step};
+use crate::origin::{FieldOrigin, PathStep};
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -33,7 +33,7 @@ spec:
 };
 
 /// The number is not a port.
-pub(crate) fn at(origin: Origin, number: i64) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, number: i64) -> Diagnostic {
     let in_rule = origin.path.steps().get(1).is_some_and(is_rules);
     let found = Diagnostic::at(&CODE, origin, format!("{number} is not a port: ports go from 1 to 65535"));
     match number {
@@ -43,6 +43,6 @@ pub(crate) fn at(origin: Origin, number: i64) -> Diagnostic {
 }
 
 /// Whether a step of a path leads into the rules of a policy.
-fn is_rules(step: &Step) -> bool {
-    matches!(step, Step::Field(name) if name == "ingress" || name == "egress")
+fn is_rules(step: &PathStep) -> bool {
+    matches!(step, PathStep::Field(name) if name == "ingress" || name == "egress")
 }

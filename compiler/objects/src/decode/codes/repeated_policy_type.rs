@@ -1,7 +1,7 @@
 //! A policy type named twice.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -30,7 +30,7 @@ spec:
 };
 
 /// Points at the second occurrence.
-pub(crate) fn at(origin: Origin, name: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, name: &str) -> Diagnostic {
     let other = if name == "Ingress" { "Egress" } else { "Ingress" };
     Diagnostic::at(&CODE, origin, format!("`{name}` is there twice"))
         .help(format!("remove one, or write `{other}` if that was meant"))

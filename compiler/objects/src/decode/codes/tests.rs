@@ -1,11 +1,11 @@
 //! Checks the documentation of every code: its example produces the finding, and the fixed example produces none.
 
 use super::ALL;
-use crate::decode::{Input, InputKind, Options, decode};
+use crate::decode::{DecodeOptions, Input, InputKind, decode};
 
 fn findings(text: &str) -> Vec<&'static str> {
     let input = Input { name: "input.yaml".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
-    let (_, diagnostics) = decode(vec![input], &Options { default_namespace: "default".to_owned() });
+    let (_, diagnostics) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
     diagnostics.iter().map(|diagnostic| diagnostic.code.name).collect()
 }
 

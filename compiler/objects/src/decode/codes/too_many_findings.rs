@@ -1,7 +1,7 @@
 //! Findings in one object beyond the number that is shown.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -45,7 +45,7 @@ spec:
 };
 
 /// `beyond` is the number of findings that are not shown.
-pub(crate) fn at(origin: Origin, beyond: usize, severity: Severity) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, beyond: usize, severity: Severity) -> Diagnostic {
     let mut found = Diagnostic::at(&CODE, origin, format!("{beyond} more findings in this object are not shown"))
         .help("mend the first ones and run again");
     found.severity = severity;

@@ -1,7 +1,7 @@
 //! More policy types than exist.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -29,7 +29,7 @@ spec:
 };
 
 /// Points at the list.
-pub(crate) fn at(origin: Origin, count: usize) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, count: usize) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{count} policy types, and there are only two"))
         .help("list `Ingress` and `Egress` once at most")
 }

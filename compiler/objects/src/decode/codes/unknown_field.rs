@@ -2,7 +2,7 @@
 
 use crate::decode::schema::Fields;
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -31,7 +31,7 @@ spec:
 /// `nearest` is a similar field of the same level; `elsewhere` is the path of a field with this name (in any case) on
 /// another level.
 pub(crate) fn at(
-    origin: Origin,
+    origin: FieldOrigin,
     name: &str,
     nearest: Option<&str>,
     elsewhere: Option<Vec<&'static str>>,

@@ -1,7 +1,7 @@
 //! A kind that its API group does not have.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -26,7 +26,7 @@ spec: {podSelector: {}}
 };
 
 /// `meant` is the nearest kind of the group.
-pub(crate) fn at(origin: Origin, version: &str, kind: &str, meant: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, version: &str, kind: &str, meant: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("`{version}` has no kind `{kind}`"))
         .label("no such kind")
         .help(format!("write `kind: {meant}`"))

@@ -1,7 +1,7 @@
 //! A policy in an API version that is not served.
 
 use crate::diagnostic::{Code, Diagnostic, Severity};
-use crate::origin::Origin;
+use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
 pub static CODE: Code = Code {
@@ -26,7 +26,7 @@ spec: {podSelector: {}}
 };
 
 /// `served` is the version to write instead.
-pub(crate) fn at(origin: Origin, kind: &str, version: &str, served: &str) -> Diagnostic {
+pub(crate) fn at(origin: FieldOrigin, kind: &str, version: &str, served: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("`{kind}` is not served in `{version}`"))
         .label(format!("not an API version of {kind}"))
         .help(format!("write `apiVersion: {served}`"))

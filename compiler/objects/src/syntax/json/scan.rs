@@ -2,20 +2,20 @@
 
 use std::borrow::Cow;
 
-use crate::syntax::{Span, SyntaxError, Value};
+use crate::syntax::{Span, SyntaxError, SyntaxValue};
 
 /// A position in a text, and the end of reading.
 #[derive(Debug)]
-pub(super) struct Reader<'t> {
+pub(super) struct JsonReader<'t> {
     text: &'t str,
     /// The text up to where reading ends.
     bytes: &'t [u8],
     at: usize,
 }
 
-type Result<T> = std::result::Result<T, SyntaxError>;
+type JsonResult<T> = std::result::Result<T, SyntaxError>;
 
-impl<'t> Reader<'t> {
+impl<'t> JsonReader<'t> {
     pub(super) fn new(text: &'t str, span: Span) -> Self {
         let text = text.get(..span.end as usize).unwrap_or(text);
         Self { text, bytes: text.as_bytes(), at: span.start as usize }
@@ -44,7 +44,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    pub(super) fn expect(&mut self, byte: u8, message: &str) -> Result<()> {
+    pub(super) fn expect(&mut self, byte: u8, message: &str) -> JsonResult<()> {
         if self.peek_token() == Some(byte) {
             self.at += 1;
             return Ok(());
@@ -53,7 +53,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Moves to the next key of an object and past its colon; `None` after the closing brace.
-    pub(super) fn next_key(&mut self, first: bool) -> Result<Option<(Cow<'t, str>, Span)>> {
+    pub(super) fn next_key(&mut self, first: bool) -> JsonResult<Option<(Cow<'t, str>, Span)>> {
         if !self.goes_on(b'}', first, "expected `,` or `}` in this object")? {
             return Ok(None);
         }
@@ -70,7 +70,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Moves to the next item of an array; false after the closing bracket.
-    pub(super) fn next_element(&mut self, first: bool) -> Result<bool> {
+    pub(super) fn next_element(&mut self, first: bool) -> JsonResult<bool> {
         if !self.goes_on(b']', first, "expected `,` or `]` in this list")? {
             return Ok(false);
         }
@@ -81,7 +81,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Skips the comma between two members, or the closing bracket. False after the closing bracket.
-    fn goes_on(&mut self, close: u8, first: bool, message: &str) -> Result<bool> {
+    fn goes_on(&mut self, close: u8, first: bool, message: &str) -> JsonResult<bool> {
         match self.peek_token() {
             Some(byte) if byte == close => {
                 self.at += 1;
@@ -96,7 +96,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    pub(super) fn word(&mut self, word: &str, value: Value<'t>) -> Result<Value<'t>> {
+    pub(super) fn word(&mut self, word: &str, value: SyntaxValue<'t>) -> JsonResult<SyntaxValue<'t>> {
         if !self.rest().starts_with(word.as_bytes()) {
             return Err(self.not_a_value());
         }
@@ -108,7 +108,7 @@ impl<'t> Reader<'t> {
         self.bytes.get(self.at..).unwrap_or_default()
     }
 
-    pub(super) fn number(&mut self) -> Result<Value<'t>> {
+    pub(super) fn number(&mut self) -> JsonResult<SyntaxValue<'t>> {
         let start = self.at;
         self.at += usize::from(self.peek() == Some(b'-'));
         let leading = self.peek();
@@ -131,15 +131,15 @@ impl<'t> Reader<'t> {
         let span = Span::new(start, self.at);
         let digits = span.slice(self.text);
         if integral && let Ok(number) = digits.parse() {
-            return Ok(Value::Int(number));
+            return Ok(SyntaxValue::Int(number));
         }
         match digits.parse::<f64>() {
-            Ok(number) if number.is_finite() => Ok(Value::number(number)),
+            Ok(number) if number.is_finite() => Ok(SyntaxValue::number(number)),
             _ => Err(SyntaxError::new(span, "a number beyond all bounds")),
         }
     }
 
-    fn digits(&mut self) -> Result<usize> {
+    fn digits(&mut self) -> JsonResult<usize> {
         let count = self.rest().iter().take_while(|byte| byte.is_ascii_digit()).count();
         self.at += count;
         if count == 0 {
@@ -148,7 +148,7 @@ impl<'t> Reader<'t> {
         Ok(count)
     }
 
-    pub(super) fn string(&mut self) -> Result<Cow<'t, str>> {
+    pub(super) fn string(&mut self) -> JsonResult<Cow<'t, str>> {
         let open = self.at;
         self.at += 1;
         let mut owned = String::new();
@@ -183,7 +183,7 @@ impl<'t> Reader<'t> {
         self.text.get(start..self.at).unwrap_or_default()
     }
 
-    fn escape(&mut self) -> Result<char> {
+    fn escape(&mut self) -> JsonResult<char> {
         let start = self.at;
         self.at += 1;
         let byte = self.peek();
@@ -201,7 +201,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Reads the digits after `\u`. Half of a surrogate pair becomes U+FFFD, as in Go.
-    fn unicode_escape(&mut self, start: usize) -> Result<char> {
+    fn unicode_escape(&mut self, start: usize) -> JsonResult<char> {
         let high = self.hex(start)?;
         if !(0xd800..0xdc00).contains(&high) || !self.rest().starts_with(b"\\u") {
             return Ok(char::from_u32(high).unwrap_or(char::REPLACEMENT_CHARACTER));
@@ -217,7 +217,7 @@ impl<'t> Reader<'t> {
         Ok(char::REPLACEMENT_CHARACTER)
     }
 
-    fn hex(&mut self, start: usize) -> Result<u32> {
+    fn hex(&mut self, start: usize) -> JsonResult<u32> {
         let digits = self.rest().get(..4).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
         let Some(digits) = digits else {
             return Err(self.bad_escape(start));
@@ -228,7 +228,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Skips a value by counting brackets. Moves to the end of the text if they are not closed.
-    pub(super) fn skip_value(&mut self) -> Result<()> {
+    pub(super) fn skip_value(&mut self) -> JsonResult<()> {
         let open = self.here();
         match self.peek() {
             Some(b'"') => return self.skip_string(),
@@ -258,7 +258,7 @@ impl<'t> Reader<'t> {
         Err(self.unexpected("unclosed"))
     }
 
-    fn skip_string(&mut self) -> Result<()> {
+    fn skip_string(&mut self) -> JsonResult<()> {
         let open = self.at;
         self.at += 1;
         loop {
@@ -277,7 +277,7 @@ impl<'t> Reader<'t> {
 }
 
 /// Error messages.
-impl Reader<'_> {
+impl JsonReader<'_> {
     /// The character at the current position; at the end of the text, the position after the last one.
     pub(super) fn here(&self) -> Span {
         let at = self.at.min(self.bytes.len());

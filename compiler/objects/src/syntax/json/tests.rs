@@ -3,17 +3,17 @@ use proptest::prelude::*;
 use super::*;
 
 /// Prints a tree in the simplest form.
-fn print(node: &Node<'_>) -> String {
+fn print(node: &SyntaxNode<'_>) -> String {
     let join = |parts: Vec<String>| parts.join(", ");
     match &node.value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(value) => value.to_string(),
-        Value::Int(number) => number.to_string(),
-        Value::Float(number) => format!("{number:e}"),
-        Value::Str(text) => quote(text),
-        Value::Seq(items) => format!("[{}]", join(items.iter().map(print).collect())),
-        Value::Map(entries) => {
-            let entry = |entry: &Entry<'_>| format!("{}: {}", quote(&entry.key), print(&entry.value));
+        SyntaxValue::Null => "null".to_owned(),
+        SyntaxValue::Bool(value) => value.to_string(),
+        SyntaxValue::Int(number) => number.to_string(),
+        SyntaxValue::Float(number) => format!("{number:e}"),
+        SyntaxValue::Str(text) => quote(text),
+        SyntaxValue::Seq(items) => format!("[{}]", join(items.iter().map(print).collect())),
+        SyntaxValue::Map(entries) => {
+            let entry = |entry: &MappingEntry<'_>| format!("{}: {}", quote(&entry.key), print(&entry.value));
             format!("{{{}}}", join(entries.iter().map(entry).collect()))
         }
     }
@@ -67,8 +67,9 @@ fn half_a_surrogate_pair_is_replaced() {
 #[test]
 fn strings_without_escapes_are_borrowed() {
     let node = parse(r#"["plain é", "a\tb"]"#, Span { start: 0, end: 20 }).unwrap();
-    let Value::Seq(items) = node.value else { panic!() };
-    let borrowed: Vec<bool> = items.iter().map(|item| matches!(item.value, Value::Str(Cow::Borrowed(_)))).collect();
+    let SyntaxValue::Seq(items) = node.value else { panic!() };
+    let borrowed: Vec<bool> =
+        items.iter().map(|item| matches!(item.value, SyntaxValue::Str(Cow::Borrowed(_)))).collect();
     assert_eq!(borrowed, [true, false]);
 }
 
@@ -171,20 +172,20 @@ fn items_before_a_mistake_count() {
     check_walk(text, &[text, r#"items=[1, {"a": "#, "1"], Some("the text ends in the middle of a JSON value"));
 }
 
-fn trees() -> impl Strategy<Value = Node<'static>> {
+fn trees() -> impl Strategy<Value = SyntaxNode<'static>> {
     let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::Bool),
-        any::<i64>().prop_map(Value::Int),
-        any::<f64>().prop_filter("finite", |number| number.is_finite()).prop_map(Value::number),
-        any::<String>().prop_map(|text| Value::Str(text.into())),
+        Just(SyntaxValue::Null),
+        any::<bool>().prop_map(SyntaxValue::Bool),
+        any::<i64>().prop_map(SyntaxValue::Int),
+        any::<f64>().prop_filter("finite", |number| number.is_finite()).prop_map(SyntaxValue::number),
+        any::<String>().prop_map(|text| SyntaxValue::Str(text.into())),
     ];
-    let node = |value| Node { span: Span::default(), value };
+    let node = |value| SyntaxNode { span: Span::default(), value };
     leaf.prop_map(node).prop_recursive(4, 40, 6, move |inner| {
-        let entry = |(key, value): (String, _)| Entry { key: key.into(), key_span: Span::default(), value };
+        let entry = |(key, value): (String, _)| MappingEntry { key: key.into(), key_span: Span::default(), value };
         prop_oneof![
-            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::Seq),
-            prop::collection::vec((any::<String>(), inner).prop_map(entry), 0..6).prop_map(Value::Map),
+            prop::collection::vec(inner.clone(), 0..6).prop_map(SyntaxValue::Seq),
+            prop::collection::vec((any::<String>(), inner).prop_map(entry), 0..6).prop_map(SyntaxValue::Map),
         ]
         .prop_map(node)
     })

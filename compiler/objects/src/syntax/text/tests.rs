@@ -28,13 +28,13 @@ fn what_is_no_utf_8_is_refused_with_its_place() {
 
 #[test]
 fn json_begins_with_a_brace_and_is_no_yaml() {
-    assert_eq!(format(" \n{\"a\": 1}{\"b\": 2}"), Format::Json);
-    assert_eq!(format("{\"a\": 1,}x"), Format::Json);
-    assert_eq!(format("{\"a\": "), Format::Json);
-    assert_eq!(format("[1]"), Format::Yaml);
-    assert_eq!(format("a: {}"), Format::Yaml);
-    assert_eq!(format(""), Format::Yaml);
-    assert_eq!(format("{a: 1}"), Format::Yaml);
-    assert_eq!(format("{\"a\": 1, # one\n}"), Format::Yaml);
-    assert_eq!(format("{\"a\": 1}\n---\n{\"b\": 2}\n"), Format::Yaml);
+    assert_eq!(format(" \n{\"a\": 1}{\"b\": 2}"), SyntaxFormat::Json);
+    assert_eq!(format("{\"a\": 1,}x"), SyntaxFormat::Json);
+    assert_eq!(format("{\"a\": "), SyntaxFormat::Json);
+    assert_eq!(format("[1]"), SyntaxFormat::Yaml);
+    assert_eq!(format("a: {}"), SyntaxFormat::Yaml);
+    assert_eq!(format(""), SyntaxFormat::Yaml);
+    assert_eq!(format("{a: 1}"), SyntaxFormat::Yaml);
+    assert_eq!(format("{\"a\": 1, # one\n}"), SyntaxFormat::Yaml);
+    assert_eq!(format("{\"a\": 1}\n---\n{\"b\": 2}\n"), SyntaxFormat::Yaml);
 }

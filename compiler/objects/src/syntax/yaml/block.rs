@@ -2,11 +2,11 @@
 //!
 //! In all functions, `indent` is the column of the surrounding block; the values of that block are further right.
 
-use super::build::{Builder, Key, Simple};
-use super::cursor::Result;
+use super::build::{DocumentBuilder, MappingKey, Simple};
+use super::cursor::YamlResult;
 use super::merge::Mapping;
 use super::properties::Properties;
-use crate::syntax::{Entry, MAX_DEPTH, Node, Span, SyntaxError, Value};
+use crate::syntax::{MAX_DEPTH, MappingEntry, Span, SyntaxError, SyntaxNode, SyntaxValue};
 
 /// The largest distance from the start of a key to its colon. Longer keys need a `?`.
 pub(super) const MAX_KEY: usize = 1024;
@@ -19,14 +19,14 @@ struct Start {
     fresh: bool,
 }
 
-impl<'t> Builder<'t> {
+impl<'t> DocumentBuilder<'t> {
     /// Reads the value at the current position.
-    pub(super) fn block_node(&mut self, indent: isize, depth: usize) -> Result<Node<'t>> {
+    pub(super) fn block_node(&mut self, indent: isize, depth: usize) -> YamlResult<SyntaxNode<'t>> {
         self.node_with(Properties::default(), indent, depth)
     }
 
     /// Reads the value at the current position; `outer` are the anchor and tag on lines above it.
-    fn node_with(&mut self, outer: Properties<'t>, indent: isize, depth: usize) -> Result<Node<'t>> {
+    fn node_with(&mut self, outer: Properties<'t>, indent: isize, depth: usize) -> YamlResult<SyntaxNode<'t>> {
         let start = self.start();
         let properties = self.cursor.properties(&self.handles)?;
         self.open(&properties);
@@ -51,7 +51,7 @@ impl<'t> Builder<'t> {
     }
 
     /// Reads the value on a line below its anchor or tag, if there is one.
-    fn node_below(&mut self, properties: Properties<'t>, indent: isize, depth: usize) -> Result<Node<'t>> {
+    fn node_below(&mut self, properties: Properties<'t>, indent: isize, depth: usize) -> YamlResult<SyntaxNode<'t>> {
         self.open(&properties);
         if !self.continues(indent) {
             let end = properties.span.map_or(self.cursor.at, |span| span.end as usize);
@@ -70,7 +70,7 @@ impl<'t> Builder<'t> {
     }
 
     /// Reads a block that its first character announces.
-    fn indicated(&mut self, byte: u8, start: &Start, depth: usize) -> Result<Node<'t>> {
+    fn indicated(&mut self, byte: u8, start: &Start, depth: usize) -> YamlResult<SyntaxNode<'t>> {
         if !self.cursor.fresh {
             let message = if byte == b'-' { "a list cannot begin here" } else { "a mapping cannot begin here" };
             return Err(self.cursor.error(message).help("start it on a line of its own"));
@@ -82,7 +82,7 @@ impl<'t> Builder<'t> {
     }
 
     /// Reads a value whose end does not depend on indentation.
-    pub(super) fn simple(&mut self, indent: isize, depth: usize) -> Result<Simple<'t>> {
+    pub(super) fn simple(&mut self, indent: isize, depth: usize) -> YamlResult<Simple<'t>> {
         let simple = match self.cursor.peek() {
             Some(b'[' | b'{') => Simple::Node(self.brackets(depth)?),
             Some(b'*') => Simple::Node(self.alias(depth)?),
@@ -96,7 +96,7 @@ impl<'t> Builder<'t> {
         Ok(simple)
     }
 
-    fn check_plain(&self) -> Result<()> {
+    fn check_plain(&self) -> YamlResult<()> {
         let Some(byte) = self.cursor.peek() else {
             return Err(self.cursor.error("expected a value"));
         };
@@ -118,7 +118,7 @@ impl<'t> Builder<'t> {
         self.cursor.indicator(b':')
     }
 
-    fn check_key(&self, start: &Start) -> Result<()> {
+    fn check_key(&self, start: &Start) -> YamlResult<()> {
         if !start.fresh {
             let error = self.cursor.error("a `:` where no mapping can be");
             return Err(error.help("put a value that contains `: ` in quotes, or start the mapping on a new line"));
@@ -136,9 +136,9 @@ impl<'t> Builder<'t> {
         &mut self,
         column: isize,
         start: usize,
-        first: Option<(Key<'t>, Span)>,
+        first: Option<(MappingKey<'t>, Span)>,
         depth: usize,
-    ) -> Result<Node<'t>> {
+    ) -> YamlResult<SyntaxNode<'t>> {
         self.check_depth(depth, start)?;
         let mut mapping = Mapping::default();
         let mut next = first;
@@ -150,19 +150,19 @@ impl<'t> Builder<'t> {
             };
             end = value.span.end.max(key_span.end);
             match key {
-                Key::Name(key) => mapping.insert(Entry { key, key_span, value }),
-                Key::Merge => mapping.merge(key_span, value, aliased)?,
+                MappingKey::Name(key) => mapping.insert(MappingEntry { key, key_span, value }),
+                MappingKey::Merge => mapping.merge(key_span, value, aliased)?,
             }
             if !self.another(column, "the mapping around it")? {
                 break;
             }
         }
         let span = Span { start: Span::new(start, start).start, end };
-        Ok(Node { span, value: Value::Map(mapping.into_entries()) })
+        Ok(SyntaxNode { span, value: SyntaxValue::Map(mapping.into_entries()) })
     }
 
     /// Whether another entry of a block in this column follows.
-    fn another(&mut self, column: isize, block: &str) -> Result<bool> {
+    fn another(&mut self, column: isize, block: &str) -> YamlResult<bool> {
         self.cursor.skip_space()?;
         if self.cursor.ended() || (self.cursor.fresh && self.cursor.column() < column) {
             return Ok(false);
@@ -174,7 +174,7 @@ impl<'t> Builder<'t> {
     }
 
     /// Reads one entry of a mapping, from its key.
-    fn entry(&mut self, column: isize, depth: usize) -> Result<(Key<'t>, Span, Node<'t>, bool)> {
+    fn entry(&mut self, column: isize, depth: usize) -> YamlResult<(MappingKey<'t>, Span, SyntaxNode<'t>, bool)> {
         if self.cursor.indicator(b'?') {
             return self.long_entry(column, depth);
         }
@@ -205,11 +205,11 @@ impl<'t> Builder<'t> {
     /// Reads the rest of an entry, from the colon after its key.
     fn after_key(
         &mut self,
-        key: Key<'t>,
+        key: MappingKey<'t>,
         span: Span,
         column: isize,
         depth: usize,
-    ) -> Result<(Key<'t>, Span, Node<'t>, bool)> {
+    ) -> YamlResult<(MappingKey<'t>, Span, SyntaxNode<'t>, bool)> {
         self.cursor.at += 1;
         self.cursor.fresh = false;
         let (value, aliased) = self.value(column, depth)?;
@@ -217,7 +217,7 @@ impl<'t> Builder<'t> {
     }
 
     /// Reads `? key`, and then `: value` on another line.
-    fn long_entry(&mut self, column: isize, depth: usize) -> Result<(Key<'t>, Span, Node<'t>, bool)> {
+    fn long_entry(&mut self, column: isize, depth: usize) -> YamlResult<(MappingKey<'t>, Span, SyntaxNode<'t>, bool)> {
         self.cursor.at += 1;
         self.cursor.fresh = true;
         let (node, _) = self.value(column, depth)?;
@@ -234,7 +234,7 @@ impl<'t> Builder<'t> {
     }
 
     /// Reads the value after the colon of an entry in this column. Also returns whether it is an alias.
-    fn value(&mut self, column: isize, depth: usize) -> Result<(Node<'t>, bool)> {
+    fn value(&mut self, column: isize, depth: usize) -> YamlResult<(SyntaxNode<'t>, bool)> {
         let (end, line) = (self.cursor.at, self.cursor.line);
         self.cursor.skip_space()?;
         let aliased = self.cursor.peek() == Some(b'*');
@@ -261,10 +261,10 @@ impl<'t> Builder<'t> {
     }
 
     /// Reads a list in this column; `shared` if it is the column of the mapping around it.
-    fn list(&mut self, column: isize, shared: bool, depth: usize) -> Result<Node<'t>> {
+    fn list(&mut self, column: isize, shared: bool, depth: usize) -> YamlResult<SyntaxNode<'t>> {
         let start = self.cursor.at;
         self.check_depth(depth, start)?;
-        let mut items: Vec<Node<'t>> = Vec::new();
+        let mut items: Vec<SyntaxNode<'t>> = Vec::new();
         loop {
             items.push(self.item(column, depth + 1)?);
             if !self.another(column, "the list around it")? || (shared && !self.cursor.indicator(b'-')) {
@@ -275,10 +275,10 @@ impl<'t> Builder<'t> {
             }
         }
         let end = items.last().map_or(start, |item| item.span.end as usize);
-        Ok(Node { span: Span::new(start, end), value: Value::Seq(items) })
+        Ok(SyntaxNode { span: Span::new(start, end), value: SyntaxValue::Seq(items) })
     }
 
-    fn item(&mut self, column: isize, depth: usize) -> Result<Node<'t>> {
+    fn item(&mut self, column: isize, depth: usize) -> YamlResult<SyntaxNode<'t>> {
         self.cursor.at += 1;
         self.cursor.fresh = true;
         let (end, line) = (self.cursor.at, self.cursor.line);
@@ -286,7 +286,7 @@ impl<'t> Builder<'t> {
         if self.belongs(column, line) { self.block_node(column, depth) } else { self.empty(Properties::default(), end) }
     }
 
-    pub(super) fn check_depth(&self, depth: usize, at: usize) -> Result<()> {
+    pub(super) fn check_depth(&self, depth: usize, at: usize) -> YamlResult<()> {
         if depth < MAX_DEPTH {
             return Ok(());
         }

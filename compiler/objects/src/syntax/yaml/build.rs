@@ -3,18 +3,18 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::cursor::{Cursor, Result, forbidden};
+use super::cursor::{YamlCursor, YamlResult, forbidden};
 use super::merge::is_merge;
 use super::properties::{Handles, Properties};
 use super::scalars::Raw;
 use super::{MAX_ALIASED, binary};
 use crate::syntax::scalar::{self, Scalar};
-use crate::syntax::{MAX_DEPTH, Node, Span, SyntaxError, Value};
+use crate::syntax::{MAX_DEPTH, Span, SyntaxError, SyntaxNode, SyntaxValue};
 
 /// Reads one document.
 #[derive(Debug)]
-pub(super) struct Builder<'t> {
-    pub(super) cursor: Cursor<'t>,
+pub(super) struct DocumentBuilder<'t> {
+    pub(super) cursor: YamlCursor<'t>,
     pub(super) handles: Handles,
     /// Whether the text may contain aliases. Otherwise anchored values need not be kept.
     aliases: bool,
@@ -27,14 +27,14 @@ pub(super) struct Builder<'t> {
 /// An anchored value, with its height and the cost of a copy.
 #[derive(Debug)]
 struct Anchored<'t> {
-    node: Node<'t>,
+    node: SyntaxNode<'t>,
     height: usize,
     cost: usize,
 }
 
 /// A key, or a merge key.
 #[derive(Debug)]
-pub(super) enum Key<'t> {
+pub(super) enum MappingKey<'t> {
     Name(Cow<'t, str>),
     Merge,
 }
@@ -43,18 +43,18 @@ pub(super) enum Key<'t> {
 #[derive(Debug)]
 pub(super) enum Simple<'t> {
     Scalar(Raw<'t>),
-    Node(Node<'t>),
+    Node(SyntaxNode<'t>),
 }
 
-impl<'t> Builder<'t> {
-    pub(super) fn new(text: &'t str, span: Span) -> Result<Self> {
+impl<'t> DocumentBuilder<'t> {
+    pub(super) fn new(text: &'t str, span: Span) -> YamlResult<Self> {
         let chunk = span.slice(text);
         if let Some(error) = forbidden(chunk, span.start as usize) {
             return Err(error);
         }
         let end = span.start as usize + super::split::content(chunk).len();
         Ok(Self {
-            cursor: Cursor::new(text, span.start as usize, end),
+            cursor: YamlCursor::new(text, span.start as usize, end),
             handles: Handles::default(),
             aliases: chunk.contains('*'),
             anchors: BTreeMap::new(),
@@ -63,7 +63,7 @@ impl<'t> Builder<'t> {
     }
 
     /// Reads the whole document; `None` if it is empty.
-    pub(super) fn document(mut self) -> Result<Option<Node<'t>>> {
+    pub(super) fn document(mut self) -> YamlResult<Option<SyntaxNode<'t>>> {
         self.handles = self.cursor.directives()?;
         self.cursor.skip_space()?;
         if self.cursor.ended() {
@@ -74,18 +74,18 @@ impl<'t> Builder<'t> {
         if !self.cursor.ended() {
             return Err(self.misplaced("the value before it"));
         }
-        Ok(Some(node).filter(|node| node.value != Value::Null))
+        Ok(Some(node).filter(|node| node.value != SyntaxValue::Null))
     }
 
     /// An empty value at `at`, perhaps with an anchor or a tag before it.
-    pub(super) fn empty(&mut self, properties: Properties<'t>, at: usize) -> Result<Node<'t>> {
+    pub(super) fn empty(&mut self, properties: Properties<'t>, at: usize) -> YamlResult<SyntaxNode<'t>> {
         let span = properties.span.unwrap_or(Span::new(at, at));
         let raw = Raw { text: Cow::Borrowed(""), span: Span { start: span.end, end: span.end }, plain: true };
         self.finish(properties, Simple::Scalar(raw))
     }
 
     /// Makes a value from its anchor, tag and content. Its span includes the anchor and the tag.
-    pub(super) fn finish(&mut self, properties: Properties<'t>, simple: Simple<'t>) -> Result<Node<'t>> {
+    pub(super) fn finish(&mut self, properties: Properties<'t>, simple: Simple<'t>) -> YamlResult<SyntaxNode<'t>> {
         let mut node = match simple {
             Simple::Scalar(raw) => scalar_node(raw, properties.tag.as_deref())?,
             Simple::Node(node) => node,
@@ -100,15 +100,19 @@ impl<'t> Builder<'t> {
     }
 
     /// Makes a key from its anchor, tag and content.
-    pub(super) fn finish_key(&mut self, properties: Properties<'t>, simple: Simple<'t>) -> Result<(Key<'t>, Span)> {
+    pub(super) fn finish_key(
+        &mut self,
+        properties: Properties<'t>,
+        simple: Simple<'t>,
+    ) -> YamlResult<(MappingKey<'t>, Span)> {
         if let Simple::Scalar(raw) = &simple {
             let tag = properties.tag.as_deref();
             if is_merge(&raw.text, raw.plain, tag) {
-                return Ok((Key::Merge, raw.span));
+                return Ok((MappingKey::Merge, raw.span));
             }
             match resolve(raw, tag)? {
                 // The number as Go prints it: as a value `1e6` is the integer 1000000, as a key it is `1e+06`.
-                Scalar::Float(number) => return Ok((Key::Name(scalar::float_key(number).into()), raw.span)),
+                Scalar::Float(number) => return Ok((MappingKey::Name(scalar::float_key(number).into()), raw.span)),
                 Scalar::Uint(_) => {
                     return Err(
                         SyntaxError::new(raw.span, "a key that is too large a number").help("put the key in quotes")
@@ -118,7 +122,7 @@ impl<'t> Builder<'t> {
             }
         }
         let node = self.finish(properties, simple)?;
-        Ok((Key::Name(key_of(&node)?), node.span))
+        Ok((MappingKey::Name(key_of(&node)?), node.span))
     }
 
     /// Stores an anchor whose value is about to begin.
@@ -129,7 +133,7 @@ impl<'t> Builder<'t> {
     }
 
     /// Stores the value of an anchor. The copy counts against the budget.
-    fn keep(&mut self, anchor: &'t str, node: &Node<'t>) -> Result<()> {
+    fn keep(&mut self, anchor: &'t str, node: &SyntaxNode<'t>) -> YamlResult<()> {
         if !self.aliases {
             return Ok(());
         }
@@ -140,7 +144,7 @@ impl<'t> Builder<'t> {
     }
 
     /// The value of the alias at the current position.
-    pub(super) fn alias(&mut self, depth: usize) -> Result<Node<'t>> {
+    pub(super) fn alias(&mut self, depth: usize) -> YamlResult<SyntaxNode<'t>> {
         let start = self.cursor.at;
         let name = self.cursor.name()?;
         let span = Span::new(start, self.cursor.at);
@@ -165,7 +169,7 @@ impl<'t> Builder<'t> {
         Ok(node)
     }
 
-    fn pay(&mut self, cost: usize, span: Span) -> Result<()> {
+    fn pay(&mut self, cost: usize, span: Span) -> YamlResult<()> {
         self.budget = spend(self.budget, cost, span)?;
         Ok(())
     }
@@ -182,28 +186,28 @@ impl<'t> Builder<'t> {
     }
 }
 
-fn scalar_node<'t>(raw: Raw<'t>, tag: Option<&str>) -> Result<Node<'t>> {
+fn scalar_node<'t>(raw: Raw<'t>, tag: Option<&str>) -> YamlResult<SyntaxNode<'t>> {
     let span = raw.span;
     let value = match resolve(&raw, tag)? {
-        Scalar::Null => Value::Null,
-        Scalar::Bool(value) => Value::Bool(value),
-        Scalar::Int(number) => Value::Int(number),
-        Scalar::Uint(number) => Value::Float(number as f64),
-        Scalar::Float(number) if number.is_finite() => Value::number(number),
+        Scalar::Null => SyntaxValue::Null,
+        Scalar::Bool(value) => SyntaxValue::Bool(value),
+        Scalar::Int(number) => SyntaxValue::Int(number),
+        Scalar::Uint(number) => SyntaxValue::Float(number as f64),
+        Scalar::Float(number) if number.is_finite() => SyntaxValue::number(number),
         Scalar::Float(_) => {
             return Err(SyntaxError::new(span, format!("`{}` is a number that JSON cannot carry", raw.text))
                 .help("put it in quotes if it is meant as a string"));
         }
         Scalar::Str if tag.is_some_and(|tag| tag.strip_prefix(scalar::YAML) == Some("binary")) => {
             let decoded = binary::decode(&raw.text);
-            Value::Str(decoded.ok_or_else(|| SyntaxError::new(span, "not valid base64 data"))?.into())
+            SyntaxValue::Str(decoded.ok_or_else(|| SyntaxError::new(span, "not valid base64 data"))?.into())
         }
-        Scalar::Str => Value::Str(raw.text),
+        Scalar::Str => SyntaxValue::Str(raw.text),
     };
-    Ok(Node { span, value })
+    Ok(SyntaxNode { span, value })
 }
 
-fn resolve(raw: &Raw<'_>, tag: Option<&str>) -> Result<Scalar> {
+fn resolve(raw: &Raw<'_>, tag: Option<&str>) -> YamlResult<Scalar> {
     match tag {
         None if raw.plain => Ok(scalar::plain(&raw.text)),
         None => Ok(Scalar::Str),
@@ -215,19 +219,19 @@ fn resolve(raw: &Raw<'_>, tag: Option<&str>) -> Result<Scalar> {
 }
 
 /// A key as a string, converted as in `sigs.k8s.io/yaml`.
-fn key_of<'t>(node: &Node<'t>) -> Result<Cow<'t, str>> {
+fn key_of<'t>(node: &SyntaxNode<'t>) -> YamlResult<Cow<'t, str>> {
     match &node.value {
-        Value::Str(text) => Ok(text.clone()),
-        Value::Bool(value) => Ok(value.to_string().into()),
-        Value::Int(number) => Ok(number.to_string().into()),
-        Value::Float(number) => Ok(scalar::float_key(*number).into()),
-        Value::Null => Err(SyntaxError::new(node.span, "a key that is null").help("put the key in quotes")),
-        Value::Seq(_) | Value::Map(_) => Err(SyntaxError::new(node.span, "a list or mapping as a key")
+        SyntaxValue::Str(text) => Ok(text.clone()),
+        SyntaxValue::Bool(value) => Ok(value.to_string().into()),
+        SyntaxValue::Int(number) => Ok(number.to_string().into()),
+        SyntaxValue::Float(number) => Ok(scalar::float_key(*number).into()),
+        SyntaxValue::Null => Err(SyntaxError::new(node.span, "a key that is null").help("put the key in quotes")),
+        SyntaxValue::Seq(_) | SyntaxValue::Map(_) => Err(SyntaxError::new(node.span, "a list or mapping as a key")
             .help("a template (`{{ … }}`) must be rendered first; otherwise put the key in quotes")),
     }
 }
 
-fn spend(budget: usize, cost: usize, span: Span) -> Result<usize> {
+fn spend(budget: usize, cost: usize, span: Span) -> YamlResult<usize> {
     budget.checked_sub(cost).ok_or_else(|| {
         let message = format!("aliases make this document more than {MAX_ALIASED} values larger");
         SyntaxError::new(span, message).help("write the values out, or split the document")
@@ -235,11 +239,11 @@ fn spend(budget: usize, cost: usize, span: Span) -> Result<usize> {
 }
 
 /// The cost of copying a tree, and its height.
-fn measure(node: &Node<'_>) -> (usize, usize) {
+fn measure(node: &SyntaxNode<'_>) -> (usize, usize) {
     match &node.value {
-        Value::Str(text) => (1 + text.len() / 64, 0),
-        Value::Seq(items) => inside(items.iter().map(measure)),
-        Value::Map(entries) => inside(entries.iter().map(|entry| {
+        SyntaxValue::Str(text) => (1 + text.len() / 64, 0),
+        SyntaxValue::Seq(items) => inside(items.iter().map(measure)),
+        SyntaxValue::Map(entries) => inside(entries.iter().map(|entry| {
             let (cost, height) = measure(&entry.value);
             (cost + entry.key.len() / 64, height)
         })),
@@ -253,11 +257,11 @@ fn inside(measures: impl Iterator<Item = (usize, usize)>) -> (usize, usize) {
 }
 
 /// Gives every span in a copied tree the position of the alias.
-fn place_at(node: &mut Node<'_>, span: Span) {
+fn place_at(node: &mut SyntaxNode<'_>, span: Span) {
     node.span = span;
     match &mut node.value {
-        Value::Seq(items) => items.iter_mut().for_each(|item| place_at(item, span)),
-        Value::Map(entries) => entries.iter_mut().for_each(|entry| {
+        SyntaxValue::Seq(items) => items.iter_mut().for_each(|item| place_at(item, span)),
+        SyntaxValue::Map(entries) => entries.iter_mut().for_each(|entry| {
             entry.key_span = span;
             place_at(&mut entry.value, span);
         }),

@@ -2,11 +2,11 @@
 
 use crate::syntax::{Span, SyntaxError};
 
-pub(super) type Result<T> = std::result::Result<T, SyntaxError>;
+pub(super) type YamlResult<T> = std::result::Result<T, SyntaxError>;
 
 /// A place in one document.
 #[derive(Debug)]
-pub(super) struct Cursor<'t> {
+pub(super) struct YamlCursor<'t> {
     text: &'t str,
     /// The text up to the end of the document.
     bytes: &'t [u8],
@@ -20,7 +20,7 @@ pub(super) struct Cursor<'t> {
     pub(super) fresh: bool,
 }
 
-impl<'t> Cursor<'t> {
+impl<'t> YamlCursor<'t> {
     pub(super) fn new(text: &'t str, start: usize, end: usize) -> Self {
         let text = text.get(..end).unwrap_or(text);
         Self { text, bytes: text.as_bytes(), at: start, line: start, flow: 0, fresh: true }
@@ -78,7 +78,7 @@ impl<'t> Cursor<'t> {
     }
 
     /// Skips white space, comments and line ends up to the next token.
-    pub(super) fn skip_space(&mut self) -> Result<()> {
+    pub(super) fn skip_space(&mut self) -> YamlResult<()> {
         loop {
             let tabs = self.flow > 0 || !self.fresh;
             self.skip_until(|byte| byte != b' ' && !(tabs && byte == b'\t'));

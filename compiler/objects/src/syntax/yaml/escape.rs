@@ -1,10 +1,10 @@
 //! Escape sequences in double quotes.
 
-use super::cursor::{Cursor, Result};
+use super::cursor::{YamlCursor, YamlResult};
 use crate::syntax::{Span, SyntaxError};
 
 /// The character that the escape sequence at the current position means.
-pub(super) fn sequence(cursor: &mut Cursor<'_>) -> Result<char> {
+pub(super) fn sequence(cursor: &mut YamlCursor<'_>) -> YamlResult<char> {
     let start = cursor.at;
     let letter = cursor.peek_at(1);
     cursor.at += 2;
@@ -31,7 +31,7 @@ pub(super) fn sequence(cursor: &mut Cursor<'_>) -> Result<char> {
     Ok(character)
 }
 
-fn hex(cursor: &mut Cursor<'_>, start: usize, length: usize) -> Result<char> {
+fn hex(cursor: &mut YamlCursor<'_>, start: usize, length: usize) -> YamlResult<char> {
     let digits = cursor.slice(cursor.at, cursor.at + length);
     if digits.len() != length || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(error(cursor, start, "too few hexadecimal digits in this escape sequence"));
@@ -41,7 +41,7 @@ fn hex(cursor: &mut Cursor<'_>, start: usize, length: usize) -> Result<char> {
     character.ok_or_else(|| error(cursor, start, "an escape sequence that is no Unicode character"))
 }
 
-fn error(cursor: &Cursor<'_>, start: usize, message: &str) -> SyntaxError {
+fn error(cursor: &YamlCursor<'_>, start: usize, message: &str) -> SyntaxError {
     let line = cursor.line_from(start);
     let end = start + cursor.slice(start, line.end as usize).chars().take(2).map(char::len_utf8).sum::<usize>();
     SyntaxError::new(Span::new(start, end.max(start + 1)), message)

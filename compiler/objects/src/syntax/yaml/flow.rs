@@ -1,30 +1,30 @@
 //! Flow style: values nested by brackets. Line ends and indentation do not matter in them.
 
 use super::block::MAX_KEY;
-use super::build::{Builder, Key, Simple};
-use super::cursor::Result;
+use super::build::{DocumentBuilder, MappingKey, Simple};
+use super::cursor::YamlResult;
 use super::merge::Mapping;
 use super::properties::Properties;
-use crate::syntax::{Entry, Node, Span, SyntaxError, Value};
+use crate::syntax::{MappingEntry, Span, SyntaxError, SyntaxNode, SyntaxValue};
 
-impl<'t> Builder<'t> {
+impl<'t> DocumentBuilder<'t> {
     /// Reads a list or mapping in brackets.
-    pub(super) fn brackets(&mut self, depth: usize) -> Result<Node<'t>> {
+    pub(super) fn brackets(&mut self, depth: usize) -> YamlResult<SyntaxNode<'t>> {
         let start = self.cursor.at;
         self.check_depth(depth, start)?;
         let is_list = self.cursor.peek() == Some(b'[');
         self.cursor.flow += 1;
         self.cursor.at += 1;
         let value = if is_list {
-            Value::Seq(self.flow_list(start, depth + 1)?)
+            SyntaxValue::Seq(self.flow_list(start, depth + 1)?)
         } else {
-            Value::Map(self.flow_mapping(start, depth + 1)?)
+            SyntaxValue::Map(self.flow_mapping(start, depth + 1)?)
         };
         self.cursor.flow -= 1;
-        Ok(Node { span: Span::new(start, self.cursor.at), value })
+        Ok(SyntaxNode { span: Span::new(start, self.cursor.at), value })
     }
 
-    fn flow_list(&mut self, open: usize, depth: usize) -> Result<Vec<Node<'t>>> {
+    fn flow_list(&mut self, open: usize, depth: usize) -> YamlResult<Vec<SyntaxNode<'t>>> {
         let mut items = Vec::new();
         while self.flow_goes_on(b']', open, items.is_empty())? {
             items.push(self.flow_item(depth)?);
@@ -32,7 +32,7 @@ impl<'t> Builder<'t> {
         Ok(items)
     }
 
-    fn flow_mapping(&mut self, open: usize, depth: usize) -> Result<Vec<Entry<'t>>> {
+    fn flow_mapping(&mut self, open: usize, depth: usize) -> YamlResult<Vec<MappingEntry<'t>>> {
         let mut mapping = Mapping::default();
         let mut first = true;
         while self.flow_goes_on(b'}', open, first)? {
@@ -43,7 +43,7 @@ impl<'t> Builder<'t> {
     }
 
     /// Skips the comma between two members, or the closing bracket. False after the closing bracket.
-    fn flow_goes_on(&mut self, close: u8, open: usize, first: bool) -> Result<bool> {
+    fn flow_goes_on(&mut self, close: u8, open: usize, first: bool) -> YamlResult<bool> {
         self.cursor.skip_space()?;
         if !first && self.cursor.peek() == Some(b',') {
             self.cursor.at += 1;
@@ -67,7 +67,7 @@ impl<'t> Builder<'t> {
     }
 
     /// Reads one member of a list: a value, or `key: value` as a mapping with one entry.
-    fn flow_item(&mut self, depth: usize) -> Result<Node<'t>> {
+    fn flow_item(&mut self, depth: usize) -> YamlResult<SyntaxNode<'t>> {
         let (start, line) = (self.cursor.at, self.cursor.line);
         let long = self.long_key()?;
         let properties = self.cursor.properties(&self.handles)?;
@@ -86,10 +86,10 @@ impl<'t> Builder<'t> {
         self.flow_value(&mut mapping, properties, simple, depth + 1)?;
         let entries = mapping.into_entries();
         let end = entries.iter().map(|entry| entry.value.span.end as usize).max().unwrap_or(self.cursor.at);
-        Ok(Node { span: Span::new(start, end), value: Value::Map(entries) })
+        Ok(SyntaxNode { span: Span::new(start, end), value: SyntaxValue::Map(entries) })
     }
 
-    fn flow_entry(&mut self, mapping: &mut Mapping<'t>, depth: usize) -> Result<()> {
+    fn flow_entry(&mut self, mapping: &mut Mapping<'t>, depth: usize) -> YamlResult<()> {
         let (start, line) = (self.cursor.at, self.cursor.line);
         let long = self.long_key()?;
         let properties = self.cursor.properties(&self.handles)?;
@@ -99,7 +99,7 @@ impl<'t> Builder<'t> {
         self.flow_value(mapping, properties, simple, depth)
     }
 
-    fn check_flow_key(&self, long: bool, start: usize, line: usize) -> Result<()> {
+    fn check_flow_key(&self, long: bool, start: usize, line: usize) -> YamlResult<()> {
         let found = !long && self.cursor.peek() == Some(b':');
         if found && (self.cursor.line != line || self.cursor.at - start > MAX_KEY) {
             let error = self.cursor.error("expected `,` or a closing bracket");
@@ -109,7 +109,7 @@ impl<'t> Builder<'t> {
     }
 
     /// Skips the `?` before a key.
-    fn long_key(&mut self) -> Result<bool> {
+    fn long_key(&mut self) -> YamlResult<bool> {
         let long = self.cursor.peek() == Some(b'?');
         if long {
             self.cursor.at += 1;
@@ -119,7 +119,7 @@ impl<'t> Builder<'t> {
     }
 
     /// Reads a value in brackets; `None` if a comma, colon or bracket follows instead.
-    fn flow_simple(&mut self, depth: usize) -> Result<Option<Simple<'t>>> {
+    fn flow_simple(&mut self, depth: usize) -> YamlResult<Option<Simple<'t>>> {
         match self.cursor.peek() {
             Some(b',' | b':' | b']' | b'}') | None => Ok(None),
             _ if self.cursor.indicator(b'-') => {
@@ -137,7 +137,7 @@ impl<'t> Builder<'t> {
         properties: Properties<'t>,
         key: Option<Simple<'t>>,
         depth: usize,
-    ) -> Result<()> {
+    ) -> YamlResult<()> {
         let Some(key) = key else {
             return Err(self.cursor.error("a key that is null").help("write the key before the `:`"));
         };
@@ -160,8 +160,8 @@ impl<'t> Builder<'t> {
             None => self.empty(properties, end)?,
         };
         match key {
-            Key::Name(key) => mapping.insert(Entry { key, key_span, value }),
-            Key::Merge => mapping.merge(key_span, value, aliased)?,
+            MappingKey::Name(key) => mapping.insert(MappingEntry { key, key_span, value }),
+            MappingKey::Merge => mapping.merge(key_span, value, aliased)?,
         }
         Ok(())
     }

@@ -6,12 +6,12 @@
 
 use std::collections::HashMap;
 
-use crate::syntax::{Entry, Node, Span, SyntaxError, Value};
+use crate::syntax::{MappingEntry, Span, SyntaxError, SyntaxNode, SyntaxValue};
 
 /// A mapping under construction.
 #[derive(Default)]
 pub(super) struct Mapping<'t> {
-    entries: Vec<Entry<'t>>,
+    entries: Vec<MappingEntry<'t>>,
     merges: Option<Merges>,
 }
 
@@ -25,7 +25,7 @@ struct Merges {
 
 impl<'t> Mapping<'t> {
     /// Adds an entry that was written.
-    pub(super) fn insert(&mut self, entry: Entry<'t>) {
+    pub(super) fn insert(&mut self, entry: MappingEntry<'t>) {
         let Some(merges) = &mut self.merges else {
             self.entries.push(entry);
             return;
@@ -42,14 +42,14 @@ impl<'t> Mapping<'t> {
     }
 
     /// Merges a mapping, or a list of mappings in which earlier ones have precedence.
-    pub(super) fn merge(&mut self, key_span: Span, value: Node<'t>, aliased: bool) -> Result<(), SyntaxError> {
+    pub(super) fn merge(&mut self, key_span: Span, value: SyntaxNode<'t>, aliased: bool) -> Result<(), SyntaxError> {
         let refusal = SyntaxError::new(value.span, "only mappings can be merged")
             .help("`<<` takes a mapping, an alias of one, or a list of these");
         match value.value {
-            Value::Map(entries) => self.merge_map(key_span, entries),
-            Value::Seq(items) if !aliased => {
+            SyntaxValue::Map(entries) => self.merge_map(key_span, entries),
+            SyntaxValue::Seq(items) if !aliased => {
                 for item in items.into_iter().rev() {
-                    let Value::Map(entries) = item.value else {
+                    let SyntaxValue::Map(entries) = item.value else {
                         return Err(SyntaxError { span: item.span, ..refusal });
                     };
                     self.merge_map(key_span, entries);
@@ -60,7 +60,7 @@ impl<'t> Mapping<'t> {
         Ok(())
     }
 
-    fn merge_map(&mut self, key_span: Span, entries: Vec<Entry<'t>>) {
+    fn merge_map(&mut self, key_span: Span, entries: Vec<MappingEntry<'t>>) {
         let merges = self.merges.get_or_insert_with(|| {
             let keys = self.entries.iter().enumerate();
             let positions = keys.map(|(position, entry)| (entry.key.to_string(), position)).collect();
@@ -79,12 +79,12 @@ impl<'t> Mapping<'t> {
         }
     }
 
-    pub(super) fn into_entries(self) -> Vec<Entry<'t>> {
+    pub(super) fn into_entries(self) -> Vec<MappingEntry<'t>> {
         self.entries
     }
 }
 
-fn replace<'t>(entries: &mut [Entry<'t>], position: usize, entry: Entry<'t>) {
+fn replace<'t>(entries: &mut [MappingEntry<'t>], position: usize, entry: MappingEntry<'t>) {
     if let Some(old) = entries.get_mut(position) {
         *old = entry;
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::cursor::{Cursor, Result, is_blank_or_break};
+use super::cursor::{YamlCursor, YamlResult, is_blank_or_break};
 use crate::syntax::scalar;
 use crate::syntax::{Span, SyntaxError};
 
@@ -17,7 +17,7 @@ pub(super) struct Properties<'t> {
 
 impl Properties<'_> {
     /// Combines these with the properties of the next line.
-    pub(super) fn and(self, inner: Self) -> Result<Self> {
+    pub(super) fn and(self, inner: Self) -> YamlResult<Self> {
         if let (Some(_), Some(_), Some(span)) = (&self.anchor, &inner.anchor, inner.span) {
             return Err(SyntaxError::new(span, "a second anchor for one value"));
         }
@@ -38,9 +38,9 @@ pub(super) struct Handles {
     declared: BTreeMap<String, String>,
 }
 
-impl<'t> Cursor<'t> {
+impl<'t> YamlCursor<'t> {
     /// Reads the anchor and tag on this line, in either order, and the white space after them.
-    pub(super) fn properties(&mut self, handles: &Handles) -> Result<Properties<'t>> {
+    pub(super) fn properties(&mut self, handles: &Handles) -> YamlResult<Properties<'t>> {
         let mut properties = Properties::default();
         let (start, line) = (self.at, self.line);
         loop {
@@ -57,7 +57,7 @@ impl<'t> Cursor<'t> {
     }
 
     /// Reads the name of an anchor or alias, from its `&` or `*`.
-    pub(super) fn name(&mut self) -> Result<&'t str> {
+    pub(super) fn name(&mut self) -> YamlResult<&'t str> {
         let start = self.at;
         self.at += 1;
         self.skip_until(|byte| !(byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')));
@@ -70,7 +70,7 @@ impl<'t> Cursor<'t> {
         Ok(self.slice(start + 1, self.at))
     }
 
-    fn tag(&mut self, handles: &Handles) -> Result<String> {
+    fn tag(&mut self, handles: &Handles) -> YamlResult<String> {
         let start = self.at;
         self.at += 1;
         let verbatim = self.peek() == Some(b'<');
@@ -95,7 +95,7 @@ impl<'t> Cursor<'t> {
     }
 
     /// Reads the `%` lines before a document, and its `---`.
-    pub(super) fn directives(&mut self) -> Result<Handles> {
+    pub(super) fn directives(&mut self) -> YamlResult<Handles> {
         let mut handles = Handles::default();
         let mut directive = None;
         self.skip_space()?;
@@ -118,7 +118,7 @@ impl<'t> Cursor<'t> {
 
 impl Handles {
     /// Reads one `%` line.
-    fn directive(&mut self, line: &str, span: Span) -> Result<()> {
+    fn directive(&mut self, line: &str, span: Span) -> YamlResult<()> {
         let line = line.split(" #").next().unwrap_or_default();
         let mut words = line.split_ascii_whitespace();
         match (words.next(), words.next(), words.next(), words.next()) {

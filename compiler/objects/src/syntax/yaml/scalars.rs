@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::cursor::{Cursor, Result, is_blank_or_break};
+use super::cursor::{YamlCursor, YamlResult, is_blank_or_break};
 use super::escape;
 use crate::syntax::{Span, SyntaxError};
 
@@ -15,9 +15,9 @@ pub(super) struct Raw<'t> {
     pub(super) plain: bool,
 }
 
-impl<'t> Cursor<'t> {
+impl<'t> YamlCursor<'t> {
     /// Reads a plain scalar. Lines that are indented deeper than the block around it continue it.
-    pub(super) fn plain(&mut self, indent: isize) -> Result<Raw<'t>> {
+    pub(super) fn plain(&mut self, indent: isize) -> YamlResult<Raw<'t>> {
         let start = self.at;
         let mut end = self.plain_line();
         let mut folded: Option<String> = None;
@@ -65,7 +65,7 @@ impl<'t> Cursor<'t> {
     }
 
     /// Skips line ends and indentation; returns the number of line ends.
-    fn plain_breaks(&mut self, indent: isize) -> Result<usize> {
+    fn plain_breaks(&mut self, indent: isize) -> YamlResult<usize> {
         let mut breaks = 0;
         loop {
             if self.line_break() {
@@ -81,7 +81,7 @@ impl<'t> Cursor<'t> {
     }
 
     /// Reads a quoted scalar, from its opening quote.
-    pub(super) fn quoted(&mut self, quote: u8) -> Result<Raw<'t>> {
+    pub(super) fn quoted(&mut self, quote: u8) -> YamlResult<Raw<'t>> {
         let start = self.at;
         self.at += 1;
         self.quoted_run(quote);
@@ -101,7 +101,7 @@ impl<'t> Cursor<'t> {
         self.skip_until(|byte| byte == quote || matches!(byte, b'\n' | b'\r') || (byte == b'\\' && quote == b'"'));
     }
 
-    fn quoted_parts(&mut self, quote: u8, open: usize) -> Result<String> {
+    fn quoted_parts(&mut self, quote: u8, open: usize) -> YamlResult<String> {
         let mut text = String::new();
         loop {
             let start = self.at;
@@ -144,7 +144,7 @@ impl<'t> Cursor<'t> {
     }
 
     /// Reads a literal (`|`) or folded (`>`) block; `parent` is the column of the surrounding block.
-    pub(super) fn block_scalar(&mut self, parent: isize) -> Result<Raw<'t>> {
+    pub(super) fn block_scalar(&mut self, parent: isize) -> YamlResult<Raw<'t>> {
         let start = self.at;
         let folds = self.peek() == Some(b'>');
         let (chomp, increment) = self.block_header()?;
@@ -178,7 +178,7 @@ impl<'t> Cursor<'t> {
     }
 
     /// Reads from the `|` or `>` to the end of its line.
-    fn block_header(&mut self) -> Result<(Chomp, Option<isize>)> {
+    fn block_header(&mut self) -> YamlResult<(Chomp, Option<isize>)> {
         let mut chomp = None;
         let mut increment = None;
         let start = self.at;
@@ -206,7 +206,7 @@ impl<'t> Cursor<'t> {
 
     /// Skips empty lines and the next line's indentation; returns the number of lines. Determines the indentation if it
     /// is not known yet.
-    fn block_breaks(&mut self, parent: isize, indent: &mut Option<isize>) -> Result<usize> {
+    fn block_breaks(&mut self, parent: isize, indent: &mut Option<isize>) -> YamlResult<usize> {
         let (mut breaks, mut deepest) = (0, 0);
         loop {
             while self.peek() == Some(b' ') && indent.is_none_or(|indent| self.column() < indent) {

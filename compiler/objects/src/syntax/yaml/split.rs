@@ -6,19 +6,19 @@ use crate::syntax::Span;
 
 /// The spans of a text's documents, some of which may be empty.
 #[derive(Debug)]
-pub(super) struct Chunks<'t> {
+pub(super) struct DocumentSpans<'t> {
     text: &'t str,
     start: usize,
     done: bool,
 }
 
-impl<'t> Chunks<'t> {
+impl<'t> DocumentSpans<'t> {
     pub(super) fn new(text: &'t str) -> Self {
         Self { text, start: 0, done: false }
     }
 }
 
-impl Iterator for Chunks<'_> {
+impl Iterator for DocumentSpans<'_> {
     type Item = Span;
 
     fn next(&mut self) -> Option<Span> {

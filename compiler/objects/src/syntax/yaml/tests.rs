@@ -3,19 +3,19 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::syntax::{Entry, MAX_DEPTH, Value};
+use crate::syntax::{MAX_DEPTH, MappingEntry, SyntaxValue};
 
 /// A tree on one line: `{key: value}`, `[item]`, strings in quotes.
-fn show(node: &Node<'_>) -> String {
+fn show(node: &SyntaxNode<'_>) -> String {
     match &node.value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(value) => value.to_string(),
-        Value::Int(number) => number.to_string(),
-        Value::Float(number) => format!("{number:?}"),
-        Value::Str(text) => format!("{text:?}"),
-        Value::Seq(items) => format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(", ")),
-        Value::Map(entries) => {
-            let entry = |entry: &Entry<'_>| format!("{}: {}", entry.key, show(&entry.value));
+        SyntaxValue::Null => "null".to_owned(),
+        SyntaxValue::Bool(value) => value.to_string(),
+        SyntaxValue::Int(number) => number.to_string(),
+        SyntaxValue::Float(number) => format!("{number:?}"),
+        SyntaxValue::Str(text) => format!("{text:?}"),
+        SyntaxValue::Seq(items) => format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(", ")),
+        SyntaxValue::Map(entries) => {
+            let entry = |entry: &MappingEntry<'_>| format!("{}: {}", entry.key, show(&entry.value));
             format!("{{{}}}", entries.iter().map(entry).collect::<Vec<_>>().join(", "))
         }
     }
@@ -199,11 +199,11 @@ fn directives_need_a_document() {
 
 /// The spans of keys and values, as text.
 fn spans(text: &str) -> Vec<&str> {
-    fn visit<'t>(node: &Node<'_>, text: &'t str, spans: &mut Vec<&'t str>) {
+    fn visit<'t>(node: &SyntaxNode<'_>, text: &'t str, spans: &mut Vec<&'t str>) {
         spans.push(node.span.slice(text));
         match &node.value {
-            Value::Seq(items) => items.iter().for_each(|item| visit(item, text, spans)),
-            Value::Map(entries) => entries.iter().for_each(|entry| {
+            SyntaxValue::Seq(items) => items.iter().for_each(|item| visit(item, text, spans)),
+            SyntaxValue::Map(entries) => entries.iter().for_each(|entry| {
                 spans.push(entry.key_span.slice(text));
                 visit(&entry.value, text, spans);
             }),
@@ -236,7 +236,7 @@ fn spans_are_bytes_and_exact() {
 fn the_span_of_nothing_is_behind_its_colon() {
     let text = "a:   # c\nb: 1\n";
     let Some(Ok(document)) = documents(text).next() else { panic!() };
-    let Value::Map(entries) = document.root.value else { panic!() };
+    let SyntaxValue::Map(entries) = document.root.value else { panic!() };
     assert_eq!(entries.first().map(|entry| entry.value.span), Some(Span::new(2, 2)));
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use weir_artifact::packet;
-use weir_machine::Loaded;
-use weir_model::eval::{End, Flow, FlowProtocol, Oracle, Verdict};
+use weir_machine::LoadedPrograms;
+use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Direction, Protocol};
 use weir_objects::decode::{self, Input, InputKind};
@@ -76,7 +76,7 @@ fn objects(server: &Server) -> Vec<Object> {
     let decoded = server.objects.values().map(|object| {
         let bytes = object.to_string().into_bytes();
         let input = Input { name: "final".to_owned(), bytes, kind: InputKind::Manifest };
-        decode::decode(vec![input], &decode::Options { default_namespace: String::new() }).0.objects
+        decode::decode(vec![input], &decode::DecodeOptions { default_namespace: String::new() }).0.objects
     });
     decoded.flatten().collect()
 }
@@ -94,7 +94,7 @@ fn packets(server: &Server, state: &State, settled: &[Settled], tally: &mut Tall
     };
     let values: Vec<&[u8]> = open.iter().map(value).collect();
     let programs = [&artifact.programs[0].code, &artifact.programs[1].code];
-    let mut machine = Loaded::new(programs, &artifact.maps, &values).expect("what is in force can be loaded");
+    let mut machine = LoadedPrograms::new(programs, &artifact.maps, &values).expect("what is in force can be loaded");
     let mut oracle = Oracle::new(&cluster);
     let mut wrong = Vec::new();
     let others = cluster.endpoints.iter().flat_map(|it| it.addresses.clone());
@@ -128,7 +128,7 @@ fn ends(own: IpAddr, remote: IpAddr, hook: Direction) -> (IpAddr, IpAddr) {
 fn expected(oracle: &mut Oracle<'_>, own: IpAddr, remote: IpAddr, port: u16, hook: Direction) -> Verdict {
     let (source, destination) = ends(own, remote, hook);
     let [source, destination] = [source, destination]
-        .map(|address| End { endpoint: oracle.directory().endpoint_at(address), address: Some(address) });
+        .map(|address| FlowEnd { endpoint: oracle.directory().endpoint_at(address), address: Some(address) });
     let flow = Flow { source, destination, protocol: FlowProtocol::Transport(Protocol::Tcp), port };
     oracle.judge(&flow).side(hook).verdict
 }

@@ -7,24 +7,24 @@
 
 use std::net::IpAddr;
 
-use super::expected::Expected;
-use super::survey::Survey;
-use super::{Difference, Part, Report};
+use super::expected::ExpectedVerdicts;
+use super::survey::AddressSurvey;
+use super::{Difference, VerifyPart, VerifyReport};
 use weir_artifact::Artifact;
 use weir_artifact::layout::endpoint;
 use weir_artifact::packet;
 use weir_machine::Broken;
-use weir_machine::edge::AtEdge;
+use weir_machine::edge_program::AtEdge;
 use weir_model::Protocol;
 use weir_model::eval::FlowProtocol;
 use weir_objects::address::Family;
 
 pub(super) fn check(
     artifact: &Artifact,
-    expected: &Expected<'_>,
-    survey: &Survey,
+    expected: &ExpectedVerdicts<'_>,
+    survey: &AddressSurvey,
     unused: [IpAddr; 2],
-    report: &mut Report,
+    report: &mut VerifyReport,
 ) -> Result<(), Difference> {
     // An artifact without such a program attaches nothing at the uplinks. Lists are still enforced at every pod.
     let Some(mut edge) = AtEdge::new(artifact)? else { return Ok(()) };
@@ -36,12 +36,12 @@ pub(super) fn check(
         for remote in survey.remotes.iter().filter(|it| Family::of(it.address) == family) {
             // The oracle's list tier on sets, and not the lists themselves: a list that allows an address, or that
             // applies to some pods only, must keep the edge program from dropping it.
-            let is_denied = remote.address != pod && expected.is_denied_to_all(remote.nature);
+            let is_denied = remote.address != pod && expected.is_denied_to_all(remote.oracle_class);
             let dropped = drops(&mut edge, remote.address, pod)?;
             asked += 1;
             agreed += u64::from(dropped == is_denied);
             if dropped != is_denied {
-                report.tell(Difference::Edge { remote: remote.address, pod, dropped });
+                report.add_difference(Difference::Edge { remote: remote.address, pod, dropped });
             }
             denied = denied.or(is_denied.then_some(remote.address));
         }
@@ -52,10 +52,10 @@ pub(super) fn check(
             asked += 1;
             agreed += u64::from(!dropped);
             if dropped {
-                report.tell(Difference::Edge { remote, pod: nobody, dropped });
+                report.add_difference(Difference::Edge { remote, pod: nobody, dropped });
             }
         }
-        report.count(Part::Edge, asked, agreed);
+        report.count(VerifyPart::Edge, asked, agreed);
     }
     Ok(())
 }

@@ -1,20 +1,20 @@
-//! Verification of staged policies and lists, as if they were enforced.
+//! Verification of audit policies and lists, as if they were enforced.
 //!
 //! A program computes both verdicts of a new flow and reports where they differ. A word of its configuration makes it
-//! act on the staged verdict instead. With that word set, the checks of enforced rules also check staged ones.
+//! act on the audit verdict instead. With that word set, the checks of enforced rules also check audit ones.
 
 use weir_artifact::Artifact;
-use weir_artifact::layout::{MapName, STAGED_SHIFT, config, endpoint};
+use weir_artifact::layout::{AUDIT_SHIFT, MapName, config, endpoint};
 
 /// Whether the artifact stages anything. If not, its endpoints are the same in both runs.
 pub(super) fn is_in(artifact: &Artifact) -> bool {
-    artifact.endpoints.iter().any(|local| flags(&local.value) >> STAGED_SHIFT != 0)
+    artifact.endpoints.iter().any(|local| flags(&local.value) >> AUDIT_SHIFT != 0)
 }
 
-/// A copy of the artifact whose programs act on the staged verdict.
+/// A copy of the artifact whose programs act on the audit verdict.
 pub(super) fn deciding(artifact: &Artifact) -> Artifact {
     let mut deciding = artifact.clone();
-    // Without staged flags the shift below would clear all flags. Nothing would be filtered, and every endpoint would
+    // Without audit flags the shift below would clear all flags. Nothing would be filtered, and every endpoint would
     // be reported.
     if !is_in(artifact) {
         return deciding;
@@ -23,12 +23,12 @@ pub(super) fn deciding(artifact: &Artifact) -> Artifact {
     for (_, value) in maps.flat_map(|map| &mut map.entries) {
         // A word of the configuration, so the verified programs are byte by byte those that will run. A second pair of
         // programs for verification would prove something about programs that are never loaded.
-        put(value, config::STAGED as usize, 1);
+        put(value, config::AUDIT as usize, 1);
     }
     for local in &mut deciding.endpoints {
-        // An endpoint may be filtered by staged policies alone. Its flags in force would let every packet pass before
-        // the staged verdict is computed.
-        let flags = flags(&local.value) >> STAGED_SHIFT;
+        // An endpoint may be filtered by audit policies alone. Its flags in force would let every packet pass before
+        // the audit verdict is computed.
+        let flags = flags(&local.value) >> AUDIT_SHIFT;
         put(&mut local.value, endpoint::FLAGS as usize, flags);
     }
     deciding

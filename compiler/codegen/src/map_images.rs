@@ -7,13 +7,13 @@ use std::net::IpAddr;
 use weir_artifact::map_image::MapImage;
 use weir_artifact::map_image::shape_of;
 
-use crate::ir::Tables;
-use crate::structures::{Exact, Ports, Prefixes, RowTable};
+use crate::ir::DecisionTables;
+use crate::structures::{ExactTable, PortTable, Prefixes, RowTable};
 use weir_artifact::layout::buckets::{self, shape};
 use weir_artifact::layout::{
-    self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, STAGED_SHIFT, State, config, endpoint,
+    self, AUDIT_SHIFT, FILTERS_EGRESS, FILTERS_INGRESS, MapName, OUTCOMES, State, config, endpoint,
 };
-use weir_classes::edge::Edge;
+use weir_classes::edge_denials::EdgeDenials;
 use weir_classes::{AtomSet, Classes, PeerId, Scope};
 use weir_ebpf::target::Target;
 use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
@@ -45,7 +45,7 @@ pub struct EndpointEntry {
 }
 
 /// Every map. `endpoints` has no entries, because only the runtime knows its keys.
-pub fn maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes, target: Target) -> Vec<MapImage> {
+pub fn maps(cluster: &Cluster, scope: &Scope, tables: &DecisionTables, sizes: Sizes, target: Target) -> Vec<MapImage> {
     let local = scope.endpoints().len() as u32;
     // An endpoint whose interface is replaced has two entries until its old interface is gone.
     let places = headroom(local).max(local.saturating_mul(2));
@@ -70,7 +70,7 @@ pub fn maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes, tar
         RowTable::Maps => maps.extend([rows(tables), defaults(tables)]),
         RowTable::Compiled(table) => maps.push(compiled(MapName::Rows, &table.bytes)),
     }
-    if let Ports::Search(table) = &tables.structures.ports {
+    if let PortTable::Search(table) = &tables.structures.ports {
         maps.push(compiled(MapName::Ports, &table.bytes));
     }
     maps.sort_by_key(|map| map.name);
@@ -78,7 +78,7 @@ pub fn maps(cluster: &Cluster, scope: &Scope, tables: &Tables, sizes: Sizes, tar
 }
 
 /// The additional maps of the program at the edge. The runtime enters the addresses of the pods that it protects.
-pub fn edge_maps(cluster: &Cluster, scope: &Scope, edge: &Edge) -> Vec<MapImage> {
+pub fn edge_maps(cluster: &Cluster, scope: &Scope, edge: &EdgeDenials) -> Vec<MapImage> {
     let local = scope.endpoints().len() as u32;
     let families = [Family::V4, Family::V6].into_iter().filter(|it| has_family(cluster, scope, *it));
     let protected = families.map(|family| {
@@ -96,7 +96,7 @@ pub fn has_family(cluster: &Cluster, scope: &Scope, family: Family) -> bool {
 }
 
 /// The value in `endpoints` for every local endpoint.
-pub fn endpoints(cluster: &Cluster, classes: &Classes, tables: &Tables) -> Vec<EndpointEntry> {
+pub fn endpoints(cluster: &Cluster, classes: &Classes, tables: &DecisionTables) -> Vec<EndpointEntry> {
     let entry = |(id, subject): &(EndpointId, weir_classes::SubjectId)| {
         let local = &cluster.endpoints[id.index()];
         let mut value = vec![0; endpoint::BYTES as usize];
@@ -113,8 +113,8 @@ pub fn endpoints(cluster: &Cluster, classes: &Classes, tables: &Tables) -> Vec<E
     classes.subject_of.iter().map(entry).collect()
 }
 
-/// The directions that a subject class filters, and those that it would filter if the staged policies were enforced.
-fn flags(tables: &Tables, subject: u32) -> u32 {
+/// The directions that a subject class filters, and those that it would filter if the audit policies were enforced.
+fn flags(tables: &DecisionTables, subject: u32) -> u32 {
     let full = AtomSet::all(tables.atoms);
     let half = full.words().len();
     let filters = |direction, from: usize| {
@@ -125,7 +125,7 @@ fn flags(tables: &Tables, subject: u32) -> u32 {
     let mut flags = 0;
     for (direction, flag) in [(Direction::Ingress, FILTERS_INGRESS), (Direction::Egress, FILTERS_EGRESS)] {
         flags |= if filters(direction, 0) { flag } else { 0 };
-        flags |= if tables.is_staged && filters(direction, half) { flag << STAGED_SHIFT } else { 0 };
+        flags |= if tables.is_audit && filters(direction, half) { flag << AUDIT_SHIFT } else { 0 };
     }
     flags
 }
@@ -149,7 +149,7 @@ fn config_image(cluster: &Cluster) -> MapImage {
     MapImage { name: MapName::Config, spec: array(MapKind::Array, config::BYTES, 1), entries }
 }
 
-fn family_maps(cluster: &Cluster, tables: &Tables, family: Family) -> Vec<MapImage> {
+fn family_maps(cluster: &Cluster, tables: &DecisionTables, family: Family) -> Vec<MapImage> {
     use MapName::{Nodes4, Nodes6};
     let address = u32::from(family.bits() / 8);
     let nodes = node_entries(cluster, family);
@@ -172,21 +172,21 @@ fn flow_table(flows: u32, target: Target, family: Family) -> MapImage {
 }
 
 /// The maps in which a family's addresses are looked up.
-pub fn address_maps(tables: &Tables, family: Family) -> Vec<MapImage> {
+pub fn address_maps(tables: &DecisionTables, family: Family) -> Vec<MapImage> {
     let mut maps = exact_images(tables, family);
     maps.extend(prefix_image(tables, family));
     maps
 }
 
-fn exact_images(tables: &Tables, family: Family) -> Vec<MapImage> {
+fn exact_images(tables: &DecisionTables, family: Family) -> Vec<MapImage> {
     let [name, listed_name] =
         [pick(family, MapName::Exact4, MapName::Exact6), pick(family, MapName::Listed4, MapName::Listed6)];
     let addresses = &tables.addresses;
     match tables.structures.exact(family) {
-        Exact::Empty | Exact::Compares => Vec::new(),
-        Exact::Perfect(table) => vec![compiled(name, &table.bytes)],
-        Exact::Hash | Exact::Layered(None) => vec![exact_hash(name, family, addresses.of_family(family), 0)],
-        Exact::Layered(Some(table)) => {
+        ExactTable::Empty | ExactTable::Compares => Vec::new(),
+        ExactTable::Perfect(table) => vec![compiled(name, &table.bytes)],
+        ExactTable::Hash | ExactTable::Layered(None) => vec![exact_hash(name, family, addresses.of_family(family), 0)],
+        ExactTable::Layered(Some(table)) => {
             // Until the next generation, the hash overrides the listed table, so it needs room for changed list entries
             // too.
             let changes = addresses.listed(family).count() as u32 / LISTED_PER_CHANGE;
@@ -236,7 +236,7 @@ fn exact_hash(name: MapName, family: Family, of: impl Iterator<Item = (IpAddr, P
     filled(name, hash(u32::from(family.bits() / 8), 4, headroom(entries.len() as u32).saturating_add(more)), entries)
 }
 
-fn prefix_image(tables: &Tables, family: Family) -> Option<MapImage> {
+fn prefix_image(tables: &DecisionTables, family: Family) -> Option<MapImage> {
     let name = pick(family, MapName::Prefixes4, MapName::Prefixes6);
     let key_size = 4 + u32::from(family.bits() / 8);
     match tables.structures.prefixes(family) {
@@ -286,7 +286,7 @@ fn node_key(node: u32, address: IpAddr) -> Vec<u8> {
     key
 }
 
-fn rows(tables: &Tables) -> MapImage {
+fn rows(tables: &DecisionTables) -> MapImage {
     let mut entries = Vec::new();
     for direction in Direction::ALL {
         for (subject, row) in tables.rows(direction).iter().enumerate() {
@@ -302,7 +302,7 @@ fn rows(tables: &Tables) -> MapImage {
     filled(MapName::Rows, spec, entries)
 }
 
-fn defaults(tables: &Tables) -> MapImage {
+fn defaults(tables: &DecisionTables) -> MapImage {
     let sets = Direction::ALL.into_iter().flat_map(|direction| tables.rows(direction)).map(|row| row.default);
     let entries: Vec<_> = sets
         .enumerate()
@@ -312,11 +312,11 @@ fn defaults(tables: &Tables) -> MapImage {
     MapImage { name: MapName::Defaults, spec, entries }
 }
 
-fn set_size(tables: &Tables) -> u32 {
+fn set_size(tables: &DecisionTables) -> u32 {
     8 * tables.words() as u32
 }
 
-fn set_bytes(tables: &Tables, set: usize) -> Vec<u8> {
+fn set_bytes(tables: &DecisionTables, set: usize) -> Vec<u8> {
     tables.sets[set].words().iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 

@@ -5,7 +5,7 @@ use weir_artifact::Artifact;
 use weir_artifact::layout::MapName;
 use weir_artifact::layout::protected;
 use weir_ebpf::asm::MapRef;
-use weir_ebpf::vm::{Host, MapId, ProgramId, Skb, Vm};
+use weir_ebpf::vm::{MapId, ProgramId, Skb, Vm, VmInputs};
 
 /// XDP's result "drop the packet".
 pub const DROP: i32 = 1;
@@ -45,7 +45,7 @@ impl AtEdge {
     pub fn drops(&mut self, packet: Vec<u8>) -> Result<bool, Broken> {
         // A fresh packet and host for each question: this program keeps no flows, so no answer depends on an earlier
         // one.
-        let outcome = self.vm.run(self.program, &mut Skb::new(packet), &mut Host::default());
+        let outcome = self.vm.run(self.program, &mut Skb::new(packet), &mut VmInputs::default());
         match outcome.map_err(|trap| Broken(trap.to_string()))?.verdict() {
             DROP => Ok(true),
             PASS => Ok(false),

@@ -14,7 +14,7 @@ use weir_model::{Cluster, EndpointId, FrontendPorts, ServiceAddress, ServiceId, 
 use weir_objects::address::Family;
 
 /// A cluster and its classes.
-pub(super) struct Side<'c> {
+pub(super) struct ClusterSide<'c> {
     pub(super) cluster: &'c Cluster,
     pub(super) classes: Classes,
     pub(super) directory: Directory<'c>,
@@ -25,7 +25,7 @@ pub(super) struct Side<'c> {
 
 /// An endpoint as a peer of others, in one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum View {
+pub(super) enum PeerView {
     /// It has no address of this family, or only addresses that belong to others.
     Gone,
     /// It has no address at all: the class applies in both families.
@@ -34,7 +34,7 @@ pub(super) enum View {
     At(IpAddr, PeerId),
 }
 
-impl View {
+impl PeerView {
     pub(super) fn peer(self) -> Option<PeerId> {
         match self {
             Self::Gone => None,
@@ -50,7 +50,7 @@ impl View {
     }
 }
 
-impl<'c> Side<'c> {
+impl<'c> ClusterSide<'c> {
     pub(super) fn new(cluster: &'c Cluster) -> Result<Self, ClassifyError> {
         let mut seen = Cow::Borrowed(cluster);
         // Nodes out of the copy, for pods that differ only in their node would be classes of their own, and a large
@@ -77,20 +77,20 @@ impl<'c> Side<'c> {
     }
 
     /// Its class as a peer.
-    pub(super) fn view(&self, id: EndpointId, family: Family) -> View {
+    pub(super) fn view(&self, id: EndpointId, family: Family) -> PeerView {
         let endpoint = &self.cluster.endpoints[id.index()];
         // Also if the status lists an address: another pod may have it already, and then the flow is that pod's.
         if matches!(endpoint.standing, Standing::Finished | Standing::Pending) {
-            return View::Gone;
+            return PeerView::Gone;
         }
         // One class in both families: it is known by its labels alone, and no block contains the placeholder.
         if endpoint.addresses.is_empty() {
-            return self.stand_ins.get(&(id, family)).map_or(View::Gone, |peer| View::Any(*peer));
+            return self.stand_ins.get(&(id, family)).map_or(PeerView::Gone, |peer| PeerView::Any(*peer));
         }
         // The first own address stands for all of the family. A program enforces one address of each family, too.
         let is_own = |at: &&IpAddr| Family::of(**at) == family && self.has(id, **at);
         let own = endpoint.addresses.iter().find(is_own);
-        own.map_or(View::Gone, |at| View::At(*at, self.classes.peer_at(*at)))
+        own.map_or(PeerView::Gone, |at| PeerView::At(*at, self.classes.peer_at(*at)))
     }
 
     /// Whether an address counts as the endpoint's: not if it belongs to another pod now, and not if a service has the
@@ -121,7 +121,7 @@ impl<'c> Side<'c> {
         match self.given.contains(&address) {
             // The exact table has the endpoint's class for the placeholder. As an outside address it is like its
             // neighbours.
-            true => self.classes.addresses.find_stretch(address),
+            true => self.classes.addresses.find_range(address),
             false => self.classes.peer_at(address),
         }
     }

@@ -14,7 +14,7 @@ use weir_objects::address::{to_address, to_number};
 
 /// An address as a peer of rules and lists. An address without services has no other properties.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Plain {
+pub(crate) struct PlainClass {
     /// The peers of rules that match.
     pub(super) peers: Vec<u32>,
     /// The lists that contain it.
@@ -27,7 +27,7 @@ pub(crate) struct Plain {
 
 /// All properties of an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Nature<'c> {
+pub(crate) struct OracleClass<'c> {
     pub(super) plain: u32,
     /// The services that have or claim the address.
     pub(super) frontend: Option<&'c FrontendPorts>,
@@ -39,8 +39,8 @@ pub(crate) struct Nature<'c> {
     pub(super) family: Option<Family>,
 }
 
-/// The natures of one cluster.
-pub(super) struct Natures<'c> {
+/// The oracle classes of one cluster.
+pub(super) struct OracleClasses<'c> {
     cluster: &'c Cluster,
     directory: &'c Directory<'c>,
     /// The number of each peer of rules in force. Pod peers that name no namespace have their policy's namespace as a
@@ -54,10 +54,10 @@ pub(super) struct Natures<'c> {
     projection: Projection<'c>,
     /// The matching pod peers, by namespace and the labels that selectors depend on.
     held: HashMap<(NamespaceId, u32), Vec<u32>>,
-    pub(super) plains: Vec<Plain>,
-    plain_numbers: HashMap<Plain, u32>,
-    pub(super) list: Vec<Nature<'c>>,
-    numbers: HashMap<Nature<'c>, u32>,
+    pub(super) plains: Vec<PlainClass>,
+    plain_numbers: HashMap<PlainClass, u32>,
+    pub(super) list: Vec<OracleClass<'c>>,
+    numbers: HashMap<OracleClass<'c>, u32>,
 }
 
 struct PodPeer {
@@ -68,7 +68,7 @@ struct PodPeer {
     pods: SelectorId,
 }
 
-impl<'c> Natures<'c> {
+impl<'c> OracleClasses<'c> {
     pub(super) fn new(
         cluster: &'c Cluster,
         directory: &'c Directory<'c>,
@@ -90,7 +90,7 @@ impl<'c> Natures<'c> {
                 for peer in &rule.peers {
                     let key = key_of(policy.namespace, peer);
                     let number = peers.len() as u32;
-                    // Equal peers of different rules are one. The natures of addresses then depend on which peers exist
+                    // Equal peers of different rules are one. The oracle classes of addresses then depend on which peers exist
                     // and not on how often they are written, and clusters repeat a few peers in most of their policies.
                     if *peers.entry(key).or_insert(number) != number {
                         continue;
@@ -132,7 +132,7 @@ impl<'c> Natures<'c> {
         self.peers.len()
     }
 
-    /// The number of an address's nature.
+    /// The number of an address's oracle class.
     pub(super) fn of(&mut self, address: IpAddr) -> u32 {
         // The directory decides who owns an address, as it does for the oracle itself. A second rule for that here
         // could agree with a mistake of the compiler.
@@ -140,23 +140,23 @@ impl<'c> Natures<'c> {
         let plain = self.plain(endpoint, Some(address));
         // A hostPort is on the node's addresses. A packet to a pod's own address never meets it.
         let host_ports = if endpoint.is_none() { self.host_ports_at(address) } else { Vec::new() };
-        let mut nature = Nature { plain, frontend: None, on_pod: false, host_ports, family: None };
+        let mut oracle_class = OracleClass { plain, frontend: None, on_pod: false, host_ports, family: None };
         // With `service-address=address`, a service's address is an address like any other, and all of this must not
-        // split natures.
+        // split oracle classes.
         if self.cluster.assume.service_address == ServiceAddress::Backends {
             // For a pod's address, only claims on ports matter: it counts as the pod's address otherwise.
             let matters = |it: &&FrontendPorts| endpoint.is_none() || !it.ports.is_empty();
-            nature.frontend = self.cluster.frontend(address).filter(matters);
-            nature.on_pod = nature.frontend.is_some() && endpoint.is_some();
+            oracle_class.frontend = self.cluster.frontend(address).filter(matters);
+            oracle_class.on_pod = oracle_class.frontend.is_some() && endpoint.is_some();
             // The family matters only for backends, and only these addresses have some. Elsewhere it would double the
-            // natures for nothing.
-            let leads = nature.frontend.is_some() || !self.plains[plain as usize].nodes.is_empty();
-            nature.family = leads.then(|| Family::of(address));
+            // oracle classes for nothing.
+            let leads = oracle_class.frontend.is_some() || !self.plains[plain as usize].nodes.is_empty();
+            oracle_class.family = leads.then(|| Family::of(address));
         }
         let next = self.list.len() as u32;
-        let number = *self.numbers.entry(nature.clone()).or_insert(next);
+        let number = *self.numbers.entry(oracle_class.clone()).or_insert(next);
         if number == next {
-            self.list.push(nature);
+            self.list.push(oracle_class);
         }
         number
     }
@@ -167,11 +167,11 @@ impl<'c> Natures<'c> {
     }
 
     /// The lists that contain an address; `None` if the address is a service's or a node's.
-    pub(super) fn lists_of_plain(&self, nature: u32) -> Option<&[ListId]> {
+    pub(super) fn lists_of_plain(&self, oracle_class: u32) -> Option<&[ListId]> {
         // A service's address is judged by its backends, and traffic of a pod with its own node is always allowed. So a
         // list alone does not decide about either address.
-        let nature = self.list.get(nature as usize).filter(|it| it.frontend.is_none())?;
-        let plain = self.plains.get(nature.plain as usize).filter(|it| it.nodes.is_empty())?;
+        let oracle_class = self.list.get(oracle_class as usize).filter(|it| it.frontend.is_none())?;
+        let plain = self.plains.get(oracle_class.plain as usize).filter(|it| it.nodes.is_empty())?;
         Some(&plain.lists)
     }
 
@@ -191,12 +191,12 @@ impl<'c> Natures<'c> {
         let lists = self.lists.iter().filter(contains).map(|(id, _)| *id).collect();
         // A pod that has the address of a node counts as the pod: its packets come through its own interface.
         let nodes = if member.is_some() { Vec::new() } else { self.nodes_of(endpoint, address) };
-        // Ports that no rule names would give almost every pod a nature of its own.
+        // Ports that no rule names would give almost every pod an oracle class of its own.
         let spoken =
             |port: &&weir_objects::k8s::NamedPort| self.names.contains(&(port.name.as_str(), port.protocol as usize));
         let named = member.map_or(&[][..], |pod| &pod.named_ports).iter().filter(spoken);
         let named = named.map(|port| (port.name.clone(), port.protocol, port.number)).collect();
-        let plain = Plain { peers, lists, named, nodes };
+        let plain = PlainClass { peers, lists, named, nodes };
         let next = self.plains.len() as u32;
         let number = *self.plain_numbers.entry(plain.clone()).or_insert(next);
         if number == next {

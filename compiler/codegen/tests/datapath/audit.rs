@@ -4,11 +4,11 @@ use weir_artifact::layout::Outcome::*;
 use weir_objects::address::Family;
 
 use crate::packet::{ACK, Packet, SYN};
-use crate::rig::{FAMILIES, Rig, client, friend, open, server, staged, stranger};
+use crate::rig::{FAMILIES, Rig, audit, client, friend, open, server, stranger};
 
 fn each(fact: impl Fn(&mut Rig, Family)) {
     for family in FAMILIES {
-        crate::on_parts(&staged(), |rig| fact(rig, family));
+        crate::on_parts(&audit(), |rig| fact(rig, family));
     }
 }
 
@@ -17,7 +17,7 @@ fn syn(from: std::net::IpAddr, to: (std::net::IpAddr, u16)) -> Packet {
 }
 
 #[test]
-fn what_would_be_denied_passes_and_is_told() {
+fn packets_that_audit_would_deny_pass_and_are_reported() {
     each(|rig, family| {
         let (before, _) = rig.recorded();
         let (open, client, stranger) = (open(family), client(family), stranger(family));
@@ -33,7 +33,7 @@ fn what_would_be_denied_passes_and_is_told() {
 }
 
 #[test]
-fn a_flow_that_would_be_denied_is_told_once_and_answered() {
+fn a_flow_that_audit_would_deny_is_reported_once_and_answered() {
     each(|rig, family| {
         let (before, _) = rig.recorded();
         let (open, stranger) = (open(family), stranger(family));
@@ -47,7 +47,7 @@ fn a_flow_that_would_be_denied_is_told_once_and_answered() {
 }
 
 #[test]
-fn a_flow_of_an_older_generation_that_would_be_cut_is_told_once() {
+fn a_flow_of_an_older_generation_that_audit_would_cut_is_reported_once() {
     each(|rig, family| {
         let (before, _) = rig.recorded();
         let (open, stranger) = (open(family), stranger(family));
@@ -61,7 +61,7 @@ fn a_flow_of_an_older_generation_that_would_be_cut_is_told_once() {
 }
 
 #[test]
-fn what_would_be_allowed_is_dropped_and_told() {
+fn packets_that_audit_would_allow_are_dropped_and_reported() {
     each(|rig, family| {
         let (before, _) = rig.recorded();
         let (server, client, stranger) = (server(family), client(family), stranger(family));
@@ -76,7 +76,7 @@ fn what_would_be_allowed_is_dropped_and_told() {
 }
 
 #[test]
-fn what_cannot_be_judged_passes_where_only_staged_policies_isolate() {
+fn packets_without_verdict_pass_where_only_audit_policies_isolate() {
     each(|rig, family| {
         let (open, stranger) = (open(family), stranger(family));
         let late = Packet::udp((stranger, 53), (open, 40_000)).with_fragment(9, 64, false);
@@ -90,7 +90,7 @@ fn what_cannot_be_judged_passes_where_only_staged_policies_isolate() {
 }
 
 #[test]
-fn sources_are_checked_where_something_is_staged() {
+fn sources_are_checked_under_audit_policies() {
     each(|rig, family| {
         rig.plug("open");
         rig.from_pod(&syn(client(family), (friend(family), 443))).is(Source);
@@ -99,11 +99,11 @@ fn sources_are_checked_where_something_is_staged() {
 }
 
 #[test]
-fn what_is_staged_decides_if_it_is_told_to() {
+fn audit_policies_decide_if_the_config_says_so() {
     each(|rig, family| {
         let (open, server, client, stranger) = (open(family), server(family), client(family), stranger(family));
         rig.to_pod(&syn(client, (server, 80))).is(Allowed);
-        rig.decide_by_staged();
+        rig.decide_by_audit();
         rig.to_pod(&syn(client, (server, 81))).is(Allowed);
         rig.to_pod(&syn(stranger, (server, 81))).is(Denied);
         rig.plug("open");
@@ -113,12 +113,12 @@ fn what_is_staged_decides_if_it_is_told_to() {
 }
 
 #[test]
-fn a_flow_is_cut_if_what_is_staged_decides() {
+fn a_flow_is_cut_if_audit_policies_decide() {
     each(|rig, family| {
         let (open, stranger) = (open(family), stranger(family));
         rig.plug("open");
         rig.from_pod(&syn(open, (stranger, 443))).is(WouldDeny);
-        rig.decide_by_staged();
+        rig.decide_by_audit();
         rig.next_epoch();
         rig.from_pod(&Packet::tcp((open, 40_000), (stranger, 443), ACK)).is(Cut);
     });

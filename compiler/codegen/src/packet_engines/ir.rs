@@ -1,9 +1,9 @@
 //! Engine `ir`: interprets the decision before and after the passes; both verdicts must be equal.
 
 use super::world::transport;
-use super::{Broken, Decide, Make, Question};
+use super::{Broken, Decide, Make, PacketQuestion};
 use crate::compile::Compiled;
-use crate::ir::{self, Facts, Program, Tables};
+use crate::ir::{self, DecisionProgram, DecisionTables, PacketFacts};
 use weir_artifact::layout::direction_number;
 use weir_model::Direction;
 use weir_model::eval::Verdict;
@@ -11,9 +11,9 @@ use weir_model::eval::Verdict;
 /// The decisions of one compile.
 #[derive(Debug)]
 pub struct Interpreter {
-    general: [Program; 2],
-    decisions: [Program; 2],
-    tables: Tables,
+    general: [DecisionProgram; 2],
+    decisions: [DecisionProgram; 2],
+    tables: DecisionTables,
 }
 
 impl Interpreter {
@@ -25,15 +25,15 @@ impl Interpreter {
         Self { general, decisions, tables: compiled.tables.clone() }
     }
 
-    /// For [`super::Engine::new`].
+    /// For [`super::ClusterEngine::new`].
     pub fn make() -> Box<Make> {
         Box::new(|compiled| Ok(Box::new(Self::new(compiled))))
     }
 }
 
 impl Decide for Interpreter {
-    fn decide(&mut self, question: &Question) -> Result<Verdict, Broken> {
-        let facts = Facts {
+    fn decide(&mut self, question: &PacketQuestion) -> Result<Verdict, Broken> {
+        let facts = PacketFacts {
             subject: question.subject.0,
             remote: question.remote,
             protocol: transport(question.protocol),
@@ -46,7 +46,8 @@ impl Decide for Interpreter {
             icmp_error: false,
         };
         let direction = direction_number(question.direction) as usize;
-        let run = |program: &Program| ir::run(program, &self.tables, &facts).map_err(|it| Broken(it.to_string()));
+        let run =
+            |program: &DecisionProgram| ir::run(program, &self.tables, &facts).map_err(|it| Broken(it.to_string()));
         let (general, narrowed) = (run(&self.general[direction])?, run(&self.decisions[direction])?);
         match general == narrowed {
             true => Ok(general.0),

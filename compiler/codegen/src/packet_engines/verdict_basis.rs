@@ -1,13 +1,13 @@
 //! The reason for a verdict, from the compiled classes.
 
-use super::Question;
-use super::world::{World, transport};
+use super::PacketQuestion;
+use super::world::{CompiledWorld, transport};
 use weir_classes::Atoms;
 use weir_model::eval::{Basis, FlowProtocol, RuleId, Verdict};
 use weir_model::{Cluster, Direction, ListId, PolicyId, PortMatch};
 
 /// The basis of a verdict.
-pub(super) fn basis(world: &World<'_>, question: &Question, verdict: Verdict) -> Basis {
+pub(super) fn basis(world: &CompiledWorld<'_>, question: &PacketQuestion, verdict: Verdict) -> Basis {
     let classes = &world.compiled.classes;
     let peer = classes.peer_at(question.remote);
     // The order is that of the decision: lists, then isolation. A denied packet cannot have passed as the own node's or
@@ -33,7 +33,7 @@ pub(super) fn basis(world: &World<'_>, question: &Question, verdict: Verdict) ->
 }
 
 /// The first list that contains the remote address, if it denies. Lists are not asked about a pod's own node.
-fn denying_list(world: &World<'_>, question: &Question) -> Option<ListId> {
+fn denying_list(world: &CompiledWorld<'_>, question: &PacketQuestion) -> Option<ListId> {
     let classes = &world.compiled.classes;
     let peer = classes.peer_at(question.remote);
     let node = classes.subjects.get(question.subject.index()).and_then(|subject| subject.node);
@@ -46,7 +46,7 @@ fn denying_list(world: &World<'_>, question: &Question) -> Option<ListId> {
     classes.denying_list(&world.cluster, question.direction, question.subject, peer)
 }
 
-fn isolating(world: &World<'_>, question: &Question) -> Vec<PolicyId> {
+fn isolating(world: &CompiledWorld<'_>, question: &PacketQuestion) -> Vec<PolicyId> {
     let subject = world.compiled.classes.subjects.get(question.subject.index());
     let policies = subject.map_or(&[][..], |subject| &subject.policies);
     let isolates = |id: &&PolicyId| world.cluster.policies[id.index()].rules(question.direction).is_some();
@@ -55,7 +55,12 @@ fn isolating(world: &World<'_>, question: &Question) -> Vec<PolicyId> {
 
 /// The basis for an address without a pod or service behind it: only rules without peers match it. For a service port,
 /// only those of them that allow every port.
-pub(super) fn without_peers(world: &World<'_>, basis: Basis, protocol: FlowProtocol, is_service_port: bool) -> Basis {
+pub(super) fn without_peers(
+    world: &CompiledWorld<'_>,
+    basis: Basis,
+    protocol: FlowProtocol,
+    is_service_port: bool,
+) -> Basis {
     let Basis::Rules(mut rules) = basis else { return basis };
     rules.retain(|id| reaches(&world.cluster, *id, protocol, is_service_port));
     Basis::Rules(rules)

@@ -6,24 +6,24 @@ use std::net::IpAddr;
 
 use super::AtomId;
 use super::ports::Atoms;
-use super::subjects::Draft;
+use super::subjects::SubjectDraft;
 use weir_model::{Cluster, Frontend, HostPort, ServiceAddress, ServiceId};
 use weir_objects::address::Family;
 
 /// The services on one address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Front {
+pub struct ServiceVip {
     /// The family of the address. Backends of the other family are reached through another address.
     pub family: Family,
     /// The service ports.
-    pub ports: Vec<FrontPort>,
+    pub ports: Vec<VipPort>,
     /// The verdict for other ports.
-    pub rest: Rest,
+    pub rest: OtherPorts,
 }
 
 /// One claim of a service on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FrontPort {
+pub struct VipPort {
     /// The atom of the port on the address; it covers no other port.
     pub atom: AtomId,
     /// The service.
@@ -36,7 +36,7 @@ pub struct FrontPort {
 
 /// Ports of an address that no service has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rest {
+pub enum OtherPorts {
     /// Nothing is there: only a rule that names no peer reaches it.
     Closed,
     /// The other ports are those of an ordinary address: a node's, a pod's, or one that services only claim.
@@ -44,33 +44,37 @@ pub enum Rest {
 }
 
 /// The front of every service address, sorted by address.
-pub(super) fn by_address(cluster: &Cluster, atoms: &Atoms, is_pod: impl Fn(IpAddr) -> bool) -> BTreeMap<IpAddr, Front> {
+pub(super) fn by_address(
+    cluster: &Cluster,
+    atoms: &Atoms,
+    is_pod: impl Fn(IpAddr) -> bool,
+) -> BTreeMap<IpAddr, ServiceVip> {
     // With this assumption a service address is like any other address, so it must not get a class of its own.
     if cluster.assume.service_address == ServiceAddress::Address {
         return BTreeMap::new();
     }
-    let front = |Frontend { address, at }: &Frontend| {
+    let vip = |Frontend { address, at }: &Frontend| {
         let is_pod = is_pod(*address);
         // A ClusterIP exists only in the service proxy's rules, so nothing answers at its other ports. Behind an
         // address that a service only claims, or that a pod has too, there can be a real host.
-        let rest = if at.owner.is_some() && !is_pod { Rest::Closed } else { Rest::Address };
+        let rest = if at.owner.is_some() && !is_pod { OtherPorts::Closed } else { OtherPorts::Address };
         let ports = at.ports.iter().flat_map(|port| {
             let atom = atoms.find(port.protocol, port.port);
             // Every author of a Service can name any address in `externalIPs`. At a pod's address such a claim may only
             // deny, otherwise a tenant could open another tenant's pod:
             // https://github.com/kubernetes/kubernetes/issues/97076
             let contested = port.contested || is_pod;
-            port.claims.iter().map(move |(service, port)| FrontPort { atom, service: *service, port: *port, contested })
+            port.claims.iter().map(move |(service, port)| VipPort { atom, service: *service, port: *port, contested })
         });
-        (*address, Front { family: Family::of(*address), ports: ports.collect(), rest })
+        (*address, ServiceVip { family: Family::of(*address), ports: ports.collect(), rest })
     };
     // If a pod has the ClusterIP of a service without ports, the address is the pod's alone.
-    cluster.frontends.iter().map(front).filter(|(_, it)| !it.ports.is_empty() || it.rest == Rest::Closed).collect()
+    cluster.frontends.iter().map(vip).filter(|(_, it)| !it.ports.is_empty() || it.rest == OtherPorts::Closed).collect()
 }
 
 /// The node ports of all services, which every node claims on its own addresses.
-pub(super) fn node_ports(cluster: &Cluster, atoms: &Atoms) -> Vec<FrontPort> {
-    let mut found: Vec<FrontPort> = Vec::new();
+pub(super) fn node_ports(cluster: &Cluster, atoms: &Atoms) -> Vec<VipPort> {
+    let mut found: Vec<VipPort> = Vec::new();
     if cluster.assume.service_address == ServiceAddress::Address {
         return found;
     }
@@ -79,7 +83,7 @@ pub(super) fn node_ports(cluster: &Cluster, atoms: &Atoms) -> Vec<FrontPort> {
             let Some(number) = port.node_port else { continue };
             let atom = atoms.find(port.protocol, number);
             // Alone it is not contested. `ports_at` compares it with the other claims at the address of the node.
-            found.push(FrontPort { atom, service: ServiceId(id as u32), port: index as u32, contested: false });
+            found.push(VipPort { atom, service: ServiceId(id as u32), port: index as u32, contested: false });
         }
     }
     found
@@ -87,7 +91,10 @@ pub(super) fn node_ports(cluster: &Cluster, atoms: &Atoms) -> Vec<FrontPort> {
 
 /// The hostPorts of nodes that local endpoints run on. For addresses of other nodes, it is not known which pods their
 /// hostPorts lead to.
-pub(super) fn host_ports<'c>(cluster: &'c Cluster, draft: &Draft) -> impl Iterator<Item = (usize, &'c HostPort)> {
+pub(super) fn host_ports<'c>(
+    cluster: &'c Cluster,
+    draft: &SubjectDraft,
+) -> impl Iterator<Item = (usize, &'c HostPort)> {
     // Only nodes of local endpoints: packets of these endpoints meet no other node's translation before they are
     // judged.
     draft.nodes().into_iter().flat_map(|node| cluster.host_ports_of(node))

@@ -9,15 +9,15 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use super::{Decide, EngineError, Make, Owners, Target};
-use crate::compile::{self, Compiled, Options};
+use super::{Decide, EngineError, Make, Owners, QuestionPorts};
+use crate::compile::{self, CompileOptions, Compiled};
 use weir_classes::{Scope, SubjectId, stand_ins};
-use weir_model::eval::{End, FlowProtocol};
+use weir_model::eval::{FlowEnd, FlowProtocol};
 use weir_model::{Cluster, EndpointId, ServiceId};
 use weir_objects::address::Family;
 
 /// A compiled cluster, and the engine that decides in it.
-pub(super) struct World<'c> {
+pub(super) struct CompiledWorld<'c> {
     pub(super) cluster: Cow<'c, Cluster>,
     pub(super) compiled: Compiled,
     pub(super) decide: Box<dyn Decide>,
@@ -25,7 +25,7 @@ pub(super) struct World<'c> {
     stand_ins: HashMap<(EndpointId, Family), IpAddr>,
 }
 
-impl<'c> World<'c> {
+impl<'c> CompiledWorld<'c> {
     /// `asked` lists the enforced endpoints; `None` means all of them.
     pub(super) fn new(
         cluster: &'c Cluster,
@@ -49,7 +49,7 @@ impl<'c> World<'c> {
             // Without a restriction every endpoint is enforced, so both ends of each flow can be asked.
             None => scope,
         };
-        let compiled = compile::compile(&cluster, &scope, &Options::default())?;
+        let compiled = compile::compile(&cluster, &scope, &CompileOptions::default())?;
         let decide = make(&compiled)?;
         let places = compiled.classes.subject_of.iter().enumerate();
         let places = places.map(|(place, (endpoint, subject))| (*endpoint, (place, *subject))).collect();
@@ -78,9 +78,9 @@ impl<'c> World<'c> {
     }
 
     /// The pods behind hostPorts, and their ports.
-    pub(super) fn claims(&self, claims: &[usize]) -> Vec<(usize, End, u16)> {
+    pub(super) fn claims(&self, claims: &[usize]) -> Vec<(usize, FlowEnd, u16)> {
         let found = claims.iter().filter_map(|index| Some((*index, &self.cluster.host_ports.get(*index)?.backend)));
-        found.map(|(index, it)| (index, End { endpoint: it.endpoint, address: it.address }, it.port)).collect()
+        found.map(|(index, it)| (index, FlowEnd { endpoint: it.endpoint, address: it.address }, it.port)).collect()
     }
 
     /// The ready backends of a service port, with their ports.
@@ -89,15 +89,17 @@ impl<'c> World<'c> {
         service: ServiceId,
         port: Option<u32>,
         family: Option<Family>,
-        target: Target,
-    ) -> Vec<(End, Target)> {
+        target: QuestionPorts,
+    ) -> Vec<(FlowEnd, QuestionPorts)> {
         let service = self.cluster.services.get(service.index());
         let port = service.zip(port).and_then(|(service, port)| service.ports.get(port as usize));
         let backends = port.map_or(&[][..], |port| &port.backends);
         let of_family = |address: &IpAddr| family.is_none_or(|family| Family::of(*address) == family);
         let serving = backends.iter().filter(|it| it.address.as_ref().is_none_or(of_family));
         serving
-            .map(|it| (End { endpoint: it.endpoint, address: it.address }, Target { port: it.port, ..target }))
+            .map(|it| {
+                (FlowEnd { endpoint: it.endpoint, address: it.address }, QuestionPorts { port: it.port, ..target })
+            })
             .collect()
     }
 }

@@ -11,21 +11,21 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Classes, Peer, PeerId, Predicate};
+use crate::{Classes, PeerClass, PeerId, Predicate};
 use weir_model::{Cluster, Direction, ListAction, ListId};
 
 /// The peer classes that lists deny for every local endpoint, in both directions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edge {
+pub struct EdgeDenials {
     denied: Vec<bool>,
 }
 
-impl Edge {
+impl EdgeDenials {
     /// The denied classes of a cluster; `None` if the edge may drop nothing.
     pub fn of(cluster: &Cluster, classes: &Classes) -> Option<Self> {
         let subjects: BTreeSet<&[ListId]> = classes.subjects.iter().map(|it| it.lists.as_slice()).collect();
-        let is_denied = |peer: &Peer| {
-            let is_plain = peer.nodes.is_empty() && peer.front.is_none();
+        let is_denied = |peer: &PeerClass| {
+            let is_plain = peer.nodes.is_empty() && peer.vip.is_none();
             let lists = lists_of(classes, peer);
             is_plain && !lists.is_empty() && subjects.iter().all(|it| both_ways(cluster, it, &lists))
         };
@@ -54,7 +54,7 @@ impl Edge {
 }
 
 /// The lists that contain a class.
-fn lists_of(classes: &Classes, peer: &Peer) -> BTreeSet<ListId> {
+fn lists_of(classes: &Classes, peer: &PeerClass) -> BTreeSet<ListId> {
     let of = |id: &crate::PredicateId| match classes.predicates().get(id.index()) {
         Some(Predicate::List(list)) => Some(*list),
         _ => None,

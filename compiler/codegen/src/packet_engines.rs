@@ -2,15 +2,15 @@
 //!
 //! Problem: an engine decides one packet at one endpoint; a question is a flow between two ends that may be named
 //! without an address, be behind a service, or carry an address that the cluster gives to another endpoint.
-//! Strategy: translate every flow to packets at endpoints ([`Question`]), let the engine ([`Decide`]) allow or deny
+//! Strategy: translate every flow to packets at endpoints ([`PacketQuestion`]), let the engine ([`Decide`]) allow or deny
 //! them, and read the reasons off the classes. Endpoints without an address get a placeholder ([`world`]); a packet to
 //! a service is judged by `from_pod` as it leaves, and by `to_pod` at each backend.
 //! Invariants: the verdict is the engine's, never the oracle's; the oracle is used only to translate service addresses,
 //! which is not policy. A question that depends on a distinction which no packet shows is skipped with a reason.
 
-mod because;
 mod ir;
 mod parts;
+mod verdict_basis;
 mod vm;
 mod world;
 
@@ -21,20 +21,20 @@ use crate::compile::{CompileError, Compiled};
 use weir_artifact::packet;
 use weir_classes::SubjectId;
 use weir_model::eval::{
-    Basis, End, Flow, FlowProtocol, Judgement, Oracle, ServiceBasis, ServicesBehind, Side, Verdict,
+    Basis, EndVerdict, Flow, FlowEnd, FlowProtocol, Judgement, Oracle, ServiceBasis, ServicesBehind, Verdict,
 };
 use weir_model::{Cluster, Direction, EndpointId, ServiceId, Standing};
 use weir_objects::address::Family;
 
 pub use ir::Interpreter;
-use parts::Asked;
-pub use vm::Machine;
+use parts::AskedEndpoints;
+pub use vm::VmEngine;
 pub use weir_machine::Broken;
-use world::World;
+use world::CompiledWorld;
 
 /// One packet at one local endpoint: the first of a new flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct PacketQuestion {
     /// The direction, seen from the endpoint.
     pub direction: Direction,
     /// The endpoint's place among [`Compiled::endpoints`].
@@ -53,7 +53,7 @@ pub struct Question {
     pub own_node: bool,
 }
 
-impl Question {
+impl PacketQuestion {
     /// The first packet of the flow in question; `None` if its addresses are of two families.
     pub fn first_packet(&self) -> Option<Vec<u8>> {
         let (source, destination) = match self.direction {
@@ -67,7 +67,7 @@ impl Question {
 /// Gives verdicts on packets.
 pub trait Decide {
     /// The verdict on the packet.
-    fn decide(&mut self, question: &Question) -> Result<Verdict, Broken>;
+    fn decide(&mut self, question: &PacketQuestion) -> Result<Verdict, Broken>;
 }
 
 /// Makes an engine from a compile result.
@@ -86,7 +86,7 @@ pub enum EngineError {
 
 /// Why there is no answer for a flow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoAnswer {
+pub enum NoVerdict {
     /// No packet expresses the question.
     #[error("{0}")]
     Skip(String),
@@ -95,7 +95,7 @@ pub enum NoAnswer {
     Engine(#[from] EngineError),
 }
 
-impl From<Broken> for NoAnswer {
+impl From<Broken> for NoVerdict {
     fn from(broken: Broken) -> Self {
         Self::Engine(broken.into())
     }
@@ -110,43 +110,43 @@ const MOST_WORLDS: usize = 16;
 type Owners = BTreeMap<IpAddr, Option<EndpointId>>;
 
 /// An engine with the worlds of one cluster.
-pub struct Engine<'c> {
+pub struct ClusterEngine<'c> {
     oracle: Oracle<'c>,
     cluster: &'c Cluster,
     make: Box<Make>,
-    asked: Asked,
+    asked: AskedEndpoints,
     // The key is the difference and not the flow: all flows without one share the base world, which is compiled once.
     /// By the differences from the cluster. There is nearly always only one world.
-    worlds: BTreeMap<Vec<(IpAddr, Option<EndpointId>)>, World<'c>>,
+    worlds: BTreeMap<Vec<(IpAddr, Option<EndpointId>)>, CompiledWorld<'c>>,
 }
 
-impl std::fmt::Debug for Engine<'_> {
+impl std::fmt::Debug for ClusterEngine<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine").field("worlds", &self.worlds.len()).finish_non_exhaustive()
     }
 }
 
-impl<'c> Engine<'c> {
+impl<'c> ClusterEngine<'c> {
     /// Compiles the cluster, and makes the engine: for every endpoint at once, or in parts if the cluster is large.
     pub fn new(cluster: &'c Cluster, make: Box<Make>) -> Result<Self, EngineError> {
-        Self::make(cluster, make, Asked::suiting(cluster))
+        Self::make(cluster, make, AskedEndpoints::suiting(cluster))
     }
 
     /// Compiles the cluster for these endpoints alone. Others are peers: flows that they take part in are judged at one
     /// end.
     pub fn among(cluster: &'c Cluster, make: Box<Make>, endpoints: BTreeSet<EndpointId>) -> Result<Self, EngineError> {
-        Self::make(cluster, make, Asked::These(endpoints))
+        Self::make(cluster, make, AskedEndpoints::These(endpoints))
     }
 
     /// Compiles the cluster for at most `most` endpoints at once: those of the flows to be judged next.
     pub fn in_parts(cluster: &'c Cluster, make: Box<Make>, most: usize) -> Result<Self, EngineError> {
-        Self::make(cluster, make, Asked::part(most))
+        Self::make(cluster, make, AskedEndpoints::part(most))
     }
 
-    fn make(cluster: &'c Cluster, make: Box<Make>, asked: Asked) -> Result<Self, EngineError> {
+    fn make(cluster: &'c Cluster, make: Box<Make>, asked: AskedEndpoints) -> Result<Self, EngineError> {
         // At once and not at the first question: a cluster that cannot be compiled is an error of the engine, not of a
         // flow.
-        let base = World::new(cluster, &Owners::new(), asked.now(), &make)?;
+        let base = CompiledWorld::new(cluster, &Owners::new(), asked.now(), &make)?;
         let worlds = BTreeMap::from([(Vec::new(), base)]);
         Ok(Self { oracle: Oracle::new(cluster), cluster, make, asked, worlds })
     }
@@ -155,7 +155,7 @@ impl<'c> Engine<'c> {
     /// same, but each may need a compile of its own.
     pub fn prepare(&mut self, flows: &[Flow]) -> usize {
         let (taken, part) = self.asked.next(self.cluster, &self.oracle, flows);
-        if let (Some(part), Asked::Part { now, .. }) = (part, &mut self.asked) {
+        if let (Some(part), AskedEndpoints::Part { now, .. }) = (part, &mut self.asked) {
             // The old part is freed before the new one is made, because memory may not be enough for both.
             self.worlds.clear();
             *now = part;
@@ -164,7 +164,7 @@ impl<'c> Engine<'c> {
     }
 
     /// Judges a new connection.
-    pub fn judge(&mut self, flow: &Flow) -> Result<Judgement, NoAnswer> {
+    pub fn judge(&mut self, flow: &Flow) -> Result<Judgement, NoVerdict> {
         // Does nothing if the caller has prepared for this flow already. Without it, an endpoint outside of the part
         // would be taken for one without policies, and everything would be allowed.
         self.prepare(std::slice::from_ref(flow));
@@ -179,11 +179,11 @@ impl<'c> Engine<'c> {
             if self.worlds.len() >= self.most_worlds() {
                 self.worlds.retain(|differs, _| differs.is_empty());
             }
-            self.worlds.insert(key.clone(), World::new(self.cluster, &owners, self.asked.now(), &self.make)?);
+            self.worlds.insert(key.clone(), CompiledWorld::new(self.cluster, &owners, self.asked.now(), &self.make)?);
         }
         let Some(world) = self.worlds.get_mut(&key) else { return Err(skip("no world".to_owned())) };
-        let target = Target { protocol: flow.protocol, port: flow.port };
-        let mut session = Session { world, flow_ends: [source, destination] };
+        let target = QuestionPorts { protocol: flow.protocol, port: flow.port };
+        let mut session = FlowSession { world, flow_ends: [source, destination] };
         let judgement = match behind {
             Some(behind) => session.judge_behind(source, destination, target, &behind)?,
             None => session.judge_plain(source, destination, target)?,
@@ -194,14 +194,14 @@ impl<'c> Engine<'c> {
     fn most_worlds(&self) -> usize {
         match self.asked {
             // The base and one more. The cluster was divided into parts because memory is short.
-            Asked::Part { .. } => 2,
-            Asked::Everybody | Asked::These(_) => MOST_WORLDS,
+            AskedEndpoints::Part { .. } => 2,
+            AskedEndpoints::All | AskedEndpoints::These(_) => MOST_WORLDS,
         }
     }
 
     /// The owners of the flow's addresses that differ from the cluster's. The address of a finished pod may belong to
     /// another pod, and a workload has the address that the flow gives it.
-    fn owners(&self, source: End, destination: End) -> Result<Owners, NoAnswer> {
+    fn owners(&self, source: FlowEnd, destination: FlowEnd) -> Result<Owners, NoVerdict> {
         let mut owners = Owners::new();
         // One address cannot have two owners in one world. A packet to itself passes in every world, so the base will
         // do.
@@ -221,35 +221,40 @@ impl<'c> Engine<'c> {
     }
 }
 
-fn skip(reason: String) -> NoAnswer {
-    NoAnswer::Skip(reason)
+fn skip(reason: String) -> NoVerdict {
+    NoVerdict::Skip(reason)
 }
 
 /// The ports of one question.
 #[derive(Clone, Copy)]
-struct Target {
+struct QuestionPorts {
     protocol: FlowProtocol,
     port: u16,
 }
 
 /// One flow and its world.
-struct Session<'w, 'c> {
-    world: &'w mut World<'c>,
-    flow_ends: [End; 2],
+struct FlowSession<'w, 'c> {
+    world: &'w mut CompiledWorld<'c>,
+    flow_ends: [FlowEnd; 2],
 }
 
-impl Session<'_, '_> {
+impl FlowSession<'_, '_> {
     fn judge_side(
         &mut self,
         direction: Direction,
-        subject: End,
-        remote: End,
-        target: Target,
-    ) -> Result<Side, NoAnswer> {
+        subject: FlowEnd,
+        remote: FlowEnd,
+        target: QuestionPorts,
+    ) -> Result<EndVerdict, NoVerdict> {
         self.judge_by(direction, subject, remote, target, true)
     }
 
-    fn judge_plain(&mut self, source: End, destination: End, target: Target) -> Result<Judgement, NoAnswer> {
+    fn judge_plain(
+        &mut self,
+        source: FlowEnd,
+        destination: FlowEnd,
+        target: QuestionPorts,
+    ) -> Result<Judgement, NoVerdict> {
         Ok(Judgement {
             egress: self.judge_side(Direction::Egress, source, destination, target)?,
             ingress: self.judge_side(Direction::Ingress, destination, source, target)?,
@@ -260,19 +265,21 @@ impl Session<'_, '_> {
     fn judge_by(
         &mut self,
         direction: Direction,
-        subject: End,
-        remote: End,
-        target: Target,
+        subject: FlowEnd,
+        remote: FlowEnd,
+        target: QuestionPorts,
         by_own_node: bool,
-    ) -> Result<Side, NoAnswer> {
+    ) -> Result<EndVerdict, NoVerdict> {
         let place = subject.endpoint.and_then(|id| self.world.place(id));
         // Not a local endpoint, so no program runs there.
-        let Some((place, class)) = place else { return Ok(Side { verdict: Verdict::Allow, basis: Basis::NotSubject }) };
+        let Some((place, class)) = place else {
+            return Ok(EndVerdict { verdict: Verdict::Allow, basis: Basis::NotSubject });
+        };
         let family = self.family(subject, remote)?;
         let (own, other) = (self.address(subject, family)?, self.address(remote, family)?);
         // A pod with a node's address is not the node: its packets do not come from the host itself.
         let is_pod = remote.endpoint.is_some_and(|id| self.world.place(id).is_some());
-        let question = Question {
+        let question = PacketQuestion {
             direction,
             place,
             subject: class,
@@ -285,13 +292,13 @@ impl Session<'_, '_> {
         // The verdict first, then a basis for that verdict. A basis computed independently could contradict it, and the
         // contradiction would hide which of them is wrong.
         let verdict = self.world.decide.decide(&question)?;
-        Ok(Side { verdict, basis: because::basis(self.world, &question, verdict) })
+        Ok(EndVerdict { verdict, basis: verdict_basis::basis(self.world, &question, verdict) })
     }
 
     /// The address family: that of the end that has an address, or for a backend without one, that of the flow's other
     /// end.
-    fn family(&self, subject: End, remote: End) -> Result<Family, NoAnswer> {
-        let of = |end: &End| end.address.map(Family::of);
+    fn family(&self, subject: FlowEnd, remote: FlowEnd) -> Result<Family, NoVerdict> {
+        let of = |end: &FlowEnd| end.address.map(Family::of);
         match (of(&subject), of(&remote)) {
             (Some(a), Some(b)) if a != b => {
                 // No packet has addresses of two families, so no engine can be asked.
@@ -303,7 +310,7 @@ impl Session<'_, '_> {
         }
     }
 
-    fn address(&self, end: End, family: Family) -> Result<IpAddr, NoAnswer> {
+    fn address(&self, end: FlowEnd, family: Family) -> Result<IpAddr, NoVerdict> {
         // Only endpoints without any address have one. A pod with an IPv6 address alone sends no IPv4 packets, so its
         // question is skipped.
         let stand_in = || self.world.stand_in(end.endpoint?, family);
@@ -314,15 +321,15 @@ impl Session<'_, '_> {
     /// are judged.
     fn judge_host_ports(
         &mut self,
-        source: End,
-        target: Target,
+        source: FlowEnd,
+        target: QuestionPorts,
         claims: &[usize],
         otherwise: Judgement,
-    ) -> Result<Judgement, NoAnswer> {
-        let mut sides = |direction| -> Result<Vec<(usize, Side)>, NoAnswer> {
+    ) -> Result<Judgement, NoVerdict> {
+        let mut sides = |direction| -> Result<Vec<(usize, EndVerdict)>, NoVerdict> {
             let mut judged = Vec::with_capacity(claims.len());
             for (index, backend, port) in self.world.claims(claims) {
-                let target = Target { port, ..target };
+                let target = QuestionPorts { port, ..target };
                 let side = match direction {
                     Direction::Egress => self.judge_side(direction, source, backend, target)?,
                     Direction::Ingress => self.judge_side(direction, backend, source, target)?,
@@ -336,18 +343,18 @@ impl Session<'_, '_> {
         // reason is computed here.
         let verdict = otherwise.egress.verdict;
         let egress = otherwise.egress.with_host_ports(behind);
-        Ok(Judgement { egress: Side { verdict, ..egress }, ingress: otherwise.ingress.with_host_ports(ingress) })
+        Ok(Judgement { egress: EndVerdict { verdict, ..egress }, ingress: otherwise.ingress.with_host_ports(ingress) })
     }
 
     /// The egress verdict of the address already includes all claims on it. The ingress verdict also depends on the
     /// backends of each claim.
     fn judge_behind(
         &mut self,
-        source: End,
-        destination: End,
-        target: Target,
+        source: FlowEnd,
+        destination: FlowEnd,
+        target: QuestionPorts,
         behind: &ServicesBehind,
-    ) -> Result<Judgement, NoAnswer> {
+    ) -> Result<Judgement, NoVerdict> {
         if let Some(one) = behind.single() {
             return self.judge_service(source, destination, target, one);
         }
@@ -362,24 +369,24 @@ impl Session<'_, '_> {
             let sides = self.judge_backends(source, destination, target, (*service, Some(*port)))?;
             let [of_ingress, of_egress] = sides.map(|basis| {
                 let verdict = basis.backends.iter().map(|side| side.verdict).max().unwrap_or(Verdict::Allow);
-                Side { verdict, basis: Basis::Service(basis) }
+                EndVerdict { verdict, basis: Basis::Service(basis) }
             });
             egress.push(((*service, *port), of_egress));
             ingress.push(((*service, *port), of_ingress));
         }
         let verdict = otherwise.egress.verdict;
         let egress = otherwise.egress.with_claims(egress);
-        Ok(Judgement { egress: Side { verdict, ..egress }, ingress: otherwise.ingress.with_claims(ingress) })
+        Ok(Judgement { egress: EndVerdict { verdict, ..egress }, ingress: otherwise.ingress.with_claims(ingress) })
     }
 
     /// `from_pod` judges the service address, and the `to_pod` programs judge the backends.
     fn judge_service(
         &mut self,
-        source: End,
-        destination: End,
-        target: Target,
+        source: FlowEnd,
+        destination: FlowEnd,
+        target: QuestionPorts,
         (service, port): (ServiceId, Option<u32>),
-    ) -> Result<Judgement, NoAnswer> {
+    ) -> Result<Judgement, NoVerdict> {
         let [ingress, behind] = self.judge_backends(source, destination, target, (service, port))?;
         // The worst, because the service proxy chooses the backend. A service without backends denies nothing here: no
         // packet arrives anywhere.
@@ -391,22 +398,22 @@ impl Session<'_, '_> {
             // A list applies to the service's own address, so it stays the reason for any backends.
             Basis::List(list) => Basis::List(list),
             _ if !behind.backends.is_empty() => Basis::Service(behind),
-            basis => because::without_peers(self.world, basis, target.protocol, port.is_some()),
+            basis => verdict_basis::without_peers(self.world, basis, target.protocol, port.is_some()),
         };
-        Ok(Judgement { egress, ingress: Side { verdict: worst, basis: Basis::Service(ingress) } })
+        Ok(Judgement { egress, ingress: EndVerdict { verdict: worst, basis: Basis::Service(ingress) } })
     }
 
     /// The verdicts for each backend of a service port: at the backend's ingress, and at the source's egress.
     fn judge_backends(
         &mut self,
-        source: End,
-        destination: End,
-        target: Target,
+        source: FlowEnd,
+        destination: FlowEnd,
+        target: QuestionPorts,
         (service, port): (ServiceId, Option<u32>),
-    ) -> Result<[ServiceBasis; 2], NoAnswer> {
+    ) -> Result<[ServiceBasis; 2], NoVerdict> {
         // kube-proxy translates within one family, so backends of the other one are never reached by this packet.
         let family = destination.address.map(Family::of);
-        let backends: Vec<(End, Target)> = self.world.backends(service, port, family, target);
+        let backends: Vec<(FlowEnd, QuestionPorts)> = self.world.backends(service, port, family, target);
         let (mut arriving, mut leaving) = (Vec::new(), Vec::new());
         for (backend, target) in backends {
             arriving.push(self.judge_side(Direction::Ingress, backend, source, target)?);

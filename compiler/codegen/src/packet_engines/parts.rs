@@ -19,9 +19,9 @@ const PART: usize = 2_048;
 
 /// The endpoints whose verdicts can be asked for.
 #[derive(Clone, Debug)]
-pub(super) enum Asked {
+pub(super) enum AskedEndpoints {
     /// Every endpoint.
-    Everybody,
+    All,
     /// Only these; other endpoints of a flow are peers.
     These(BTreeSet<EndpointId>),
     /// Those of the flows to be judged next, up to a number.
@@ -33,12 +33,12 @@ pub(super) enum Asked {
     },
 }
 
-impl Asked {
+impl AskedEndpoints {
     /// The best choice for a cluster.
     pub(super) fn suiting(cluster: &Cluster) -> Self {
         match cluster.endpoints.len() {
             // One compile for all questions is faster as long as it fits into memory.
-            0..=WHOLE => Self::Everybody,
+            0..=WHOLE => Self::All,
             _ => Self::part(PART),
         }
     }
@@ -51,7 +51,7 @@ impl Asked {
     /// The endpoints that are compiled now; `None` for all.
     pub(super) fn now(&self) -> Option<&BTreeSet<EndpointId>> {
         match self {
-            Self::Everybody => None,
+            Self::All => None,
             Self::These(now) | Self::Part { now, .. } => Some(now),
         }
     }

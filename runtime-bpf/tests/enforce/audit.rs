@@ -60,7 +60,7 @@ fn what_audited_policies_would_deny_passes_and_is_told_with_their_names() {
                 (event.outcome, event.direction, event.pod.as_deref()),
                 ("would-deny", "ingress", Some("default/p1"))
             );
-            assert_eq!(event.why.staged, ["default/of-p1"]);
+            assert_eq!(event.why.audit, ["default/of-p1"]);
             assert_eq!((&event.why.policies, &event.why.list), (&Vec::new(), &None));
         }
         let would_deny = packets(node, "would-deny");
@@ -86,7 +86,7 @@ fn what_audited_policies_would_allow_is_dropped_and_told_with_their_names() {
     let event = events.first().expect("it is told");
     assert_eq!((event.outcome, event.direction), ("would-allow", "ingress"));
     assert_eq!(
-        (&event.why.policies, &event.why.staged),
+        (&event.why.policies, &event.why.audit),
         (&vec!["default/of-p1".into()], &vec!["default/more-of-p1".into()])
     );
     assert!(connect(node, 0, pod_address(1, false), 80).is_some());
