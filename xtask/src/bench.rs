@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::generate::{Size, flows, snapshot};
 use crate::process::{cargo, run};
+use xtask::generate::{Size, flows, snapshot};
 
 const SMALL: Size = Size { pods: 2_000, policies: 1_000, namespaces: 20 };
 const LARGE: Size = Size { pods: 100_000, policies: 10_000, namespaces: 200 };

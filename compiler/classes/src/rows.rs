@@ -21,8 +21,8 @@ use super::subjects::{LocalEndpoint, SubjectDraft};
 use super::vips::{self, ServiceVip, VipPort};
 use super::{AuditEffect, Classes, PeerClass, PeerId, SubjectClass, SubjectId};
 use weir_model::{
-    Backend, CidrList, Cluster, Direction, EndpointId, HostPort, ListAction, ListId, NodeId, Protocol, ServicePort,
-    Standing,
+    Backend, CidrList, Cluster, Direction, EndpointId, HostPort, Interner, ListAction, ListId, NodeId, Protocol,
+    ServicePort, Standing,
 };
 use weir_objects::address::Family;
 
@@ -71,7 +71,7 @@ pub(super) fn build(
     let denied_by_lists = denied.iter().any(|peers| !peers.is_empty()).then_some(denied);
     let number = |subject: &SubjectClass| SubjectId(subjects.partition_point(|it| it < subject) as u32);
     let subject_of = subject_of.iter().map(|(id, subject)| (*id, number(subject))).collect();
-    let atom_sets = builder.sets.list;
+    let atom_sets = builder.sets.into_values();
     let lookup = peers;
     let peers = lookup.list.clone();
     // The caller has collected the sources already and puts them in, with the cost.
@@ -95,25 +95,6 @@ pub(super) fn build(
     }
 }
 
-/// Sets of atoms, each once.
-#[derive(Default)]
-struct AtomSetTable {
-    list: Vec<AtomSet>,
-    ids: HashMap<AtomSet, AtomSetId>,
-}
-
-impl AtomSetTable {
-    fn intern(&mut self, set: &AtomSet) -> AtomSetId {
-        if let Some(id) = self.ids.get(set) {
-            return *id;
-        }
-        let id = AtomSetId(self.list.len() as u32);
-        self.list.push(set.clone());
-        self.ids.insert(set.clone(), id);
-        id
-    }
-}
-
 struct RowBuilder<'a> {
     cluster: &'a Cluster,
     rules: &'a RulePredicates,
@@ -132,7 +113,7 @@ struct RowBuilder<'a> {
     special: Vec<PeerId>,
     /// By service and port, for IPv4 and IPv6: the different backends. Thousands of backends are a few classes.
     behind: Vec<Vec<[Vec<BackendProperties>; 2]>>,
-    sets: AtomSetTable,
+    sets: Interner<AtomSet>,
 }
 
 /// The properties of a backend that a verdict can depend on.
@@ -174,7 +155,7 @@ impl<'a> RowBuilder<'a> {
         }
         let node_ports = vips::node_ports(cluster, atoms);
         // `behind` is filled in below, since it reads the other fields.
-        let (sets, behind) = (AtomSetTable::default(), Vec::new());
+        let (sets, behind) = (Interner::default(), Vec::new());
         let mut builder = Self {
             cluster,
             rules,
@@ -390,9 +371,9 @@ impl<'a> RowBuilder<'a> {
     }
 
     fn intern(&mut self, set: &AtomSet, is_special: bool) -> AtomSetId {
-        let before = self.sets.list.len();
-        let id = self.sets.intern(set);
-        let new = (self.sets.list.len() - before) as u64;
+        let before = self.sets.len();
+        let id = AtomSetId(self.sets.intern_ref(set));
+        let new = (self.sets.len() - before) as u64;
         let (bytes, steps) = (new * SET_COPIES * entry_bytes(set), set_steps(self.atoms));
         // The result is ignored here: the caller asks the meter again at its next step.
         _ = if is_special { self.meter.take_for_services(bytes, steps) } else { self.meter.take(bytes, steps) };

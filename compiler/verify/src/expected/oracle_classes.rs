@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use weir_model::directory::Directory;
 use weir_model::labels::matches;
 use weir_model::{
-    Cluster, Direction, Endpoint, EndpointId, FrontendPorts, IpBlockPods, LabelSetId, ListId, NamespaceId, NodeId,
-    Peer, PolicyId, PortMatch, Protocol, SelectorId, ServiceAddress, Standing,
+    AddressRanges, Cluster, Direction, Endpoint, EndpointId, FrontendPorts, Interner, IpBlockPods, LabelSetId, ListId,
+    NamespaceId, NodeId, Peer, PolicyId, PortMatch, Protocol, SelectorId, ServiceAddress, Standing,
 };
 use weir_objects::address::{Family, Prefix};
 use weir_objects::address::{to_address, to_number};
@@ -48,16 +48,14 @@ pub(super) struct OracleClasses<'c> {
     peers: HashMap<(Option<NamespaceId>, &'c Peer), u32>,
     pods: Vec<PodPeer>,
     blocks: Blocks<'c>,
-    lists: Vec<(ListId, Vec<(IpAddr, IpAddr)>)>,
+    lists: Vec<(ListId, AddressRanges)>,
     names: BTreeSet<(&'c str, usize)>,
     nodes: Vec<NodeId>,
     projection: Projection<'c>,
     /// The matching pod peers, by namespace and the labels that selectors depend on.
     held: HashMap<(NamespaceId, u32), Vec<u32>>,
-    pub(super) plains: Vec<PlainClass>,
-    plain_numbers: HashMap<PlainClass, u32>,
-    pub(super) list: Vec<OracleClass<'c>>,
-    numbers: HashMap<OracleClass<'c>, u32>,
+    pub(super) plains: Interner<PlainClass>,
+    pub(super) list: Interner<OracleClass<'c>>,
 }
 
 struct PodPeer {
@@ -111,14 +109,12 @@ impl<'c> OracleClasses<'c> {
             peers,
             pods,
             blocks: Blocks::new(blocks),
-            lists: lists.into_iter().map(|id| (id, ranges(cluster, id))).collect(),
+            lists: lists.into_iter().map(|id| (id, AddressRanges::of(&cluster.lists[id.index()]))).collect(),
             names,
             nodes: nodes.into_iter().filter(|id| cluster.has_addresses(*id)).collect(),
             held: HashMap::new(),
-            plains: Vec::new(),
-            plain_numbers: HashMap::new(),
-            list: Vec::new(),
-            numbers: HashMap::new(),
+            plains: Interner::default(),
+            list: Interner::default(),
         }
     }
 
@@ -153,12 +149,7 @@ impl<'c> OracleClasses<'c> {
             let leads = oracle_class.frontend.is_some() || !self.plains[plain as usize].nodes.is_empty();
             oracle_class.family = leads.then(|| Family::of(address));
         }
-        let next = self.list.len() as u32;
-        let number = *self.numbers.entry(oracle_class.clone()).or_insert(next);
-        if number == next {
-            self.list.push(oracle_class);
-        }
-        number
+        self.list.intern(oracle_class)
     }
 
     fn host_ports_at(&self, address: IpAddr) -> Vec<usize> {
@@ -187,7 +178,7 @@ impl<'c> OracleClasses<'c> {
         if member.is_none() || cluster.assume.ipblock_pods == IpBlockPods::Match {
             peers.extend(address.map_or(&[][..], |address| self.blocks.containing(address)));
         }
-        let contains = |(_, ranges): &&(ListId, Vec<(IpAddr, IpAddr)>)| address.is_some_and(|it| is_in(ranges, it));
+        let contains = |(_, ranges): &&(ListId, AddressRanges)| address.is_some_and(|it| ranges.contains(it));
         let lists = self.lists.iter().filter(contains).map(|(id, _)| *id).collect();
         // A pod that has the address of a node counts as the pod: its packets come through its own interface.
         let nodes = if member.is_some() { Vec::new() } else { self.nodes_of(endpoint, address) };
@@ -196,13 +187,7 @@ impl<'c> OracleClasses<'c> {
             |port: &&weir_objects::k8s::NamedPort| self.names.contains(&(port.name.as_str(), port.protocol as usize));
         let named = member.map_or(&[][..], |pod| &pod.named_ports).iter().filter(spoken);
         let named = named.map(|port| (port.name.clone(), port.protocol, port.number)).collect();
-        let plain = PlainClass { peers, lists, named, nodes };
-        let next = self.plains.len() as u32;
-        let number = *self.plain_numbers.entry(plain.clone()).or_insert(next);
-        if number == next {
-            self.plains.push(plain);
-        }
-        number
+        self.plains.intern(PlainClass { peers, lists, named, nodes })
     }
 
     fn nodes_of(&self, endpoint: Option<&Endpoint>, address: Option<IpAddr>) -> Vec<NodeId> {
@@ -281,29 +266,6 @@ pub(crate) fn around(first: IpAddr, last: IpAddr) -> impl Iterator<Item = IpAddr
     let after = (high < highest(family)).then(|| high + 1);
     // The outer neighbours as well: a block that is one address too long is right everywhere inside.
     [low.checked_sub(1), Some(low), Some(high), after].into_iter().flatten().map(move |it| to_address(family, it))
-}
-
-/// A list's entries, sorted; overlapping entries are merged.
-fn ranges(cluster: &Cluster, id: ListId) -> Vec<(IpAddr, IpAddr)> {
-    let mut entries: Vec<_> = cluster.lists[id.index()].entries.iter().map(|it| (it.first, it.last)).collect();
-    // `IpAddr` orders all IPv4 addresses before all IPv6 ones, so one sorted list serves both and no range reaches from
-    // one into the other.
-    entries.sort_unstable();
-    let mut merged: Vec<(IpAddr, IpAddr)> = Vec::with_capacity(entries.len());
-    for (first, last) in entries {
-        match merged.last_mut() {
-            // `max`, because an entry may lie inside the one before. Ranges that only touch may stay apart: the search
-            // below needs disjoint ranges, not the fewest.
-            Some(before) if first <= before.1 => before.1 = before.1.max(last),
-            _ => merged.push((first, last)),
-        }
-    }
-    merged
-}
-
-fn is_in(ranges: &[(IpAddr, IpAddr)], address: IpAddr) -> bool {
-    let after = ranges.partition_point(|(first, _)| *first <= address);
-    after.checked_sub(1).and_then(|index| ranges.get(index)).is_some_and(|(_, last)| address <= *last)
 }
 
 /// Blocks with their exceptions. All addresses between two cuts are in the same blocks.

@@ -9,7 +9,7 @@ use weir_objects::address::Family;
 use weir_objects::address::{to_address, to_number};
 
 /// Single addresses and ranges of one family, and every address at or next to one of their boundaries.
-pub(crate) fn generate(random: &mut Random, family: Family, most: usize) -> (AddressMap, Vec<IpAddr>) {
+pub fn generate(random: &mut Random, family: Family, most: usize) -> (AddressMap, Vec<IpAddr>) {
     let bits = u32::from(family.bits());
     let top = if bits == 128 { u128::MAX } else { u128::from(u32::MAX) };
     let number = |random: &mut Random| -> u128 {
@@ -42,13 +42,13 @@ pub(crate) fn generate(random: &mut Random, family: Family, most: usize) -> (Add
         let last = cuts.get(index + 1).map_or(top, |next| next - 1);
         if random.below(5) > 0 {
             let [first, last] = [*first, last].map(|it| to_address(family, it));
-            map.ranges.push(ClassRange { first, last, peer: PeerId(class(random)) });
+            map.stretches.push(ClassRange { first, last, peer: PeerId(class(random)) });
         }
     }
     let singles: BTreeMap<u128, u32> = (0..random.below(most + 1)).map(|_| (number(random), class(random))).collect();
     map.exact = singles.iter().map(|(at, peer)| (to_address(family, *at), PeerId(*peer))).collect();
     map.moving = map.exact.iter().map(|it| it.0).filter(|_| random.below(8) == 0).collect();
-    let edges = map.exact.iter().map(|it| it.0).chain(map.ranges.iter().flat_map(|it| [it.first, it.last]));
+    let edges = map.exact.iter().map(|it| it.0).chain(map.stretches.iter().flat_map(|it| [it.first, it.last]));
     let mut asked: BTreeSet<u128> = [0, 1, top - 1, top].into();
     for edge in edges.map(|it| to_number(it).1) {
         asked.extend([edge.saturating_sub(1), edge, edge.saturating_add(1).min(top)]);
