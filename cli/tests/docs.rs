@@ -138,6 +138,7 @@ fn module_files(modules: &[&str]) -> Vec<PathBuf> {
         "cli/src",
         "cli/tests",
         "xtask/src",
+        "testing/src",
     ];
     let mut candidates: Vec<PathBuf> =
         directories.iter().map(|directory| root().join(directory).join(format!("{tail}.rs"))).collect();

@@ -10,8 +10,6 @@
 mod measure;
 #[path = "programs/minimal.rs"]
 mod minimal;
-#[path = "../../compiler/codegen/tests/common/shape.rs"]
-mod shape;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -33,6 +31,7 @@ use weir_objects::address::Family;
 use weir_runtime::sys::{BpfKernel, KernelMap, KernelProgram, MapDefinition, MapType};
 use weir_runtime::trial::driver::MOST_OTHERS as SOURCES;
 use weir_runtime::trial::{self, INTERFACE};
+use weir_testing::{shape, yaml};
 
 use measure::{Ends, Figures, Subject, baseline, measure};
 
@@ -163,7 +162,7 @@ fn cluster(case: &Case) -> Cluster {
         }
         text.push_str("]}}\n");
     }
-    shape::read(text)
+    yaml::cluster(&text)
 }
 
 fn made(case: &Case) -> Compiled {

@@ -1,43 +1,15 @@
-//! Runs the datapath's facts in the running kernel, from the same files as the compiler's own test.
+//! Runs the datapath's facts in the running kernel, the same that the compiler tests in the VM.
 //!
 //! The binary needs no file but /sys, so that a guest with nothing else can run it (`cargo xtask kernels`).
 
-#[path = "../../compiler/codegen/tests/datapath/audit.rs"]
-mod audit;
-#[path = "../../compiler/codegen/tests/datapath/flows.rs"]
-mod flows;
-#[path = "../../compiler/codegen/tests/datapath/fragments.rs"]
-mod fragments;
-#[path = "../../compiler/codegen/tests/datapath/icmp.rs"]
-mod icmp;
-#[path = "../../compiler/codegen/tests/datapath/mutations.rs"]
-mod mutations;
-#[path = "../../compiler/codegen/tests/datapath/neighbours.rs"]
-mod neighbours;
-#[path = "../../compiler/codegen/tests/datapath/node.rs"]
-mod node;
-#[path = "../../compiler/codegen/tests/common/packet.rs"]
-mod packet;
-#[path = "../../compiler/codegen/tests/datapath/parse.rs"]
-mod parse;
-#[expect(dead_code, reason = "the kernel's clock is not ours to move")]
-#[path = "../../compiler/codegen/tests/datapath/rig.rs"]
-mod rig;
-#[path = "../../compiler/codegen/tests/datapath/room.rs"]
-mod room;
 #[path = "sequences/in_kernel.rs"]
 mod sequences;
-#[path = "../../compiler/codegen/tests/datapath/source.rs"]
-mod source;
 #[path = "stress/flows.rs"]
 mod stress;
-#[path = "../../compiler/codegen/tests/datapath/vm.rs"]
-mod vm;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rig::{Arrival, Entries, INTERFACE, Parts, Rig};
 use weir_artifact::layout::{MapName, Outcome};
 use weir_artifact::map_image::bucket_family;
 use weir_ebpf::code::{ByteOrder, encode};
@@ -46,6 +18,10 @@ use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
 use weir_model::Direction;
 use weir_runtime::skip;
 use weir_runtime::sys::{BpfKernel, KernelMap, KernelProgram, MapDefinition, MapType};
+use weir_testing::Random;
+use weir_testing::datapath::mutations::mutant;
+use weir_testing::datapath::rig::{self, Arrival, Entries, INTERFACE, Parts, Rig};
+use weir_testing::datapath::{Machines, vm};
 
 /// Bytes of `struct __sk_buff`.
 const CONTEXT_BYTES: usize = 192;
@@ -167,24 +143,33 @@ impl rig::Machine for Lent {
 /// All facts share one machine, since loading is slow where the kernel is emulated. Each fact begins without flows.
 static SHARED: Mutex<Option<InKernel>> = Mutex::new(None);
 
-fn on_machine(fact: impl FnOnce(&mut Rig)) {
-    let Some(kernel) = kernel() else { return };
-    let parts = rig::parts();
-    // A fact that failed may leave state in the machine; the next fact clears it.
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    let machine = shared.take().unwrap_or_else(|| InKernel::new(&kernel, &parts));
-    machine.clear(&parts);
-    let machine = Arc::new(machine);
-    fact(&mut Rig::new(Box::new(Lent(Arc::clone(&machine))), parts.pods));
-    *shared = Arc::into_inner(machine);
+/// Facts run in the kernel, or are skipped if it refuses the system call.
+struct OfKernel;
+
+const MACHINES: OfKernel = OfKernel;
+
+impl Machines for OfKernel {
+    fn on_machine(&self, fact: &mut dyn FnMut(&mut Rig)) {
+        let Some(kernel) = kernel() else { return };
+        let parts = rig::parts();
+        // A fact that failed may leave state in the machine; the next fact clears it.
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let machine = shared.take().unwrap_or_else(|| InKernel::new(&kernel, &parts));
+        machine.clear(&parts);
+        let machine = Arc::new(machine);
+        fact(&mut Rig::new(Box::new(Lent(Arc::clone(&machine))), parts.pods));
+        *shared = Arc::into_inner(machine);
+    }
+
+    /// A machine of its own.
+    fn on_parts(&self, parts: &Parts, fact: &mut dyn FnMut(&mut Rig)) {
+        let Some(kernel) = kernel() else { return };
+        let machine = Lent(Arc::new(InKernel::new(&kernel, parts)));
+        fact(&mut Rig::new(Box::new(machine), parts.pods.clone()));
+    }
 }
 
-/// A machine of its own.
-fn on_parts(parts: &Parts, fact: impl FnOnce(&mut Rig)) {
-    let Some(kernel) = kernel() else { return };
-    let machine = Lent(Arc::new(InKernel::new(&kernel, parts)));
-    fact(&mut Rig::new(Box::new(machine), parts.pods.clone()));
-}
+weir_testing::datapath_tests!();
 
 fn kernel() -> Option<BpfKernel> {
     match BpfKernel::open() {
@@ -207,10 +192,10 @@ fn mutated_packets_have_the_same_outcome_in_the_kernel_and_the_vm() {
     let parts = rig::parts();
     let mut in_kernel = Rig::new(Box::new(Lent(Arc::new(InKernel::new(&kernel, &parts)))), parts.pods.clone());
     let mut in_vm = Rig::new(Box::new(vm::Machine::new(&parts)), parts.pods.clone());
-    let mut random = mutations::Random(2);
+    let mut random = Random::new(2);
     let mut outcomes = BTreeSet::<Outcome>::new();
     for _ in 0..5_000 {
-        let (hook, bytes, arrival) = mutations::mutant(&mut random);
+        let (hook, bytes, arrival) = mutant(&mut random);
         let [expected, seen] = [&mut in_vm, &mut in_kernel].map(|rig| rig.send(hook, &bytes, arrival));
         assert_eq!(
             (seen.verdict(), seen.counted()),

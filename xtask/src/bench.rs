@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::generate::{ClusterSize, flows, snapshot};
 use crate::process::{cargo, run};
+use xtask::generate::{ClusterSize, flows, snapshot};
 
 const SMALL: ClusterSize = ClusterSize { pods: 2_000, policies: 1_000, namespaces: 20 };
 const LARGE: ClusterSize = ClusterSize { pods: 100_000, policies: 10_000, namespaces: 200 };

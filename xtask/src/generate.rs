@@ -4,21 +4,21 @@ use std::fmt::Write;
 
 /// The size of a cluster.
 #[derive(Clone, Copy)]
-pub(crate) struct ClusterSize {
-    pub(crate) pods: usize,
-    pub(crate) policies: usize,
-    pub(crate) namespaces: usize,
+pub struct ClusterSize {
+    pub pods: usize,
+    pub policies: usize,
+    pub namespaces: usize,
 }
 
 /// A small random generator whose numbers are the same on every machine.
-pub(crate) struct SplitMix64(u64);
+pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,7 +27,7 @@ impl SplitMix64 {
     }
 
     /// A number below `bound`.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound.max(1) as u64) as usize
     }
 }
@@ -35,12 +35,12 @@ impl SplitMix64 {
 const TIERS: [&str; 5] = ["web", "api", "db", "cache", "jobs"];
 
 /// A snapshot as `kubectl get namespaces,pods,networkpolicies -A -o json` prints it.
-pub(crate) fn snapshot(size: ClusterSize) -> String {
+pub fn snapshot(size: ClusterSize) -> String {
     snapshot_on(size, 110)
 }
 
 /// The same cluster, with `per_node` pods on each node.
-pub(crate) fn snapshot_on(size: ClusterSize, per_node: usize) -> String {
+pub fn snapshot_on(size: ClusterSize, per_node: usize) -> String {
     let mut random = SplitMix64::new(1);
     let mut items = Vec::with_capacity(size.pods + size.policies + size.namespaces);
     for namespace in 0..size.namespaces {
@@ -81,7 +81,7 @@ fn pod_json(pod: usize, node: usize, size: ClusterSize, random: &mut SplitMix64)
 }
 
 /// 10.0.0.1 and up.
-pub(crate) fn pod_address(pod: usize) -> String {
+pub fn pod_address(pod: usize) -> String {
     let host = pod + 1;
     format!("10.{}.{}.{}", host >> 16 & 255, host >> 8 & 255, host & 255)
 }
@@ -101,7 +101,7 @@ fn policy_json(policy: usize, size: ClusterSize, random: &mut SplitMix64) -> Str
 }
 
 /// New connections between pods, as `weir query` reads them.
-pub(crate) fn flows(count: usize, size: ClusterSize) -> String {
+pub fn flows(count: usize, size: ClusterSize) -> String {
     let mut random = SplitMix64::new(2);
     let mut lines = String::new();
     for id in 0..count {

@@ -3,7 +3,6 @@
 mod bench;
 mod ci;
 mod cluster;
-mod generate;
 mod kernels;
 mod load;
 mod packages;

@@ -7,7 +7,7 @@ use super::{LocatedFinding, LocatedSpan};
 use crate::page::OutputPage;
 
 /// The schema that the document names.
-pub(crate) const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
+const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
 /// One run with at most `max` results.
 pub(crate) fn findings(findings: &[LocatedFinding], max: usize) -> serde_json::Result<OutputPage> {
@@ -16,15 +16,16 @@ pub(crate) fn findings(findings: &[LocatedFinding], max: usize) -> serde_json::R
     rules.sort_by_key(|code| code.name);
     rules.dedup();
     let results: Vec<Value> = shown.iter().map(|finding| result(finding, &rules)).collect();
+    run(rules.iter().map(|code| rule(code)).collect(), results)
+}
+
+/// A document with one run of this tool. A result names its rule by the index in `rules`.
+pub(crate) fn run(rules: Vec<Value>, results: Vec<Value>) -> serde_json::Result<OutputPage> {
     let document = json!({
         "$schema": SCHEMA,
         "version": "2.1.0",
         "runs": [{
-            "tool": {"driver": {
-                "name": "weir",
-                "version": env!("CARGO_PKG_VERSION"),
-                "rules": rules.iter().map(|code| rule(code)).collect::<Vec<_>>(),
-            }},
+            "tool": {"driver": {"name": "weir", "version": env!("CARGO_PKG_VERSION"), "rules": rules}},
             "columnKind": "unicodeCodePoints",
             "results": results,
         }],

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use weir_runtime::skip;
 use weir_runtime::sys::BpfKernel;
 
-use crate::support::schema::check_schema;
 use crate::support::{Place, Ran};
+use weir_testing::schema::check_schema;
 
 /// Both programs, with figures that are numbers.
 #[track_caller]

@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::symlink;
 
-use crate::support::schema::check_schema;
 use crate::support::{Place, SHOP};
+use weir_testing::schema::check_schema;
 
 const BAD: &str = "\
 apiVersion: networking.k8s.io/v1

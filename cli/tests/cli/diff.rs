@@ -5,8 +5,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::schema::check_schema;
 use crate::support::{Place, SHOP};
+use weir_testing::schema::check_schema;
 
 /// The shop before and after: 5433 instead of 5432.
 fn moved_port() -> Place {

@@ -9,8 +9,8 @@ use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Direction};
 use weir_objects::decode::{self, Input, InputKind};
 
-use crate::support::schema::check_schema;
 use crate::support::{Place, SHOP};
+use weir_testing::schema::check_schema;
 
 const SERVICES: &str = "\
 apiVersion: v1

@@ -1,7 +1,7 @@
 //! `weir query`: JSON lines in, JSON lines out.
 
 use crate::support::Place;
-use crate::support::schema::check_schema;
+use weir_testing::schema::check_schema;
 
 #[track_caller]
 fn check(arguments: &str, input: &str, code: i32, expected: &[&str]) {

@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-pub(crate) mod schema;
-
 /// A shop: web may reach db on 5432, and no other pod may.
 pub(crate) const SHOP: &str = "\
 apiVersion: networking.k8s.io/v1

@@ -3,8 +3,8 @@
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use crate::support::schema::check_schema;
 use crate::support::{Place, Ran};
+use weir_testing::schema::check_schema;
 
 #[test]
 fn codes_are_explained() {

@@ -1,7 +1,7 @@
 //! `weir matrix`, `weir graph` and `weir exposure`: every format, and the exit codes.
 
-use crate::support::schema::check_schema;
 use crate::support::{Place, SHOP};
+use weir_testing::schema::check_schema;
 
 /// Another namespace, without policies, and a service that leads into the shop.
 const MORE: &str = "\

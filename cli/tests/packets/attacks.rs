@@ -20,11 +20,11 @@ use serde_json::Value;
 
 use crate::enforce::compile_to;
 use crate::namespace::{Error, Namespace};
-use crate::packet::Packet;
 use crate::services::{Frontend, translate};
 use crate::stage::{NODES, Stage, by_programs_in};
 use crate::topology::Layout;
 use crate::wire::Wire;
+use weir_testing::packet::Packet;
 
 /// The node port that leads to `server`, masqueraded.
 const NODE_PORT: u16 = 30_053;

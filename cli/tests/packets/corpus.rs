@@ -15,13 +15,13 @@ use weir_model::directory::Directory;
 use weir_model::eval::{FlowEnd, FlowProtocol, Verdict};
 use weir_model::{Cluster, Direction, EndpointId, NodeId, Standing};
 
-use crate::case::{Case, Row};
 use crate::enforce::{By, enforce};
 use crate::namespace::Error;
 use crate::place::Place;
 use crate::probe::{self, Protocol, Try};
 use crate::services::{self, Frontend};
 use crate::topology::{Layout, Net, NodePlan, Plan, PodPlan};
+use weir_testing::case::{Case, Row};
 
 /// The number of cases that run at the same time.
 const AT_ONCE: usize = 3;

@@ -4,23 +4,15 @@
 //! with a message.
 
 mod attacks;
-#[expect(dead_code, reason = "reasons are not on the wire")]
-#[path = "../../../compiler/codegen/tests/verdicts/case.rs"]
-mod case;
 mod corpus;
 mod enforce;
 mod load;
 mod mounts;
 mod namespace;
 mod observe;
-#[expect(dead_code, reason = "other tests have other packets")]
-#[path = "../../../compiler/codegen/tests/common/packet.rs"]
-mod packet;
 mod place;
 mod probe;
 mod scenes;
-#[path = "../cli/support/schema.rs"]
-mod schema;
 mod sctp;
 mod services;
 mod stage;

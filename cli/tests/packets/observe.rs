@@ -5,10 +5,10 @@ use serde_json::Value;
 use crate::By;
 use crate::enforce::ask;
 use crate::probe::Protocol::{Tcp, Udp};
-use crate::schema::check_schema;
 use crate::stage::Stage;
 use crate::topology::Layout;
 use weir_runtime::skip;
+use weir_testing::schema::check_schema;
 
 fn json(stage: &Stage, arguments: &str) -> Value {
     let words: Vec<&str> = arguments.split(' ').collect();

@@ -9,9 +9,9 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use crate::namespace::{Error, Namespace};
-use crate::packet::Packet;
 use crate::sys;
 use crate::topology::{Layout, Net};
+use weir_testing::packet::Packet;
 
 /// Waiting time for packets that should not arrive.
 const WAIT: Duration = Duration::from_millis(150);

@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use weir_classes as classify;
 use weir_classes::{AtomSet, AtomSetId, Classes, ClassifyError, PeerId, Scope, SubjectId, classify};
 use weir_model::directory::Directory;
-use weir_model::{Cluster, Direction, EndpointId, NamespaceId, PolicyId, id};
+use weir_model::{Cluster, Direction, EndpointId, Interner, NamespaceId, PolicyId, id};
 use weir_objects::address::Family;
 
 id!(/// A set of atoms that passes both ends. Prints as `cell3`.
@@ -116,8 +116,7 @@ pub struct Reach<'c> {
 #[derive(Debug)]
 pub struct CellCache<'r> {
     reach: &'r Reach<'r>,
-    sets: Vec<AtomSet>,
-    ids: HashMap<AtomSet, CellId>,
+    sets: Interner<AtomSet>,
     known: HashMap<(AtomSetId, AtomSetId), CellId>,
 }
 
@@ -193,9 +192,10 @@ impl<'r> CellCache<'r> {
     pub fn new(reach: &'r Reach<'r>) -> Self {
         let count = reach.classes.atoms.count();
         // In this order: their numbers are `NOTHING` and `EVERYTHING`.
-        let sets = vec![AtomSet::none(count), AtomSet::all(count)];
-        let ids = sets.iter().cloned().zip([CellId::NOTHING, CellId::EVERYTHING]).collect();
-        Self { reach, sets, ids, known: HashMap::new() }
+        let mut sets = Interner::default();
+        let first = [AtomSet::none(count), AtomSet::all(count)].map(|set| CellId(sets.intern(set)));
+        debug_assert_eq!(first, [CellId::NOTHING, CellId::EVERYTHING]);
+        Self { reach, sets, known: HashMap::new() }
     }
 
     /// The set of a number.
@@ -205,11 +205,7 @@ impl<'r> CellCache<'r> {
 
     /// The number of a set; a new set gets the next number.
     pub fn intern(&mut self, set: AtomSet) -> CellId {
-        let next = CellId(self.sets.len() as u32);
-        *self.ids.entry(set).or_insert_with_key(|set| {
-            self.sets.push(set.clone());
-            next
-        })
+        CellId(self.sets.intern(set))
     }
 
     /// The traffic that passes from one end to another; `None` if they have no address family in common, or if both are

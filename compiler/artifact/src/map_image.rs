@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crate::layout::MapName;
 use crate::layout::buckets::{self, shape};
+use weir_ebpf::bytes::put;
 use weir_ebpf::vm::MapSpec;
 use weir_objects::address::Family;
 
@@ -24,7 +25,7 @@ pub fn shape_of(maps: &[MapImage]) -> Vec<u8> {
     for map in maps {
         if let Some((family, at)) = bucket_family(map.name) {
             let mask = buckets::mask(family, map.spec.value_size).to_le_bytes();
-            value.iter_mut().skip(at as usize).zip(mask).for_each(|(to, from)| *to = from);
+            put(&mut value, at as usize, &mask);
         }
     }
     value

@@ -19,7 +19,7 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// A `List` of the objects.
 pub fn objects(objects: &[Object]) -> String {
     let mut sorted: Vec<&Object> = objects.iter().collect();
-    sorted.sort_by_key(|it| (kind(&it.body), &it.meta.namespace, &it.meta.name));
+    sorted.sort_by_key(|it| (api_version(&it.body), it.body.kind(), &it.meta.namespace, &it.meta.name));
     // An object's tree is many times larger than its text, so only one tree exists at a time.
     let mut out = "{\n  \"apiVersion\": \"v1\",\n  \"kind\": \"List\",\n  \"items\": [".to_owned();
     for (index, item) in sorted.into_iter().enumerate() {
@@ -44,28 +44,22 @@ pub(super) fn unpack(stored: &[u8]) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-fn kind(body: &Body) -> (&'static str, &str) {
+fn api_version(body: &Body) -> &'static str {
     match body {
-        Body::Namespace => ("v1", "Namespace"),
-        Body::Node(_) => ("v1", "Node"),
-        Body::Pod(_) => ("v1", "Pod"),
-        Body::Service(_) => ("v1", "Service"),
-        Body::EndpointSlice(_) => ("discovery.k8s.io/v1", "EndpointSlice"),
-        Body::NetworkPolicy(_) => ("networking.k8s.io/v1", "NetworkPolicy"),
-        Body::CidrList(_) => ("weir.dev/v1alpha1", "CidrList"),
-        Body::Workload(workload) => {
-            let version = match workload.kind.as_str() {
-                "ReplicationController" => "v1",
-                "Job" | "CronJob" => "batch/v1",
-                _ => "apps/v1",
-            };
-            (version, &workload.kind)
-        }
+        Body::Namespace | Body::Node(_) | Body::Pod(_) | Body::Service(_) => "v1",
+        Body::EndpointSlice(_) => "discovery.k8s.io/v1",
+        Body::NetworkPolicy(_) => "networking.k8s.io/v1",
+        Body::CidrList(_) => "weir.dev/v1alpha1",
+        Body::Workload(workload) => match workload.kind.as_str() {
+            "ReplicationController" => "v1",
+            "Job" | "CronJob" => "batch/v1",
+            _ => "apps/v1",
+        },
     }
 }
 
 fn object(object: &Object) -> Json<'_> {
-    let (version, name) = kind(&object.body);
+    let (version, name) = (api_version(&object.body), object.body.kind());
     let owner = match &object.body {
         Body::Workload(workload) => workload.owner.as_deref(),
         _ => None,

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use weir_ebpf::bytes::put;
 use weir_objects::k8s::{FlowProtocol, Protocol};
 
 /// The client's port.
@@ -73,7 +74,7 @@ pub fn write_error(packet: &mut Vec<u8>, [source, destination]: [IpAddr; 2], quo
     // The IPv4 length field includes the header, the IPv6 field does not.
     let (at, counted) = if is_v4 { (ETHERNET + 2, header) } else { (ETHERNET + 4, 0) };
     let length = (counted + ICMP_HEADER + inner.len()) as u16;
-    packet.iter_mut().skip(at).zip(length.to_be_bytes()).for_each(|(to, from)| *to = from);
+    put(packet, at, &length.to_be_bytes());
     packet.truncate(ETHERNET + header);
     packet.extend(TOO_BIG[usize::from(!is_v4)]);
     packet.extend([0; ICMP_HEADER - 2]);

@@ -9,16 +9,12 @@
 
 use std::time::{Duration, Instant};
 
-use generate::{ClusterSize, snapshot};
 use weir_classes::index::{Dirty, Generation, Index, Key};
 use weir_codegen::compile;
 use weir_model::Assumptions;
-use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 use weir_objects::k8s::{Body, Object};
-
-#[expect(dead_code, reason = "shared with xtask, which needs more of it")]
-#[path = "../../../xtask/src/generate.rs"]
-mod generate;
+use weir_testing::yaml::objects;
+use xtask::generate::{ClusterSize, snapshot};
 
 const SIZES: [ClusterSize; 6] = [
     ClusterSize { pods: 2_000, policies: 1_000, namespaces: 20 },
@@ -40,7 +36,7 @@ fn main() {
     );
     let mut rows = Vec::new();
     for ClusterSize { pods, policies, namespaces } in SIZES {
-        let objects = objects(ClusterSize { pods, policies, namespaces });
+        let objects = objects(&snapshot(ClusterSize { pods, policies, namespaces }));
         let mut index = Index::new(Some(NODE.to_owned()), Assumptions::default());
         objects.iter().for_each(|object| drop(index.apply(object.clone())));
         let start = Instant::now();
@@ -87,12 +83,6 @@ fn changes(index: &mut Index, objects: &[Object]) -> [Duration; 2] {
         all.sort();
         all[CHANGES / 2]
     })
-}
-
-fn objects(size: ClusterSize) -> Vec<Object> {
-    let bytes = snapshot(size).into_bytes();
-    let input = Input { name: "snapshot".to_owned(), bytes, kind: InputKind::Manifest };
-    decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() }).0.objects
 }
 
 /// Adds and removes copies of pods of other nodes, each with a name and an address of its own. Returns the time to add

@@ -17,8 +17,8 @@ use super::{Classes, PeerClass, PeerId};
 use weir_model::directory::Directory;
 use weir_model::labels::{Labelling, Selection, matches};
 use weir_model::{
-    Assumptions, Cluster, Direction, Endpoint, EndpointId, IpBlockPods, LabelSetId, NamedPort, Namespace, NamespaceId,
-    SelectorId, Standing,
+    Assumptions, Cluster, Direction, Endpoint, EndpointId, Interner, IpBlockPods, LabelSetId, NamedPort, Namespace,
+    NamespaceId, SelectorId, Standing,
 };
 use weir_objects::address::Family;
 use weir_objects::k8s::{LabelSelector, Labels};
@@ -230,10 +230,9 @@ impl Classifier<'_> {
         atoms: &Atoms,
     ) -> (BTreeMap<IpAddr, AddressKey>, PodKeys, Vec<ServiceVip>) {
         let mut keys: BTreeMap<IpAddr, PeerClass> = BTreeMap::new();
-        let mut vips: Vec<ServiceVip> = Vec::new();
+        let mut vips: Interner<ServiceVip> = Interner::default();
         let mut of_claimed_pods: BTreeMap<IpAddr, u32> = BTreeMap::new();
         let directory = Directory::new(self.cluster);
-        let mut numbers: HashMap<ServiceVip, u32> = HashMap::new();
         // Only nodes with local endpoints. Addresses of other nodes are ordinary addresses and need no class.
         for node in draft.nodes() {
             for address in &self.cluster.nodes[node.index()].addresses {
@@ -248,11 +247,7 @@ impl Classifier<'_> {
             let is_pod = |address| directory.endpoint_at(address).is_some();
             for (address, vip) in vips::by_address(self.cluster, atoms, is_pod) {
                 // Equal service VIPs are stored once, such as those of a service with many external addresses.
-                let next = vips.len() as u32;
-                let number = *numbers.entry(vip.clone()).or_insert(next);
-                if number == next {
-                    vips.push(vip);
-                }
+                let number = vips.intern(vip);
                 match is_pod(address) {
                     // Kept apart, because the key of the pod is made below and replaces other keys of its address.
                     true => _ = of_claimed_pods.insert(address, number),
@@ -285,7 +280,7 @@ impl Classifier<'_> {
             let key = self.key_of_stand_in(draft, *address, &self.cluster.endpoints[id.index()]);
             keys.insert(*address, AddressKey::Own(key));
         }
-        (keys, pods, vips)
+        (keys, pods, vips.into_values())
     }
 
     /// The number of the key of a pod's address. Thousands of pods have few different keys, and a key is long, so it is

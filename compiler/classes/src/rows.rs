@@ -20,8 +20,8 @@ use super::subjects::{LocalEndpoint, SubjectDraft};
 use super::vips::{self, VipPort};
 use super::{AuditEffect, Classes, PeerClass, PeerId, SubjectClass, SubjectId, VerdictRows};
 use weir_model::{
-    Backend, CidrList, Cluster, Direction, EndpointId, HostPort, ListAction, ListId, NodeId, Protocol, ServicePort,
-    Standing,
+    Backend, CidrList, Cluster, Direction, EndpointId, HostPort, Interner, ListAction, ListId, NodeId, Protocol,
+    ServicePort, Standing,
 };
 use weir_objects::address::Family;
 
@@ -67,7 +67,7 @@ pub(super) fn build(
     let denied_by_lists = denied.iter().any(|peers| !peers.is_empty()).then_some(denied);
     let number = |subject: &SubjectClass| SubjectId(subjects.partition_point(|it| it < subject) as u32);
     let subject_of = subject_of.iter().map(|(id, subject)| (*id, number(subject))).collect();
-    let atom_sets = builder.sets.list;
+    let atom_sets = builder.sets.into_values();
     let Peers { list: peers, addresses, vips, lookup, .. } = peers;
     // The caller has collected the sources already and puts them in, with the cost.
     let sources = super::Sources::default();
@@ -86,25 +86,6 @@ pub(super) fn build(
     }
 }
 
-/// Sets of atoms, each once.
-#[derive(Default)]
-struct AtomSetTable {
-    list: Vec<AtomSet>,
-    ids: HashMap<AtomSet, AtomSetId>,
-}
-
-impl AtomSetTable {
-    fn intern(&mut self, set: &AtomSet) -> AtomSetId {
-        if let Some(id) = self.ids.get(set) {
-            return *id;
-        }
-        let id = AtomSetId(self.list.len() as u32);
-        self.list.push(set.clone());
-        self.ids.insert(set.clone(), id);
-        id
-    }
-}
-
 struct RowBuilder<'a> {
     cluster: &'a Cluster,
     rules: &'a RulePredicates,
@@ -117,7 +98,7 @@ struct RowBuilder<'a> {
     special: Vec<PeerId>,
     /// By service and port, for IPv4 and IPv6: the different backends. Thousands of backends are a few classes.
     behind: Vec<Vec<[Vec<BackendProperties>; 2]>>,
-    sets: AtomSetTable,
+    sets: Interner<AtomSet>,
 }
 
 /// From predicates to classes. To ask every class about every rule would cost classes × rules for each subject; with
@@ -192,7 +173,7 @@ impl<'a> RowBuilder<'a> {
             special: of_peers.filter(|(_, peer)| is_special(peer)).map(|(id, _)| id).collect(),
             // Filled in below, since that reads the other fields.
             behind: Vec::new(),
-            sets: AtomSetTable::default(),
+            sets: Interner::default(),
         };
         builder.behind =
             cluster.services.iter().map(|it| it.ports.iter().map(|port| builder.behind(port)).collect()).collect();
@@ -393,9 +374,9 @@ impl<'a> RowBuilder<'a> {
     }
 
     fn intern(&mut self, set: &AtomSet, is_special: bool) -> AtomSetId {
-        let before = self.sets.list.len();
-        let id = self.sets.intern(set);
-        let new = (self.sets.list.len() - before) as u64;
+        let before = self.sets.len();
+        let id = AtomSetId(self.sets.intern_ref(set));
+        let new = (self.sets.len() - before) as u64;
         let (bytes, steps) = (new * SET_COPIES * entry_bytes(set), set_steps(self.atoms));
         // The result is ignored here: the caller asks the meter again at its next step.
         _ = if is_special { self.meter.take_for_services(bytes, steps) } else { self.meter.take(bytes, steps) };

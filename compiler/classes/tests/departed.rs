@@ -4,7 +4,6 @@ use weir_classes::Scope;
 use weir_classes::departed::Departed;
 use weir_model::Assumptions;
 use weir_model::resolve::resolve;
-use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 use weir_objects::k8s::Object;
 
 /// Clients c1 and c2 may reach pods with the label `role: serves`; the service has backends of any role.
@@ -50,11 +49,7 @@ const QUARANTINED: &str = "role: none";
 const DRAINED: &str = "role: serves";
 
 fn objects(texts: &[String]) -> Vec<Object> {
-    let text = format!("{FIXED}---\n{}", texts.join("\n---\n"));
-    let input = Input { name: "test".to_owned(), bytes: text.into_bytes(), kind: InputKind::Manifest };
-    let (decoded, diagnostics) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
-    assert!(!diagnostics.has_errors(), "{:?}", diagnostics.into_vec());
-    decoded.objects
+    weir_testing::yaml::objects(&format!("{FIXED}---\n{}", texts.join("\n---\n")))
 }
 
 /// Observes a generation. Returns the flows that end, as `pod address:port`.

@@ -10,8 +10,9 @@ use weir_classes::{Classes, PeerId, Scope, SubjectId, classify};
 use weir_codegen::compile::{self, Compiled, compile_classes};
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster, Direction, Protocol};
-use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 use weir_objects::k8s::{Body, Object, Phase, Pod};
+use weir_testing::Random;
+use weir_testing::yaml::objects;
 
 const FIXED: &str = "
 {apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}
@@ -78,29 +79,6 @@ kind: NetworkPolicy
 metadata: {name: outside, namespace: shop}
 spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 192.0.2.8/30}}]}]}
 ";
-
-fn objects(text: &str) -> Vec<Object> {
-    let input = Input { name: "test".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
-    let (decoded, diagnostics) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
-    assert!(!diagnostics.has_errors(), "{:?}", diagnostics.into_vec());
-    decoded.objects
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-
-    fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
-        of[self.below(of.len() as u64) as usize]
-    }
-}
 
 /// A pod with one of few names, labels and addresses, so that events repeat and addresses move between pods.
 fn pod(random: &mut Random) -> Object {
@@ -175,9 +153,9 @@ fn menu() -> Vec<String> {
 /// A list with one of few names and a spec that rarely changes. Each call adds or removes an entry or two.
 fn list(random: &mut Random, contents: &mut [BTreeSet<String>; 3]) -> Object {
     let menu = menu();
-    let name = random.below(3) as usize;
+    let name = random.below(3);
     for _ in 0..1 + random.below(2) {
-        let entry = &menu[random.below(menu.len() as u64) as usize];
+        let entry = &menu[random.below(menu.len())];
         if !contents[name].remove(entry) {
             contents[name].insert(entry.clone());
         }
@@ -286,7 +264,7 @@ impl Picture {
 fn incremental_equals_from_scratch() {
     let (mut nothing, mut addresses, mut relisted, mut everything, mut late, mut later) = (0, 0, 0, 0, 0, 0);
     for seed in 0..120 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
         objects(FIXED).into_iter().for_each(|object| _ = index.apply(object));
         let mut generation = index.compile().expect("classes");
@@ -474,7 +452,7 @@ fn a_pod_with_a_host_port_makes_a_generation_on_its_own_node_alone() {
 fn a_reset_with_the_same_objects_changes_nothing() {
     let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
     objects(FIXED).into_iter().for_each(|object| _ = index.apply(object));
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let mut pods: Vec<Object> = (0..20).map(|_| pod(&mut random)).collect();
     pods.sort_by_key(Key::of);
     pods.dedup_by_key(|it| Key::of(it));

@@ -11,10 +11,8 @@ use weir_codegen::{lower, map_images, passes};
 use weir_ebpf::asm::MapRef;
 use weir_ebpf::asm::Tag;
 use weir_ebpf::target::Target;
-use weir_model::resolve;
-use weir_model::{Assumptions, Direction};
+use weir_model::Direction;
 use weir_objects::address::Family;
-use weir_objects::decode;
 
 const CLUSTER: &str = "
 apiVersion: v1
@@ -42,15 +40,7 @@ spec:
 ";
 
 fn parts() -> ArtifactParts {
-    let input = decode::Input {
-        name: "shop.yaml".to_owned(),
-        bytes: CLUSTER.as_bytes().to_vec(),
-        kind: decode::InputKind::Manifest,
-    };
-    let (decoded, diagnostics) =
-        decode::decode(vec![input], &decode::DecodeOptions { default_namespace: "default".to_owned() });
-    assert!(!diagnostics.has_errors());
-    let (cluster, _) = resolve::resolve(&decoded.objects, Assumptions::default());
+    let cluster = weir_testing::yaml::cluster(CLUSTER);
     let scope = Scope::everything(&cluster);
     let classes = classify(&cluster, &scope).unwrap();
     // Kernel maps, because this test looks at their entries and names.

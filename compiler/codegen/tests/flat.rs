@@ -1,12 +1,10 @@
 //! The size of programs does not depend on the number of policies.
 
-#[path = "common/shape.rs"]
-mod shape;
-
 use weir_artifact::structure::{LookupSet, Structure};
 use weir_classes::Scope;
 use weir_codegen::compile::{CompileOptions, Compiled, compile};
 use weir_codegen::structures::StructureOptions as Structures;
+use weir_testing::shape;
 
 fn compiled(policies: usize, forced: &[(LookupSet, Structure)]) -> Compiled {
     let cluster = shape::cluster(policies);

@@ -6,9 +6,7 @@ use weir_classes::{Scope, classify};
 use weir_codegen::ir::{self, DecisionProgram, DecisionTables};
 use weir_codegen::lower;
 use weir_codegen::passes::PASSES;
-use weir_model::resolve::resolve;
-use weir_model::{Assumptions, Direction};
-use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
+use weir_model::Direction;
 
 /// The tables of a pod, and of the rules of its only policy in flow style; `-` means no policy.
 fn tables(rules: &str) -> DecisionTables {
@@ -18,10 +16,7 @@ fn tables(rules: &str) -> DecisionTables {
         "-" => pod.to_owned(),
         _ => format!("{pod}---\n{policy}spec: {{podSelector: {{}}, policyTypes: [Ingress], ingress: {rules}}}\n"),
     };
-    let input = Input { name: "test".to_owned(), bytes: text.into_bytes(), kind: InputKind::Manifest };
-    let (decoded, found) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
-    assert!(!found.has_errors(), "{found:#?}");
-    let (cluster, _) = resolve(&decoded.objects, Assumptions::default());
+    let cluster = weir_testing::yaml::cluster(&text);
     lower::tables(&classify(&cluster, &Scope::everything(&cluster)).unwrap())
 }
 

@@ -1,12 +1,8 @@
 //! Address structures: the look-up finds the class that the address map has, both in the tables' bytes and in the VM.
 
-#[path = "common/address_maps.rs"]
-mod address_maps;
-
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use address_maps::generate;
 use weir_artifact::layout::address_bytes;
 use weir_artifact::structure::{LookupSet, Structure};
 use weir_classes::AddressMap;
@@ -25,6 +21,7 @@ use weir_fuzz::generators::Random;
 use weir_model::Direction;
 use weir_objects::address::Family;
 use weir_objects::address::to_number;
+use weir_testing::address_maps::generate;
 
 /// The map that holds the address to look up.
 const INPUT: MapRef = MapRef(1_000);

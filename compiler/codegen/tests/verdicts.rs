@@ -11,8 +11,6 @@
 //! if no rule does; `because no policy` means that no policy isolates; without `because`, only the verdict is compared.
 //! Every case is added to the objects of `corpus/verdicts/cluster.yaml`.
 
-#[path = "verdicts/case.rs"]
-mod case;
 #[path = "verdicts/engines.rs"]
 mod engines;
 
@@ -20,9 +18,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use case::{Case, Row};
 use engines::{Answer, Asked};
 use weir_model::Direction;
+use weir_testing::case::{Case, Row};
 
 const AREAS: [&str; 7] = ["lists", "peers", "ports", "reading", "selection", "services", "traffic"];
 

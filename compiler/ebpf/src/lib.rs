@@ -16,6 +16,7 @@
 pub mod vm;
 
 pub mod asm;
+pub mod bytes;
 pub mod code;
 pub mod context;
 pub mod disasm;

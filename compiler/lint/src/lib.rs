@@ -33,7 +33,6 @@ mod namespace_missing;
 mod one_sided_allow;
 mod policy_selects_nothing;
 mod prefixes;
-mod ranges;
 mod rule_covered;
 mod rule_matches_no_peer;
 mod selector_suggestions;

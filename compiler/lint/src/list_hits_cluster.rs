@@ -4,9 +4,8 @@ use std::net::IpAddr;
 
 use super::context::LintContext;
 use super::cover::selects_all;
-use super::ranges::RangeSet;
 use super::words;
-use weir_model::{CidrList, EndpointId, ListAction, NodeId, ServiceId, Standing};
+use weir_model::{AddressRanges, CidrList, EndpointId, ListAction, NodeId, ServiceId, Standing};
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 
 pub(super) static CODE: Code = Code {
@@ -71,12 +70,12 @@ pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
         return;
     }
     let addresses = addresses(context);
-    let mut exemptions: Vec<(&CidrList, RangeSet)> = Vec::new();
+    let mut exemptions: Vec<(&CidrList, AddressRanges)> = Vec::new();
     for list in lists {
         if context.is_spent(list.object) {
             return;
         }
-        let ranges = RangeSet::of(list);
+        let ranges = AddressRanges::of(list).joined();
         match (list.action, applies_to_all(context, list)) {
             (_, false) => {}
             (ListAction::Allow, true) => exemptions.push((list, ranges)),
@@ -117,9 +116,9 @@ fn addresses(context: &LintContext<'_>) -> Vec<(IpAddr, AddressHolder)> {
 fn hits(
     context: &LintContext<'_>,
     list: &CidrList,
-    ranges: &RangeSet,
+    ranges: &AddressRanges,
     addresses: &[(IpAddr, AddressHolder)],
-    exemptions: &[(&CidrList, RangeSet)],
+    exemptions: &[(&CidrList, AddressRanges)],
 ) -> Vec<(IpAddr, AddressHolder)> {
     let exempt = |at: IpAddr| {
         exemptions.iter().any(|(allow, inside)| {
@@ -129,8 +128,8 @@ fn hits(
     };
     let mut hits = Vec::new();
     for (first, last) in ranges.iter() {
-        let start = addresses.partition_point(|(at, _)| *at < first);
-        let inside = addresses.iter().skip(start).take_while(|(at, _)| *at <= last);
+        let start = addresses.partition_point(|(at, _)| at < first);
+        let inside = addresses.iter().skip(start).take_while(|(at, _)| at <= last);
         hits.extend(inside.inspect(|_| context.spend(1)).filter(|(at, _)| !exempt(*at)));
     }
     hits

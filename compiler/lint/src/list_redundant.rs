@@ -2,8 +2,7 @@
 
 use super::context::LintContext;
 use super::cover::selects_all;
-use super::ranges::RangeSet;
-use weir_model::{CidrList, ListAction, SelectorId};
+use weir_model::{AddressRanges, CidrList, ListAction, SelectorId};
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
@@ -50,7 +49,7 @@ pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     let lists = &context.cluster.lists;
     // Successive lists with the same action: their order does not matter.
     for run in lists.chunk_by(|a, b| a.action == b.action) {
-        let ranges: Vec<RangeSet> = run.iter().map(RangeSet::of).collect();
+        let ranges: Vec<AddressRanges> = run.iter().map(|list| AddressRanges::of(list).joined()).collect();
         for (index, list) in run.iter().enumerate() {
             let is_wider = |other: &usize| {
                 context.spend(1 + ranges[index].len());
@@ -58,7 +57,7 @@ pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
                 let does_as_much = *other != index && applies_as_widely(context, &run[*other], list);
                 // Of two identical lists, the first is kept and the second is reported.
                 let stays = *other < index || !(b.len() == a.len() && same(context, &run[*other], list, a, b));
-                does_as_much && stays && a.len() > 0 && b.contains_all(a)
+                does_as_much && stays && a.len() > 0 && contains_all(b, a)
             };
             if context.is_spent(list.object) {
                 return;
@@ -70,8 +69,12 @@ pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     }
 }
 
-fn same(context: &LintContext<'_>, wide: &CidrList, list: &CidrList, a: &RangeSet, b: &RangeSet) -> bool {
-    applies_as_widely(context, list, wide) && a.contains_all(b)
+fn same(context: &LintContext<'_>, wide: &CidrList, list: &CidrList, a: &AddressRanges, b: &AddressRanges) -> bool {
+    applies_as_widely(context, list, wide) && contains_all(a, b)
+}
+
+fn contains_all(wide: &AddressRanges, ranges: &AddressRanges) -> bool {
+    ranges.iter().all(|(first, last)| wide.contains_range(*first, *last))
 }
 
 /// Whether the wide list applies wherever the other one does.

@@ -8,7 +8,6 @@
 
 mod answer;
 mod host_ports;
-mod ranges;
 mod service;
 
 use std::collections::HashMap;
@@ -16,15 +15,14 @@ use std::collections::HashMap;
 use super::directory::Directory;
 use super::labels::Selection;
 use super::{
-    Cluster, Direction, Endpoint, EndpointId, HostNetworkPods, Icmp, IpBlockPods, LabelSetId, ListAction, ListId,
-    NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, SelectorId, Standing,
+    AddressRanges, Cluster, Direction, Endpoint, EndpointId, HostNetworkPods, Icmp, IpBlockPods, LabelSetId,
+    ListAction, ListId, NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, SelectorId, Standing,
 };
 
 pub use answer::{
     Basis, ClaimsBasis, EndVerdict, Flow, FlowEnd, HostPortBasis, Judgement, RuleId, ServiceBasis, ServicesBehind,
     Verdict,
 };
-use ranges::ListRanges;
 pub use weir_objects::k8s::FlowProtocol;
 
 /// The oracle for one cluster.
@@ -36,7 +34,7 @@ pub struct Oracle<'c> {
     policies_of: HashMap<NamespaceId, Vec<PolicyId>>,
     /// A cache, by endpoint.
     selecting: Vec<Option<Vec<PolicyId>>>,
-    lists: Vec<ListRanges>,
+    lists: Vec<AddressRanges>,
 }
 
 /// The protocol and port of one question: of the flow, or of a backend behind a service.
@@ -59,7 +57,7 @@ impl<'c> Oracle<'c> {
             selection: Selection::new(&cluster.labels),
             policies_of,
             selecting: vec![None; cluster.endpoints.len()],
-            lists: cluster.lists.iter().map(ListRanges::new).collect(),
+            lists: cluster.lists.iter().map(AddressRanges::of).collect(),
         }
     }
 

@@ -1,10 +1,9 @@
 //! Interned labels and selectors, so that equal ones are compared once.
 
 use std::collections::BTreeMap;
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::id;
+use super::{Interner, id};
 use weir_objects::k8s::{LabelSelector, Labels, Operator, Requirement};
 
 id!(/// A set of labels. Prints as `labels3`.
@@ -15,39 +14,25 @@ id!(/// A selector. Prints as `sel3`.
 /// Every label set and every selector of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Labelling {
-    sets: Vec<Arc<Labels>>,
-    selectors: Vec<Arc<LabelSelector>>,
-    set_ids: HashMap<Arc<Labels>, LabelSetId>,
-    selector_ids: HashMap<Arc<LabelSelector>, SelectorId>,
+    sets: Interner<Arc<Labels>>,
+    selectors: Interner<Arc<LabelSelector>>,
 }
 
 impl Labelling {
     /// The id of a label set, which is added if it is new.
     pub fn intern_labels(&mut self, labels: &Arc<Labels>) -> LabelSetId {
-        if let Some(id) = self.set_ids.get(labels) {
-            return *id;
-        }
-        let id = LabelSetId(self.sets.len() as u32);
-        self.sets.push(Arc::clone(labels));
-        self.set_ids.insert(Arc::clone(labels), id);
-        id
+        LabelSetId(self.sets.intern_ref(labels))
     }
 
     /// The id of a selector, which is added if it is new.
     pub fn intern_selector(&mut self, selector: &LabelSelector) -> SelectorId {
-        if let Some(id) = self.selector_ids.get(selector) {
-            return *id;
-        }
-        let id = SelectorId(self.selectors.len() as u32);
-        let selector = Arc::new(selector.clone());
-        self.selectors.push(Arc::clone(&selector));
-        self.selector_ids.insert(selector, id);
-        id
+        let known = self.selectors.find(selector);
+        SelectorId(known.unwrap_or_else(|| self.selectors.intern(Arc::new(selector.clone()))))
     }
 
     /// The id of a known label set.
     pub fn find_labels(&self, labels: &Labels) -> Option<LabelSetId> {
-        self.set_ids.get(labels).copied()
+        self.sets.find(labels).map(LabelSetId)
     }
 
     /// The label set with an id.

@@ -9,18 +9,22 @@
 
 pub mod resolve;
 
+mod address_ranges;
 pub mod directory;
 pub mod eval;
 mod frontends;
 mod host_ports;
+mod interner;
 pub mod labels;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+pub use address_ranges::AddressRanges;
 pub use frontends::{Frontend, FrontendPort, FrontendPorts};
 pub use host_ports::HostPort;
+pub use interner::Interner;
 pub use labels::{LabelSetId, SelectorId};
 
 use weir_objects::address::Prefix;

@@ -8,9 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use weir_model::resolve::resolve;
-use weir_model::{Assumptions, Cluster, FrontendPort};
-use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
+use weir_model::{Cluster, FrontendPort};
 use weir_objects::k8s::Protocol;
 
 /// Recorded by `record.go 300 7` with v1.35.4.
@@ -61,11 +59,7 @@ fn translated(case: &str) -> Translated {
 
 fn cluster(case: &str) -> Cluster {
     let objects: Vec<&str> = case.lines().filter_map(|line| line.strip_prefix("O ")).collect();
-    let bytes = objects.join("\n---\n").into_bytes();
-    let input = Input { name: "case".to_owned(), bytes, kind: InputKind::Manifest };
-    let (decoded, diagnostics) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
-    assert!(!diagnostics.has_errors(), "{:?}", diagnostics.into_vec());
-    resolve(&decoded.objects, Assumptions::default()).0
+    weir_testing::yaml::cluster(&objects.join("\n---\n"))
 }
 
 /// The claims on a port in the model.

@@ -54,6 +54,22 @@ pub enum Body {
     CidrList(CidrList),
 }
 
+impl Body {
+    /// The name of the kind, as `kind` has it in a manifest.
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::Namespace => "Namespace",
+            Self::Node(_) => "Node",
+            Self::Pod(_) => "Pod",
+            Self::Workload(workload) => &workload.kind,
+            Self::Service(_) => "Service",
+            Self::EndpointSlice(_) => "EndpointSlice",
+            Self::NetworkPolicy(_) => "NetworkPolicy",
+            Self::CidrList(_) => "CidrList",
+        }
+    }
+}
+
 /// A node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {

@@ -5,6 +5,7 @@
 
 use weir_artifact::Artifact;
 use weir_artifact::layout::{AUDIT_SHIFT, MapName, config, endpoint};
+use weir_ebpf::bytes::put;
 
 /// Whether the artifact stages anything. If not, its endpoints are the same in both runs.
 pub(super) fn is_in(artifact: &Artifact) -> bool {
@@ -23,13 +24,13 @@ pub(super) fn deciding(artifact: &Artifact) -> Artifact {
     for (_, value) in maps.flat_map(|map| &mut map.entries) {
         // A word of the configuration, so the verified programs are byte by byte those that will run. A second pair of
         // programs for verification would prove something about programs that are never loaded.
-        put(value, config::AUDIT as usize, 1);
+        put(value, config::AUDIT as usize, &1_u32.to_le_bytes());
     }
     for local in &mut deciding.endpoints {
         // An endpoint may be filtered by audit policies alone. Its flags in force would let every packet pass before
         // the audit verdict is computed.
         let flags = flags(&local.value) >> AUDIT_SHIFT;
-        put(&mut local.value, endpoint::FLAGS as usize, flags);
+        put(&mut local.value, endpoint::FLAGS as usize, &flags.to_le_bytes());
     }
     deciding
 }
@@ -37,8 +38,4 @@ pub(super) fn deciding(artifact: &Artifact) -> Artifact {
 fn flags(value: &[u8]) -> u32 {
     let bytes = value.get(endpoint::FLAGS as usize..).and_then(|rest| rest.first_chunk());
     bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
-}
-
-fn put(value: &mut [u8], at: usize, number: u32) {
-    value.iter_mut().skip(at).zip(number.to_le_bytes()).for_each(|(to, from)| *to = from);
 }

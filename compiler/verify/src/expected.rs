@@ -22,7 +22,9 @@ use oracle_classes::OracleClasses;
 pub(super) use oracle_classes::around;
 use weir_model::directory::Directory;
 use weir_model::labels::Selection;
-use weir_model::{Cluster, EndpointId, LabelSetId, ListAction, ListId, NamespaceId, NodeId, PolicyId, Standing};
+use weir_model::{
+    Cluster, EndpointId, Interner, LabelSetId, ListAction, ListId, NamespaceId, NodeId, PolicyId, Standing,
+};
 use weir_objects::k8s::NamedPort;
 
 /// The properties of a local endpoint that the oracle can see.
@@ -47,7 +49,7 @@ pub(super) struct OracleSubject<'c> {
 pub(super) struct ExpectedVerdicts<'c> {
     cluster: &'c Cluster,
     pub(super) slots: PortSlots,
-    pub(super) kinds: Vec<OracleSubject<'c>>,
+    pub(super) kinds: Interner<OracleSubject<'c>>,
     /// One endpoint of each kind.
     models: Vec<EndpointId>,
     kind_of: HashMap<EndpointId, u32>,
@@ -80,7 +82,7 @@ impl<'c> ExpectedVerdicts<'c> {
         let mut expected = Self {
             cluster,
             slots: PortSlots::new(cluster, &policies),
-            kinds: Vec::new(),
+            kinds: Interner::default(),
             models: Vec::new(),
             kind_of: HashMap::new(),
             oracle_classes,
@@ -94,7 +96,6 @@ impl<'c> ExpectedVerdicts<'c> {
 
     fn add_kinds(&mut self, local: &[EndpointId], selected: &Selected) {
         let behind = behind(self.cluster);
-        let mut numbers: HashMap<OracleSubject<'c>, u32> = HashMap::new();
         for id in local {
             let endpoint = &self.cluster.endpoints[id.index()];
             let found = selected.known.get(&(endpoint.namespace, endpoint.labels));
@@ -120,13 +121,11 @@ impl<'c> ExpectedVerdicts<'c> {
                 claims,
                 own,
             };
-            let next = self.kinds.len() as u32;
             // A row costs every rule times every oracle class, so endpoints that the oracle cannot distinguish share one.
-            let number = *numbers.entry(kind).or_insert_with_key(|kind| {
-                self.kinds.push(kind.clone());
+            let number = self.kinds.intern(kind);
+            if number as usize == self.models.len() {
                 self.models.push(*id);
-                next
-            });
+            }
             self.kind_of.insert(*id, number);
         }
     }

@@ -17,6 +17,7 @@ use weir_artifact::Artifact;
 use weir_artifact::layout::buckets::Tuple;
 use weir_artifact::layout::{self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, endpoint};
 use weir_artifact::packet;
+use weir_ebpf::bytes::put;
 use weir_ebpf::vm::{MapByte, MapId, RunPart, Skb, Stop, StoppedRun};
 use weir_machine::Broken;
 use weir_machine::{Inside, LoadedPrograms, arrived, interface, verdict};
@@ -307,7 +308,7 @@ fn write_answer(bytes: &mut Vec<u8>, [source, destination]: [IpAddr; 2], (protoc
     write(bytes, source, destination, (protocol, to));
     let transport = if source.is_ipv4() { 14 + 20 } else { 14 + 40 };
     if protocol.is_some() {
-        bytes.iter_mut().skip(transport).zip(port.to_be_bytes()).for_each(|(to, from)| *to = from);
+        put(bytes, transport, &port.to_be_bytes());
     }
     // A SYN or an INIT from the server would begin a flow in the other direction. The program would then judge that new
     // flow, and the comparison would be about the wrong rules.
@@ -347,7 +348,7 @@ fn value(subject: u32, own: [IpAddr; 2]) -> Vec<u8> {
     let numbers = numbers.map(|(at, number)| (at, number.to_le_bytes().to_vec()));
     let addresses = own.map(|it| (if it.is_ipv4() { endpoint::V4 } else { endpoint::V6 }, layout::address_bytes(it)));
     for (at, bytes) in numbers.into_iter().chain(addresses) {
-        value.iter_mut().skip(at as usize).zip(bytes).for_each(|(to, from)| *to = from);
+        put(&mut value, at as usize, &bytes);
     }
     value
 }

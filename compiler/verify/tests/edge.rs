@@ -16,10 +16,9 @@ use weir_machine::LoadedPrograms;
 use weir_machine::edge_program::AtEdge;
 use weir_model::eval::{Basis, Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::resolve;
-use weir_model::{Assumptions, Cluster, Direction, EndpointId, Established, HostNetworkPods, Icmp, Protocol};
+use weir_model::{Cluster, Direction, EndpointId, Established, HostNetworkPods, Icmp, Protocol};
 use weir_objects::address::Family;
 use weir_objects::address::{to_address, to_number};
-use weir_objects::decode;
 use weir_verify::{Difference, verify};
 
 const PODS: &str = r#"
@@ -39,15 +38,7 @@ fn list(name: &str, spec: &str) -> String {
 }
 
 fn cluster_of(lists: &str) -> Cluster {
-    let input = decode::Input {
-        name: "cluster".to_owned(),
-        bytes: format!("{PODS}{lists}").into_bytes(),
-        kind: decode::InputKind::Manifest,
-    };
-    let (decoded, found) =
-        decode::decode(vec![input], &decode::DecodeOptions { default_namespace: "default".to_owned() });
-    assert!(!found.has_errors(), "{lists}");
-    resolve::resolve(&decoded.objects, Assumptions::default()).0
+    weir_testing::yaml::cluster(&format!("{PODS}{lists}"))
 }
 
 fn artifact(cluster: &Cluster, options: &CompileOptions) -> Artifact {

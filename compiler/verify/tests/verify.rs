@@ -9,8 +9,7 @@ use weir_ebpf::insn::Insn;
 use weir_fuzz::generators::{Random, cluster};
 use weir_model::resolve;
 use weir_model::{Assumptions, Cluster};
-use weir_objects::decode;
-use weir_objects::diagnostic::Severity;
+use weir_testing::yaml;
 use weir_verify::{Difference, verify};
 
 const SHOP: &str = r#"
@@ -38,19 +37,7 @@ const AUDIT: &str = r#"
 "#;
 
 fn shop() -> Cluster {
-    read(SHOP)
-}
-
-fn read(yaml: &str) -> Cluster {
-    let input = decode::Input {
-        name: "shop.yaml".to_owned(),
-        bytes: yaml.as_bytes().to_vec(),
-        kind: decode::InputKind::Manifest,
-    };
-    let (decoded, found) =
-        decode::decode(vec![input], &decode::DecodeOptions { default_namespace: "default".to_owned() });
-    assert!(found.iter().all(|it| it.severity != Severity::Error), "{:?}", found.iter().collect::<Vec<_>>());
-    resolve::resolve(&decoded.objects, Assumptions::default()).0
+    yaml::cluster(SHOP)
 }
 
 fn artifact(cluster: &Cluster) -> Artifact {
@@ -97,7 +84,7 @@ fn a_service_of_a_host_network_pod_without_address_is_verified() {
 ---
 {kind: Service, apiVersion: v1, metadata: {name: host, namespace: shop}, spec: {clusterIP: 10.96.0.1, selector: {app: host}, ports: [{port: 80}]}}
 "#;
-    let cluster = read(of_shop);
+    let cluster = yaml::cluster(of_shop);
     let report = verify(&artifact(&cluster), &cluster);
     assert!(report.is_verified(), "{report:?}");
 }
@@ -124,7 +111,7 @@ fn a_row_with_another_set_is_found() {
 /// A changed bit is found in every audit verdict, and in the flags that show where there is one.
 #[test]
 fn a_changed_bit_of_an_audit_verdict_is_found() {
-    let cluster = read(&(SHOP.to_owned() + AUDIT));
+    let cluster = yaml::cluster(&(SHOP.to_owned() + AUDIT));
     let is_audit = |found: Vec<Difference>| {
         assert!(found.iter().all(|it| matches!(it, Difference::Audit(_))), "{found:?}");
     };
@@ -155,7 +142,7 @@ fn a_changed_bit_of_an_audit_verdict_is_found() {
 #[test]
 fn a_wrong_bit_for_icmp_errors_is_found() {
     const LIST: &str = "\n---\n{kind: CidrList, apiVersion: weir.dev/v1alpha1, metadata: {name: bad}, spec: {action: Deny, cidrs: [198.51.100.0/24]}}\n";
-    let cluster = read(&(SHOP.to_owned() + LIST));
+    let cluster = yaml::cluster(&(SHOP.to_owned() + LIST));
     let compiled = compile(&cluster, &Scope::everything(&cluster), &CompileOptions::default()).expect("compiled");
     let bit = 1u8 << compiled.tables.icmp_errors.expect("a list denies").0;
     let whole = artifact(&cluster);
@@ -179,7 +166,7 @@ fn a_wrong_bit_for_icmp_errors_is_found() {
 /// A policy in audit mode that was compiled as enforced, or the other way round.
 #[test]
 fn a_policy_of_another_mode_is_found() {
-    let (audit, without) = (read(&(SHOP.to_owned() + AUDIT)), shop());
+    let (audit, without) = (yaml::cluster(&(SHOP.to_owned() + AUDIT)), shop());
     let enforced = audit.with_audit_enforced();
     for (compiled, asked) in [(&audit, &without), (&audit, &enforced), (&enforced, &audit), (&without, &audit)] {
         assert!(!verify(&artifact(compiled), asked).is_verified());

@@ -18,10 +18,9 @@ use weir_ebpf::target::Target;
 use weir_fuzz::generators::{Random, cluster};
 use weir_fuzz::oracles::engines::Compiled;
 use weir_model::resolve;
-use weir_model::{Assumptions, Cluster, Established, HostNetworkPods, Icmp};
-use weir_objects::decode;
-use weir_objects::diagnostic::Severity;
+use weir_model::{Cluster, Established, HostNetworkPods, Icmp};
 use weir_objects::origin::FieldOrigin;
+use weir_testing::yaml;
 use weir_verify::{Difference, VerifyPart, VerifyReport, verify_within};
 
 /// The packet limit for verification by parts.
@@ -215,19 +214,7 @@ const SHOP: &str = r#"
 "#;
 
 fn shop() -> Cluster {
-    read(SHOP)
-}
-
-fn read(yaml: &str) -> Cluster {
-    let input = decode::Input {
-        name: "shop.yaml".to_owned(),
-        bytes: yaml.as_bytes().to_vec(),
-        kind: decode::InputKind::Manifest,
-    };
-    let (decoded, found) =
-        decode::decode(vec![input], &decode::DecodeOptions { default_namespace: "default".to_owned() });
-    assert!(found.iter().all(|it| it.severity != Severity::Error), "{:?}", found.iter().collect::<Vec<_>>());
-    resolve::resolve(&decoded.objects, Assumptions::default()).0
+    yaml::cluster(SHOP)
 }
 
 /// Damages the shop's artifact with every structure; both ways must find it. If `damage` returns false, there was
@@ -420,7 +407,7 @@ fn another_address_or_node_is_found() {
 
 /// The shop, with a pod on `n1` that the shop's database may not reach.
 fn shop_with_ports(port: &str) -> Cluster {
-    read(&format!(
+    yaml::cluster(&format!(
         "{SHOP}---\n{{kind: Pod, apiVersion: v1, metadata: {{name: proxy, namespace: shop}}, spec: {{nodeName: n1, \
          containers: [{{name: c, ports: [{port}]}}]}}, status: {{phase: Running, podIP: 10.0.0.5}}}}\n"
     ))

@@ -14,9 +14,8 @@ use weir_fuzz::generators::Random;
 use weir_model::Assumptions;
 use weir_objects::address::Family;
 use weir_objects::address::to_address;
-use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
-use weir_objects::k8s::Object;
 use weir_runtime::runtime::{PinAccess, Request, Runtime};
+use weir_testing::yaml;
 
 use super::{Kind, milliseconds, number};
 use crate::net::{Layout, Node};
@@ -93,9 +92,9 @@ impl Stages {
 
 fn stages(node: &Node, family: Family, kind: Kind, count: usize, seed: u64) -> Stages {
     let mut index = Index::new(Some("here".to_owned()), Assumptions::default());
-    objects(CLUSTER.to_owned()).into_iter().for_each(|object| _ = index.apply(object));
+    yaml::objects(CLUSTER).into_iter().for_each(|object| _ = index.apply(object));
     let texts = [0, count / 100].map(|skipped| list(family, kind, count, seed, skipped));
-    let [(read, first), (read_again, changed)] = texts.map(|text| timed(|| objects(text).remove(0)));
+    let [(read, first), (read_again, changed)] = texts.map(|text| timed(|| yaml::objects(&text).remove(0)));
     index.apply(first);
     let [classify, lay_out, install] = generation(node, &mut index);
     let (judge, dirty) = timed(|| index.apply(changed));
@@ -177,11 +176,4 @@ fn list(family: Family, kind: Kind, count: usize, seed: u64, skipped: usize) -> 
         };
     }
     text + "]}}"
-}
-
-fn objects(text: String) -> Vec<Object> {
-    let input = Input { name: "list".to_owned(), bytes: text.into_bytes(), kind: InputKind::Manifest };
-    let (decoded, diagnostics) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
-    assert!(!diagnostics.has_errors());
-    decoded.objects
 }

@@ -4,10 +4,6 @@ use weir_artifact::{Artifact, Digest, InputFile as Named};
 use weir_classes::Scope;
 use weir_codegen::compile::{CompileOptions, compile};
 use weir_codegen::structures::StructureOptions as Structures;
-use weir_model::Assumptions;
-use weir_model::resolve::resolve;
-use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
-use weir_objects::k8s::Object;
 
 use crate::net::{GATEWAY, pod_address};
 
@@ -48,16 +44,8 @@ pub(crate) fn artifact_with(yaml: &str, structures: Structures) -> (Artifact, Ve
     made(yaml, structures)
 }
 
-/// The objects in a YAML text.
-pub(crate) fn objects(yaml: &str) -> Vec<Object> {
-    let input = Input { name: "cluster".into(), bytes: yaml.into(), kind: InputKind::Manifest };
-    let (decoded, found) = decode(vec![input], &DecodeOptions { default_namespace: "default".into() });
-    assert!(!found.has_errors(), "{yaml}");
-    decoded.objects
-}
-
 fn made(yaml: &str, structures: Structures) -> (Artifact, Vec<u8>) {
-    let (cluster, _) = resolve(&objects(yaml), Assumptions::default());
+    let cluster = weir_testing::yaml::cluster(yaml);
     let scope = Scope::node(&cluster, "here").unwrap();
     let options = CompileOptions { forced: structures.forced, ..CompileOptions::default() };
     let compiled = compile(&cluster, &scope, &options).unwrap();

@@ -8,14 +8,13 @@ use weir_artifact::Artifact;
 use weir_artifact::structure::{LookupSet, Structure};
 use weir_classes::{PeerId, Scope, classify};
 use weir_codegen::structures::StructureOptions as Structures;
-use weir_model::Assumptions;
 use weir_runtime::runtime::{PinAccess, Runtime};
 use weir_runtime::system::{Operation, System};
 use weir_runtime::{Error, HookKind, skip};
 
 use crate::attach::{attach, status};
 use crate::net::{Layout, Node, pod_address, possible};
-use crate::policy::{artifact_with, cluster, objects, policy};
+use crate::policy::{artifact_with, cluster, policy};
 use crate::probe::{connect, is_alive, serve};
 
 /// Number of listed addresses: enough for the stored artifact to leave their table out.
@@ -44,7 +43,7 @@ fn made() -> (Artifact, Vec<u8>) {
 
 /// The peer classes of p0 and of a listed address.
 fn classes() -> [PeerId; 2] {
-    let (cluster, _) = weir_model::resolve::resolve(&objects(&yaml()), Assumptions::default());
+    let cluster = weir_testing::yaml::cluster(&yaml());
     let classes = classify(&cluster, &Scope::node(&cluster, "here").unwrap()).unwrap();
     [pod_address(0, false), listed(7)].map(|address| classes.peer_at(address))
 }

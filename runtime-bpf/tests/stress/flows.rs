@@ -12,10 +12,10 @@ use weir_artifact::layout::buckets::{Slot, WAYS};
 use weir_artifact::layout::{MapName, Outcome};
 use weir_artifact::map_image::bucket_family;
 use weir_objects::address::Family;
+use weir_testing::Random;
+use weir_testing::datapath::rig::{FAMILIES, INTERFACE, UPLINK, address, one_bucket, server};
+use weir_testing::packet::{ACK, Packet, SYN};
 
-use crate::mutations::Random;
-use crate::packet::{ACK, Packet, SYN};
-use crate::rig::{FAMILIES, INTERFACE, UPLINK, address, one_bucket, server};
 use crate::{InKernel, context, kernel};
 
 /// Flows that compete for the bucket's slots.
@@ -95,7 +95,7 @@ type Act = fn(&Shared<'_>, &mut Random);
 
 /// Repeats `act` until the test stops.
 fn until(shared: &Shared<'_>, seed: u64, act: Act) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     while !shared.stop.load(Ordering::Relaxed) {
         act(shared, &mut random);
     }

@@ -1,10 +1,7 @@
 //! Address structures in the kernel: the verifier accepts every look-up, and each returns the same as the address map.
 
-#[path = "../../../compiler/codegen/tests/common/address_maps.rs"]
-mod address_maps;
 mod kernel;
 
-use address_maps::generate;
 use kernel::{OWN, lay_out, load, packet, value};
 use weir_artifact::layout::address_bytes;
 use weir_artifact::structure::{LookupSet, Structure};
@@ -16,6 +13,7 @@ use weir_fuzz::generators::Random;
 use weir_objects::address::Family;
 use weir_runtime::skip;
 use weir_runtime::sys::BpfKernel;
+use weir_testing::address_maps::generate;
 
 fn from_input(asm: &mut Asm) {
     asm.load_map_value(Reg::R1, MapRef(OWN), 0);

@@ -1,7 +1,7 @@
 //! The context and the packet as programs see them.
 
 use crate::bench::{DATA, KEY, asm, data_map, data_spec, ids, kernel, link, load, must_load};
-use crate::random::Random;
+use crate::random::{Random, Values as _};
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8};
 use weir_ebpf::asm::Asm;
 use weir_ebpf::context as field;
@@ -28,9 +28,10 @@ impl Case {
         // To this host, IPv4: the kernel derives type and protocol from the frame.
         packet[..14].fill(0);
         packet[12] = 8;
-        let mut skb = Skb { mark: random.next() as u32, priority: random.next() as u32, ..Skb::new(packet.clone()) };
-        skb.cb = [0; 5].map(|_: u32| random.next() as u32);
-        skb.tstamp = random.next();
+        let mut skb =
+            Skb { mark: random.number() as u32, priority: random.number() as u32, ..Skb::new(packet.clone()) };
+        skb.cb = [0; 5].map(|_: u32| random.number() as u32);
+        skb.tstamp = random.number();
         (skb.ifindex, skb.ingress_ifindex) = (1, random.pick(&[0, 1]));
         let mut context = vec![0; CONTEXT_BYTES];
         let mut put = |at: i16, bytes: &[u8]| context[at as usize..][..bytes.len()].copy_from_slice(bytes);
@@ -118,7 +119,7 @@ fn context_fields_are_the_kernels_at_every_width() {
     asm.store(Size::Dw, R6, at + 24, R3);
     asm.mov(R0, -1);
     asm.exit();
-    (0..20).for_each(|seed| check(&kernel, &asm, &mut Random(seed)));
+    (0..20).for_each(|seed| check(&kernel, &asm, &mut Random::new(seed)));
 }
 
 #[test]
@@ -142,14 +143,14 @@ fn context_writes_are_the_kernels() {
     asm.store(Size::Dw, R6, 48, R1);
     asm.mov(R0, 0);
     asm.exit();
-    check(&kernel, &asm, &mut Random(3));
+    check(&kernel, &asm, &mut Random::new(3));
 }
 
 /// Each access alone: where the verifier refuses, the machine traps.
 #[test]
 fn forbidden_context_accesses_are_the_kernels() {
     let kernel = kernel!();
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     for offset in (0..196).filter(|offset| !(168..176).contains(offset)) {
         for size in Size::ALL {
             for write in [false, true] {
@@ -197,7 +198,7 @@ fn packet_bytes_are_the_kernels() {
     asm.bind(short);
     asm.mov(R0, 2);
     asm.exit();
-    (0..20).for_each(|seed| check(&kernel, &asm, &mut Random(seed)));
+    (0..20).for_each(|seed| check(&kernel, &asm, &mut Random::new(seed)));
 }
 
 /// `skb_load_bytes` and its relative brother at one place.
@@ -226,7 +227,7 @@ fn load_bytes(offset: i32, length: i32, start: Option<i32>) -> Asm {
 #[test]
 fn helpers_read_packets_as_the_kernels() {
     let kernel = kernel!();
-    let mut random = Random(6);
+    let mut random = Random::new(6);
     for start in [None, Some(0), Some(1), Some(2)] {
         for offset in [0, 1, 14, 20, 100, 250, 313, 0xffff, 0x1_0000, i32::MAX, -1] {
             for length in [1, 2, 16, 60] {
@@ -239,7 +240,7 @@ fn helpers_read_packets_as_the_kernels() {
 #[test]
 fn pulling_data_is_the_kernels() {
     let kernel = kernel!();
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for length in [0, 1, 40, 5_000, -1] {
         let mut asm = asm();
         asm.mov(R7, R1);

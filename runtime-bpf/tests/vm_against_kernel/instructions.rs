@@ -1,7 +1,7 @@
 //! Every instruction with many operands.
 
 use crate::bench::{DATA, alu, asm, compare, kernel, supports};
-use crate::random::Random;
+use crate::random::{Random, Values as _};
 use Reg::{R0, R1, R2, R3, R9, R10};
 use weir_ebpf::asm::Asm;
 use weir_ebpf::insn::{AluOp, AtomicOp, Cond, Extend, Insn, Narrow, Operand, Reg, Size, Swap, SwapBits, Width};
@@ -52,7 +52,7 @@ fn constant(random: &mut Random, op: AluOp, width: Width) -> i32 {
 
 #[track_caller]
 fn check_alu(kernel: &BpfKernel, ops: &[AluOp]) {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for &op in ops {
         for width in WIDTHS {
             let name = format!("{op:?} {width:?}");
@@ -73,7 +73,7 @@ fn arithmetic_is_the_kernels() {
     let kernel = kernel!();
     let base: Vec<AluOp> = AluOp::ALL.into_iter().filter(|op| !V4_ALU.contains(op)).collect();
     check_alu(&kernel, &base);
-    let mut random = Random(2);
+    let mut random = Random::new(2);
     for width in WIDTHS {
         check(&kernel, "neg", &mut random, |asm, _| asm.emit(Insn::Neg { width, dst: R1 }));
     }
@@ -87,7 +87,7 @@ fn signed_division_is_the_kernels() {
     }
     check_alu(&kernel, &V4_ALU);
     // The one overflow: the lowest number by -1.
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for width in WIDTHS {
         for op in V4_ALU {
             check(&kernel, "lowest by -1", &mut random, |asm, _| {
@@ -107,7 +107,7 @@ fn sign_extending_moves_are_the_kernels() {
     if !supports(&kernel, Feature::V4) {
         skip!("the kernel lacks {}", Feature::V4);
     }
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     for extend in Extend::ALL {
         let insn = Insn::MovSx { extend, dst: R1, src: R2 };
         check(&kernel, &insn.to_string(), &mut random, |asm, _| asm.emit(insn));
@@ -117,7 +117,7 @@ fn sign_extending_moves_are_the_kernels() {
 #[test]
 fn byte_order_is_the_kernels() {
     let kernel = kernel!();
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     let v4 = supports(&kernel, Feature::V4);
     for order in Swap::ALL.into_iter().filter(|&order| v4 || order != Swap::Always) {
         for bits in SwapBits::ALL {
@@ -133,7 +133,7 @@ fn byte_order_is_the_kernels() {
 #[test]
 fn constants_are_the_kernels() {
     let kernel = kernel!();
-    let mut random = Random(6);
+    let mut random = Random::new(6);
     check(&kernel, "constants", &mut random, |asm, random| {
         let (wide, any) = (random.value(), random.value());
         asm.emit(Insn::LoadImm64 { dst: R1, value: weir_ebpf::insn::Imm64::Value(wide) });
@@ -155,7 +155,7 @@ fn jump_if(asm: &mut Asm, width: Width, cond: Cond, src: Operand) {
 #[test]
 fn conditional_jumps_are_the_kernels() {
     let kernel = kernel!();
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for cond in Cond::ALL {
         for width in WIDTHS {
             let name = format!("{cond:?} {width:?}");
@@ -177,7 +177,7 @@ fn conditional_jumps_are_the_kernels() {
 #[test]
 fn loads_and_stores_are_the_kernels() {
     let kernel = kernel!();
-    let mut random = Random(8);
+    let mut random = Random::new(8);
     for size in Size::ALL {
         for operand in 0..2 {
             check(&kernel, &format!("{size}"), &mut random, |asm, random| {
@@ -199,7 +199,7 @@ fn sign_extending_loads_are_the_kernels() {
     if !supports(&kernel, Feature::V4) {
         skip!("the kernel lacks {}", Feature::V4);
     }
-    let mut random = Random(9);
+    let mut random = Random::new(9);
     for size in Narrow::ALL {
         check(&kernel, &format!("{size:?}"), &mut random, |asm, _| {
             asm.emit(Insn::LoadSx { size, dst: R1, base: R9, offset: 8 });
@@ -225,7 +225,7 @@ fn atomic(asm: &mut Asm, random: &mut Random, op: AtomicOp, width: Width) {
 #[test]
 fn atomics_are_the_kernels() {
     let kernel = kernel!();
-    let mut random = Random(10);
+    let mut random = Random::new(10);
     let all = supports(&kernel, Feature::Atomics);
     for op in AtomicOp::ALL.into_iter().filter(|&op| all || op == AtomicOp::Add) {
         for width in WIDTHS {

@@ -2,7 +2,7 @@
 //! compared.
 
 use crate::bench::{DATA, KEY, asm, data_map, data_spec, ids, kernel, link, must_load, packet};
-use crate::random::Random;
+use crate::random::{Random, Values as _};
 use Reg::{R0, R1, R2, R3, R4, R6, R7, R10};
 use std::os::fd::AsFd;
 use weir_ebpf::asm::{Asm, MapRef};
@@ -174,7 +174,7 @@ fn clear_host_bits(key: &mut [u8]) {
 fn check(spec: MapSpec, steps: usize, mut key: impl FnMut(&mut Random) -> Vec<u8>) {
     let kernel = kernel!();
     let mut pair = Pair::new(&kernel, spec);
-    let mut random = Random(u64::from(spec.max_entries));
+    let mut random = Random::new(u64::from(spec.max_entries));
     for _ in 0..steps {
         let (operation, key) = (random.pick(&[0, 1, 1, 2]), key(&mut random));
         let flags = random.pick(&[0, 0, 1, 2, 3]);

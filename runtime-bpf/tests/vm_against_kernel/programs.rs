@@ -1,7 +1,7 @@
 //! Random straight-line programs with forward branches, calls and tail calls.
 
 use crate::bench::{DATA, KEY, alu, asm, compare, data_map, data_spec, ids, kernel, link, must_load, packet, supports};
-use crate::random::Random;
+use crate::random::{Random, Values as _};
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use std::os::fd::AsFd;
 use weir_ebpf::asm::{Asm, Label, MapRef};
@@ -29,7 +29,7 @@ struct Generator {
 
 impl Generator {
     fn new(seed: u64, v4: bool) -> Self {
-        Self { asm: asm(), random: Random(seed), v4, open: Vec::new(), branches: 0 }
+        Self { asm: asm(), random: Random::new(seed), v4, open: Vec::new(), branches: 0 }
     }
 
     fn reg(&mut self) -> Reg {
@@ -175,7 +175,7 @@ fn random_programs_have_the_same_result_in_the_vm_and_the_kernel() {
     let kernel = kernel!();
     let v4 = supports(&kernel, Feature::V4);
     for seed in 0..PROGRAMS {
-        let input = Random(!seed).bytes(DATA_WORDS * 8);
+        let input = Random::new(!seed).bytes(DATA_WORDS * 8);
         compare(&kernel, &format!("seed {seed}"), &Generator::new(seed, v4).program(), &input);
     }
     if !v4 {
@@ -216,7 +216,7 @@ fn local_calls_keep_the_callers_registers_and_frame() {
     asm.store(Size::Dw, R10, -8, R6);
     asm.mov(R0, R6);
     asm.exit();
-    compare(&kernel, "calls", &asm, &Random(1).bytes(32));
+    compare(&kernel, "calls", &asm, &Random::new(1).bytes(32));
 }
 
 #[test]

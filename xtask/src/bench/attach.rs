@@ -17,7 +17,7 @@ use xtask::process::{capture, cargo, run};
 
 use super::isolated::{BenchDirectory, isolated, release};
 use super::{CommandRun, MeasuredCommand, median, page, run_once};
-use crate::generate::{ClusterSize, snapshot_on};
+use xtask::generate::{ClusterSize, snapshot_on};
 
 const ENDPOINTS: [usize; 3] = [10, 100, 250];
 const POLICIES: [usize; 4] = [10, 100, 1_000, 10_000];

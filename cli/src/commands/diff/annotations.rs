@@ -11,7 +11,7 @@ use weir_objects::escape;
 use super::cause_lines::{SourceLine, VerdictCause, causes};
 use super::wording::DiffWording;
 use crate::page::OutputPage;
-use crate::render::sarif::{SCHEMA, uri};
+use crate::render::sarif::{self, uri};
 
 /// A note at the line that causes a change.
 struct LineNote<'w> {
@@ -97,22 +97,7 @@ pub(super) fn sarif(words: &DiffWording<'_, '_>, most: usize) -> serde_json::Res
             "locations": note.line.into_iter().map(location).collect::<Vec<Value>>(),
         })
     };
-    let document = json!({
-        "$schema": SCHEMA,
-        "version": "2.1.0",
-        "runs": [{
-            "tool": {"driver": {
-                "name": "weir",
-                "version": env!("CARGO_PKG_VERSION"),
-                "rules": kinds.iter().map(rule).collect::<Vec<Value>>(),
-            }},
-            "columnKind": "unicodeCodePoints",
-            "results": notes(words, most).into_iter().map(result).collect::<Vec<Value>>(),
-        }],
-    });
-    let mut page = OutputPage::new();
-    page.pretty_json(&document)?;
-    Ok(page)
+    sarif::run(kinds.iter().map(rule).collect(), notes(words, most).into_iter().map(result).collect())
 }
 
 /// One workflow command a line.

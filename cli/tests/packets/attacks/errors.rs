@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use super::{EVERYWHERE, Findings, attack_tracked, from, generation, policy, send, switch, wire};
-use crate::packet::Packet;
 use crate::stage::{ELSEWHERE, OUTSIDE, Stage};
 use crate::wire::{Wire, with_checksum};
+use weir_testing::packet::Packet;
 
 /// More bytes than every link must carry, and fewer than the links here carry.
 const LONG: usize = 1_400;

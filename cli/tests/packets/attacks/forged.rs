@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::{EVERYWHERE, Findings, attack_tracked, flow, send, wire};
 use crate::namespace::Namespace;
-use crate::packet::{ACK, FIN, Packet, RST};
 use crate::sctp;
 use crate::stage::{NODES, OUTSIDE, Stage};
 use crate::sys;
 use crate::wire::Wire;
+use weir_testing::packet::{ACK, FIN, Packet, RST};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const WAIT: Duration = Duration::from_millis(150);

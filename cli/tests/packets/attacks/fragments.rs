@@ -8,10 +8,10 @@ use std::net::IpAddr;
 
 use super::{Findings, IN_IPV6, NODE_PORT, ON_BRIDGES_IN_IPV6, attack_tracked, send, wire};
 use crate::enforce::ask;
-use crate::packet::Packet;
 use crate::stage::{BRIDGE, ELSEWHERE, NODES, Stage};
 use crate::topology::Layout;
 use crate::wire::Wire;
+use weir_testing::packet::Packet;
 
 const DESTINATION_OPTIONS: u8 = 60;
 const FRAGMENT: u8 = 44;

@@ -7,11 +7,11 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use super::{EVERYWHERE, Findings, IN_IPV6, ON_BRIDGES, ON_BRIDGES_IN_IPV6, attack_tracked, send, wire};
 use crate::namespace::Namespace;
-use crate::packet::Packet;
 use crate::probe::Protocol::{Icmp, Tcp};
 use crate::stage::{ELSEWHERE, Stage};
 use crate::topology::Layout;
 use crate::wire::{Wire, mac, text, with_checksum};
+use weir_testing::packet::Packet;
 
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;

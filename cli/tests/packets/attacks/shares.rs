@@ -6,9 +6,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use super::{EVERYWHERE, Findings, attack, from, generation, policy, send, switch, wire};
-use crate::packet::Packet;
 use crate::stage::{OUTSIDE, Stage};
 use crate::wire::Wire;
+use weir_testing::packet::Packet;
 
 /// Waiting time for answers.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::{QUIET, address, asked, generation, lay_out, policy};
 use crate::enforce::attach;
-use crate::packet::{Packet, SYN};
 use crate::sys;
 use crate::wire::Wire;
+use weir_testing::packet::{Packet, SYN};
 
 const FLOWS: usize = 1_000;
 

@@ -1,9 +1,9 @@
 //! Packets by hand: packets that sockets do not send, or not in this order.
 
-use crate::packet::{ACK, Packet, SYN};
 use crate::stage::{Stage, by_programs, everywhere};
 use crate::topology::Layout;
 use crate::wire::{Wire, with_checksum};
+use weir_testing::packet::{ACK, Packet, SYN};
 
 fn wire(stage: &Stage, pod: &str) -> Wire {
     Wire::pod(&stage.net, &format!("default/{pod}")).unwrap()

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::packet::Packet;
 use crate::stage::{NODES, Stage, everywhere};
 use crate::topology::Layout;
 use crate::wire::{Wire, with_checksum};
+use weir_testing::packet::Packet;
 
 const PATIENCE: Duration = Duration::from_secs(3);
 const ARP: [u8; 2] = [8, 6];

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::RowTraffic;
 use super::cluster_side::ClusterSide;
 use weir_classes::{AtomId, AtomSet, AtomSetId, Atoms, PortSpec};
-use weir_model::Protocol;
+use weir_model::{Interner, Protocol};
 
 number!(
     /// A set of joint atoms.
@@ -25,8 +25,7 @@ pub(super) struct JointAtoms {
     intervals: Vec<(PortSpec, u32)>,
     /// For each joint atom, its atoms on both sides.
     on: Vec<[AtomId; 2]>,
-    list: Vec<AtomSet>,
-    ids: HashMap<AtomSet, SetId>,
+    sets: Interner<AtomSet>,
     /// A cache, by side and set of that side.
     mapped: [HashMap<AtomSetId, SetId>; 2],
 }
@@ -37,8 +36,7 @@ impl JointAtoms {
             intervals: Vec::new(),
             // Joint atom 0 first: every side's atom 0 contains the traffic without ports.
             on: vec![[Atoms::REST; 2]],
-            list: Vec::new(),
-            ids: HashMap::new(),
+            sets: Interner::default(),
             mapped: [HashMap::new(), HashMap::new()],
         };
         let service_ports = service_ports(sides);
@@ -70,17 +68,11 @@ impl JointAtoms {
     }
 
     pub(super) fn intern(&mut self, set: AtomSet) -> SetId {
-        if let Some(id) = self.ids.get(&set) {
-            return *id;
-        }
-        let id = SetId(self.list.len() as u32);
-        self.list.push(set.clone());
-        self.ids.insert(set, id);
-        id
+        SetId(self.sets.intern(set))
     }
 
     pub(super) fn get(&self, id: SetId) -> &AtomSet {
-        &self.list[id.index()]
+        &self.sets[id.index()]
     }
 
     /// A side's set, in joint atoms.

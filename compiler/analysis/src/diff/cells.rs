@@ -7,6 +7,7 @@ use super::atoms::SetId;
 use super::tables::{EntryId, EntryTables, ReasonId, SetReason};
 use super::{Decides, EndState, Presence, VerdictChange};
 use weir_classes::AtomSet;
+use weir_model::Interner;
 
 number!(
     /// The number of a [`CellPart`].
@@ -28,14 +29,13 @@ pub(super) struct CellPart {
 /// Numbered parts, and the parts of pairs of entries that are already known.
 #[derive(Default)]
 pub(super) struct CellTable {
-    list: Vec<CellPart>,
-    ids: HashMap<CellPart, PartId>,
+    distinct: Interner<CellPart>,
     known: HashMap<(EntryId, EntryId, Presence), Vec<PartId>>,
 }
 
 impl CellTable {
     pub(super) fn part(&self, id: PartId) -> &CellPart {
-        &self.list[id.index()]
+        &self.distinct[id.index()]
     }
 
     /// The differences for a pair of the source's entry and the destination's entry.
@@ -91,20 +91,10 @@ impl CellTable {
                 };
                 let egress = of(tables, out.reason, decides != Decides::Ingress);
                 let ingress = of(tables, into.reason, decides != Decides::Egress);
-                found.push(self.intern(CellPart { presence, change, decides, set, egress, ingress }));
+                found.push(PartId(self.distinct.intern(CellPart { presence, change, decides, set, egress, ingress })));
             }
         }
         found
-    }
-
-    fn intern(&mut self, part: CellPart) -> PartId {
-        if let Some(id) = self.ids.get(&part) {
-            return *id;
-        }
-        let id = PartId(self.list.len() as u32);
-        self.list.push(part.clone());
-        self.ids.insert(part, id);
-        id
     }
 }
 

@@ -6,7 +6,7 @@ use std::hash::Hash;
 use super::Presence;
 use super::tables::{EntryId, EntryTables, Gate};
 use super::universe::PeerPair;
-use weir_model::Direction;
+use weir_model::{Direction, Interner};
 
 /// A participant: an endpoint, a class of outside addresses, or a service's address.
 #[derive(Clone, Debug)]
@@ -132,19 +132,9 @@ fn distinct<T: Ord>(mut items: Vec<T>) -> Vec<T> {
 
 /// Numbers for the items, equal ones with the same number, and the distinct items by number.
 fn number<T: Eq + Hash + Clone>(items: Vec<T>) -> (Vec<u32>, Vec<T>) {
-    let mut known: std::collections::HashMap<T, u32> = std::collections::HashMap::new();
-    let mut list: Vec<T> = Vec::new();
-    let mut numbers = Vec::with_capacity(items.len());
-    for item in items {
-        let next = list.len() as u32;
-        // Numbers by first occurrence in a sorted list, so that no order of a hash map gets into the result.
-        let id = *known.entry(item.clone()).or_insert(next);
-        if id == next {
-            list.push(item);
-        }
-        numbers.push(id);
-    }
-    (numbers, list)
+    let mut distinct = Interner::default();
+    let numbers = items.into_iter().map(|item| distinct.intern(item)).collect();
+    (numbers, distinct.into_values())
 }
 
 fn transpose(rows: &[Vec<EntryId>]) -> Vec<Vec<EntryId>> {

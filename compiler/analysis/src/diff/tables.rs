@@ -13,7 +13,7 @@ use super::cluster_side::ClusterSide;
 use super::universe::PeerPair;
 use weir_classes::{AtomSet, Classes, PeerId, SubjectId};
 use weir_model::eval::RuleId;
-use weir_model::{Cluster, Direction, EndpointId};
+use weir_model::{Cluster, Direction, EndpointId, Interner};
 use weir_objects::address::Family;
 
 number!(
@@ -65,22 +65,13 @@ pub(super) struct SetReason {
 pub(super) struct EntryTables<'s, 'c> {
     pub(super) sides: &'s [Option<ClusterSide<'c>>; 2],
     pub(super) atoms: JointAtoms,
-    entries: Vec<PairEntry>,
-    entry_ids: HashMap<PairEntry, EntryId>,
-    reasons: Vec<SetReason>,
-    reason_ids: HashMap<SetReason, ReasonId>,
+    entries: Interner<PairEntry>,
+    reasons: Interner<SetReason>,
 }
 
 impl<'s, 'c> EntryTables<'s, 'c> {
     pub(super) fn new(sides: &'s [Option<ClusterSide<'c>>; 2], atoms: JointAtoms) -> Self {
-        Self {
-            sides,
-            atoms,
-            entries: Vec::new(),
-            entry_ids: HashMap::new(),
-            reasons: Vec::new(),
-            reason_ids: HashMap::new(),
-        }
+        Self { sides, atoms, entries: Interner::default(), reasons: Interner::default() }
     }
 
     pub(super) fn entry(&self, id: EntryId) -> PairEntry {
@@ -188,22 +179,11 @@ impl<'s, 'c> EntryTables<'s, 'c> {
     }
 
     fn intern(&mut self, entry: PairEntry) -> EntryId {
-        let next = EntryId(self.entries.len() as u32);
-        let id = *self.entry_ids.entry(entry).or_insert(next);
-        if id == next {
-            self.entries.push(entry);
-        }
-        id
+        EntryId(self.entries.intern(entry))
     }
 
     pub(super) fn intern_reason(&mut self, reason: SetReason) -> ReasonId {
-        if let Some(id) = self.reason_ids.get(&reason) {
-            return *id;
-        }
-        let id = ReasonId(self.reasons.len() as u32);
-        self.reasons.push(reason.clone());
-        self.reason_ids.insert(reason, id);
-        id
+        ReasonId(self.reasons.intern(reason))
     }
 }
 

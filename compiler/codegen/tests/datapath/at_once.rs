@@ -4,13 +4,12 @@ use weir_artifact::layout::MapName;
 use weir_artifact::map_image::with_few_flows;
 use weir_model::Direction;
 use weir_objects::address::Family;
-
-use crate::mutations::Random;
-use crate::packet::{ACK, FIN, Packet, RST, SYN};
-use crate::rig::{
+use weir_testing::Random;
+use weir_testing::datapath::rig::{
     Arrival, FAMILIES, INTERFACE, Machine as _, Parts, Rig, UPLINK, client, friend, node, parts, server, stranger,
 };
-use crate::vm::Machine;
+use weir_testing::datapath::vm::Machine;
+use weir_testing::packet::{ACK, FIN, Packet, RST, SYN};
 
 /// The facts' cluster with small tables, because they are read after every packet.
 fn small() -> Parts {
@@ -54,7 +53,7 @@ fn any_packet(random: &mut Random) -> (Direction, Packet) {
 
 #[test]
 fn the_fast_path_does_to_a_packet_what_the_slow_path_does() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let mut established = 0;
     let parts = small();
     for round in 0..40 {

@@ -1,31 +1,30 @@
 //! Tests of the emitted programs in the VM, one fact at a time. `weir-runtime`'s `datapath_in_kernel` tests the same
-//! facts in the kernel.
-
-#[path = "../common/packet.rs"]
-mod packet;
-mod rig;
+//! facts in the kernel; [`at_once`] and [`vm_only`] need the VM.
 
 mod at_once;
-mod audit;
-mod flows;
-mod fragments;
-mod icmp;
-mod mutations;
-mod neighbours;
-mod node;
-mod parse;
-mod room;
 mod slots;
-mod source;
-mod vm;
-mod vm_only;
 
-/// A fresh machine with the server behind the interface.
-fn on_machine(fact: impl FnOnce(&mut rig::Rig)) {
-    on_parts(&rig::parts(), fact);
+use weir_testing::datapath::rig::{Parts, Rig, parts};
+use weir_testing::datapath::{Machines, vm};
+
+/// A fresh VM for each fact.
+struct InVm;
+
+const MACHINES: InVm = InVm;
+
+impl Machines for InVm {
+    fn on_machine(&self, fact: &mut dyn FnMut(&mut Rig)) {
+        self.on_parts(&parts(), fact);
+    }
+
+    fn on_parts(&self, parts: &Parts, fact: &mut dyn FnMut(&mut Rig)) {
+        fact(&mut Rig::new(Box::new(vm::Machine::new(parts)), parts.pods.clone()));
+    }
 }
 
-fn on_parts(parts: &rig::Parts, fact: impl FnOnce(&mut rig::Rig)) {
-    let machine = vm::Machine::new(parts);
-    fact(&mut rig::Rig::new(Box::new(machine), parts.pods.clone()));
+weir_testing::datapath_tests!();
+
+mod vm_only {
+    weir_testing::vm_only_facts!();
+    weir_testing::vm_only_tests!();
 }

@@ -9,9 +9,9 @@ use weir_artifact::layout::{FlowState, MapName, config};
 use weir_model::Direction;
 use weir_objects::address::Family;
 
-use crate::packet::{ACK, FIN, Packet};
-use crate::rig::{Arrival, FAMILIES, INTERFACE, Machine as _, UPLINK, address, one_bucket, server};
-use crate::vm::Machine;
+use weir_testing::datapath::rig::{Arrival, FAMILIES, INTERFACE, Machine as _, UPLINK, address, one_bucket, server};
+use weir_testing::datapath::vm::Machine;
+use weir_testing::packet::{ACK, FIN, Packet};
 
 /// `TC_ACT_SHOT`
 const DROPPED: i32 = 2;

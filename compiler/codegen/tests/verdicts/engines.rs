@@ -10,8 +10,7 @@ use weir_iptables::{IptablesEngine, Skip};
 use weir_model::directory::Directory;
 use weir_model::eval::{Basis, EndVerdict, Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::{Cluster, Direction, EndpointId, Standing};
-
-use crate::case::{Case, Row};
+use weir_testing::case::{Case, Row};
 
 /// What became of one side.
 #[derive(Clone, Debug, PartialEq, Eq)]

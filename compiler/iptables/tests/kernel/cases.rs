@@ -2,9 +2,7 @@
 
 use weir_fuzz::generators::{Random, cluster as generate};
 use weir_iptables::{Rendering, render};
-use weir_model::Assumptions;
 use weir_model::resolve::resolve;
-use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 
 /// The texts to restore.
 pub(crate) struct Case {
@@ -33,10 +31,7 @@ fn case(name: String, Rendering { v4, v6, sets, .. }: Rendering) -> Case {
 }
 
 fn render_yaml(text: &str) -> Rendering {
-    let input = Input { name: "policies".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
-    let (decoded, diagnostics) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
-    assert!(!diagnostics.has_errors(), "{diagnostics:?}");
-    render(&resolve(&decoded.objects, Assumptions::default()).0)
+    render(&weir_testing::yaml::cluster(text))
 }
 
 /// Rules that the renderer never writes, but the evaluator supports.

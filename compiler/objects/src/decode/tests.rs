@@ -19,16 +19,7 @@ fn manifest(text: &str) -> (Decoded, Diagnostics) {
 /// Objects, skipped documents and findings, a line each.
 fn print((decoded, diagnostics): &(Decoded, Diagnostics)) -> String {
     let objects = decoded.objects.iter().map(|object| {
-        let kind = match &object.body {
-            Body::Namespace => "Namespace",
-            Body::Node(_) => "Node",
-            Body::Pod(_) => "Pod",
-            Body::Workload(workload) => &workload.kind,
-            Body::Service(_) => "Service",
-            Body::EndpointSlice(_) => "EndpointSlice",
-            Body::NetworkPolicy(_) => "NetworkPolicy",
-            Body::CidrList(_) => "CidrList",
-        };
+        let kind = object.body.kind();
         format!("{} {kind} {}/{}", object.id, object.meta.namespace, object.meta.name)
     });
     let skipped = decoded.skipped.iter().map(|(kind, count)| format!("skipped {count} {kind}"));

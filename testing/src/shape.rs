@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use weir_model::resolve::resolve;
-use weir_model::{Assumptions, Cluster};
-use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
+use weir_model::Cluster;
+
+use crate::yaml;
 
 /// The numbers of pods, of their namespaces and of their apps.
 const PODS: usize = 1_000;
@@ -12,12 +12,12 @@ const NAMESPACES: usize = 20;
 const APPS: usize = 40;
 
 /// A cluster with this many policies.
-pub(crate) fn cluster(policies: usize) -> Cluster {
-    read(text(policies))
+pub fn cluster(policies: usize) -> Cluster {
+    yaml::cluster(&text(policies))
 }
 
 /// The objects of such a cluster, as YAML.
-pub(crate) fn text(policies: usize) -> String {
+pub fn text(policies: usize) -> String {
     let mut text = String::new();
     for namespace in 0..NAMESPACES {
         let labels = format!("{{team: t{}}}", namespace % 10);
@@ -38,16 +38,6 @@ pub(crate) fn text(policies: usize) -> String {
     }
     (0..policies).for_each(|policy| text.push_str(&policy_text(policy)));
     text
-}
-
-/// The cluster of a text.
-pub(crate) fn read(text: String) -> Cluster {
-    let input = Input { name: "shape.yaml".to_owned(), bytes: text.into_bytes(), kind: InputKind::Manifest };
-    let (decoded, found) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
-    assert!(!found.has_errors(), "{found:#?}");
-    let (cluster, found) = resolve(&decoded.objects, Assumptions::default());
-    assert!(!found.has_errors(), "{found:#?}");
-    cluster
 }
 
 /// One policy. The first of them selects the first pod, and allows tier 1 to port 8000.

@@ -7,8 +7,9 @@ use weir_artifact::layout::Outcome::*;
 use weir_artifact::layout::endpoint;
 use weir_model::Direction;
 
+use crate::datapath::Machines;
+use crate::datapath::rig::{Arrival, INTERFACE, Rig, address, client, open, server};
 use crate::packet::Packet;
-use crate::rig::{Arrival, INTERFACE, Rig, address, client, open, server};
 use weir_objects::address::Family::{V4, V6};
 
 /// The hardware address from which packets of the tests are sent.
@@ -30,13 +31,12 @@ fn solicitation(source: IpAddr, destination: IpAddr, target: IpAddr) -> Packet {
     Packet::neighbour(135, source, destination, target, 1)
 }
 
-fn on_v6(fact: impl FnOnce(&mut Rig, IpAddr, IpAddr)) {
-    crate::on_machine(|rig| fact(rig, server(V6), client(V6)));
+fn on_v6(machines: &dyn Machines, mut fact: impl FnMut(&mut Rig, IpAddr, IpAddr)) {
+    machines.on_machine(&mut |rig| fact(rig, server(V6), client(V6)));
 }
 
-#[test]
-fn a_pod_resolves_and_is_resolved() {
-    on_v6(|rig, server, client| {
+fn a_pod_resolves_and_is_resolved(machines: &dyn Machines) {
+    on_v6(machines, |rig, server, client| {
         let group = ip("ff02::1:ff00:2");
         rig.from_pod(&solicitation(server, group, client)).is(Neighbour);
         rig.to_pod(&advertisement(client, server, client)).is(Neighbour);
@@ -50,9 +50,8 @@ fn a_pod_resolves_and_is_resolved() {
 }
 
 /// Other advertisements are judged by policy: otherwise they could carry data to an address behind a router.
-#[test]
-fn answers_go_to_neighbours_that_asked() {
-    on_v6(|rig, server, client| {
+fn answers_go_to_neighbours_that_asked(machines: &dyn Machines) {
+    on_v6(machines, |rig, server, client| {
         rig.from_pod(&advertisement(server, client, server)).is(Denied);
         rig.from_pod(&solicitation(server, client, client)).is(Denied);
         rig.to_pod(&solicitation(client, server, server).with_hop_limit(254)).is(Denied);
@@ -65,9 +64,8 @@ fn answers_go_to_neighbours_that_asked() {
     });
 }
 
-#[test]
-fn nothing_else_is_in_a_message() {
-    on_v6(|rig, server, _| {
+fn nothing_else_is_in_a_message(machines: &dyn Machines) {
+    on_v6(machines, |rig, server, _| {
         let group = ip(ALL_NODES);
         let mut long = advertisement(server, group, server);
         long.payload.extend([14, 1, 1, 2, 3, 4, 5, 6]);
@@ -109,9 +107,8 @@ fn nothing_else_is_in_a_message() {
     });
 }
 
-#[test]
-fn a_pod_speaks_of_itself_alone() {
-    on_v6(|rig, server, client| {
+fn a_pod_speaks_of_itself_alone(machines: &dyn Machines) {
+    on_v6(machines, |rig, server, client| {
         let group = ip(ALL_NODES);
         rig.from_pod(&advertisement(server, group, server)).is(Neighbour);
         rig.from_pod(&advertisement(server, group, client)).is(Source);
@@ -132,9 +129,8 @@ fn a_pod_speaks_of_itself_alone() {
     });
 }
 
-#[test]
-fn the_frame_has_the_pods_hardware_address_where_it_is_known() {
-    crate::on_machine(|rig| {
+fn the_frame_has_the_pods_hardware_address_where_it_is_known(machines: &dyn Machines) {
+    machines.on_machine(&mut |rig| {
         let group = ip(ALL_NODES);
         let messages = [
             advertisement(server(V6), group, server(V6)).bytes(),
@@ -151,9 +147,8 @@ fn the_frame_has_the_pods_hardware_address_where_it_is_known() {
 }
 
 /// A bridge floods frames to every port if it does not know the right one.
-#[test]
-fn what_is_about_others_is_stray() {
-    on_v6(|rig, server, client| {
+fn what_is_about_others_is_stray(machines: &dyn Machines) {
+    on_v6(machines, |rig, server, client| {
         rig.to_pod(&solicitation(ip(LINK), ip("ff02::1:ff00:2"), client)).is(Stray);
         rig.to_pod(&Packet::icmp(ip(LINK), ip("ff02::16"), 143, 0).with_hop_limit(1)).is(Stray);
         rig.to_pod(&Packet::icmp(ip(LINK), ip(ALL_ROUTERS), 133, 0).with_hop_limit(255)).is(Stray);
@@ -178,9 +173,8 @@ fn arp(operation: u8, sender_hardware: [u8; 6], sender: IpAddr, target: IpAddr) 
     packet
 }
 
-#[test]
-fn a_pod_speaks_arp_of_itself_alone() {
-    crate::on_machine(|rig| {
+fn a_pod_speaks_arp_of_itself_alone(machines: &dyn Machines) {
+    machines.on_machine(&mut |rig| {
         let (server, client, nothing) = (server(V4), client(V4), ip("0.0.0.0"));
         let mut from_pod = |packet: &[u8]| rig.send(Direction::Egress, packet, Arrival::through(INTERFACE));
         from_pod(&arp(1, OWN, server, client)).is(Neighbour);
@@ -202,9 +196,8 @@ fn a_pod_speaks_arp_of_itself_alone() {
     });
 }
 
-#[test]
-fn a_pod_hears_arp_about_itself_and_what_others_announce() {
-    crate::on_machine(|rig| {
+fn a_pod_hears_arp_about_itself_and_what_others_announce(machines: &dyn Machines) {
+    machines.on_machine(&mut |rig| {
         let (server, client, other) = (server(V4), client(V4), address(V4, "10.0.0.9", "::"));
         let mut to_pod = |packet: &[u8]| rig.send(Direction::Ingress, packet, Arrival::through(INTERFACE));
         to_pod(&arp(1, OWN, client, server)).is(Neighbour);
@@ -215,4 +208,16 @@ fn a_pod_hears_arp_about_itself_and_what_others_announce() {
         padded.resize(65, 0);
         to_pod(&padded).is(Stray);
     });
+}
+
+tests! {
+    neighbours => neighbours_tests;
+    a_pod_resolves_and_is_resolved,
+    answers_go_to_neighbours_that_asked,
+    nothing_else_is_in_a_message,
+    a_pod_speaks_of_itself_alone,
+    the_frame_has_the_pods_hardware_address_where_it_is_known,
+    what_is_about_others_is_stray,
+    a_pod_speaks_arp_of_itself_alone,
+    a_pod_hears_arp_about_itself_and_what_others_announce,
 }

@@ -3,10 +3,13 @@
 use weir_artifact::layout::Outcome::*;
 use weir_objects::address::Family;
 
+use crate::datapath::Machines;
+use crate::datapath::rig::{address, client, friend, server, stranger};
 use crate::packet::{ACK, Packet, SYN};
-use crate::rig::{address, client, facts, friend, server, stranger};
 
 facts! {
+    source => source_facts;
+
     another_source_is_dropped(rig, family) {
         rig.from_pod(&Packet::tcp((client(family), 40_000), (friend(family), 443), SYN)).is(Source);
         rig.from_pod(&Packet::ping(stranger(family), friend(family), 1)).is(Source);
@@ -30,14 +33,14 @@ facts! {
         let spoofed = Packet::udp((server(family), 1), (friend(family), 2));
         rig.from_pod(&spoofed.clone().with_fragment(7, 3, false)).is(Source);
         rig.from_pod(&spoofed.clone().cut(4)).is(Source);
-        let own = Packet { source: crate::rig::open(family), ..spoofed };
+        let own = Packet { source: crate::datapath::rig::open(family), ..spoofed };
         rig.from_pod(&own.clone().with_fragment(7, 3, false)).is(Unfiltered);
         rig.from_pod(&own.cut(4)).is(Unfiltered);
     }
 
     the_source_of_what_comes_in_is_not_checked(rig, family) {
         rig.plug("open");
-        rig.to_pod(&Packet::udp((server(family), 1), (crate::rig::open(family), 2))).is(Unfiltered);
+        rig.to_pod(&Packet::udp((server(family), 1), (crate::datapath::rig::open(family), 2))).is(Unfiltered);
     }
 
     /// A bridge floods frames to every port if it does not know the right one.
@@ -46,7 +49,7 @@ facts! {
         rig.plug("open");
         rig.to_pod(&Packet::udp((client(family), 40_000), (friend(family), 53))).is(Stray);
         rig.to_pod(&Packet::udp((client(family), 40_000), (friend(family), 53)).cut(4)).is(Stray);
-        rig.to_pod(&Packet::udp((client(family), 40_000), (crate::rig::open(family), 53))).is(Unfiltered);
+        rig.to_pod(&Packet::udp((client(family), 40_000), (crate::datapath::rig::open(family), 53))).is(Unfiltered);
         rig.to_pod(&Packet::udp((client(family), 40_000), (friend(family), 53))).is(Stray);
         if family == Family::V4 {
             rig.to_pod(&Packet::udp((client(family), 68), ("255.255.255.255".parse().unwrap(), 67))).is(Unfiltered);
@@ -72,9 +75,8 @@ facts! {
 }
 
 /// Zeros in the entry mean that the pod has no address of the family.
-#[test]
-fn a_pod_of_one_family_says_nothing_in_the_other() {
-    crate::on_machine(|rig| {
+fn a_pod_of_one_family_says_nothing_in_the_other(machines: &dyn Machines) {
+    machines.on_machine(&mut |rig| {
         rig.plug("one-family");
         let nothing = "::".parse().unwrap();
         rig.from_pod(&Packet::udp((nothing, 1), (friend(Family::V6), 2))).is(Source);
@@ -84,9 +86,14 @@ fn a_pod_of_one_family_says_nothing_in_the_other() {
 }
 
 /// Link-local source addresses are only valid in the link's own protocols.
-#[test]
-fn a_link_local_source_is_not_the_pods() {
-    crate::on_machine(|rig| {
+fn a_link_local_source_is_not_the_pods(machines: &dyn Machines) {
+    machines.on_machine(&mut |rig| {
         rig.from_pod(&Packet::udp(("fe80::1".parse().unwrap(), 1), (friend(Family::V6), 2))).is(Source);
     });
+}
+
+tests! {
+    source => source_tests;
+    a_pod_of_one_family_says_nothing_in_the_other,
+    a_link_local_source_is_not_the_pods,
 }

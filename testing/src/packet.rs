@@ -2,93 +2,101 @@
 
 use std::net::IpAddr;
 
-pub(crate) const FIN: u8 = 0x01;
-pub(crate) const SYN: u8 = 0x02;
-pub(crate) const RST: u8 = 0x04;
-pub(crate) const ACK: u8 = 0x10;
+/// TCP: the sender has no more data.
+pub const FIN: u8 = 0x01;
+/// TCP: the first packet of each end.
+pub const SYN: u8 = 0x02;
+/// TCP: the connection is aborted.
+pub const RST: u8 = 0x04;
+/// TCP: the acknowledgement number is valid.
+pub const ACK: u8 = 0x10;
 
 /// A type of SCTP chunks.
-pub(crate) const INIT: u8 = 1;
+pub const INIT: u8 = 1;
 
 /// An Ethernet packet of either family.
 #[derive(Clone, Debug)]
-pub(crate) struct Packet {
-    pub(crate) source: IpAddr,
-    pub(crate) destination: IpAddr,
-    pub(crate) protocol: u8,
+pub struct Packet {
+    pub source: IpAddr,
+    pub destination: IpAddr,
+    pub protocol: u8,
     /// IPv4 options, a multiple of four bytes.
-    pub(crate) options: Vec<u8>,
+    pub options: Vec<u8>,
     /// IPv6 extension headers before the upper header: the number, and the bytes after the first one (which is the next
     /// header's number).
-    pub(crate) extensions: Vec<(u8, Vec<u8>)>,
-    pub(crate) hop_limit: u8,
-    pub(crate) payload: Vec<u8>,
+    pub extensions: Vec<(u8, Vec<u8>)>,
+    pub hop_limit: u8,
+    pub payload: Vec<u8>,
     /// Identification, offset in units of eight bytes, and the flag for more fragments.
-    pub(crate) fragment: Option<(u16, u16, bool)>,
+    pub fragment: Option<(u16, u16, bool)>,
     /// Bytes at the end of the frame that the length in the header does not count.
-    pub(crate) trailer: Vec<u8>,
+    pub trailer: Vec<u8>,
 }
 
 impl Packet {
-    pub(crate) fn new(source: IpAddr, destination: IpAddr, protocol: u8, payload: Vec<u8>) -> Self {
+    /// A packet with the payload of any protocol behind its IP header.
+    pub fn new(source: IpAddr, destination: IpAddr, protocol: u8, payload: Vec<u8>) -> Self {
         let (options, extensions, trailer) = Default::default();
         Self { source, destination, protocol, options, extensions, hop_limit: 64, payload, fragment: None, trailer }
     }
 
     /// A TCP packet with these flags.
-    pub(crate) fn tcp(from: (IpAddr, u16), to: (IpAddr, u16), flags: u8) -> Self {
+    pub fn tcp(from: (IpAddr, u16), to: (IpAddr, u16), flags: u8) -> Self {
         let mut header = ports(from.1, to.1, 20);
         (header[12], header[13]) = (0x50, flags);
         Self::new(from.0, to.0, 6, header)
     }
 
-    pub(crate) fn udp(from: (IpAddr, u16), to: (IpAddr, u16)) -> Self {
+    /// A UDP packet with 16 bytes of data.
+    pub fn udp(from: (IpAddr, u16), to: (IpAddr, u16)) -> Self {
         let mut header = ports(from.1, to.1, 24);
         header[5] = 24;
         Self::new(from.0, to.0, 17, header)
     }
 
     /// An SCTP packet whose first chunk begins an association.
-    pub(crate) fn sctp(from: (IpAddr, u16), to: (IpAddr, u16)) -> Self {
+    pub fn sctp(from: (IpAddr, u16), to: (IpAddr, u16)) -> Self {
         Self::sctp_chunk(from, to, INIT)
     }
 
     /// An SCTP packet whose first chunk has this type.
-    pub(crate) fn sctp_chunk(from: (IpAddr, u16), to: (IpAddr, u16), chunk: u8) -> Self {
+    pub fn sctp_chunk(from: (IpAddr, u16), to: (IpAddr, u16), chunk: u8) -> Self {
         let mut bytes = ports(from.1, to.1, 16);
         bytes[12] = chunk;
         Self::new(from.0, to.0, 132, bytes)
     }
 
     /// An ICMP or ICMPv6 message with a type and an identifier.
-    pub(crate) fn icmp(source: IpAddr, destination: IpAddr, kind: u8, identifier: u16) -> Self {
+    pub fn icmp(source: IpAddr, destination: IpAddr, kind: u8, identifier: u16) -> Self {
         let mut message = vec![kind, 0, 0, 0];
         message.extend(identifier.to_be_bytes());
         message.extend([0, 1, 1, 2, 3, 4, 5, 6, 7, 8]);
         Self::new(source, destination, if source.is_ipv4() { 1 } else { 58 }, message)
     }
 
-    pub(crate) fn ping(source: IpAddr, destination: IpAddr, identifier: u16) -> Self {
+    /// An echo request.
+    pub fn ping(source: IpAddr, destination: IpAddr, identifier: u16) -> Self {
         Self::icmp(source, destination, if source.is_ipv4() { 8 } else { 128 }, identifier)
     }
 
-    pub(crate) fn pong(source: IpAddr, destination: IpAddr, identifier: u16) -> Self {
+    /// An echo reply.
+    pub fn pong(source: IpAddr, destination: IpAddr, identifier: u16) -> Self {
         Self::icmp(source, destination, if source.is_ipv4() { 0 } else { 129 }, identifier)
     }
 
     /// A neighbour solicitation to the neighbour itself, with the sender's hardware address.
-    pub(crate) fn solicitation(source: IpAddr, target: IpAddr) -> Self {
+    pub fn solicitation(source: IpAddr, target: IpAddr) -> Self {
         Self::neighbour(135, source, target, target, 1)
     }
 
     /// A neighbour advertisement for the sender's own address.
-    pub(crate) fn advertisement(source: IpAddr, destination: IpAddr) -> Self {
+    pub fn advertisement(source: IpAddr, destination: IpAddr) -> Self {
         Self::neighbour(136, source, destination, source, 2)
     }
 
     /// A message of neighbour discovery with an option: the hardware address from which frames of [`Self::bytes`] are
     /// sent.
-    pub(crate) fn neighbour(kind: u8, source: IpAddr, destination: IpAddr, target: IpAddr, option: u8) -> Self {
+    pub fn neighbour(kind: u8, source: IpAddr, destination: IpAddr, target: IpAddr, option: u8) -> Self {
         let IpAddr::V6(target) = target else { panic!("neighbour discovery is of IPv6") };
         let mut message = vec![kind, 0, 0, 0, 0, 0, 0, 0];
         message.extend(target.octets());
@@ -97,7 +105,7 @@ impl Packet {
     }
 
     /// A "destination unreachable" error from `source` to the sender of `quoted`.
-    pub(crate) fn unreachable(source: IpAddr, quoted: &Self) -> Self {
+    pub fn unreachable(source: IpAddr, quoted: &Self) -> Self {
         let mut message = vec![if source.is_ipv4() { 3 } else { 1 }, 1, 0, 0, 0, 0, 0, 0];
         let inner = &quoted.bytes()[14..];
         let extensions: usize = quoted.extensions.iter().map(|(_, rest)| 1 + rest.len()).sum();
@@ -105,33 +113,38 @@ impl Packet {
         Self::new(source, quoted.source, if source.is_ipv4() { 1 } else { 58 }, message)
     }
 
-    pub(crate) fn with_fragment(mut self, identification: u16, offset: u16, more: bool) -> Self {
+    /// Makes the packet a fragment: identification, offset in units of eight bytes, whether more fragments follow.
+    pub fn with_fragment(mut self, identification: u16, offset: u16, more: bool) -> Self {
         self.fragment = Some((identification, offset, more));
         self
     }
 
-    pub(crate) fn with_extension(mut self, number: u8, rest: &[u8]) -> Self {
+    /// Adds an IPv6 extension header: its number, and the bytes after the next header's number.
+    pub fn with_extension(mut self, number: u8, rest: &[u8]) -> Self {
         self.extensions.push((number, rest.to_vec()));
         self
     }
 
-    pub(crate) fn with_hop_limit(mut self, hop_limit: u8) -> Self {
+    /// Replaces the hop limit, or the TTL of IPv4.
+    pub fn with_hop_limit(mut self, hop_limit: u8) -> Self {
         self.hop_limit = hop_limit;
         self
     }
 
-    pub(crate) fn with_options(mut self, options: &[u8]) -> Self {
+    /// Adds IPv4 options, a multiple of four bytes.
+    pub fn with_options(mut self, options: &[u8]) -> Self {
         self.options = options.to_vec();
         self
     }
 
     /// Keeps only the first `bytes` bytes after the IP header.
-    pub(crate) fn cut(mut self, bytes: usize) -> Self {
+    pub fn cut(mut self, bytes: usize) -> Self {
         self.payload.truncate(bytes);
         self
     }
 
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    /// The Ethernet frame. No checksum is computed, because the programs check none.
+    pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
         match (self.source, self.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {

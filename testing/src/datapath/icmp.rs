@@ -3,10 +3,11 @@
 use weir_artifact::layout::Outcome::*;
 use weir_objects::address::Family;
 
-use crate::packet::{ACK, Packet, SYN};
-use crate::rig::{
-    FAMILIES, Rig, client, denied, facts, friend, listed, listed_and_audit, node, open, server, stranger,
+use crate::datapath::Machines;
+use crate::datapath::rig::{
+    FAMILIES, Rig, client, denied, friend, listed, listed_and_audit, node, open, server, stranger,
 };
+use crate::packet::{ACK, Packet, SYN};
 
 /// A flow from the server to its friend; returns the packet that began it.
 fn begin(rig: &mut Rig, family: Family) -> Packet {
@@ -16,6 +17,8 @@ fn begin(rig: &mut Rig, family: Family) -> Packet {
 }
 
 facts! {
+    icmp => icmp_facts;
+
     an_echo_is_answered(rig, family) {
         rig.from_pod(&Packet::ping(server(family), friend(family), 7)).is(Allowed);
         rig.to_pod(&Packet::pong(friend(family), server(family), 7)).is(Established);
@@ -155,11 +158,10 @@ facts! {
 }
 
 /// Errors from routers pass under all policies, but not from machines on a deny list, because an error carries data.
-#[test]
-fn lists_deny_the_sender_of_an_error() {
+fn lists_deny_the_sender_of_an_error(machines: &dyn Machines) {
     for parts in [listed(), listed_and_audit()] {
         for family in FAMILIES {
-            crate::on_parts(&parts, |rig| {
+            machines.on_parts(&parts, &mut |rig| {
                 let packet = begin(rig, family);
                 rig.to_pod(&Packet::unreachable(denied(family), &packet)).is(Denied);
                 rig.to_pod(&Packet::unreachable(stranger(family), &packet)).is(Related);
@@ -173,10 +175,9 @@ fn lists_deny_the_sender_of_an_error() {
 }
 
 /// A list applies to a pod even if no policy selects the pod.
-#[test]
-fn lists_deny_the_sender_of_an_error_to_a_pod_without_policy() {
+fn lists_deny_the_sender_of_an_error_to_a_pod_without_policy(machines: &dyn Machines) {
     for family in FAMILIES {
-        crate::on_parts(&listed(), |rig| {
+        machines.on_parts(&listed(), &mut |rig| {
             rig.plug("open");
             let packet = Packet::udp((open(family), 4_000), (stranger(family), 53));
             rig.from_pod(&packet).is(Allowed);
@@ -188,10 +189,9 @@ fn lists_deny_the_sender_of_an_error_to_a_pod_without_policy() {
 
 /// For example, the pod's own node reports that a packet is too big for a tunnel. Traffic between a pod and its own
 /// node is always allowed.
-#[test]
-fn the_own_node_s_errors_pass_with_lists_in_force() {
+fn the_own_node_s_errors_pass_with_lists_in_force(machines: &dyn Machines) {
     for family in FAMILIES {
-        crate::on_parts(&listed(), |rig| {
+        machines.on_parts(&listed(), &mut |rig| {
             let packet = begin(rig, family);
             rig.from_host(&Packet::unreachable(node(family), &packet)).is(Related);
         });
@@ -199,10 +199,9 @@ fn the_own_node_s_errors_pass_with_lists_in_force() {
 }
 
 /// An error from the pod goes to the other end of an allowed flow, so no list has to be checked for it.
-#[test]
-fn errors_from_the_pod_pass_with_lists_in_force() {
+fn errors_from_the_pod_pass_with_lists_in_force(machines: &dyn Machines) {
     for family in FAMILIES {
-        crate::on_parts(&listed(), |rig| {
+        machines.on_parts(&listed(), &mut |rig| {
             let packet = Packet::tcp((client(family), 40_000), (server(family), 80), SYN);
             rig.to_pod(&packet).is(Allowed);
             rig.from_pod(&Packet::unreachable(server(family), &packet)).is(Related);
@@ -212,10 +211,9 @@ fn errors_from_the_pod_pass_with_lists_in_force() {
 }
 
 /// It may go only to the other end of the flow, with which the pod may communicate anyway; and its length is limited.
-#[test]
-fn an_error_from_the_pod_goes_to_the_sender_of_what_it_quotes() {
-    for family in crate::rig::FAMILIES {
-        crate::on_machine(|rig| {
+fn an_error_from_the_pod_goes_to_the_sender_of_what_it_quotes(machines: &dyn Machines) {
+    for family in crate::datapath::rig::FAMILIES {
+        machines.on_machine(&mut |rig| {
             let (server, client) = (server(family), client(family));
             let packet = Packet::tcp((client, 40_000), (server, 80), crate::packet::SYN);
             rig.to_pod(&packet).is(Allowed);
@@ -234,10 +232,9 @@ fn an_error_from_the_pod_goes_to_the_sender_of_what_it_quotes() {
 }
 
 /// An error carries data, to the pod and from it: it passes only as long as the flow itself would.
-#[test]
-fn an_error_about_a_flow_of_an_older_generation_is_judged() {
-    for family in crate::rig::FAMILIES {
-        crate::on_machine(|rig| {
+fn an_error_about_a_flow_of_an_older_generation_is_judged(machines: &dyn Machines) {
+    for family in crate::datapath::rig::FAMILIES {
+        machines.on_machine(&mut |rig| {
             let packet = Packet::udp((server(family), 4_000), (friend(family), 53));
             rig.from_pod(&packet).is(Allowed);
             let error = Packet::unreachable(friend(family), &packet);
@@ -250,22 +247,36 @@ fn an_error_about_a_flow_of_an_older_generation_is_judged() {
     }
 }
 
-mod v4_only {
+pub mod v4_only {
     use super::*;
 
-    #[test]
-    fn options_in_the_quote_are_stepped_over() {
-        crate::on_machine(|rig| {
+    fn options_in_the_quote_are_stepped_over(machines: &dyn Machines) {
+        machines.on_machine(&mut |rig| {
             let packet = begin(rig, Family::V4).with_options(&[1; 8]);
             rig.to_pod(&Packet::unreachable(stranger(Family::V4), &packet)).is(Related);
         });
     }
 
-    #[test]
-    fn a_quote_of_a_later_fragment_is_judged() {
-        crate::on_machine(|rig| {
+    fn a_quote_of_a_later_fragment_is_judged(machines: &dyn Machines) {
+        machines.on_machine(&mut |rig| {
             let packet = begin(rig, Family::V4).with_fragment(7, 3, false);
             rig.to_pod(&Packet::unreachable(stranger(Family::V4), &packet)).is(Denied);
         });
     }
+
+    tests! {
+        icmp::v4_only => icmp_v4_tests;
+        options_in_the_quote_are_stepped_over,
+        a_quote_of_a_later_fragment_is_judged,
+    }
+}
+
+tests! {
+    icmp => icmp_tests;
+    lists_deny_the_sender_of_an_error,
+    lists_deny_the_sender_of_an_error_to_a_pod_without_policy,
+    the_own_node_s_errors_pass_with_lists_in_force,
+    errors_from_the_pod_pass_with_lists_in_force,
+    an_error_from_the_pod_goes_to_the_sender_of_what_it_quotes,
+    an_error_about_a_flow_of_an_older_generation_is_judged,
 }

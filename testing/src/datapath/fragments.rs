@@ -3,8 +3,9 @@
 use weir_artifact::layout::Outcome::*;
 use weir_objects::address::Family;
 
+use crate::datapath::Machines;
+use crate::datapath::rig::{Rig, client, friend, open, server, stranger};
 use crate::packet::{Packet, SYN};
-use crate::rig::{Rig, client, facts, friend, open, server, stranger};
 
 /// A later fragment, with bytes from the middle of a packet.
 fn later(family: Family, protocol: u8, identification: u16, offset: u16) -> Packet {
@@ -21,6 +22,8 @@ fn remembered(rig: &Rig) -> usize {
 }
 
 facts! {
+    fragments => fragments_facts;
+
     later_fragments_follow_the_first(rig, family) {
         rig.to_pod(&first(family, 53, 7)).is(Allowed);
         rig.to_pod(&later(family, 17, 7, 3)).is(Established);
@@ -98,9 +101,8 @@ facts! {
     }
 }
 
-#[test]
-fn an_offset_into_the_tcp_header_deceives() {
-    crate::on_machine(|rig| {
+fn an_offset_into_the_tcp_header_deceives(machines: &dyn Machines) {
+    machines.on_machine(&mut |rig| {
         let syn = Packet::tcp((client(Family::V4), 40_000), (server(Family::V4), 80), SYN);
         rig.to_pod(&syn.with_fragment(7, 0, true)).is(Allowed);
         rig.to_pod(&later(Family::V4, 6, 7, 1)).is(Fragment);
@@ -108,9 +110,8 @@ fn an_offset_into_the_tcp_header_deceives() {
     });
 }
 
-#[test]
-fn an_atomic_fragment_is_a_whole_packet() {
-    crate::on_machine(|rig| {
+fn an_atomic_fragment_is_a_whole_packet(machines: &dyn Machines) {
+    machines.on_machine(&mut |rig| {
         let family = Family::V6;
         let packet = Packet::tcp((client(family), 40_000), (server(family), 80), SYN);
         rig.to_pod(&packet.clone().with_fragment(7, 0, false)).is(Allowed);
@@ -121,9 +122,8 @@ fn an_atomic_fragment_is_a_whole_packet() {
 
 /// The last extension header could be in the second fragment, while this one has different bytes behind the counted
 /// length.
-#[test]
-fn a_chain_that_goes_on_behind_a_first_fragment_deceives() {
-    crate::on_machine(|rig| {
+fn a_chain_that_goes_on_behind_a_first_fragment_deceives(machines: &dyn Machines) {
+    machines.on_machine(&mut |rig| {
         let family = Family::V6;
         let packet = Packet::tcp((client(family), 40_000), (server(family), 80), SYN);
         let packet = packet.with_fragment(7, 0, true).with_extension(60, &[0, 1, 4, 0, 0, 0, 0]);
@@ -135,9 +135,8 @@ fn a_chain_that_goes_on_behind_a_first_fragment_deceives() {
 }
 
 /// No extension header may follow the fragment header of a first fragment, not only destination options.
-#[test]
-fn no_extension_header_goes_on_behind_a_first_fragment() {
-    crate::on_machine(|rig| {
+fn no_extension_header_goes_on_behind_a_first_fragment(machines: &dyn Machines) {
+    machines.on_machine(&mut |rig| {
         let packet = Packet::tcp((client(Family::V6), 40_000), (server(Family::V6), 80), SYN);
         let first_fragment = packet.with_extension(44, &[0, 0, 1, 0, 0, 0, 7]);
         rig.to_pod(&first_fragment).is(Allowed);
@@ -146,4 +145,12 @@ fn no_extension_header_goes_on_behind_a_first_fragment() {
         }
         rig.to_pod(&first_fragment.with_extension(51, &[[4].as_slice(), &[0; 22]].concat())).is(Fragment);
     });
+}
+
+tests! {
+    fragments => fragments_tests;
+    an_offset_into_the_tcp_header_deceives,
+    an_atomic_fragment_is_a_whole_packet,
+    a_chain_that_goes_on_behind_a_first_fragment_deceives,
+    no_extension_header_goes_on_behind_a_first_fragment,
 }

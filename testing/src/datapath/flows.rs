@@ -2,10 +2,12 @@
 
 use weir_artifact::layout::Outcome::*;
 
+use crate::datapath::rig::{client, friend, open, server, stranger};
 use crate::packet::{ACK, FIN, Packet, RST, SYN};
-use crate::rig::{client, facts, friend, open, server, stranger};
 
 facts! {
+    flows => flows_facts;
+
     policy_decides_who_may_begin(rig, family) {
         let (server, client, stranger) = (server(family), client(family), stranger(family));
         rig.to_pod(&Packet::tcp((client, 40_000), (server, 80), SYN)).is(Allowed);
@@ -86,7 +88,7 @@ facts! {
     /// If policy allows both directions, both ends may begin at once.
     a_simultaneous_open_passes_where_both_may_begin(rig, family) {
         rig.plug("listener");
-        let (listener, friend) = (crate::rig::address(family, "10.0.0.3", "fd00::3"), friend(family));
+        let (listener, friend) = (crate::datapath::rig::address(family, "10.0.0.3", "fd00::3"), friend(family));
         rig.from_pod(&Packet::tcp((listener, 500), (friend, 500), SYN)).is(Allowed);
         rig.to_pod(&Packet::tcp((friend, 500), (listener, 500), SYN)).is(Allowed);
         rig.from_pod(&Packet::tcp((listener, 500), (friend, 500), SYN | ACK)).is(Established);
@@ -232,7 +234,7 @@ facts! {
 
     a_pod_that_is_isolated_for_ingress_may_begin_and_is_answered(rig, family) {
         rig.plug("listener");
-        let (listener, stranger) = (crate::rig::address(family, "10.0.0.3", "fd00::3"), stranger(family));
+        let (listener, stranger) = (crate::datapath::rig::address(family, "10.0.0.3", "fd00::3"), stranger(family));
         rig.to_pod(&Packet::tcp((stranger, 443), (listener, 40_000), ACK)).is(Denied);
         rig.from_pod(&Packet::tcp((listener, 40_000), (stranger, 443), SYN)).is(Allowed);
         rig.to_pod(&Packet::tcp((stranger, 443), (listener, 40_000), SYN | ACK)).is(Established);
@@ -250,7 +252,7 @@ facts! {
 
     a_flow_that_policy_no_longer_allows_is_cut(rig, family) {
         rig.plug("listener");
-        let (server, friend) = (crate::rig::address(family, "10.0.0.3", "fd00::3"), stranger(family));
+        let (server, friend) = (crate::datapath::rig::address(family, "10.0.0.3", "fd00::3"), stranger(family));
         rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
         // The same pod with the rules of another policy.
         rig.plug_as("server", "listener");
@@ -264,7 +266,7 @@ facts! {
     /// A flow is judged again only once in a generation.
     an_adopted_flow_is_not_asked_again(rig, family) {
         rig.plug("listener");
-        let (server, friend) = (crate::rig::address(family, "10.0.0.3", "fd00::3"), stranger(family));
+        let (server, friend) = (crate::datapath::rig::address(family, "10.0.0.3", "fd00::3"), stranger(family));
         rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
         rig.next_epoch();
         rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
@@ -274,7 +276,7 @@ facts! {
 
     a_flow_goes_on_unasked_if_it_is_to_be_kept(rig, family) {
         rig.plug("listener");
-        let (server, friend) = (crate::rig::address(family, "10.0.0.3", "fd00::3"), stranger(family));
+        let (server, friend) = (crate::datapath::rig::address(family, "10.0.0.3", "fd00::3"), stranger(family));
         rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
         rig.plug_as("server", "listener");
         rig.keep_established();

@@ -15,29 +15,31 @@ use weir_codegen::{lower, passes};
 use weir_ebpf::asm::Assembled;
 use weir_ebpf::limits::check;
 use weir_ebpf::target::Target;
-use weir_model::resolve::resolve;
-use weir_model::{Assumptions, Direction};
+use weir_model::Direction;
 use weir_objects::address::Family;
-use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 
 use crate::packet::Packet;
+use crate::yaml;
 
 /// The pod's interface. It is the only index that exists in every kernel.
-pub(crate) const INTERFACE: u32 = 1;
+pub const INTERFACE: u32 = 1;
 /// The interface through which packets from other hosts arrive.
-pub(crate) const UPLINK: u32 = 2;
+pub const UPLINK: u32 = 2;
 
-pub(crate) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+/// Keys and values of a map.
+pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Runs the programs.
-pub(crate) trait Machine {
+pub trait Machine {
     /// Runs a packet and returns the verdict.
     fn run(&mut self, hook: Direction, packet: &[u8], arrival: Arrival) -> i32;
     /// All entries of a map; none if there is no such map.
     fn entries(&self, map: MapName) -> Entries;
     /// One value; for a per-CPU map, the values of all CPUs.
     fn read(&self, map: MapName, key: &[u8]) -> Vec<u8>;
+    /// Sets one entry.
     fn write(&mut self, map: MapName, key: &[u8], value: &[u8]);
+    /// Removes one entry, which must exist.
     fn remove(&mut self, map: MapName, key: &[u8]);
     /// Whether a packet can be without a socket; in the kernel's test runs every packet has one.
     fn knows_sockets(&self) -> bool {
@@ -49,39 +51,36 @@ pub(crate) trait Machine {
 
 /// The origin of a packet, as far as the kernel knows it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Arrival {
+pub struct Arrival {
     /// The interface through which it came to this host; 0 if none is known.
-    pub(crate) interface: u32,
-    pub(crate) has_socket: bool,
+    pub interface: u32,
+    pub has_socket: bool,
     /// The stamp of an earlier `from_pod`.
-    pub(crate) stamp: u32,
+    pub stamp: u32,
 }
 
 impl Arrival {
     /// A packet that came in through this interface.
-    pub(crate) fn through(interface: u32) -> Self {
+    pub fn through(interface: u32) -> Self {
         Self { interface, ..Self::default() }
     }
 
     /// A packet that a socket of this host sent.
-    pub(crate) const HERE: Self = Self { interface: 0, has_socket: true, stamp: 0 };
+    pub const HERE: Self = Self { interface: 0, has_socket: true, stamp: 0 };
 }
 
 /// The parts from which a machine is made.
-pub(crate) struct Parts {
-    pub(crate) maps: Vec<MapImage>,
+pub struct Parts {
+    pub maps: Vec<MapImage>,
     /// `to_pod`, `from_pod`.
-    pub(crate) programs: [Assembled; 2],
+    pub programs: [Assembled; 2],
     /// Values in `endpoints`, by the pods' names.
-    pub(crate) pods: Vec<(String, Vec<u8>)>,
+    pub pods: Vec<(String, Vec<u8>)>,
 }
 
 /// Compiles a cluster for all of its endpoints on one node.
-pub(crate) fn compile(yaml: &str, node: &str) -> Parts {
-    let input = Input { name: "cluster".into(), bytes: yaml.into(), kind: InputKind::Manifest };
-    let (decoded, found) = decode(vec![input], &DecodeOptions { default_namespace: "default".into() });
-    assert!(!found.has_errors(), "the cluster is sound");
-    let (cluster, _) = resolve(&decoded.objects, Assumptions::default());
+pub fn compile(manifest: &str, node: &str) -> Parts {
+    let cluster = yaml::cluster(manifest);
     let scope = Scope::node(&cluster, node).unwrap();
     let classes = classify(&cluster, &scope).unwrap();
     let target = Target::BASE;
@@ -105,43 +104,44 @@ pub(crate) fn compile(yaml: &str, node: &str) -> Parts {
 }
 
 /// The cluster of the facts.
-pub(crate) fn parts() -> Parts {
+pub fn parts() -> Parts {
     compile(include_str!("cluster.yaml"), "here")
 }
 
 /// The same, with policies in audit mode.
-pub(crate) fn audit() -> Parts {
+pub fn audit() -> Parts {
     compile(concat!(include_str!("cluster.yaml"), include_str!("audit.yaml")), "here")
 }
 
 /// The same, with a list that denies [`denied`].
-pub(crate) fn listed() -> Parts {
+pub fn listed() -> Parts {
     compile(concat!(include_str!("cluster.yaml"), include_str!("listed.yaml")), "here")
 }
 
 /// The same as [`listed`], with policies in audit mode as well.
-pub(crate) fn listed_and_audit() -> Parts {
+pub fn listed_and_audit() -> Parts {
     compile(concat!(include_str!("cluster.yaml"), include_str!("listed.yaml"), include_str!("audit.yaml")), "here")
 }
 
 /// The same, with all flows in one bucket.
-pub(crate) fn one_bucket() -> Parts {
+pub fn one_bucket() -> Parts {
     let mut parts = parts();
     parts.maps = parts.maps.iter().map(|image| with_few_flows(image, buckets::WAYS).into_owned()).collect();
     parts
 }
 
-pub(crate) const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+/// Both address families, in the order of the tests `v4` and `v6`.
+pub const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 /// A machine with one pod to test.
-pub(crate) struct Rig {
+pub struct Rig {
     machine: Box<dyn Machine>,
     pods: Vec<(String, Vec<u8>)>,
 }
 
 /// The result of a packet.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub struct Seen {
     verdict: i32,
     /// The outcomes whose counters changed.
     counted: Vec<Outcome>,
@@ -150,21 +150,21 @@ pub(crate) struct Seen {
 #[expect(clippy::wrong_self_convention, reason = "from and to the pod: the packet's way")]
 impl Rig {
     /// A rig with the pod `server` behind the interface.
-    pub(crate) fn new(machine: Box<dyn Machine>, pods: Vec<(String, Vec<u8>)>) -> Self {
+    pub fn new(machine: Box<dyn Machine>, pods: Vec<(String, Vec<u8>)>) -> Self {
         let mut rig = Self { machine, pods };
         rig.plug("server");
         rig
     }
 
     /// Replaces the pod behind the interface.
-    pub(crate) fn plug(&mut self, pod: &str) {
+    pub fn plug(&mut self, pod: &str) {
         let found = self.pods.iter().find(|(name, _)| name.ends_with(pod));
         let value = &found.unwrap_or_else(|| panic!("no {pod} in {:?}", self.pods)).1;
         self.machine.write(MapName::Endpoints, &INTERFACE.to_le_bytes(), value);
     }
 
     /// Puts `pod` behind the interface with its own addresses, but filtered like `like`.
-    pub(crate) fn plug_as(&mut self, like: &str, pod: &str) {
+    pub fn plug_as(&mut self, like: &str, pod: &str) {
         let value = |name: &str| self.pods.iter().find(|(at, _)| at.ends_with(name)).unwrap().1.clone();
         let mut mixed = value(pod);
         mixed[..endpoint::NODE as usize].copy_from_slice(&value(like)[..endpoint::NODE as usize]);
@@ -172,38 +172,39 @@ impl Rig {
     }
 
     /// Changes the entry of the pod behind the interface.
-    pub(crate) fn change_endpoint(&mut self, change: impl FnOnce(&mut [u8])) {
+    pub fn change_endpoint(&mut self, change: impl FnOnce(&mut [u8])) {
         let mut value = self.machine.read(MapName::Endpoints, &INTERFACE.to_le_bytes());
         change(&mut value);
         self.machine.write(MapName::Endpoints, &INTERFACE.to_le_bytes(), &value);
     }
 
     /// Removes the pod behind the interface.
-    pub(crate) fn unplug(&mut self) {
+    pub fn unplug(&mut self) {
         self.machine.remove(MapName::Endpoints, &INTERFACE.to_le_bytes());
     }
 
     /// A packet that leaves the pod.
-    pub(crate) fn from_pod(&mut self, packet: &Packet) -> Seen {
+    pub fn from_pod(&mut self, packet: &Packet) -> Seen {
         self.send(Direction::Egress, &packet.bytes(), Arrival::through(INTERFACE))
     }
 
     /// A packet that comes to the pod from outside of this host.
-    pub(crate) fn to_pod(&mut self, packet: &Packet) -> Seen {
+    pub fn to_pod(&mut self, packet: &Packet) -> Seen {
         self.send(Direction::Ingress, &packet.bytes(), Arrival::through(UPLINK))
     }
 
     /// A packet that the pod sent and that returns to it.
-    pub(crate) fn from_itself(&mut self, packet: &Packet) -> Seen {
+    pub fn from_itself(&mut self, packet: &Packet) -> Seen {
         self.send(Direction::Ingress, &packet.bytes(), Arrival::through(INTERFACE))
     }
 
     /// A packet that this host itself sends to the pod.
-    pub(crate) fn from_host(&mut self, packet: &Packet) -> Seen {
+    pub fn from_host(&mut self, packet: &Packet) -> Seen {
         self.send(Direction::Ingress, &packet.bytes(), Arrival::HERE)
     }
 
-    pub(crate) fn send(&mut self, hook: Direction, packet: &[u8], arrival: Arrival) -> Seen {
+    /// Runs any bytes through the program of a hook.
+    pub fn send(&mut self, hook: Direction, packet: &[u8], arrival: Arrival) -> Seen {
         let before = self.counters(hook);
         let verdict = self.machine.run(hook, packet, arrival);
         let after = self.counters(hook);
@@ -224,35 +225,36 @@ impl Rig {
     }
 
     /// Whether a packet can be without a socket.
-    pub(crate) fn knows_sockets(&self) -> bool {
+    pub fn knows_sockets(&self) -> bool {
         self.machine.knows_sockets()
     }
 
-    pub(crate) fn advance(&mut self, seconds: u64) {
+    /// Advances the clock.
+    pub fn advance(&mut self, seconds: u64) {
         self.machine.advance(seconds);
     }
 
     /// The number of fragmented packets whose ports are stored.
-    pub(crate) fn fragments(&self) -> usize {
+    pub fn fragments(&self) -> usize {
         self.machine.entries(MapName::Fragments).iter().filter(|(_, value)| value.iter().any(|it| *it != 0)).count()
     }
 
     /// Begins the next generation: flows of the last one are judged again.
-    pub(crate) fn next_epoch(&mut self) {
+    pub fn next_epoch(&mut self) {
         let mut value = self.machine.entries(MapName::Config).remove(0).1;
         value[config::EPOCH as usize] += 1;
         self.machine.write(MapName::Config, &[0; 4], &value);
     }
 
     /// Sets the epoch of the current generation.
-    pub(crate) fn set_epoch(&mut self, epoch: u32) {
+    pub fn set_epoch(&mut self, epoch: u32) {
         let mut value = self.machine.entries(MapName::Config).remove(0).1;
         value[config::EPOCH as usize..][..4].copy_from_slice(&epoch.to_le_bytes());
         self.machine.write(MapName::Config, &[0; 4], &value);
     }
 
     /// Ends all flows, as the runtime does.
-    pub(crate) fn end_flows(&mut self) {
+    pub fn end_flows(&mut self) {
         for (map, family) in [(MapName::FlowBuckets4, Family::V4), (MapName::FlowBuckets6, Family::V6)] {
             for (key, mut table) in self.machine.entries(map) {
                 for slot in table.chunks_exact_mut(buckets::slot_bytes(family) as usize) {
@@ -267,28 +269,28 @@ impl Rig {
     }
 
     /// Keeps the flows of older generations.
-    pub(crate) fn keep_established(&mut self) {
+    pub fn keep_established(&mut self) {
         let mut value = self.machine.entries(MapName::Config).remove(0).1;
         value[config::KEEP_ESTABLISHED as usize] = 1;
         self.machine.write(MapName::Config, &[0; 4], &value);
     }
 
     /// Makes the audit verdict decide.
-    pub(crate) fn decide_by_audit(&mut self) {
+    pub fn decide_by_audit(&mut self) {
         let mut value = self.machine.entries(MapName::Config).remove(0).1;
         value[config::AUDIT as usize] = 1;
         self.machine.write(MapName::Config, &[0; 4], &value);
     }
 
     /// The number of drop records in this second, and of drops that were not recorded.
-    pub(crate) fn recorded(&self) -> (u32, u32) {
+    pub fn recorded(&self) -> (u32, u32) {
         let value = self.machine.read(MapName::EventLimit, &[0; 4]);
         let word = |at: usize| u32::from_le_bytes(*value[at..].first_chunk().unwrap());
         (word(8), word(12))
     }
 
     /// Flows as text: `fresh egress TcpFresh 10.8.0.1:443 from 40000`.
-    pub(crate) fn flows(&self) -> Vec<String> {
+    pub fn flows(&self) -> Vec<String> {
         let mut flows = Vec::new();
         for (map, family) in [(MapName::FlowBuckets4, Family::V4), (MapName::FlowBuckets6, Family::V6)] {
             for (_, table) in self.machine.entries(map) {
@@ -315,84 +317,70 @@ fn show_flow(flow: &StoredFlow) -> String {
 impl Seen {
     /// Checks that the packet was counted once, as `outcome`, and passed or dropped accordingly.
     #[track_caller]
-    pub(crate) fn is(self, outcome: Outcome) {
+    pub fn is(self, outcome: Outcome) {
         assert_eq!((self.verdict, self.counted), (if outcome.drops() { 2 } else { -1 }, vec![outcome]));
     }
 
-    pub(crate) fn verdict(&self) -> i32 {
+    /// The program's return value.
+    pub fn verdict(&self) -> i32 {
         self.verdict
     }
 
-    pub(crate) fn counted(&self) -> &[Outcome] {
+    /// The outcomes whose counters changed.
+    pub fn counted(&self) -> &[Outcome] {
         &self.counted
     }
 }
 
 /// The pod under test.
-pub(crate) fn server(family: Family) -> IpAddr {
+pub fn server(family: Family) -> IpAddr {
     address(family, "10.0.0.1", "fd00::1")
 }
 
 /// It may reach some of the server's ports.
-pub(crate) fn client(family: Family) -> IpAddr {
+pub fn client(family: Family) -> IpAddr {
     address(family, "10.0.0.2", "fd00::2")
 }
 
-pub(crate) fn listener(family: Family) -> IpAddr {
+/// Policies filter only its ingress.
+pub fn listener(family: Family) -> IpAddr {
     address(family, "10.0.0.3", "fd00::3")
 }
 
-pub(crate) fn open(family: Family) -> IpAddr {
+/// No policy selects it.
+pub fn open(family: Family) -> IpAddr {
     address(family, "10.0.0.4", "fd00::4")
 }
 
 /// The server may reach it on every port.
-pub(crate) fn friend(family: Family) -> IpAddr {
+pub fn friend(family: Family) -> IpAddr {
     address(family, "10.8.0.1", "fd08::1")
 }
 
 /// No policy mentions it.
-pub(crate) fn stranger(family: Family) -> IpAddr {
+pub fn stranger(family: Family) -> IpAddr {
     address(family, "203.0.113.7", "2001:db8::7")
 }
 
 /// The list of [`listed`] denies it.
-pub(crate) fn denied(family: Family) -> IpAddr {
+pub fn denied(family: Family) -> IpAddr {
     address(family, "203.0.113.66", "2001:db8::66")
 }
 
 /// The pods' own node.
-pub(crate) fn node(family: Family) -> IpAddr {
+pub fn node(family: Family) -> IpAddr {
     address(family, "192.168.0.1", "fd00:c0::1")
 }
 
-pub(crate) fn other_node(family: Family) -> IpAddr {
+/// The client's node.
+pub fn other_node(family: Family) -> IpAddr {
     address(family, "192.168.0.2", "fd00:c0::2")
 }
 
-pub(crate) fn address(family: Family, v4: &str, v6: &str) -> IpAddr {
+/// The address of the family.
+pub fn address(family: Family, v4: &str, v6: &str) -> IpAddr {
     match family {
         Family::V4 => v4.parse().unwrap(),
         Family::V6 => v6.parse().unwrap(),
     }
 }
-
-/// Defines facts, each a function of a rig and a family, with a test for each family.
-macro_rules! facts {
-    ($($(#[$doc:meta])* $name:ident($rig:ident, $family:ident) $body:block)*) => {
-        $($(#[$doc])* mod $name {
-            use super::*;
-            fn fact($rig: &mut $crate::rig::Rig, $family: weir_objects::address::Family) $body
-            use weir_objects::address::Family::{V4, V6};
-            #[test]
-            fn v4() {
-                $crate::on_machine(|rig| fact(rig, V4));
-            }
-            #[test]
-            fn v6() {
-                $crate::on_machine(|rig| fact(rig, V6));
-            }
-        })*
-    };
-}
-pub(crate) use facts;

@@ -5,10 +5,13 @@ use weir_artifact::layout::Outcome::*;
 use weir_model::Direction;
 use weir_objects::address::Family;
 
+use crate::datapath::rig::{Arrival, FAMILIES, INTERFACE, Rig, client, friend, open, parts, server};
+use crate::datapath::{Machines, vm};
 use crate::packet::{ACK, FIN, Packet, SYN};
-use crate::rig::{Arrival, INTERFACE, Rig, client, facts, friend, server};
 
 facts! {
+    vm_only => vm_only_facts;
+
     a_flow_without_ports_lives_longer_once_it_is_open(rig, family) {
         let packet = |source, destination| Packet::new(source, destination, 47, vec![0; 8]);
         let there = packet(server(family), friend(family));
@@ -109,29 +112,27 @@ facts! {
 }
 
 /// The packet inside the tag belongs to another network than the policies.
-#[test]
-fn what_had_a_tag_is_unknown() {
-    let parts = crate::rig::parts();
-    let mut machine = crate::vm::Machine::new(&parts);
+fn what_had_a_tag_is_unknown(_: &dyn Machines) {
+    let parts = parts();
+    let mut machine = vm::Machine::new(&parts);
     machine.vlan = Some(7);
-    let mut rig = crate::rig::Rig::new(Box::new(machine), parts.pods);
-    for family in crate::rig::FAMILIES {
+    let mut rig = Rig::new(Box::new(machine), parts.pods);
+    for family in FAMILIES {
         rig.to_pod(&Packet::tcp((client(family), 40_000), (server(family), 80), SYN)).is(Unknown);
         rig.from_pod(&Packet::tcp((server(family), 40_000), (friend(family), 443), SYN)).is(Unknown);
     }
     rig.plug("open");
-    let open = crate::rig::open(Family::V4);
+    let open = open(Family::V4);
     rig.to_pod(&Packet::tcp((client(Family::V4), 40_000), (open, 80), SYN)).is(Unfiltered);
     // The kernel would remove a tag of network 0 and forward the packet, although its source was never checked.
     rig.from_pod(&Packet::tcp((open, 40_000), (client(Family::V4), 80), SYN)).is(Unknown);
 }
 
 /// A slot stores 24 bits of the epoch, the configuration 32. The fast path also compares the bits above the slot's 24.
-#[test]
-fn an_epoch_beyond_a_slots_bits_is_the_same_on_both_paths() {
-    let parts = crate::rig::parts();
-    for family in crate::rig::FAMILIES {
-        let mut rig = Rig::new(Box::new(crate::vm::Machine::new(&parts)), parts.pods.clone());
+fn an_epoch_beyond_a_slots_bits_is_the_same_on_both_paths(_: &dyn Machines) {
+    let parts = parts();
+    for family in FAMILIES {
+        let mut rig = Rig::new(Box::new(vm::Machine::new(&parts)), parts.pods.clone());
         rig.set_epoch(0x0500_0001);
         let out = |flags| Packet::tcp((server(family), 40_000), (friend(family), 443), flags);
         rig.from_pod(&out(SYN)).is(Allowed);
@@ -145,11 +146,10 @@ fn an_epoch_beyond_a_slots_bits_is_the_same_on_both_paths() {
 }
 
 /// A UDP flow that was ended: neither end can continue it, and packets do not keep it alive.
-#[test]
-fn an_ended_udp_flow_passes_in_no_direction() {
-    let parts = crate::rig::parts();
-    for family in crate::rig::FAMILIES {
-        let mut rig = Rig::new(Box::new(crate::vm::Machine::new(&parts)), parts.pods.clone());
+fn an_ended_udp_flow_passes_in_no_direction(_: &dyn Machines) {
+    let parts = parts();
+    for family in FAMILIES {
+        let mut rig = Rig::new(Box::new(vm::Machine::new(&parts)), parts.pods.clone());
         let there = Packet::udp((server(family), 4_000), (friend(family), 53));
         let back = Packet::udp((friend(family), 53), (server(family), 4_000));
         rig.from_pod(&there).is(Allowed);
@@ -162,4 +162,11 @@ fn an_ended_udp_flow_passes_in_no_direction() {
         rig.advance(181);
         rig.from_pod(&there).is(Allowed);
     }
+}
+
+tests! {
+    vm_only => vm_only_tests;
+    what_had_a_tag_is_unknown,
+    an_epoch_beyond_a_slots_bits_is_the_same_on_both_paths,
+    an_ended_udp_flow_passes_in_no_direction,
 }

@@ -9,7 +9,7 @@ use weir_objects::address::Family;
 use weir_objects::address::{to_address, to_number};
 
 /// Single addresses and ranges of one family, and every address at or next to one of their boundaries.
-pub(crate) fn generate(random: &mut Random, family: Family, most: usize) -> (AddressMap, Vec<IpAddr>) {
+pub fn generate(random: &mut Random, family: Family, most: usize) -> (AddressMap, Vec<IpAddr>) {
     let bits = u32::from(family.bits());
     let top = if bits == 128 { u128::MAX } else { u128::from(u32::MAX) };
     let number = |random: &mut Random| -> u128 {

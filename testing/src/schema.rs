@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 /// Checks a document against `docs/schema/NAME.json`.
 #[track_caller]
-pub(crate) fn check_schema(name: &str, document: &Value) {
+pub fn check_schema(name: &str, document: &Value) {
     let path = format!("{}/../docs/schema/{name}.json", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let root: Value = serde_json::from_str(&text).expect("a schema is JSON");

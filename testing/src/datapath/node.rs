@@ -2,12 +2,14 @@
 
 use weir_artifact::layout::Outcome::*;
 
+use crate::datapath::rig::{Arrival, UPLINK, node, other_node, server, stranger};
 use crate::packet::{ACK, Packet, SYN};
-use crate::rig::{Arrival, UPLINK, facts, node, other_node, server, stranger};
 use weir_model::Direction;
 use weir_objects::address::Family;
 
 facts! {
+    node => node_facts;
+
     a_pod_reaches_itself(rig, family) {
         let server = server(family);
         rig.from_pod(&Packet::tcp((server, 40_000), (server, 9), SYN)).is(Itself);

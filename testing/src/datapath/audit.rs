@@ -3,12 +3,13 @@
 use weir_artifact::layout::Outcome::*;
 use weir_objects::address::Family;
 
+use crate::datapath::Machines;
+use crate::datapath::rig::{FAMILIES, Rig, audit, client, friend, open, server, stranger};
 use crate::packet::{ACK, Packet, SYN};
-use crate::rig::{FAMILIES, Rig, audit, client, friend, open, server, stranger};
 
-fn each(fact: impl Fn(&mut Rig, Family)) {
+fn each(machines: &dyn Machines, fact: impl Fn(&mut Rig, Family)) {
     for family in FAMILIES {
-        crate::on_parts(&audit(), |rig| fact(rig, family));
+        machines.on_parts(&audit(), &mut |rig| fact(rig, family));
     }
 }
 
@@ -16,9 +17,8 @@ fn syn(from: std::net::IpAddr, to: (std::net::IpAddr, u16)) -> Packet {
     Packet::tcp((from, 40_000), to, SYN)
 }
 
-#[test]
-fn packets_that_audit_would_deny_pass_and_are_reported() {
-    each(|rig, family| {
+fn what_would_be_denied_passes_and_is_told(machines: &dyn Machines) {
+    each(machines, |rig, family| {
         let (before, _) = rig.recorded();
         let (open, client, stranger) = (open(family), client(family), stranger(family));
         rig.plug("open");
@@ -32,9 +32,8 @@ fn packets_that_audit_would_deny_pass_and_are_reported() {
     });
 }
 
-#[test]
-fn a_flow_that_audit_would_deny_is_reported_once_and_answered() {
-    each(|rig, family| {
+fn a_flow_that_would_be_denied_is_told_once_and_answered(machines: &dyn Machines) {
+    each(machines, |rig, family| {
         let (before, _) = rig.recorded();
         let (open, stranger) = (open(family), stranger(family));
         rig.plug("open");
@@ -46,9 +45,8 @@ fn a_flow_that_audit_would_deny_is_reported_once_and_answered() {
     });
 }
 
-#[test]
-fn a_flow_of_an_older_generation_that_audit_would_cut_is_reported_once() {
-    each(|rig, family| {
+fn a_flow_of_an_older_generation_that_would_be_cut_is_told_once(machines: &dyn Machines) {
+    each(machines, |rig, family| {
         let (before, _) = rig.recorded();
         let (open, stranger) = (open(family), stranger(family));
         rig.plug("open");
@@ -60,9 +58,8 @@ fn a_flow_of_an_older_generation_that_audit_would_cut_is_reported_once() {
     });
 }
 
-#[test]
-fn packets_that_audit_would_allow_are_dropped_and_reported() {
-    each(|rig, family| {
+fn what_would_be_allowed_is_dropped_and_told(machines: &dyn Machines) {
+    each(machines, |rig, family| {
         let (before, _) = rig.recorded();
         let (server, client, stranger) = (server(family), client(family), stranger(family));
         rig.to_pod(&syn(client, (server, 80))).is(Allowed);
@@ -75,9 +72,8 @@ fn packets_that_audit_would_allow_are_dropped_and_reported() {
     });
 }
 
-#[test]
-fn packets_without_verdict_pass_where_only_audit_policies_isolate() {
-    each(|rig, family| {
+fn unknown_packets_pass_where_only_audit_policies_isolate(machines: &dyn Machines) {
+    each(machines, |rig, family| {
         let (open, stranger) = (open(family), stranger(family));
         let late = Packet::udp((stranger, 53), (open, 40_000)).with_fragment(9, 64, false);
         rig.plug("open");
@@ -85,22 +81,20 @@ fn packets_without_verdict_pass_where_only_audit_policies_isolate() {
         rig.from_pod(&Packet::udp((open, 53), (stranger, 40_000)).with_fragment(9, 64, false)).is(WouldDeny);
         rig.from_pod(&Packet::udp((client(family), 53), (stranger, 40_000)).with_fragment(9, 64, false)).is(Source);
         rig.plug("listener");
-        rig.from_pod(&Packet::tcp((crate::rig::listener(family), 53), (stranger, 4), SYN)).is(Allowed);
+        rig.from_pod(&Packet::tcp((crate::datapath::rig::listener(family), 53), (stranger, 4), SYN)).is(Allowed);
     });
 }
 
-#[test]
-fn sources_are_checked_under_audit_policies() {
-    each(|rig, family| {
+fn sources_are_checked_where_audit_policies_select(machines: &dyn Machines) {
+    each(machines, |rig, family| {
         rig.plug("open");
         rig.from_pod(&syn(client(family), (friend(family), 443))).is(Source);
         assert!(rig.flows().is_empty());
     });
 }
 
-#[test]
-fn audit_policies_decide_if_the_config_says_so() {
-    each(|rig, family| {
+fn audit_policies_decide_if_configured(machines: &dyn Machines) {
+    each(machines, |rig, family| {
         let (open, server, client, stranger) = (open(family), server(family), client(family), stranger(family));
         rig.to_pod(&syn(client, (server, 80))).is(Allowed);
         rig.decide_by_audit();
@@ -112,9 +106,8 @@ fn audit_policies_decide_if_the_config_says_so() {
     });
 }
 
-#[test]
-fn a_flow_is_cut_if_audit_policies_decide() {
-    each(|rig, family| {
+fn a_flow_is_cut_if_audit_policies_decide(machines: &dyn Machines) {
+    each(machines, |rig, family| {
         let (open, stranger) = (open(family), stranger(family));
         rig.plug("open");
         rig.from_pod(&syn(open, (stranger, 443))).is(WouldDeny);
@@ -122,4 +115,16 @@ fn a_flow_is_cut_if_audit_policies_decide() {
         rig.next_epoch();
         rig.from_pod(&Packet::tcp((open, 40_000), (stranger, 443), ACK)).is(Cut);
     });
+}
+
+tests! {
+    audit => audit_tests;
+    what_would_be_denied_passes_and_is_told,
+    a_flow_that_would_be_denied_is_told_once_and_answered,
+    a_flow_of_an_older_generation_that_would_be_cut_is_told_once,
+    what_would_be_allowed_is_dropped_and_told,
+    unknown_packets_pass_where_only_audit_policies_isolate,
+    sources_are_checked_where_audit_policies_select,
+    audit_policies_decide_if_configured,
+    a_flow_is_cut_if_audit_policies_decide,
 }

@@ -6,26 +6,28 @@ use weir_artifact::layout::MapName;
 use weir_ebpf::vm::{ANY, MapId, ProgramId, RunOutcome, Skb, Stop, Vm, VmInputs};
 use weir_model::Direction;
 
-use crate::rig::{Arrival, Entries, INTERFACE, Parts};
+use crate::datapath::rig::{Arrival, Entries, INTERFACE, Parts};
 
 /// The ticks of the image's clock in a second.
 const TICKS: u64 = 250;
 
-pub(crate) struct Machine {
+/// The VM with the maps and programs of [`Parts`].
+pub struct Machine {
     vm: Vm,
     maps: HashMap<MapName, MapId>,
     programs: [ProgramId; 2],
     host: VmInputs,
     /// The number of packet bytes that programs may read directly.
-    pub(crate) linear: usize,
+    pub linear: usize,
     /// The VLAN tag that the device has removed.
-    pub(crate) vlan: Option<u16>,
+    pub vlan: Option<u16>,
     /// The number of instructions that the last packet took.
-    pub(crate) executed: u64,
+    pub executed: u64,
 }
 
 impl Machine {
-    pub(crate) fn new(parts: &Parts) -> Self {
+    /// Creates the maps and loads the programs.
+    pub fn new(parts: &Parts) -> Self {
         let mut vm = Vm::new(1);
         let mut maps = HashMap::new();
         for image in &parts.maps {
@@ -45,7 +47,7 @@ impl Machine {
 impl Machine {
     /// Runs a packet and calls `change` before the program reads a value of these maps for the `nth` time. `None` if it
     /// reads fewer values.
-    pub(crate) fn run_with_change(
+    pub fn run_with_change(
         &mut self,
         (hook, packet, arrival): (Direction, &[u8], Arrival),
         (maps, nth): (&[MapName], usize),
@@ -71,7 +73,7 @@ impl Machine {
     }
 }
 
-impl crate::rig::Machine for Machine {
+impl crate::datapath::rig::Machine for Machine {
     fn run(&mut self, hook: Direction, packet: &[u8], arrival: Arrival) -> i32 {
         let mut skb = self.skb(packet, arrival);
         let program = self.programs[usize::from(hook == Direction::Egress)];

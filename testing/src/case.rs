@@ -10,31 +10,33 @@ use weir_model::{Assumptions, Cluster, Direction, Protocol};
 use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 
 /// One file.
-pub(crate) struct Case {
-    pub(crate) path: PathBuf,
-    pub(crate) cluster: Cluster,
-    pub(crate) rows: Vec<Row>,
+pub struct Case {
+    pub path: PathBuf,
+    pub cluster: Cluster,
+    pub rows: Vec<Row>,
 }
 
 /// One expected verdict.
-pub(crate) struct Row {
+pub struct Row {
     /// The row as written.
-    pub(crate) text: String,
-    pub(crate) flow: Flow,
+    pub text: String,
+    pub flow: Flow,
     /// The directions in which the flow is denied.
     denied: Vec<Direction>,
     /// The expected reasons, sorted; `None` if only the verdict is compared.
-    pub(crate) because: Option<Vec<String>>,
+    pub because: Option<Vec<String>>,
 }
 
 impl Row {
-    pub(crate) fn expected(&self, direction: Direction) -> Verdict {
+    /// The verdict at the end that judges this direction.
+    pub fn expected(&self, direction: Direction) -> Verdict {
         if self.denied.contains(&direction) { Verdict::Deny } else { Verdict::Allow }
     }
 }
 
 impl Case {
-    pub(crate) fn read(path: PathBuf, base: &str) -> Self {
+    /// Reads a file, and adds its objects to those of `base`.
+    pub fn read(path: PathBuf, base: &str) -> Self {
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("# ") && !text.starts_with("# flow:"), "{}: no trap is named", path.display());
         let inputs = [("cluster.yaml", base), ("case", &text)].map(|(name, text)| Input {

@@ -3,13 +3,16 @@
 use weir_artifact::layout::Outcome::*;
 use weir_model::Direction;
 
+use crate::datapath::Machines;
+use crate::datapath::rig::{Arrival, INTERFACE, UPLINK, client, friend, open, server, stranger};
 use crate::packet::{Packet, SYN};
-use crate::rig::{Arrival, INTERFACE, UPLINK, client, facts, friend, open, server, stranger};
 
 /// The smallest extension header: eight bytes, all padding.
 const PADDING: [u8; 7] = [0, 1, 4, 0, 0, 0, 0];
 
 facts! {
+    parse => parse_facts;
+
     options_before_the_ports_are_stepped_over(rig, family) {
         for padding in [4, 8, 20, 36, 40] {
             let packet = Packet::tcp((client(family), 40_000 + padding as u16), (server(family), 80), SYN);
@@ -66,7 +69,7 @@ facts! {
 
     what_cannot_be_parsed_is_dropped_only_in_the_direction_that_is_filtered(rig, family) {
         rig.plug("listener");
-        let listener = crate::rig::address(family, "10.0.0.3", "fd00::3");
+        let listener = crate::datapath::rig::address(family, "10.0.0.3", "fd00::3");
         rig.to_pod(&Packet::tcp((client(family), 40_000), (listener, 80), SYN).cut(4)).is(Malformed);
         rig.from_pod(&Packet::tcp((listener, 40_000), (client(family), 80), SYN).cut(4)).is(Unfiltered);
     }
@@ -79,7 +82,7 @@ facts! {
 }
 
 /// Facts about one family only.
-mod v6_only {
+pub mod v6_only {
     use super::*;
     use weir_objects::address::Family::V6;
 
@@ -87,9 +90,8 @@ mod v6_only {
         Packet::tcp((client(V6), 40_000), (server(V6), 80), SYN)
     }
 
-    #[test]
-    fn every_kind_of_extension_header_is_stepped_over() {
-        crate::on_machine(|rig| {
+    fn every_kind_of_extension_header_is_stepped_over(machines: &dyn Machines) {
+        machines.on_machine(&mut |rig| {
             for number in [0, 43, 60, 135] {
                 let mut rest = PADDING;
                 rest[2] = 0;
@@ -104,50 +106,55 @@ mod v6_only {
         });
     }
 
-    #[test]
-    fn a_long_extension_header_is_stepped_over() {
-        crate::on_machine(|rig| {
+    fn a_long_extension_header_is_stepped_over(machines: &dyn Machines) {
+        machines.on_machine(&mut |rig| {
             let rest = [[31].as_slice(), &[0; 254]].concat();
             rig.to_pod(&syn().with_extension(60, &rest)).is(Allowed);
         });
     }
 
-    #[test]
-    fn too_many_extension_headers_are_malformed() {
-        crate::on_machine(|rig| {
+    fn too_many_extension_headers_are_malformed(machines: &dyn Machines) {
+        machines.on_machine(&mut |rig| {
             let chain = |count| (0..count).fold(syn(), |packet, _| packet.with_extension(60, &PADDING));
             rig.to_pod(&chain(5)).is(Allowed);
             rig.to_pod(&chain(7)).is(Malformed);
         });
     }
 
-    #[test]
-    fn headers_too_far_from_the_start_are_malformed() {
-        crate::on_machine(|rig| {
+    fn headers_too_far_from_the_start_are_malformed(machines: &dyn Machines) {
+        machines.on_machine(&mut |rig| {
             let rest = [[127].as_slice(), &[0; 1022]].concat();
             rig.to_pod(&syn().with_extension(60, &rest)).is(Malformed);
         });
     }
 
     /// The destination in the header is then not the packet's final destination.
-    #[test]
-    fn segments_left_are_a_source_route() {
-        crate::on_machine(|rig| {
+    fn segments_left_are_a_source_route(machines: &dyn Machines) {
+        machines.on_machine(&mut |rig| {
             rig.to_pod(&syn().with_extension(43, &[0, 4, 1, 0, 0, 0, 0])).is(SourceRoute);
             rig.to_pod(&syn().with_extension(43, &[0, 4, 0, 0, 0, 0, 0])).is(Allowed);
         });
     }
 
-    #[test]
-    fn a_protocol_without_ports_has_none() {
-        crate::on_machine(|rig| {
+    fn a_protocol_without_ports_has_none(machines: &dyn Machines) {
+        machines.on_machine(&mut |rig| {
             rig.from_pod(&Packet::new(server(V6), friend(V6), 59, Vec::new())).is(Allowed);
             assert_eq!(rig.flows(), ["fresh egress OtherFresh fd08::1:0 0"]);
         });
     }
+
+    tests! {
+        parse::v6_only => parse_v6_tests;
+        every_kind_of_extension_header_is_stepped_over,
+        a_long_extension_header_is_stepped_over,
+        too_many_extension_headers_are_malformed,
+        headers_too_far_from_the_start_are_malformed,
+        segments_left_are_a_source_route,
+        a_protocol_without_ports_has_none,
+    }
 }
 
-mod v4_only {
+pub mod v4_only {
     use super::*;
     use crate::packet::ACK;
     use weir_objects::address::Family::V4;
@@ -163,9 +170,8 @@ mod v4_only {
     ];
 
     /// The destination in the header is then not the final destination, or answers take another path.
-    #[test]
-    fn source_routes_are_dropped() {
-        crate::on_machine(|rig| {
+    fn source_routes_are_dropped(machines: &dyn Machines) {
+        machines.on_machine(&mut |rig| {
             for options in SOURCE_ROUTES {
                 let (there, back) = ((client(V4), 40_000), (server(V4), 80));
                 rig.to_pod(&Packet::tcp(there, back, SYN).with_options(options)).is(SourceRoute);
@@ -181,18 +187,16 @@ mod v4_only {
         });
     }
 
-    #[test]
-    fn source_routes_pass_an_open_pod() {
-        crate::on_machine(|rig| {
+    fn source_routes_pass_an_open_pod(machines: &dyn Machines) {
+        machines.on_machine(&mut |rig| {
             rig.plug("open");
             let packet = Packet::tcp((client(V4), 40_000), (open(V4), 80), SYN);
             rig.to_pod(&packet.with_options(SOURCE_ROUTES[0])).is(Unfiltered);
         });
     }
 
-    #[test]
-    fn what_looks_like_a_source_route_inside_another_option_is_none() {
-        crate::on_machine(|rig| {
+    fn what_looks_like_a_source_route_inside_another_option_is_none(machines: &dyn Machines) {
+        machines.on_machine(&mut |rig| {
             let packet = |port| Packet::tcp((client(V4), port), (server(V4), 80), SYN);
             // A record-route option with the address 131.137.131.137, and bytes after the end of the options.
             rig.to_pod(&packet(1).with_options(&[7, 7, 8, 131, 137, 131, 137, 0])).is(Allowed);
@@ -203,9 +207,8 @@ mod v4_only {
         });
     }
 
-    #[test]
-    fn options_that_make_no_sense_are_malformed() {
-        crate::on_machine(|rig| {
+    fn options_that_make_no_sense_are_malformed(machines: &dyn Machines) {
+        machines.on_machine(&mut |rig| {
             let packet =
                 |options: &[u8]| Packet::tcp((client(V4), 40_000), (server(V4), 80), SYN).with_options(options);
             // Options shorter than their own head, or longer than the header.
@@ -218,9 +221,8 @@ mod v4_only {
         });
     }
 
-    #[test]
-    fn a_header_length_below_five_is_malformed() {
-        crate::on_machine(|rig| {
+    fn a_header_length_below_five_is_malformed(machines: &dyn Machines) {
+        machines.on_machine(&mut |rig| {
             let mut packet = Packet::tcp((client(V4), 40_000), (server(V4), 80), SYN).bytes();
             for length in 0..5 {
                 packet[14] = 0x40 + length;
@@ -230,12 +232,21 @@ mod v4_only {
     }
 
     /// Large segments have a length field of 0.
-    #[test]
-    fn a_total_length_of_zero_is_no_fault() {
-        crate::on_machine(|rig| {
+    fn a_total_length_of_zero_is_no_fault(machines: &dyn Machines) {
+        machines.on_machine(&mut |rig| {
             let mut packet = Packet::tcp((client(V4), 40_000), (server(V4), 80), SYN).bytes();
             packet[16..18].fill(0);
             rig.send(Direction::Ingress, &packet, Arrival::through(UPLINK)).is(Allowed);
         });
+    }
+
+    tests! {
+        parse::v4_only => parse_v4_tests;
+        source_routes_are_dropped,
+        source_routes_pass_an_open_pod,
+        what_looks_like_a_source_route_inside_another_option_is_none,
+        options_that_make_no_sense_are_malformed,
+        a_header_length_below_five_is_malformed,
+        a_total_length_of_zero_is_no_fault,
     }
 }

@@ -1,25 +1,15 @@
 //! Whatever bytes a packet has, the program passes or drops it without a fault: random changes to packets of every
 //! kind. Each packet also runs with only a part of it linear, and must get the same result.
 
+use weir_fuzz::generators::Random;
 use weir_model::Direction;
 use weir_objects::address::Family;
 
+use crate::datapath::rig::{
+    Arrival, FAMILIES, INTERFACE, Machine as _, Parts, UPLINK, client, friend, node, parts, server,
+};
+use crate::datapath::{Machines, vm};
 use crate::packet::{ACK, Packet, SYN};
-use crate::rig::{Arrival, FAMILIES, INTERFACE, Machine as _, Parts, UPLINK, client, friend, node, parts, server};
-use crate::vm;
-
-/// SplitMix64.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % bound as u64) as usize
-    }
-}
 
 /// One packet of each kind.
 fn packets(family: Family) -> Vec<Packet> {
@@ -49,7 +39,7 @@ fn packets(family: Family) -> Vec<Packet> {
 }
 
 /// A packet of some kind with a few bytes changed, and perhaps truncated.
-pub(crate) fn mutant(random: &mut Random) -> (Direction, Vec<u8>, Arrival) {
+pub fn mutant(random: &mut Random) -> (Direction, Vec<u8>, Arrival) {
     let family = FAMILIES[random.below(2)];
     let packets = packets(family);
     let mut bytes = packets[random.below(packets.len())].bytes();
@@ -71,8 +61,7 @@ pub(crate) fn mutant(random: &mut Random) -> (Direction, Vec<u8>, Arrival) {
     (hook, bytes, [Arrival::HERE, Arrival::through(INTERFACE), Arrival::through(UPLINK)][random.below(3)])
 }
 
-#[test]
-fn every_mutant_passes_or_is_dropped_wherever_its_bytes_lie() {
+fn every_mutant_passes_or_is_dropped_wherever_its_bytes_lie(_: &dyn Machines) {
     every_mutant_fares_alike(&parts());
 }
 
@@ -83,7 +72,7 @@ fn every_mutant_fares_alike(parts: &Parts) {
     for machine in [&mut linear, &mut split] {
         machine.write(weir_artifact::layout::MapName::Endpoints, &INTERFACE.to_le_bytes(), server);
     }
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let mut verdicts = [0, 0];
     for _ in 0..20_000 {
         let (hook, bytes, arrival) = mutant(&mut random);
@@ -94,4 +83,9 @@ fn every_mutant_fares_alike(parts: &Parts) {
         assert_eq!(split.run(hook, &bytes, arrival), verdict, "{} linear: {hook:?} {bytes:02x?}", split.linear);
     }
     assert!(verdicts.iter().all(|count| *count > 2_000), "both verdicts are common: {verdicts:?}");
+}
+
+tests! {
+    mutations => mutations_tests;
+    every_mutant_passes_or_is_dropped_wherever_its_bytes_lie,
 }

@@ -3,8 +3,9 @@
 use weir_artifact::layout::Outcome::*;
 use weir_objects::address::Family;
 
+use crate::datapath::Machines;
+use crate::datapath::rig::{FAMILIES, Rig, address, one_bucket, server};
 use crate::packet::{ACK, FIN, Packet, SYN};
-use crate::rig::{FAMILIES, Rig, address, one_bucket, server};
 
 /// The number of slots in the bucket.
 const SLOTS: usize = 8;
@@ -32,15 +33,14 @@ fn count(rig: &Rig, what: &str) -> usize {
     rig.flows().iter().filter(|it| it.starts_with(what)).count()
 }
 
-fn each_family(fact: impl Fn(&mut Rig, Family)) {
+fn each_family(machines: &dyn Machines, fact: impl Fn(&mut Rig, Family)) {
     for family in FAMILIES {
-        crate::on_parts(&one_bucket(), |rig| fact(rig, family));
+        machines.on_parts(&one_bucket(), &mut |rig| fact(rig, family));
     }
 }
 
-#[test]
-fn a_flood_of_first_packets_evicts_no_confirmed_flow() {
-    each_family(|rig, family| {
+fn a_flood_of_first_packets_evicts_no_confirmed_flow(machines: &dyn Machines) {
+    each_family(machines, |rig, family| {
         let confirmed = 0..SLOTS as u16 - 1;
         confirmed.clone().for_each(|port| confirm(rig, family, port));
         for port in 1_000..1_200 {
@@ -57,9 +57,8 @@ fn a_flood_of_first_packets_evicts_no_confirmed_flow() {
     });
 }
 
-#[test]
-fn a_bucket_full_of_confirmed_flows_has_room_for_one_that_begins() {
-    each_family(|rig, family| {
+fn a_bucket_full_of_confirmed_flows_has_room_for_one_that_begins(machines: &dyn Machines) {
+    each_family(machines, |rig, family| {
         for port in 0..3 * SLOTS as u16 {
             confirm(rig, family, port);
             assert!(count(rig, "open") < SLOTS, "{:?}", rig.flows());
@@ -69,9 +68,8 @@ fn a_bucket_full_of_confirmed_flows_has_room_for_one_that_begins() {
 }
 
 /// A client that opens and closes connections without an answer holds no slot.
-#[test]
-fn a_flow_that_is_closed_before_it_was_confirmed_gives_way() {
-    each_family(|rig, family| {
+fn a_flow_that_is_closed_before_it_was_confirmed_gives_way(machines: &dyn Machines) {
+    each_family(machines, |rig, family| {
         for port in 0..2 * SLOTS as u16 {
             rig.from_pod(&out(family, port, SYN)).is(Allowed);
             rig.from_pod(&out(family, port, FIN)).is(Established);
@@ -82,11 +80,18 @@ fn a_flow_that_is_closed_before_it_was_confirmed_gives_way() {
 }
 
 /// Every slot is used, and each flow is found in any of them.
-#[test]
-fn a_bucket_holds_as_many_flows_as_it_has_slots() {
-    each_family(|rig, family| {
+fn a_bucket_holds_as_many_flows_as_it_has_slots(machines: &dyn Machines) {
+    each_family(machines, |rig, family| {
         (0..SLOTS as u16).for_each(|port| rig.from_pod(&out(family, port, SYN)).is(Allowed));
         (0..SLOTS as u16).for_each(|port| rig.to_pod(&back(family, port, SYN | ACK)).is(Established));
         assert_eq!(count(rig, "fresh"), SLOTS);
     });
+}
+
+tests! {
+    room => room_tests;
+    a_flood_of_first_packets_evicts_no_confirmed_flow,
+    a_bucket_full_of_confirmed_flows_has_room_for_one_that_begins,
+    a_flow_that_is_closed_before_it_was_confirmed_gives_way,
+    a_bucket_holds_as_many_flows_as_it_has_slots,
 }
