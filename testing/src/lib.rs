@@ -3,6 +3,8 @@
 //! Unit tests in `src` of a crate below this one cannot use it: they are compiled with a second copy of their crate,
 //! whose types differ. Integration tests can.
 
+#![expect(clippy::crate_in_macro_def, reason = "each test binary has its `MACHINES` at its root")]
+
 pub mod address_maps;
 pub mod case;
 pub mod datapath;

@@ -57,7 +57,7 @@ pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
                 let does_as_much = *other != index && applies_as_widely(context, &run[*other], list);
                 // Of two identical lists, the first is kept and the second is reported.
                 let stays = *other < index || !(b.len() == a.len() && same(context, &run[*other], list, a, b));
-                does_as_much && stays && a.len() > 0 && contains_all(b, a)
+                does_as_much && stays && !a.is_empty() && contains_all(b, a)
             };
             if context.is_spent(list.object) {
                 return;

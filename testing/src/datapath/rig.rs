@@ -147,7 +147,6 @@ pub struct Seen {
     counted: Vec<Outcome>,
 }
 
-#[expect(clippy::wrong_self_convention, reason = "from and to the pod: the packet's way")]
 impl Rig {
     /// A rig with the pod `server` behind the interface.
     pub fn new(machine: Box<dyn Machine>, pods: Vec<(String, Vec<u8>)>) -> Self {
