@@ -215,7 +215,7 @@ fn switch_with_faults(way: HookKind, dies: bool) {
         let next_place = usize::from(dies || *answered >= errnos(operation).len());
         let mut nth = fault.nth + next_place;
         // A place that is not in the list is behind the last operation: the fault there is not felt, and ends the loop.
-        while nth % stride() != 0 && places.get(nth).is_some_and(|it| met.contains_key(it)) {
+        while !nth.is_multiple_of(stride()) && places.get(nth).is_some_and(|it| met.contains_key(it)) {
             nth += 1;
         }
         fault = Fault { nth, answer: if dies { turn } else { met[&operation] }, dies };
