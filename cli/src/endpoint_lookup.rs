@@ -1,4 +1,5 @@
-//! Finds pods, workloads and services by name and address, and makes them the ends of a flow: [`FlowEnd`]s of one family.
+//! Finds pods, workloads and services by name and address, and makes them the ends of a flow: [`FlowEnd`]s of one
+//! family.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

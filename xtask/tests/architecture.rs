@@ -1,5 +1,5 @@
-//! Checks three rules of the compiler's crates: which crate may use which, the order of stages inside of a crate, and no
-//! access to the outside world.
+//! Checks three rules of the compiler's crates: which crate may use which, the order of stages inside of a crate, and
+//! no access to the outside world.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

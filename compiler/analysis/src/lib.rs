@@ -1,5 +1,5 @@
-//! Answers about whole clusters, from class tables: what differs between two clusters ([`diff`]), and who can reach whom
-//! in one ([`reach`]).
+//! Answers about whole clusters, from class tables: what differs between two clusters ([`diff`]), and who can reach
+//! whom in one ([`reach`]).
 //!
 //! Both read table entries and never enumerate flows, so the cost depends on the number of classes. Every row of a
 //! comparison has a witness that the oracle has confirmed.

@@ -72,8 +72,8 @@ pub struct Departed {
     vips: BTreeMap<VipOrNodePort, BTreeMap<VipBackend, u64>>,
     /// The local pods with their UID. Their flows are not older than this turn.
     pods: BTreeMap<String, (Option<String>, u64)>,
-    /// The turn in which the flows of a local pod to a service VIP were ended last. Later flows do not use backends that had
-    /// departed then.
+    /// The turn in which the flows of a local pod to a service VIP were ended last. Later flows do not use backends
+    /// that had departed then.
     ended: BTreeMap<(String, VipOrNodePort), u64>,
     /// The addresses of departed backends.
     addresses: BTreeSet<IpAddr>,
@@ -161,7 +161,8 @@ impl Departed {
         ended
     }
 
-    /// The local pods and service VIPs with a departed backend that the pod may no longer reach, and that its flows may use.
+    /// The local pods and service VIPs with a departed backend that the pod may no longer reach, and that its flows may
+    /// use.
     fn denied(&self, cluster: &Cluster, scope: &Scope) -> BTreeSet<(String, VipOrNodePort)> {
         let mut ended = BTreeSet::new();
         if self.addresses.is_empty() {

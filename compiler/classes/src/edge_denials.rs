@@ -4,8 +4,8 @@
 //! Problem: packets whose source the lists deny for every pod need not travel as far as a pod's interface. But the edge
 //! has no flows and no ports, and it does not know which addresses the host translates.
 //! Strategy: drop packets from the peer classes that the lists deny for every local endpoint in both directions. No
-//! allowed flow can have such a remote end, so the edge needs no flow table. The program ([`weir_codegen::emit::emit_edge`])
-//! looks the class up as the other programs do, in the same tables.
+//! allowed flow can have such a remote end, so the edge needs no flow table. The program
+//! (`weir_codegen::emit::emit_edge`) looks the class up as the other programs do, in the same tables.
 //! Invariants: the rows deny every packet that is denied here. Lists for one direction, for some pods or behind an
 //! exemption are left to the other programs, and so are the addresses of nodes and services.
 

@@ -164,7 +164,8 @@ pub struct VerdictRows {
     pub ingress: Vec<Row>,
     /// Rows for egress, by subject class.
     pub egress: Vec<Row>,
-    /// Rows for ingress and egress as they would be if the audit policies were enforced; `None` if no policy is in audit mode.
+    /// Rows for ingress and egress as they would be if the audit policies were enforced; `None` if no policy is in
+    /// audit mode.
     pub audit: Option<[Vec<Row>; 2]>,
     /// For each subject class, the peer classes that its lists deny in ingress, sorted. `None` if lists deny no peer
     /// class in ingress.

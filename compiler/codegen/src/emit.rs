@@ -17,8 +17,8 @@
 //! ```
 //!
 //! The emitted code depends on the input's features (families, prefixes, port ranges), never on the number of objects.
-//! Registers and stack are in [`frame`]; the kernel objects are in [`weir_artifact::layout`]. What several checks need is
-//! emitted in one place: [`header`] reads IP headers, [`flows`] has one reader of a slot for the fast and the slow
+//! Registers and stack are in [`frame`]; the kernel objects are in [`weir_artifact::layout`]. What several checks need
+//! is emitted in one place: [`header`] reads IP headers, [`flows`] has one reader of a slot for the fast and the slow
 //! path, [`hash`] hashes, and [`access`] loads and stores numbers by name.
 
 mod access;

@@ -1,18 +1,18 @@
 //! From classes to an artifact: the decision for a new flow, the structures of its tables, and the programs around it.
 //!
 //! ```text
-//!  Classes ──lower──▶ ir::Program ──passes──▶ ir::Program ──emit──▶ programs ──┐
-//!     └────────────── structures ─────image─────▶ maps and entries ────────────┴─▶ Artifact
+//!  Classes ──lower──▶ decision ──passes──▶ decision ──emit──▶ programs ──┐
+//!     └─────────── structures ──map_images──▶ maps and entries ──────────┴─▶ Artifact
 //! ```
 //!
 //! The guarantees at each arrow:
 //!
 //! * `lower`, `passes`: a decision without loops, narrowed to the input; verified after each pass.
-//! * `structures`, `image`: every structure answers as the class tables do; map sizes follow the input.
+//! * `structures`, `map_images`: every structure answers as the class tables do; map sizes follow the input.
 //! * `emit`: instructions whose number does not depend on how many policies, pods or prefixes there are.
 //!
-//! [`compile`] is the whole pipeline behind one call; [`engine`] answers single flows with the results, for tests and
-//! `weir query`.
+//! [`compile`] is the whole pipeline behind one call; [`packet_engines`] answers single flows with the results, for
+//! tests and `weir query`.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

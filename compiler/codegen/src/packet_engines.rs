@@ -2,9 +2,9 @@
 //!
 //! Problem: an engine decides one packet at one endpoint; a question is a flow between two ends that may be named
 //! without an address, be behind a service, or carry an address that the cluster gives to another endpoint.
-//! Strategy: translate every flow to packets at endpoints ([`PacketQuestion`]), let the engine ([`Decide`]) allow or deny
-//! them, and read the reasons off the classes. Endpoints without an address get a placeholder ([`world`]); a packet to
-//! a service is judged by `from_pod` as it leaves, and by `to_pod` at each backend.
+//! Strategy: translate every flow to packets at endpoints ([`PacketQuestion`]), let the engine ([`Decide`]) allow or
+//! deny them, and read the reasons off the classes. Endpoints without an address get a placeholder ([`world`]); a
+//! packet to a service is judged by `from_pod` as it leaves, and by `to_pod` at each backend.
 //! Invariants: the verdict is the engine's, never the oracle's; the oracle is used only to translate service addresses,
 //! which is not policy. A question that depends on a distinction which no packet shows is skipped with a reason.
 

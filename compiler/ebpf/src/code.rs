@@ -1,9 +1,9 @@
 //! Instructions to eight-byte slots and back, in either byte order.
 //!
-//! Strategy: a [`InsnFields`] is the kernel's `struct bpf_insn` with its fields apart; byte order matters only between a slot
-//! and its bytes. Decoding is strict: fields that an instruction does not use must be zero, so every accepted program
-//! encodes to the same bytes again. Each opcode table exists once ([`ALU`], [`COND`], [`ATOMIC`]) and serves both
-//! directions.
+//! Strategy: a [`InsnFields`] is the kernel's `struct bpf_insn` with its fields apart; byte order matters only between
+//! a slot and its bytes. Decoding is strict: fields that an instruction does not use must be zero, so every accepted
+//! program encodes to the same bytes again. Each opcode table exists once ([`ALU`], [`COND`], [`ATOMIC`]) and serves
+//! both directions.
 
 use super::helper::Helper;
 use super::insn::{AluOp, AtomicOp, Cond, Extend, Imm64, Insn, Narrow, Operand, Reg, Size, Swap, SwapBits, Width};

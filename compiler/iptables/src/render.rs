@@ -16,7 +16,8 @@
 //! mark. A named port is a set of (pod, number), always matched against the destination, because every pod has its own
 //! number.
 //! Invariants: the same cluster gives the same text; nothing of the cluster is omitted without notice (endpoints
-//! without addresses and service addresses, which these tables never see, are refused by [`super::IptablesEngine::judge`]).
+//! without addresses and service addresses, which these tables never see, are refused by
+//! [`super::IptablesEngine::judge`]).
 
 mod names;
 mod sets;
@@ -274,8 +275,8 @@ impl TableWriter<'_, '_> {
         }
     }
 
-    /// Splits ports into conditions, because one match takes a limited number of ports. A rule without `ports` matches every port and
-    /// protocol.
+    /// Splits ports into conditions, because one match takes a limited number of ports. A rule without `ports` matches
+    /// every port and protocol.
     fn ports(&mut self, ports: &[PortRule]) -> Vec<Conditions> {
         if ports.is_empty() {
             return vec![Conditions::default()];

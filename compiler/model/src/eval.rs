@@ -4,7 +4,7 @@
 //! Strategy: evaluate one flow exactly as the API documentation describes, rule by rule; the sentence is quoted beside
 //! the code as `// Spec:`. The only optimization is a cache: the policies that select a pod, and the result of a
 //! selector for a label set, are computed once.
-//! Invariants: shares no code with classify and lower; never looks at more than the [`Cluster`].
+//! Invariants: shares no code with `classes` and `codegen`; never looks at more than the [`Cluster`].
 
 mod answer;
 mod host_ports;

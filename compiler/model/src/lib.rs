@@ -32,7 +32,8 @@ use weir_objects::k8s;
 pub use weir_objects::k8s::{Direction, ListAction, ListEntry, NamedPort, PortMatch, Protocol};
 use weir_objects::origin::{FieldOrigin, FieldPath, ObjectId};
 
-/// Defines a number that names one kind of thing, such as `id!(/// A block.\n BlockId, "b")`. It prints as letter and number.
+/// Defines a number that names one kind of thing, such as `id!(/// A block.\n BlockId, "b")`. It prints as letter and
+/// number.
 #[macro_export]
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $letter:literal) => {

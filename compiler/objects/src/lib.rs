@@ -1,4 +1,5 @@
-//! Kubernetes objects from text: YAML or JSON to trees, trees to objects, with a position and a message for every mistake.
+//! Kubernetes objects from text: YAML or JSON to trees, trees to objects, with a position and a message for every
+//! mistake.
 //!
 //! ```text
 //!  text ──syntax──▶ trees with spans ──decode──▶ k8s::Object
@@ -6,8 +7,8 @@
 //!                          └─────── SourceMap ────────┘ positions for every diagnostic
 //! ```
 //!
-//! `syntax` makes one tree for YAML and JSON, bounded in depth, size and time. `decode` makes valid objects according to
-//! the API server's rules, or reports errors as [`diagnostic`]s.
+//! `syntax` makes one tree for YAML and JSON, bounded in depth, size and time. `decode` makes valid objects according
+//! to the API server's rules, or reports errors as [`diagnostic`]s.
 //!
 //! Pure: no file, socket, clock, thread or environment variable.
 

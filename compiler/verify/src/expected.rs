@@ -2,13 +2,13 @@
 //!
 //! Problem: [`weir_model::eval`] judges one flow at a time; a table has millions of entries.
 //! Strategy: the same sentences of the API, evaluated on sets. The properties of an address that policies can see are
-//! its [`oracle_classes::OracleClass`], those of a local endpoint its [`OracleSubject`]. For each kind and direction, one row says which
-//! slots of ports ([`super::slots`]) each oracle class may use. A rule is added to the row of each oracle class that its peers
-//! match.
-//! Invariants: made from the cluster alone, with nothing of lower, and of classify only the conversion between
-//! addresses and numbers; agrees with `eval` on every flow, except for a pod's traffic to itself and ingress from its
-//! own node, which rows do not decide. `verify_parts` in `compiler/tests` checks this: both ways of verification, every
-//! combination with `eval` and by parts with this module, must find the same differences.
+//! its [`oracle_classes::OracleClass`], those of a local endpoint its [`OracleSubject`]. For each kind and direction,
+//! one row says which slots of ports ([`super::slots`]) each oracle class may use. A rule is added to the row of each
+//! oracle class that its peers match.
+//! Invariants: made from the cluster alone, with nothing of `classes` and `codegen`; agrees with `eval` on every flow,
+//! except for a pod's traffic to itself and ingress from its own node, which rows do not decide.
+//! `compiler/verify/tests/verify_parts.rs` checks this: both ways of verification, every combination with `eval` and by
+//! parts with this module, must find the same differences.
 
 mod oracle_classes;
 mod rows;
@@ -72,8 +72,8 @@ impl<'c> ExpectedVerdicts<'c> {
         let lists: BTreeSet<ListId> = selected.known.values().flat_map(|(_, lists)| lists).copied().collect();
         let nodes = local.iter().filter_map(|id| cluster.endpoints[id.index()].node).collect();
         let mut oracle_classes = OracleClasses::new(cluster, directory, &policies, lists.into_iter().collect(), nodes);
-        // Backends get their oracle classes here, before any row is made: a row has one set for each oracle class that exists at
-        // that time.
+        // Backends get their oracle classes here, before any row is made: a row has one set for each oracle class that
+        // exists at that time.
         let mut of_backend = |it: &weir_model::Backend| oracle_classes.plain(it.endpoint, it.address);
         let mut of_port = |port: &weir_model::ServicePort| port.backends.iter().map(&mut of_backend).collect();
         let backends = cluster.services.iter().map(|it| it.ports.iter().map(&mut of_port).collect()).collect();
@@ -121,7 +121,8 @@ impl<'c> ExpectedVerdicts<'c> {
                 claims,
                 own,
             };
-            // A row costs every rule times every oracle class, so endpoints that the oracle cannot distinguish share one.
+            // A row costs every rule times every oracle class, so endpoints that the oracle cannot distinguish share
+            // one.
             let number = self.kinds.intern(kind);
             if number as usize == self.models.len() {
                 self.models.push(*id);
@@ -141,8 +142,8 @@ impl<'c> ExpectedVerdicts<'c> {
         self.oracle_classes.of(address)
     }
 
-    /// Whether the lists deny an oracle class to every local endpoint in both directions, and no other tier decides before
-    /// lists.
+    /// Whether the lists deny an oracle class to every local endpoint in both directions, and no other tier decides
+    /// before lists.
     pub(super) fn is_denied_to_all(&self, oracle_class: u32) -> bool {
         let Some(lists) = self.oracle_classes.lists_of_plain(oracle_class) else { return false };
         let denies = |kind: &OracleSubject<'_>, ingress: bool| {

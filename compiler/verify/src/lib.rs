@@ -7,11 +7,11 @@
 //! representative. If the product of the representatives is small, a packet for each combination runs through the
 //! programs and is compared with the oracle ([`product`]). If it is too large, each factor is checked separately, and
 //! then the way they combine ([`parts`]). Flows that an older generation allowed must be judged as new flows are
-//! ([`again`]). If any policy is in audit mode, everything is done a second time with the audit policies and lists enforced on
-//! both sides ([`audit`]). The report says whether every combination was run, and how many checks of each part agreed.
-//! Invariants: uses nothing of lower, passes and emit, and of classify only the conversion between addresses and
-//! numbers; knows no table's layout; a trap, an unreadable map or a program that cannot be followed is a difference,
-//! never a pass.
+//! ([`again`]). If any policy is in audit mode, everything is done a second time with the audit policies and lists
+//! enforced on both sides ([`audit`]). The report says whether every combination was run, and how many checks of each
+//! part agreed.
+//! Invariants: uses nothing of the crates `classes` and `codegen`; knows no table's layout; a trap, an unreadable map
+//! or a program that cannot be followed is a difference, never a pass.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -60,8 +60,8 @@ pub fn verify(artifact: &Artifact, cluster: &Cluster) -> VerifyReport {
 /// Like [`verify`], but runs every combination only if that takes at most `most_packets` packets.
 pub fn verify_within(artifact: &Artifact, cluster: &Cluster, most_packets: u64) -> VerifyReport {
     let mut report = verify_enforced(artifact, cluster, most_packets);
-    // Both sides are asked. A cluster may stage policies that the artifact lacks, and an artifact may stage something
-    // that is in no policy; each is a difference, and only the second run can show it.
+    // Both sides are asked: the cluster may have audit policies that the artifact lacks, and the artifact may have
+    // audit verdicts that no policy explains. Each is a difference, and only the second run can show it.
     if !cluster.audit.is_empty() || audit::is_in(artifact) {
         let deciding = audit::deciding(artifact);
         // A mode of the same checks, not a second set of checks: two sets would drift apart, and a wrong audit verdict

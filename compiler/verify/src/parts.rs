@@ -2,9 +2,9 @@
 //!
 //! 1. Every address: its class ([`super::survey`]) and its oracle class. One address represents all with the same pair.
 //! 2. Every port: the bit of a set that it reads ([`ports`]) and its slot. One port represents all with the same pair.
-//! 3. Every entry: for each pair of subject class and kind of endpoint and each pair of class and oracle class, the set that
-//!    the programs find must be the one that the oracle expects. If bits decide, the members of a set are read from its
-//!    bytes and confirmed by packets through the whole program, for each distinct set ([`sets`]).
+//! 3. Every entry: for each pair of subject class and kind of endpoint and each pair of class and oracle class, the set
+//!    that the programs find must be the one that the oracle expects. If bits decide, the members of a set are read
+//!    from its bytes and confirmed by packets through the whole program, for each distinct set ([`sets`]).
 //! 4. The whole: each endpoint, with packets to and from others, itself and its node, compared with the oracle itself.
 
 mod ports;
@@ -128,8 +128,8 @@ impl PartsVerifier<'_, '_> {
         }
         let mut differs = Vec::new();
         for (index, sort) in table.sorts.iter().enumerate() {
-            // The heart of the proof by parts: the oracle's set depends on the oracle class alone and the programs' set on
-            // the class alone, so comparing one entry for each pair of oracle class and class covers all addresses.
+            // The heart of the proof by parts: the oracle's set depends on the oracle class alone and the programs' set
+            // on the class alone, so comparing one entry for each pair of oracle class and class covers all addresses.
             let (expected, emitted) = (row[sort.oracle_class as usize], found[sort.class as usize]);
             let measured = &table.measured;
             let (slots, sets) = (&self.expected.slots, &self.expected.sets);

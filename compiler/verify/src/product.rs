@@ -38,8 +38,8 @@ impl FullProduct {
             seen.insert((rest.to_vec(), expected.kind(local.id)))
         };
         let subjects = locals.iter().filter(differs).copied().collect();
-        // Two addresses with the same classes and oracle class, if there are two, so that at least one of them is not the
-        // endpoint's own.
+        // Two addresses with the same classes and oracle class, if there are two, so that at least one of them is not
+        // the endpoint's own.
         let mut times: HashMap<(bool, [u32; 2], u32), u32> = HashMap::new();
         let mut remotes = Vec::new();
         for remote in &survey.remotes {

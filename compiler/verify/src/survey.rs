@@ -126,8 +126,8 @@ impl Surveyor<'_> {
                     this.class(Instance { direction, is_v4 }, *address, note, noted)
                 };
                 let classes = [ask(self, Direction::Ingress, &mut noted)?, ask(self, Direction::Egress, &mut noted)?];
-                // Oracle class and class are kept side by side for every address, not only one address for each class. A
-                // wrong table shows as two addresses of one class and two oracle classes.
+                // Oracle class and class are kept side by side for every address, not only one address for each class.
+                // A wrong table shows as two addresses of one class and two oracle classes.
                 self.survey.remotes.push(Remote {
                     address: *address,
                     oracle_class: expected.oracle_class(*address),

@@ -98,8 +98,9 @@ fn pair(context: &RowContext<'_, '_>, part: &CellPart, family: Family, from: Try
         Try::Endpoint(id) => named(id),
         Try::Service(id) => {
             let address = context.services[id as usize].address;
-            // The classes know no nodes (see [`ClusterSide::new`]), so a row may contain pairs that the comparison excludes.
-            // Such a pair must not be the example, because the oracle knows nodes and would contradict the row.
+            // The classes know no nodes (see [`ClusterSide::new`]), so a row may contain pairs that the comparison
+            // excludes. Such a pair must not be the example, because the oracle knows nodes and would contradict the
+            // row.
             let back = is_own_node(context, other?, address) || leads_back(context, [Some(address); 2], other?);
             let fits = Family::of(address) == family && !back;
             fits.then_some([Some(FlowEnd { endpoint: None, address: Some(address) }); 2])

@@ -29,9 +29,9 @@
 //!   Processors keep the order of loads whose addresses depend on each other, for any result of the arithmetic. No
 //!   compiler removes the arithmetic: JITs translate instruction by instruction, and the verifier rewrites none of it.
 //!
-//! `compiler/codegen/src/emit/flows/slot.rs` alone emits the readers. `compiler/codegen/tests/buckets` tries all orders that these
-//! rules allow, and shows that each rule is needed. Words are read in one piece wherever registers have 64 bits; the
-//! JITs of other machines do not support atomic operations in programs anyway.
+//! `compiler/codegen/src/emit/flows/slot.rs` alone emits the readers. `compiler/codegen/tests/buckets` tries all orders
+//! that these rules allow, and shows that each rule is needed. Words are read in one piece wherever registers have 64
+//! bits; the JITs of other machines do not support atomic operations in programs anyway.
 //!
 //! # Which slot a new flow gets
 //!

@@ -175,8 +175,8 @@ impl<'a> RowBuilder<'a> {
 
     fn family_of(&self, peer: PeerId) -> Family {
         let peer = self.peer(peer);
-        // The default is never used: an address has claims only as a service VIP or as the own node's, and both know the
-        // family.
+        // The default is never used: an address has claims only as a service VIP or as the own node's, and both know
+        // the family.
         peer.family.or(peer.vip.map(|vip| self.peers.vips[vip as usize].family)).unwrap_or(Family::V4)
     }
 }

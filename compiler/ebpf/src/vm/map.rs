@@ -1,9 +1,9 @@
 //! Maps, with the kernel's rules and error numbers.
 //!
 //! A map is an index from keys to slots, and a region of values by slot. Look-ups give programs the address of the
-//! value itself, as in the kernel. There are two interfaces. Programs use [`VmMap::find`] and similar methods with a CPU.
-//! Callers outside use the methods of [`Vm`], which behave like the `bpf` system call (a per-CPU value consists of all
-//! CPUs' values, each rounded up to eight bytes).
+//! value itself, as in the kernel. There are two interfaces. Programs use [`VmMap::find`] and similar methods with a
+//! CPU. Callers outside use the methods of [`Vm`], which behave like the `bpf` system call (a per-CPU value consists of
+//! all CPUs' values, each rounded up to eight bytes).
 //!
 //! Values of maps of maps and of program arrays are ids, not bytes; they have setters of their own.
 

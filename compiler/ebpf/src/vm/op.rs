@@ -1,5 +1,5 @@
-//! Instructions decoded for the interpreter: one [`DecodedOp`] for each slot, with absolute jump targets and map addresses
-//! filled in.
+//! Instructions decoded for the interpreter: one [`DecodedOp`] for each slot, with absolute jump targets and map
+//! addresses filled in.
 //!
 //! An operand is `registers[reg] + imm`, in a file of sixteen registers of which register 11 is always zero. So the
 //! interpreter needs no branch to distinguish registers and constants.

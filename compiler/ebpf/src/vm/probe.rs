@@ -1,9 +1,10 @@
 //! Runs that stop early: to see which data a program reads, and to resume it many times from the same state.
 //!
 //! Problem: verification runs one program on very many combinations of a few inputs, and most of each run is the same.
-//! Strategy: stop a run before it reads a certain byte of a map's value ([`Vm::run_to`]). The [`StoppedRun`] there can be
-//! resumed many times, each time after a change in a map. A state can be reduced to some of its registers and stack
-//! ([`StoppedRun::forget`]). A read of forgotten stack traps, which proves that the program needs no more than was kept.
+//! Strategy: stop a run before it reads a certain byte of a map's value ([`Vm::run_to`]). The [`StoppedRun`] there can
+//! be resumed many times, each time after a change in a map. A state can be reduced to some of its registers and stack
+//! ([`StoppedRun::forget`]). A read of forgotten stack traps, which proves that the program needs no more than was
+//! kept.
 //! Invariants: a state contains no packet and no map; a resumed run reads the maps as they are then.
 
 use super::exec::{Execution, MapWatch, RunEnd, Saved};

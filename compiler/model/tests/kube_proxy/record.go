@@ -1,6 +1,6 @@
 // Asks kube-proxy's own packages which addresses of random Services it translates, and to which endpoints.
 //
-// Its output is compiler/tests/kube_proxy/recorded.txt, which compiler/tests/kube_proxy.rs compares with the model.
+// Its output is compiler/model/tests/kube_proxy/recorded.txt, which compiler/model/tests/kube_proxy.rs compares with the model.
 // It needs a module that requires k8s.io/kubernetes and replaces the staging modules by published ones, which
 // `cargo xtask apiserver build` makes: put this file beside its go.mod, and run
 // `go run -mod=mod record.go 300 7 > recorded.txt` (cases, seed).

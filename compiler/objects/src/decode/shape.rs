@@ -1,7 +1,7 @@
 //! Checks a tree against its kind's table of fields: unknown, misspelt and duplicate fields, wrong types.
 //!
-//! A tree without errors can be read with [`super::view::ValueView`] without further checks. Work is linear in the tree; the
-//! number of messages is limited by [`ObjectFindings`].
+//! A tree without errors can be read with [`super::view::ValueView`] without further checks. Work is linear in the
+//! tree; the number of messages is limited by [`ObjectFindings`].
 
 use std::collections::HashSet;
 

@@ -117,8 +117,9 @@ impl<'c> OracleClasses<'c> {
                 for peer in &rule.peers {
                     let key = key_of(policy.namespace, peer);
                     let number = peers.len() as u32;
-                    // Equal peers of different rules are one. The oracle classes of addresses then depend on which peers exist
-                    // and not on how often they are written, and clusters repeat a few peers in most of their policies.
+                    // Equal peers of different rules are one. The oracle classes of addresses then depend on which
+                    // peers exist and not on how often they are written, and clusters repeat a few peers in most of
+                    // their policies.
                     if *peers.entry(key).or_insert(number) != number {
                         continue;
                     }

@@ -44,8 +44,8 @@ impl<'c> ExpectedVerdicts<'c> {
     pub(crate) fn holders(&self) -> PeerMatches {
         let mut by_peer = vec![Vec::new(); self.oracle_classes.peer_count()];
         let mut listed = Vec::new();
-        // Turned round once, from oracle classes with their peers to peers with their oracle classes. So a rule touches only the
-        // oracle classes that it matches, and not all of them.
+        // Turned round once, from oracle classes with their peers to peers with their oracle classes. So a rule touches
+        // only the oracle classes that it matches, and not all of them.
         for (number, plain) in (0u32..).zip(self.oracle_classes.plains()) {
             plain.peers.iter().for_each(|peer| by_peer[*peer as usize].push(number));
             listed.extend((!plain.lists.is_empty()).then_some(number));

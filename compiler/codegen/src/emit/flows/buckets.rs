@@ -1,5 +1,5 @@
-//! The slot protocol: how programs read and change a slot of the flow table. [`weir_artifact::layout::buckets`] has the layout,
-//! and explains why a program never takes one flow for another.
+//! The slot protocol: how programs read and change a slot of the flow table. [`weir_artifact::layout::buckets`] has the
+//! layout, and explains why a program never takes one flow for another.
 //!
 //! | after a look-up | holds |
 //! | --- | --- |

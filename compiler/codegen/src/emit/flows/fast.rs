@@ -7,7 +7,8 @@
 //! generation, was not cut, has the packet's origin, and stays in its state. A packet that fails a check takes the slow
 //! path from the start.
 //! Invariants: a packet that passes here would pass on the slow path too, with the same counter and the same changes to
-//! the slot. Nothing is written before all checks are done. [`weir_artifact::layout::buckets`] explains how a slot is read.
+//! the slot. Nothing is written before all checks are done. [`weir_artifact::layout::buckets`] explains how a slot is
+//! read.
 //!
 //! | register | holds |
 //! | --- | --- |

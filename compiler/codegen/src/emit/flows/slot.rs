@@ -17,8 +17,9 @@
 //! | r8 | [`AGAIN`]: the word as it was read again |
 //! | r9 | [`REST`]: the pointer to the rest of the slot; afterwards the time of the last packet |
 //!
-//! Tests: `compiler/codegen/tests/buckets` (the protocol, in all orders), `compiler/codegen/tests/datapath/slots.rs` (both paths, with
-//! a slot that changes between any two reads), `runtime-bpf/tests/stress` (in the kernel, on all CPUs).
+//! Tests: `compiler/codegen/tests/buckets` (the protocol, in all orders), `compiler/codegen/tests/datapath/slots.rs`
+//! (both paths, with a slot that changes between any two reads), `runtime-bpf/tests/stress` (in the kernel, on all
+//! CPUs).
 
 use crate::emit::Emitter;
 use crate::emit::frame::{FlowKey, StackFrame};
