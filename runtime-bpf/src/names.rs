@@ -49,6 +49,7 @@ struct NamedList {
 #[serde(default)]
 struct NamedSubject {
     policies: Vec<u32>,
+    #[serde(rename = "staged")]
     audit: Vec<u32>,
     lists: Vec<u32>,
 }

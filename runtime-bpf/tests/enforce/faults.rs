@@ -214,8 +214,10 @@ fn switch_with_faults(way: HookKind, dies: bool) {
         *answered += 1;
         let next_place = usize::from(dies || *answered >= errnos(operation).len());
         let mut nth = fault.nth + next_place;
-        // A place that is not in the list is behind the last operation: the fault there is not felt, and ends the loop.
-        while !nth.is_multiple_of(stride()) && places.get(nth).is_some_and(|it| met.contains_key(it)) {
+        // An operation is tested when it has failed with each of its errnos. A place that is not in the list is behind
+        // the last operation: the fault there is not felt, and ends the loop.
+        let is_tested = |it: &Operation| met.get(it).is_some_and(|answered| dies || *answered >= errnos(*it).len());
+        while !nth.is_multiple_of(stride()) && places.get(nth).is_some_and(is_tested) {
             nth += 1;
         }
         fault = Fault { nth, answer: if dies { turn } else { met[&operation] }, dies };
