@@ -27,7 +27,7 @@ cargo xtask TASK
   apiserver       `build` builds kube-apiserver and etcd from their Go modules, `run [DIR]` runs them on loopback
   cluster         runs a real cluster of one or two nodes in network namespaces: `up`, `test`, `suite`, `starts N`,
                   `down`, `kubectl …`, `enter NODE …`; needs root. Options of `up` and `test`:
-                  `--cni bridge|ptp`, `--proxy iptables|nftables`, `--nodes 1|2`, `--weir-cni`
+                  `--cni bridge|ptp`, `--proxy iptables|nftables`, `--nodes 1|2`, `--profile release|ci`, `--weir-cni`
   load            measures memory, idle CPU and latencies of an agent at 10,000 pods and 1,000 policies, in a network
                   namespace; needs root. `--pods N`, `--local N`, `--policies N`, `--services N`, `--secs N`
   image [FILE]    builds the agent as one static binary, in an OCI layout tar that `ctr images import` reads

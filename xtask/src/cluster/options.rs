@@ -48,7 +48,7 @@ pub(super) struct ClusterOptions {
     pub(super) nodes: usize,
     /// Whether `weir-cni` holds new pods back.
     pub(super) weir_cni: bool,
-    /// How the agent is built; not an argument.
+    /// How the agent is built.
     pub(super) profile: BuildProfile,
 }
 
@@ -61,6 +61,7 @@ impl Default for ClusterOptions {
 impl fmt::Display for ClusterOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "--cni {} --proxy {} --nodes {}", self.cni.name(), self.proxy.name(), self.nodes)?;
+        f.write_str(if self.profile == BuildProfile::Ci { " --profile ci" } else { "" })?;
         f.write_str(if self.weir_cni { " --weir-cni" } else { "" })
     }
 }
@@ -79,9 +80,12 @@ impl ClusterOptions {
                 ("--cni", "ptp") => options.cni = Cni::Ptp,
                 ("--proxy", "iptables") => options.proxy = Proxy::Iptables,
                 ("--proxy", "nftables") => options.proxy = Proxy::Nftables,
+                ("--profile", "release") => options.profile = BuildProfile::Release,
+                ("--profile", "ci") => options.profile = BuildProfile::Ci,
                 ("--nodes", number) => options.nodes = number.parse().context("--nodes needs a number")?,
                 _ => bail!(
-                    "{name} {value}: expected --cni bridge|ptp, --proxy iptables|nftables, --nodes 1|2, --weir-cni"
+                    "{name} {value}: expected --cni bridge|ptp, --proxy iptables|nftables, --nodes 1|2, \
+                     --profile release|ci, --weir-cni"
                 ),
             }
         }
@@ -102,7 +106,7 @@ mod tests {
             proxy: Proxy::Nftables,
             nodes: 1,
             weir_cni: true,
-            ..ClusterOptions::default()
+            profile: BuildProfile::Ci,
         };
         assert_eq!(parse(&odd.to_string()).expect("the text comes from Display"), odd);
         assert_eq!(parse("").expect("all have defaults"), ClusterOptions::default());
