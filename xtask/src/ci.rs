@@ -30,7 +30,7 @@ pub(crate) fn run_ci() -> Result<()> {
     cluster::test_where_it_starts()?;
     skips.report()?;
     run(&mut cargo(&["build", "--workspace", "--bins", "--locked", "--profile", "test"]))?;
-    run(built("weir-fuzz").args(["--secs", "10"]))?;
+    run(built("weir-fuzz").args(["--secs", "20"]))?;
     run(built("weir").args(["check", "policies/examples"]))
 }
 
