@@ -31,7 +31,7 @@ fn every_example_shows_its_finding() {
 }
 
 #[test]
-fn the_mended_example_no_longer_shows_it() {
+fn the_fixed_example_no_longer_shows_its_finding() {
     for code in codes::all() {
         let found = findings(code.fixed, steps_for(code));
         assert!(!found.contains(&code.name), "the mended example of {} shows {found:?}", code.name);
@@ -39,7 +39,7 @@ fn the_mended_example_no_longer_shows_it() {
 }
 
 #[test]
-fn the_mended_example_of_a_lint_shows_nothing_at_all() {
+fn the_fixed_example_of_a_lint_has_no_finding() {
     for code in weir_lint::CODES {
         assert_eq!(findings(code.fixed, steps_for(code)), Vec::<&str>::new(), "the mended example of {}", code.name);
     }

@@ -214,7 +214,7 @@ pub enum Difference {
     },
     /// A packet that the program at the edge drops although the address is not denied to every endpoint, or does not
     /// drop although it is.
-    #[error("at the edge, a packet from {remote} to {pod} {}", if *dropped { "is dropped, and lists do not deny it to everybody" } else { "goes on, and lists deny it to everybody" })]
+    #[error("at the edge, a packet from {remote} to {pod} {}", if *dropped { "is dropped, but lists do not deny it to every pod" } else { "passes, but lists deny it to every pod" })]
     Edge {
         /// The source address.
         remote: IpAddr,

@@ -61,7 +61,7 @@ fn tcp(from: &str, to: &str) -> Vec<u8> {
 const DENY: &str = "action: Deny, order: 100, cidrs: [192.0.2.0/24, 198.51.100.7, '2001:db8::/32']";
 
 #[test]
-fn what_is_denied_to_everybody_is_dropped_before_any_pod() {
+fn sources_denied_to_every_pod_are_dropped_before_any_pod() {
     let mut edge = edge(&list("bad", DENY));
     for (from, to, dropped) in [
         ("192.0.2.1", "10.0.0.1", true),
@@ -238,7 +238,7 @@ fn is_denied_to_all(cluster: &Cluster, oracle: &mut Oracle<'_>, remote: IpAddr) 
 }
 
 #[test]
-fn it_drops_exactly_what_the_reference_says_lists_deny_to_everybody() {
+fn the_edge_drops_exactly_the_sources_that_lists_deny_to_every_pod() {
     let (mut dropped, mut passed, mut programs) = (0, 0, 0);
     for seed in 0..80 {
         let mut random = Random::new(seed);

@@ -198,7 +198,7 @@ fn a_prefix_that_is_gone_is_found() {
 }
 
 #[test]
-fn an_address_that_nobody_has_is_found() {
+fn an_entry_for_an_address_without_a_pod_is_found() {
     check_found(|artifact| {
         let class = entries(artifact, MapName::Exact4)[0].1.clone();
         entries(artifact, MapName::Exact4).push((vec![203, 0, 113, 9], class));

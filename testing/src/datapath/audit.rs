@@ -17,7 +17,7 @@ fn syn(from: std::net::IpAddr, to: (std::net::IpAddr, u16)) -> Packet {
     Packet::tcp((from, 40_000), to, SYN)
 }
 
-fn what_would_be_denied_passes_and_is_told(machines: &dyn Machines) {
+fn audit_denial_passes_and_is_reported(machines: &dyn Machines) {
     each(machines, |rig, family| {
         let (before, _) = rig.recorded();
         let (open, client, stranger) = (open(family), client(family), stranger(family));
@@ -32,7 +32,7 @@ fn what_would_be_denied_passes_and_is_told(machines: &dyn Machines) {
     });
 }
 
-fn a_flow_that_would_be_denied_is_told_once_and_answered(machines: &dyn Machines) {
+fn a_flow_that_audit_would_deny_is_reported_once_and_answered(machines: &dyn Machines) {
     each(machines, |rig, family| {
         let (before, _) = rig.recorded();
         let (open, stranger) = (open(family), stranger(family));
@@ -45,7 +45,7 @@ fn a_flow_that_would_be_denied_is_told_once_and_answered(machines: &dyn Machines
     });
 }
 
-fn a_flow_of_an_older_generation_that_would_be_cut_is_told_once(machines: &dyn Machines) {
+fn an_older_flow_that_audit_would_cut_is_reported_once(machines: &dyn Machines) {
     each(machines, |rig, family| {
         let (before, _) = rig.recorded();
         let (open, stranger) = (open(family), stranger(family));
@@ -58,7 +58,7 @@ fn a_flow_of_an_older_generation_that_would_be_cut_is_told_once(machines: &dyn M
     });
 }
 
-fn what_would_be_allowed_is_dropped_and_told(machines: &dyn Machines) {
+fn a_packet_that_audit_would_allow_is_dropped_and_reported(machines: &dyn Machines) {
     each(machines, |rig, family| {
         let (before, _) = rig.recorded();
         let (server, client, stranger) = (server(family), client(family), stranger(family));
@@ -119,10 +119,10 @@ fn a_flow_is_cut_if_audit_policies_decide(machines: &dyn Machines) {
 
 tests! {
     audit => audit_tests;
-    what_would_be_denied_passes_and_is_told,
-    a_flow_that_would_be_denied_is_told_once_and_answered,
-    a_flow_of_an_older_generation_that_would_be_cut_is_told_once,
-    what_would_be_allowed_is_dropped_and_told,
+    audit_denial_passes_and_is_reported,
+    a_flow_that_audit_would_deny_is_reported_once_and_answered,
+    an_older_flow_that_audit_would_cut_is_reported_once,
+    a_packet_that_audit_would_allow_is_dropped_and_reported,
     unknown_packets_pass_where_only_audit_policies_isolate,
     sources_are_checked_where_audit_policies_select,
     audit_policies_decide_if_configured,

@@ -156,7 +156,7 @@ impl Emitter<'_> {
 
     /// Goes to `pass` unless the source is denied for every local pod and the destination is an enforced pod.
     fn denied_to_all(&mut self, family: Family, edge: &EdgeDenials, pass: Label) {
-        let denied = self.asm.label("denied to everybody");
+        let denied = self.asm.label("denied to every pod");
         // A pod's packet to itself is allowed, even if a list denies the pod's address.
         self.unless_itself(family, pass);
         // Single addresses without a table are few enough to be compared one by one.

@@ -45,7 +45,7 @@ fn all_ways(rules: Rules) -> Result<usize, Violation> {
 }
 
 #[test]
-fn nobody_takes_one_flow_for_another() {
+fn no_program_takes_one_flow_for_another() {
     let states = all_ways(Rules::ALL).unwrap_or_else(|violation| panic!("{violation}"));
     assert!(states > 1_000_000, "{states} states are not all there are");
 }
