@@ -9,8 +9,8 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "A peer has neither a selector nor an ipBlock.",
-    why: "The API server refuses it, because it reads like \"everybody\" and like \"nobody\". An empty or \
-          absent `from` or `to` means everybody; `podSelector: {}` means every pod of the namespace.",
+    why: "The API server refuses it, because it can be read as \"every peer\" and as \"no peer\". An empty or \
+          absent `from` or `to` means every peer; `podSelector: {}` means every pod of the namespace.",
     example: "\
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -35,7 +35,7 @@ spec:
 
 /// Points at the peer.
 pub(crate) fn at(origin: FieldOrigin) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, "the peer is empty").label("names nobody").help(
+    Diagnostic::at(&CODE, origin, "the peer is empty").label("selects no peer").help(
         "write `podSelector: {}` for every pod of this namespace, `namespaceSelector: {}` for every pod, \
          or leave the whole list out for everybody",
     )

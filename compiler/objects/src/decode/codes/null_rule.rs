@@ -32,7 +32,7 @@ spec:
 
 /// The item is a rule.
 pub(crate) fn rule(origin: FieldOrigin, peers: &str) -> Diagnostic {
-    let whom = if peers == "from" { "from everybody" } else { "to everybody" };
+    let whom = if peers == "from" { "from every source" } else { "to every destination" };
     Diagnostic::at(&CODE, origin, format!("an empty list item is a rule that allows everything {whom}"))
         .help("remove the `-`, or write `- {}` if that was meant")
 }
