@@ -106,7 +106,7 @@ pub(crate) enum CliCommand {
     Attach(AttachArgs),
     /// Remove enforcement
     Detach(DetachArgs),
-    /// Show what is enforced on each interface, and whether the kernel's state still agrees with the record
+    /// Show the state of each interface, and whether the kernel still agrees with the record
     Status(StatusArgs),
     /// List the flows in the datapath's tables
     Flows(FlowsArgs),

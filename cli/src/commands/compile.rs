@@ -79,7 +79,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &CompileArgs) -> Result<Comman
     }
     let page = match arguments.emit.unwrap_or(CompileOutput::Summary) {
         CompileOutput::Summary if global.quiet => OutputPage::new(),
-        CompileOutput::Summary => summary::text(cluster, &compiled, &artifact, (report.as_ref(), options.target)),
+        CompileOutput::Summary => summary::text(cluster, &compiled, &artifact, report.as_ref(), options.target),
         other => emit(other, cluster, &compiled, &artifact),
     };
     page.print()?;

@@ -1,4 +1,4 @@
-//! The sets that programs look up, and the names of the structures that can hold them: what the manifest says of each.
+//! The sets that programs look up, the structures that can hold them, and the manifest's note about each choice.
 
 use std::fmt;
 

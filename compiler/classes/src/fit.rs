@@ -85,8 +85,8 @@ pub fn fit(cluster: &mut Cluster, scope: &Scope, limits: Limits, highest: Option
             held.iter().for_each(|held| empty(cluster, held.policy));
             return Fit { estimate, level, held, heaviest: weights.heaviest() };
         }
-        // Powers of two, whatever the heaviest weight is: otherwise each rule that a held namespace adds would move the
-        // level of all others (`what_a_held_namespace_adds_lowers_no_level`).
+        // The level is always a power of two. If it followed the heaviest weight exactly, each rule that a held namespace
+        // adds would move the level of all others (`what_a_held_namespace_adds_lowers_no_level`).
         level = Some(match level {
             // The largest power of two below the heaviest weight.
             None => weights.heaviest().next_power_of_two() / 2,

@@ -59,7 +59,7 @@ pub(crate) struct RecordedPin {
     pub(crate) path: PathBuf,
 }
 
-/// The programs of ours that a query has just found at each side of each interface.
+/// Weir's program at each side of each interface, as the latest query found it.
 pub(crate) type FoundPrograms = BTreeMap<(u32, ProgramSide), Option<u32>>;
 
 /// The value in `endpoints` for each pod: from the artifact at hand, or from the one that was kept in the kernel.

@@ -82,6 +82,24 @@ struct Outcome {
     result: Result<(), Error>,
 }
 
+/// Attaches, and asks `faults` before each operation whether it fails, and with which errno.
+fn attach_through(
+    node: &Node,
+    made: &Made,
+    pods: &[usize],
+    way: HookKind,
+    faults: impl Fn(Operation) -> Option<i32> + Send + Sync + 'static,
+) -> Result<(), Error> {
+    let endpoints = pods.iter().map(|pod| (format!("default/p{pod}"), node.interface(*pod))).collect();
+    let request = Request { endpoints, way: Some(way), ..request(made) };
+    node.here(|| {
+        let system = System::with_faults(Box::new(faults)).unwrap();
+        let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change)?.without_grace();
+        runtime.attach(&request)?;
+        runtime.reap()
+    })
+}
+
 /// Attaches with a fault.
 fn attach_with(node: &Node, made: &Made, pods: &[usize], way: HookKind, fault: Fault) -> Outcome {
     let asked = AtomicUsize::new(0);
@@ -96,14 +114,7 @@ fn attach_with(node: &Node, made: &Made, pods: &[usize], way: HookKind, fault: F
         let answers = errnos(operation);
         fails.then(|| answers[fault.answer % answers.len()])
     };
-    let endpoints = pods.iter().map(|pod| (format!("default/p{pod}"), node.interface(*pod))).collect();
-    let request = Request { endpoints, way: Some(way), ..request(made) };
-    let result = node.here(|| {
-        let system = System::with_faults(Box::new(faults)).unwrap();
-        let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change)?.without_grace();
-        runtime.attach(&request)?;
-        runtime.reap()
-    });
+    let result = attach_through(node, made, pods, way, faults);
     let failed = *failed.lock().unwrap();
     Outcome { failed, result }
 }
@@ -116,38 +127,20 @@ fn operations(node: &Node, made: &Made, pods: &[usize], way: HookKind) -> Vec<Op
         log.lock().unwrap().push(operation);
         None
     };
-    let endpoints = pods.iter().map(|pod| (format!("default/p{pod}"), node.interface(*pod))).collect();
-    let request = Request { endpoints, way: Some(way), ..request(made) };
-    let result: Result<(), Error> = node.here(|| {
-        let system = System::with_faults(Box::new(watch)).unwrap();
-        let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change)?.without_grace();
-        runtime.attach(&request)?;
-        runtime.reap()
-    });
-    result.expect("an attach without faults succeeds");
+    attach_through(node, made, pods, way, watch).expect("an attach without faults succeeds");
     let operations = seen.lock().unwrap();
     operations.clone()
 }
 
-/// Whether every place is tested.
-fn is_long_form() -> bool {
-    std::env::var_os("WEIR_FAULTS").is_some_and(|it| it == "all")
-}
-
 /// The distance between places that are tested although their operation was tested before.
 fn stride() -> usize {
-    if is_long_form() { 1 } else { 4 }
+    let is_long_form = std::env::var_os("WEIR_FAULTS").is_some_and(|it| it == "all");
+    if is_long_form { 1 } else { 4 }
 }
 
 /// Attaches again without faults, so that the requested state holds after the failed attach.
 fn repair(node: &Node, made: &Made, pods: &[usize], way: HookKind) -> Result<(), Error> {
-    let endpoints = pods.iter().map(|pod| (format!("default/p{pod}"), node.interface(*pod))).collect();
-    let request = Request { endpoints, way: Some(way), ..request(made) };
-    node.here(|| {
-        let runtime = Runtime::open(&node.bpffs(), PinAccess::Change)?.without_grace();
-        runtime.attach(&request)?;
-        runtime.reap()
-    })
+    attach_through(node, made, pods, way, |_| None)
 }
 
 /// Whether a port can be reached, at once or on a second try: shows which policy is in force.
@@ -184,9 +177,9 @@ fn switch_with_faults(way: HookKind, dies: bool) {
     [80, 81, BOTH].into_iter().for_each(|port| serve(&node, 1, port));
     let made = [only_ports([80, BOTH]), only_ports([81, BOTH])];
     attach(&node, &made[0], &[1], Some(way)).unwrap();
-    // Two switches, so that the first generation is in force again.
-    let places = [&made[1], &made[0]].map(|made| operations(&node, made, &[1], way)).into_iter().next_back();
-    let places = places.expect("there are two");
+    // Two switches: after the second one, the first generation is in force again.
+    repair(&node, &made[1], &[1], way).unwrap();
+    let places = operations(&node, &made[0], &[1], way);
     let mut fault = Fault { nth: 0, answer: 0, dies };
     let (mut turn, mut failed, mut met) = (0, 0, BTreeMap::new());
     loop {

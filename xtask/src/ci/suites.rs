@@ -1,8 +1,9 @@
 //! Runs every test binary of the workspace, several side by side.
 //!
-//! Problem: `cargo test` runs one binary after the other, and many of ours wait: for timers of the kernel, for servers,
-//! for packets that must not arrive. Strategy: let cargo build the binaries and name them, then run them in as many
-//! lanes as there are processors, the long ones first. The output of a binary is printed when it has ended, whole.
+//! Problem: `cargo test` runs one binary after the other, and many binaries spend their time waiting for timers of the
+//! kernel, for servers, or for packets that must not arrive.
+//! Strategy: cargo builds the binaries and reports their names. Each processor has a lane that takes the next binary,
+//! beginning with the longest ones. The whole output of a binary is printed when it ends.
 //! Invariant: every binary that cargo names is run once; the run fails if one of them fails or cannot be started.
 
 use std::collections::VecDeque;
@@ -59,7 +60,7 @@ fn take(queue: &Mutex<VecDeque<Suite>>) -> Option<Suite> {
 }
 
 impl Suite {
-    /// Runs the binary and prints what it said; whether all of its tests passed.
+    /// Runs the binary and prints its output. Returns whether all of its tests passed.
     fn passes(&self, (key, value): (&str, &Path)) -> bool {
         let started = Instant::now();
         let mut command = Command::new(&self.program);

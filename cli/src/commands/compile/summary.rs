@@ -16,7 +16,8 @@ pub(super) fn text(
     cluster: &Cluster,
     compiled: &Compiled,
     artifact: &Artifact,
-    (report, target): (Option<&VerifyReport>, Target),
+    report: Option<&VerifyReport>,
+    target: Target,
 ) -> OutputPage {
     let mut page = OutputPage::new();
     let mut row = |what: &str, text: &str| page.line(format_args!("{what:<13} {text}"));

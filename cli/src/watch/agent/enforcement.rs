@@ -1,4 +1,4 @@
-//! What is in force on this node: the generation, and the pods on which it is in force.
+//! The generation in force on this node, and the pods that it is enforced on.
 //!
 //! Invariants: single entries are written only in [`GenerationInForce::Indexed`], because otherwise the index has other
 //! class numbers than the kernel's tables. A pod is listed as enforced only if the last installation did not fail on

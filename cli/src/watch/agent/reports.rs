@@ -1,6 +1,6 @@
 //! The agent's reports on itself: log, metrics, Events, readiness, and the generation for the pods' annotations.
 //!
-//! Invariant: a report never changes what is enforced, and the agent never waits for one.
+//! Invariant: a report never changes the enforced policy, and the agent never waits for a report.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -87,7 +87,8 @@ impl<'c> ClusterSide<'c> {
         if endpoint.addresses.is_empty() {
             return self.stand_ins.get(&(id, family)).map_or(PeerView::Gone, |peer| PeerView::Any(*peer));
         }
-        // The first own address stands for all of the family. A program enforces one address of each family, too.
+        // The first own address represents all addresses of the family, because a program, too, enforces only one address
+        // of each family.
         let is_own = |at: &&IpAddr| Family::of(**at) == family && self.has(id, **at);
         let own = endpoint.addresses.iter().find(is_own);
         own.map_or(PeerView::Gone, |at| PeerView::At(*at, self.classes.peer_at(*at)))

@@ -32,7 +32,7 @@ fn of_family(family: Family, ranges: &[(u128, u128)]) -> String {
     if others.is_empty() {
         return format!("any outside {family} address");
     }
-    // Fewer, not fewer or equal: of two texts with as many parts, the one without "but" is easier to read.
+    // If both texts have the same number of parts, the one without "but" is easier to read.
     if others.len() < ranges.len() {
         return format!("any outside {family} address but {}", listed(family, &others));
     }

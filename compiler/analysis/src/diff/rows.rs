@@ -171,7 +171,7 @@ fn draft(context: &RowContext<'_, '_>, family: Option<Family>, regions: [Option<
 /// Traffic of a pod to itself is never meant: if one party is a single pod, it is removed from the other party.
 fn trim(draft: &mut RowDraft) {
     let only = |party: &RowEnd| match party.endpoints[..] {
-        // A party of several pods keeps them all: each of them still stands for the traffic with the others.
+        // A party of several pods keeps all of them: each one still has traffic with the others.
         [one] if party.ranges.is_empty() && party.services.is_empty() => Some(one),
         _ => None,
     };

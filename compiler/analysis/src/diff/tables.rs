@@ -105,7 +105,7 @@ impl<'s, 'c> EntryTables<'s, 'c> {
         // A survey's base: nothing exists there.
         let Some(side) = &self.sides[which] else { return vec![SetId::NONE; peers.len()] };
         let with = |mut find: Box<dyn FnMut(PeerId) -> SetId + '_>| -> Vec<SetId> {
-            // A peer that does not exist on this side gets nothing, whatever the rules say about its labels.
+            // A peer that does not exist on this side has no traffic, even if a rule selects its labels.
             peers.iter().map(|peer| peer[which].map_or(SetId::NONE, &mut find)).collect()
         };
         let mut found = match gate.ends[which] {

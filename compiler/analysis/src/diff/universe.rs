@@ -188,7 +188,7 @@ fn outside(
             continue;
         }
         let last = starts.get(index + 1).map_or(most, |next| next - 1);
-        // The first address stands for all until the next start: neither side cuts between them.
+        // The first address represents all addresses before the next start: no rule of either side distinguishes them.
         let address = to_address(family, *first);
         let peers = sides.each_ref().map(|side| side.as_ref().map(|it| it.peer_outside(address)));
         // Ranges of one pair of classes are one participant, however many there are: a long list is one column of the

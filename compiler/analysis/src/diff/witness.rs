@@ -178,7 +178,8 @@ fn leads_back(context: &RowContext<'_, '_>, addresses: [Option<IpAddr>; 2], endp
             return false;
         };
         let Some(address) = addresses[which] else { return false };
-        // By what is at the address, not by ports: the comparison leaves out the whole service if one port leads back.
+        // All services at the address are checked, and not only the port of the flow: if one port of a service leads
+        // back to the pod, the comparison leaves out the whole service.
         let services = side.services_at(address).iter();
         let mut backends = services.flat_map(|it| &side.cluster.services[it.index()].ports).flat_map(|it| &it.backends);
         let own = &side.cluster.endpoints[id.index()];

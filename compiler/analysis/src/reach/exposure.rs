@@ -54,7 +54,7 @@ pub fn exposures(reach: &Reach<'_>, cells: &mut CellCache<'_>) -> Vec<Exposure> 
                 // Zones in one call, other namespaces in another: "from everyone" would hide that the outside is part
                 // of it.
                 outside: sources(reach, cells, zones, Vec::new(), to),
-                // The own namespace as void: `EndGroup::Pods` may then stand for all pods elsewhere.
+                // Without sources of the own namespace, so that `EndGroup::Pods` can mean all pods of other namespaces.
                 namespaces: sources(reach, cells, &elsewhere, own, to),
                 isolated: [Direction::Ingress, Direction::Egress].map(|it| reach.is_isolated(it, party)),
                 lists: !reach.classes.subjects[party.subject.index()].lists.is_empty(),

@@ -152,7 +152,8 @@ pub const fn mask(family: Family, table_bytes: u32) -> u64 {
     (table_bytes - 1) as u64 & !(slot_bytes(family) as u64 - 1)
 }
 
-/// The bytes of a table for `flows` flows: twice as many slots, rounded up to a power of two, but at most `most` bytes.
+/// The size in bytes of a table for `flows` flows. It has two slots for each flow, rounded up to a power of two, but
+/// no more than `most` bytes.
 pub fn table_bytes(family: Family, flows: u64, most: u64) -> u32 {
     let slot = u64::from(slot_bytes(family));
     let wanted = flows.saturating_mul(2).max(u64::from(WAYS)).checked_next_power_of_two().unwrap_or(1 << 62);

@@ -16,7 +16,7 @@ use crate::{AddressMap, PeerId, PredicateId};
 use weir_model::{LabelSetId, ListId, NamedPort, NamespaceId};
 use weir_objects::k8s::{LabelSelector, Object};
 
-/// What the last compile knew, and the changes of single addresses since.
+/// The facts of the last compile that changes are compared with, and the changes of single addresses since then.
 #[derive(Debug)]
 pub(super) struct Baseline {
     /// The parts that addresses play.

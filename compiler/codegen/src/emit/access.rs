@@ -96,7 +96,7 @@ impl Emitter<'_> {
         self.asm.call(Helper::MAP_LOOKUP_ELEM);
     }
 
-    /// `r0` = pointer to the map's value for the key on the stack. Goes to `absent` if there is none.
+    /// `r0` = pointer to the map's value for the key on the stack. Jumps to `absent` if the map has no such key.
     // Verifier: the pointer may be used only after this compare with 0, even in maps whose keys all exist.
     pub(super) fn look_up_or(&mut self, map: MapName, key: i16, absent: Label) {
         self.look_up(map, key);

@@ -175,7 +175,7 @@ impl Emitter<'_> {
     fn transport_protocol(&mut self) {
         let named = self.asm.label("named protocol");
         self.load_frame(Reg::R1, StackFrame::PROTOCOL);
-        // Other protocols have no ports. Their number is replaced by 0, so that one atom stands for all of them.
+        // Other protocols have no ports. Their number is replaced by 0, so that they share one atom.
         for protocol in [6, 17, 132] {
             self.asm.jump_if(Cond::Eq, Reg::R1, protocol, named);
         }

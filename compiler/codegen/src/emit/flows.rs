@@ -310,8 +310,8 @@ impl Emitter<'_> {
         self.load_field(BEGUN);
         let asks = if self.is_reply() == Cond::Eq { Cond::Ne } else { Cond::Eq };
         self.asm.jump_if(asks, Reg::R2, 0, cut);
-        // The decision has overwritten r9. If the slot has got another flow by now, the time of that flow becomes the
-        // present, which is harmless; its word is not touched.
+        // The decision has overwritten r9, so it is read again. If another flow has taken the slot in the meantime, only
+        // that flow's time is set to the present, which is harmless.
         self.asm.load(Size::Dw, Reg::R9, Reg::R7, weir_artifact::layout::buckets::last(family));
         self.touch_slot(family, Reg::R8);
         self.asm.jump(cut);

@@ -1,8 +1,8 @@
 //! IP headers: where their fields are, and how each field is read. Nothing else knows an offset in an IP header.
 //!
 //! Problem: four emitters read IP headers: the parser, the fast path, the quoted packet of an ICMP error and the
-//! program at the edge. They differ in what they do with a packet that is not plain, and in their registers. Strategy:
-//! an [`IpHeader`] says where the header is; each function here reads one field of it, into the caller's register.
+//! program at the edge. They use different registers, and treat packets with options or fragments differently.
+//! Strategy: an [`IpHeader`] says where the header is; each function here reads one field of it, into the caller's register.
 //! Invariant: the caller has compared the header's end with the end of the packet.
 
 use super::Emitter;

@@ -25,7 +25,7 @@ fn isolates(policy: &NetworkPolicy, direction: Direction) -> bool {
     policy.policy_types.contains(&named) || (policy.policy_types.is_empty() && default)
 }
 
-/// Adds a rule to a policy that isolates in the rule's direction; false if there is none.
+/// Adds a rule to a policy that isolates in the rule's direction. Returns false if no policy does.
 fn add_rule(objects: &mut [Object], random: &mut Random) -> bool {
     let direction = random.pick(&Direction::ALL);
     let mut policies: Vec<&mut NetworkPolicy> = objects
