@@ -39,21 +39,8 @@ pub struct Key {
 impl Key {
     /// The key of an object.
     pub fn of(object: &Object) -> Self {
-        let kind = kind(&object.body).to_owned();
+        let kind = object.body.kind().to_owned();
         Self { kind, namespace: object.meta.namespace.clone(), name: object.meta.name.clone() }
-    }
-}
-
-fn kind(body: &Body) -> &str {
-    match body {
-        Body::Namespace => "Namespace",
-        Body::Node(_) => "Node",
-        Body::Pod(_) => "Pod",
-        Body::Workload(workload) => &workload.kind,
-        Body::Service(_) => "Service",
-        Body::EndpointSlice(_) => "EndpointSlice",
-        Body::NetworkPolicy(_) => "NetworkPolicy",
-        Body::CidrList(_) => "CidrList",
     }
 }
 

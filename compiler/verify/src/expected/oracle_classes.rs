@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use weir_model::directory::Directory;
 use weir_model::labels::matches;
 use weir_model::{
-    Cluster, Direction, Endpoint, EndpointId, FrontendPorts, IpBlockPods, LabelSetId, ListId, NamespaceId, NodeId,
-    Peer, PolicyId, PortMatch, Protocol, SelectorId, ServiceAddress, Standing,
+    Cluster, Direction, Endpoint, EndpointId, FrontendPorts, Interner, IpBlockPods, LabelSetId, ListId, NamespaceId,
+    NodeId, Peer, PolicyId, PortMatch, Protocol, SelectorId, ServiceAddress, Standing,
 };
 use weir_objects::address::{Family, Prefix};
 use weir_objects::address::{to_address, to_number};
@@ -53,30 +53,8 @@ pub(super) struct OracleClasses<'c> {
     names: BTreeSet<(&'c str, usize)>,
     /// The nodes of local endpoints, also those without an address: a host-network pod there is its node.
     nodes: Vec<NodeId>,
-    plains: Numbered<PlainClass>,
-    oracle_classes: Numbered<OracleClass<'c>>,
-}
-
-/// Different values, each with a number.
-struct Numbered<T> {
-    list: Vec<T>,
-    numbers: HashMap<T, u32>,
-}
-
-impl<T: Clone + Eq + Hash> Numbered<T> {
-    fn new() -> Self {
-        Self { list: Vec::new(), numbers: HashMap::new() }
-    }
-
-    /// The number of a value, which is added if it is new.
-    fn number(&mut self, value: T) -> u32 {
-        let next = self.list.len() as u32;
-        let number = *self.numbers.entry(value.clone()).or_insert(next);
-        if number == next {
-            self.list.push(value);
-        }
-        number
-    }
+    plains: Interner<PlainClass>,
+    oracle_classes: Interner<OracleClass<'c>>,
 }
 
 /// The peers of rules that select pods.
@@ -141,19 +119,19 @@ impl<'c> OracleClasses<'c> {
             lists: lists.into_iter().map(|id| (id, ranges(cluster, id))).collect(),
             names,
             nodes: nodes.into_iter().collect(),
-            plains: Numbered::new(),
-            oracle_classes: Numbered::new(),
+            plains: Interner::default(),
+            oracle_classes: Interner::default(),
         }
     }
 
     /// The oracle classes that addresses have had so far, by number.
     pub(super) fn list(&self) -> &[OracleClass<'c>] {
-        &self.oracle_classes.list
+        &self.oracle_classes
     }
 
     /// The properties as peers of rules and lists, by number.
     pub(super) fn plains(&self) -> &[PlainClass] {
-        &self.plains.list
+        &self.plains
     }
 
     /// The number of a rule's peer.
@@ -187,7 +165,7 @@ impl<'c> OracleClasses<'c> {
             let leads = oracle_class.frontend.is_some() || !self.plains()[plain as usize].nodes.is_empty();
             oracle_class.family = leads.then(|| Family::of(address));
         }
-        self.oracle_classes.number(oracle_class)
+        self.oracle_classes.intern(oracle_class)
     }
 
     fn host_ports_at(&self, address: IpAddr) -> Vec<usize> {
@@ -225,7 +203,7 @@ impl<'c> OracleClasses<'c> {
             |port: &&weir_objects::k8s::NamedPort| self.names.contains(&(port.name.as_str(), port.protocol as usize));
         let named = member.map_or(&[][..], |pod| &pod.named_ports).iter().filter(spoken);
         let named = named.map(|port| (port.name.clone(), port.protocol, port.number)).collect();
-        self.plains.number(PlainClass { peers, lists, named, nodes })
+        self.plains.intern(PlainClass { peers, lists, named, nodes })
     }
 
     fn nodes_of(&self, endpoint: Option<&Endpoint>, address: Option<IpAddr>) -> Vec<NodeId> {
