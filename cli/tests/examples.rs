@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use weir_lint as lint;
-use weir_model::Assumptions;
-use weir_model::resolve;
+use weir_model::{Assumptions, resolve};
 use weir_objects::decode::{self, DecodeOptions, Input, InputKind};
 use weir_objects::diagnostic::{Diagnostics, Severity};
 

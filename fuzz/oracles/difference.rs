@@ -11,8 +11,7 @@ use weir_analysis::diff::{Decides, Diff, DiffRow, EndReason, EndState, Presence,
 use weir_model::directory::Directory;
 use weir_model::eval::{Basis, EndVerdict, Flow, FlowEnd, FlowProtocol, Judgement, Oracle, Verdict};
 use weir_model::{Cluster, Direction, EndpointId, Peer, Policy, Protocol, ServiceAddress, Standing};
-use weir_objects::address::Family;
-use weir_objects::address::{to_address, to_number};
+use weir_objects::address::{Family, to_address, to_number};
 
 use crate::generators::Random;
 use crate::generators::cluster::PORTS;

@@ -11,8 +11,7 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
-use weir_artifact::layout::AT_EDGE;
-use weir_artifact::layout::{MapName, config, mark};
+use weir_artifact::layout::{AT_EDGE, MapName, config, mark};
 use weir_artifact::map_image::{MapImage, bucket_family};
 use weir_artifact::{Artifact, map_type};
 use weir_ebpf::asm::Assembled;

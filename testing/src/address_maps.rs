@@ -5,8 +5,7 @@ use std::net::IpAddr;
 
 use weir_classes::{AddressMap, ClassRange, PeerId};
 use weir_fuzz::generators::Random;
-use weir_objects::address::Family;
-use weir_objects::address::{to_address, to_number};
+use weir_objects::address::{Family, to_address, to_number};
 
 /// Single addresses and ranges of one family, and every address at or next to one of their boundaries.
 pub fn generate(random: &mut Random, family: Family, most: usize) -> (AddressMap, Vec<IpAddr>) {

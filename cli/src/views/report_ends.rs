@@ -5,8 +5,7 @@ use std::net::IpAddr;
 
 use weir_analysis::reach::{Party, Reach, Zone};
 use weir_model::EndpointId;
-use weir_objects::address::Family;
-use weir_objects::address::{to_address, to_number};
+use weir_objects::address::{Family, to_address, to_number};
 
 use super::words;
 

@@ -6,8 +6,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use weir_analysis::reach::edges::{EndGroup, NamespaceOrOutside};
 use weir_analysis::reach::{CellCache, CellId, Party, Passes, Reach, ports};
-use weir_objects::address::{Family, Prefix};
-use weir_objects::address::{to_address, to_number};
+use weir_objects::address::{Family, Prefix, to_address, to_number};
 use weir_objects::escape::{self, is_hidden};
 
 /// The largest number of ranges that are listed; for more, the first ones and the number.

@@ -60,8 +60,7 @@ use std::ops::Range;
 use crate::layout::MapName;
 use crate::map_image::MapImage;
 use weir_ebpf::asm::{Assembled, MapRef};
-use weir_ebpf::insn::Imm64;
-use weir_ebpf::insn::Insn;
+use weir_ebpf::insn::{Imm64, Insn};
 use weir_objects::k8s::Direction;
 
 /// The license that is declared to the kernel: it allows some of its helpers only in GPL programs.

@@ -9,8 +9,7 @@ mod budget;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use weir_artifact::map_image::bucket_family;
-use weir_artifact::map_image::flow_room;
+use weir_artifact::map_image::{MapImage, bucket_family, flow_room};
 
 use crate::describe::lines::{line_of_object, line_table};
 use crate::describe::{describe, named_endpoint};
@@ -20,9 +19,7 @@ use crate::lower;
 use crate::map_images::{self, EndpointEntry, Sizes};
 use crate::passes::{self, PassError};
 use crate::structures::StructureOptions;
-use weir_artifact::layout::MapName;
-use weir_artifact::layout::{AT_EDGE, program_name};
-use weir_artifact::map_image::MapImage;
+use weir_artifact::layout::{AT_EDGE, MapName, program_name};
 use weir_artifact::structure::{LookupSet, Structure, StructureNote};
 use weir_artifact::{Artifact, ArtifactParts, Description, LinkError, SourceLine, memory};
 use weir_classes as classify;

@@ -38,12 +38,10 @@ mod parse;
 mod verdict;
 
 use std::collections::BTreeMap;
-use weir_artifact::layout::AT_EDGE;
-use weir_artifact::layout::program_name;
+use weir_artifact::layout::{AT_EDGE, MapName, Outcome, config, direction_number, mark, program_name};
 
 use crate::ir::{DecisionProgram, DecisionTables, Inst, Value};
 use frame::{StackFrame, skb};
-use weir_artifact::layout::{MapName, Outcome, config, direction_number, mark};
 use weir_classes::edge_denials::EdgeDenials;
 use weir_ebpf::asm::{Asm, AsmError, Assembled, Label, MapRef};
 use weir_ebpf::helper::Helper;

@@ -4,8 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use weir_artifact::map_image::MapImage;
-use weir_artifact::map_image::shape_of;
+use weir_artifact::map_image::{MapImage, shape_of};
 
 use crate::ir::DecisionTables;
 use crate::structures::{ExactTable, PortTable, Prefixes, RowTable};

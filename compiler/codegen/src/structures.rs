@@ -22,8 +22,7 @@ use rows::DirectionRows;
 use search::Cut;
 use weir_artifact::structure::{LookupSet, Structure, StructureNote};
 use weir_classes::{AddressMap, ClassRange, PeerId, PortInterval};
-use weir_objects::address::to_number;
-use weir_objects::address::{Family, Prefix};
+use weir_objects::address::{Family, Prefix, to_number};
 
 /// Parameters of the choice besides the input.
 #[derive(Clone, Debug, PartialEq, Eq)]

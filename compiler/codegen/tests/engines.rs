@@ -1,9 +1,8 @@
 //! Every engine gives the reference oracle's verdicts, with the same reasons, on random clusters.
 
 use weir_codegen::packet_engines::{ClusterEngine, EngineError, Interpreter, Make, NoVerdict, VmEngine};
-use weir_model::Cluster;
 use weir_model::eval::{Basis, EndVerdict, Flow, Judgement, Oracle, RuleId, Verdict};
-use weir_model::resolve;
+use weir_model::{Cluster, resolve};
 
 use weir_fuzz::generators::{Random, cluster, flows};
 

@@ -19,8 +19,7 @@ use weir_ebpf::target::Target;
 use weir_ebpf::vm::{MapFlags, MapKind, MapSpec, Skb, Vm, VmInputs};
 use weir_fuzz::generators::Random;
 use weir_model::Direction;
-use weir_objects::address::Family;
-use weir_objects::address::to_number;
+use weir_objects::address::{Family, to_number};
 use weir_testing::address_maps::generate;
 
 /// The map that holds the address to look up.

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use weir_model::labels::matches;
-use weir_model::{CidrList, Cluster, Direction, Endpoint, EndpointId, LabelSetId, NamespaceId, Policy, PolicyId};
-use weir_model::{SelectorId, Standing};
+use weir_model::{
+    CidrList, Cluster, Direction, Endpoint, EndpointId, LabelSetId, NamespaceId, Policy, PolicyId, SelectorId, Standing,
+};
 use weir_objects::address::Family;
 
 /// A cluster, indexed by address and by selector.

@@ -32,8 +32,10 @@ use sets::{NamespaceScope, SetTexts, protocol_name};
 use super::facts::ClusterFacts;
 use super::parse::MAX_MULTIPORT;
 use weir_model::eval::RuleId;
-use weir_model::{Cluster, Direction, EndpointId, Icmp, IpBlockPods, ListAction, ListId, Peer, PolicyId, PortMatch};
-use weir_model::{PortRule, Protocol, Rule};
+use weir_model::{
+    Cluster, Direction, EndpointId, Icmp, IpBlockPods, ListAction, ListId, Peer, PolicyId, PortMatch, PortRule,
+    Protocol, Rule,
+};
 use weir_objects::address::{Family, Prefix};
 
 /// The mark bit that is set once a rule has allowed the packet.

@@ -1,7 +1,6 @@
 //! Checks the documentation of every code: names, sentences and examples.
 
-use weir_lint::codes;
-use weir_lint::{STEPS, lint_within};
+use weir_lint::{STEPS, codes, lint_within};
 use weir_model::Assumptions;
 use weir_model::resolve::resolve;
 use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};

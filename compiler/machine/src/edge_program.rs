@@ -2,8 +2,7 @@
 
 use super::Broken;
 use weir_artifact::Artifact;
-use weir_artifact::layout::MapName;
-use weir_artifact::layout::protected;
+use weir_artifact::layout::{MapName, protected};
 use weir_ebpf::asm::MapRef;
 use weir_ebpf::vm::{MapId, ProgramId, Skb, Vm, VmInputs};
 

@@ -8,8 +8,7 @@ pub mod edge_program;
 
 use weir_artifact::layout::buckets::{self, StoredFlow, Tuple};
 use weir_artifact::layout::{MapName, Outcome, config, direction_number};
-use weir_artifact::map_image::MapImage;
-use weir_artifact::map_image::with_few_flows;
+use weir_artifact::map_image::{MapImage, with_few_flows};
 use weir_ebpf::asm::Assembled;
 use weir_ebpf::vm::{MapByte, MapId, ProgramId, Skb, Vm, VmInputs};
 use weir_model::Direction;

@@ -7,8 +7,7 @@ use super::prober::{Instance, write};
 use super::slots::SlotPort;
 use super::{Difference, MOST_DIFFERENCES, VerifyPart, VerifyReport};
 use weir_artifact::layout::direction_number;
-use weir_machine::Broken;
-use weir_machine::{LoadedPrograms, arrived, interface};
+use weir_machine::{Broken, LoadedPrograms, arrived, interface};
 use weir_model::eval::{Basis, Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::{Cluster, Direction, EndpointId};
 

@@ -10,8 +10,7 @@ use super::prober::other_than;
 use super::slots::SlotPort;
 use weir_artifact::layout::buckets::Tuple;
 use weir_artifact::packet;
-use weir_machine::Broken;
-use weir_machine::LoadedPrograms;
+use weir_machine::{Broken, LoadedPrograms};
 use weir_model::Direction;
 
 /// An ICMP error as a port. All other ports without a protocol are numbers of IP protocols, at most 255.

@@ -13,14 +13,12 @@ use std::net::IpAddr;
 
 use super::errors::{self, ICMP_ERROR};
 use super::slots::SlotPort;
-use weir_artifact::Artifact;
 use weir_artifact::layout::buckets::Tuple;
 use weir_artifact::layout::{self, FILTERS_EGRESS, FILTERS_INGRESS, MapName, endpoint};
-use weir_artifact::packet;
+use weir_artifact::{Artifact, packet};
 use weir_ebpf::bytes::put;
 use weir_ebpf::vm::{MapByte, MapId, RunPart, Skb, Stop, StoppedRun};
-use weir_machine::Broken;
-use weir_machine::{Inside, LoadedPrograms, arrived, interface, verdict};
+use weir_machine::{Broken, Inside, LoadedPrograms, arrived, interface, verdict};
 use weir_model::eval::{FlowProtocol, Verdict};
 use weir_model::{Direction, Protocol};
 

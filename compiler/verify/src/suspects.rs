@@ -15,8 +15,7 @@ use weir_artifact::Artifact;
 use weir_artifact::layout::MapName;
 use weir_artifact::map_image::MapImage;
 use weir_ebpf::insn::{Insn, Operand};
-use weir_objects::address::{Family, Prefix};
-use weir_objects::address::{to_address, to_number};
+use weir_objects::address::{Family, Prefix, to_address, to_number};
 
 /// The smallest size of a table with an entry for each 16-bit value.
 const FIRST_TABLE: usize = 4 << 16;

@@ -4,10 +4,9 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use weir_artifact::Artifact;
 use weir_artifact::layout::{MapName, config, endpoint};
-use weir_artifact::packet;
 use weir_artifact::structure::LookupSet;
+use weir_artifact::{Artifact, packet};
 use weir_classes::Scope;
 use weir_codegen::compile::{CompileOptions, compile};
 use weir_ebpf::target::Target;
@@ -15,10 +14,8 @@ use weir_fuzz::generators::{Random, cluster};
 use weir_machine::LoadedPrograms;
 use weir_machine::edge_program::AtEdge;
 use weir_model::eval::{Basis, Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
-use weir_model::resolve;
-use weir_model::{Cluster, Direction, EndpointId, Established, HostNetworkPods, Icmp, Protocol};
-use weir_objects::address::Family;
-use weir_objects::address::{to_address, to_number};
+use weir_model::{Cluster, Direction, EndpointId, Established, HostNetworkPods, Icmp, Protocol, resolve};
+use weir_objects::address::{Family, to_address, to_number};
 use weir_verify::{Difference, verify};
 
 const PODS: &str = r#"

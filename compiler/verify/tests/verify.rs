@@ -7,8 +7,7 @@ use weir_codegen::compile::{Budget, Budgets, CompileError, CompileOptions, compi
 use weir_codegen::structures;
 use weir_ebpf::insn::Insn;
 use weir_fuzz::generators::{Random, cluster};
-use weir_model::resolve;
-use weir_model::{Assumptions, Cluster};
+use weir_model::{Assumptions, Cluster, resolve};
 use weir_testing::yaml;
 use weir_verify::{Difference, verify};
 

@@ -12,8 +12,7 @@ use weir_codegen::compile::{self, CompileOptions};
 use weir_ebpf::target::Target;
 use weir_fuzz::generators::Random;
 use weir_model::Assumptions;
-use weir_objects::address::Family;
-use weir_objects::address::to_address;
+use weir_objects::address::{Family, to_address};
 use weir_runtime::runtime::{PinAccess, Request, Runtime};
 use weir_testing::yaml;
 

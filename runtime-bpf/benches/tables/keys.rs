@@ -13,8 +13,7 @@ use weir_codegen::structures::StructureOptions;
 use weir_ebpf::asm::{Asm, MapRef};
 use weir_ebpf::insn::{AluOp, Reg, Size};
 use weir_fuzz::generators::Random;
-use weir_objects::address::to_address;
-use weir_objects::address::{Family, Prefix};
+use weir_objects::address::{Family, Prefix, to_address};
 use weir_runtime::sys::{BpfKernel, KernelMap};
 
 use crate::kernel::{self, OWN, lay_out, load, packet, value};

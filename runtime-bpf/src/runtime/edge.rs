@@ -13,8 +13,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use weir_artifact::layout::MapName;
-use weir_artifact::layout::{PROTECTED, protected};
+use weir_artifact::layout::{MapName, PROTECTED, protected};
 
 use super::Runtime;
 use super::reconcile::{Reconciled, text};

@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use weir_artifact::Artifact;
-use weir_artifact::layout::AT_EDGE;
 use weir_artifact::layout::buckets::Slot;
-use weir_artifact::layout::{MapName, config, endpoint, mark};
+use weir_artifact::layout::{AT_EDGE, MapName, config, endpoint, mark};
 use weir_artifact::map_image::bucket_family;
 
 use super::hook_move::FEW;

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use weir_artifact::layout::AT_EDGE;
-use weir_artifact::layout::protected;
-use weir_artifact::layout::{MapName, buckets, config};
+use weir_artifact::layout::{AT_EDGE, MapName, buckets, config, protected};
 use weir_artifact::map_image::bucket_family;
 use weir_ebpf::vm::MapKind;
 

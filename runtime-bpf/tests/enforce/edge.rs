@@ -7,8 +7,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weir_artifact::Artifact;
-use weir_artifact::packet;
+use weir_artifact::{Artifact, packet};
 use weir_machine::edge_program::{AtEdge, DROP, PASS as PASSES};
 use weir_model::Protocol;
 use weir_model::eval::FlowProtocol;

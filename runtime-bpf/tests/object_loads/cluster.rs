@@ -4,8 +4,7 @@ use weir_artifact::{Artifact, Description, Digest, InputFile, SourceLine};
 use weir_classes::Scope;
 use weir_codegen::compile::{CompileOptions, compile};
 use weir_ebpf::target::Target;
-use weir_model::Assumptions;
-use weir_model::resolve;
+use weir_model::{Assumptions, resolve};
 use weir_objects::decode;
 
 /// The file name in the instructions' line information.

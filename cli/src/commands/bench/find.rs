@@ -9,8 +9,7 @@ use std::net::IpAddr;
 use weir_artifact::NamedEndpoint;
 use weir_classes::{Atoms, Classes, PeerId, SubjectId};
 use weir_model::{Cluster, Direction, Protocol};
-use weir_objects::address::Family;
-use weir_objects::address::{to_address, to_number};
+use weir_objects::address::{Family, to_address, to_number};
 use weir_runtime::trial::driver::MOST_OTHERS;
 
 /// Number of subject classes that are searched; then the best pair so far is taken. The limit bounds the

@@ -1,10 +1,9 @@
 //! Exposure for programs: docs/schema/exposure.json.
 
 use serde_json::{Value, json};
-use weir_analysis::reach::Passes;
 use weir_analysis::reach::edges::EndGroup;
 use weir_analysis::reach::exposure::{Entrance, Exposure};
-use weir_analysis::reach::ports;
+use weir_analysis::reach::{Passes, ports};
 use weir_model::EndpointId;
 
 use super::Findings;

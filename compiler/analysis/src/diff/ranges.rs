@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use super::{AddressRange, RowTraffic};
 use weir_classes::PortSpec;
 use weir_model::Protocol;
-use weir_objects::address::{Family, Prefix};
-use weir_objects::address::{to_address, to_number};
+use weir_objects::address::{Family, Prefix, to_address, to_number};
 
 /// At most this many ranges are listed.
 const MOST: usize = 6;

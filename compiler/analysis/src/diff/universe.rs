@@ -11,8 +11,7 @@ use super::cluster_side::{ClusterSide, PeerView};
 use super::{AddressRange, DiffEndpoint, ServiceAddress};
 use weir_classes::PeerId;
 use weir_model::EndpointId;
-use weir_objects::address::Family;
-use weir_objects::address::{to_address, to_number};
+use weir_objects::address::{Family, to_address, to_number};
 
 /// Peer classes on both sides; `None` if the end does not exist there.
 pub(super) type PeerPair = [Option<PeerId>; 2];

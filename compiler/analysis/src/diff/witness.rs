@@ -11,8 +11,7 @@ use super::rows::RowContext;
 use super::{AddressRange, DiffError, FlowWitness, Presence, RowEnd, RowTraffic, VerdictChange};
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::{EndpointId, Standing};
-use weir_objects::address::Family;
-use weir_objects::address::{to_address, to_number};
+use weir_objects::address::{Family, to_address, to_number};
 
 type Oracles<'c> = [Option<Oracle<'c>>; 2];
 

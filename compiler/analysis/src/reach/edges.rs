@@ -10,8 +10,7 @@ use std::net::IpAddr;
 use super::{CellCache, CellId, Passes, Reach, ReachEnd};
 use weir_classes::AtomSet;
 use weir_model::NamespaceId;
-use weir_objects::address::Family;
-use weir_objects::address::to_number;
+use weir_objects::address::{Family, to_number};
 
 /// A group of ends, as a description names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

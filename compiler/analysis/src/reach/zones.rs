@@ -5,8 +5,7 @@ use std::net::IpAddr;
 
 use super::Zone;
 use weir_classes::{Classes, PeerId};
-use weir_objects::address::Family;
-use weir_objects::address::{to_address, to_number};
+use weir_objects::address::{Family, to_address, to_number};
 
 /// Every address that belongs to no pod, by class.
 pub(super) fn zones(classes: &Classes, is_pod: impl Fn(IpAddr) -> bool) -> Vec<Zone> {

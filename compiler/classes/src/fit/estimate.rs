@@ -18,8 +18,7 @@ use crate::{
 use weir_model::{
     Cluster, Direction, LabelSetId, NamespaceId, Peer, PolicyId, PortMatch, Protocol, Rule, SelectorId, Standing,
 };
-use weir_objects::address::Prefix;
-use weir_objects::address::to_number;
+use weir_objects::address::{Prefix, to_number};
 
 /// Bytes that a rule costs by itself: its numbers, its provenance, its place in the source.
 const RULE_BYTES: u64 = 300;

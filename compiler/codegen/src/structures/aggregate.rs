@@ -7,8 +7,7 @@
 use std::net::IpAddr;
 
 use weir_classes::{ClassRange, PeerId};
-use weir_objects::address::{Family, Prefix};
-use weir_objects::address::{to_address, to_number};
+use weir_objects::address::{Family, Prefix, to_address, to_number};
 
 /// The prefixes of one family, sorted. Addresses without a prefix have class 0.
 pub(super) fn aggregate(ranges: &[ClassRange], family: Family) -> Vec<(Prefix, PeerId)> {

@@ -1,6 +1,5 @@
 use super::*;
-use weir_classes::Row;
-use weir_classes::{AtomId, AtomSet, AtomSetId, PortSpec};
+use weir_classes::{AtomId, AtomSet, AtomSetId, PortSpec, Row};
 use weir_objects::k8s::Protocol;
 
 fn range(first: &str, last: &str, peer: u32) -> ClassRange {

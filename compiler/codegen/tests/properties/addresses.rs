@@ -10,8 +10,7 @@ use weir_fuzz::oracles::engines::{Compiled, edges, scopes};
 use weir_model::directory::Directory;
 use weir_model::labels::matches;
 use weir_model::{Cluster, IpBlockPods, Peer};
-use weir_objects::address::Family;
-use weir_objects::address::{to_address, to_number};
+use weir_objects::address::{Family, to_address, to_number};
 
 use crate::{generated, resolved};
 

@@ -10,8 +10,7 @@ use weir_model::{
     Cluster, Direction, Endpoint, EndpointId, FrontendPorts, Interner, IpBlockPods, LabelSetId, ListId, NamespaceId,
     NodeId, Peer, PolicyId, PortMatch, Protocol, SelectorId, ServiceAddress, Standing,
 };
-use weir_objects::address::{Family, Prefix};
-use weir_objects::address::{to_address, to_number};
+use weir_objects::address::{Family, Prefix, to_address, to_number};
 
 /// An address as a peer of rules and lists. An address without services has no other properties.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
