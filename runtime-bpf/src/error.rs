@@ -156,7 +156,8 @@ pub enum StateAfterFailure {
     HalfOpen,
     /// Both programs are missing, so all packets pass.
     Open,
-    /// A program of another generation is attached. Each packet is judged by one of the two generations.
+    /// A program of another generation is attached, or the entry could not be removed: each packet is judged by one of
+    /// two generations.
     Other,
     /// The kernel did not report which programs are attached.
     Unknown,

@@ -247,7 +247,8 @@ fn yardstick(path: &str) -> Result<f64> {
 }
 
 fn weir_binary() -> Result<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
-    target.join("release/weir").canonicalize().context("cannot find the weir binary of the release build")
+    xtask::image::target()
+        .join("release/weir")
+        .canonicalize()
+        .context("cannot find the weir binary of the release build")
 }

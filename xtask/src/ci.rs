@@ -6,12 +6,12 @@
 
 mod suites;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::{cargo, run};
+use crate::process::{capture, cargo, run};
 use crate::{cluster, packages};
 
 /// Tests that cannot run for lack of privilege add a line to the file that this variable names.
@@ -25,7 +25,7 @@ pub(crate) fn run_ci() -> Result<()> {
     run(&mut cargo(&["fmt", "--all", "--check"]))?;
     run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
     let skips = SkipLog::new()?;
-    suites::run((SKIP_LOG, &skips.path))?;
+    suites::run(&skips.path)?;
     run(cargo(&["test", "--workspace", "--locked", "--doc"]).env(SKIP_LOG, &skips.path))?;
     cluster::test_where_it_starts()?;
     skips.report()?;
@@ -45,22 +45,34 @@ pub(crate) fn fuzz(arguments: impl Iterator<Item = String>) -> Result<()> {
     run(runner.args(arguments))
 }
 
+/// Runs the tests whose names contain `filter`. It is an error if there are none: a renamed test must not pass because
+/// it does not run.
+fn run_named(arguments: &[&str], filter: &str, variables: &[(&str, String)]) -> Result<()> {
+    let listed = capture(cargo(arguments).args([filter, "--", "--list"]))?;
+    if !listed.lines().any(|line| line.ends_with(": test")) {
+        bail!("no test is named {filter}: was it renamed?");
+    }
+    run(cargo(arguments).arg(filter).envs(variables.iter().map(|(key, value)| (key, value))))
+}
+
+/// The test of random series of events in the agent.
+const LIFE: &str = "kernel_matches_the_reference_after_random_events";
+
 /// Runs the random lives of the agent, with new seeds each time, until one fails.
 pub(crate) fn life(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     const ROUNDS: u64 = 12_000;
     let mut seed: u64 = arguments.next().map_or(Ok(1), |seed| seed.parse()).context("a seed is a number")?;
     loop {
-        let mut runner = cargo(&["test", "--release", "--locked", "-p", "weir", "--bin", "weir", "after_any_life"]);
-        runner.env("WEIR_LIFE_SEED", seed.to_string()).env("WEIR_LIFE_ROUNDS", ROUNDS.to_string());
-        run(&mut runner)?;
+        let variables = [("WEIR_LIFE_SEED", seed.to_string()), ("WEIR_LIFE_ROUNDS", ROUNDS.to_string())];
+        run_named(&["test", "--release", "--locked", "-p", "weir", "--bin", "weir"], LIFE, &variables)?;
         seed += ROUNDS;
     }
 }
 
 /// Runs the long form of fault injection: every operation of a switch fails, and the process dies at each.
 pub(crate) fn faults() -> Result<()> {
-    let mut runner = cargo(&["test", "--locked", "-p", "weir-runtime", "--test", "enforce", "faults::"]);
-    run(runner.env("WEIR_FAULTS", "all"))
+    let variables = [("WEIR_FAULTS", "all".to_owned())];
+    run_named(&["test", "--locked", "-p", "weir-runtime", "--test", "enforce"], "faults::", &variables)
 }
 
 /// Re-makes descriptive snapshots.
@@ -75,7 +87,7 @@ struct SkipLog {
 
 impl SkipLog {
     fn new() -> Result<Self> {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/skipped-tests.log");
+        let path = xtask::image::target().join("skipped-tests.log");
         std::fs::create_dir_all(path.parent().context("the log has a directory")?)?;
         std::fs::write(&path, "").with_context(|| format!("could not write {}", path.display()))?;
         Ok(Self { path: path.canonicalize()? })

@@ -11,14 +11,14 @@ pub struct ClusterSize {
 }
 
 /// A small random generator whose numbers are the same on every machine.
-pub struct SplitMix64(u64);
+struct SplitMix64(u64);
 
 impl SplitMix64 {
-    pub fn new(seed: u64) -> Self {
+    fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub fn draw(&mut self) -> u64 {
+    fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,7 +27,7 @@ impl SplitMix64 {
     }
 
     /// A number below `bound`.
-    pub fn below(&mut self, bound: usize) -> usize {
+    fn below(&mut self, bound: usize) -> usize {
         (self.draw() % bound.max(1) as u64) as usize
     }
 }
@@ -81,7 +81,7 @@ fn pod_json(pod: usize, node: usize, size: ClusterSize, random: &mut SplitMix64)
 }
 
 /// 10.0.0.1 and up.
-pub fn pod_address(pod: usize) -> String {
+fn pod_address(pod: usize) -> String {
     let host = pod + 1;
     format!("10.{}.{}.{}", host >> 16 & 255, host >> 8 & 255, host & 255)
 }

@@ -23,11 +23,11 @@ const RETRY: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verb {
-    /// CniAnswer when policy is in force on the pod.
+    /// Answer when policy is in force on the pod.
     Add,
-    /// CniAnswer at once whether policy is in force on the pod.
+    /// Answer at once whether policy is in force on the pod.
     Check,
-    /// CniAnswer at once whether the agent is ready.
+    /// Answer at once whether the agent is ready.
     Status,
 }
 

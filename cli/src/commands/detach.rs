@@ -13,7 +13,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &DetachArgs) -> Result<Command
     if let Some(interface) = &arguments.xdp {
         runtime.detach_uplink(interface)?;
         if !global.quiet {
-            page::print(format_args!("nothing is dropped at {interface} any more before the pods"))?;
+            page::print(format_args!("detached the program at uplink {interface}"))?;
         }
         return Ok(CommandOutcome::Clean);
     }

@@ -97,7 +97,7 @@ pub(crate) struct Inventory {
     pub(crate) routes: Vec<HostRoute>,
     /// Whether not even the host's interfaces could be read. Then no interface counts as gone.
     pub(crate) is_blind: bool,
-    /// HostPaths that could not be read.
+    /// Sources that could not be read, each with the error.
     pub(crate) unread: Vec<String>,
 }
 

@@ -260,12 +260,6 @@ pub fn compare(base: &Cluster, head: &Cluster) -> Result<Diff, DiffError> {
     between([Some(cluster_side::ClusterSide::new(base)?), Some(cluster_side::ClusterSide::new(head)?)])
 }
 
-/// Everything that one cluster allows: as if compared with an empty cluster, so all of it is "added" and every endpoint
-/// has appeared.
-pub fn allowed_traffic(cluster: &Cluster) -> Result<Diff, DiffError> {
-    between([None, Some(cluster_side::ClusterSide::new(cluster)?)])
-}
-
 fn between(sides: [Option<cluster_side::ClusterSide<'_>>; 2]) -> Result<Diff, DiffError> {
     let endpoints = universe::endpoints(&sides);
     let services = universe::services(&sides);

@@ -8,9 +8,6 @@ use weir_objects::k8s::{FlowProtocol, Protocol};
 /// The client's port.
 pub const CLIENT_PORT: u16 = 40_000;
 
-/// The identification of an echo request.
-pub const ECHO_ID: u16 = 7;
-
 const TCP_SYN: u8 = 2;
 const SCTP_INIT: u8 = 1;
 

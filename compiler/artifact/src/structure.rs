@@ -30,16 +30,16 @@ pub enum Structure {
     HashPerLength,
     /// Kernel trie.
     Lpm,
-    /// Compiled: [`perfect`].
+    /// Compiled: a perfect hash.
     Perfect,
     /// Kernel hash for addresses that come and go and for changes between two generations; behind it, for addresses
-    /// from blocks and lists, [`perfect`].
+    /// from blocks and lists, a perfect hash.
     Layered,
-    /// Compiled: [`search`].
+    /// Compiled: a branch-free search.
     Search,
-    /// Compiled: [`dxr`]; for IPv6, [`search::build_with_first`].
+    /// Compiled: DXR; for IPv6, a search with a first table.
     Dxr,
-    /// Compiled: [`rows`], by position.
+    /// Compiled: a matrix, by position.
     Matrix,
     /// For flows: [`crate::layout::buckets`].
     Buckets,

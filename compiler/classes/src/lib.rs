@@ -284,13 +284,6 @@ impl Classes {
         self.addresses.find(address)
     }
 
-    /// The predicate of a list; `None` if it applies to no local endpoint.
-    pub(crate) fn predicate_of_list(&self, list: ListId) -> Option<PredicateId> {
-        // A linear search is enough: it runs once for each changed list, not for each address.
-        let index = self.rules.predicates.iter().position(|it| *it == Predicate::List(list))?;
-        Some(PredicateId(index as u32))
-    }
-
     /// The row of a subject class.
     pub fn row(&self, direction: Direction, subject: SubjectId) -> &Row {
         match direction {

@@ -29,7 +29,7 @@ pub(super) struct Peers {
     /// The classes of backends that have no address.
     pub(super) without_address: HashMap<EndpointId, PeerId>,
     pub(super) addresses: AddressMap,
-    /// The services behind addresses: [`PeerClass::service VIP`] is an index into this list.
+    /// The services behind addresses: [`PeerClass::vip`] is an index into this list.
     pub(super) vips: Vec<ServiceVip>,
     pub(super) lookup: PeerLookup,
 }
@@ -360,7 +360,7 @@ fn held_by_pods(
 ) -> HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> {
     let groups = LabelGroups::new(cluster);
     let mut selection = Selection::new(&cluster.labels);
-    // Every group has an entry, also if nothing holds, so that `of_pod` need not evaluate its labels again.
+    // Every group has an entry, also if nothing holds, so that `PodClasses::find` need not evaluate its labels again.
     let mut held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> =
         groups.list.iter().map(|group| (*group, Vec::new())).collect();
     let mut namespaces_of: HashMap<SelectorId, Vec<bool>> = HashMap::new();

@@ -11,7 +11,7 @@ use super::vips;
 use weir_model::{Cluster, Direction, NamedPort, PortMatch, Protocol, Standing, id};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
-id!(/// A port atom. Prints as `atom3`; `atom0` is whatever no range covers, and whatever has no ports.
+id!(/// A port atom. Prints as `atom3`; `atom0` is traffic without ports, and ports outside of all ranges.
     AtomId, "atom");
 id!(/// A set of atoms. Prints as `set3`.
     AtomSetId, "set");

@@ -43,7 +43,7 @@ pub enum OtherPorts {
     Address,
 }
 
-/// The front of every service address, sorted by address.
+/// The services on every service address, sorted by address.
 pub(super) fn by_address(
     cluster: &Cluster,
     atoms: &Atoms,

@@ -33,14 +33,14 @@ fn every_example_shows_its_finding() {
 fn the_fixed_example_no_longer_shows_its_finding() {
     for code in codes::all() {
         let found = findings(code.fixed, steps_for(code));
-        assert!(!found.contains(&code.name), "the mended example of {} shows {found:?}", code.name);
+        assert!(!found.contains(&code.name), "the fixed example of {} shows {found:?}", code.name);
     }
 }
 
 #[test]
 fn the_fixed_example_of_a_lint_has_no_finding() {
     for code in weir_lint::CODES {
-        assert_eq!(findings(code.fixed, steps_for(code)), Vec::<&str>::new(), "the mended example of {}", code.name);
+        assert_eq!(findings(code.fixed, steps_for(code)), Vec::<&str>::new(), "the fixed example of {}", code.name);
     }
 }
 

@@ -314,12 +314,6 @@ impl Cluster {
         self.lists.get(list.index())?.entries.iter().position(|entry| entry.contains(address))
     }
 
-    /// The list of a name.
-    pub fn list_named(&self, name: &str) -> Option<ListId> {
-        let index = self.lists.iter().position(|list| list.name == name)?;
-        Some(ListId(index as u32))
-    }
-
     /// `namespace/name` of a service.
     pub fn service_name(&self, id: ServiceId) -> String {
         let service = &self.services[id.index()];

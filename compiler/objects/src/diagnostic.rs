@@ -2,7 +2,7 @@
 //!
 //! Every kind of finding has a [`Code`]: a constant in a file of its own (with what / why / example, and the function
 //! that builds the finding), so that `weir explain-code` and the finding cannot drift apart. Codes about reading the
-//! input are under [`crate::decode`] and `weir_model::resolve`, lints under [`weir_lint`]; `weir_lint::codes::all`
+//! input are under [`crate::decode`] and `weir_model::resolve`, lints under `weir_lint`; `weir_lint::codes::all`
 //! lists all of them.
 
 use std::fmt;

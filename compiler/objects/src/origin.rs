@@ -1,6 +1,6 @@
 //! The place of a statement in the input: an object and a field path in it.
 //!
-//! An [`FieldOrigin`] travels from `decode` to the last table entry. It names no file and no line: those live only in
+//! A [`FieldOrigin`] travels from `decode` to the last table entry. It names no file and no line: those live only in
 //! [`crate::source::SourceMap`], so an object that came from an API server gets the same messages without a file.
 
 use std::fmt;

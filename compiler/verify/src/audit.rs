@@ -7,7 +7,7 @@ use weir_artifact::Artifact;
 use weir_artifact::layout::{AUDIT_SHIFT, MapName, config, endpoint};
 use weir_ebpf::bytes::put;
 
-/// Whether the artifact stages anything. If not, its endpoints are the same in both runs.
+/// Whether audit policies would filter any endpoint of the artifact. If not, its endpoints are the same in both runs.
 pub(super) fn is_in(artifact: &Artifact) -> bool {
     artifact.endpoints.iter().any(|local| flags(&local.value) >> AUDIT_SHIFT != 0)
 }

@@ -1,5 +1,5 @@
-//! Checks the program at the edge: it drops packets from and to the addresses that the lists deny to every endpoint,
-//! and no others.
+//! Checks the program at the edge: it drops packets to pods whose source the lists deny for every endpoint, and no
+//! others.
 //!
 //! Strategy: one packet to a pod from every representative address of the survey. The expected verdict is the oracle's
 //! list tier, evaluated on sets. One more packet goes from a denied address to an address that no endpoint has: it must
@@ -30,7 +30,7 @@ pub(super) fn check(
     for family in [Family::V4, Family::V6] {
         // Any pod will do: the program asks only whether the destination is protected, never which pod it is.
         let Some(pod) = address_of(artifact, family) else { continue };
-        let nobody = unused[usize::from(family == Family::V6)];
+        let unused_address = unused[usize::from(family == Family::V6)];
         let (mut asked, mut agreed, mut denied) = (0, 0, None);
         for remote in survey.remotes.iter().filter(|it| Family::of(it.address) == family) {
             // The oracle's list tier on sets, and not the lists themselves: a list that allows an address, or that
@@ -46,12 +46,12 @@ pub(super) fn check(
         }
         // The uplink also carries packets of the host and of pods that are not enforced. A program that drops those
         // would enforce policy where no policy applies, and no check at a pod could see it.
-        if let Some(remote) = denied.filter(|it| *it != nobody) {
-            let dropped = drops(&mut edge, remote, nobody)?;
+        if let Some(remote) = denied.filter(|it| *it != unused_address) {
+            let dropped = drops(&mut edge, remote, unused_address)?;
             asked += 1;
             agreed += u64::from(!dropped);
             if dropped {
-                report.add_difference(Difference::Edge { remote, pod: nobody, dropped });
+                report.add_difference(Difference::Edge { remote, pod: unused_address, dropped });
             }
         }
         report.count(VerifyPart::Edge, asked, agreed);

@@ -301,7 +301,7 @@ impl Runtime {
         reconciled: &mut Reconciled,
     ) {
         for local in &record.endpoints {
-            let mut why = None;
+            let mut errors = Vec::new();
             for (side, number) in ProgramSide::BOTH.into_iter().zip(loaded.generation.programs) {
                 let point = self.point(local, side);
                 let there = found.get(&(local.ifindex, side)).map_or_else(|| point.program(), |there| Ok(*there));
@@ -313,16 +313,19 @@ impl Runtime {
                             reconciled.repaired.push(format!("{} at {}", side.program(), local.interface));
                         }
                         Ok(()) => {}
-                        Err(error) => why = Some(format!("{}: {error}", side.program())),
+                        Err(error) => errors.push(format!("{}: {error}", side.program())),
                     },
                 }
             }
             let is_there = |(side, number)| matches!(self.point(local, side).program(), Ok(Some(it)) if it == number);
             let all_are_there = || ProgramSide::BOTH.into_iter().zip(loaded.generation.programs).all(is_there);
-            if let Some(why) = why.filter(|_| !all_are_there()) {
-                let retired = self.retired(record).unwrap_or_default();
+            if !errors.is_empty() && !all_are_there() {
+                let retired = self.retired(record).unwrap_or_else(|error| {
+                    errors.push(format!("its entry in the retired generation stays: {}", text(&error)));
+                    None
+                });
                 let generations: Vec<&LoadedGeneration> = retired.iter().chain([loaded]).collect();
-                reconciled.failures.push(self.fail_closed(local, &generations, why));
+                reconciled.failures.push(self.fail_closed(local, &generations, errors.join("; ")));
             }
         }
     }
@@ -339,16 +342,22 @@ impl Runtime {
     ) -> Failure {
         let mut now = self.state_without_entry(local, generations);
         if now != StateAfterFailure::Unknown {
-            let interface = BTreeSet::from([local.ifindex]);
-            // An error in one generation must not keep the entry in the other one.
-            let errors = generations.iter().filter_map(|loaded| self.close(loaded, &interface).err());
-            if let Some(error) = errors.last() {
-                why.push_str(&format!("; {}", text(&error)));
+            let errors = self.remove_entries(local, generations);
+            if !errors.is_empty() {
+                why.push_str(&format!("; its entry stays: {}", errors.join("; ")));
                 // With an entry, each program still applies its own generation's policy.
                 now = if now == StateAfterFailure::Closed { StateAfterFailure::Other } else { now };
             }
         }
         Failure { pod: local.pod.clone(), interface: local.interface.clone(), now, why }
+    }
+
+    /// Removes an endpoint's entries from these generations, so that their programs drop all packets there. Returns what
+    /// failed. Every generation is tried, because an error in one must not keep the entry in another.
+    pub(crate) fn remove_entries(&self, local: &EnforcedEndpoint, generations: &[&LoadedGeneration]) -> Vec<String> {
+        let interface = BTreeSet::from([local.ifindex]);
+        let errors = generations.iter().filter_map(|loaded| self.close(loaded, &interface).err());
+        errors.map(|error| text(&error)).collect()
     }
 
     /// The state of an endpoint that has no entry in these generations: their programs drop all packets there. A
@@ -360,6 +369,10 @@ impl Runtime {
     ) -> StateAfterFailure {
         let is_known = |number: u32| generations.iter().any(|it| it.generation.programs.contains(&number));
         match ProgramSide::BOTH.map(|side| self.point(local, side).program()) {
+            // The interface can disappear after `find_gone` has seen it, because pods end at any time.
+            [Ok(None), _] | [_, Ok(None)] if matches!(self.is_gone(local, &mut FoundPrograms::new()), Ok(true)) => {
+                StateAfterFailure::Gone
+            }
             [Ok(None), Ok(None)] => StateAfterFailure::Open,
             [Ok(None), Ok(Some(_))] | [Ok(Some(_)), Ok(None)] => StateAfterFailure::HalfOpen,
             [Ok(Some(one)), Ok(Some(other))] if is_known(one) && is_known(other) => StateAfterFailure::Closed,

@@ -1,7 +1,5 @@
 //! The switch from one generation to the next: every point, one after the other, and back again if one of them fails.
 
-use std::collections::BTreeSet;
-
 use super::reconcile::{FoundPrograms, Reconciled};
 use super::{Runtime, uptime};
 use crate::error::{Error, Failure, StateAfterFailure};
@@ -60,10 +58,12 @@ impl Runtime {
                     }
                     reconciled.failures.push(failure);
                 }
-                Err(why) if self.apart && self.shut(&local, &generations).is_ok() => {
-                    reconciled.failures.push(failure(&local, self.state_without_entry(&local, &generations), &why));
-                }
                 Err(error) => {
+                    if self.apart && self.remove_entries(&local, &generations).is_empty() {
+                        let now = self.state_without_entry(&local, &generations);
+                        reconciled.failures.push(failure(&local, now, &error));
+                        continue;
+                    }
                     self.go_back(record, current, &replaced)?;
                     return Err(Error::Kernel {
                         doing: format!("put the new generation in force at {} ({})", local.interface, local.pod),
@@ -80,12 +80,6 @@ impl Runtime {
         record.retired = record.current.take().map(|generation| (generation, uptime()));
         record.current = record.next.take();
         record.write(&self.system, &self.pins)
-    }
-
-    /// Removes an endpoint's entries from these generations, so that their programs drop all packets there.
-    fn shut(&self, local: &EnforcedEndpoint, generations: &[&LoadedGeneration]) -> Result<(), Error> {
-        let interface = BTreeSet::from([local.ifindex]);
-        generations.iter().try_for_each(|loaded| self.close(loaded, &interface))
     }
 
     fn replace(

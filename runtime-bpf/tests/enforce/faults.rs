@@ -1,11 +1,11 @@
 //! Each operation fails with each errno that it can return, and the process dies before each operation. After that
 //! either the old or the new generation is in force, and the next attach repairs the rest.
 //!
-//! A switch has some hundred places, and a fault at one of them takes a third of a second. So there is a short form, in
-//! which each operation fails at its first place with each errno, and every fourth place is tested besides. With
+//! A switch has some hundred places, and a fault at one of them takes a third of a second. So there is a short form: the
+//! first place of each operation is tested (in a switch with each errno), and every fourth place of all. With
 //! `WEIR_FAULTS=all` (`cargo xtask faults`) every place is tested.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -138,6 +138,15 @@ fn stride() -> usize {
     if is_long_form { 1 } else { 4 }
 }
 
+/// The places to test in a series of operations, and behind them places without an operation, where no fault is felt.
+fn places_to_test(operations: &[Operation]) -> impl Iterator<Item = usize> {
+    let mut met = BTreeSet::new();
+    let places = operations.iter().enumerate();
+    let chosen = places.filter(|(nth, operation)| met.insert(**operation) | nth.is_multiple_of(stride()));
+    let chosen: Vec<usize> = chosen.map(|(nth, _)| nth).collect();
+    chosen.into_iter().chain(operations.len()..)
+}
+
 /// Attaches again without faults, so that the requested state holds after the failed attach.
 fn repair(node: &Node, made: &Made, pods: &[usize], way: HookKind) -> Result<(), Error> {
     attach_through(node, made, pods, way, |_| None)
@@ -215,8 +224,8 @@ fn switch_with_faults(way: HookKind, dies: bool) {
         }
         fault = Fault { nth, answer: if dies { turn } else { met[&operation] }, dies };
     }
-    let untried = met.iter().filter(|(operation, answered)| **answered < errnos(**operation).len());
-    assert!(dies || untried.count() == 0, "{met:?}");
+    let is_tried = |it: &&Operation| met.get(it).is_some_and(|answered| dies || *answered >= errnos(**it).len());
+    assert_eq!(places.iter().find(|it| !is_tried(it)), None, "{met:?}");
     println!("{way:?}: {turn} faults at {} places, {failed} felt", fault.nth);
     assert!(failed > 100 / stride(), "faults were felt: {failed} of {turn}");
 }
@@ -251,8 +260,10 @@ fn a_first_attach_survives_death_at_every_operation() {
     let node = Node::new(Layout::Routed, 2);
     [80, 81].into_iter().for_each(|port| serve(&node, 1, port));
     let made = only_port(80);
-    for nth in (0..).step_by(stride()) {
-        let outcome = attach_with(&node, &made, &[1], HookKind::Tcx, Fault { nth, answer: nth, dies: true });
+    let first = operations(&node, &made, &[1], HookKind::Tcx);
+    crate::attach::detach(&node, None).unwrap();
+    for (answer, nth) in places_to_test(&first).enumerate() {
+        let outcome = attach_with(&node, &made, &[1], HookKind::Tcx, Fault { nth, answer, dies: true });
         let what = format!("death at {:?}, {nth}", outcome.failed);
         repair(&node, &made, &[1], HookKind::Tcx).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert!(reaches(&node, 80), "{what}");
@@ -275,8 +286,14 @@ fn a_move_to_the_other_hooks_is_never_open() {
     let made = only_port(80);
     let ways = [HookKind::Tcx, HookKind::Clsact];
     repair(&node, &made, &[1], ways[0]).unwrap();
-    let mut fault = Fault { nth: 0, answer: 0, dies: false };
+    // There and back: each direction has its own operations.
+    let moves = [ways[1], ways[0]].map(|way| operations(&node, &made, &[1], way));
+    let mut unfelt = 0;
+    let mut places = moves.each_ref().map(|operations| places_to_test(operations));
     for turn in 0.. {
+        let nth = places[turn % 2].next().expect("the places have no end");
+        // The process dies in every third turn.
+        let fault = Fault { nth, answer: turn, dies: turn % 3 == 2 };
         let (here, there) = (ways[turn % 2], ways[(turn + 1) % 2]);
         let outcome = attach_with(&node, &made, &[1], there, fault);
         let what = format!("{:?}, {fault:?}, to {there:?}: {:?}", outcome.failed, outcome.result);
@@ -285,11 +302,10 @@ fn a_move_to_the_other_hooks_is_never_open() {
         repair(&node, &made, &[1], there).unwrap_or_else(|error| panic!("{what}: {error}"));
         all_is_well(&node, &what);
         assert_eq!((programs_at(&node, 1, here), programs_at(&node, 1, there)), (0, 2), "{what}");
-        if outcome.failed.is_none() {
+        unfelt = if outcome.failed.is_none() { unfelt + 1 } else { 0 };
+        if unfelt == 2 {
             return;
         }
-        // Each operation is tested in both directions, and every third time the process dies there.
-        fault = Fault { nth: turn / 2 * stride(), answer: turn, dies: turn % 3 == 0 };
     }
 }
 
@@ -304,8 +320,10 @@ fn an_endpoint_that_comes_with_a_fault_leaves_the_others_in_force() {
         let node = Node::new(Layout::Routed, 2);
         let made = only_port(80);
         attach(&node, &made, &[1], Some(way)).unwrap();
-        for nth in (0..).step_by(stride()) {
-            let outcome = attach_with(&node, &made, &[0], way, Fault { nth, answer: nth, dies: false });
+        let another = operations(&node, &made, &[0], way);
+        crate::attach::detach(&node, Some("default/p0")).unwrap();
+        for (answer, nth) in places_to_test(&another).enumerate() {
+            let outcome = attach_with(&node, &made, &[0], way, Fault { nth, answer, dies: false });
             let what = format!("{:?}, {nth}, {way:?}: {:?}", outcome.failed, outcome.result);
             let endpoints = status(&node).unwrap().endpoints;
             assert!(endpoints.iter().any(|it| it.endpoint.pod == "default/p1"), "forgotten: {what}");
@@ -438,4 +456,42 @@ fn a_new_endpoint_with_one_program_is_reported_half_open() {
     repair(node, &made, &[1], HookKind::Tcx).unwrap();
     assert!(reaches(node, 80));
     all_is_well(node, "after the repair");
+}
+
+/// A pod can end at any time, also after its interface was found and before its programs are attached to it. No packet
+/// passes an interface that does not exist, so this is not a pod without enforcement.
+#[test]
+fn a_pod_that_ends_before_its_programs_are_attached_is_reported_gone() {
+    if let Err(reason) = possible() {
+        skip!("{reason}");
+    }
+    let made = only_port(80);
+    for way in [HookKind::Tcx, HookKind::Clsact] {
+        for is_new in [true, false] {
+            let node = &Node::new(Layout::Routed, 2);
+            if !is_new {
+                attach(node, &made, &[0], Some(way)).unwrap();
+            }
+            let interface = node.interface(1);
+            let endpoints = vec![("default/p1".to_owned(), interface.clone())];
+            let faults = move |operation: Operation| {
+                if matches!(operation, Operation::Attach | Operation::AddClsact) {
+                    // It fails if the interface is gone already.
+                    _ = std::process::Command::new("ip").args(["link", "delete", &interface]).output();
+                }
+                None
+            };
+            let failure = node.here(|| {
+                let system = System::with_faults(Box::new(faults)).unwrap();
+                let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap();
+                let runtime = runtime.without_grace().one_by_one();
+                only_failure(runtime.attach(&Request { endpoints, way: Some(way), ..request(&made) }))
+            });
+            let what = format!("{way:?}, a new generation: {is_new}: {failure:?}");
+            assert_eq!((failure.pod.as_str(), failure.now), ("default/p1", StateAfterFailure::Gone), "{what}");
+            node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change).unwrap().repair().unwrap());
+            let endpoints = status(node).unwrap().endpoints;
+            assert!(endpoints.iter().all(|it| it.endpoint.pod != "default/p1"), "it stays recorded: {what}");
+        }
+    }
 }

@@ -284,7 +284,7 @@ facts! {
         rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
     }
 
-    an_interface_that_nobody_knows_is_closed(rig, family) {
+    an_interface_without_endpoint_is_closed(rig, family) {
         rig.unplug();
         rig.to_pod(&Packet::tcp((client(family), 40_000), (server(family), 80), SYN)).is(NoEndpoint);
         rig.from_pod(&Packet::tcp((server(family), 40_000), (friend(family), 80), SYN)).is(NoEndpoint);

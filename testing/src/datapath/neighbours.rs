@@ -147,7 +147,7 @@ fn the_frame_has_the_pods_hardware_address_where_it_is_known(machines: &dyn Mach
 }
 
 /// A bridge floods frames to every port if it does not know the right one.
-fn what_is_about_others_is_stray(machines: &dyn Machines) {
+fn a_message_about_another_address_is_stray(machines: &dyn Machines) {
     on_v6(machines, |rig, server, client| {
         rig.to_pod(&solicitation(ip(LINK), ip("ff02::1:ff00:2"), client)).is(Stray);
         rig.to_pod(&Packet::icmp(ip(LINK), ip("ff02::16"), 143, 0).with_hop_limit(1)).is(Stray);
@@ -217,7 +217,7 @@ tests! {
     nothing_else_is_in_a_message,
     a_pod_speaks_of_itself_alone,
     the_frame_has_the_pods_hardware_address_where_it_is_known,
-    what_is_about_others_is_stray,
+    a_message_about_another_address_is_stray,
     a_pod_speaks_arp_of_itself_alone,
     a_pod_hears_arp_about_itself_and_what_others_announce,
 }

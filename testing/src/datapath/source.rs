@@ -67,7 +67,7 @@ facts! {
         rig.from_pod(&Packet::udp((group, 5353), (friend(family), 5353))).is(Source);
     }
 
-    no_address_is_nobodys_address(rig, family) {
+    an_unspecified_source_is_dropped(rig, family) {
         let nothing = address(family, "0.0.0.0", "::");
         rig.from_pod(&Packet::udp((nothing, 1), (friend(family), 2))).is(Source);
         rig.to_pod(&Packet::udp((nothing, 1), (server(family), 2))).is(Denied);

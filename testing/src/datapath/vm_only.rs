@@ -112,7 +112,7 @@ facts! {
 }
 
 /// The packet inside the tag belongs to another network than the policies.
-fn what_had_a_tag_is_unknown(_: &dyn Machines) {
+fn a_packet_whose_tag_was_removed_is_unknown(_: &dyn Machines) {
     let parts = parts();
     let mut machine = vm::Machine::new(&parts);
     machine.vlan = Some(7);
@@ -166,7 +166,7 @@ fn an_ended_udp_flow_passes_in_no_direction(_: &dyn Machines) {
 
 tests! {
     vm_only => vm_only_tests;
-    what_had_a_tag_is_unknown,
+    a_packet_whose_tag_was_removed_is_unknown,
     an_epoch_beyond_a_slots_bits_is_the_same_on_both_paths,
     an_ended_udp_flow_passes_in_no_direction,
 }

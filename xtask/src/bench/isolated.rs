@@ -16,9 +16,7 @@ pub(super) fn isolated(arguments: &[&str]) -> Result<()> {
 
 /// The directory of the release build.
 pub(super) fn release() -> Result<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
-    target.join("release").canonicalize().context("cannot find the release build")
+    xtask::image::target().join("release").canonicalize().context("cannot find the release build")
 }
 
 /// A directory for files, with a bpf file system in `bpf`, and network namespaces whose names are visible only in this

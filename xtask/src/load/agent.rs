@@ -30,9 +30,7 @@ impl MeasuredAgent {
         let kubeconfig = directory.join("kubeconfig");
         server.write_kubeconfig(&kubeconfig)?;
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        let target = std::env::var_os("CARGO_TARGET_DIR")
-            .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
-        let mut weir = Command::new(target.join("release/weir"));
+        let mut weir = Command::new(xtask::image::target().join("release/weir"));
         weir.args(["watch", "--node", "near", "--kubeconfig"]).arg(kubeconfig);
         weir.args(["--metrics-addr", &format!("127.0.0.1:{port}"), "--bpffs"]).arg(bpffs.join("weir"));
         let log = File::create(directory.join("log"))?;

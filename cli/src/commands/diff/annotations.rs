@@ -8,7 +8,7 @@ use weir_analysis::diff::{DiffRow, VerdictChange};
 use weir_model::Direction;
 use weir_objects::escape;
 
-use super::cause_lines::{SourceLine, VerdictCause, causes};
+use super::cause_lines::{CauseLine, VerdictCause, causes};
 use super::wording::DiffWording;
 use crate::page::OutputPage;
 use crate::render::sarif::{self, uri};
@@ -17,7 +17,7 @@ use crate::render::sarif::{self, uri};
 struct LineNote<'w> {
     kind: &'static NoteKind,
     text: String,
-    line: Option<&'w SourceLine>,
+    line: Option<&'w CauseLine>,
 }
 
 struct NoteKind {
@@ -63,7 +63,7 @@ fn notes<'w>(words: &DiffWording<'w, '_>, most: usize) -> Vec<LineNote<'w>> {
 }
 
 /// The first line of the head that is responsible.
-fn responsible<'w>(words: &DiffWording<'w, '_>, row: &DiffRow) -> Option<&'w SourceLine> {
+fn responsible<'w>(words: &DiffWording<'w, '_>, row: &DiffRow) -> Option<&'w CauseLine> {
     let of = |direction| {
         let accounts = row.accounts(direction)?;
         let all: Vec<VerdictCause> = causes(direction, &accounts[1]);
@@ -83,7 +83,7 @@ pub(super) fn sarif(words: &DiffWording<'_, '_>, most: usize) -> serde_json::Res
         })
     };
     let result = |note: LineNote<'_>| {
-        let location = |line: &SourceLine| {
+        let location = |line: &CauseLine| {
             json!({"physicalLocation": {
                 "artifactLocation": {"uri": uri(words.compared.in_repository(&line.file))},
                 "region": {"startLine": line.line, "endLine": line.end_line},

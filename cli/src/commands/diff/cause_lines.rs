@@ -21,7 +21,7 @@ pub(super) enum VerdictCause {
 
 /// A line of a file; both from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SourceLine {
+pub(super) struct CauseLine {
     pub(super) file: String,
     pub(super) line: usize,
     pub(super) end_line: usize,
@@ -29,7 +29,7 @@ pub(super) struct SourceLine {
 
 /// The lines of everything that rows mention.
 pub(super) struct CauseLines {
-    lines: [BTreeMap<VerdictCause, SourceLine>; 2],
+    lines: [BTreeMap<VerdictCause, CauseLine>; 2],
 }
 
 impl CauseLines {
@@ -51,7 +51,7 @@ impl CauseLines {
         Self { lines }
     }
 
-    pub(super) fn line(&self, which: usize, cause: VerdictCause) -> Option<&SourceLine> {
+    pub(super) fn line(&self, which: usize, cause: VerdictCause) -> Option<&CauseLine> {
         self.lines[which].get(&cause)
     }
 }
@@ -90,7 +90,7 @@ impl VerdictCause {
 }
 
 /// The lines of these causes. They are searched in the order of the objects, so that no document is parsed twice.
-fn lines(compared: &Comparison, which: usize, wanted: BTreeSet<VerdictCause>) -> BTreeMap<VerdictCause, SourceLine> {
+fn lines(compared: &Comparison, which: usize, wanted: BTreeSet<VerdictCause>) -> BTreeMap<VerdictCause, CauseLine> {
     let mut locator = Locator::new(&compared.sides[which].sources);
     let mut ordered: Vec<(FieldOrigin, VerdictCause)> =
         wanted.into_iter().map(|cause| (cause.origin(compared, which), cause)).collect();
@@ -101,7 +101,7 @@ fn lines(compared: &Comparison, which: usize, wanted: BTreeSet<VerdictCause>) ->
         let file = locator.sources().file(at.file).name.clone();
         let line = locator.position(at.file, at.span.start).line;
         let end_line = locator.position(at.file, at.span.end).line;
-        found.insert(cause, SourceLine { file, line, end_line });
+        found.insert(cause, CauseLine { file, line, end_line });
     }
     found
 }

@@ -11,7 +11,7 @@ use weir_analysis::diff::{
 use weir_model::Direction;
 
 use super::Comparison;
-use super::cause_lines::{CauseLines, SourceLine, VerdictCause};
+use super::cause_lines::{CauseLine, CauseLines, VerdictCause};
 use super::cost::Costs;
 use super::flows::{flows, protocol, reference};
 use super::wording::DiffWording;
@@ -251,7 +251,7 @@ impl<'d> JsonBuilder<'d, '_> {
             VerdictCause::Policy(id) => (cluster.policy_name(id), None),
             VerdictCause::List(id) => (cluster.lists[id.index()].name.clone(), None),
         };
-        let at: Option<&SourceLine> = self.places.line(which, cause);
+        let at: Option<&CauseLine> = self.places.line(which, cause);
         ResponsibleJson { name, rule, file: at.map(|it| it.file.as_str()), line: at.map(|it| it.line) }
     }
 

@@ -13,7 +13,7 @@ use crate::page::OutputPage;
 use crate::question::{FlowAnswer, JudgedPacket};
 use crate::read::ReadInput;
 use crate::rule_mismatch;
-use crate::verdict_reasons::{self, VerdictReason, verdict_name};
+use crate::verdict_reasons::{self, ShownReason, verdict_name};
 use crate::witness::{self, ClassDescription, WitnessPacket};
 
 /// One document.
@@ -97,7 +97,7 @@ impl JsonExplanation<'_> {
             Basis::Isolated(policies) => {
                 let mismatches = rule_mismatch::mismatches(&self.read.cluster, policies, direction, flow);
                 let nearest = mismatches.into_iter().map(|mismatch| {
-                    let mut value = self.reason(direction, VerdictReason::Policy(mismatch.policy, Some(mismatch.rule)));
+                    let mut value = self.reason(direction, ShownReason::Policy(mismatch.policy, Some(mismatch.rule)));
                     value["peers"] = json!(mismatch.peers);
                     value["ports"] = json!(mismatch.ports);
                     value
@@ -133,15 +133,15 @@ impl JsonExplanation<'_> {
         value
     }
 
-    fn reason(&mut self, direction: Direction, reason: VerdictReason) -> Value {
+    fn reason(&mut self, direction: Direction, reason: ShownReason) -> Value {
         let cluster = &self.read.cluster;
         match reason {
-            VerdictReason::List(id) => {
+            ShownReason::List(id) => {
                 let list = &cluster.lists[id.index()];
                 let location = self.location(FieldOrigin::object(list.object));
                 json!({"direction": direction.name(), "policy": list.name, "kind": "CidrList", "location": location})
             }
-            VerdictReason::Policy(id, rule) => {
+            ShownReason::Policy(id, rule) => {
                 let policy = &cluster.policies[id.index()];
                 let origin = rule.map_or_else(
                     || FieldOrigin::object(policy.object),

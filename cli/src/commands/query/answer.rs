@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use weir_model::eval::Judgement;
 use weir_model::{Cluster, Direction, PolicyId};
 
-use crate::verdict_reasons::{self, VerdictReason, verdict_name};
+use crate::verdict_reasons::{self, ShownReason, verdict_name};
 
 /// Policies and lists by their number, as JSON strings.
 #[derive(Debug)]
@@ -50,11 +50,11 @@ impl JsonNames {
         writer.write_all(b"]}\n")
     }
 
-    fn write_reason(&self, writer: &mut impl Write, direction: Direction, reason: VerdictReason) -> io::Result<()> {
+    fn write_reason(&self, writer: &mut impl Write, direction: Direction, reason: ShownReason) -> io::Result<()> {
         match reason {
-            VerdictReason::List(list) => write_all(writer, &[&self.lists[list.index()], ",\"kind\":\"CidrList\"}"]),
-            VerdictReason::Policy(policy, None) => write_all(writer, &[&self.policies[policy.index()], "}"]),
-            VerdictReason::Policy(policy, Some(rule)) => {
+            ShownReason::List(list) => write_all(writer, &[&self.lists[list.index()], ",\"kind\":\"CidrList\"}"]),
+            ShownReason::Policy(policy, None) => write_all(writer, &[&self.policies[policy.index()], "}"]),
+            ShownReason::Policy(policy, Some(rule)) => {
                 write_all(writer, &[&self.policies[policy.index()], ",\"rule\":\"spec.", direction.name(), "["])?;
                 write!(writer, "{rule}]\"}}")
             }

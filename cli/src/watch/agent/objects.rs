@@ -16,7 +16,7 @@ pub(super) struct KnownObjects {
     index: Index,
     /// Kinds whose first list is not complete yet.
     unlisted: BTreeSet<&'static str>,
-    /// KnownObjects that cannot be read, and why.
+    /// Objects that cannot be read, and why.
     unreadable: BTreeMap<Key, String>,
     pub(super) policies: PolicyRecords,
     relist: Box<RelistKind>,

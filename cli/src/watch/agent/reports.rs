@@ -28,7 +28,7 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Records the times from hearing of changes until now, when they are in force.
+    /// Records the times from the receipt of changes until now, when they come into force.
     pub(super) fn time_changes(&self, times: ChangeTimes, now: Instant) {
         let ChangeTimes { pods, others } = times;
         for (name, times) in [("weir_pod_enforced_seconds", pods), ("weir_policy_enforced_seconds", others)] {
@@ -41,7 +41,10 @@ impl Reports {
     /// Reports deviations of the kernel's state that were repaired.
     pub(super) fn repaired(&self, repaired: &[String]) {
         for repaired in repaired {
-            self.log.warn("repaired", &[("what", Value::from(repaired.as_str()))]);
+            self.log.warn(
+                "the kernel's state differed from the record; repaired",
+                &[("what", Value::from(repaired.as_str()))],
+            );
         }
         self.metrics.add("weir_drift_repairs_total", &[], repaired.len() as f64);
     }
@@ -161,7 +164,7 @@ impl<E: Enforce> NodeAgent<E> {
         }
     }
 
-    /// Reports on pods that policy is not in force on them, and why.
+    /// Sends an Event on each pod on which policy is not in force, with the reason.
     pub(super) fn report_pods(&mut self, failed: &[PodFailure], now: Instant) {
         for PodFailure { pod, why } in failed {
             let Some((namespace, name)) = pod.split_once('/') else { continue };

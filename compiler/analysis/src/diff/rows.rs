@@ -183,7 +183,7 @@ fn trim(draft: &mut RowDraft) {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "everything that a reason is told from")]
+#[expect(clippy::too_many_arguments, reason = "everything that a reason is derived from")]
 fn account(
     context: &RowContext<'_, '_>,
     tables: &EntryTables<'_, '_>,

@@ -123,7 +123,7 @@ impl<'s, 'c> EntryTables<'s, 'c> {
                 with(Box::new(move |peer| dense[peer.index()]))
             }
         };
-        // Only here: the source's row has the egress verdicts on the backends already (`classify::rows::services`), but
+        // Only here: the source's row has the egress verdicts on the backends already (`weir_classes::rows::services`), but
         // a service has no policies, so the backends' ingress has to be asked here.
         if let Some(address) = gate.frontends[which].filter(|_| direction == Direction::Ingress) {
             let ports = service_ports(side, address);

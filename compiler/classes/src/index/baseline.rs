@@ -38,9 +38,10 @@ pub(super) struct Baseline {
 impl Baseline {
     pub(super) fn new(generation: &Generation) -> Self {
         let Generation { cluster, classes, roles, .. } = generation;
+        let predicates = classes.rules.of_lists();
         let mut lists = BTreeMap::new();
         for (number, list) in (0..).zip(&cluster.lists) {
-            lists.entry(list.name.clone()).or_insert_with(|| classes.predicate_of_list(ListId(number)));
+            lists.entry(list.name.clone()).or_insert_with(|| predicates.get(&ListId(number)).copied());
         }
         let local = classes.subject_of.iter().map(|(id, _)| &cluster.endpoints[id.index()]);
         Self {

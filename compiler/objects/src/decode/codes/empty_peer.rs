@@ -37,6 +37,6 @@ spec:
 pub(crate) fn at(origin: FieldOrigin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "the peer is empty").label("selects no peer").help(
         "write `podSelector: {}` for every pod of this namespace, `namespaceSelector: {}` for every pod, \
-         or leave the whole list out for everybody",
+         or leave the whole list out to match every peer",
     )
 }

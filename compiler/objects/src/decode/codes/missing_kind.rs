@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "An object lacks `apiVersion` or `kind`.",
-    why: "Without both, nobody can tell what the object is. If it was meant to be a policy, it would not be in \
+    why: "Without both, the kind of the object is unknown. If it was meant to be a policy, it would not be in \
           force.",
     example: "\
 kind: NetworkPolicy

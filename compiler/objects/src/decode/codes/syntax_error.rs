@@ -10,8 +10,7 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "The text is not well-formed YAML or JSON.",
-    why: "Nothing behind the fault can be read with certainty, so a policy could be lost without anybody \
-          noticing.",
+    why: "The text after the error cannot be read reliably, so a policy could be lost without a message.",
     example: "\
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy

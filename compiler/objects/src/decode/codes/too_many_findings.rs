@@ -47,7 +47,7 @@ spec:
 /// `beyond` is the number of findings that are not shown.
 pub(crate) fn at(origin: FieldOrigin, beyond: usize, severity: Severity) -> Diagnostic {
     let mut found = Diagnostic::at(&CODE, origin, format!("{beyond} more findings in this object are not shown"))
-        .help("mend the first ones and run again");
+        .help("fix the first ones and run again");
     found.severity = severity;
     found
 }
