@@ -39,8 +39,8 @@ fn documentation(code: &Code) -> String {
         code.name,
         code.what,
         wrap(code.why),
-        indent(code.example),
-        indent(code.fixed),
+        indent(&code.example.problem()),
+        indent(&code.example.fixed()),
     )
 }
 
@@ -60,8 +60,8 @@ fn as_json(code: &Code) -> Value {
         "lint": code.lint,
         "what": code.what,
         "why": code.why,
-        "example": code.example,
-        "fixed": code.fixed,
+        "example": code.example.problem(),
+        "fixed": code.example.fixed(),
     })
 }
 

@@ -36,12 +36,13 @@ pub(crate) fn run(rules: Vec<Value>, results: Vec<Value>) -> serde_json::Result<
 }
 
 fn rule(code: &Code) -> Value {
+    let (problem, fixed) = (code.example.problem(), code.example.fixed());
     json!({
         "id": code.name,
         "shortDescription": {"text": code.what},
         "fullDescription": {"text": code.why},
         "defaultConfiguration": {"level": level(code.severity)},
-        "help": {"text": format!("{}\n\nExample:\n\n{}\nFixed:\n\n{}", code.why, code.example, code.fixed)},
+        "help": {"text": format!("{}\n\nExample:\n\n{problem}\nFixed:\n\n{fixed}", code.why)},
     })
 }
 

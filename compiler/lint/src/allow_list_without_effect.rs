@@ -2,7 +2,7 @@
 
 use super::context::LintContext;
 use weir_model::{CidrList, ListAction};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code = Code {
@@ -12,40 +12,7 @@ pub(super) static CODE: Code = Code {
     what: "An Allow list exempts addresses from later Deny lists, and there is none.",
     why: "Allow does not mean that traffic is allowed: it means that no later list is asked. Without a Deny list of a larger \
           order for the same direction the list does nothing, and policies decide as if it were not there.",
-    example: "\
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: bad-hosts}
-spec:
-  action: Deny
-  order: 10
-  cidrs: [192.0.2.0/24]
----
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: partner}
-spec:
-  action: Allow
-  order: 20
-  cidrs: [192.0.2.7]
-",
-    fixed: "\
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: bad-hosts}
-spec:
-  action: Deny
-  order: 10
-  cidrs: [192.0.2.0/24]
----
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: partner}
-spec:
-  action: Allow
-  order: 5
-  cidrs: [192.0.2.7]
-",
+    example: Example(include_str!("allow_list_without_effect.diff")),
 };
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {

@@ -6,7 +6,7 @@ use super::context::LintContext;
 use super::cover::selects_all;
 use super::words;
 use weir_model::{Direction, Peer, Policy};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
 use weir_objects::k8s::{Body, LabelSelector, NetworkPolicy, PolicyPeer};
 use weir_objects::origin::{FieldOrigin, ObjectId};
 
@@ -18,28 +18,7 @@ pub(super) static CODE: Code = Code {
     why: "Two items are alternatives: every pod of the namespaces, and besides the pods of the policy's own namespace. \
           In one item they are conditions: those pods in those namespaces. One dash makes the difference. The finding is \
           made where a rule has just these two peers, and no pod of the policy's own namespace is known to match.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: api, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - namespaceSelector: {matchLabels: {team: monitoring}}
-    - podSelector: {matchLabels: {app: prometheus}}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: api, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - namespaceSelector: {matchLabels: {team: monitoring}}
-      podSelector: {matchLabels: {app: prometheus}}
-",
+    example: Example(include_str!("and_or_peers.diff")),
 };
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::context::LintContext;
 use super::{cover, words};
 use weir_model::{Direction, NamespaceId, Peer, Policy, PolicyId, PortRule, Rule, SelectorId};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
 use weir_objects::k8s::{PortMatch, Protocol};
 
 pub(super) static CODE: Code = Code {
@@ -17,32 +17,7 @@ pub(super) static CODE: Code = Code {
           policy that selects the pod allows port 53, every look-up of a name times out, and the rules for what the names \
           stand for never come into play. All policies of a pod are judged together: a policy of its own that allows DNS \
           for the same pods is enough.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: api, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: api}}
-  policyTypes: [Egress]
-  egress:
-  - to: [{podSelector: {matchLabels: {app: db}}}]
-    ports: [{port: 5432}]
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: api, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: api}}
-  policyTypes: [Egress]
-  egress:
-  - to: [{podSelector: {matchLabels: {app: db}}}]
-    ports: [{port: 5432}]
-  - to:
-    - namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}
-      podSelector: {matchLabels: {k8s-app: kube-dns}}
-    ports: [{port: 53, protocol: UDP}, {port: 53}]
-",
+    example: Example(include_str!("dns_not_allowed.diff")),
 };
 
 /// The port for DNS queries, and the target port of OpenShift's name servers behind it.

@@ -5,7 +5,7 @@ use super::prefixes::PrefixIndex;
 use super::{cover, words};
 use weir_model::{Direction, Peer, Policy, rule_path};
 use weir_objects::address::Prefix;
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code = Code {
@@ -16,30 +16,7 @@ pub(super) static CODE: Code = Code {
     why: "except narrows its own block only. Where another block of the same policy allows the same addresses on the same \
           ports they are allowed, whatever is excepted here; and what another except of the block holds already is \
           excluded once.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: outbound, namespace: shop}
-spec:
-  podSelector: {}
-  policyTypes: [Egress]
-  egress:
-  - to:
-    - ipBlock: {cidr: 0.0.0.0/0, except: [10.0.0.0/8]}
-    - ipBlock: {cidr: 10.0.0.0/8}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: outbound, namespace: shop}
-spec:
-  podSelector: {}
-  policyTypes: [Egress]
-  egress:
-  - to:
-    - ipBlock: {cidr: 0.0.0.0/0, except: [10.0.0.0/8]}
-    - ipBlock: {cidr: 10.1.0.0/16}
-",
+    example: Example(include_str!("except_excludes_nothing.diff")),
 };
 
 /// A block with its position in the policy.

@@ -2,7 +2,7 @@
 
 use super::context::LintContext;
 use super::words;
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code = Code {
@@ -12,28 +12,7 @@ pub(super) static CODE: Code = Code {
     what: "A policy has rules for a direction that its policyTypes do not name.",
     why: "policyTypes decides in which directions a policy isolates. Rules of a direction that it does not name are read \
           and forgotten: they neither allow nor restrict anything.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: api, namespace: shop}
-spec:
-  podSelector: {}
-  policyTypes: [Ingress]
-  ingress: [{}]
-  egress:
-  - ports: [{port: 443}]
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: api, namespace: shop}
-spec:
-  podSelector: {}
-  policyTypes: [Ingress, Egress]
-  ingress: [{}]
-  egress:
-  - ports: [{port: 443}, {port: 53, protocol: UDP}]
-",
+    example: Example(include_str!("inert_rules.diff")),
 };
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {

@@ -1,6 +1,6 @@
 //! A lint that ran out of its budget.
 
-use weir_objects::diagnostic::{Code, Diagnostic, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Example, Severity};
 use weir_objects::origin::{FieldOrigin, ObjectId};
 
 pub(super) static CODE: Code = Code {
@@ -11,19 +11,7 @@ pub(super) static CODE: Code = Code {
     why: "Some lints compare policies with each other, or every kind of pod with every policy. Each has a budget of steps, \
           so that no input makes a check take minutes. One that runs out of it says so: what it found is true, and what \
           comes after the place where it stopped was not looked at. Verdicts are not affected.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: api, namespace: shop}
-spec:
-  podSelector: {}
-  ingress: [{}]
-",
-    fixed: "\
-apiVersion: v1
-kind: Namespace
-metadata: {name: shop}
-",
+    example: Example(include_str!("lint_incomplete.diff")),
 };
 
 pub(super) fn found(code: &'static Code, stopped_at: ObjectId, steps: u64) -> Diagnostic {

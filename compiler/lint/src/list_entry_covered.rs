@@ -3,7 +3,7 @@
 use super::context::LintContext;
 use super::words;
 use weir_model::{CidrList, ListEntry};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
 
 pub(super) static CODE: Code = Code {
     name: "list-entry-covered",
@@ -12,22 +12,7 @@ pub(super) static CODE: Code = Code {
     what: "Entries of an address list are contained in other entries of the same list.",
     why: "They change nothing, and removing one of them will not open or close anything. Where lists are put together by \
           hand, such an entry is often a typing mistake for another address.",
-    example: "\
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: bad-hosts}
-spec:
-  action: Deny
-  cidrs: [192.0.2.0/24, 192.0.2.7]
-",
-    fixed: "\
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: bad-hosts}
-spec:
-  action: Deny
-  cidrs: [192.0.2.0/24, 198.51.100.7]
-",
+    example: Example(include_str!("list_entry_covered.diff")),
 };
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {

@@ -6,7 +6,7 @@ use super::context::LintContext;
 use super::cover::selects_all;
 use super::words;
 use weir_model::{AddressRanges, CidrList, EndpointId, ListAction, NodeId, ServiceId, Standing};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
 
 pub(super) static CODE: Code = Code {
     name: "list-hits-cluster",
@@ -16,44 +16,7 @@ pub(super) static CODE: Code = Code {
     why: "Lists are decided before policies, so no policy can allow what a list denies: pods lose each other, or the \
           cluster's name servers. Public lists of bogus networks contain the private ranges that clusters use. A list that \
           applies to selected pods only is taken to mean it, and what an earlier list exempts does not count.",
-    example: "\
-apiVersion: v1
-kind: Service
-metadata: {name: api, namespace: shop}
-spec:
-  clusterIP: 10.96.0.10
-  ports: [{port: 80}]
----
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: bogons}
-spec:
-  action: Deny
-  cidrs: [10.0.0.0/8, 192.0.2.0/24]
-",
-    fixed: "\
-apiVersion: v1
-kind: Service
-metadata: {name: api, namespace: shop}
-spec:
-  clusterIP: 10.96.0.10
-  ports: [{port: 80}]
----
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: bogons}
-spec:
-  action: Deny
-  cidrs: [10.0.0.0/9, 192.0.2.0/24]
----
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: cluster}
-spec:
-  action: Allow
-  order: 0
-  cidrs: [10.96.0.0/12]
-",
+    example: Example(include_str!("list_hits_cluster.diff")),
 };
 
 /// The owner of an address. Ordered as in the cluster.

@@ -3,7 +3,7 @@
 use super::context::LintContext;
 use super::cover::selects_all;
 use weir_model::{AddressRanges, CidrList, ListAction, SelectorId};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code = Code {
@@ -13,36 +13,7 @@ pub(super) static CODE: Code = Code {
     what: "Every address of a list is in another list that does the same to the same pods.",
     why: "The list changes nothing: taking it away, or an address out of it, neither opens nor closes anything. Lists \
           between which one of the other action is decided are never compared, since there the order matters.",
-    example: "\
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: bad-hosts}
-spec:
-  action: Deny
-  cidrs: [192.0.2.7, 192.0.2.9]
----
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: bad-networks}
-spec:
-  action: Deny
-  cidrs: [192.0.2.0/24]
-",
-    fixed: "\
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: bad-hosts}
-spec:
-  action: Deny
-  cidrs: [192.0.2.7, 198.51.100.9]
----
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: bad-networks}
-spec:
-  action: Deny
-  cidrs: [192.0.2.0/24]
-",
+    example: Example(include_str!("list_redundant.diff")),
 };
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {

@@ -7,7 +7,7 @@ use super::groups::GroupId;
 use super::words;
 use weir_model::{Direction, Peer, Policy, Rule, rule_path};
 use weir_objects::decode::nearest;
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
 use weir_objects::k8s::{PortMatch, Protocol};
 use weir_objects::origin::FieldOrigin;
 
@@ -19,40 +19,7 @@ pub(super) static CODE: Code = Code {
     why: "A named port is looked up on the destination: the selected pods for ingress, the peers for egress. A pod whose \
           containers have no port of this name and protocol is not reached, and an address outside of the cluster never \
           has named ports.",
-    example: "\
-apiVersion: v1
-kind: Pod
-metadata: {name: api-1, namespace: shop, labels: {app: api}}
-spec:
-  containers:
-  - name: api
-    ports: [{name: http, containerPort: 8080}]
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: api, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: api}}
-  ingress:
-  - ports: [{port: htttp}]
-",
-    fixed: "\
-apiVersion: v1
-kind: Pod
-metadata: {name: api-1, namespace: shop, labels: {app: api}}
-spec:
-  containers:
-  - name: api
-    ports: [{name: http, containerPort: 8080}]
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: api, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: api}}
-  ingress:
-  - ports: [{port: http}]
-",
+    example: Example(include_str!("named_port_unknown.diff")),
 };
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {

@@ -3,7 +3,7 @@
 use super::context::LintContext;
 use super::words;
 use weir_objects::decode::nearest;
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code = Code {
@@ -14,30 +14,7 @@ pub(super) static CODE: Code = Code {
     why: "A policy selects pods of its own namespace only. In a namespace that is not there it protects nothing, and the \
           pods it was meant for are not isolated. The lint asks only where the input declares namespaces at all, and not \
           for those that every cluster has or that pods of the input live in.",
-    example: "\
-apiVersion: v1
-kind: Namespace
-metadata: {name: shop}
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: deny-all, namespace: shopp}
-spec:
-  podSelector: {}
-  policyTypes: [Ingress]
-",
-    fixed: "\
-apiVersion: v1
-kind: Namespace
-metadata: {name: shop}
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: deny-all, namespace: shop}
-spec:
-  podSelector: {}
-  policyTypes: [Ingress]
-",
+    example: Example(include_str!("namespace_missing.diff")),
 };
 
 /// Namespaces that every cluster has, although no manifest declares them.

@@ -7,7 +7,7 @@ use super::context::LintContext;
 use super::groups::{GroupId, PodGroup};
 use super::words;
 use weir_model::{Direction, NamespaceId, Peer, Policy, PolicyId, PortRule, Rule, rule_path};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
 use weir_objects::k8s::{PortMatch, Protocol};
 
 pub(super) static CODE: Code = Code {
@@ -18,62 +18,7 @@ pub(super) static CODE: Code = Code {
     why: "A connection needs both: the egress of the pod that begins it, and the ingress of the pod it goes to. Here every \
           pod of the input that the rule could let through is isolated at its own end, and no rule there allows it, so the \
           rule has no effect. Rules with address blocks or without peers are left alone: they may be for others.",
-    example: "\
-apiVersion: v1
-kind: Pod
-metadata: {name: api-1, namespace: shop, labels: {app: api}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: web-1, namespace: shop, labels: {app: web}}
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: api, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: api}}
-  ingress:
-  - from: [{podSelector: {matchLabels: {app: web}}}]
-    ports: [{port: 8080}]
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: web}}
-  policyTypes: [Egress]
-  egress:
-  - ports: [{port: 53, protocol: UDP}]
-",
-    fixed: "\
-apiVersion: v1
-kind: Pod
-metadata: {name: api-1, namespace: shop, labels: {app: api}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: web-1, namespace: shop, labels: {app: web}}
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: api, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: api}}
-  ingress:
-  - from: [{podSelector: {matchLabels: {app: web}}}]
-    ports: [{port: 8080}]
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: web}}
-  policyTypes: [Egress]
-  egress:
-  - ports: [{port: 53, protocol: UDP}]
-  - to: [{podSelector: {matchLabels: {app: api}}}]
-    ports: [{port: 8080}]
-",
+    example: Example(include_str!("one_sided_allow.diff")),
 };
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {

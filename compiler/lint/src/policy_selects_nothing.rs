@@ -3,7 +3,7 @@
 use super::context::LintContext;
 use super::{cover, words};
 use weir_model::Policy;
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code = Code {
@@ -14,30 +14,7 @@ pub(super) static CODE: Code = Code {
     why: "The pods it was written for are not isolated by it: everything reaches them that no other policy keeps out. A \
           namespace without any pod or workload in the input says nothing, and a policy for every pod is never reported. \
           Pods on their node's network are passed over by policies and do not count.",
-    example: "\
-apiVersion: v1
-kind: Pod
-metadata: {name: api-1, namespace: shop, labels: {app: api}}
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: api, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: apii}}
-  policyTypes: [Ingress]
-",
-    fixed: "\
-apiVersion: v1
-kind: Pod
-metadata: {name: api-1, namespace: shop, labels: {app: api}}
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: api, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: api}}
-  policyTypes: [Ingress]
-",
+    example: Example(include_str!("policy_selects_nothing.diff")),
 };
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {

@@ -7,7 +7,7 @@ use super::cover::rule_covers;
 use super::prefixes::PrefixIndex;
 use super::words;
 use weir_model::{Direction, NamespaceId, Peer, Policy, PolicyId, Rule, SelectorId, rule_path};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
 use weir_objects::k8s::LabelSelector;
 
 pub(super) static CODE: Code = Code {
@@ -19,27 +19,7 @@ pub(super) static CODE: Code = Code {
           The other rule stands in the same policy, or in one that selects the same pods or every pod of the namespace. \
           Policies are often written so that each is complete in itself, so a rule that another policy covers is a note, \
           unless that policy allows everything and leaves the narrow one no effect at all. Only what holds in every cluster is reported: equal or empty selectors, blocks inside blocks, ports inside ports.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: api, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: api}}
-  ingress:
-  - from: [{podSelector: {}}]
-  - from: [{podSelector: {matchLabels: {app: web}}}]
-    ports: [{port: 8080}]
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: api, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: api}}
-  ingress:
-  - from: [{podSelector: {matchLabels: {app: web}}}]
-    ports: [{port: 8080}]
-",
+    example: Example(include_str!("rule_covered.diff")),
 };
 
 /// A rule with its position. Ordered as in the cluster.

@@ -3,7 +3,7 @@
 use super::context::LintContext;
 use super::words;
 use weir_model::{Direction, NamespaceId, Peer, Policy, Rule, SelectorId, rule_path};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code = Code {
@@ -15,40 +15,7 @@ pub(super) static CODE: Code = Code {
           a namespaceSelector looks for pods of another namespace in the policy's own. The lint asks only where the input \
           would show such pods: it has pods of the namespaces in question, or is all of a cluster. Address blocks always \
           match something.",
-    example: "\
-apiVersion: v1
-kind: Pod
-metadata: {name: api-1, namespace: shop, labels: {app: api}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: web-1, namespace: shop, labels: {app: web}}
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: api, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: api}}
-  ingress:
-  - from: [{podSelector: {matchLabels: {app: wev}}}]
-",
-    fixed: "\
-apiVersion: v1
-kind: Pod
-metadata: {name: api-1, namespace: shop, labels: {app: api}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: web-1, namespace: shop, labels: {app: web}}
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: api, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: api}}
-  ingress:
-  - from: [{podSelector: {matchLabels: {app: web}}}]
-",
+    example: Example(include_str!("rule_matches_no_peer.diff")),
 };
 
 /// The selector that matches nothing.

@@ -7,7 +7,7 @@ use super::context::LintContext;
 use super::words;
 use weir_model::ServiceId;
 use weir_model::directory::Directory;
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
 use weir_objects::origin::FieldOrigin;
 
 pub(super) static CODE: Code = Code {
@@ -20,38 +20,7 @@ pub(super) static CODE: Code = Code {
           other services and pods to this one. Which of several claims it carries out is chance. A ClusterIP is judged as \
           its own service's. Every other port that is claimed twice is only allowed where all claimants and the address \
           itself are.",
-    example: "\
-apiVersion: v1
-kind: Service
-metadata: {name: dns, namespace: kube-system}
-spec:
-  clusterIP: 10.96.0.10
-  ports: [{port: 53, protocol: UDP}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: mine, namespace: shop}
-spec:
-  clusterIP: 10.96.0.20
-  externalIPs: [10.96.0.10]
-  ports: [{port: 53, protocol: UDP}]
-",
-    fixed: "\
-apiVersion: v1
-kind: Service
-metadata: {name: dns, namespace: kube-system}
-spec:
-  clusterIP: 10.96.0.10
-  ports: [{port: 53, protocol: UDP}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: mine, namespace: shop}
-spec:
-  clusterIP: 10.96.0.20
-  externalIPs: [198.51.100.20]
-  ports: [{port: 53, protocol: UDP}]
-",
+    example: Example(include_str!("service_address_contested.diff")),
 };
 
 /// The most claimants to name. Further claimants are only counted.

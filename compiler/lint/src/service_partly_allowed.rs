@@ -17,7 +17,7 @@ use weir_model::{
     Backend, Direction, EndpointId, IpBlockPods, NamespaceId, Peer, PolicyId, PortRule, Rule, ServiceId, ServicePort,
 };
 use weir_objects::address::{Family, Prefix};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
 use weir_objects::k8s::{PortMatch, Protocol};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
@@ -29,70 +29,7 @@ pub(super) static CODE: Code = Code {
     why: "A packet to a service's address is seen before one of the backends is chosen, so the address is allowed only if \
           every ready backend is: here all of it is denied. An implementation that looks after the choice drops as many \
           connections as there are backends that are not allowed, seemingly at random.",
-    example: "\
-apiVersion: v1
-kind: Pod
-metadata: {name: web-1, namespace: shop, labels: {app: web}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: api-1, namespace: shop, labels: {app: api, version: v1}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: api-2, namespace: shop, labels: {app: api, version: v2}}
----
-apiVersion: v1
-kind: Service
-metadata: {name: api, namespace: shop}
-spec:
-  clusterIP: 10.96.0.10
-  selector: {app: api}
-  ports: [{port: 80, targetPort: 8080}]
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: web}}
-  policyTypes: [Egress]
-  egress:
-  - ports: [{port: 53, protocol: UDP}]
-  - to: [{podSelector: {matchLabels: {app: api, version: v1}}}]
-    ports: [{port: 8080}]
-",
-    fixed: "\
-apiVersion: v1
-kind: Pod
-metadata: {name: web-1, namespace: shop, labels: {app: web}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: api-1, namespace: shop, labels: {app: api, version: v1}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: api-2, namespace: shop, labels: {app: api, version: v2}}
----
-apiVersion: v1
-kind: Service
-metadata: {name: api, namespace: shop}
-spec:
-  clusterIP: 10.96.0.10
-  selector: {app: api}
-  ports: [{port: 80, targetPort: 8080}]
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: web}}
-  policyTypes: [Egress]
-  egress:
-  - ports: [{port: 53, protocol: UDP}]
-  - to: [{podSelector: {matchLabels: {app: api}}}]
-    ports: [{port: 8080}]
-",
+    example: Example(include_str!("service_partly_allowed.diff")),
 };
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {

@@ -24,7 +24,7 @@ fn steps_for(code: &Code) -> u64 {
 #[test]
 fn every_example_shows_its_finding() {
     for code in codes::all() {
-        let found = findings(code.example, steps_for(code));
+        let found = findings(&code.example.problem(), steps_for(code));
         assert!(found.contains(&code.name), "the example of {} shows {found:?}", code.name);
     }
 }
@@ -32,7 +32,7 @@ fn every_example_shows_its_finding() {
 #[test]
 fn the_fixed_example_no_longer_shows_its_finding() {
     for code in codes::all() {
-        let found = findings(code.fixed, steps_for(code));
+        let found = findings(&code.example.fixed(), steps_for(code));
         assert!(!found.contains(&code.name), "the fixed example of {} shows {found:?}", code.name);
     }
 }
@@ -40,7 +40,12 @@ fn the_fixed_example_no_longer_shows_its_finding() {
 #[test]
 fn the_fixed_example_of_a_lint_has_no_finding() {
     for code in weir_lint::CODES {
-        assert_eq!(findings(code.fixed, steps_for(code)), Vec::<&str>::new(), "the fixed example of {}", code.name);
+        assert_eq!(
+            findings(&code.example.fixed(), steps_for(code)),
+            Vec::<&str>::new(),
+            "the fixed example of {}",
+            code.name
+        );
     }
 }
 

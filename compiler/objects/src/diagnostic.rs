@@ -44,10 +44,33 @@ pub struct Code {
     pub what: &'static str,
     /// A short paragraph: why it matters, and what happens to packets.
     pub why: &'static str,
-    /// A complete input with the problem. A test checks that it produces the finding.
-    pub example: &'static str,
-    /// The same input with the problem fixed. A test checks that the finding is gone.
-    pub fixed: &'static str,
+    /// An input with the problem, and how to fix it.
+    pub example: Example,
+}
+
+/// A complete input with a problem, and the same input without it. Tests check that the first one produces the finding
+/// and the second one does not.
+///
+/// Both are one text, so that they differ only in the problem. It has the form of a diff: lines of the problem begin
+/// with `-`, lines of the fix with `+`, and lines of both with a space.
+#[derive(Clone, Copy, Debug)]
+pub struct Example(pub &'static str);
+
+impl Example {
+    /// The input with the problem.
+    pub fn problem(&self) -> String {
+        self.without('+')
+    }
+
+    /// The input with the problem fixed.
+    pub fn fixed(&self) -> String {
+        self.without('-')
+    }
+
+    fn without(&self, marker: char) -> String {
+        let lines = self.0.lines().filter(|line| !line.starts_with(marker));
+        lines.flat_map(|line| [line.get(1..).unwrap_or_default(), "\n"]).collect()
+    }
 }
 
 impl PartialEq for Code {

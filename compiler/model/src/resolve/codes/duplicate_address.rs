@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::{Cluster, EndpointId};
-use weir_objects::diagnostic::{Code, Diagnostic, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Example, Severity};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
 /// Two live pods on one address.
@@ -16,28 +16,7 @@ pub(crate) static CODE: Code = Code {
           address get only what every address gets, nothing that a policy allows by labels. It happens when a snapshot \
           is put together from several moments. Pods that are being deleted lose the address to one that is not. Pods \
           that have finished and pods on the host's network do not count: their address is not theirs.",
-    example: "\
-apiVersion: v1
-kind: Pod
-metadata: {name: one, namespace: shop}
-status: {phase: Running, podIP: 10.0.0.1}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: two, namespace: shop}
-status: {phase: Running, podIP: 10.0.0.1}
-",
-    fixed: "\
-apiVersion: v1
-kind: Pod
-metadata: {name: one, namespace: shop}
-status: {phase: Running, podIP: 10.0.0.1}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: two, namespace: shop}
-status: {phase: Succeeded, podIP: 10.0.0.1}
-",
+    example: Example(include_str!("duplicate_address.diff")),
 };
 
 pub(in crate::resolve) fn found(

@@ -1,7 +1,7 @@
 //! An address that cannot be read.
 
 use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -11,18 +11,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "An object that is read for context has an invalid address.",
     why: "Without the address we would not know whose packets these are.",
-    example: "\
-apiVersion: v1
-kind: Pod
-metadata: {name: web, namespace: shop}
-status: {podIP: 10.0.0.256}
-",
-    fixed: "\
-apiVersion: v1
-kind: Pod
-metadata: {name: web, namespace: shop}
-status: {podIP: 10.0.0.25}
-",
+    example: Example(include_str!("bad_address.diff")),
 };
 
 /// The text is not an address.

@@ -2,7 +2,7 @@
 
 use crate::address::{Family, parse_address, parse_cidr};
 use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -13,26 +13,7 @@ pub static CODE: Code = Code {
     what: "A CIDR is not valid.",
     why: "The API server refuses it. What looks like an address may lack its length: one address is a `/32` or \
           `/128`.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - ipBlock: {cidr: 10.0.0.1}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - ipBlock: {cidr: 10.0.0.1/32}
-",
+    example: Example(include_str!("bad_cidr.diff")),
 };
 
 /// The text is not `address/length`.

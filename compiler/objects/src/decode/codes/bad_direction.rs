@@ -2,7 +2,7 @@
 
 use crate::decode::codes::quote;
 use crate::decode::suggest::nearest;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -12,18 +12,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "`spec.directions` of a CidrList has an unknown entry.",
     why: "A list for a direction that does not exist would be in force nowhere.",
-    example: "\
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: drop}
-spec: {action: Deny, directions: [in], cidrs: [192.0.2.0/24]}
-",
-    fixed: "\
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: drop}
-spec: {action: Deny, directions: [Ingress], cidrs: [192.0.2.0/24]}
-",
+    example: Example(include_str!("bad_direction.diff")),
 };
 
 /// The name is not one of the two directions.

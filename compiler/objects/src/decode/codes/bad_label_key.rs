@@ -1,7 +1,7 @@
 //! A label key that no object can have.
 
 use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -12,19 +12,7 @@ pub static CODE: Code = Code {
     what: "A label key is not valid.",
     why: "The API server refuses it. No object can carry such a label, so a selector with it would match \
           nothing.",
-    example: r#"apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {matchLabels: {"app name": web}}
-"#,
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app-name: web}}
-",
+    example: Example(include_str!("bad_label_key.diff")),
 };
 
 /// The key has the wrong syntax.

@@ -2,7 +2,7 @@
 
 use crate::decode::codes::quote;
 use crate::decode::suggest::nearest;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -13,18 +13,7 @@ pub static CODE: Code = Code {
     what: "`spec.action` of a CidrList is missing or unknown.",
     why: "A list must say what becomes of its addresses; there is no default, because guessing wrong either \
           opens or closes the network.",
-    example: "\
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: drop}
-spec: {cidrs: [192.0.2.0/24]}
-",
-    fixed: "\
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: drop}
-spec: {action: Deny, cidrs: [192.0.2.0/24]}
-",
+    example: Example(include_str!("bad_list_action.diff")),
 };
 
 /// The action is not one of the two; it is empty if it is absent.

@@ -2,7 +2,7 @@
 
 use crate::address::{parse_address, parse_cidr};
 use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -13,18 +13,7 @@ pub static CODE: Code = Code {
     what: "An entry of an address list is no address, CIDR or range.",
     why: "Leaving it out would let through what the list was meant to stop, or stop what it was meant to let \
           through.",
-    example: "\
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: drop}
-spec: {action: Deny, cidrs: [192.0.2.0/33]}
-",
-    fixed: "\
-apiVersion: weir.dev/v1alpha1
-kind: CidrList
-metadata: {name: drop}
-spec: {action: Deny, cidrs: [192.0.2.0/32]}
-",
+    example: Example(include_str!("bad_list_entry.diff")),
 };
 
 /// The entry cannot be read; `why` completes a sentence that begins with it.

@@ -2,7 +2,7 @@
 
 use crate::decode::codes::quote;
 use crate::decode::suggest::nearest;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -13,20 +13,7 @@ pub static CODE: Code = Code {
     what: "The annotation `weir.dev/mode` has a value that is no mode, or is on an object that has none.",
     why: "A policy is enforced (`enforce`, as without the annotation) or only reported (`audit`). Taking anything else for one of \
           them would enforce what was to be tried, or the other way round. Address lists are always enforced.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop, annotations: {weir.dev/mode: Audit}}
-spec:
-  podSelector: {}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop, annotations: {weir.dev/mode: audit}}
-spec:
-  podSelector: {}
-",
+    example: Example(include_str!("bad_mode.diff")),
 };
 
 /// The mode is not one of the two.

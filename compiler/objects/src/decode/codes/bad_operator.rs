@@ -2,7 +2,7 @@
 
 use crate::decode::codes::quote;
 use crate::decode::suggest::nearest;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -12,24 +12,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "A selector has an unknown operator.",
     why: "The API server refuses it. Operators are case-sensitive: `in` is not `In`.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector:
-    matchExpressions:
-    - {key: app, operator: in, values: [web]}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector:
-    matchExpressions:
-    - {key: app, operator: In, values: [web]}
-",
+    example: Example(include_str!("bad_operator.diff")),
 };
 
 /// The operator is not one of the four.

@@ -2,7 +2,7 @@
 
 use crate::decode::codes::quote;
 use crate::decode::suggest::nearest;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -12,18 +12,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "A pod has an unknown `status.phase`.",
     why: "The phase decides whether the pod still counts: finished pods are neither protected nor allowed.",
-    example: "\
-apiVersion: v1
-kind: Pod
-metadata: {name: web, namespace: shop}
-status: {phase: running}
-",
-    fixed: "\
-apiVersion: v1
-kind: Pod
-metadata: {name: web, namespace: shop}
-status: {phase: Running}
-",
+    example: Example(include_str!("bad_phase.diff")),
 };
 
 /// The phase is not one of the five.

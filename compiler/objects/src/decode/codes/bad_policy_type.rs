@@ -2,7 +2,7 @@
 
 use crate::decode::codes::quote;
 use crate::decode::suggest::nearest;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -12,22 +12,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "`policyTypes` has an unknown entry.",
     why: "The API server refuses it. The names are case-sensitive: `ingress` is not `Ingress`.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  policyTypes: [ingress]
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  policyTypes: [Ingress]
-",
+    example: Example(include_str!("bad_policy_type.diff")),
 };
 
 /// The name is not one of the two types.

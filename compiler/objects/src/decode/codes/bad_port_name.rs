@@ -1,7 +1,7 @@
 //! A port name that no container can have.
 
 use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -12,25 +12,7 @@ pub static CODE: Code = Code {
     what: "A named port has an invalid name.",
     why: "The API server refuses it. In quotes, `\"80\"` is a name and not the number, and a name must hold a \
           letter.",
-    example: r#"apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - ports:
-    - {port: "80"}
-"#,
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - ports:
-    - {port: 80}
-",
+    example: Example(include_str!("bad_port_name.diff")),
 };
 
 /// The name has the wrong syntax.

@@ -1,7 +1,7 @@
 //! A protocol that policies cannot name.
 
 use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -12,26 +12,7 @@ pub static CODE: Code = Code {
     what: "A port has an unknown protocol.",
     why: "The API server takes TCP, UDP and SCTP, in capitals. ICMP cannot be named: a rule without `ports` \
           allows it.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - ports:
-    - {protocol: tcp, port: 80}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - ports:
-    - {protocol: TCP, port: 80}
-",
+    example: Example(include_str!("bad_protocol.diff")),
 };
 
 /// The protocol is not one of the three.

@@ -1,7 +1,7 @@
 //! A CIDR that names one address and means many.
 
 use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -12,26 +12,7 @@ pub static CODE: Code = Code {
     what: "A CIDR has bits set beyond its length.",
     why: "The API server takes it and clears those bits: `203.0.113.77/24` is all 256 addresses of \
           203.0.113.0/24, not the one that is written.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - ipBlock: {cidr: 203.0.113.77/24}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - ipBlock: {cidr: 203.0.113.0/24}
-",
+    example: Example(include_str!("cidr_host_bits.diff")),
 };
 
 /// `text` is the CIDR as written, `meant` its meaning.

@@ -1,7 +1,7 @@
 //! An IPv4 address written as an IPv6 address.
 
 use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -12,25 +12,7 @@ pub static CODE: Code = Code {
     what: "An address or CIDR is an IPv4-mapped IPv6 address.",
     why: "Packets never carry such addresses: Kubernetes reads them as the IPv4 address within. Later releases \
           of Kubernetes will refuse them.",
-    example: r#"apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - ipBlock: {cidr: "::ffff:203.0.113.0/120"}
-"#,
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - ipBlock: {cidr: 203.0.113.0/24}
-",
+    example: Example(include_str!("cidr_ipv4_mapped.diff")),
 };
 
 /// `text` is the address or CIDR as written, `meant` its meaning.

@@ -1,7 +1,7 @@
 //! An address whose numbers begin with zeros.
 
 use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -12,26 +12,7 @@ pub static CODE: Code = Code {
     what: "An address or CIDR has numbers with leading zeros.",
     why: "Kubernetes reads them as decimal; many other programs read them as octal, where `010` is 8. Later \
           releases of Kubernetes will refuse them.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - ipBlock: {cidr: 010.0.0.0/8}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - ipBlock: {cidr: 10.0.0.0/8}
-",
+    example: Example(include_str!("cidr_leading_zeros.diff")),
 };
 
 /// `text` is the address or CIDR as written, `meant` its meaning.

@@ -1,6 +1,6 @@
 //! A field that occurs twice.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -11,23 +11,7 @@ pub static CODE: Code = Code {
     what: "A field is there twice.",
     why: "Only one of the two can count, and readers differ in which. In a policy this is an error, in objects \
           that we only read for context a warning.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress: [{}]
-  ingress: []
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress: []
-",
+    example: Example(include_str!("duplicate_field.diff")),
 };
 
 /// Points at the second occurrence, with the first as a label.

@@ -1,6 +1,6 @@
 //! Two documents of one kind, namespace and name.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -10,28 +10,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "Two documents describe the same object.",
     why: "In a cluster the last one applied wins, so what is in force would depend on the order of files.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec: {podSelector: {}}
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec: {podSelector: {}, ingress: [{}]}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec: {podSelector: {}}
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web-open, namespace: shop}
-spec: {podSelector: {}, ingress: [{}]}
-",
+    example: Example(include_str!("duplicate_object.diff")),
 };
 
 /// Points at the second document, with the first as a label.

@@ -1,6 +1,6 @@
 //! A peer without any content.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -11,26 +11,7 @@ pub static CODE: Code = Code {
     what: "A peer has neither a selector nor an ipBlock.",
     why: "The API server refuses it, because it can be read as \"every peer\" and as \"no peer\". An empty or \
           absent `from` or `to` means every peer; `podSelector: {}` means every pod of the namespace.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - {}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - podSelector: {}
-",
+    example: Example(include_str!("empty_peer.diff")),
 };
 
 /// Points at the peer.

@@ -1,6 +1,6 @@
 //! A range that ends before it begins.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -10,26 +10,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "`endPort` is smaller than `port`.",
     why: "The API server refuses it: such a range is empty.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - ports:
-    - {port: 8090, endPort: 8080}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - ports:
-    - {port: 8080, endPort: 8090}
-",
+    example: Example(include_str!("end_port_before_port.diff")),
 };
 
 /// Points at the end port.

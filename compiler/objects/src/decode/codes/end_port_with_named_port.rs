@@ -1,7 +1,7 @@
 //! A range that begins with a name.
 
 use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -12,26 +12,7 @@ pub static CODE: Code = Code {
     what: "`endPort` is there with a named `port`.",
     why: "The API server refuses it: a name may stand for another number on each pod, so it cannot begin a \
           range.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - ports:
-    - {port: http, endPort: 8090}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - ports:
-    - {port: 8080, endPort: 8090}
-",
+    example: Example(include_str!("end_port_with_named_port.diff")),
 };
 
 /// Points at the end port.

@@ -2,7 +2,7 @@
 
 use crate::address::Prefix;
 use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -13,26 +13,7 @@ pub static CODE: Code = Code {
     what: "An `except` is not strictly inside its `cidr`.",
     why: "The API server refuses it: the exception must be a smaller part of its own block, of the same \
           family.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - ipBlock: {cidr: 10.0.0.0/8, except: [192.168.0.0/16]}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}
-",
+    example: Example(include_str!("except_not_inside.diff")),
 };
 
 /// Points at the exception.

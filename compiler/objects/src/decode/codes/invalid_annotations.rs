@@ -1,7 +1,7 @@
 //! Annotations that the API server refuses.
 
 use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -11,17 +11,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "An annotation key is not valid, or all annotations together are too large.",
     why: "The API server refuses the object, so the policy would not be in force.",
-    example: r#"apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, annotations: {"a b": x}}
-spec: {podSelector: {}}
-"#,
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, annotations: {a-b: x}}
-spec: {podSelector: {}}
-",
+    example: Example(include_str!("invalid_annotations.diff")),
 };
 
 /// The key has the wrong syntax.

@@ -1,7 +1,7 @@
 //! A name that the API server refuses.
 
 use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -11,18 +11,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "`metadata.name` is missing or not a valid name.",
     why: "The API server refuses the object, so the policy would not be in force.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: Web}
-spec: {podSelector: {}}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web}
-spec: {podSelector: {}}
-",
+    example: Example(include_str!("invalid_name.diff")),
 };
 
 /// The name has the wrong syntax.

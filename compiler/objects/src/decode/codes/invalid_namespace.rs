@@ -1,7 +1,7 @@
 //! A namespace that the API server refuses.
 
 use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -11,18 +11,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "`metadata.namespace` is not a valid namespace.",
     why: "The API server refuses the object, so the policy would not be in force.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: my.shop}
-spec: {podSelector: {}}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: my-shop}
-spec: {podSelector: {}}
-",
+    example: Example(include_str!("invalid_namespace.diff")),
 };
 
 /// The namespace has the wrong syntax.

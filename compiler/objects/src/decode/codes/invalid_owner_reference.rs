@@ -1,6 +1,6 @@
 //! An owner reference that the API server refuses.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -10,22 +10,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "An owner reference is incomplete or contradicts another.",
     why: "The API server refuses the object, so the policy would not be in force.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: 
-  name: web
-  ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web}]
-spec: {podSelector: {}}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: 
-  name: web
-  ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, uid: 2f1c}]
-spec: {podSelector: {}}
-",
+    example: Example(include_str!("invalid_owner_reference.diff")),
 };
 
 /// `what` describes the problem, as a sentence.

@@ -1,6 +1,6 @@
 //! An ipBlock beside a selector in one peer.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -10,28 +10,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "One peer has an ipBlock and a selector.",
     why: "The API server refuses it: an ipBlock stands alone. As two list items they would be alternatives.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - ipBlock: {cidr: 10.0.0.0/8}
-      podSelector: {}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - ipBlock: {cidr: 10.0.0.0/8}
-    - podSelector: {}
-",
+    example: Example(include_str!("ip_block_with_selector.diff")),
 };
 
 /// Points at the peer.

@@ -1,6 +1,6 @@
 //! An ipBlock without a CIDR.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -10,26 +10,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "An ipBlock has no `cidr`.",
     why: "The API server refuses it: a block needs its addresses.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - ipBlock: {except: [10.1.0.0/16]}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}
-",
+    example: Example(include_str!("missing_cidr.diff")),
 };
 
 /// Points at the missing field.

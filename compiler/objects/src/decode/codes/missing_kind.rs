@@ -1,6 +1,6 @@
 //! An object without `apiVersion` or `kind`.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -11,17 +11,7 @@ pub static CODE: Code = Code {
     what: "An object lacks `apiVersion` or `kind`.",
     why: "Without both, the kind of the object is unknown. If it was meant to be a policy, it would not be in \
           force.",
-    example: "\
-kind: NetworkPolicy
-metadata: {name: web}
-spec: {podSelector: {}}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web}
-spec: {podSelector: {}}
-",
+    example: Example(include_str!("missing_kind.diff")),
 };
 
 /// `missing` is the name of the missing field.

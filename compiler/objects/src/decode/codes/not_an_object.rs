@@ -1,6 +1,6 @@
 //! YAML that is not a Kubernetes object.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -11,17 +11,7 @@ pub static CODE: Code = Code {
     what: "A document is no Kubernetes object and is passed over.",
     why: "Directories often hold other YAML (Helm values, CI settings). It is passed over, and said so, \
           because a policy without its first two lines looks the same.",
-    example: "\
-replicas: 3
-image: web
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-",
+    example: Example(include_str!("not_an_object.diff")),
 };
 
 /// The document is a mapping with neither `apiVersion` nor `kind`.

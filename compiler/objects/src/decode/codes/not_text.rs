@@ -1,6 +1,6 @@
 //! Bytes that are not UTF-8 text.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::source::{FileId, FileSpan};
 use crate::syntax::Span;
 use crate::syntax::TextError;
@@ -13,14 +13,15 @@ pub static CODE: Code = Code {
     what: "The input is not UTF-8 text.",
     why: "Kubernetes objects are UTF-8. A file in another encoding would be read as something that its author \
           never wrote.",
-    example: "kind: \0",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
+    example: Example(
+        "-kind: \0
++apiVersion: networking.k8s.io/v1
++kind: NetworkPolicy
++metadata: {name: web, namespace: shop}
++spec:
++  podSelector: {}
 ",
+    ),
 };
 
 /// The whole file could not be read.

@@ -1,6 +1,6 @@
 //! A list item without content.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -11,23 +11,7 @@ pub static CODE: Code = Code {
     what: "A list item of rules or ports is null.",
     why: "A `-` with nothing behind it is an empty rule, and an empty rule allows everything. It is mostly a \
           left-over of editing.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  -
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress: []
-",
+    example: Example(include_str!("null_rule.diff")),
 };
 
 /// The item is a rule.

@@ -1,6 +1,6 @@
 //! In or NotIn without values.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -10,24 +10,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "`In` or `NotIn` has no values.",
     why: "The API server refuses it: `In` of nothing could never match, and `NotIn` of nothing always would.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector:
-    matchExpressions:
-    - {key: app, operator: In, values: []}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector:
-    matchExpressions:
-    - {key: app, operator: In, values: [web]}
-",
+    example: Example(include_str!("operator_needs_values.diff")),
 };
 
 /// `operator` is `In` or `NotIn`.

@@ -1,6 +1,6 @@
 //! Exists or DoesNotExist with values.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -11,24 +11,7 @@ pub static CODE: Code = Code {
     what: "`Exists` or `DoesNotExist` has values.",
     why: "The API server refuses it: these operators only ask whether the label is there, so the values would \
           count for nothing.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector:
-    matchExpressions:
-    - {key: app, operator: Exists, values: [web]}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector:
-    matchExpressions:
-    - {key: app, operator: Exists}
-",
+    example: Example(include_str!("operator_takes_no_values.diff")),
 };
 
 /// `operator` is `Exists` or `DoesNotExist`.

@@ -1,6 +1,6 @@
 //! A policy without a `podSelector`.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -10,21 +10,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "`spec.podSelector` is absent or null.",
     why: "The API server takes it as `{}`: the policy selects every pod of its namespace.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  ingress: []
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress: []
-",
+    example: Example(include_str!("pod_selector_absent.diff")),
 };
 
 /// Points at the missing field.

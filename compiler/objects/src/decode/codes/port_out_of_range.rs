@@ -1,6 +1,6 @@
 //! A port number that does not exist.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::{FieldOrigin, PathStep};
 
 /// Documentation of the finding.
@@ -10,26 +10,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "A port is not between 1 and 65535.",
     why: "The API server refuses it: no packet has such a port, so the rule would not do what it says.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - ports:
-    - {port: 0}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - ports:
-    - {port: 80}
-",
+    example: Example(include_str!("port_out_of_range.diff")),
 };
 
 /// The number is not a port.

@@ -1,6 +1,6 @@
 //! A policy type named twice.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -11,22 +11,7 @@ pub static CODE: Code = Code {
     what: "`policyTypes` names a type twice.",
     why: "The API server takes it. Mostly one of the two was meant to be the other type, whose rules then have \
           no effect.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  policyTypes: [Ingress, Ingress]
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  policyTypes: [Ingress, Egress]
-",
+    example: Example(include_str!("repeated_policy_type.diff")),
 };
 
 /// Points at the second occurrence.

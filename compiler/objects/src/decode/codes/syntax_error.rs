@@ -1,6 +1,6 @@
 //! Text that is neither YAML nor JSON.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::source::{FileId, FileSpan};
 use crate::syntax::SyntaxError;
 
@@ -11,20 +11,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "The text is not well-formed YAML or JSON.",
     why: "The text after the error cannot be read reliably, so a policy could be lost without a message.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: web}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: web}}
-",
+    example: Example(include_str!("syntax_error.diff")),
 };
 
 /// The reader's error, with the file it occurred in.

@@ -12,9 +12,9 @@ fn findings(text: &str) -> Vec<&'static str> {
 #[test]
 fn every_example_shows_its_finding_and_the_fixed_one_shows_nothing() {
     for code in ALL {
-        let found = findings(code.example);
+        let found = findings(&code.example.problem());
         assert!(found.contains(&code.name), "the example of {} shows {found:?}", code.name);
-        assert_eq!(findings(code.fixed), Vec::<&str>::new(), "the fixed example of {}", code.name);
+        assert_eq!(findings(&code.example.fixed()), Vec::<&str>::new(), "the fixed example of {}", code.name);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Findings in one object beyond the number that is shown.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -10,38 +10,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "An object has more findings than are shown.",
     why: "The first hundred are shown, the rest is counted. Nothing is compiled from the object.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - ipBlock:
-        cidr: 10.0.0.0/8
-        except:
-          [
-            x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x,
-            x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x,
-            x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x,
-            x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x,
-            x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x,
-            x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x,
-          ]
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  ingress:
-  - from:
-    - ipBlock:
-        cidr: 10.0.0.0/8
-        except: [10.1.0.0/16]
-",
+    example: Example(include_str!("too_many_findings.diff")),
 };
 
 /// `beyond` is the number of findings that are not shown.

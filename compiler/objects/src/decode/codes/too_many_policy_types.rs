@@ -1,6 +1,6 @@
 //! More policy types than exist.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -10,22 +10,7 @@ pub static CODE: Code = Code {
     lint: false,
     what: "`policyTypes` has more than two entries.",
     why: "The API server refuses it: there are only two types.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  policyTypes: [Ingress, Egress, Ingress]
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {}
-  policyTypes: [Ingress, Egress]
-",
+    example: Example(include_str!("too_many_policy_types.diff")),
 };
 
 /// Points at the list.

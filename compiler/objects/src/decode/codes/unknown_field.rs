@@ -1,7 +1,7 @@
 //! A field that the kind does not have.
 
 use crate::decode::schema::Fields;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -12,20 +12,7 @@ pub static CODE: Code = Code {
     what: "A field is not part of the API.",
     why: "The API server would refuse it, or drop it and keep the rest: `podselector` or a selector one level \
           off then means that the policy selects everything.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podselector: {matchLabels: {app: web}}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: web}}
-",
+    example: Example(include_str!("unknown_field.diff")),
 };
 
 /// `nearest` is a similar field of the same level; `elsewhere` is the path of a field with this name (in any case) on

@@ -1,6 +1,6 @@
 //! A kind that its API group does not have.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -11,18 +11,7 @@ pub static CODE: Code = Code {
     what: "The object names a kind that its API group does not have.",
     why: "An API server refuses such an object. Where the name is close to a kind that we enforce, passing it \
           over would hide a policy that is not in force.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: Networkpolicy
-metadata: {name: web}
-spec: {podSelector: {}}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web}
-spec: {podSelector: {}}
-",
+    example: Example(include_str!("unknown_kind.diff")),
 };
 
 /// `meant` is the nearest kind of the group.

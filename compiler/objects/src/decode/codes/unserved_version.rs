@@ -1,6 +1,6 @@
 //! A policy in an API version that is not served.
 
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
@@ -11,18 +11,7 @@ pub static CODE: Code = Code {
     what: "The object names an API version that is not served.",
     why: "An API server refuses such an object, so the policy would not be in force. Passing it over would \
           hide that.",
-    example: "\
-apiVersion: extensions/v1beta1
-kind: NetworkPolicy
-metadata: {name: web}
-spec: {podSelector: {}}
-",
-    fixed: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web}
-spec: {podSelector: {}}
-",
+    example: Example(include_str!("unserved_version.diff")),
 };
 
 /// `served` is the version to write instead.

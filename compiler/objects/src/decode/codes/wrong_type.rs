@@ -2,7 +2,7 @@
 
 use crate::decode::codes::quote;
 use crate::decode::schema::ValueType;
-use crate::diagnostic::{Code, Diagnostic, Severity};
+use crate::diagnostic::{Code, Diagnostic, Example, Severity};
 use crate::origin::FieldOrigin;
 use crate::syntax::SyntaxValue;
 
@@ -14,19 +14,7 @@ pub static CODE: Code = Code {
     what: "A value has another type than its field.",
     why: "The API server refuses it. Quotes matter: `80` is a number and a port, `\"80\"` a string and the \
           name of one; a label value must be a string.",
-    example: "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {matchLabels: {tier: 1}}
-",
-    fixed: r#"apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {matchLabels: {tier: "1"}}
-"#,
+    example: Example(include_str!("wrong_type.diff")),
 };
 
 /// A value of the wrong type.
