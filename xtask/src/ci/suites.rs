@@ -4,7 +4,8 @@
 //! kernel, for servers, or for packets that must not arrive.
 //! Strategy: cargo builds the binaries and reports their names. Each processor has a lane that takes the next binary,
 //! beginning with the longest ones. The whole output of a binary is printed when it ends.
-//! Invariant: every binary that cargo names is run once; the run fails if one of them fails or cannot be started.
+//! Invariant: every binary that cargo names is run once; the run fails if one of them fails, cannot be started, or does
+//! not end.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,12 @@ use crate::process::cargo;
 
 /// Test targets that take minutes. They start first, so that no lane is alone with one of them at the end.
 const LONG: [&str; 4] = ["enforce", "packets", "verify_parts", "watch"];
+
+/// Seconds that a binary may take: several times what the longest takes. Without a limit, a test that hangs would end
+/// the whole run without a line of its output.
+const LIMIT: &str = "2400";
+/// The exit code of `timeout` if the program did not end.
+const NOT_ENDED: i32 = 124;
 
 /// A test binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,19 +75,24 @@ impl Suite {
     /// Runs the binary and prints its output. Returns whether all of its tests passed.
     fn passes(&self, skip_log: &Path) -> bool {
         let started = Instant::now();
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=10", LIMIT]).arg(&self.program);
         command.current_dir(&self.directory).env("CARGO_MANIFEST_DIR", &self.directory).env(SKIP_LOG, skip_log);
         let output = command.stdin(Stdio::null()).output();
         let seconds = started.elapsed().as_secs();
         match output {
             Ok(output) => {
-                let verdict = if output.status.success() { "passed" } else { "FAILED" };
+                let verdict = match output.status.code() {
+                    Some(0) => "passed",
+                    Some(NOT_ENDED) => "FAILED, because it did not end,",
+                    _ => "FAILED",
+                };
                 let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
                 eprintln!("\n==== {} {verdict} after {seconds} s ({})\n{out}{err}", self.name, output.status);
                 output.status.success()
             }
             Err(error) => {
-                eprintln!("\n==== {} FAILED: could not start {}: {error}", self.name, self.program.display());
+                eprintln!("\n==== {} FAILED: could not start `timeout`: {error}", self.name);
                 false
             }
         }

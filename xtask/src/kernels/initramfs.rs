@@ -45,6 +45,10 @@ const PROGRAMS: [(&str, &[&str]); 4] = [
 /// The directory of the extensions that iptables loads at run time.
 const EXTENSIONS: &str = "xtables";
 
+/// What is compiled to be refused on a kernel that is too old.
+const POLICIES: &str = "policies/examples/01-default-deny.yaml";
+
+/// On a kernel before the oldest supported one, nothing is tested but that `weir attach` says so and attaches nothing.
 const INIT: &str = "#!/bin/busybox sh
 /bin/busybox mount -t proc none /proc
 /bin/busybox mount -t sysfs none /sys
@@ -56,7 +60,17 @@ done
 export PATH=/bin CI=true WEIR_BINARY=/tests/weir WEIR_PACKETS_CONTROL=no
 /bin/busybox ip link set lo up
 result=passed
-TESTS/bin/busybox echo GUEST: $result
+older=$(/bin/busybox printf '%s\\n' 5.14 $(/bin/busybox uname -r) | /bin/busybox sort -V | /bin/busybox head -n 1)
+if [ $older = 5.14 ]; then
+TESTSelse
+  /bin/busybox mount -t bpf none /sys/fs/bpf
+  /tests/weir compile /tests/policies -o /tmp/policy.o || result=failed
+  said=$(/tests/weir attach /tmp/policy.o --endpoint vault/keeper=lo 2>&1) && result=failed
+  /bin/busybox echo \"$said\"
+  case \"$said\" in *'is too old: weir needs 5.14 or later'*) ;; *) result=failed ;; esac
+  [ -z \"$(tc filter show dev lo ingress)\" ] || result=failed
+fi
+/bin/busybox echo GUEST: $result
 /bin/busybox poweroff -f
 ";
 
@@ -81,6 +95,8 @@ pub(super) fn initramfs(work: &Path, binaries: &[PathBuf]) -> Result<PathBuf> {
         let plain = TESTS.iter().map(|(_, test, _)| *test).find(|test| file.starts_with(&format!("{test}-")));
         fs::copy(binary, root.join("tests").join(plain.unwrap_or(&file)))?;
     }
+    fs::create_dir_all(root.join("tests/policies"))?;
+    fs::copy(POLICIES, root.join("tests/policies/policies.yaml")).context(POLICIES)?;
     fs::write(root.join("init"), init())?;
     fs::set_permissions(root.join("init"), fs::Permissions::from_mode(0o755))?;
     archive(work, &root, "initramfs")
@@ -88,7 +104,7 @@ pub(super) fn initramfs(work: &Path, binaries: &[PathBuf]) -> Result<PathBuf> {
 
 fn init() -> String {
     let run = |(_, test, facts): &(&str, &str, &[&str])| {
-        format!("/tests/{test} --test-threads 1 {} || result=failed\n", facts.join(" "))
+        format!("  /tests/{test} --test-threads 1 {} || result=failed\n", facts.join(" "))
     };
     let guest = PASSED.split(':').next().unwrap_or_default();
     INIT.replace("GUEST", guest).replace("TESTS", &TESTS.iter().map(run).collect::<String>())
