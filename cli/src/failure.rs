@@ -30,6 +30,25 @@ pub(crate) fn with_hint(message: impl Into<String>, hint: impl Into<String>) -> 
     Error::new(ErrorWithHint { message: message.into(), hint: hint.into() })
 }
 
+/// An error with its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        if !text.ends_with(&message) {
+            text.push_str(&format!(": {message}"));
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// An error with its cause that says what to do next.
+pub(crate) fn caused(cause: Error, message: impl Into<String>, hint: impl Into<String>) -> Error {
+    cause.context(ErrorWithHint { message: message.into(), hint: hint.into() })
+}
+
 /// Whether the error is a closed pipe: the reader of our output is gone, which is not an error.
 pub(crate) fn is_closed_pipe(error: &Error) -> bool {
     error

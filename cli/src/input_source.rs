@@ -10,13 +10,10 @@ use weir_classes::index::Key;
 
 use crate::args::GlobalArgs;
 use crate::failure::with_hint;
+use crate::live_cluster;
 use crate::load::LoadedInputs;
 use crate::page;
 use crate::read::{self, ReadInput};
-
-/// The kinds to ask kubectl for: every kind that is read.
-const KINDS: &str = "namespaces,nodes,pods,services,endpointslices.discovery.k8s.io,networkpolicies.networking.k8s.io,\
-deployments.apps,statefulsets.apps,daemonsets.apps,replicasets.apps,replicationcontrollers,jobs.batch,cronjobs.batch";
 
 /// The source of one side's objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +82,7 @@ impl<'t> InputSource<'t> {
     }
 }
 
-/// A text of objects that does not come from a path: a git blob, or kubectl's output.
+/// A text of objects that does not come from a path: a git blob, or the objects of a cluster.
 #[derive(Clone)]
 struct NamedText {
     /// The name for messages.
@@ -109,7 +106,8 @@ pub(crate) fn read_both(global: &GlobalArgs, sources: &[InputSource<'_>; 2]) -> 
     let mut lives: [Vec<NamedText>; 2] = Default::default();
     for (source, live) in sources.iter().zip(&mut lives) {
         if let InputSource::Cluster { context } = source {
-            *live = objects_of(*context)?;
+            let name = format!("cluster:{}", context.unwrap_or_default());
+            *live = vec![NamedText { name, bytes: live_cluster::objects(*context)? }];
         }
     }
     let mut read = Vec::with_capacity(2);
@@ -149,7 +147,7 @@ fn complete(
     let mut lacking = Vec::with_capacity(live.len());
     for NamedText { name, bytes } in live {
         let mut list: serde_json::Value =
-            serde_json::from_slice(bytes).with_context(|| format!("the output of kubectl for {name} is not JSON"))?;
+            serde_json::from_slice(bytes).with_context(|| format!("the objects of {name} are not JSON"))?;
         if let Some(items) = list["items"].as_array_mut() {
             items.retain(|item| item["kind"].as_str().is_some_and(|kind| !has.contains(kind)));
             taken.extend(items.iter().filter_map(|item| item["kind"].as_str().map(str::to_owned)));
@@ -290,30 +288,6 @@ fn contents(wanted: Vec<GitBlob>) -> Result<Vec<NamedText>> {
 fn git(arguments: &[&str], input: Option<String>) -> Result<String> {
     let output = run(Command::new("git").args(arguments), input)?;
     String::from_utf8(output.stdout).context("git printed a name that is not UTF-8")
-}
-
-/// Gets all relevant objects with `kubectl get`.
-fn objects_of(context: Option<&str>) -> Result<Vec<NamedText>> {
-    let command = |kinds: &str| {
-        let mut command = Command::new("kubectl");
-        command.args(["get", kinds, "--all-namespaces", "--output=json", "--ignore-not-found"]);
-        command.args(context.map(|it| format!("--context={it}")));
-        command
-    };
-    let hint = "the cluster is read with kubectl, as this user: `kubectl get pods -A` must work";
-    let objects = run(&mut command(KINDS), None).map_err(|error| with_hint(format!("{error:#}"), hint))?;
-    let name = |kind: &str| format!("cluster:{}{kind}", context.map(|it| format!("{it}/")).unwrap_or_default());
-    let mut found = vec![NamedText { name: name("objects"), bytes: objects.stdout }];
-    match run(&mut command("cidrlists.weir.dev"), None) {
-        Ok(lists) if !lists.stdout.is_empty() => {
-            found.push(NamedText { name: name("cidrlists"), bytes: lists.stdout });
-        }
-        Ok(_) => {}
-        // A cluster without the CRD has no lists.
-        Err(error) if format!("{error:#}").contains("have a resource type") => {}
-        Err(error) => return Err(with_hint(format!("{error:#}"), hint)),
-    }
-    Ok(found)
 }
 
 /// Runs a program to its end. If it fails, its standard error becomes the error.

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod api_config;
 mod args;
 mod cni;
 mod commands;
@@ -15,6 +16,7 @@ mod failure;
 mod input_source;
 mod kernel_engine;
 mod lints;
+mod live_cluster;
 mod load;
 mod locator;
 mod page;

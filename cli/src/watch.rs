@@ -11,7 +11,7 @@ mod agent;
 mod annotate;
 mod backoff;
 mod cni_socket;
-mod cursor;
+pub(crate) mod cursor;
 mod discover;
 pub(crate) mod enforce;
 mod follow;
@@ -34,14 +34,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use kube_client::config::{KubeConfigOptions, Kubeconfig};
-use kube_client::{Client, Config};
+use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use weir_codegen::compile::Budget;
 use weir_ebpf::target::Target;
 use weir_model::Assumptions;
 
-use crate::failure::with_hint;
+use crate::api_config;
 pub(crate) use agent::UnknownPods;
 use agent::{NodeAgent, Reports, Setup};
 use annotate::PublishedGeneration;
@@ -57,7 +56,6 @@ use supervise::Supervisor;
 const LONGEST_STEP: Duration = Duration::from_secs(120);
 /// The longest time that the thread waits between two beats.
 const IDLE: Duration = Duration::from_secs(10);
-const CONNECT: Duration = Duration::from_secs(10);
 /// The most Kubernetes Events that wait to be sent.
 const NOTICES: usize = 64;
 
@@ -120,7 +118,8 @@ pub(crate) fn run(options: WatchOptions<'_>, enforce: impl Enforce + Send + 'sta
         serve::serve(PageAddress::Tcp(address), pages(Audience::Network), log).context("--metrics-addr")?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    let config = runtime.block_on(config(options.kubeconfig))?;
+    let config =
+        runtime.block_on(api_config::read(options.kubeconfig, None, "name a kubeconfig: --kubeconfig FILE"))?;
     let resources = resources::resources(&options.node);
     let (published, in_force) = tokio::sync::watch::channel(PublishedGeneration::default());
     let (notices, queued_notices) = tokio::sync::mpsc::channel(NOTICES);
@@ -228,24 +227,6 @@ async fn stopped(log: Log, agent_ended: tokio::sync::oneshot::Receiver<()>) -> R
         _ = agent_ended => {}
     }
     Ok(())
-}
-
-/// Reads the named kubeconfig; else the one that kubectl would use; else the service account of the agent's own pod.
-async fn config(path: Option<&Path>) -> Result<Config> {
-    let config = match path {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(anyhow::Error::from)
-        }
-        None => Config::infer().await.map_err(anyhow::Error::from),
-    };
-    let mut config = config.map_err(|error| {
-        error.context(with_hint("no API server is configured", "name a kubeconfig: --kubeconfig FILE"))
-    })?;
-    config.connect_timeout = Some(CONNECT);
-    // The followers retry instead, because they know which faults need which wait.
-    config.default_retry = false;
-    Ok(config)
 }
 
 /// The node's name: from `--node`, else from `NODE_NAME` (which the pod's manifest sets), else the host's own name.

@@ -22,14 +22,21 @@ use serde_json::{Value, json};
 
 pub use cluster::{Scale, far_address, near_address, pod, policy, populate};
 
-/// The kinds, by the paths that an agent requests.
-pub const KINDS: [(&str, &str); 6] = [
+/// The kinds, by the paths that clients request.
+pub const KINDS: [(&str, &str); 13] = [
     ("Namespace", "/api/v1/namespaces"),
     ("Node", "/api/v1/nodes"),
     ("Pod", "/api/v1/pods"),
     ("Service", "/api/v1/services"),
     ("EndpointSlice", "/apis/discovery.k8s.io/v1/endpointslices"),
     ("NetworkPolicy", "/apis/networking.k8s.io/v1/networkpolicies"),
+    ("Deployment", "/apis/apps/v1/deployments"),
+    ("StatefulSet", "/apis/apps/v1/statefulsets"),
+    ("DaemonSet", "/apis/apps/v1/daemonsets"),
+    ("ReplicaSet", "/apis/apps/v1/replicasets"),
+    ("ReplicationController", "/api/v1/replicationcontrollers"),
+    ("Job", "/apis/batch/v1/jobs"),
+    ("CronJob", "/apis/batch/v1/cronjobs"),
 ];
 
 /// The interval at which watchers get a bookmark.
@@ -45,6 +52,8 @@ pub struct Simulated {
 #[derive(Debug, Default)]
 struct SimulatedState {
     version: u64,
+    /// How many of the next requests for a later page are answered with 410: the version of the list has expired.
+    expiring: u32,
     kinds: BTreeMap<&'static str, SimulatedKind>,
 }
 
@@ -66,7 +75,7 @@ impl Simulated {
     pub fn start() -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen on loopback")?;
         let kinds = KINDS.map(|(_, path)| (path, SimulatedKind::default())).into();
-        let state = Arc::new(Mutex::new(SimulatedState { version: 1, kinds }));
+        let state = Arc::new(Mutex::new(SimulatedState { version: 1, expiring: 0, kinds }));
         let server = Self { port: listener.local_addr()?.port(), state };
         let serving = server.clone();
         thread::spawn(move || {
@@ -110,6 +119,11 @@ impl Simulated {
         }
     }
 
+    /// Lets the next `requests` requests for a later page of a list fail, because its version has expired.
+    pub fn expire_lists(&self, requests: u32) {
+        self.lock().expiring = requests;
+    }
+
     fn lock(&self) -> MutexGuard<'_, SimulatedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -125,18 +139,29 @@ impl Simulated {
             }
             let (status, body) = match query.contains("watch=true") {
                 true => ("410 Gone", refusal(410, "Expired")),
-                false => self.list(path),
+                false => self.list(path, query),
             };
             respond(connection, status, &body)?;
         }
         Ok(())
     }
 
-    fn list(&self, path: &str) -> (&'static str, String) {
-        let state = self.lock();
+    /// A page of a list. The token is the number of objects on earlier pages.
+    fn list(&self, path: &str, query: &str) -> (&'static str, String) {
+        let mut state = self.lock();
+        let number = |key: &str| query.split('&').find_map(|it| it.strip_prefix(key)?.parse::<usize>().ok());
+        let (limit, first) = (number("limit="), number("continue="));
+        if first.is_some() && state.expiring > 0 {
+            state.expiring -= 1;
+            return ("410 Gone", refusal(410, "Expired"));
+        }
+        let version = state.version;
         let Some(kind) = state.kinds.get(path) else { return ("404 Not Found", refusal(404, "NotFound")) };
-        let items: Vec<&str> = kind.objects.values().map(|it| &**it).collect();
-        let meta = format!(r#"{{"resourceVersion":"{}"}}"#, state.version);
+        let (first, limit) = (first.unwrap_or(0), limit.unwrap_or(usize::MAX));
+        let items: Vec<&str> = kind.objects.values().map(|it| &**it).skip(first).take(limit).collect();
+        let next = first + items.len();
+        let token = if next < kind.objects.len() { next.to_string() } else { String::new() };
+        let meta = json!({"resourceVersion": version.to_string(), "continue": token});
         ("200 OK", format!(r#"{{"kind":"List","metadata":{meta},"items":[{}]}}"#, items.join(",")))
     }
 

@@ -112,7 +112,7 @@ pub(crate) enum ExposureFormat {
 BASE and HEAD are each:
   PATH[,PATH]...        files, directories, or `-` for standard input
   git:REV:PATH          PATH in a git revision, relative to the repository's root (./PATH: to this directory)
-  cluster:[CONTEXT]     the live cluster, as `kubectl get` shows it
+  cluster:[CONTEXT]     the live cluster, read with kubectl's kubeconfig
   ARTIFACT              an artifact of `weir compile`: the objects that it was compiled from
 
 Exit codes: 0 no differences, 1 differences or an exceeded budget, 2 the command failed.")]

@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kube_client::{Client, Error};
+use kube::{Client, Error};
 use serde_json::json;
 use tokio::sync::watch::Receiver;
 use tokio::time::sleep;
 
-use super::follow::chain;
 use super::interfaces::LocalPod;
 use super::log::{Log, Value};
+use crate::failure::chain;
 
 const ANNOTATION: &str = "weir.dev/generation";
 /// Generations that follow each other within this time are written as one.

@@ -285,7 +285,7 @@ fn broken(error: serde_json::Error) -> WatchFault {
 }
 
 /// Percent-encodes a value for a query: every byte except letters, digits and `-._~`.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
         match byte {

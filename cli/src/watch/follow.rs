@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::{AsyncBufReadExt as _, TryStreamExt as _};
 use http::Request;
-use kube_client::{Client, Error};
+use http::header::ACCEPT_ENCODING;
+use kube::{Client, Error};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -22,6 +23,7 @@ use super::cursor::{ApiEvent, NextRequest, WatchCursor, WatchFault};
 use super::log::{Log, Value};
 use super::metrics::Metrics;
 use super::resources::Resource;
+use crate::failure::chain;
 
 /// The longest silence in a watch: servers send a bookmark every minute.
 const WATCH_SILENCE: Duration = Duration::from_secs(150);
@@ -123,8 +125,10 @@ pub(crate) async fn follow(
 /// Sends one request and reads its answer to the end. `Ok` means that a page was read: the next request follows at
 /// once.
 async fn send_request(context: &FollowContext, cursor: &mut WatchCursor) -> Result<(), WatchFault> {
-    let request =
-        Request::get(cursor.uri(chance())).body(Vec::new()).map_err(|error| WatchFault::Broken(error.to_string()))?;
+    // A proxy in between may compress the answer otherwise. A compressed watch can hold an event back until later events
+    // fill a block.
+    let request = Request::get(cursor.uri(chance())).header(ACCEPT_ENCODING, "identity").body(Vec::new());
+    let request = request.map_err(|error| WatchFault::Broken(error.to_string()))?;
     let kind = cursor.resource().kind;
     let emit = |event: ApiEvent| {
         // An error means that the agent is stopping. The follower is dropped soon.
@@ -153,20 +157,6 @@ fn fault(error: Error) -> WatchFault {
         Error::Api(status) => WatchFault::Refused { code: status.code, message: status.message.clone() },
         other => WatchFault::Broken(chain(&other)),
     }
-}
-
-/// An error with its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let message = error.to_string();
-        if !text.ends_with(&message) {
-            text.push_str(&format!(": {message}"));
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// Growing waits.

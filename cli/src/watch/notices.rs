@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use kube_client::{Client, Error};
+use kube::{Client, Error};
 use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender};
 use weir_classes::index::Key;
 use weir_objects::escape;
 
-use super::follow::chain;
 use super::log::{self, Log, Value};
 use super::metrics::Metrics;
 use super::resources;
+use crate::failure::chain;
 
 /// The time after which the same notice is sent again: servers keep Events for an hour.
 const REPEAT: Duration = Duration::from_secs(3_600);

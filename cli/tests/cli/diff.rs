@@ -1,6 +1,5 @@
 //! `weir diff`: rows, witnesses, inputs and output formats.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -214,67 +213,6 @@ fn an_unknown_revision_or_path_exits_with_2() {
     git(&place, &["add", "--all"]);
     git(&place, &["commit", "--quiet", "--message=two"]);
     place.run("diff git:main:net net").exits(2).complains("main:net/policies/link.yaml is a symbolic link");
-}
-
-/// A kubectl that prints a file and has no lists.
-fn with_kubectl(place: &Place, script: &str) -> std::path::PathBuf {
-    let directory = place.path().join("bin");
-    std::fs::create_dir_all(&directory).expect("a directory");
-    let path = directory.join("kubectl");
-    std::fs::write(&path, script).expect("written");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("executable");
-    directory
-}
-
-#[test]
-fn the_live_cluster_is_read_with_kubectl() {
-    let place = moved_port();
-    let script = "#!/bin/sh\ncase \"$*\" in\n  *cidrlists*) echo \"error: the server doesn't have a resource type\" >&2; exit 1;;\n  \
-        *--context=prod*) cat live.yaml;;\n  *) echo 'The connection to the server was refused' >&2; exit 1;;\nesac\n";
-    let directory = with_kubectl(&place, script);
-    std::fs::write(place.path().join("live.yaml"), SHOP).expect("written");
-    let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap_or_default());
-    let run = |arguments: &str| {
-        let output = place.command(arguments).env("PATH", &path).output().expect("weir runs");
-        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
-    };
-    assert_eq!(run("diff cluster:prod shop.yaml").0, Some(0));
-    let (code, text) = run("diff cluster:prod head.yaml");
-    assert!(code == Some(1) && text.contains("TCP 5433"), "{text}");
-    let (code, text) = run("diff cluster: head.yaml");
-    assert!(code == Some(2) && text.contains("was refused") && text.contains("hint: "), "{text}");
-}
-
-#[test]
-fn policies_without_pods_are_compared_on_the_live_cluster() {
-    let policy = |port| {
-        format!(
-            r#"{{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {{"name": "db", "namespace": "shop"}},
-            "spec": {{"podSelector": {{"matchLabels": {{"app": "db"}}}}, "ingress": [{{"ports": [{{"port": {port}}}]}}]}}}}"#
-        )
-    };
-    let pod = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "db", "namespace": "shop", "labels": {"app": "db"}},
-        "status": {"phase": "Running", "podIP": "10.0.0.2"}}"#;
-    let live = format!(r#"{{"apiVersion": "v1", "kind": "List", "items": [{pod}, {}]}}"#, policy(5432));
-    let place = Place::new()
-        .file("live.json", live)
-        .file("same.yaml", policy(5432))
-        .file("other.yaml", policy(5433))
-        .file("empty.yaml", "");
-    let script = "#!/bin/sh\ncase \"$*\" in\n  *cidrlists*) exit 0;;\n  *) cat live.json;;\nesac\n";
-    let path = format!("{}:{}", with_kubectl(&place, script).display(), std::env::var("PATH").unwrap_or_default());
-    let run = |arguments: &str| {
-        let output = place.command(arguments).env("PATH", &path).output().expect("weir runs");
-        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
-    };
-    assert_eq!(run("diff cluster: same.yaml").0, Some(0));
-    for (sides, added) in [("cluster: other.yaml", "5433"), ("other.yaml cluster:", "5432")] {
-        let (code, text) = run(&format!("diff {sides}"));
-        assert!(code == Some(1) && text.contains("taken from the cluster: Pod\n"), "{text}");
-        assert!(text.contains(&format!("→ shop/db: TCP {added}")) && !text.contains("Removed: "), "{text}");
-    }
-    let (code, text) = run("diff cluster: empty.yaml");
-    assert!(code == Some(2) && text.contains("nothing is proposed"), "{text}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod compile;
 mod diff;
 mod explain;
 mod hostile;
+mod live;
 mod query;
 mod report;
 mod signed;

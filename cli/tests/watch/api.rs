@@ -15,11 +15,11 @@ const LISTS: &str = "/apis/weir.dev/v1alpha1/cidrlists";
 pub(crate) const PODS: &str = "/api/v1/namespaces/shop/pods";
 
 /// A policy without `apiVersion` and `kind`, which the server adds.
-fn policy(name: &str, spec: &str) -> String {
+pub(crate) fn policy(name: &str, spec: &str) -> String {
     format!(r#"{{"metadata":{{"name":"{name}"}},"spec":{spec}}}"#)
 }
 
-fn ask(server: &ApiServer, method: &str, path: &str, body: &str) {
+pub(crate) fn ask(server: &ApiServer, method: &str, path: &str, body: &str) {
     let answer = server.ask(method, path, Some(body).filter(|body| !body.is_empty()));
     answer.unwrap_or_else(|error| panic!("{error:#}"));
 }
@@ -141,6 +141,41 @@ fn compiled_policies_match_the_api_servers_objects() {
     follows_changes(&server, &directory);
     assert_eq!(agent.metric("weir_watch_faults_total{kind=\"Pod\"}"), 0.0, "lists were streamed: {}", agent.log());
     assert_eq!(agent.terminate(), Some(0));
+}
+
+/// Whether `weir diff` finds the same objects in the live cluster as in lists of the server.
+fn cluster_input_has_the_servers_objects(server: &ApiServer, directory: &Directory) -> bool {
+    let objects = directory.path().join("objects");
+    let diff = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["diff", "cluster:"])
+        .arg(objects)
+        .env("KUBECONFIG", server.kubeconfig())
+        .output();
+    let diff = diff.expect("weir starts");
+    assert!(matches!(diff.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&diff.stderr));
+    diff.status.success()
+}
+
+#[test]
+fn cluster_input_of_a_diff_is_what_the_server_lists() {
+    let directory = Directory::new();
+    let server = server!(&directory, Settings::default());
+    let agent = agent(&directory, &server.kubeconfig());
+    add_lists(&server);
+    add_cluster(&server);
+    add_pod(&server, "web", "near", "10.231.0.2");
+    add_pod(&server, "db", "far", "10.231.1.2");
+    ask(&server, "POST", LISTS, &list("192.0.2.0/24"));
+    for port in 1..=520 {
+        let spec = format!(r#"{{"podSelector":{{}},"ingress":[{{"ports":[{{"port":{port}}}]}}]}}"#);
+        ask(&server, "POST", POLICIES, &policy(&format!("p-{port}"), &spec));
+    }
+    // Writes the lists to files.
+    until("all objects are compiled", || has_the_servers_objects(&server, &directory));
+    assert!(cluster_input_has_the_servers_objects(&server, &directory), "two pages of policies, and a list");
+    ask(&server, "DELETE", &format!("{POLICIES}/p-520"), "");
+    assert!(!cluster_input_has_the_servers_objects(&server, &directory), "the last policy is on the second page");
+    drop(agent);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod cni;
 mod deploy;
 mod fake;
 mod host;
+mod kube_runtime;
 mod memory;
 mod packets;
 mod rig;

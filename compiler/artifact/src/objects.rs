@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_is_unpacked_and_smaller() {
+    fn packed_text_is_smaller_and_unpacks_to_the_same() {
         let text = "{\"kind\": \"Pod\"}, ".repeat(1_000);
         let packed = pack(&text);
         assert!(packed.len() < text.len() / 50, "{}", packed.len());
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_packed_text_is_refused_before_memory_is_asked_for() {
+    fn invalid_packed_text_is_refused_before_memory_is_allocated() {
         assert_eq!(unpack(&[]), None);
         assert_eq!(unpack(&[0xff, 0xff, 0xff, 0xff, 0]), None);
         let mut packed = pack(&"pods ".repeat(100));

@@ -86,7 +86,7 @@ pub fn fit(cluster: &mut Cluster, scope: &Scope, limits: Limits, highest: Option
             return Fit { estimate, level, held, heaviest: weights.heaviest() };
         }
         // The level is always a power of two. If it followed the heaviest weight exactly, each rule that a held namespace
-        // adds would move the level of all others (`what_a_held_namespace_adds_lowers_no_level`).
+        // adds would move the level of all others (`policies_of_a_held_namespace_lower_no_other_level`).
         level = Some(match level {
             // The largest power of two below the heaviest weight.
             None => weights.heaviest().next_power_of_two() / 2,

@@ -139,7 +139,7 @@ fn clients_that_came_later_did_not_use_it() {
 }
 
 #[test]
-fn what_assumptions_leave_alone_goes_on() {
+fn flows_that_no_assumption_changes_continue() {
     for (key, value) in [("established", "keep"), ("service-address", "address")] {
         let mut assume = Assumptions::default();
         assume.set(key, value).expect("it exists");

@@ -91,7 +91,7 @@ fn only_the_heavy_namespace_is_held() {
 
 /// If a namespace is already over the level, further objects of this namespace do not change the level.
 #[test]
-fn what_a_held_namespace_adds_lowers_no_level() {
+fn policies_of_a_held_namespace_lower_no_other_level() {
     let limits = Limits { bytes: 1 << 20, steps: u64::MAX };
     let mut levels = BTreeSet::new();
     for size in [4, 8, 16, 32] {

@@ -472,7 +472,7 @@ fn written(compiled: &Compiled, address: IpAddr) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn what_is_late_is_written_into_compiled_tables_as_far_as_there_is_room() {
+fn late_changes_are_written_into_compiled_tables_while_there_is_room() {
     let near = "
 {apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop, labels: {app: web}},
   spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.1}}

@@ -90,7 +90,7 @@ fn file() -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_artifact_is_read_back() {
     let artifact = Artifact::link(marked()).unwrap();
     assert_eq!(Artifact::read(&artifact.to_bytes().unwrap()), Ok(artifact));
 }

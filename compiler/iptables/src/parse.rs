@@ -41,7 +41,7 @@ pub enum Problem {
     #[error("`{0}` needs a value")]
     Incomplete(String),
     /// The text occurs a second time.
-    #[error("`{0}` is there twice")]
+    #[error("`{0}` occurs twice")]
     Twice(String),
     /// The name is used but not defined.
     #[error("`{0}` is not defined")]

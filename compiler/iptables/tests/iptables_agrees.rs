@@ -135,7 +135,7 @@ fn the_order_of_objects_does_not_show_in_the_text() {
 }
 
 #[test]
-fn what_rules_cannot_say_is_skipped_with_a_reason() {
+fn flows_that_rules_cannot_express_are_skipped_with_a_reason() {
     let mut seen: BTreeMap<&str, String> = BTreeMap::new();
     for seed in 0..100 {
         let mut random = Random::new(seed);

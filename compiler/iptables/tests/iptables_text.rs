@@ -232,7 +232,7 @@ fn each_family_has_its_table() {
 }
 
 #[test]
-fn what_is_not_understood_is_an_error() {
+fn text_that_is_not_understood_is_an_error() {
     for (rule, said) in [
         ("-i eth0 -j DROP", "-i"),
         ("-m limit --limit 5/min -j DROP", "limit"),
@@ -256,7 +256,7 @@ fn what_is_not_understood_is_an_error() {
 }
 
 #[test]
-fn what_the_kernel_refuses_is_an_error() {
+fn rules_that_the_kernel_refuses_are_an_error() {
     refuse("-A FORWARD -j NOWHERE", "v4 line 4: `NOWHERE` is not defined");
     refuse("-A FORWARD -j REJECT", "v4 line 4: `REJECT` is not defined");
     refuse("-A FORWARD -j A\n-A A -j B\n-A B -g A", "v4 line 9: chain `A` reaches itself");
@@ -264,8 +264,8 @@ fn what_the_kernel_refuses_is_an_error() {
     refuse("-A FORWARD -m set --match-set six src -j DROP", "v4 line 4: set `six` does not fit here");
     refuse("-A FORWARD -m set --match-set ports dst -j DROP", "v4 line 4: set `ports` does not fit here");
     refuse("-A FORWARD -m set --match-set ips dst,dst -j DROP", "v4 line 4: set `ips` does not fit here");
-    refuse("-A FORWARD -s 10.0.0.1 -s 10.0.0.2 -j DROP", "v4 line 4: `-s` is there twice");
-    refuse("-A FORWARD -j DROP -j DROP", "v4 line 4: `-j` is there twice");
+    refuse("-A FORWARD -s 10.0.0.1 -s 10.0.0.2 -j DROP", "v4 line 4: `-s` occurs twice");
+    refuse("-A FORWARD -j DROP -j DROP", "v4 line 4: `-j` occurs twice");
     refuse("-A FORWARD -j", "v4 line 4: `-j` needs a value");
     refuse("-A FORWARD -j DROP !", "v4 line 4: `!` needs a value");
     let needs = "v4 line 4: ports need `-p tcp`, `-p udp` or `-p sctp`";
@@ -276,11 +276,11 @@ fn what_the_kernel_refuses_is_an_error() {
     let long = "A".repeat(29);
     refuse(&format!("-A {long} -j DROP"), &format!("v4 line 4: `{long}` is longer than 28 characters"));
     refuse_text("*filter\n:FORWARD ACCEPT [0:0]\n", "", "v4 line 2: the table is not committed");
-    refuse_text("*filter\n:A - [0:0]\n:A - [0:0]\nCOMMIT\n", "", "v4 line 3: `A` is there twice");
+    refuse_text("*filter\n:A - [0:0]\n:A - [0:0]\nCOMMIT\n", "", "v4 line 3: `A` occurs twice");
 }
 
 #[test]
-fn what_ipset_refuses_is_an_error() {
+fn text_that_ipset_refuses_is_an_error() {
     for (sets, said) in [
         ("create s hash:mac", "line 1: not understood: `hash:mac`"),
         ("create s hash:ip timeout 5", "line 1: not understood: `timeout 5`"),
@@ -288,11 +288,11 @@ fn what_ipset_refuses_is_an_error() {
         ("create s hash:ip family inet6\nadd s 10.0.0.1", "line 2: not understood: `10.0.0.1`"),
         ("create s hash:ip\nadd s 10.0.0.1 nomatch", "line 2: not understood: `nomatch`"),
         ("create s hash:net\nadd s 0.0.0.0/0", "line 2: not understood: `0.0.0.0/0`"),
-        ("create s hash:net\nadd s 10.0.0.1/8\nadd s 10.0.0.2/8", "line 3: `10.0.0.2/8` is there twice"),
+        ("create s hash:net\nadd s 10.0.0.1/8\nadd s 10.0.0.2/8", "line 3: `10.0.0.2/8` occurs twice"),
         ("create s hash:ip,port\nadd s 10.0.0.1,80", "line 2: not understood: `10.0.0.1,80`"),
         ("create s hash:ip,port\nadd s 10.0.0.1,icmp:8", "line 2: not understood: `10.0.0.1,icmp:8`"),
         ("create s hash:ip maxelem 1\nadd s 10.0.0.1\nadd s 10.0.0.2", "line 3: set `s` takes 1 elements and no more"),
-        ("create s hash:ip\ncreate s hash:ip", "line 2: `s` is there twice"),
+        ("create s hash:ip\ncreate s hash:ip", "line 2: `s` occurs twice"),
         ("add s 10.0.0.1", "line 1: `s` is not defined"),
         ("flush s", "line 1: not understood: `flush s`"),
     ] {

@@ -9,9 +9,10 @@ pub(super) static CODE: Code = Code {
     name: "allow-list-without-effect",
     severity: Severity::Warning,
     lint: true,
-    what: "An Allow list exempts addresses from later Deny lists, and there is none.",
-    why: "Allow does not mean that traffic is allowed: it means that no later list is asked. Without a Deny list of a larger \
-          order for the same direction the list does nothing, and policies decide as if it were not there.",
+    what: "An Allow list has no later Deny list to exempt its addresses from.",
+    why: "An Allow list does not allow traffic. It only means that later lists do not apply to its addresses. \
+          Without a Deny list with a larger order for the same direction, the list has no effect and the policies \
+          decide as if it did not exist.",
     example: Example(include_str!("allow_list_without_effect.diff")),
 };
 
@@ -34,7 +35,7 @@ fn describe(list: &CidrList, last_deny: Option<&CidrList>) -> Diagnostic {
     let message = format!("allow list {} has no effect: no deny list comes after it", list.name);
     let diagnostic = Diagnostic::at(&CODE, FieldOrigin::new(list.object, spec.field("action")), message)
         .label("exempts from later deny lists only")
-        .note("an Allow list does not allow traffic; NetworkPolicy goes on to decide");
+        .note("an Allow list does not allow traffic; policies still decide");
     match last_deny {
         Some(deny) => diagnostic
             .also(FieldOrigin::object(deny.object), format!("the last deny list, order {}", deny.order))

@@ -14,10 +14,11 @@ pub(super) static CODE: Code = Code {
     name: "and-or-peers",
     severity: Severity::Note,
     lint: true,
-    what: "A namespaceSelector and a podSelector stand in two list items, and look as if they belonged in one.",
-    why: "Two items are alternatives: every pod of the namespaces, and besides the pods of the policy's own namespace. \
-          In one item they are conditions: those pods in those namespaces. One dash makes the difference. The finding is \
-          made where a rule has just these two peers, and no pod of the policy's own namespace is known to match.",
+    what: "A namespaceSelector and a podSelector are two list items, but were probably meant to be one.",
+    why: "Two items are alternatives: every pod of the selected namespaces, and the selected pods of the policy's \
+          own namespace. One item with both is a condition: the selected pods in the selected namespaces. One dash \
+          makes the difference. The lint reports rules that have exactly these two peers if no known pod of the \
+          policy's own namespace matches.",
     example: Example(include_str!("and_or_peers.diff")),
 };
 
@@ -74,8 +75,8 @@ fn describe(context: &LintContext<'_>, policy: &Policy, direction: Direction, in
     let name = words::policy(context.cluster, policy);
     let origin = |peer| FieldOrigin::new(policy.object, words::peer_path(direction, index, peer));
     let namespace = &context.cluster.namespaces[policy.namespace.index()].name;
-    Diagnostic::at(&CODE, origin(1), format!("two peers of policy {name} look like the two halves of one"))
-        .label(format!("pods of namespace `{namespace}`, where none is known to match"))
+    Diagnostic::at(&CODE, origin(1), format!("two peers of policy {name} were probably meant to be one"))
+        .label(format!("pods of namespace `{namespace}`; no known pod matches"))
         .also(origin(0), "every pod of these namespaces")
         .note(format!("two items of `{field}` are alternatives; two selectors in one item are both conditions"))
         .help("if those pods in those namespaces are meant, remove the dash before podSelector")

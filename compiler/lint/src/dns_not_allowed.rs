@@ -12,11 +12,10 @@ pub(super) static CODE: Code = Code {
     name: "dns-not-allowed",
     severity: Severity::Warning,
     lint: true,
-    what: "DNS is not allowed by an egress-isolating policy.",
-    why: "A pod that is isolated for egress reaches what some rule allows and nothing else, name servers included. Where no \
-          policy that selects the pod allows port 53, every look-up of a name times out, and the rules for what the names \
-          stand for never come into play. All policies of a pod are judged together: a policy of its own that allows DNS \
-          for the same pods is enough.",
+    what: "A policy isolates pods for egress, and no policy allows them DNS.",
+    why: "A pod that is isolated for egress can only reach what a rule allows, and this includes name servers. If \
+          no policy of the pod allows port 53, every DNS query times out, and rules for destinations that have \
+          names are never used. A separate policy that allows DNS for the same pods is enough.",
     example: Example(include_str!("dns_not_allowed.diff")),
 };
 
@@ -115,7 +114,7 @@ fn describe(context: &LintContext<'_>, first: PolicyId, isolating: &[PolicyId], 
     let cluster = context.cluster;
     let policy = &cluster.policies[first.index()];
     let name = words::policy(cluster, policy);
-    let message = format!("policy {name} isolates pods for egress, and nothing allows them DNS");
+    let message = format!("policy {name} isolates pods for egress, and no policy allows them DNS");
     let mut diagnostic = Diagnostic::at(&CODE, words::direction_origin(policy, Direction::Egress), message)
         .label("no rule allows port 53");
     let others = isolating.iter().filter(|id| **id != first);
@@ -133,7 +132,7 @@ fn describe(context: &LintContext<'_>, first: PolicyId, isolating: &[PolicyId], 
     let denies_all = |id: &PolicyId| cluster.policies[id.index()].egress.as_ref().is_some_and(Vec::is_empty);
     let help = match isolating.iter().all(denies_all) {
         true => {
-            "if these pods need no network at all, this is right: turn the lint off; else allow UDP and TCP port 53 \
+            "if these pods need no network, turn the lint off; otherwise allow UDP and TCP port 53 \
                  to the cluster's name servers"
         }
         false => {

@@ -12,10 +12,9 @@ pub(super) static CODE: Code = Code {
     name: "except-excludes-nothing",
     severity: Severity::Warning,
     lint: true,
-    what: "An except excludes nothing that would be allowed without it.",
-    why: "except narrows its own block only. Where another block of the same policy allows the same addresses on the same \
-          ports they are allowed, whatever is excepted here; and what another except of the block holds already is \
-          excluded once.",
+    what: "An `except` entry has no effect.",
+    why: "An `except` entry narrows only its own block. It has no effect if another block of the same policy \
+          allows the same addresses on the same ports, or if another entry excludes them already.",
     example: Example(include_str!("except_excludes_nothing.diff")),
 };
 
@@ -100,7 +99,7 @@ impl ExceptSite<'_, '_> {
             except[*other] != self.hole || *other < self.number
         })?;
         let path = self.path().field("ipBlock").field("except");
-        let message = format!("except {} excludes nothing: except {} does already", self.hole, except[outer]);
+        let message = format!("except {} has no effect: except {} excludes the same already", self.hole, except[outer]);
         let diagnostic = Diagnostic::at(&CODE, FieldOrigin::new(self.policy.object, path.index(self.number)), message)
             .also(FieldOrigin::new(self.policy.object, path.index(outer)), "excluded here already");
         Some(diagnostic.help("remove it"))
@@ -120,7 +119,7 @@ impl ExceptSite<'_, '_> {
         let origin = |path| FieldOrigin::new(self.policy.object, path);
         let other_path = words::peer_path(self.direction, other.rule, other.peer).field("ipBlock").field("cidr");
         let name = words::policy(self.context.cluster, self.policy);
-        let message = format!("except {} of policy {name} excludes nothing: another block allows it", self.hole);
+        let message = format!("except {} of policy {name} has no effect: another block allows it", self.hole);
         let path = self.path().field("ipBlock").field("except").index(self.number);
         let place = match other.rule == self.block.rule {
             true => "the same rule".to_owned(),
@@ -128,9 +127,9 @@ impl ExceptSite<'_, '_> {
         };
         Some(
             Diagnostic::at(&CODE, origin(path), message)
-                .label("allowed all the same")
+                .label("still allowed")
                 .also(origin(other_path), format!("{} allows it", other.cidr))
-                .note(format!("except narrows its own block only; {place} allows {} whole", self.hole))
+                .note(format!("an except narrows only its own block; {place} allows all of {}", self.hole))
                 .help("remove the except, or except it from the other block too"),
         )
     }

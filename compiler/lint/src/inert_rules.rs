@@ -9,9 +9,9 @@ pub(super) static CODE: Code = Code {
     name: "inert-rules",
     severity: Severity::Warning,
     lint: true,
-    what: "A policy has rules for a direction that its policyTypes do not name.",
-    why: "policyTypes decides in which directions a policy isolates. Rules of a direction that it does not name are read \
-          and forgotten: they neither allow nor restrict anything.",
+    what: "A policy has rules for a direction that is not in its policyTypes.",
+    why: "A policy isolates pods only for the directions in policyTypes. Rules for another direction neither allow \
+          nor deny anything.",
     example: Example(include_str!("inert_rules.diff")),
 };
 
@@ -24,12 +24,12 @@ pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
             "ingress" => "Ingress",
             _ => "Egress",
         };
-        let message = format!("the {field} rules of policy {name} do nothing");
+        let message = format!("the {field} rules of policy {name} have no effect");
         found.push(
             Diagnostic::at(&CODE, FieldOrigin::new(policy.object, spec.field(field)), message)
-                .label("these rules are never asked")
+                .label("these rules never apply")
                 .also(FieldOrigin::new(policy.object, spec.field("policyTypes")), format!("does not name {wanted}"))
-                .note(format!("the policy leaves all {field} traffic of its pods as it is"))
+                .note(format!("the policy does not restrict the {field} traffic of its pods"))
                 .help(format!("add `{wanted}` to policyTypes, or remove the {field} rules")),
         );
     }

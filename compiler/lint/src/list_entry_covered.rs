@@ -10,8 +10,8 @@ pub(super) static CODE: Code = Code {
     severity: Severity::Warning,
     lint: true,
     what: "Entries of an address list are contained in other entries of the same list.",
-    why: "They change nothing, and removing one of them will not open or close anything. Where lists are put together by \
-          hand, such an entry is often a typing mistake for another address.",
+    why: "They have no effect, and removing one of them changes nothing. In a list that is written by hand, such \
+          an entry is often a typing mistake.",
     example: Example(include_str!("list_entry_covered.diff")),
 };
 
@@ -56,5 +56,5 @@ fn describe(list: &CidrList, covered: &[(&ListEntry, &ListEntry)]) -> Option<Dia
             |(entry, wide): &(&ListEntry, &ListEntry)| format!("{} in {}", words::entry(entry), words::entry(wide));
         diagnostic = diagnostic.note(format!("contained are: {}", words::some(covered.iter().map(pair), 3)));
     }
-    Some(diagnostic.help("remove what is contained"))
+    Some(diagnostic.help("remove the entries that are contained in others"))
 }

@@ -13,9 +13,9 @@ pub(super) static CODE: Code = Code {
     severity: Severity::Warning,
     lint: true,
     what: "A deny list for every pod contains addresses of the cluster's own pods, nodes or services.",
-    why: "Lists are decided before policies, so no policy can allow what a list denies: pods lose each other, or the \
-          cluster's name servers. Public lists of bogus networks contain the private ranges that clusters use. A list that \
-          applies to selected pods only is taken to mean it, and what an earlier list exempts does not count.",
+    why: "Lists apply before policies, so no policy can allow what a list denies: pods may lose each other, or the \
+          cluster's name servers. Public lists of bogus networks contain the private ranges that clusters use. The \
+          lint ignores lists for selected pods, and addresses that an earlier list exempts.",
     example: Example(include_str!("list_hits_cluster.diff")),
 };
 
@@ -107,11 +107,11 @@ fn describe(context: &LintContext<'_>, list: &CidrList, hits: &[(IpAddr, Address
     let parts = [(pods, "pod"), (nodes, "node"), (services, "service")];
     let parts = parts.iter().filter(|(number, _)| *number > 0).map(|(number, noun)| words::count(*number, noun));
     let whose = parts.collect::<Vec<_>>().join(", ");
-    let message = format!("deny list {} contains addresses of the cluster itself: of {whose}", list.name);
+    let message = format!("deny list {} contains addresses of the cluster: of {whose}", list.name);
     Some(
         Diagnostic::at(&CODE, words::entry_origin(list, entry.position), message)
             .label(format!("contains {address} of {}", name(context, *holder)))
-            .note("lists are decided before policies: no policy can allow what this list denies")
+            .note("lists apply before policies: no policy can allow what this list denies")
             .help("exempt the cluster's addresses with an Allow list of a smaller order, or take them out of this one"),
     )
 }

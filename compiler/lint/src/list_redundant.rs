@@ -10,9 +10,9 @@ pub(super) static CODE: Code = Code {
     name: "list-redundant",
     severity: Severity::Warning,
     lint: true,
-    what: "Every address of a list is in another list that does the same to the same pods.",
-    why: "The list changes nothing: taking it away, or an address out of it, neither opens nor closes anything. Lists \
-          between which one of the other action is decided are never compared, since there the order matters.",
+    what: "Every address of a list is in another list with the same action for the same pods.",
+    why: "The list has no effect: removing it, or an address from it, changes nothing. The lint does not compare \
+          two lists if a list with the other action applies between them, because then the order matters.",
     example: Example(include_str!("list_redundant.diff")),
 };
 
@@ -60,7 +60,7 @@ fn applies_as_widely(context: &LintContext<'_>, wide: &CidrList, list: &CidrList
 fn describe(list: &CidrList, wide: &CidrList) -> Diagnostic {
     let cidrs = FieldPath::root().field("spec").field("cidrs");
     let verb = if list.action == ListAction::Deny { "denies" } else { "exempts" };
-    let message = format!("list {} changes nothing: list {} {verb} all of its addresses", list.name, wide.name);
+    let message = format!("list {} has no effect: list {} {verb} all of its addresses", list.name, wide.name);
     Diagnostic::at(&CODE, FieldOrigin::new(list.object, cidrs.clone()), message)
         .label(format!("each of these is in list {} too", wide.name))
         .also(FieldOrigin::new(wide.object, cidrs), format!("{verb} them for the same pods and directions"))

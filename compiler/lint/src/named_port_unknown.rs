@@ -15,10 +15,10 @@ pub(super) static CODE: Code = Code {
     name: "named-port-unknown",
     severity: Severity::Warning,
     lint: true,
-    what: "A rule names a port that none of the pods it leads to has.",
-    why: "A named port is looked up on the destination: the selected pods for ingress, the peers for egress. A pod whose \
-          containers have no port of this name and protocol is not reached, and an address outside of the cluster never \
-          has named ports.",
+    what: "A rule names a port that none of its destination pods has.",
+    why: "A named port is looked up on the destination: the selected pods for ingress, the peers for egress. The \
+          rule does not apply to a pod whose containers have no port with this name and protocol. Addresses \
+          outside the cluster have no named ports.",
     example: Example(include_str!("named_port_unknown.diff")),
 };
 
@@ -53,7 +53,7 @@ fn check_rule(
         if !has_it {
             let origin = FieldOrigin::new(policy.object, words::port_path(direction, index, position).field("port"));
             let message = format!(
-                "no pod that {} of policy {} leads to has a port `{name}`",
+                "no destination of {} of policy {} has a port `{name}`",
                 rule_path(direction, index),
                 words::policy(context.cluster, policy)
             );
@@ -104,7 +104,7 @@ fn describe(
     let protocol_name = words::protocol(protocol);
     let Some(first) = destinations.first().map(|id| context.group(*id)) else {
         return diagnostic
-            .label("an address outside of the cluster has no named ports")
+            .label("an address outside the cluster has no named ports")
             .help("write the number of the port");
     };
     let mut known: BTreeMap<&str, (u16, Protocol)> = BTreeMap::new();

@@ -10,10 +10,10 @@ pub(super) static CODE: Code = Code {
     name: "namespace-missing",
     severity: Severity::Warning,
     lint: true,
-    what: "A policy is for a namespace that the input does not have.",
-    why: "A policy selects pods of its own namespace only. In a namespace that is not there it protects nothing, and the \
-          pods it was meant for are not isolated. The lint asks only where the input declares namespaces at all, and not \
-          for those that every cluster has or that pods of the input live in.",
+    what: "A policy is for a namespace that is not in the input.",
+    why: "A policy selects pods of its own namespace only. If the namespace does not exist, the policy protects \
+          nothing, and the pods that it was written for are not isolated. The lint applies only if the input \
+          declares namespaces, and not to namespaces that every cluster has or that have pods in the input.",
     example: Example(include_str!("namespace_missing.diff")),
 };
 
@@ -41,13 +41,13 @@ pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
         let namespace = &namespaces[policy.namespace.index()].name;
         let name = words::policy(context.cluster, policy);
         let path = FieldPath::root().field("metadata").field("namespace");
-        let message = format!("policy {name} is for a namespace that the input does not have");
+        let message = format!("policy {name} is for a namespace that is not in the input");
         let diagnostic = Diagnostic::at(&CODE, FieldOrigin::new(policy.object, path), message)
             .label(format!("no Namespace `{namespace}`, and no pod in it"));
         let declared = namespaces.iter().filter(|it| it.object.is_some()).map(|it| it.name.as_str());
         found.push(match nearest(namespace, declared) {
             Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
-            None => diagnostic.help("declare the namespace, or name one that is there"),
+            None => diagnostic.help("declare the namespace, or name one that exists"),
         });
     }
 }

@@ -14,10 +14,11 @@ pub(super) static CODE: Code = Code {
     name: "one-sided-allow",
     severity: Severity::Warning,
     lint: true,
-    what: "A rule allows traffic at one end that policies deny at the other.",
-    why: "A connection needs both: the egress of the pod that begins it, and the ingress of the pod it goes to. Here every \
-          pod of the input that the rule could let through is isolated at its own end, and no rule there allows it, so the \
-          rule has no effect. Rules with address blocks or without peers are left alone: they may be for others.",
+    what: "A rule allows traffic that policies at the other end deny.",
+    why: "A connection needs both ends: the egress of the pod that opens it, and the ingress of the pod that it \
+          goes to. Every pod of the input that this rule applies to is isolated at the other end, and no rule \
+          there allows the traffic, so the rule has no effect. The lint ignores rules with address blocks or \
+          without peers, because they may be meant for others.",
     example: Example(include_str!("one_sided_allow.diff")),
 };
 

@@ -11,9 +11,9 @@ pub(super) static CODE: Code = Code {
     severity: Severity::Warning,
     lint: true,
     what: "A policy selects no pod, although its namespace has pods.",
-    why: "The pods it was written for are not isolated by it: everything reaches them that no other policy keeps out. A \
-          namespace without any pod or workload in the input says nothing, and a policy for every pod is never reported. \
-          Pods on their node's network are passed over by policies and do not count.",
+    why: "The policy isolates no pod, so the pods that it was written for accept everything that no other policy \
+          denies. The lint ignores namespaces without pods or workloads in the input, and policies for every pod. \
+          Policies do not apply to pods on the host network, so these do not count.",
     example: Example(include_str!("policy_selects_nothing.diff")),
 };
 
@@ -38,9 +38,9 @@ fn describe(context: &LintContext<'_>, policy: &Policy) -> Diagnostic {
     if let Some(id) = context.on_host(&[policy.namespace], policy.subjects) {
         let name = words::endpoint(cluster, id);
         return Diagnostic::at(&CODE, FieldOrigin::new(policy.object, path), message)
-            .label("only pods on their node's network match")
-            .note(format!("{name} has hostNetwork: policies pass such pods over, their address is the node's"))
-            .help("restrict them on the node, or take them off the host's network");
+            .label("only pods on the host network match")
+            .note(format!("{name} has hostNetwork: its address is the node's, and policies do not apply to it"))
+            .help("restrict them on the node, or remove hostNetwork");
     }
     let hint = context.census(Some(policy.namespace)).explain(selector, &path);
     let diagnostic = Diagnostic::at(&CODE, FieldOrigin::new(policy.object, hint.path), message)

@@ -14,11 +14,12 @@ pub(super) static CODE: Code = Code {
     name: "rule-covered",
     severity: Severity::Warning,
     lint: true,
-    what: "A rule allows nothing that another rule for the same pods does not allow already.",
-    why: "Rules add up, so the covered rule changes no verdict; narrowing or removing it later will not close anything. \
-          The other rule stands in the same policy, or in one that selects the same pods or every pod of the namespace. \
-          Policies are often written so that each is complete in itself, so a rule that another policy covers is a note, \
-          unless that policy allows everything and leaves the narrow one no effect at all. Only what holds in every cluster is reported: equal or empty selectors, blocks inside blocks, ports inside ports.",
+    what: "A rule allows only what another rule for the same pods allows already.",
+    why: "The rule has no effect, and narrowing or removing it later will not deny anything. The other rule is in \
+          the same policy, or in one that selects the same pods or every pod of the namespace. A rule that another \
+          policy covers is only a note, because policies are often written to be complete on their own; it is a \
+          warning if that policy allows everything. The lint reports only what holds in every cluster: equal or \
+          empty selectors, blocks inside blocks, ports inside ports.",
     example: Example(include_str!("rule_covered.diff")),
 };
 
@@ -154,7 +155,7 @@ impl<'q, 'c> CoverIndex<'q, 'c> {
         let message = format!("{} of policy {name} {verb} {other_text}", path(place));
         let diagnostic = Diagnostic::at(&CODE, policy.rule_origin(self.direction, place.rule), message)
             .label(if equal { "the same again" } else { "covered" })
-            .also(other_policy.rule_origin(self.direction, other.rule), "this rule allows all of it");
+            .also(other_policy.rule_origin(self.direction, other.rule), "this rule allows all of that");
         let whom = match (same_policy, policy.subjects == other_policy.subjects) {
             (true, _) => None,
             (false, true) => Some("the same pods"),

@@ -10,11 +10,11 @@ pub(super) static CODE: Code = Code {
     name: "rule-matches-no-peer",
     severity: Severity::Warning,
     lint: true,
-    what: "A rule allows traffic with pods that the input does not have.",
-    why: "The selectors match no pod, so the rule allows nothing: most often a label is misspelt, or a podSelector without \
-          a namespaceSelector looks for pods of another namespace in the policy's own. The lint asks only where the input \
-          would show such pods: it has pods of the namespaces in question, or is all of a cluster. Address blocks always \
-          match something.",
+    what: "A rule allows traffic with pods that are not in the input.",
+    why: "The selectors match no pod, so the rule allows nothing. Usually a label is misspelt, or a podSelector \
+          without a namespaceSelector is meant for pods of another namespace. The lint applies only if the input \
+          would contain such pods: if it has pods of these namespaces, or is a whole cluster. Rules with address \
+          blocks always match.",
     example: Example(include_str!("rule_matches_no_peer.diff")),
 };
 
@@ -120,8 +120,8 @@ fn describe_pods(
     if let Some(id) = context.on_host(places, pods) {
         let name = words::endpoint(context.cluster, id);
         return Diagnostic::at(&CODE, FieldOrigin::new(policy.object, path), message)
-            .label("only pods on their node's network match")
-            .note(format!("{name} has hostNetwork: its address is the node's, and selectors do not find it"))
+            .label("only pods on the host network match")
+            .note(format!("{name} has hostNetwork: its address is the node's, and selectors do not match it"))
             .help("allow the nodes' addresses with an ipBlock");
     }
     let [place] = places else {

@@ -14,12 +14,12 @@ pub(super) static CODE: Code = Code {
     name: "service-address-contested",
     severity: Severity::Warning,
     lint: true,
-    what: "A service claims an address and port that another service claims too, or an address that is the ClusterIP of \
-           another service or the address of a pod.",
-    why: "Any author of a Service may write any address into `externalIPs`, and the service proxy then sends packets for \
-          other services and pods to this one. Which of several claims it carries out is chance. A ClusterIP is judged as \
-          its own service's. Every other port that is claimed twice is only allowed where all claimants and the address \
-          itself are.",
+    what: "A service claims an address and port that another service claims too, or the address of a pod or another \
+          service.",
+    why: "Everybody who can create a Service can write any address into `externalIPs`, and the service proxy then \
+          sends packets for other services and pods to this service. If there are several claims, which one the \
+          proxy uses is chance. Policies treat a ClusterIP as an address of its own service. Any other port that \
+          is claimed twice is allowed only if all of the services and the address itself are allowed.",
     example: Example(include_str!("service_address_contested.diff")),
 };
 
@@ -64,12 +64,13 @@ fn rivals(context: &LintContext<'_>, directory: &Directory<'_>, id: ServiceId, a
 fn describe(context: &LintContext<'_>, id: ServiceId, address: IpAddr, rivals: &[String]) -> Diagnostic {
     let service = &context.cluster.services[id.index()];
     let name = context.cluster.service_name(id);
-    let message = format!("service {name} is not alone at {address}: {}", rivals.join(", "));
+    let message = format!("service {name} shares {address} with others: {}", rivals.join(", "));
     Diagnostic::at(&CODE, FieldOrigin::object(service.object), message)
         .label(format!("claims {address}"))
         .note(
-            "the service proxy may send packets for this address to any of the claimants: what is claimed twice is allowed \
-             only where all of them and the address itself are, and a ClusterIP stays its own service's",
+            "the service proxy may send packets for this address to any of these services. Policies treat a ClusterIP \
+             as an address of its own service; another address is allowed only if all of the services and the address \
+             itself are allowed",
         )
-        .help("give each service addresses of its own; the admission plug-in DenyServiceExternalIPs refuses `externalIPs`")
+        .help("give each service its own addresses; the admission plug-in DenyServiceExternalIPs refuses `externalIPs`")
 }

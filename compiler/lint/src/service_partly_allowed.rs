@@ -25,10 +25,10 @@ pub(super) static CODE: Code = Code {
     name: "service-partly-allowed",
     severity: Severity::Warning,
     lint: true,
-    what: "A pod may reach some of a service's backends, and not the others.",
-    why: "A packet to a service's address is seen before one of the backends is chosen, so the address is allowed only if \
-          every ready backend is: here all of it is denied. An implementation that looks after the choice drops as many \
-          connections as there are backends that are not allowed, seemingly at random.",
+    what: "A pod may reach some of a service's backends, but not all.",
+    why: "Weir sees a packet to a service's address before the service proxy chooses a backend, so it allows the \
+          address only if every ready backend is allowed. Here it denies the address. An implementation that \
+          decides after the choice would drop some of the connections, seemingly at random.",
     example: Example(include_str!("service_partly_allowed.diff")),
 };
 
@@ -304,6 +304,6 @@ impl PartlyAllowed {
                 "{} may not reach {denied} on port {port}; for example {asker}",
                 words::count(self.pods, "pod")
             ))
-            .help(format!("allow {denied} too, or give the backends that are meant a service of their own"))
+            .help(format!("allow {denied} too, or make a separate service for the allowed backends"))
     }
 }

@@ -61,7 +61,7 @@ fn names_are_unique_and_kebab_case() {
 }
 
 #[test]
-fn what_is_one_sentence_and_why_is_written() {
+fn every_code_has_one_sentence_of_what_and_a_why() {
     for code in codes::all() {
         let begins = code.what.starts_with(|first: char| first.is_uppercase() || first == '`');
         let is_sentence = begins && code.what.ends_with('.') && !code.what.contains(". ");

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_acted_on_or_not_seen_is_written_out() {
+    fn control_and_invisible_characters_are_escaped() {
         for (text, expected) in [
             ("shop/web: ü, 東京, é", "shop/web: ü, 東京, é"),
             ("a\nb\r\tc", "a\\nb\\r\\tc"),

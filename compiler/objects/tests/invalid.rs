@@ -66,11 +66,11 @@ fn check_all(directory: &str, at_least: usize, refused: bool) {
 }
 
 #[test]
-fn what_the_server_refuses_is_refused_with_its_field_path() {
+fn objects_that_the_server_refuses_are_refused_with_the_field_path() {
     check_all("invalid", 100, true);
 }
 
 #[test]
-fn what_the_server_takes_is_taken() {
+fn objects_that_the_server_accepts_are_accepted() {
     check_all("accepted", 30, false);
 }

@@ -178,7 +178,7 @@ pub enum Difference {
     #[error("{0}")]
     Broken(#[from] Broken),
     /// An endpoint that the cluster does not have.
-    #[error("endpoint {0} is not in the input, has no address there, or is there twice")]
+    #[error("endpoint {0} is not in the input, has no address there, or occurs twice")]
     Endpoint(String),
     /// An endpoint that the artifact does not have.
     #[error("endpoint {0} of the input is missing")]

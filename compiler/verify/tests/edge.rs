@@ -81,7 +81,7 @@ fn sources_denied_to_every_pod_are_dropped_before_any_pod() {
 }
 
 #[test]
-fn what_some_pod_or_flow_may_have_is_none_of_the_edges() {
+fn address_that_a_pod_or_flow_may_have_is_not_dropped_at_the_edge() {
     let whole = list("bad", DENY);
     for (lists, why) in [
         (String::new(), "no list"),

@@ -89,7 +89,7 @@ fn a_service_of_a_host_network_pod_without_address_is_verified() {
 }
 
 #[test]
-fn what_was_compiled_is_verified() {
+fn compiled_programs_are_verified() {
     let mut packets = 0;
     for seed in 0..40 {
         let mut random = Random::new(seed);

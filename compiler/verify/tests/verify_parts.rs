@@ -64,7 +64,7 @@ fn generated(seed: u64) -> (Cluster, Random) {
 }
 
 #[test]
-fn what_was_compiled_is_verified_by_parts_in_every_structure() {
+fn compiled_programs_are_verified_by_parts_in_every_structure() {
     let (mut exhaustive, mut entries) = (0, 0);
     for seed in 0..50 {
         let (cluster, _) = generated(seed);
@@ -159,7 +159,7 @@ fn damage_code(artifact: &mut Artifact, random: &mut Random) {
 }
 
 #[test]
-fn what_every_combination_finds_the_parts_find() {
+fn differences_of_all_combinations_are_found_by_parts() {
     let (mut found, mut sound) = (0, 0);
     for seed in 0..60 {
         if found >= ENOUGH && sound >= ENOUGH {

@@ -195,7 +195,7 @@ pub mod v4_only {
         });
     }
 
-    fn what_looks_like_a_source_route_inside_another_option_is_none(machines: &dyn Machines) {
+    fn bytes_of_a_source_route_inside_another_option_are_no_source_route(machines: &dyn Machines) {
         machines.on_machine(&mut |rig| {
             let packet = |port| Packet::tcp((client(V4), port), (server(V4), 80), SYN);
             // A record-route option with the address 131.137.131.137, and bytes after the end of the options.
@@ -244,7 +244,7 @@ pub mod v4_only {
         parse::v4_only => parse_v4_tests;
         source_routes_are_dropped,
         source_routes_pass_an_open_pod,
-        what_looks_like_a_source_route_inside_another_option_is_none,
+        bytes_of_a_source_route_inside_another_option_are_no_source_route,
         options_that_make_no_sense_are_malformed,
         a_header_length_below_five_is_malformed,
         a_total_length_of_zero_is_no_fault,

@@ -125,7 +125,7 @@ fn measure(options: &PacketBenchOptions) -> Result<()> {
     report::write(&rows)
 }
 
-/// The path without rules is there twice: the difference between the two is the measurement's error.
+/// The path without rules is measured twice: the difference between the two is the measurement's error.
 fn cases(options: &PacketBenchOptions) -> Vec<(Enforcer, usize)> {
     let mut cases = vec![(Enforcer::Nothing, 0), (Enforcer::Nothing, 0)];
     for by in Enforcer::ALL.into_iter().filter(|by| *by != Enforcer::Nothing && by.name().contains(&options.only)) {

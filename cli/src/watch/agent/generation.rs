@@ -18,9 +18,9 @@ use weir_ebpf::target::Target;
 use super::budget::BudgetState;
 use super::local::GenerationInterfaces;
 use super::{Inbox, NodeAgent, Value};
+use crate::failure::chain;
 use crate::watch::annotate::{AnnotatedPod, PublishedGeneration};
 use crate::watch::enforce::{Enforce, InstallRequest, Installed, PodFailure};
-use crate::watch::follow::chain;
 
 /// The structures for exact addresses: a kernel hash, which can be changed in place, in front of the compiled table
 /// of listed addresses. All other structures are chosen by cost.

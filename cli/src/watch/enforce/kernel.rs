@@ -10,7 +10,7 @@ use super::{
     AddressChange, CheckedHooks, Enforce, EnforceError, InstallRequest, Installed, KernelSnapshot, MapFill, MapMemory,
     PacketCount, PodAtInterface, PodFailure, RecordedPod,
 };
-use crate::watch::follow::chain;
+use crate::failure::chain;
 
 /// Enforcement with pins under a directory. Existing pins are adopted, and all pins stay when the agent ends.
 #[derive(Debug)]

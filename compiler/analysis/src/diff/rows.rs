@@ -107,7 +107,7 @@ fn drafts(context: &RowContext<'_, '_>, cells: &CellTable, found: [Vec<DiffRegio
     let key = |region: &DiffRegion| {
         let presence = cells.part(region.part).presence;
         // Only endpoints with both families: the others cannot disagree. Compared as a whole, the regions of a few IPv4
-        // pods among dual ones would never be equal, and each row would be there twice.
+        // pods among dual ones would never be equal, and each row would occur twice.
         let dual = |members: &RegionMembers| {
             members.endpoints.iter().copied().filter(|it| is_dual(context, presence, *it)).collect()
         };

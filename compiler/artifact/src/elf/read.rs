@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_files_are_read_back() {
         let file = file();
         let elf = Elf::read(&file).unwrap();
         assert_eq!(elf.section("classifier"), Some(&[1u8; 24][..]));

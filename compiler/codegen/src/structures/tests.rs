@@ -41,7 +41,7 @@ fn a_million_single_addresses_are_no_trie() {
 }
 
 #[test]
-fn what_comes_and_goes_stays_apart_from_what_is_listed() {
+fn pod_addresses_stay_apart_from_listed_addresses() {
     let of = |listed: u32, moving: u32, most_value_bytes| {
         let mut addresses = singles(listed + moving);
         addresses.moving = addresses.exact.iter().skip(1).take(moving as usize).map(|it| it.0).collect();
@@ -62,7 +62,7 @@ fn what_comes_and_goes_stays_apart_from_what_is_listed() {
 }
 
 #[test]
-fn what_is_larger_than_the_target_s_values_is_a_kernel_map() {
+fn table_larger_than_a_map_value_is_a_kernel_map() {
     let small = StructureOptions { most_value_bytes: 500, ..StructureOptions::default() };
     check(&singles(100), &small, &["exact4=hash"]);
     let built = Structures::build(&singles(100), &[], NO_ROWS, &small);
@@ -81,7 +81,7 @@ fn an_override_is_followed_where_it_can_be() {
 }
 
 #[test]
-fn what_is_no_override_is_refused() {
+fn invalid_override_is_refused() {
     for text in ["exact4", "exact4=lpm", "exact5=hash", "rows=dxr,", "prefixes6=matrix"] {
         assert!(text.parse::<StructureOptions>().is_err(), "{text}");
     }

@@ -131,7 +131,7 @@ fn a_label_must_stand_in_exactly_one_place() {
 }
 
 #[test]
-fn what_the_target_lacks_is_refused() {
+fn instruction_that_the_target_lacks_is_refused() {
     let mut asm = Asm::new(Target { kernel: (5, 10) }, "entry");
     asm.mov(R0, 0);
     asm.atomic(AtomicOp::Cmpxchg, Width::W64, R1, 0, R2);

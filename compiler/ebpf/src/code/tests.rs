@@ -6,13 +6,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn what_is_encoded_decodes_to_itself(insn in arbitrary::insn(), big in any::<bool>()) {
+    fn encoded_instructions_decode_to_themselves(insn in arbitrary::insn(), big in any::<bool>()) {
         let order = if big { ByteOrder::Big } else { ByteOrder::Little };
         prop_assert_eq!(decode(&encode(&[insn], order), order), Ok(vec![insn]));
     }
 
     #[test]
-    fn what_decodes_encodes_to_the_same_bytes(bytes in proptest::collection::vec(any::<u8>(), 16), clear in any::<bool>()) {
+    fn decoded_instructions_encode_to_the_same_bytes(bytes in proptest::collection::vec(any::<u8>(), 16), clear in any::<bool>()) {
         // Random bytes rarely leave the unused fields zero, so half of the cases clear them.
         let mut bytes = bytes;
         if clear {
@@ -66,7 +66,7 @@ fn bytes_are_those_of_llvm() {
 }
 
 #[test]
-fn what_is_not_an_instruction_is_named_with_its_slot() {
+fn invalid_instruction_is_reported_with_its_slot() {
     let mut bytes = encode(&[Insn::Exit, Insn::Exit], ByteOrder::Little);
     // Register 11 fits into the field of four bits and does not exist.
     bytes[9] = 0x0b;

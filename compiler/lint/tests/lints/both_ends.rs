@@ -39,7 +39,7 @@ fn ingress_without_egress_at_the_other_end_has_no_effect() {
 }
 
 #[test]
-fn what_may_pass_at_the_other_end_is_left_alone() {
+fn rule_that_the_other_end_may_allow_is_not_reported() {
     check(CODE, &shop(""), &[]);
     check(CODE, &shop(&web("{ports: [{port: 8080}]}")), &[]);
     check(CODE, &shop(&web("{to: [{podSelector: {matchLabels: {app: api}}}]}")), &[]);

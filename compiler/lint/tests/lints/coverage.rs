@@ -17,7 +17,7 @@ fn an_empty_rule_covers_every_other() {
 }
 
 #[test]
-fn what_is_in_audit_mode_covers_nothing_that_is_enforced() {
+fn audit_policy_covers_no_enforced_rule() {
     let of = |name: &str, rule: &str| policy(name, &format!("{API}, ingress: [{rule}]"));
     let audited = |name: &str, rule: &str| {
         of(name, rule)
@@ -35,7 +35,7 @@ fn of_two_equal_rules_the_second_is_reported() {
 }
 
 #[test]
-fn what_only_overlaps_is_not_covered() {
+fn overlapping_rule_is_not_covered() {
     let on = |ports: &str| format!("{{from: [{{podSelector: {{}}}}], ports: [{ports}]}}");
     check("rule-covered", &two(&on("{port: 80}"), &on("{port: 81}")), &[]);
     check("rule-covered", &two(&on("{port: 80, endPort: 90}"), &on("{port: 85, endPort: 95}")), &[]);

@@ -49,7 +49,7 @@ fn every_usual_way_to_allow_it_is_known() {
 }
 
 #[test]
-fn what_is_not_dns_is_not_enough() {
+fn rule_for_another_port_does_not_count_as_dns() {
     for rule in [
         "{ports: [{port: 443}]}",
         "{ports: [{port: 53, protocol: SCTP}]}",

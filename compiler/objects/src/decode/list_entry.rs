@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_an_error() {
+    fn text_that_is_no_address_and_no_range_is_an_error() {
         check("192.0.2.9-192.0.2.7", Err("ends before it begins"));
         check("192.0.2.9-::1", Err("goes from one address family to the other"));
         check("192.0.2.0/33", Err("is not a CIDR"));

@@ -34,7 +34,7 @@ fn check(width: KeyWidth, keys: impl IntoIterator<Item = u64>) {
 }
 
 #[test]
-fn what_is_in_is_found_and_nothing_else() {
+fn only_the_entries_of_the_table_are_found() {
     for width in [KeyWidth::W4, KeyWidth::W8, KeyWidth::W16] {
         for count in [1, 2, 3, 5, 17, 64, 1_000] {
             let mut state = count;

@@ -68,7 +68,7 @@ fn a_run_that_never_reads_there_ends() {
 }
 
 #[test]
-fn what_goes_on_sees_what_the_maps_hold_then() {
+fn resumed_run_reads_the_maps_as_they_are_then() {
     let (mut vm, program, maps) = machine();
     let (state, _) = stopped(&mut vm, program, maps[0], None);
     let at = |offset| Some(MapByte { map: maps[1], element: 0, offset });
@@ -79,7 +79,7 @@ fn what_goes_on_sees_what_the_maps_hold_then() {
 }
 
 #[test]
-fn what_is_forgotten_and_needed_is_a_trap() {
+fn reading_a_forgotten_value_is_a_trap() {
     let (mut vm, program, maps) = machine();
     let (state, _) = stopped(&mut vm, program, maps[0], None);
     let mut needed = Vec::new();
@@ -98,7 +98,7 @@ fn what_is_forgotten_and_needed_is_a_trap() {
 }
 
 #[test]
-fn what_is_poked_must_be_there() {
+fn poking_a_missing_value_is_an_error() {
     let (mut vm, _, maps) = machine();
     assert_eq!(vm.poke(MapByte { map: maps[0], element: 0, offset: 6 }, &[0; 4]), Err(Errno::Inval));
     assert_eq!(vm.poke(MapByte { map: maps[0], element: 1, offset: 0 }, &[0; 4]), Err(Errno::Inval));

@@ -38,7 +38,7 @@ fn the_protocol_is_in_network_order() {
 }
 
 #[test]
-fn what_tc_programs_may_not_see_is_refused() {
+fn context_fields_hidden_from_tc_programs_are_refused() {
     for field in [88, 92, 96, 100, 132, 136, 144, 168] {
         check(field, 4, Err(AccessFault::NotAllowed));
     }

@@ -12,10 +12,10 @@ pub(crate) static CODE: Code = Code {
     severity: Severity::Warning,
     lint: true,
     what: "Two running pods have the same address.",
-    why: "An address names one pod. Which of the two has it cannot be told, so neither does: packets from and to the \
-          address get only what every address gets, nothing that a policy allows by labels. It happens when a snapshot \
-          is put together from several moments. Pods that are being deleted lose the address to one that is not. Pods \
-          that have finished and pods on the host's network do not count: their address is not theirs.",
+    why: "An address should belong to one pod. Weir cannot tell which of the two pods has it, so neither counts: \
+          packets from and to the address get only what is allowed for every address, and nothing that is allowed \
+          by labels. This happens if a snapshot contains objects of several moments. A pod that is being deleted \
+          loses the address to one that is not. Finished pods and pods on the host network do not count.",
     example: Example(include_str!("duplicate_address.diff")),
 };
 
@@ -29,6 +29,6 @@ pub(in crate::resolve) fn found(
     let origin = |id: EndpointId| FieldOrigin::new(cluster.endpoints[id.index()].object, status.field("podIP"));
     let (holder_name, second_name) = (cluster.endpoint_name(holder), cluster.endpoint_name(second));
     Diagnostic::at(&CODE, origin(second), format!("pod {second_name} has the address of pod {holder_name}, {address}"))
-        .also(origin(holder), format!("{holder_name} says that it has it too, so neither is taken to have it"))
+        .also(origin(holder), format!("{holder_name} claims it too, so it counts as the address of neither"))
         .help("take one snapshot of all pods at one moment: kubectl get pods --all-namespaces -o json")
 }

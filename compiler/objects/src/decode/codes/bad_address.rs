@@ -10,7 +10,7 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "An object that is read for context has an invalid address.",
-    why: "Without the address we would not know whose packets these are.",
+    why: "Without a valid address, the packets of this object cannot be recognized.",
     example: Example(include_str!("bad_address.diff")),
 };
 

@@ -11,8 +11,7 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "A CIDR is not valid.",
-    why: "The API server refuses it. What looks like an address may lack its length: one address is a `/32` or \
-          `/128`.",
+    why: "The API server refuses it. A single address needs a length: `/32` for IPv4, `/128` for IPv6.",
     example: Example(include_str!("bad_cidr.diff")),
 };
 

@@ -11,7 +11,7 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "`spec.directions` of a CidrList has an unknown entry.",
-    why: "A list for a direction that does not exist would be in force nowhere.",
+    why: "Weir would not know for which direction to enforce the list. The directions are `Ingress` and `Egress`.",
     example: Example(include_str!("bad_direction.diff")),
 };
 

@@ -11,8 +11,8 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "`spec.action` of a CidrList is missing or unknown.",
-    why: "A list must say what becomes of its addresses; there is no default, because guessing wrong either \
-          opens or closes the network.",
+    why: "A list must say whether it denies or allows its addresses. There is no default, because the wrong one \
+          would open or close the network.",
     example: Example(include_str!("bad_list_action.diff")),
 };
 

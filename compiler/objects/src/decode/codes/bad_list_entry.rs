@@ -10,9 +10,9 @@ pub static CODE: Code = Code {
     name: "bad-list-entry",
     severity: Severity::Error,
     lint: false,
-    what: "An entry of an address list is no address, CIDR or range.",
-    why: "Leaving it out would let through what the list was meant to stop, or stop what it was meant to let \
-          through.",
+    what: "An entry of an address list is not an address, CIDR or range.",
+    why: "If the entry were skipped, a Deny list would not deny these addresses, and an Allow list would not \
+          exempt them.",
     example: Example(include_str!("bad_list_entry.diff")),
 };
 
@@ -26,10 +26,10 @@ fn help(text: &str) -> &'static str {
     let mut words = text.split_ascii_whitespace();
     match (words.next(), words.next()) {
         (Some("add" | "create"), Some(_)) => {
-            "this is what `ipset save` prints: leave all of a line but the address, and `create` lines altogether"
+            "this is the output of `ipset save`: keep only the addresses, and remove the `create` lines"
         }
         (Some(first), Some(_)) if parse_address(first).is_some() || parse_cidr(first).is_some() => {
-            "one entry a line, and behind it nothing but a comment (`#`, `;`); names of hosts cannot be listed"
+            "write one entry per line, followed by nothing or a comment (`#`, `;`); host names cannot be listed"
         }
         _ => "write an address, a CIDR or a range: `192.0.2.7`, `192.0.2.0/24`, `192.0.2.1-192.0.2.9`",
     }

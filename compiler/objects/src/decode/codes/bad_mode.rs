@@ -10,9 +10,9 @@ pub static CODE: Code = Code {
     name: "bad-mode",
     severity: Severity::Error,
     lint: false,
-    what: "The annotation `weir.dev/mode` has a value that is no mode, or is on an object that has none.",
-    why: "A policy is enforced (`enforce`, as without the annotation) or only reported (`audit`). Taking anything else for one of \
-          them would enforce what was to be tried, or the other way round. Address lists are always enforced.",
+    what: "The annotation `weir.dev/mode` has an unknown value, or is on an object that has no modes.",
+    why: "A policy is enforced (`enforce`, the default) or only reported (`audit`). A guess could enforce a policy \
+          that was meant to be tried first, or leave one unenforced. Address lists are always enforced.",
     example: Example(include_str!("bad_mode.diff")),
 };
 
@@ -28,5 +28,5 @@ pub(crate) fn at(origin: FieldOrigin, mode: &str) -> Diagnostic {
 /// The mode is on an address list.
 pub(crate) fn list(origin: FieldOrigin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "an address list has no mode; it is enforced")
-        .help("leave the annotation out, or keep the list back until it is to be enforced")
+        .help("remove the annotation, or add the list only when it is to be enforced")
 }

@@ -11,7 +11,7 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "A pod has an unknown `status.phase`.",
-    why: "The phase decides whether the pod still counts: finished pods are neither protected nor allowed.",
+    why: "The phase decides whether policies apply to the pod: they do not apply to pods that have finished.",
     example: Example(include_str!("bad_phase.diff")),
 };
 

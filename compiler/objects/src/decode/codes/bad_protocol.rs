@@ -10,19 +10,19 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "A port has an unknown protocol.",
-    why: "The API server takes TCP, UDP and SCTP, in capitals. ICMP cannot be named: a rule without `ports` \
+    why: "The API server accepts TCP, UDP and SCTP, in capitals. ICMP has no name here: a rule without `ports` \
           allows it.",
     example: Example(include_str!("bad_protocol.diff")),
 };
 
 /// The protocol is not one of the three.
 pub(crate) fn at(origin: FieldOrigin, protocol: &str) -> Diagnostic {
-    let found = Diagnostic::at(&CODE, origin, format!("{} is not a protocol of ports", quote(protocol)));
+    let found = Diagnostic::at(&CODE, origin, format!("{} is not a protocol with ports", quote(protocol)));
     let upper = protocol.to_ascii_uppercase();
     match &*upper {
         "TCP" | "UDP" | "SCTP" => found.help(format!("write `{upper}`, in capitals")),
         "ICMP" | "ICMPV6" => found.help("leave `ports` out: only a rule without ports allows ICMP"),
-        "ANY" | "ALL" | "" => found.help("list an entry for each protocol, or leave `ports` out to allow all"),
+        "ANY" | "ALL" | "" => found.help("write an entry for each protocol, or leave `ports` out to allow all"),
         _ => found.help("write `TCP`, `UDP` or `SCTP`"),
     }
 }

@@ -10,8 +10,8 @@ pub static CODE: Code = Code {
     severity: Severity::Warning,
     lint: false,
     what: "A CIDR has bits set beyond its length.",
-    why: "The API server takes it and clears those bits: `203.0.113.77/24` is all 256 addresses of \
-          203.0.113.0/24, not the one that is written.",
+    why: "The API server accepts it and clears those bits: `203.0.113.77/24` is all 256 addresses of \
+          203.0.113.0/24, not a single address.",
     example: Example(include_str!("cidr_host_bits.diff")),
 };
 

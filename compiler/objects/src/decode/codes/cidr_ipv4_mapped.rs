@@ -10,8 +10,8 @@ pub static CODE: Code = Code {
     severity: Severity::Warning,
     lint: false,
     what: "An address or CIDR is an IPv4-mapped IPv6 address.",
-    why: "Packets never carry such addresses: Kubernetes reads them as the IPv4 address within. Later releases \
-          of Kubernetes will refuse them.",
+    why: "Packets never carry such addresses. Kubernetes reads them as the IPv4 address that they contain. Later \
+          releases of Kubernetes will refuse them.",
     example: Example(include_str!("cidr_ipv4_mapped.diff")),
 };
 

@@ -9,14 +9,14 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "Two documents describe the same object.",
-    why: "In a cluster the last one applied wins, so what is in force would depend on the order of files.",
+    why: "In a cluster the last one that is applied counts, so the result would depend on the order of the files.",
     example: Example(include_str!("duplicate_object.diff")),
 };
 
 /// Points at the second document, with the first as a label.
 pub(crate) fn at(origin: FieldOrigin, first: FieldOrigin, what: &str) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, format!("{what} is there twice"))
-        .label("described again here")
-        .also(first, "described first here")
+    Diagnostic::at(&CODE, origin, format!("{what} is defined twice"))
+        .label("defined again here")
+        .also(first, "first defined here")
         .help("remove one of them, or give it another name")
 }

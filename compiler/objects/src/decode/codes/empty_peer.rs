@@ -9,8 +9,8 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "A peer has neither a selector nor an ipBlock.",
-    why: "The API server refuses it, because it can be read as \"every peer\" and as \"no peer\". An empty or \
-          absent `from` or `to` means every peer; `podSelector: {}` means every pod of the namespace.",
+    why: "The API server refuses it, because it could mean \"every peer\" or \"no peer\". For every peer, leave \
+          `from` or `to` empty; for every pod of the namespace, write `podSelector: {}`.",
     example: Example(include_str!("empty_peer.diff")),
 };
 
@@ -18,6 +18,6 @@ pub static CODE: Code = Code {
 pub(crate) fn at(origin: FieldOrigin) -> Diagnostic {
     Diagnostic::at(&CODE, origin, "the peer is empty").label("selects no peer").help(
         "write `podSelector: {}` for every pod of this namespace, `namespaceSelector: {}` for every pod, \
-         or leave the whole list out to match every peer",
+         or remove the whole list to match every peer",
     )
 }

@@ -9,14 +9,14 @@ pub static CODE: Code = Code {
     name: "end-port-with-named-port",
     severity: Severity::Error,
     lint: false,
-    what: "`endPort` is there with a named `port`.",
-    why: "The API server refuses it: a name may stand for another number on each pod, so it cannot begin a \
+    what: "`endPort` is used with a named `port`.",
+    why: "The API server refuses it: a name can mean another number on each pod, so it cannot be the start of a \
           range.",
     example: Example(include_str!("end_port_with_named_port.diff")),
 };
 
 /// Points at the end port.
 pub(crate) fn at(origin: FieldOrigin, name: &str) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, format!("`endPort` cannot go with the named port {}", quote(name)))
+    Diagnostic::at(&CODE, origin, format!("`endPort` cannot be used with the named port {}", quote(name)))
         .help("write the number of the first port, or remove `endPort`")
 }

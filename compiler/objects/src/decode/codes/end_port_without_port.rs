@@ -8,12 +8,12 @@ pub static CODE: Code = Code {
     name: "end-port-without-port",
     severity: Severity::Error,
     lint: false,
-    what: "`endPort` is there without `port`.",
+    what: "`endPort` is used without `port`.",
     why: "The API server refuses it: a range needs its first port.",
     example: Example(include_str!("end_port_without_port.diff")),
 };
 
 /// Points at the end port.
 pub(crate) fn at(origin: FieldOrigin) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, "`endPort` needs a `port` to begin with").help("add `port`, or remove `endPort`")
+    Diagnostic::at(&CODE, origin, "`endPort` needs a `port`").help("add `port`, or remove `endPort`")
 }

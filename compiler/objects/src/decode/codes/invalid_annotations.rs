@@ -22,6 +22,6 @@ pub(crate) fn key(origin: FieldOrigin, key: &str, why: &str) -> Diagnostic {
 
 /// All annotations together are too large.
 pub(crate) fn size(origin: FieldOrigin, bytes: usize, limit: usize) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, format!("annotations of {bytes} bytes; the API server takes {limit}"))
+    Diagnostic::at(&CODE, origin, format!("the annotations have {bytes} bytes; the API server accepts {limit}"))
         .help("keep large texts in a ConfigMap")
 }

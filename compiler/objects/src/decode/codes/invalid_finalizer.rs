@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     name: "invalid-finalizer",
     severity: Severity::Error,
     lint: false,
-    what: "A finalizer has no valid name, or two contradict each other.",
+    what: "A finalizer has an invalid name, or two finalizers contradict each other.",
     why: "The API server refuses the object, so the policy would not be in force.",
     example: Example(include_str!("invalid_finalizer.diff")),
 };
@@ -22,8 +22,12 @@ pub(crate) fn at(origin: FieldOrigin, name: &str, why: &str) -> Diagnostic {
 
 /// The name has no prefix and is not one of Kubernetes' own.
 pub(crate) fn unqualified(origin: FieldOrigin, name: &str) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, format!("the finalizer {} has no prefix and is none of Kubernetes' own", quote(name)))
-        .help("write a finalizer like `example.com/cleanup`")
+    Diagnostic::at(
+        &CODE,
+        origin,
+        format!("the finalizer {} has no prefix, and Kubernetes has none with this name", quote(name)),
+    )
+    .help("write a finalizer like `example.com/cleanup`")
 }
 
 /// Both of Kubernetes' own finalizers are present.

@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "One peer has an ipBlock and a selector.",
-    why: "The API server refuses it: an ipBlock stands alone. As two list items they would be alternatives.",
+    why: "The API server refuses it. If both are meant as alternatives, make them two list items.",
     example: Example(include_str!("ip_block_with_selector.diff")),
 };
 

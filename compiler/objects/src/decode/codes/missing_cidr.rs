@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "An ipBlock has no `cidr`.",
-    why: "The API server refuses it: a block needs its addresses.",
+    why: "The API server refuses it.",
     example: Example(include_str!("missing_cidr.diff")),
 };
 

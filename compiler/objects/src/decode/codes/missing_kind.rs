@@ -18,13 +18,13 @@ pub static CODE: Code = Code {
 pub(crate) fn at(origin: FieldOrigin, missing: &str, known: Option<(&str, &str)>) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("the object has no `{missing}`"));
     match known {
-        Some((value, of)) => found.help(format!("add `{missing}: {value}`, which is what `{of}` needs")),
-        None => found.help(format!("add `{missing}`, or take this file out of the input")),
+        Some((value, of)) => found.help(format!("add `{missing}: {value}`, as `{of}` needs")),
+        None => found.help(format!("add `{missing}`, or remove this file from the input")),
     }
 }
 
 /// The document is not a mapping.
 pub(crate) fn not_a_mapping(origin: FieldOrigin, found: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("expected a Kubernetes object, found {found}"))
-        .help("begin with `apiVersion:` and `kind:`, or take this file out of the input")
+        .help("begin with `apiVersion:` and `kind:`, or remove this file from the input")
 }

@@ -11,8 +11,8 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "The input is not UTF-8 text.",
-    why: "Kubernetes objects are UTF-8. A file in another encoding would be read as something that its author \
-          never wrote.",
+    why: "Kubernetes objects are UTF-8. In another encoding, the file could be read as something that the author \
+          did not write.",
     example: Example(
         "-kind: \0
 +apiVersion: networking.k8s.io/v1

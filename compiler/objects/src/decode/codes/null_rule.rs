@@ -9,8 +9,8 @@ pub static CODE: Code = Code {
     severity: Severity::Warning,
     lint: false,
     what: "A list item of rules or ports is null.",
-    why: "A `-` with nothing behind it is an empty rule, and an empty rule allows everything. It is mostly a \
-          left-over of editing.",
+    why: "A `-` with nothing after it is an empty rule, and an empty rule allows everything. It is usually left \
+          over from editing.",
     example: Example(include_str!("null_rule.diff")),
 };
 
@@ -23,6 +23,6 @@ pub(crate) fn rule(origin: FieldOrigin, peers: &str) -> Diagnostic {
 
 /// The item is an entry of `ports`.
 pub(crate) fn port(origin: FieldOrigin) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, "an empty list item stands for every TCP port")
+    Diagnostic::at(&CODE, origin, "an empty list item means every TCP port")
         .help("remove the `-`, or write `- {}` if that was meant")
 }

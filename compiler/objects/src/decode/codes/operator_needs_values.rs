@@ -9,7 +9,8 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "`In` or `NotIn` has no values.",
-    why: "The API server refuses it: `In` of nothing could never match, and `NotIn` of nothing always would.",
+    why: "The API server refuses it: `In` without values would match nothing, and `NotIn` without values would \
+          match everything.",
     example: Example(include_str!("operator_needs_values.diff")),
 };
 

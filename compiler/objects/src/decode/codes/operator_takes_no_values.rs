@@ -9,8 +9,7 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "`Exists` or `DoesNotExist` has values.",
-    why: "The API server refuses it: these operators only ask whether the label is there, so the values would \
-          count for nothing.",
+    why: "The API server refuses it: these operators only check whether the label exists.",
     example: Example(include_str!("operator_takes_no_values.diff")),
 };
 

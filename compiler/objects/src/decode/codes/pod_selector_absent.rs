@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     severity: Severity::Warning,
     lint: false,
     what: "`spec.podSelector` is absent or null.",
-    why: "The API server takes it as `{}`: the policy selects every pod of its namespace.",
+    why: "The API server reads it as `{}`: the policy selects every pod of its namespace.",
     example: Example(include_str!("pod_selector_absent.diff")),
 };
 

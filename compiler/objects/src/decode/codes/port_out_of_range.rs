@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "A port is not between 1 and 65535.",
-    why: "The API server refuses it: no packet has such a port, so the rule would not do what it says.",
+    why: "The API server refuses it: no packet has such a port.",
     example: Example(include_str!("port_out_of_range.diff")),
 };
 

@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "An object has more findings than are shown.",
-    why: "The first hundred are shown, the rest is counted. Nothing is compiled from the object.",
+    why: "The first hundred are shown, and the others are counted. Nothing is compiled from the object.",
     example: Example(include_str!("too_many_findings.diff")),
 };
 

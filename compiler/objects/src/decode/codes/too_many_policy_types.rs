@@ -15,6 +15,6 @@ pub static CODE: Code = Code {
 
 /// Points at the list.
 pub(crate) fn at(origin: FieldOrigin, count: usize) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, format!("{count} policy types, and there are only two"))
-        .help("list `Ingress` and `Egress` once at most")
+    Diagnostic::at(&CODE, origin, format!("{count} policy types, but only two exist"))
+        .help("write `Ingress` and `Egress` at most once")
 }

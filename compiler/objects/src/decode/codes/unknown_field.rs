@@ -10,8 +10,8 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "A field is not part of the API.",
-    why: "The API server would refuse it, or drop it and keep the rest: `podselector` or a selector one level \
-          off then means that the policy selects everything.",
+    why: "The API server would refuse it, or drop it and keep the rest. Without a misspelt `podselector`, for \
+          example, the policy selects every pod.",
     example: Example(include_str!("unknown_field.diff")),
 };
 
@@ -32,14 +32,14 @@ pub(crate) fn at(
             found.help("write `from`: ingress rules say where packets come from")
         }
         (Some(nearest), _) if nearest.eq_ignore_ascii_case(name) => {
-            found.note("names of fields are case-sensitive").help(format!("write `{nearest}`"))
+            found.note("field names are case-sensitive").help(format!("write `{nearest}`"))
         }
         (nearest, Some(place)) if nearest.is_none() || place.last() == Some(&name) => {
             found.help(format!("`{name}` belongs elsewhere: write it as `{}`", place.join(".")))
         }
         (Some(nearest), _) => found.help(format!("did you mean `{nearest}`?")),
         (None, _) if path.to_string() == "status" => {
-            found.note("the API dropped it in Kubernetes 1.28").help("remove the `status` field")
+            found.note("the field was removed in Kubernetes 1.28").help("remove the `status` field")
         }
         (None, _) => found.help(format!("remove it; fields here: {}", names(level))),
     }

@@ -9,8 +9,8 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "The object names a kind that its API group does not have.",
-    why: "An API server refuses such an object. Where the name is close to a kind that we enforce, passing it \
-          over would hide a policy that is not in force.",
+    why: "An API server refuses such an object. If the name is close to a kind that Weir enforces, skipping the \
+          object could hide a policy that is not in force.",
     example: Example(include_str!("unknown_kind.diff")),
 };
 

@@ -9,7 +9,7 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "The object names an API version that is not served.",
-    why: "An API server refuses such an object, so the policy would not be in force. Passing it over would \
+    why: "An API server refuses such an object, so the policy would not be in force. Skipping the object would \
           hide that.",
     example: Example(include_str!("unserved_version.diff")),
 };

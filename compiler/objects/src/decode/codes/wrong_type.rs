@@ -12,8 +12,8 @@ pub static CODE: Code = Code {
     severity: Severity::Error,
     lint: false,
     what: "A value has another type than its field.",
-    why: "The API server refuses it. Quotes matter: `80` is a number and a port, `\"80\"` a string and the \
-          name of one; a label value must be a string.",
+    why: "The API server refuses it. Quotes matter: `80` is a number and a port, `\"80\"` is a string and the name \
+          of a port. A label value must be a string.",
     example: Example(include_str!("wrong_type.diff")),
 };
 
@@ -26,7 +26,7 @@ pub(crate) fn at(origin: FieldOrigin, expected: &ValueType, found: &SyntaxValue<
 pub(crate) fn structure(origin: FieldOrigin, found: &SyntaxValue<'_>) -> Diagnostic {
     let diagnostic = mismatch(origin, "an object", found);
     match found {
-        SyntaxValue::Seq(_) => diagnostic.help("remove the `-` (or the brackets): one object stands here, not a list"),
+        SyntaxValue::Seq(_) => diagnostic.help("remove the `-` (or the brackets): this must be an object, not a list"),
         _ => diagnostic.help("write its fields below it, indented, as `name: value`"),
     }
 }
@@ -68,7 +68,7 @@ fn expectation(shape: &ValueType) -> &'static str {
 pub(crate) fn describe(value: &SyntaxValue<'_>) -> String {
     match value {
         SyntaxValue::Null => "null".to_owned(),
-        SyntaxValue::Bool(value) => format!("the truth value `{value}`"),
+        SyntaxValue::Bool(value) => format!("the boolean `{value}`"),
         SyntaxValue::Int(value) => format!("the number {value}"),
         SyntaxValue::Float(value) => format!("the number {value}"),
         SyntaxValue::Str(text) => format!("the string {}", quote(text)),
@@ -80,7 +80,7 @@ pub(crate) fn describe(value: &SyntaxValue<'_>) -> String {
 fn help(expected: &ValueType, found: &SyntaxValue<'_>) -> String {
     match (expected, found) {
         (ValueType::Str | ValueType::Time, SyntaxValue::Bool(_) | SyntaxValue::Int(_) | SyntaxValue::Float(_)) => {
-            "put it in quotes: without them YAML does not read a string".to_owned()
+            "put it in quotes: without them, YAML does not read it as a string".to_owned()
         }
         (ValueType::Int32 | ValueType::Int64, SyntaxValue::Str(text)) if text.parse::<i64>().is_ok() => {
             format!("remove the quotes: `{text}`")
@@ -90,13 +90,13 @@ fn help(expected: &ValueType, found: &SyntaxValue<'_>) -> String {
         }
         (ValueType::List(_), _) => "make it a list: write `- ` before it".to_owned(),
         (ValueType::Str, SyntaxValue::Seq(items)) if items.len() == 1 => {
-            "one string stands here: remove the `-`".to_owned()
+            "this must be a string: remove the `-`".to_owned()
         }
         (ValueType::IntOrStr, _) => "write a number like `80`, or the name of a container port like `http`".to_owned(),
         (ValueType::Any | ValueType::Struct(_), SyntaxValue::Seq(items)) if items.len() == 1 => {
-            "one object stands here: remove the `-`".to_owned()
+            "this must be an object: remove the `-`".to_owned()
         }
-        (ValueType::StrMap, _) => "write `key: value`, one pair a line, indented below the field".to_owned(),
+        (ValueType::StrMap, _) => "write `key: value` pairs, one per line, indented below the field".to_owned(),
         (shape, _) => format!("replace it by {}", expectation(shape)),
     }
 }

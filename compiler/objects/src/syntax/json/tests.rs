@@ -193,7 +193,7 @@ fn trees() -> impl Strategy<Value = SyntaxNode<'static>> {
 
 proptest! {
     #[test]
-    fn what_is_printed_is_read_again(tree in trees()) {
+    fn printed_values_are_read_back(tree in trees()) {
         let text = print(&tree);
         prop_assert_eq!(print(&parse(&text, Span::of(&text)).unwrap()), text);
     }

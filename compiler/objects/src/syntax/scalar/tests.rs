@@ -30,7 +30,7 @@ fn integers_are_written_as_in_go() {
 }
 
 #[test]
-fn what_is_no_octal_number_is_a_float() {
+fn floats_have_the_forms_of_yaml_1_1() {
     check(Scalar::Float(8.0), "08 8.0 8. 8.00 0.8e1 80e-1 +8.0");
     check(Scalar::Float(1000.0), "1e3 1E3 1e+3 1_0e2");
     check(Scalar::Float(0.5), ".5 0.5 .5_0 .50 0_.5");

@@ -15,7 +15,7 @@ fn a_byte_order_mark_goes() {
 }
 
 #[test]
-fn what_is_no_utf_8_is_refused_with_its_place() {
+fn invalid_utf_8_is_refused_with_its_place() {
     refuse(b"a: 1\nb: \xc3\xa9 \xff\n", "byte 0xff is not UTF-8 text", 11, 2);
     refuse(b"a: \xe9", "byte 0xe9 is not UTF-8 text", 3, 1);
     refuse(b"a: 1\nlong enough: \x00", "a NUL byte in the text", 18, 2);

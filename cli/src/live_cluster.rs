@@ -1,0 +1,168 @@
+//! The objects of a live cluster, read through its API: what `cluster:` names in a comparison.
+//!
+//! The answer is one text with all objects in the form in which `kubectl get --output=json` prints them, so findings
+//! show the lines that a user can look up there.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use http::Request;
+use kube::{Client, Error};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tokio::time::timeout;
+
+use crate::api_config;
+use crate::failure::{chain, with_hint};
+use crate::watch::cursor::escape;
+
+/// A kind of objects, and its path in the API.
+struct ApiKind {
+    version: &'static str,
+    kind: &'static str,
+    path: &'static str,
+}
+
+const fn kind(version: &'static str, kind: &'static str, path: &'static str) -> ApiKind {
+    ApiKind { version, kind, path }
+}
+
+/// Every kind that Weir reads, and that every API server has.
+const KINDS: [ApiKind; 13] = [
+    kind("v1", "Namespace", "/api/v1/namespaces"),
+    kind("v1", "Node", "/api/v1/nodes"),
+    kind("v1", "Pod", "/api/v1/pods"),
+    kind("v1", "Service", "/api/v1/services"),
+    kind("discovery.k8s.io/v1", "EndpointSlice", "/apis/discovery.k8s.io/v1/endpointslices"),
+    kind("networking.k8s.io/v1", "NetworkPolicy", "/apis/networking.k8s.io/v1/networkpolicies"),
+    kind("apps/v1", "Deployment", "/apis/apps/v1/deployments"),
+    kind("apps/v1", "StatefulSet", "/apis/apps/v1/statefulsets"),
+    kind("apps/v1", "DaemonSet", "/apis/apps/v1/daemonsets"),
+    kind("apps/v1", "ReplicaSet", "/apis/apps/v1/replicasets"),
+    kind("v1", "ReplicationController", "/api/v1/replicationcontrollers"),
+    kind("batch/v1", "Job", "/apis/batch/v1/jobs"),
+    kind("batch/v1", "CronJob", "/apis/batch/v1/cronjobs"),
+];
+/// A server without its definition has no objects of this kind.
+const LISTS: ApiKind = kind("weir.dev/v1alpha1", "CidrList", "/apis/weir.dev/v1alpha1/cidrlists");
+
+/// The number of objects on a page of a list.
+const PAGE: u32 = 500;
+/// The limit for one page.
+const ANSWER: Duration = Duration::from_secs(60);
+/// How often a list begins again because the server forgot its version before the last page.
+const MOST_ATTEMPTS: u32 = 5;
+const HINT: &str = "the cluster is read with the kubeconfig that kubectl uses: `kubectl get pods -A` must work";
+
+/// Why a list could not be read.
+enum ListError {
+    /// The server has answered with an error.
+    Refused {
+        code: u16,
+        message: String,
+    },
+    Other(anyhow::Error),
+}
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: PageMeta,
+    #[serde(default)]
+    items: Option<Vec<Map<String, Value>>>,
+}
+
+#[derive(Default, Deserialize)]
+struct PageMeta {
+    #[serde(default, rename = "continue")]
+    token: String,
+}
+
+/// All relevant objects of a cluster, as the JSON text of a `List`. `context` is one of the kubeconfig's contexts;
+/// without it, the current one.
+pub(crate) fn objects(context: Option<&str>) -> Result<Vec<u8>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    runtime.block_on(async {
+        let config = api_config::read(None, context, HINT).await?;
+        let client = Client::try_from(config).context("cannot connect to the API server")?;
+        let mut text = br#"{"apiVersion": "v1", "kind": "List", "items": ["#.to_vec();
+        let start = text.len();
+        for kind in KINDS.iter().chain([&LISTS]) {
+            let objects = match all(&client, kind).await {
+                Ok(objects) => objects,
+                Err(ListError::Refused { code: 404, .. }) if kind.path == LISTS.path => continue,
+                Err(error) => return Err(explained(error, kind)),
+            };
+            for object in objects {
+                text.extend_from_slice(if text.len() == start { b"\n" } else { b",\n" });
+                serde_json::to_writer_pretty(&mut text, &object)?;
+            }
+        }
+        text.extend_from_slice(b"\n]}\n");
+        Ok(text)
+    })
+}
+
+fn explained(error: ListError, kind: &ApiKind) -> anyhow::Error {
+    let list = format!("cannot list the objects of kind {}", kind.kind);
+    match error {
+        ListError::Refused { code: code @ (401 | 403), message } => with_hint(
+            format!("{list}: the API server answered {code}: {message}"),
+            "the user needs the permission to list this kind in all namespaces",
+        ),
+        ListError::Refused { code, message } => {
+            with_hint(format!("{list}: the API server answered {code}: {message}"), HINT)
+        }
+        ListError::Other(error) => with_hint(format!("{list}: {error:#}"), HINT),
+    }
+}
+
+/// All objects of a kind. If the server forgets the version of the first page before the last one is read, the list
+/// begins again, because pages of two versions can lack an object.
+async fn all(client: &Client, kind: &ApiKind) -> Result<Vec<Map<String, Value>>, ListError> {
+    let (mut objects, mut token, mut attempts) = (Vec::new(), String::new(), 1);
+    loop {
+        let page = match page(client, kind, &token).await {
+            Err(ListError::Refused { code: 410, .. }) if !token.is_empty() && attempts < MOST_ATTEMPTS => {
+                attempts += 1;
+                objects.clear();
+                token.clear();
+                continue;
+            }
+            page => page?,
+        };
+        objects.extend(page.items.unwrap_or_default().into_iter().map(|item| shown(kind, item)));
+        token = page.metadata.token;
+        if token.is_empty() {
+            return Ok(objects);
+        }
+    }
+}
+
+async fn page(client: &Client, kind: &ApiKind, token: &str) -> Result<Page, ListError> {
+    let more = if token.is_empty() { String::new() } else { format!("&continue={}", escape(token)) };
+    let request = Request::get(format!("{}?limit={PAGE}{more}", kind.path)).body(Vec::new());
+    let request = request.map_err(|error| ListError::Other(error.into()))?;
+    let silent = |_| ListError::Other(anyhow!("the API server sent no answer for {} seconds", ANSWER.as_secs()));
+    let text = match timeout(ANSWER, client.request_text(request)).await.map_err(silent)? {
+        Ok(text) => text,
+        Err(Error::Api(status)) => {
+            return Err(ListError::Refused { code: status.code, message: status.message.clone() });
+        }
+        Err(error) => return Err(ListError::Other(anyhow!(chain(&error)))),
+    };
+    serde_json::from_str(&text).map_err(|error| ListError::Other(anyhow!("the answer is not a list: {error}")))
+}
+
+/// The object as kubectl shows it: with `apiVersion` and `kind`, which items of a list do not have, and without the
+/// record of who manages which field.
+fn shown(kind: &ApiKind, item: Map<String, Value>) -> Map<String, Value> {
+    let mut object = Map::new();
+    object.insert("apiVersion".to_owned(), kind.version.into());
+    object.insert("kind".to_owned(), kind.kind.into());
+    object.extend(item);
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.remove("managedFields");
+    }
+    object
+}

@@ -1,0 +1,99 @@
+//! `cluster:` inputs: the objects of a live cluster, read through its API.
+
+use serde_json::{Value, json};
+use xtask::simulated::Simulated;
+
+use crate::support::{Place, Ran, SHOP};
+
+fn policy(name: &str, port: u16) -> Value {
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": name, "namespace": "shop", "managedFields": [{"manager": "kubectl"}]},
+        "spec": {"podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": ["Ingress"],
+            "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "web"}}}], "ports": [{"port": port}]}]}})
+}
+
+fn pod(name: &str, address: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "shop", "labels": {"app": name}},
+        "status": {"phase": "Running", "podIP": address}})
+}
+
+/// A server with the objects of [`SHOP`], and a directory with a kubeconfig for it.
+fn live_shop() -> (Simulated, Place) {
+    let server = Simulated::start().expect("loopback is there");
+    server.put("Namespace", json!({"metadata": {"name": "shop"}}));
+    server.put("Pod", pod("web", "10.0.0.1"));
+    server.put("Pod", pod("db", "10.0.0.2"));
+    server.put("NetworkPolicy", policy("db", 5432));
+    let place = Place::shop().file("head.yaml", SHOP.replace("5432", "5433"));
+    server.write_kubeconfig(&place.path().join("kubeconfig")).expect("the directory is ours");
+    (server, place)
+}
+
+fn run(place: &Place, arguments: &str) -> Ran {
+    let mut command = place.command(arguments);
+    command.env("KUBECONFIG", place.path().join("kubeconfig"));
+    // A kubectl is not needed.
+    command.env("PATH", "");
+    Ran::from(command.output().expect("weir runs"))
+}
+
+#[test]
+fn the_live_cluster_is_read_through_its_api() {
+    let (_server, place) = live_shop();
+    run(&place, "diff cluster: shop.yaml").exits(0);
+    run(&place, "diff cluster:weir shop.yaml").exits(0);
+    let ran = run(&place, "diff cluster:weir head.yaml").exits(1).says("TCP 5433");
+    // The line of the object's JSON, as kubectl would print it.
+    ran.says("(cluster:weir:");
+}
+
+#[test]
+fn every_page_of_a_list_is_read_also_if_its_version_expires() {
+    let (server, place) = live_shop();
+    let mut names: Vec<String> = (0..1_200).map(|number| format!("p{number:04}")).collect();
+    names.iter().for_each(|name| server.put("NetworkPolicy", policy(name, 5432)));
+    server.delete("NetworkPolicy", "shop", "p1199");
+    server.put("NetworkPolicy", policy("p1199", 5433));
+    for expiring in [0, 1, 3] {
+        server.expire_lists(expiring);
+        run(&place, "diff shop.yaml cluster:").exits(1).says("TCP 5433").says("p1199");
+    }
+    server.expire_lists(u32::MAX);
+    let ran = run(&place, "diff shop.yaml cluster:").exits(2);
+    ran.complains("cannot list the objects of kind NetworkPolicy: the API server answered 410");
+    server.expire_lists(0);
+    names.drain(..).for_each(|name| server.delete("NetworkPolicy", "shop", &name));
+    run(&place, "diff shop.yaml cluster:").exits(0);
+}
+
+#[test]
+fn a_cluster_that_cannot_be_read_is_an_error_with_a_hint() {
+    let (_server, place) = live_shop();
+    let ran = run(&place, "diff cluster:prod shop.yaml").exits(2);
+    ran.complains("the kubeconfig has no usable context `prod`").complains("hint: `kubectl config get-contexts`");
+    let text = std::fs::read_to_string(place.path().join("kubeconfig")).expect("written");
+    let port = text.split("127.0.0.1:").nth(1).and_then(|it| it.split('\'').next()).expect("a port").to_owned();
+    // Port 1 of loopback: nothing listens there.
+    let place = place.file("kubeconfig", text.replace(&format!("127.0.0.1:{port}"), "127.0.0.1:1"));
+    let ran = run(&place, "diff cluster: shop.yaml").exits(2);
+    ran.complains("cannot list the objects of kind Namespace").complains("refused").complains("hint: ");
+    let place = place.file("kubeconfig", "clusters: [");
+    run(&place, "diff cluster: shop.yaml").exits(2).complains("no API server is configured").complains("hint: ");
+}
+
+#[test]
+fn policies_without_pods_are_compared_on_the_live_cluster() {
+    let (_server, place) = live_shop();
+    let place = place
+        .file("same.json", policy("db", 5432).to_string())
+        .file("other.json", policy("db", 5433).to_string())
+        .file("empty.yaml", "");
+    run(&place, "diff cluster: same.json").exits(0);
+    for (sides, added) in [("cluster: other.json", "5433"), ("other.json cluster:", "5432")] {
+        let ran = run(&place, &format!("diff {sides}")).exits(1);
+        let ran = ran.complains("taken from the cluster: Namespace, Pod\n");
+        let ran = ran.says(&format!("+ shop/web → shop/db: TCP {added}"));
+        assert!(!ran.out.contains("Removed: "), "{ran:#?}");
+    }
+    run(&place, "diff cluster: empty.yaml").exits(2).complains("nothing is proposed");
+}
