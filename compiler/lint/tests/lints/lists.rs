@@ -15,7 +15,7 @@ fn entries_inside_others_are_one_finding() {
             "192.0.2.0/24 contains it",
             "this entry contains it",
             "contained are: 192.0.2.7 in 192.0.2.0/24, 192.0.2.7 in 192.0.2.0/24, 2001:db8::1 in 2001:db8::/32",
-            "remove what is contained",
+            "remove the entries that are contained in others",
         ],
     );
     check(code, &list("l", "action: Deny, cidrs: [192.0.2.0/25, 192.0.2.128/25, 0.0.0.0/8, '::/8']"), &[]);
