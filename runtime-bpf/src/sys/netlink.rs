@@ -4,32 +4,22 @@
 //! requests that the runtime needs.
 
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use aya_obj::generated::{
+    TC_H_CLSACT, TC_H_MAJ_MASK, TC_H_MIN_EGRESS, TC_H_MIN_INGRESS, TCA_BPF_FD, TCA_BPF_FLAG_ACT_DIRECT, TCA_BPF_FLAGS,
+    TCA_BPF_ID, TCA_BPF_NAME, TCA_KIND, TCA_OPTIONS, ifinfomsg, tcmsg,
+};
+use libc::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST};
 
 use super::objects::Hook;
 use super::{KernelProgram, call_socket};
 
-const GET_LINK: u16 = 18;
-const NEW_QDISC: u16 = 36;
-const DEL_QDISC: u16 = 37;
-const GET_QDISC: u16 = 38;
-const NEW_FILTER: u16 = 44;
-const DEL_FILTER: u16 = 45;
-const GET_FILTER: u16 = 46;
-
-const REQUEST: u16 = 1;
-const ACK: u16 = 4;
-const EXCLUSIVE: u16 = 0x200;
-const CREATE: u16 = 0x400;
-const DUMP: u16 = 0x300;
-
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
-
 /// `ETH_P_ALL`, as on the wire.
-const ALL_PROTOCOLS: u32 = 0x0300;
-const CLSACT: u32 = 0xffff_fff1;
+const ALL_PROTOCOLS: u32 = (libc::ETH_P_ALL as u16).to_be() as u32;
+const CLSACT_HANDLE: u32 = TC_H_CLSACT & TC_H_MAJ_MASK;
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,32 +69,31 @@ pub struct NetlinkSocket {
 struct Message(Vec<u8>);
 
 impl Message {
-    fn new(kind: u16, flags: u16) -> Self {
-        let mut bytes = vec![0; 4];
-        bytes.extend(kind.to_ne_bytes());
-        bytes.extend((REQUEST | flags).to_ne_bytes());
-        bytes.extend([0; 8]);
+    fn new<T>(kind: u16, flags: i32) -> Self {
+        let mut bytes = vec![0; size_of::<libc::nlmsghdr>() + size_of::<T>()];
+        put(&mut bytes, offset_of!(libc::nlmsghdr, nlmsg_type), kind.to_ne_bytes());
+        put(&mut bytes, offset_of!(libc::nlmsghdr, nlmsg_flags), ((NLM_F_REQUEST | flags) as u16).to_ne_bytes());
         Self(bytes)
     }
 
-    fn link(index: u32, flags: u16) -> Self {
-        let mut message = Self::new(GET_LINK, flags);
-        message.0.extend([0; 4]);
-        message.word(index);
-        message.0.extend([0; 8]);
+    fn link(index: u32, flags: i32) -> Self {
+        let mut message = Self::new::<ifinfomsg>(libc::RTM_GETLINK, flags);
+        message.set(offset_of!(ifinfomsg, ifi_index), index);
         message
     }
 
-    /// `struct tcmsg`
-    fn tc(kind: u16, flags: u16, ifindex: u32, handle: u32, parent: u32, info: u32) -> Self {
-        let mut message = Self::new(kind, flags);
-        message.0.extend([0; 4]);
-        [ifindex, handle, parent, info].into_iter().for_each(|word| message.word(word));
+    fn tc(kind: u16, flags: i32, ifindex: u32, handle: u32, parent: u32, info: u32) -> Self {
+        let mut message = Self::new::<tcmsg>(kind, flags);
+        message.set(offset_of!(tcmsg, tcm_ifindex), ifindex);
+        message.set(offset_of!(tcmsg, tcm_handle), handle);
+        message.set(offset_of!(tcmsg, tcm_parent), parent);
+        message.set(offset_of!(tcmsg, tcm_info), info);
         message
     }
 
-    fn word(&mut self, word: u32) {
-        self.0.extend(word.to_ne_bytes());
+    /// Sets a member of the structure after the header.
+    fn set(&mut self, at: usize, word: u32) {
+        put(&mut self.0, size_of::<libc::nlmsghdr>() + at, word.to_ne_bytes());
     }
 
     fn attribute(&mut self, kind: u16, payload: &[u8]) {
@@ -130,8 +119,8 @@ impl Message {
 
 fn parent(hook: Hook) -> u32 {
     match hook {
-        Hook::Ingress => 0xffff_fff2,
-        Hook::Egress => 0xffff_fff3,
+        Hook::Ingress => CLSACT_HANDLE | TC_H_MIN_INGRESS,
+        Hook::Egress => CLSACT_HANDLE | TC_H_MIN_EGRESS,
     }
 }
 
@@ -149,16 +138,16 @@ impl NetlinkSocket {
     fn ask(&self, mut message: Message) -> io::Result<Vec<Vec<u8>>> {
         let length = (message.0.len() as u32).to_ne_bytes();
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        message.0[..4].copy_from_slice(&length);
-        message.0[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        put(&mut message.0, offset_of!(libc::nlmsghdr, nlmsg_len), length);
+        put(&mut message.0, offset_of!(libc::nlmsghdr, nlmsg_seq), sequence.to_ne_bytes());
         let (bytes, fd) = (&message.0, self.fd.as_fd().as_raw_fd());
         // SAFETY: a buffer of this length, alive during the call.
         let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), 0) };
         if sent < 0 {
             return Err(io::Error::last_os_error());
         }
-        let dump = u16::from_ne_bytes([bytes[6], bytes[7]]) & DUMP == DUMP;
-        let acknowledged = u16::from_ne_bytes([bytes[6], bytes[7]]) & ACK != 0;
+        let flags = half(bytes, offset_of!(libc::nlmsghdr, nlmsg_flags)).map_or(0, i32::from);
+        let (dump, acknowledged) = (flags & NLM_F_DUMP == NLM_F_DUMP, flags & NLM_F_ACK != 0);
         let mut payloads = Vec::new();
         loop {
             // The kernel answers dumps in pieces of 32 KiB at most.
@@ -177,9 +166,8 @@ impl NetlinkSocket {
 
     /// The interface with this name.
     pub fn interface_named(&self, name: &str) -> io::Result<HostInterface> {
-        const NAME: u16 = 3;
         let mut message = Message::link(0, 0);
-        message.text(NAME, name);
+        message.text(libc::IFLA_IFNAME, name);
         self.interface(message)
     }
 
@@ -190,20 +178,19 @@ impl NetlinkSocket {
 
     /// The other end of a veth, in its own network namespace. Fails if the interface is no veth.
     pub fn other_end(&self, interface: &HostInterface) -> io::Result<HostInterface> {
-        const TARGET_NAMESPACE: u16 = 46;
         let Some((index, namespace)) = interface.other_end else {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
         };
         let mut message = Message::link(index, 0);
         if let Some(namespace) = namespace {
-            message.attribute(TARGET_NAMESPACE, &namespace.to_ne_bytes());
+            message.attribute(libc::IFLA_TARGET_NETNSID, &namespace.to_ne_bytes());
         }
         self.interface(message)
     }
 
     /// All interfaces.
     pub fn interfaces(&self) -> io::Result<Vec<HostInterface>> {
-        Ok(self.ask(Message::link(0, DUMP))?.iter().filter_map(|payload| read_interface(payload)).collect())
+        Ok(self.ask(Message::link(0, NLM_F_DUMP))?.iter().filter_map(|payload| read_interface(payload)).collect())
     }
 
     fn interface(&self, message: Message) -> io::Result<HostInterface> {
@@ -215,8 +202,9 @@ impl NetlinkSocket {
     /// Makes an interface's clsact; it may exist already. Fails if an `ingress` qdisc is in its place: that has one
     /// list of filters, and would put the filters of the egress side into it.
     pub fn add_clsact(&self, ifindex: u32) -> io::Result<()> {
-        let mut message = Message::tc(NEW_QDISC, ACK | CREATE | EXCLUSIVE, ifindex, 0xffff_0000, CLSACT, 0);
-        message.text(1, "clsact");
+        let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
+        let mut message = Message::tc(libc::RTM_NEWQDISC, flags, ifindex, CLSACT_HANDLE, TC_H_CLSACT, 0);
+        message.text(TCA_KIND as u16, "clsact");
         match self.ask(message) {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => match self.has_clsact(ifindex)? {
                 true => Ok(()),
@@ -229,19 +217,22 @@ impl NetlinkSocket {
     }
 
     fn has_clsact(&self, ifindex: u32) -> io::Result<bool> {
-        let payloads = self.ask(Message::tc(GET_QDISC, DUMP, ifindex, 0, 0, 0))?;
+        let payloads = self.ask(Message::tc(libc::RTM_GETQDISC, NLM_F_DUMP, ifindex, 0, 0, 0))?;
         // Older kernels report the qdiscs of all interfaces.
-        let is_here = |payload: &&Vec<u8>| word(payload, 4) == Some(ifindex) && word(payload, 12) == Some(CLSACT);
+        let is_here = |payload: &&Vec<u8>| {
+            word(payload, offset_of!(tcmsg, tcm_ifindex)) == Some(ifindex)
+                && word(payload, offset_of!(tcmsg, tcm_parent)) == Some(TC_H_CLSACT)
+        };
         let kind = |payload: &Vec<u8>| {
-            let rest = payload.get(20..).unwrap_or_default();
-            attributes(rest).into_iter().find(|(kind, _)| *kind == 1).map(|(_, value)| text(value))
+            let rest = payload.get(size_of::<tcmsg>()..).unwrap_or_default();
+            attributes(rest).into_iter().find(|(kind, _)| u32::from(*kind) == TCA_KIND).map(|(_, value)| text(value))
         };
         Ok(payloads.iter().filter(is_here).filter_map(kind).any(|kind| kind == "clsact"))
     }
 
     /// Removes an interface's clsact with everything on it.
     pub fn delete_clsact(&self, ifindex: u32) -> io::Result<()> {
-        self.ask(Message::tc(DEL_QDISC, ACK, ifindex, 0xffff_0000, CLSACT, 0)).map(|_| ())
+        self.ask(Message::tc(libc::RTM_DELQDISC, NLM_F_ACK, ifindex, CLSACT_HANDLE, TC_H_CLSACT, 0)).map(|_| ())
     }
 
     /// Puts a program on clsact. If it replaces a filter, every packet is seen by the old or the new one.
@@ -253,33 +244,32 @@ impl NetlinkSocket {
         program: &KernelProgram,
         put: Put,
     ) -> io::Result<()> {
-        const DIRECT_ACTION: u32 = 1;
-        let create = if put == Put::New { CREATE } else { 0 };
-        let mut message = Self::filter(NEW_FILTER, ACK | create, ifindex, hook, filter);
-        message.text(1, "bpf");
-        message.nested(2, |options| {
-            options.attribute(6, &(std::os::fd::AsFd::as_fd(program).as_raw_fd() as u32).to_ne_bytes());
-            options.text(7, &filter.name);
-            options.attribute(8, &DIRECT_ACTION.to_ne_bytes());
+        let create = if put == Put::New { NLM_F_CREATE } else { 0 };
+        let mut message = Self::filter(libc::RTM_NEWTFILTER, NLM_F_ACK | create, ifindex, hook, filter);
+        message.text(TCA_KIND as u16, "bpf");
+        message.nested(TCA_OPTIONS as u16, |options| {
+            options.attribute(TCA_BPF_FD as u16, &program.as_fd().as_raw_fd().to_ne_bytes());
+            options.text(TCA_BPF_NAME as u16, &filter.name);
+            options.attribute(TCA_BPF_FLAGS as u16, &TCA_BPF_FLAG_ACT_DIRECT.to_ne_bytes());
         });
         self.ask(message).map(|_| ())
     }
 
     /// Removes a filter from clsact.
     pub fn delete_filter(&self, ifindex: u32, hook: Hook, filter: &Filter) -> io::Result<()> {
-        let mut message = Self::filter(DEL_FILTER, ACK, ifindex, hook, filter);
-        message.text(1, "bpf");
+        let mut message = Self::filter(libc::RTM_DELTFILTER, NLM_F_ACK, ifindex, hook, filter);
+        message.text(TCA_KIND as u16, "bpf");
         self.ask(message).map(|_| ())
     }
 
-    fn filter(kind: u16, flags: u16, ifindex: u32, hook: Hook, filter: &Filter) -> Message {
+    fn filter(kind: u16, flags: i32, ifindex: u32, hook: Hook, filter: &Filter) -> Message {
         let info = u32::from(filter.priority) << 16 | ALL_PROTOCOLS;
         Message::tc(kind, flags, ifindex, filter.handle, parent(hook), info)
     }
 
     /// The filters on clsact, in the order in which they run.
     pub fn filters(&self, ifindex: u32, hook: Hook) -> io::Result<Vec<Filter>> {
-        let payloads = self.ask(Message::tc(GET_FILTER, DUMP, ifindex, 0, parent(hook), 0));
+        let payloads = self.ask(Message::tc(libc::RTM_GETTFILTER, NLM_F_DUMP, ifindex, 0, parent(hook), 0));
         match payloads {
             // No clsact, no filters.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => Ok(Vec::new()),
@@ -290,12 +280,14 @@ impl NetlinkSocket {
 
 /// Collects the payloads of an answer. Returns `true` at its end.
 fn take(mut bytes: &[u8], sequence: u32, payloads: &mut Vec<Vec<u8>>) -> io::Result<bool> {
-    while let Some(length) = word(bytes, 0).map(|it| it as usize).filter(|it| (16..=bytes.len()).contains(it)) {
-        let (kind, payload) = (half(bytes, 4), &bytes[16..length]);
+    const HEADER: usize = size_of::<libc::nlmsghdr>();
+    while let Some(length) = word(bytes, 0).map(|it| it as usize).filter(|it| (HEADER..=bytes.len()).contains(it)) {
+        let kind = half(bytes, offset_of!(libc::nlmsghdr, nlmsg_type)).map_or(0, i32::from);
+        let payload = &bytes[HEADER..length];
         match kind {
-            _ if word(bytes, 8) != Some(sequence) => {}
+            _ if word(bytes, offset_of!(libc::nlmsghdr, nlmsg_seq)) != Some(sequence) => {}
             // A dump that failed midway ends with the reason.
-            Some(DONE | ERROR) => {
+            libc::NLMSG_DONE | libc::NLMSG_ERROR => {
                 return match word(payload, 0).map_or(0, |it| it as i32) {
                     number @ ..0 => Err(io::Error::from_raw_os_error(-number)),
                     _ => Ok(true),
@@ -306,6 +298,10 @@ fn take(mut bytes: &[u8], sequence: u32, payloads: &mut Vec<Vec<u8>>) -> io::Res
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     Ok(false)
+}
+
+fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
+    bytes.iter_mut().skip(at).zip(value).for_each(|(to, from)| *to = from);
 }
 
 fn half(bytes: &[u8], at: usize) -> Option<u16> {
@@ -331,16 +327,23 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn read_interface(payload: &[u8]) -> Option<HostInterface> {
-    let mut interface =
-        HostInterface { ifindex: word(payload, 4)?, name: String::new(), address: Vec::new(), other_end: None };
+    let mut interface = HostInterface {
+        ifindex: word(payload, offset_of!(ifinfomsg, ifi_index))?,
+        name: String::new(),
+        address: Vec::new(),
+        other_end: None,
+    };
     let (mut link, mut namespace, mut is_veth) = (None, None, false);
-    for (kind, value) in attributes(payload.get(16..)?) {
+    for (kind, value) in attributes(payload.get(size_of::<ifinfomsg>()..)?) {
         match kind {
-            1 => interface.address = value.to_vec(),
-            3 => interface.name = text(value),
-            5 => link = word(value, 0),
-            18 => is_veth = attributes(value).iter().any(|(kind, name)| *kind == 1 && text(name) == "veth"),
-            37 => namespace = word(value, 0),
+            libc::IFLA_ADDRESS => interface.address = value.to_vec(),
+            libc::IFLA_IFNAME => interface.name = text(value),
+            libc::IFLA_LINK => link = word(value, 0),
+            libc::IFLA_LINKINFO => {
+                let is_kind = |(kind, name): &(u16, &[u8])| *kind == libc::IFLA_INFO_KIND && text(name) == "veth";
+                is_veth = attributes(value).iter().any(is_kind);
+            }
+            libc::IFLA_LINK_NETNSID => namespace = word(value, 0),
             _ => {}
         }
     }
@@ -350,18 +353,17 @@ fn read_interface(payload: &[u8]) -> Option<HostInterface> {
 }
 
 fn read_filter(payload: &[u8]) -> Option<Filter> {
-    let handle = word(payload, 8)?;
-    let priority = (word(payload, 16)? >> 16) as u16;
+    let handle = word(payload, offset_of!(tcmsg, tcm_handle))?;
+    let priority = (word(payload, offset_of!(tcmsg, tcm_info))? >> 16) as u16;
     let mut filter = Filter { priority, handle, name: String::new(), program: 0 };
-    let outer = attributes(payload.get(20..)?);
-    let kind = outer.iter().find(|(kind, _)| *kind == 1).map(|(_, value)| text(value)).unwrap_or_default();
-    filter.name.clone_from(&kind);
-    let options = outer.iter().find(|(kind, _)| *kind == 2).map(|(_, value)| attributes(value)).unwrap_or_default();
-    if kind == "bpf" {
-        for (kind, value) in options {
-            match kind {
-                7 => filter.name = text(value),
-                11 => filter.program = word(value, 0)?,
+    let outer = attributes(payload.get(size_of::<tcmsg>()..)?);
+    let find = |wanted| outer.iter().find(|(kind, _)| u32::from(*kind) == wanted).map(|(_, value)| *value);
+    filter.name = find(TCA_KIND).map(text).unwrap_or_default();
+    if filter.name == "bpf" {
+        for (kind, value) in find(TCA_OPTIONS).map(attributes).unwrap_or_default() {
+            match u32::from(kind) {
+                TCA_BPF_NAME => filter.name = text(value),
+                TCA_BPF_ID => filter.program = word(value, 0)?,
                 _ => {}
             }
         }
