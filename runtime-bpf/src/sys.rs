@@ -18,8 +18,8 @@ pub use mapped::MappedFlowTable;
 pub use notify::Notifier;
 pub use objects::{Hook, KernelLink, LinkInfo, MapInfo, ProgramInfo, Queried, XdpMode};
 pub use place::{
-    Lock, borrow, give_memory_back, is_bpffs, kernel_version, namespace, raise_descriptor_limit, random, roots_outside,
-    share_heap, tick, wait_readable,
+    Lock, give_memory_back, is_bpffs, kernel_version, namespace, page_bytes, raise_descriptor_limit, random,
+    roots_outside, share_heap, tick, wait_readable,
 };
 
 use std::ffi::c_char;
@@ -27,6 +27,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_link_info, bpf_map_info, bpf_map_type, bpf_prog_info, bpf_prog_type};
+use rustix::process::{Resource, Rlimit};
 use weir_artifact::DebugInfo;
 
 /// Map types by the kernel's numbers. Only these: the size of a value in a system call depends on the type.
@@ -123,9 +124,8 @@ pub struct TestRun {
 impl BpfKernel {
     /// Lifts the memory limit that kernels before 5.11 count maps against, and tries the system call.
     pub fn open() -> io::Result<Self> {
-        let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: `limit` is a valid rlimit that outlives the call. Failing is fine where the limit does not matter.
-        unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) };
+        // Failing is fine where the limit does not matter.
+        _ = rustix::process::setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
         let kernel = Self { possible_cpus: possible_cpus()? };
         let probe = MapDefinition { map_type: MapType::Array, key_size: 4, value_size: 4, max_entries: 1, flags: 0 };
         kernel.create_map(&probe, None)?;
@@ -523,9 +523,4 @@ fn call(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i32> {
     // buffer that is borrowed until this call returns.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command as u32, std::ptr::from_mut(attr), size) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
-}
-
-/// Turns the result of a socket call into a descriptor or an error.
-fn call_socket(result: i32) -> io::Result<i32> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

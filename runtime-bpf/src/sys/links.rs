@@ -7,8 +7,11 @@
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, UdpSocket};
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::path::Path;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// An interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,12 +54,9 @@ pub fn addresses() -> io::Result<Vec<(u32, IpAddr)>> {
 pub fn inside(path: &Path) -> io::Result<NetworkNamespace> {
     let namespace = File::open(path)?;
     let enter_and_ask = || {
-        // SAFETY: the descriptor is open during the call. Only this thread changes its namespace, and it ends after the
-        // question.
-        match unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } {
-            0 => here(),
-            _ => Err(io::Error::last_os_error()),
-        }
+        // Only this thread changes its namespace, and it ends after the question.
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        here()
     };
     let answer = std::thread::scope(|scope| scope.spawn(enter_and_ask).join());
     answer.unwrap_or_else(|_| Err(io::Error::other("the thread that asked has panicked")))
@@ -119,13 +119,8 @@ fn dump_once(kind: u16, family: &[u8]) -> io::Result<Option<Vec<Vec<u8>>>> {
 
 /// A netlink socket. Sending and receiving on it is no different from any other datagram socket.
 fn open() -> io::Result<UdpSocket> {
-    // SAFETY: no pointers. The descriptor is new and ours alone.
-    let fd = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: as above.
-    Ok(UdpSocket::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+    let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    Ok(UdpSocket::from(fd))
 }
 
 /// A message of an answer, without its header.

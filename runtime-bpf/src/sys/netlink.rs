@@ -5,7 +5,7 @@
 
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use aya_obj::generated::{
@@ -14,8 +14,10 @@ use aya_obj::generated::{
 };
 use libc::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST};
 
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use super::KernelProgram;
 use super::objects::Hook;
-use super::{KernelProgram, call_socket};
 
 /// `ETH_P_ALL`, as on the wire.
 const ALL_PROTOCOLS: u32 = (libc::ETH_P_ALL as u16).to_be() as u32;
@@ -127,11 +129,9 @@ fn parent(hook: Hook) -> u32 {
 impl NetlinkSocket {
     /// Opens a connection in this thread's network namespace.
     pub fn open() -> io::Result<Self> {
-        // SAFETY: no pointers.
-        let fd = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) };
-        let fd = call_socket(fd)?;
-        // SAFETY: the kernel has just returned this descriptor to us, and nothing else owns it.
-        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, sequence: AtomicU32::new(0) })
+        // Without a protocol, it is `NETLINK_ROUTE`.
+        let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        Ok(Self { fd, sequence: AtomicU32::new(0) })
     }
 
     /// Sends a message, and returns the payloads of the answer up to its end.
@@ -140,24 +140,16 @@ impl NetlinkSocket {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         put(&mut message.0, offset_of!(libc::nlmsghdr, nlmsg_len), length);
         put(&mut message.0, offset_of!(libc::nlmsghdr, nlmsg_seq), sequence.to_ne_bytes());
-        let (bytes, fd) = (&message.0, self.fd.as_fd().as_raw_fd());
-        // SAFETY: a buffer of this length, alive during the call.
-        let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), 0) };
-        if sent < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let bytes = &message.0;
+        rustix::net::send(&self.fd, bytes, SendFlags::empty())?;
         let flags = half(bytes, offset_of!(libc::nlmsghdr, nlmsg_flags)).map_or(0, i32::from);
         let (dump, acknowledged) = (flags & NLM_F_DUMP == NLM_F_DUMP, flags & NLM_F_ACK != 0);
         let mut payloads = Vec::new();
         loop {
             // The kernel answers dumps in pieces of 32 KiB at most.
             let mut room = [0_u8; 1 << 15];
-            // SAFETY: a buffer of this length, alive during the call.
-            let length = unsafe { libc::recv(fd, room.as_mut_ptr().cast(), room.len(), 0) };
-            if length < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            let room = room.get(..length as usize).unwrap_or_default();
+            let (length, _) = rustix::net::recv(&self.fd, &mut room, RecvFlags::empty())?;
+            let room = room.get(..length).unwrap_or_default();
             if take(room, sequence, &mut payloads)? || !(dump || acknowledged || payloads.is_empty()) {
                 return Ok(payloads);
             }
