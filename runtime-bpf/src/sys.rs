@@ -62,6 +62,12 @@ const MOST_LOG_BYTES: usize = u32::MAX as usize >> 8;
 /// Entries that one call reads.
 const BATCH_ENTRIES: usize = 1024;
 
+/// The kernel's number of an error. [`io::Error::raw_os_error`] has none if the kernel explained the error.
+pub fn errno(error: &io::Error) -> Option<i32> {
+    let explained = || error.get_ref()?.downcast_ref::<netlink::NetlinkError>().map(|it| it.number);
+    error.raw_os_error().or_else(explained)
+}
+
 /// Why the kernel refused a program.
 #[derive(Debug, thiserror::Error)]
 #[error("the kernel refused the program: {error}")]
@@ -510,6 +516,17 @@ unsafe impl Plain for bpf_link_info {}
 unsafe impl Plain for bpf_map_info {}
 // SAFETY: as above.
 unsafe impl Plain for bpf_prog_info {}
+
+/// Makes the kernel explain errors on a netlink socket. (rustix does not have this option.)
+fn explain_errors(socket: &OwnedFd) -> io::Result<()> {
+    let on = 1_i32;
+    let (value, size) = (std::ptr::from_ref(&on).cast(), size_of_val(&on) as libc::socklen_t);
+    // SAFETY: an open socket, and a value of this size, alive during the call.
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, value, size) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
 
 fn new_fd(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
     let fd = call(command, attr)?;

@@ -17,7 +17,7 @@ use weir_objects::address::Family;
 use crate::sys::netlink::{Filter, HostInterface, NetlinkSocket, Put};
 use crate::sys::{
     self, BpfKernel, Hook, KernelLink, KernelMap, KernelProgram, LinkInfo, Lock, MapDefinition, MapInfo, ProgramInfo,
-    ProgramLoadError, Queried, XdpMode,
+    ProgramLoadError, Queried, XdpMode, errno,
 };
 
 /// The operations, one for each kind of kernel call that can fail.
@@ -105,7 +105,7 @@ impl System {
 
     fn ask(&self, operation: Operation) -> io::Result<()> {
         match self.faults.as_ref().and_then(|faults| faults(operation)) {
-            Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+            Some(number) => Err(io::Error::from_raw_os_error(number)),
             None => Ok(()),
         }
     }
@@ -144,9 +144,7 @@ impl System {
         self.ask(Operation::Entries)?;
         match map.entries() {
             // This kernel has no batch operations for this map type.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | 524)) => {
-                one_by_one(map)
-            }
+            Err(error) if matches!(errno(&error), Some(libc::EINVAL | libc::EOPNOTSUPP | 524)) => one_by_one(map),
             other => other,
         }
     }
@@ -154,7 +152,7 @@ impl System {
     pub fn count(&self, map: &KernelMap) -> io::Result<u64> {
         self.ask(Operation::Entries)?;
         match map.count() {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | 524)) => {
+            Err(error) if matches!(errno(&error), Some(libc::EINVAL | libc::EOPNOTSUPP | 524)) => {
                 one_by_one(map).map(|entries| entries.len() as u64)
             }
             other => other,
@@ -292,7 +290,7 @@ impl System {
     /// The addresses of this network namespace.
     pub fn addresses(&self) -> io::Result<Vec<IpAddr>> {
         self.ask(Operation::Addresses)?;
-        Ok(sys::links::addresses()?.into_iter().map(|(_, address)| address).collect())
+        Ok(self.netlink.addresses()?.into_iter().map(|(_, address)| address).collect())
     }
 
     pub fn add_clsact(&self, ifindex: u32) -> io::Result<()> {
@@ -317,7 +315,7 @@ impl System {
         self.ask(Operation::DeleteFilter)?;
         match self.netlink.delete_filter(ifindex, hook, filter) {
             // The interface has no clsact qdisc, so it has no filter.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+            Err(error) if errno(&error) == Some(libc::EINVAL) => Ok(()),
             other => absent(other).map(|_| ()),
         }
     }
@@ -441,7 +439,7 @@ fn one_by_one(map: &KernelMap) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
 fn absent<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => Ok(None),
+        Err(error) if matches!(errno(&error), Some(libc::ENOENT | libc::ENODEV)) => Ok(None),
         Err(error) => Err(error),
     }
 }
