@@ -7,6 +7,7 @@
 
 #![expect(unsafe_code, reason = "system calls have no safe form")]
 
+pub mod beside;
 pub mod links;
 mod mapped;
 pub mod netlink;
@@ -535,6 +536,7 @@ fn new_fd(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
 }
 
 fn call(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i32> {
+    beside::count();
     let size = size_of::<bpf_attr>();
     // SAFETY: a union of this size, alive during the call; every address and length in it was taken by the caller from a
     // buffer that is borrowed until this call returns.

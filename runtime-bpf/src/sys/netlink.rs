@@ -20,7 +20,7 @@ use rustix::io::retry_on_intr;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use super::objects::Hook;
-use super::{KernelProgram, errno};
+use super::{KernelProgram, beside, errno};
 use message::{NetlinkAnswer, NetlinkRequest, attributes, complete, text, word};
 
 pub(super) use message::NetlinkError;
@@ -118,6 +118,7 @@ impl NetlinkSocket {
     fn ask_once(&self, request: &mut NetlinkRequest) -> io::Result<NetlinkAnswer> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let (bytes, mut answer) = request.numbered(sequence);
+        beside::count();
         rustix::net::send(&self.fd, bytes, SendFlags::empty())?;
         let mut room = vec![0_u8; DATAGRAM];
         loop {
