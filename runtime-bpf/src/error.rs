@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 
-use crate::sys::ProgramLoadError;
+use crate::sys::{ProgramLoadError, errno};
 
 /// The errors of this crate; each variant has a message and, through [`Error::hint`], a next step.
 #[derive(Debug, thiserror::Error)]
@@ -205,7 +205,7 @@ impl Error {
     /// The next step, if one is known.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::NoBpf(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
+            Self::NoBpf(error) if errno(error) == Some(libc::ENOSYS) => {
                 "use a kernel that was built with CONFIG_BPF_SYSCALL".into()
             }
             Self::NoBpf(_) => "it needs CAP_BPF and CAP_NET_ADMIN, or root".into(),
@@ -220,7 +220,7 @@ impl Error {
             }
             Self::Locked { .. } => "wait until it ends, or stop it; only one process can make changes at a time".into(),
             Self::Kernel { error, .. } => return kernel_hint(error).map(str::to_owned),
-            Self::Refused { error, .. } => match error.error.raw_os_error() {
+            Self::Refused { error, .. } => match errno(&error.error) {
                 Some(libc::EPERM) => "it needs CAP_BPF and CAP_NET_ADMIN, or root".into(),
                 _ => "check with `weir inspect` that the artifact's target is not newer than this kernel".into(),
             },
@@ -254,7 +254,7 @@ impl Error {
 }
 
 fn kernel_hint(error: &io::Error) -> Option<&'static str> {
-    Some(match error.raw_os_error()? {
+    Some(match errno(error)? {
         libc::EPERM | libc::EACCES => "it needs CAP_BPF and CAP_NET_ADMIN, or root",
         libc::ENOMEM => "free some memory; before Linux 5.11, raise RLIMIT_MEMLOCK",
         libc::ENOSPC => "no space is left in the map or file system",

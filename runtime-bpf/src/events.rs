@@ -20,7 +20,7 @@ use crate::names::{ArtifactNames, Why, address, protocol};
 use crate::observe::{port, word};
 use crate::pins::Age;
 use crate::runtime::{LOST, Runtime};
-use crate::sys::{KernelMap, borrow, wait_readable};
+use crate::sys::{KernelMap, wait_readable};
 
 /// A packet that was dropped, or whose verdict would differ if audit policies were enforced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,10 +116,8 @@ impl Events<'_> {
     }
 
     fn wait(&mut self, at_most: Duration) -> Result<Vec<Vec<u8>>, Error> {
-        match wait_readable(borrow(&self.ring), at_most) {
-            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => Err(error).doing("wait for events"),
-            _ => Ok(self.records()),
-        }
+        wait_readable([self.ring.as_fd()], at_most).doing("wait for events")?;
+        Ok(self.records())
     }
 
     fn records(&mut self) -> Vec<Vec<u8>> {

@@ -24,7 +24,7 @@ use crate::pins::{Age, Pins};
 use crate::point::ProgramSide;
 use crate::record::{EnforcementRecord, KernelGeneration};
 use crate::runtime::{OWN, OwnAddresses, of};
-use crate::sys::{KernelMap, KernelProgram, MapDefinition, MapType};
+use crate::sys::{KernelMap, KernelProgram, MapDefinition, MapType, errno};
 use crate::system::System;
 use file::keep_file;
 pub(crate) use file::kept_file;
@@ -287,7 +287,7 @@ fn configured(system: &System, image: &[u8], source: &GenerationSource<'_>, seed
 /// The error for an entry that the kernel refused.
 pub(crate) fn refused(map: &KernelMap, name: MapName, about: Option<String>, error: std::io::Error) -> Error {
     let (room, map) = (map.definition().max_entries, name.name().to_owned());
-    match error.raw_os_error() {
+    match errno(&error) {
         Some(libc::E2BIG | libc::ENOSPC) => Error::Full { map, room, about },
         _ => Error::Kernel { doing: format!("write into the map {map}"), error },
     }

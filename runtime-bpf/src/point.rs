@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Doing as _, Error};
 use crate::pins::Pins;
 use crate::sys::netlink::{Filter, Put};
-use crate::sys::{Hook, KernelLink, KernelProgram};
+use crate::sys::{Hook, KernelLink, KernelProgram, errno};
 use crate::system::System;
 
 /// The way in which programs are attached to an interface.
@@ -103,7 +103,7 @@ pub(crate) fn choose(system: &System, asked: Option<HookKind>) -> Result<HookKin
     }
     match (system.query(LOOPBACK, Hook::Ingress), asked) {
         (Ok(_), _) => Ok(HookKind::Tcx),
-        (Err(error), _) if error.raw_os_error() == Some(libc::EPERM) => Err(error).doing("ask for TCX hooks"),
+        (Err(error), _) if errno(&error) == Some(libc::EPERM) => Err(error).doing("ask for TCX hooks"),
         (Err(_), None) => Ok(HookKind::Clsact),
         (Err(_), Some(_)) => Err(Error::NoTcx),
     }
@@ -142,7 +142,7 @@ impl Point<'_> {
         // First only a replacement: in nearly all calls the filter exists. A request that may create a filter would
         // also create it in an `ingress` qdisc, whose only list has no sides; `add_clsact` refuses such a qdisc.
         match self.system.put_filter(self.ifindex, hook, &filter, program, Put::Instead) {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => {
+            Err(error) if matches!(errno(&error), Some(libc::EINVAL | libc::ENOENT)) => {
                 self.system.add_clsact(self.ifindex)?;
                 let put = self.system.put_filter(self.ifindex, hook, &filter, program, Put::New);
                 put.map_err(|error| self.explained(error))
@@ -156,7 +156,7 @@ impl Point<'_> {
     fn explained(&self, error: std::io::Error) -> std::io::Error {
         let filters = self.system.filters(self.ifindex, self.side.hook()).unwrap_or_default();
         let other = filters.iter().find(|it| it.priority == PRIORITY && it.handle != HANDLE);
-        match other.filter(|_| error.raw_os_error() == Some(libc::EINVAL)) {
+        match other.filter(|_| errno(&error) == Some(libc::EINVAL)) {
             Some(other) => std::io::Error::other(format!(
                 "the filter {} with priority {PRIORITY} is of another kind or for one protocol only; give it a larger \
                  priority number (`tc filter … pref`)",
@@ -188,14 +188,14 @@ impl Point<'_> {
     pub(crate) fn begins_with(&self, number: u32) -> Result<bool, Error> {
         let asking = format!("read the programs of interface {}", self.ifindex);
         let first = match self.system.query(self.ifindex, self.side.hook()) {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) => None,
+            Err(error) if matches!(errno(&error), Some(libc::EINVAL | libc::ENODEV)) => None,
             links => links.doing(&asking)?.first().copied(),
         };
         if self.way == HookKind::Tcx || first.is_some() {
             return Ok(self.way == HookKind::Tcx && first.is_some_and(|(program, _)| program == number));
         }
         match self.system.filters(self.ifindex, self.side.hook()) {
-            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(false),
+            Err(error) if errno(&error) == Some(libc::ENODEV) => Ok(false),
             filters => {
                 let first = filters.doing(asking)?.into_iter().next();
                 Ok(first.is_some_and(|it| (it.priority, it.handle, it.program) == (PRIORITY, HANDLE, number)))
@@ -208,7 +208,7 @@ impl Point<'_> {
     pub(crate) fn first(&self) -> Result<Option<(u32, String)>, Error> {
         let asking = format!("read the programs of interface {}", self.ifindex);
         let links = match self.system.query(self.ifindex, self.side.hook()) {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) => Vec::new(),
+            Err(error) if matches!(errno(&error), Some(libc::EINVAL | libc::ENODEV)) => Vec::new(),
             links => links.doing(&asking)?,
         };
         let first = links.first().copied();
@@ -222,7 +222,7 @@ impl Point<'_> {
             return Ok(Some((program, self.name_of(program))));
         }
         let filters = match self.system.filters(self.ifindex, self.side.hook()) {
-            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Vec::new(),
+            Err(error) if errno(&error) == Some(libc::ENODEV) => Vec::new(),
             filters => filters.doing(asking)?,
         };
         let first = filters.into_iter().next().filter(|it| (it.priority, it.handle) != (PRIORITY, HANDLE));
@@ -266,7 +266,7 @@ impl Point<'_> {
                 if let Some(link) = self.system.pinned_link(&path)? {
                     // The kernel reports `ENOLINK` if the interface of a link is gone.
                     match self.end(&link, nothing) {
-                        Err(error) if error.raw_os_error() != Some(libc::ENOLINK) => return Err(error),
+                        Err(error) if errno(&error) != Some(libc::ENOLINK) => return Err(error),
                         _ => {}
                     }
                 }
@@ -293,11 +293,11 @@ impl Point<'_> {
         let links = match self.system.query(self.ifindex, self.side.hook()) {
             Ok(links) => links,
             // No TCX, or no interface any more: nothing there.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) => Vec::new(),
+            Err(error) if matches!(errno(&error), Some(libc::EINVAL | libc::ENODEV)) => Vec::new(),
             Err(error) => return Err(error).doing(asking),
         };
         let filters = match self.system.filters(self.ifindex, self.side.hook()) {
-            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Vec::new(),
+            Err(error) if errno(&error) == Some(libc::ENODEV) => Vec::new(),
             filters => filters.doing(asking)?,
         };
         let links = links.into_iter().map(|(program, _)| (HookKind::Tcx, program, String::new(), true));

@@ -29,7 +29,7 @@ use crate::error::{Doing as _, Error};
 use crate::generation::{self, LoadedGeneration};
 use crate::pins::{Age, Pins};
 use crate::record::{EnforcedEndpoint, EnforcementRecord};
-use crate::sys::Lock;
+use crate::sys::{Lock, errno};
 use crate::system::System;
 
 mod attach;
@@ -137,7 +137,7 @@ impl Runtime {
         loop {
             match self.system.lock(path) {
                 Ok(lock) => return Ok(lock),
-                Err(error) if error.raw_os_error() != Some(libc::EWOULDBLOCK) => {
+                Err(error) if errno(&error) != Some(libc::EWOULDBLOCK) => {
                     return Err(error).doing(format!("lock {}", path.display()));
                 }
                 Err(_) if begun.elapsed() > PATIENCE => {
@@ -154,7 +154,7 @@ impl Runtime {
         let refused = match &error {
             Error::Refused { .. } => true,
             Error::Kernel { error, .. } => {
-                matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | 524))
+                matches!(errno(error), Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | 524))
             }
             _ => false,
         };

@@ -1,11 +1,13 @@
 //! The `bpf` system call, as safe functions on owned descriptors.
 //!
-//! Strategy: one private function per command that fills the command's part of `union bpf_attr` ([`attr`]) and makes
-//! the call; the public methods check every length first, so that the kernel never reads or writes past a Rust buffer.
+//! Strategy: each method fills the command's part of `union bpf_attr` (generated from the kernel's headers by `aya-obj`)
+//! and makes the call. It checks every length first, so that the kernel never reads or writes past a Rust buffer. The
+//! members are set one by one in a union of zeros, because the kernel refuses unknown members that are not zero: a
+//! structure written as a whole would bring its padding along, which has no defined value.
 
 #![expect(unsafe_code, reason = "system calls have no safe form")]
 
-mod attr;
+pub mod beside;
 pub mod links;
 mod mapped;
 pub mod netlink;
@@ -17,13 +19,16 @@ pub use mapped::MappedFlowTable;
 pub use notify::Notifier;
 pub use objects::{Hook, KernelLink, LinkInfo, MapInfo, ProgramInfo, Queried, XdpMode};
 pub use place::{
-    Lock, borrow, give_memory_back, is_bpffs, kernel_version, namespace, raise_descriptor_limit, random, roots_outside,
-    share_heap, tick, wait_readable,
+    Lock, give_memory_back, is_bpffs, kernel_version, namespace, page_bytes, raise_descriptor_limit, random,
+    roots_outside, share_heap, tick, wait_readable,
 };
 
+use std::ffi::c_char;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_link_info, bpf_map_info, bpf_map_type, bpf_prog_info, bpf_prog_type};
+use rustix::process::{Resource, Rlimit};
 use weir_artifact::DebugInfo;
 
 /// Map types by the kernel's numbers. Only these: the size of a value in a system call depends on the type.
@@ -31,31 +36,38 @@ use weir_artifact::DebugInfo;
 #[repr(u32)]
 #[expect(missing_docs, reason = "the kernel's names")]
 pub enum MapType {
-    Hash = 1,
-    Array = 2,
-    ProgArray = 3,
-    PercpuHash = 5,
-    PercpuArray = 6,
-    LruHash = 9,
-    LpmTrie = 11,
-    ArrayOfMaps = 12,
-    HashOfMaps = 13,
-    RingBuf = 27,
+    Hash = bpf_map_type::BPF_MAP_TYPE_HASH as u32,
+    Array = bpf_map_type::BPF_MAP_TYPE_ARRAY as u32,
+    ProgArray = bpf_map_type::BPF_MAP_TYPE_PROG_ARRAY as u32,
+    PercpuHash = bpf_map_type::BPF_MAP_TYPE_PERCPU_HASH as u32,
+    PercpuArray = bpf_map_type::BPF_MAP_TYPE_PERCPU_ARRAY as u32,
+    LruHash = bpf_map_type::BPF_MAP_TYPE_LRU_HASH as u32,
+    LpmTrie = bpf_map_type::BPF_MAP_TYPE_LPM_TRIE as u32,
+    ArrayOfMaps = bpf_map_type::BPF_MAP_TYPE_ARRAY_OF_MAPS as u32,
+    HashOfMaps = bpf_map_type::BPF_MAP_TYPE_HASH_OF_MAPS as u32,
+    RingBuf = bpf_map_type::BPF_MAP_TYPE_RINGBUF as u32,
 }
 
-/// The type of a program: `BPF_PROG_TYPE_SCHED_CLS`, `BPF_PROG_TYPE_XDP`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-enum For {
-    Tc = 3,
-    Xdp = 6,
-}
+const TC: bpf_prog_type = bpf_prog_type::BPF_PROG_TYPE_SCHED_CLS;
+const XDP: bpf_prog_type = bpf_prog_type::BPF_PROG_TYPE_XDP;
 
+/// `BPF_LOG_LEVEL1`: the instructions on the way to the error.
+const LOG_INSTRUCTIONS: u32 = 1;
 /// `BPF_LOG_STATS`
 const LOG_STATISTICS: u32 = 4;
+/// Bytes of the first buffer for the verifier's log.
+const LOG_BYTES: usize = 1 << 16;
+/// Bytes of the largest buffer that all supported kernels accept.
+const MOST_LOG_BYTES: usize = u32::MAX as usize >> 8;
 
 /// Entries that one call reads.
 const BATCH_ENTRIES: usize = 1024;
+
+/// The kernel's number of an error. [`io::Error::raw_os_error`] has none if the kernel explained the error.
+pub fn errno(error: &io::Error) -> Option<i32> {
+    let explained = || error.get_ref()?.downcast_ref::<netlink::NetlinkError>().map(|it| it.number);
+    error.raw_os_error().or_else(explained)
+}
 
 /// Why the kernel refused a program.
 #[derive(Debug, thiserror::Error)]
@@ -119,9 +131,8 @@ pub struct TestRun {
 impl BpfKernel {
     /// Lifts the memory limit that kernels before 5.11 count maps against, and tries the system call.
     pub fn open() -> io::Result<Self> {
-        let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: `limit` is a valid rlimit that outlives the call. Failing is fine where the limit does not matter.
-        unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) };
+        // Failing is fine where the limit does not matter.
+        _ = rustix::process::setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
         let kernel = Self { possible_cpus: possible_cpus()? };
         let probe = MapDefinition { map_type: MapType::Array, key_size: 4, value_size: 4, max_entries: 1, flags: 0 };
         kernel.create_map(&probe, None)?;
@@ -145,17 +156,15 @@ impl BpfKernel {
         definition: &MapDefinition,
         inner: Option<BorrowedFd<'_>>,
     ) -> io::Result<KernelMap> {
-        let mut attr = attr::MapCreate {
-            numa_node: 0,
-            map_name: object_name(name),
-            map_type: definition.map_type as u32,
-            key_size: definition.key_size,
-            value_size: definition.value_size,
-            max_entries: definition.max_entries,
-            map_flags: definition.flags,
-            inner_map_fd: inner.map_or(0, |fd| fd.as_raw_fd() as u32),
-        };
-        let fd = new_fd(attr::MAP_CREATE, &mut attr)?;
+        let mut attr = bpf_attr::zeroed();
+        attr.__bindgen_anon_1.map_type = definition.map_type as u32;
+        attr.__bindgen_anon_1.key_size = definition.key_size;
+        attr.__bindgen_anon_1.value_size = definition.value_size;
+        attr.__bindgen_anon_1.max_entries = definition.max_entries;
+        attr.__bindgen_anon_1.map_flags = definition.flags;
+        attr.__bindgen_anon_1.inner_map_fd = inner.map_or(0, |fd| fd.as_raw_fd() as u32);
+        attr.__bindgen_anon_1.map_name = object_name(name);
+        let fd = new_fd(bpf_cmd::BPF_MAP_CREATE, &mut attr)?;
         Ok(self.map(fd, *definition))
     }
 
@@ -182,32 +191,48 @@ impl BpfKernel {
         if let Some(program) = debug.and_then(|debug| self.load_with_lines(name, instructions, debug).ok()) {
             return Ok(program);
         }
-        self.load_plain(For::Tc, name, instructions)
+        self.load_plain(TC, name, instructions)
     }
 
     /// Loads an XDP program with a name that tools show.
     pub fn load_xdp(&self, name: &str, instructions: &[u8]) -> Result<KernelProgram, ProgramLoadError> {
-        self.load_plain(For::Xdp, name, instructions)
+        self.load_plain(XDP, name, instructions)
     }
 
-    fn load_plain(&self, what: For, name: &str, instructions: &[u8]) -> Result<KernelProgram, ProgramLoadError> {
-        self.load_at(what, name, instructions, 0, &mut []).or_else(|error| {
-            if error.raw_os_error() == Some(libc::EPERM) {
-                return Err(ProgramLoadError { error, log: String::new() });
-            }
-            let mut log = vec![0; 1 << 20];
-            self.load_at(what, name, instructions, 1, &mut log).map_err(|error| {
-                let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
-                ProgramLoadError { error, log: String::from_utf8_lossy(&log[..end]).into_owned() }
-            })
-        })
+    fn load_plain(
+        &self,
+        what: bpf_prog_type,
+        name: &str,
+        instructions: &[u8],
+    ) -> Result<KernelProgram, ProgramLoadError> {
+        let first = match self.load_at(what, name, instructions, 0, &mut []) {
+            Err(error) if error.raw_os_error() != Some(libc::EPERM) => error,
+            other => return other.map_err(|error| ProgramLoadError { error, log: String::new() }),
+        };
+        let mut log = vec![0; LOG_BYTES];
+        loop {
+            let error = match self.load_at(what, name, instructions, LOG_INSTRUCTIONS, &mut log) {
+                // The log did not fit, which hides why the program was refused.
+                Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {
+                    if log.len() < MOST_LOG_BYTES {
+                        log = vec![0; (log.len() * 10).min(MOST_LOG_BYTES)];
+                        continue;
+                    }
+                    first
+                }
+                Err(error) => error,
+                Ok(program) => return Ok(program),
+            };
+            let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
+            return Err(ProgramLoadError { error, log: String::from_utf8_lossy(&log[..end]).into_owned() });
+        }
     }
 
     /// Loads a tc program and returns how many instructions the verifier processed. This measures the cost of a load
     /// independently of the machine.
     pub fn load_counted(&self, instructions: &[u8]) -> io::Result<(KernelProgram, u64)> {
-        let mut log = vec![0; 1 << 16];
-        let program = self.load_at(For::Tc, "", instructions, LOG_STATISTICS, &mut log)?;
+        let mut log = vec![0; LOG_BYTES];
+        let program = self.load_at(TC, "", instructions, LOG_STATISTICS, &mut log)?;
         let text = String::from_utf8_lossy(&log);
         let count = text.split("processed ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
         count.map(|count| (program, count)).ok_or_else(|| io::Error::other("the verifier's log has no statistics"))
@@ -215,60 +240,54 @@ impl BpfKernel {
 
     fn load_at(
         &self,
-        what: For,
+        what: bpf_prog_type,
         name: &str,
         instructions: &[u8],
         log_level: u32,
         log: &mut [u8],
     ) -> io::Result<KernelProgram> {
-        let mut attr = attr::ProgLoad {
-            log_level,
-            log_size: log.len() as u32,
-            log_buf: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
-            prog_type: what as u32,
-            ..program_attr(name, instructions)
-        };
-        new_fd(attr::PROG_LOAD, &mut attr).map(|fd| KernelProgram { fd })
+        let mut attr = program_attr(what, name, instructions);
+        if !log.is_empty() {
+            attr.__bindgen_anon_3.log_level = log_level;
+            attr.__bindgen_anon_3.log_size = log.len() as u32;
+            attr.__bindgen_anon_3.log_buf = log.as_mut_ptr() as u64;
+        }
+        new_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr).map(|fd| KernelProgram { fd })
     }
 
     fn load_with_lines(&self, name: &str, instructions: &[u8], debug: &DebugInfo) -> io::Result<KernelProgram> {
-        let mut attr = attr::BtfLoad {
-            btf: debug.types.as_ptr() as u64,
-            btf_size: debug.types.len() as u32,
-            ..attr::BtfLoad::default()
-        };
-        let types = new_fd(attr::BTF_LOAD, &mut attr)?;
-        let mut attr = attr::ProgLoad {
-            prog_btf_fd: types.as_raw_fd() as u32,
-            func_info_rec_size: DebugInfo::FUNCTION_BYTES,
-            func_info: debug.functions.as_ptr() as u64,
-            func_info_cnt: debug.functions.len() as u32 / DebugInfo::FUNCTION_BYTES,
-            line_info_rec_size: DebugInfo::LINE_BYTES,
-            line_info: debug.lines.as_ptr() as u64,
-            line_info_cnt: debug.lines.len() as u32 / DebugInfo::LINE_BYTES,
-            ..program_attr(name, instructions)
-        };
-        new_fd(attr::PROG_LOAD, &mut attr).map(|fd| KernelProgram { fd })
+        let mut attr = bpf_attr::zeroed();
+        attr.__bindgen_anon_7.btf = debug.types.as_ptr() as u64;
+        attr.__bindgen_anon_7.btf_size = debug.types.len() as u32;
+        let types = new_fd(bpf_cmd::BPF_BTF_LOAD, &mut attr)?;
+        let mut attr = program_attr(TC, name, instructions);
+        attr.__bindgen_anon_3.prog_btf_fd = types.as_raw_fd() as u32;
+        attr.__bindgen_anon_3.func_info_rec_size = DebugInfo::FUNCTION_BYTES;
+        attr.__bindgen_anon_3.func_info = debug.functions.as_ptr() as u64;
+        attr.__bindgen_anon_3.func_info_cnt = debug.functions.len() as u32 / DebugInfo::FUNCTION_BYTES;
+        attr.__bindgen_anon_3.line_info_rec_size = DebugInfo::LINE_BYTES;
+        attr.__bindgen_anon_3.line_info = debug.lines.as_ptr() as u64;
+        attr.__bindgen_anon_3.line_info_cnt = debug.lines.len() as u32 / DebugInfo::LINE_BYTES;
+        new_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr).map(|fd| KernelProgram { fd })
     }
 }
 
-/// The attributes of a tc program without a log. Valid only while the instructions are borrowed.
-fn program_attr(name: &str, instructions: &[u8]) -> attr::ProgLoad {
-    attr::ProgLoad {
-        prog_type: For::Tc as u32,
-        insn_cnt: (instructions.len() / 8) as u32,
-        insns: instructions.as_ptr() as u64,
-        license: c"GPL".as_ptr() as u64,
-        prog_name: object_name(name),
-        ..attr::ProgLoad::default()
-    }
+/// The attributes of a program without a log. Valid only while the instructions are borrowed.
+fn program_attr(what: bpf_prog_type, name: &str, instructions: &[u8]) -> bpf_attr {
+    let mut attr = bpf_attr::zeroed();
+    attr.__bindgen_anon_3.prog_type = what as u32;
+    attr.__bindgen_anon_3.insn_cnt = (instructions.len() / 8) as u32;
+    attr.__bindgen_anon_3.insns = instructions.as_ptr() as u64;
+    attr.__bindgen_anon_3.license = c"GPL".as_ptr() as u64;
+    attr.__bindgen_anon_3.prog_name = object_name(name);
+    attr
 }
 
 /// The kernel keeps fifteen characters.
-fn object_name(name: &str) -> [u8; 16] {
+fn object_name(name: &str) -> [c_char; 16] {
     let mut bytes = [0; 16];
     for (to, from) in bytes.iter_mut().take(15).zip(name.bytes()) {
-        *to = from;
+        *to = from as c_char;
     }
     bytes
 }
@@ -316,9 +335,12 @@ impl KernelMap {
         check_length(key.len(), self.definition.key_size as usize)
     }
 
-    fn elem(&self, command: i32, key: u64, value: u64, flags: u64) -> io::Result<()> {
-        let mut attr =
-            attr::MapElem { map_fd: self.fd.as_raw_fd() as u32, key, value, flags, ..attr::MapElem::default() };
+    fn elem(&self, command: bpf_cmd, key: u64, value: u64, flags: u64) -> io::Result<()> {
+        let mut attr = bpf_attr::zeroed();
+        attr.__bindgen_anon_2.map_fd = self.fd.as_raw_fd() as u32;
+        attr.__bindgen_anon_2.key = key;
+        attr.__bindgen_anon_2.__bindgen_anon_1.value = value;
+        attr.__bindgen_anon_2.flags = flags;
         call(command, &mut attr).map(|_| ())
     }
 
@@ -326,7 +348,7 @@ impl KernelMap {
     pub fn update(&self, key: &[u8], value: &[u8], flags: u64) -> io::Result<()> {
         self.check_key(key)?;
         check_length(value.len(), self.value_bytes)?;
-        self.elem(attr::MAP_UPDATE_ELEM, key.as_ptr() as u64, value.as_ptr() as u64, flags)
+        self.elem(bpf_cmd::BPF_MAP_UPDATE_ELEM, key.as_ptr() as u64, value.as_ptr() as u64, flags)
     }
 
     /// Writes an entry of a map of maps or of programs.
@@ -338,14 +360,14 @@ impl KernelMap {
     pub fn lookup(&self, key: &[u8]) -> io::Result<Vec<u8>> {
         self.check_key(key)?;
         let mut value = vec![0; self.value_bytes];
-        self.elem(attr::MAP_LOOKUP_ELEM, key.as_ptr() as u64, value.as_mut_ptr() as u64, 0)?;
+        self.elem(bpf_cmd::BPF_MAP_LOOKUP_ELEM, key.as_ptr() as u64, value.as_mut_ptr() as u64, 0)?;
         Ok(value)
     }
 
     /// Removes an entry.
     pub fn delete(&self, key: &[u8]) -> io::Result<()> {
         self.check_key(key)?;
-        self.elem(attr::MAP_DELETE_ELEM, key.as_ptr() as u64, 0, 0)
+        self.elem(bpf_cmd::BPF_MAP_DELETE_ELEM, key.as_ptr() as u64, 0, 0)
     }
 
     /// The key after `key`, or the first one; `None` at the end.
@@ -353,7 +375,7 @@ impl KernelMap {
         key.map_or(Ok(()), |key| self.check_key(key))?;
         let mut next = vec![0; self.definition.key_size as usize];
         let key = key.map_or(0, |key| key.as_ptr() as u64);
-        match self.elem(attr::MAP_GET_NEXT_KEY, key, next.as_mut_ptr() as u64, 0) {
+        match self.elem(bpf_cmd::BPF_MAP_GET_NEXT_KEY, key, next.as_mut_ptr() as u64, 0) {
             Ok(()) => Ok(Some(next)),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
             Err(error) => Err(error),
@@ -362,21 +384,23 @@ impl KernelMap {
 
     /// From now on only programs may write entries.
     pub fn freeze(&self) -> io::Result<()> {
-        let mut attr = attr::MapElem { map_fd: self.fd.as_raw_fd() as u32, ..attr::MapElem::default() };
-        call(attr::MAP_FREEZE, &mut attr).map(|_| ())
+        self.elem(bpf_cmd::BPF_MAP_FREEZE, 0, 0, 0)
     }
 
     /// Writes many entries in one call; keys and values are concatenated. Returns how many were written.
     pub fn update_batch(&self, keys: &[u8], values: &[u8], flags: u64) -> io::Result<u32> {
-        let count = self.batch_count(keys)?;
+        let count = self.count_keys(keys)?;
         check_length(values.len(), count as usize * self.value_bytes)?;
-        self.batch(attr::MAP_UPDATE_BATCH, count, keys, values.as_ptr() as u64, flags)
+        let mut attr = self.batch_attr(count, keys.as_ptr() as u64, values.as_ptr() as u64);
+        attr.batch.elem_flags = flags;
+        call(bpf_cmd::BPF_MAP_UPDATE_BATCH, &mut attr).map(|_| batch_count(&attr))
     }
 
     /// Removes many entries in one call. Returns how many were removed.
     pub fn delete_batch(&self, keys: &[u8]) -> io::Result<u32> {
-        let count = self.batch_count(keys)?;
-        self.batch(attr::MAP_DELETE_BATCH, count, keys, 0, 0)
+        let count = self.count_keys(keys)?;
+        let mut attr = self.batch_attr(count, keys.as_ptr() as u64, 0);
+        call(bpf_cmd::BPF_MAP_DELETE_BATCH, &mut attr).map(|_| batch_count(&attr))
     }
 
     /// All entries, in the kernel's order, read in batches. Entries that change meanwhile may be missed or occur twice.
@@ -400,16 +424,10 @@ impl KernelMap {
         let mut begun = false;
         loop {
             let (mut keys, mut values) = (vec![0_u8; room * key_size], vec![0_u8; room * value_size]);
-            let mut attr = attr::MapBatch {
-                in_batch: if begun { from.as_mut_ptr() as u64 } else { 0 },
-                out_batch: next.as_mut_ptr() as u64,
-                keys: keys.as_mut_ptr() as u64,
-                values: values.as_mut_ptr() as u64,
-                count: room as u32,
-                map_fd: self.fd.as_raw_fd() as u32,
-                ..attr::MapBatch::default()
-            };
-            let result = call(attr::MAP_LOOKUP_BATCH, &mut attr);
+            let mut attr = self.batch_attr(room as u32, keys.as_mut_ptr() as u64, values.as_mut_ptr() as u64);
+            attr.batch.in_batch = if begun { from.as_mut_ptr() as u64 } else { 0 };
+            attr.batch.out_batch = next.as_mut_ptr() as u64;
+            let result = call(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut attr);
             let error = result.as_ref().err().and_then(io::Error::raw_os_error);
             if error == Some(libc::ENOSPC) && room < self.definition.max_entries.max(64) as usize * 2 {
                 // A bucket of the hash holds more than there is room for.
@@ -420,7 +438,7 @@ impl KernelMap {
                 result?;
             }
             let keys = keys.chunks(self.definition.key_size.max(1) as usize);
-            let pairs = keys.zip(values.chunks(value_size.max(1))).take(attr.count as usize);
+            let pairs = keys.zip(values.chunks(value_size.max(1))).take(batch_count(&attr) as usize);
             pairs.for_each(|(key, value)| each(key, value));
             if error.is_some() {
                 return Ok(());
@@ -430,23 +448,26 @@ impl KernelMap {
         }
     }
 
-    fn batch_count(&self, keys: &[u8]) -> io::Result<u32> {
+    fn count_keys(&self, keys: &[u8]) -> io::Result<u32> {
         let size = (self.definition.key_size as usize).max(1);
         check_length(keys.len() % size, 0)?;
         u32::try_from(keys.len() / size).map_err(io::Error::other)
     }
 
-    fn batch(&self, command: i32, count: u32, keys: &[u8], values: u64, elem_flags: u64) -> io::Result<u32> {
-        let mut attr = attr::MapBatch {
-            keys: keys.as_ptr() as u64,
-            values,
-            count,
-            map_fd: self.fd.as_raw_fd() as u32,
-            elem_flags,
-            ..attr::MapBatch::default()
-        };
-        call(command, &mut attr).map(|_| attr.count)
+    fn batch_attr(&self, count: u32, keys: u64, values: u64) -> bpf_attr {
+        let mut attr = bpf_attr::zeroed();
+        attr.batch.map_fd = self.fd.as_raw_fd() as u32;
+        attr.batch.count = count;
+        attr.batch.keys = keys;
+        attr.batch.values = values;
+        attr
     }
+}
+
+/// The number of entries that the kernel has processed.
+fn batch_count(attr: &bpf_attr) -> u32 {
+    // SAFETY: all bytes are initialized, and every bit pattern is a number.
+    unsafe { attr.batch.count }
 }
 
 impl KernelProgram {
@@ -455,41 +476,70 @@ impl KernelProgram {
         // A program may make the packet longer; the kernel refuses to cut its answer short.
         let mut out = vec![0; packet.len() + 256];
         let mut context_out = vec![0; context.len()];
-        let pointer = |bytes: &[u8]| if bytes.is_empty() { 0 } else { bytes.as_ptr() as u64 };
-        let mut attr = attr::TestRunAttr {
-            prog_fd: self.fd.as_raw_fd() as u32,
-            data_size_in: packet.len() as u32,
-            data_size_out: out.len() as u32,
-            data_in: packet.as_ptr() as u64,
-            data_out: out.as_mut_ptr() as u64,
-            repeat,
-            ctx_size_in: context.len() as u32,
-            ctx_size_out: context.len() as u32,
-            ctx_in: pointer(context),
-            ctx_out: if context.is_empty() { 0 } else { context_out.as_mut_ptr() as u64 },
-            ..attr::TestRunAttr::default()
-        };
-        call(attr::PROG_TEST_RUN, &mut attr)?;
-        out.truncate(attr.data_size_out as usize);
-        Ok(TestRun { verdict: attr.retval, packet: out, context: context_out, nanoseconds: attr.duration })
+        let mut attr = bpf_attr::zeroed();
+        attr.test.prog_fd = self.fd.as_raw_fd() as u32;
+        attr.test.data_size_in = packet.len() as u32;
+        attr.test.data_size_out = out.len() as u32;
+        attr.test.data_in = packet.as_ptr() as u64;
+        attr.test.data_out = out.as_mut_ptr() as u64;
+        attr.test.repeat = repeat;
+        if !context.is_empty() {
+            attr.test.ctx_size_in = context.len() as u32;
+            attr.test.ctx_size_out = context.len() as u32;
+            attr.test.ctx_in = context.as_ptr() as u64;
+            attr.test.ctx_out = context_out.as_mut_ptr() as u64;
+        }
+        call(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr)?;
+        // SAFETY: all bytes are initialized, and the structure has only numbers.
+        let test = unsafe { attr.test };
+        out.truncate(test.data_size_out as usize);
+        Ok(TestRun { verdict: test.retval, packet: out, context: context_out, nanoseconds: test.duration })
     }
 }
 
-fn new_fd<T: attr::Attr>(command: i32, attr: &mut T) -> io::Result<OwnedFd> {
+/// A structure of the kernel for which any bytes are a valid value.
+///
+/// # Safety
+///
+/// The type contains only numbers, and arrays, structures and unions of numbers.
+unsafe trait Plain: Copy {
+    fn zeroed() -> Self {
+        // SAFETY: zeros are a valid value.
+        unsafe { std::mem::zeroed() }
+    }
+}
+
+// SAFETY: the kernel's interface consists of numbers.
+unsafe impl Plain for bpf_attr {}
+// SAFETY: as above.
+unsafe impl Plain for bpf_link_info {}
+// SAFETY: as above.
+unsafe impl Plain for bpf_map_info {}
+// SAFETY: as above.
+unsafe impl Plain for bpf_prog_info {}
+
+/// Makes the kernel explain errors on a netlink socket. (rustix does not have this option.)
+fn explain_errors(socket: &OwnedFd) -> io::Result<()> {
+    let on = 1_i32;
+    let (value, size) = (std::ptr::from_ref(&on).cast(), size_of_val(&on) as libc::socklen_t);
+    // SAFETY: an open socket, and a value of this size, alive during the call.
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, value, size) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn new_fd(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
     let fd = call(command, attr)?;
     // SAFETY: the kernel has just returned this descriptor to us, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn call<T: attr::Attr>(command: i32, attr: &mut T) -> io::Result<i32> {
-    let size = size_of::<T>();
-    // SAFETY: `attr` is a plain C structure without padding that begins as `union bpf_attr` does for `command`; every
-    // address and length in it was taken by the caller from a buffer that is borrowed until this call returns.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size) };
+fn call(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i32> {
+    beside::count();
+    let size = size_of::<bpf_attr>();
+    // SAFETY: a union of this size, alive during the call; every address and length in it was taken by the caller from a
+    // buffer that is borrowed until this call returns.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command as u32, std::ptr::from_mut(attr), size) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
-}
-
-/// Turns the result of a socket call into a descriptor or an error.
-fn call_socket(result: i32) -> io::Result<i32> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

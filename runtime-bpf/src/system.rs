@@ -1,9 +1,9 @@
 //! The seam to the kernel: every operation that the runtime asks for, with one method for each.
 //!
 //! Problem: each of these operations can fail at any time, with any of its errnos, and the process can die between any
-//! two. Strategy: no other code of this crate makes system calls for enforcement. Each method first asks
-//! [`System::faults`] whether to fail. So a test can make one call fail, or every call from some point on (which is how
-//! the kernel sees a process die).
+//! two. Strategy: no other code of this crate makes system calls for enforcement ([`crate::sys::beside`] counts them).
+//! Each method first asks [`System::faults`] whether to fail. So a test can make one call fail, or every call from some
+//! point on (which is how the kernel sees a process die).
 
 use std::io;
 use std::net::IpAddr;
@@ -14,10 +14,11 @@ use weir_artifact::DebugInfo;
 use weir_artifact::layout::buckets::Slot;
 use weir_objects::address::Family;
 
+use crate::sys::beside::InOperation;
 use crate::sys::netlink::{Filter, HostInterface, NetlinkSocket, Put};
 use crate::sys::{
     self, BpfKernel, Hook, KernelLink, KernelMap, KernelProgram, LinkInfo, Lock, MapDefinition, MapInfo, ProgramInfo,
-    ProgramLoadError, Queried, XdpMode,
+    ProgramLoadError, Queried, XdpMode, errno,
 };
 
 /// The operations, one for each kind of kernel call that can fail.
@@ -103,10 +104,11 @@ impl System {
         Self { release: Some(release.to_owned()), ..self }
     }
 
-    fn ask(&self, operation: Operation) -> io::Result<()> {
+    /// Begins an operation, which lasts until the result is dropped.
+    fn ask(&self, operation: Operation) -> io::Result<InOperation> {
         match self.faults.as_ref().and_then(|faults| faults(operation)) {
-            Some(errno) => Err(io::Error::from_raw_os_error(errno)),
-            None => Ok(()),
+            Some(number) => Err(io::Error::from_raw_os_error(number)),
+            None => Ok(InOperation::begin()),
         }
     }
 
@@ -115,46 +117,44 @@ impl System {
     }
 
     pub fn create_map(&self, name: &str, definition: &MapDefinition) -> io::Result<KernelMap> {
-        self.ask(Operation::CreateMap)?;
+        let _operation = self.ask(Operation::CreateMap)?;
         self.kernel.create_named_map(name, definition, None)
     }
 
     pub fn update(&self, map: &KernelMap, key: &[u8], value: &[u8]) -> io::Result<()> {
-        self.ask(Operation::Update)?;
+        let _operation = self.ask(Operation::Update)?;
         map.update(key, value, 0)
     }
 
     pub fn update_batch(&self, map: &KernelMap, keys: &[u8], values: &[u8]) -> io::Result<u32> {
-        self.ask(Operation::UpdateBatch)?;
+        let _operation = self.ask(Operation::UpdateBatch)?;
         map.update_batch(keys, values, 0)
     }
 
     pub fn update_descriptor(&self, map: &KernelMap, key: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<()> {
-        self.ask(Operation::UpdateDescriptor)?;
+        let _operation = self.ask(Operation::UpdateDescriptor)?;
         map.update_descriptor(key, descriptor)
     }
 
     /// `None` if there is no such entry.
     pub fn lookup(&self, map: &KernelMap, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
-        self.ask(Operation::Lookup)?;
+        let _operation = self.ask(Operation::Lookup)?;
         absent(map.lookup(key))
     }
 
     pub fn entries(&self, map: &KernelMap) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        self.ask(Operation::Entries)?;
+        let _operation = self.ask(Operation::Entries)?;
         match map.entries() {
             // This kernel has no batch operations for this map type.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | 524)) => {
-                one_by_one(map)
-            }
+            Err(error) if matches!(errno(&error), Some(libc::EINVAL | libc::EOPNOTSUPP | 524)) => one_by_one(map),
             other => other,
         }
     }
 
     pub fn count(&self, map: &KernelMap) -> io::Result<u64> {
-        self.ask(Operation::Entries)?;
+        let _operation = self.ask(Operation::Entries)?;
         match map.count() {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | 524)) => {
+            Err(error) if matches!(errno(&error), Some(libc::EINVAL | libc::EOPNOTSUPP | 524)) => {
                 one_by_one(map).map(|entries| entries.len() as u64)
             }
             other => other,
@@ -163,12 +163,12 @@ impl System {
 
     /// Deletes an entry; a missing entry is not an error.
     pub fn delete(&self, map: &KernelMap, key: &[u8]) -> io::Result<()> {
-        self.ask(Operation::Delete)?;
+        let _operation = self.ask(Operation::Delete)?;
         absent(map.delete(key)).map(|_| ())
     }
 
     pub fn freeze(&self, map: &KernelMap) -> io::Result<()> {
-        self.ask(Operation::Freeze)?;
+        let _operation = self.ask(Operation::Freeze)?;
         map.freeze()
     }
 
@@ -179,124 +179,124 @@ impl System {
         instructions: &[u8],
         debug: Option<&DebugInfo>,
     ) -> Result<KernelProgram, ProgramLoadError> {
-        self.ask(Operation::Load).map_err(|error| ProgramLoadError { error, log: String::new() })?;
+        let _operation = self.ask(Operation::Load).map_err(|error| ProgramLoadError { error, log: String::new() })?;
         let debug = debug.filter(|_| self.ask(Operation::LoadLines).is_ok());
         self.kernel.load_named(name, instructions, debug)
     }
 
     /// Loads an XDP program.
     pub fn load_xdp(&self, name: &str, instructions: &[u8]) -> Result<KernelProgram, ProgramLoadError> {
-        self.ask(Operation::Load).map_err(|error| ProgramLoadError { error, log: String::new() })?;
+        let _operation = self.ask(Operation::Load).map_err(|error| ProgramLoadError { error, log: String::new() })?;
         self.kernel.load_xdp(name, instructions)
     }
 
     pub fn test_run(&self, program: &KernelProgram, packet: &[u8]) -> io::Result<sys::TestRun> {
-        self.ask(Operation::TestRun)?;
+        let _operation = self.ask(Operation::TestRun)?;
         program.test_run(packet, &[], 1)
     }
 
     pub fn pin(&self, object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-        self.ask(Operation::Pin)?;
+        let _operation = self.ask(Operation::Pin)?;
         self.kernel.pin(object, path)
     }
 
     pub fn pinned_map(&self, path: &Path) -> io::Result<Option<KernelMap>> {
-        self.ask(Operation::PinnedMap)?;
+        let _operation = self.ask(Operation::PinnedMap)?;
         absent(self.kernel.pinned_map(path))
     }
 
     pub fn pinned_program(&self, path: &Path) -> io::Result<Option<KernelProgram>> {
-        self.ask(Operation::PinnedProgram)?;
+        let _operation = self.ask(Operation::PinnedProgram)?;
         absent(self.kernel.pinned_program(path))
     }
 
     pub fn pinned_link(&self, path: &Path) -> io::Result<Option<KernelLink>> {
-        self.ask(Operation::PinnedLink)?;
+        let _operation = self.ask(Operation::PinnedLink)?;
         absent(self.kernel.pinned_link(path))
     }
 
     pub fn numbered_map(&self, id: u32) -> io::Result<Option<KernelMap>> {
-        self.ask(Operation::NumberedMap)?;
+        let _operation = self.ask(Operation::NumberedMap)?;
         absent(self.kernel.numbered_map(id))
     }
 
     pub fn numbered_program(&self, id: u32) -> io::Result<Option<KernelProgram>> {
-        self.ask(Operation::NumberedProgram)?;
+        let _operation = self.ask(Operation::NumberedProgram)?;
         absent(self.kernel.numbered_program(id))
     }
 
     pub fn map_info(&self, map: &KernelMap) -> io::Result<MapInfo> {
-        self.ask(Operation::MapInfo)?;
+        let _operation = self.ask(Operation::MapInfo)?;
         map.info()
     }
 
     pub fn program_info(&self, program: &KernelProgram) -> io::Result<ProgramInfo> {
-        self.ask(Operation::ProgramInfo)?;
+        let _operation = self.ask(Operation::ProgramInfo)?;
         program.info()
     }
 
     pub fn link_info(&self, link: &KernelLink) -> io::Result<LinkInfo> {
-        self.ask(Operation::LinkInfo)?;
+        let _operation = self.ask(Operation::LinkInfo)?;
         link.info()
     }
 
     pub fn attach(&self, program: &KernelProgram, ifindex: u32, hook: Hook) -> io::Result<KernelLink> {
-        self.ask(Operation::Attach)?;
+        let _operation = self.ask(Operation::Attach)?;
         self.kernel.attach(program, ifindex, hook)
     }
 
     pub fn attach_xdp(&self, program: &KernelProgram, ifindex: u32, mode: XdpMode) -> io::Result<KernelLink> {
         let operation = if mode == XdpMode::Native { Operation::AttachNative } else { Operation::Attach };
-        self.ask(operation)?;
+        let _operation = self.ask(operation)?;
         self.kernel.attach_xdp(program, ifindex, mode)
     }
 
     pub fn replace(&self, link: &KernelLink, program: &KernelProgram) -> io::Result<()> {
-        self.ask(Operation::Replace)?;
+        let _operation = self.ask(Operation::Replace)?;
         link.replace(program)
     }
 
     pub fn detach(&self, link: &KernelLink) -> io::Result<()> {
-        self.ask(Operation::Detach)?;
+        let _operation = self.ask(Operation::Detach)?;
         link.detach()
     }
 
     pub fn query(&self, ifindex: u32, hook: Hook) -> io::Result<Queried> {
-        self.ask(Operation::Query)?;
+        let _operation = self.ask(Operation::Query)?;
         self.kernel.query(ifindex, hook)
     }
 
     /// `None` if no interface has this name.
     pub fn interface_named(&self, name: &str) -> io::Result<Option<HostInterface>> {
-        self.ask(Operation::Interface)?;
+        let _operation = self.ask(Operation::Interface)?;
         absent(self.netlink.interface_named(name))
     }
 
     /// `None` if no interface has this number.
     pub fn interface_numbered(&self, ifindex: u32) -> io::Result<Option<HostInterface>> {
-        self.ask(Operation::Interface)?;
+        let _operation = self.ask(Operation::Interface)?;
         absent(self.netlink.interface_numbered(ifindex))
     }
 
     /// The hardware address of the other end of a veth; `None` if the interface is no veth, or the kernel does not say.
     pub fn other_end(&self, interface: &HostInterface) -> Option<[u8; 6]> {
-        self.ask(Operation::Interface).ok()?;
+        let _operation = self.ask(Operation::Interface).ok()?;
         self.netlink.other_end(interface).ok()?.address.try_into().ok()
     }
 
     pub fn interfaces(&self) -> io::Result<Vec<HostInterface>> {
-        self.ask(Operation::Interface)?;
+        let _operation = self.ask(Operation::Interface)?;
         self.netlink.interfaces()
     }
 
     /// The addresses of this network namespace.
     pub fn addresses(&self) -> io::Result<Vec<IpAddr>> {
-        self.ask(Operation::Addresses)?;
-        Ok(sys::links::addresses()?.into_iter().map(|(_, address)| address).collect())
+        let _operation = self.ask(Operation::Addresses)?;
+        Ok(self.netlink.addresses()?.into_iter().map(|(_, address)| address).collect())
     }
 
     pub fn add_clsact(&self, ifindex: u32) -> io::Result<()> {
-        self.ask(Operation::AddClsact)?;
+        let _operation = self.ask(Operation::AddClsact)?;
         self.netlink.add_clsact(ifindex)
     }
 
@@ -308,27 +308,27 @@ impl System {
         program: &KernelProgram,
         put: Put,
     ) -> io::Result<()> {
-        self.ask(Operation::PutFilter)?;
+        let _operation = self.ask(Operation::PutFilter)?;
         self.netlink.put_filter(ifindex, hook, filter, program, put)
     }
 
     /// Deletes a filter; a missing filter is not an error.
     pub fn delete_filter(&self, ifindex: u32, hook: Hook, filter: &Filter) -> io::Result<()> {
-        self.ask(Operation::DeleteFilter)?;
+        let _operation = self.ask(Operation::DeleteFilter)?;
         match self.netlink.delete_filter(ifindex, hook, filter) {
             // The interface has no clsact qdisc, so it has no filter.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+            Err(error) if errno(&error) == Some(libc::EINVAL) => Ok(()),
             other => absent(other).map(|_| ()),
         }
     }
 
     pub fn filters(&self, ifindex: u32, hook: Hook) -> io::Result<Vec<Filter>> {
-        self.ask(Operation::Filters)?;
+        let _operation = self.ask(Operation::Filters)?;
         Ok(absent(self.netlink.filters(ifindex, hook))?.unwrap_or_default())
     }
 
     pub fn is_bpffs(&self, path: &Path) -> io::Result<bool> {
-        self.ask(Operation::IsBpffs)?;
+        let _operation = self.ask(Operation::IsBpffs)?;
         sys::is_bpffs(path)
     }
 
@@ -339,7 +339,7 @@ impl System {
 
     /// The kernel's release, as `uname -r` prints it.
     pub fn release(&self) -> io::Result<String> {
-        self.ask(Operation::Release)?;
+        let _operation = self.ask(Operation::Release)?;
         match &self.release {
             Some(release) => Ok(release.clone()),
             None => Ok(std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned()),
@@ -347,35 +347,35 @@ impl System {
     }
 
     pub fn lock(&self, directory: &Path) -> io::Result<Lock> {
-        self.ask(Operation::Lock)?;
+        let _operation = self.ask(Operation::Lock)?;
         Lock::take(directory)
     }
 
     pub fn namespace(&self) -> io::Result<u64> {
-        self.ask(Operation::Namespace)?;
+        let _operation = self.ask(Operation::Namespace)?;
         sys::namespace()
     }
 
     pub fn tick(&self) -> io::Result<std::time::Duration> {
-        self.ask(Operation::Tick)?;
+        let _operation = self.ask(Operation::Tick)?;
         sys::tick()
     }
 
     /// Returns `count` random numbers.
     pub fn random(&self, count: usize) -> io::Result<Vec<u64>> {
-        self.ask(Operation::Random)?;
+        let _operation = self.ask(Operation::Random)?;
         (0..count).map(|_| sys::random()).collect()
     }
 
     /// The live flows of a table of buckets.
     pub fn slots(&self, map: &KernelMap, family: Family) -> io::Result<Vec<Slot>> {
-        self.ask(Operation::Entries)?;
+        let _operation = self.ask(Operation::Entries)?;
         map.flow_table(family).map(|table| table.live())
     }
 
     /// Removes flows from a table of buckets.
     pub fn remove_slots(&self, map: &KernelMap, family: Family, gone: impl Fn(&Slot) -> bool) -> io::Result<()> {
-        self.ask(Operation::Delete)?;
+        let _operation = self.ask(Operation::Delete)?;
         map.flow_table(family).map(|table| table.remove(gone))
     }
 
@@ -387,25 +387,25 @@ impl System {
         which: impl Fn(&Slot) -> bool,
         to: impl Fn(u64) -> u64,
     ) -> io::Result<usize> {
-        self.ask(Operation::Update)?;
+        let _operation = self.ask(Operation::Update)?;
         map.flow_table(family).map(|table| table.change(which, to))
     }
 
     /// Creates a directory and its parents; an existing directory is not an error.
     pub fn make_directory(&self, path: &Path) -> io::Result<()> {
-        self.ask(Operation::MakeDirectory)?;
+        let _operation = self.ask(Operation::MakeDirectory)?;
         std::fs::create_dir_all(path)
     }
 
     /// Removes an empty directory; a missing directory is not an error.
     pub fn remove_directory(&self, path: &Path) -> io::Result<()> {
-        self.ask(Operation::RemoveDirectory)?;
+        let _operation = self.ask(Operation::RemoveDirectory)?;
         absent(std::fs::remove_dir(path)).map(|_| ())
     }
 
     /// The names in a directory, sorted; none if it is not there.
     pub fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
-        self.ask(Operation::List)?;
+        let _operation = self.ask(Operation::List)?;
         let Some(entries) = absent(std::fs::read_dir(directory))? else { return Ok(Vec::new()) };
         let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
         let mut names = names.collect::<io::Result<Vec<_>>>()?;
@@ -415,13 +415,13 @@ impl System {
 
     /// Renames a file atomically and replaces an existing one.
     pub fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.ask(Operation::Rename)?;
+        let _operation = self.ask(Operation::Rename)?;
         std::fs::rename(from, to)
     }
 
     /// Removes a pin; a missing pin is not an error.
     pub fn unpin(&self, path: &Path) -> io::Result<()> {
-        self.ask(Operation::Unpin)?;
+        let _operation = self.ask(Operation::Unpin)?;
         absent(std::fs::remove_file(path)).map(|_| ())
     }
 }
@@ -441,7 +441,7 @@ fn one_by_one(map: &KernelMap) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
 fn absent<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => Ok(None),
+        Err(error) if matches!(errno(&error), Some(libc::ENOENT | libc::ENODEV)) => Ok(None),
         Err(error) => Err(error),
     }
 }

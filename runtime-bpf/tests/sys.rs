@@ -71,3 +71,19 @@ fn a_refused_program_comes_with_the_verifiers_log() {
     let error = kernel.load(&exit_without_verdict).unwrap_err();
     assert!(error.log.contains("R0 !read_ok"), "{error}: {}", error.log);
 }
+
+#[test]
+fn a_log_that_is_longer_than_the_first_buffer_is_complete() {
+    let kernel = match BpfKernel::open() {
+        Ok(kernel) => kernel,
+        Err(error) => skip!("no bpf system call: {error}"),
+    };
+    // The log has a line for each instruction on the way to the last one, which reads a register without a value.
+    let mut instructions = [0xb7, 0, 0, 0, 0, 0, 0, 0].repeat(50_000);
+    instructions.extend([0xbf, 0x50, 0, 0, 0, 0, 0, 0]);
+    instructions.extend([0x95, 0, 0, 0, 0, 0, 0, 0]);
+    let error = kernel.load(&instructions).unwrap_err();
+    assert_eq!(error.error.raw_os_error(), Some(libc::EACCES));
+    assert!(error.log.len() > 1 << 20 && error.log.contains("R5 !read_ok"), "{} bytes", error.log.len());
+    assert!(error.log.starts_with("0: "), "{:.80}", error.log);
+}

@@ -240,11 +240,10 @@ impl Metrics {
 
     /// Reads memory and CPU time from `/proc/self`, where they are in pages and in ticks of a hundredth of a second.
     fn read_process(&self) {
-        const PAGE: f64 = 4_096.0;
         let number = |text: Option<&str>| text.and_then(|it| it.parse::<f64>().ok());
         let memory = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
         if let Some(pages) = number(memory.split(' ').nth(1)) {
-            self.set("process_resident_memory_bytes", &[], pages * PAGE);
+            self.set("process_resident_memory_bytes", &[], pages * weir_runtime::sys::page_bytes() as f64);
         }
         let times = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
         // The name in the second field may have spaces in it.

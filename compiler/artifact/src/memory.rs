@@ -8,6 +8,9 @@
 //! The formulas are those of `…_mem_usage` in the kernel (6.4 and later; before, it guessed from key and value sizes);
 //! the sizes of structures depend on the kernel's configuration and were taken from a 6.18 x86-64 kernel. A test of the
 //! runtime compares them with the kernel that it runs on.
+//!
+//! The estimate is made for any machine, and it is part of the artifact, so it does not ask the machine of the compiler
+//! for its page size: [`ASSUMED_PAGE_BYTES`].
 
 use crate::map_image::MapImage;
 use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
@@ -37,7 +40,9 @@ impl std::iter::Sum for MemorySize {
     }
 }
 
-const PAGE: u64 = 4_096;
+/// The page size that estimates assume: that of all x86-64 kernels and of most arm64 kernels. With pages of 64 KiB, the
+/// kernel allocates up to 120 KiB more for each flow table and 180 KiB more for the event ring.
+const ASSUMED_PAGE_BYTES: u64 = 4_096;
 const POINTER: u64 = 8;
 /// `struct bpf_array`
 const ARRAY: u64 = 312;
@@ -87,15 +92,15 @@ fn whole(spec: &MapSpec, entries: u64) -> MemorySize {
     let most = u64::from(spec.max_entries);
     match spec.kind {
         MapKind::Array if spec.flags.contains(MapFlags::MMAPABLE) => {
-            MemorySize { fixed: PAGE + (most * value).next_multiple_of(PAGE), per_cpu: 0 }
+            MemorySize { fixed: ASSUMED_PAGE_BYTES + (most * value).next_multiple_of(ASSUMED_PAGE_BYTES), per_cpu: 0 }
         }
         MapKind::Array | MapKind::ArrayOfMaps | MapKind::ProgArray => {
             MemorySize { fixed: ARRAY + most * value, per_cpu: 0 }
         }
         MapKind::PercpuArray => MemorySize { fixed: ARRAY + most * POINTER, per_cpu: most * value },
         MapKind::RingBuf => {
-            let pages = most / PAGE;
-            let fixed = RING + (RING_PAGES + 2 * pages) * POINTER + (RING_PAGES + pages) * PAGE;
+            let pages = most / ASSUMED_PAGE_BYTES;
+            let fixed = RING + (RING_PAGES + 2 * pages) * POINTER + (RING_PAGES + pages) * ASSUMED_PAGE_BYTES;
             MemorySize { fixed, per_cpu: 0 }
         }
         MapKind::Hash | MapKind::HashOfMaps | MapKind::LruHash | MapKind::PercpuHash => {

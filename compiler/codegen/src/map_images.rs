@@ -24,7 +24,8 @@ use weir_objects::address::{Family, Prefix};
 pub struct Sizes {
     /// The number of flows that an endpoint can have at the same time, on average.
     pub flows_per_endpoint: u32,
-    /// The size of the event ring in bytes.
+    /// The size of the event ring in bytes: a power of two that is a multiple of 64 KiB, because kernels with pages of
+    /// that size refuse a smaller ring.
     pub ring_bytes: u32,
 }
 

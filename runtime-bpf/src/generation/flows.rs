@@ -8,7 +8,7 @@ use weir_artifact::map_image::{MapImage, bucket_family};
 use super::GenerationSource;
 use crate::error::{Doing as _, Error};
 use crate::record::EnforcementRecord;
-use crate::sys::{KernelMap, MapDefinition};
+use crate::sys::{KernelMap, MapDefinition, errno};
 use crate::system::System;
 
 /// Room for at least this many flows.
@@ -80,7 +80,7 @@ pub(crate) fn create(system: &System, image: &MapImage, mut wanted: MapDefinitio
     loop {
         match system.create_map(image.name.name(), &wanted) {
             Err(error)
-                if error.raw_os_error() == Some(libc::E2BIG)
+                if errno(&error) == Some(libc::E2BIG)
                     && bucket_family(image.name).is_some()
                     && wanted.value_size > LEAST =>
             {

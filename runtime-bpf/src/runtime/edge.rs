@@ -20,8 +20,8 @@ use super::reconcile::{Reconciled, text};
 use crate::error::{Doing as _, Error};
 use crate::generation::{LoadedGeneration, refused};
 use crate::record::{EnforcementRecord, Uplink};
-use crate::sys::XdpMode;
 use crate::sys::netlink::HostInterface;
+use crate::sys::{XdpMode, errno};
 
 /// The maps of protected addresses.
 const LOCALS: [MapName; 2] = [MapName::Local4, MapName::Local6];
@@ -142,7 +142,7 @@ impl Runtime {
         if let Some(link) = self.system.pinned_link(&path)? {
             match self.system.detach(&link) {
                 // `ENOLINK`: the interface is gone, and the link is detached already.
-                Err(error) if error.raw_os_error() != Some(libc::ENOLINK) => return Err(error),
+                Err(error) if errno(&error) != Some(libc::ENOLINK) => return Err(error),
                 _ => {}
             }
         }
@@ -217,5 +217,5 @@ impl Runtime {
 /// cause.
 fn may_be_generic(error: &io::Error) -> bool {
     let others = [libc::EBUSY, libc::EEXIST, libc::EPERM, libc::EACCES, libc::ENODEV, libc::ENOMEM];
-    error.raw_os_error().is_none_or(|number| !others.contains(&number))
+    errno(error).is_none_or(|number| !others.contains(&number))
 }

@@ -20,7 +20,7 @@ use crate::generation::{self, LoadedGeneration, is_shared, refused};
 use crate::pins::{Age, Pins};
 use crate::point::{HookKind, NOTHING, Point, ProgramSide};
 use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration};
-use crate::sys::KernelMap;
+use crate::sys::{KernelMap, errno};
 
 /// The result of reconciling.
 #[derive(Debug, Default)]
@@ -412,7 +412,7 @@ impl Runtime {
                     let removing = format!("remove {} from {}", side.program(), local.interface);
                     match self.point(local, side).remove(nothing.as_ref()) {
                         // The interface is gone, and the program with it.
-                        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
+                        Err(error) if errno(&error) == Some(libc::ENODEV) => {}
                         // The endpoint has no entry any more, so its packets are dropped. The next change removes the
                         // program.
                         Err(_) if self.apart => needed.push(local.clone()),

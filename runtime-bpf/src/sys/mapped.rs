@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_artifact::layout::buckets::{self, Slot};
 use weir_objects::address::Family;
 
-use super::KernelMap;
+use super::{KernelMap, beside};
 
 /// Number of times that a slot is read again if it changes meanwhile.
 const ATTEMPTS: usize = 16;
@@ -27,6 +27,7 @@ pub struct MappedFlowTable {
 impl KernelMap {
     /// Maps the table of buckets that is this map's only value.
     pub fn flow_table(&self, family: Family) -> io::Result<MappedFlowTable> {
+        beside::count();
         let bytes = self.definition().value_size as usize;
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice; it is not longer than the map's value.

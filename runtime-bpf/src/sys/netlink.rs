@@ -1,48 +1,51 @@
-//! rtnetlink: interfaces by name and number, and filters on clsact.
+//! rtnetlink: interfaces and addresses of this network namespace, and filters on clsact.
 //!
-//! A [`Message`] is a growing byte buffer, and the answer is a list of payloads ([`NetlinkSocket::ask`]). Only the
-//! requests that the runtime needs.
+//! Only the requests that Weir needs. [`message`] writes and reads the bytes; the structures and numbers are generated
+//! from the kernel's headers.
+
+mod message;
 
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::mem::offset_of;
+use std::net::IpAddr;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use aya_obj::generated::{
+    TC_H_CLSACT, TC_H_MAJ_MASK, TC_H_MIN_EGRESS, TC_H_MIN_INGRESS, TCA_BPF_FD, TCA_BPF_FLAG_ACT_DIRECT, TCA_BPF_FLAGS,
+    TCA_BPF_ID, TCA_BPF_NAME, TCA_KIND, TCA_OPTIONS, ifinfomsg, tcmsg,
+};
+use libc::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, ifaddrmsg};
+use rustix::io::retry_on_intr;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
 use super::objects::Hook;
-use super::{KernelProgram, call_socket};
+use super::{KernelProgram, beside, errno};
+use message::{NetlinkAnswer, NetlinkRequest, attributes, complete, text, word};
 
-const GET_LINK: u16 = 18;
-const NEW_QDISC: u16 = 36;
-const DEL_QDISC: u16 = 37;
-const GET_QDISC: u16 = 38;
-const NEW_FILTER: u16 = 44;
-const DEL_FILTER: u16 = 45;
-const GET_FILTER: u16 = 46;
+pub(super) use message::NetlinkError;
 
-const REQUEST: u16 = 1;
-const ACK: u16 = 4;
-const EXCLUSIVE: u16 = 0x200;
-const CREATE: u16 = 0x400;
-const DUMP: u16 = 0x300;
-
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
-
+/// Bytes of the longest datagram that is read. The kernel sends lists in datagrams of 32 KiB at most.
+const DATAGRAM: usize = 1 << 16;
 /// `ETH_P_ALL`, as on the wire.
-const ALL_PROTOCOLS: u32 = 0x0300;
-const CLSACT: u32 = 0xffff_fff1;
+const ALL_PROTOCOLS: u32 = (libc::ETH_P_ALL as u16).to_be() as u32;
+const CLSACT_HANDLE: u32 = TC_H_CLSACT & TC_H_MAJ_MASK;
 
 /// An interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostInterface {
     /// Its number, which a later interface can get too.
     pub ifindex: u32,
     /// Its name, which a later interface can get too.
     pub name: String,
+    /// `veth`, `bridge`, `macvlan` …; empty for hardware and `lo`.
+    pub kind: String,
     /// Its hardware address.
     pub address: Vec<u8>,
-    /// For a veth: the number of the other end, and the namespace of that end, by the number that this namespace has
-    /// for it.
-    pub other_end: Option<(u32, Option<u32>)>,
+    /// For a veth, the number of the other end; for interfaces of some other kinds, of the lower device.
+    pub link: Option<u32>,
+    /// The namespace of `link`, by the number that this namespace has for it; `None` if it is this one.
+    pub link_namespace: Option<u32>,
 }
 
 /// Whether the filter may be a new one.
@@ -76,137 +79,94 @@ pub struct NetlinkSocket {
     sequence: AtomicU32,
 }
 
-struct Message(Vec<u8>);
+fn link(index: u32, flags: i32) -> NetlinkRequest {
+    let mut request = NetlinkRequest::new::<ifinfomsg>(libc::RTM_GETLINK, flags);
+    request.set(offset_of!(ifinfomsg, ifi_index), index);
+    request
+}
 
-impl Message {
-    fn new(kind: u16, flags: u16) -> Self {
-        let mut bytes = vec![0; 4];
-        bytes.extend(kind.to_ne_bytes());
-        bytes.extend((REQUEST | flags).to_ne_bytes());
-        bytes.extend([0; 8]);
-        Self(bytes)
-    }
-
-    fn link(index: u32, flags: u16) -> Self {
-        let mut message = Self::new(GET_LINK, flags);
-        message.0.extend([0; 4]);
-        message.word(index);
-        message.0.extend([0; 8]);
-        message
-    }
-
-    /// `struct tcmsg`
-    fn tc(kind: u16, flags: u16, ifindex: u32, handle: u32, parent: u32, info: u32) -> Self {
-        let mut message = Self::new(kind, flags);
-        message.0.extend([0; 4]);
-        [ifindex, handle, parent, info].into_iter().for_each(|word| message.word(word));
-        message
-    }
-
-    fn word(&mut self, word: u32) {
-        self.0.extend(word.to_ne_bytes());
-    }
-
-    fn attribute(&mut self, kind: u16, payload: &[u8]) {
-        self.0.extend((payload.len() as u16 + 4).to_ne_bytes());
-        self.0.extend(kind.to_ne_bytes());
-        self.0.extend(payload);
-        self.0.resize(self.0.len().next_multiple_of(4), 0);
-    }
-
-    /// Adds an attribute that contains attributes.
-    fn nested(&mut self, kind: u16, inside: impl FnOnce(&mut Self)) {
-        let mut inner = Self(Vec::new());
-        inside(&mut inner);
-        self.attribute(kind, &inner.0);
-    }
-
-    fn text(&mut self, kind: u16, text: &str) {
-        let mut bytes = text.as_bytes().to_vec();
-        bytes.push(0);
-        self.attribute(kind, &bytes);
-    }
+fn tc(kind: u16, flags: i32, ifindex: u32, handle: u32, parent: u32, info: u32) -> NetlinkRequest {
+    let mut request = NetlinkRequest::new::<tcmsg>(kind, flags);
+    request.set(offset_of!(tcmsg, tcm_ifindex), ifindex);
+    request.set(offset_of!(tcmsg, tcm_handle), handle);
+    request.set(offset_of!(tcmsg, tcm_parent), parent);
+    request.set(offset_of!(tcmsg, tcm_info), info);
+    request
 }
 
 fn parent(hook: Hook) -> u32 {
     match hook {
-        Hook::Ingress => 0xffff_fff2,
-        Hook::Egress => 0xffff_fff3,
+        Hook::Ingress => CLSACT_HANDLE | TC_H_MIN_INGRESS,
+        Hook::Egress => CLSACT_HANDLE | TC_H_MIN_EGRESS,
     }
 }
 
 impl NetlinkSocket {
     /// Opens a connection in this thread's network namespace.
     pub fn open() -> io::Result<Self> {
-        // SAFETY: no pointers.
-        let fd = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) };
-        let fd = call_socket(fd)?;
-        // SAFETY: the kernel has just returned this descriptor to us, and nothing else owns it.
-        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, sequence: AtomicU32::new(0) })
+        // Without a protocol, it is `NETLINK_ROUTE`.
+        let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        super::explain_errors(&fd)?;
+        Ok(Self { fd, sequence: AtomicU32::new(0) })
     }
 
-    /// Sends a message, and returns the payloads of the answer up to its end.
-    fn ask(&self, mut message: Message) -> io::Result<Vec<Vec<u8>>> {
-        let length = (message.0.len() as u32).to_ne_bytes();
+    /// Sends a request, and returns the payloads of the answer.
+    fn ask(&self, mut request: NetlinkRequest) -> io::Result<Vec<Vec<u8>>> {
+        complete(|| self.ask_once(&mut request))
+    }
+
+    fn ask_once(&self, request: &mut NetlinkRequest) -> io::Result<NetlinkAnswer> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        message.0[..4].copy_from_slice(&length);
-        message.0[8..12].copy_from_slice(&sequence.to_ne_bytes());
-        let (bytes, fd) = (&message.0, self.fd.as_fd().as_raw_fd());
-        // SAFETY: a buffer of this length, alive during the call.
-        let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), 0) };
-        if sent < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let dump = u16::from_ne_bytes([bytes[6], bytes[7]]) & DUMP == DUMP;
-        let acknowledged = u16::from_ne_bytes([bytes[6], bytes[7]]) & ACK != 0;
-        let mut payloads = Vec::new();
+        let (bytes, mut answer) = request.numbered(sequence);
+        beside::count();
+        rustix::net::send(&self.fd, bytes, SendFlags::empty())?;
+        let mut room = vec![0_u8; DATAGRAM];
         loop {
-            // The kernel answers dumps in pieces of 32 KiB at most.
-            let mut room = [0_u8; 1 << 15];
-            // SAFETY: a buffer of this length, alive during the call.
-            let length = unsafe { libc::recv(fd, room.as_mut_ptr().cast(), room.len(), 0) };
-            if length < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            let room = room.get(..length as usize).unwrap_or_default();
-            if take(room, sequence, &mut payloads)? || !(dump || acknowledged || payloads.is_empty()) {
-                return Ok(payloads);
+            let (_, length) = retry_on_intr(|| rustix::net::recv(&self.fd, &mut room, RecvFlags::TRUNC))?;
+            let datagram = room.get(..length);
+            let datagram = datagram.ok_or_else(|| io::Error::other("the kernel's netlink datagram is too long"))?;
+            if answer.take(datagram)? {
+                return Ok(answer);
             }
         }
     }
 
     /// The interface with this name.
     pub fn interface_named(&self, name: &str) -> io::Result<HostInterface> {
-        const NAME: u16 = 3;
-        let mut message = Message::link(0, 0);
-        message.text(NAME, name);
+        let mut message = link(0, 0);
+        message.text(libc::IFLA_IFNAME, name);
         self.interface(message)
     }
 
     /// The interface with this number.
     pub fn interface_numbered(&self, ifindex: u32) -> io::Result<HostInterface> {
-        self.interface(Message::link(ifindex, 0))
+        self.interface(link(ifindex, 0))
     }
 
     /// The other end of a veth, in its own network namespace. Fails if the interface is no veth.
     pub fn other_end(&self, interface: &HostInterface) -> io::Result<HostInterface> {
-        const TARGET_NAMESPACE: u16 = 46;
-        let Some((index, namespace)) = interface.other_end else {
+        let Some(index) = interface.link.filter(|_| interface.kind == "veth") else {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
         };
-        let mut message = Message::link(index, 0);
-        if let Some(namespace) = namespace {
-            message.attribute(TARGET_NAMESPACE, &namespace.to_ne_bytes());
+        let mut message = link(index, 0);
+        if let Some(namespace) = interface.link_namespace {
+            message.attribute(libc::IFLA_TARGET_NETNSID, &namespace.to_ne_bytes());
         }
         self.interface(message)
     }
 
     /// All interfaces.
     pub fn interfaces(&self) -> io::Result<Vec<HostInterface>> {
-        Ok(self.ask(Message::link(0, DUMP))?.iter().filter_map(|payload| read_interface(payload)).collect())
+        Ok(self.ask(link(0, NLM_F_DUMP))?.iter().filter_map(|payload| read_interface(payload)).collect())
     }
 
-    fn interface(&self, message: Message) -> io::Result<HostInterface> {
+    /// All addresses, with their interfaces' numbers.
+    pub fn addresses(&self) -> io::Result<Vec<(u32, IpAddr)>> {
+        let payloads = self.ask(NetlinkRequest::new::<ifaddrmsg>(libc::RTM_GETADDR, NLM_F_DUMP))?;
+        Ok(payloads.iter().filter_map(|payload| read_address(payload)).collect())
+    }
+
+    fn interface(&self, message: NetlinkRequest) -> io::Result<HostInterface> {
         let payloads = self.ask(message)?;
         let found = payloads.first().and_then(|payload| read_interface(payload));
         found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
@@ -215,10 +175,11 @@ impl NetlinkSocket {
     /// Makes an interface's clsact; it may exist already. Fails if an `ingress` qdisc is in its place: that has one
     /// list of filters, and would put the filters of the egress side into it.
     pub fn add_clsact(&self, ifindex: u32) -> io::Result<()> {
-        let mut message = Message::tc(NEW_QDISC, ACK | CREATE | EXCLUSIVE, ifindex, 0xffff_0000, CLSACT, 0);
-        message.text(1, "clsact");
+        let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
+        let mut message = tc(libc::RTM_NEWQDISC, flags, ifindex, CLSACT_HANDLE, TC_H_CLSACT, 0);
+        message.text(TCA_KIND as u16, "clsact");
         match self.ask(message) {
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => match self.has_clsact(ifindex)? {
+            Err(error) if errno(&error) == Some(libc::EEXIST) => match self.has_clsact(ifindex)? {
                 true => Ok(()),
                 false => Err(io::Error::other(
                     "the interface has an ingress qdisc where clsact should be; remove it with `tc qdisc del dev … ingress`",
@@ -229,19 +190,19 @@ impl NetlinkSocket {
     }
 
     fn has_clsact(&self, ifindex: u32) -> io::Result<bool> {
-        let payloads = self.ask(Message::tc(GET_QDISC, DUMP, ifindex, 0, 0, 0))?;
+        let payloads = self.ask(tc(libc::RTM_GETQDISC, NLM_F_DUMP, ifindex, 0, 0, 0))?;
         // Older kernels report the qdiscs of all interfaces.
-        let is_here = |payload: &&Vec<u8>| word(payload, 4) == Some(ifindex) && word(payload, 12) == Some(CLSACT);
-        let kind = |payload: &Vec<u8>| {
-            let rest = payload.get(20..).unwrap_or_default();
-            attributes(rest).into_iter().find(|(kind, _)| *kind == 1).map(|(_, value)| text(value))
+        let is_here = |payload: &&Vec<u8>| {
+            word(payload, offset_of!(tcmsg, tcm_ifindex)) == Some(ifindex)
+                && word(payload, offset_of!(tcmsg, tcm_parent)) == Some(TC_H_CLSACT)
         };
+        let kind = |payload: &Vec<u8>| find(payload.get(size_of::<tcmsg>()..)?, TCA_KIND as u16).map(text);
         Ok(payloads.iter().filter(is_here).filter_map(kind).any(|kind| kind == "clsact"))
     }
 
     /// Removes an interface's clsact with everything on it.
     pub fn delete_clsact(&self, ifindex: u32) -> io::Result<()> {
-        self.ask(Message::tc(DEL_QDISC, ACK, ifindex, 0xffff_0000, CLSACT, 0)).map(|_| ())
+        self.ask(tc(libc::RTM_DELQDISC, NLM_F_ACK, ifindex, CLSACT_HANDLE, TC_H_CLSACT, 0)).map(|_| ())
     }
 
     /// Puts a program on clsact. If it replaces a filter, every packet is seen by the old or the new one.
@@ -253,119 +214,108 @@ impl NetlinkSocket {
         program: &KernelProgram,
         put: Put,
     ) -> io::Result<()> {
-        const DIRECT_ACTION: u32 = 1;
-        let create = if put == Put::New { CREATE } else { 0 };
-        let mut message = Self::filter(NEW_FILTER, ACK | create, ifindex, hook, filter);
-        message.text(1, "bpf");
-        message.nested(2, |options| {
-            options.attribute(6, &(std::os::fd::AsFd::as_fd(program).as_raw_fd() as u32).to_ne_bytes());
-            options.text(7, &filter.name);
-            options.attribute(8, &DIRECT_ACTION.to_ne_bytes());
+        let create = if put == Put::New { NLM_F_CREATE } else { 0 };
+        let mut message = Self::filter(libc::RTM_NEWTFILTER, NLM_F_ACK | create, ifindex, hook, filter);
+        message.text(TCA_KIND as u16, "bpf");
+        message.nested(TCA_OPTIONS as u16, |options| {
+            options.attribute(TCA_BPF_FD as u16, &program.as_fd().as_raw_fd().to_ne_bytes());
+            options.text(TCA_BPF_NAME as u16, &filter.name);
+            options.attribute(TCA_BPF_FLAGS as u16, &TCA_BPF_FLAG_ACT_DIRECT.to_ne_bytes());
         });
         self.ask(message).map(|_| ())
     }
 
     /// Removes a filter from clsact.
     pub fn delete_filter(&self, ifindex: u32, hook: Hook, filter: &Filter) -> io::Result<()> {
-        let mut message = Self::filter(DEL_FILTER, ACK, ifindex, hook, filter);
-        message.text(1, "bpf");
+        let mut message = Self::filter(libc::RTM_DELTFILTER, NLM_F_ACK, ifindex, hook, filter);
+        message.text(TCA_KIND as u16, "bpf");
         self.ask(message).map(|_| ())
     }
 
-    fn filter(kind: u16, flags: u16, ifindex: u32, hook: Hook, filter: &Filter) -> Message {
+    fn filter(kind: u16, flags: i32, ifindex: u32, hook: Hook, filter: &Filter) -> NetlinkRequest {
         let info = u32::from(filter.priority) << 16 | ALL_PROTOCOLS;
-        Message::tc(kind, flags, ifindex, filter.handle, parent(hook), info)
+        tc(kind, flags, ifindex, filter.handle, parent(hook), info)
     }
 
     /// The filters on clsact, in the order in which they run.
     pub fn filters(&self, ifindex: u32, hook: Hook) -> io::Result<Vec<Filter>> {
-        let payloads = self.ask(Message::tc(GET_FILTER, DUMP, ifindex, 0, parent(hook), 0));
+        let payloads = self.ask(tc(libc::RTM_GETTFILTER, NLM_F_DUMP, ifindex, 0, parent(hook), 0));
         match payloads {
             // No clsact, no filters.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => Ok(Vec::new()),
+            Err(error) if matches!(errno(&error), Some(libc::EINVAL | libc::ENOENT)) => Ok(Vec::new()),
             other => Ok(other?.iter().filter_map(|payload| read_filter(payload)).collect()),
         }
     }
 }
 
-/// Collects the payloads of an answer. Returns `true` at its end.
-fn take(mut bytes: &[u8], sequence: u32, payloads: &mut Vec<Vec<u8>>) -> io::Result<bool> {
-    while let Some(length) = word(bytes, 0).map(|it| it as usize).filter(|it| (16..=bytes.len()).contains(it)) {
-        let (kind, payload) = (half(bytes, 4), &bytes[16..length]);
-        match kind {
-            _ if word(bytes, 8) != Some(sequence) => {}
-            // A dump that failed midway ends with the reason.
-            Some(DONE | ERROR) => {
-                return match word(payload, 0).map_or(0, |it| it as i32) {
-                    number @ ..0 => Err(io::Error::from_raw_os_error(-number)),
-                    _ => Ok(true),
-                };
-            }
-            _ => payloads.push(payload.to_vec()),
-        }
-        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-    }
-    Ok(false)
-}
-
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..)?.first_chunk().map(|it| u16::from_ne_bytes(*it))
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|it| u32::from_ne_bytes(*it))
-}
-
-/// The kind and payload of each attribute.
-fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
-    let mut found = Vec::new();
-    while let Some(length) = half(bytes, 0).map(usize::from).filter(|it| (4..=bytes.len()).contains(it)) {
-        found.extend(half(bytes, 2).map(|kind| (kind & 0x3fff, &bytes[4..length])));
-        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-    }
-    found
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned()
-}
-
 fn read_interface(payload: &[u8]) -> Option<HostInterface> {
-    let mut interface =
-        HostInterface { ifindex: word(payload, 4)?, name: String::new(), address: Vec::new(), other_end: None };
-    let (mut link, mut namespace, mut is_veth) = (None, None, false);
-    for (kind, value) in attributes(payload.get(16..)?) {
+    let ifindex = word(payload, offset_of!(ifinfomsg, ifi_index))?;
+    let mut interface = HostInterface { ifindex, ..HostInterface::default() };
+    for (kind, value) in attributes(payload.get(size_of::<ifinfomsg>()..)?) {
         match kind {
-            1 => interface.address = value.to_vec(),
-            3 => interface.name = text(value),
-            5 => link = word(value, 0),
-            18 => is_veth = attributes(value).iter().any(|(kind, name)| *kind == 1 && text(name) == "veth"),
-            37 => namespace = word(value, 0),
+            libc::IFLA_ADDRESS => interface.address = value.to_vec(),
+            libc::IFLA_IFNAME => interface.name = text(value),
+            libc::IFLA_LINK => interface.link = word(value, 0),
+            libc::IFLA_LINKINFO => interface.kind = find(value, libc::IFLA_INFO_KIND).map(text).unwrap_or_default(),
+            libc::IFLA_LINK_NETNSID => interface.link_namespace = word(value, 0),
             _ => {}
         }
     }
-    // For interfaces of other kinds, the link is the lower device.
-    interface.other_end = link.filter(|_| is_veth).map(|link| (link, namespace));
     Some(interface)
 }
 
+/// The interface's own address: of a point-to-point link, `IFA_ADDRESS` is the other end's.
+fn read_address(payload: &[u8]) -> Option<(u32, IpAddr)> {
+    let rest = payload.get(size_of::<ifaddrmsg>()..)?;
+    let bytes = find(rest, libc::IFA_LOCAL).or_else(|| find(rest, libc::IFA_ADDRESS))?;
+    let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    let address = four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()?;
+    Some((word(payload, offset_of!(ifaddrmsg, ifa_index))?, address))
+}
+
 fn read_filter(payload: &[u8]) -> Option<Filter> {
-    let handle = word(payload, 8)?;
-    let priority = (word(payload, 16)? >> 16) as u16;
+    let handle = word(payload, offset_of!(tcmsg, tcm_handle))?;
+    let priority = (word(payload, offset_of!(tcmsg, tcm_info))? >> 16) as u16;
     let mut filter = Filter { priority, handle, name: String::new(), program: 0 };
-    let outer = attributes(payload.get(20..)?);
-    let kind = outer.iter().find(|(kind, _)| *kind == 1).map(|(_, value)| text(value)).unwrap_or_default();
-    filter.name.clone_from(&kind);
-    let options = outer.iter().find(|(kind, _)| *kind == 2).map(|(_, value)| attributes(value)).unwrap_or_default();
-    if kind == "bpf" {
-        for (kind, value) in options {
-            match kind {
-                7 => filter.name = text(value),
-                11 => filter.program = word(value, 0)?,
+    let rest = payload.get(size_of::<tcmsg>()..)?;
+    filter.name = find(rest, TCA_KIND as u16).map(text).unwrap_or_default();
+    if filter.name == "bpf" {
+        for (kind, value) in find(rest, TCA_OPTIONS as u16).into_iter().flat_map(attributes) {
+            match u32::from(kind) {
+                TCA_BPF_NAME => filter.name = text(value),
+                TCA_BPF_ID => filter.program = word(value, 0)?,
                 _ => {}
             }
         }
     }
     // The kernel also reports the head of each priority's list, as a filter without a handle.
     (handle != 0).then_some(filter)
+}
+
+fn find(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+    attributes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_is_cut_off_gives_no_wrong_name() {
+        let whole = [&[0_u8; 4][..], &7_u32.to_ne_bytes(), &[0; 8], &[8, 0, 3, 0], b"eth0"].concat();
+        let found = read_interface(&whole).expect("it is whole");
+        assert_eq!((found.ifindex, found.name.as_str()), (7, "eth0"));
+        for length in 0..whole.len() {
+            let cut = read_interface(&whole[..length]);
+            assert!(cut.is_none_or(|it| it.name.is_empty()), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn the_kernels_explanation_reaches_the_caller() {
+        let socket = NetlinkSocket::open().expect("no privilege is needed");
+        let error = socket.interface_named("no such name, too long for any interface").unwrap_err();
+        let error = error.to_string();
+        assert!(error.starts_with("Numerical result out of range (os error 34): "), "{error}");
+    }
 }

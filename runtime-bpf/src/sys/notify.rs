@@ -6,22 +6,24 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::call_socket;
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
-/// `RTMGRP_LINK`, `RTMGRP_TC`
-const GROUPS: u32 = 0x1 | 0x8;
+use super::wait_readable;
+
+const GROUPS: u32 = (libc::RTMGRP_LINK | libc::RTMGRP_TC) as u32;
 /// Files that are made, removed or closed after writing; and the removal of the directory itself.
-const CHANGES: u32 = libc::IN_CLOSE_WRITE
-    | libc::IN_CREATE
-    | libc::IN_DELETE
-    | libc::IN_MOVED_TO
-    | libc::IN_DELETE_SELF
-    | libc::IN_MOVE_SELF;
+const CHANGES: WatchFlags = WatchFlags::CLOSE_WRITE
+    .union(WatchFlags::CREATE)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF);
 
 /// Waits for changes.
 #[derive(Debug)]
@@ -36,22 +38,10 @@ pub struct Notifier {
 impl Notifier {
     /// Opens the notifier in this thread's network namespace. The directory may be created later.
     pub fn open(directory: &Path) -> io::Result<Self> {
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: no pointers.
-        let socket = call_socket(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
-        // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
-        let netlink = unsafe { OwnedFd::from_raw_fd(socket) };
-        // SAFETY: the structure has only numbers, so all bits zero is a valid value.
-        let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
-        address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
-        address.nl_groups = GROUPS;
-        let length = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
-        // SAFETY: an address of this length, alive during the call.
-        call_socket(unsafe { libc::bind(netlink.as_raw_fd(), (&raw const address).cast(), length) })?;
-        // SAFETY: no pointers.
-        let inotify = call_socket(unsafe { libc::inotify_init1(libc::IN_CLOEXEC | libc::IN_NONBLOCK) })?;
-        // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
-        let inotify = unsafe { File::from_raw_fd(inotify) };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let netlink = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        rustix::net::bind(&netlink, &SocketAddrNetlink::new(0, GROUPS))?;
+        let inotify = File::from(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?);
         let mut notifier = Self { netlink, inotify, directory: directory.to_owned(), watched: None };
         notifier.watch_directory();
         Ok(notifier)
@@ -61,10 +51,7 @@ impl Notifier {
     /// changes of that directory sent no notification.
     fn watch_directory(&mut self) -> bool {
         for directory in self.directory.ancestors() {
-            let Ok(path) = std::ffi::CString::new(directory.as_os_str().as_bytes()) else { return false };
-            // SAFETY: an open descriptor and a terminated path, both alive during the call.
-            let watch = unsafe { libc::inotify_add_watch(self.inotify.as_raw_fd(), path.as_ptr(), CHANGES) };
-            if watch >= 0 {
+            if let Ok(watch) = inotify::add_watch(&self.inotify, directory, CHANGES) {
                 let now = Some((directory.to_owned(), watch));
                 return std::mem::replace(&mut self.watched, now.clone()) != now;
             }
@@ -77,35 +64,18 @@ impl Notifier {
         if self.watch_directory() {
             return Ok(true);
         }
-        let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut fds = [poll(self.netlink.as_raw_fd()), poll(self.inotify.as_raw_fd())];
-        let milliseconds = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: two structures, alive during the call.
-        let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, milliseconds) };
-        match ready {
-            ..0 => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
-                error => Err(error),
-            },
-            0 => Ok(false),
-            _ => {
-                self.drain();
-                Ok(true)
-            }
+        let changed = wait_readable([self.netlink.as_fd(), self.inotify.as_fd()], at_most)?;
+        if changed {
+            self.drain();
         }
+        Ok(changed)
     }
 
     /// Reads and drops all messages. The read that returns an overrun (`ENOBUFS`) also clears it.
     fn drain(&mut self) {
         let mut room = [0_u8; 1 << 13];
         while self.inotify.read(&mut room).is_ok_and(|length| length > 0) {}
-        loop {
-            // SAFETY: a buffer of this length, alive during the call.
-            let length = unsafe { libc::recv(self.netlink.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
-            if length <= 0 {
-                return;
-            }
-        }
+        while rustix::net::recv(&self.netlink, &mut room, RecvFlags::empty()).is_ok_and(|(length, _)| length > 0) {}
     }
 }
 

@@ -1,12 +1,17 @@
 //! Pins, links, and information about kernel objects.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_char};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use super::{BpfKernel, KernelMap, KernelProgram, MapDefinition, MapType, attr, call, new_fd};
+use aya_obj::generated::{
+    BPF_F_BEFORE, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE, bpf_attach_type, bpf_attr, bpf_cmd, bpf_link_info,
+    bpf_map_info, bpf_prog_info,
+};
+
+use super::{BpfKernel, KernelMap, KernelProgram, MapDefinition, MapType, Plain, call, new_fd};
 
 /// A hook on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,17 +23,14 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// `BPF_TCX_INGRESS`, `BPF_TCX_EGRESS`
-    fn attach_type(self) -> u32 {
+    fn attach_type(self) -> bpf_attach_type {
         match self {
-            Self::Ingress => 46,
-            Self::Egress => 47,
+            Self::Ingress => bpf_attach_type::BPF_TCX_INGRESS,
+            Self::Egress => bpf_attach_type::BPF_TCX_EGRESS,
         }
     }
 }
 
-/// `BPF_F_BEFORE`: without a neighbour, before all others.
-const BEFORE: u32 = 1 << 3;
 /// The largest number of programs that one query returns.
 const MOST_PROGRAMS: usize = 64;
 
@@ -41,15 +43,11 @@ pub enum XdpMode {
     Generic,
 }
 
-/// `BPF_XDP`
-const XDP: u32 = 37;
-
 impl XdpMode {
-    /// `XDP_FLAGS_DRV_MODE`, `XDP_FLAGS_SKB_MODE`
     fn flags(self) -> u32 {
         match self {
-            Self::Native => 1 << 2,
-            Self::Generic => 1 << 1,
+            Self::Native => XDP_FLAGS_DRV_MODE,
+            Self::Generic => XDP_FLAGS_SKB_MODE,
         }
     }
 }
@@ -104,12 +102,10 @@ impl BpfKernel {
     /// Gives an object a name under a bpf file system.
     pub fn pin(&self, object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
         let path = c_path(path)?;
-        let mut attr = attr::ObjectAttr {
-            pathname: path.as_ptr() as u64,
-            bpf_fd: object.as_raw_fd() as u32,
-            ..attr::ObjectAttr::default()
-        };
-        call(attr::OBJ_PIN, &mut attr).map(|_| ())
+        let mut attr = bpf_attr::zeroed();
+        attr.__bindgen_anon_4.pathname = path.as_ptr() as u64;
+        attr.__bindgen_anon_4.bpf_fd = object.as_raw_fd() as u32;
+        call(bpf_cmd::BPF_OBJ_PIN, &mut attr).map(|_| ())
     }
 
     /// The map that is pinned there.
@@ -126,14 +122,18 @@ impl BpfKernel {
 
     /// The map of this number. It exists as long as a process, a pin or a program holds it.
     pub fn numbered_map(&self, id: u32) -> io::Result<KernelMap> {
-        let fd = new_fd(attr::MAP_GET_FD_BY_ID, &mut attr::ById { id, ..attr::ById::default() })?;
+        let mut attr = bpf_attr::zeroed();
+        attr.__bindgen_anon_6.__bindgen_anon_1.map_id = id;
+        let fd = new_fd(bpf_cmd::BPF_MAP_GET_FD_BY_ID, &mut attr)?;
         let definition = map_info(fd.as_fd())?.definition;
         Ok(self.map(fd, definition))
     }
 
     /// The program of this number. It exists as long as a process, a pin or a hook holds it.
     pub fn numbered_program(&self, id: u32) -> io::Result<KernelProgram> {
-        new_fd(attr::PROG_GET_FD_BY_ID, &mut attr::ById { id, ..attr::ById::default() }).map(|fd| KernelProgram { fd })
+        let mut attr = bpf_attr::zeroed();
+        attr.__bindgen_anon_6.__bindgen_anon_1.prog_id = id;
+        new_fd(bpf_cmd::BPF_PROG_GET_FD_BY_ID, &mut attr).map(|fd| KernelProgram { fd })
     }
 
     /// The link that is pinned there.
@@ -143,76 +143,75 @@ impl BpfKernel {
 
     /// Attaches a program to an interface's TCX hook, before all other programs there.
     pub fn attach(&self, program: &KernelProgram, ifindex: u32, hook: Hook) -> io::Result<KernelLink> {
-        let mut attr = attr::LinkCreate {
-            prog_fd: program.fd.as_raw_fd() as u32,
-            target_ifindex: ifindex,
-            attach_type: hook.attach_type(),
-            flags: BEFORE,
-            ..attr::LinkCreate::default()
-        };
-        new_fd(attr::LINK_CREATE, &mut attr).map(|fd| KernelLink { fd })
+        // Without a neighbour, `BPF_F_BEFORE` means before all others.
+        create_link(program, ifindex, hook.attach_type(), BPF_F_BEFORE)
     }
 
     /// Attaches an XDP program to an interface's incoming packets. An interface has room for one.
     pub fn attach_xdp(&self, program: &KernelProgram, ifindex: u32, mode: XdpMode) -> io::Result<KernelLink> {
-        let mut attr = attr::LinkCreate {
-            prog_fd: program.fd.as_raw_fd() as u32,
-            target_ifindex: ifindex,
-            attach_type: XDP,
-            flags: mode.flags(),
-            ..attr::LinkCreate::default()
-        };
-        new_fd(attr::LINK_CREATE, &mut attr).map(|fd| KernelLink { fd })
+        create_link(program, ifindex, bpf_attach_type::BPF_XDP, mode.flags())
     }
 
     /// The programs on an interface's hook (TCX). `EINVAL` where the kernel does not know such hooks.
     pub fn query(&self, ifindex: u32, hook: Hook) -> io::Result<Queried> {
         let (mut programs, mut links) = ([0_u32; MOST_PROGRAMS], [0_u32; MOST_PROGRAMS]);
-        let mut attr = attr::ProgQuery {
-            target_ifindex: ifindex,
-            attach_type: hook.attach_type(),
-            prog_ids: programs.as_mut_ptr() as u64,
-            link_ids: links.as_mut_ptr() as u64,
-            count: MOST_PROGRAMS as u32,
-            ..attr::ProgQuery::default()
-        };
-        call(attr::PROG_QUERY, &mut attr)?;
-        Ok(programs.into_iter().zip(links).take(attr.count as usize).collect())
+        let mut attr = bpf_attr::zeroed();
+        attr.query.__bindgen_anon_1.target_ifindex = ifindex;
+        attr.query.attach_type = hook.attach_type() as u32;
+        attr.query.prog_ids = programs.as_mut_ptr() as u64;
+        attr.query.link_ids = links.as_mut_ptr() as u64;
+        attr.query.__bindgen_anon_2.count = MOST_PROGRAMS as u32;
+        call(bpf_cmd::BPF_PROG_QUERY, &mut attr)?;
+        // No program has the number 0: the kernel has not written there.
+        Ok(programs.into_iter().zip(links).take_while(|(program, _)| *program != 0).collect())
     }
+}
+
+fn create_link(
+    program: &KernelProgram,
+    ifindex: u32,
+    attach_type: bpf_attach_type,
+    flags: u32,
+) -> io::Result<KernelLink> {
+    let mut attr = bpf_attr::zeroed();
+    attr.link_create.__bindgen_anon_1.prog_fd = program.fd.as_raw_fd() as u32;
+    attr.link_create.__bindgen_anon_2.target_ifindex = ifindex;
+    attr.link_create.attach_type = attach_type as u32;
+    attr.link_create.flags = flags;
+    new_fd(bpf_cmd::BPF_LINK_CREATE, &mut attr).map(|fd| KernelLink { fd })
 }
 
 impl KernelLink {
     /// Replaces the link's program atomically: every packet is seen by one of the two.
     pub fn replace(&self, program: &KernelProgram) -> io::Result<()> {
-        let mut attr = attr::LinkUpdate {
-            link_fd: self.fd.as_raw_fd() as u32,
-            new_prog_fd: program.fd.as_raw_fd() as u32,
-            ..attr::LinkUpdate::default()
-        };
-        call(attr::LINK_UPDATE, &mut attr).map(|_| ())
+        let mut attr = bpf_attr::zeroed();
+        attr.link_update.link_fd = self.fd.as_raw_fd() as u32;
+        attr.link_update.__bindgen_anon_1.new_prog_fd = program.fd.as_raw_fd() as u32;
+        call(bpf_cmd::BPF_LINK_UPDATE, &mut attr).map(|_| ())
     }
 
     /// Detaches the program, even if other processes or pins hold the link.
     pub fn detach(&self) -> io::Result<()> {
-        let mut attr = attr::LinkUpdate { link_fd: self.fd.as_raw_fd() as u32, ..attr::LinkUpdate::default() };
-        call(attr::LINK_DETACH, &mut attr).map(|_| ())
+        let mut attr = bpf_attr::zeroed();
+        attr.link_detach.link_fd = self.fd.as_raw_fd() as u32;
+        call(bpf_cmd::BPF_LINK_DETACH, &mut attr).map(|_| ())
     }
 
     /// The link's number, program and interface.
     pub fn info(&self) -> io::Result<LinkInfo> {
-        let bytes = info::<32>(self.fd.as_fd())?;
-        Ok(LinkInfo { id: word(&bytes, 4), program: word(&bytes, 8), ifindex: word(&bytes, 16) })
+        let info: bpf_link_info = info(self.fd.as_fd())?;
+        // SAFETY: all bytes are initialized, and every bit pattern is a number. Links at TCX hooks and at XDP have the
+        // interface at the same place.
+        let ifindex = unsafe { info.__bindgen_anon_1.tcx.ifindex };
+        Ok(LinkInfo { id: info.id, program: info.prog_id, ifindex })
     }
 }
 
 impl KernelProgram {
     /// The program's number, digest and name.
     pub fn info(&self) -> io::Result<ProgramInfo> {
-        let bytes = info::<80>(self.fd.as_fd())?;
-        let mut tag = [0; 8];
-        tag.copy_from_slice(&bytes[8..16]);
-        let name = bytes[64..].split(|&byte| byte == 0).next().unwrap_or_default();
-        Ok(ProgramInfo { id: word(&bytes, 4), tag, name: String::from_utf8_lossy(name).into_owned() })
+        let info: bpf_prog_info = info(self.fd.as_fd())?;
+        Ok(ProgramInfo { id: info.id, tag: info.tag, name: name(&info.name) })
     }
 }
 
@@ -224,16 +223,16 @@ impl KernelMap {
 }
 
 fn map_info(fd: BorrowedFd<'_>) -> io::Result<MapInfo> {
-    let bytes = info::<40>(fd)?;
-    let map_type = map_type(word(&bytes, 0)).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let info: bpf_map_info = info(fd)?;
+    let map_type = map_type(info.type_).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
     let definition = MapDefinition {
         map_type,
-        key_size: word(&bytes, 8),
-        value_size: word(&bytes, 12),
-        max_entries: word(&bytes, 16),
-        flags: word(&bytes, 20),
+        key_size: info.key_size,
+        value_size: info.value_size,
+        max_entries: info.max_entries,
+        flags: info.map_flags,
     };
-    Ok(MapInfo { id: word(&bytes, 4), definition })
+    Ok(MapInfo { id: info.id, definition })
 }
 
 fn map_type(number: u32) -> Option<MapType> {
@@ -242,22 +241,28 @@ fn map_type(number: u32) -> Option<MapType> {
     all.into_iter().find(|known| *known as u32 == number)
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u32::from_ne_bytes(*word))
+/// The name of an object, which ends at the first zero.
+fn name(characters: &[c_char]) -> String {
+    let bytes: Vec<u8> = characters.iter().map(|it| *it as u8).take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The first `N` bytes of the kernel's information about an object.
-fn info<const N: usize>(fd: BorrowedFd<'_>) -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    let mut attr = attr::Info { bpf_fd: fd.as_raw_fd() as u32, info_len: N as u32, info: bytes.as_mut_ptr() as u64 };
-    call(attr::OBJ_GET_INFO_BY_FD, &mut attr)?;
-    Ok(bytes)
+/// The kernel's information about an object.
+fn info<T: Plain>(fd: BorrowedFd<'_>) -> io::Result<T> {
+    let mut info = T::zeroed();
+    let mut attr = bpf_attr::zeroed();
+    attr.info.bpf_fd = fd.as_raw_fd() as u32;
+    attr.info.info_len = size_of::<T>() as u32;
+    attr.info.info = std::ptr::from_mut(&mut info) as u64;
+    call(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr)?;
+    Ok(info)
 }
 
 fn pinned(path: &Path) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
-    let mut attr = attr::ObjectAttr { pathname: path.as_ptr() as u64, ..attr::ObjectAttr::default() };
-    new_fd(attr::OBJ_GET, &mut attr)
+    let mut attr = bpf_attr::zeroed();
+    attr.__bindgen_anon_4.pathname = path.as_ptr() as u64;
+    new_fd(bpf_cmd::BPF_OBJ_GET, &mut attr)
 }
 
 fn c_path(path: &Path) -> io::Result<CString> {

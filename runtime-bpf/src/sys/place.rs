@@ -2,11 +2,16 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::FlockOperation;
+use rustix::process::{Resource, Rlimit};
+use rustix::rand::GetRandomFlags;
+use rustix::time::ClockId;
 
 /// A lock that is held until it is dropped, or until its process ends.
 #[derive(Debug)]
@@ -19,24 +24,15 @@ impl Lock {
     /// Locks a directory; `EWOULDBLOCK` if another process holds the lock.
     pub fn take(directory: &Path) -> io::Result<Self> {
         let directory = File::open(directory)?;
-        // SAFETY: a descriptor that is open during the call.
-        let result = unsafe { libc::flock(directory.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
-        if result == 0 { Ok(Self { directory }) } else { Err(io::Error::last_os_error()) }
+        rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Self { directory })
     }
 }
 
 /// Whether a path is in a bpf file system.
 pub fn is_bpffs(path: &Path) -> io::Result<bool> {
     const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
-    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
-    let mut about = std::mem::MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: a terminated path and room for the answer, both alive during the call.
-    let result = unsafe { libc::statfs(path.as_ptr(), about.as_mut_ptr()) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call succeeded, so it has been filled in.
-    Ok(unsafe { about.assume_init() }.f_type as u32 == BPF_FS_MAGIC)
+    Ok(rustix::fs::statfs(path)?.f_type as u32 == BPF_FS_MAGIC)
 }
 
 /// The number of this thread's network namespace. Numbers of interfaces are valid only within a namespace.
@@ -64,31 +60,17 @@ fn parent(process: u32) -> Option<u32> {
 
 /// How long a tick of the kernel takes: the resolution of its coarse clock.
 pub fn tick() -> io::Result<Duration> {
-    let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: room for the answer, alive during the call.
-    let result = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut resolution) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(Duration::new(resolution.tv_sec as u64, resolution.tv_nsec as u32))
+    Duration::try_from(rustix::time::clock_getres(ClockId::MonotonicCoarse)).map_err(io::Error::other)
 }
 
-/// Waits until the descriptor is readable; `false` if the time is over first.
-pub fn wait_readable(fd: BorrowedFd<'_>, at_most: Duration) -> io::Result<bool> {
-    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let milliseconds = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: one structure, alive during the call.
-    match unsafe { libc::poll(&mut poll, 1, milliseconds) } {
-        0 => Ok(false),
-        1.. => Ok(true),
-        _ => Err(io::Error::last_os_error()),
+/// Waits until one of the descriptors is readable. Returns `false` if the time is over first, or a signal arrives.
+pub fn wait_readable<const N: usize>(fds: [BorrowedFd<'_>; N], at_most: Duration) -> io::Result<bool> {
+    let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    // A time that is too long for the system call never ends.
+    match rustix::event::poll(&mut fds, Timespec::try_from(at_most).ok().as_ref()) {
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        ready => Ok(ready? > 0),
     }
-}
-
-/// Borrows a descriptor from its owner.
-pub fn borrow<T: AsRawFd>(owner: &T) -> BorrowedFd<'_> {
-    // SAFETY: the owner keeps it open while it is borrowed.
-    unsafe { BorrowedFd::borrow_raw(owner.as_raw_fd()) }
 }
 
 /// Makes all threads allocate from one heap, so that memory that one thread frees can be used by another. Otherwise
@@ -110,30 +92,25 @@ pub fn give_memory_back() {
     }
 }
 
+/// The size of a page of memory of the running kernel.
+pub fn page_bytes() -> usize {
+    rustix::param::page_size()
+}
+
 /// Raises the soft limit of descriptors to the hard limit. The soft limit is often 1,024, and the agent needs two
 /// descriptors for each pod.
 pub fn raise_descriptor_limit() -> io::Result<()> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: room for the answer, alive during the call.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    limit.rlim_cur = limit.rlim_max;
-    // SAFETY: a structure that was filled in, alive during the call.
-    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    Ok(rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
 }
 
 /// A random number from the kernel's secure generator.
 pub fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
-    // SAFETY: the kernel fills these eight bytes; so few come in one piece.
-    let result = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    match result {
+    // So few bytes come in one piece.
+    match rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty())? {
         8 => Ok(u64::from_ne_bytes(bytes)),
-        _ => Err(io::Error::last_os_error()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 

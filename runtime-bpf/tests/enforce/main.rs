@@ -13,5 +13,6 @@ mod neighbours;
 mod net;
 mod policy;
 mod probe;
+mod seam;
 mod single;
 mod switch;

@@ -2,15 +2,15 @@
 //!
 //! Names contain the process number; if a test died, the next one removes its namespaces.
 
-#![expect(unsafe_code, reason = "entering a namespace")]
-
 use std::fs::File;
 use std::net::IpAddr;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// The prefix of all names that are made here.
 const PREFIX: &str = "weirt";
@@ -224,9 +224,8 @@ pub(crate) fn inside<T: Send>(namespace: &str, what: impl FnOnce() -> T + Send) 
     let file = File::open(Path::new("/run/netns").join(namespace)).unwrap();
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
-            // SAFETY: an open descriptor; only this thread changes its namespace, and it ends here.
-            let entered = unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) };
-            assert_eq!(entered, 0, "{}", std::io::Error::last_os_error());
+            // Only this thread changes its namespace, and it ends here.
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
             what()
         });
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::{QUIET, address, asked, generation, lay_out, policy};
 use crate::enforce::attach;
-use crate::sys;
 use crate::wire::Wire;
 use weir_testing::packet::{Packet, SYN};
 
@@ -20,7 +19,7 @@ fn established_flows_survive_a_syn_flood() {
         weir_runtime::skip!("{reason}");
     }
     let _alone = QUIET.write().unwrap_or_else(|it| it.into_inner());
-    sys::raise_descriptor_limit().unwrap();
+    weir_runtime::sys::raise_descriptor_limit().unwrap();
     let (net, place) = lay_out(2);
     let policies =
         [policy(1, "Ingress", "ingress: [{ports: [{port: 80}]}]"), policy(1, "Egress", "egress: []")].concat();

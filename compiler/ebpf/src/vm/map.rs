@@ -16,6 +16,9 @@ use super::trap::MemoryRegion;
 use super::{Errno, ProgramId};
 use index::SlotIndex;
 
+/// The page size of the kernel that the machine imitates. A ring consists of whole pages.
+const PAGE_BYTES: u32 = 4_096;
+
 /// The id of a map in a machine. Programs use it where the kernel has a file descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MapId(pub u32);
@@ -105,7 +108,7 @@ impl MapSpec {
             // The kernel wraps positions with a mask and maps whole pages:
             // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/ringbuf.c (`ringbuf_map_alloc`).
             let sound = self.max_entries.is_power_of_two()
-                && self.max_entries.is_multiple_of(4096)
+                && self.max_entries.is_multiple_of(PAGE_BYTES)
                 && self.flags == MapFlags::default();
             return if sound && (self.key_size, self.value_size) == (0, 0) { Ok(()) } else { Err(Errno::Inval) };
         }
