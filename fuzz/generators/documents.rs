@@ -6,7 +6,7 @@
 use super::Random;
 
 /// Tokens that a scanner treats specially, and the white space between them.
-const TOKENS: [&str; 78] = [
+const TOKENS: [&str; 81] = [
     "a",
     "b",
     "1",
@@ -80,6 +80,9 @@ const TOKENS: [&str; 78] = [
     "=",
     "\u{feff}",
     "\u{a0}",
+    "\u{85}",
+    "\u{2028}",
+    "!!timestamp ",
     "_",
     ".",
     "1e6",

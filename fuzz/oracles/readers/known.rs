@@ -3,6 +3,19 @@
 use super::Reading;
 use super::judge::Answer;
 
+/// A difference from every reader that follows libyaml.
+fn to_both(text: &str, ours: &Reading) -> Option<&'static str> {
+    if text.contains(['\u{85}', '\u{2028}', '\u{2029}']) {
+        return Some("only CR and LF end lines in our reader, as in editors and in YAML 1.2");
+    }
+    match ours {
+        Err(error) if error.starts_with("nested more than") => Some("ours allows 256 levels, Go's 10,000"),
+        Err(error) if error.starts_with("aliases make this document") => Some("the limits on copies are not the same"),
+        _ if text.contains("!!timestamp") => Some("Go's reader parses dates; in Kubernetes' objects they are strings"),
+        _ => None,
+    }
+}
+
 /// Whether libyaml-safer 0.2 is not asked. It ends a tag at `,`, `[` and `]`, as libyaml 0.2 does and Go's and our reader
 /// do not, and panics if a comma follows.
 pub fn stops_libyaml(text: &str) -> bool {
@@ -12,6 +25,9 @@ pub fn stops_libyaml(text: &str) -> bool {
 
 /// A difference from `libyaml-safer`.
 pub fn to_libyaml(text: &str, ours: &Reading, theirs: &Reading) -> Option<&'static str> {
+    if let Some(reason) = to_both(text, ours) {
+        return Some(reason);
+    }
     if text.contains('\u{feff}') {
         return Some("libyaml skips a byte order mark before every line, Go and ours before the first");
     }
@@ -57,6 +73,9 @@ pub fn to_serde(text: &str, theirs: &Reading) -> Option<&'static str> {
 pub fn to_kubectl(text: &str, ours: &Reading, theirs: &Answer) -> Option<&'static str> {
     if ours.is_err() && matches!(theirs, Answer::WithRest(_)) {
         return Some("kubectl ignores what follows the first value; ours refuses it, so that nothing is ignored");
+    }
+    if let Some(reason) = to_both(text, ours) {
+        return Some(reason);
     }
     if text.starts_with("\u{feff}\u{feff}") {
         return Some("kubectl skips two byte order marks, ours one");
