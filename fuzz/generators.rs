@@ -2,6 +2,7 @@
 
 pub mod change;
 pub mod cluster;
+pub mod documents;
 pub mod flows;
 pub mod hostile;
 pub mod random;

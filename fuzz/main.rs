@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use weir_fuzz::generators::hostile::{self, Shape};
 use weir_fuzz::generators::sequences::{self, Abilities};
-use weir_fuzz::generators::{Random, change, cluster, texts};
+use weir_fuzz::generators::{Random, change, cluster, documents, texts};
 use weir_fuzz::oracles::datapath::compare::{self, Sequence, Tally as Packets};
 use weir_fuzz::oracles::datapath::machine::InVm;
 use weir_fuzz::oracles::datapath::worlds::{World, worlds};
 use weir_fuzz::oracles::engines::{Effort, agree, scopes};
+use weir_fuzz::oracles::readers::{Tally as Readings, libyaml, serde};
 use weir_fuzz::oracles::{bounds, decoding, difference, shrink};
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, HostNetworkPods, Icmp};
@@ -53,6 +54,8 @@ struct Options {
 struct Tally {
     texts: usize,
     valid: usize,
+    /// Texts that our readers and others read.
+    readings: Readings,
     clusters: usize,
     questions: usize,
     changes: usize,
@@ -74,6 +77,7 @@ fn run() -> Result<()> {
     while start.elapsed() < options.time {
         for _ in 0..50 {
             a_text(seed, &corpus, &mut tally)?;
+            a_reading(seed, &mut tally)?;
             seed = seed.wrapping_add(1);
         }
         a_cluster(seed, &mut tally)?;
@@ -85,12 +89,15 @@ fn run() -> Result<()> {
             a_sequence(seed.wrapping_mul(SEQUENCES).wrapping_add(number), &worlds, &mut machine, &mut tally)?;
         }
     }
-    let Tally { texts, valid, clusters, questions, changes, flows, sequences, packets, hostile, held } = tally;
+    let Tally { texts, valid, readings, clusters, questions, changes, flows, sequences, packets, hostile, held } =
+        tally;
     println!(
-        "fuzz: {texts} texts, {valid} of them valid; {clusters} clusters, {questions} questions; {changes} changes, \
+        "fuzz: {texts} texts, {valid} of them valid; {} texts for two readers; {clusters} clusters, {questions} questions; {changes} changes, \
          {flows} flows that differ; {hostile} hostile tenants, {held} of their policies held; {sequences} sequences of {} packets; \
          from seed {}",
-        packets.packets, options.seed
+        readings.texts(),
+        packets.packets,
+        options.seed
     );
     if sequences >= ENOUGH_SEQUENCES && !packets.idle().is_empty() {
         bail!("rules of the datapath that no packet met: {:?}", packets.idle());
@@ -159,6 +166,14 @@ fn a_text(seed: u64, corpus: &[String], tally: &mut Tally) -> Result<()> {
         }
         Err(error) => left(seed, "yaml", &text, &error),
     }
+}
+
+/// Reads a text of YAML and one of JSON with our readers and with others.
+fn a_reading(seed: u64, tally: &mut Tally) -> Result<()> {
+    let (yaml, json) = (documents::yaml(&mut Random::new(seed)), documents::json(&mut Random::new(seed)));
+    let read = libyaml::agree(&yaml, &mut tally.readings).map_err(|error| (yaml, error));
+    let read = read.and_then(|()| serde::agree(&json, &mut tally.readings).map_err(|error| (json, error)));
+    read.or_else(|(text, error)| left(seed, "txt", &text, &error))
 }
 
 /// Assumptions that programs can enforce.

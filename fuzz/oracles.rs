@@ -7,4 +7,5 @@ pub mod difference;
 pub mod engines;
 pub mod packets;
 pub mod questions;
+pub mod readers;
 pub mod shrink;

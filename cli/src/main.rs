@@ -26,6 +26,7 @@ mod read;
 mod render;
 mod rule_mismatch;
 mod similar_name;
+mod time;
 mod verdict_reasons;
 mod views;
 mod watch;

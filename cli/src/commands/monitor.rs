@@ -1,6 +1,6 @@
 //! `weir monitor`: prints drops as they happen, and packets that policies in audit mode would drop.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use super::CommandOutcome;
 use super::flows::address;
 use crate::args::{MonitorArgs, MonitorFormat};
 use crate::page::OutputPage;
+use crate::time::rfc_3339;
 
 /// How long one reading waits: `--duration` may be exceeded by this time.
 const TURN: Duration = Duration::from_millis(200);
@@ -44,7 +45,7 @@ pub(crate) fn run(arguments: &MonitorArgs) -> Result<CommandOutcome> {
 }
 
 fn line(event: &DatapathEvent) -> String {
-    let mut text = format!("{} {:7} {:11} ", time(event.time), event.direction, event.outcome);
+    let mut text = format!("{} {:7} {:11} ", rfc_3339(event.time), event.direction, event.outcome);
     match &event.packet {
         Some(packet) => text.push_str(&ends(event, packet)),
         None => text.push_str(event.pod.as_deref().unwrap_or("no endpoint")),
@@ -73,7 +74,7 @@ fn ends(event: &DatapathEvent, packet: &EventPacket) -> String {
 
 fn json(event: &DatapathEvent) -> Value {
     let mut value = json!({
-        "time": time(event.time), "verdict": if event.dropped { "deny" } else { "allow" },
+        "time": rfc_3339(event.time), "verdict": if event.dropped { "deny" } else { "allow" },
         "reason": event.outcome, "direction": event.direction,
         "pod": event.pod, "ifindex": event.ifindex, "generation": event.generation,
         "policies": event.why.policies, "audit": event.why.audit, "rule": null, "list": event.why.list,
@@ -84,34 +85,4 @@ fn json(event: &DatapathEvent) -> Value {
         value["peer"] = json!({"ip": packet.remote, "pod": packet.peer, "port": packet.ports.map(|it| it.1)});
     }
     value
-}
-
-/// RFC 3339, in UTC, to the millisecond.
-fn time(time: SystemTime) -> String {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (days, second) = ((since.as_secs() / 86_400) as i64, since.as_secs() % 86_400);
-    // Days since 1 March of year 0, in eras of 400 years.
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since.subsec_millis())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_agree_with_the_calendar() {
-        let at = |seconds: u64| time(UNIX_EPOCH + Duration::from_millis(seconds * 1_000 + 7));
-        assert_eq!(at(0), "1970-01-01T00:00:00.007Z");
-        assert_eq!(at(951_782_400), "2000-02-29T00:00:00.007Z");
-        assert_eq!(at(1_735_689_599), "2024-12-31T23:59:59.007Z");
-    }
 }

@@ -66,10 +66,7 @@ pub(crate) fn range((first, last): (IpAddr, IpAddr)) -> String {
     if first == last {
         return first.to_string();
     }
-    let family = Family::of(first);
-    let prefix =
-        (0..family.bits()).map(|len| Prefix::new(first, len)).find(|it| (it.address(), it.last()) == (first, last));
-    prefix.map_or_else(|| format!("{first}-{last}"), |it| it.to_string())
+    Prefix::exactly(first, last).map_or_else(|| format!("{first}-{last}"), |it| it.to_string())
 }
 
 /// A namespace, or outside.

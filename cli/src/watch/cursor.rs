@@ -17,6 +17,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use weir_classes::index::Key;
@@ -284,16 +285,12 @@ fn broken(error: serde_json::Error) -> WatchFault {
     WatchFault::Broken(format!("invalid answer of the API server: {error}"))
 }
 
-/// Percent-encodes a value for a query: every byte except letters, digits and `-._~`.
-pub(crate) fn escape(text: &str) -> String {
-    let mut escaped = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => escaped.push(byte as char),
-            _ => escaped.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    escaped
+/// The characters of a query's value that need no escape sequence are letters, digits and these.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Percent-encodes a value for a query.
+pub(crate) fn escape(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, ESCAPED)
 }
 
 #[cfg(test)]

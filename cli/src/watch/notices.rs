@@ -17,10 +17,11 @@ use tokio::sync::mpsc::{Receiver, Sender};
 use weir_classes::index::Key;
 use weir_objects::escape;
 
-use super::log::{self, Log, Value};
+use super::log::{Log, Value};
 use super::metrics::Metrics;
 use super::resources;
 use crate::failure::chain;
+use crate::time::rfc_3339;
 
 /// The time after which the same notice is sent again: servers keep Events for an hour.
 const REPEAT: Duration = Duration::from_secs(3_600);
@@ -138,7 +139,7 @@ fn event(node: &str, notice: &Notice, now: SystemTime) -> serde_json::Value {
     while !message.is_char_boundary(cut) {
         cut -= 1;
     }
-    let time = log::timestamp(now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
+    let time = rfc_3339(now);
     let version = resources::resources(node).iter().find(|it| it.kind == about.kind).map_or("v1", |it| it.version);
     json!({
         "apiVersion": "v1", "kind": "Event", "type": "Warning", "reason": reason, "message": message.get(..cut),

@@ -184,12 +184,7 @@ fn read_address(text: &str, family: Family) -> Option<IpAddr> {
 
 /// The kernel's `hash:net` does not support a prefix of length 0.
 fn read_net(text: &str, family: Family) -> Option<Prefix> {
-    let (address, len) = match text.split_once('/') {
-        Some((address, len)) => (address, len.parse().ok()?),
-        None => (text, family.bits()),
-    };
-    let in_range = (1..=family.bits()).contains(&len);
-    in_range.then_some(Prefix::new(read_address(address, family)?, len))
+    Prefix::read_strictly(text).filter(|prefix| prefix.family() == family && prefix.len() > 0)
 }
 
 /// `10.0.0.1,tcp:80`

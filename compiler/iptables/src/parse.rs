@@ -6,7 +6,6 @@
 //! Invariants: every jump leads to a chain that exists and no chain reaches itself, as the kernel requires too.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 
 use super::ipset::{AddressSide, IpSets};
 use super::walk::ConntrackState;
@@ -396,17 +395,8 @@ impl Parser<'_> {
 
     /// `10.0.0.0/8`, which must be of the table's family.
     fn prefix(&self, text: &str) -> Result<Prefix, Problem> {
-        let (address, len) = match text.split_once('/') {
-            Some((address, len)) => (address, len.parse().ok()),
-            None => (text, Some(self.family.bits())),
-        };
-        let address: Option<IpAddr> = address.parse().ok();
-        match (address, len) {
-            (Some(address), Some(len)) if Family::of(address) == self.family && len <= self.family.bits() => {
-                Ok(Prefix::new(address, len))
-            }
-            _ => Err(Problem::unknown(text)),
-        }
+        let prefix = Prefix::read_strictly(text).filter(|prefix| prefix.family() == self.family);
+        prefix.ok_or_else(|| Problem::unknown(text))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The wording of lints, and the places that they point to.
 
 use weir_model::{CidrList, Cluster, Direction, EndpointId, Policy, PortRule, rule_path};
-use weir_objects::address::{Family, Prefix};
+use weir_objects::address::Prefix;
 use weir_objects::k8s::{LabelSelector, ListEntry, Operator, PortMatch, Protocol, Requirement};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
@@ -119,8 +119,7 @@ pub(super) fn entry(entry: &ListEntry) -> String {
     if entry.first == entry.last {
         return entry.first.to_string();
     }
-    let as_prefix = (0..=Family::of(entry.first).bits()).map(|len| Prefix::new(entry.first, len));
-    match as_prefix.into_iter().find(|it| it.address() == entry.first && it.last() == entry.last) {
+    match Prefix::exactly(entry.first, entry.last) {
         Some(prefix) => prefix.to_string(),
         None => format!("{}-{}", entry.first, entry.last),
     }

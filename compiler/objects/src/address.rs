@@ -7,6 +7,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnet::{IpNet, IpSubnets, Ipv4Net, Ipv4Subnets, Ipv6Net, Ipv6Subnets};
+
 /// IPv4 or IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
@@ -43,84 +45,84 @@ impl fmt::Display for Family {
     }
 }
 
-/// An address prefix with its host bits cleared.
+/// An address prefix with its host bits cleared. Sorted by family, address and length.
+///
+/// Invariant: no host bit is set, and never an IPv4-mapped address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Prefix {
-    /// Invariant: no host bit is set, and never an IPv4-mapped address.
-    address: IpAddr,
-    /// Invariant: at most 32 or 128.
-    len: u8,
-}
+pub struct Prefix(IpNet);
 
 impl Prefix {
     /// The prefix of `len` bits around an address; `len` is cut to the family's bits.
     pub fn new(address: IpAddr, len: u8) -> Self {
-        let len = len.min(Family::of(address).bits());
-        Self { address: mask(address, len), len }
+        Self(match address {
+            IpAddr::V4(v4) => Ipv4Net::new_assert(v4, len.min(32)).trunc().into(),
+            IpAddr::V6(v6) => Ipv6Net::new_assert(v6, len.min(128)).trunc().into(),
+        })
     }
 
     /// A single address.
     pub fn host(address: IpAddr) -> Self {
-        Self::new(address, 128)
+        Self(address.into())
+    }
+
+    /// The fewest prefixes of at least `shortest` bits that make up a range, in order. Empty if the addresses are not a
+    /// range.
+    pub fn of_range(first: IpAddr, last: IpAddr, shortest: u8) -> impl Iterator<Item = Self> {
+        let subnets = match (first, last) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => Some(Ipv4Subnets::new(first, last, shortest).into()),
+            (IpAddr::V6(first), IpAddr::V6(last)) => Some(Ipv6Subnets::new(first, last, shortest).into()),
+            _ => None,
+        };
+        subnets.into_iter().flat_map(|subnets: IpSubnets| subnets).map(Self)
+    }
+
+    /// A whole range as one prefix, if it is one.
+    pub fn exactly(first: IpAddr, last: IpAddr) -> Option<Self> {
+        Self::of_range(first, last, 0).next().filter(|prefix| prefix.last() == last)
+    }
+
+    /// Reads `10.0.0.0/8` or a single address, with none of the spellings that only the API server accepts.
+    pub fn read_strictly(text: &str) -> Option<Self> {
+        // Not `IpNet`'s own parser, which accepts leading zeros.
+        let Some((address, len)) = text.split_once('/') else { return text.parse().ok().map(Self::host) };
+        IpNet::new(address.parse().ok()?, len.parse().ok()?).ok().map(|net| Self(net.trunc()))
     }
 
     /// The first address.
     pub fn address(self) -> IpAddr {
-        self.address
+        self.0.addr()
     }
 
     /// The last address.
     pub fn last(self) -> IpAddr {
-        match self.address {
-            IpAddr::V4(v4) => {
-                let host = u32::MAX.checked_shr(u32::from(self.len)).unwrap_or(0);
-                IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() | host))
-            }
-            IpAddr::V6(v6) => {
-                let host = u128::MAX.checked_shr(u32::from(self.len)).unwrap_or(0);
-                IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() | host))
-            }
-        }
+        self.0.broadcast()
     }
 
     /// The number of leading bits that count.
     #[expect(clippy::len_without_is_empty, reason = "a prefix length, not a container")]
     pub fn len(self) -> u8 {
-        self.len
+        self.0.prefix_len()
     }
 
     /// IPv4 or IPv6.
     pub fn family(self) -> Family {
-        Family::of(self.address)
+        Family::of(self.address())
     }
 
     /// Whether the address is of this family and inside.
     pub fn contains(self, address: IpAddr) -> bool {
-        self.family() == Family::of(address) && mask(address, self.len) == self.address
+        self.0.contains(&address)
     }
 
     /// Whether every address of `other` is inside.
     pub fn covers(self, other: Self) -> bool {
-        self.len <= other.len && self.contains(other.address)
+        self.0.contains(&other.0)
     }
 }
 
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.len)
-    }
-}
-
-fn mask(address: IpAddr, len: u8) -> IpAddr {
-    match address {
-        IpAddr::V4(v4) => {
-            let bits = u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0);
-            IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & bits))
-        }
-        IpAddr::V6(v6) => {
-            let bits = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
-            IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & bits))
-        }
+        self.0.fmt(f)
     }
 }
 
@@ -158,7 +160,7 @@ pub fn parse_cidr(text: &str) -> Option<Parsed<Prefix>> {
     let (address, address_zeros) = parse_any(address_text)?;
     let len = decimal(len_text, u32::from(Family::of(address).bits()))? as u8;
     let zeros = address_zeros || (len_text.len() > 1 && len_text.starts_with('0'));
-    let host_bits = mask(address, len) != address;
+    let host_bits = Prefix::new(address, len).address() != address;
     let (unmapped, mapped) = unmap(address);
     let (value, mapped) = match mapped && len >= 96 {
         true => (Prefix::new(unmapped, len - 96), true),

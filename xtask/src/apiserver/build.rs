@@ -13,6 +13,7 @@ use crate::process::run;
 const KUBERNETES: &str = "1.35.4";
 const SERVER: &str = "k8s.io/kubernetes/cmd/kube-apiserver";
 const ETCD: &str = "go.etcd.io/etcd/server/v3";
+const JUDGE: &str = include_str!("../../judge/main.go");
 
 /// The paths of the binaries.
 #[derive(Clone, Debug)]
@@ -32,8 +33,9 @@ pub fn built() -> Result<Binaries> {
     Ok(Binaries { apiserver: bin.join("kube-apiserver"), etcd: bin.join("etcd") })
 }
 
-/// Builds the binaries, unless they exist.
+/// Builds the binaries and the judge, unless they exist.
 pub fn build() -> Result<Binaries> {
+    build_judge()?;
     if let Ok(binaries) = built() {
         return Ok(binaries);
     }
@@ -44,6 +46,29 @@ pub fn build() -> Result<Binaries> {
     go_build(&source, &[ETCD], &bin.join("etcd"))?;
     fs::write(directory.join("stamp"), KUBERNETES)?;
     built()
+}
+
+/// The program that answers how Kubernetes reads a text, if it is built, else an error that says how to build it.
+pub fn judge() -> Result<PathBuf> {
+    let directory = super::directory().join("judge");
+    let stamp = fs::read_to_string(directory.join("stamp")).unwrap_or_default();
+    ensure!(stamp == judge_stamp(), "the judge of texts is not built: `cargo xtask apiserver build` (needs Go)");
+    Ok(directory.canonicalize()?.join("judge"))
+}
+
+fn judge_stamp() -> String {
+    format!("{KUBERNETES}\n{JUDGE}")
+}
+
+fn build_judge() -> Result<()> {
+    if judge().is_ok() {
+        return Ok(());
+    }
+    let directory = made(&super::directory().join("judge"))?;
+    let source = wrapper()?;
+    fs::write(made(&source.join("judge"))?.join("main.go"), JUDGE)?;
+    go_build(&source, &["./judge"], &directory.join("judge"))?;
+    Ok(fs::write(directory.join("stamp"), judge_stamp())?)
 }
 
 /// Debian's etcd, which is too old for API servers to stream lists from it.

@@ -1,7 +1,5 @@
 //! Short texts for ranges of addresses and ports: a list, or "all but" a list, whichever is shorter.
 
-use std::net::IpAddr;
-
 use super::{AddressRange, RowTraffic};
 use weir_classes::PortSpec;
 use weir_model::Protocol;
@@ -37,7 +35,7 @@ fn of_family(family: Family, ranges: &[(u128, u128)]) -> String {
     }
     // A block with holes is how the author has written `except`, so it is recognized in the policy's text.
     if let [(first, _), .., (_, last)] = ranges
-        && let Some(around) = block(to_address(family, *first), to_address(family, *last))
+        && let Some(around) = Prefix::exactly(to_address(family, *first), to_address(family, *last))
     {
         return format!("{around} but {}", listed(family, &complement(ranges, *first, *last)));
     }
@@ -56,22 +54,12 @@ fn listed(family: Family, ranges: &[(u128, u128)]) -> String {
 /// As a prefix, if the range is one.
 fn range(family: Family, (first, last): (u128, u128)) -> String {
     let (from, to) = (to_address(family, first), to_address(family, last));
-    match block(from, to) {
+    match Prefix::exactly(from, to) {
         // A single address without `/32`: that is how people and `weir query` write it.
         _ if first == last => from.to_string(),
         Some(prefix) => prefix.to_string(),
         None => format!("{from}-{to}"),
     }
-}
-
-fn block(first: IpAddr, last: IpAddr) -> Option<Prefix> {
-    let family = Family::of(first);
-    // The bits that differ must be the host bits, all 0 in the first address and all 1 in the last one. The comparison
-    // below excludes other ranges.
-    let differing = to_number(first).1 ^ to_number(last).1;
-    let host_bits = u128::BITS - differing.leading_zeros();
-    let prefix = Prefix::new(first, family.bits().checked_sub(host_bits as u8)?);
-    (prefix.address() == first && prefix.last() == last).then_some(prefix)
 }
 
 fn most(family: Family) -> u128 {

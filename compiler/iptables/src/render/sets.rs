@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use super::super::ipset::DEFAULT_MAX_ELEMENTS;
 use super::Renderer;
-use weir_model::{EndpointId, ListEntry, ListId, NamespaceId, NodeId, Protocol, SelectorId, Standing};
+use weir_model::{EndpointId, ListId, NamespaceId, NodeId, Protocol, SelectorId, Standing};
 use weir_objects::address::{Family, Prefix};
 
 /// Sets by name.
@@ -122,7 +122,7 @@ impl Renderer<'_> {
         let name = self.set_name("list", family, &format!("{} {}", id.0, list.name));
         if !self.sets.has(&name) {
             let of_family = list.entries.iter().filter(|entry| Family::of(entry.first) == family);
-            let prefixes: BTreeSet<Prefix> = of_family.flat_map(prefixes_of).flat_map(nets).collect();
+            let prefixes: BTreeSet<Prefix> = of_family.flat_map(|it| nets(it.first, it.last)).collect();
             let elements = prefixes.iter().map(Prefix::to_string).collect();
             self.sets.insert(&name, "hash:net", family, elements);
         }
@@ -131,7 +131,7 @@ impl Renderer<'_> {
 
     /// The exceptions of one block.
     pub(super) fn except_set(&mut self, family: Family, except: &[Prefix]) -> String {
-        let prefixes: BTreeSet<Prefix> = except.iter().copied().flat_map(nets).collect();
+        let prefixes: BTreeSet<Prefix> = except.iter().flat_map(|it| nets(it.address(), it.last())).collect();
         let elements: Vec<String> = prefixes.iter().map(Prefix::to_string).collect();
         let name = self.set_name("except", family, &elements.join(","));
         if !self.sets.has(&name) {
@@ -162,40 +162,9 @@ pub(super) fn protocol_name(protocol: Protocol) -> &'static str {
     }
 }
 
-/// The prefix in a form that `hash:net` accepts: a prefix of length 0 is split in two.
-fn nets(prefix: Prefix) -> Vec<Prefix> {
-    match (prefix.len(), prefix.family()) {
-        (0, Family::V4) => vec![Prefix::new(prefix.address(), 1), Prefix::new(Ipv4Addr::new(128, 0, 0, 0).into(), 1)],
-        (0, Family::V6) => {
-            vec![Prefix::new(prefix.address(), 1), Prefix::new(Ipv6Addr::from_bits(1 << 127).into(), 1)]
-        }
-        _ => vec![prefix],
-    }
-}
-
-/// The fewest prefixes that make up a range: each is as large as its start and the rest of the range allow.
-fn prefixes_of(entry: &ListEntry) -> Vec<Prefix> {
-    let (mut first, last, bits) = match (entry.first, entry.last) {
-        (IpAddr::V4(first), IpAddr::V4(last)) => (u128::from(first.to_bits()), u128::from(last.to_bits()), 32),
-        (IpAddr::V6(first), IpAddr::V6(last)) => (first.to_bits(), last.to_bits(), 128),
-        _ => return Vec::new(),
-    };
-    let mut prefixes = Vec::new();
-    while first <= last {
-        // `last - first + 1` addresses are left. That is 2^128 if the addition overflows.
-        let left = (last - first).checked_add(1).map_or(128, u128::ilog2);
-        let host_bits = first.trailing_zeros().min(left).min(bits);
-        let address = match bits {
-            32 => IpAddr::V4(Ipv4Addr::from_bits(first as u32)),
-            _ => IpAddr::V6(Ipv6Addr::from_bits(first)),
-        };
-        prefixes.push(Prefix::new(address, (bits - host_bits) as u8));
-        match 1u128.checked_shl(host_bits).and_then(|size| first.checked_add(size)) {
-            Some(next) => first = next,
-            None => break,
-        }
-    }
-    prefixes
+/// A range in the form that `hash:net` accepts: the fewest prefixes, none of them of length 0.
+fn nets(first: IpAddr, last: IpAddr) -> impl Iterator<Item = Prefix> {
+    Prefix::of_range(first, last, 1)
 }
 
 #[cfg(test)]
@@ -204,8 +173,7 @@ mod tests {
 
     #[track_caller]
     fn check(first: &str, last: &str, expected: &[&str]) {
-        let entry = ListEntry { first: first.parse().unwrap(), last: last.parse().unwrap(), position: 0 };
-        let nets: Vec<String> = prefixes_of(&entry).into_iter().flat_map(nets).map(|it| it.to_string()).collect();
+        let nets: Vec<String> = nets(first.parse().unwrap(), last.parse().unwrap()).map(|it| it.to_string()).collect();
         assert_eq!(nets, expected);
     }
 

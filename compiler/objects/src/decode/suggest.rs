@@ -1,5 +1,7 @@
 //! Suggestions for a mistyped name: the most similar name, or the same name at its correct place.
 
+use strsim::osa_distance;
+
 use super::schema::{Fields, ValueType};
 
 /// Longer names are not compared, because they are not typing errors.
@@ -13,33 +15,13 @@ pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Opti
     }
     let allowed = (name.chars().count() / 3).max(1);
     let scored =
-        known.into_iter().map(|candidate| (distance(&name.to_lowercase(), &candidate.to_lowercase()), candidate));
+        known.into_iter().map(|candidate| (osa_distance(&name.to_lowercase(), &candidate.to_lowercase()), candidate));
     scored.filter(|(distance, _)| *distance <= allowed).min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
 }
 
 /// Whether a name is a typing error for `meant`: at most two letters differ.
 pub(super) fn is_typo(name: &str, meant: &str) -> bool {
-    name.len() <= LONGEST && distance(&name.to_lowercase(), meant) <= 2
-}
-
-/// The number of letters to change, add, drop or swap with their neighbour to turn one text into the other.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut above: Vec<usize> = Vec::new();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, letter) in a.iter().enumerate() {
-        let mut next = vec![i + 1];
-        for (j, other) in b.iter().enumerate() {
-            let changed = row[j] + usize::from(letter != other);
-            let mut best = changed.min(row[j + 1] + 1).min(next[j] + 1);
-            if i > 0 && j > 0 && *letter == b[j - 1] && a[i - 1] == *other {
-                best = best.min(above[j - 1] + 1);
-            }
-            next.push(best);
-        }
-        above = std::mem::replace(&mut row, next);
-    }
-    row.last().copied().unwrap_or_default()
+    name.len() <= LONGEST && osa_distance(&name.to_lowercase(), meant) <= 2
 }
 
 /// The place in a kind where a field of this name belongs: the one nearest to where it was written. Both are paths

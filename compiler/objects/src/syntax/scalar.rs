@@ -85,7 +85,12 @@ fn special_float(text: &str) -> Option<Scalar> {
 
 fn number(text: &str) -> Option<Scalar> {
     let plain = text.replace('_', "");
-    integer(&plain).or_else(|| float(&plain))
+    integer(&plain).or_else(|| float(&plain)).or_else(|| signed_binary(&plain))
+}
+
+/// goyaml.v2 also takes `0b-11`, with the sign after the prefix.
+fn signed_binary(text: &str) -> Option<Scalar> {
+    i64::from_str_radix(text.strip_prefix("0b")?, 2).ok().map(Scalar::Int)
 }
 
 /// A number that begins with a point. As in Go, underscores are allowed only between digits.

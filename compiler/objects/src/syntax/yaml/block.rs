@@ -2,7 +2,7 @@
 //!
 //! In all functions, `indent` is the column of the surrounding block; the values of that block are further right.
 
-use super::build::{DocumentBuilder, MappingKey, Simple};
+use super::build::{DocumentBuilder, MappingKey, Simple, Unfinished};
 use super::cursor::YamlResult;
 use super::merge::Mapping;
 use super::properties::Properties;
@@ -22,46 +22,63 @@ struct Start {
 impl<'t> DocumentBuilder<'t> {
     /// Reads the value at the current position.
     pub(super) fn block_node(&mut self, indent: isize, depth: usize) -> YamlResult<SyntaxNode<'t>> {
-        self.node_with(Properties::default(), indent, depth)
+        let unfinished = self.unfinished(Properties::default(), indent, false, depth)?;
+        self.finish(unfinished)
     }
 
-    /// Reads the value at the current position; `outer` are the anchor and tag on lines above it.
-    fn node_with(&mut self, outer: Properties<'t>, indent: isize, depth: usize) -> YamlResult<SyntaxNode<'t>> {
+    /// Reads the value at the current position; `outer` are the anchor and tag on lines above it. `shared` if a list
+    /// may begin in the column of the surrounding block, because that is a mapping.
+    fn unfinished(
+        &mut self,
+        outer: Properties<'t>,
+        indent: isize,
+        shared: bool,
+        depth: usize,
+    ) -> YamlResult<Unfinished<'t>> {
         let start = self.start();
         let properties = self.cursor.properties(&self.handles)?;
         self.open(&properties);
         if properties.span.is_some() && (self.cursor.line != start.line || self.cursor.ended()) {
-            return self.node_below(outer.and(properties)?, indent, depth);
+            return self.node_below(outer.and(properties)?, indent, shared, depth);
         }
         let simple = match self.cursor.peek() {
+            // The anchor or tag makes an empty key.
+            Some(b':') if self.cursor.indicator(b':') && properties.span.is_some() && start.fresh => {
+                Unfinished::empty(Properties::default(), self.cursor.at).simple
+            }
             Some(byte @ (b'-' | b'?' | b':')) if self.cursor.indicator(byte) => {
                 let node = self.indicated(byte, &start, depth)?;
-                return self.finish(outer, Simple::Node(node));
+                return Ok(Unfinished { properties: outer, simple: Simple::Node(node) });
             }
             Some(b'|' | b'>') => Simple::Scalar(self.cursor.block_scalar(indent)?),
             _ => self.simple(indent, depth)?,
         };
         if self.cursor.line == start.line && self.colon() {
             self.check_key(&start)?;
-            let key = self.finish_key(properties, simple)?;
+            let key = self.finish_key(Unfinished { properties, simple })?;
             let node = self.mapping(start.column, start.at, Some(key), depth)?;
-            return self.finish(outer, Simple::Node(node));
+            return Ok(Unfinished { properties: outer, simple: Simple::Node(node) });
         }
-        self.finish(outer.and(properties)?, simple)
+        Ok(Unfinished { properties: outer.and(properties)?, simple })
     }
 
     /// Reads the value on a line below its anchor or tag, if there is one.
-    fn node_below(&mut self, properties: Properties<'t>, indent: isize, depth: usize) -> YamlResult<SyntaxNode<'t>> {
+    fn node_below(
+        &mut self,
+        properties: Properties<'t>,
+        indent: isize,
+        shared: bool,
+        depth: usize,
+    ) -> YamlResult<Unfinished<'t>> {
         self.open(&properties);
-        if !self.continues(indent) {
-            let end = properties.span.map_or(self.cursor.at, |span| span.end as usize);
-            return self.empty(properties, end);
+        if self.is_deeper(indent) {
+            return self.unfinished(properties, indent, shared, depth);
         }
-        if self.cursor.column() > indent {
-            return self.node_with(properties, indent, depth);
+        if !shared || !self.is_shared_list(indent) {
+            return Ok(Unfinished::empty(properties, self.cursor.at));
         }
-        let node = self.list(indent, true, depth)?;
-        self.finish(properties, Simple::Node(node))
+        let simple = Simple::Node(self.list(indent, true, depth)?);
+        Ok(Unfinished { properties, simple })
     }
 
     fn start(&self) -> Start {
@@ -85,11 +102,12 @@ impl<'t> DocumentBuilder<'t> {
     pub(super) fn simple(&mut self, indent: isize, depth: usize) -> YamlResult<Simple<'t>> {
         let simple = match self.cursor.peek() {
             Some(b'[' | b'{') => Simple::Node(self.brackets(depth)?),
-            Some(b'*') => Simple::Node(self.alias(depth)?),
+            Some(b'*') => Simple::Alias(self.alias(depth)?),
             Some(quote @ (b'"' | b'\'')) => Simple::Scalar(self.cursor.quoted(quote)?),
             _ => {
                 self.check_plain()?;
-                Simple::Scalar(self.cursor.plain(indent)?)
+                self.cursor.fresh = false;
+                return Ok(Simple::Scalar(self.cursor.plain(indent)?));
             }
         };
         self.cursor.fresh = false;
@@ -101,8 +119,8 @@ impl<'t> DocumentBuilder<'t> {
             return Err(self.cursor.error("expected a value"));
         };
         let open = match byte {
-            b'-' => !matches!(self.cursor.peek_at(1), Some(b' ' | b'\t')),
-            b'?' | b':' => self.cursor.flow == 0,
+            b'-' => !self.cursor.indicator(byte),
+            b'?' | b':' => self.cursor.flow == 0 && !self.cursor.indicator(byte),
             _ => !b",[]{}#&*!|>'\"%@`".contains(&byte),
         };
         if open {
@@ -186,11 +204,15 @@ impl<'t> DocumentBuilder<'t> {
             return Err(self.misplaced("the mapping around it"));
         }
         let properties = self.cursor.properties(&self.handles)?;
-        let simple = self.simple(column, depth)?;
+        self.open(&properties);
+        let simple = match self.cursor.indicator(b':') {
+            true => Unfinished::empty(Properties::default(), self.cursor.at).simple,
+            false => self.simple(column, depth)?,
+        };
         if self.cursor.line != start.line || !self.colon() {
             let end = match &simple {
                 Simple::Scalar(raw) => raw.span.end,
-                Simple::Node(node) => node.span.end,
+                Simple::Node(node) | Simple::Alias(node) => node.span.end,
             };
             let line = self.cursor.line_from(start.at);
             let span = Span { start: line.start, end: line.end.min(end).max(line.start) };
@@ -198,7 +220,7 @@ impl<'t> DocumentBuilder<'t> {
             return Err(error.help("check the indentation of this line and the ones above it"));
         }
         self.check_key(&start)?;
-        let (key, span) = self.finish_key(properties, simple)?;
+        let (key, span) = self.finish_key(Unfinished { properties, simple })?;
         self.after_key(key, span, column, depth)
     }
 
@@ -220,11 +242,11 @@ impl<'t> DocumentBuilder<'t> {
     fn long_entry(&mut self, column: isize, depth: usize) -> YamlResult<(MappingKey<'t>, Span, SyntaxNode<'t>, bool)> {
         self.cursor.at += 1;
         self.cursor.fresh = true;
-        let (node, _) = self.value(column, depth)?;
-        let (key, span) = self.finish_key(Properties::default(), Simple::Node(node))?;
+        let key = self.unfinished_value(column, depth)?;
+        let (key, span) = self.finish_key(key)?;
         self.cursor.skip_space()?;
         if !self.cursor.fresh || self.cursor.column() != column || !self.cursor.indicator(b':') {
-            let value = self.empty(Properties::default(), span.end as usize)?;
+            let value = self.finish(Unfinished::empty(Properties::default(), span.end as usize))?;
             return Ok((key, span, value, false));
         }
         self.cursor.at += 1;
@@ -235,29 +257,41 @@ impl<'t> DocumentBuilder<'t> {
 
     /// Reads the value after the colon of an entry in this column. Also returns whether it is an alias.
     fn value(&mut self, column: isize, depth: usize) -> YamlResult<(SyntaxNode<'t>, bool)> {
+        let unfinished = self.unfinished_value(column, depth)?;
+        let aliased = matches!(unfinished.simple, Simple::Alias(_));
+        Ok((self.finish(unfinished)?, aliased))
+    }
+
+    /// Reads the value after the `?` or the colon of an entry in this column.
+    fn unfinished_value(&mut self, column: isize, depth: usize) -> YamlResult<Unfinished<'t>> {
         let (end, line) = (self.cursor.at, self.cursor.line);
         self.cursor.skip_space()?;
-        let aliased = self.cursor.peek() == Some(b'*');
-        let node = if self.belongs(column, line) {
-            self.block_node(column, depth)?
-        } else if self.continues(column) {
-            self.list(column, true, depth)?
-        } else {
-            self.empty(Properties::default(), end)?
-        };
-        Ok((node, aliased))
+        if self.belongs(column, line) {
+            return self.unfinished(Properties::default(), column, true, depth);
+        }
+        if self.is_shared_list(column) {
+            let simple = Simple::Node(self.list(column, true, depth)?);
+            return Ok(Unfinished { properties: Properties::default(), simple });
+        }
+        Ok(Unfinished::empty(Properties::default(), end))
     }
 
     /// Whether the current position belongs to an indicator on `line`, in the block of this column.
     fn belongs(&self, column: isize, line: usize) -> bool {
-        !self.cursor.ended() && (self.cursor.line == line || self.cursor.column() > column)
+        !self.cursor.ended() && (self.cursor.line == line || self.is_deeper(column))
     }
 
-    /// Whether the token on this new line belongs to a value of the block in this column. Lists need no deeper
-    /// indentation.
-    fn continues(&self, column: isize) -> bool {
+    /// Whether the token on this new line belongs to a value of the block in this column. Blocks of text need no deeper
+    /// indentation for their first line.
+    fn is_deeper(&self, column: isize) -> bool {
         let cursor = &self.cursor;
-        !cursor.ended() && (cursor.column() > column || (cursor.column() == column && cursor.indicator(b'-')))
+        let is_text = matches!(cursor.peek(), Some(b'|' | b'>'));
+        !cursor.ended() && (cursor.column() > column || (cursor.column() == column && is_text))
+    }
+
+    /// Whether a list begins in this column. As a value of a mapping it needs no deeper indentation.
+    fn is_shared_list(&self, column: isize) -> bool {
+        !self.cursor.ended() && self.cursor.column() == column && self.cursor.indicator(b'-')
     }
 
     /// Reads a list in this column; `shared` if it is the column of the mapping around it.
@@ -283,7 +317,10 @@ impl<'t> DocumentBuilder<'t> {
         self.cursor.fresh = true;
         let (end, line) = (self.cursor.at, self.cursor.line);
         self.cursor.skip_space()?;
-        if self.belongs(column, line) { self.block_node(column, depth) } else { self.empty(Properties::default(), end) }
+        if self.belongs(column, line) {
+            return self.block_node(column, depth);
+        }
+        self.finish(Unfinished::empty(Properties::default(), end))
     }
 
     pub(super) fn check_depth(&self, depth: usize, at: usize) -> YamlResult<()> {

@@ -44,6 +44,25 @@ pub(super) enum MappingKey<'t> {
 pub(super) enum Simple<'t> {
     Scalar(Raw<'t>),
     Node(SyntaxNode<'t>),
+    /// The value that an alias stands for.
+    Alias(SyntaxNode<'t>),
+}
+
+/// What was read of a value or of a key, before its anchor and tag take effect. A scalar means different things in the
+/// two positions: a plain `<<` merges, and `1e6` is another text as a key.
+#[derive(Debug)]
+pub(super) struct Unfinished<'t> {
+    pub(super) properties: Properties<'t>,
+    pub(super) simple: Simple<'t>,
+}
+
+impl<'t> Unfinished<'t> {
+    /// An empty value at `at`, perhaps with an anchor or a tag before it.
+    pub(super) fn empty(properties: Properties<'t>, at: usize) -> Self {
+        let end = properties.span.map_or(Span::new(at, at).end, |span| span.end);
+        let raw = Raw { text: Cow::Borrowed(""), span: Span { start: end, end }, plain: true };
+        Self { properties, simple: Simple::Scalar(raw) }
+    }
 }
 
 impl<'t> DocumentBuilder<'t> {
@@ -64,6 +83,7 @@ impl<'t> DocumentBuilder<'t> {
 
     /// Reads the whole document; `None` if it is empty.
     pub(super) fn document(mut self) -> YamlResult<Option<SyntaxNode<'t>>> {
+        self.cursor.skip_mark();
         self.handles = self.cursor.directives()?;
         self.cursor.skip_space()?;
         if self.cursor.ended() {
@@ -77,18 +97,16 @@ impl<'t> DocumentBuilder<'t> {
         Ok(Some(node).filter(|node| node.value != SyntaxValue::Null))
     }
 
-    /// An empty value at `at`, perhaps with an anchor or a tag before it.
-    pub(super) fn empty(&mut self, properties: Properties<'t>, at: usize) -> YamlResult<SyntaxNode<'t>> {
-        let span = properties.span.unwrap_or(Span::new(at, at));
-        let raw = Raw { text: Cow::Borrowed(""), span: Span { start: span.end, end: span.end }, plain: true };
-        self.finish(properties, Simple::Scalar(raw))
-    }
-
     /// Makes a value from its anchor, tag and content. Its span includes the anchor and the tag.
-    pub(super) fn finish(&mut self, properties: Properties<'t>, simple: Simple<'t>) -> YamlResult<SyntaxNode<'t>> {
-        let mut node = match simple {
-            Simple::Scalar(raw) => scalar_node(raw, properties.tag.as_deref())?,
-            Simple::Node(node) => node,
+    pub(super) fn finish(&mut self, unfinished: Unfinished<'t>) -> YamlResult<SyntaxNode<'t>> {
+        let Unfinished { properties, simple } = unfinished;
+        let mut node = match (simple, properties.span) {
+            (Simple::Scalar(raw), _) => scalar_node(raw, properties.tag.as_deref())?,
+            (Simple::Alias(_), Some(span)) => {
+                let error = SyntaxError::new(span, "an alias cannot have an anchor or a tag");
+                return Err(error.help("remove it: the alias stands for the whole value, with its tag"));
+            }
+            (Simple::Node(node) | Simple::Alias(node), _) => node,
         };
         if let Some(span) = properties.span {
             node.span.start = span.start;
@@ -100,29 +118,25 @@ impl<'t> DocumentBuilder<'t> {
     }
 
     /// Makes a key from its anchor, tag and content.
-    pub(super) fn finish_key(
-        &mut self,
-        properties: Properties<'t>,
-        simple: Simple<'t>,
-    ) -> YamlResult<(MappingKey<'t>, Span)> {
-        if let Simple::Scalar(raw) = &simple {
-            let tag = properties.tag.as_deref();
-            if is_merge(&raw.text, raw.plain, tag) {
-                return Ok((MappingKey::Merge, raw.span));
-            }
-            match resolve(raw, tag)? {
-                // The number as Go prints it: as a value `1e6` is the integer 1000000, as a key it is `1e+06`.
+    pub(super) fn finish_key(&mut self, unfinished: Unfinished<'t>) -> YamlResult<(MappingKey<'t>, Span)> {
+        let tag = unfinished.properties.tag.as_deref();
+        let key = match &unfinished.simple {
+            Simple::Scalar(raw) if is_merge(&raw.text, raw.plain, tag) => Some(MappingKey::Merge),
+            // The number as Go prints it: as a value `1e6` is the integer 1000000, as a key it is `1e+06`.
+            Simple::Scalar(raw) => match resolve(raw, tag)? {
+                Scalar::Float(number) if number.is_finite() => Some(MappingKey::Name(scalar::float_key(number).into())),
                 Scalar::Float(number) => return Ok((MappingKey::Name(scalar::float_key(number).into()), raw.span)),
                 Scalar::Uint(_) => {
-                    return Err(
-                        SyntaxError::new(raw.span, "a key that is too large a number").help("put the key in quotes")
-                    );
+                    let error = SyntaxError::new(raw.span, "a key that is too large a number");
+                    return Err(error.help("put the key in quotes"));
                 }
-                _ => {}
-            }
-        }
-        let node = self.finish(properties, simple)?;
-        Ok((MappingKey::Name(key_of(&node)?), node.span))
+                _ => None,
+            },
+            Simple::Node(_) | Simple::Alias(_) => None,
+        };
+        let node = self.finish(unfinished)?;
+        let key = key.map_or_else(|| key_of(&node).map(MappingKey::Name), Ok)?;
+        Ok((key, node.span))
     }
 
     /// Stores an anchor whose value is about to begin.
@@ -134,7 +148,8 @@ impl<'t> DocumentBuilder<'t> {
 
     /// Stores the value of an anchor. The copy counts against the budget.
     fn keep(&mut self, anchor: &'t str, node: &SyntaxNode<'t>) -> YamlResult<()> {
-        if !self.aliases {
+        // An anchor of the same name inside of the value came later, so its value stays.
+        if !self.aliases || !matches!(self.anchors.get(anchor), Some(None)) {
             return Ok(());
         }
         let (cost, height) = measure(node);

@@ -87,14 +87,19 @@ impl<'t> YamlCursor<'t> {
             }
             if self.line_break() {
                 self.fresh |= self.flow == 0;
-            } else if self.column() == 0 && self.rest().starts_with("\u{feff}".as_bytes()) {
-                self.at += '\u{feff}'.len_utf8();
-                self.line = self.at;
             } else {
                 break;
             }
         }
         if self.peek() == Some(b'\t') { Err(self.tab()) } else { Ok(()) }
+    }
+
+    /// Skips a byte order mark, which may stand at the beginning of a document only.
+    pub(super) fn skip_mark(&mut self) {
+        if self.column() == 0 && self.rest().starts_with("\u{feff}".as_bytes()) {
+            self.at += '\u{feff}'.len_utf8();
+            self.line = self.at;
+        }
     }
 
     /// The character at the current position; at the end, the position after the last visible character.
@@ -118,7 +123,7 @@ impl<'t> YamlCursor<'t> {
 
     /// The span from `start` to the end of its line.
     pub(super) fn line_from(&self, start: usize) -> Span {
-        let line = self.slice(start, self.bytes.len()).lines().next().unwrap_or_default();
+        let line = self.slice(start, self.bytes.len()).split(['\n', '\r']).next().unwrap_or_default();
         Span::new(start, start + line.len())
     }
 }

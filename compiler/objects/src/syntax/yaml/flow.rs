@@ -1,7 +1,7 @@
 //! Flow style: values nested by brackets. Line ends and indentation do not matter in them.
 
 use super::block::MAX_KEY;
-use super::build::{DocumentBuilder, MappingKey, Simple};
+use super::build::{DocumentBuilder, MappingKey, Simple, Unfinished};
 use super::cursor::YamlResult;
 use super::merge::Mapping;
 use super::properties::Properties;
@@ -76,10 +76,7 @@ impl<'t> DocumentBuilder<'t> {
         self.cursor.skip_space()?;
         self.check_flow_key(long, start, line)?;
         if !long && self.cursor.peek() != Some(b':') {
-            return match simple {
-                Some(simple) => self.finish(properties, simple),
-                None => self.empty(properties, start),
-            };
+            return self.finish(flow_value_of(properties, simple, start));
         }
         self.check_depth(depth, start)?;
         let mut mapping = Mapping::default();
@@ -93,6 +90,7 @@ impl<'t> DocumentBuilder<'t> {
         let (start, line) = (self.cursor.at, self.cursor.line);
         let long = self.long_key()?;
         let properties = self.cursor.properties(&self.handles)?;
+        self.open(&properties);
         let simple = self.flow_simple(depth)?;
         self.cursor.skip_space()?;
         self.check_flow_key(long, start, line)?;
@@ -138,31 +136,36 @@ impl<'t> DocumentBuilder<'t> {
         key: Option<Simple<'t>>,
         depth: usize,
     ) -> YamlResult<()> {
-        let Some(key) = key else {
+        if key.is_none() && properties.span.is_none() {
             return Err(self.cursor.error("a key that is null").help("write the key before the `:`"));
-        };
-        let (key, key_span) = self.finish_key(properties, key)?;
+        }
+        let key = flow_value_of(properties, key, self.cursor.at);
+        let (key, key_span) = self.finish_key(key)?;
         let mut end = key_span.end as usize;
         let mut simple = None;
         let mut properties = Properties::default();
-        let mut aliased = false;
         if self.cursor.peek() == Some(b':') {
             self.cursor.at += 1;
             end = self.cursor.at;
             self.cursor.skip_space()?;
-            aliased = self.cursor.peek() == Some(b'*');
             properties = self.cursor.properties(&self.handles)?;
             self.open(&properties);
             simple = self.flow_simple(depth)?;
         }
-        let value = match simple {
-            Some(simple) => self.finish(properties, simple)?,
-            None => self.empty(properties, end)?,
-        };
+        let aliased = matches!(simple, Some(Simple::Alias(_)));
+        let value = self.finish(flow_value_of(properties, simple, end))?;
         match key {
             MappingKey::Name(key) => mapping.insert(MappingEntry { key, key_span, value }),
             MappingKey::Merge => mapping.merge(key_span, value, aliased)?,
         }
         Ok(())
+    }
+}
+
+/// What was read in brackets; an empty value at `at` if nothing was.
+fn flow_value_of<'t>(properties: Properties<'t>, simple: Option<Simple<'t>>, at: usize) -> Unfinished<'t> {
+    match simple {
+        Some(simple) => Unfinished { properties, simple },
+        None => Unfinished::empty(properties, at),
     }
 }

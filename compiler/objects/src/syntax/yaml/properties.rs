@@ -1,6 +1,9 @@
 //! The parts before a value: its anchor (`&name`) and its tag (`!!str`); and the directives before a document.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+
+use percent_encoding::percent_decode_str;
 
 use super::cursor::{YamlCursor, YamlResult, is_blank_or_break};
 use crate::syntax::scalar;
@@ -76,22 +79,25 @@ impl<'t> YamlCursor<'t> {
         let verbatim = self.peek() == Some(b'<');
         self.at += usize::from(verbatim);
         let inside = self.at;
-        self.skip_until(|byte| !(byte.is_ascii_alphanumeric() || b"_-;/?:@&=+$,.!~*'()[]%".contains(&byte)));
+        self.skip_until(|byte| !is_of_tag(byte));
         let name = self.slice(inside, self.at);
-        if verbatim && self.peek() == Some(b'>') {
-            self.at += 1;
+        if verbatim && (self.peek() != Some(b'>') || name.is_empty()) {
+            let error = SyntaxError::new(self.line_from(start), "expected a tag between `!<` and `>`");
+            return Err(error.help("put a value that begins with `!` in quotes"));
         }
+        self.at += usize::from(verbatim);
         if !is_blank_or_break(self.peek()) {
             let error = SyntaxError::new(self.line_from(start), "white space must follow a tag");
             return Err(error.help("put a value that begins with `!` in quotes"));
         }
         if verbatim {
-            return Ok(name.to_owned());
+            return Ok(unescape(name, inside)?.into_owned());
         }
-        handles.resolve(name).ok_or_else(|| {
+        let Some((prefix, suffix)) = handles.resolve(name) else {
             let error = SyntaxError::new(Span::new(start, self.at), "not a tag, or one whose prefix is not declared");
-            error.help("declare its prefix with a %TAG line, or remove the tag")
-        })
+            return Err(error.help("declare its prefix with a %TAG line, or remove the tag"));
+        };
+        Ok(format!("{prefix}{}", unescape(suffix, self.at - suffix.len())?))
     }
 
     /// Reads the `%` lines before a document, and its `---`.
@@ -108,7 +114,9 @@ impl<'t> YamlCursor<'t> {
         }
         if self.column() == 0 && self.rest().starts_with(b"---") && is_blank_or_break(self.peek_at(3)) {
             self.at += 3;
-            self.fresh = false;
+            self.skip_blanks();
+            self.fresh = self.line_break();
+            self.skip_mark();
         } else if let Some(span) = directive {
             return Err(SyntaxError::new(span, "a line of `---` must follow the directives"));
         }
@@ -126,8 +134,11 @@ impl Handles {
             (Some("%YAML"), ..) => {
                 Err(SyntaxError::new(span, "Kubernetes reads YAML 1.1 only").help("remove this line"))
             }
-            (Some("%TAG"), Some(handle), Some(prefix), None) => {
-                self.declared.insert(handle.to_owned(), prefix.to_owned());
+            (Some("%TAG"), Some(handle), Some(prefix), None)
+                if is_handle(handle) && prefix.bytes().all(is_of_tag) && !self.declared.contains_key(handle) =>
+            {
+                let at = span.start as usize + line.rfind(prefix).unwrap_or_default();
+                self.declared.insert(handle.to_owned(), unescape(prefix, at)?.into_owned());
                 Ok(())
             }
             _ => {
@@ -137,24 +148,49 @@ impl Handles {
         }
     }
 
-    /// The full name of a tag, given the part after its first `!`.
-    fn resolve(&self, name: &str) -> Option<String> {
+    /// The prefix and the rest of a tag, given the part after its first `!`.
+    fn resolve<'n>(&self, name: &'n str) -> Option<(&str, &'n str)> {
         let (handle, suffix) = match name.split_once('!') {
-            Some((inner, suffix))
-                if inner.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')) =>
-            {
-                (format!("!{inner}!"), suffix)
-            }
+            Some((inner, suffix)) if inner.bytes().all(is_of_handle) => (format!("!{inner}!"), suffix),
+            // The tag `!` itself has no prefix.
+            _ if name.is_empty() => return Some(("!", name)),
             _ => ("!".to_owned(), name),
         };
-        if suffix.is_empty() && handle != "!" {
+        if suffix.is_empty() {
             return None;
         }
-        match (self.declared.get(&handle), handle.as_str()) {
-            (Some(prefix), _) => Some(format!("{prefix}{suffix}")),
-            (None, "!!") => Some(format!("{}{suffix}", scalar::YAML)),
-            (None, "!") => Some(format!("!{suffix}")),
-            (None, _) => None,
-        }
+        let default = match handle.as_str() {
+            "!!" => Some(scalar::YAML),
+            "!" => Some("!"),
+            _ => None,
+        };
+        Some((self.declared.get(&handle).map(String::as_str).or(default)?, suffix))
     }
+}
+
+fn is_of_tag(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_-;/?:@&=+$,.!~*'()[]%".contains(&byte)
+}
+
+/// `!`, `!!` or `!name!`
+fn is_handle(text: &str) -> bool {
+    let name = text.strip_prefix('!').and_then(|rest| rest.strip_suffix('!'));
+    text == "!" || name.is_some_and(|name| name.bytes().all(is_of_handle))
+}
+
+fn is_of_handle(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
+}
+
+/// A tag without its escape sequences, such as `%21` for `!`; `at` is its position.
+fn unescape(tag: &str, at: usize) -> YamlResult<Cow<'_, str>> {
+    let is_escape = |after: &str| after.len() > 2 && after.bytes().skip(1).take(2).all(|it| it.is_ascii_hexdigit());
+    let bad = tag.match_indices('%').map(|(start, _)| start).find(|start| !tag.get(*start..).is_some_and(is_escape));
+    if let Some(start) = bad {
+        let error = SyntaxError::new(Span::new(at + start, at + start + 1), "two hexadecimal digits must follow a `%`");
+        return Err(error.help("put a value that begins with `!` in quotes"));
+    }
+    percent_decode_str(tag)
+        .decode_utf8()
+        .map_err(|_| SyntaxError::new(Span::new(at, at + tag.len()), "the escape sequences of this tag are not UTF-8"))
 }

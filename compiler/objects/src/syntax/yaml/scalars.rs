@@ -22,15 +22,15 @@ impl<'t> YamlCursor<'t> {
         let mut end = self.plain_line();
         let mut folded: Option<String> = None;
         loop {
-            let (line_end, line) = (self.at, self.line);
             let breaks = self.plain_breaks(indent)?;
+            self.fresh |= breaks > 0 && self.flow == 0;
             let goes_on = breaks > 0 && !self.ended() && (self.flow > 0 || self.column() > indent);
             let next = self.at;
             let next_end = if goes_on { self.plain_line() } else { next };
             if next_end == next {
-                (self.at, self.line) = (line_end, line);
                 break;
             }
+            self.fresh = false;
             let text = folded.get_or_insert_with(|| self.slice(start, end).to_owned());
             fold(text, breaks);
             text.push_str(self.slice(next, next_end));

@@ -78,5 +78,7 @@ fn is_marker(line: &str, marker: &str) -> bool {
 }
 
 fn is_prefix(line: &str) -> bool {
-    line.starts_with('%') || line.trim_start().is_empty() || line.trim_start().starts_with('#')
+    // No other white space: a no-break space is a value.
+    let rest = line.trim_start_matches([' ', '\t', '\r', '\n']);
+    rest.is_empty() || rest.starts_with('#') || line.starts_with('%')
 }

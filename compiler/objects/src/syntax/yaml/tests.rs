@@ -91,6 +91,7 @@ fn blocks_of_text_are_chomped_and_folded() {
     as_kubectl("a: >-2 # c\n    x\n   y\n", r#"{a: "  x\n y"}"#);
     as_kubectl("a: |\n\n  # x\n # y\nb: |\nc: 1\n", r##"{a: "\n# x\n", b: "", c: 1}"##);
     as_kubectl("- |\n x\n- >\n y", r#"["x\n", "y"]"#);
+    as_kubectl("a:\n|-\n b\nc:\n- d\n-\n>-\n e\n", r#"{a: "b", c: ["d", "e"]}"#);
     refuse("a: |x\n", "a block of text starts on the line after its `|` or `>`", "|x");
     refuse("a: |\n\tx\n", "a tab in the indentation", "\t");
 }
@@ -101,6 +102,7 @@ fn scalars_mean_what_they_do_in_yaml_1_1() {
         "[010, 0x50, 8_080, 1e3, 80.0, 1.10, y, on, ~, 1:30, '12', 2001-12-14]",
         r#"[8, 80, 8080, 1000, 80, 1.1, true, true, null, "1:30", "12", "2001-12-14"]"#,
     );
+    as_kubectl("[0b-11, !!binary //9h, 0b+_1]", "[-3, \"\u{fffd}\u{fffd}a\", 1]");
     as_kubectl(
         "[!!str 12, ! 12, !!int '12', !!float 1, !mine yes, !!binary aMOpbGw=]",
         r#"["12", "12", 12, 1, "yes", "hélll"]"#.replace("élll", "éll").as_str(),
@@ -117,7 +119,9 @@ fn keys_become_strings() {
         "1: a\n0x10: b\ntrue: c\ny: d\n1e6: e\n1.5: f\n2001-12-14: g\n",
         r#"{1: "a", 16: "b", true: "c", true: "d", 1e+06: "e", 1.5: "f", 2001-12-14: "g"}"#,
     );
+    as_kubectl("? 1e6\n: a\n? 1.5\n", r#"{1e+06: "a", 1.5: null}"#);
     refuse("~: a\n", "a key that is null", "~");
+    refuse("? ~\n", "a key that is null", "~");
     refuse(": a\n", "a key that is null", ":");
     refuse("? [a]\n: b\n", "a list or mapping as a key", "[a]");
     refuse("a: {{ .Values.b }}\n", "a list or mapping as a key", "{ .Values.b }");
@@ -144,6 +148,8 @@ fn merges_make_no_duplicates() {
     check("y.:\n  '<<': 1\n", "{<<: 1}");
     refuse("a:\n  <<: 1\n", "only mappings can be merged", "1");
     refuse("x: &x [{a: 1}]\nb:\n  <<: *x\n", "only mappings can be merged", "*x");
+    check("y.:\n  ? <<\n  : *x\n  ? r\n  : 3\n", "{p: 1, q: 2, r: 3}");
+    refuse("a: 1\n? <<\n", "only mappings can be merged", "");
 }
 
 #[test]
@@ -152,10 +158,56 @@ fn aliases_stand_for_what_was_anchored_last() {
     as_kubectl("a: &x k\n*x : !!str &y\nb: *y\n", r#"{a: "k", k: "", b: ""}"#);
     as_kubectl("&a a: &b\n  c: 1\nd: *a\ne: *b\n", r#"{a: {c: 1}, d: "a", e: {c: 1}}"#);
     as_kubectl("- &a\n  - b\n- &c !!str\n  12\n- *c\n", r#"[["b"], "12", "12"]"#);
+    as_kubectl("- &a [&a b, c]\n- *a\n", r#"[["b", "c"], "b"]"#);
+    as_kubectl("&a 1e6: b\nc: *a\nd: {&a <<: {e: f}}\n", r#"{1e+06: "b", c: 1000000, d: {e: "f"}}"#);
     refuse("a: *nil\n", "there is no anchor `&nil` for this alias", "*nil");
     refuse("a: &a [*a]\n", "this alias stands inside the value that it stands for", "*a");
     refuse("a: *.yaml\n", "not the name of an anchor", "*");
     refuse("&a\n&b\nc\n", "a second anchor for one value", "&b");
+}
+
+#[test]
+fn aliases_with_anchors_or_tags_are_refused() {
+    let message = "an alias cannot have an anchor or a tag";
+    refuse("a: &x {b: c}\nd: &y *x\n", message, "&y");
+    refuse("a: &x b\nc: !!str &y *x\n", message, "!!str &y");
+    refuse("a: &x b\nc: [d, !!str *x]\n", message, "!!str");
+    refuse("a: &x b\nc: {d: &y *x}\n", message, "&y");
+    refuse("a: &x b\n&y *x : c\n", message, "&y");
+    refuse("a: &x b\nc: {&y *x : d}\n", message, "&y");
+    refuse("a: &x b\n? &y *x\n: c\n", message, "&y");
+    refuse("- &x b\n- &y\n  *x\n", message, "&y");
+    // Here the anchor is the mapping's.
+    as_kubectl("- &x b\n- &y\n  *x : c\n- *y\n", r#"["b", {b: "c"}, {b: "c"}]"#);
+}
+
+#[test]
+fn properties_may_stand_alone() {
+    // The list below an anchor is the next item, unless the anchor is that of a mapping's value.
+    as_kubectl("- &a\n- b\n- *a\n", r#"[null, "b", null]"#);
+    as_kubectl("- !!null\n- [1]\n", "[null, [1]]");
+    as_kubectl("a: &a\n- b\nc: *a\n", r#"{a: ["b"], c: ["b"]}"#);
+    as_kubectl("- a: !!seq\n  - b\n", r#"[{a: ["b"]}]"#);
+    as_kubectl("- !!str : b\n- {!!str : c, d: e}\n- [!t : f]\n", r#"[{: "b"}, {: "c", d: "e"}, [{: "f"}]]"#);
+    as_kubectl("a: b\n!!str : c\n", r#"{a: "b", : "c"}"#);
+    refuse("a: b\n&c? : d\n", "a value cannot begin with `?`", "?");
+    refuse("- &a : b\n", "a key that is null", "&a ");
+}
+
+#[test]
+fn tags_have_escape_sequences() {
+    as_kubectl("[!!s%74r 1, !<tag%3Ayaml.org,2002:str> 2, !%C3%A9 3]", r#"["1", "2", "3"]"#);
+    as_kubectl("%TAG !e! tag:yaml.org,2002:\r---\r- !e!str 3\r", r#"["3"]"#);
+    as_kubectl("%TAG !e! tag:yaml.org%2C2002:\n---\n- !e!str 3\n", r#"["3"]"#);
+    refuse("a: !!s%7 1\n", "two hexadecimal digits must follow a `%`", "%");
+    refuse("a: !a%41%zz 1\n", "two hexadecimal digits must follow a `%`", "%");
+    refuse("a: !<%> 1\n", "two hexadecimal digits must follow a `%`", "%");
+    refuse("%TAG !e! e%\n---\na\n", "two hexadecimal digits must follow a `%`", "%");
+    refuse("a: !%c3 1\n", "the escape sequences of this tag are not UTF-8", "%c3");
+    refuse("%TAG !e! é\n---\na\n", "not a directive of YAML", "%TAG !e! é");
+    refuse("%TAG e!e! a\n---\na\n", "not a directive of YAML", "%TAG e!e! a");
+    refuse("a: !<b 1\n", "expected a tag between `!<` and `>`", "!<b 1");
+    refuse("a: !<> 1\n", "expected a tag between `!<` and `>`", "!<> 1");
 }
 
 #[test]
@@ -168,6 +220,7 @@ fn mistakes_are_named_where_they_are() {
     refuse("a: b\n  c: d\n", "a `:` where no mapping can be", ":");
     refuse("a: 1\nbé\nc: 2\n", "expected `:` after this key", "bé");
     refuse("a:\n\tb: c\n", "a tab in the indentation", "\t");
+    refuse("a: b\n\t\nc: d\n", "a tab in the indentation", "\t");
     refuse("\ta: b\n", "a tab in the indentation", "\t");
     refuse("a: [b\nc: d\n", "expected `,` or a closing bracket", ":");
     refuse("a: [b", "this bracket is never closed", "[");
@@ -187,6 +240,14 @@ fn documents_are_apart() {
     let numbers: Vec<u32> = documents(text).filter_map(Result::ok).map(|document| document.number).collect();
     assert_eq!(read(text), ["{a: 1}", "{b: 2}", "this bracket is never closed at \"[\"", "{e: 5}", "{g: 6, ---x: 7}"]);
     assert_eq!(numbers, [1, 2, 4, 5]);
+}
+
+#[test]
+fn byte_order_marks_stand_before_documents() {
+    let text = "\u{feff}a: 1\n---\n\u{feff}b: 2\n\u{feff}c: 3\n";
+    assert_eq!(read(text), ["{a: 1}", "{b: 2, \u{feff}c: 3}"]);
+    // A no-break space is not white space, but a value.
+    assert_eq!(read("\u{a0}\n--- b\n"), ["\"\\u{a0}\"", "\"b\""]);
 }
 
 #[test]
