@@ -1,9 +1,9 @@
 //! The `bpf` system call, as safe functions on owned descriptors.
 //!
-//! Strategy: each method fills the command's part of `union bpf_attr` (generated from the kernel's headers by `aya-obj`)
-//! and makes the call. It checks every length first, so that the kernel never reads or writes past a Rust buffer. The
-//! members are set one by one in a union of zeros, because the kernel refuses unknown members that are not zero: a
-//! structure written as a whole would bring its padding along, which has no defined value.
+//! Strategy: each method fills the command's part of `union bpf_attr` (which `aya-obj` generates from the kernel's
+//! headers) and makes the call. It checks every length first, so that the kernel never reads or writes past a Rust
+//! buffer. The members are set one by one in a union of zeros, because the kernel refuses unknown members that are not
+//! zero: a structure written as a whole would bring its padding along, which has no defined value.
 
 #![expect(unsafe_code, reason = "system calls have no safe form")]
 
@@ -538,8 +538,8 @@ fn new_fd(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
 fn call(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i32> {
     beside::count();
     let size = size_of::<bpf_attr>();
-    // SAFETY: a union of this size, alive during the call; every address and length in it was taken by the caller from a
-    // buffer that is borrowed until this call returns.
+    // SAFETY: a union of this size, alive during the call; every address and length in it was taken by the caller from
+    // a buffer that is borrowed until this call returns.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command as u32, std::ptr::from_mut(attr), size) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }

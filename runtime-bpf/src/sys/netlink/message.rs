@@ -3,11 +3,11 @@
 //! Problem: a socket can still hold the end of an answer that was given up, and the kernel sends a list in several
 //! datagrams, between which the listed objects change. Strategy: messages with another sequence number are skipped, and
 //! an answer that the kernel marks as interrupted is read to its end and then asked for again ([`complete`]).
-//! Invariants: an answer is complete, or there is an error; no byte is read beyond the end of a message or an attribute.
+//! Invariants: an answer is complete, or there is an error; no byte is read beyond the end of a message or attribute.
 //!
-//! The crate netlink-packet-route would decode the messages, but neither checks sequence numbers nor reads the text of an
-//! error. It decodes every attribute of a message, and fails if one of them has another length than expected, so a newer
-//! kernel can make a whole list unreadable:
+//! The crate netlink-packet-route would decode the messages, but neither checks sequence numbers nor reads the text of
+//! an error. It decodes every attribute of a message, and fails if one of them has another length than expected, so a
+//! newer kernel can make a whole list unreadable:
 //! <https://github.com/rust-netlink/netlink-packet-route/issues/54>,
 //! <https://github.com/rust-netlink/netlink-packet-route/pull/332>. Here, only the attributes that are used are read.
 
