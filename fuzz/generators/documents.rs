@@ -214,7 +214,7 @@ pub fn yaml(random: &mut Random) -> String {
         0 => (0..random.below(24)).map(|_| random.pick(&TOKENS)).collect(),
         1 => lines(random),
         2 => scalars(random),
-        _ => edited(&random.pick(&BASES), &TOKENS, random),
+        _ => edited(random.pick(&BASES), &TOKENS, random),
     }
 }
 
@@ -389,7 +389,7 @@ pub fn cidr(random: &mut Random) -> String {
     ];
     match random.below(4) {
         0 => (0..random.below(12)).map(|_| random.pick(&TOKENS)).collect(),
-        _ => edited(&random.pick(&BASES), &TOKENS, random),
+        _ => edited(random.pick(&BASES), &TOKENS, random),
     }
 }
 

@@ -11,7 +11,7 @@ fn to_both(text: &str, ours: &Reading) -> Option<&'static str> {
     match ours {
         Err(error) if error.starts_with("nested more than") => Some("ours allows 256 levels, Go's 10,000"),
         Err(error) if error.starts_with("aliases make this document") => Some("the limits on copies are not the same"),
-        _ if text.contains("!!timestamp") => Some("Go's reader parses dates; in Kubernetes' objects they are strings"),
+        _ if text.contains("timestamp") => Some("Go's reader parses dates; in Kubernetes' objects they are strings"),
         _ => None,
     }
 }
@@ -38,6 +38,9 @@ pub fn to_libyaml(text: &str, ours: &Reading, theirs: &Reading) -> Option<&'stat
         }
         Err(error) if error.contains("unknown escape character") && text.contains("\\'") => {
             Some("libyaml 0.2 no longer knows the escape sequence `\\'`, Go's reader does")
+        }
+        Ok(_) if ours.is_err() && text.contains("\\/") => {
+            Some("libyaml 0.2 knows the escape sequence `\\/`, Go's reader does not")
         }
         Ok(_) if ours.is_err() && ["\n%", "\r%"].iter().any(|it| text.contains(it)) => {
             Some("libyaml accepts a `%` line after a document without `...`; Go's reader and ours refuse it")
@@ -86,6 +89,9 @@ pub fn to_kubectl(text: &str, ours: &Reading, theirs: &Answer) -> Option<&'stati
         return Some("kubectl splits a text at `---` before it reads the documents; the judge reads the first one");
     }
     let text = text.trim_start_matches('\u{feff}');
+    if text.contains('\u{feff}') {
+        return Some("goyaml.v2 may lose the rest of a text after a byte order mark inside of it");
+    }
     has_end(text)
         .then_some("kubectl reads one document only: it refuses an empty one before `...`, and ignores those after it")
 }

@@ -68,10 +68,13 @@ struct Composer<'r> {
     nodes: Vec<Option<Rc<Node>>>,
 }
 
+/// Key and value.
+type Entry = (Rc<Node>, Rc<Node>);
+
 enum Node {
     Scalar { text: String, tag: Option<String>, plain: bool },
     Seq(Vec<Rc<Node>>),
-    Map(Vec<(Rc<Node>, Rc<Node>)>),
+    Map(Vec<Entry>),
     Alias(Rc<Node>),
 }
 
@@ -177,7 +180,7 @@ fn value(node: &Node) -> Result<Tree, String> {
 }
 
 /// The entries of a mapping. A merge replaces keys before it, and a key replaces what was merged.
-fn mapping(entries: &[(Rc<Node>, Rc<Node>)]) -> Result<Vec<(Key, Tree)>, String> {
+fn mapping(entries: &[Entry]) -> Result<Vec<(Key, Tree)>, String> {
     let mut all: Vec<(Key, Tree, bool)> = Vec::new();
     for (key, node) in entries {
         if is_merge(key) {
@@ -207,8 +210,8 @@ fn is_merge(key: &Node) -> bool {
 }
 
 /// The mappings that a merge takes, in the order in which they take effect.
-fn sources(node: &Node) -> Result<Vec<&[(Rc<Node>, Rc<Node>)]>, String> {
-    fn source(node: &Node) -> Result<&[(Rc<Node>, Rc<Node>)], String> {
+fn sources(node: &Node) -> Result<Vec<&[Entry]>, String> {
+    fn source(node: &Node) -> Result<&[Entry], String> {
         match node {
             Node::Map(entries) => Ok(entries),
             Node::Alias(node) => match &**node {

@@ -39,6 +39,8 @@ impl Properties<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Handles {
     declared: BTreeMap<String, String>,
+    /// Whether there was a `%YAML` line.
+    version: bool,
 }
 
 impl<'t> YamlCursor<'t> {
@@ -110,6 +112,9 @@ impl<'t> YamlCursor<'t> {
             handles.directive(self.slice(self.at, span.end as usize), span)?;
             directive = Some(span);
             self.at = span.end as usize;
+            self.line_break();
+            // As in libyaml, tabs may stand on the next line.
+            self.fresh = false;
             self.skip_space()?;
         }
         if self.column() == 0 && self.rest().starts_with(b"---") && is_blank_or_break(self.peek_at(3)) {
@@ -130,7 +135,11 @@ impl Handles {
         let line = line.split(" #").next().unwrap_or_default();
         let mut words = line.split_ascii_whitespace();
         match (words.next(), words.next(), words.next(), words.next()) {
-            (Some("%YAML"), Some("1.1"), None, None) => Ok(()),
+            (Some("%YAML"), Some("1.1"), None, None) if !self.version => {
+                self.version = true;
+                Ok(())
+            }
+            (Some("%YAML"), Some("1.1"), None, None) => Err(SyntaxError::new(span, "a second %YAML line")),
             (Some("%YAML"), ..) => {
                 Err(SyntaxError::new(span, "Kubernetes reads YAML 1.1 only").help("remove this line"))
             }

@@ -253,6 +253,8 @@ fn byte_order_marks_stand_before_documents() {
 #[test]
 fn directives_need_a_document() {
     as_kubectl("%TAG !e! tag:yaml.org,2002:\n---\na: !e!str 3\n", r#"{a: "3"}"#);
+    as_kubectl("%YAML 1.1\n\t# b\n---\na: 1\n", "{a: 1}");
+    refuse("%YAML 1.1\n%YAML 1.1\n---\na: 1\n", "a second %YAML line", "%YAML 1.1");
     refuse("%YAML 1.2\n---\na: 1\n", "Kubernetes reads YAML 1.1 only", "%YAML 1.2");
     refuse("%YAML 1.1\na: 1\n", "a line of `---` must follow the directives", "%YAML 1.1");
     refuse("%a\n---\nb\n", "not a directive of YAML", "%a");
