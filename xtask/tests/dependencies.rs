@@ -15,6 +15,8 @@ use serde_json::Value;
 struct Rules {
     targets: Vec<String>,
     licences: BTreeSet<String>,
+    /// The licences of crates whose manifests name none.
+    clarified: BTreeMap<String, String>,
     /// Crates that occur in two versions: name, beginning of the version, reason.
     skipped: Vec<(String, String, String)>,
     registries: Vec<String>,
@@ -53,7 +55,13 @@ impl Rules {
             let (name, version) = text("crate").split_once('@').map(own).expect("name@version");
             (name, version, text("reason"))
         });
+        let clarify = rules["licenses"]["clarify"].as_array().expect("a list").iter();
+        let clarified = clarify.map(|entry| {
+            let text = |key: &str| entry[key].as_str().expect("a string").to_owned();
+            (text("crate"), text("expression"))
+        });
         Self {
+            clarified: clarified.collect(),
             targets: strings(&rules["graph"]["targets"]),
             licences: strings(&rules["licenses"]["allow"]).into_iter().collect(),
             skipped: skipped.collect(),
@@ -152,7 +160,8 @@ fn every_crate_has_an_allowed_licence() {
     let rules = Rules::read();
     let (mut wrong, mut used) = (Vec::new(), BTreeSet::new());
     for Package { name, version, licence, .. } in all_packages(&rules) {
-        let mut expression = Expression::new(&licence, &rules.licences);
+        let clarified = rules.clarified.get(&name).filter(|_| licence.is_empty());
+        let mut expression = Expression::new(clarified.unwrap_or(&licence), &rules.licences);
         if !expression.accepts() {
             wrong.push(format!("{name} {version}: `{licence}`"));
         }
