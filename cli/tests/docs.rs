@@ -139,6 +139,7 @@ fn module_files(modules: &[&str]) -> Vec<PathBuf> {
         "cli/tests",
         "xtask/src",
         "testing/src",
+        "fuzz/tests",
     ];
     let mut candidates: Vec<PathBuf> =
         directories.iter().map(|directory| root().join(directory).join(format!("{tail}.rs"))).collect();

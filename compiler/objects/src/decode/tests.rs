@@ -202,7 +202,7 @@ fn other_kinds_of_files_are_no_lists_and_the_error_names_their_kind() {
             other => panic!("{other:?}"),
         })
         .collect();
-    let [ipset, one, write] = ["this is what `ipset save`", "one entry a line", "write an address"];
+    let [ipset, one, write] = ["this is the output of `ipset save`", "write one entry per line", "write an address"];
     let expected = [(2, ipset), (3, ipset), (4, one), (5, write), (6, write)];
     assert_eq!(found.len(), expected.len(), "{found:?}");
     for ((path, help), (line, begins)) in found.iter().zip(expected) {
