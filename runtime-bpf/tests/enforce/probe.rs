@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::net::Node;
 
@@ -43,7 +43,7 @@ pub(crate) fn is_alive(stream: &mut TcpStream) -> bool {
 
 /// Whether a datagram from a pod arrives at a port of another.
 pub(crate) fn datagram(node: &Node, from: usize, to: usize, address: IpAddr, port: u16) -> bool {
-    let receiver = node.in_pod(to, || UdpSocket::bind(SocketAddr::new(any(address), port))).unwrap();
+    let receiver = node.in_pod(to, || bind(SocketAddr::new(any(address), port)));
     let sender = node.in_pod(from, || UdpSocket::bind(SocketAddr::new(any(address), 0))).unwrap();
     receiver.set_read_timeout(Some(PATIENCE)).unwrap();
     sender.send_to(b"ping", (address, port)).unwrap();
@@ -51,6 +51,20 @@ pub(crate) fn datagram(node: &Node, from: usize, to: usize, address: IpAddr, por
         Ok(_) => true,
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => false,
         Err(error) => panic!("{error}"),
+    }
+}
+
+/// Binds a socket. A closed socket can keep the port for a moment: if another test starts a process, that process holds
+/// a copy of every descriptor until it runs its program.
+fn bind(address: SocketAddr) -> UdpSocket {
+    let started = Instant::now();
+    loop {
+        match UdpSocket::bind(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && started.elapsed() < Duration::from_secs(5) => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            bound => return bound.unwrap(),
+        }
     }
 }
 
