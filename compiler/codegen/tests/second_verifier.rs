@@ -3,8 +3,8 @@
 //! Problem: whether a program is safe is otherwise decided by the kernel's verifier alone. It needs privileges, and its
 //! answer depends on the kernel's version. Strategy: PREVAIL (abstract interpretation, written by other authors) must
 //! accept every program for the corpus and for every structure, and must refuse programs with one mistake. It reads all
-//! instructions, helpers and maps that the programs use; [`translation`] lists the five places where it must be told
-//! more than the kernel's verifier.
+//! instructions, helpers and maps that the programs use; [`translation`] lists the five places where it needs
+//! more information than the kernel's verifier.
 //!
 //! By default a few programs of each kind are judged, which takes about half a minute on two processors.
 //! `WEIR_SECOND_VERIFIER=all` judges every program and every mutant, for an hour or more.

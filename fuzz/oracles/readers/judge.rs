@@ -13,7 +13,7 @@ use weir_objects::k8s::{Body, Labels};
 use super::{Reading, Tally, Tree, known, our_json, our_yaml, serde};
 use crate::oracles::decoding;
 
-/// What a question is about.
+/// The kind of text in a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The first document of a YAML text, by `sigs.k8s.io/yaml`.

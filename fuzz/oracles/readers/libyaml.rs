@@ -101,7 +101,7 @@ impl Composer<'_> {
         let node = self.node(event)?;
         let EventData::DocumentEnd { implicit } = self.next()?.data else { return Err("no end".to_owned()) };
         let tree = value(&node)?;
-        // libyaml yields a document before it finds that the text goes on. For our reader, the document has the error.
+        // libyaml returns a document before it finds invalid text after it. Our reader reports the error in the document.
         if implicit {
             self.next = Some(self.next()?);
         }
@@ -179,7 +179,7 @@ fn value(node: &Node) -> Result<Tree, String> {
     }
 }
 
-/// The entries of a mapping. A merge replaces keys before it, and a key replaces what was merged.
+/// The entries of a mapping. A merge replaces keys before it, and a key replaces merged entries.
 fn mapping(entries: &[Entry]) -> Result<Vec<(Key, Tree)>, String> {
     let mut all: Vec<(Key, Tree, bool)> = Vec::new();
     for (key, node) in entries {

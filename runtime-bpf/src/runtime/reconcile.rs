@@ -369,8 +369,9 @@ impl Runtime {
     ) -> StateAfterFailure {
         let is_known = |number: u32| generations.iter().any(|it| it.generation.programs.contains(&number));
         match ProgramSide::BOTH.map(|side| self.point(local, side).program()) {
-            // The interface can disappear after `find_gone` has seen it, because pods end at any time.
-            [Ok(None), _] | [_, Ok(None)] if matches!(self.is_gone(local, &mut FoundPrograms::new()), Ok(true)) => {
+            // The interface can disappear after `find_gone` has seen it, because pods end at any time. Only its number
+            // counts here: an interface that was renamed still carries the pod's packets, so it is not gone.
+            [Ok(None), _] | [_, Ok(None)] if matches!(self.system.interface_numbered(local.ifindex), Ok(None)) => {
                 StateAfterFailure::Gone
             }
             [Ok(None), Ok(None)] => StateAfterFailure::Open,

@@ -22,7 +22,7 @@ use crate::process::cargo;
 /// Test targets that take minutes. They start first, so that no lane is alone with one of them at the end.
 const LONG: [&str; 4] = ["enforce", "packets", "verify_parts", "watch"];
 
-/// Seconds that a binary may take: several times what the longest takes. Without a limit, a test that hangs would end
+/// Seconds that a binary may take: several times the longest run. Without a limit, a test that hangs would end
 /// the whole run without a line of its output.
 const LIMIT: &str = "2400";
 /// The exit code of `timeout` if the program did not end.

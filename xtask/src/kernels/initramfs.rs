@@ -45,7 +45,7 @@ const PROGRAMS: [(&str, &[&str]); 4] = [
 /// The directory of the extensions that iptables loads at run time.
 const EXTENSIONS: &str = "xtables";
 
-/// What is compiled to be refused on a kernel that is too old.
+/// The policies of the artifact that `weir attach` must refuse on a kernel that is too old.
 const POLICIES: &str = "policies/examples/01-default-deny.yaml";
 
 /// On a kernel before the oldest supported one, nothing is tested but that `weir attach` says so and attaches nothing.

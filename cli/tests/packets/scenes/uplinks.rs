@@ -27,7 +27,7 @@ fn addresses_denied_to_all_pods_are_dropped_at_the_uplink() {
         }
         let (listed, other) = (stage.either(OUTSIDE), stage.either(ELSEWHERE));
         let pod = stage.address("other");
-        // Not TCP: the last packets of a connection could come after the list, and would be counted as denied at the pod.
+        // Not TCP: if the last packets of a connection arrive when the list is in force, the pod counts them as denied.
         assert!(stage.reaches(listed, Udp, pod, 80, true), "{}: before there is a list", stage.name());
         let list = stage.place.file("list.yaml");
         std::fs::write(

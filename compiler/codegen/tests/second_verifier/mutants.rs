@@ -1,7 +1,7 @@
 //! Programs with one mistake each, which a verifier must refuse.
 //!
-//! A mutant has as many slots as the program, so no jump changes. Mutants are made of linked programs, before they are
-//! translated.
+//! A mutant has the length of its program, so no jump changes. The mistake is made in the linked program, before the
+//! translation for PREVAIL.
 
 use weir_artifact::layout::MapName;
 use weir_artifact::map_image::MapImage;

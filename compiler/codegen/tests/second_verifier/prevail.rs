@@ -20,7 +20,7 @@ use weir_ebpf::insn::Insn;
 
 use crate::translation::declared_bytes;
 
-/// What PREVAIL says of a program.
+/// PREVAIL's verdict on a program.
 pub(crate) enum Opinion {
     /// Safe.
     Accepted {
@@ -48,7 +48,7 @@ pub(crate) fn descriptor(map: MapName) -> i32 {
     map as i32 + 1
 }
 
-/// Judges a program; `section` is the ELF section that stands for its hook.
+/// Judges a program. PREVAIL takes the program's hook from the name of its ELF section.
 pub(crate) fn judge(insns: &[Insn], section: &str, maps: &[MapImage]) -> Opinion {
     let mut platform = LinuxPlatform::new();
     // Without the legacy packet loads (`LD_ABS`), which no program of ours may have.

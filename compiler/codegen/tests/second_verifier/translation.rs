@@ -1,4 +1,4 @@
-//! What PREVAIL must be given in other words, because it follows less than the kernel's verifier.
+//! Rewrites the instructions that PREVAIL cannot follow, although the kernel's verifier can.
 //!
 //! It computes an interval for each register, once for all paths together. The kernel's verifier also knows single
 //! bits, walks each path by itself, and reads frozen maps. Each of the five replacements below covers one of these
@@ -29,7 +29,7 @@ use crate::prevail::descriptor;
 /// The facts about the flow (`StackFrame::SLOT` to `StackFrame::TAKES`), eight bytes each.
 const FACTS: [i16; 3] = [-88, -80, -72];
 
-/// A program in words that PREVAIL understands.
+/// A program with only the instructions that PREVAIL understands.
 pub(crate) struct Translation {
     pub(crate) insns: Vec<Insn>,
     /// How many loads of sizes, differences of pointers and results of four bytes were replaced.
@@ -58,7 +58,7 @@ impl Translation {
     }
 }
 
-/// A map's value as PREVAIL is told: see 3 above.
+/// The size of a map's value that PREVAIL gets: see 3 above.
 pub(crate) fn declared_bytes(map: &MapImage) -> u32 {
     let more = bucket_family(map.name).map_or(0, |(family, _)| WAYS * slot_bytes(family));
     map.spec.value_size + more

@@ -44,11 +44,11 @@ pub(super) enum MappingKey<'t> {
 pub(super) enum Simple<'t> {
     Scalar(Raw<'t>),
     Node(SyntaxNode<'t>),
-    /// The value that an alias stands for.
+    /// A copy of the anchored value, in place of an alias.
     Alias(SyntaxNode<'t>),
 }
 
-/// What was read of a value or of a key, before its anchor and tag take effect. A scalar means different things in the
+/// A value or a key that is read, but to which its anchor and tag are not applied yet. A scalar means different things in the
 /// two positions: a plain `<<` merges, and `1e6` is another text as a key.
 #[derive(Debug)]
 pub(super) struct Unfinished<'t> {

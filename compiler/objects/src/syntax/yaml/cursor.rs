@@ -94,7 +94,7 @@ impl<'t> YamlCursor<'t> {
         if self.peek() == Some(b'\t') { Err(self.tab()) } else { Ok(()) }
     }
 
-    /// Skips a byte order mark, which may stand at the beginning of a document only.
+    /// Skips a byte order mark, which is allowed only at the beginning of a document.
     pub(super) fn skip_mark(&mut self) {
         if self.column() == 0 && self.rest().starts_with("\u{feff}".as_bytes()) {
             self.at += '\u{feff}'.len_utf8();

@@ -162,7 +162,7 @@ impl<'t> DocumentBuilder<'t> {
     }
 }
 
-/// What was read in brackets; an empty value at `at` if nothing was.
+/// The value that was read in brackets, or an empty value at `at`.
 fn flow_value_of<'t>(properties: Properties<'t>, simple: Option<Simple<'t>>, at: usize) -> Unfinished<'t> {
     match simple {
         Some(simple) => Unfinished { properties, simple },

@@ -113,7 +113,7 @@ impl<'t> YamlCursor<'t> {
             directive = Some(span);
             self.at = span.end as usize;
             self.line_break();
-            // As in libyaml, tabs may stand on the next line.
+            // As in libyaml, the next line may contain tabs.
             self.fresh = false;
             self.skip_space()?;
         }
