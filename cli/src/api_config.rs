@@ -12,7 +12,7 @@ use crate::failure::caused;
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// Reads the named kubeconfig; else the one that kubectl would use; else, without a context, the service account of
-/// this process's own pod. `hint` tells the user how to name a server if neither exists.
+/// this process's own pod. The error about a missing configuration ends with `hint`.
 pub(crate) async fn read(file: Option<&Path>, context: Option<&str>, hint: &str) -> Result<Config> {
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let config = match (file, context) {

@@ -74,7 +74,7 @@ fn null_check(insns: &[Insn], at: usize) -> bool {
 /// The branch of a compare with the packet's end on which the packet is long enough.
 fn without_packet_bounds(insns: &[Insn], at: usize) -> Option<Insn> {
     let Insn::JumpIf { cond, src: Operand::Reg(end), offset, .. } = insns[at] else { return None };
-    // The register is the packet's end if that is what was loaded into it last.
+    // The register holds the packet's end if the last load into it was of that field.
     let last = insns[..at].iter().rev().find(|insn| written(insn) == Some(end))?;
     let is_end = matches!(last, Insn::Load { size: Size::W, base: Reg::R6, offset: field::DATA_END, .. })
         || matches!(last, Insn::Load { size: Size::W, base: Reg::R1, offset: field::xdp::DATA_END, .. });

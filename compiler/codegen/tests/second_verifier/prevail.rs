@@ -51,7 +51,7 @@ pub(crate) fn descriptor(map: MapName) -> i32 {
 /// Judges a program. PREVAIL takes the program's hook from the name of its ELF section.
 pub(crate) fn judge(insns: &[Insn], section: &str, maps: &[MapImage]) -> Opinion {
     let mut platform = LinuxPlatform::new();
-    // Without the legacy packet loads (`LD_ABS`), which no program of ours may have.
+    // Without the legacy packet loads (`LD_ABS`), which Weir never emits.
     platform.conformance_groups = conformance_groups::DEFAULT_GROUPS;
     platform.map_descriptors = maps.iter().map(map_descriptor).collect();
     let program_type = platform.get_program_type(section, "");
