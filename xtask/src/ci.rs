@@ -45,8 +45,8 @@ pub(crate) fn fuzz(arguments: impl Iterator<Item = String>) -> Result<()> {
     run(runner.args(arguments))
 }
 
-/// Runs the tests whose names contain `filter`. If no test matches, that is an error: a renamed test must not pass because
-/// it does not run.
+/// Runs the tests whose names contain `filter`. If no test matches, that is an error: a renamed test must not pass
+/// because it does not run.
 fn run_named(arguments: &[&str], filter: &str, variables: &[(&str, String)]) -> Result<()> {
     let listed = capture(cargo(arguments).args([filter, "--", "--list"]))?;
     if !listed.lines().any(|line| line.ends_with(": test")) {
