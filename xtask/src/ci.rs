@@ -1,8 +1,7 @@
 //! Everything that must pass before a change lands.
 //!
-//! One build serves all of it: the test binaries, the fuzzer and the binary that checks the examples come from the
-//! profile `test`. Only the agent's image on the test cluster is built apart, because it is linked statically; its
-//! profile `ci` leaves out the optimizations of a release, which take longer than the test itself.
+//! One build serves all of it: the test binaries, the fuzzer, the binary that checks the examples, and the agent on the
+//! test cluster, whose image has nothing but one statically linked file. So everything is linked statically.
 
 mod suites;
 
@@ -10,6 +9,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+
+use xtask::image::{static_cargo, target, triple};
 
 use crate::process::{capture, cargo, run};
 use crate::{cluster, packages};
@@ -23,20 +24,19 @@ pub(crate) fn run_ci() -> Result<()> {
         eprintln!("note: tests against an API server are skipped: {error:#}");
     }
     run(&mut cargo(&["fmt", "--all", "--check"]))?;
-    run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
+    run(&mut static_cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
     let skips = SkipLog::new()?;
     suites::run(&skips.path)?;
-    run(cargo(&["test", "--workspace", "--locked", "--doc"]).env(SKIP_LOG, &skips.path))?;
+    run(static_cargo(&["test", "--workspace", "--locked", "--doc"]).env(SKIP_LOG, &skips.path))?;
     cluster::test_where_it_starts()?;
     skips.report()?;
-    run(&mut cargo(&["build", "--workspace", "--bins", "--locked", "--profile", "test"]))?;
     run(built("weir-fuzz").args(["--secs", "20"]))?;
     run(built("weir").args(["check", "policies/examples"]))
 }
 
-/// A program of the workspace that the profile `test` has built.
+/// A program of the workspace, which was built with the tests.
 fn built(program: &str) -> Command {
-    Command::new(xtask::image::target().join("debug").join(program))
+    Command::new(target().join(triple()).join("debug").join(program))
 }
 
 /// Runs the tests with random inputs. The arguments are the runner's, such as the time to run.
@@ -87,7 +87,7 @@ struct SkipLog {
 
 impl SkipLog {
     fn new() -> Result<Self> {
-        let path = xtask::image::target().join("skipped-tests.log");
+        let path = target().join("skipped-tests.log");
         std::fs::create_dir_all(path.parent().context("the log has a directory")?)?;
         std::fs::write(&path, "").with_context(|| format!("could not write {}", path.display()))?;
         Ok(Self { path: path.canonicalize()? })

@@ -9,6 +9,7 @@ mod tar;
 use std::env::consts::ARCH;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
@@ -46,28 +47,44 @@ pub fn name() -> String {
 pub enum BuildProfile {
     /// As it is released.
     Release,
-    /// Linked in the same way, with fewer optimizations.
+    /// Linked in the same way, with the tests' optimizations: `cargo xtask ci` has built this binary for its tests.
     Ci,
-}
-
-impl BuildProfile {
-    /// The profile's name in `Cargo.toml`.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Release => "release",
-            Self::Ci => "ci",
-        }
-    }
 }
 
 /// Builds the agent: one statically linked file.
 pub fn binary(profile: BuildProfile) -> Result<Vec<u8>> {
-    let triple = format!("{ARCH}-unknown-linux-gnu");
-    let profile = profile.name();
-    let mut build = cargo(&["build", "--profile", profile, "--locked", "-p", "weir", "--target", &triple]);
-    run(build.env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=debuginfo"))?;
-    let path = target().join(triple).join(profile).join("weir");
+    let directory = match profile {
+        BuildProfile::Release => {
+            let mut build = cargo(&["build", "--release", "--locked", "-p", "weir", "--target", &triple()]);
+            run(build.env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=debuginfo"))?;
+            "release"
+        }
+        BuildProfile::Ci => {
+            run(&mut static_cargo(&TEST_BUILD))?;
+            "debug"
+        }
+    };
+    let path = target().join(triple()).join(directory).join("weir");
     fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// The arguments with which cargo builds all tests and the programs that they run.
+pub const TEST_BUILD: [&str; 4] = ["test", "--workspace", "--locked", "--no-run"];
+
+/// The target that static binaries are built for. It must be named even if it is the host: the flags of
+/// [`static_cargo`] must not apply to procedural macros, which the compiler loads as shared libraries.
+pub fn triple() -> String {
+    format!("{ARCH}-unknown-linux-gnu")
+}
+
+/// A cargo command that links statically, as the released binary is linked, and leaves out debug information.
+///
+/// All of `cargo xtask ci` is built so: one build then serves the tests and the image on the test cluster.
+pub fn static_cargo(arguments: &[&str]) -> Command {
+    let mut command = cargo(arguments);
+    command.env("CARGO_BUILD_TARGET", triple()).env("RUSTFLAGS", "-C target-feature=+crt-static");
+    command.env("CARGO_PROFILE_DEV_DEBUG", "false");
+    command
 }
 
 fn architecture(rust: &str) -> Result<&'static str> {

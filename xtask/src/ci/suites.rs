@@ -2,8 +2,9 @@
 //!
 //! Problem: `cargo test` runs one binary after the other, and many binaries spend their time waiting for timers of the
 //! kernel, for servers, or for packets that must not arrive.
-//! Strategy: cargo builds the binaries and reports their names. Each processor has a lane that takes the next binary,
-//! beginning with the longest ones. The whole output of a binary is printed when it ends.
+//! Strategy: cargo builds the binaries and reports their names. A lane takes the next binary, beginning with the longest
+//! ones. There is one lane more than processors, because the tests wait for about 40 % of their time. The whole output
+//! of a binary is printed when it ends.
 //! Invariant: every binary that cargo names is run once; the run fails if one of them fails, cannot be started, or does
 //! not end.
 
@@ -17,7 +18,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::SKIP_LOG;
-use crate::process::cargo;
+use xtask::image::{TEST_BUILD, static_cargo};
 
 /// Test targets that take minutes. They start first, so that no lane is alone with one of them at the end.
 const LONG: [&str; 4] = ["enforce", "packets", "verify_parts", "watch"];
@@ -43,7 +44,7 @@ pub(super) fn run(skip_log: &Path) -> Result<()> {
     let mut suites = build()?;
     ensure!(!suites.is_empty(), "cargo named no test binary");
     suites.sort_by_key(|suite| LONG.iter().position(|it| suite.target() == *it).unwrap_or(LONG.len()));
-    let lanes = std::thread::available_parallelism().map_or(1, usize::from).min(suites.len());
+    let lanes = (std::thread::available_parallelism().map_or(1, usize::from) + 1).min(suites.len());
     eprintln!("\n{} test binaries in {lanes} lanes", suites.len());
     let queue = Mutex::new(VecDeque::from(suites));
     let failed = Mutex::new(Vec::new());
@@ -101,9 +102,10 @@ impl Suite {
 
 /// Builds the test binaries, and reads their names from cargo's messages.
 fn build() -> Result<Vec<Suite>> {
-    let arguments = ["test", "--workspace", "--locked", "--no-run", "--message-format=json-render-diagnostics"];
-    eprintln!("\n$ cargo {}", arguments.join(" "));
-    let output = cargo(&arguments).stderr(Stdio::inherit()).output().context("could not start cargo")?;
+    let mut build = static_cargo(&TEST_BUILD);
+    build.arg("--message-format=json-render-diagnostics");
+    eprintln!("\n$ cargo {}", TEST_BUILD.join(" "));
+    let output = build.stderr(Stdio::inherit()).output().context("could not start cargo")?;
     ensure!(output.status.success(), "the tests could not be built: {}", output.status);
     let messages = String::from_utf8(output.stdout).context("cargo's messages are not UTF-8")?;
     messages.lines().filter_map(|line| suite(line).transpose()).collect()

@@ -45,8 +45,19 @@ const PROGRAMS: [(&str, &[&str]); 4] = [
 /// The directory of the extensions that iptables loads at run time.
 const EXTENSIONS: &str = "xtables";
 
-/// The policies of the artifact that `weir attach` must refuse on a kernel that is too old.
-const POLICIES: &str = "policies/examples/01-default-deny.yaml";
+/// The objects of the artifact that `weir attach` must refuse on a kernel that is too old. The pod has an address, so
+/// the artifact contains it.
+const OBJECTS: &str = "apiVersion: v1
+kind: Pod
+metadata: {name: keeper, namespace: vault}
+spec: {containers: [{name: keeper}]}
+status: {podIP: 10.7.0.2, podIPs: [{ip: 10.7.0.2}]}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: default-deny, namespace: vault}
+spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
+";
 
 /// On a kernel before the oldest supported one, nothing is tested but that `weir attach` says so and attaches nothing.
 const INIT: &str = "#!/bin/busybox sh
@@ -68,7 +79,7 @@ TESTSelse
   said=$(/tests/weir attach /tmp/policy.o --endpoint vault/keeper=lo 2>&1) && result=failed
   /bin/busybox echo \"$said\"
   case \"$said\" in *'is too old: weir needs 5.14 or later'*) ;; *) result=failed ;; esac
-  [ -z \"$(tc filter show dev lo ingress)\" ] || result=failed
+  [ -z \"$(/bin/tc filter show dev lo ingress)\" ] || result=failed
 fi
 /bin/busybox echo GUEST: $result
 /bin/busybox poweroff -f
@@ -96,7 +107,7 @@ pub(super) fn initramfs(work: &Path, binaries: &[PathBuf]) -> Result<PathBuf> {
         fs::copy(binary, root.join("tests").join(plain.unwrap_or(&file)))?;
     }
     fs::create_dir_all(root.join("tests/policies"))?;
-    fs::copy(POLICIES, root.join("tests/policies/policies.yaml")).context(POLICIES)?;
+    fs::write(root.join("tests/policies/objects.yaml"), OBJECTS)?;
     fs::write(root.join("init"), init())?;
     fs::set_permissions(root.join("init"), fs::Permissions::from_mode(0o755))?;
     archive(work, &root, "initramfs")
