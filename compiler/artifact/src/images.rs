@@ -11,16 +11,12 @@ use crate::map_image::MapImage;
 use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
 
 /// The kernel's number of each kind.
-const KINDS: [(MapKind, u32); 10] = [
+const KINDS: [(MapKind, u32); 6] = [
     (MapKind::Hash, 1),
     (MapKind::Array, 2),
     (MapKind::ProgArray, 3),
-    (MapKind::PercpuHash, 5),
     (MapKind::PercpuArray, 6),
-    (MapKind::LruHash, 9),
     (MapKind::LpmTrie, 11),
-    (MapKind::ArrayOfMaps, 12),
-    (MapKind::HashOfMaps, 13),
     (MapKind::RingBuf, 27),
 ];
 

@@ -1,6 +1,8 @@
 //! The findings of `decode`: one file for each, with its documentation and the functions that build it.
 
-use crate::diagnostic::Code;
+use super::suggest::nearest;
+use crate::diagnostic::{Code, Diagnostic};
+use crate::origin::FieldOrigin;
 
 pub mod bad_address;
 pub mod bad_cidr;

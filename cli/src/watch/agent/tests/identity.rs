@@ -28,12 +28,18 @@ fn plug_untold(rig: &Rig, veth: &str, addresses: &[[u8; 4]]) {
     host.namespaces.push(MountedNamespace { name: format!("cni-{veth}"), content: namespace });
 }
 
-#[test]
-fn late_deletion_does_not_block_the_new_pod_with_the_same_address() {
+/// An agent that has seen the successor of a pod with the same address, but not the deletion of the pod.
+fn replaced() -> Rig {
     let mut rig = Rig::in_force();
     rig.unplug("veth7");
     rig.plug("new", "u8", "veth8", [10, 0, 0, 5]);
     rig.apply(&near_pod("new", "u8", "web", "10.0.0.5"));
+    rig
+}
+
+#[test]
+fn late_deletion_does_not_block_the_new_pod_with_the_same_address() {
+    let mut rig = replaced();
     let closed = rig.after(Duration::from_secs(1));
     assert!(closed.iter().all(|it| !it.contains("web@veth8")), "{closed:?}");
     rig.delete("Pod", "web");
@@ -44,10 +50,7 @@ fn late_deletion_does_not_block_the_new_pod_with_the_same_address() {
 
 #[test]
 fn deletion_missing_from_the_stream_does_not_block_the_new_pod() {
-    let mut rig = Rig::in_force();
-    rig.unplug("veth7");
-    rig.plug("new", "u8", "veth8", [10, 0, 0, 5]);
-    rig.apply(&near_pod("new", "u8", "web", "10.0.0.5"));
+    let mut rig = replaced();
     rig.after(Duration::from_secs(1));
     rig.agent
         .handle_event(ApiEvent::Listed { kind: "Pod", keys: [key("Pod", "new"), key("Pod", "db")].into() }, rig.now);

@@ -35,15 +35,6 @@ pub(super) struct VerdictTally {
     pub(super) started: u64,
 }
 
-impl VerdictTally {
-    pub(super) fn add(&mut self, other: &Self) {
-        self.allowed += other.allowed;
-        self.denied += other.denied;
-        self.closed += other.closed;
-        self.started += other.started;
-    }
-}
-
 /// All differences, in words.
 pub(super) fn differences(
     server: &FakeApiServer,
