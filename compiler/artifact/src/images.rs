@@ -30,11 +30,6 @@ fn map_kind(number: u32) -> Option<MapKind> {
     KINDS.iter().find(|(_, it)| *it == number).map(|(kind, _)| *kind)
 }
 
-/// The map of this name.
-pub(super) fn map_name(name: &str) -> Option<MapName> {
-    MapName::ALL.into_iter().find(|it| it.name() == name)
-}
-
 /// Replaces the number of entries if the value is in another section.
 const ELSEWHERE: u32 = u32::MAX;
 
@@ -77,7 +72,7 @@ pub(super) fn read_maps<'a>(bytes: &[u8], elsewhere: impl Fn(MapName) -> Option<
 }
 
 fn read_map<'a>(source: &mut ByteReader<'_>, elsewhere: impl Fn(MapName) -> Option<&'a [u8]>) -> Option<MapImage> {
-    let name = map_name(source.text()?)?;
+    let name = MapName::named(source.text()?)?;
     let spec = MapSpec {
         kind: map_kind(source.u32()?)?,
         key_size: source.u32()?,
@@ -136,7 +131,7 @@ mod tests {
 
     #[test]
     fn every_map_is_found_by_its_name() {
-        assert!(MapName::ALL.into_iter().all(|map| map_name(map.name()) == Some(map)));
+        assert!(MapName::ALL.into_iter().all(|map| MapName::named(map.name()) == Some(map)));
     }
 
     #[test]

@@ -319,7 +319,7 @@ impl CodeSections<'_> {
     /// Undoes [`code`] for one load, and returns its map.
     fn relocate(&self, insn: &mut Insn, symbol: u32) -> Option<MapRef> {
         let symbol = self.symbols.get((symbol as usize).checked_sub(1)?)?;
-        let map = images::map_name(&symbol.name)?;
+        let map = MapName::named(&symbol.name)?;
         let Insn::LoadImm64 { value, .. } = insn else {
             return None;
         };

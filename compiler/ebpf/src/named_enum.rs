@@ -1,7 +1,7 @@
 //! Enums whose variants have names.
 
-/// Defines an enum with `ALL`, its variants in order, and `name`. A variant stands in one place, so that none can be
-/// missing from the list.
+/// Defines an enum with `ALL`, its variants in order, `name` and `named`. Each variant is written once, so the list cannot lack
+/// one.
 #[macro_export]
 macro_rules! named_enum {
     ($(#[$meta:meta])* $vis:vis enum $type:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)+ }) => {
@@ -15,6 +15,11 @@ macro_rules! named_enum {
             /// Its name in texts and on the command line.
             $vis const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
+            }
+
+            /// The variant of this name.
+            $vis fn named(name: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|it| it.name() == name)
             }
         }
     };

@@ -26,11 +26,6 @@ weir_ebpf::named_enum! {
 }
 
 impl Budget {
-    /// The budget with this key.
-    pub fn named(key: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|budget| budget.name() == key)
-    }
-
     /// The amount that a compile result has used.
     pub fn spent(self, compiled: &Compiled) -> u64 {
         match self {

@@ -72,13 +72,19 @@ fn deleted_pod_loses_its_address_to_the_next_pod() {
     assert_eq!(done.last().map(String::as_str), Some("install shop/new@veth8"), "{done:?}");
 }
 
-#[test]
-fn pods_that_share_an_address_are_closed_and_reported_and_others_enforced() {
+/// An agent that has seen two new pods with one address.
+fn with_shared_address() -> Rig {
     let mut rig = Rig::in_force();
     for (name, uid, veth) in [("a", "u8", "veth8"), ("b", "u9", "veth9")] {
         rig.plug(name, uid, veth, [10, 0, 0, 8]);
         rig.apply(&near_pod(name, uid, "api", "10.0.0.8"));
     }
+    rig
+}
+
+#[test]
+fn pods_that_share_an_address_are_closed_and_reported_and_others_enforced() {
+    let mut rig = with_shared_address();
     let done = rig.after(GATHER + QUIET);
     let last = "install shop/web@veth7 closed shop/a@veth8,shop/b@veth9 isolated";
     assert_eq!(done.last().map(String::as_str), Some(last), "{done:?}");
@@ -93,11 +99,7 @@ fn pods_that_share_an_address_are_closed_and_reported_and_others_enforced() {
 
 #[test]
 fn pods_that_share_an_address_stay_known_while_another_pod_is_searched() {
-    let mut rig = Rig::in_force();
-    for (name, uid, veth) in [("a", "u8", "veth8"), ("b", "u9", "veth9")] {
-        rig.plug(name, uid, veth, [10, 0, 0, 8]);
-        rig.apply(&near_pod(name, uid, "api", "10.0.0.8"));
-    }
+    let mut rig = with_shared_address();
     rig.apply(&near_pod("missing", "u10", "api", "10.0.0.10"));
     let done = rig.after(GATHER + QUIET);
     let last = "install shop/web@veth7 closed shop/a@veth8,shop/b@veth9 isolated";

@@ -11,6 +11,5 @@ pub static CODE: Code =
 
 /// The key has the wrong syntax.
 pub(crate) fn at(origin: FieldOrigin, key: &str, why: &str) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, format!("{} is not a valid label key: it {why}", quote(key)))
-        .help("write a key like `app` or `example.com/app`")
+    invalid(&CODE, origin, "label key", key, why).help("write a key like `app` or `example.com/app`")
 }

@@ -11,6 +11,5 @@ pub static CODE: Code =
 
 /// The value has the wrong syntax.
 pub(crate) fn at(origin: FieldOrigin, value: &str, why: &str) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, format!("{} is not a valid label value: it {why}", quote(value)))
-        .help("write the value that the objects carry, like `web`")
+    invalid(&CODE, origin, "label value", value, why).help("write the value that the objects carry, like `web`")
 }

@@ -13,10 +13,7 @@ pub static CODE: Code = Code::error("bad-mode", include_str!("bad_mode.diff"))
 /// The mode is not one of the two.
 pub(crate) fn at(origin: FieldOrigin, mode: &str) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("{} is not a mode", quote(mode)));
-    match nearest(mode, ["audit", "enforce"]) {
-        Some(known) => found.help(format!("write `{known}`")),
-        None => found.help("write `audit` or `enforce`"),
-    }
+    write_one_of(found, mode, &["audit", "enforce"], "write `audit` or `enforce`")
 }
 
 /// The mode is on an address list.

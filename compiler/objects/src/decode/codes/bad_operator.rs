@@ -15,8 +15,5 @@ pub(crate) fn at(origin: FieldOrigin, operator: &str) -> Diagnostic {
         _ => format!("{} is not a selector operator", quote(operator)),
     };
     let found = Diagnostic::at(&CODE, origin, message);
-    match nearest(operator, KNOWN) {
-        Some(known) => found.help(format!("write `{known}`")),
-        None => found.help("write `In`, `NotIn`, `Exists` or `DoesNotExist`"),
-    }
+    write_one_of(found, operator, &KNOWN, "write `In`, `NotIn`, `Exists` or `DoesNotExist`")
 }

@@ -10,8 +10,10 @@ pub static CODE: Code = Code::error("bad-phase", include_str!("bad_phase.diff"))
 /// The phase is not one of the five.
 pub(crate) fn at(origin: FieldOrigin, phase: &str) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("{} is not a pod phase", quote(phase)));
-    match nearest(phase, ["Pending", "Running", "Succeeded", "Failed", "Unknown"]) {
-        Some(known) => found.help(format!("write `{known}`")),
-        None => found.help("write `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`"),
-    }
+    write_one_of(
+        found,
+        phase,
+        &["Pending", "Running", "Succeeded", "Failed", "Unknown"],
+        "write `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`",
+    )
 }

@@ -10,8 +10,5 @@ pub static CODE: Code = Code::error("bad-policy-type", include_str!("bad_policy_
 /// The name is not one of the two types.
 pub(crate) fn at(origin: FieldOrigin, name: &str) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("{} is not a policy type", quote(name)));
-    match nearest(name, ["Ingress", "Egress"]) {
-        Some(known) => found.help(format!("write `{known}`")),
-        None => found.help("write `Ingress` or `Egress`"),
-    }
+    write_one_of(found, name, &["Ingress", "Egress"], "write `Ingress` or `Egress`")
 }

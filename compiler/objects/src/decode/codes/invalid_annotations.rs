@@ -9,8 +9,7 @@ pub static CODE: Code = Code::error("invalid-annotations", include_str!("invalid
 
 /// The key has the wrong syntax.
 pub(crate) fn key(origin: FieldOrigin, key: &str, why: &str) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, format!("{} is not a valid annotation key: it {why}", quote(key)))
-        .help("write a key like `example.com/owner`")
+    invalid(&CODE, origin, "annotation key", key, why).help("write a key like `example.com/owner`")
 }
 
 /// All annotations together are too large.

@@ -9,8 +9,7 @@ pub static CODE: Code = Code::error("invalid-finalizer", include_str!("invalid_f
 
 /// The name has the wrong syntax.
 pub(crate) fn at(origin: FieldOrigin, name: &str, why: &str) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, format!("{} is not a valid finalizer: it {why}", quote(name)))
-        .help("write a finalizer like `example.com/cleanup`")
+    invalid(&CODE, origin, "finalizer", name, why).help("write a finalizer like `example.com/cleanup`")
 }
 
 /// The name has no prefix and is not one of Kubernetes' own.

@@ -9,8 +9,7 @@ pub static CODE: Code = Code::error("invalid-name", include_str!("invalid_name.d
 
 /// The name has the wrong syntax.
 pub(crate) fn at(origin: FieldOrigin, name: &str, why: &str) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, format!("{} is not a valid name: it {why}", quote(name)))
-        .help("choose a name like `allow-web`")
+    invalid(&CODE, origin, "name", name, why).help("choose a name like `allow-web`")
 }
 
 /// The object has neither a name nor a prefix for one.

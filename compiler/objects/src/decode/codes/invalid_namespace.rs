@@ -9,8 +9,7 @@ pub static CODE: Code = Code::error("invalid-namespace", include_str!("invalid_n
 
 /// The namespace has the wrong syntax.
 pub(crate) fn at(origin: FieldOrigin, namespace: &str, why: &str) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, format!("{} is not a valid namespace: it {why}", quote(namespace)))
-        .help("write the name of a namespace, like `shop`")
+    invalid(&CODE, origin, "namespace", namespace, why).help("write the name of a namespace, like `shop`")
 }
 
 /// The kind is cluster-scoped and has no namespace.
