@@ -15,36 +15,22 @@ use tokio::time::timeout;
 use crate::api_config;
 use crate::failure::{chain, with_hint};
 use crate::watch::cursor::escape;
+use crate::watch::resources::{self, Resource};
 
-/// A kind of objects, and its path in the API.
-struct ApiKind {
-    version: &'static str,
-    kind: &'static str,
-    path: &'static str,
+/// Every kind that Weir reads: those that the agent watches, and workloads, whose pods the agent sees.
+fn kinds() -> Vec<Resource> {
+    let mut kinds = resources::kinds();
+    kinds.extend([
+        Resource::new("Deployment", "apps/v1", "/apis/apps/v1/deployments"),
+        Resource::new("StatefulSet", "apps/v1", "/apis/apps/v1/statefulsets"),
+        Resource::new("DaemonSet", "apps/v1", "/apis/apps/v1/daemonsets"),
+        Resource::new("ReplicaSet", "apps/v1", "/apis/apps/v1/replicasets"),
+        Resource::new("ReplicationController", "v1", "/api/v1/replicationcontrollers"),
+        Resource::new("Job", "batch/v1", "/apis/batch/v1/jobs"),
+        Resource::new("CronJob", "batch/v1", "/apis/batch/v1/cronjobs"),
+    ]);
+    kinds
 }
-
-const fn kind(version: &'static str, kind: &'static str, path: &'static str) -> ApiKind {
-    ApiKind { version, kind, path }
-}
-
-/// Every kind that Weir reads, and that every API server has.
-const KINDS: [ApiKind; 13] = [
-    kind("v1", "Namespace", "/api/v1/namespaces"),
-    kind("v1", "Node", "/api/v1/nodes"),
-    kind("v1", "Pod", "/api/v1/pods"),
-    kind("v1", "Service", "/api/v1/services"),
-    kind("discovery.k8s.io/v1", "EndpointSlice", "/apis/discovery.k8s.io/v1/endpointslices"),
-    kind("networking.k8s.io/v1", "NetworkPolicy", "/apis/networking.k8s.io/v1/networkpolicies"),
-    kind("apps/v1", "Deployment", "/apis/apps/v1/deployments"),
-    kind("apps/v1", "StatefulSet", "/apis/apps/v1/statefulsets"),
-    kind("apps/v1", "DaemonSet", "/apis/apps/v1/daemonsets"),
-    kind("apps/v1", "ReplicaSet", "/apis/apps/v1/replicasets"),
-    kind("v1", "ReplicationController", "/api/v1/replicationcontrollers"),
-    kind("batch/v1", "Job", "/apis/batch/v1/jobs"),
-    kind("batch/v1", "CronJob", "/apis/batch/v1/cronjobs"),
-];
-/// A server without its definition has no objects of this kind.
-const LISTS: ApiKind = kind("weir.dev/v1alpha1", "CidrList", "/apis/weir.dev/v1alpha1/cidrlists");
 
 /// The number of objects on a page of a list.
 const PAGE: u32 = 500;
@@ -87,10 +73,10 @@ pub(crate) fn objects(context: Option<&str>) -> Result<Vec<u8>> {
         let client = Client::try_from(config).context("cannot connect to the API server")?;
         let mut text = br#"{"apiVersion": "v1", "kind": "List", "items": ["#.to_vec();
         let start = text.len();
-        for kind in KINDS.iter().chain([&LISTS]) {
+        for kind in &kinds() {
             let objects = match all(&client, kind).await {
                 Ok(objects) => objects,
-                Err(ListError::Refused { code: 404, .. }) if kind.path == LISTS.path => continue,
+                Err(ListError::Refused { code: 404, .. }) if kind.optional => continue,
                 Err(error) => return Err(explained(error, kind)),
             };
             for object in objects {
@@ -103,7 +89,7 @@ pub(crate) fn objects(context: Option<&str>) -> Result<Vec<u8>> {
     })
 }
 
-fn explained(error: ListError, kind: &ApiKind) -> anyhow::Error {
+fn explained(error: ListError, kind: &Resource) -> anyhow::Error {
     let list = format!("cannot list the objects of kind {}", kind.kind);
     match error {
         ListError::Refused { code: code @ (401 | 403), message } => with_hint(
@@ -119,7 +105,7 @@ fn explained(error: ListError, kind: &ApiKind) -> anyhow::Error {
 
 /// All objects of a kind. If the server forgets the version of the first page before the last one is read, the list
 /// begins again, because pages of two versions can lack an object.
-async fn all(client: &Client, kind: &ApiKind) -> Result<Vec<Map<String, Value>>, ListError> {
+async fn all(client: &Client, kind: &Resource) -> Result<Vec<Map<String, Value>>, ListError> {
     let (mut objects, mut token, mut attempts) = (Vec::new(), String::new(), 1);
     loop {
         let page = match page(client, kind, &token).await {
@@ -139,7 +125,7 @@ async fn all(client: &Client, kind: &ApiKind) -> Result<Vec<Map<String, Value>>,
     }
 }
 
-async fn page(client: &Client, kind: &ApiKind, token: &str) -> Result<Page, ListError> {
+async fn page(client: &Client, kind: &Resource, token: &str) -> Result<Page, ListError> {
     let more = if token.is_empty() { String::new() } else { format!("&continue={}", escape(token)) };
     let request = Request::get(format!("{}?limit={PAGE}{more}", kind.path)).body(Vec::new());
     let request = request.map_err(|error| ListError::Other(error.into()))?;
@@ -156,7 +142,7 @@ async fn page(client: &Client, kind: &ApiKind, token: &str) -> Result<Page, List
 
 /// The object as kubectl shows it: with `apiVersion` and `kind`, which items of a list do not have, and without the
 /// record of who manages which field.
-fn shown(kind: &ApiKind, item: Map<String, Value>) -> Map<String, Value> {
+fn shown(kind: &Resource, item: Map<String, Value>) -> Map<String, Value> {
     let mut object = Map::new();
     object.insert("apiVersion".to_owned(), kind.version.into());
     object.insert("kind".to_owned(), kind.kind.into());

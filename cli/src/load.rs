@@ -62,10 +62,7 @@ impl LoadedInputs {
 
     /// A list file.
     pub(crate) fn add_list(&mut self, path: &Path, kind: InputKind) {
-        match path == Path::new("-") {
-            true => self.add_stdin(kind),
-            false => self.add_file(path, kind),
-        }
+        if path == Path::new("-") { self.add_stdin(kind) } else { self.add_file(path, kind) }
     }
 
     fn add_directory(&mut self, path: &Path) {
@@ -173,10 +170,7 @@ fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
 fn read_all(source: impl Read, length: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(length.min(LARGEST) as usize + 1);
     source.take(LARGEST + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > LARGEST {
-        true => Err(std::io::Error::other("it is longer than 1 GiB")),
-        false => Ok(bytes),
-    }
+    if bytes.len() as u64 > LARGEST { Err(std::io::Error::other("it is longer than 1 GiB")) } else { Ok(bytes) }
 }
 
 fn is_hidden(path: &Path) -> bool {

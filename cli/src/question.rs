@@ -174,42 +174,50 @@ fn looks_like_address(text: &str) -> bool {
 
 const TCP: FlowProtocol = FlowProtocol::Transport(Protocol::Tcp);
 
-/// The port number of a port on a pod: a name is looked up in the pod's containers, a number is returned as it is.
+/// A port: a number is returned as it is, a name is looked up.
+fn port_number(
+    protocol: Option<FlowProtocol>,
+    port: &WrittenPort<'_>,
+    look_up: impl FnOnce(&str) -> Result<ProtocolPort, String>,
+) -> Result<ProtocolPort, String> {
+    match port {
+        WrittenPort::None => Ok(ProtocolPort { protocol: protocol.unwrap_or(FlowProtocol::Icmp), port: 0 }),
+        WrittenPort::Number(number) => Ok(ProtocolPort { protocol: protocol.unwrap_or(TCP), port: *number }),
+        WrittenPort::Name(name) => look_up(name),
+    }
+}
+
+/// The port number of a port on a pod: a name is looked up in the pod's containers.
 fn on_endpoint(
     cluster: &Cluster,
     endpoint: Option<EndpointId>,
     protocol: Option<FlowProtocol>,
     port: &WrittenPort<'_>,
 ) -> Result<ProtocolPort, String> {
-    let name = match port {
-        WrittenPort::None => return Ok(ProtocolPort { protocol: protocol.unwrap_or(FlowProtocol::Icmp), port: 0 }),
-        WrittenPort::Number(number) => return Ok(ProtocolPort { protocol: protocol.unwrap_or(TCP), port: *number }),
-        WrittenPort::Name(name) => *name,
-    };
-    let id = endpoint.ok_or_else(|| format!("an address outside the cluster has no port named `{name}`"))?;
-    let ports = cluster.endpoints[id.index()].named_ports.iter().filter(|port| port.name == name);
-    let found: Vec<_> = ports
-        .map(|port| ProtocolPort { protocol: FlowProtocol::Transport(port.protocol), port: port.number })
-        .filter(|known| protocol.is_none_or(|wanted| wanted == known.protocol))
-        .collect();
-    one_of(&found, name, &cluster.endpoint_name(id))
+    port_number(protocol, port, |name| {
+        let id = endpoint.ok_or_else(|| format!("an address outside the cluster has no port named `{name}`"))?;
+        let ports = cluster.endpoints[id.index()].named_ports.iter().filter(|port| port.name == name);
+        let found: Vec<_> = ports
+            .map(|port| ProtocolPort { protocol: FlowProtocol::Transport(port.protocol), port: port.number })
+            .filter(|known| protocol.is_none_or(|wanted| wanted == known.protocol))
+            .collect();
+        one_of(&found, name, &cluster.endpoint_name(id))
+    })
 }
 
-/// The port number of a port on a service: a name is looked up in the service's ports, a number is returned as it is.
+/// The port number of a port on a service: a name is looked up in the service's ports.
 fn on_service(
     service: &Service,
     protocol: Option<FlowProtocol>,
     port: &WrittenPort<'_>,
 ) -> Result<ProtocolPort, String> {
-    let name = match port {
-        WrittenPort::None => return Ok(ProtocolPort { protocol: protocol.unwrap_or(FlowProtocol::Icmp), port: 0 }),
-        WrittenPort::Number(number) => return Ok(ProtocolPort { protocol: protocol.unwrap_or(TCP), port: *number }),
-        WrittenPort::Name(name) => *name,
-    };
-    let ports = service.ports.iter().filter(|port| port.name == name);
-    let found: Vec<_> =
-        ports.map(|port| ProtocolPort { protocol: FlowProtocol::Transport(port.protocol), port: port.port }).collect();
-    one_of(&found, name, &format!("service {}", service.name))
+    port_number(protocol, port, |name| {
+        let ports = service.ports.iter().filter(|port| port.name == name);
+        let found: Vec<_> = ports
+            .map(|port| ProtocolPort { protocol: FlowProtocol::Transport(port.protocol), port: port.port })
+            .collect();
+        one_of(&found, name, &format!("service {}", service.name))
+    })
 }
 
 fn one_of(found: &[ProtocolPort], name: &str, owner: &str) -> Result<ProtocolPort, String> {

@@ -21,7 +21,7 @@ pub(crate) mod log;
 mod metrics;
 mod notices;
 mod partial;
-mod resources;
+pub(crate) mod resources;
 pub(crate) mod serve;
 mod supervise;
 

@@ -8,48 +8,28 @@ mod describe;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::rc::Rc;
 
-use weir_classes::{Atoms, Classes};
+use weir_classes::Classes;
 use weir_codegen::packet_engines::{ClusterEngine, Decide, EngineError, Make, NoVerdict, PacketQuestion, VmEngine};
 use weir_machine::Broken;
 use weir_model::directory::Directory;
-use weir_model::eval::{Basis, Flow, FlowProtocol, Judgement, Verdict};
-use weir_model::{Cluster, Direction, EndpointId, ServiceId};
+use weir_model::eval::{Basis, Flow, Judgement, Verdict};
+use weir_model::{Cluster, EndpointId, ServiceId};
 
 use describe::ClassDescriber;
-pub(crate) use describe::summary;
+pub(crate) use describe::{ClassDescription, PacketClasses, summary};
 
 /// One packet at one endpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct WitnessPacket {
-    pub(crate) direction: Direction,
+    pub(crate) question: PacketQuestion,
     pub(crate) endpoint: EndpointId,
     /// The program's verdict.
     pub(crate) verdict: Verdict,
     pub(crate) classes: PacketClasses,
-    pub(crate) source: IpAddr,
-    pub(crate) destination: IpAddr,
-    pub(crate) protocol: FlowProtocol,
-    pub(crate) port: u16,
     /// The packet's bytes, from the Ethernet header on.
     pub(crate) packet: Vec<u8>,
-}
-
-/// The classes of a packet's ends and of its port.
-#[derive(Clone, Debug)]
-pub(crate) struct PacketClasses {
-    pub(crate) subject: ClassDescription,
-    pub(crate) peer: ClassDescription,
-    pub(crate) atom: ClassDescription,
-}
-
-/// A class: its name, and the properties that all its members share.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ClassDescription {
-    pub(crate) name: String,
-    pub(crate) is: Vec<String>,
 }
 
 /// The packets of a judged flow, or the reason why the engine has no answer for it.
@@ -135,28 +115,7 @@ impl Decide for Recorder {
 fn witness(cluster: &Cluster, seen: &RecordedQuestion) -> Option<WitnessPacket> {
     let RecordedQuestion { question, verdict, classes } = seen;
     let (endpoint, _) = *classes.subject_of.get(question.place)?;
-    let (source, destination) = match question.direction {
-        Direction::Ingress => (question.remote, question.own),
-        Direction::Egress => (question.own, question.remote),
-    };
-    let atom = match question.protocol {
-        FlowProtocol::Transport(protocol) => classes.atoms.find(protocol, question.port),
-        FlowProtocol::Icmp => Atoms::REST,
-    };
-    let describer = ClassDescriber { cluster, classes };
-    Some(WitnessPacket {
-        direction: question.direction,
-        endpoint,
-        verdict: *verdict,
-        classes: PacketClasses {
-            subject: describer.subject(question.subject),
-            peer: describer.peer(classes.peer_at(question.remote)),
-            atom: describer.atom(atom),
-        },
-        source,
-        destination,
-        protocol: question.protocol,
-        port: question.port,
-        packet: question.first_packet()?,
-    })
+    let classes = ClassDescriber { cluster, classes }.packet(question);
+    let packet = question.first_packet()?;
+    Some(WitnessPacket { question: *question, endpoint, verdict: *verdict, classes, packet })
 }

@@ -29,24 +29,23 @@ fn check(what: &str, tally: Tally) {
     assert!(tally.known < tally.texts() / 8, "too many known differences: {what}: {tally:?}");
 }
 
-#[test]
-fn yaml_is_read_as_libyaml_reads_it() {
+/// Compares our reading of a text with another reader's, for every seed.
+fn every_seed(what: &str, make: fn(&mut Random) -> String, agree: fn(&str, &mut Tally) -> Result<(), String>) {
     let mut tally = Tally::default();
     for seed in seeds() {
-        let text = documents::yaml(&mut Random::new(seed));
-        libyaml::agree(&text, &mut tally).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        agree(&make(&mut Random::new(seed)), &mut tally).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
-    check("libyaml", tally);
+    check(what, tally);
+}
+
+#[test]
+fn yaml_is_read_as_libyaml_reads_it() {
+    every_seed("libyaml", documents::yaml, libyaml::agree);
 }
 
 #[test]
 fn json_is_read_as_serde_json_reads_it() {
-    let mut tally = Tally::default();
-    for seed in seeds() {
-        let text = documents::json(&mut Random::new(seed));
-        serde::agree(&text, &mut tally).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-    }
-    check("serde_json", tally);
+    every_seed("serde_json", documents::json, serde::agree);
 }
 
 type Agree = fn(&str, &Answer, &mut Tally) -> Result<(), String>;

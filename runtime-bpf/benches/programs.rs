@@ -25,7 +25,7 @@ use weir_codegen::compile::{CompileOptions, Compiled, compile};
 use weir_codegen::structures::StructureOptions as Structures;
 use weir_ebpf::code::{ByteOrder, encode};
 use weir_ebpf::target::Target;
-use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
+use weir_ebpf::vm::MapFlags;
 use weir_model::{Cluster, Direction};
 use weir_objects::address::Family;
 use weir_runtime::sys::{BpfKernel, KernelMap, KernelProgram, MapDefinition, MapType};
@@ -33,7 +33,7 @@ use weir_runtime::trial::driver::MOST_OTHERS as SOURCES;
 use weir_runtime::trial::{self, INTERFACE};
 use weir_testing::{shape, yaml};
 
-use measure::{Ends, Figures, Subject, baseline, measure};
+use measure::{Ends, Figures, MeasuredProgram, Subject, baseline, measure};
 
 /// The pod's port, and the port of servers outside.
 pub(crate) const PORT: u16 = 8000;
@@ -104,8 +104,9 @@ fn family_rows(kernel: &BpfKernel, family: Family, only: usize) -> Vec<serde_jso
     }
     let figures: Vec<Figures> = figures.iter().flatten().map(|it| it.over(&base)).collect();
     let show = |name: &str, numbers: [usize; 4], load: f64, of: &Figures| {
-        println!("{}", measure::row(name, family, numbers, load, of, &figures[0]));
-        measure::json(name, family, numbers, load, of, &figures[0])
+        let measured = MeasuredProgram { name, family, numbers, load, figures: of, by_hand: &figures[0] };
+        println!("{}", measure::row(&measured));
+        measure::json(&measured)
     };
     let mut rows = vec![show("by hand", [0; 4], 0.0, &figures[0])];
     for (index, (case, made)) in cases.iter().zip(&made).enumerate() {
@@ -239,7 +240,7 @@ fn maps(kernel: &BpfKernel, compiled: &Compiled, slots: u32) -> HashMap<MapName,
         } else {
             MapImage::clone(image)
         };
-        let map = kernel.create_map(&definition(&sized.spec), None).expect("a map");
+        let map = kernel.create_map(&(&sized.spec).into(), None).expect("a map");
         sized.entries.iter().for_each(|(key, value)| map.update(key, value, 0).expect("an entry"));
         if sized.spec.flags.contains(MapFlags::RDONLY_PROG) {
             map.freeze().expect("it freezes");
@@ -250,20 +251,6 @@ fn maps(kernel: &BpfKernel, compiled: &Compiled, slots: u32) -> HashMap<MapName,
         maps.insert(sized.name, map);
     }
     maps
-}
-
-fn definition(spec: &MapSpec) -> MapDefinition {
-    let map_type = match spec.kind {
-        MapKind::PercpuArray => MapType::PercpuArray,
-        MapKind::Hash => MapType::Hash,
-        MapKind::LruHash => MapType::LruHash,
-        MapKind::LpmTrie => MapType::LpmTrie,
-        MapKind::RingBuf => MapType::RingBuf,
-        MapKind::ProgArray => MapType::ProgArray,
-        _ => MapType::Array,
-    };
-    let MapSpec { key_size, value_size, max_entries, flags, .. } = *spec;
-    MapDefinition { map_type, key_size, value_size, max_entries, flags: flags.0 }
 }
 
 /// The minimal program, loaded into the kernel.

@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
+use weir_artifact::Artifact;
 use weir_artifact::layout::{AT_EDGE, MapName, config, mark};
 use weir_artifact::map_image::{MapImage, bucket_family};
-use weir_artifact::{Artifact, map_type};
 use weir_ebpf::asm::Assembled;
 use weir_ebpf::code::{ByteOrder, encode};
-use weir_ebpf::vm::{MapFlags, MapKind};
+use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
 
 use crate::error::{Doing as _, Error};
 use crate::names;
@@ -195,7 +195,7 @@ fn shared(
 ) -> Result<KernelMap, Error> {
     let name = image.name.name();
     let making = format!("make the map {name}");
-    let wanted = flows::sized(image, source, definition(image)?);
+    let wanted = flows::sized(image, source, MapDefinition::from(&image.spec));
     if let Some(number) = record.shared.get(name) {
         let pinned = system.pinned_map(&pins.map(Age::Current, name)).doing(&making)?;
         let map = pinned.map_or_else(|| system.numbered_map(*number), |map| Ok(Some(map))).doing(&making)?;
@@ -230,7 +230,7 @@ fn own(
 ) -> Result<KernelMap, Error> {
     let name = image.name.name();
     let making = format!("make the map {name}");
-    let mut definition = definition(image)?;
+    let mut definition = MapDefinition::from(&image.spec);
     if matches!(image.name, MapName::Endpoints | MapName::Local4 | MapName::Local6) {
         definition.max_entries = definition.max_entries.max(source.endpoints.saturating_mul(2));
     }
@@ -358,27 +358,17 @@ fn linked(code: &Assembled, maps: &BTreeMap<String, KernelMap>) -> Vec<u8> {
     encode(&code.link(|map| descriptor(map.0)), ByteOrder::Little)
 }
 
-pub(crate) fn definition(image: &MapImage) -> Result<MapDefinition, Error> {
-    let spec = &image.spec;
-    let known = [
-        (MapKind::Array, MapType::Array),
-        (MapKind::PercpuArray, MapType::PercpuArray),
-        (MapKind::Hash, MapType::Hash),
-        (MapKind::PercpuHash, MapType::PercpuHash),
-        (MapKind::LruHash, MapType::LruHash),
-        (MapKind::LpmTrie, MapType::LpmTrie),
-        (MapKind::RingBuf, MapType::RingBuf),
-        (MapKind::ProgArray, MapType::ProgArray),
-    ];
-    let found = known.into_iter().find(|(kind, _)| map_type(*kind) == map_type(spec.kind));
-    let Some((_, map_type)) = found else {
-        return Err(Error::OtherVersion(image.name.name().to_owned()));
-    };
-    Ok(MapDefinition {
-        map_type,
-        key_size: spec.key_size,
-        value_size: spec.value_size,
-        max_entries: spec.max_entries,
-        flags: spec.flags.0,
-    })
+impl From<&MapSpec> for MapDefinition {
+    fn from(spec: &MapSpec) -> Self {
+        let map_type = match spec.kind {
+            MapKind::Array => MapType::Array,
+            MapKind::PercpuArray => MapType::PercpuArray,
+            MapKind::Hash => MapType::Hash,
+            MapKind::LpmTrie => MapType::LpmTrie,
+            MapKind::RingBuf => MapType::RingBuf,
+            MapKind::ProgArray => MapType::ProgArray,
+        };
+        let MapSpec { key_size, value_size, max_entries, flags, .. } = *spec;
+        Self { map_type, key_size, value_size, max_entries, flags: flags.0 }
+    }
 }

@@ -24,9 +24,16 @@ pub fn skip(test: &str, reason: &dyn std::fmt::Display) {
     assert!(!in_ci, "skipped in CI: {test}: {reason}");
 }
 
-/// Leaves a test early, loudly: `skip!("no privilege")`.
+/// Leaves a test early, loudly: `skip!("no privilege")`. `skip!(unless RESULT)` is the value of an `Ok`, and skips the
+/// test with the reason in an `Err`.
 #[macro_export]
 macro_rules! skip {
+    (unless $result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(reason) => $crate::skip!("{reason:#}"),
+        }
+    };
     ($($reason:tt)*) => {{
         let test = std::thread::current().name().unwrap_or("test").to_owned();
         $crate::skip::skip(&test, &format_args!($($reason)*));

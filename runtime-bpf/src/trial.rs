@@ -18,7 +18,6 @@ use weir_objects::address::Family;
 use weir_objects::k8s::Direction;
 
 use crate::error::{Doing as _, Error};
-use crate::generation::definition;
 use crate::point::ProgramSide;
 use crate::sys::{BpfKernel, KernelMap, KernelProgram};
 
@@ -104,7 +103,7 @@ pub fn context(came_in: u32) -> [u8; CONTEXT_BYTES] {
 
 fn fill(kernel: &BpfKernel, image: &MapImage) -> Result<KernelMap, Error> {
     let name = image.name.name();
-    let map = kernel.create_map(&definition(image)?, None).doing(format_args!("make the map {name}"))?;
+    let map = kernel.create_map(&(&image.spec).into(), None).doing(format_args!("make the map {name}"))?;
     for (key, value) in &image.entries {
         map.update(key, value, 0).doing(format_args!("write to the map {name}"))?;
     }

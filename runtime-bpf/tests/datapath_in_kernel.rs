@@ -14,10 +14,10 @@ use weir_artifact::layout::{MapName, Outcome};
 use weir_artifact::map_image::bucket_family;
 use weir_ebpf::code::{ByteOrder, encode};
 use weir_ebpf::context as field;
-use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
+use weir_ebpf::vm::MapFlags;
 use weir_model::Direction;
 use weir_runtime::skip;
-use weir_runtime::sys::{BpfKernel, KernelMap, KernelProgram, MapDefinition, MapType};
+use weir_runtime::sys::{BpfKernel, KernelMap, KernelProgram};
 use weir_testing::Random;
 use weir_testing::datapath::mutations::mutant;
 use weir_testing::datapath::rig::{self, Arrival, Entries, INTERFACE, Parts, Rig};
@@ -30,22 +30,6 @@ const CONTEXT_BYTES: usize = 192;
 struct InKernel {
     maps: HashMap<MapName, KernelMap>,
     programs: [KernelProgram; 2],
-}
-
-fn definition(spec: &MapSpec) -> MapDefinition {
-    let map_type = match spec.kind {
-        MapKind::Array => MapType::Array,
-        MapKind::PercpuArray => MapType::PercpuArray,
-        MapKind::Hash => MapType::Hash,
-        MapKind::PercpuHash => MapType::PercpuHash,
-        MapKind::LruHash => MapType::LruHash,
-        MapKind::LpmTrie => MapType::LpmTrie,
-        MapKind::RingBuf => MapType::RingBuf,
-        MapKind::ProgArray => MapType::ProgArray,
-        MapKind::ArrayOfMaps | MapKind::HashOfMaps => panic!("not one of ours"),
-    };
-    let MapSpec { key_size, value_size, max_entries, flags, .. } = *spec;
-    MapDefinition { map_type, key_size, value_size, max_entries, flags: flags.0 }
 }
 
 /// `struct __sk_buff` of a packet that came in through an interface, or through none.
@@ -61,7 +45,7 @@ impl InKernel {
     fn new(kernel: &BpfKernel, parts: &Parts) -> Self {
         let mut maps = HashMap::new();
         for image in &parts.maps {
-            let map = kernel.create_map(&definition(&image.spec), None).unwrap();
+            let map = kernel.create_map(&(&image.spec).into(), None).unwrap();
             for (key, value) in &image.entries {
                 map.update(key, value, 0).unwrap();
             }

@@ -8,6 +8,7 @@
 pub mod address_maps;
 pub mod case;
 pub mod datapath;
+pub mod files;
 pub mod packet;
 pub mod schema;
 pub mod shape;

@@ -5,6 +5,7 @@
 //! the same bytes with serde_json into plain values.
 
 mod attach;
+mod chart;
 mod events;
 mod isolated;
 mod packets;

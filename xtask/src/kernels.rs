@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::process::{cargo, run};
+use crate::process::{built, cargo, run};
 use initramfs::{initramfs, with_modules};
 
 const IMAGES: &str = "WEIR_KERNEL_IMAGES";
@@ -130,10 +130,7 @@ fn test_binaries() -> Result<Vec<PathBuf>> {
         build
             .arg("--message-format=json-render-diagnostics")
             .env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=debuginfo");
-        let output = build.stderr(Stdio::inherit()).output()?;
-        ensure!(output.status.success(), "the test {test} does not build");
-        for line in String::from_utf8(output.stdout)?.lines() {
-            let message: serde_json::Value = serde_json::from_str(line)?;
+        for message in built(&mut build).with_context(|| format!("the test {test}"))? {
             binaries.extend(message["executable"].as_str().map(PathBuf::from));
         }
     }

@@ -1,9 +1,10 @@
 //! Runs other programs and prints their command lines.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
 /// Runs a command with its output shown; an error contains the command line.
 pub fn run(command: &mut Command) -> Result<()> {
@@ -43,6 +44,15 @@ pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments);
     command
+}
+
+/// Runs a build of cargo that reports as `--message-format=json-render-diagnostics`. Returns cargo's messages.
+pub fn built(command: &mut Command) -> Result<Vec<Value>> {
+    let output = command.stderr(Stdio::inherit()).output().context("could not start cargo")?;
+    ensure!(output.status.success(), "the build failed: {}", output.status);
+    let messages = String::from_utf8(output.stdout).context("cargo's messages are not UTF-8")?;
+    let message = |line| serde_json::from_str(line).context("a message of cargo is not JSON");
+    messages.lines().map(message).collect()
 }
 
 fn show(command: &Command) -> String {

@@ -91,7 +91,7 @@ pub(crate) struct VerifyArgs {
 
 pub(super) fn parse_budget(text: &str) -> Result<(Budget, u64), String> {
     let (key, limit) = text.split_once('=').ok_or("expected KEY=N")?;
-    let known = || Budget::ALL.map(Budget::key).join(", ");
+    let known = || Budget::ALL.map(Budget::name).join(", ");
     let budget =
         Budget::named(key).ok_or_else(|| format!("there is no budget `{key}`; the budgets are: {}", known()))?;
     Ok((budget, limit.parse().map_err(|_| format!("`{limit}` is not a number"))?))

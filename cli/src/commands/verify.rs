@@ -93,8 +93,5 @@ pub(super) fn line(report: &VerifyReport) -> String {
 }
 
 fn part_line(part: VerifyPart, asked: u64, agreed: u64) -> String {
-    match asked == agreed {
-        true => format!("{asked} {}", part.name()),
-        false => format!("{agreed} of {asked} {}", part.name()),
-    }
+    if asked == agreed { format!("{asked} {}", part.name()) } else { format!("{agreed} of {asked} {}", part.name()) }
 }

@@ -129,9 +129,17 @@ pub(crate) fn csv(text: &str) -> String {
     let text = escape::line(text);
     // A spreadsheet would read such a text as a formula.
     let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.into_owned() };
-    match text.contains([',', '"']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text,
+    if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}
+
+/// The entity of XML and HTML for a letter of their syntax.
+fn entity(letter: char) -> &'static str {
+    match letter {
+        '<' => "&lt;",
+        '>' => "&gt;",
+        '&' => "&amp;",
+        '"' => "&quot;",
+        _ => "&#39;",
     }
 }
 
@@ -140,9 +148,7 @@ pub(crate) fn md(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '&' => escaped.push_str("&amp;"),
+            '<' | '>' | '&' => escaped.push_str(entity(letter)),
             // A name must not notify a user of GitHub.
             '@' => escaped.push_str("&#64;"),
             letter if is_hidden(letter) => {
@@ -163,11 +169,7 @@ pub(crate) fn xml(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '&' => escaped.push_str("&amp;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
+            '<' | '>' | '&' | '"' | '\'' => escaped.push_str(entity(letter)),
             letter if is_hidden(letter) => escape::push(&mut escaped, letter),
             _ => escaped.push(letter),
         }

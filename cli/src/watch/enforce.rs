@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use weir_artifact::Artifact;
 use weir_classes::PeerId;
 use weir_classes::departed::EndedService;
+use weir_runtime::observe::Counter;
+use weir_runtime::runtime::Fill;
 
 pub(crate) use kernel::KernelEnforcer;
 
@@ -91,37 +93,14 @@ pub(crate) struct CheckedHooks {
 pub(crate) struct KernelSnapshot {
     /// Deviations that were found and repaired.
     pub(crate) repaired: Vec<String>,
-    pub(crate) packets: Vec<PacketCount>,
+    pub(crate) packets: Vec<Counter>,
     /// Deviations that could not be repaired.
     pub(crate) drift: Vec<String>,
-    pub(crate) maps: Vec<MapFill>,
-    pub(crate) memory: Vec<MapMemory>,
+    pub(crate) maps: Vec<Fill>,
+    /// The bytes that the kernel charges for each map.
+    pub(crate) memory: Vec<(String, u64)>,
     /// Records of dropped packets that were not written.
     pub(crate) lost_records: u32,
-}
-
-/// The number of packets of one kind since the programs were first attached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PacketCount {
-    pub(crate) direction: &'static str,
-    pub(crate) outcome: &'static str,
-    pub(crate) dropped: bool,
-    pub(crate) packets: u64,
-}
-
-/// The entries of a map.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MapFill {
-    pub(crate) map: String,
-    pub(crate) entries: u64,
-    pub(crate) max_entries: u64,
-}
-
-/// The memory that the kernel charges for a map.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MapMemory {
-    pub(crate) map: String,
-    pub(crate) bytes: u64,
 }
 
 /// Why the kernel could not carry out a request of the agent. Pods that were enforced stay enforced.

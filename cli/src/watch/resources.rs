@@ -24,21 +24,34 @@ pub(crate) struct Resource {
     pub(crate) optional: bool,
 }
 
-/// All kinds that the agent of this node needs. The server does not send pods that have ended, because no rule can
-/// mean them.
-pub(crate) fn resources(node: &str) -> Vec<Resource> {
-    let resource = |kind, version, path| Resource { kind, version, path, field_selector: None, optional: false };
-    let select = |selector: String, resource| Resource { field_selector: Some(selector), ..resource };
-    let living = "status.phase!=Succeeded,status.phase!=Failed".to_owned();
+/// The kinds that the agent watches.
+pub(crate) fn kinds() -> Vec<Resource> {
     vec![
-        resource("Namespace", "v1", "/api/v1/namespaces"),
-        select(format!("metadata.name={node}"), resource("Node", "v1", "/api/v1/nodes")),
-        select(living, resource("Pod", "v1", "/api/v1/pods")),
-        resource("Service", "v1", "/api/v1/services"),
-        resource("EndpointSlice", "discovery.k8s.io/v1", "/apis/discovery.k8s.io/v1/endpointslices"),
-        resource("NetworkPolicy", "networking.k8s.io/v1", "/apis/networking.k8s.io/v1/networkpolicies"),
-        Resource { optional: true, ..resource("CidrList", "weir.dev/v1alpha1", "/apis/weir.dev/v1alpha1/cidrlists") },
+        Resource::new("Namespace", "v1", "/api/v1/namespaces"),
+        Resource::new("Node", "v1", "/api/v1/nodes"),
+        Resource::new("Pod", "v1", "/api/v1/pods"),
+        Resource::new("Service", "v1", "/api/v1/services"),
+        Resource::new("EndpointSlice", "discovery.k8s.io/v1", "/apis/discovery.k8s.io/v1/endpointslices"),
+        Resource::new("NetworkPolicy", "networking.k8s.io/v1", "/apis/networking.k8s.io/v1/networkpolicies"),
+        Resource {
+            optional: true,
+            ..Resource::new("CidrList", "weir.dev/v1alpha1", "/apis/weir.dev/v1alpha1/cidrlists")
+        },
     ]
+}
+
+/// [`kinds`], with the selectors of the objects that the agent of this node needs. The server does not send pods that
+/// have ended, because no rule can mean them.
+pub(crate) fn resources(node: &str) -> Vec<Resource> {
+    let select = |resource: Resource| Resource {
+        field_selector: match resource.kind {
+            "Node" => Some(format!("metadata.name={node}")),
+            "Pod" => Some("status.phase!=Succeeded,status.phase!=Failed".to_owned()),
+            _ => None,
+        },
+        ..resource
+    };
+    kinds().into_iter().map(select).collect()
 }
 
 /// The fields that every object has, even one that cannot be decoded.
@@ -67,6 +80,10 @@ pub(crate) struct HeadMeta {
 }
 
 impl Resource {
+    pub(crate) const fn new(kind: &'static str, version: &'static str, path: &'static str) -> Self {
+        Self { kind, version, path, field_selector: None, optional: false }
+    }
+
     /// The key of an object of this kind.
     pub(crate) fn key(&self, meta: &HeadMeta) -> Key {
         Key { kind: self.kind.to_owned(), namespace: meta.namespace.clone(), name: meta.name.clone() }

@@ -2,12 +2,28 @@
 
 use weir_artifact::packet::CLIENT_PORT;
 use weir_classes::{AtomId, Atoms, Classes, PeerId, Predicate, SubjectId};
+use weir_codegen::packet_engines::PacketQuestion;
 use weir_model::eval::FlowProtocol;
-use weir_model::{Cluster, Protocol, SelectorId};
+use weir_model::{Cluster, Direction, Protocol, SelectorId};
 use weir_objects::k8s::{LabelSelector, Operator, Requirement};
 
-use super::{ClassDescription, WitnessPacket};
+use super::WitnessPacket;
 use crate::rule_mismatch::protocol_name;
+
+/// The classes of a packet's ends and of its port.
+#[derive(Clone, Debug)]
+pub(crate) struct PacketClasses {
+    pub(crate) subject: ClassDescription,
+    pub(crate) peer: ClassDescription,
+    pub(crate) atom: ClassDescription,
+}
+
+/// A class: its name, and the properties that all its members share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClassDescription {
+    pub(crate) name: String,
+    pub(crate) is: Vec<String>,
+}
 
 /// Classes, with the cluster that they were compiled from.
 pub(super) struct ClassDescriber<'c> {
@@ -16,8 +32,21 @@ pub(super) struct ClassDescriber<'c> {
 }
 
 impl ClassDescriber<'_> {
+    /// Describes the classes that decide about a packet.
+    pub(super) fn packet(&self, question: &PacketQuestion) -> PacketClasses {
+        let atom = match question.protocol {
+            FlowProtocol::Transport(protocol) => self.classes.atoms.find(protocol, question.port),
+            FlowProtocol::Icmp => Atoms::REST,
+        };
+        PacketClasses {
+            subject: self.subject(question.subject),
+            peer: self.peer(self.classes.peer_at(question.remote)),
+            atom: self.atom(atom),
+        }
+    }
+
     /// Describes a subject class: the policies and lists that apply to its pods, and the numbers of their named ports.
-    pub(super) fn subject(&self, id: SubjectId) -> ClassDescription {
+    fn subject(&self, id: SubjectId) -> ClassDescription {
         let subject = &self.classes.subjects[id.index()];
         let policies = subject.policies.iter().map(|id| format!("selected by {}", self.cluster.policy_name(*id)));
         let lists =
@@ -29,7 +58,7 @@ impl ClassDescriber<'_> {
 
     /// Describes a peer class: the predicates that match its addresses, the numbers of named ports, and the nodes,
     /// services and host ports that have the addresses.
-    pub(super) fn peer(&self, id: PeerId) -> ClassDescription {
+    fn peer(&self, id: PeerId) -> ClassDescription {
         let peer = &self.classes.peers[id.index()];
         let predicates = self.classes.predicates();
         let mut is: Vec<String> = peer.predicates.iter().map(|it| self.predicate(&predicates[it.index()])).collect();
@@ -45,7 +74,7 @@ impl ClassDescriber<'_> {
     }
 
     /// Describes an atom: its port ranges. Atom 0 has none.
-    pub(super) fn atom(&self, id: AtomId) -> ClassDescription {
+    fn atom(&self, id: AtomId) -> ClassDescription {
         let intervals = self.classes.atoms.intervals.iter().filter(|it| it.atom == id && id != Atoms::REST);
         let is = intervals.map(|it| ports(it.spec.first, it.spec.last, it.spec.protocol)).collect();
         ClassDescription { name: id.to_string(), is }
@@ -109,9 +138,13 @@ fn ports(first: u16, last: u16, protocol: Protocol) -> String {
 
 /// `IPv4 10.0.0.1 > 10.0.0.2, tcp 40000 > 80 syn, 54 bytes`
 pub(crate) fn summary(witness: &WitnessPacket) -> String {
-    let WitnessPacket { source, destination, port, .. } = witness;
+    let PacketQuestion { direction, own, remote, protocol, port, .. } = witness.question;
+    let (source, destination) = match direction {
+        Direction::Ingress => (remote, own),
+        Direction::Egress => (own, remote),
+    };
     let family = if source.is_ipv4() { "IPv4" } else { "IPv6" };
-    let above = match witness.protocol {
+    let above = match protocol {
         FlowProtocol::Transport(protocol) => {
             let syn = if protocol == Protocol::Tcp { " syn" } else { "" };
             format!("{} {CLIENT_PORT} > {port}{syn}", protocol_name(protocol))

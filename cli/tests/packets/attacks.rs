@@ -77,9 +77,7 @@ fn netfilter() -> Result<(), Error> {
 
 /// As [`attack`], on a node that tracks connections and translates addresses.
 fn attack_tracked(places: Where, scene: impl Fn(&mut Stage, &mut Findings)) {
-    if let Err(reason) = netfilter() {
-        weir_runtime::skip!("{reason}");
-    }
+    weir_runtime::skip!(unless netfilter());
     attack(places, |stage, findings| {
         track(stage).unwrap();
         scene(stage, findings);

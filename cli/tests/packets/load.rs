@@ -110,9 +110,7 @@ fn generations() -> [String; 2] {
 
 #[test]
 fn no_packet_is_lost_or_wrongly_passed_while_generations_change_and_agents_die() {
-    if let Err(reason) = crate::privilege() {
-        weir_runtime::skip!("{reason}");
-    }
+    weir_runtime::skip!(unless crate::privilege());
     let _alone = QUIET.write().unwrap_or_else(|it| it.into_inner());
     let (net, place) = lay_out(4);
     let mut texts = generations().into_iter();

@@ -55,24 +55,18 @@ fn corpus_holds(by: By, layout: Layout, at_least: usize) {
 
 #[test]
 fn iptables_rules_match_the_corpus_for_routed_pods() {
-    if let Err(reason) = control() {
-        skip!("{reason}");
-    }
+    skip!(unless control());
     corpus_holds(By::Rules, Layout::Routed, 100);
 }
 
 #[test]
 fn programs_match_the_corpus_for_routed_pods() {
-    if let Err(reason) = privilege() {
-        skip!("{reason}");
-    }
+    skip!(unless privilege());
     corpus_holds(By::Programs, Layout::Routed, 100);
 }
 
 #[test]
 fn programs_match_the_corpus_for_bridged_pods() {
-    if let Err(reason) = privilege() {
-        skip!("{reason}");
-    }
+    skip!(unless privilege());
     corpus_holds(By::Programs, Layout::Bridge, 100);
 }

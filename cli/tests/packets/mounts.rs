@@ -19,9 +19,7 @@ fn hidden(stage: &Stage, arguments: &[&str], bpffs: &str) -> Result<String, crat
 
 #[test]
 fn pins_survive_a_command_in_its_own_mount_namespace() {
-    if let Err(reason) = crate::privilege() {
-        skip!("{reason}");
-    }
+    skip!(unless crate::privilege());
     let stage = Stage::new(By::Programs, Layout::Routed);
     let node = &stage.net.nodes[0];
     ask(node, &stage.place, &["detach"]).unwrap();
@@ -40,9 +38,7 @@ fn pins_survive_a_command_in_its_own_mount_namespace() {
 
 #[test]
 fn attach_without_a_bpf_file_system_fails_and_mounts_nothing() {
-    if let Err(reason) = crate::privilege() {
-        skip!("{reason}");
-    }
+    skip!(unless crate::privilege());
     let stage = Stage::new(By::Programs, Layout::Routed);
     let (artifact, nowhere) = (stage.place.file("here.o"), stage.place.file("nowhere"));
     let arguments = ["attach", artifact.to_str().unwrap()];

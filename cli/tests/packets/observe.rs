@@ -23,10 +23,7 @@ fn stage() -> Result<Stage, String> {
 
 #[test]
 fn observed_flows_have_their_pods_and_ports() {
-    let stage = match stage() {
-        Ok(stage) => stage,
-        Err(reason) => skip!("{reason}"),
-    };
+    let stage = skip!(unless stage());
     stage.between("client", "server", Tcp, 80, true);
     let found = json(&stage, "flows -o json");
     check_schema("flows", &found);
@@ -40,10 +37,7 @@ fn observed_flows_have_their_pods_and_ports() {
 
 #[test]
 fn denied_packets_are_reported_with_their_policy() {
-    let stage = match stage() {
-        Ok(stage) => stage,
-        Err(reason) => skip!("{reason}"),
-    };
+    let stage = skip!(unless stage());
     stage.between("other", "server", Udp, 53, false);
     // The kernel keeps records until they are read.
     let text = ask(&stage.net.nodes[0], &stage.place, &["monitor", "-o", "jsonl", "--duration", "2"]).unwrap();
@@ -63,10 +57,7 @@ fn denied_packets_are_reported_with_their_policy() {
 
 #[test]
 fn status_reports_the_state_and_its_deviations() {
-    let stage = match stage() {
-        Ok(stage) => stage,
-        Err(reason) => skip!("{reason}"),
-    };
+    let stage = skip!(unless stage());
     let status = json(&stage, "status -o json");
     check_schema("status", &status);
     let endpoints = status["endpoints"].as_array().unwrap();

@@ -70,9 +70,7 @@ fn remove_stale(directory: &Path) {
 /// Leaves a directory behind as a crash would, and checks that it is removed.
 #[test]
 fn leftovers_of_a_killed_process_are_removed() {
-    if let Err(reason) = crate::privilege() {
-        weir_runtime::skip!("{reason}");
-    }
+    weir_runtime::skip!(unless crate::privilege());
     let here = Place::new().unwrap();
     // No process can have this number: it is above the kernel's limit.
     let left = here.file(&format!("{PREFIX}{}-0", u32::MAX));

@@ -4,8 +4,9 @@
 //! `friend` on everything. It may reach addresses in 198.51.100.0/24 and 2001:db8::/64 outside. `sealed` may neither
 //! send nor receive. The other pods are not isolated. `far` and `stranger` run on another node.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::enforce::{By, enforce};
 use crate::namespace::Namespace;
@@ -62,6 +63,14 @@ impl Stage {
     /// A pod's address.
     pub(crate) fn address(&self, name: &str) -> IpAddr {
         crate::wire::of_family(&self.net.pod_named(&format!("default/{name}")).addresses, self.v6)
+    }
+
+    /// A UDP socket of a pod, whose reads end after `patience`.
+    pub(crate) fn bind_udp(&self, pod: &str, port: u16, patience: Duration) -> UdpSocket {
+        let at = SocketAddr::new(self.address(pod), port);
+        let socket = self.pod(pod).enter(|| UdpSocket::bind(at)).unwrap().unwrap();
+        socket.set_read_timeout(Some(patience)).unwrap();
+        socket
     }
 
     /// One of two texts, by family.
@@ -143,9 +152,7 @@ pub(crate) fn by_programs(scene: &impl Fn(&mut Stage)) {
 
 /// Runs a scene with our programs, in some layouts and families.
 pub(crate) fn by_programs_in(layouts: &[Layout], families: &[bool], scene: &impl Fn(&mut Stage)) {
-    if let Err(reason) = crate::privilege() {
-        weir_runtime::skip!("{reason}");
-    }
+    weir_runtime::skip!(unless crate::privilege());
     for layout in layouts {
         families.iter().for_each(|v6| play_in(By::Programs, *layout, *v6, scene));
     }

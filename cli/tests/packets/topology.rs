@@ -106,12 +106,7 @@ route add default via {FABRIC} dev eth0 onlink\nroute add default via fe80::1 de
         );
         for address in &self.plan.outside {
             writeln!(outside, "addr add {address} dev lo{}", nodad(address))?;
-            writeln!(
-                fabric,
-                "route add {address} via {} dev ext{}",
-                if v6(address) { "fe80::2" } else { GATEWAY },
-                onlink(address)
-            )?;
+            writeln!(fabric, "route add {address} {}", hop(address, "fe80::2", "ext"))?;
         }
         self.fabric.ip(&fabric)?;
         self.outside.ip(&outside)
@@ -160,12 +155,7 @@ addr add fe80::1/64 dev br0 nodad\n"
             let source = own.map(|own| format!(" src {own}")).unwrap_or_default();
             writeln!(host, "route add {address} dev {via}{source}")?;
             writeln!(inside, "addr add {address} dev eth0{}", nodad(address))?;
-            writeln!(
-                inside,
-                "route add default via {} dev eth0{}",
-                if v6(address) { "fe80::1" } else { GATEWAY },
-                onlink(address)
-            )?;
+            writeln!(inside, "route add default {}", hop(address, "fe80::1", "eth0"))?;
         }
         // The source of a route must be an existing address.
         let addresses = at
@@ -260,4 +250,10 @@ fn nodad(address: &IpAddr) -> &'static str {
 
 fn onlink(address: &IpAddr) -> &'static str {
     if v6(address) { "" } else { " onlink" }
+}
+
+/// The next hop for the family of an address.
+fn hop(address: &IpAddr, gateway6: &str, device: &str) -> String {
+    let gateway = if v6(address) { gateway6 } else { GATEWAY };
+    format!("via {gateway} dev {device}{}", onlink(address))
 }

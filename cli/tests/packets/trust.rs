@@ -56,10 +56,7 @@ fn is_refused(stage: &Stage, artifact: &Path, flag: &str, file: &Path, why: &str
 
 #[test]
 fn unsigned_or_unverified_artifact_is_refused() {
-    let stage = match stage() {
-        Ok(stage) => stage,
-        Err(reason) => skip!("{reason}"),
-    };
+    let stage = skip!(unless stage());
     let strict = generation(&stage, "strict", &policy("server", "Ingress", &from("client")));
     let loose = generation(&stage, "loose", &policy("server", "Ingress", "  ingress: [{}]\n"));
     let [public, secret] = key(&stage, "own");

@@ -105,10 +105,7 @@ pub(crate) fn account(server: &ApiServer, directory: &Directory, namespace: &str
 /// Skips the test if there is no server.
 macro_rules! server {
     ($directory:expr, $settings:expr) => {
-        match server($directory, $settings) {
-            Ok(server) => server,
-            Err(reason) => skip!("{reason}"),
-        }
+        skip!(unless server($directory, $settings))
     };
 }
 
@@ -178,30 +175,30 @@ fn cluster_input_of_a_diff_is_what_the_server_lists() {
     drop(agent);
 }
 
+/// The agent tries one streamed list of pods, which fails, and then follows the server as usual.
+fn lists_in_pages(server: &ApiServer, directory: &Directory) {
+    let agent = agent(directory, &server.kubeconfig());
+    follows_changes(server, directory);
+    assert_eq!(agent.metric("weir_watch_faults_total{kind=\"Pod\"}"), 1.0, "{}", agent.log());
+}
+
 #[test]
 fn server_without_streamed_lists_is_listed_in_pages() {
     let directory = Directory::new();
     let flags = vec!["--feature-gates=WatchList=false".to_owned()];
     let server = server!(&directory, Settings { flags, ..Settings::default() });
-    let agent = agent(&directory, &server.kubeconfig());
-    follows_changes(&server, &directory);
-    assert_eq!(agent.metric("weir_watch_faults_total{kind=\"Pod\"}"), 1.0, "{}", agent.log());
+    lists_in_pages(&server, &directory);
 }
 
 #[test]
 fn server_that_always_refuses_streamed_lists_is_listed_in_pages() {
     let directory = Directory::new();
-    let old = match apiserver::built().and_then(|it| Ok(Binaries { etcd: apiserver::old_etcd()?, ..it })) {
-        Ok(binaries) => binaries,
-        Err(reason) => skip!("{reason:#}"),
-    };
+    let old = skip!(unless apiserver::built().and_then(|it| Ok(Binaries { etcd: apiserver::old_etcd()?, ..it })));
     let server = ApiServer::start(&old, &directory.path().join("server"), Settings::default()).expect("it starts");
     let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let streamed = server.ask("GET", &format!("{PODS}?{query}"), None).expect("it answers");
     assert!(streamed.contains(r#""type":"ERROR""#) && streamed.contains(r#""code":500"#), "{streamed}");
-    let agent = agent(&directory, &server.kubeconfig());
-    follows_changes(&server, &directory);
-    assert_eq!(agent.metric("weir_watch_faults_total{kind=\"Pod\"}"), 1.0, "{}", agent.log());
+    lists_in_pages(&server, &directory);
 }
 
 #[test]

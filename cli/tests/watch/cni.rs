@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use weir_runtime::skip;
 use xtask::apiserver::ApiServer;
 
 use crate::api::{PODS, add_address, add_cluster, add_pod, add_starting_pod};
-use crate::packets::{DENY, Network, POLICIES, ask};
+use crate::packets::{DENY, Network, POLICIES, Sender, ask};
 use crate::rig::{Directory, server, until, within};
 
 const WEB: &str = "10.231.7.2";
@@ -91,52 +91,11 @@ impl<'n> Plugin<'n> {
     }
 }
 
-/// Sends hundreds of datagrams per second to `web`, whether the pod exists or not. No process listens on the port, so
-/// the kernel counts the datagrams in the pod's network namespace.
-struct Flood<'n> {
-    network: &'n Network,
-    sender: Child,
-}
-
-impl<'n> Flood<'n> {
-    fn begin(network: &'n Network) -> Self {
-        let inside = format!("--net=/run/netns/{}", network.namespace("db"));
-        let send = format!("exec 3>/dev/udp/{WEB}/9; while :; do echo x >&3; sleep 0.002; done");
-        let mut sender = Command::new("nsenter");
-        sender.args([inside.as_str(), "bash", "-c", &send]).stdout(Stdio::null()).stderr(Stdio::null());
-        Self { network, sender: sender.spawn().expect("bash starts") }
-    }
-
-    /// The number of datagrams that have arrived at the pod.
-    fn arrived(&self) -> u64 {
-        let inside = format!("--net=/run/netns/{}", self.network.namespace("web"));
-        let output = Command::new("nsenter").args([inside.as_str(), "cat", "/proc/net/snmp"]).output();
-        let text = String::from_utf8(output.expect("nsenter starts").stdout).expect("text");
-        let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
-        let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-        let mut pairs = names.split(' ').zip(values.split(' '));
-        pairs.find(|(name, _)| *name == "NoPorts").and_then(|(_, value)| value.parse().ok()).expect("it is counted")
-    }
-}
-
-impl Drop for Flood<'_> {
-    fn drop(&mut self) {
-        _ = self.sender.kill();
-        _ = self.sender.wait();
-    }
-}
-
 #[test]
 fn pod_starts_when_its_policy_is_in_force() {
     let directory = Directory::new();
-    let network = match Network::new(&directory) {
-        Ok(network) => network,
-        Err(reason) => skip!("{reason}"),
-    };
-    let server = match server(&directory, network.settings()) {
-        Ok(server) => server,
-        Err(reason) => skip!("{reason}"),
-    };
+    let network = skip!(unless Network::new(&directory));
+    let server = skip!(unless server(&directory, network.settings()));
     add_cluster(&server);
     add_pod(&server, "db", "near", "10.231.7.3");
     ask(&server, "POST", POLICIES, Some(DENY));
@@ -148,18 +107,18 @@ fn pod_starts_when_its_policy_is_in_force() {
     add_starting_pod(&server, "web", "near");
     plugin.read_uid(&server);
 
-    let flood = Flood::begin(&network);
+    let flood = Sender::begin(&network, "db", WEB);
     let starts: u32 = std::env::var("WEIR_POD_STARTS").ok().and_then(|it| it.parse().ok()).unwrap_or(10);
     for start in 0..starts {
         network.plug("web").expect("it is not there");
         // From the second start on, the agent knows the pod, and may find its interface before the plug-in reports it.
-        let came = within(Duration::from_millis(300), || flood.arrived() > 0);
+        let came = within(Duration::from_millis(300), || network.arrived("web") > 0);
         assert!(came || start > 0, "packets come: no policy is in force on it");
         plugin.add();
         // From here on the pod's processes would run.
-        let before = flood.arrived();
+        let before = network.arrived("web");
         std::thread::sleep(Duration::from_millis(100));
-        let more = flood.arrived() - before;
+        let more = network.arrived("web") - before;
         assert_eq!(more, 0, "packets reach a pod that has started: {}{}", network.flows(), agent.log());
         network.unplug("web");
     }
@@ -186,10 +145,7 @@ fn pod_starts_when_its_policy_is_in_force() {
 #[test]
 fn interface_without_a_pod_name_does_not_start_open() {
     let directory = Directory::new();
-    let network = match Network::new(&directory) {
-        Ok(network) => network,
-        Err(reason) => skip!("{reason}"),
-    };
+    let network = skip!(unless Network::new(&directory));
     let plugin = Plugin::new(&directory, &network);
     let inside = format!("/run/netns/{}", network.namespace("web"));
     let named = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web";
@@ -216,10 +172,7 @@ fn interface_without_a_pod_name_does_not_start_open() {
 #[test]
 fn pod_does_not_start_open_without_an_agent() {
     let directory = Directory::new();
-    let network = match Network::new(&directory) {
-        Ok(network) => network,
-        Err(reason) => skip!("{reason}"),
-    };
+    let network = skip!(unless Network::new(&directory));
     let plugin = Plugin::new(&directory, &network);
     assert!(network.reaches("db", "web"), "nothing is in force");
     let refused = plugin.call("ADD", 1, "fail");
@@ -239,10 +192,7 @@ fn pod_does_not_start_open_without_an_agent() {
     let held = std::fs::read_dir(format!("{}/held/links", network.pins())).expect("something is held");
     assert_eq!(held.count(), 2, "both sides of its own interface, and not the bridge");
 
-    let server = match server(&directory, network.settings()) {
-        Ok(server) => server,
-        Err(reason) => skip!("{reason}"),
-    };
+    let server = skip!(unless server(&directory, network.settings()));
     add_cluster(&server);
     add_pod(&server, "db", "near", "10.231.7.3");
     add_starting_pod(&server, "web", "near");

@@ -42,10 +42,7 @@ fn list(name: &str, spec: &str) -> String {
 #[test]
 fn api_server_accepts_the_manifests_and_their_rights_suffice() {
     let directory = Directory::new();
-    let server = match server(&directory, Settings::default()) {
-        Ok(server) => server,
-        Err(reason) => skip!("{reason}"),
-    };
+    let server = skip!(unless server(&directory, Settings::default()));
     install(&server);
     lists_are_validated(&server);
     add_cluster(&server);

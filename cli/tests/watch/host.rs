@@ -1,16 +1,15 @@
 //! The agent on a real host with a minimal API server: repairs after other processes' changes, pods that start and pods
 //! that end.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_runtime::skip;
+use weir_testing::files::remove_all;
 
 use crate::fake::Fake;
-use crate::packets::Network;
+use crate::packets::{Network, Sender};
 use crate::rig::{Agent, Directory, until, within};
 
 const PODS: &str = "/api/v1/pods";
@@ -85,21 +84,9 @@ impl Host {
     }
 }
 
-fn remove(path: &Path) {
-    if let Ok(entries) = fs::read_dir(path) {
-        entries.flatten().for_each(|entry| remove(&entry.path()));
-        _ = fs::remove_dir(path);
-    } else {
-        _ = fs::remove_file(path);
-    }
-}
-
 macro_rules! host {
     ($arguments:expr) => {
-        match Host::new($arguments) {
-            Ok(host) => host,
-            Err(reason) => skip!("{reason}"),
-        }
+        skip!(unless Host::new($arguments))
     };
 }
 
@@ -111,13 +98,13 @@ fn removed_pins_are_restored_and_open_no_pod() {
         // Without TCX there are filters, and no links.
         for what in ["", "record", "maps", "links"].into_iter().take(if hook == "tcx" { 4 } else { 3 }) {
             let before = host.repairs();
-            remove(&pins.join(what));
+            remove_all(&pins.join(what));
             assert!(!host.network.reaches("db", "web"), "{hook}: without {what:?}");
             until("it is repaired", || host.repairs() > before && pins.join("record").exists());
             assert!(!host.network.reaches("db", "web") && host.network.reaches("db", "cron"), "{hook}: {what:?}");
         }
         // Removed pins do not make the next generation fail.
-        remove(&pins);
+        remove_all(&pins);
         host.api.apply(POLICIES, isolated("cron"));
         until("the next generation is in force", || {
             host.network.reaches("db", "web") && !host.network.reaches("db", "cron")
@@ -138,36 +125,6 @@ fn removed_hooks_are_restored_without_an_api_event() {
     until("policy is in force", || !host.network.reaches("db", "web"));
 }
 
-/// A process in the pod that sends from the moment when the interface exists.
-struct Sender(Child);
-
-impl Sender {
-    fn begin(network: &Network, from: &str, to: &str) -> Self {
-        let inside = format!("--net=/run/netns/{}", network.namespace(from));
-        let send = format!("exec 3>/dev/udp/{to}/9; while :; do echo x >&3; sleep 0.002; done");
-        let mut sender = Command::new("nsenter");
-        sender.args([inside.as_str(), "bash", "-c", &send]).stdout(Stdio::null()).stderr(Stdio::null());
-        Self(sender.spawn().expect("bash starts"))
-    }
-}
-
-impl Drop for Sender {
-    fn drop(&mut self) {
-        _ = self.0.kill();
-        _ = self.0.wait();
-    }
-}
-
-fn arrived(network: &Network, pod: &str) -> u64 {
-    let inside = format!("--net=/run/netns/{}", network.namespace(pod));
-    let output = Command::new("nsenter").args([inside.as_str(), "cat", "/proc/net/snmp"]).output();
-    let text = String::from_utf8(output.expect("nsenter starts").stdout).expect("text");
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
-    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-    let mut pairs = names.split(' ').zip(values.split(' '));
-    pairs.find(|(name, _)| *name == "NoPorts").and_then(|(_, value)| value.parse().ok()).expect("it is counted")
-}
-
 /// Prints how many datagrams an isolated new pod can send after its CNI result exists. It sends one every two
 /// milliseconds.
 #[test]
@@ -185,11 +142,11 @@ fn new_pod_is_closed_when_its_cni_result_appears() {
         host.network.write_result("web", Some("u-web"));
         let closed = within(Duration::from_secs(60), || !host.network.reaches("web", "db"));
         assert!(closed, "{}", host.agent().log());
-        let before = arrived(&host.network, "db");
+        let before = host.network.arrived("db");
         let sender = Sender::begin(&host.network, "web", "10.231.7.3");
         until("it is enforced", || host.agent().metric("weir_endpoints{state=\"enforced\"}") == 3.0);
         drop(sender);
-        assert_eq!(arrived(&host.network, "db"), before, "it stays closed until policy is in force");
+        assert_eq!(host.network.arrived("db"), before, "it stays closed until policy is in force");
         host.api.apply(PODS, running("web", "10.231.7.2"));
     }
     assert_eq!(host.agent().metric("weir_new_pods_closed_total"), f64::from(starts), "{}", host.agent().log());

@@ -98,10 +98,7 @@ impl Reflectors {
 #[test]
 fn agent_and_kube_runtime_know_the_same_objects_after_the_same_faults() {
     let directory = Directory::new();
-    let mut server = match server(&directory, Settings::default()) {
-        Ok(server) => server,
-        Err(reason) => skip!("{reason}"),
-    };
+    let mut server = skip!(unless server(&directory, Settings::default()));
     let wire = Wire::to(server.port());
     let kubeconfig = wire.kubeconfig(&server, &directory);
     let (agent, reflectors) = (agent(&directory, &kubeconfig), Reflectors::start(&kubeconfig));

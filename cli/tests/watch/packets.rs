@@ -2,7 +2,7 @@
 //! server.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::json;
@@ -46,6 +46,17 @@ impl Network {
 
     pub(crate) fn namespace(&self, of: &str) -> String {
         format!("{}-{of}", self.name)
+    }
+
+    /// The number of UDP datagrams that have arrived at a pod.
+    pub(crate) fn arrived(&self, pod: &str) -> u64 {
+        let inside = format!("--net=/run/netns/{}", self.namespace(pod));
+        let output = Command::new("nsenter").args([inside.as_str(), "cat", "/proc/net/snmp"]).output();
+        let text = String::from_utf8(output.expect("nsenter starts").stdout).expect("text");
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
+        let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+        let mut pairs = names.split(' ').zip(values.split(' '));
+        pairs.find(|(name, _)| *name == "NoPorts").and_then(|(_, value)| value.parse().ok()).expect("it is counted")
     }
 
     pub(crate) fn settings(&self) -> Settings {
@@ -154,17 +165,31 @@ pub(crate) fn ask(server: &ApiServer, method: &str, path: &str, body: Option<&st
     server.ask(method, path, body).unwrap_or_else(|error| panic!("{error:#}"));
 }
 
+/// A process in the pod that sends from the moment when the interface exists.
+pub(crate) struct Sender(Child);
+
+impl Sender {
+    pub(crate) fn begin(network: &Network, from: &str, to: &str) -> Self {
+        let inside = format!("--net=/run/netns/{}", network.namespace(from));
+        let send = format!("exec 3>/dev/udp/{to}/9; while :; do echo x >&3; sleep 0.002; done");
+        let mut sender = Command::new("nsenter");
+        sender.args([inside.as_str(), "bash", "-c", &send]).stdout(Stdio::null()).stderr(Stdio::null());
+        Self(sender.spawn().expect("bash starts"))
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
 #[test]
 fn policies_of_the_api_decide_real_connections() {
     let directory = Directory::new();
-    let network = match Network::new(&directory) {
-        Ok(network) => network,
-        Err(reason) => skip!("{reason}"),
-    };
-    let mut server = match server(&directory, network.settings()) {
-        Ok(server) => server,
-        Err(reason) => skip!("{reason}"),
-    };
+    let network = skip!(unless Network::new(&directory));
+    let mut server = skip!(unless server(&directory, network.settings()));
     add_cluster(&server);
     PODS.iter().for_each(|(pod, address)| add_pod(&server, pod, "near", address));
     assert!(network.reaches("db", "web"), "before there is an agent, everything passes");
@@ -222,14 +247,8 @@ fn policies_of_the_api_decide_real_connections() {
 fn audit_policy_is_reported_and_enforced_when_the_annotation_is_removed() {
     const WOULD_DENY: &str = "weir_packets_total{direction=\"ingress\",reason=\"would-deny\",verdict=\"passed\"}";
     let directory = Directory::new();
-    let network = match Network::new(&directory) {
-        Ok(network) => network,
-        Err(reason) => skip!("{reason}"),
-    };
-    let server = match server(&directory, network.settings()) {
-        Ok(server) => server,
-        Err(reason) => skip!("{reason}"),
-    };
+    let network = skip!(unless Network::new(&directory));
+    let server = skip!(unless server(&directory, network.settings()));
     add_cluster(&server);
     PODS.iter().for_each(|(pod, address)| add_pod(&server, pod, "near", address));
     let agent = network.agent(&directory, &server);

@@ -15,16 +15,17 @@ const MAGIC: u16 = 0xeb9f;
 const VERSION: u16 = 1;
 
 /// Kinds of type.
-mod kind {
-    pub(super) const INT: u32 = 1;
-    pub(super) const PTR: u32 = 2;
-    pub(super) const ARRAY: u32 = 3;
-    pub(super) const STRUCT: u32 = 4;
-    pub(super) const FWD: u32 = 7;
-    pub(super) const FUNC: u32 = 12;
-    pub(super) const FUNC_PROTO: u32 = 13;
-    pub(super) const VAR: u32 = 14;
-    pub(super) const DATASEC: u32 = 15;
+#[derive(Clone, Copy)]
+enum TypeKind {
+    Int = 1,
+    Ptr = 2,
+    Array = 3,
+    Struct = 4,
+    Fwd = 7,
+    Func = 12,
+    FuncProto = 13,
+    Var = 14,
+    Datasec = 15,
 }
 
 /// The linkage of variables and functions that other files may use.
@@ -86,23 +87,23 @@ impl Btf {
     }
 
     /// `struct btf_type`: name, kind with the number of members (or a flag), size or type.
-    fn head(&mut self, name: &str, kind: u32, members: u32, size_or_type: u32) -> TypeId {
+    fn head(&mut self, name: &str, kind: TypeKind, members: u32, size_or_type: u32) -> TypeId {
         let name = self.string(name);
         self.types.u32(name);
-        self.types.u32(kind << 24 | members);
+        self.types.u32((kind as u32) << 24 | members);
         self.types.u32(size_or_type);
         self.count += 1;
         TypeId(self.count)
     }
 
     fn integer(&mut self, name: &str, bytes: u32, signed: u32) -> TypeId {
-        let id = self.head(name, kind::INT, 0, bytes);
+        let id = self.head(name, TypeKind::Int, 0, bytes);
         self.types.u32((signed << 24) | (bytes * 8));
         id
     }
 
     fn array(&mut self, of: TypeId, length: u32) -> TypeId {
-        let id = self.head("", kind::ARRAY, 0, 0);
+        let id = self.head("", TypeKind::Array, 0, 0);
         self.types.u32(of.0);
         self.types.u32(self.int.0);
         self.types.u32(length);
@@ -115,13 +116,13 @@ impl Btf {
             return *id;
         }
         let array = self.array(self.int, number);
-        let id = self.head("", kind::PTR, 0, array.0);
+        let id = self.head("", TypeKind::Ptr, 0, array.0);
         self.numbers.insert(number, id);
         id
     }
 
     fn variable(&mut self, name: &str, of: TypeId) -> TypeId {
-        let id = self.head(name, kind::VAR, 0, of.0);
+        let id = self.head(name, TypeKind::Var, 0, of.0);
         self.types.u32(GLOBAL);
         id
     }
@@ -131,7 +132,7 @@ impl Btf {
         let types: Vec<TypeId> = members.iter().map(|(_, number)| self.number(*number)).collect();
         let names: Vec<u32> = members.iter().map(|(name, _)| self.string(name)).collect();
         let size = 8 * members.len() as u32;
-        let structure = self.head("", kind::STRUCT, members.len() as u32, size);
+        let structure = self.head("", TypeKind::Struct, members.len() as u32, size);
         for (index, (name, id)) in names.iter().zip(types).enumerate() {
             self.types.u32(*name);
             self.types.u32(id.0);
@@ -149,7 +150,7 @@ impl Btf {
     /// A section and its variables.
     pub(super) fn data_section(&mut self, name: &str, variables: &[Variable]) {
         let size = variables.iter().map(|variable| variable.offset + variable.size).max().unwrap_or(0);
-        self.head(name, kind::DATASEC, variables.len() as u32, size);
+        self.head(name, TypeKind::Datasec, variables.len() as u32, size);
         for variable in variables {
             self.types.u32(variable.id.0);
             self.types.u32(variable.offset);
@@ -159,13 +160,13 @@ impl Btf {
 
     /// `int NAME(struct __sk_buff *skb)`, for every name.
     pub(super) fn functions(&mut self, names: &[&str]) -> Vec<TypeId> {
-        let context = self.head("__sk_buff", kind::FWD, 0, 0);
-        let pointer = self.head("", kind::PTR, 0, context.0);
-        let prototype = self.head("", kind::FUNC_PROTO, 1, self.int.0);
+        let context = self.head("__sk_buff", TypeKind::Fwd, 0, 0);
+        let pointer = self.head("", TypeKind::Ptr, 0, context.0);
+        let prototype = self.head("", TypeKind::FuncProto, 1, self.int.0);
         let parameter = self.string("skb");
         self.types.u32(parameter);
         self.types.u32(pointer.0);
-        names.iter().map(|name| self.head(name, kind::FUNC, GLOBAL, prototype.0)).collect()
+        names.iter().map(|name| self.head(name, TypeKind::Func, GLOBAL, prototype.0)).collect()
     }
 
     /// The section's bytes.

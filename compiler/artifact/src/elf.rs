@@ -49,15 +49,15 @@ const R_BPF_64_64: u32 = 1;
 
 /// A section and its content.
 #[derive(Clone, Debug)]
-pub(super) struct ElfSection {
-    pub(super) name: String,
-    pub(super) kind: u32,
-    pub(super) flags: u64,
+struct ElfSection {
+    name: String,
+    kind: u32,
+    flags: u64,
     /// For relocations: the number of the section that they change.
-    pub(super) info: u32,
-    pub(super) data: Vec<u8>,
+    info: u32,
+    data: Vec<u8>,
     /// The size of a section whose bytes are zeros and not in the file.
-    pub(super) zeros: u64,
+    zeros: u64,
 }
 
 /// The kind of object that a symbol names.
@@ -104,9 +104,9 @@ impl ElfWriter {
         self.section(name, kind::PROGBITS, 0, data)
     }
 
-    /// Adds a symbol and returns its number.
-    pub(super) fn symbol(&mut self, symbol: Symbol) -> u32 {
-        self.symbols.push(symbol);
+    /// Adds a symbol of `size` bytes at an offset in a section. Returns its number.
+    pub(super) fn symbol(&mut self, kind: SymbolKind, name: &str, [offset, size]: [u64; 2], section: u16) -> u32 {
+        self.symbols.push(Symbol { name: name.to_owned(), kind, section, offset, size });
         self.symbols.len() as u32
     }
 

@@ -11,16 +11,12 @@ use crate::map_image::MapImage;
 use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
 
 /// The kernel's number of each kind.
-const KINDS: [(MapKind, u32); 10] = [
+const KINDS: [(MapKind, u32); 6] = [
     (MapKind::Hash, 1),
     (MapKind::Array, 2),
     (MapKind::ProgArray, 3),
-    (MapKind::PercpuHash, 5),
     (MapKind::PercpuArray, 6),
-    (MapKind::LruHash, 9),
     (MapKind::LpmTrie, 11),
-    (MapKind::ArrayOfMaps, 12),
-    (MapKind::HashOfMaps, 13),
     (MapKind::RingBuf, 27),
 ];
 
@@ -32,11 +28,6 @@ pub fn map_type(kind: MapKind) -> u32 {
 
 fn map_kind(number: u32) -> Option<MapKind> {
     KINDS.iter().find(|(_, it)| *it == number).map(|(kind, _)| *kind)
-}
-
-/// The map of this name.
-pub(super) fn map_name(name: &str) -> Option<MapName> {
-    MapName::ALL.into_iter().find(|it| it.name() == name)
 }
 
 /// Replaces the number of entries if the value is in another section.
@@ -81,7 +72,7 @@ pub(super) fn read_maps<'a>(bytes: &[u8], elsewhere: impl Fn(MapName) -> Option<
 }
 
 fn read_map<'a>(source: &mut ByteReader<'_>, elsewhere: impl Fn(MapName) -> Option<&'a [u8]>) -> Option<MapImage> {
-    let name = map_name(source.text()?)?;
+    let name = MapName::named(source.text()?)?;
     let spec = MapSpec {
         kind: map_kind(source.u32()?)?,
         key_size: source.u32()?,
@@ -140,7 +131,7 @@ mod tests {
 
     #[test]
     fn every_map_is_found_by_its_name() {
-        assert!(MapName::ALL.into_iter().all(|map| map_name(map.name()) == Some(map)));
+        assert!(MapName::ALL.into_iter().all(|map| MapName::named(map.name()) == Some(map)));
     }
 
     #[test]

@@ -9,121 +9,62 @@ use std::net::IpAddr;
 
 use weir_objects::k8s::Direction;
 
-/// The maps of a generation; programs refer to them by number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u32)]
-pub enum MapName {
-    /// Interface → [`endpoint`].
-    Endpoints,
-    /// Parameters that change without a new program: [`config`].
-    Config,
-    /// Per CPU: packets and bytes by hook and [`Outcome`].
-    Counters,
-    /// Records about dropped packets, and about packets that audit policies would deny: [`event`].
-    Events,
-    /// The state of the rate limit on records.
-    EventLimit,
-    /// `to_pod` of the other generation, while two are in force: [`config::OTHER`].
-    Other,
-    /// Ports of fragmented packets: [`fragments`].
-    Fragments,
-    /// Single IPv4 addresses → peer class.
-    Exact4,
-    /// IPv4 prefixes → peer class.
-    Prefixes4,
-    /// Single IPv6 addresses → peer class.
-    Exact6,
-    /// IPv6 prefixes → peer class.
-    Prefixes6,
-    /// (Direction, subject, peer) → set of atoms.
-    Rows,
-    /// (Direction, subject) → set of atoms.
-    Defaults,
-    /// (Node, IPv4 address) of the node's own addresses.
-    Nodes4,
-    /// (Node, IPv6 address) of the node's own addresses.
-    Nodes6,
-    /// (Protocol, port) → atom.
-    Ports,
-    /// IPv4 flows: [`buckets`].
-    FlowBuckets4,
-    /// IPv6 flows: [`buckets`].
-    FlowBuckets6,
-    /// The sizes of the flow tables: [`buckets::shape`].
-    FlowShape,
-    /// One bit per peer class: whether lists deny it for every local endpoint, in both directions.
-    Edge,
-    /// IPv4 addresses of endpoints that are enforced.
-    Local4,
-    /// IPv6 addresses of endpoints that are enforced.
-    Local6,
-    /// Per CPU: the packets and bytes that were dropped at the edge.
-    EdgeDrops,
-    /// Single IPv4 addresses from blocks and lists → peer class, where other single addresses have a map of their own.
-    Listed4,
-    /// The same for IPv6.
-    Listed6,
-}
-
-impl MapName {
-    /// All of them, in order.
-    pub const ALL: [Self; 25] = [
-        Self::Endpoints,
-        Self::Config,
-        Self::Counters,
-        Self::Events,
-        Self::EventLimit,
-        Self::Other,
-        Self::Fragments,
-        Self::Exact4,
-        Self::Prefixes4,
-        Self::Exact6,
-        Self::Prefixes6,
-        Self::Rows,
-        Self::Defaults,
-        Self::Nodes4,
-        Self::Nodes6,
-        Self::Ports,
-        Self::FlowBuckets4,
-        Self::FlowBuckets6,
-        Self::FlowShape,
-        Self::Edge,
-        Self::Local4,
-        Self::Local6,
-        Self::EdgeDrops,
-        Self::Listed4,
-        Self::Listed6,
-    ];
-
-    /// Its name in the kernel and in the object file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Endpoints => "endpoints",
-            Self::Config => "config",
-            Self::Counters => "counters",
-            Self::Events => "events",
-            Self::EventLimit => "event_limit",
-            Self::Fragments => "fragments",
-            Self::Exact4 => "exact4",
-            Self::Prefixes4 => "prefixes4",
-            Self::Exact6 => "exact6",
-            Self::Prefixes6 => "prefixes6",
-            Self::Rows => "rows",
-            Self::Defaults => "defaults",
-            Self::Nodes4 => "nodes4",
-            Self::Nodes6 => "nodes6",
-            Self::Other => "other",
-            Self::Ports => "ports",
-            Self::FlowBuckets4 => "flow_table4",
-            Self::FlowBuckets6 => "flow_table6",
-            Self::FlowShape => "flow_shape",
-            Self::Edge => "edge",
-            Self::Local4 => "local4",
-            Self::Local6 => "local6",
-            Self::EdgeDrops => "edge_drops",
-            Self::Listed4 => "listed4",
-            Self::Listed6 => "listed6",
-        }
+weir_ebpf::named_enum! {
+    /// The maps of a generation; programs refer to them by number.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[repr(u32)]
+    pub enum MapName {
+        /// Interface → [`endpoint`].
+        Endpoints = "endpoints",
+        /// Parameters that change without a new program: [`config`].
+        Config = "config",
+        /// Per CPU: packets and bytes by hook and [`Outcome`].
+        Counters = "counters",
+        /// Records about dropped packets, and about packets that audit policies would deny: [`event`].
+        Events = "events",
+        /// The state of the rate limit on records.
+        EventLimit = "event_limit",
+        /// `to_pod` of the other generation, while two are in force: [`config::OTHER`].
+        Other = "other",
+        /// Ports of fragmented packets: [`fragments`].
+        Fragments = "fragments",
+        /// Single IPv4 addresses → peer class.
+        Exact4 = "exact4",
+        /// IPv4 prefixes → peer class.
+        Prefixes4 = "prefixes4",
+        /// Single IPv6 addresses → peer class.
+        Exact6 = "exact6",
+        /// IPv6 prefixes → peer class.
+        Prefixes6 = "prefixes6",
+        /// (Direction, subject, peer) → set of atoms.
+        Rows = "rows",
+        /// (Direction, subject) → set of atoms.
+        Defaults = "defaults",
+        /// (Node, IPv4 address) of the node's own addresses.
+        Nodes4 = "nodes4",
+        /// (Node, IPv6 address) of the node's own addresses.
+        Nodes6 = "nodes6",
+        /// (Protocol, port) → atom.
+        Ports = "ports",
+        /// IPv4 flows: [`buckets`].
+        FlowBuckets4 = "flow_table4",
+        /// IPv6 flows: [`buckets`].
+        FlowBuckets6 = "flow_table6",
+        /// The sizes of the flow tables: [`buckets::shape`].
+        FlowShape = "flow_shape",
+        /// One bit per peer class: whether lists deny it for every local endpoint, in both directions.
+        Edge = "edge",
+        /// IPv4 addresses of endpoints that are enforced.
+        Local4 = "local4",
+        /// IPv6 addresses of endpoints that are enforced.
+        Local6 = "local6",
+        /// Per CPU: the packets and bytes that were dropped at the edge.
+        EdgeDrops = "edge_drops",
+        /// Single IPv4 addresses from blocks and lists → peer class, where other single addresses have a map of their
+        /// own.
+        Listed4 = "listed4",
+        /// The same for IPv6.
+        Listed6 = "listed6",
     }
 }
 
@@ -234,97 +175,53 @@ pub mod event {
     pub const BYTES: u32 = 64;
 }
 
-/// The outcome of a packet; counted by hook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u32)]
-pub enum Outcome {
-    /// A packet of an allowed flow.
-    Established,
-    /// A new flow that policy allows.
-    Allowed,
-    /// A new flow that policy denies.
-    Denied,
-    /// A packet of the pod to itself.
-    Itself,
-    /// A packet from the pod's own node.
-    OwnNode,
-    /// The endpoint filters neither direction, or a packet that the program cannot classify comes in a direction that
-    /// is not filtered.
-    Unfiltered,
-    /// An ICMP error about a live flow.
-    Related,
-    /// ARP, IPv6 neighbour discovery or a multicast listener message.
-    Neighbour,
-    /// Malformed or missing headers.
-    Malformed,
-    /// A family or an encapsulation that the programs do not support.
-    Unknown,
-    /// A fragment whose first fragment was not seen, or one that is made to hide its ports.
-    Fragment,
-    /// A packet from a pod with a source address that is not the pod's, or a forged message to its neighbours.
-    Source,
-    /// A packet at an interface that has no endpoint.
-    NoEndpoint,
-    /// A packet of a flow that an older generation allowed and this one denies.
-    Cut,
-    /// A packet with a source route: its final destination is not its destination address.
-    SourceRoute,
-    /// A packet that is allowed, and would be denied if the audit policies were enforced.
-    WouldDeny,
-    /// A new flow that is denied, and would be allowed if the audit policies were enforced.
-    WouldAllow,
-    /// A packet to the pod for an address that is not the pod's. It is counted without a record, because a bridge
-    /// floods neighbour solicitations all the time.
-    Stray,
+weir_ebpf::named_enum! {
+    /// The outcome of a packet; counted by hook.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    #[repr(u32)]
+    pub enum Outcome {
+        /// A packet of an allowed flow.
+        Established = "established",
+        /// A new flow that policy allows.
+        Allowed = "allowed",
+        /// A new flow that policy denies.
+        Denied = "denied",
+        /// A packet of the pod to itself.
+        Itself = "itself",
+        /// A packet from the pod's own node.
+        OwnNode = "own-node",
+        /// The endpoint filters neither direction, or a packet that the program cannot classify comes in a direction
+        /// that is not filtered.
+        Unfiltered = "unfiltered",
+        /// An ICMP error about a live flow.
+        Related = "related",
+        /// ARP, IPv6 neighbour discovery or a multicast listener message.
+        Neighbour = "neighbour",
+        /// Malformed or missing headers.
+        Malformed = "malformed",
+        /// A family or an encapsulation that the programs do not support.
+        Unknown = "unknown",
+        /// A fragment whose first fragment was not seen, or one that is made to hide its ports.
+        Fragment = "fragment",
+        /// A packet from a pod with a source address that is not the pod's, or a forged message to its neighbours.
+        Source = "source",
+        /// A packet at an interface that has no endpoint.
+        NoEndpoint = "no-endpoint",
+        /// A packet of a flow that an older generation allowed and this one denies.
+        Cut = "cut",
+        /// A packet with a source route: its final destination is not its destination address.
+        SourceRoute = "source-route",
+        /// A packet that is allowed, and would be denied if the audit policies were enforced.
+        WouldDeny = "would-deny",
+        /// A new flow that is denied, and would be allowed if the audit policies were enforced.
+        WouldAllow = "would-allow",
+        /// A packet to the pod for an address that is not the pod's. It is counted without a record, because a bridge
+        /// floods neighbour solicitations all the time.
+        Stray = "stray",
+    }
 }
 
 impl Outcome {
-    /// All of them, in order.
-    pub const ALL: [Self; 18] = [
-        Self::Established,
-        Self::Allowed,
-        Self::Denied,
-        Self::Itself,
-        Self::OwnNode,
-        Self::Unfiltered,
-        Self::Related,
-        Self::Neighbour,
-        Self::Malformed,
-        Self::Unknown,
-        Self::Fragment,
-        Self::Source,
-        Self::NoEndpoint,
-        Self::Cut,
-        Self::SourceRoute,
-        Self::WouldDeny,
-        Self::WouldAllow,
-        Self::Stray,
-    ];
-
-    /// The name that `weir counters` prints.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Established => "established",
-            Self::Allowed => "allowed",
-            Self::Denied => "denied",
-            Self::Itself => "itself",
-            Self::OwnNode => "own-node",
-            Self::Unfiltered => "unfiltered",
-            Self::Related => "related",
-            Self::Neighbour => "neighbour",
-            Self::Malformed => "malformed",
-            Self::Unknown => "unknown",
-            Self::Fragment => "fragment",
-            Self::Source => "source",
-            Self::NoEndpoint => "no-endpoint",
-            Self::Cut => "cut",
-            Self::SourceRoute => "source-route",
-            Self::WouldDeny => "would-deny",
-            Self::WouldAllow => "would-allow",
-            Self::Stray => "stray",
-        }
-    }
-
     /// Whether such packets are dropped.
     pub fn drops(self) -> bool {
         match self {

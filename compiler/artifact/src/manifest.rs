@@ -129,7 +129,7 @@ fn program(name: &'static str, code: &Assembled) -> Result<Json<'static>, LinkEr
 fn map(map: &MapImage) -> Json<'_> {
     Json::object([
         ("name", map.name.name().into()),
-        ("type", super::view::kind_name(map.spec.kind).into()),
+        ("type", map.spec.kind.name().into()),
         ("entries", (map.entries.len() as u64).into()),
         ("max_entries", map.spec.max_entries.into()),
         ("bytes", bytes(memory::full(map))),

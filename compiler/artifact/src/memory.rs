@@ -94,16 +94,14 @@ fn whole(spec: &MapSpec, entries: u64) -> MemorySize {
         MapKind::Array if spec.flags.contains(MapFlags::MMAPABLE) => {
             MemorySize { fixed: ASSUMED_PAGE_BYTES + (most * value).next_multiple_of(ASSUMED_PAGE_BYTES), per_cpu: 0 }
         }
-        MapKind::Array | MapKind::ArrayOfMaps | MapKind::ProgArray => {
-            MemorySize { fixed: ARRAY + most * value, per_cpu: 0 }
-        }
+        MapKind::Array | MapKind::ProgArray => MemorySize { fixed: ARRAY + most * value, per_cpu: 0 },
         MapKind::PercpuArray => MemorySize { fixed: ARRAY + most * POINTER, per_cpu: most * value },
         MapKind::RingBuf => {
             let pages = most / ASSUMED_PAGE_BYTES;
             let fixed = RING + (RING_PAGES + 2 * pages) * POINTER + (RING_PAGES + pages) * ASSUMED_PAGE_BYTES;
             MemorySize { fixed, per_cpu: 0 }
         }
-        MapKind::Hash | MapKind::HashOfMaps | MapKind::LruHash | MapKind::PercpuHash => {
+        MapKind::Hash => {
             let preallocated = !spec.flags.contains(MapFlags::NO_PREALLOC);
             hash(spec, if preallocated { most } else { entries }, preallocated, key.next_multiple_of(8), value)
         }
@@ -112,13 +110,10 @@ fn whole(spec: &MapSpec, entries: u64) -> MemorySize {
 }
 
 fn hash(spec: &MapSpec, entries: u64, preallocated: bool, key: u64, value: u64) -> MemorySize {
-    let per_cpu_values = spec.kind == MapKind::PercpuHash;
-    let entry = HASH_ENTRY + key + if per_cpu_values { POINTER } else { value };
+    let entry = HASH_ENTRY + key + value;
     let fixed = HASH + BUCKET * u64::from(spec.max_entries).next_power_of_two() + entry * entries;
     // A preallocated hash map keeps one spare entry for each CPU, so that an update of a full map can replace an entry.
-    let spare = preallocated && !per_cpu_values && spec.kind != MapKind::LruHash;
-    let values = if per_cpu_values { value * entries } else { 0 };
-    MemorySize { fixed, per_cpu: values + if spare { entry + POINTER } else { 0 } }
+    MemorySize { fixed, per_cpu: if preallocated { entry + POINTER } else { 0 } }
 }
 
 /// The number of bytes of an address in a trie's key.

@@ -52,8 +52,7 @@ pub(super) fn write(artifact: &Artifact) -> Result<Vec<u8>, LinkError> {
     let starts = [0, codes[0].len() as u64];
     let section = writer.section(CODE, kind::PROGBITS, flag::ALLOC | flag::EXEC, codes.concat());
     for ((program, code), offset) in artifact.programs.iter().zip(&codes).zip(starts) {
-        let (name, size) = (program_name(program.hook).to_owned(), code.len() as u64);
-        writer.symbol(Symbol { name, kind: SymbolKind::Function, section, offset, size });
+        writer.symbol(SymbolKind::Function, program_name(program.hook), [offset, code.len() as u64], section);
     }
     let mut types = btf::Btf::new();
     let symbols = maps(artifact, &mut writer, &mut types);
@@ -81,9 +80,9 @@ pub(super) fn write(artifact: &Artifact) -> Result<Vec<u8>, LinkError> {
 
 fn write_edge(edge: &Assembled, writer: &mut ElfWriter, symbols: &[(MapName, u32)]) -> Result<(), LinkError> {
     let code = code(edge);
-    let (name, size) = (AT_EDGE.to_owned(), code.len() as u64);
+    let size = code.len() as u64;
     let section = writer.section(EDGE, kind::PROGBITS, flag::ALLOC | flag::EXEC, code);
-    writer.symbol(Symbol { name, kind: SymbolKind::Function, section, offset: 0, size });
+    writer.symbol(SymbolKind::Function, AT_EDGE, [0, size], section);
     writer.relocations(section, EDGE_RELOCATIONS, &relocations(edge, 0, symbols)?);
     Ok(())
 }
@@ -164,8 +163,7 @@ fn data_section(map: &MapImage, writer: &mut ElfWriter, types: &mut btf::Btf) ->
 }
 
 fn object_symbol(writer: &mut ElfWriter, name: MapName, section: u16, variable: btf::Variable) -> u32 {
-    let (offset, size) = (u64::from(variable.offset), u64::from(variable.size));
-    writer.symbol(Symbol { name: name.name().to_owned(), kind: SymbolKind::Object, section, offset, size })
+    writer.symbol(SymbolKind::Object, name.name(), [variable.offset, variable.size].map(u64::from), section)
 }
 
 /// The members that libbpf and aya make a map from. As in handwritten code, members that are zero are left out.
@@ -321,7 +319,7 @@ impl CodeSections<'_> {
     /// Undoes [`code`] for one load, and returns its map.
     fn relocate(&self, insn: &mut Insn, symbol: u32) -> Option<MapRef> {
         let symbol = self.symbols.get((symbol as usize).checked_sub(1)?)?;
-        let map = images::map_name(&symbol.name)?;
+        let map = MapName::named(&symbol.name)?;
         let Insn::LoadImm64 { value, .. } = insn else {
             return None;
         };

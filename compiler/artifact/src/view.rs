@@ -7,25 +7,8 @@ use super::{Artifact, manifest};
 use crate::layout::MapName;
 use crate::layout::{AT_EDGE, program_name};
 use weir_ebpf::asm::Assembled;
-use weir_ebpf::vm::MapKind;
 use weir_ebpf::{disasm, limits};
 use weir_objects::escape;
-
-/// The name of a kind of map in bpftool.
-pub fn kind_name(kind: MapKind) -> &'static str {
-    match kind {
-        MapKind::Array => "array",
-        MapKind::PercpuArray => "percpu_array",
-        MapKind::Hash => "hash",
-        MapKind::PercpuHash => "percpu_hash",
-        MapKind::LruHash => "lru_hash",
-        MapKind::LpmTrie => "lpm_trie",
-        MapKind::ArrayOfMaps => "array_of_maps",
-        MapKind::HashOfMaps => "hash_of_maps",
-        MapKind::ProgArray => "prog_array",
-        MapKind::RingBuf => "ringbuf",
-    }
-}
 
 /// A summary in a few lines; memory as on a machine with `cpus` possible CPUs.
 pub fn summary(artifact: &Artifact, cpus: u64) -> String {
@@ -80,7 +63,7 @@ pub fn maps(artifact: &Artifact, cpus: u64) -> String {
         let costs = [u64::from(spec.max_entries), memory::full(map).on(cpus), memory::charged(map).on(cpus)];
         let [key, value, entries] = sizes.map(|number| number.to_string());
         let [most, full, charged] = costs.map(|number| number.to_string());
-        row([map.name.name(), kind_name(spec.kind), &key, &value, &entries, &most, &full, &charged]);
+        row([map.name.name(), spec.kind.name(), &key, &value, &entries, &most, &full, &charged]);
     }
     out
 }

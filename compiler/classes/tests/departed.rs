@@ -5,41 +5,38 @@ use weir_classes::departed::Departed;
 use weir_model::Assumptions;
 use weir_model::resolve::resolve;
 use weir_objects::k8s::Object;
+use weir_testing::yaml::NEAR_AND_FAR;
 
 /// Clients c1 and c2 may reach pods with the label `role: serves`; the service has backends of any role.
 const FIXED: &str = "
 {apiVersion: v1, kind: Namespace, metadata: {name: shop}}
----
-{apiVersion: v1, kind: Node, metadata: {name: near}, status: {addresses: [{type: InternalIP, address: 172.16.0.1}]}}
----
-{apiVersion: v1, kind: Node, metadata: {name: far}, status: {addresses: [{type: InternalIP, address: 172.16.0.2}]}}
 ---
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: to-serving, namespace: shop}
 spec: {podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {role: serves}}}]}]}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: c1, namespace: shop, uid: c1, labels: {app: client}},
-  spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.1}}
----
-{apiVersion: v1, kind: Pod, metadata: {name: c2, namespace: shop, uid: c2, labels: {app: client}},
-  spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.2}}
----
-{apiVersion: v1, kind: Pod, metadata: {name: free, namespace: shop, uid: free, labels: {app: free}},
-  spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.3}}
----
-{apiVersion: v1, kind: Pod, metadata: {name: elsewhere, namespace: shop, uid: elsewhere, labels: {app: client}},
-  spec: {nodeName: far}, status: {phase: Running, podIP: 10.0.0.4}}
----
 {apiVersion: v1, kind: Service, metadata: {name: db, namespace: shop},
   spec: {type: NodePort, clusterIP: 10.96.0.1, selector: {app: db}, ports: [{port: 80, targetPort: 8080, nodePort: 30080}]}}
 ";
 
-/// A pod, which is a backend of the service if its `app` is `db`.
+/// The clients, and a pod that no policy selects: name, label `app`, node, address.
+const CLIENTS: [[&str; 4]; 4] = [
+    ["c1", "client", "near", "10.0.0.1"],
+    ["c2", "client", "near", "10.0.0.2"],
+    ["free", "free", "near", "10.0.0.3"],
+    ["elsewhere", "client", "far", "10.0.0.4"],
+];
+
+/// A pod on the node `far`, which is a backend of the service if its `app` is `db`.
 fn pod(name: &str, uid: &str, labels: &str, host: u8) -> String {
+    pod_on("far", name, uid, labels, &format!("10.0.1.{host}"))
+}
+
+fn pod_on(node: &str, name: &str, uid: &str, labels: &str, address: &str) -> String {
     format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, uid: {uid}, labels: {{{labels}}}}}, \
-         spec: {{nodeName: far}}, status: {{phase: Running, podIP: 10.0.1.{host}}}}}"
+         spec: {{nodeName: {node}}}, status: {{phase: Running, podIP: {address}}}}}"
     )
 }
 
@@ -49,7 +46,9 @@ const QUARANTINED: &str = "role: none";
 const DRAINED: &str = "role: serves";
 
 fn objects(texts: &[String]) -> Vec<Object> {
-    weir_testing::yaml::objects(&format!("{FIXED}---\n{}", texts.join("\n---\n")))
+    let client = |[name, app, node, address]: [&str; 4]| pod_on(node, name, name, &format!("app: {app}"), address);
+    let pods: Vec<_> = CLIENTS.map(client).into_iter().chain(texts.iter().cloned()).collect();
+    weir_testing::yaml::objects(&format!("{NEAR_AND_FAR}---{FIXED}---\n{}", pods.join("\n---\n")))
 }
 
 /// Observes a generation. Returns the flows that end, as `pod address:port`.

@@ -12,16 +12,12 @@ use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster, Direction, Protocol};
 use weir_objects::k8s::{Body, Object, Phase, Pod};
 use weir_testing::Random;
-use weir_testing::yaml::objects;
+use weir_testing::yaml::{NEAR_AND_FAR, objects};
 
 const FIXED: &str = "
 {apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}
 ---
 {apiVersion: v1, kind: Namespace, metadata: {name: ops, labels: {team: b}}}
----
-{apiVersion: v1, kind: Node, metadata: {name: near}, status: {addresses: [{type: InternalIP, address: 172.16.0.1}]}}
----
-{apiVersion: v1, kind: Node, metadata: {name: far}, status: {addresses: [{type: InternalIP, address: 172.16.0.2}]}}
 ---
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -50,35 +46,30 @@ kind: Service
 metadata: {name: db, namespace: shop}
 spec: {clusterIP: 10.96.0.1, selector: {app: db}, ports: [{port: 80, targetPort: http}]}
 ---
-apiVersion: v1
-kind: Service
-metadata: {name: outside, namespace: shop}
-spec: {clusterIP: 10.97.0.1, ports: [{name: a, port: 9000, targetPort: 9000}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: outside-1, namespace: shop, labels: {kubernetes.io/service-name: outside}}
-addressType: IPv4
-ports: [{name: a, port: 9000}]
-endpoints: [{addresses: [192.0.2.9], conditions: {ready: true}}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: sliced, namespace: shop}
-spec: {clusterIP: 10.97.0.2, ports: [{name: a, port: 80, targetPort: 8080}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: sliced-1, namespace: shop, labels: {kubernetes.io/service-name: sliced}}
-addressType: IPv4
-ports: [{name: a, port: 8080}]
-endpoints: [{addresses: [10.0.0.5], conditions: {ready: true}}]
----
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: outside, namespace: shop}
 spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 192.0.2.8/30}}]}]}
 ";
+
+/// A service without a selector, and the slice with its only backend.
+fn sliced_service(name: &str, address: &str, ports: [u16; 2], backend: &str) -> String {
+    let [port, target] = ports;
+    format!(
+        "{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: shop}}, \
+         spec: {{clusterIP: {address}, ports: [{{name: a, port: {port}, targetPort: {target}}}]}}}}\n---\n\
+         {{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, \
+         metadata: {{name: {name}-1, namespace: shop, labels: {{kubernetes.io/service-name: {name}}}}}, \
+         addressType: IPv4, ports: [{{name: a, port: {target}}}], \
+         endpoints: [{{addresses: [{backend}], conditions: {{ready: true}}}}]}}\n"
+    )
+}
+
+fn fixed() -> Vec<Object> {
+    let outside = sliced_service("outside", "10.97.0.1", [9000; 2], "192.0.2.9");
+    let sliced = sliced_service("sliced", "10.97.0.2", [80, 8080], "10.0.0.5");
+    objects(&[NEAR_AND_FAR, FIXED, &outside, &sliced].join("---\n"))
+}
 
 /// A pod with one of few names, labels and addresses, so that events repeat and addresses move between pods.
 fn pod(random: &mut Random) -> Object {
@@ -266,9 +257,9 @@ fn incremental_equals_from_scratch() {
     for seed in 0..120 {
         let mut random = Random::new(seed);
         let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
-        objects(FIXED).into_iter().for_each(|object| _ = index.apply(object));
+        fixed().into_iter().for_each(|object| _ = index.apply(object));
         let mut generation = index.compile().expect("classes");
-        let mut live = objects(FIXED);
+        let mut live = fixed();
         let mut lists = [const { BTreeSet::new() }; 3];
         let mut change = |random: &mut Random, index: &mut Index, live: &mut Vec<Object>| {
             let object = change(random, &mut lists);
@@ -345,7 +336,7 @@ fn compiled() -> Index {
         _ => near,
     };
     let others = [far("db", "u1", "db", "10.1.0.1"), far("cron", "u2", "cron", "10.1.0.2")];
-    objects(FIXED).into_iter().chain([near]).chain(others).for_each(|object| _ = index.apply(object));
+    fixed().into_iter().chain([near]).chain(others).for_each(|object| _ = index.apply(object));
     index.compile().expect("classes");
     index
 }
@@ -403,7 +394,7 @@ fn a_backend_of_another_class_changes_what_its_service_is_judged_by() {
 #[test]
 fn a_policy_that_selects_no_local_pod_changes_nothing() {
     let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
-    objects(FIXED).into_iter().for_each(|object| _ = index.apply(object));
+    fixed().into_iter().for_each(|object| _ = index.apply(object));
     index.compile().expect("classes");
     let policy = "
 apiVersion: networking.k8s.io/v1
@@ -420,7 +411,7 @@ spec: {podSelector: {matchLabels: {app: nobody}}}
 #[test]
 fn a_pod_with_a_host_port_makes_a_generation_on_its_own_node_alone() {
     let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
-    objects(FIXED).into_iter().for_each(|object| _ = index.apply(object));
+    fixed().into_iter().for_each(|object| _ = index.apply(object));
     let pod = |name: &str, node: &str, address: &str, port: &str| {
         let text = format!(
             "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, labels: {{app: web}}}}, spec: \
@@ -451,7 +442,7 @@ fn a_pod_with_a_host_port_makes_a_generation_on_its_own_node_alone() {
 #[test]
 fn a_reset_with_the_same_objects_changes_nothing() {
     let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
-    objects(FIXED).into_iter().for_each(|object| _ = index.apply(object));
+    fixed().into_iter().for_each(|object| _ = index.apply(object));
     let mut random = Random::new(7);
     let mut pods: Vec<Object> = (0..20).map(|_| pod(&mut random)).collect();
     pods.sort_by_key(Key::of);
@@ -481,7 +472,7 @@ fn late_changes_are_written_into_compiled_tables_while_there_is_room() {
   spec: {nodeName: far}, status: {phase: Running, podIP: 10.0.0.2}}
 ";
     let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
-    objects(FIXED).into_iter().chain(objects(near)).for_each(|object| _ = index.apply(object));
+    fixed().into_iter().chain(objects(near)).for_each(|object| _ = index.apply(object));
     let generation = index.compile().expect("classes");
     let options =
         compile::CompileOptions { forced: vec![(LookupSet::Exact4, Structure::Layered)], ..Default::default() };

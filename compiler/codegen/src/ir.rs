@@ -85,25 +85,27 @@ pub enum Inst {
     Atom(Value, Value, Value),
 }
 
-/// The facts that the datapath knows before the decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fact {
-    /// The subject class of the endpoint.
-    Subject,
-    /// The other end's address.
-    Remote,
-    /// The address family: 4 or 6.
-    Family,
-    /// The transport protocol: 6, 17, 132, or 0 for all others.
-    Protocol,
-    /// The destination port; 0 if the protocol has none.
-    Port,
-    /// 1 if the other end is the pod itself.
-    Itself,
-    /// 1 if the packet is from the pod's own node and began there.
-    OwnNode,
-    /// 1 if the packet is an ICMP error about a live flow.
-    IcmpError,
+weir_ebpf::named_enum! {
+    /// The facts that the datapath knows before the decision.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Fact {
+        /// The subject class of the endpoint.
+        Subject = "subject",
+        /// The other end's address.
+        Remote = "remote",
+        /// The address family: 4 or 6.
+        Family = "family",
+        /// The transport protocol: 6, 17, 132, or 0 for all others.
+        Protocol = "protocol",
+        /// The destination port; 0 if the protocol has none.
+        Port = "port",
+        /// 1 if the other end is the pod itself.
+        Itself = "itself",
+        /// 1 if the packet is from the pod's own node and began there.
+        OwnNode = "own-node",
+        /// 1 if the packet is an ICMP error about a live flow.
+        IcmpError = "icmp-error",
+    }
 }
 
 /// The terminator of a block.
@@ -134,17 +136,19 @@ pub enum Condition {
     Full(Value),
 }
 
-/// The reason under which a verdict is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum VerdictReason {
-    /// A pod reaches itself.
-    Itself,
-    /// The pod's own node reaches the pod.
-    OwnNode,
-    /// Policies and lists.
-    Policy,
-    /// Policies and lists; the verdict would be the opposite if the audit policies were enforced.
-    UnlessAudit,
+weir_ebpf::named_enum! {
+    /// The reason under which a verdict is counted.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum VerdictReason {
+        /// A pod reaches itself.
+        Itself = "itself",
+        /// The pod's own node reaches the pod.
+        OwnNode = "own-node",
+        /// Policies and lists.
+        Policy = "policy",
+        /// Policies and lists; the verdict would be the opposite if the audit policies were enforced.
+        UnlessAudit = "unless-staged",
+    }
 }
 
 /// The number of 64-bit words of a set, with the audit set beside it if there is one.

@@ -78,7 +78,7 @@ pub fn parse_forced(text: &str) -> Result<Vec<(LookupSet, Structure)>, OverrideP
         let (place, structure) = text.split_once('=')?;
         // Only structures that the place can have. An override that is accepted and then ignored would make a benchmark
         // measure something else.
-        let place = *LookupSet::ALL.iter().find(|it| it.name() == place.trim())?;
+        let place = LookupSet::named(place.trim())?;
         Some((place, *place.structures().iter().find(|it| it.name() == structure.trim())?))
     };
     let parts = text.split(',').filter(|part| !part.trim().is_empty());

@@ -12,34 +12,10 @@ use weir_ebpf::asm::{MapRef, Tag};
 use weir_ebpf::target::Target;
 use weir_model::Direction;
 use weir_objects::address::Family;
-
-const CLUSTER: &str = "
-apiVersion: v1
-kind: Pod
-metadata: {name: web, namespace: shop, labels: {app: web}}
-spec: {nodeName: one, containers: [{name: web, ports: [{name: http, containerPort: 8080}]}]}
-status: {phase: Running, podIPs: [{ip: 10.0.0.1}, {ip: 'fd00::1'}]}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: job, namespace: shop, labels: {app: job}}
-spec: {nodeName: one, containers: [{name: job}]}
-status: {phase: Running, podIPs: [{ip: 10.0.0.2}]}
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: web}}
-  policyTypes: [Ingress]
-  ingress:
-  - from: [{podSelector: {matchLabels: {app: job}}}]
-    ports: [{port: http}, {port: 9000, endPort: 9010}]
-  - from: [{ipBlock: {cidr: 192.0.2.0/24, except: [192.0.2.128/25]}}]
-";
+use weir_testing::yaml::{self, SHOP};
 
 fn parts() -> ArtifactParts {
-    let cluster = weir_testing::yaml::cluster(CLUSTER);
+    let cluster = yaml::cluster(SHOP);
     let scope = Scope::everything(&cluster);
     let classes = classify(&cluster, &scope).unwrap();
     // Kernel maps, because this test looks at their entries and names.
@@ -59,7 +35,7 @@ fn parts() -> ArtifactParts {
     let lines = line_table(&mut programs, &tables.sources, &mut |origin| line_of_object(&cluster, origin));
     let place = |origin: &weir_objects::origin::FieldOrigin| Some(format!("shop.yaml:{}", origin.path));
     let mut description = describe(&cluster, &classes, Target::BASE, &mut { place });
-    description.inputs.push(InputFile { name: "shop.yaml".to_owned(), digest: Digest::of(CLUSTER.as_bytes()) });
+    description.inputs.push(InputFile { name: "shop.yaml".to_owned(), digest: Digest::of(SHOP.as_bytes()) });
     let endpoints = map_images::endpoints(&cluster, &classes, &tables);
     ArtifactParts {
         programs,

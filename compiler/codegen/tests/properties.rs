@@ -24,6 +24,8 @@ mod reach;
 #[path = "properties/structures.rs"]
 mod structures;
 
+use std::ops::Range;
+
 use weir_fuzz::generators::{Random, cluster};
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster, HostNetworkPods, Icmp};
@@ -44,4 +46,12 @@ fn resolved(objects: &[Object], assume: Assumptions) -> Cluster {
     let (cluster, diagnostics) = resolve(objects, assume);
     assert!(!diagnostics.has_errors(), "{diagnostics:#?}");
     cluster
+}
+
+/// The clusters of these seeds, each with its seed and with the random numbers that follow.
+fn clusters(seeds: Range<u64>) -> impl Iterator<Item = (u64, Cluster, Random)> {
+    seeds.map(|seed| {
+        let (objects, assume, random) = generated(seed);
+        (seed, resolved(&objects, assume), random)
+    })
 }

@@ -34,7 +34,7 @@ use weir_ebpf::asm::Assembled;
 use weir_ebpf::insn::Insn;
 use weir_model::{Cluster, Direction};
 use weir_testing::case::Case;
-use weir_testing::yaml;
+use weir_testing::yaml::{self, SHOP};
 
 /// A program that is to be judged, with its maps' descriptors filled in.
 #[derive(Clone)]
@@ -47,37 +47,8 @@ struct Subject {
 
 /// Both families, or IPv4 alone: with blocks, ranges of ports, and lists that the program at the edge can apply.
 fn many(families: usize) -> Cluster {
-    let text = "
-apiVersion: v1
-kind: Node
-metadata: {name: one}
-status: {addresses: [{type: InternalIP, address: 172.16.0.1}]}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: web, namespace: shop, labels: {app: web}}
-spec: {nodeName: one, containers: [{name: web, ports: [{name: http, containerPort: 8080}]}]}
-status: {phase: Running, podIPs: [{ip: 10.0.0.1}]}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: job, namespace: shop, labels: {app: job}}
-spec: {nodeName: one, containers: [{name: job}]}
-status: {phase: Running, podIPs: [{ip: 10.0.0.2}]}
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: web}}
-  policyTypes: [Ingress, Egress]
-  ingress:
-  - from: [{podSelector: {matchLabels: {app: job}}}]
-    ports: [{port: http}, {port: 9000, endPort: 9010}]
-  - from: [{ipBlock: {cidr: 192.0.2.0/24, except: [192.0.2.128/25]}}, {ipBlock: {cidr: '2001:db8::/32'}}]
-  egress:
-  - ports: [{port: 53, protocol: UDP}, {port: 53}]
-";
+    let text = SHOP.replace("policyTypes: [Ingress]", "policyTypes: [Ingress, Egress]");
+    let egress = "  egress:\n  - ports: [{port: 53, protocol: UDP}, {port: 53}]\n";
     let octets = (0..20).map(|it| format!("11.0.{it}.0/25, 12.0.{it}.7/32, '2001:{it:x}::/48', 'fd00::{it:x}/128'"));
     let cidrs = octets.collect::<Vec<_>>().join(", ");
     let list = format!(
@@ -85,10 +56,10 @@ spec:
          cidrs: [{cidrs}]\n"
     );
     let text = match families {
-        1 => text.to_owned(),
-        _ => text.replace("{ip: 10.0.0.1}", "{ip: 10.0.0.1}, {ip: 'fd10::1'}"),
+        1 => text.replace(", {ip: 'fd00::1'}", ""),
+        _ => text.replace("fd00::1", "fd10::1"),
     };
-    yaml::cluster(&(text + &list))
+    yaml::cluster(&(text + egress + &list))
 }
 
 fn is_long() -> bool {

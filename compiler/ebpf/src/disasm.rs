@@ -22,40 +22,13 @@ impl fmt::Display for Size {
 
 impl fmt::Display for Cond {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Eq => "==",
-            Self::Ne => "!=",
-            Self::Gt => ">",
-            Self::Ge => ">=",
-            Self::Lt => "<",
-            Self::Le => "<=",
-            Self::Sgt => "s>",
-            Self::Sge => "s>=",
-            Self::Slt => "s<",
-            Self::Sle => "s<=",
-            Self::Set => "&",
-        })
+        f.write_str(self.name())
     }
 }
 
 impl fmt::Display for AluOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Add => "+=",
-            Self::Sub => "-=",
-            Self::Mul => "*=",
-            Self::Div => "/=",
-            Self::Or => "|=",
-            Self::And => "&=",
-            Self::Lsh => "<<=",
-            Self::Rsh => ">>=",
-            Self::Mod => "%=",
-            Self::Xor => "^=",
-            Self::Mov => "=",
-            Self::Arsh => "s>>=",
-            Self::Sdiv => "s/=",
-            Self::Smod => "s%=",
-        })
+        f.write_str(self.name())
     }
 }
 

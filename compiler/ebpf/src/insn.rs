@@ -100,57 +100,39 @@ impl From<i32> for Operand {
     }
 }
 
-/// An operation on a register and an operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AluOp {
-    /// `+=`
-    Add,
-    /// `-=`
-    Sub,
-    /// `*=`
-    Mul,
-    /// Unsigned division; division by zero gives 0.
-    Div,
-    /// `|=`
-    Or,
-    /// `&=`
-    And,
-    /// Shift left; the count is taken modulo the width.
-    Lsh,
-    /// Shift right; zeros are shifted in.
-    Rsh,
-    /// Unsigned remainder; a remainder by zero leaves the dividend (its lower half, with 32 bits).
-    Mod,
-    /// `^=`
-    Xor,
-    /// `=`
-    Mov,
-    /// Shift right; copies of the sign bit are shifted in.
-    Arsh,
-    /// Signed division, rounding to zero (version 4).
-    Sdiv,
-    /// Signed remainder, with the sign of the dividend (version 4).
-    Smod,
-}
-
-impl AluOp {
-    /// All operations.
-    pub const ALL: [Self; 14] = [
-        Self::Add,
-        Self::Sub,
-        Self::Mul,
-        Self::Div,
-        Self::Or,
-        Self::And,
-        Self::Lsh,
-        Self::Rsh,
-        Self::Mod,
-        Self::Xor,
-        Self::Mov,
-        Self::Arsh,
-        Self::Sdiv,
-        Self::Smod,
-    ];
+crate::named_enum! {
+    /// An operation on a register and an operand.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum AluOp {
+        /// `+=`
+        Add = "+=",
+        /// `-=`
+        Sub = "-=",
+        /// `*=`
+        Mul = "*=",
+        /// Unsigned division; division by zero gives 0.
+        Div = "/=",
+        /// `|=`
+        Or = "|=",
+        /// `&=`
+        And = "&=",
+        /// Shift left; the count is taken modulo the width.
+        Lsh = "<<=",
+        /// Shift right; zeros are shifted in.
+        Rsh = ">>=",
+        /// Unsigned remainder; a remainder by zero leaves the dividend (its lower half, with 32 bits).
+        Mod = "%=",
+        /// `^=`
+        Xor = "^=",
+        /// `=`
+        Mov = "=",
+        /// Shift right; copies of the sign bit are shifted in.
+        Arsh = "s>>=",
+        /// Signed division, rounding to zero (version 4).
+        Sdiv = "s/=",
+        /// Signed remainder, with the sign of the dividend (version 4).
+        Smod = "s%=",
+    }
 }
 
 /// A sign-extending move (version 4): the source bits and the result bits.
@@ -239,48 +221,33 @@ impl SwapBits {
     }
 }
 
-/// The comparison of a conditional jump.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cond {
-    /// `==`
-    Eq,
-    /// `!=`
-    Ne,
-    /// Unsigned `>`
-    Gt,
-    /// Unsigned `>=`
-    Ge,
-    /// Unsigned `<`
-    Lt,
-    /// Unsigned `<=`
-    Le,
-    /// Signed `>`
-    Sgt,
-    /// Signed `>=`
-    Sge,
-    /// Signed `<`
-    Slt,
-    /// Signed `<=`
-    Sle,
-    /// `dst & src` is not zero.
-    Set,
-}
-
-impl Cond {
-    /// All comparisons.
-    pub const ALL: [Self; 11] = [
-        Self::Eq,
-        Self::Ne,
-        Self::Gt,
-        Self::Ge,
-        Self::Lt,
-        Self::Le,
-        Self::Sgt,
-        Self::Sge,
-        Self::Slt,
-        Self::Sle,
-        Self::Set,
-    ];
+crate::named_enum! {
+    /// The comparison of a conditional jump.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Cond {
+        /// `==`
+        Eq = "==",
+        /// `!=`
+        Ne = "!=",
+        /// Unsigned `>`
+        Gt = ">",
+        /// Unsigned `>=`
+        Ge = ">=",
+        /// Unsigned `<`
+        Lt = "<",
+        /// Unsigned `<=`
+        Le = "<=",
+        /// Signed `>`
+        Sgt = "s>",
+        /// Signed `>=`
+        Sge = "s>=",
+        /// Signed `<`
+        Slt = "s<",
+        /// Signed `<=`
+        Sle = "s<=",
+        /// `dst & src` is not zero.
+        Set = "&",
+    }
 }
 
 /// An atomic read-modify-write of memory.
@@ -397,6 +364,20 @@ pub enum Insn {
 }
 
 impl Insn {
+    /// The register that the instruction writes as its `dst`. Calls and atomic operations write others.
+    pub fn destination(&self) -> Option<Reg> {
+        match *self {
+            Self::Alu { dst, .. }
+            | Self::Neg { dst, .. }
+            | Self::MovSx { dst, .. }
+            | Self::Swap { dst, .. }
+            | Self::LoadImm64 { dst, .. }
+            | Self::Load { dst, .. }
+            | Self::LoadSx { dst, .. } => Some(dst),
+            _ => None,
+        }
+    }
+
     /// The number of slots of the instruction.
     pub const fn slots(&self) -> u32 {
         match self {

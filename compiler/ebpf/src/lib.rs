@@ -23,6 +23,7 @@ pub mod disasm;
 pub mod helper;
 pub mod insn;
 pub mod limits;
+mod named_enum;
 pub mod target;
 
 #[cfg(test)]

@@ -354,10 +354,7 @@ impl Flag {
 fn multiport(ranges: &[(u16, u16)]) -> Vec<Conditions> {
     let mut matches: Vec<(usize, String)> = Vec::new();
     for (first, last) in ranges {
-        let (places, text) = match first == last {
-            true => (1, first.to_string()),
-            false => (2, format!("{first}:{last}")),
-        };
+        let (places, text) = if first == last { (1, first.to_string()) } else { (2, format!("{first}:{last}")) };
         match matches.last_mut() {
             Some((used, ports)) if *used + places <= MAX_MULTIPORT => {
                 *used += places;

@@ -2,19 +2,17 @@
 
 use super::context::LintContext;
 use weir_model::{CidrList, ListAction};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
-pub(super) static CODE: Code = Code {
-    name: "allow-list-without-effect",
-    severity: Severity::Warning,
-    lint: true,
-    what: "An Allow list has no later Deny list to exempt its addresses from.",
-    why: "An Allow list does not allow traffic. It only means that later lists do not apply to its addresses. \
+pub(super) static CODE: Code =
+    Code::lint("allow-list-without-effect", Severity::Warning, include_str!("allow_list_without_effect.diff"))
+        .what("An Allow list has no later Deny list to exempt its addresses from.")
+        .why(
+            "An Allow list does not allow traffic. It only means that later lists do not apply to its addresses. \
           Without a Deny list with a larger order for the same direction, the list has no effect and the policies \
           decide as if it did not exist.",
-    example: Example(include_str!("allow_list_without_effect.diff")),
-};
+        );
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     let (mut ingress, mut egress) = (false, false);

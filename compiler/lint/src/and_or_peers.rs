@@ -6,21 +6,18 @@ use super::context::LintContext;
 use super::cover::selects_all;
 use super::words;
 use weir_model::{Direction, Peer, Policy};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::k8s::{Body, LabelSelector, NetworkPolicy, PolicyPeer};
 use weir_objects::origin::{FieldOrigin, ObjectId};
 
-pub(super) static CODE: Code = Code {
-    name: "and-or-peers",
-    severity: Severity::Note,
-    lint: true,
-    what: "A namespaceSelector and a podSelector are two list items, but were probably meant to be one.",
-    why: "Two items are alternatives: every pod of the selected namespaces, and the selected pods of the policy's \
-          own namespace. One item with both is a condition: the selected pods in the selected namespaces. One dash \
-          makes the difference. The lint reports rules that have exactly these two peers if no known pod of the \
-          policy's own namespace matches.",
-    example: Example(include_str!("and_or_peers.diff")),
-};
+pub(super) static CODE: Code = Code::lint("and-or-peers", Severity::Note, include_str!("and_or_peers.diff"))
+    .what("A namespaceSelector and a podSelector are two list items, but were probably meant to be one.")
+    .why(
+        "Two items are alternatives: every pod of the selected namespaces, and the selected pods of the policy's \
+         own namespace. One item with both is a condition: the selected pods in the selected namespaces. One dash \
+         makes the difference. The lint reports rules that have exactly these two peers if no known pod of the \
+         policy's own namespace matches.",
+    );
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     let written: HashMap<ObjectId, &NetworkPolicy> = context

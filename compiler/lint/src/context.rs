@@ -36,6 +36,15 @@ pub(super) struct LintContext<'c> {
     stopped: Cell<Option<ObjectId>>,
 }
 
+/// A rule, and where it is.
+#[derive(Clone, Copy)]
+pub(super) struct PolicyRule<'c> {
+    pub(super) policy: &'c Policy,
+    pub(super) direction: Direction,
+    pub(super) index: usize,
+    pub(super) rule: &'c Rule,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum SelectorQuery {
     In(NamespaceId, SelectorId),
@@ -66,15 +75,15 @@ impl<'c> LintContext<'c> {
         }
     }
 
-    /// Every rule of every policy, with its direction and index, until the budget is spent.
-    pub(super) fn rules(&self) -> impl Iterator<Item = (&'c Policy, Direction, usize, &'c Rule)> {
+    /// Every rule of every policy, until the budget is spent.
+    pub(super) fn rules(&self) -> impl Iterator<Item = PolicyRule<'c>> {
         let of = |policy: &'c Policy, direction| {
             let rules = policy.rules(direction).unwrap_or_default().iter().enumerate();
-            rules.map(move |(index, rule)| (policy, direction, index, rule))
+            rules.map(move |(index, rule)| PolicyRule { policy, direction, index, rule })
         };
         let all =
             self.cluster.policies.iter().flat_map(move |it| Direction::ALL.into_iter().flat_map(move |at| of(it, at)));
-        all.take_while(|(policy, ..)| !self.is_spent(policy.object))
+        all.take_while(|it| !self.is_spent(it.policy.object))
     }
 
     /// All groups.

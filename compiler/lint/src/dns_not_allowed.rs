@@ -5,19 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::context::LintContext;
 use super::{cover, words};
 use weir_model::{Direction, NamespaceId, Peer, Policy, PolicyId, PortRule, Rule, SelectorId};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::k8s::{PortMatch, Protocol};
 
-pub(super) static CODE: Code = Code {
-    name: "dns-not-allowed",
-    severity: Severity::Warning,
-    lint: true,
-    what: "A policy isolates pods for egress, and no policy allows them DNS.",
-    why: "A pod that is isolated for egress can only reach what a rule allows, and this includes name servers. If \
-          no policy of the pod allows port 53, every DNS query times out, and rules for destinations that have \
-          names are never used. A separate policy that allows DNS for the same pods is enough.",
-    example: Example(include_str!("dns_not_allowed.diff")),
-};
+pub(super) static CODE: Code = Code::lint("dns-not-allowed", Severity::Warning, include_str!("dns_not_allowed.diff"))
+    .what("A policy isolates pods for egress, and no policy allows them DNS.")
+    .why(
+        "A pod that is isolated for egress can only reach what a rule allows, and this includes name servers. If \
+         no policy of the pod allows port 53, every DNS query times out, and rules for destinations that have \
+         names are never used. A separate policy that allows DNS for the same pods is enough.",
+    );
 
 /// The port for DNS queries, and the target port of OpenShift's name servers behind it.
 const DNS_PORTS: [u16; 2] = [53, 5353];

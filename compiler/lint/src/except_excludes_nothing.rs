@@ -5,18 +5,16 @@ use super::prefixes::PrefixIndex;
 use super::{cover, words};
 use weir_model::{Direction, Peer, Policy, rule_path};
 use weir_objects::address::Prefix;
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
-pub(super) static CODE: Code = Code {
-    name: "except-excludes-nothing",
-    severity: Severity::Warning,
-    lint: true,
-    what: "An `except` entry has no effect.",
-    why: "An `except` entry narrows only its own block. It has no effect if another block of the same policy \
+pub(super) static CODE: Code =
+    Code::lint("except-excludes-nothing", Severity::Warning, include_str!("except_excludes_nothing.diff"))
+        .what("An `except` entry has no effect.")
+        .why(
+            "An `except` entry narrows only its own block. It has no effect if another block of the same policy \
           allows the same addresses on the same ports, or if another entry excludes them already.",
-    example: Example(include_str!("except_excludes_nothing.diff")),
-};
+        );
 
 /// A block with its position in the policy.
 struct RuleBlock<'p> {

@@ -2,18 +2,15 @@
 
 use super::context::LintContext;
 use super::words;
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
-pub(super) static CODE: Code = Code {
-    name: "inert-rules",
-    severity: Severity::Warning,
-    lint: true,
-    what: "A policy has rules for a direction that is not in its policyTypes.",
-    why: "A policy isolates pods only for the directions in policyTypes. Rules for another direction neither allow \
-          nor deny anything.",
-    example: Example(include_str!("inert_rules.diff")),
-};
+pub(super) static CODE: Code = Code::lint("inert-rules", Severity::Warning, include_str!("inert_rules.diff"))
+    .what("A policy has rules for a direction that is not in its policyTypes.")
+    .why(
+        "A policy isolates pods only for the directions in policyTypes. Rules for another direction neither allow \
+         nor deny anything.",
+    );
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     for policy in &context.cluster.policies {

@@ -3,17 +3,15 @@
 use super::context::LintContext;
 use super::words;
 use weir_model::{CidrList, ListEntry};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 
-pub(super) static CODE: Code = Code {
-    name: "list-entry-covered",
-    severity: Severity::Warning,
-    lint: true,
-    what: "Entries of an address list are contained in other entries of the same list.",
-    why: "They have no effect, and removing one of them changes nothing. In a list that is written by hand, such \
+pub(super) static CODE: Code =
+    Code::lint("list-entry-covered", Severity::Warning, include_str!("list_entry_covered.diff"))
+        .what("Entries of an address list are contained in other entries of the same list.")
+        .why(
+            "They have no effect, and removing one of them changes nothing. In a list that is written by hand, such \
           an entry is often a typing mistake.",
-    example: Example(include_str!("list_entry_covered.diff")),
-};
+        );
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     for list in &context.cluster.lists {

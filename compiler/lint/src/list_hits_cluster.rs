@@ -6,18 +6,16 @@ use super::context::LintContext;
 use super::cover::selects_all;
 use super::words;
 use weir_model::{AddressRanges, CidrList, EndpointId, ListAction, NodeId, ServiceId, Standing};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 
-pub(super) static CODE: Code = Code {
-    name: "list-hits-cluster",
-    severity: Severity::Warning,
-    lint: true,
-    what: "A deny list for every pod contains addresses of the cluster's own pods, nodes or services.",
-    why: "Lists apply before policies, so no policy can allow what a list denies: pods may lose each other, or the \
-          cluster's name servers. Public lists of bogus networks contain the private ranges that clusters use. The \
-          lint ignores lists for selected pods, and addresses that an earlier list exempts.",
-    example: Example(include_str!("list_hits_cluster.diff")),
-};
+pub(super) static CODE: Code =
+    Code::lint("list-hits-cluster", Severity::Warning, include_str!("list_hits_cluster.diff"))
+        .what("A deny list for every pod contains addresses of the cluster's own pods, nodes or services.")
+        .why(
+            "Lists apply before policies, so no policy can allow what a list denies: pods may lose each other, or the \
+         cluster's name servers. Public lists of bogus networks contain the private ranges that clusters use. The \
+         lint ignores lists for selected pods, and addresses that an earlier list exempts.",
+        );
 
 /// The owner of an address. Ordered as in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

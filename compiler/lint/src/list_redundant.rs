@@ -3,18 +3,15 @@
 use super::context::LintContext;
 use super::cover::selects_all;
 use weir_model::{AddressRanges, CidrList, ListAction, SelectorId};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
-pub(super) static CODE: Code = Code {
-    name: "list-redundant",
-    severity: Severity::Warning,
-    lint: true,
-    what: "Every address of a list is in another list with the same action for the same pods.",
-    why: "The list has no effect: removing it, or an address from it, changes nothing. The lint does not compare \
-          two lists if a list with the other action applies between them, because then the order matters.",
-    example: Example(include_str!("list_redundant.diff")),
-};
+pub(super) static CODE: Code = Code::lint("list-redundant", Severity::Warning, include_str!("list_redundant.diff"))
+    .what("Every address of a list is in another list with the same action for the same pods.")
+    .why(
+        "The list has no effect: removing it, or an address from it, changes nothing. The lint does not compare \
+         two lists if a list with the other action applies between them, because then the order matters.",
+    );
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     let lists = &context.cluster.lists;

@@ -2,40 +2,30 @@
 
 use std::collections::BTreeMap;
 
-use super::context::LintContext;
+use super::context::{LintContext, PolicyRule};
 use super::groups::GroupId;
 use super::words;
 use weir_model::{Direction, Peer, Policy, Rule, rule_path};
 use weir_objects::decode::nearest;
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::k8s::{PortMatch, Protocol};
 use weir_objects::origin::FieldOrigin;
 
-pub(super) static CODE: Code = Code {
-    name: "named-port-unknown",
-    severity: Severity::Warning,
-    lint: true,
-    what: "A rule names a port that none of its destination pods has.",
-    why: "A named port is looked up on the destination: the selected pods for ingress, the peers for egress. The \
+pub(super) static CODE: Code =
+    Code::lint("named-port-unknown", Severity::Warning, include_str!("named_port_unknown.diff"))
+        .what("A rule names a port that none of its destination pods has.")
+        .why(
+            "A named port is looked up on the destination: the selected pods for ingress, the peers for egress. The \
           rule does not apply to a pod whose containers have no port with this name and protocol. Addresses \
           outside the cluster have no named ports.",
-    example: Example(include_str!("named_port_unknown.diff")),
-};
+        );
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
-    for (policy, direction, index, rule) in context.rules() {
-        check_rule(context, policy, direction, index, rule, found);
-    }
+    context.rules().for_each(|at| check_rule(context, at, found));
 }
 
-fn check_rule(
-    context: &LintContext<'_>,
-    policy: &Policy,
-    direction: Direction,
-    index: usize,
-    rule: &Rule,
-    found: &mut Diagnostics,
-) {
+fn check_rule(context: &LintContext<'_>, at: PolicyRule<'_>, found: &mut Diagnostics) {
+    let PolicyRule { policy, direction, index, rule } = at;
     let named = rule.ports.iter().enumerate().filter_map(|(position, port)| match &port.port {
         PortMatch::Named(name) => Some((position, name.as_str(), port.protocol)),
         _ => None,

@@ -3,19 +3,17 @@
 use super::context::LintContext;
 use super::words;
 use weir_objects::decode::nearest;
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
-pub(super) static CODE: Code = Code {
-    name: "namespace-missing",
-    severity: Severity::Warning,
-    lint: true,
-    what: "A policy is for a namespace that is not in the input.",
-    why: "A policy selects pods of its own namespace only. If the namespace does not exist, the policy protects \
+pub(super) static CODE: Code =
+    Code::lint("namespace-missing", Severity::Warning, include_str!("namespace_missing.diff"))
+        .what("A policy is for a namespace that is not in the input.")
+        .why(
+            "A policy selects pods of its own namespace only. If the namespace does not exist, the policy protects \
           nothing, and the pods that it was written for are not isolated. The lint applies only if the input \
           declares namespaces, and not to namespaces that every cluster has or that have pods in the input.",
-    example: Example(include_str!("namespace_missing.diff")),
-};
+        );
 
 /// Namespaces that every cluster has, although no manifest declares them.
 const BUILT_IN: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];

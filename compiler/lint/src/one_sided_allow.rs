@@ -3,31 +3,28 @@
 use std::collections::HashSet;
 
 use super::cohorts::Cohorts;
-use super::context::LintContext;
+use super::context::{LintContext, PolicyRule};
 use super::groups::{GroupId, PodGroup};
 use super::words;
 use weir_model::{Direction, NamespaceId, Peer, Policy, PolicyId, PortRule, Rule, rule_path};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::k8s::{PortMatch, Protocol};
 
-pub(super) static CODE: Code = Code {
-    name: "one-sided-allow",
-    severity: Severity::Warning,
-    lint: true,
-    what: "A rule allows traffic that policies at the other end deny.",
-    why: "A connection needs both ends: the egress of the pod that opens it, and the ingress of the pod that it \
-          goes to. Every pod of the input that this rule applies to is isolated at the other end, and no rule \
-          there allows the traffic, so the rule has no effect. The lint ignores rules with address blocks or \
-          without peers, because they may be meant for others.",
-    example: Example(include_str!("one_sided_allow.diff")),
-};
+pub(super) static CODE: Code = Code::lint("one-sided-allow", Severity::Warning, include_str!("one_sided_allow.diff"))
+    .what("A rule allows traffic that policies at the other end deny.")
+    .why(
+        "A connection needs both ends: the egress of the pod that opens it, and the ingress of the pod that it \
+         goes to. Every pod of the input that this rule applies to is isolated at the other end, and no rule \
+         there allows the traffic, so the rule has no effect. The lint ignores rules with address blocks or \
+         without peers, because they may be meant for others.",
+    );
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     let cohorts = context.cohorts();
     if !cohorts.are_known(context) {
         return;
     }
-    for (policy, direction, index, rule) in context.rules() {
+    for PolicyRule { policy, direction, index, rule } in context.rules() {
         let question = OneSidedCheck { context, cohorts, policy, direction, rule };
         if let Some(pair) = question.denied_pair() {
             found.push(question.describe(index, pair));

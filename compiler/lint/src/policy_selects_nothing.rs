@@ -3,19 +3,17 @@
 use super::context::LintContext;
 use super::{cover, words};
 use weir_model::Policy;
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
-pub(super) static CODE: Code = Code {
-    name: "policy-selects-nothing",
-    severity: Severity::Warning,
-    lint: true,
-    what: "A policy selects no pod, although its namespace has pods.",
-    why: "The policy isolates no pod, so the pods that it was written for accept everything that no other policy \
+pub(super) static CODE: Code =
+    Code::lint("policy-selects-nothing", Severity::Warning, include_str!("policy_selects_nothing.diff"))
+        .what("A policy selects no pod, although its namespace has pods.")
+        .why(
+            "The policy isolates no pod, so the pods that it was written for accept everything that no other policy \
           denies. The lint ignores namespaces without pods or workloads in the input, and policies for every pod. \
           Policies do not apply to pods on the host network, so these do not count.",
-    example: Example(include_str!("policy_selects_nothing.diff")),
-};
+        );
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     let cluster = context.cluster;

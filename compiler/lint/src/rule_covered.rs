@@ -7,21 +7,18 @@ use super::cover::rule_covers;
 use super::prefixes::PrefixIndex;
 use super::words;
 use weir_model::{Direction, NamespaceId, Peer, Policy, PolicyId, Rule, SelectorId, rule_path};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::k8s::LabelSelector;
 
-pub(super) static CODE: Code = Code {
-    name: "rule-covered",
-    severity: Severity::Warning,
-    lint: true,
-    what: "A rule allows only what another rule for the same pods allows already.",
-    why: "The rule has no effect, and narrowing or removing it later will not deny anything. The other rule is in \
-          the same policy, or in one that selects the same pods or every pod of the namespace. A rule that another \
-          policy covers is only a note, because policies are often written to be complete on their own; it is a \
-          warning if that policy allows everything. The lint reports only what holds in every cluster: equal or \
-          empty selectors, blocks inside blocks, ports inside ports.",
-    example: Example(include_str!("rule_covered.diff")),
-};
+pub(super) static CODE: Code = Code::lint("rule-covered", Severity::Warning, include_str!("rule_covered.diff"))
+    .what("A rule allows only what another rule for the same pods allows already.")
+    .why(
+        "The rule has no effect, and narrowing or removing it later will not deny anything. The other rule is in \
+         the same policy, or in one that selects the same pods or every pod of the namespace. A rule that another \
+         policy covers is only a note, because policies are often written to be complete on their own; it is a \
+         warning if that policy allows everything. The lint reports only what holds in every cluster: equal or \
+         empty selectors, blocks inside blocks, ports inside ports.",
+    );
 
 /// A rule with its position. Ordered as in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,22 +1,20 @@
 //! A rule, or one of its peers, that no pod of the input matches.
 
-use super::context::LintContext;
+use super::context::{LintContext, PolicyRule};
 use super::words;
-use weir_model::{Direction, NamespaceId, Peer, Policy, Rule, SelectorId, rule_path};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
+use weir_model::{NamespaceId, Peer, Policy, SelectorId, rule_path};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
-pub(super) static CODE: Code = Code {
-    name: "rule-matches-no-peer",
-    severity: Severity::Warning,
-    lint: true,
-    what: "A rule allows traffic with pods that are not in the input.",
-    why: "The selectors match no pod, so the rule allows nothing. Usually a label is misspelt, or a podSelector \
+pub(super) static CODE: Code =
+    Code::lint("rule-matches-no-peer", Severity::Warning, include_str!("rule_matches_no_peer.diff"))
+        .what("A rule allows traffic with pods that are not in the input.")
+        .why(
+            "The selectors match no pod, so the rule allows nothing. Usually a label is misspelt, or a podSelector \
           without a namespaceSelector is meant for pods of another namespace. The lint applies only if the input \
           would contain such pods: if it has pods of these namespaces, or is a whole cluster. Rules with address \
           blocks always match.",
-    example: Example(include_str!("rule_matches_no_peer.diff")),
-};
+        );
 
 /// The selector that matches nothing.
 enum Lack {
@@ -25,19 +23,11 @@ enum Lack {
 }
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
-    for (policy, direction, index, rule) in context.rules() {
-        check_rule(context, policy, direction, index, rule, found);
-    }
+    context.rules().for_each(|at| check_rule(context, at, found));
 }
 
-fn check_rule(
-    context: &LintContext<'_>,
-    policy: &Policy,
-    direction: Direction,
-    index: usize,
-    rule: &Rule,
-    found: &mut Diagnostics,
-) {
+fn check_rule(context: &LintContext<'_>, at: PolicyRule<'_>, found: &mut Diagnostics) {
+    let PolicyRule { policy, direction, index, rule } = at;
     context.spend(rule.peers.len());
     let lacks: Vec<_> = rule.peers.iter().map(|peer| lack(context, policy.namespace, peer)).collect();
     let dead = lacks.iter().filter(|lack| lack.is_some()).count();

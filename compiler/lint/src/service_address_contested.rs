@@ -7,21 +7,21 @@ use super::context::LintContext;
 use super::words;
 use weir_model::ServiceId;
 use weir_model::directory::Directory;
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::origin::FieldOrigin;
 
-pub(super) static CODE: Code = Code {
-    name: "service-address-contested",
-    severity: Severity::Warning,
-    lint: true,
-    what: "A service claims an address and port that another service claims too, or the address of a pod or another \
+pub(super) static CODE: Code =
+    Code::lint("service-address-contested", Severity::Warning, include_str!("service_address_contested.diff"))
+        .what(
+            "A service claims an address and port that another service claims too, or the address of a pod or another \
           service.",
-    why: "Everybody who can create a Service can write any address into `externalIPs`, and the service proxy then \
+        )
+        .why(
+            "Everybody who can create a Service can write any address into `externalIPs`, and the service proxy then \
           sends packets for other services and pods to this service. If there are several claims, which one the \
           proxy uses is chance. Policies treat a ClusterIP as an address of its own service. Any other port that \
           is claimed twice is allowed only if all of the services and the address itself are allowed.",
-    example: Example(include_str!("service_address_contested.diff")),
-};
+        );
 
 /// The most claimants to name. Further claimants are only counted.
 const MOST_NAMES: usize = 5;

@@ -17,20 +17,18 @@ use weir_model::{
     Backend, Direction, EndpointId, IpBlockPods, NamespaceId, Peer, PolicyId, PortRule, Rule, ServiceId, ServicePort,
 };
 use weir_objects::address::{Family, Prefix};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Example, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::k8s::{PortMatch, Protocol};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
-pub(super) static CODE: Code = Code {
-    name: "service-partly-allowed",
-    severity: Severity::Warning,
-    lint: true,
-    what: "A pod may reach some of a service's backends, but not all.",
-    why: "Weir sees a packet to a service's address before the service proxy chooses a backend, so it allows the \
+pub(super) static CODE: Code =
+    Code::lint("service-partly-allowed", Severity::Warning, include_str!("service_partly_allowed.diff"))
+        .what("A pod may reach some of a service's backends, but not all.")
+        .why(
+            "Weir sees a packet to a service's address before the service proxy chooses a backend, so it allows the \
           address only if every ready backend is allowed. Here it denies the address. An implementation that \
           decides after the choice would drop some of the connections, seemingly at random.",
-    example: Example(include_str!("service_partly_allowed.diff")),
-};
+        );
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     let mut service_ports = ServicePorts::new(context);

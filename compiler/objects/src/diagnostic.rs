@@ -48,6 +48,37 @@ pub struct Code {
     pub example: Example,
 }
 
+impl Code {
+    /// Input that is not valid, or not understood.
+    pub const fn error(name: &'static str, example: &'static str) -> Self {
+        Self::new(name, Severity::Error, false, example)
+    }
+
+    /// Valid input that the reader changes or drops.
+    pub const fn warning(name: &'static str, example: &'static str) -> Self {
+        Self::new(name, Severity::Warning, false, example)
+    }
+
+    /// A lint.
+    pub const fn lint(name: &'static str, severity: Severity, example: &'static str) -> Self {
+        Self::new(name, severity, true, example)
+    }
+
+    const fn new(name: &'static str, severity: Severity, lint: bool, example: &'static str) -> Self {
+        Self { name, severity, lint, what: "", why: "", example: Example(example) }
+    }
+
+    /// Sets [`Code::what`].
+    pub const fn what(self, what: &'static str) -> Self {
+        Self { what, ..self }
+    }
+
+    /// Sets [`Code::why`].
+    pub const fn why(self, why: &'static str) -> Self {
+        Self { why, ..self }
+    }
+}
+
 /// A complete input with a problem, and the same input without it. Tests check that the first one produces the finding
 /// and the second one does not.
 ///

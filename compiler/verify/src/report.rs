@@ -11,52 +11,26 @@ use weir_model::{Direction, Protocol};
 /// The most differences that a report keeps.
 pub(super) const MOST_DIFFERENCES: usize = 20;
 
-/// The parts that a verification checks and counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum VerifyPart {
-    /// Endpoints: which ones there are, and the content of their values.
-    Endpoints,
-    /// Addresses, in each direction, and their classes.
-    Addresses,
-    /// Ports, in each direction, and the bits that decide about them.
-    Ports,
-    /// Entries: the ports that a subject class allows a peer class.
-    Entries,
-    /// Distinct sets, each with every port that differs from others.
-    Sets,
-    /// Packets of real endpoints, compared with the oracle.
-    Packets,
-    /// Flows that an older generation allowed, compared with new ones.
-    Again,
-    /// Packets at the edge of the node.
-    Edge,
-}
-
-impl VerifyPart {
-    /// All of them, in order.
-    pub const ALL: [Self; 8] = [
-        Self::Endpoints,
-        Self::Addresses,
-        Self::Ports,
-        Self::Entries,
-        Self::Sets,
-        Self::Packets,
-        Self::Again,
-        Self::Edge,
-    ];
-
-    /// The name in reports for people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Endpoints => "endpoints",
-            Self::Addresses => "addresses",
-            Self::Ports => "ports",
-            Self::Entries => "table entries",
-            Self::Sets => "ports of sets",
-            Self::Packets => "packets",
-            Self::Again => "flows judged again",
-            Self::Edge => "packets at the edge",
-        }
+weir_ebpf::named_enum! {
+    /// The parts that a verification checks and counts.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum VerifyPart {
+        /// Endpoints: which ones there are, and the content of their values.
+        Endpoints = "endpoints",
+        /// Addresses, in each direction, and their classes.
+        Addresses = "addresses",
+        /// Ports, in each direction, and the bits that decide about them.
+        Ports = "ports",
+        /// Entries: the ports that a subject class allows a peer class.
+        Entries = "table entries",
+        /// Distinct sets, each with every port that differs from others.
+        Sets = "ports of sets",
+        /// Packets of real endpoints, compared with the oracle.
+        Packets = "packets",
+        /// Flows that an older generation allowed, compared with new ones.
+        Again = "flows judged again",
+        /// Packets at the edge of the node.
+        Edge = "packets at the edge",
     }
 }
 

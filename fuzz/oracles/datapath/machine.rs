@@ -182,7 +182,7 @@ impl Machine for InVm<'_> {
         for (name, id) in &self.shared {
             let Some(spec) = self.vm.map_spec(*id) else { continue };
             match spec.kind {
-                MapKind::Hash | MapKind::LruHash => {
+                MapKind::Hash => {
                     for key in self.vm.map_keys(*id) {
                         let _ = self.vm.map_delete(*id, &key);
                     }

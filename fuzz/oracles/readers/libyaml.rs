@@ -328,10 +328,7 @@ fn integer(text: &str) -> Option<Tree> {
     }
     let number = i128::from_str_radix(digits, radix).ok()?;
     let number = if text.starts_with('-') { -number } else { number };
-    let fits = match text.starts_with(['+', '-']) {
-        true => i64::try_from(number).is_ok(),
-        false => u64::try_from(number).is_ok(),
-    };
+    let fits = if text.starts_with(['+', '-']) { i64::try_from(number).is_ok() } else { u64::try_from(number).is_ok() };
     fits.then_some(Tree::Int(number))
 }
 

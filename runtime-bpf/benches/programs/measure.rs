@@ -156,29 +156,31 @@ fn list(figures: &Figures) -> Vec<f64> {
     established.iter().chain([new_pod, new_outside, denied]).copied().collect()
 }
 
+/// A program and its figures.
+pub(super) struct MeasuredProgram<'a> {
+    pub(super) name: &'a str,
+    pub(super) family: Family,
+    /// Policies, listed addresses, instructions, and instructions that the verifier walked.
+    pub(super) numbers: [usize; 4],
+    /// Milliseconds that the kernel took to load it.
+    pub(super) load: f64,
+    pub(super) figures: &'a Figures,
+    pub(super) by_hand: &'a Figures,
+}
+
 /// Nanoseconds, and how many times those of the program by hand.
-pub(super) fn row(
-    name: &str,
-    family: Family,
-    [policies, listed, insns, walked]: [usize; 4],
-    load: f64,
-    figures: &Figures,
-    by_hand: &Figures,
-) -> String {
+pub(super) fn row(measured: &MeasuredProgram<'_>) -> String {
+    let MeasuredProgram { name, family, numbers: [policies, listed, insns, walked], load, figures, by_hand } =
+        *measured;
     let number = if family == Family::V4 { 4 } else { 6 };
     let figures = list(figures).into_iter().zip(list(by_hand));
     let cells: String = figures.map(|(ns, hand)| format!(" {:>13}", format!("{ns:.1} ({:.2})", ns / hand))).collect();
     format!("{name:<12} {number:>2} {policies:>8} {listed:>8} {insns:>6} {walked:>8} {load:>7.2}{cells}")
 }
 
-pub(super) fn json(
-    name: &str,
-    family: Family,
-    [policies, listed, insns, walked]: [usize; 4],
-    load: f64,
-    figures: &Figures,
-    by_hand: &Figures,
-) -> Value {
+pub(super) fn json(measured: &MeasuredProgram<'_>) -> Value {
+    let MeasuredProgram { name, family, numbers: [policies, listed, insns, walked], load, figures, by_hand } =
+        *measured;
     let names = ["established_1", "established_1024", "established_65536", "established_524288"];
     let names = names.into_iter().chain(["new_pod", "new_outside", "denied"]);
     let rounded = |it: f64| (it * 100.0).round() / 100.0;

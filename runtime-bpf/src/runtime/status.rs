@@ -252,7 +252,7 @@ impl Runtime {
         let mut fills = Vec::new();
         for (name, map) in &loaded.maps {
             let definition = map.definition();
-            let known = MapName::ALL.into_iter().find(|it| it.name() == name);
+            let known = MapName::named(name);
             if let Some((family, _)) = known.and_then(bucket_family) {
                 let entries = self.system.slots(map, family).doing(format!("read the map {name}"))?.len() as u64;
                 let max_entries = definition.value_size / buckets::slot_bytes(family);

@@ -43,9 +43,7 @@ pub(crate) fn detach(node: &Node, pod: Option<&str>) -> Result<usize, Error> {
 
 /// Each way that this kernel has, in each layout.
 pub(crate) fn each(check: impl Fn(&Node, HookKind)) {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     for way in [HookKind::Tcx, HookKind::Clsact] {
         for layout in [Layout::Routed, Layout::Bridge] {
             check(&Node::new(layout, 2), way);

@@ -41,9 +41,7 @@ fn packets(node: &Node, reason: &str) -> u64 {
 
 #[test]
 fn packets_that_audited_policies_would_deny_pass_and_are_reported() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     for layout in [Layout::Routed, Layout::Bridge] {
         let node = &Node::new(layout, 3);
         serve(node, 1, 80);
@@ -74,9 +72,7 @@ fn packets_that_audited_policies_would_deny_pass_and_are_reported() {
 
 #[test]
 fn packets_that_audited_policies_would_allow_are_dropped_and_reported() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let node = &Node::new(Layout::Routed, 3);
     serve(node, 1, 80);
     let more = audited(&policy(1, "Ingress", FROM_P2)).replace("of-p1", "more-of-p1");
@@ -95,9 +91,7 @@ fn packets_that_audited_policies_would_allow_are_dropped_and_reported() {
 /// The annotation goes: the same policy is enforced, and a connection that it does not allow is cut.
 #[test]
 fn an_audited_policy_is_enforced_by_a_switch() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let node = &Node::new(Layout::Bridge, 3);
     serve(node, 1, 80);
     let of_p1 = policy(1, "Ingress", FROM_P0);

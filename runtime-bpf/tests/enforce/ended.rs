@@ -28,9 +28,7 @@ fn begun(node: &Node) -> Vec<(IpAddr, Option<u16>)> {
 
 #[test]
 fn only_the_flows_that_were_named_end() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let node = &Node::new(Layout::Routed, 2);
     [80, 81].into_iter().for_each(|port| serve(node, 1, port));
     let rules = "egress: [{to: [{podSelector: {matchLabels: {pod: p1}}}]}]";

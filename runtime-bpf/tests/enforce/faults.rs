@@ -178,9 +178,7 @@ fn all_is_well(node: &Node, what: &str) {
 /// Switches from one policy to another, with a fault at every operation in turn. The first occurrence of an operation
 /// is tested with each of its errnos; at its other occurrences, the errnos take turns.
 fn switch_with_faults(way: HookKind, dies: bool) {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     // One endpoint is enough: more endpoints repeat the same operations.
     let node = Node::new(Layout::Routed, 2);
     [80, 81, BOTH].into_iter().for_each(|port| serve(&node, 1, port));
@@ -254,9 +252,7 @@ fn a_switch_with_clsact_survives_death_at_every_operation() {
 /// a repair, everything is in force.
 #[test]
 fn a_first_attach_survives_death_at_every_operation() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let node = Node::new(Layout::Routed, 2);
     [80, 81].into_iter().for_each(|port| serve(&node, 1, port));
     let made = only_port(80);
@@ -278,9 +274,7 @@ fn a_first_attach_survives_death_at_every_operation() {
 /// A move from one kind of hook to the other: no fault at any operation leaves the endpoint unenforced.
 #[test]
 fn a_move_to_the_other_hooks_is_never_open() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let node = Node::new(Layout::Routed, 2);
     serve(&node, 1, 80);
     let made = only_port(80);
@@ -313,9 +307,7 @@ fn a_move_to_the_other_hooks_is_never_open() {
 /// forgotten.
 #[test]
 fn an_endpoint_that_comes_with_a_fault_leaves_the_others_in_force() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     for way in [HookKind::Tcx, HookKind::Clsact] {
         let node = Node::new(Layout::Routed, 2);
         let made = only_port(80);
@@ -396,9 +388,7 @@ fn only_failure(result: Result<impl std::fmt::Debug, Error>) -> Failure {
 /// must not be reported as closed; and the other program must drop all packets of its own direction.
 #[test]
 fn an_endpoint_with_one_program_is_reported_half_open_and_loses_its_entry() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let made = only_port(80);
     let server = pod_address(1, false);
     for way in [HookKind::Tcx, HookKind::Clsact] {
@@ -435,9 +425,7 @@ fn an_endpoint_with_one_program_is_reported_half_open_and_loses_its_entry() {
 /// The kernel takes the first program of a new endpoint and refuses the second one.
 #[test]
 fn a_new_endpoint_with_one_program_is_reported_half_open() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let node = &Node::new(Layout::Routed, 2);
     serve(node, 1, 80);
     let made = only_port(80);
@@ -462,9 +450,7 @@ fn a_new_endpoint_with_one_program_is_reported_half_open() {
 /// passes an interface that does not exist, so this is not a pod without enforcement.
 #[test]
 fn a_pod_that_ends_before_its_programs_are_attached_is_reported_gone() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let made = only_port(80);
     for way in [HookKind::Tcx, HookKind::Clsact] {
         for is_new in [true, false] {

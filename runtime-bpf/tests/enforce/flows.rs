@@ -1,5 +1,7 @@
 //! Flow tables across generations, and after their pods are gone.
 
+use std::net::TcpStream;
+
 use weir_runtime::observe::ObservedFlow;
 use weir_runtime::runtime::{Fill, PinAccess, Runtime};
 use weir_runtime::{HookKind, skip};
@@ -29,9 +31,7 @@ fn tables(node: &Node) -> Vec<Fill> {
 }
 
 fn on_a_node(check: impl Fn(&Node)) {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     check(&Node::new(Layout::Routed, 2));
 }
 
@@ -57,13 +57,19 @@ fn connections_outlive_a_generation_that_allows_them() {
     });
 }
 
+/// Enforces [`made`] on two pods, and opens a connection between them.
+fn connected(node: &Node) -> TcpStream {
+    serve(node, 1, 80);
+    attach(node, &made(2), &[0, 1], Some(HookKind::Clsact)).unwrap();
+    let mut stream = connect(node, 0, pod_address(1, false), 80).expect("80 is allowed");
+    assert!(is_alive(&mut stream));
+    stream
+}
+
 #[test]
 fn a_flow_table_keeps_its_size_in_the_next_generation() {
     on_a_node(|node| {
-        serve(node, 1, 80);
-        attach(node, &made(2), &[0, 1], Some(HookKind::Clsact)).unwrap();
-        let mut stream = connect(node, 0, pod_address(1, false), 80).expect("80 is allowed");
-        assert!(is_alive(&mut stream));
+        let mut stream = connected(node);
         let before = tables(node);
         attach(node, &made(100), &[], None).unwrap();
         let after = tables(node);
@@ -77,10 +83,7 @@ fn a_flow_table_keeps_its_size_in_the_next_generation() {
 #[test]
 fn a_detached_pod_leaves_no_flow() {
     on_a_node(|node| {
-        serve(node, 1, 80);
-        attach(node, &made(2), &[0, 1], Some(HookKind::Clsact)).unwrap();
-        let mut stream = connect(node, 0, pod_address(1, false), 80).expect("80 is allowed");
-        assert!(is_alive(&mut stream));
+        let _stream = connected(node);
         detach(node, Some("default/p1")).unwrap();
         assert!(connections(node).is_empty());
         attach(node, &made(2), &[1], Some(HookKind::Clsact)).unwrap();

@@ -1,7 +1,7 @@
 //! Other root processes change hooks and pins while an agent runs. The next check finds and repairs that.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -10,6 +10,7 @@ use weir_runtime::runtime::{EnforcementState, HookCheck, PinAccess, Request, Run
 use weir_runtime::sys::netlink::{Filter, NetlinkSocket, Put};
 use weir_runtime::sys::{BpfKernel, Hook, KernelProgram};
 use weir_runtime::{HookKind, skip};
+use weir_testing::files::remove_all;
 
 use crate::attach::{each, only_port, request};
 use crate::net::{Layout, Node, pod_address, possible};
@@ -57,16 +58,6 @@ fn assert_repaired(node: &Node, runtime: &Runtime, what: &str) {
     assert_enforced(node, runtime, what);
 }
 
-/// Removes a directory of a bpf file system and everything in it.
-fn remove(path: &Path) {
-    if let Ok(entries) = fs::read_dir(path) {
-        entries.flatten().for_each(|entry| remove(&entry.path()));
-        _ = fs::remove_dir(path);
-    } else {
-        _ = fs::remove_file(path);
-    }
-}
-
 fn pins(node: &Node) -> Vec<PathBuf> {
     let root = node.bpffs();
     let inside = |directory: &str| fs::read_dir(root.join(directory)).unwrap().flatten().map(|it| it.path());
@@ -86,7 +77,7 @@ fn removed_pins_open_no_pod_and_come_back_with_every_flow() {
             let mut flow = connect(node, 0, pod_address(1, false), 80).unwrap();
             for path in pins(node) {
                 let what = format!("{way:?}, without {}", path.display());
-                remove(&path);
+                remove_all(&path);
                 assert!(connect(node, 0, pod_address(1, false), 81).is_none(), "{what}: 81 is denied at once");
                 assert_repaired(node, runtime, &what);
                 assert!(is_alive(&mut flow), "{what}");
@@ -100,13 +91,13 @@ fn a_generation_comes_into_force_after_all_pins_were_removed() {
     each(|node, way| {
         with_agent(node, way, |runtime| {
             for (made, open, shut) in [(only_port(81), 81, 80), (only_port(80), 80, 81)] {
-                remove(&node.bpffs());
+                remove_all(&node.bpffs());
                 attach(runtime, node, &made, None).unwrap();
                 assert!(connect(node, 0, pod_address(1, false), open).is_some(), "{way:?}");
                 assert!(connect(node, 0, pod_address(1, false), shut).is_none(), "{way:?}");
             }
             // Writing entries needs the record too.
-            remove(&node.bpffs());
+            remove_all(&node.bpffs());
             runtime.write_addresses(&[], true).unwrap();
             runtime.reap().unwrap();
             runtime.check_hooks().unwrap();
@@ -124,12 +115,12 @@ fn a_command_works_after_all_pins_were_removed() {
             node.here(|| {
                 let runtime = Runtime::open(&node.bpffs(), PinAccess::Change).unwrap();
                 attach(&runtime, node, &only_port(port), Some(way)).unwrap();
-                remove(&node.bpffs());
+                remove_all(&node.bpffs());
                 attach(&runtime, node, &only_port(port), Some(way)).unwrap();
             });
             assert!(connect(node, 0, pod_address(1, false), port).is_some(), "{way:?}");
             assert!(connect(node, 0, pod_address(1, false), 161 - port).is_none(), "{way:?}");
-            remove(&node.bpffs());
+            remove_all(&node.bpffs());
         }
     });
 }
@@ -165,7 +156,7 @@ fn removed_and_replaced_programs_are_restored() {
                         link().replace(&nothing).unwrap();
                         assert_repaired(node, runtime, "a link with another program");
                         link().detach().unwrap();
-                        remove(&place);
+                        remove_all(&place);
                         assert_repaired(node, runtime, "a link that was detached and removed");
                     }
                     HookKind::Clsact => {
@@ -223,9 +214,7 @@ fn our_program_moves_before_a_foreign_program_that_allows_all_packets() {
 /// check repairs everything.
 #[test]
 fn pins_that_are_removed_during_switches_open_nothing() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     for way in [HookKind::Tcx, HookKind::Clsact] {
         let node = &Node::new(Layout::Routed, 2);
         serve(node, 1, 79);
@@ -237,7 +226,7 @@ fn pins_that_are_removed_during_switches_open_nothing() {
                     for round in 0_usize.. {
                         let root = node.bpffs();
                         let names = ["record", "links", "maps", "progs", "next", "old", "", "record_next"];
-                        remove(&root.join(names[round % names.len()]));
+                        remove_all(&root.join(names[round % names.len()]));
                         if over.load(Ordering::SeqCst) {
                             return;
                         }
@@ -274,9 +263,7 @@ fn pins_that_are_removed_during_switches_open_nothing() {
 #[test]
 fn a_check_of_a_full_node_finds_no_deviation() {
     const PODS: usize = 110;
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let node = Node::new(Layout::Routed, 0);
     let links: String = (0..PODS).map(|pod| format!("link add bare{pod} type veth peer name other{pod}\n")).collect();
     node.batch(&links);

@@ -16,9 +16,7 @@ const LEFT: usize = 1_000;
 /// As many interfaces as a node's pods in a day, removed without a detach.
 #[test]
 fn a_thousand_leftover_pins_are_removed() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let node = Node::new(Layout::Routed, 1);
     let made = artifact(&cluster(1, &policy(0, "Ingress", "ingress: []")));
     let pairs = (0..LEFT).step_by(2).map(|it| format!("link add gone{it} type veth peer name gone{}\n", it + 1));
@@ -50,9 +48,7 @@ fn a_thousand_leftover_pins_are_removed() {
 /// run there.
 #[test]
 fn a_recreated_interface_is_a_new_one_and_a_renamed_one_stays_attached() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     for way in [HookKind::Tcx, HookKind::Clsact] {
         let node = Node::new(Layout::Routed, 2);
         let made = only_port(80);
@@ -121,9 +117,7 @@ fn pinned(node: &Node, kernel: &BpfKernel, maps: &mut BTreeSet<u32>, programs: &
 /// After a switch, no map, program or memory of the previous generation remains.
 #[test]
 fn switches_leave_no_maps_and_programs_behind() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let switches = std::env::var("WEIR_LOAD_SWITCHES").ok().and_then(|it| it.parse().ok()).unwrap_or(60);
     let node = Node::new(Layout::Routed, 2);
     let made = [only_port(80), only_port(81)];

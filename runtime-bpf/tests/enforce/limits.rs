@@ -32,9 +32,7 @@ fn only(error: Error, node: &Node) -> String {
 
 #[test]
 fn a_full_map_is_named_and_the_previous_generation_stays_in_force() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let node = Node::new(Layout::Routed, 2);
     attach(&node, &only_port(80), &[0, 1], Some(HookKind::Tcx)).unwrap();
     let (whole, file) = in_maps();
@@ -64,9 +62,7 @@ fn a_full_map_is_named_and_the_previous_generation_stays_in_force() {
 
 #[test]
 fn errors_of_a_too_old_kernel_name_its_version() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let node = Node::new(Layout::Routed, 2);
     attach(&node, &only_port(80), &[0, 1], Some(HookKind::Tcx)).unwrap();
     let made = only_port(81);
@@ -97,9 +93,7 @@ fn errors_of_a_too_old_kernel_name_its_version() {
 
 #[test]
 fn two_processes_make_changes_one_after_the_other() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let node = Node::new(Layout::Routed, 2);
     let made = [only_port(80), only_port(81)];
     attach(&node, &made[0], &[0, 1], Some(HookKind::Tcx)).unwrap();

@@ -112,9 +112,7 @@ fn foreign_programs_before_and_after_ours_work_and_are_named() {
 /// that the pod is enforced.
 #[test]
 fn an_obstacle_at_a_hook_is_named_and_the_attach_fails() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     for (qdisc, said) in [
         ("ingress", "an ingress qdisc where clsact should be"),
         ("clsact", "the filter other:[*fsobj] with priority 1"),

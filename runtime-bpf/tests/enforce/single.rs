@@ -55,9 +55,7 @@ fn write(node: &Node, changes: &[(IpAddr, PeerId)], again: bool) -> Result<(), E
 
 #[test]
 fn a_newly_listed_address_is_denied_and_its_flows_end() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let node = &Node::new(Layout::Routed, 2);
     let [allowed, denied] = classes();
     let (p0, p1) = (pod_address(0, false), pod_address(1, false));
@@ -88,9 +86,7 @@ fn judged_by(node: &Node) -> u32 {
 
 #[test]
 fn flows_of_an_address_with_a_new_owner_are_judged_again_and_continue() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let node = &Node::new(Layout::Routed, 2);
     serve(node, 1, 80);
     attach(node, &made(), &[1], Some(HookKind::Clsact)).unwrap();
@@ -111,9 +107,7 @@ fn flows_of_an_address_with_a_new_owner_are_judged_again_and_continue() {
 
 #[test]
 fn a_recorded_epoch_comes_into_force_with_the_next_repair() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let node = &Node::new(Layout::Routed, 2);
     attach(node, &made(), &[1], Some(HookKind::Clsact)).unwrap();
     // The record is written, then the process cannot look up the configuration.
@@ -134,9 +128,7 @@ fn a_recorded_epoch_comes_into_force_with_the_next_repair() {
 
 #[test]
 fn the_same_artifact_attached_again_removes_single_entries() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let node = &Node::new(Layout::Routed, 2);
     let [_, denied] = classes();
     let (p0, p1) = (pod_address(0, false), pod_address(1, false));
@@ -152,9 +144,7 @@ fn the_same_artifact_attached_again_removes_single_entries() {
 
 #[test]
 fn changes_that_do_not_fit_are_refused_with_an_error() {
-    if let Err(reason) = possible() {
-        skip!("{reason}");
-    }
+    skip!(unless possible());
     let node = &Node::new(Layout::Routed, 2);
     let [_, denied] = classes();
     attach(node, &made(), &[1], Some(HookKind::Clsact)).unwrap();

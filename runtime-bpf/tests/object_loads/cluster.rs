@@ -6,48 +6,19 @@ use weir_codegen::compile::{CompileOptions, compile};
 use weir_ebpf::target::Target;
 use weir_model::{Assumptions, resolve};
 use weir_objects::decode;
+use weir_testing::yaml::SHOP;
 
 /// The file name in the instructions' line information.
 pub(crate) const FILE: &str = "policies/shop.yaml";
 /// The line of the rule in that file.
 pub(crate) const RULE: &str = "- from: [{podSelector: {matchLabels: {app: job}}}]";
 
-const CLUSTER: &str = "
-apiVersion: v1
-kind: Node
-metadata: {name: one}
-status: {addresses: [{type: InternalIP, address: 172.16.0.1}]}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: web, namespace: shop, labels: {app: web}}
-spec: {nodeName: one, containers: [{name: web, ports: [{name: http, containerPort: 8080}]}]}
-status: {phase: Running, podIPs: [{ip: 10.0.0.1}, {ip: 'fd00::1'}]}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: job, namespace: shop, labels: {app: job}}
-spec: {nodeName: one, containers: [{name: job}]}
-status: {phase: Running, podIPs: [{ip: 10.0.0.2}]}
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: web}}
-  policyTypes: [Ingress]
-  ingress:
-  - from: [{podSelector: {matchLabels: {app: job}}}]
-    ports: [{port: http}, {port: 9000, endPort: 9010}]
-  - from: [{ipBlock: {cidr: 192.0.2.0/24, except: [192.0.2.128/25]}}, {ipBlock: {cidr: '2001:db8::/32'}}]
-";
-
 /// A kernel before 6.1, which limits the size of tables, and a later one.
 pub(crate) const TARGETS: [Target; 2] = [Target::BASE, Target { kernel: (6, 1) }];
 
 /// The artifact for a kernel; with this many further prefixes and single addresses in a list.
 pub(crate) fn artifact(target: Target, listed: u32) -> Artifact {
-    let text = format!("{CLUSTER}{}", list(listed));
+    let text = format!("{SHOP}{}", list(listed));
     let bytes = text.clone().into_bytes();
     let digest = Digest::of(&bytes);
     let input = decode::Input { name: FILE.to_owned(), bytes, kind: decode::InputKind::Manifest };

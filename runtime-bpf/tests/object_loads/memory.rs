@@ -2,37 +2,13 @@
 
 use weir_artifact::map_image::MapImage;
 use weir_artifact::memory;
-use weir_ebpf::vm::MapKind;
 use weir_runtime::skip;
-use weir_runtime::sys::{BpfKernel, KernelMap, MapDefinition, MapType};
+use weir_runtime::sys::{BpfKernel, KernelMap};
 
 use crate::cluster;
 
-fn map_type(kind: MapKind) -> MapType {
-    match kind {
-        MapKind::Array => MapType::Array,
-        MapKind::PercpuArray => MapType::PercpuArray,
-        MapKind::Hash => MapType::Hash,
-        MapKind::PercpuHash => MapType::PercpuHash,
-        MapKind::LruHash => MapType::LruHash,
-        MapKind::LpmTrie => MapType::LpmTrie,
-        MapKind::ArrayOfMaps => MapType::ArrayOfMaps,
-        MapKind::HashOfMaps => MapType::HashOfMaps,
-        MapKind::ProgArray => MapType::ProgArray,
-        MapKind::RingBuf => MapType::RingBuf,
-    }
-}
-
 fn create(kernel: &BpfKernel, image: &MapImage) -> KernelMap {
-    let spec = &image.spec;
-    let definition = MapDefinition {
-        map_type: map_type(spec.kind),
-        key_size: spec.key_size,
-        value_size: spec.value_size,
-        max_entries: spec.max_entries,
-        flags: spec.flags.0,
-    };
-    let map = kernel.create_map(&definition, None).unwrap();
+    let map = kernel.create_map(&(&image.spec).into(), None).unwrap();
     image.entries.iter().for_each(|(key, value)| map.update(key, value, 0).unwrap());
     map
 }

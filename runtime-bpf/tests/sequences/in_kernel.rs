@@ -21,7 +21,7 @@ use weir_fuzz::oracles::datapath::worlds::{World, worlds};
 use weir_model::Direction;
 use weir_runtime::sys::{BpfKernel, KernelMap, KernelProgram};
 
-use super::{context, definition, kernel};
+use super::{context, kernel};
 
 const SEQUENCES: u64 = 1_000;
 /// With fewer packets than this, the test would prove too little.
@@ -72,7 +72,7 @@ impl<'w> InKernel<'w> {
 }
 
 fn filled(kernel: &BpfKernel, image: &weir_artifact::map_image::MapImage) -> KernelMap {
-    let map = kernel.create_map(&definition(&image.spec), None).unwrap();
+    let map = kernel.create_map(&(&image.spec).into(), None).unwrap();
     for (key, value) in &image.entries {
         map.update(key, value, 0).unwrap();
     }
@@ -87,7 +87,7 @@ impl Machine for InKernel<'_> {
         self.turn = turn;
         for (name, (map, kind)) in &self.shared {
             match kind {
-                MapKind::Hash | MapKind::LruHash => {
+                MapKind::Hash => {
                     while let Some(key) = map.next_key(None).unwrap() {
                         map.delete(&key).unwrap();
                     }

@@ -89,12 +89,18 @@ const FIELDS: [i16; 16] = [
     field::GSO_SEGS,
 ];
 
-#[test]
-fn context_fields_are_the_kernels_at_every_width() {
-    let kernel = kernel!();
+/// The beginning of a program: r7 is the context, r6 the value of the data map.
+fn with_context() -> Asm {
     let mut asm = asm();
     asm.mov(R7, R1);
     asm.load_map_value(R6, DATA, 0);
+    asm
+}
+
+#[test]
+fn context_fields_are_the_kernels_at_every_width() {
+    let kernel = kernel!();
+    let mut asm = with_context();
     let mut at = 0;
     for field in FIELDS {
         for (size, part) in [(Size::W, 0), (Size::H, 0), (Size::H, 2), (Size::B, 0), (Size::B, 3)] {
@@ -125,9 +131,7 @@ fn context_fields_are_the_kernels_at_every_width() {
 #[test]
 fn context_writes_are_the_kernels() {
     let kernel = kernel!();
-    let mut asm = asm();
-    asm.mov(R7, R1);
-    asm.load_map_value(R6, DATA, 0);
+    let mut asm = with_context();
     asm.constant(R1, 0x1234_5678_9abc_def0);
     let fields = [field::MARK, field::PRIORITY, field::QUEUE_MAPPING, field::TC_INDEX, field::TC_CLASSID];
     fields.into_iter().for_each(|field| asm.store(Size::W, R7, field, R1));

@@ -79,12 +79,15 @@ fn arithmetic_is_the_kernels() {
     }
 }
 
+/// A kernel with version 4 of the instruction set.
+fn with_v4() -> Result<BpfKernel, String> {
+    let kernel = BpfKernel::open().map_err(|error| format!("no bpf system call: {error}"))?;
+    if supports(&kernel, Feature::V4) { Ok(kernel) } else { Err(format!("the kernel lacks {}", Feature::V4)) }
+}
+
 #[test]
 fn signed_division_is_the_kernels() {
-    let kernel = kernel!();
-    if !supports(&kernel, Feature::V4) {
-        skip!("the kernel lacks {}", Feature::V4);
-    }
+    let kernel = skip!(unless with_v4());
     check_alu(&kernel, &V4_ALU);
     // The one overflow: the lowest number by -1.
     let mut random = Random::new(3);
@@ -103,10 +106,7 @@ fn signed_division_is_the_kernels() {
 
 #[test]
 fn sign_extending_moves_are_the_kernels() {
-    let kernel = kernel!();
-    if !supports(&kernel, Feature::V4) {
-        skip!("the kernel lacks {}", Feature::V4);
-    }
+    let kernel = skip!(unless with_v4());
     let mut random = Random::new(4);
     for extend in Extend::ALL {
         let insn = Insn::MovSx { extend, dst: R1, src: R2 };
@@ -195,10 +195,7 @@ fn loads_and_stores_are_the_kernels() {
 
 #[test]
 fn sign_extending_loads_are_the_kernels() {
-    let kernel = kernel!();
-    if !supports(&kernel, Feature::V4) {
-        skip!("the kernel lacks {}", Feature::V4);
-    }
+    let kernel = skip!(unless with_v4());
     let mut random = Random::new(9);
     for size in Narrow::ALL {
         check(&kernel, &format!("{size:?}"), &mut random, |asm, _| {

@@ -4,12 +4,11 @@
 use crate::bench::{DATA, KEY, asm, data_map, data_spec, ids, kernel, link, must_load, packet};
 use crate::random::{Random, Values as _};
 use Reg::{R0, R1, R2, R3, R4, R6, R7, R10};
-use std::os::fd::AsFd;
 use weir_ebpf::asm::{Asm, MapRef};
 use weir_ebpf::helper::Helper;
 use weir_ebpf::insn::{AluOp, Cond, Insn, Reg, Size};
 use weir_ebpf::vm::{ANY, Errno, MapFlags, MapId, MapKind, MapSpec, ProgramId, Skb, Vm, VmInputs};
-use weir_runtime::sys::{BpfKernel, KernelMap, KernelProgram, MapDefinition, MapType};
+use weir_runtime::sys::{BpfKernel, KernelMap, KernelProgram};
 
 const TESTED: MapRef = MapRef(1);
 /// Layout of the control value: operation, flags, result, CPU, key, value.
@@ -77,32 +76,11 @@ struct Pair {
     vm_program: ProgramId,
 }
 
-const KINDS: [(MapKind, MapType); 6] = [
-    (MapKind::Array, MapType::Array),
-    (MapKind::PercpuArray, MapType::PercpuArray),
-    (MapKind::Hash, MapType::Hash),
-    (MapKind::PercpuHash, MapType::PercpuHash),
-    (MapKind::LruHash, MapType::LruHash),
-    (MapKind::LpmTrie, MapType::LpmTrie),
-];
-
-fn definition(spec: &MapSpec) -> MapDefinition {
-    let numbers = KINDS.into_iter().chain([
-        (MapKind::ArrayOfMaps, MapType::ArrayOfMaps),
-        (MapKind::HashOfMaps, MapType::HashOfMaps),
-        (MapKind::ProgArray, MapType::ProgArray),
-        (MapKind::RingBuf, MapType::RingBuf),
-    ]);
-    let (_, map_type) = numbers.into_iter().find(|(kind, _)| *kind == spec.kind).unwrap();
-    let MapSpec { key_size, value_size, max_entries, flags, .. } = *spec;
-    MapDefinition { map_type, key_size, value_size, max_entries, flags: flags.0 }
-}
-
 impl Pair {
     fn new(kernel: &BpfKernel, spec: MapSpec) -> Self {
         let asm = driver(true);
         let control = data_map(kernel, CONTROL_BYTES);
-        let tested = kernel.create_map(&definition(&spec), None).unwrap();
+        let tested = kernel.create_map(&(&spec).into(), None).unwrap();
         let program = must_load(kernel, &link(&asm, &[control.descriptor(), tested.descriptor()]));
         let mut vm = Vm::new(kernel.possible_cpus() as u32);
         let vm_control = vm.create_map(data_spec(CONTROL_BYTES)).unwrap();
@@ -211,13 +189,6 @@ fn hashes_are_the_kernels() {
     let key = |random: &mut Random| [small_number(random), vec![7; 8]].concat();
     check(spec(MapKind::Hash, 12, 4, NONE), STEPS, key);
     check(spec(MapKind::Hash, 12, 5, MapFlags::NO_PREALLOC), STEPS, key);
-    check(spec(MapKind::PercpuHash, 12, 6, NONE), STEPS, key);
-    check(spec(MapKind::PercpuHash, 12, 7, MapFlags::NO_PREALLOC), STEPS, key);
-}
-
-#[test]
-fn lru_hashes_are_the_kernels_until_they_are_full() {
-    check(spec(MapKind::LruHash, 4, 1024, NONE), STEPS, small_number);
 }
 
 fn prefix(random: &mut Random) -> Vec<u8> {
@@ -243,14 +214,14 @@ fn prefix_tries_are_the_kernels() {
 fn maps_that_the_kernel_refuses_are_refused() {
     let kernel = kernel!();
     let mut vm = Vm::new(1);
-    for (kind, _) in
-        KINDS.into_iter().chain([(MapKind::RingBuf, MapType::RingBuf), (MapKind::ProgArray, MapType::ProgArray)])
+    for kind in
+        [MapKind::Array, MapKind::PercpuArray, MapKind::Hash, MapKind::LpmTrie, MapKind::RingBuf, MapKind::ProgArray]
     {
         for key_size in [0, 4, 5, 260, 261] {
             for (value_size, max_entries) in [(0, 1), (4, 0), (4, 1), (8, 16), (0, 4096), (0, 6144), (0, 1024)] {
                 for flags in [NONE, MapFlags::NO_PREALLOC] {
                     let spec = MapSpec { kind, key_size, value_size, max_entries, flags };
-                    let expected = kernel.create_map(&definition(&spec), None).map(|_| ());
+                    let expected = kernel.create_map(&(&spec).into(), None).map(|_| ());
                     let expected = expected.map_err(|error| error.raw_os_error().unwrap_or(0));
                     let actual = vm.create_map(spec).map(|_| ()).map_err(|error| error as i32);
                     assert_eq!(actual, expected, "{spec:?}: machine left, kernel right");
@@ -270,64 +241,6 @@ fn a_frozen_map_refuses_the_outside_only() {
     for operation in 0..3 {
         pair.outside(operation, 0, &KEY, &[2; VALUE_BYTES]);
         pair.inside(operation, 0, &KEY, &[3; VALUE_BYTES]);
-    }
-}
-
-/// Looks a key up in an outer map, and then in the inner map that it finds.
-fn two_steps() -> Asm {
-    let mut asm = asm();
-    let missing = asm.label("missing");
-    asm.load_map_value(R6, DATA, 0);
-    asm.load_map(R1, TESTED);
-    asm.mov(R2, R6);
-    asm.call(Helper::MAP_LOOKUP_ELEM);
-    asm.jump_if(Cond::Eq, R0, 0, missing);
-    asm.mov(R1, R0);
-    asm.mov(R2, R6);
-    asm.alu(AluOp::Add, R2, 4);
-    asm.call(Helper::MAP_LOOKUP_ELEM);
-    asm.jump_if(Cond::Eq, R0, 0, missing);
-    asm.load(Size::Dw, R0, R0, 0);
-    asm.exit();
-    asm.bind(missing);
-    asm.mov(R0, 99);
-    asm.exit();
-    asm
-}
-
-#[test]
-fn maps_of_maps_are_the_kernels() {
-    let kernel = kernel!();
-    for kind in [MapKind::ArrayOfMaps, MapKind::HashOfMaps] {
-        let inner = spec(MapKind::Hash, 4, 4, NONE);
-        let outer = MapSpec { kind, key_size: 4, value_size: 4, max_entries: 4, flags: NONE };
-        let control = data_map(&kernel, 8);
-        let inners = [0, 1].map(|_| kernel.create_map(&definition(&inner), None).unwrap());
-        let tested = kernel.create_map(&definition(&outer), Some(inners[0].as_fd())).unwrap();
-        let asm = two_steps();
-        let program = must_load(&kernel, &link(&asm, &[control.descriptor(), tested.descriptor()]));
-
-        let mut vm = Vm::new(1);
-        let vm_control = vm.create_map(data_spec(8)).unwrap();
-        let vm_tested = vm.create_map(outer).unwrap();
-        let vm_inners = [0, 1].map(|_| vm.create_map(inner).unwrap());
-        let vm_program = vm.load(&link(&asm, &ids(&[vm_control, vm_tested]))).unwrap();
-        for index in 0..2_u8 {
-            let (key, value) = ([index, 0, 0, 0], [index + 1; VALUE_BYTES]);
-            inners[usize::from(index)].update(&key, &value, ANY).unwrap();
-            vm.map_update(vm_inners[usize::from(index)], &key, &value, ANY).unwrap();
-            let outer_key = [index + 1, 0, 0, 0];
-            tested.update_descriptor(&outer_key, inners[usize::from(index)].as_fd()).unwrap();
-            vm.set_inner(vm_tested, &outer_key, vm_inners[usize::from(index)]).unwrap();
-        }
-        for (outer, inner) in (0..6_u8).flat_map(|outer| (0..3_u8).map(move |inner| (outer, inner))) {
-            let keys = [outer, 0, 0, 0, inner, 0, 0, 0];
-            control.update(&KEY, &keys, ANY).unwrap();
-            vm.map_update(vm_control, &KEY, &keys, ANY).unwrap();
-            let expected = program.test_run(&packet(), &[], 1).unwrap().verdict;
-            let actual = vm.run(vm_program, &mut Skb::new(packet()), &mut VmInputs::default()).unwrap();
-            assert_eq!(actual.verdict() as u32, expected, "{kind:?} {keys:?}");
-        }
     }
 }
 
@@ -377,7 +290,7 @@ fn a_ring_buffer_fills_up_as_the_kernels() {
     let kernel = kernel!();
     let ring = MapSpec { kind: MapKind::RingBuf, key_size: 0, value_size: 0, max_entries: 4096, flags: NONE };
     let (control, asm) = (data_map(&kernel, 176), ring_program());
-    let tested = kernel.create_map(&definition(&ring), None).unwrap();
+    let tested = kernel.create_map(&(&ring).into(), None).unwrap();
     let program = must_load(&kernel, &link(&asm, &[control.descriptor(), tested.descriptor()]));
     let mut vm = Vm::new(1);
     let maps = [vm.create_map(data_spec(176)).unwrap(), vm.create_map(ring).unwrap()];
@@ -396,7 +309,7 @@ fn a_ring_buffer_fills_up_as_the_kernels() {
 fn a_read_only_map_refuses_programs() {
     let kernel = kernel!();
     let spec = MapSpec { max_entries: 1, ..spec(MapKind::Array, 4, 1, MapFlags::RDONLY_PROG) };
-    let map = kernel.create_map(&definition(&spec), None).unwrap();
+    let map = kernel.create_map(&(&spec).into(), None).unwrap();
     let mut asm = asm();
     asm.load_map_value(R1, DATA, 8);
     asm.store(Size::Dw, R1, 0, 1);

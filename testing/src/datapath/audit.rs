@@ -1,5 +1,7 @@
 //! Policies in audit mode: `open` would be isolated in both directions, `server` would allow more in both.
 
+use std::net::IpAddr;
+
 use weir_artifact::layout::Outcome::*;
 use weir_objects::address::Family;
 
@@ -13,7 +15,7 @@ fn each(machines: &dyn Machines, fact: impl Fn(&mut Rig, Family)) {
     }
 }
 
-fn syn(from: std::net::IpAddr, to: (std::net::IpAddr, u16)) -> Packet {
+fn syn(from: IpAddr, to: (IpAddr, u16)) -> Packet {
     Packet::tcp((from, 40_000), to, SYN)
 }
 
@@ -32,12 +34,18 @@ fn audit_denial_passes_and_is_reported(machines: &dyn Machines) {
     });
 }
 
+/// Begins a flow of the pod `open` that audit would deny. Returns the number of records before it, and the two ends.
+fn begin_denied(rig: &mut Rig, family: Family) -> (u32, IpAddr, IpAddr) {
+    let (before, _) = rig.recorded();
+    let (open, stranger) = (open(family), stranger(family));
+    rig.plug("open");
+    rig.from_pod(&syn(open, (stranger, 443))).is(WouldDeny);
+    (before, open, stranger)
+}
+
 fn a_flow_that_audit_would_deny_is_reported_once_and_answered(machines: &dyn Machines) {
     each(machines, |rig, family| {
-        let (before, _) = rig.recorded();
-        let (open, stranger) = (open(family), stranger(family));
-        rig.plug("open");
-        rig.from_pod(&syn(open, (stranger, 443))).is(WouldDeny);
+        let (before, open, stranger) = begin_denied(rig, family);
         rig.to_pod(&Packet::tcp((stranger, 443), (open, 40_000), SYN | ACK)).is(Established);
         rig.from_pod(&Packet::tcp((open, 40_000), (stranger, 443), ACK)).is(Established);
         assert_eq!(rig.flows(), [format!("open egress TcpOpen {stranger}:443 40000")]);
@@ -47,10 +55,7 @@ fn a_flow_that_audit_would_deny_is_reported_once_and_answered(machines: &dyn Mac
 
 fn an_older_flow_that_audit_would_cut_is_reported_once(machines: &dyn Machines) {
     each(machines, |rig, family| {
-        let (before, _) = rig.recorded();
-        let (open, stranger) = (open(family), stranger(family));
-        rig.plug("open");
-        rig.from_pod(&syn(open, (stranger, 443))).is(WouldDeny);
+        let (before, open, stranger) = begin_denied(rig, family);
         rig.next_epoch();
         rig.to_pod(&Packet::tcp((stranger, 443), (open, 40_000), SYN | ACK)).is(WouldDeny);
         rig.from_pod(&Packet::tcp((open, 40_000), (stranger, 443), ACK)).is(Established);

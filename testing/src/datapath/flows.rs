@@ -33,9 +33,7 @@ facts! {
 
     answers_pass_against_policy(rig, family) {
         let (server, friend) = (server(family), friend(family));
-        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
-        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
-        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Established);
+        rig.connect(server, friend);
         rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), ACK)).is(Established);
         assert_eq!(rig.flows(), [format!("open egress TcpOpen {friend}:443 40000")]);
     }
@@ -98,9 +96,7 @@ facts! {
     /// The reset's sequence number may be a guess. The pod's kernel can check it, the flow table cannot.
     a_reset_from_outside_changes_nothing(rig, family) {
         let (server, friend) = (server(family), friend(family));
-        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
-        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
-        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Established);
+        rig.connect(server, friend);
         rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), RST | ACK)).is(Established);
         assert_eq!(rig.flows(), [format!("open egress TcpOpen {friend}:443 40000")]);
     }
@@ -116,9 +112,7 @@ facts! {
     /// Half-open connections may carry data for any time, and a FIN of one side alone can be forged.
     a_fin_of_one_side_changes_no_state(rig, family) {
         let (server, friend) = (server(family), friend(family));
-        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
-        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
-        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Established);
+        rig.connect(server, friend);
         for _ in 0..2 {
             rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), FIN | ACK)).is(Established);
             rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Established);

@@ -18,7 +18,7 @@ use weir_ebpf::target::Target;
 use weir_model::Direction;
 use weir_objects::address::Family;
 
-use crate::packet::Packet;
+use crate::packet::{ACK, Packet, SYN};
 use crate::yaml;
 
 /// The pod's interface. It is the only index that exists in every kernel.
@@ -190,6 +190,13 @@ impl Rig {
     /// A packet that comes to the pod from outside of this host.
     pub fn to_pod(&mut self, packet: &Packet) -> Seen {
         self.send(Direction::Ingress, &packet.bytes(), Arrival::through(UPLINK))
+    }
+
+    /// The three packets that open a TCP connection of the server to port 443 of `friend`.
+    pub fn connect(&mut self, server: IpAddr, friend: IpAddr) {
+        self.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Outcome::Allowed);
+        self.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Outcome::Established);
+        self.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Outcome::Established);
     }
 
     /// A packet that the pod sent and that returns to it.

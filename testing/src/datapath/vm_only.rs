@@ -9,6 +9,26 @@ use crate::datapath::rig::{Arrival, FAMILIES, INTERFACE, Rig, client, friend, op
 use crate::datapath::{Machines, vm};
 use crate::packet::{ACK, FIN, Packet, SYN};
 
+/// A flow whose first packet goes in the direction `begins` ends after 30 seconds, and after `open` seconds once it has
+/// had an answer and another packet.
+fn lives_longer_once_open(rig: &mut Rig, begins: Direction, [there, back]: [&Packet; 2], open: u64) {
+    let send = |rig: &mut Rig, packet, direction| match direction {
+        Direction::Egress => rig.from_pod(packet),
+        Direction::Ingress => rig.to_pod(packet),
+    };
+    let answers = if begins == Direction::Egress { Direction::Ingress } else { Direction::Egress };
+    send(rig, there, begins).is(Allowed);
+    rig.advance(31);
+    send(rig, back, answers).is(Denied);
+    send(rig, there, begins).is(Allowed);
+    send(rig, back, answers).is(Established);
+    send(rig, there, begins).is(Established);
+    rig.advance(open);
+    send(rig, back, answers).is(Established);
+    rig.advance(open + 1);
+    send(rig, back, answers).is(Denied);
+}
+
 facts! {
     vm_only => vm_only_facts;
 
@@ -16,16 +36,7 @@ facts! {
         let packet = |source, destination| Packet::new(source, destination, 47, vec![0; 8]);
         let there = packet(server(family), friend(family));
         let back = packet(friend(family), server(family));
-        rig.from_pod(&there).is(Allowed);
-        rig.advance(31);
-        rig.to_pod(&back).is(Denied);
-        rig.from_pod(&there).is(Allowed);
-        rig.to_pod(&back).is(Established);
-        rig.from_pod(&there).is(Established);
-        rig.advance(120);
-        rig.to_pod(&back).is(Established);
-        rig.advance(121);
-        rig.to_pod(&back).is(Denied);
+        lives_longer_once_open(rig, Direction::Egress, [&there, &back], 120);
     }
 
     /// The number of drop records in a second is limited, for all drops together. Further drops are only counted.
@@ -55,9 +66,7 @@ facts! {
 
     an_open_connection_lives_for_two_hours_without_a_packet(rig, family) {
         let (server, friend) = (server(family), friend(family));
-        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
-        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
-        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Established);
+        rig.connect(server, friend);
         for _ in 0..3 {
             rig.advance(7_200);
             rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), ACK)).is(Established);
@@ -68,9 +77,7 @@ facts! {
 
     a_closing_connection_does_not_last(rig, family) {
         let (server, friend) = (server(family), friend(family));
-        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), SYN)).is(Allowed);
-        rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), SYN | ACK)).is(Established);
-        rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), ACK)).is(Established);
+        rig.connect(server, friend);
         rig.from_pod(&Packet::tcp((server, 40_000), (friend, 443), FIN | ACK)).is(Established);
         rig.advance(121);
         rig.to_pod(&Packet::tcp((friend, 443), (server, 40_000), FIN | ACK)).is(Established);
@@ -83,16 +90,7 @@ facts! {
     a_udp_flow_lives_longer_once_it_is_open(rig, family) {
         let (server, client) = (server(family), client(family));
         let (question, answer) = (Packet::udp((client, 4_000), (server, 53)), Packet::udp((server, 53), (client, 4_000)));
-        rig.to_pod(&question).is(Allowed);
-        rig.advance(31);
-        rig.from_pod(&answer).is(Denied);
-        rig.to_pod(&question).is(Allowed);
-        rig.from_pod(&answer).is(Established);
-        rig.to_pod(&question).is(Established);
-        rig.advance(180);
-        rig.from_pod(&answer).is(Established);
-        rig.advance(181);
-        rig.from_pod(&answer).is(Denied);
+        lives_longer_once_open(rig, Direction::Ingress, [&question, &answer], 180);
     }
 
     an_error_about_an_expired_flow_is_judged(rig, family) {

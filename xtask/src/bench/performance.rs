@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::Value;
 
+use super::chart::BarChart;
 use super::page;
 
 /// The figures: their keys in the file and their titles.
@@ -76,9 +77,6 @@ fn number(row: &Value, field: &str) -> String {
     page::grouped(row[field].as_u64().unwrap_or_default())
 }
 
-const LEFT: f64 = 150.0;
-const WIDTH: f64 = 720.0;
-const BAR: f64 = 10.0;
 const COLOURS: [&str; 4] = ["#9aa5b1", "#1f77b4", "#2ca02c", "#d98b2b"];
 
 /// Bars of IPv4: by hand, 100 policies in each of the flow tables.
@@ -88,34 +86,11 @@ fn picture(rows: &[Value]) -> String {
     let shown: Vec<&Value> = rows.iter().filter(is_shown).take(COLOURS.len()).collect();
     let value = |row: &Value, figure: &str| row["figures"][figure]["ns"].as_f64().unwrap_or_default();
     let all = shown.iter().flat_map(|row| FIGURES.iter().map(|(figure, _)| value(row, figure)));
-    let scale = (WIDTH - LEFT - 60.0) / all.fold(1.0, f64::max);
-    let group = BAR * shown.len() as f64 + 12.0;
-    let height = group * FIGURES.len() as f64 + 40.0;
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"11\">\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n"
-    );
-    for (index, row) in shown.iter().enumerate() {
-        let x = LEFT + 130.0 * index as f64;
-        _ = writeln!(text, "<rect x=\"{x}\" y=\"8\" width=\"10\" height=\"10\" fill=\"{}\"/>", COLOURS[index]);
-        _ = writeln!(text, "<text x=\"{}\" y=\"17\">{}</text>", x + 15.0, word(row));
-    }
-    for (place, (figure, name)) in FIGURES.iter().enumerate() {
-        let top = 32.0 + group * place as f64;
-        let middle = top + BAR * shown.len() as f64 / 2.0 + 4.0;
-        _ = writeln!(text, "<text x=\"{}\" y=\"{middle}\" text-anchor=\"end\">{name}</text>", LEFT - 8.0);
-        for (index, row) in shown.iter().enumerate() {
-            let (y, length) = (top + BAR * index as f64, (value(row, figure) * scale).max(0.5));
-            _ = writeln!(
-                text,
-                "<rect x=\"{LEFT}\" y=\"{y}\" width=\"{length:.1}\" height=\"{}\" fill=\"{}\"/>",
-                BAR - 1.0,
-                COLOURS[index]
-            );
-            let (x, y) = (LEFT + length + 4.0, y + BAR - 1.0);
-            _ = writeln!(text, "<text x=\"{x:.1}\" y=\"{y}\" font-size=\"9\">{:.1}</text>", value(row, figure));
-        }
-    }
-    text.push_str("</svg>\n");
-    text
+    let longest = all.fold(1.0, f64::max);
+    let legend = COLOURS.into_iter().zip(shown.iter().map(|row| word(row))).collect();
+    let chart = BarChart { left: 150.0, bar: 10.0, legend, legend_step: 130.0 };
+    let bar = |ns: f64| ((ns / longest * chart.room()).max(0.5), format!("{ns:.1}"));
+    let groups = FIGURES
+        .map(|(figure, name)| (name.to_owned(), shown.iter().map(|row| bar(value(row, figure))).collect::<Vec<_>>()));
+    chart.draw(&groups)
 }

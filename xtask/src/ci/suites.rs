@@ -18,6 +18,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::SKIP_LOG;
+use crate::process::built;
 use xtask::image::{TEST_BUILD, static_cargo};
 
 /// Test targets that take minutes. They start first, so that no lane is alone with one of them at the end.
@@ -105,15 +106,11 @@ fn build() -> Result<Vec<Suite>> {
     let mut build = static_cargo(&TEST_BUILD);
     build.arg("--message-format=json-render-diagnostics");
     eprintln!("\n$ cargo {}", TEST_BUILD.join(" "));
-    let output = build.stderr(Stdio::inherit()).output().context("could not start cargo")?;
-    ensure!(output.status.success(), "the tests could not be built: {}", output.status);
-    let messages = String::from_utf8(output.stdout).context("cargo's messages are not UTF-8")?;
-    messages.lines().filter_map(|line| suite(line).transpose()).collect()
+    built(&mut build)?.iter().filter_map(|message| suite(message).transpose()).collect()
 }
 
 /// The test binary that a message of cargo names, if it names one.
-fn suite(message: &str) -> Result<Option<Suite>> {
-    let message: Value = serde_json::from_str(message).context("a message of cargo is not JSON")?;
+fn suite(message: &Value) -> Result<Option<Suite>> {
     let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
     let Some(program) = message["executable"].as_str().filter(|_| is_test) else { return Ok(None) };
     let manifest = message["manifest_path"].as_str().map(Path::new).and_then(Path::parent);
@@ -130,9 +127,13 @@ mod tests {
     const MESSAGE: &str = r#"{"reason":"compiler-artifact","manifest_path":"/w/compiler/codegen/Cargo.toml",
         "target":{"name":"verdicts"},"profile":{"test":true},"executable":"/w/target/debug/deps/verdicts-1"}"#;
 
+    fn read(message: &str) -> Option<Suite> {
+        suite(&serde_json::from_str(message).unwrap()).unwrap()
+    }
+
     #[test]
     fn a_test_binary_is_found_in_a_message() {
-        let found = suite(MESSAGE).unwrap().unwrap();
+        let found = read(MESSAGE).unwrap();
         assert_eq!(found.name, "codegen/verdicts");
         assert_eq!(found.directory, Path::new("/w/compiler/codegen"));
     }
@@ -141,9 +142,9 @@ mod tests {
     fn libraries_and_programs_are_no_test_binaries() {
         let program = MESSAGE.replace("\"test\":true", "\"test\":false");
         let library = MESSAGE.replace("\"/w/target/debug/deps/verdicts-1\"", "null");
-        assert_eq!(suite(&program).unwrap(), None);
-        assert_eq!(suite(&library).unwrap(), None);
-        assert_eq!(suite(r#"{"reason":"build-finished","success":true}"#).unwrap(), None);
+        assert_eq!(read(&program), None);
+        assert_eq!(read(&library), None);
+        assert_eq!(read(r#"{"reason":"build-finished","success":true}"#), None);
     }
 
     #[test]

@@ -73,7 +73,7 @@ fn packet(cluster: &Cluster, flow: &Flow) -> Value {
 fn witness(cluster: &Cluster, witness: &WitnessPacket) -> Value {
     let class = |class: &ClassDescription| json!({"name": class.name, "is": class.is});
     json!({
-        "program": program_name(witness.direction),
+        "program": program_name(witness.question.direction),
         "endpoint": cluster.endpoint_name(witness.endpoint),
         "verdict": verdict_name(witness.verdict),
         "subject": class(&witness.classes.subject),

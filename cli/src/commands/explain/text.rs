@@ -99,7 +99,7 @@ impl TextExplanation<'_> {
     fn witness(&mut self, witness: &WitnessPacket) {
         let (of, verdict) = (self.read.cluster.endpoint_name(witness.endpoint), verdict_name(witness.verdict));
         self.page.blank();
-        self.line(0, &format!("witness: {} of {of}: {verdict}", program_name(witness.direction)));
+        self.line(0, &format!("witness: {} of {of}: {verdict}", program_name(witness.question.direction)));
         let PacketClasses { subject, peer, atom } = &witness.classes;
         self.line(2, &class("subject", subject, "no policy and no list selects it"));
         self.line(2, &class("peer", peer, "no rule and no list matches it"));

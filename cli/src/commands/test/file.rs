@@ -148,10 +148,8 @@ mod tests {
 
     #[track_caller]
     fn check_error(text: &str, expected: &str) {
-        let error = parse(text.into(), "e.yaml").expect_err("refused");
-        let page = crate::failure::page(&error);
-        let page = page.as_str();
-        assert!(page.contains(expected), "{page}");
+        let page = crate::failure::page(&parse(text.into(), "e.yaml").expect_err("refused"));
+        assert!(page.as_str().contains(expected), "{}", page.as_str());
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! The results of expectations: for people, for programs, for CI systems.
 
 use serde_json::{Value, json};
-use weir_objects::escape::{self, is_hidden};
 
 use super::{ExpectationResult, ExpectationStatus, opposite};
 use crate::page::OutputPage;
 use crate::render::text::count;
 use crate::verdict_reasons::verdict_name;
+use crate::views::words::xml;
 
 /// As cargo prints tests: one line for each, then the failures.
 pub(super) fn text(file: &str, results: &[ExpectationResult], quiet: bool) -> OutputPage {
@@ -80,7 +80,7 @@ pub(super) fn junit(file: &str, results: &[ExpectationResult]) -> OutputPage {
     let mut page = OutputPage::new();
     page.line("<?xml version=\"1.0\" encoding=\"UTF-8\"?>");
     page.line(format_args!("<testsuites {attributes}>"));
-    page.line(format_args!("  <testsuite name=\"{}\" {attributes}>", escape(file)));
+    page.line(format_args!("  <testsuite name=\"{}\" {attributes}>", xml(file)));
     results.iter().for_each(|it| case(&mut page, file, it));
     page.line("  </testsuite>");
     page.line("</testsuites>");
@@ -88,39 +88,23 @@ pub(super) fn junit(file: &str, results: &[ExpectationResult]) -> OutputPage {
 }
 
 fn case(page: &mut OutputPage, file: &str, it: &ExpectationResult) {
-    let name = escape(&it.expectation.name);
-    let open = format!("    <testcase classname=\"{}\" name=\"{name}\" line=\"{}\"", escape(file), it.expectation.line);
+    let name = xml(&it.expectation.name);
+    let open = format!("    <testcase classname=\"{}\" name=\"{name}\" line=\"{}\"", xml(file), it.expectation.line);
     let (element, message, details) = match &it.status {
         ExpectationStatus::Passed => return page.line(format_args!("{open}/>")),
         ExpectationStatus::Failed(why) => {
-            ("failure", message(it), why.iter().map(|it| escape(it)).collect::<Vec<_>>().join("&#10;"))
+            ("failure", message(it), why.iter().map(|it| xml(it)).collect::<Vec<_>>().join("&#10;"))
         }
         ExpectationStatus::Unresolved(reason) => ("error", reason.clone(), String::new()),
     };
     page.line(format_args!("{open}>"));
-    page.line(format_args!("      <{element} message=\"{}\">{details}</{element}>", escape(&message)));
+    page.line(format_args!("      <{element} message=\"{}\">{details}</{element}>", xml(&message)));
     page.line("    </testcase>");
 }
 
 fn message(it: &ExpectationResult) -> String {
     let expected = it.expectation.verdict;
     format!("expected {}, but the verdict is {}", verdict_name(expected), verdict_name(opposite(expected)))
-}
-
-/// XML does not allow control characters, not even escaped.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            char if is_hidden(char) => escape::push(&mut escaped, char),
-            char => escaped.push(char),
-        }
-    }
-    escaped
 }
 
 #[derive(Default)]

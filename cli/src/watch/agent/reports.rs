@@ -65,11 +65,11 @@ impl Reports {
         for name in ["weir_map_bytes", "weir_map_entries", "weir_map_fill_ratio"] {
             self.metrics.clear(name);
         }
-        for map in &state.memory {
-            self.metrics.set("weir_map_bytes", &[("map", map.map.as_str())], map.bytes as f64);
+        for (map, bytes) in &state.memory {
+            self.metrics.set("weir_map_bytes", &[("map", map)], *bytes as f64);
         }
         for fill in &state.maps {
-            let labels = [("map", fill.map.as_str())];
+            let labels = [("map", fill.name.as_str())];
             self.metrics.set("weir_map_entries", &labels, fill.entries as f64);
             let ratio = fill.entries as f64 / fill.max_entries.max(1) as f64;
             self.metrics.set("weir_map_fill_ratio", &labels, ratio);

@@ -473,13 +473,19 @@ fn list_deletes_objects_that_it_does_not_name() {
     assert_eq!(rig.after(GATHER), ["remove 10.0.1.5"]);
 }
 
-#[test]
-fn failed_generation_is_retried_without_writes_into_the_previous_one() {
+/// An agent whose kernel has refused a generation.
+fn refused(refuse: impl FnOnce(&mut FakeKernelState), why: &str) -> Rig {
     let mut rig = Rig::in_force();
-    rig.seen().refuse_install = true;
+    refuse(&mut rig.seen());
     rig.apply(NARROW);
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
-    assert!(rig.metrics.unready().is_some_and(|why| why.contains("no memory")));
+    assert!(rig.metrics.unready().is_some_and(|shown| shown.contains(why)));
+    rig
+}
+
+#[test]
+fn failed_generation_is_retried_without_writes_into_the_previous_one() {
+    let mut rig = refused(|kernel| kernel.refuse_install = true, "no memory");
     // The index has new classes, which the kernel does not have. So nothing may be written.
     rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
     assert_eq!(rig.after(GATHER), NONE);
@@ -493,11 +499,7 @@ fn failed_generation_is_retried_without_writes_into_the_previous_one() {
 
 #[test]
 fn refused_pod_is_retried_and_does_not_delay_others() {
-    let mut rig = Rig::in_force();
-    rig.seen().refuse_pod = true;
-    rig.apply(NARROW);
-    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
-    assert!(rig.metrics.unready().is_some_and(|why| why.contains("shop/web: busy")));
+    let mut rig = refused(|kernel| kernel.refuse_pod = true, "shop/web: busy");
     rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
     assert_eq!(rig.after(QUIET), ["write 10.0.1.6"]);
     rig.seen().refuse_pod = false;

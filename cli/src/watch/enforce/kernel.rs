@@ -7,8 +7,8 @@ use weir_runtime::runtime::{Attached, EndedFlows, ExactPods, PinAccess, Request,
 use weir_runtime::{EnforcedEndpoint, Error, HookKind, KernelGeneration, StateAfterFailure};
 
 use super::{
-    AddressChange, CheckedHooks, Enforce, EnforceError, InstallRequest, Installed, KernelSnapshot, MapFill, MapMemory,
-    PacketCount, PodAtInterface, PodFailure, RecordedPod,
+    AddressChange, CheckedHooks, Enforce, EnforceError, InstallRequest, Installed, KernelSnapshot, PodAtInterface,
+    PodFailure, RecordedPod,
 };
 use crate::failure::chain;
 
@@ -120,19 +120,14 @@ impl Enforce for KernelEnforcer {
         let runtime = self.runtime().map_err(enforce_error)?;
         let repaired = runtime.repair().map_err(enforce_error)?;
         let status = runtime.status().map_err(enforce_error)?;
-        let maps = status.maps.into_iter();
-        let maps = maps.map(|it| MapFill { map: it.name, entries: it.entries, max_entries: it.max_entries.into() });
-        let counters = runtime.counters().map_err(enforce_error)?.into_iter();
-        let packets = counters.map(|it| PacketCount {
-            direction: it.direction,
-            outcome: it.outcome,
-            dropped: it.dropped,
-            packets: it.packets,
-        });
-        let memory = runtime.memory().map_err(enforce_error)?.into_iter().map(|(map, bytes)| MapMemory { map, bytes });
-        let lost_records = runtime.lost_records().map_err(enforce_error)?;
-        let (packets, maps, memory) = (packets.collect(), maps.collect(), memory.collect());
-        Ok(KernelSnapshot { repaired, drift: status.drift, packets, maps, memory, lost_records })
+        Ok(KernelSnapshot {
+            repaired,
+            packets: runtime.counters().map_err(enforce_error)?,
+            drift: status.drift,
+            maps: status.maps,
+            memory: runtime.memory().map_err(enforce_error)?,
+            lost_records: runtime.lost_records().map_err(enforce_error)?,
+        })
     }
 }
 

@@ -10,9 +10,7 @@ use crate::topology::{Layout, Net, NodePlan, Plan};
 
 #[test]
 fn many_endpoints_are_attached_and_switched_together() {
-    if let Err(reason) = crate::privilege() {
-        weir_runtime::skip!("{reason}");
-    }
+    weir_runtime::skip!(unless crate::privilege());
     let _alone = QUIET.write().unwrap_or_else(|it| it.into_inner());
     let endpoints = asked("WEIR_LOAD_ENDPOINTS", 250) as usize;
     let node = NodePlan { name: "here".to_owned(), ..NodePlan::default() };

@@ -15,9 +15,7 @@ const FLOWS: usize = 1_000;
 /// a new flow, which the server may not do.
 #[test]
 fn established_flows_survive_a_syn_flood() {
-    if let Err(reason) = crate::privilege() {
-        weir_runtime::skip!("{reason}");
-    }
+    weir_runtime::skip!(unless crate::privilege());
     let _alone = QUIET.write().unwrap_or_else(|it| it.into_inner());
     weir_runtime::sys::raise_descriptor_limit().unwrap();
     let (net, place) = lay_out(2);

@@ -1,7 +1,7 @@
 //! Connections with sockets: data, replies, reused ports.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -142,12 +142,7 @@ fn source_ports_can_be_reused() {
 #[test]
 fn replies_reach_only_the_client() {
     everywhere(|stage| {
-        let bind = |pod: &str, port| {
-            let at = SocketAddr::new(stage.address(pod), port);
-            let socket = stage.pod(pod).enter(|| UdpSocket::bind(at)).unwrap().unwrap();
-            socket.set_read_timeout(Some(PATIENCE)).unwrap();
-            socket
-        };
+        let bind = |pod: &str, port| stage.bind_udp(pod, port, PATIENCE);
         let [server, wrong] = [53, 54].map(|port| bind("server", port));
         let [client, next] = [40_000, 40_001].map(|port| bind("client", port));
         let bystander = bind("other", 40_000);

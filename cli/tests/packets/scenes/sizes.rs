@@ -1,7 +1,7 @@
 //! Packets that are too large: fragments made by a kernel, and hops that report their MTU.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use crate::stage::{OUTSIDE, everywhere};
@@ -11,12 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[test]
 fn fragmented_datagrams_arrive() {
     everywhere(|stage| {
-        let bind = |pod: &str, port| {
-            let at = SocketAddr::new(stage.address(pod), port);
-            let socket = stage.pod(pod).enter(|| UdpSocket::bind(at)).unwrap().unwrap();
-            socket.set_read_timeout(Some(PATIENCE)).unwrap();
-            socket
-        };
+        let bind = |pod: &str, port| stage.bind_udp(pod, port, PATIENCE);
         let server = bind("server", 53);
         let mut buffer = [0; 8_000];
         for pod in ["client", "far"] {

@@ -146,10 +146,7 @@ fn spelled(traffic: &RowTraffic) -> Vec<String> {
 }
 
 fn ports(spec: &PortSpec) -> String {
-    match spec.first == spec.last {
-        true => spec.first.to_string(),
-        false => format!("{}-{}", spec.first, spec.last),
-    }
+    if spec.first == spec.last { spec.first.to_string() } else { format!("{}-{}", spec.first, spec.last) }
 }
 
 #[cfg(test)]

@@ -113,9 +113,10 @@ pub fn describe(reach: &Reach<'_>, members: &[ReachEnd], void: &[ReachEnd]) -> V
             }
         }
     }
-    match everywhere {
-        true => found.push(EndGroup::Outside),
-        false => found.extend(ranges(reach, members).map(EndGroup::Ranges)),
+    if everywhere {
+        found.push(EndGroup::Outside)
+    } else {
+        found.extend(ranges(reach, members).map(EndGroup::Ranges))
     }
     found
 }

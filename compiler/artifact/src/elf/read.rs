@@ -124,9 +124,7 @@ mod tests {
     fn file() -> Vec<u8> {
         let mut writer = ElfWriter::default();
         let code = writer.section("classifier", kind::PROGBITS, flag::ALLOC | flag::EXEC, vec![1; 24]);
-        let symbol =
-            Symbol { name: "to_pod".to_owned(), kind: SymbolKind::Function, section: code, offset: 0, size: 24 };
-        let number = writer.symbol(symbol);
+        let number = writer.symbol(SymbolKind::Function, "to_pod", [0, 24], code);
         writer.relocations(code, ".relclassifier", &[(8, number)]);
         writer.note(".weir.digest", vec![7; 5]);
         writer.finish()

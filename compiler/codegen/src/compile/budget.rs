@@ -6,45 +6,26 @@ use super::Compiled;
 use weir_artifact::memory;
 use weir_classes::Limits;
 
-/// A cost that can be limited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Budget {
-    /// Instructions of all programs together.
-    Instructions,
-    /// Bytes of all maps together, in the kernel, without the memory that is allocated once for every CPU.
-    MapBytes,
-    /// Entries of all maps together.
-    Entries,
-    /// Subject and peer classes together.
-    Classes,
-    /// Bytes of memory for classes and tables, without the memory that does not depend on policies.
-    Memory,
-    /// Elementary steps of classification.
-    Steps,
+weir_ebpf::named_enum! {
+    /// A cost that can be limited.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Budget {
+        /// Instructions of all programs together.
+        Instructions = "instructions",
+        /// Bytes of all maps together, in the kernel, without the memory that is allocated once for every CPU.
+        MapBytes = "map-bytes",
+        /// Entries of all maps together.
+        Entries = "entries",
+        /// Subject and peer classes together.
+        Classes = "classes",
+        /// Bytes of memory for classes and tables, without the memory that does not depend on policies.
+        Memory = "memory",
+        /// Elementary steps of classification.
+        Steps = "steps",
+    }
 }
 
 impl Budget {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Instructions, Self::MapBytes, Self::Entries, Self::Classes, Self::Memory, Self::Steps];
-
-    /// The key on the command line.
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::Instructions => "instructions",
-            Self::MapBytes => "map-bytes",
-            Self::Entries => "entries",
-            Self::Classes => "classes",
-            Self::Memory => "memory",
-            Self::Steps => "steps",
-        }
-    }
-
-    /// The budget with this key.
-    pub fn named(key: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|budget| budget.key() == key)
-    }
-
     /// The amount that a compile result has used.
     pub fn spent(self, compiled: &Compiled) -> u64 {
         match self {
@@ -78,7 +59,7 @@ impl fmt::Display for BudgetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (budget, spent, limit)) in self.exceeded.iter().enumerate() {
             let separator = if index == 0 { "" } else { "; " };
-            let (key, by) = (budget.key(), spent - limit);
+            let (key, by) = (budget.name(), spent - limit);
             write!(f, "{separator}budget {key} is exceeded by {by}: {spent}, at most {limit}")?;
         }
         Ok(())

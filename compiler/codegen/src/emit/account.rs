@@ -137,16 +137,7 @@ impl Emitter<'_> {
             // 0 means that the parser did not get as far as the addresses: there is nothing to check.
             let other = self.asm.label("another family");
             self.asm.jump_if(Cond::Ne, Reg::R3, family_number(family) as i32, other);
-            match self.hook {
-                Direction::Egress => {
-                    let spoofed = self.end(Outcome::Source);
-                    self.check_own_source(family, Reg::R0, spoofed);
-                }
-                Direction::Ingress => {
-                    let stray = self.end(Outcome::Stray);
-                    self.check_own_destination(family, Reg::R0, stray);
-                }
-            }
+            self.check_own_address(family, Reg::R0);
             self.asm.jump(open);
             self.asm.bind(other);
         }

@@ -334,12 +334,7 @@ impl Emitter<'_> {
         self.message_length(Reg::R3);
         self.asm.jump_if(Cond::Gt, Reg::R3, LONGEST_REPORT, parsed);
         self.unless_group(Family::V6, FlowKey::REMOTE, group);
-        self.asm.load(Size::H, Reg::R1, Reg::R10, StackFrame::LOCAL);
-        self.if_link_local(Reg::R1, fine);
-        for offset in (0..16).step_by(4) {
-            self.load_frame(Reg::R1, StackFrame::LOCAL + offset);
-            self.asm.jump_if(Cond::Ne, Reg::R1, 0, parsed);
-        }
+        self.link_local_or_unspecified(StackFrame::LOCAL, fine, parsed);
         self.asm.bind(fine);
         self.asm.jump(passes);
         self.asm.bind(group);
@@ -377,6 +372,16 @@ impl Emitter<'_> {
         self.asm.jump(stray);
     }
 
+    /// Goes to `link_local` if the IPv6 address on the stack is link-local, and to `otherwise` unless it is unspecified.
+    fn link_local_or_unspecified(&mut self, address: i16, link_local: Label, otherwise: Label) {
+        self.asm.load(Size::H, Reg::R1, Reg::R10, address);
+        self.if_link_local(Reg::R1, link_local);
+        for offset in (0..16).step_by(4) {
+            self.load_frame(Reg::R1, address + offset);
+            self.asm.jump_if(Cond::Ne, Reg::R1, 0, otherwise);
+        }
+    }
+
     /// Goes to `otherwise` if the solicitation or advertisement is long enough to carry data.
     fn unless_short(&mut self, otherwise: Label) {
         self.unless_headers(0, otherwise);
@@ -395,14 +400,8 @@ impl Emitter<'_> {
         self.copy_target();
         self.look_up_or(MapName::Endpoints, FlowKey::IFINDEX, no_endpoint);
         self.own_or_link_local(TARGET, false, stray);
-        self.asm.load(Size::H, Reg::R1, Reg::R10, FlowKey::REMOTE);
-        self.if_link_local(Reg::R1, passes);
-        // The source is unspecified: the neighbour checks whether its own address is free (duplicate address
-        // detection).
-        for offset in (0..16).step_by(4) {
-            self.load_frame(Reg::R1, FlowKey::REMOTE + offset);
-            self.asm.jump_if(Cond::Ne, Reg::R1, 0, one);
-        }
+        // An unspecified source: the neighbour checks whether its own address is free (duplicate address detection).
+        self.link_local_or_unspecified(FlowKey::REMOTE, passes, one);
         self.asm.jump(passes);
         self.asm.bind(one);
         self.store_neighbour();

@@ -58,16 +58,9 @@ impl Emitter<'_> {
 
     /// Emits the checks that apply only to a packet without a flow. r9 is the endpoint.
     fn new_flow(&mut self, family: Family) {
-        match self.hook {
-            Direction::Egress => {
-                let spoofed = self.end(Outcome::Source);
-                self.check_own_source(family, Reg::R9, spoofed);
-            }
-            Direction::Ingress => {
-                let stray = self.end(Outcome::Stray);
-                self.check_own_destination(family, Reg::R9, stray);
-                self.find_origin(family);
-            }
+        self.check_own_address(family, Reg::R9);
+        if self.hook == Direction::Ingress {
+            self.find_origin(family);
         }
         self.mid_stream();
     }
@@ -115,9 +108,23 @@ impl Emitter<'_> {
         self.asm.bind(known);
     }
 
+    /// Drops the packet unless the pod's end of it fits the endpoint at `base`.
+    pub(super) fn check_own_address(&mut self, family: Family, base: Reg) {
+        match self.hook {
+            Direction::Egress => {
+                let spoofed = self.end(Outcome::Source);
+                self.check_own_source(family, base, spoofed);
+            }
+            Direction::Ingress => {
+                let stray = self.end(Outcome::Stray);
+                self.check_own_destination(family, base, stray);
+            }
+        }
+    }
+
     /// Goes to `spoofed` unless the source is the address of the endpoint at `base`. An endpoint without an address may
     /// send nothing.
-    pub(super) fn check_own_source(&mut self, family: Family, base: Reg, spoofed: Label) {
+    fn check_own_source(&mut self, family: Family, base: Reg, spoofed: Label) {
         self.check_local(family, base, own_address(family), spoofed);
         // Zeros mean that the endpoint has no address of this family. No pod's address begins with zeros.
         self.load_frame(Reg::R1, StackFrame::LOCAL);
@@ -126,7 +133,7 @@ impl Emitter<'_> {
 
     /// Goes to `stray` unless the destination is the address of the endpoint at `base`, multicast, broadcast or
     /// link-local. A bridge that does not know the port of an address floods the packet to every port.
-    pub(super) fn check_own_destination(&mut self, family: Family, base: Reg, stray: Label) {
+    fn check_own_destination(&mut self, family: Family, base: Reg, stray: Label) {
         let [other, own] = ["another destination", "own destination"].map(|it| self.asm.label(it));
         self.check_local(family, base, own_address(family), other);
         // Zeros mean that the endpoint has no address of this family.

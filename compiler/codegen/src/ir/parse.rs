@@ -90,7 +90,7 @@ fn inst(words: &[&str]) -> Option<Inst> {
         ["row", subject, peer] => Inst::Row(to, value(subject)?, value(peer)?),
         ["default", subject] => Inst::Default(to, value(subject)?),
         ["atom", protocol, port] => Inst::Atom(to, value(protocol)?, value(port)?),
-        [word] => Inst::Fact(to, find(&Fact::WORDS, word)?),
+        [word] => Inst::Fact(to, Fact::named(word)?),
         _ => return None,
     })
 }
@@ -98,8 +98,8 @@ fn inst(words: &[&str]) -> Option<Inst> {
 fn end(words: &[&str]) -> Option<Terminator> {
     Some(match words {
         ["jump", to] => Terminator::Jump(block(to)?),
-        ["allow", reason] => Terminator::Verdict(Verdict::Allow, find(&VerdictReason::WORDS, reason)?),
-        ["deny", reason] => Terminator::Verdict(Verdict::Deny, find(&VerdictReason::WORDS, reason)?),
+        ["allow", reason] => Terminator::Verdict(Verdict::Allow, VerdictReason::named(reason)?),
+        ["deny", reason] => Terminator::Verdict(Verdict::Deny, VerdictReason::named(reason)?),
         ["if", test @ .., then, otherwise] => Terminator::If(self::test(test)?, block(then)?, block(otherwise)?),
         _ => return None,
     })
@@ -123,8 +123,4 @@ fn value(word: &str) -> Option<Value> {
 
 fn block(word: &str) -> Option<BlockId> {
     Some(BlockId(word.strip_prefix('b')?.parse().ok()?))
-}
-
-fn find<T: Copy>(words: &[(T, &str)], word: &str) -> Option<T> {
-    words.iter().find(|(_, it)| *it == word).map(|(it, _)| *it)
 }

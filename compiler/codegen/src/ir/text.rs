@@ -69,42 +69,14 @@ impl Display for Condition {
     }
 }
 
-impl Fact {
-    /// Every fact with its word.
-    pub(super) const WORDS: [(Self, &'static str); 8] = [
-        (Self::Subject, "subject"),
-        (Self::Remote, "remote"),
-        (Self::Family, "family"),
-        (Self::Protocol, "protocol"),
-        (Self::Port, "port"),
-        (Self::Itself, "itself"),
-        (Self::OwnNode, "own-node"),
-        (Self::IcmpError, "icmp-error"),
-    ];
-}
-
-impl VerdictReason {
-    /// Every reason with its word.
-    pub(super) const WORDS: [(Self, &'static str); 4] = [
-        (Self::Itself, "itself"),
-        (Self::OwnNode, "own-node"),
-        (Self::Policy, "policy"),
-        (Self::UnlessAudit, "unless-staged"),
-    ];
-}
-
-fn word<T: PartialEq + Copy>(words: &[(T, &'static str)], of: T) -> &'static str {
-    words.iter().find(|(it, _)| *it == of).map_or("?", |(_, word)| word)
-}
-
 impl Display for Fact {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(word(&Self::WORDS, *self))
+        f.write_str(self.name())
     }
 }
 
 impl Display for VerdictReason {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(word(&Self::WORDS, *self))
+        f.write_str(self.name())
     }
 }

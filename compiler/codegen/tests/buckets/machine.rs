@@ -26,32 +26,44 @@ pub(crate) enum Task {
     Insert(Flow),
 }
 
-/// The rules of the protocol, each of which can be switched off.
+/// A rule of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    Claim,
+    WriteAfterClaim,
+    PublishAfterWrite,
+    ReadWordFirst,
+    ReadWordLast,
+    CompareNumbers,
+    ChangeByCompare,
+    TouchByCompare,
+    CountRemoval,
+}
+
+impl Rule {
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Claim,
+        Self::WriteAfterClaim,
+        Self::PublishAfterWrite,
+        Self::ReadWordFirst,
+        Self::ReadWordLast,
+        Self::CompareNumbers,
+        Self::ChangeByCompare,
+        Self::TouchByCompare,
+        Self::CountRemoval,
+    ];
+}
+
+/// All rules, except one that the threads of a test break.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    pub(crate) claims: bool,
-    pub(crate) writes_after_claim: bool,
-    pub(crate) publishes_after_writes: bool,
-    pub(crate) reads_word_first: bool,
-    pub(crate) reads_word_last: bool,
-    pub(crate) compares_numbers: bool,
-    pub(crate) changes_by_comparing: bool,
-    pub(crate) touches_by_comparing: bool,
-    pub(crate) removal_counts: bool,
+    pub(crate) broken: Option<Rule>,
 }
 
 impl Rules {
-    pub(crate) const ALL: Self = Self {
-        claims: true,
-        writes_after_claim: true,
-        publishes_after_writes: true,
-        reads_word_first: true,
-        reads_word_last: true,
-        compares_numbers: true,
-        changes_by_comparing: true,
-        touches_by_comparing: true,
-        removal_counts: true,
-    };
+    fn keep(self, rule: Rule) -> bool {
+        self.broken != Some(rule)
+    }
 }
 
 /// A slot's word. The model knows its flow (`of`), but threads cannot read that.
@@ -177,17 +189,17 @@ impl Thread {
             Task::Insert(_) => match step {
                 CHOOSE => 0,
                 CLAIM => steps(&[CHOOSE]),
-                WRITE_ENDS | WRITE_REMOTE | WRITE_TIME if rules.writes_after_claim => steps(&[CLAIM]),
+                WRITE_ENDS | WRITE_REMOTE | WRITE_TIME if rules.keep(Rule::WriteAfterClaim) => steps(&[CLAIM]),
                 WRITE_ENDS | WRITE_REMOTE | WRITE_TIME => steps(&[CHOOSE]),
-                _ if rules.publishes_after_writes => steps(&[CLAIM, WRITE_ENDS, WRITE_REMOTE, WRITE_TIME]),
+                _ if rules.keep(Rule::PublishAfterWrite) => steps(&[CLAIM, WRITE_ENDS, WRITE_REMOTE, WRITE_TIME]),
                 _ => steps(&[CLAIM]),
             },
             _ => match step {
                 WORD => 0,
-                ENDS | REMOTE | TIME if rules.reads_word_first => steps(&[WORD]),
+                ENDS | REMOTE | TIME if rules.keep(Rule::ReadWordFirst) => steps(&[WORD]),
                 ENDS | REMOTE | TIME => 0,
                 // Accesses to one address are in order.
-                AGAIN if rules.reads_word_last => steps(&[WORD, ENDS, REMOTE, TIME]),
+                AGAIN if rules.keep(Rule::ReadWordLast) => steps(&[WORD, ENDS, REMOTE, TIME]),
                 AGAIN => steps(&[WORD]),
                 _ => steps(&[WORD, ENDS, REMOTE, TIME, AGAIN]),
             },
@@ -233,18 +245,20 @@ fn read(slot: &Slot, thread: &mut Thread, step: u8) {
 fn accepted(thread: &Thread, flow: Flow, rules: Rules) -> Option<Word> {
     let (first, again) = (thread.word?, thread.again?);
     let is_it = first.is_live && (Flow { ends: thread.ends, remote: thread.remote }) == flow;
-    let is_same = !rules.compares_numbers || first.number == again.number;
+    let is_same = !rules.keep(Rule::CompareNumbers) || first.number == again.number;
     (is_it && is_same).then_some(again)
 }
 
 /// The write of a reader, by its operation.
 fn act(slot: &mut Slot, thread: &Thread, (word, flow, who): (Word, Flow, u8), rules: Rules) {
-    let is_same = !rules.changes_by_comparing || slot.word.seen() == word.seen();
+    let is_same = !rules.keep(Rule::ChangeByCompare) || slot.word.seen() == word.seen();
     match thread.task {
-        Task::Touch(_) if !rules.touches_by_comparing || slot.time == thread.time => slot.time = (Some(flow), who),
+        Task::Touch(_) if !rules.keep(Rule::TouchByCompare) || slot.time == thread.time => {
+            slot.time = (Some(flow), who)
+        }
         Task::Change(_) if is_same => slot.word = Word { changes: word.changes + 1, ..word },
         Task::Remove(_) if is_same => {
-            let number = word.number + u8::from(rules.removal_counts);
+            let number = word.number + u8::from(rules.keep(Rule::CountRemoval));
             slot.word = Word { number, is_live: false, is_busy: false, changes: 0, of: None };
         }
         _ => {}
@@ -262,7 +276,7 @@ fn insert(slot: &mut Slot, thread: &mut Thread, flow: Flow, (step, who): (u8, u8
         }
         CLAIM => {
             let Some(word) = thread.word else { return };
-            if rules.claims && slot.word.seen() != word.seen() {
+            if rules.keep(Rule::Claim) && slot.word.seen() != word.seen() {
                 thread.done = ALL_DONE;
                 return;
             }

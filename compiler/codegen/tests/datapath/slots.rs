@@ -128,72 +128,49 @@ fn store(machine: &mut Machine, family: Family, slot: &Slot) {
     machine.write(map, &[0; 4], &table);
 }
 
+fn families_and_paths() -> impl Iterator<Item = (Family, TestedPath)> {
+    FAMILIES.into_iter().flat_map(|family| [TestedPath::Fast, TestedPath::Slow].map(|path| (family, path)))
+}
+
 /// The packets of these tests take the path that they are meant for, and pass if the slot does not change.
-#[track_caller]
-fn takes(path: TestedPath) {
-    for family in FAMILIES {
+#[test]
+fn packets_take_the_path_that_they_are_meant_for() {
+    for (family, path) in families_and_paths() {
         let mut scene = SlotScene::new(family, path);
         let slot = scene.slot(PACKET, 1, 20);
         store(&mut scene.machine, family, &slot);
         let (hook, packet, arrival) = scene.arrival();
-        assert_eq!(scene.machine.run(hook, &packet, arrival), PASSED, "{family:?}");
+        assert_eq!(scene.machine.run(hook, &packet, arrival), PASSED, "{family:?} {path:?}");
         let executed = scene.machine.executed;
-        assert_eq!(executed < FAST, path == TestedPath::Fast, "{family:?}: {executed} instructions");
-        assert_ne!(scene.read(), bytes_of(&slot), "{family:?}: the packet changes the slot");
+        assert_eq!(executed < FAST, path == TestedPath::Fast, "{family:?} {path:?}: {executed} instructions");
+        assert_ne!(scene.read(), bytes_of(&slot), "{family:?} {path:?}: the packet changes the slot");
     }
 }
 
 /// A packet that shares one part of the key with each of two flows belongs to neither.
-#[track_caller]
-fn refuses_mixed_slots(path: TestedPath) {
-    for family in FAMILIES {
+#[test]
+fn a_slot_that_changes_while_it_is_read_is_refused() {
+    for (family, path) in families_and_paths() {
         for flows in [[SAME_PORT, SAME_FRIEND], [SAME_FRIEND, SAME_PORT]] {
             at_every_read(family, path, &[map_of(family)], flows, |nth, verdict, slot, new| {
-                assert_eq!(verdict, DROPPED, "{family:?} {flows:?}: it passes as a packet of a mix, read {nth}");
-                assert_eq!(slot, new, "{family:?} {flows:?}: it changed another flow's slot, read {nth}");
+                assert_eq!(
+                    verdict, DROPPED,
+                    "{family:?} {path:?} {flows:?}: it passes as a packet of a mix, read {nth}"
+                );
+                assert_eq!(slot, new, "{family:?} {path:?} {flows:?}: it changed another flow's slot, read {nth}");
             });
         }
     }
 }
 
 /// A packet whose flow loses its slot meanwhile changes nothing in the next flow of the slot.
-#[track_caller]
-fn leaves_the_next_flow_alone(path: TestedPath) {
-    for family in FAMILIES {
+#[test]
+fn a_slot_that_another_flow_has_taken_stays_as_it_is() {
+    for (family, path) in families_and_paths() {
         // After the last read of the slot, the program reads its parameters, and only then it changes the slot.
         let maps = [map_of(family), MapName::Config];
         at_every_read(family, path, &maps, [PACKET, SAME_FRIEND], |nth, _, slot, new| {
-            assert_eq!(slot, new, "{family:?}: it changed another flow's slot, read {nth}");
+            assert_eq!(slot, new, "{family:?} {path:?}: it changed another flow's slot, read {nth}");
         });
     }
-}
-
-#[test]
-fn fast_path_is_tested_with_packets_that_take_it() {
-    takes(TestedPath::Fast);
-}
-
-#[test]
-fn slow_path_is_tested_with_packets_that_take_it() {
-    takes(TestedPath::Slow);
-}
-
-#[test]
-fn fast_path_refuses_a_slot_that_changes_while_it_is_read() {
-    refuses_mixed_slots(TestedPath::Fast);
-}
-
-#[test]
-fn slow_path_refuses_a_slot_that_changes_while_it_is_read() {
-    refuses_mixed_slots(TestedPath::Slow);
-}
-
-#[test]
-fn fast_path_writes_nothing_to_a_slot_that_another_flow_has_taken() {
-    leaves_the_next_flow_alone(TestedPath::Fast);
-}
-
-#[test]
-fn slow_path_writes_nothing_to_a_slot_that_another_flow_has_taken() {
-    leaves_the_next_flow_alone(TestedPath::Slow);
 }

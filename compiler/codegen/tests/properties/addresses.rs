@@ -12,7 +12,7 @@ use weir_model::labels::matches;
 use weir_model::{Cluster, IpBlockPods, Peer};
 use weir_objects::address::{Family, to_address, to_number};
 
-use crate::{generated, resolved};
+use crate::clusters;
 
 /// Both ends of every block and list, and their neighbours.
 fn boundaries(compiled: &Compiled<'_>) -> BTreeSet<IpAddr> {
@@ -69,9 +69,7 @@ fn holds(cluster: &Cluster, directory: &Directory<'_>, predicate: &Predicate, ad
 #[test]
 fn an_address_s_class_holds_the_predicates_that_hold_for_the_address() {
     let (mut asked, mut held) = (0, 0);
-    for seed in 0..150 {
-        let (objects, assume, _) = generated(seed);
-        let cluster = resolved(&objects, assume);
+    for (seed, cluster, _) in clusters(0..150) {
         let directory = Directory::new(&cluster);
         for scope in scopes(&cluster) {
             let compiled = Compiled::new(&cluster, scope).unwrap();
@@ -114,9 +112,7 @@ fn begins_alike(a: &[u8], b: &[u8], bits: u32) -> bool {
 #[test]
 fn prefixes_in_the_image_give_every_address_its_class() {
     let mut asked = 0;
-    for seed in 0..100 {
-        let (objects, assume, _) = generated(seed);
-        let cluster = resolved(&objects, assume);
+    for (seed, cluster, _) in clusters(0..100) {
         for scope in scopes(&cluster) {
             let compiled = Compiled::with(&cluster, scope, &StructureOptions::kernel_maps()).unwrap();
             let images = compiled.maps();

@@ -9,7 +9,7 @@ use weir_fuzz::generators::Random;
 use weir_fuzz::oracles::engines::{Compiled, index, scopes, shown};
 use weir_fuzz::oracles::questions::{Boundaries, Question};
 
-use crate::{generated, resolved};
+use crate::{clusters, generated, resolved};
 
 /// Compares two programs for one direction; returns the number of questions.
 fn check_same(compiled: &Compiled<'_>, name: &str, program: &DecisionProgram, questions: &[Question]) -> usize {
@@ -38,9 +38,7 @@ fn questions(compiled: &Compiled<'_>, random: &mut Random) -> Vec<Question> {
 fn each_pass_alone_keeps_every_verdict() {
     let mut asked = 0;
     let mut changed = vec![0; PASSES.len()];
-    for seed in 0..120 {
-        let (objects, assume, mut random) = generated(seed);
-        let cluster = resolved(&objects, assume);
+    for (_, cluster, mut random) in clusters(0..120) {
         for scope in scopes(&cluster) {
             let compiled = Compiled::new(&cluster, scope).unwrap();
             let questions = questions(&compiled, &mut random);
@@ -63,9 +61,7 @@ fn each_pass_alone_keeps_every_verdict() {
 #[test]
 fn passes_in_any_order_keep_every_verdict() {
     let mut asked = 0;
-    for seed in 1_000..1_120 {
-        let (objects, assume, mut random) = generated(seed);
-        let cluster = resolved(&objects, assume);
+    for (_, cluster, mut random) in clusters(1_000..1_120) {
         for scope in scopes(&cluster) {
             let compiled = Compiled::new(&cluster, scope).unwrap();
             let questions = questions(&compiled, &mut random);
@@ -84,9 +80,7 @@ fn passes_in_any_order_keep_every_verdict() {
 
 #[test]
 fn a_program_s_text_is_read_back() {
-    for seed in 0..100 {
-        let (objects, assume, _) = generated(seed);
-        let cluster = resolved(&objects, assume);
+    for (_, cluster, _) in clusters(0..100) {
         for scope in scopes(&cluster) {
             let compiled = Compiled::new(&cluster, scope).unwrap();
             for program in compiled.general.iter().chain(&compiled.optimised) {
@@ -99,9 +93,7 @@ fn a_program_s_text_is_read_back() {
 #[test]
 fn no_emitted_program_is_beyond_a_limit() {
     let mut longest = 0;
-    for seed in 0..150 {
-        let (objects, assume, _) = generated(seed);
-        let cluster = resolved(&objects, assume);
+    for (seed, cluster, _) in clusters(0..150) {
         for scope in scopes(&cluster) {
             for program in Compiled::new(&cluster, scope).unwrap().programs().unwrap() {
                 let insns = program.link(|map| map.0 as i32);

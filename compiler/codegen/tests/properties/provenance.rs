@@ -4,14 +4,12 @@ use weir_classes::{AtomId, PeerId, Scope, SubjectId, classify};
 use weir_codegen::describe::provenance::provenance;
 use weir_model::Direction;
 
-use crate::{generated, resolved};
+use crate::clusters;
 
 #[test]
 fn the_manifest_names_the_rules_of_every_entry() {
     let mut named = 0;
-    for seed in 0..150 {
-        let (objects, assume, _) = generated(seed);
-        let cluster = resolved(&objects, assume);
+    for (seed, cluster, _) in clusters(0..150) {
         let classes = classify(&cluster, &Scope::everything(&cluster)).expect("it can be classified");
         let provenance = provenance(&cluster, &classes, &mut |_| None);
         let policies = classes.policies();

@@ -11,7 +11,7 @@ use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::{Cluster, Protocol};
 use weir_objects::address::Family;
 
-use crate::{generated, resolved};
+use crate::clusters;
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
@@ -79,9 +79,7 @@ fn allows(atoms: &Atoms, set: &AtomSet, protocol: FlowProtocol, port: u16) -> bo
 #[test]
 fn views_say_of_every_pair_what_the_oracle_says() {
     let (mut asked, mut allowed) = (0, 0);
-    for seed in 0..60 {
-        let (objects, assume, _) = generated(seed);
-        let cluster = resolved(&objects, assume);
+    for (seed, cluster, _) in clusters(0..60) {
         let reach = Reach::new(&cluster).expect("a cluster that can be classed");
         // Views are about the pods themselves, and not about services that claim their addresses.
         let unclaimed = Cluster { frontends: Vec::new(), ..cluster.clone() };
@@ -143,9 +141,7 @@ fn stands_for(reach: &Reach<'_>, group: &EndGroup, who: ReachEnd) -> bool {
 #[test]
 fn edges_say_of_every_pair_what_the_table_says() {
     let mut passing = 0;
-    for seed in 0..120 {
-        let (objects, assume, _) = generated(seed);
-        let cluster = resolved(&objects, assume);
+    for (seed, cluster, _) in clusters(0..120) {
         let reach = Reach::new(&cluster).expect("a cluster that can be classed");
         let mut cells = CellCache::new(&reach);
         let found = edges(&reach, &mut cells);

@@ -66,15 +66,12 @@ fn step(insn: &Insn, distances: &mut Distances) {
             let imm = if op == AluOp::Add { i64::from(imm) } else { -i64::from(imm) };
             distances[dst as usize] = distances[dst as usize].map(|distance| distance + imm);
         }
-        Insn::Alu { dst, .. }
-        | Insn::Neg { dst, .. }
-        | Insn::MovSx { dst, .. }
-        | Insn::Swap { dst, .. }
-        | Insn::LoadImm64 { dst, .. }
-        | Insn::Load { dst, .. }
-        | Insn::LoadSx { dst, .. } => distances[dst as usize] = None,
         // R0 to R5 are clobbered by every call; R6 to R9 keep their pointers.
         Insn::CallHelper(_) | Insn::CallLocal { .. } | Insn::CallKfunc { .. } => distances[..6].fill(None),
-        _ => {}
+        _ => {
+            if let Some(dst) = insn.destination() {
+                distances[dst as usize] = None;
+            }
+        }
     }
 }

@@ -77,19 +77,22 @@ fn code_that_no_path_reaches_is_found() {
     check_violations(&callback, &[]);
 }
 
+/// A function that uses this many bytes of stack, and calls another one with this body.
+fn caller(bytes: i16, callee: impl Fn(&mut Asm)) -> Vec<Insn> {
+    build(|asm| {
+        let label = asm.label("callee");
+        asm.store(Size::B, R10, -bytes, 0);
+        asm.call_local(label);
+        asm.exit();
+        asm.begin_function(label);
+        callee(asm);
+        asm.exit();
+    })
+}
+
 #[test]
 fn stack_is_counted_over_the_call_chain() {
-    let chain = |bytes: i16| {
-        build(|asm| {
-            let callee = asm.label("callee");
-            asm.store(Size::Dw, R10, -256, 0);
-            asm.call_local(callee);
-            asm.exit();
-            asm.begin_function(callee);
-            asm.store(Size::B, R10, -bytes, 0);
-            asm.exit();
-        })
-    };
+    let chain = |bytes: i16| caller(256, |asm| asm.store(Size::B, R10, -bytes, 0));
     // 257 bytes are rounded up to 288, so one byte more costs a whole unit.
     check_violations(&chain(256), &[]);
     check_violations(&chain(257), &["544 bytes of stack, the limit is 512"]);
@@ -98,16 +101,7 @@ fn stack_is_counted_over_the_call_chain() {
 /// Before 6.9 the kernel rounds the stack of such a function up from one byte.
 #[test]
 fn a_function_without_stack_counts_32_bytes() {
-    let caller_of_empty = |bytes: i16| {
-        build(|asm| {
-            let callee = asm.label("callee");
-            asm.store(Size::B, R10, -bytes, 0);
-            asm.call_local(callee);
-            asm.exit();
-            asm.begin_function(callee);
-            asm.exit();
-        })
-    };
+    let caller_of_empty = |bytes: i16| caller(bytes, |_| {});
     assert_eq!(check(&caller_of_empty(480)).stack, 512);
     check_violations(&caller_of_empty(480), &[]);
     check_violations(&caller_of_empty(481), &["544 bytes of stack, the limit is 512"]);
@@ -115,17 +109,7 @@ fn a_function_without_stack_counts_32_bytes() {
 
 #[test]
 fn callers_of_a_tail_call_leave_it_room() {
-    let caller_with = |bytes: i16| {
-        build(|asm| {
-            let callee = asm.label("callee");
-            asm.store(Size::B, R10, -bytes, 0);
-            asm.call_local(callee);
-            asm.exit();
-            asm.begin_function(callee);
-            asm.call(super::super::helper::Helper::TAIL_CALL);
-            asm.exit();
-        })
-    };
+    let caller_with = |bytes: i16| caller(bytes, |asm| asm.call(super::super::helper::Helper::TAIL_CALL));
     check_violations(&caller_with(224), &[]);
     let message = "256 bytes of stack in the callers of a function with a tail call, the limit is 255";
     check_violations(&caller_with(225), &[message]);

@@ -37,28 +37,22 @@ pub(super) fn alu64(op: AluOp, a: u64, b: u64) -> u64 {
     }
 }
 
-/// `a op b` with 32 bits.
+/// `a op b` with 32 bits: the lower half of the result with 64 bits, except for shifts, whose count has fewer bits.
 #[inline]
 pub(super) fn alu32(op: AluOp, a: u32, b: u32) -> u32 {
     match op {
-        AluOp::Add => a.wrapping_add(b),
-        AluOp::Sub => a.wrapping_sub(b),
-        AluOp::Mul => a.wrapping_mul(b),
-        AluOp::Div => a.checked_div(b).unwrap_or(0),
-        AluOp::Or => a | b,
-        AluOp::And => a & b,
         AluOp::Lsh => a.wrapping_shl(b),
         AluOp::Rsh => a.wrapping_shr(b),
-        AluOp::Mod => a.checked_rem(b).unwrap_or(a),
-        AluOp::Xor => a ^ b,
-        AluOp::Mov => b,
         // The sign is bit 31 here: converting to 64 bits first would shift in zeros.
         AluOp::Arsh => (a as i32).wrapping_shr(b) as u32,
-        AluOp::Sdiv if b == 0 => 0,
-        AluOp::Sdiv => (a as i32).wrapping_div(b as i32) as u32,
-        AluOp::Smod if b == 0 => a,
-        AluOp::Smod => (a as i32).wrapping_rem(b as i32) as u32,
+        // The smallest number by -1 fits into 64 bits. Its lower half is the dividend, as `wrapping_div` gives it.
+        AluOp::Sdiv | AluOp::Smod => alu64(op, sign_extended(a), sign_extended(b)) as u32,
+        _ => alu64(op, a.into(), b.into()) as u32,
     }
+}
+
+fn sign_extended(value: u32) -> u64 {
+    i64::from(value as i32) as u64
 }
 
 /// Whether `a cond b` with 64 bits.
@@ -84,7 +78,7 @@ pub(super) fn holds64(cond: Cond, a: u64, b: u64) -> bool {
 #[inline]
 pub(super) fn holds32(cond: Cond, a: u32, b: u32) -> bool {
     // One table of conditions for both widths: eleven lines written twice would be eleven chances to differ.
-    holds64(cond, i64::from(a as i32) as u64, i64::from(b as i32) as u64)
+    holds64(cond, sign_extended(a), sign_extended(b))
 }
 
 /// A sign-extending move.

@@ -6,7 +6,7 @@
 
 use super::errno::{Errno, to_r0};
 use super::exec::Execution;
-use super::map::{MapContent, MapId, MapKind, MapLookup};
+use super::map::{MapContent, MapId, MapKind};
 use super::memory::RegionId;
 use super::trap::{AccessKind, Cause, MemoryRegion};
 use super::{MAX_TAIL_CALLS, POISON};
@@ -108,7 +108,7 @@ impl Execution<'_> {
     }
 
     fn map_lookup(&mut self, helper: Helper) -> Result<u64, Cause> {
-        let map = self.map_argument(helper, 1, &LOOKUP)?;
+        let map = self.map_argument(helper, 1, &WITH_VALUES)?;
         let size = self.maps.get(map).map_or(0, |map| u64::from(map.spec.key_size));
         // Taken out before the match: it borrows memory for the key and the map at the same time.
         let (address, cpu) = (self.argument(2), self.host.cpu);
@@ -117,18 +117,12 @@ impl Execution<'_> {
             (Err(fault), _) => return Err(self.refuse_bytes(fault, AccessKind::Read, address, size)),
             (_, None) => None,
         };
-        Ok(match found {
-            Some(MapLookup::Value(address)) => address,
-            // An inner map is returned as if it had been named by the instruction, so the program can pass it on to the
-            // next look-up.
-            Some(MapLookup::Map(inner)) => self.maps.get(inner.0 as usize).map_or(0, |map| map.handle.base()),
-            // NULL, and not an error: a program that does not check it traps at its first access in region 0.
-            None => 0,
-        })
+        // NULL, and not an error: a program that does not check it traps at its first access in region 0.
+        Ok(found.unwrap_or(0))
     }
 
     fn map_for_write(&self, helper: Helper) -> Result<usize, Cause> {
-        let index = self.map_argument(helper, 1, &WRITE)?;
+        let index = self.map_argument(helper, 1, &WITH_VALUES)?;
         // `BPF_F_RDONLY_PROG` also stops helpers that write:
         // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/verifier.c (`record_func_map`, "write into map
         // forbidden").
@@ -317,18 +311,5 @@ impl Execution<'_> {
     }
 }
 
-/// Maps that programs may write.
-const WRITE: [MapKind; 6] =
-    [MapKind::Array, MapKind::PercpuArray, MapKind::Hash, MapKind::PercpuHash, MapKind::LruHash, MapKind::LpmTrie];
-
-/// Maps in which programs may look up.
-const LOOKUP: [MapKind; 8] = [
-    MapKind::Array,
-    MapKind::PercpuArray,
-    MapKind::Hash,
-    MapKind::PercpuHash,
-    MapKind::LruHash,
-    MapKind::LpmTrie,
-    MapKind::ArrayOfMaps,
-    MapKind::HashOfMaps,
-];
+/// Maps in which programs may look up and write.
+const WITH_VALUES: [MapKind; 4] = [MapKind::Array, MapKind::PercpuArray, MapKind::Hash, MapKind::LpmTrie];

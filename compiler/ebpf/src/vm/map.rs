@@ -23,20 +23,18 @@ const PAGE_BYTES: u32 = 4_096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MapId(pub u32);
 
-/// The supported kinds of maps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the kernel's names")]
-pub enum MapKind {
-    Array,
-    PercpuArray,
-    Hash,
-    PercpuHash,
-    LruHash,
-    LpmTrie,
-    ArrayOfMaps,
-    HashOfMaps,
-    ProgArray,
-    RingBuf,
+crate::named_enum! {
+    /// The supported kinds of maps.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[expect(missing_docs, reason = "the kernel's names")]
+    pub enum MapKind {
+        Array = "array",
+        PercpuArray = "percpu_array",
+        Hash = "hash",
+        LpmTrie = "lpm_trie",
+        ProgArray = "prog_array",
+        RingBuf = "ringbuf",
+    }
 }
 
 /// Creation flags, with the kernel's bits.
@@ -50,8 +48,6 @@ impl MapFlags {
     pub const RDONLY_PROG: Self = Self(1 << 7);
     /// The value can be mapped into user space.
     pub const MMAPABLE: Self = Self(1 << 10);
-    /// A map of maps may replace this map by one of another size.
-    pub const INNER_MAP: Self = Self(1 << 12);
 
     /// Whether all of `other`'s bits are set.
     pub const fn contains(self, other: Self) -> bool {
@@ -92,13 +88,13 @@ pub struct MapSpec {
 impl MapSpec {
     /// Whether each CPU has values of its own.
     pub fn per_cpu(&self) -> bool {
-        matches!(self.kind, MapKind::PercpuArray | MapKind::PercpuHash)
+        self.kind == MapKind::PercpuArray
     }
 
     fn is_array(&self) -> bool {
         // All of them are indexed by a number and share `array_map_alloc_check`:
         // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/arraymap.c
-        matches!(self.kind, MapKind::Array | MapKind::PercpuArray | MapKind::ArrayOfMaps | MapKind::ProgArray)
+        matches!(self.kind, MapKind::Array | MapKind::PercpuArray | MapKind::ProgArray)
     }
 
     /// The checks that the kernel makes at creation.
@@ -112,17 +108,13 @@ impl MapSpec {
                 && self.flags == MapFlags::default();
             return if sound && (self.key_size, self.value_size) == (0, 0) { Ok(()) } else { Err(Errno::Inval) };
         }
-        let ids = matches!(self.kind, MapKind::ArrayOfMaps | MapKind::HashOfMaps | MapKind::ProgArray);
         let sound = self.max_entries > 0
             && self.key_size > 0
             && self.value_size > 0
             // User space writes a descriptor of four bytes there; the kernel stores a pointer instead.
-            && (!ids || self.value_size == 4)
+            && (self.kind != MapKind::ProgArray || self.value_size == 4)
             && (!self.is_array() || self.key_size == 4 && !no_prealloc);
         match self.kind {
-            // An LRU map takes its entries from lists that are filled when it is created:
-            // https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/hashtab.c (`htab_map_alloc_check`).
-            MapKind::LruHash if no_prealloc => Err(Errno::NotSupp),
             _ if !sound => Err(Errno::Inval),
             // Nodes are allocated one by one, and callers must say so. Keys are a length of four bytes and 1 to 256
             // bytes of data: https://github.com/torvalds/linux/blob/v6.1/kernel/bpf/lpm_trie.c (`trie_alloc`).
@@ -137,20 +129,10 @@ impl MapSpec {
 pub(super) enum MapContent {
     /// Values in memory.
     Values(RegionId),
-    /// Maps, by slot.
-    Maps(Vec<Option<MapId>>),
     /// Programs, by slot.
     Programs(Vec<Option<ProgramId>>),
     /// A ring buffer.
     Ring(Ring),
-}
-
-/// The result of a look-up.
-pub(super) enum MapLookup {
-    /// A value's address.
-    Value(u64),
-    /// An inner map.
-    Map(MapId),
 }
 
 /// One map.
@@ -172,12 +154,9 @@ impl VmMap {
         // One element for each entry and CPU, side by side, so that a look-up on a CPU is a multiplication and an
         // addition.
         let cpus = if spec.per_cpu() { cpus } else { 1 };
-        let entries = spec.max_entries as usize;
         let content = match spec.kind {
             MapKind::RingBuf => MapContent::Ring(Ring::new(spec.max_entries)),
-            MapKind::ArrayOfMaps => MapContent::Maps(vec![None; entries]),
-            MapKind::HashOfMaps => MapContent::Maps(Vec::new()),
-            MapKind::ProgArray => MapContent::Programs(vec![None; entries]),
+            MapKind::ProgArray => MapContent::Programs(vec![None; spec.max_entries as usize]),
             _ => {
                 // A property of the region, so that plain stores are stopped as well as helpers.
                 let writable = !spec.flags.contains(MapFlags::RDONLY_PROG);
@@ -202,21 +181,17 @@ impl VmMap {
         u64::from(slot) * u64::from(self.cpus) + u64::from(if self.cpus == 1 { 0 } else { cpu % self.cpus })
     }
 
-    /// A program's look-up.
-    pub(super) fn find(&mut self, key: &[u8], cpu: u32, memory: &Memory) -> Option<MapLookup> {
+    /// A program's look-up: the address of the value.
+    pub(super) fn find(&self, key: &[u8], cpu: u32, memory: &Memory) -> Option<u64> {
         let slot = self.index.find(key)?;
-        // Only here, for look-ups of programs. A look-up by system call must not change the order of eviction:
-        // https://github.com/torvalds/linux/commit/50b045a8c0cc
-        self.index.touch(slot);
         match &self.content {
-            MapContent::Values(region) => Some(MapLookup::Value(memory.element(*region, self.element(slot, cpu)))),
-            MapContent::Maps(inner) => inner.get(slot as usize).copied().flatten().map(MapLookup::Map),
+            MapContent::Values(region) => Some(memory.element(*region, self.element(slot, cpu))),
             // The kernel returns NULL or an error for these; helpers have rejected such maps before.
             MapContent::Programs(_) | MapContent::Ring(_) => None,
         }
     }
 
-    /// A program's update, which writes one CPU's value. The other CPUs' values of a new entry become zero.
+    /// A program's update, which writes one CPU's value.
     pub(super) fn put(
         &mut self,
         key: &[u8],
@@ -225,14 +200,8 @@ impl VmMap {
         cpu: u32,
         memory: &mut Memory,
     ) -> Result<(), Errno> {
-        let (slot, new) = self.slot_for(key, flags, memory)?;
+        let slot = self.slot_for(key, flags, memory)?;
         let MapContent::Values(region) = self.content else { return Err(Errno::Inval) };
-        // A slot may have belonged to a deleted entry. Kernels since 5.10 clear the other CPUs' values of a new entry,
-        // because a program could not know them:
-        // https://github.com/torvalds/linux/commit/d3bec0138bfbe58606fc1d6f57a4cdc1a20218db
-        if new {
-            (0..self.cpus).for_each(|cpu| memory.bytes_mut(region, self.element(slot, cpu)).fill(0));
-        }
         let bytes = memory.bytes_mut(region, self.element(slot, cpu));
         // Always equal for checked arguments; `copy_from_slice` would panic otherwise.
         if bytes.len() == value.len() {
@@ -241,20 +210,20 @@ impl VmMap {
         Ok(())
     }
 
-    /// Finds or creates the slot that an update writes. Returns true if it is new.
-    fn slot_for(&mut self, key: &[u8], flags: u64, memory: &mut Memory) -> Result<(u32, bool), Errno> {
+    /// Finds or creates the slot that an update writes.
+    fn slot_for(&mut self, key: &[u8], flags: u64, memory: &mut Memory) -> Result<u32, Errno> {
         // Also rejects `BPF_F_LOCK`: values with spin locks are not modelled.
         if flags > EXIST {
             return Err(Errno::Inval);
         }
         let (slot, new) = self.index.slot_for(key, flags)?;
-        match &mut self.content {
+        if let MapContent::Values(region) = &mut self.content
+            && new
+        {
             // Slots are handed out in order, so one element more is enough.
-            MapContent::Values(region) if new => memory.grow(*region, (u64::from(slot) + 1) * u64::from(self.cpus)),
-            MapContent::Maps(inner) if inner.len() <= slot as usize => inner.resize(slot as usize + 1, None),
-            _ => {}
+            memory.grow(*region, (u64::from(slot) + 1) * u64::from(self.cpus));
         }
-        Ok((slot, new))
+        Ok(slot)
     }
 
     /// Removes an entry.

@@ -195,16 +195,9 @@ fn constant(slot: usize, value: Imm64, insn: &Insn, maps: &[VmMap]) -> Result<u6
     }
 }
 
-/// The register that an instruction writes as its destination.
+/// The register that an instruction writes, other than R0.
 fn written(insn: &Insn) -> Option<Reg> {
     match *insn {
-        Insn::Alu { dst, .. }
-        | Insn::Neg { dst, .. }
-        | Insn::MovSx { dst, .. }
-        | Insn::Swap { dst, .. }
-        | Insn::LoadImm64 { dst, .. }
-        | Insn::Load { dst, .. }
-        | Insn::LoadSx { dst, .. } => Some(dst),
         Insn::Atomic { op, src, .. } => match op {
             // Compare-and-exchange writes R0, which is never the frame pointer.
             AtomicOp::Add | AtomicOp::Or | AtomicOp::And | AtomicOp::Xor | AtomicOp::Cmpxchg => None,
@@ -212,7 +205,7 @@ fn written(insn: &Insn) -> Option<Reg> {
                 Some(src)
             }
         },
-        _ => None,
+        _ => insn.destination(),
     }
 }
 

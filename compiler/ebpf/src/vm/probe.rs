@@ -146,6 +146,20 @@ impl Vm {
             // `region` is `None` for a map without values; then nothing is ever equal, and the run ends by itself.
             of == region && address & mask == offset
         };
+        let stop = self.run_until(program, skb, host, read);
+        // Addresses during the run, places after it: the machine has the memory borrowed until then.
+        noted.extend(addresses.into_iter().filter_map(|address| self.spot(address)));
+        stop
+    }
+
+    /// Runs a program until `read` returns true for the address that it is about to read.
+    fn run_until(
+        &mut self,
+        program: ProgramId,
+        skb: &mut Skb,
+        host: &mut VmInputs,
+        read: impl FnMut(u64) -> bool,
+    ) -> Result<Stop, Box<Trap>> {
         let budget = self.budget;
         let mut machine = Execution::new(self, program, skb, host);
         machine.enter_frame();
@@ -155,8 +169,6 @@ impl Vm {
         // than asking.
         let saved = machine.save();
         machine.finish();
-        // Addresses during the run, places after it: the machine has the memory borrowed until then.
-        noted.extend(addresses.into_iter().filter_map(|address| self.spot(address)));
         Ok(match (result?, saved) {
             ((_, RunEnd::Stopped), Some(saved)) => Stop::Before(Box::new(StoppedRun(saved))),
             ((outcome, _), _) => Stop::Ended(outcome),
@@ -218,17 +230,7 @@ impl Vm {
             reads += usize::from(regions.contains(&RegionId::of(address)));
             reads > nth
         };
-        let budget = self.budget;
-        let mut machine = Execution::new(self, program, skb, host);
-        machine.enter_frame();
-        machine.enter_program(program);
-        let result = machine.start(budget, &mut Watcher { read, look_up: |_| false });
-        let saved = machine.save();
-        machine.finish();
-        Ok(match (result?, saved) {
-            ((_, RunEnd::Stopped), Some(saved)) => Stop::Before(Box::new(StoppedRun(saved))),
-            ((outcome, _), _) => Stop::Ended(outcome),
-        })
+        self.run_until(program, skb, host, read)
     }
 
     /// Resumes a state and runs to the end. The packet must be the one that the run had when it stopped.

@@ -492,7 +492,7 @@ fn furnished() -> Vm {
     let mut vm = with_map(MapKind::Array, MapFlags::default());
     let flags = MapFlags::default();
     for (kind, key_size, value_size, max_entries) in
-        [(MapKind::LruHash, 4, 8, 2), (MapKind::RingBuf, 0, 0, 4096), (MapKind::ProgArray, 4, 4, 2)]
+        [(MapKind::Hash, 4, 8, 2), (MapKind::RingBuf, 0, 0, 4096), (MapKind::ProgArray, 4, 4, 2)]
     {
         vm.create_map(MapSpec { kind, key_size, value_size, max_entries, flags }).unwrap();
     }

@@ -13,10 +13,7 @@ impl<'o> Resolver<'o> {
         for (object, policy) in policies {
             let is_audit = policy.mode == Mode::Audit && self.cluster.assume.audit == Audit::Report;
             let policy = self.policy(object, policy);
-            match is_audit {
-                true => self.cluster.audit.push(policy),
-                false => self.cluster.policies.push(policy),
-            }
+            if is_audit { self.cluster.audit.push(policy) } else { self.cluster.policies.push(policy) }
         }
     }
 

@@ -1,6 +1,8 @@
 //! The findings of `decode`: one file for each, with its documentation and the functions that build it.
 
-use crate::diagnostic::Code;
+use super::suggest::nearest;
+use crate::diagnostic::{Code, Diagnostic};
+use crate::origin::FieldOrigin;
 
 pub mod bad_address;
 pub mod bad_cidr;
@@ -106,6 +108,19 @@ pub(crate) fn quote(text: &str) -> String {
     match text.chars().nth(LONGEST) {
         Some(_) => format!("`{shown}…`"),
         None => format!("`{shown}`"),
+    }
+}
+
+/// A text with the wrong syntax; `why` completes a sentence about it.
+fn invalid(code: &'static Code, origin: FieldOrigin, what: &str, text: &str, why: &str) -> Diagnostic {
+    Diagnostic::at(code, origin, format!("{} is not a valid {what}: it {why}", quote(text)))
+}
+
+/// Adds the next step after an unknown word: to write the known one that was probably meant, or else `otherwise`.
+fn write_one_of(found: Diagnostic, written: &str, known: &[&str], otherwise: &str) -> Diagnostic {
+    match nearest(written, known.iter().copied()) {
+        Some(known) => found.help(format!("write `{known}`")),
+        None => found.help(otherwise),
     }
 }
 

@@ -20,10 +20,9 @@ pub(super) fn dns_label(text: &str) -> Result<(), &'static str> {
     if text.len() > 63 {
         return Err("is longer than 63 bytes");
     }
-    match is_dns_part(text) {
-        true => Ok(()),
-        false => Err("must consist of lower case letters, digits and `-`, and start and end with a letter or digit"),
-    }
+    is_dns_part(text)
+        .then_some(())
+        .ok_or("must consist of lower case letters, digits and `-`, and start and end with a letter or digit")
 }
 
 /// A label key: `name` or `prefix/name`.
@@ -43,10 +42,9 @@ pub(super) fn label_key(text: &str) -> Result<(), &'static str> {
     if name.len() > 63 {
         return Err("has a name that is longer than 63 bytes");
     }
-    match is_label_text(name) {
-        true => Ok(()),
-        false => Err("must consist of letters, digits, `-`, `_` and `.`, and start and end with a letter or digit"),
-    }
+    is_label_text(name)
+        .then_some(())
+        .ok_or("must consist of letters, digits, `-`, `_` and `.`, and start and end with a letter or digit")
 }
 
 /// A label value; empty is valid.
@@ -54,10 +52,9 @@ pub(super) fn label_value(text: &str) -> Result<(), &'static str> {
     if text.len() > 63 {
         return Err("is longer than 63 bytes");
     }
-    match text.is_empty() || is_label_text(text) {
-        true => Ok(()),
-        false => Err("must consist of letters, digits, `-`, `_` and `.`, and start and end with a letter or digit"),
-    }
+    (text.is_empty() || is_label_text(text))
+        .then_some(())
+        .ok_or("must consist of letters, digits, `-`, `_` and `.`, and start and end with a letter or digit")
 }
 
 /// The name of a container port.
@@ -77,10 +74,7 @@ pub(super) fn port_name(text: &str) -> Result<(), &'static str> {
     if text.contains("--") {
         return Err("must not hold two `-` in a row");
     }
-    match text.starts_with('-') || text.ends_with('-') {
-        true => Err("must not begin or end with `-`"),
-        false => Ok(()),
-    }
+    if text.starts_with('-') || text.ends_with('-') { Err("must not begin or end with `-`") } else { Ok(()) }
 }
 
 /// Whether the text is a point in time of RFC 3339: `2026-01-31T09:30:00Z`.

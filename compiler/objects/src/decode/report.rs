@@ -51,47 +51,40 @@ impl ObjectFindings {
     /// Adds an error about the meaning of a value. It is left out if it only follows from a blemish: after `from:
     /// [{podselector: …}]`, it is no news that the peer is empty.
     pub(super) fn error(&mut self, at: &Trail<'_>, build: impl FnOnce(FieldOrigin) -> Diagnostic) {
-        self.add_error(at, is_echo, build);
+        self.add(Severity::Error, at, is_echo, build);
     }
 
     /// Adds an error about a missing value. It is also left out if a field beside it is a blemish, because that field
     /// may be this value under another name.
     pub(super) fn missing(&mut self, at: &Trail<'_>, build: impl FnOnce(FieldOrigin) -> Diagnostic) {
-        self.add_error(at, is_echo_or_beside, build);
+        self.add(Severity::Error, at, is_echo_or_beside, build);
     }
 
     /// Adds a warning. It is left out beside any blemish: the errors must be fixed first.
     pub(super) fn warn(&mut self, at: &Trail<'_>, build: impl FnOnce(FieldOrigin) -> Diagnostic) {
-        match self.warnings < self.limit {
-            true => self.warnings += usize::from(self.keep(at, is_echo_or_beside, build)),
-            false => self.warnings += 1,
-        }
+        self.add(Severity::Warning, at, is_echo_or_beside, build);
     }
 
-    fn add_error(
+    /// Adds a finding, unless it only echoes a blemish. Beyond the limit, findings are counted without a look at them.
+    fn add(
         &mut self,
+        severity: Severity,
         at: &Trail<'_>,
         echo: impl Fn(&[PathStep], &[PathStep]) -> bool,
         build: impl FnOnce(FieldOrigin) -> Diagnostic,
     ) {
-        match self.errors < self.limit {
-            true => self.errors += usize::from(self.keep(at, echo, build)),
-            false => self.errors += 1,
-        }
-    }
-
-    fn keep(
-        &mut self,
-        at: &Trail<'_>,
-        echo: impl Fn(&[PathStep], &[PathStep]) -> bool,
-        build: impl FnOnce(FieldOrigin) -> Diagnostic,
-    ) -> bool {
-        let origin = self.origin(at);
-        let news = !self.blemishes.iter().any(|blemish| echo(origin.path.steps(), blemish.steps()));
-        if news {
+        let count = if severity == Severity::Error { self.errors } else { self.warnings };
+        if count < self.limit {
+            let origin = self.origin(at);
+            if self.blemishes.iter().any(|blemish| echo(origin.path.steps(), blemish.steps())) {
+                return;
+            }
             self.list.push(build(origin));
         }
-        news
+        match severity {
+            Severity::Error => self.errors += 1,
+            _ => self.warnings += 1,
+        }
     }
 
     /// Whether the object has errors and must not be used.

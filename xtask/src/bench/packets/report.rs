@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::MeasuredPath;
 use super::guards::Enforcer;
 use super::traffic::Load;
+use crate::bench::chart::BarChart;
 use crate::bench::page;
 
 /// Nanoseconds of CPU time per unit.
@@ -152,9 +153,6 @@ fn comparison(rows: &[Value]) -> String {
     text
 }
 
-const LEFT: f64 = 190.0;
-const WIDTH: f64 = 720.0;
-const BAR: f64 = 12.0;
 /// The nanoseconds at the two ends of the bars' logarithmic scale.
 const SHORTEST: f64 = 10.0;
 const LONGEST: f64 = 1e6;
@@ -162,36 +160,13 @@ const COLOURS: [&str; 3] = ["#1f77b4", "#2ca02c", "#d98b2b"];
 
 /// Draws the added time at one number of rules, on a logarithmic scale.
 fn picture(rows: &[Value]) -> String {
-    let shown: Vec<&Value> = at_size(rows).collect();
-    let group = BAR * COUNTED.len() as f64 + 10.0;
-    let height = group * shown.len() as f64 + 44.0;
-    let scale = (WIDTH - LEFT - 70.0) / (LONGEST / SHORTEST).log10();
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"11\">\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n"
-    );
-    for (index, load) in COUNTED.iter().enumerate() {
-        let x = LEFT + 170.0 * index as f64;
-        _ = writeln!(text, "<rect x=\"{x}\" y=\"8\" width=\"10\" height=\"10\" fill=\"{}\"/>", COLOURS[index]);
-        _ = writeln!(text, "<text x=\"{}\" y=\"17\">{}</text>", x + 15.0, load.name());
-    }
-    for (place, row) in shown.iter().enumerate() {
-        let top = 32.0 + group * place as f64;
-        let middle = top + group / 2.0;
-        _ = writeln!(text, "<text x=\"{}\" y=\"{middle}\" text-anchor=\"end\">{}</text>", LEFT - 8.0, name(row));
-        for (index, load) in COUNTED.into_iter().enumerate() {
-            let added = figure(row, load, "over_nothing_ns");
-            let (y, length) = (top + BAR * index as f64, (added.clamp(SHORTEST, LONGEST) / SHORTEST).log10() * scale);
-            _ = writeln!(
-                text,
-                "<rect x=\"{LEFT}\" y=\"{y}\" width=\"{length:.1}\" height=\"{}\" fill=\"{}\"/>",
-                BAR - 2.0,
-                COLOURS[index]
-            );
-            let (x, y) = (LEFT + length + 4.0, y + BAR - 3.0);
-            _ = writeln!(text, "<text x=\"{x:.1}\" y=\"{y}\" font-size=\"9\">{added:.0} ns</text>");
-        }
-    }
-    text.push_str("</svg>\n");
-    text
+    let legend = COLOURS.into_iter().zip(COUNTED.map(Load::name)).collect();
+    let chart = BarChart { left: 190.0, bar: 12.0, legend, legend_step: 170.0 };
+    let scale = chart.room() / (LONGEST / SHORTEST).log10();
+    let bar = |row, load| {
+        let added = figure(row, load, "over_nothing_ns");
+        ((added.clamp(SHORTEST, LONGEST) / SHORTEST).log10() * scale, format!("{added:.0} ns"))
+    };
+    let groups = at_size(rows).map(|row| (name(row).to_owned(), COUNTED.map(|load| bar(row, load)).into()));
+    chart.draw(&groups.collect::<Vec<_>>())
 }

@@ -28,12 +28,18 @@ fn plug_untold(rig: &Rig, veth: &str, addresses: &[[u8; 4]]) {
     host.namespaces.push(MountedNamespace { name: format!("cni-{veth}"), content: namespace });
 }
 
-#[test]
-fn late_deletion_does_not_block_the_new_pod_with_the_same_address() {
+/// An agent that has seen the successor of a pod with the same address, but not the deletion of the pod.
+fn replaced() -> Rig {
     let mut rig = Rig::in_force();
     rig.unplug("veth7");
     rig.plug("new", "u8", "veth8", [10, 0, 0, 5]);
     rig.apply(&near_pod("new", "u8", "web", "10.0.0.5"));
+    rig
+}
+
+#[test]
+fn late_deletion_does_not_block_the_new_pod_with_the_same_address() {
+    let mut rig = replaced();
     let closed = rig.after(Duration::from_secs(1));
     assert!(closed.iter().all(|it| !it.contains("web@veth8")), "{closed:?}");
     rig.delete("Pod", "web");
@@ -44,10 +50,7 @@ fn late_deletion_does_not_block_the_new_pod_with_the_same_address() {
 
 #[test]
 fn deletion_missing_from_the_stream_does_not_block_the_new_pod() {
-    let mut rig = Rig::in_force();
-    rig.unplug("veth7");
-    rig.plug("new", "u8", "veth8", [10, 0, 0, 5]);
-    rig.apply(&near_pod("new", "u8", "web", "10.0.0.5"));
+    let mut rig = replaced();
     rig.after(Duration::from_secs(1));
     rig.agent
         .handle_event(ApiEvent::Listed { kind: "Pod", keys: [key("Pod", "new"), key("Pod", "db")].into() }, rig.now);
@@ -69,13 +72,19 @@ fn deleted_pod_loses_its_address_to_the_next_pod() {
     assert_eq!(done.last().map(String::as_str), Some("install shop/new@veth8"), "{done:?}");
 }
 
-#[test]
-fn pods_that_share_an_address_are_closed_and_reported_and_others_enforced() {
+/// An agent that has seen two new pods with one address.
+fn with_shared_address() -> Rig {
     let mut rig = Rig::in_force();
     for (name, uid, veth) in [("a", "u8", "veth8"), ("b", "u9", "veth9")] {
         rig.plug(name, uid, veth, [10, 0, 0, 8]);
         rig.apply(&near_pod(name, uid, "api", "10.0.0.8"));
     }
+    rig
+}
+
+#[test]
+fn pods_that_share_an_address_are_closed_and_reported_and_others_enforced() {
+    let mut rig = with_shared_address();
     let done = rig.after(GATHER + QUIET);
     let last = "install shop/web@veth7 closed shop/a@veth8,shop/b@veth9 isolated";
     assert_eq!(done.last().map(String::as_str), Some(last), "{done:?}");
@@ -90,11 +99,7 @@ fn pods_that_share_an_address_are_closed_and_reported_and_others_enforced() {
 
 #[test]
 fn pods_that_share_an_address_stay_known_while_another_pod_is_searched() {
-    let mut rig = Rig::in_force();
-    for (name, uid, veth) in [("a", "u8", "veth8"), ("b", "u9", "veth9")] {
-        rig.plug(name, uid, veth, [10, 0, 0, 8]);
-        rig.apply(&near_pod(name, uid, "api", "10.0.0.8"));
-    }
+    let mut rig = with_shared_address();
     rig.apply(&near_pod("missing", "u10", "api", "10.0.0.10"));
     let done = rig.after(GATHER + QUIET);
     let last = "install shop/web@veth7 closed shop/a@veth8,shop/b@veth9 isolated";

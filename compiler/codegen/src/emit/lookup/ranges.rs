@@ -48,6 +48,11 @@ impl Emitter<'_> {
             self.asm.mov(Reg::R3, first.beyond as i32);
             self.asm.jump(leaf);
         }
+        self.number_of_leaf(leaf, lost);
+    }
+
+    /// r1 = the number in the reference in r3, or 0 at `lost`.
+    fn number_of_leaf(&mut self, leaf: Label, lost: Label) {
         self.asm.bind(lost);
         self.asm.mov(Reg::R3, 0);
         self.asm.bind(leaf);
@@ -120,11 +125,7 @@ impl Emitter<'_> {
             self.read(size, Reg::R1, map, shape.numbers_at(), Reg::R2);
             self.asm.jump(done);
         }
-        self.asm.bind(lost);
-        self.asm.mov(Reg::R3, 0);
-        self.asm.bind(leaf);
-        self.asm.mov(Reg::R1, Reg::R3);
-        self.asm.alu(AluOp::And, Reg::R1, NUMBER);
+        self.number_of_leaf(leaf, lost);
         self.asm.bind(done);
     }
 

@@ -26,49 +26,6 @@ impl FreeSlots {
     }
 }
 
-/// The order in which entries were used; the least recently used one is evicted first.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Recency {
-    clock: u64,
-    /// Keys by the time of their last use.
-    by_time: BTreeMap<u64, Box<[u8]>>,
-    /// The time of each slot's last use.
-    times: Vec<u64>,
-}
-
-impl Recency {
-    fn touch(&mut self, slot: u32, key: Option<&[u8]>) {
-        let slot = slot as usize;
-        if self.times.len() <= slot {
-            self.times.resize(slot + 1, 0);
-        }
-        let Some(time) = self.times.get_mut(slot) else { return };
-        // Keys move along with the time, so a use needs no copy of the key.
-        let known = self.by_time.remove(time);
-        // A look-up does not bring a key. If the slot is unknown as well, there is nothing to remember.
-        if let Some(key) = known.or_else(|| key.map(Box::from)) {
-            // A counter and not a clock: no two uses have the same time, so there is always exactly one oldest entry.
-            self.clock += 1;
-            *time = self.clock;
-            self.by_time.insert(self.clock, key);
-        }
-    }
-
-    fn forget(&mut self, slot: u32) {
-        if let Some(time) = self.times.get_mut(slot as usize) {
-            self.by_time.remove(time);
-            // No use has time 0, so a later `remove` of it finds nothing.
-            *time = 0;
-        }
-    }
-
-    fn victim(&self) -> Option<Box<[u8]>> {
-        // The kernel approximates this order with lists that are per CPU and rotated in batches. Exactness makes runs
-        // repeatable; tests against the kernel stop before a map is full.
-        self.by_time.first_key_value().map(|(_, key)| key.clone())
-    }
-}
-
 /// The index of one map.
 #[derive(Clone, Debug)]
 pub(super) enum SlotIndex {
@@ -79,7 +36,6 @@ pub(super) enum SlotIndex {
     Hash {
         keys: HashMap<Box<[u8]>, u32>,
         slots: FreeSlots,
-        recency: Option<Box<Recency>>,
     },
     /// One table per prefix length; its keys are the masked data.
     Lpm {
@@ -101,10 +57,7 @@ impl SlotIndex {
             _ if spec.is_array() => Self::Array { entries: spec.max_entries },
             MapKind::LpmTrie => Self::Lpm { lengths: BTreeMap::new(), slots, bits: (spec.key_size - 4) * 8 },
             MapKind::RingBuf => Self::None,
-            kind => {
-                let recency = (kind == MapKind::LruHash).then(Box::<Recency>::default);
-                Self::Hash { keys: HashMap::new(), slots, recency }
-            }
+            _ => Self::Hash { keys: HashMap::new(), slots },
         }
     }
 
@@ -119,13 +72,6 @@ impl SlotIndex {
         }
     }
 
-    /// Records a use of a slot, in LRU maps.
-    pub(super) fn touch(&mut self, slot: u32) {
-        if let Self::Hash { recency: Some(recency), .. } = self {
-            recency.touch(slot, None);
-        }
-    }
-
     /// The slot that an update writes. Returns true if it is new.
     pub(super) fn slot_for(&mut self, key: &[u8], flags: u64) -> Result<(u32, bool), Errno> {
         match self {
@@ -135,7 +81,16 @@ impl SlotIndex {
                 let slot = array_slot(key).filter(|slot| slot < entries).ok_or(Errno::TooBig)?;
                 if flags == NOEXIST { Err(Errno::Exist) } else { Ok((slot, false)) }
             }
-            Self::Hash { keys, slots, recency } => hash_slot(keys, slots, recency, key, flags),
+            Self::Hash { keys, slots } => match keys.get(key) {
+                Some(_) if flags == NOEXIST => Err(Errno::Exist),
+                Some(slot) => Ok((*slot, false)),
+                None if flags == EXIST => Err(Errno::NoEnt),
+                None => {
+                    let slot = slots.take().ok_or(Errno::TooBig)?;
+                    keys.insert(key.into(), slot);
+                    Ok((slot, true))
+                }
+            },
             Self::Lpm { lengths, slots, bits } => {
                 // A prefix longer than the map's keys is "invalid" to an update, but "not found" to a look-up (`find`),
                 // as in the kernel.
@@ -166,13 +121,7 @@ impl SlotIndex {
         let (slot, slots) = match self {
             // All elements of an array exist as long as the array does.
             Self::Array { .. } | Self::None => return Err(Errno::Inval),
-            Self::Hash { keys, slots, recency } => {
-                let slot = keys.remove(key).ok_or(Errno::NoEnt)?;
-                if let Some(recency) = recency {
-                    recency.forget(slot);
-                }
-                (slot, slots)
-            }
+            Self::Hash { keys, slots } => (keys.remove(key).ok_or(Errno::NoEnt)?, slots),
             Self::Lpm { lengths, slots, bits } => {
                 let (length, data) = prefix(key, *bits).ok_or(Errno::Inval)?;
                 let table = lengths.get_mut(&length).ok_or(Errno::NoEnt)?;
@@ -204,41 +153,6 @@ impl SlotIndex {
 
 fn array_slot(key: &[u8]) -> Option<u32> {
     key.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
-}
-
-fn hash_slot(
-    keys: &mut HashMap<Box<[u8]>, u32>,
-    slots: &mut FreeSlots,
-    recency: &mut Option<Box<Recency>>,
-    key: &[u8],
-    flags: u64,
-) -> Result<(u32, bool), Errno> {
-    let existing = keys.get(key).copied();
-    // Flags before room: an update that the flags forbid must evict nothing.
-    let (slot, new) = match existing {
-        Some(_) if flags == NOEXIST => return Err(Errno::Exist),
-        None if flags == EXIST => return Err(Errno::NoEnt),
-        Some(slot) => (slot, false),
-        None => (slots.take().or_else(|| evict(keys, recency)).ok_or(Errno::TooBig)?, true),
-    };
-    if new {
-        keys.insert(key.into(), slot);
-    }
-    if let Some(recency) = recency {
-        // An update is a use.
-        recency.touch(slot, Some(key));
-    }
-    Ok((slot, new))
-}
-
-/// Makes room by removing the least recently used entry.
-fn evict(keys: &mut HashMap<Box<[u8]>, u32>, recency: &mut Option<Box<Recency>>) -> Option<u32> {
-    let recency = recency.as_mut()?;
-    // The victim's slot is reused at once, as in the kernel: a program that still has its address now sees another
-    // entry's value.
-    let slot = keys.remove(&recency.victim()?)?;
-    recency.forget(slot);
-    Some(slot)
 }
 
 /// A prefix's data, with the bits beyond its length cleared.

@@ -1,7 +1,7 @@
 //! Maps as seen from outside of the program: the operations of the `bpf` system call.
 
 use super::super::{Errno, ProgramId, Vm};
-use super::{ANY, MapContent, MapId, MapKind, MapSpec, VmMap};
+use super::{MapContent, MapId, MapSpec, VmMap};
 
 impl Vm {
     /// Creates a map.
@@ -38,8 +38,7 @@ impl Vm {
         if value.len() != if map.spec.per_cpu() { stride * map.cpus as usize } else { size } {
             return Err(Errno::Inval);
         }
-        // Nothing is cleared first: user space writes the values of all CPUs.
-        let (slot, _) = map.slot_for(key, flags, memory)?;
+        let slot = map.slot_for(key, flags, memory)?;
         for (cpu, value) in (0..map.cpus).zip(value.chunks(stride.max(1))) {
             let bytes = memory.bytes_mut(region, map.element(slot, cpu));
             bytes.iter_mut().zip(value).for_each(|(to, from)| *to = *from);
@@ -47,7 +46,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Reads an entry, in the form that [`Vm::map_update`] takes. For an LRU map this does not count as a use.
+    /// Reads an entry, in the form that [`Vm::map_update`] takes.
     pub fn map_lookup(&self, map: MapId, key: &[u8]) -> Result<Vec<u8>, Errno> {
         let map = self.maps.get(map.0 as usize).ok_or(Errno::Inval)?;
         let MapContent::Values(region) = map.content else { return Err(Errno::Inval) };
@@ -82,34 +81,6 @@ impl Vm {
         if let Some(map) = self.maps.get_mut(map.0 as usize) {
             map.frozen = true;
         }
-    }
-
-    /// Writes an entry of a map of maps: creates or replaces it.
-    pub fn set_inner(&mut self, map: MapId, key: &[u8], inner: MapId) -> Result<(), Errno> {
-        if self.maps.get(inner.0 as usize).is_none() {
-            return Err(Errno::Inval);
-        }
-        self.map_for_update(map, key)?;
-        let Self { maps, memory, .. } = self;
-        let map = maps.get_mut(map.0 as usize).ok_or(Errno::Inval)?;
-        let (slot, _) = map.slot_for(key, ANY, memory)?;
-        match &mut map.content {
-            MapContent::Maps(maps) => maps.get_mut(slot as usize).map(|entry| *entry = Some(inner)).ok_or(Errno::Inval),
-            _ => Err(Errno::Inval),
-        }
-    }
-
-    /// Empties an entry of an array of maps, or removes one from a hash of maps.
-    pub fn clear_inner(&mut self, map: MapId, key: &[u8]) -> Result<(), Errno> {
-        let map = self.map_for_update(map, key)?;
-        let slot = map.index.find(key).ok_or(Errno::NoEnt)?;
-        let MapContent::Maps(maps) = &mut map.content else { return Err(Errno::Inval) };
-        // Emptied before the key is removed, so that a slot that is reused does not still lead to the old map.
-        let was = maps.get_mut(slot as usize).and_then(Option::take);
-        if map.spec.kind == MapKind::HashOfMaps {
-            map.index.remove(key)?;
-        }
-        was.map(|_| ()).ok_or(Errno::NoEnt)
     }
 
     /// Writes an entry of a program array, or empties it with `None`.

@@ -40,34 +40,6 @@ fn an_array_neither_grows_nor_shrinks() {
 }
 
 #[test]
-fn a_full_lru_map_forgets_what_was_used_longest_ago() {
-    let (mut vm, map) = vm(MapKind::LruHash, 3);
-    (1..=3).for_each(|number| vm.map_update(map, &key(number), &[1; 4], ANY).unwrap());
-    vm.map_update(map, &key(1), &[2; 4], ANY).unwrap();
-    vm.map_update(map, &key(4), &[1; 4], ANY).unwrap();
-    assert_eq!(vm.map_keys(map), [key(1), key(3), key(4)]);
-    assert_eq!(vm.map_delete(map, &key(3)), Ok(()));
-    vm.map_update(map, &key(5), &[1; 4], ANY).unwrap();
-    assert_eq!(vm.map_keys(map), [key(1), key(4), key(5)]);
-    vm.map_update(map, &key(6), &[1; 4], ANY).unwrap();
-    assert_eq!(vm.map_keys(map), [key(4), key(5), key(6)]);
-}
-
-#[test]
-fn a_new_entry_in_a_used_slot_starts_from_zero() {
-    let mut memory = Memory::new();
-    let spec =
-        MapSpec { kind: MapKind::PercpuHash, key_size: 4, value_size: 4, max_entries: 1, flags: MapFlags::default() };
-    let mut map = VmMap::new(MapId(0), spec, 2, &mut memory).unwrap();
-    map.put(&key(1), &[1; 4], ANY, 0, &mut memory).unwrap();
-    map.put(&key(1), &[2; 4], ANY, 1, &mut memory).unwrap();
-    map.remove(&key(1)).unwrap();
-    map.put(&key(2), &[3; 4], ANY, 1, &mut memory).unwrap();
-    let MapContent::Values(region) = map.content else { panic!("a hash has values") };
-    assert_eq!((memory.bytes(region, 0), memory.bytes(region, 1)), ([0; 4].as_slice(), [3; 4].as_slice()));
-}
-
-#[test]
 fn the_longest_prefix_wins() {
     let (mut vm, map) = vm(MapKind::LpmTrie, 3);
     let prefix = |length: u8, address: [u8; 4]| [[length, 0, 0, 0], address].concat();
@@ -99,18 +71,4 @@ fn keys_of_another_size_are_refused() {
     assert_eq!(vm.map_update(map, &[0; 3], &[0; 4], ANY), Err(Errno::Inval));
     assert_eq!(vm.map_lookup(map, &[0; 5]), Err(Errno::Inval));
     assert_eq!(vm.map_delete(map, &[]), Err(Errno::Inval));
-}
-
-#[test]
-fn inner_maps_come_and_go() {
-    let (mut vm, inner) = vm(MapKind::Hash, 1);
-    for kind in [MapKind::ArrayOfMaps, MapKind::HashOfMaps] {
-        let spec = MapSpec { kind, key_size: 4, value_size: 4, max_entries: 1, flags: MapFlags::default() };
-        let outer = vm.create_map(spec).unwrap();
-        assert_eq!(vm.clear_inner(outer, &key(0)), Err(Errno::NoEnt));
-        assert_eq!(vm.set_inner(outer, &key(0), MapId(99)), Err(Errno::Inval));
-        assert_eq!(vm.set_inner(outer, &key(0), inner), Ok(()));
-        assert_eq!(vm.set_inner(outer, &key(1), inner), Err(Errno::TooBig));
-        assert_eq!(vm.clear_inner(outer, &key(0)), Ok(()));
-    }
 }

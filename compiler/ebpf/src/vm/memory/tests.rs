@@ -40,11 +40,17 @@ fn null_and_small_numbers_are_nothing() {
     }
 }
 
-#[test]
-fn stack_must_be_written_before_it_is_read() {
+/// A memory with one frame, and the top of the frame.
+fn in_frame() -> (Memory, u64) {
     let mut memory = Memory::new();
     memory.enter_frame(1);
     let top = memory.frame_pointer(0);
+    (memory, top)
+}
+
+#[test]
+fn stack_must_be_written_before_it_is_read() {
+    let (mut memory, top) = in_frame();
     assert_eq!(memory.load::<4>(top - 8), Err(AccessFault::Uninitialised));
     memory.store(top - 8, [1_u8; 4]).unwrap();
     assert_eq!(memory.load::<4>(top - 8), Ok([1; 4]));
@@ -70,9 +76,7 @@ fn a_frame_ends_with_its_function() {
 
 #[test]
 fn stack_accesses_are_aligned() {
-    let mut memory = Memory::new();
-    memory.enter_frame(1);
-    let top = memory.frame_pointer(0);
+    let (mut memory, top) = in_frame();
     assert_eq!(memory.store(top - 7, [0_u8; 4]), Err(AccessFault::Misaligned));
     assert_eq!(memory.store(top, [0_u8; 1]), Err(AccessFault::Outside));
     assert_eq!(memory.store(top - 513, [0_u8; 1]), Err(AccessFault::Outside));

@@ -3,21 +3,19 @@
 use std::net::IpAddr;
 
 use crate::{Cluster, EndpointId};
-use weir_objects::diagnostic::{Code, Diagnostic, Example, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Severity};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
 /// Two live pods on one address.
-pub(crate) static CODE: Code = Code {
-    name: "duplicate-address",
-    severity: Severity::Warning,
-    lint: true,
-    what: "Two running pods have the same address.",
-    why: "An address should belong to one pod. Weir cannot tell which of the two pods has it, so neither counts: \
+pub(crate) static CODE: Code =
+    Code::lint("duplicate-address", Severity::Warning, include_str!("duplicate_address.diff"))
+        .what("Two running pods have the same address.")
+        .why(
+            "An address should belong to one pod. Weir cannot tell which of the two pods has it, so neither counts: \
           packets from and to the address get only what is allowed for every address, and nothing that is allowed \
           by labels. This happens if a snapshot contains objects of several moments. A pod that is being deleted \
           loses the address to one that is not. Finished pods and pods on the host network do not count.",
-    example: Example(include_str!("duplicate_address.diff")),
-};
+        );
 
 pub(in crate::resolve) fn found(
     cluster: &Cluster,

@@ -1,18 +1,11 @@
 //! An address that cannot be read.
 
-use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "bad-address",
-    severity: Severity::Error,
-    lint: false,
-    what: "An object that is read for context has an invalid address.",
-    why: "Without a valid address, the packets of this object cannot be recognized.",
-    example: Example(include_str!("bad_address.diff")),
-};
+pub static CODE: Code = Code::error("bad-address", include_str!("bad_address.diff"))
+    .what("An object that is read for context has an invalid address.")
+    .why("Without a valid address, the packets of this object cannot be recognized.");
 
 /// The text is not an address.
 pub(crate) fn at(origin: FieldOrigin, text: &str) -> Diagnostic {

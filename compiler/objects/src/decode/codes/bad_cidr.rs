@@ -1,19 +1,12 @@
 //! A CIDR that cannot be read.
 
+use super::*;
 use crate::address::{Family, parse_address, parse_cidr};
-use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "bad-cidr",
-    severity: Severity::Error,
-    lint: false,
-    what: "A CIDR is not valid.",
-    why: "The API server refuses it. A single address needs a length: `/32` for IPv4, `/128` for IPv6.",
-    example: Example(include_str!("bad_cidr.diff")),
-};
+pub static CODE: Code = Code::error("bad-cidr", include_str!("bad_cidr.diff"))
+    .what("A CIDR is not valid.")
+    .why("The API server refuses it. A single address needs a length: `/32` for IPv4, `/128` for IPv6.");
 
 /// The text is not `address/length`.
 pub(crate) fn at(origin: FieldOrigin, text: &str) -> Diagnostic {

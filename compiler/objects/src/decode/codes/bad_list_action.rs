@@ -1,20 +1,14 @@
 //! A CidrList that neither denies nor allows.
 
-use crate::decode::codes::quote;
-use crate::decode::suggest::nearest;
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "bad-list-action",
-    severity: Severity::Error,
-    lint: false,
-    what: "`spec.action` of a CidrList is missing or unknown.",
-    why: "A list must say whether it denies or allows its addresses. There is no default, because the wrong one \
-          would open or close the network.",
-    example: Example(include_str!("bad_list_action.diff")),
-};
+pub static CODE: Code = Code::error("bad-list-action", include_str!("bad_list_action.diff"))
+    .what("`spec.action` of a CidrList is missing or unknown.")
+    .why(
+        "A list must say whether it denies or allows its addresses. There is no default, because the wrong one \
+         would open or close the network.",
+    );
 
 /// The action is not one of the two; it is empty if it is absent.
 pub(crate) fn at(origin: FieldOrigin, action: &str) -> Diagnostic {

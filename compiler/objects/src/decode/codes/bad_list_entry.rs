@@ -1,20 +1,15 @@
 //! An entry of an address list that cannot be read.
 
+use super::*;
 use crate::address::{parse_address, parse_cidr};
-use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "bad-list-entry",
-    severity: Severity::Error,
-    lint: false,
-    what: "An entry of an address list is not an address, CIDR or range.",
-    why: "If the entry were skipped, a Deny list would not deny these addresses, and an Allow list would not \
-          exempt them.",
-    example: Example(include_str!("bad_list_entry.diff")),
-};
+pub static CODE: Code = Code::error("bad-list-entry", include_str!("bad_list_entry.diff"))
+    .what("An entry of an address list is not an address, CIDR or range.")
+    .why(
+        "If the entry were skipped, a Deny list would not deny these addresses, and an Allow list would not \
+         exempt them.",
+    );
 
 /// The entry cannot be read; `why` completes a sentence that begins with it.
 pub(crate) fn at(origin: FieldOrigin, text: &str, why: &str) -> Diagnostic {

@@ -1,19 +1,11 @@
 //! An operator that selectors do not have.
 
-use crate::decode::codes::quote;
-use crate::decode::suggest::nearest;
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "bad-operator",
-    severity: Severity::Error,
-    lint: false,
-    what: "A selector has an unknown operator.",
-    why: "The API server refuses it. Operators are case-sensitive: `in` is not `In`.",
-    example: Example(include_str!("bad_operator.diff")),
-};
+pub static CODE: Code = Code::error("bad-operator", include_str!("bad_operator.diff"))
+    .what("A selector has an unknown operator.")
+    .why("The API server refuses it. Operators are case-sensitive: `in` is not `In`.");
 
 /// The operator is not one of the four.
 pub(crate) fn at(origin: FieldOrigin, operator: &str) -> Diagnostic {
@@ -23,8 +15,5 @@ pub(crate) fn at(origin: FieldOrigin, operator: &str) -> Diagnostic {
         _ => format!("{} is not a selector operator", quote(operator)),
     };
     let found = Diagnostic::at(&CODE, origin, message);
-    match nearest(operator, KNOWN) {
-        Some(known) => found.help(format!("write `{known}`")),
-        None => found.help("write `In`, `NotIn`, `Exists` or `DoesNotExist`"),
-    }
+    write_one_of(found, operator, &KNOWN, "write `In`, `NotIn`, `Exists` or `DoesNotExist`")
 }

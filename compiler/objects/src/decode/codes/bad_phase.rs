@@ -1,25 +1,19 @@
 //! A pod phase that Kubernetes does not have.
 
-use crate::decode::codes::quote;
-use crate::decode::suggest::nearest;
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "bad-phase",
-    severity: Severity::Error,
-    lint: false,
-    what: "A pod has an unknown `status.phase`.",
-    why: "The phase decides whether policies apply to the pod: they do not apply to pods that have finished.",
-    example: Example(include_str!("bad_phase.diff")),
-};
+pub static CODE: Code = Code::error("bad-phase", include_str!("bad_phase.diff"))
+    .what("A pod has an unknown `status.phase`.")
+    .why("The phase decides whether policies apply to the pod: they do not apply to pods that have finished.");
 
 /// The phase is not one of the five.
 pub(crate) fn at(origin: FieldOrigin, phase: &str) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("{} is not a pod phase", quote(phase)));
-    match nearest(phase, ["Pending", "Running", "Succeeded", "Failed", "Unknown"]) {
-        Some(known) => found.help(format!("write `{known}`")),
-        None => found.help("write `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`"),
-    }
+    write_one_of(
+        found,
+        phase,
+        &["Pending", "Running", "Succeeded", "Failed", "Unknown"],
+        "write `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`",
+    )
 }

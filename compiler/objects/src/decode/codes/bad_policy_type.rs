@@ -1,25 +1,14 @@
 //! A policy type other than Ingress and Egress.
 
-use crate::decode::codes::quote;
-use crate::decode::suggest::nearest;
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "bad-policy-type",
-    severity: Severity::Error,
-    lint: false,
-    what: "`policyTypes` has an unknown entry.",
-    why: "The API server refuses it. The names are case-sensitive: `ingress` is not `Ingress`.",
-    example: Example(include_str!("bad_policy_type.diff")),
-};
+pub static CODE: Code = Code::error("bad-policy-type", include_str!("bad_policy_type.diff"))
+    .what("`policyTypes` has an unknown entry.")
+    .why("The API server refuses it. The names are case-sensitive: `ingress` is not `Ingress`.");
 
 /// The name is not one of the two types.
 pub(crate) fn at(origin: FieldOrigin, name: &str) -> Diagnostic {
     let found = Diagnostic::at(&CODE, origin, format!("{} is not a policy type", quote(name)));
-    match nearest(name, ["Ingress", "Egress"]) {
-        Some(known) => found.help(format!("write `{known}`")),
-        None => found.help("write `Ingress` or `Egress`"),
-    }
+    write_one_of(found, name, &["Ingress", "Egress"], "write `Ingress` or `Egress`")
 }

@@ -1,19 +1,13 @@
 //! A port name that no container can have.
 
-use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "bad-port-name",
-    severity: Severity::Error,
-    lint: false,
-    what: "A named port has an invalid name.",
-    why: "The API server refuses it. In quotes, `\"80\"` is a name and not a number, and a name must contain a \
-          letter.",
-    example: Example(include_str!("bad_port_name.diff")),
-};
+pub static CODE: Code =
+    Code::error("bad-port-name", include_str!("bad_port_name.diff")).what("A named port has an invalid name.").why(
+        "The API server refuses it. In quotes, `\"80\"` is a name and not a number, and a name must contain a \
+         letter.",
+    );
 
 /// The name has the wrong syntax.
 pub(crate) fn at(origin: FieldOrigin, name: &str, why: &str) -> Diagnostic {

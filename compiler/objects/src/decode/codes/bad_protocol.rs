@@ -1,19 +1,13 @@
 //! A protocol that policies cannot name.
 
-use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "bad-protocol",
-    severity: Severity::Error,
-    lint: false,
-    what: "A port has an unknown protocol.",
-    why: "The API server accepts TCP, UDP and SCTP, in capitals. ICMP has no name here: a rule without `ports` \
-          allows it.",
-    example: Example(include_str!("bad_protocol.diff")),
-};
+pub static CODE: Code =
+    Code::error("bad-protocol", include_str!("bad_protocol.diff")).what("A port has an unknown protocol.").why(
+        "The API server accepts TCP, UDP and SCTP, in capitals. ICMP has no name here: a rule without `ports` \
+         allows it.",
+    );
 
 /// The protocol is not one of the three.
 pub(crate) fn at(origin: FieldOrigin, protocol: &str) -> Diagnostic {

@@ -1,18 +1,14 @@
 //! A field that occurs twice.
 
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
+use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "duplicate-field",
-    severity: Severity::Error,
-    lint: false,
-    what: "A field occurs twice.",
-    why: "Only one of the two can count, and parsers do not agree on which. This is an error in a policy, and a \
-          warning in objects that Weir reads only for context.",
-    example: Example(include_str!("duplicate_field.diff")),
-};
+pub static CODE: Code =
+    Code::error("duplicate-field", include_str!("duplicate_field.diff")).what("A field occurs twice.").why(
+        "Only one of the two can count, and parsers do not agree on which. This is an error in a policy, and a \
+         warning in objects that Weir reads only for context.",
+    );
 
 /// Points at the second occurrence, with the first as a label.
 pub(crate) fn at(origin: FieldOrigin, name: &str, severity: Severity) -> Diagnostic {

@@ -1,17 +1,11 @@
 //! A range that ends before it begins.
 
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "end-port-before-port",
-    severity: Severity::Error,
-    lint: false,
-    what: "`endPort` is smaller than `port`.",
-    why: "The API server refuses it: such a range is empty.",
-    example: Example(include_str!("end_port_before_port.diff")),
-};
+pub static CODE: Code = Code::error("end-port-before-port", include_str!("end_port_before_port.diff"))
+    .what("`endPort` is smaller than `port`.")
+    .why("The API server refuses it: such a range is empty.");
 
 /// Points at the end port.
 pub(crate) fn at(origin: FieldOrigin, first: i64, last: i64) -> Diagnostic {

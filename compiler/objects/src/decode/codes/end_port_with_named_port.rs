@@ -1,19 +1,14 @@
 //! A range that begins with a name.
 
-use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "end-port-with-named-port",
-    severity: Severity::Error,
-    lint: false,
-    what: "`endPort` is used with a named `port`.",
-    why: "The API server refuses it: a name can mean another number on each pod, so it cannot be the start of a \
-          range.",
-    example: Example(include_str!("end_port_with_named_port.diff")),
-};
+pub static CODE: Code = Code::error("end-port-with-named-port", include_str!("end_port_with_named_port.diff"))
+    .what("`endPort` is used with a named `port`.")
+    .why(
+        "The API server refuses it: a name can mean another number on each pod, so it cannot be the start of a \
+         range.",
+    );
 
 /// Points at the end port.
 pub(crate) fn at(origin: FieldOrigin, name: &str) -> Diagnostic {

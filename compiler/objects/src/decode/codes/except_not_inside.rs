@@ -1,20 +1,15 @@
 //! An exception that is not inside its block.
 
+use super::*;
 use crate::address::Prefix;
-use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "except-not-inside",
-    severity: Severity::Error,
-    lint: false,
-    what: "An `except` is not strictly inside its `cidr`.",
-    why: "The API server refuses it: an `except` entry must be a smaller part of its own block, and of the same \
-          address family.",
-    example: Example(include_str!("except_not_inside.diff")),
-};
+pub static CODE: Code = Code::error("except-not-inside", include_str!("except_not_inside.diff"))
+    .what("An `except` is not strictly inside its `cidr`.")
+    .why(
+        "The API server refuses it: an `except` entry must be a smaller part of its own block, and of the same \
+         address family.",
+    );
 
 /// Points at the exception.
 pub(crate) fn at(origin: FieldOrigin, text: &str, block: FieldOrigin, cidr: Prefix, hole: Prefix) -> Diagnostic {

@@ -1,23 +1,15 @@
 //! Annotations that the API server refuses.
 
-use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "invalid-annotations",
-    severity: Severity::Error,
-    lint: false,
-    what: "An annotation key is not valid, or all annotations together are too large.",
-    why: "The API server refuses the object, so the policy would not be in force.",
-    example: Example(include_str!("invalid_annotations.diff")),
-};
+pub static CODE: Code = Code::error("invalid-annotations", include_str!("invalid_annotations.diff"))
+    .what("An annotation key is not valid, or all annotations together are too large.")
+    .why("The API server refuses the object, so the policy would not be in force.");
 
 /// The key has the wrong syntax.
 pub(crate) fn key(origin: FieldOrigin, key: &str, why: &str) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, format!("{} is not a valid annotation key: it {why}", quote(key)))
-        .help("write a key like `example.com/owner`")
+    invalid(&CODE, origin, "annotation key", key, why).help("write a key like `example.com/owner`")
 }
 
 /// All annotations together are too large.

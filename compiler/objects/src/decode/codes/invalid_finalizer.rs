@@ -1,23 +1,15 @@
 //! A finalizer that the API server refuses.
 
-use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "invalid-finalizer",
-    severity: Severity::Error,
-    lint: false,
-    what: "A finalizer has an invalid name, or two finalizers contradict each other.",
-    why: "The API server refuses the object, so the policy would not be in force.",
-    example: Example(include_str!("invalid_finalizer.diff")),
-};
+pub static CODE: Code = Code::error("invalid-finalizer", include_str!("invalid_finalizer.diff"))
+    .what("A finalizer has an invalid name, or two finalizers contradict each other.")
+    .why("The API server refuses the object, so the policy would not be in force.");
 
 /// The name has the wrong syntax.
 pub(crate) fn at(origin: FieldOrigin, name: &str, why: &str) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, format!("{} is not a valid finalizer: it {why}", quote(name)))
-        .help("write a finalizer like `example.com/cleanup`")
+    invalid(&CODE, origin, "finalizer", name, why).help("write a finalizer like `example.com/cleanup`")
 }
 
 /// The name has no prefix and is not one of Kubernetes' own.

@@ -1,23 +1,15 @@
 //! A name that the API server refuses.
 
-use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "invalid-name",
-    severity: Severity::Error,
-    lint: false,
-    what: "`metadata.name` is missing or not a valid name.",
-    why: "The API server refuses the object, so the policy would not be in force.",
-    example: Example(include_str!("invalid_name.diff")),
-};
+pub static CODE: Code = Code::error("invalid-name", include_str!("invalid_name.diff"))
+    .what("`metadata.name` is missing or not a valid name.")
+    .why("The API server refuses the object, so the policy would not be in force.");
 
 /// The name has the wrong syntax.
 pub(crate) fn at(origin: FieldOrigin, name: &str, why: &str) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, format!("{} is not a valid name: it {why}", quote(name)))
-        .help("choose a name like `allow-web`")
+    invalid(&CODE, origin, "name", name, why).help("choose a name like `allow-web`")
 }
 
 /// The object has neither a name nor a prefix for one.

@@ -1,23 +1,15 @@
 //! A namespace that the API server refuses.
 
-use crate::decode::codes::quote;
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "invalid-namespace",
-    severity: Severity::Error,
-    lint: false,
-    what: "`metadata.namespace` is not a valid namespace.",
-    why: "The API server refuses the object, so the policy would not be in force.",
-    example: Example(include_str!("invalid_namespace.diff")),
-};
+pub static CODE: Code = Code::error("invalid-namespace", include_str!("invalid_namespace.diff"))
+    .what("`metadata.namespace` is not a valid namespace.")
+    .why("The API server refuses the object, so the policy would not be in force.");
 
 /// The namespace has the wrong syntax.
 pub(crate) fn at(origin: FieldOrigin, namespace: &str, why: &str) -> Diagnostic {
-    Diagnostic::at(&CODE, origin, format!("{} is not a valid namespace: it {why}", quote(namespace)))
-        .help("write the name of a namespace, like `shop`")
+    invalid(&CODE, origin, "namespace", namespace, why).help("write the name of a namespace, like `shop`")
 }
 
 /// The kind is cluster-scoped and has no namespace.

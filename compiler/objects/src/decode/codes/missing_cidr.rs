@@ -1,17 +1,11 @@
 //! An ipBlock without a CIDR.
 
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "missing-cidr",
-    severity: Severity::Error,
-    lint: false,
-    what: "An ipBlock has no `cidr`.",
-    why: "The API server refuses it.",
-    example: Example(include_str!("missing_cidr.diff")),
-};
+pub static CODE: Code = Code::error("missing-cidr", include_str!("missing_cidr.diff"))
+    .what("An ipBlock has no `cidr`.")
+    .why("The API server refuses it.");
 
 /// Points at the missing field.
 pub(crate) fn at(origin: FieldOrigin) -> Diagnostic {

@@ -1,18 +1,13 @@
 //! An object without `apiVersion` or `kind`.
 
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "missing-kind",
-    severity: Severity::Error,
-    lint: false,
-    what: "An object lacks `apiVersion` or `kind`.",
-    why: "Without both, the kind of the object is unknown. If it was meant to be a policy, it would not be in \
-          force.",
-    example: Example(include_str!("missing_kind.diff")),
-};
+pub static CODE: Code =
+    Code::error("missing-kind", include_str!("missing_kind.diff")).what("An object lacks `apiVersion` or `kind`.").why(
+        "Without both, the kind of the object is unknown. If it was meant to be a policy, it would not be in \
+         force.",
+    );
 
 /// `missing` is the name of the missing field.
 pub(crate) fn at(origin: FieldOrigin, missing: &str, known: Option<(&str, &str)>) -> Diagnostic {

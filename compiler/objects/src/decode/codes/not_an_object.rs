@@ -1,18 +1,14 @@
 //! YAML that is not a Kubernetes object.
 
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "not-an-object",
-    severity: Severity::Warning,
-    lint: false,
-    what: "A document is not a Kubernetes object and is skipped.",
-    why: "Directories often contain other YAML, such as Helm values or CI settings. Weir reports it, because a \
-          policy without `apiVersion` and `kind` looks the same.",
-    example: Example(include_str!("not_an_object.diff")),
-};
+pub static CODE: Code = Code::warning("not-an-object", include_str!("not_an_object.diff"))
+    .what("A document is not a Kubernetes object and is skipped.")
+    .why(
+        "Directories often contain other YAML, such as Helm values or CI settings. Weir reports it, because a \
+         policy without `apiVersion` and `kind` looks the same.",
+    );
 
 /// The document is a mapping with neither `apiVersion` nor `kind`.
 pub(crate) fn at(origin: FieldOrigin) -> Diagnostic {

@@ -1,18 +1,13 @@
 //! A list item without content.
 
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "null-rule",
-    severity: Severity::Warning,
-    lint: false,
-    what: "A list item of rules or ports is null.",
-    why: "A `-` with nothing after it is an empty rule, and an empty rule allows everything. It is usually left \
-          over from editing.",
-    example: Example(include_str!("null_rule.diff")),
-};
+pub static CODE: Code =
+    Code::warning("null-rule", include_str!("null_rule.diff")).what("A list item of rules or ports is null.").why(
+        "A `-` with nothing after it is an empty rule, and an empty rule allows everything. It is usually left \
+         over from editing.",
+    );
 
 /// The item is a rule.
 pub(crate) fn rule(origin: FieldOrigin, peers: &str) -> Diagnostic {

@@ -1,18 +1,14 @@
 //! In or NotIn without values.
 
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "operator-needs-values",
-    severity: Severity::Error,
-    lint: false,
-    what: "`In` or `NotIn` has no values.",
-    why: "The API server refuses it: `In` without values would match nothing, and `NotIn` without values would \
-          match everything.",
-    example: Example(include_str!("operator_needs_values.diff")),
-};
+pub static CODE: Code = Code::error("operator-needs-values", include_str!("operator_needs_values.diff"))
+    .what("`In` or `NotIn` has no values.")
+    .why(
+        "The API server refuses it: `In` without values would match nothing, and `NotIn` without values would \
+         match everything.",
+    );
 
 /// `operator` is `In` or `NotIn`.
 pub(crate) fn at(origin: FieldOrigin, operator: &str) -> Diagnostic {

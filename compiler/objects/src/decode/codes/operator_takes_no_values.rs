@@ -1,17 +1,11 @@
 //! Exists or DoesNotExist with values.
 
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "operator-takes-no-values",
-    severity: Severity::Error,
-    lint: false,
-    what: "`Exists` or `DoesNotExist` has values.",
-    why: "The API server refuses it: these operators only check whether the label exists.",
-    example: Example(include_str!("operator_takes_no_values.diff")),
-};
+pub static CODE: Code = Code::error("operator-takes-no-values", include_str!("operator_takes_no_values.diff"))
+    .what("`Exists` or `DoesNotExist` has values.")
+    .why("The API server refuses it: these operators only check whether the label exists.");
 
 /// `operator` is `Exists` or `DoesNotExist`.
 pub(crate) fn at(origin: FieldOrigin, operator: &str) -> Diagnostic {

@@ -1,17 +1,11 @@
 //! A policy without a `podSelector`.
 
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "pod-selector-absent",
-    severity: Severity::Warning,
-    lint: false,
-    what: "`spec.podSelector` is absent or null.",
-    why: "The API server reads it as `{}`: the policy selects every pod of its namespace.",
-    example: Example(include_str!("pod_selector_absent.diff")),
-};
+pub static CODE: Code = Code::warning("pod-selector-absent", include_str!("pod_selector_absent.diff"))
+    .what("`spec.podSelector` is absent or null.")
+    .why("The API server reads it as `{}`: the policy selects every pod of its namespace.");
 
 /// Points at the missing field.
 pub(crate) fn at(origin: FieldOrigin) -> Diagnostic {

@@ -1,17 +1,12 @@
 //! A port number that does not exist.
 
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
+use crate::diagnostic::{Code, Diagnostic};
 use crate::origin::{FieldOrigin, PathStep};
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "port-out-of-range",
-    severity: Severity::Error,
-    lint: false,
-    what: "A port is not between 1 and 65535.",
-    why: "The API server refuses it: no packet has such a port.",
-    example: Example(include_str!("port_out_of_range.diff")),
-};
+pub static CODE: Code = Code::error("port-out-of-range", include_str!("port_out_of_range.diff"))
+    .what("A port is not between 1 and 65535.")
+    .why("The API server refuses it: no packet has such a port.");
 
 /// The number is not a port.
 pub(crate) fn at(origin: FieldOrigin, number: i64) -> Diagnostic {

@@ -1,18 +1,14 @@
 //! A policy type named twice.
 
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "repeated-policy-type",
-    severity: Severity::Warning,
-    lint: false,
-    what: "`policyTypes` names a type twice.",
-    why: "The API server accepts it. Usually one of the two was meant to be the other type, and the rules for that \
-          type have no effect.",
-    example: Example(include_str!("repeated_policy_type.diff")),
-};
+pub static CODE: Code = Code::warning("repeated-policy-type", include_str!("repeated_policy_type.diff"))
+    .what("`policyTypes` names a type twice.")
+    .why(
+        "The API server accepts it. Usually one of the two was meant to be the other type, and the rules for that \
+         type have no effect.",
+    );
 
 /// Points at the second occurrence.
 pub(crate) fn at(origin: FieldOrigin, name: &str) -> Diagnostic {

@@ -1,17 +1,12 @@
 //! Findings in one object beyond the number that is shown.
 
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
+use crate::diagnostic::{Code, Diagnostic, Severity};
 use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "too-many-findings",
-    severity: Severity::Error,
-    lint: false,
-    what: "An object has more findings than are shown.",
-    why: "The first hundred are shown, and the others are counted. Nothing is compiled from the object.",
-    example: Example(include_str!("too_many_findings.diff")),
-};
+pub static CODE: Code = Code::error("too-many-findings", include_str!("too_many_findings.diff"))
+    .what("An object has more findings than are shown.")
+    .why("The first hundred are shown, and the others are counted. Nothing is compiled from the object.");
 
 /// `beyond` is the number of findings that are not shown.
 pub(crate) fn at(origin: FieldOrigin, beyond: usize, severity: Severity) -> Diagnostic {

@@ -1,17 +1,11 @@
 //! More policy types than exist.
 
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "too-many-policy-types",
-    severity: Severity::Error,
-    lint: false,
-    what: "`policyTypes` has more than two entries.",
-    why: "The API server refuses it: there are only two types.",
-    example: Example(include_str!("too_many_policy_types.diff")),
-};
+pub static CODE: Code = Code::error("too-many-policy-types", include_str!("too_many_policy_types.diff"))
+    .what("`policyTypes` has more than two entries.")
+    .why("The API server refuses it: there are only two types.");
 
 /// Points at the list.
 pub(crate) fn at(origin: FieldOrigin, count: usize) -> Diagnostic {

@@ -1,19 +1,14 @@
 //! A field that the kind does not have.
 
+use super::*;
 use crate::decode::schema::Fields;
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "unknown-field",
-    severity: Severity::Error,
-    lint: false,
-    what: "A field is not part of the API.",
-    why: "The API server would refuse it, or drop it and keep the rest. Without a misspelt `podselector`, for \
-          example, the policy selects every pod.",
-    example: Example(include_str!("unknown_field.diff")),
-};
+pub static CODE: Code =
+    Code::error("unknown-field", include_str!("unknown_field.diff")).what("A field is not part of the API.").why(
+        "The API server would refuse it, or drop it and keep the rest. Without a misspelt `podselector`, for \
+         example, the policy selects every pod.",
+    );
 
 /// `nearest` is a similar field of the same level; `elsewhere` is the path of a field with this name (in any case) on
 /// another level.

@@ -1,18 +1,14 @@
 //! A policy in an API version that is not served.
 
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
+use super::*;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "unserved-version",
-    severity: Severity::Error,
-    lint: false,
-    what: "The object names an API version that is not served.",
-    why: "An API server refuses such an object, so the policy would not be in force. Skipping the object would \
-          hide that.",
-    example: Example(include_str!("unserved_version.diff")),
-};
+pub static CODE: Code = Code::error("unserved-version", include_str!("unserved_version.diff"))
+    .what("The object names an API version that is not served.")
+    .why(
+        "An API server refuses such an object, so the policy would not be in force. Skipping the object would \
+         hide that.",
+    );
 
 /// `served` is the version to write instead.
 pub(crate) fn at(origin: FieldOrigin, kind: &str, version: &str, served: &str) -> Diagnostic {

@@ -1,21 +1,15 @@
 //! A value of a type that its field does not have.
 
-use crate::decode::codes::quote;
+use super::*;
 use crate::decode::schema::ValueType;
-use crate::diagnostic::{Code, Diagnostic, Example, Severity};
-use crate::origin::FieldOrigin;
 use crate::syntax::SyntaxValue;
 
 /// Documentation of the finding.
-pub static CODE: Code = Code {
-    name: "wrong-type",
-    severity: Severity::Error,
-    lint: false,
-    what: "A value has another type than its field.",
-    why: "The API server refuses it. Quotes matter: `80` is a number and a port, `\"80\"` is a string and the name \
-          of a port. A label value must be a string.",
-    example: Example(include_str!("wrong_type.diff")),
-};
+pub static CODE: Code =
+    Code::error("wrong-type", include_str!("wrong_type.diff")).what("A value has another type than its field.").why(
+        "The API server refuses it. Quotes matter: `80` is a number and a port, `\"80\"` is a string and the name \
+         of a port. A label value must be a string.",
+    );
 
 /// A value of the wrong type.
 pub(crate) fn at(origin: FieldOrigin, expected: &ValueType, found: &SyntaxValue<'_>) -> Diagnostic {

@@ -85,27 +85,32 @@ fn mistakes_are_named_where_they_are() {
     refuse(r#"{"a""#, end, "");
     refuse("[1, ", end, "");
     refuse("", end, "");
-    refuse(r#"["é", 1,]"#, "nothing follows the last comma", "]");
-    refuse(r#"{"a": 1,}"#, "nothing follows the last comma", "}");
+    for (text, close) in [(r#"["é", 1,]"#, "]"), (r#"{"a": 1,}"#, "}")] {
+        refuse(text, "nothing follows the last comma", close);
+    }
     refuse(r#"{"a": 1 "b": 2}"#, "expected `,` or `}` in this object", "\"");
     refuse("[1 2]", "expected `,` or `]` in this list", "2");
     refuse("{a: 1}", "expected a key in double quotes", "a");
     refuse(r#"{"a" 1}"#, "expected `:` after the key", "1");
     refuse("{'a': 1}", "expected a key in double quotes", "'");
-    refuse("[nul]", "`nul` is not a JSON value", "nul");
-    refuse("[NaN]", "`NaN` is not a JSON value", "NaN");
+    for word in ["nul", "NaN"] {
+        refuse(&format!("[{word}]"), &format!("`{word}` is not a JSON value"), word);
+    }
     refuse("[,]", "expected a value", ",");
     refuse("[\"é\n\"]", "a line ends inside a string", "\n");
     refuse("[\"a\tb\"]", "a tab inside a string", "\t");
     refuse(r#"["é"#, "this string is not closed", "\"é");
-    refuse(r#"["\x"]"#, "not an escape sequence of JSON", "\\x");
-    refuse(r#"["\u12g4"]"#, "not an escape sequence of JSON", "\\u");
+    for (text, escape) in [(r#"["\x"]"#, "\\x"), (r#"["\u12g4"]"#, "\\u")] {
+        refuse(text, "not an escape sequence of JSON", escape);
+    }
     refuse("[010]", "a number may not start with a zero", "010");
-    refuse("[1.]", "expected a digit in this number", "]");
-    refuse("[-]", "expected a digit in this number", "]");
+    for text in ["[1.]", "[-]"] {
+        refuse(text, "expected a digit in this number", "]");
+    }
     refuse("[1e999]", "a number beyond all bounds", "1e999");
-    refuse("{} {}", "something follows the end of the JSON value", "{");
-    refuse("[1] // one", "something follows the end of the JSON value", "/");
+    for (text, rest) in [("{} {}", "{"), ("[1] // one", "/")] {
+        refuse(text, "something follows the end of the JSON value", rest);
+    }
 }
 
 #[test]

@@ -68,13 +68,8 @@ impl<'t> DocumentBuilder<'t> {
 
     /// Reads one member of a list: a value, or `key: value` as a mapping with one entry.
     fn flow_item(&mut self, depth: usize) -> YamlResult<SyntaxNode<'t>> {
-        let (start, line) = (self.cursor.at, self.cursor.line);
-        let long = self.long_key()?;
-        let properties = self.cursor.properties(&self.handles)?;
-        self.open(&properties);
-        let simple = self.flow_simple(depth)?;
-        self.cursor.skip_space()?;
-        self.check_flow_key(long, start, line)?;
+        let start = self.cursor.at;
+        let (long, properties, simple) = self.flow_key(depth)?;
         if !long && self.cursor.peek() != Some(b':') {
             return self.finish(flow_value_of(properties, simple, start));
         }
@@ -87,6 +82,12 @@ impl<'t> DocumentBuilder<'t> {
     }
 
     fn flow_entry(&mut self, mapping: &mut Mapping<'t>, depth: usize) -> YamlResult<()> {
+        let (_, properties, simple) = self.flow_key(depth)?;
+        self.flow_value(mapping, properties, simple, depth)
+    }
+
+    /// Reads a key, or a value that may turn out to be one; returns also whether a `?` announced the key.
+    fn flow_key(&mut self, depth: usize) -> YamlResult<(bool, Properties<'t>, Option<Simple<'t>>)> {
         let (start, line) = (self.cursor.at, self.cursor.line);
         let long = self.long_key()?;
         let properties = self.cursor.properties(&self.handles)?;
@@ -94,7 +95,7 @@ impl<'t> DocumentBuilder<'t> {
         let simple = self.flow_simple(depth)?;
         self.cursor.skip_space()?;
         self.check_flow_key(long, start, line)?;
-        self.flow_value(mapping, properties, simple, depth)
+        Ok((long, properties, simple))
     }
 
     fn check_flow_key(&self, long: bool, start: usize, line: usize) -> YamlResult<()> {

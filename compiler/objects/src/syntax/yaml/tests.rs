@@ -120,9 +120,9 @@ fn keys_become_strings() {
         r#"{1: "a", 16: "b", true: "c", true: "d", 1e+06: "e", 1.5: "f", 2001-12-14: "g"}"#,
     );
     as_kubectl("? 1e6\n: a\n? 1.5\n", r#"{1e+06: "a", 1.5: null}"#);
-    refuse("~: a\n", "a key that is null", "~");
-    refuse("? ~\n", "a key that is null", "~");
-    refuse(": a\n", "a key that is null", ":");
+    for (text, key) in [("~: a\n", "~"), ("? ~\n", "~"), (": a\n", ":")] {
+        refuse(text, "a key that is null", key);
+    }
     refuse("? [a]\n: b\n", "a list or mapping as a key", "[a]");
     refuse("a: {{ .Values.b }}\n", "a list or mapping as a key", "{ .Values.b }");
 }
@@ -169,14 +169,18 @@ fn aliases_stand_for_what_was_anchored_last() {
 #[test]
 fn aliases_with_anchors_or_tags_are_refused() {
     let message = "an alias cannot have an anchor or a tag";
-    refuse("a: &x {b: c}\nd: &y *x\n", message, "&y");
     refuse("a: &x b\nc: !!str &y *x\n", message, "!!str &y");
     refuse("a: &x b\nc: [d, !!str *x]\n", message, "!!str");
-    refuse("a: &x b\nc: {d: &y *x}\n", message, "&y");
-    refuse("a: &x b\n&y *x : c\n", message, "&y");
-    refuse("a: &x b\nc: {&y *x : d}\n", message, "&y");
-    refuse("a: &x b\n? &y *x\n: c\n", message, "&y");
-    refuse("- &x b\n- &y\n  *x\n", message, "&y");
+    for text in [
+        "a: &x {b: c}\nd: &y *x\n",
+        "a: &x b\nc: {d: &y *x}\n",
+        "a: &x b\n&y *x : c\n",
+        "a: &x b\nc: {&y *x : d}\n",
+        "a: &x b\n? &y *x\n: c\n",
+        "- &x b\n- &y\n  *x\n",
+    ] {
+        refuse(text, message, "&y");
+    }
     // Here the anchor is the mapping's.
     as_kubectl("- &x b\n- &y\n  *x : c\n- *y\n", r#"["b", {b: "c"}, {b: "c"}]"#);
 }
@@ -199,15 +203,16 @@ fn tags_have_escape_sequences() {
     as_kubectl("[!!s%74r 1, !<tag%3Ayaml.org,2002:str> 2, !%C3%A9 3]", r#"["1", "2", "3"]"#);
     as_kubectl("%TAG !e! tag:yaml.org,2002:\r---\r- !e!str 3\r", r#"["3"]"#);
     as_kubectl("%TAG !e! tag:yaml.org%2C2002:\n---\n- !e!str 3\n", r#"["3"]"#);
-    refuse("a: !!s%7 1\n", "two hexadecimal digits must follow a `%`", "%");
-    refuse("a: !a%41%zz 1\n", "two hexadecimal digits must follow a `%`", "%");
-    refuse("a: !<%> 1\n", "two hexadecimal digits must follow a `%`", "%");
-    refuse("%TAG !e! e%\n---\na\n", "two hexadecimal digits must follow a `%`", "%");
+    for text in ["a: !!s%7 1\n", "a: !a%41%zz 1\n", "a: !<%> 1\n", "%TAG !e! e%\n---\na\n"] {
+        refuse(text, "two hexadecimal digits must follow a `%`", "%");
+    }
     refuse("a: !%c3 1\n", "the escape sequences of this tag are not UTF-8", "%c3");
-    refuse("%TAG !e! é\n---\na\n", "not a directive of YAML", "%TAG !e! é");
-    refuse("%TAG e!e! a\n---\na\n", "not a directive of YAML", "%TAG e!e! a");
-    refuse("a: !<b 1\n", "expected a tag between `!<` and `>`", "!<b 1");
-    refuse("a: !<> 1\n", "expected a tag between `!<` and `>`", "!<> 1");
+    for directive in ["%TAG !e! é", "%TAG e!e! a"] {
+        refuse(&format!("{directive}\n---\na\n"), "not a directive of YAML", directive);
+    }
+    for tag in ["!<b 1", "!<> 1"] {
+        refuse(&format!("a: {tag}\n"), "expected a tag between `!<` and `>`", tag);
+    }
 }
 
 #[test]
@@ -219,9 +224,9 @@ fn mistakes_are_named_where_they_are() {
     refuse("- a\nb: c\n", "this does not fit to the list around it", "b");
     refuse("a: b\n  c: d\n", "a `:` where no mapping can be", ":");
     refuse("a: 1\nbé\nc: 2\n", "expected `:` after this key", "bé");
-    refuse("a:\n\tb: c\n", "a tab in the indentation", "\t");
-    refuse("a: b\n\t\nc: d\n", "a tab in the indentation", "\t");
-    refuse("\ta: b\n", "a tab in the indentation", "\t");
+    for text in ["a:\n\tb: c\n", "a: b\n\t\nc: d\n", "\ta: b\n"] {
+        refuse(text, "a tab in the indentation", "\t");
+    }
     refuse("a: [b\nc: d\n", "expected `,` or a closing bracket", ":");
     refuse("a: [b", "this bracket is never closed", "[");
     refuse("a: [,]", "nothing stands before this comma", ",");

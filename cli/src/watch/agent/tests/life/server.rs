@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Value, json};
 
-use super::dice::Dice;
 use crate::watch::cursor::{ApiEvent, WatchCursor, WatchFault};
 use crate::watch::resources::{Resource, resources};
+use weir_testing::Random;
 
 /// The kind, namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,7 +112,7 @@ impl Stream {
     }
 
     /// Delivers one line or one page. Returns whether there was one.
-    pub(super) fn step(&mut self, server: &FakeApiServer, dice: &mut Dice, emit: &mut impl FnMut(ApiEvent)) -> bool {
+    pub(super) fn step(&mut self, server: &FakeApiServer, dice: &mut Random, emit: &mut impl FnMut(ApiEvent)) -> bool {
         match &mut self.state {
             StreamState::Idle => self.ask(server, dice, emit),
             StreamState::Lines(lines, version) => match lines.pop_front() {
@@ -140,7 +140,7 @@ impl Stream {
         true
     }
 
-    fn ask(&mut self, server: &FakeApiServer, dice: &mut Dice, emit: &mut impl FnMut(ApiEvent)) {
+    fn ask(&mut self, server: &FakeApiServer, dice: &mut Random, emit: &mut impl FnMut(ApiEvent)) {
         self.cursor.begin();
         let uri = self.cursor.uri(0);
         if uri.contains("sendInitialEvents") {
@@ -156,10 +156,7 @@ impl Stream {
             self.state = StreamState::Lines(lines, server.version);
         } else if let Some((_, version)) = uri.split_once("&resourceVersion=") {
             let version = version.split('&').next().and_then(|it| it.parse().ok()).unwrap_or(0);
-            match version < server.compacted {
-                true => self.refused(410),
-                false => self.state = StreamState::Watching(version),
-            }
+            if version < server.compacted { self.refused(410) } else { self.state = StreamState::Watching(version) }
         } else {
             let objects = server.of_kind(self.kind);
             let size = 1 + dice.below(3);
@@ -176,7 +173,7 @@ impl Stream {
         }
     }
 
-    fn page(&mut self, dice: &mut Dice, emit: &mut impl FnMut(ApiEvent)) {
+    fn page(&mut self, dice: &mut Random, emit: &mut impl FnMut(ApiEvent)) {
         let StreamState::Pages(pages) = &mut self.state else { return };
         let Some(page) = pages.pop_front() else { return self.state = StreamState::Idle };
         let is_last = pages.is_empty();

@@ -24,25 +24,9 @@ pub(super) struct ExpectedPod {
     pub(super) is_disputed: bool,
 }
 
-/// How often each result occurred.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct VerdictTally {
-    pub(super) allowed: u64,
-    pub(super) denied: u64,
-    /// Interfaces that were closed because it was not known to which pod they belong.
-    pub(super) closed: u64,
-    /// Pods that the CNI plug-in was allowed to start.
-    pub(super) started: u64,
-}
-
-impl VerdictTally {
-    pub(super) fn add(&mut self, other: &Self) {
-        self.allowed += other.allowed;
-        self.denied += other.denied;
-        self.closed += other.closed;
-        self.started += other.started;
-    }
-}
+/// How often each result occurred: packets that were `allowed` or `denied`, interfaces that were `closed` because it was
+/// not known to which pod they belong, and pods that the CNI plug-in was allowed to start (`started`).
+pub(super) type VerdictTally = BTreeMap<&'static str, u64>;
 
 /// All differences, in words.
 pub(super) fn differences(
@@ -61,7 +45,7 @@ pub(super) fn differences(
     for pod in pods {
         let at = state.endpoints.iter().find(|it| it.ifindex == pod.ifindex);
         match at {
-            Some(at) if at.closed && pod.is_disputed => tally.closed += 1,
+            Some(at) if at.closed && pod.is_disputed => *tally.entry("closed").or_default() += 1,
             Some(at) if !at.closed && at.pod == pod.path && at.uid.as_deref() == Some(&pod.uid) => {}
             other => wrong.push(format!("{} ({}) at {}: {other:?}", pod.path, pod.uid, pod.ifindex)),
         }
@@ -112,7 +96,7 @@ fn packets(
                 let protocol = FlowProtocol::Transport(Protocol::Tcp);
                 let packet = packet::build(source, destination, protocol, port).expect("of one family");
                 let found = machine.run(hook, place, packet, false).expect("the programs run");
-                *(if found == Verdict::Allow { &mut tally.allowed } else { &mut tally.denied }) += 1;
+                *tally.entry(if found == Verdict::Allow { "allowed" } else { "denied" }).or_default() += 1;
                 if found != expected {
                     wrong.push(format!("{hook:?} {source} -> {destination}:{port} is {found:?}, not {expected:?}"));
                 }
