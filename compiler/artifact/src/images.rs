@@ -120,7 +120,7 @@ pub(super) fn read_endpoints(bytes: &[u8]) -> Option<Vec<NamedEndpoint>> {
     let endpoint = |_| {
         let (namespace, name) = (source.text()?.to_owned(), source.text()?.to_owned());
         let length = source.count(1)?;
-        Some(NamedEndpoint { namespace, name, value: source.take(length)?.to_vec() })
+        Some(NamedEndpoint { namespace, name, value: source.take(length)?.try_into().ok()? })
     };
     let endpoints = (0..count).map(endpoint).collect::<Option<_>>()?;
     source.0.is_empty().then_some(endpoints)

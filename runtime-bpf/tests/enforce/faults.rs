@@ -43,6 +43,7 @@ fn errnos(operation: Operation) -> &'static [i32] {
         TestRun => &[EINVAL, ENOMEM],
         Pin => &[EEXIST, EPERM, ENOSPC, ENOMEM],
         PinnedMap | PinnedProgram | PinnedLink | NumberedMap | NumberedProgram => &[EPERM, EACCES, ENOMEM, EMFILE],
+        Typed => &[EMFILE, ENOMEM, EFAULT, EINVAL],
         MapInfo | ProgramInfo | LinkInfo => &[EFAULT, EINVAL],
         Attach => &[EINVAL, ENODEV, ENOMEM, ERANGE, EOPNOTSUPP],
         AttachNative => &[EOPNOTSUPP, EINVAL, EBUSY, ENODEV],
