@@ -148,4 +148,15 @@ mod tests {
         assert_eq!(read_maps(&u32::MAX.to_le_bytes(), |_| None), None);
         assert_eq!(read_endpoints(&u32::MAX.to_le_bytes()), None);
     }
+
+    #[test]
+    fn an_endpoint_with_a_value_of_another_length_is_malformed() {
+        let endpoint = NamedEndpoint { namespace: "shop".to_owned(), name: "web".to_owned(), value: [1; _] };
+        let mut bytes = write_endpoints(std::slice::from_ref(&endpoint));
+        let length = bytes.len() - endpoint.value.len() - 4;
+        assert_eq!(read_endpoints(&bytes), Some(vec![endpoint]));
+        bytes.pop();
+        bytes[length] -= 1;
+        assert_eq!(read_endpoints(&bytes), None);
+    }
 }
