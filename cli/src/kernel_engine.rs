@@ -47,7 +47,7 @@ impl KernelPrograms {
     fn new(kernel: &BpfKernel, compiled: &Compiled) -> Result<Self, Broken> {
         let [to_pod, from_pod] = &compiled.programs;
         let trial = Trial::load(kernel, &compiled.maps, [to_pod, from_pod], MOST_FLOWS).map_err(broken)?;
-        let endpoints = compiled.endpoints.iter().map(|it| it.value.clone()).collect();
+        let endpoints = compiled.endpoints.iter().map(|it| it.value.to_vec()).collect();
         Ok(Self { trial, endpoints, place: None })
     }
 

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, SystemTime};
 
-use aya::maps::{Map as AyaMap, MapData, RingBuf};
+use aya::maps::{MapData, RingBuf};
 use weir_artifact::layout::{MapName, Outcome, event};
 
 use crate::error::{Doing as _, Error};
@@ -19,8 +19,8 @@ use crate::generation::{self, LoadedGeneration};
 use crate::names::{ArtifactNames, Why, address, protocol};
 use crate::observe::{port, word};
 use crate::pins::Age;
-use crate::runtime::{LOST, Runtime};
-use crate::sys::{KernelMap, wait_readable};
+use crate::runtime::{EventLimit, Runtime};
+use crate::sys::wait_readable;
 
 /// A packet that was dropped, or whose verdict would differ if audit policies were enforced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub struct EventPacket {
 pub struct Events<'a> {
     runtime: &'a Runtime,
     ring: RingBuf<MapData>,
-    limit: KernelMap,
+    limit: EventLimit,
     lost: u32,
     names: BTreeMap<u32, ArtifactNames>,
     pods: BTreeMap<u32, String>,
@@ -84,14 +84,12 @@ impl Runtime {
     /// Starts reading events from now on. Reading consumes records: two readers get about half of them each.
     pub fn events(&self) -> Result<Events<'_>, Error> {
         let opening = "open the map events";
-        let mut loaded = self.in_force()?.loaded;
+        let loaded = self.in_force()?.loaded;
         let ticks = self.timing(&loaded)?.ticks_per_second;
         let missing = || std::io::Error::from_raw_os_error(libc::ENOENT);
-        let map = loaded.maps.remove(MapName::Events.name()).ok_or_else(missing).doing(opening)?;
-        let limit = loaded.maps.remove(MapName::EventLimit.name()).ok_or_else(missing).doing(opening)?;
-        let fd = map.as_fd().try_clone_to_owned().doing(opening)?;
-        let data = MapData::from_fd(fd).map_err(std::io::Error::other).doing(opening)?;
-        let ring = RingBuf::try_from(AyaMap::RingBuf(data)).map_err(std::io::Error::other).doing(opening)?;
+        let map = |name| loaded.map(name).ok_or_else(missing);
+        let ring = map(MapName::Events).and_then(|map| self.system.ring(map)).doing(opening)?;
+        let limit = map(MapName::EventLimit).and_then(|map| self.system.typed(map)).doing(opening)?;
         let mut events =
             Events { runtime: self, ring, limit, lost: 0, names: BTreeMap::new(), pods: BTreeMap::new(), ticks };
         events.lost = events.lost_so_far()?;
@@ -129,8 +127,7 @@ impl Events<'_> {
     }
 
     fn lost_so_far(&self) -> Result<u32, Error> {
-        let value = self.runtime.system.lookup(&self.limit, &[0; 4]).doing("read the map event_limit")?;
-        Ok(word(&value.unwrap_or_default(), LOST))
+        self.runtime.lost(&self.limit)
     }
 
     fn event(&mut self, record: &[u8], (now, ticks): (SystemTime, u32)) -> Result<DatapathEvent, Error> {

@@ -12,7 +12,7 @@ use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
 use weir_artifact::Artifact;
-use weir_artifact::layout::{AT_EDGE, MapName, config, mark};
+use weir_artifact::layout::{AT_EDGE, MapName, config, endpoint, mark};
 use weir_artifact::map_image::{MapImage, bucket_family};
 use weir_ebpf::asm::Assembled;
 use weir_ebpf::code::{ByteOrder, encode};
@@ -25,7 +25,7 @@ use crate::point::ProgramSide;
 use crate::record::{EnforcementRecord, KernelGeneration};
 use crate::runtime::{OWN, OwnAddresses, of};
 use crate::sys::{KernelMap, KernelProgram, MapDefinition, MapType, errno};
-use crate::system::System;
+use crate::system::{System, TypedHash};
 use file::keep_file;
 pub(crate) use file::kept_file;
 use flows::FlowTables;
@@ -40,6 +40,9 @@ pub(crate) const BATCH: usize = 8_192;
 pub(crate) struct LoadedGeneration {
     pub(crate) generation: KernelGeneration,
     pub(crate) maps: BTreeMap<String, KernelMap>,
+    /// The map `endpoints`, already open: if a hook fails because there are no descriptors left, its endpoint must still
+    /// lose its entry.
+    endpoints: Option<TypedHash<u32, endpoint::Value>>,
     pub(crate) programs: [KernelProgram; 2],
     /// `at_edge`, if the generation has one.
     pub(crate) edge: Option<KernelProgram>,
@@ -57,6 +60,19 @@ impl LoadedGeneration {
     pub(crate) fn map(&self, name: MapName) -> Option<&KernelMap> {
         self.maps.get(name.name())
     }
+
+    /// The map `endpoints`, and its entries with their types.
+    pub(crate) fn endpoints(&self) -> Option<(&KernelMap, &TypedHash<u32, endpoint::Value>)> {
+        self.map(MapName::Endpoints).zip(self.endpoints.as_ref())
+    }
+}
+
+fn endpoints(
+    system: &System,
+    maps: &BTreeMap<String, KernelMap>,
+) -> Result<Option<TypedHash<u32, endpoint::Value>>, Error> {
+    let map = maps.get(MapName::Endpoints.name());
+    map.map(|map| system.typed(map)).transpose().doing("open the map endpoints")
 }
 
 /// Whether all generations share this map.
@@ -137,7 +153,8 @@ pub(crate) fn load(
         maps: own,
         patched: false,
     };
-    Ok(LoadedGeneration { generation, maps, programs, edge })
+    let endpoints = endpoints(system, &maps)?;
+    Ok(LoadedGeneration { generation, maps, endpoints, programs, edge })
 }
 
 fn number_of(system: &System, map: &KernelMap) -> Result<u32, Error> {
@@ -181,8 +198,9 @@ pub(crate) fn open(
         },
         None => None,
     };
-    let programs = programs.try_into().ok();
-    Ok(programs.map(|programs| LoadedGeneration { generation: generation.clone(), maps, programs, edge }))
+    let Ok(programs) = programs.try_into() else { return Ok(None) };
+    let endpoints = endpoints(system, &maps)?;
+    Ok(Some(LoadedGeneration { generation: generation.clone(), maps, endpoints, programs, edge }))
 }
 
 /// A map that all generations share: the existing one, or a new one.

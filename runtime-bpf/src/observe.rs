@@ -13,6 +13,7 @@ use crate::generation::LoadedGeneration;
 use crate::names::{ArtifactNames, protocol};
 use crate::record::EnforcementRecord;
 use crate::runtime::Runtime;
+use crate::system::TypedPerCpu;
 
 /// A flow that the datapath knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -122,23 +123,27 @@ impl Runtime {
     pub fn counters(&self) -> Result<Vec<Counter>, Error> {
         let loaded = self.in_force()?.loaded;
         let Some(map) = loaded.map(MapName::Counters) else { return Ok(Vec::new()) };
+        let reading = "read the map counters";
+        let map = self.system.typed(map).doing(reading)?;
         let mut counters = Vec::new();
         for (hook, direction) in [(0, "ingress"), (1, "egress")] {
             for outcome in Outcome::ALL {
-                let key = (hook * OUTCOMES + outcome as u32).to_le_bytes();
-                let value = self.system.lookup(map, &key).doing("read the map counters")?.unwrap_or_default();
-                let sum = |at: usize| value.chunks(16).map(|cpu| long(cpu, at)).sum();
-                let (packets, bytes) = (sum(0), sum(8));
+                let [packets, bytes] = self.sum(&map, hook * OUTCOMES + outcome as u32, reading)?;
                 counters.push(Counter { direction, outcome: outcome.name(), dropped: outcome.drops(), packets, bytes });
             }
         }
         if let Some(map) = loaded.map(MapName::EdgeDrops) {
-            let value = self.system.lookup(map, &[0; 4]).doing("read the map edge_drops")?.unwrap_or_default();
-            let sum = |at: usize| value.chunks(16).map(|cpu| long(cpu, at)).sum();
-            let (packets, bytes) = (sum(0), sum(8));
+            let reading = "read the map edge_drops";
+            let [packets, bytes] = self.sum(&self.system.typed(map).doing(reading)?, 0, reading)?;
             counters.push(Counter { direction: "ingress", outcome: "xdp", dropped: true, packets, bytes });
         }
         Ok(counters)
+    }
+
+    /// The packets and bytes of one counter, over all CPUs.
+    fn sum(&self, map: &TypedPerCpu<[u64; 2]>, index: u32, reading: &str) -> Result<[u64; 2], Error> {
+        let of_cpus = self.system.of_cpus(map, index).doing(reading)?;
+        Ok([0, 1].map(|at| of_cpus.iter().map(|cpu| cpu[at]).sum()))
     }
 
     /// The generation in force with its names.
@@ -159,10 +164,11 @@ impl Runtime {
     /// The times in the generation's configuration.
     pub(crate) fn timing(&self, loaded: &LoadedGeneration) -> Result<FlowTiming, Error> {
         let reading = "read the map config";
-        let value = loaded.map(MapName::Config).map(|map| self.system.lookup(map, &[0; 4]));
-        let value = value.transpose().doing(reading)?.flatten().unwrap_or_default();
-        let timeouts = (config::TIMEOUTS..config::TICKS).step_by(4).map(|at| word(&value, at as usize)).collect();
-        Ok(FlowTiming { ticks_per_second: word(&value, config::TICKS as usize).max(1), timeouts })
+        let map = loaded.map(MapName::Config).map(|map| self.system.typed(map)).transpose().doing(reading)?;
+        let value = map.map(|map| self.system.load_cell(&map)).transpose().doing(reading)?;
+        let value: config::Value = value.unwrap_or([0; _]);
+        let [first, ticks] = [config::TIMEOUTS, config::TICKS].map(|at| at as usize / 4);
+        Ok(FlowTiming { ticks_per_second: value[ticks].max(1), timeouts: value[first..ticks].to_vec() })
     }
 }
 
@@ -208,10 +214,6 @@ fn state_name(flow: &buckets::StoredFlow) -> &'static str {
 
 pub(crate) fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |it| u32::from_le_bytes(*it))
-}
-
-fn long(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |it| u64::from_le_bytes(*it))
 }
 
 pub(crate) fn port(bytes: &[u8], at: usize) -> Option<u16> {

@@ -50,7 +50,7 @@ pub use attach::{Attached, ExactPods, Request};
 pub use edge::{EdgeFailure, EdgeState};
 pub use ended::EndedFlows;
 pub use hook_check::HookCheck;
-pub(crate) use measure::LOST;
+pub(crate) use measure::EventLimit;
 pub(crate) use own_addresses::{OWN, OwnAddresses, of};
 pub use status::{EndpointState, EnforcementState, EnforcementStatus, Fill, UplinkState};
 

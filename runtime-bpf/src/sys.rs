@@ -133,7 +133,7 @@ impl BpfKernel {
     pub fn open() -> io::Result<Self> {
         // Failing is fine where the limit does not matter.
         _ = rustix::process::setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
-        let kernel = Self { possible_cpus: possible_cpus()? };
+        let kernel = Self { possible_cpus: aya::util::nr_cpus().map_err(|(_, error)| error)? };
         let probe = MapDefinition { map_type: MapType::Array, key_size: 4, value_size: 4, max_entries: 1, flags: 0 };
         kernel.create_map(&probe, None)?;
         Ok(kernel)
@@ -290,13 +290,6 @@ fn object_name(name: &str) -> [c_char; 16] {
         *to = from as c_char;
     }
     bytes
-}
-
-/// `/sys/devices/system/cpu/possible` is a list such as `0-3` or `0,2-7`; the last number counts.
-fn possible_cpus() -> io::Result<usize> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    let last = text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<usize>().ok());
-    last.map(|last| last + 1).ok_or_else(|| io::Error::other(format!("possible CPUs: {text}")))
 }
 
 impl AsFd for KernelMap {

@@ -5,6 +5,8 @@
 //! Each method first asks [`System::faults`] whether to fail. So a test can make one call fail, or every call from some
 //! point on (which is how the kernel sees a process die).
 
+mod typed;
+
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -20,6 +22,8 @@ use crate::sys::{
     self, BpfKernel, Hook, KernelLink, KernelMap, KernelProgram, LinkInfo, Lock, MapDefinition, MapInfo, ProgramInfo,
     ProgramLoadError, Queried, XdpMode, errno,
 };
+
+pub use typed::{TypedCell, TypedHash, TypedMap, TypedPerCpu};
 
 /// The operations, one for each kind of kernel call that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +46,7 @@ pub enum Operation {
     PinnedLink,
     NumberedMap,
     NumberedProgram,
+    Typed,
     MapInfo,
     ProgramInfo,
     LinkInfo,
@@ -159,12 +164,6 @@ impl System {
             }
             other => other,
         }
-    }
-
-    /// Deletes an entry; a missing entry is not an error.
-    pub fn delete(&self, map: &KernelMap, key: &[u8]) -> io::Result<()> {
-        let _operation = self.ask(Operation::Delete)?;
-        absent(map.delete(key)).map(|_| ())
     }
 
     pub fn freeze(&self, map: &KernelMap) -> io::Result<()> {

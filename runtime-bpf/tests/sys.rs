@@ -1,8 +1,15 @@
-//! The wrapper of the system call: values that are written can be read back, and lengths are checked before the system
-//! call.
+//! The wrapper of the system call: values that are written can be read back, by this wrapper and by aya, and lengths
+//! are checked before the system call.
 
+use std::fmt::Debug;
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use aya::maps::lpm_trie::{Key, LpmTrie};
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, PerCpuValues};
 use weir_runtime::skip;
 use weir_runtime::sys::{BpfKernel, KernelMap, MapDefinition, MapType};
+use weir_runtime::system::{Operation, System, TypedCell, TypedHash, TypedPerCpu};
 
 fn map(kernel: &BpfKernel, map_type: MapType, max_entries: u32) -> KernelMap {
     let definition = MapDefinition { map_type, key_size: 4, value_size: 8, max_entries, flags: 0 };
@@ -86,4 +93,102 @@ fn a_log_that_is_longer_than_the_first_buffer_is_complete() {
     assert_eq!(error.error.raw_os_error(), Some(libc::EACCES));
     assert!(error.log.len() > 1 << 20 && error.log.contains("R5 !read_ok"), "{} bytes", error.log.len());
     assert!(error.log.starts_with("0: "), "{:.80}", error.log);
+}
+
+fn made(map_type: MapType, key_size: u32, value_size: u32) -> Option<KernelMap> {
+    let flags = if map_type == MapType::LpmTrie { aya_obj::generated::BPF_F_NO_PREALLOC } else { 0 };
+    let definition = MapDefinition { map_type, key_size, value_size, max_entries: 8, flags };
+    BpfKernel::open().ok().map(|kernel| kernel.create_map(&definition, None).unwrap())
+}
+
+/// The same map of the kernel, opened by aya.
+fn with_aya<M: TryFrom<Map, Error: Debug>>(map: &KernelMap) -> M {
+    let data = MapData::from_fd(map.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    let (info, ours) = (data.info().unwrap(), map.info().unwrap());
+    let theirs = (info.id(), info.map_type().unwrap() as u32, info.key_size(), info.value_size());
+    let MapDefinition { map_type, key_size, value_size, max_entries, flags } = ours.definition;
+    assert_eq!(theirs, (ours.id, map_type as u32, key_size, value_size));
+    assert_eq!((info.max_entries(), info.map_flags()), (max_entries, flags));
+    M::try_from(Map::from_map_data(data).unwrap()).unwrap()
+}
+
+#[test]
+fn aya_and_the_wrapper_disagree_on_no_entry() {
+    let Some(ours) = made(MapType::Hash, 16, 4) else { skip!("no bpf system call") };
+    let mut theirs: HashMap<_, [u8; 16], u32> = with_aya(&ours);
+    ours.update(&[1; 16], &7_u32.to_ne_bytes(), 0).unwrap();
+    theirs.insert([2; 16], 8, 0).unwrap();
+    assert_eq!((theirs.get(&[1; 16], 0).unwrap(), ours.lookup(&[2; 16]).unwrap()), (7, 8_u32.to_ne_bytes().to_vec()));
+    let keys: Vec<Vec<u8>> = theirs.keys().map(|key| key.unwrap().to_vec()).collect();
+    assert_eq!(keys, ours.entries().unwrap().into_iter().map(|(key, _)| key).collect::<Vec<_>>());
+    ours.delete(&[1; 16]).unwrap();
+    theirs.remove(&[2; 16]).unwrap();
+    assert_eq!(ours.count().unwrap(), 0);
+    assert!(matches!(theirs.get(&[1; 16], 0), Err(MapError::KeyNotFound)));
+
+    let ours = made(MapType::LpmTrie, 8, 4).unwrap();
+    let mut theirs: LpmTrie<_, [u8; 4], u32> = with_aya(&ours);
+    ours.update(&[8, 0, 0, 0, 10, 0, 0, 0], &7_u32.to_ne_bytes(), 0).unwrap();
+    theirs.insert(&Key::new(16, [10, 1, 0, 0]), 8, 0).unwrap();
+    let [inside, outside] =
+        [[10, 1, 2, 3], [10, 2, 0, 0]].map(|address| theirs.get(&Key::new(32, address), 0).unwrap());
+    assert_eq!((inside, outside), (8, 7));
+    assert_eq!(ours.lookup(&[32, 0, 0, 0, 10, 1, 2, 3]).unwrap(), 8_u32.to_ne_bytes());
+
+    let ours = made(MapType::Array, 4, 8).unwrap();
+    let mut theirs: Array<_, u64> = with_aya(&ours);
+    ours.update(&3_u32.to_ne_bytes(), &7_u64.to_ne_bytes(), 0).unwrap();
+    theirs.set(4, 8, 0).unwrap();
+    assert_eq!((theirs.get(&3, 0).unwrap(), ours.lookup(&[4, 0, 0, 0]).unwrap()), (7, 8_u64.to_ne_bytes().to_vec()));
+
+    let ours = made(MapType::PercpuArray, 4, 8).unwrap();
+    let mut theirs: PerCpuArray<_, u64> = with_aya(&ours);
+    let values: Vec<u64> = (1..).take(ours.value_bytes() / 8).collect();
+    theirs.set(1, PerCpuValues::try_from(values.clone()).unwrap(), 0).unwrap();
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+    assert_eq!(ours.lookup(&[1, 0, 0, 0]).unwrap(), bytes);
+}
+
+#[test]
+fn a_typed_map_of_another_kind_or_size_is_refused() {
+    let (Some(map), Ok(system)) = (made(MapType::Hash, 4, 8), System::open()) else { skip!("no bpf system call") };
+    system.typed::<HashMap<MapData, u32, u64>>(&map).unwrap();
+    for (error, text) in [
+        (system.typed::<HashMap<MapData, u64, u64>>(&map).unwrap_err(), "invalid key size 8, expected 4"),
+        (system.typed::<HashMap<MapData, u32, u32>>(&map).unwrap_err(), "invalid value size 4, expected 8"),
+        (system.typed::<Array<MapData, u64>>(&map).map(|_| ()).unwrap_err(), "invalid map type 1"),
+    ] {
+        assert_eq!(error.to_string(), text);
+    }
+}
+
+#[test]
+fn each_call_to_a_typed_map_can_be_made_to_fail() {
+    static FAILS: AtomicBool = AtomicBool::new(false);
+    let faults = |operation: Operation| FAILS.load(Ordering::Relaxed).then_some(operation as i32 + 1);
+    let Ok(system) = System::with_faults(Box::new(faults)) else { skip!("no bpf system call") };
+    let [hash, cell, cpus] = [MapType::Hash, MapType::Array, MapType::PercpuArray].map(|it| made(it, 4, 8).unwrap());
+    let typed: TypedHash<u32, u64> = system.typed(&hash).unwrap();
+    let typed_cell: TypedCell<u64> = system.typed(&cell).unwrap();
+    let typed_cpus: TypedPerCpu<u64> = system.typed(&cpus).unwrap();
+    FAILS.store(true, Ordering::Relaxed);
+    for (error, operation) in [
+        (system.typed::<HashMap<MapData, u32, u64>>(&hash).unwrap_err(), Operation::Typed),
+        (system.ring(&hash).map(|_| ()).unwrap_err(), Operation::Typed),
+        (system.insert(&typed, &1, &2).unwrap_err(), Operation::Update),
+        (system.remove(&typed, &1).unwrap_err(), Operation::Delete),
+        (system.get(&typed, &1).unwrap_err(), Operation::Lookup),
+        (system.keys(&typed).unwrap_err(), Operation::Entries),
+        (system.load_cell(&typed_cell).unwrap_err(), Operation::Lookup),
+        (system.store_cell(&typed_cell, &1).unwrap_err(), Operation::Update),
+        (system.of_cpus(&typed_cpus, 0).unwrap_err(), Operation::Lookup),
+    ] {
+        assert_eq!(error.raw_os_error(), Some(operation as i32 + 1), "{operation:?}: {error}");
+    }
+    FAILS.store(false, Ordering::Relaxed);
+    system.insert(&typed, &1, &2).unwrap();
+    assert_eq!((system.get(&typed, &1).unwrap(), system.get(&typed, &2).unwrap()), (Some(2), None));
+    system.remove(&typed, &2).unwrap();
+    system.remove(&typed, &1).unwrap();
+    assert!(system.keys(&typed).unwrap().is_empty());
 }

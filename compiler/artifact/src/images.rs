@@ -111,7 +111,7 @@ pub(super) fn read_endpoints(bytes: &[u8]) -> Option<Vec<NamedEndpoint>> {
     let endpoint = |_| {
         let (namespace, name) = (source.text()?.to_owned(), source.text()?.to_owned());
         let length = source.count(1)?;
-        Some(NamedEndpoint { namespace, name, value: source.take(length)?.to_vec() })
+        Some(NamedEndpoint { namespace, name, value: source.take(length)?.try_into().ok()? })
     };
     let endpoints = (0..count).map(endpoint).collect::<Option<_>>()?;
     source.0.is_empty().then_some(endpoints)
@@ -138,5 +138,16 @@ mod tests {
     fn a_count_that_cannot_be_is_refused() {
         assert_eq!(read_maps(&u32::MAX.to_le_bytes(), |_| None), None);
         assert_eq!(read_endpoints(&u32::MAX.to_le_bytes()), None);
+    }
+
+    #[test]
+    fn an_endpoint_with_a_value_of_another_length_is_malformed() {
+        let endpoint = NamedEndpoint { namespace: "shop".to_owned(), name: "web".to_owned(), value: [1; _] };
+        let mut bytes = write_endpoints(std::slice::from_ref(&endpoint));
+        let length = bytes.len() - endpoint.value.len() - 4;
+        assert_eq!(read_endpoints(&bytes), Some(vec![endpoint]));
+        bytes.pop();
+        bytes[length] -= 1;
+        assert_eq!(read_endpoints(&bytes), None);
     }
 }

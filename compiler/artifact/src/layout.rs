@@ -89,6 +89,8 @@ pub mod endpoint {
     pub const MAC: i16 = 32;
     /// The length of the value.
     pub const BYTES: u32 = 40;
+    /// The type of the value.
+    pub type Value = [u8; BYTES as usize];
 }
 
 /// The endpoint's rows can deny packets to it.
@@ -119,6 +121,8 @@ pub mod config {
     pub const SEEDS: i32 = 56;
     /// The length of the value.
     pub const BYTES: u32 = 120;
+    /// The type of the value: words of four bytes.
+    pub type Value = [u32; BYTES as usize / 4];
 }
 
 /// The mark that `from_pod` leaves in a packet's `tc_index` for `to_pod` on the same host.

@@ -74,7 +74,7 @@ pub struct NamedEndpoint {
     /// Its name.
     pub name: String,
     /// The value.
-    pub value: Vec<u8>,
+    pub value: layout::endpoint::Value,
 }
 
 /// One program.

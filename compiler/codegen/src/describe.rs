@@ -34,7 +34,7 @@ pub fn describe(
 pub fn named_endpoint(cluster: &Cluster, entry: &EndpointEntry) -> NamedEndpoint {
     let endpoint = &cluster.endpoints[entry.endpoint.index()];
     let namespace = cluster.namespaces[endpoint.namespace.index()].name.clone();
-    NamedEndpoint { namespace, name: endpoint.name.clone(), value: entry.value.clone() }
+    NamedEndpoint { namespace, name: endpoint.name.clone(), value: entry.value }
 }
 
 fn counts(cluster: &Cluster, classes: &Classes) -> Vec<(String, u64)> {

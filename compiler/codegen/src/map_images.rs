@@ -41,7 +41,7 @@ pub struct EndpointEntry {
     /// The endpoint.
     pub endpoint: EndpointId,
     /// The value in `endpoints`.
-    pub value: Vec<u8>,
+    pub value: endpoint::Value,
 }
 
 /// Every map. `endpoints` has no entries, because only the runtime knows its keys.
@@ -99,7 +99,7 @@ pub fn has_family(cluster: &Cluster, scope: &Scope, family: Family) -> bool {
 pub fn endpoints(cluster: &Cluster, classes: &Classes, tables: &DecisionTables) -> Vec<EndpointEntry> {
     let entry = |(id, subject): &(EndpointId, weir_classes::SubjectId)| {
         let local = &cluster.endpoints[id.index()];
-        let mut value = vec![0; endpoint::BYTES as usize];
+        let mut value = [0; endpoint::BYTES as usize];
         let mut put = |at: i16, bytes: &[u8]| value[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
         put(endpoint::SUBJECT, &subject.0.to_le_bytes());
         put(endpoint::FLAGS, &flags(tables, subject.0).to_le_bytes());

@@ -207,7 +207,7 @@ fn an_entry_for_an_address_without_a_pod_is_found() {
 #[test]
 fn an_endpoint_of_another_class_is_found() {
     check_found(|artifact| {
-        let value = artifact.endpoints[0].value.clone();
+        let value = artifact.endpoints[0].value;
         artifact.endpoints[1].value[..8].copy_from_slice(&value[..8]);
     });
 }

@@ -155,7 +155,7 @@ impl World {
         let compiled = Compiled::new(&cluster, scope)?;
         let (maps, programs) = (compiled.maps(), compiled.programs()?);
         let entries = map_images::endpoints(&cluster, &compiled.classes, &compiled.tables);
-        let value = |id: &EndpointId| entries.iter().find(|it| it.endpoint == *id).map(|it| it.value.clone());
+        let value = |id: &EndpointId| entries.iter().find(|it| it.endpoint == *id).map(|it| it.value.to_vec());
         let values = pods.iter().map(value).collect::<Option<Vec<_>>>().ok_or("a pod has no entry")?;
         let Saying { name, filters, keeps, .. } = *saying;
         Ok(Self { name, cluster, strangers, pods, filters, keeps, maps, programs, values })

@@ -289,11 +289,9 @@ impl Runtime {
         };
         let next = generation::load(&self.system, &self.pins, record, &source)?;
         // Entries for those that are in force already; the new ones are closed until both of their programs are there.
-        if let Some(map) = next.map(MapName::Endpoints) {
-            for local in record.endpoints.iter().filter(|it| is_among(enforced, it)) {
-                if let Some(value) = value_of(request.artifact, local) {
-                    self.write_entry(map, local, &value)?;
-                }
+        for local in record.endpoints.iter().filter(|it| is_among(enforced, it)) {
+            if let Some(value) = value_of(request.artifact, local) {
+                self.write_entry(&next, local, &value)?;
             }
         }
         self.protect(record, &next)?;

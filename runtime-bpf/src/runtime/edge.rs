@@ -10,7 +10,6 @@
 //! Some drivers do not support XDP. There the kernel runs the program itself ([`XdpMode::Generic`]): later, but on any
 //! interface.
 
-use std::collections::BTreeSet;
 use std::io;
 
 use weir_artifact::layout::{MapName, PROTECTED, protected};
@@ -18,13 +17,10 @@ use weir_artifact::layout::{MapName, PROTECTED, protected};
 use super::Runtime;
 use super::reconcile::{Reconciled, text};
 use crate::error::{Doing as _, Error};
-use crate::generation::{LoadedGeneration, refused};
+use crate::generation::LoadedGeneration;
 use crate::record::{EnforcementRecord, Uplink};
 use crate::sys::netlink::HostInterface;
 use crate::sys::{XdpMode, errno};
-
-/// The maps of protected addresses.
-const LOCALS: [MapName; 2] = [MapName::Local4, MapName::Local6];
 
 /// An uplink on which an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,21 +176,19 @@ impl Runtime {
         let is_here = |key: &[u8]| record.endpoints.iter().any(|it| key == it.ifindex.to_le_bytes());
         let values: Vec<&[u8]> =
             entries.iter().filter(|(key, _)| is_here(key)).map(|(_, value)| value.as_slice()).collect();
-        for name in LOCALS {
-            let Some(map) = loaded.map(name) else { continue };
-            let writing = format!("write the map {}", name.name());
-            let there = self.system.entries(map).doing(&writing)?;
-            let there: BTreeSet<Vec<u8>> = there.into_iter().map(|(key, _)| key).collect();
-            let wanted = protected(name, values.iter().copied()).into_iter().map(|(key, _)| key);
-            let wanted: BTreeSet<Vec<u8>> = wanted.collect();
-            for key in there.difference(&wanted) {
-                self.system.delete(map, key).doing(&writing)?;
-            }
-            for key in wanted.difference(&there) {
-                self.system.update(map, key, &PROTECTED).map_err(|error| refused(map, name, None, error))?;
-            }
-        }
-        Ok(())
+        self.protect_family::<4>(MapName::Local4, &values, loaded)?;
+        self.protect_family::<16>(MapName::Local6, &values, loaded)
+    }
+
+    fn protect_family<const N: usize>(
+        &self,
+        name: MapName,
+        values: &[&[u8]],
+        loaded: &LoadedGeneration,
+    ) -> Result<(), Error> {
+        let wanted = protected(name, values.iter().copied()).into_iter();
+        let wanted = wanted.filter_map(|(key, _)| key.first_chunk().copied()).collect();
+        self.keep_keys::<N>(loaded, name, &wanted, PROTECTED)?.full.map_or(Ok(()), Err)
     }
 
     /// Compares the program at an uplink with the one that should be there.

@@ -4,11 +4,11 @@ use weir_artifact::layout::MapName;
 
 use super::Runtime;
 use crate::error::{Doing as _, Error};
-use crate::observe::word;
 use crate::sys::KernelMap;
+use crate::system::TypedCell;
 
-/// The offset of the number of lost events in the value of `event_limit`.
-pub(crate) const LOST: usize = 12;
+/// The map `event_limit`; the last word is the number of lost events.
+pub(crate) type EventLimit = TypedCell<[u32; 4]>;
 
 impl Runtime {
     /// The maps of the generation in force, and the bytes that the kernel charges for each.
@@ -22,8 +22,12 @@ impl Runtime {
     pub fn lost_records(&self) -> Result<u32, Error> {
         let loaded = self.current(&self.record()?)?;
         let Some(map) = loaded.as_ref().and_then(|it| it.map(MapName::EventLimit)) else { return Ok(0) };
-        let value = self.system.lookup(map, &[0; 4]).doing("read the map event_limit")?;
-        Ok(word(&value.unwrap_or_default(), LOST))
+        self.lost(&self.system.typed(map).doing("open the map event_limit")?)
+    }
+
+    pub(crate) fn lost(&self, limit: &EventLimit) -> Result<u32, Error> {
+        let [.., lost] = self.system.load_cell(limit).doing("read the map event_limit")?;
+        Ok(lost)
     }
 }
 

@@ -7,20 +7,20 @@
 //! addresses are left out: nothing is routed from there.
 
 use std::collections::BTreeSet;
+use std::iter::repeat_n;
 use std::net::IpAddr;
 
 use weir_artifact::layout::{MapName, address_bytes, endpoint};
 use weir_artifact::{Artifact, NamedEndpoint};
 
 use super::Runtime;
-use super::reconcile::Reconciled;
+use super::reconcile::{KeptKeys, Reconciled};
 use crate::error::{Doing as _, Error};
-use crate::generation::{LoadedGeneration, refused};
+use crate::generation::LoadedGeneration;
 use crate::record::EnforcedEndpoint;
 
 /// The value of every entry of the two maps.
 pub(crate) const OWN: [u8; 4] = [1, 0, 0, 0];
-const MAPS: [MapName; 2] = [MapName::Nodes4, MapName::Nodes6];
 
 /// Entries for this host's addresses, by map.
 pub(crate) type OwnAddresses = BTreeSet<(MapName, Vec<u8>)>;
@@ -53,26 +53,27 @@ impl Runtime {
         reconciled: &mut Reconciled,
     ) -> Result<(), Error> {
         let own = self.own_addresses(artifact, endpoints)?;
-        for name in MAPS {
-            let Some((map, image)) = loaded.map(name).zip(artifact.map(name)) else { continue };
-            let writing = format!("write the map {}", name.name());
-            let there: BTreeSet<Vec<u8>> =
-                self.system.entries(map).doing(&writing)?.into_iter().map(|(key, _)| key).collect();
-            let wanted: BTreeSet<&Vec<u8>> = image.entries.iter().map(|(key, _)| key).chain(of(&own, name)).collect();
-            for key in there.iter().filter(|key| !wanted.contains(key)) {
-                self.system.delete(map, key).doing(&writing)?;
-                reconciled.repaired.push(format!("an address in {} that is not this node's", name.name()));
-            }
-            for key in wanted.iter().filter(|key| !there.contains(**key)) {
-                match self.system.update(map, key, &OWN).map_err(|error| refused(map, name, None, error)) {
-                    Ok(()) => reconciled.repaired.push(format!("an address of this node in {}", name.name())),
-                    // The map is full. Until the next generation makes room, this address is judged like any peer, and
-                    // the status reports it.
-                    Err(Error::Full { .. }) => break,
-                    Err(error) => return Err(error),
-                }
-            }
-        }
+        self.keep_family::<8>(MapName::Nodes4, loaded, artifact, &own, reconciled)?;
+        self.keep_family::<20>(MapName::Nodes6, loaded, artifact, &own, reconciled)
+    }
+
+    fn keep_family<const N: usize>(
+        &self,
+        name: MapName,
+        loaded: &LoadedGeneration,
+        artifact: &Artifact,
+        own: &OwnAddresses,
+        reconciled: &mut Reconciled,
+    ) -> Result<(), Error> {
+        let Some(image) = artifact.map(name) else { return Ok(()) };
+        let wanted = image.entries.iter().map(|(key, _)| key).chain(of(own, name));
+        let wanted = wanted.filter_map(|key| key.first_chunk().copied()).collect();
+        // If the map is full, the other addresses are judged like any peer until the next generation makes room, and
+        // the status reports them.
+        let KeptKeys { removed, written, .. } = self.keep_keys::<N>(loaded, name, &wanted, OWN)?;
+        let other = repeat_n(format!("an address in {} that is not this node's", name.name()), removed);
+        reconciled.repaired.extend(other);
+        reconciled.repaired.extend(repeat_n(format!("an address of this node in {}", name.name()), written));
         Ok(())
     }
 }

@@ -17,10 +17,12 @@ use super::hook_move::FEW;
 use super::{EdgeFailure, Runtime, uptime};
 use crate::error::{Doing as _, Error, Failure, StateAfterFailure};
 use crate::generation::{self, LoadedGeneration, is_shared, refused};
+use crate::observe::word;
 use crate::pins::{Age, Pins};
 use crate::point::{HookKind, NOTHING, Point, ProgramSide};
 use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration};
-use crate::sys::{KernelMap, errno};
+use crate::sys::errno;
+use crate::system::{TypedCell, TypedHash};
 
 /// The result of reconciling.
 #[derive(Debug, Default)]
@@ -78,7 +80,7 @@ impl<'a> Values<'a> {
         runtime: &Runtime,
         loaded: &LoadedGeneration,
         local: &EnforcedEndpoint,
-    ) -> Result<Option<Vec<u8>>, Error> {
+    ) -> Result<Option<endpoint::Value>, Error> {
         Ok(value_of(self.artifact(runtime, loaded)?, local))
     }
 
@@ -93,15 +95,24 @@ impl<'a> Values<'a> {
     }
 }
 
+/// The result of [`Runtime::keep_keys`].
+#[derive(Default)]
+pub(crate) struct KeptKeys {
+    pub(crate) removed: usize,
+    pub(crate) written: usize,
+    /// The error, if keys were left out.
+    pub(crate) full: Option<Error>,
+}
+
 /// The endpoint's value in the artifact, with its number and its pod's hardware address filled in; `None` if the
 /// endpoint is closed.
-pub(crate) fn value_of(artifact: &Artifact, local: &EnforcedEndpoint) -> Option<Vec<u8>> {
+pub(crate) fn value_of(artifact: &Artifact, local: &EnforcedEndpoint) -> Option<endpoint::Value> {
     if local.closed {
         return None;
     }
     let (namespace, name) = local.pod.split_once('/')?;
     let named = artifact.endpoints.iter().find(|it| (it.namespace.as_str(), it.name.as_str()) == (namespace, name))?;
-    let mut value = named.value.clone();
+    let mut value = named.value;
     let mut put = |at: i16, bytes: &[u8]| {
         value.iter_mut().skip(at as usize).zip(bytes).for_each(|(to, from)| *to = *from);
     };
@@ -436,27 +447,20 @@ impl Runtime {
 
     /// Removes the entries of interfaces. Without an entry, all packets are dropped.
     pub(crate) fn close(&self, loaded: &LoadedGeneration, interfaces: &BTreeSet<u32>) -> Result<(), Error> {
-        let Some(map) = loaded.map(MapName::Endpoints) else { return Ok(()) };
+        let Some((_, map)) = loaded.endpoints() else { return Ok(()) };
         for ifindex in interfaces {
-            self.system.delete(map, &ifindex.to_le_bytes()).doing("remove from the map endpoints")?;
+            self.system.remove(map, ifindex).doing("remove from the map endpoints")?;
         }
         Ok(())
     }
 
-    /// Removes the flows and fragments of interfaces.
+    /// Removes the flows of interfaces.
     fn purge(&self, loaded: &LoadedGeneration, interfaces: &BTreeSet<u32>) -> Result<(), Error> {
         for name in MapName::ALL.into_iter().filter(|name| is_shared(*name)) {
             let purging = format!("remove flows from the map {}", name.name());
             if let Some(((family, _), map)) = bucket_family(name).zip(loaded.map(name)) {
                 let gone = |slot: &Slot| interfaces.contains(&slot.ifindex());
                 self.system.remove_slots(map, family, gone).doing(&purging)?;
-            }
-            let Some(map) = loaded.map(name).filter(|map| map.definition().key_size >= 16) else { continue };
-            for (key, _) in self.system.entries(map).doing(&purging)? {
-                let ifindex = key.first_chunk().map(|it| u32::from_le_bytes(*it));
-                if ifindex.is_some_and(|it| interfaces.contains(&it)) {
-                    self.system.delete(map, &key).doing(&purging)?;
-                }
             }
         }
         Ok(())
@@ -471,9 +475,9 @@ impl Runtime {
         reconciled: &mut Reconciled,
     ) -> Result<(), Error> {
         self.keep_addresses(loaded, values.artifact(self, loaded)?, &record.endpoints, reconciled)?;
-        let Some(map) = loaded.map(MapName::Endpoints) else { return Ok(()) };
+        let Some((entries, map)) = loaded.endpoints() else { return Ok(()) };
         let writing = "write the map endpoints";
-        let there = self.system.entries(map).doing(writing)?;
+        let there = self.system.entries(entries).doing(writing)?;
         for local in &record.endpoints {
             if reconciled.failures.iter().any(|it| it.interface == local.interface) {
                 continue;
@@ -483,20 +487,53 @@ impl Runtime {
             if there.iter().any(|(it, known)| it[..] == key && *known == value) {
                 continue;
             }
-            self.write_entry(map, local, &value)?;
+            self.write_entry(loaded, local, &value)?;
             reconciled.repaired.push(format!("the entry of {}", local.pod));
         }
-        let known = |key: &[u8]| record.endpoints.iter().any(|it| !it.closed && key == it.ifindex.to_le_bytes());
-        for (key, _) in there.into_iter().filter(|(key, _)| !known(key)) {
-            self.system.delete(map, &key).doing(writing)?;
+        let known = |ifindex: &u32| record.endpoints.iter().any(|it| !it.closed && it.ifindex == *ifindex);
+        for ifindex in there.iter().map(|(key, _)| word(key, 0)).filter(|it| !known(it)) {
+            self.system.remove(map, &ifindex).doing(writing)?;
             reconciled.repaired.push("an entry of no endpoint".to_owned());
         }
         self.protect(record, loaded)
     }
 
-    pub(crate) fn write_entry(&self, map: &KernelMap, local: &EnforcedEndpoint, value: &[u8]) -> Result<(), Error> {
-        let written = self.system.update(map, &local.ifindex.to_le_bytes(), value);
-        written.map_err(|error| refused(map, MapName::Endpoints, Some(local.pod.clone()), error))
+    pub(crate) fn write_entry(
+        &self,
+        loaded: &LoadedGeneration,
+        local: &EnforcedEndpoint,
+        value: &endpoint::Value,
+    ) -> Result<(), Error> {
+        let Some((entries, map)) = loaded.endpoints() else { return Ok(()) };
+        let written = self.system.insert(map, &local.ifindex, value);
+        written.map_err(|error| refused(entries, MapName::Endpoints, Some(local.pod.clone()), error))
+    }
+
+    /// Makes a map have exactly these keys. If it is full, the other keys are left out.
+    pub(crate) fn keep_keys<const N: usize>(
+        &self,
+        loaded: &LoadedGeneration,
+        name: MapName,
+        wanted: &BTreeSet<[u8; N]>,
+        value: [u8; 4],
+    ) -> Result<KeptKeys, Error> {
+        let mut kept = KeptKeys::default();
+        let Some(map) = loaded.map(name) else { return Ok(kept) };
+        let writing = format!("write the map {}", name.name());
+        let keys: TypedHash<[u8; N], [u8; 4]> = self.system.typed(map).doing(&writing)?;
+        let there = self.system.keys(&keys).doing(&writing)?;
+        for key in there.difference(wanted) {
+            self.system.remove(&keys, key).doing(&writing)?;
+            kept.removed += 1;
+        }
+        for key in wanted.difference(&there) {
+            match self.system.insert(&keys, key, &value).map_err(|error| refused(map, name, None, error)) {
+                Ok(()) => kept.written += 1,
+                Err(full @ Error::Full { .. }) => return Ok(KeptKeys { full: Some(full), ..kept }),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(kept)
     }
 
     /// Removes links of interfaces that are not in the record.
@@ -533,10 +570,10 @@ impl Runtime {
     pub(crate) fn set_config(&self, loaded: &LoadedGeneration, at: i32, number: u32) -> Result<(), Error> {
         let Some(map) = loaded.map(MapName::Config) else { return Ok(()) };
         let setting = "write the map config";
-        let Some(mut value) = self.system.lookup(map, &[0; 4]).doing(setting)? else { return Ok(()) };
-        let before = value.clone();
-        value.iter_mut().skip(at as usize).zip(number.to_le_bytes()).for_each(|(to, from)| *to = from);
-        if value == before { Ok(()) } else { self.system.update(map, &[0; 4], &value).doing(setting) }
+        let map: TypedCell<config::Value> = self.system.typed(map).doing(setting)?;
+        let mut value = self.system.load_cell(&map).doing(setting)?;
+        let before = std::mem::replace(&mut value[at as usize / 4], number);
+        if before == number { Ok(()) } else { self.system.store_cell(&map, &value).doing(setting) }
     }
 
     /// The objects of the previous generation, as long as it is kept.

@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 
-use weir_artifact::layout::{MapName, address_bytes, config};
+use weir_artifact::layout::{MapName, config};
 
 use super::Runtime;
-use crate::error::Error;
+use crate::error::{Doing as _, Error};
 use crate::generation::{BATCH, LoadedGeneration, refused};
 use crate::record::EnforcementRecord;
 use crate::sys::MapType;
+use crate::system::TypedHash;
 
 impl Runtime {
     /// Gives addresses other peer classes in the generation in force; `None` removes an entry. The classes are those of
@@ -41,14 +42,19 @@ impl Runtime {
             }
             record.write(&self.system, &self.pins)?;
         }
-        for (name, nodes, is_v4) in
-            [(MapName::Exact4, MapName::Nodes4, true), (MapName::Exact6, MapName::Nodes6, false)]
-        {
-            let of_family: Vec<_> = changes.iter().filter(|(address, _)| address.is_ipv4() == is_v4).collect();
-            // If no local endpoint has an address of this family, the programs never look one up.
-            if !of_family.is_empty() && loaded.map(nodes).is_some() {
-                self.write_family(&loaded, name, &of_family)?;
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for (address, class) in changes {
+            match address {
+                IpAddr::V4(address) => v4.push((address.octets(), *class)),
+                IpAddr::V6(address) => v6.push((address.octets(), *class)),
             }
+        }
+        // If no local endpoint has an address of a family, the programs never look one up.
+        if !v4.is_empty() && loaded.map(MapName::Nodes4).is_some() {
+            self.write_family(&loaded, MapName::Exact4, &v4)?;
+        }
+        if !v6.is_empty() && loaded.map(MapName::Nodes6).is_some() {
+            self.write_family(&loaded, MapName::Exact6, &v6)?;
         }
         match &record.current {
             Some(current) if again => self.set_config(&loaded, config::EPOCH, current.epoch),
@@ -56,30 +62,31 @@ impl Runtime {
         }
     }
 
-    fn write_family(
+    fn write_family<const N: usize>(
         &self,
         loaded: &LoadedGeneration,
         name: MapName,
-        changes: &[&(IpAddr, Option<u32>)],
-    ) -> Result<(), Error> {
+        changes: &[([u8; N], Option<u32>)],
+    ) -> Result<(), Error>
+    where
+        [u8; N]: Into<IpAddr>,
+    {
         let map = loaded.map(name).filter(|map| map.definition().map_type == MapType::Hash);
         let map = map.ok_or_else(|| Error::NotSingle(name.name().to_owned()))?;
+        let single: TypedHash<[u8; N], u32> = self.system.typed(map).doing(format!("open the map {}", name.name()))?;
         let written: Vec<_> = changes.iter().filter_map(|(address, class)| Some((*address, (*class)?))).collect();
         for batch in written.chunks(BATCH) {
-            let keys: Vec<u8> = batch.iter().flat_map(|(address, _)| address_bytes(*address)).collect();
+            let keys: Vec<u8> = batch.iter().flat_map(|(address, _)| *address).collect();
             let values: Vec<u8> = batch.iter().flat_map(|(_, class)| class.to_le_bytes()).collect();
             let done = batch.len() > 1 && self.system.update_batch(map, &keys, &values).is_ok();
             // The kernel has no batches, or refuses one of the entries: written one by one, the error names the entry.
             for (address, class) in batch.iter().filter(|_| !done) {
-                let written = self.system.update(map, &address_bytes(*address), &class.to_le_bytes());
-                written.map_err(|error| refused(map, name, Some(address.to_string()), error))?;
+                let about = || Some((*address).into().to_string());
+                self.system.insert(&single, address, class).map_err(|error| refused(map, name, about(), error))?;
             }
         }
         for (address, _) in changes.iter().filter(|(_, class)| class.is_none()) {
-            let removing = || format!("remove from the map {}", name.name());
-            self.system
-                .delete(map, &address_bytes(*address))
-                .map_err(|error| Error::Kernel { doing: removing(), error })?;
+            self.system.remove(&single, address).doing(format_args!("remove from the map {}", name.name()))?;
         }
         Ok(())
     }

@@ -183,13 +183,13 @@ impl Runtime {
                 }
                 MapName::Endpoints => {
                     let entry = |local: &EnforcedEndpoint| {
-                        Some((local.ifindex.to_le_bytes().to_vec(), value_of(&artifact, local)?))
+                        Some((local.ifindex.to_le_bytes().to_vec(), value_of(&artifact, local)?.to_vec()))
                     };
                     record.endpoints.iter().filter_map(entry).collect()
                 }
                 MapName::Local4 | MapName::Local6 => {
                     let values: Vec<_> = record.endpoints.iter().filter_map(|it| value_of(&artifact, it)).collect();
-                    protected(image.name, values.iter().map(Vec::as_slice)).into_iter().collect()
+                    protected(image.name, values.iter().map(|it| it.as_slice())).into_iter().collect()
                 }
                 name => {
                     let own = of(&own, name).map(|key| (key.clone(), OWN.to_vec()));
@@ -233,8 +233,8 @@ impl Runtime {
             let expected = record.current.as_ref().map(|it| it.programs[side as usize]);
             right += usize::from(program.is_some() && program == expected);
         }
-        let entry = match loaded.and_then(|it| it.map(MapName::Endpoints)) {
-            Some(map) => self.system.lookup(map, &local.ifindex.to_le_bytes()).doing("read the map endpoints")?,
+        let entry = match loaded.and_then(LoadedGeneration::endpoints) {
+            Some((_, map)) => self.system.get(map, &local.ifindex).doing("read the map endpoints")?,
             None => None,
         };
         Ok(match (right, there, entry) {

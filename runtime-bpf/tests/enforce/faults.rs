@@ -6,7 +6,7 @@
 //! `WEIR_FAULTS=all` (`cargo xtask faults`) every place is tested.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use weir_runtime::runtime::{EnforcementState, PinAccess, Request, Runtime};
@@ -43,6 +43,7 @@ fn errnos(operation: Operation) -> &'static [i32] {
         TestRun => &[EINVAL, ENOMEM],
         Pin => &[EEXIST, EPERM, ENOSPC, ENOMEM],
         PinnedMap | PinnedProgram | PinnedLink | NumberedMap | NumberedProgram => &[EPERM, EACCES, ENOMEM, EMFILE],
+        Typed => &[EMFILE, ENOMEM, EFAULT, EINVAL],
         MapInfo | ProgramInfo | LinkInfo => &[EFAULT, EINVAL],
         Attach => &[EINVAL, ENODEV, ENOMEM, ERANGE, EOPNOTSUPP],
         AttachNative => &[EOPNOTSUPP, EINVAL, EBUSY, ENODEV],
@@ -364,13 +365,22 @@ fn remove_program(node: &Node, way: HookKind, program: &str, hook: Hook) {
     }
 }
 
-/// A runtime on which no program can be attached to a hook after the first `attached` ones.
+/// A runtime on which no program can be attached to a hook after the first `attached` ones. Until the endpoint has lost
+/// its entry, no map can be opened.
 fn refusing(node: &Node, attached: usize) -> Runtime {
-    let asked = AtomicUsize::new(0);
-    let faults = move |operation: Operation| {
+    let (asked, closing) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let faults = move |operation: Operation| match operation {
         // The first attempt to place a filter only replaces one.
-        let is_attach = matches!(operation, Operation::Attach | Operation::AddClsact);
-        (is_attach && asked.fetch_add(1, Ordering::Relaxed) >= attached).then_some(libc::ENOMEM)
+        Operation::Attach | Operation::AddClsact if asked.fetch_add(1, Ordering::Relaxed) >= attached => {
+            closing.store(true, Ordering::Relaxed);
+            Some(libc::ENOMEM)
+        }
+        Operation::Delete => {
+            closing.store(false, Ordering::Relaxed);
+            None
+        }
+        Operation::Typed if closing.load(Ordering::Relaxed) => Some(libc::EMFILE),
+        _ => None,
     };
     let system = System::with_faults(Box::new(faults)).unwrap();
     Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().without_grace().one_by_one()

@@ -99,7 +99,7 @@ pub fn compile(manifest: &str, node: &str) -> Parts {
     }
     let name = |id: weir_model::EndpointId| cluster.endpoint_name(id).to_string();
     let entries = endpoints(&cluster, &classes, &tables);
-    let pods = entries.into_iter().map(|entry| (name(entry.endpoint), entry.value)).collect();
+    let pods = entries.into_iter().map(|entry| (name(entry.endpoint), entry.value.to_vec())).collect();
     Parts { maps: maps(&cluster, &scope, &tables, Sizes::default(), target), programs, pods }
 }
 
