@@ -13,7 +13,6 @@
 //! `WEIR_LIFE_ROUNDS` sets the number of rounds and `WEIR_LIFE_SEED` the first seed; `cargo xtask life` runs without
 //! end.
 
-mod dice;
 mod host;
 mod server;
 mod verdicts;
@@ -21,8 +20,9 @@ mod world;
 
 use std::sync::{Arc, Mutex};
 
+use weir_testing::Random;
+
 use super::*;
-use dice::Dice;
 use host::FakeHost;
 use server::Stream;
 use verdicts::VerdictTally;
@@ -34,7 +34,7 @@ const LIFE: usize = 12;
 const QUIET_TIME: Duration = Duration::from_secs(45);
 
 struct Life {
-    dice: Dice,
+    dice: Random,
     world: FakeCluster,
     streams: Vec<Stream>,
     agent: NodeAgent<FakeHost>,
@@ -48,7 +48,7 @@ struct Life {
 
 impl Life {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice::new(seed);
+        let mut dice = Random::new(seed);
         let world = FakeCluster::new(&mut dice);
         let relist = Arc::default();
         let (agent, metrics) = agent(&world.host, &relist);

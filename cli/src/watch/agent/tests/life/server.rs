@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Value, json};
+use weir_testing::Random;
 
-use super::dice::Dice;
 use crate::watch::cursor::{ApiEvent, WatchCursor, WatchFault};
 use crate::watch::resources::{Resource, resources};
 
@@ -112,7 +112,7 @@ impl Stream {
     }
 
     /// Delivers one line or one page. Returns whether there was one.
-    pub(super) fn step(&mut self, server: &FakeApiServer, dice: &mut Dice, emit: &mut impl FnMut(ApiEvent)) -> bool {
+    pub(super) fn step(&mut self, server: &FakeApiServer, dice: &mut Random, emit: &mut impl FnMut(ApiEvent)) -> bool {
         match &mut self.state {
             StreamState::Idle => self.ask(server, dice, emit),
             StreamState::Lines(lines, version) => match lines.pop_front() {
@@ -140,7 +140,7 @@ impl Stream {
         true
     }
 
-    fn ask(&mut self, server: &FakeApiServer, dice: &mut Dice, emit: &mut impl FnMut(ApiEvent)) {
+    fn ask(&mut self, server: &FakeApiServer, dice: &mut Random, emit: &mut impl FnMut(ApiEvent)) {
         self.cursor.begin();
         let uri = self.cursor.uri(0);
         if uri.contains("sendInitialEvents") {
@@ -176,7 +176,7 @@ impl Stream {
         }
     }
 
-    fn page(&mut self, dice: &mut Dice, emit: &mut impl FnMut(ApiEvent)) {
+    fn page(&mut self, dice: &mut Random, emit: &mut impl FnMut(ApiEvent)) {
         let StreamState::Pages(pages) = &mut self.state else { return };
         let Some(page) = pages.pop_front() else { return self.state = StreamState::Idle };
         let is_last = pages.is_empty();

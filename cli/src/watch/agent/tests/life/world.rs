@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_runtime::sys::links::NetworkNamespace;
+use weir_testing::Random;
 
-use super::dice::Dice;
 use super::host::{FakeHost, PluggedPod};
 use super::server::{FakeApiServer, FakeObjectId};
 use super::verdicts::ExpectedPod;
@@ -49,7 +49,7 @@ pub(super) struct FakeCluster {
 }
 
 impl FakeCluster {
-    pub(super) fn new(dice: &mut Dice) -> Self {
+    pub(super) fn new(dice: &mut Random) -> Self {
         let mut world = Self {
             server: FakeApiServer::default(),
             host: FakeHost::default(),
@@ -82,7 +82,7 @@ impl FakeCluster {
     }
 
     /// Does one random step.
-    pub(super) fn act(&mut self, dice: &mut Dice) {
+    pub(super) fn act(&mut self, dice: &mut Random) {
         match dice.below(23) {
             0..=3 => self.create(dice),
             4..=6 => self.attach(dice),
@@ -100,8 +100,8 @@ impl FakeCluster {
         }
     }
 
-    fn create(&mut self, dice: &mut Dice) {
-        let namespace = *dice.pick(&NAMESPACES).expect("there are some");
+    fn create(&mut self, dice: &mut Random) {
+        let namespace = dice.pick(&NAMESPACES);
         let name = format!("p{}", dice.below(4));
         let is_taken = self.pods.iter().any(|it| it.in_api && it.namespace == namespace && it.name == name);
         if is_taken || self.is_ending(namespace) {
@@ -141,14 +141,14 @@ impl FakeCluster {
         self.server.put("Pod", object);
     }
 
-    fn choose(&self, dice: &mut Dice, is_it: impl Fn(&FakePod) -> bool) -> Option<usize> {
+    fn choose(&self, dice: &mut Random, is_it: impl Fn(&FakePod) -> bool) -> Option<usize> {
         let all: Vec<usize> = (0..self.pods.len()).filter(|index| is_it(&self.pods[*index])).collect();
-        dice.pick(&all).copied()
+        dice.pick_any(&all)
     }
 
     /// Gives the pod its network. No other pod has the address at this time, but another pod may have had it just
     /// before.
-    fn attach(&mut self, dice: &mut Dice) {
+    fn attach(&mut self, dice: &mut Random) {
         let Some(index) = self.choose(dice, |it| it.in_api && it.address.is_none() && !it.is_deleting) else { return };
         let of_node = u8::from(!self.pods[index].is_near);
         let free = (1..6).map(|last| IpAddr::from([10, 0, of_node, last]));
@@ -157,7 +157,7 @@ impl FakeCluster {
                 && !self.disputed.contains(address)
         };
         let free: Vec<IpAddr> = free.filter(is_free).collect();
-        let Some(address) = dice.pick(&free).copied() else { return };
+        let Some(address) = dice.pick_any(&free) else { return };
         let FakePod { namespace, name, uid, is_near, .. } = self.pods[index].clone();
         self.pods[index].address = Some(address);
         if is_near {
@@ -187,7 +187,7 @@ impl FakeCluster {
         self.pods.iter().position(|it| it.ifindex == Some(ifindex))
     }
 
-    fn report_address(&mut self, dice: &mut Dice) {
+    fn report_address(&mut self, dice: &mut Random) {
         if let Some(index) = self.choose(dice, |it| it.in_api && it.address.is_some() && !it.is_reported) {
             self.report_to_api(index);
         }
@@ -202,7 +202,7 @@ impl FakeCluster {
 
     /// One step of a pod's end. The order of the steps is random: marked as deleting, address released, interface
     /// removed, deleted.
-    fn end(&mut self, dice: &mut Dice) {
+    fn end(&mut self, dice: &mut Random) {
         let Some(index) = self.choose(dice, |it| it.in_api || it.ifindex.is_some()) else { return };
         let pod = self.pods[index].clone();
         match dice.below(4) {
@@ -234,7 +234,7 @@ impl FakeCluster {
         }
     }
 
-    fn unplug(&mut self, index: usize, dice: &mut Dice) {
+    fn unplug(&mut self, index: usize, dice: &mut Random) {
         let pod = &mut self.pods[index];
         pod.is_released = true;
         let Some(ifindex) = pod.ifindex.take() else { return };
@@ -244,8 +244,8 @@ impl FakeCluster {
         self.note(what);
     }
 
-    fn put_policy(&mut self, dice: &mut Dice) {
-        let namespace = *dice.pick(&NAMESPACES).expect("there are some");
+    fn put_policy(&mut self, dice: &mut Random) {
+        let namespace = dice.pick(&NAMESPACES);
         if self.is_ending(namespace) {
             return;
         }
@@ -273,15 +273,15 @@ impl FakeCluster {
         );
     }
 
-    fn delete_policy(&mut self, dice: &mut Dice) {
+    fn delete_policy(&mut self, dice: &mut Random) {
         let all: Vec<_> = self.server.objects.keys().filter(|it| it.kind == "NetworkPolicy").cloned().collect();
-        if let Some(id) = dice.pick(&all) {
+        if let Some(id) = dice.pick_any(&all) {
             self.note(format!("no policy {id:?}"));
-            self.server.delete(id);
+            self.server.delete(&id);
         }
     }
 
-    fn put_list(&mut self, dice: &mut Dice) {
+    fn put_list(&mut self, dice: &mut Random) {
         let id = FakeObjectId::new("CidrList", "", "l");
         if dice.once_in(3) {
             self.note("no list".to_owned());
@@ -299,7 +299,7 @@ impl FakeCluster {
         );
     }
 
-    fn put_namespace(&mut self, name: &'static str, dice: &mut Dice) {
+    fn put_namespace(&mut self, name: &'static str, dice: &mut Random) {
         let labels = json!({"team": APPS[dice.below(2)], "kubernetes.io/metadata.name": name});
         let meta = json!({"name": name, "uid": self.uid(), "labels": labels});
         self.server.put("Namespace", json!({"apiVersion": "v1", "kind": "Namespace", "metadata": meta}));
@@ -315,7 +315,7 @@ impl FakeCluster {
     }
 
     /// Deletes a namespace with all its objects, one step per call; then creates another namespace of the same name.
-    fn replace_namespace(&mut self, dice: &mut Dice) {
+    fn replace_namespace(&mut self, dice: &mut Random) {
         let ending = NAMESPACES.into_iter().find(|name| self.is_ending(name));
         let name = ending.unwrap_or_else(|| NAMESPACES[dice.below(2)]);
         if ending.is_none() {
@@ -346,7 +346,7 @@ impl FakeCluster {
         self.policies_in(name).iter().for_each(|id| self.server.delete(id));
     }
 
-    fn end_namespace(&mut self, name: &'static str, dice: &mut Dice) {
+    fn end_namespace(&mut self, name: &'static str, dice: &mut Random) {
         self.note(format!("namespace {name} is another one"));
         let id = FakeObjectId::new("Namespace", "", name);
         self.delete_policies(name);
@@ -360,7 +360,7 @@ impl FakeCluster {
     }
 
     /// A pod with CAP_NET_ADMIN takes a neighbour's address. If there are CNI results, this has no effect.
-    fn dispute(&mut self, dice: &mut Dice) {
+    fn dispute(&mut self, dice: &mut Random) {
         let Some(index) = self.choose(dice, |it| it.in_api && it.ifindex.is_some()) else { return };
         let Some(victim) = self.choose(dice, |it| it.in_api && it.ifindex.is_some()) else { return };
         if index == victim {
@@ -375,7 +375,7 @@ impl FakeCluster {
     }
 
     /// Completes everything that was begun; interfaces of deleted pods may remain.
-    pub(super) fn finish(&mut self, dice: &mut Dice) {
+    pub(super) fn finish(&mut self, dice: &mut Random) {
         for name in NAMESPACES {
             if self.is_ending(name) && dice.once_in(2) {
                 self.end_namespace(name, dice);
@@ -407,7 +407,7 @@ impl FakeCluster {
     }
 
     /// The question of the CNI plug-in about a pod that it has attached.
-    pub(super) fn question(&self, dice: &mut Dice) -> Option<(String, CniQuestion)> {
+    pub(super) fn question(&self, dice: &mut Random) -> Option<(String, CniQuestion)> {
         let pod = &self.pods[self.choose(dice, |it| it.in_api && it.ifindex.is_some() && !it.is_deleting)?];
         let state = self.host.lock();
         let veth = state.inventory.interfaces.iter().find(|it| Some(it.ifindex) == pod.ifindex)?.name.clone();
@@ -445,7 +445,7 @@ impl FakeCluster {
     }
 }
 
-fn rule(dice: &mut Dice, peers: &str) -> Value {
+fn rule(dice: &mut Random, peers: &str) -> Value {
     let mut rule = json!({});
     let count = dice.below(3);
     let all: Vec<Value> = (0..count).map(|_| peer(dice)).collect();
@@ -458,7 +458,7 @@ fn rule(dice: &mut Dice, peers: &str) -> Value {
     rule
 }
 
-fn peer(dice: &mut Dice) -> Value {
+fn peer(dice: &mut Random) -> Value {
     match dice.below(4) {
         0 => json!({"podSelector": {"matchLabels": {"app": APPS[dice.below(3)]}}}),
         1 => json!({"namespaceSelector": {"matchLabels": {"team": APPS[dice.below(2)]}}}),
