@@ -1,22 +1,27 @@
 //! `cargo xtask fuzz`: runs the generators and oracles in a loop, without a fuzzing engine.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::cell::RefCell;
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use weir_fuzz::generators::hostile::{self, Shape};
-use weir_fuzz::generators::sequences::{self, Abilities};
-use weir_fuzz::generators::{Random, change, cluster, documents, texts};
+use proptest::strategy::Strategy as _;
+use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner, contextualize_config};
+use weir_fuzz::generators::change::{self, ChangeCase, changes};
+use weir_fuzz::generators::cluster::{ClusterCase, enforceable};
+use weir_fuzz::generators::sequences::{Abilities, sequences};
+use weir_fuzz::generators::strategy::MOST_CANDIDATES;
+use weir_fuzz::generators::{Generated, Random, documents, hostile, texts};
 use weir_fuzz::oracles::datapath::compare::{self, Sequence, Tally as Packets};
 use weir_fuzz::oracles::datapath::machine::InVm;
 use weir_fuzz::oracles::datapath::worlds::{World, worlds};
 use weir_fuzz::oracles::engines::{Effort, agree, scopes};
 use weir_fuzz::oracles::readers::{Tally as Readings, libyaml, serde};
-use weir_fuzz::oracles::{bounds, decoding, difference, shrink};
+use weir_fuzz::oracles::{bounds, decoding, difference};
+use weir_model::Assumptions;
 use weir_model::resolve::resolve;
-use weir_model::{Assumptions, HostNetworkPods, Icmp};
 use weir_objects::decode::InputKind;
 use weir_objects::k8s::Object;
 
@@ -25,13 +30,15 @@ use weir_objects::k8s::Object;
 const VALID_ONE_IN: usize = 20;
 /// With fewer texts or changes than this, the share is left to chance.
 const ENOUGH: usize = 500;
-/// Sequences of packets for each cluster.
-const SEQUENCES: u64 = 200;
 /// After this number of sequences, every rule of the datapath has occurred.
 const ENOUGH_SEQUENCES: usize = 4_000;
 
-/// Clusters for each hostile tenant, because a hostile tenant takes as long as a hundred of them.
-const HOSTILE_ONE_IN: usize = 4;
+/// The kinds of cases, and the number of each in a round. A hostile tenant takes as long as a hundred clusters.
+const KINDS: [(&str, usize); 6] =
+    [("texts", 200), ("readings", 200), ("clusters", 4), ("changes", 4), ("hostile", 1), ("sequences", 800)];
+/// The longest time for shrinking, in milliseconds.
+const MOST_SHRINKING: u32 = 120_000;
+
 /// After this number of hostile tenants, at least one policy has been held.
 const ENOUGH_HOSTILE: usize = 20;
 
@@ -48,9 +55,12 @@ fn main() -> ExitCode {
 struct Options {
     time: Duration,
     seed: u64,
+    cases: u64,
+    /// Only cases of this kind.
+    only: Option<String>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Tally {
     texts: usize,
     valid: usize,
@@ -69,28 +79,19 @@ struct Tally {
 
 fn run() -> Result<()> {
     let options = options()?;
-    let corpus = corpus()?;
-    let (start, mut tally) = (Instant::now(), Tally::default());
-    let mut seed = options.seed;
     let worlds = worlds().map_err(anyhow::Error::msg)?;
-    let mut machine = InVm::new(&worlds).map_err(anyhow::Error::msg)?;
-    while start.elapsed() < options.time {
-        for _ in 0..50 {
-            a_text(seed, &corpus, &mut tally)?;
-            a_reading(seed, &mut tally)?;
-            seed = seed.wrapping_add(1);
-        }
-        a_cluster(seed, &mut tally)?;
-        a_change(seed, &mut tally)?;
-        if tally.clusters.is_multiple_of(HOSTILE_ONE_IN) {
-            a_hostile_tenant(seed, &mut tally)?;
-        }
-        for number in 0..SEQUENCES {
-            a_sequence(seed.wrapping_mul(SEQUENCES).wrapping_add(number), &worlds, &mut machine, &mut tally)?;
-        }
+    let tests = Tests::new(&worlds)?;
+    let (start, mut cases) = (Instant::now(), 0);
+    let asked = |kind: &str| options.only.as_ref().is_none_or(|only| only == kind);
+    let round = || KINDS.iter().filter(|it| asked(it.0)).flat_map(|(kind, count)| std::iter::repeat_n(*kind, *count));
+    let mut kinds = std::iter::repeat_with(round).flatten();
+    while start.elapsed() < options.time && cases < options.cases {
+        let kind = kinds.next().context("no kind of cases")?;
+        tests.test(kind, options.seed.wrapping_add(cases)).with_context(|| format!("case {}", cases + 1))?;
+        cases += 1;
     }
     let Tally { texts, valid, readings, clusters, questions, changes, flows, sequences, packets, hostile, held } =
-        tally;
+        tests.tally.into_inner();
     println!(
         "fuzz: {texts} texts, {valid} of them valid; {} texts for two readers; {clusters} clusters, {questions} questions; {changes} changes, \
          {flows} flows that differ; {hostile} hostile tenants, {held} of their policies held; {sequences} sequences of {} packets; \
@@ -115,15 +116,19 @@ fn run() -> Result<()> {
 }
 
 fn options() -> Result<Options> {
-    let mut options = Options { time: Duration::from_secs(10), seed: 1 };
+    let mut options = Options { time: Duration::from_secs(10), seed: 1, cases: u64::MAX, only: None };
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
         let value = arguments.next().with_context(|| format!("{name} needs a value"))?;
-        let number: u64 = value.parse().with_context(|| format!("{name} {value}"))?;
+        let number = || value.parse::<u64>().with_context(|| format!("{name} {value}"));
         match name.as_str() {
-            "--secs" => options.time = Duration::from_secs(number),
-            "--seed" => options.seed = number,
-            _ => bail!("unknown option {name}; there are --secs and --seed"),
+            "--secs" => options.time = Duration::from_secs(number()?),
+            "--seed" => options.seed = number()?,
+            // The number of cases is the only limit then.
+            "--cases" => (options.cases, options.time) = (number()?, Duration::MAX),
+            "--only" if KINDS.iter().any(|it| it.0 == value) => options.only = Some(value),
+            "--only" => bail!("--only {value}: there are {:?}", KINDS.map(|it| it.0)),
+            _ => bail!("unknown option {name}; there are --secs, --seed, --cases and --only"),
         }
     }
     Ok(options)
@@ -148,133 +153,137 @@ fn corpus() -> Result<Vec<String>> {
     Ok(texts)
 }
 
-/// Reads a mutated text; if it is accepted, compares the engines on its objects.
-fn a_text(seed: u64, corpus: &[String], tally: &mut Tally) -> Result<()> {
-    let mut random = Random::new(seed);
-    let text = texts::mutate(&random.pick(corpus), &mut random);
-    let asked = caught(|| {
-        let Some(objects) = decoding::read(text.as_bytes(), InputKind::Manifest) else { return Ok(None) };
-        let effort = Effort { questions: 20, packets: 2 };
-        disagreement(&objects, Assumptions::default(), effort, seed).map(Some)
-    });
-    tally.texts += 1;
-    match asked {
-        Ok(count) => {
-            tally.valid += usize::from(count.is_some());
-            tally.questions += count.unwrap_or_default();
-            Ok(())
-        }
-        Err(error) => left(seed, "yaml", &text, &error),
-    }
+/// The strategies, and all that their tests need.
+struct Tests<'w> {
+    texts: Generated<String>,
+    readings: Generated<[String; 2]>,
+    clusters: Generated<ClusterCase>,
+    changes: Generated<ChangeCase>,
+    hostile: Generated<ClusterCase>,
+    sequences: Generated<Sequence>,
+    worlds: &'w [World],
+    machine: RefCell<InVm<'w>>,
+    tally: RefCell<Tally>,
 }
 
-/// Reads a text of YAML and one of JSON with our readers and with others.
-fn a_reading(seed: u64, tally: &mut Tally) -> Result<()> {
-    let (yaml, json) = (documents::yaml(&mut Random::new(seed)), documents::json(&mut Random::new(seed)));
-    let read = libyaml::agree(&yaml, &mut tally.readings).map_err(|error| (yaml, error));
-    let read = read.and_then(|()| serde::agree(&json, &mut tally.readings).map_err(|error| (json, error)));
-    read.or_else(|(text, error)| left(seed, "txt", &text, &error))
-}
-
-/// Assumptions that programs can enforce.
-fn assumptions(random: &mut Random) -> Assumptions {
-    Assumptions { hostnetwork_pods: HostNetworkPods::Node, icmp: Icmp::Policy, ..cluster::assumptions(random) }
-}
-
-fn a_cluster(seed: u64, tally: &mut Tally) -> Result<()> {
-    let mut random = Random::new(seed);
-    let (objects, assume) = (cluster::objects(&mut random), assumptions(&mut random));
-    let asked =
-        |objects: &[Object]| caught(|| disagreement(objects, assume, Effort { questions: 1_000, packets: 100 }, seed));
-    match asked(&objects) {
-        Ok(count) => {
-            tally.clusters += 1;
-            tally.questions += count;
-            Ok(())
-        }
-        Err(_) => {
-            let (objects, text) = shrink::smallest(objects, |objects| asked(objects).err());
-            left(seed, "txt", &shrink::report(&format!("{assume:?}\n{text}"), &objects), &text)
-        }
-    }
-}
-
-/// Compares a cluster with a changed version of it, and checks the rows against the reference oracle's verdicts on
-/// both.
-fn a_change(seed: u64, tally: &mut Tally) -> Result<()> {
-    let mut random = Random::new(seed);
-    let (objects, assume) = (cluster::objects(&mut random), assumptions(&mut random));
-    let asked = |base: &[Object]| {
-        caught(|| {
-            let mut random = Random::new(seed);
-            let head = change::changed(base, &mut random);
-            difference::agree(&resolve(base, assume).0, &resolve(&head, assume).0, &mut random)
+impl<'w> Tests<'w> {
+    fn new(worlds: &'w [World]) -> Result<Self> {
+        let machine = InVm::new(worlds).map_err(anyhow::Error::msg)?;
+        Ok(Self {
+            texts: texts::mutated(corpus()?),
+            readings: Generated::by(|random| [documents::yaml(random), documents::json(random)]),
+            clusters: enforceable(),
+            changes: changes(change::changed),
+            hostile: hostile::tenants(),
+            sequences: sequences(worlds.len(), Abilities { waits: true, context: true }),
+            worlds,
+            machine: RefCell::new(machine),
+            tally: RefCell::default(),
         })
+    }
+
+    fn test(&self, kind: &str, seed: u64) -> Result<()> {
+        match kind {
+            "texts" => case(kind, seed, &self.texts, Clone::clone, |it| self.text(it, seed)),
+            "readings" => case(kind, seed, &self.readings, |it| it.join("\n---\n"), |it| self.reading(it)),
+            "clusters" => case(kind, seed, &self.clusters, shown, |it| self.cluster(it)),
+            "changes" => case(kind, seed, &self.changes, shown, |it| self.change(it)),
+            "hostile" => case(kind, seed, &self.hostile, shown, |it| self.hostile_tenant(it)),
+            _ => case(kind, seed, &self.sequences, shown, |it| self.sequence(it)),
+        }
+    }
+
+    /// Reads a mutated text; if it is accepted, compares the engines on its objects.
+    fn text(&self, text: &str, seed: u64) -> Result<(), String> {
+        self.tally.borrow_mut().texts += 1;
+        let Some(objects) = decoding::read(text.as_bytes(), InputKind::Manifest) else { return Ok(()) };
+        let effort = Effort { questions: 20, packets: 2 };
+        let questions = disagreement(&objects, Assumptions::default(), effort, &mut Random::new(seed))?;
+        let mut tally = self.tally.borrow_mut();
+        (tally.valid, tally.questions) = (tally.valid + 1, tally.questions + questions);
+        Ok(())
+    }
+
+    /// Reads a text of YAML and one of JSON with our readers and with others.
+    fn reading(&self, [yaml, json]: &[String; 2]) -> Result<(), String> {
+        let mut tally = self.tally.borrow_mut();
+        libyaml::agree(yaml, &mut tally.readings)?;
+        serde::agree(json, &mut tally.readings)
+    }
+
+    fn cluster(&self, case: &ClusterCase) -> Result<(), String> {
+        let effort = Effort { questions: 1_000, packets: 100 };
+        let questions = disagreement(&case.objects, case.assume, effort, &mut case.random())?;
+        let mut tally = self.tally.borrow_mut();
+        (tally.clusters, tally.questions) = (tally.clusters + 1, tally.questions + questions);
+        Ok(())
+    }
+
+    /// Compares a cluster with a changed version of it, and checks the rows against the reference oracle's verdicts on
+    /// both.
+    fn change(&self, ChangeCase { base, head }: &ChangeCase) -> Result<(), String> {
+        let [before, after] = [&base.objects, head].map(|objects| resolve(objects, base.assume).0);
+        let asked = difference::agree(&before, &after, &mut base.random())?;
+        let mut tally = self.tally.borrow_mut();
+        (tally.changes, tally.flows) = (tally.changes + 1, tally.flows + asked.differing);
+        Ok(())
+    }
+
+    /// Tests a hostile namespace beside harmless ones, with limits on memory and steps.
+    fn hostile_tenant(&self, case: &ClusterCase) -> Result<(), String> {
+        let held = bounds::keep(&case.objects, &mut case.random())?;
+        let mut tally = self.tally.borrow_mut();
+        (tally.hostile, tally.held) = (tally.hostile + 1, tally.held + held);
+        Ok(())
+    }
+
+    /// Packets through the programs of several generations, beside the model of the datapath.
+    fn sequence(&self, sequence: &Sequence) -> Result<(), String> {
+        let mut tally = self.tally.borrow_mut();
+        tally.sequences += 1;
+        let machine = &mut *self.machine.borrow_mut();
+        compare::agree(sequence, self.worlds, machine, &mut tally.packets).map_err(|it| it.text)
+    }
+}
+
+fn shown<T: Debug>(value: &T) -> String {
+    format!("{value:?}")
+}
+
+/// Tests the strategy's value for a seed. A value that fails is shrunk and written to a file.
+fn case<T: Debug>(
+    kind: &str,
+    seed: u64,
+    strategy: &Generated<T>,
+    show: impl Fn(&T) -> String,
+    test: impl Fn(&T) -> Result<(), String>,
+) -> Result<()> {
+    let limits = Config {
+        max_shrink_iters: MOST_CANDIDATES,
+        max_shrink_time: MOST_SHRINKING,
+        failure_persistence: None,
+        ..Config::default()
     };
-    match asked(&objects) {
-        Ok(asked) => {
-            tally.changes += 1;
-            tally.flows += asked.differing;
-            Ok(())
+    let config = Config { rng_seed: RngSeed::Fixed(seed), ..contextualize_config(limits) };
+    let mut runner = TestRunner::new(config);
+    let tree = strategy.new_tree(&mut runner).map_err(|reason| anyhow::anyhow!("{reason}"))?;
+    match runner.run_one(tree, |value| test(&value).map_err(TestCaseError::fail)) {
+        Ok(_) => Ok(()),
+        Err(TestError::Fail(reason, value)) => {
+            let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/fuzz");
+            std::fs::create_dir_all(&directory)?;
+            let path = directory.join(format!("{kind}-{seed}.txt"));
+            std::fs::write(&path, show(&value))?;
+            bail!("{kind}, seed {seed}: {reason}\nthe smallest case that was found is in {}", path.display())
         }
-        Err(_) => {
-            let (objects, text) = shrink::smallest(objects, |objects| asked(objects).err());
-            left(seed, "txt", &shrink::report(&format!("{assume:?}, and its change\n{text}"), &objects), &text)
-        }
+        Err(error) => bail!("{kind}, seed {seed}: {error}"),
     }
 }
 
-/// Tests a hostile namespace beside harmless ones, with limits on memory and steps.
-fn a_hostile_tenant(seed: u64, tally: &mut Tally) -> Result<()> {
-    let mut random = Random::new(seed);
-    let (shape, size, tenants) = (random.pick(&Shape::ALL), 1 + random.below(12), random.below(4));
-    let made = hostile::cluster(shape, size, tenants, &mut random);
-    tally.hostile += 1;
-    match caught(|| bounds::keep(&made, &mut random)) {
-        Ok(held) => {
-            tally.held += held;
-            Ok(())
-        }
-        Err(error) => {
-            let case = format!("{shape:?}, {size} policies of a hundred items, {tenants} tenants");
-            left(seed, "txt", &case, &format!("{case}: {error}"))
-        }
-    }
-}
-
-/// Packets through the programs of several generations, beside the model of the datapath.
-fn a_sequence(seed: u64, worlds: &[World], machine: &mut InVm<'_>, tally: &mut Tally) -> Result<()> {
-    let abilities = Abilities { waits: true, context: true };
-    let sequence = sequences::sequence(&mut Random::new(seed), worlds.len(), abilities);
-    tally.sequences += 1;
-    if compare::agree(&sequence, worlds, machine, &mut tally.packets).is_ok() {
-        return Ok(());
-    }
-    let mut ask = |it: &Sequence| compare::agree(it, worlds, machine, &mut Packets::default()).err();
-    let smaller = compare::smallest(sequence, &mut |it| ask(it).is_some());
-    let text = ask(&smaller).map(|it| it.text).unwrap_or_default();
-    left(seed, "txt", &compare::report(&smaller, worlds, &text), &text)
-}
-
-fn disagreement(objects: &[Object], assume: Assumptions, effort: Effort, seed: u64) -> Result<usize, String> {
+fn disagreement(objects: &[Object], assume: Assumptions, effort: Effort, random: &mut Random) -> Result<usize, String> {
     let (cluster, diagnostics) = resolve(objects, assume);
     if diagnostics.has_errors() {
         return Ok(0);
     }
-    let mut random = Random::new(seed);
-    scopes(&cluster).into_iter().map(|scope| agree(&cluster, scope, effort, &mut random)).sum()
-}
-
-/// Turns a panic into an error; its message has been printed.
-fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err("it panicked".to_owned()))
-}
-
-/// Writes the failing case to a file.
-fn left(seed: u64, kind: &str, case: &str, error: &str) -> Result<()> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/fuzz");
-    std::fs::create_dir_all(&directory)?;
-    let path = directory.join(format!("seed-{seed}.{kind}"));
-    std::fs::write(&path, case)?;
-    bail!("seed {seed}: {error}\nthe case is in {}", path.display())
+    scopes(&cluster).into_iter().map(|scope| agree(&cluster, scope, effort, random)).sum()
 }

@@ -8,4 +8,3 @@ pub mod engines;
 pub mod packets;
 pub mod questions;
 pub mod readers;
-pub mod shrink;

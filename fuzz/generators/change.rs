@@ -1,18 +1,41 @@
 //! Makes small changes to a cluster, as a pull request would.
 
+use std::fmt;
 use std::sync::Arc;
 
 use weir_objects::k8s::{Body, Labels, Object, PolicyType};
 
-use super::Random;
-use super::cluster;
+use super::cluster::{self, ClusterCase};
+use super::manifest::yaml;
+use super::{Generated, Random};
+
+/// A cluster and the objects that it is compared with.
+#[derive(Clone)]
+pub struct ChangeCase {
+    /// The cluster before the change.
+    pub base: ClusterCase,
+    /// The objects after it.
+    pub head: Vec<Object>,
+}
+
+impl fmt::Debug for ChangeCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "# base\n{:?}\n# head\n{}", self.base, yaml(&self.head))
+    }
+}
+
+/// Clusters and what `head` makes of their objects.
+pub fn changes(head: fn(&[Object], &mut Random) -> Vec<Object>) -> Generated<ChangeCase> {
+    cluster::enforceable().then(move |base, random| {
+        let head = head(&base.objects, random);
+        ChangeCase { base, head }
+    })
+}
 
 /// A few changes: mostly of policies, sometimes of pods, namespaces and services.
 pub fn changed(objects: &[Object], random: &mut Random) -> Vec<Object> {
     let mut changed = objects.to_vec();
-    for number in 0..1 + random.below(3) {
-        change(&mut changed, number, random);
-    }
+    random.list(1..=3, |number, random| change(&mut changed, number, random));
     cluster::number(&mut changed);
     changed
 }

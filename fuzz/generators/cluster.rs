@@ -5,10 +5,11 @@
 //! model turns up every few clusters. Objects are valid by the API server's rules, and the same seed gives the
 //! same objects on every machine.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use weir_model::Assumptions;
+use weir_model::{Assumptions, HostNetworkPods, Icmp};
 use weir_objects::address::Prefix;
 use weir_objects::k8s::{
     Body, CidrList, EndpointSlice, HostPort, LabelSelector, Labels, ListAction, ListEntry, Meta, Mode, NamedPort,
@@ -17,7 +18,8 @@ use weir_objects::k8s::{
 };
 use weir_objects::origin::ObjectId;
 
-use super::Random;
+use super::manifest::yaml;
+use super::{Generated, Random};
 
 const NAMESPACES: [&str; 3] = ["a", "b", "c"];
 const KEYS: [&str; 3] = ["app", "tier", "zone"];
@@ -27,29 +29,64 @@ pub const PORTS: [u16; 8] = [53, 80, 81, 443, 8080, 8081, 1, 65535];
 const PORT_NAMES: [&str; 3] = ["http", "dns", "admin"];
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
+/// A cluster and the assumptions under which it is resolved.
+#[derive(Clone)]
+pub struct ClusterCase {
+    /// The objects, numbered in order.
+    pub objects: Vec<Object>,
+    /// Mostly the defaults.
+    pub assume: Assumptions,
+    /// The seed of the questions about the cluster.
+    pub seed: u64,
+}
+
+impl ClusterCase {
+    /// The choices of the questions about the cluster.
+    pub fn random(&self) -> Random {
+        Random::new(self.seed)
+    }
+}
+
+impl fmt::Debug for ClusterCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "# {:?}, questions from seed {}\n{}", self.assume, self.seed, yaml(&self.objects))
+    }
+}
+
+/// Clusters with any assumptions.
+pub fn clusters() -> Generated<ClusterCase> {
+    Generated::by(|random| {
+        let (objects, assume) = (objects(random), assumptions(random));
+        // Its own seed: so the many choices of the questions are not shrunk with those of the cluster.
+        ClusterCase { objects, assume, seed: random.number() }
+    })
+}
+
+/// Clusters with assumptions that programs can enforce. `classify` refuses the others.
+pub fn enforceable() -> Generated<ClusterCase> {
+    clusters().then(|it, _| {
+        let assume = Assumptions { hostnetwork_pods: HostNetworkPods::Node, icmp: Icmp::Policy, ..it.assume };
+        ClusterCase { assume, ..it }
+    })
+}
+
 /// A cluster's objects, numbered in order.
 pub fn objects(random: &mut Random) -> Vec<Object> {
     let mut objects = Vec::new();
     for name in NAMESPACES {
-        if !random.once_in(4) {
+        if random.mostly(4) {
             let labels = labels(random).into();
             objects.push(object(Meta { labels, ..meta("", name) }, Body::Namespace));
         }
     }
-    let nodes = 1 + random.below(3);
-    objects
-        .extend((0..nodes).map(|node| object(meta("", &format!("node-{node}")), Body::Node(node_body(node, random)))));
-    let pods = 2 + random.below(9);
-    objects.extend((0..pods).map(|index| pod(index, nodes, random)));
-    let workloads = random.several(2, workload);
-    let services = (0..random.below(4)).flat_map(|index| service(index, random)).collect::<Vec<_>>();
-    let policies = (0..random.below(9)).map(|index| policy(index, random)).collect::<Vec<_>>();
-    let lists = (0..random.below(4)).map(|index| list(index, random)).collect::<Vec<_>>();
-    objects.extend(workloads.into_iter().enumerate().map(|(index, body)| {
-        let kind = body.kind.to_lowercase();
-        object(meta(random.pick(&NAMESPACES), &format!("{kind}-{index}")), Body::Workload(body))
-    }));
-    objects.extend(services.into_iter().chain(policies).chain(lists));
+    let nodes = random
+        .list(1..=3, |node, random| object(meta("", &format!("node-{node}")), Body::Node(node_body(node, random))));
+    let pods = random.list(2..=10, |index, random| pod(index, nodes.len().max(1), random));
+    objects.extend(nodes.into_iter().chain(pods));
+    objects.extend(random.list(0..=2, workload));
+    objects.extend(random.list(0..=3, service).into_iter().flatten());
+    objects.extend(random.list(0..=8, policy));
+    objects.extend(random.list(0..=3, list));
     number(&mut objects);
     if random.once_in(4) {
         stage(&mut objects, random);
@@ -108,7 +145,7 @@ fn node_v6(node: usize) -> IpAddr {
 
 fn node_body(node: usize, random: &mut Random) -> Node {
     let mut addresses = vec![node_v4(node)];
-    addresses.extend((!random.once_in(3)).then(|| node_v6(node)));
+    addresses.extend(random.mostly(3).then(|| node_v6(node)));
     Node { addresses }
 }
 
@@ -161,7 +198,7 @@ fn pod(index: usize, nodes: usize, random: &mut Random) -> Object {
 /// A hostPort of few numbers, so that several pods claim the same, and node ports are among them.
 fn host_port(node: usize, random: &mut Random) -> HostPort {
     let address = match random.below(10) {
-        0 => Some(node_v4(node)),
+        6 => Some(node_v4(node)),
         1 => Some(node_v6(node)),
         2 => Some(Ipv4Addr::UNSPECIFIED.into()),
         3 => Some(Ipv6Addr::UNSPECIFIED.into()),
@@ -186,20 +223,21 @@ fn named_port(random: &mut Random) -> NamedPort {
     }
 }
 
-fn workload(random: &mut Random) -> Workload {
-    Workload {
-        kind: random.pick(&["Deployment", "StatefulSet", "Job"]).to_owned(),
+fn workload(index: usize, random: &mut Random) -> Object {
+    let kind = random.pick(&["Deployment", "StatefulSet", "Job"]);
+    let body = Workload {
+        kind: kind.to_owned(),
         pod_labels: labels(random),
         host_network: random.once_in(6),
         ports: random.several(2, named_port),
         owner: None,
-    }
+    };
+    object(meta(random.pick(&NAMESPACES), &format!("{}-{index}", kind.to_lowercase())), Body::Workload(body))
 }
 
 /// A service, alone or with a slice.
 fn service(index: usize, random: &mut Random) -> Vec<Object> {
-    let meta = meta(random.pick(&NAMESPACES), &format!("service-{index}"));
-    let mut meta = meta;
+    let mut meta = meta(random.pick(&NAMESPACES), &format!("service-{index}"));
     let mut external_addresses = random.several(1, |_| Ipv4Addr::new(198, 51, 100, 1).into());
     external_addresses.extend(random.once_in(8).then(|| node_v4(0)));
     // Addresses that other objects have already, and one address of the other family.
@@ -210,7 +248,7 @@ fn service(index: usize, random: &mut Random) -> Vec<Object> {
     let mut cluster_addresses =
         if headless { Vec::new() } else { vec![service_v4(if random.once_in(8) { 0 } else { index })] };
     let of_v6 = IpAddr::from([0xfd00, 2, 0, 0, 0, 0, 0, index as u16]);
-    cluster_addresses.extend((!headless && !random.once_in(4)).then_some(of_v6));
+    cluster_addresses.extend((!headless && random.mostly(4)).then_some(of_v6));
     other_proxy(&mut meta, random);
     let body = Service {
         cluster_addresses,
@@ -220,13 +258,13 @@ fn service(index: usize, random: &mut Random) -> Vec<Object> {
         selector: labels(random),
         publish_not_ready: random.once_in(4),
         external_name: false,
-        ports: (0..1 + random.below(2)).map(|port| service_port(port, random)).collect(),
+        ports: random.some(2, service_port),
     };
     let slice = EndpointSlice {
         service: Some(meta.name.clone()),
         endpoints: random.several(3, |random| SliceEndpoint {
             addresses: vec![pod_v4(random.below(10))],
-            ready: random.once_in(2),
+            ready: !random.once_in(2),
             serving: !random.once_in(3),
             terminating: random.once_in(2),
             node: random.once_in(2).then(|| random.pick(&["n1", "n2"]).to_owned()),
@@ -309,7 +347,7 @@ fn selector(random: &mut Random) -> LabelSelector {
 fn requirement(random: &mut Random) -> Requirement {
     let operator = random.pick(&[Operator::In, Operator::NotIn, Operator::Exists, Operator::DoesNotExist]);
     let values = match operator {
-        Operator::In | Operator::NotIn => (0..1 + random.below(2)).map(|_| random.pick(&VALUES).to_owned()).collect(),
+        Operator::In | Operator::NotIn => random.some(2, |_, random| random.pick(&VALUES).to_owned()),
         Operator::Exists | Operator::DoesNotExist => Vec::new(),
     };
     Requirement { key: random.pick(&KEYS).to_owned(), operator, values }
@@ -425,14 +463,14 @@ fn list(index: usize, random: &mut Random) -> Object {
         egress: directions != 1,
         namespaces: random.once_in(2).then(|| namespace_selector(random)),
         pods: random.once_in(3).then(|| selector(random)),
-        entries: (0..random.below(4)).map(|position| entry(position as u32, random)).collect(),
+        entries: random.list(0..=3, entry),
     };
     object(meta("", &format!("list-{index}")), Body::CidrList(body))
 }
 
 /// A list entry: a prefix, or any range.
-fn entry(position: u32, random: &mut Random) -> ListEntry {
-    let v6 = random.once_in(3);
+fn entry(position: usize, random: &mut Random) -> ListEntry {
+    let (v6, position) = (random.once_in(3), position as u32);
     let (one, other) = (address(v6, random), address(v6, random));
     let host = if v6 { 128 } else { 32 };
     match random.below(3) {

@@ -211,7 +211,7 @@ const BASES: [&str; 6] = [
 /// A text for readers of YAML.
 pub fn yaml(random: &mut Random) -> String {
     match random.below(4) {
-        0 => (0..random.below(24)).map(|_| random.pick(&TOKENS)).collect(),
+        0 => random.several(23, |random| random.pick(&TOKENS)).concat(),
         1 => lines(random),
         2 => scalars(random),
         _ => edited(random.pick(&BASES), &TOKENS, random),
@@ -220,7 +220,7 @@ pub fn yaml(random: &mut Random) -> String {
 
 fn lines(random: &mut Random) -> String {
     let mut text = String::new();
-    for _ in 0..1 + random.below(8) {
+    random.list(1..=8, |_, random| {
         text += &" ".repeat(random.below(5));
         text += random.pick(&LINES);
         if random.once_in(4) {
@@ -228,7 +228,7 @@ fn lines(random: &mut Random) -> String {
             text += random.pick(&LINES);
         }
         text += if random.once_in(20) { "\r\n" } else { "\n" };
-    }
+    });
     text
 }
 
@@ -238,7 +238,7 @@ fn scalars(random: &mut Random) -> String {
         ["", "", "", "", "!!str ", "!!int ", "!!float ", "!!bool ", "!!null ", "! ", "!x ", "!!binary "];
     const FORMS: [&str; 6] = ["- T", "- {T: b}", "- T: b", "- ? T\n  : b", "- [T]", "- \"T\""];
     let mut text = String::new();
-    for _ in 0..1 + random.below(3) {
+    random.list(1..=3, |_, random| {
         let mut scalar = random.pick(&SCALARS).to_owned();
         if random.once_in(4) {
             scalar = edited(&scalar, &["_", ".", "e", "-", "+", "0", "x", "9"], random);
@@ -246,14 +246,14 @@ fn scalars(random: &mut Random) -> String {
         let tagged = format!("{}{scalar}", random.pick(&TAGS));
         text += &random.pick(&FORMS).replace('T', &tagged);
         text += "\n";
-    }
+    });
     text
 }
 
 /// A text with one to three edits.
 fn edited(base: &str, tokens: &[&str], random: &mut Random) -> String {
     let mut text: Vec<char> = base.chars().collect();
-    for _ in 0..1 + random.below(3) {
+    random.list(1..=3, |_, random| {
         let start = random.below(text.len() + 1);
         let end = (start + random.below(4)).min(text.len());
         match random.below(4) {
@@ -266,7 +266,7 @@ fn edited(base: &str, tokens: &[&str], random: &mut Random) -> String {
                 drop(text.splice(at..at, part));
             }
         }
-    }
+    });
     text.into_iter().collect()
 }
 
@@ -315,7 +315,7 @@ pub fn json(random: &mut Random) -> String {
         "/**/",
     ];
     if random.once_in(4) {
-        return (0..random.below(16)).map(|_| random.pick(&TOKENS)).collect();
+        return random.several(15, |random| random.pick(&TOKENS)).concat();
     }
     let mut text = String::new();
     value(4, random, &mut text);
@@ -349,7 +349,7 @@ fn value(depth: usize, random: &mut Random, text: &mut String) {
         kind => {
             let (open, close) = if kind == 3 { ('[', ']') } else { ('{', '}') };
             text.push(open);
-            for index in 0..random.below(4) {
+            random.list(0..=3, |index, random| {
                 *text += if index > 0 { "," } else { "" };
                 *text += random.pick(&SPACE);
                 if kind == 4 {
@@ -357,7 +357,7 @@ fn value(depth: usize, random: &mut Random, text: &mut String) {
                 }
                 value(depth - 1, random, text);
                 *text += random.pick(&SPACE);
-            }
+            });
             text.push(close);
         }
     }
@@ -388,7 +388,7 @@ pub fn cidr(random: &mut Random) -> String {
         "0:0:0:0:0:ffff:1.2.3.4/96",
     ];
     match random.below(4) {
-        0 => (0..random.below(12)).map(|_| random.pick(&TOKENS)).collect(),
+        0 => random.several(11, |random| random.pick(&TOKENS)).concat(),
         _ => edited(random.pick(&BASES), &TOKENS, random),
     }
 }

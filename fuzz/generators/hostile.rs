@@ -7,6 +7,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use weir_model::Assumptions;
 use weir_objects::address::Prefix;
 use weir_objects::k8s::{
     Body, EndpointSlice, LabelSelector, Labels, Meta, Mode, NamedPort, NetworkPolicy, Node, Object, Operator, Phase,
@@ -15,7 +16,8 @@ use weir_objects::k8s::{
 };
 use weir_objects::origin::ObjectId;
 
-use super::Random;
+use super::cluster::ClusterCase;
+use super::{Generated, Random};
 
 /// The namespace of the hostile tenant.
 pub const NAMESPACE: &str = "hostile";
@@ -100,6 +102,15 @@ pub fn cluster(shape: Shape, size: usize, tenants: usize, random: &mut Random) -
     made.extend(objects(shape, size, random));
     super::cluster::number(&mut made);
     made
+}
+
+/// Hostile tenants of every shape with harmless neighbours, small enough for thousands of cases.
+pub fn tenants() -> Generated<ClusterCase> {
+    Generated::by(|random| {
+        let (shape, tenants, size) = (random.pick(&Shape::ALL), random.below(4), 1 + random.below(12));
+        let (objects, seed) = (cluster(shape, size, tenants, random), random.number());
+        ClusterCase { objects, assume: Assumptions::default(), seed }
+    })
 }
 
 fn object(namespace: &str, name: &str, body: Body) -> Object {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_model::Direction;
 
-use super::Random;
+use super::{Generated, Random};
 use crate::oracles::datapath::compare::{Sequence, Step};
 use crate::oracles::datapath::model::Endpoint;
 use crate::oracles::datapath::packet::tcp::{ACK, FIN, RST, SYN};
@@ -42,24 +42,33 @@ struct Maker<'r> {
     abilities: Abilities,
     endpoint: Endpoint,
     talks: Vec<Talk>,
-    worlds: usize,
+}
+
+/// Sequences; the generations in them have numbers below `worlds`.
+pub fn sequences(worlds: usize, abilities: Abilities) -> Generated<Sequence> {
+    Generated::by(move |random| sequence(random, worlds, abilities))
 }
 
 /// A sequence; the generations in it have numbers below `worlds`.
-pub fn sequence(random: &mut Random, worlds: usize, abilities: Abilities) -> Sequence {
+fn sequence(random: &mut Random, worlds: usize, abilities: Abilities) -> Sequence {
     let pod = if random.once_in(4) { random.below(PODS.len()) } else { 0 };
     let endpoint = endpoint(pod);
-    let count = 1 + random.below(4);
-    let mut maker = Maker { random, abilities, endpoint, talks: Vec::new(), worlds };
-    for _ in 0..count {
+    let mut maker = Maker { random, abilities, endpoint, talks: Vec::new() };
+    let first = maker.talk();
+    maker.talks.push(first);
+    while let Some(part) = maker.random.begin_part(maker.talks.len() - 1, &(0..=3)) {
         let talk = maker.talk();
         maker.talks.push(talk);
+        maker.random.end_part(part);
     }
     // A few generations, so that one comes back now and then.
-    let some: Vec<usize> = (0..3).map(|_| maker.random.below(maker.worlds)).collect();
-    let length = 5 + maker.random.below(30);
-    let steps = (0..length).map(|_| maker.step(&some)).collect();
-    Sequence { pod, world: maker.random.pick(&some), steps }
+    let some: Vec<usize> = (0..3).map(|_| maker.random.below(worlds)).collect();
+    let (world, mut steps) = (maker.random.pick(&some), Vec::new());
+    while let Some(part) = maker.random.begin_part(steps.len(), &(5..=34)) {
+        steps.push(maker.step(&some));
+        maker.random.end_part(part);
+    }
+    Sequence { pod, world, steps }
 }
 
 impl Maker<'_> {
@@ -121,7 +130,8 @@ impl Maker<'_> {
     }
 
     fn step(&mut self, worlds: &[usize]) -> Step {
-        match self.random.below(100) {
+        // The packets of conversations are the plainest steps.
+        match 99 - self.random.below(100) {
             0..=6 if self.abilities.waits => Step::Wait(self.random.pick(&WAITS)),
             0..=13 => Step::Switch(self.random.pick(worlds)),
             14 if self.random.once_in(2) => Step::Unplug,

@@ -1,6 +1,6 @@
 //! Texts that are almost manifests: parts of them are replaced by meaningful tokens, doubled or removed.
 
-use super::Random;
+use super::{Generated, Random};
 
 /// Tokens that have a meaning in YAML, in Kubernetes or in addresses.
 const TOKENS: [&str; 44] = [
@@ -50,10 +50,18 @@ const TOKENS: [&str; 44] = [
     "#",
 ];
 
+/// One of the texts with up to six edits.
+pub fn mutated(bases: Vec<String>) -> Generated<String> {
+    Generated::by(move |random| {
+        let base = &bases[random.below(bases.len())];
+        mutate(base, random)
+    })
+}
+
 /// A text with up to six edits.
 pub fn mutate(base: &str, random: &mut Random) -> String {
     let mut text: Vec<char> = base.chars().collect();
-    for _ in 0..random.below(7) {
+    random.several(6, |random| {
         let start = random.below(text.len() + 1);
         let end = (start + random.below(12)).min(text.len());
         let insert: Vec<char> = match random.below(3) {
@@ -62,12 +70,12 @@ pub fn mutate(base: &str, random: &mut Random) -> String {
             _ => another_line(&text, random),
         };
         text.splice(start..end, insert);
-    }
+    });
     text.into_iter().collect()
 }
 
 /// Another line of the same text, which puts fields at the wrong level or repeats keys.
 fn another_line(text: &[char], random: &mut Random) -> Vec<char> {
     let lines: Vec<&[char]> = text.split_inclusive(|it| *it == '\n').collect();
-    if lines.is_empty() { Vec::new() } else { random.pick(&lines).to_vec() }
+    random.pick_any(&lines).unwrap_or_default().to_vec()
 }

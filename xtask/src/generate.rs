@@ -2,6 +2,9 @@
 
 use std::fmt::Write;
 
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{Rng as _, SeedableRng as _};
+
 /// The size of a cluster.
 #[derive(Clone, Copy)]
 pub struct ClusterSize {
@@ -10,25 +13,17 @@ pub struct ClusterSize {
     pub namespaces: usize,
 }
 
-/// A small random generator whose numbers are the same on every machine.
-struct SplitMix64(u64);
+/// Random numbers, the same on every machine.
+struct Random(Xoshiro256PlusPlus);
 
-impl SplitMix64 {
+impl Random {
     fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
     /// A number below `bound`.
     fn below(&mut self, bound: usize) -> usize {
-        (self.draw() % bound.max(1) as u64) as usize
+        (self.0.next_u64() % bound.max(1) as u64) as usize
     }
 }
 
@@ -41,7 +36,7 @@ pub fn snapshot(size: ClusterSize) -> String {
 
 /// The same cluster, with `per_node` pods on each node.
 pub fn snapshot_on(size: ClusterSize, per_node: usize) -> String {
-    let mut random = SplitMix64::new(1);
+    let mut random = Random::new(1);
     let mut items = Vec::with_capacity(size.pods + size.policies + size.namespaces);
     for namespace in 0..size.namespaces {
         items.push(format!(
@@ -59,7 +54,7 @@ pub fn snapshot_on(size: ClusterSize, per_node: usize) -> String {
     format!("{{\n\"apiVersion\": \"v1\",\n\"items\": [\n{}\n],\n\"kind\": \"List\"\n}}\n", items.join(",\n"))
 }
 
-fn pod_json(pod: usize, node: usize, size: ClusterSize, random: &mut SplitMix64) -> String {
+fn pod_json(pod: usize, node: usize, size: ClusterSize, random: &mut Random) -> String {
     let tier = TIERS[random.below(TIERS.len())];
     let address = pod_address(pod);
     let (namespace, app) = (pod % size.namespaces, random.below(40));
@@ -86,7 +81,7 @@ fn pod_address(pod: usize) -> String {
     format!("10.{}.{}.{}", host >> 16 & 255, host >> 8 & 255, host & 255)
 }
 
-fn policy_json(policy: usize, size: ClusterSize, random: &mut SplitMix64) -> String {
+fn policy_json(policy: usize, size: ClusterSize, random: &mut Random) -> String {
     let namespace = policy % size.namespaces;
     let app = random.below(40);
     let peer_tier = TIERS[random.below(TIERS.len())];
@@ -102,7 +97,7 @@ fn policy_json(policy: usize, size: ClusterSize, random: &mut SplitMix64) -> Str
 
 /// New connections between pods, as `weir query` reads them.
 pub fn flows(count: usize, size: ClusterSize) -> String {
-    let mut random = SplitMix64::new(2);
+    let mut random = Random::new(2);
     let mut lines = String::new();
     for id in 0..count {
         let (source, destination) = (random.below(size.pods), random.below(size.pods));

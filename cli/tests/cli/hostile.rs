@@ -4,6 +4,7 @@
 //! number of lines is the same as for an input without line breaks in its names.
 
 use serde_json::{Value, json};
+use weir_testing::Random;
 
 use crate::support::{Place, Ran};
 
@@ -23,22 +24,12 @@ const HOSTILE: [&str; 12] = [
     "\u{e0041}\u{fe0f}</script><img src=x>|`*\"';\\",
 ];
 
-/// A small generator, so that each run of the test uses the same inputs.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % most
-    }
-
-    /// A name; one in `odds` is hostile.
-    fn name(&mut self, odds: usize) -> String {
-        let plain = ["web", "db", "shop", "a1"][self.below(4)];
-        match self.below(odds) {
-            0 => format!("{plain}{}{plain}", HOSTILE[self.below(HOSTILE.len())]),
-            _ => plain.to_owned(),
-        }
+/// A name; one in `odds` is hostile.
+fn name(random: &mut Random, odds: usize) -> String {
+    let plain = random.pick(&["web", "db", "shop", "a1"]);
+    match random.below(odds) {
+        0 => format!("{plain}{}{plain}", random.pick(&HOSTILE)),
+        _ => plain.to_owned(),
     }
 }
 
@@ -51,40 +42,40 @@ fn tame(text: &str) -> String {
 fn objects(random: &mut Random, odds: usize) -> Vec<Value> {
     let mut objects = Vec::new();
     for number in 1..4 {
-        let labels = json!({"app": random.name(odds), format!("{}{number}", random.name(odds)): "x"});
+        let labels = json!({"app": name(random, odds), format!("{}{number}", name(random, odds)): "x"});
         let mut pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
-                "name": format!("{}{number}", random.name(odds)), "namespace": random.name(odds), "labels": labels,
-                "annotations": {random.name(odds): random.name(odds)},
-                "ownerReferences": [{"apiVersion": "apps/v1", "kind": random.name(odds), "name": random.name(odds), "controller": true, "uid": "u"}],
+                "name": format!("{}{number}", name(random, odds)), "namespace": name(random, odds), "labels": labels,
+                "annotations": {name(random, odds): name(random, odds)},
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": name(random, odds), "name": name(random, odds), "controller": true, "uid": "u"}],
             },
-            "spec": {"nodeName": random.name(odds), "containers": [{"name": random.name(odds), "ports": [{"name": "http", "containerPort": 80}]}]},
+            "spec": {"nodeName": name(random, odds), "containers": [{"name": name(random, odds), "ports": [{"name": "http", "containerPort": 80}]}]},
             "status": {"phase": "Running", "podIP": format!("10.0.0.{number}")},
         });
         if random.below(odds) == 0 {
-            pod["status"]["podIP"] = random.name(1).into();
+            pod["status"]["podIP"] = name(random, 1).into();
         }
         objects.push(pod);
         objects.push(json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
-            "metadata": {"name": format!("{}{number}", random.name(odds)), "namespace": random.name(odds), "annotations": {if random.below(odds) == 0 { "weir.dev/mode" } else { "note" }: random.name(odds)}},
+            "metadata": {"name": format!("{}{number}", name(random, odds)), "namespace": name(random, odds), "annotations": {if random.below(odds) == 0 { "weir.dev/mode" } else { "note" }: name(random, odds)}},
             "spec": {
-                "podSelector": {"matchLabels": {"app": random.name(odds)}},
+                "podSelector": {"matchLabels": {"app": name(random, odds)}},
                 "policyTypes": ["Ingress"],
-                "ingress": [{"from": [{"podSelector": {"matchLabels": {random.name(odds): random.name(odds)}}}], "ports": [{"port": random.name(odds)}]}],
+                "ingress": [{"from": [{"podSelector": {"matchLabels": {name(random, odds): name(random, odds)}}}], "ports": [{"port": name(random, odds)}]}],
             },
         }));
     }
     objects.push(
-        json!({"apiVersion": "example.org/v1", "kind": random.name(odds), "metadata": {"name": random.name(odds)}}),
+        json!({"apiVersion": "example.org/v1", "kind": name(random, odds), "metadata": {"name": name(random, odds)}}),
     );
     objects.push(json!({
-        "apiVersion": "weir.dev/v1alpha1", "kind": "CidrList", "metadata": {"name": random.name(odds)},
-        "spec": {"action": "Deny", "order": 1, "directions": ["Ingress"], "cidrs": ["192.0.2.0/24", if random.below(odds) == 0 { random.name(1) } else { "192.0.2.7".to_owned() }]},
+        "apiVersion": "weir.dev/v1alpha1", "kind": "CidrList", "metadata": {"name": name(random, odds)},
+        "spec": {"action": "Deny", "order": 1, "directions": ["Ingress"], "cidrs": ["192.0.2.0/24", if random.below(odds) == 0 { name(random, 1) } else { "192.0.2.7".to_owned() }]},
     }));
-    let named = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": random.name(odds), "namespace": "shop"},
-        "spec": {"clusterIP": "10.96.0.1", "selector": {"app": "web"}, "ports": [{"name": random.name(odds), "port": 80}]}});
+    let named = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name(random, odds), "namespace": "shop"},
+        "spec": {"clusterIP": "10.96.0.1", "selector": {"app": "web"}, "ports": [{"name": name(random, odds), "port": 80}]}});
     objects.push(named);
     objects
 }
@@ -235,7 +226,7 @@ fn format_of(command: &str) -> &str {
 
 #[test]
 fn no_object_breaks_out_of_any_output() {
-    let mut random = Random(16);
+    let mut random = Random::new(16);
     let mut answered = 0;
     // Few hostile names give answers, many give errors.
     for (round, odds) in [2, 9, 40, 1_000, 12, 25].into_iter().enumerate() {

@@ -7,8 +7,9 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 use weir_classes::fit::{Fit, estimate, fit};
 use weir_classes::{ClassifyError, Limits, Scope, classify, classify_within};
+use weir_fuzz::generators::cluster::clusters;
 use weir_fuzz::generators::hostile::{self, NAMESPACE, NODE, Shape};
-use weir_fuzz::generators::{Random, cluster, flows};
+use weir_fuzz::generators::{Random, flows};
 use weir_model::eval::{Oracle, Verdict};
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster, NamespaceId};
@@ -41,10 +42,9 @@ proptest! {
 
     /// The oracle, which does not depend on budgets, compares the held cluster with the full one.
     #[test]
-    fn held_policies_allow_nothing_that_the_full_policies_deny(seed: u64) {
-        let mut random = Random::new(seed);
-        let full = cluster_of(&cluster::objects(&mut random));
-        let questions = flows::flows(&full, 200, &mut random);
+    fn held_policies_allow_nothing_that_the_full_policies_deny(case in clusters()) {
+        let full = cluster_of(&case.objects);
+        let questions = flows::flows(&full, 200, &mut case.random());
         for (held, fit) in fits(&full) {
             let (mut before, mut after) = (Oracle::new(&full), Oracle::new(&held));
             let touched: Vec<NamespaceId> = fit.held.iter().map(|it| full.policy(it.policy).namespace).collect();

@@ -3,15 +3,15 @@
 //!
 //! A failing sequence is minimized before it is shown. Every rule of the model must occur, otherwise the test fails.
 
-use weir_fuzz::generators::Random;
-use weir_fuzz::generators::sequences::{Abilities, sequence};
-use weir_fuzz::oracles::datapath::compare::{Sequence, Tally, agree, report, smallest};
+use weir_fuzz::generators::for_each;
+use weir_fuzz::generators::sequences::{Abilities, sequences};
+use weir_fuzz::oracles::datapath::compare::{Tally, agree};
 use weir_fuzz::oracles::datapath::machine::InVm;
 use weir_fuzz::oracles::datapath::model::Outcome;
 use weir_fuzz::oracles::datapath::worlds::worlds;
 
 /// The number of sequences. `cargo xtask fuzz` runs them for any time.
-const SEQUENCES: u64 = 4_000;
+const SEQUENCES: u32 = 4_000;
 const ALL: Abilities = Abilities { waits: true, context: true };
 
 #[test]
@@ -19,15 +19,9 @@ fn every_sequence_of_packets_fares_as_the_model_says() {
     let worlds = worlds().unwrap();
     let mut machine = InVm::new(&worlds).unwrap();
     let mut tally = Tally::default();
-    for seed in 0..SEQUENCES {
-        let sequence = sequence(&mut Random::new(seed), worlds.len(), ALL);
-        if agree(&sequence, &worlds, &mut machine, &mut tally).is_err() {
-            let mut ask = |it: &Sequence| agree(it, &worlds, &mut machine, &mut Tally::default()).err();
-            let smaller = smallest(sequence, &mut |it| ask(it).is_some());
-            let text = ask(&smaller).map(|it| it.text).unwrap_or_default();
-            panic!("seed {seed}\n{}", report(&smaller, &worlds, &text));
-        }
-    }
+    for_each(SEQUENCES, &sequences(worlds.len(), ALL), |sequence| {
+        agree(&sequence, &worlds, &mut machine, &mut tally).unwrap_or_else(|it| panic!("{}", it.text));
+    });
     assert!(tally.idle().is_empty(), "rules that no packet met: {:?}", tally.idle());
     let absent = |outcome: &Outcome| ![false, true].iter().any(|it| tally.outcomes.contains_key(&(*it, *outcome)));
     let absent: Vec<_> = Outcome::ALL.into_iter().filter(absent).collect();

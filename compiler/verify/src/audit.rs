@@ -7,7 +7,7 @@ use weir_artifact::Artifact;
 use weir_artifact::layout::{AUDIT_SHIFT, MapName, config, endpoint};
 use weir_ebpf::bytes::put;
 
-/// Whether audit policies would filter any endpoint of the artifact. If not, its endpoints are the same in both runs.
+/// Whether audit policies would filter any endpoint of the artifact.
 pub(super) fn is_in(artifact: &Artifact) -> bool {
     artifact.endpoints.iter().any(|local| flags(&local.value) >> AUDIT_SHIFT != 0)
 }
@@ -15,11 +15,6 @@ pub(super) fn is_in(artifact: &Artifact) -> bool {
 /// A copy of the artifact whose programs act on the audit verdict.
 pub(super) fn deciding(artifact: &Artifact) -> Artifact {
     let mut deciding = artifact.clone();
-    // Without audit flags the shift below would clear all flags. Nothing would be filtered, and every endpoint would
-    // be reported.
-    if !is_in(artifact) {
-        return deciding;
-    }
     let maps = deciding.maps.iter_mut().filter(|map| map.name == MapName::Config);
     for (_, value) in maps.flat_map(|map| &mut map.entries) {
         // A word of the configuration, so the verified programs are byte by byte those that will run. A second pair of

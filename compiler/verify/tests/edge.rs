@@ -10,11 +10,12 @@ use weir_artifact::{Artifact, packet};
 use weir_classes::Scope;
 use weir_codegen::compile::{CompileOptions, compile};
 use weir_ebpf::target::Target;
-use weir_fuzz::generators::{Random, cluster};
+use weir_fuzz::generators::cluster::enforceable;
+use weir_fuzz::generators::for_each;
 use weir_machine::LoadedPrograms;
 use weir_machine::edge_program::AtEdge;
 use weir_model::eval::{Basis, Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
-use weir_model::{Cluster, Direction, EndpointId, Established, HostNetworkPods, Icmp, Protocol, resolve};
+use weir_model::{Assumptions, Cluster, Direction, EndpointId, Established, Protocol, resolve};
 use weir_objects::address::{Family, to_address, to_number};
 use weir_verify::{Difference, verify};
 
@@ -231,17 +232,13 @@ fn is_denied_to_all(cluster: &Cluster, oracle: &mut Oracle<'_>, remote: IpAddr) 
 #[test]
 fn the_edge_drops_exactly_the_sources_that_lists_deny_to_every_pod() {
     let (mut dropped, mut passed, mut programs) = (0, 0, 0);
-    for seed in 0..80 {
-        let mut random = Random::new(seed);
-        let objects = cluster::objects(&mut random);
-        let mut assume = cluster::assumptions(&mut random);
-        (assume.hostnetwork_pods, assume.icmp) = (HostNetworkPods::Node, Icmp::Policy);
-        assume.established = Established::Cut;
-        let (cluster, _) = resolve::resolve(&objects, assume);
-        let artifact = artifact(&cluster, &options(seed as usize));
+    for_each(120, &enforceable(), |case| {
+        let assume = Assumptions { established: Established::Cut, ..case.assume };
+        let (cluster, _) = resolve::resolve(&case.objects, assume);
+        let artifact = artifact(&cluster, &options(case.random().below(8)));
         if artifact.edge.is_some() {
             let report = verify(&artifact, &cluster);
-            assert!(report.is_verified(), "seed {seed}: {report:#?}");
+            assert!(report.is_verified(), "{report:#?}");
         }
         let mut oracle = Oracle::new(&cluster);
         let scope = Scope::everything(&cluster);
@@ -260,7 +257,7 @@ fn the_edge_drops_exactly_the_sources_that_lists_deny_to_every_pod() {
                 let drops = machine.as_mut().is_some_and(|it| it.drops(packet.clone()).unwrap());
                 // A service's address may pass even if lists contain it: no packet has it as its source.
                 let may_go_on = cluster.services.iter().any(|it| it.addresses.contains(&remote));
-                assert!(drops == denied || (may_go_on && !drops), "seed {seed}: {remote} to {local}, {protocol:?}");
+                assert!(drops == denied || (may_go_on && !drops), "{remote} to {local}, {protocol:?}");
                 *(if drops { &mut dropped } else { &mut passed }) += 1;
             }
             for place in (0..values.len()).filter(|_| denied) {
@@ -268,10 +265,10 @@ fn the_edge_drops_exactly_the_sources_that_lists_deny_to_every_pod() {
                 let Some(own) = own else { continue };
                 let packet = packet::build(remote, own, PROTOCOLS[0], 80).unwrap();
                 let verdict = at_pods.run(Direction::Ingress, place, packet, false).unwrap();
-                assert_eq!(verdict, Verdict::Deny, "seed {seed}: {remote} to {own} would pass at the pod");
+                assert_eq!(verdict, Verdict::Deny, "{remote} to {own} would pass at the pod");
             }
         }
-    }
+    });
     assert!(dropped > 300 && passed > 1_000 && programs > 8, "{dropped} {passed} {programs}");
 }
 

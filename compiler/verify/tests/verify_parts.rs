@@ -14,9 +14,10 @@ use weir_codegen::structures::StructureOptions;
 use weir_ebpf::asm::Tag;
 use weir_ebpf::insn::{Insn, Operand};
 use weir_ebpf::target::Target;
-use weir_fuzz::generators::{Random, cluster};
+use weir_fuzz::generators::cluster::enforceable;
+use weir_fuzz::generators::{Random, for_each};
 use weir_fuzz::oracles::engines::Compiled;
-use weir_model::{Cluster, Established, HostNetworkPods, Icmp, resolve};
+use weir_model::{Cluster, Established, resolve};
 use weir_objects::origin::FieldOrigin;
 use weir_testing::yaml;
 use weir_verify::{Difference, VerifyPart, VerifyReport, verify_within};
@@ -55,28 +56,28 @@ fn artifact(cluster: &Cluster, scope: Scope, options: &StructureOptions) -> Arti
     Artifact::link(parts).expect("linked")
 }
 
-fn generated(seed: u64) -> (Cluster, Random) {
-    let mut random = Random::new(seed);
-    let objects = cluster::objects(&mut random);
-    let mut assume = cluster::assumptions(&mut random);
-    (assume.hostnetwork_pods, assume.icmp) = (HostNetworkPods::Node, Icmp::Policy);
-    (resolve::resolve(&objects, assume).0, random)
+/// Tests clusters. The second argument of `test` makes its random choices.
+#[track_caller]
+fn for_each_cluster(cases: u32, mut test: impl FnMut(Cluster, Random)) {
+    for_each(cases, &enforceable(), |case| {
+        test(resolve::resolve(&case.objects, case.assume).0, case.random());
+    });
 }
 
 #[test]
 fn compiled_programs_are_verified_by_parts_in_every_structure() {
     let (mut exhaustive, mut entries) = (0, 0);
-    for seed in 0..50 {
-        let (cluster, _) = generated(seed);
-        for round in [seed as usize % 4, (seed as usize + 1) % 4] {
+    for_each_cluster(50, |cluster, mut random| {
+        let first = random.below(4);
+        for round in [first, (first + 1) % 4] {
             let artifact = artifact(&cluster, Scope::everything(&cluster), &forced(round));
             let (all, parts) = (verify_within(&artifact, &cluster, PRODUCT), verify_within(&artifact, &cluster, PARTS));
-            assert!(all.is_verified(), "seed {seed}, round {round}: {all:#?}");
-            assert!(parts.is_verified(), "seed {seed}, round {round}: {parts:#?}");
+            assert!(all.is_verified(), "round {round}: {all:#?}");
+            assert!(parts.is_verified(), "round {round}: {parts:#?}");
             exhaustive += u64::from(all.exhaustive);
             entries += parts.parts[VerifyPart::Entries as usize].0;
         }
-    }
+    });
     assert!(exhaustive > 10 && entries > 2_000, "{exhaustive} exhaustive, {entries} entries");
 }
 
@@ -161,15 +162,14 @@ fn damage_code(artifact: &mut Artifact, random: &mut Random) {
 #[test]
 fn differences_of_all_combinations_are_found_by_parts() {
     let (mut found, mut sound) = (0, 0);
-    for seed in 0..60 {
+    for_each_cluster(60, |cluster, mut random| {
         if found >= ENOUGH && sound >= ENOUGH {
-            break;
+            return;
         }
-        let (cluster, mut random) = generated(seed);
-        let options = forced(seed as usize % 4);
+        let options = forced(random.below(4));
         let whole = artifact(&cluster, Scope::everything(&cluster), &options);
         if !verify_within(&whole, &cluster, COMPARED / 2).exhaustive {
-            continue;
+            return;
         }
         for _ in 0..DAMAGES {
             let mut damaged = whole.clone();
@@ -181,9 +181,9 @@ fn differences_of_all_combinations_are_found_by_parts() {
             }
             found += 1;
             let parts = verify_within(&damaged, &cluster, PARTS);
-            assert!(!parts.is_verified(), "seed {seed}: only every combination finds {all:#?}");
+            assert!(!parts.is_verified(), "only every combination finds {all:#?}");
         }
-    }
+    });
     assert!(found > 10 && sound > 10, "{found} found, {sound} not");
 }
 
@@ -275,15 +275,14 @@ fn the_shop_is_verified_both_ways_in_every_structure() {
 #[test]
 fn programs_distinguish_no_more_classes_than_the_compiler() {
     let (mut entries, mut most) = (0, 0);
-    for seed in 0..20 {
-        let (cluster, _) = generated(seed);
+    for_each_cluster(20, |cluster, _| {
         let scope = Scope::everything(&cluster);
         let classes = classify(&cluster, &scope).expect("classes");
         let report = verify_within(&artifact(&cluster, scope, &forced(0)), &cluster, PARTS);
         entries += report.parts[VerifyPart::Entries as usize].0;
         // Two directions and two families.
         most += 4 * classes.subjects.len() * classes.peers.len();
-    }
+    });
     assert!(entries as usize <= most, "{entries} entries were compared, the tables have {most}");
 }
 

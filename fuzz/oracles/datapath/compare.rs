@@ -1,12 +1,13 @@
-//! Sends a sequence through the model and a machine, packet by packet, and shrinks sequences on which they differ.
+//! Sends a sequence through the model and a machine, packet by packet.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use weir_model::Direction;
 
 use super::machine::{Machine, Seen};
 use super::model::{Model, Outcome};
-use super::packet::{Arrival, Body, Ip, Packet};
+use super::packet::Packet;
 use super::rules::Rule;
 use super::worlds::{InForce, PODS, World, endpoint};
 
@@ -15,7 +16,7 @@ use super::worlds::{InForce, PODS, World, endpoint};
 const TURNS: u64 = 5;
 
 /// A test sequence: one pod, the first generation, and the steps.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Sequence {
     /// Of [`super::worlds::PODS`].
     pub pod: usize,
@@ -23,6 +24,14 @@ pub struct Sequence {
     pub world: usize,
     /// The steps, in order.
     pub steps: Vec<Step>,
+}
+
+impl fmt::Debug for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pod, world, steps } = self;
+        write!(f, "pod \"{}\", generation {world}", PODS[*pod])?;
+        steps.iter().enumerate().try_for_each(|(at, step)| write!(f, "\n{at}: {step:?}"))
+    }
 }
 
 /// A step of a sequence.
@@ -209,61 +218,4 @@ fn difference(at: usize, step: &Step, walk: &Walk<'_>, expected: Outcome, seen: 
     );
     let place_is_shared = model.noted.contains(&Rule::LaterFragment) && model.fragmented_packets() > 1;
     Difference { at, text, outcomes: (expected, seen), rules: model.noted.clone(), place_is_shared }
-}
-
-/// The smallest sequence found that still differs: steps are left out, then packets made plainer.
-pub fn smallest(mut sequence: Sequence, fails: &mut dyn FnMut(&Sequence) -> bool) -> Sequence {
-    let mut size = sequence.steps.len().div_ceil(2);
-    while size > 0 {
-        let mut at = 0;
-        while at < sequence.steps.len() {
-            let mut fewer = sequence.clone();
-            fewer.steps.drain(at..(at + size).min(fewer.steps.len()));
-            if fails(&fewer) {
-                sequence = fewer;
-            } else {
-                at += size;
-            }
-        }
-        size /= 2;
-    }
-    for at in 0..sequence.steps.len() {
-        while let Some(other) = plainer(&sequence, at).into_iter().find(|it| fails(it)) {
-            sequence = other;
-        }
-    }
-    sequence
-}
-
-/// The same sequence with a packet that has one particular less.
-fn plainer(sequence: &Sequence, at: usize) -> Vec<Sequence> {
-    let Step::Packet(packet) = &sequence.steps[at] else { return Vec::new() };
-    let mut all = vec![Packet { stamp: 0, ..packet.clone() }, Packet { arrival: Arrival::Other, ..packet.clone() }];
-    if let Body::Ip(ip) = &packet.body {
-        let plain =
-            [Ip { fragment: None, ..ip.clone() }, Ip { padding: 0, ..ip.clone() }, Ip { fault: None, ..ip.clone() }];
-        all.extend(plain.map(|ip| Packet { body: Body::Ip(ip), ..packet.clone() }));
-    }
-    all.retain(|it| it != packet);
-    let with = |packet| {
-        let mut other = sequence.clone();
-        other.steps[at] = Step::Packet(packet);
-        other
-    };
-    all.into_iter().map(with).collect()
-}
-
-/// A failing sequence as text.
-pub fn report(sequence: &Sequence, worlds: &[World], text: &str) -> String {
-    let steps = sequence.steps.iter().enumerate().map(|(at, step)| match step {
-        Step::Switch(to) => format!("{at}: Switch({to}: {})", worlds[*to].name),
-        other => format!("{at}: {other:?}"),
-    });
-    let steps: Vec<_> = steps.collect();
-    format!(
-        "pod \"{}\", generation \"{}\"\n{}\n\n{text}\n",
-        PODS[sequence.pod],
-        worlds[sequence.world].name,
-        steps.join("\n")
-    )
 }

@@ -9,10 +9,10 @@ use weir_artifact::layout::MapName;
 use weir_artifact::map_image::with_few_flows;
 use weir_ebpf::code::{ByteOrder, encode};
 use weir_ebpf::vm::{MapFlags, MapKind};
-use weir_fuzz::generators::Random;
-use weir_fuzz::generators::sequences::{Abilities, sequence};
+use weir_fuzz::generators::for_each;
+use weir_fuzz::generators::sequences::{Abilities, sequences};
 use weir_fuzz::oracles::datapath::bytes;
-use weir_fuzz::oracles::datapath::compare::{Sequence, Tally, agree, report, smallest};
+use weir_fuzz::oracles::datapath::compare::{Tally, agree};
 use weir_fuzz::oracles::datapath::machine::{
     INTERFACE, MOST_FLOWS, Machine, Seen, config_of, counter_keys, ingress_ifindex, is_of_one_generation, seen,
 };
@@ -23,7 +23,7 @@ use weir_runtime::sys::{BpfKernel, KernelMap, KernelProgram};
 
 use super::{context, kernel};
 
-const SEQUENCES: u64 = 1_000;
+const SEQUENCES: u32 = 1_000;
 /// With fewer packets than this, the test would prove too little.
 const PACKETS: usize = 10_000;
 
@@ -142,14 +142,8 @@ fn every_sequence_of_packets_has_the_models_outcomes_in_the_kernel() {
         return eprintln!("this kernel's test run knows no interface that a packet came in through");
     }
     let (mut tally, abilities) = (Tally::default(), Abilities { waits: false, context: false });
-    for seed in 0..SEQUENCES {
-        let sequence = sequence(&mut Random::new(seed), worlds.len(), abilities);
-        if agree(&sequence, &worlds, &mut machine, &mut tally).is_err() {
-            let mut ask = |it: &Sequence| agree(it, &worlds, &mut machine, &mut Tally::default()).err();
-            let smaller = smallest(sequence, &mut |it| ask(it).is_some());
-            let text = ask(&smaller).map(|it| it.text).unwrap_or_default();
-            panic!("seed {seed}\n{}", report(&smaller, &worlds, &text));
-        }
-    }
+    for_each(SEQUENCES, &sequences(worlds.len(), abilities), |sequence| {
+        agree(&sequence, &worlds, &mut machine, &mut tally).unwrap_or_else(|it| panic!("{}", it.text));
+    });
     assert!(tally.packets >= PACKETS, "only {} packets", tally.packets);
 }

@@ -1,37 +1,18 @@
 //! The reference, the IR before and after the passes, and the bytecode in the VM agree, with the same reasons.
 
-use weir_fuzz::generators::Random;
 use weir_fuzz::oracles::engines::{Effort, agree, scopes};
-use weir_fuzz::oracles::shrink::{report, smallest};
-use weir_model::resolve::resolve;
-use weir_model::{Assumptions, Cluster};
-use weir_objects::k8s::Object;
 
-use crate::{generated, resolved};
-
-/// Compares the engines in every scope; returns the number of questions.
-fn check(cluster: &Cluster, effort: Effort, random: &mut Random) -> Result<usize, String> {
-    scopes(cluster).into_iter().map(|scope| agree(cluster, scope, effort, random)).sum()
-}
-
-fn fails(objects: &[Object], assume: Assumptions, seed: u64) -> Option<String> {
-    let cluster = resolve(objects, assume).0;
-    check(&cluster, Effort { questions: 2_000, packets: 500 }, &mut Random::new(seed)).err()
-}
+use crate::{for_each_cluster, resolved};
 
 #[test]
 fn all_engines_agree_on_every_cluster() {
     let (mut asked, mut not_empty) = (0, 0);
-    for seed in 0..250 {
-        let (objects, assume, mut random) = generated(seed);
-        let cluster = resolved(&objects, assume);
-        match check(&cluster, Effort { questions: 400, packets: 60 }, &mut random) {
-            Ok(count) => (asked, not_empty) = (asked + count, not_empty + usize::from(count > 0)),
-            Err(text) => {
-                let (objects, smaller) = smallest(objects, |objects| fails(objects, assume, seed));
-                panic!("seed {seed}: {text}\n\nsmaller, {assume:?}: {}", report(&smaller, &objects));
-            }
-        }
-    }
+    for_each_cluster(250, |objects, assume, mut random| {
+        let (cluster, effort) = (resolved(&objects, assume), Effort { questions: 400, packets: 60 });
+        let of_scope = |scope| agree(&cluster, scope, effort, &mut random);
+        let count: Result<usize, String> = scopes(&cluster).into_iter().map(of_scope).sum();
+        let count = count.unwrap_or_else(|difference| panic!("{difference}"));
+        (asked, not_empty) = (asked + count, not_empty + usize::from(count > 0));
+    });
     assert!(asked >= 150_000 && not_empty >= 220, "only {asked} questions on {not_empty} clusters");
 }

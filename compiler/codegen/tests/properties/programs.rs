@@ -6,10 +6,12 @@ use weir_codegen::ir::{self, DecisionProgram, PacketFacts};
 use weir_codegen::passes::PASSES;
 use weir_ebpf::limits;
 use weir_fuzz::generators::Random;
+use weir_fuzz::generators::cluster::objects;
 use weir_fuzz::oracles::engines::{Compiled, index, scopes, shown};
 use weir_fuzz::oracles::questions::{Boundaries, Question};
+use weir_model::Assumptions;
 
-use crate::{clusters, generated, resolved};
+use crate::{for_each_cluster, resolved};
 
 /// Compares two programs for one direction; returns the number of questions.
 fn check_same(compiled: &Compiled<'_>, name: &str, program: &DecisionProgram, questions: &[Question]) -> usize {
@@ -38,7 +40,8 @@ fn questions(compiled: &Compiled<'_>, random: &mut Random) -> Vec<Question> {
 fn each_pass_alone_keeps_every_verdict() {
     let mut asked = 0;
     let mut changed = vec![0; PASSES.len()];
-    for (_, cluster, mut random) in clusters(0..120) {
+    for_each_cluster(120, |objects, assume, mut random| {
+        let cluster = resolved(&objects, assume);
         for scope in scopes(&cluster) {
             let compiled = Compiled::new(&cluster, scope).unwrap();
             let questions = questions(&compiled, &mut random);
@@ -51,7 +54,7 @@ fn each_pass_alone_keeps_every_verdict() {
                 }
             }
         }
-    }
+    });
     assert!(asked > 50_000, "only {asked} questions");
     // These two passes only clean up after others, and find nothing to do in the general program.
     let idle: Vec<&str> = PASSES.iter().zip(&changed).filter(|it| *it.1 < 10).map(|it| it.0.0).collect();
@@ -61,7 +64,8 @@ fn each_pass_alone_keeps_every_verdict() {
 #[test]
 fn passes_in_any_order_keep_every_verdict() {
     let mut asked = 0;
-    for (_, cluster, mut random) in clusters(1_000..1_120) {
+    for_each_cluster(120, |objects, assume, mut random| {
+        let cluster = resolved(&objects, assume);
         for scope in scopes(&cluster) {
             let compiled = Compiled::new(&cluster, scope).unwrap();
             let questions = questions(&compiled, &mut random);
@@ -74,42 +78,44 @@ fn passes_in_any_order_keep_every_verdict() {
                 asked += check_same(&compiled, &names.join(", "), &narrowed, &questions);
             }
         }
-    }
+    });
     assert!(asked > 20_000, "only {asked} questions");
 }
 
 #[test]
 fn a_program_s_text_is_read_back() {
-    for (_, cluster, _) in clusters(0..100) {
+    for_each_cluster(100, |objects, assume, _| {
+        let cluster = resolved(&objects, assume);
         for scope in scopes(&cluster) {
             let compiled = Compiled::new(&cluster, scope).unwrap();
             for program in compiled.general.iter().chain(&compiled.optimised) {
                 assert_eq!(ir::parse(&program.to_string()).as_ref(), Ok(program));
             }
         }
-    }
+    });
 }
 
 #[test]
 fn no_emitted_program_is_beyond_a_limit() {
     let mut longest = 0;
-    for (seed, cluster, _) in clusters(0..150) {
+    for_each_cluster(150, |objects, assume, _| {
+        let cluster = resolved(&objects, assume);
         for scope in scopes(&cluster) {
             for program in Compiled::new(&cluster, scope).unwrap().programs().unwrap() {
                 let insns = program.link(|map| map.0 as i32);
                 let report = limits::check(&insns);
-                assert!(report.violations.is_empty(), "seed {seed}: {:?}", report.violations);
+                assert!(report.violations.is_empty(), "{:?}", report.violations);
                 longest = longest.max(insns.len());
             }
         }
-    }
+    });
     assert!(longest > 300, "the longest program has only {longest} instructions");
 }
 
 #[test]
 fn questions_that_programs_cannot_answer_are_refused() {
     for (key, value) in [("hostnetwork-pods", "pod"), ("icmp", "allow")] {
-        let (objects, mut assume, _) = generated(1);
+        let (objects, mut assume) = (objects(&mut Random::new(1)), Assumptions::default());
         assume.set(key, value).unwrap();
         let cluster = resolved(&objects, assume);
         let refused = classify(&cluster, &Scope::everything(&cluster)).map(|_| ()).unwrap_err().to_string();

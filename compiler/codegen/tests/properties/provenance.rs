@@ -4,12 +4,13 @@ use weir_classes::{AtomId, PeerId, Scope, SubjectId, classify};
 use weir_codegen::describe::provenance::provenance;
 use weir_model::Direction;
 
-use crate::clusters;
+use crate::{for_each_cluster, resolved};
 
 #[test]
 fn the_manifest_names_the_rules_of_every_entry() {
     let mut named = 0;
-    for (seed, cluster, _) in clusters(0..150) {
+    for_each_cluster(150, |objects, assume, _| {
+        let cluster = resolved(&objects, assume);
         let classes = classify(&cluster, &Scope::everything(&cluster)).expect("it can be classified");
         let provenance = provenance(&cluster, &classes, &mut |_| None);
         let policies = classes.policies();
@@ -23,10 +24,10 @@ fn the_manifest_names_the_rules_of_every_entry() {
                 let expected: Vec<_> = expected.into_iter().map(|it| (it.policy, it.rule)).collect();
                 let found = provenance.rules(direction, subject, peer, atom);
                 let found: Vec<_> = found.into_iter().map(|(policy, rule)| (policies[policy as usize], rule)).collect();
-                assert_eq!(found, expected, "seed {seed}: {direction:?} subject{subject} peer{peer} atom{atom}");
+                assert_eq!(found, expected, "{direction:?} subject{subject} peer{peer} atom{atom}");
                 named += found.len();
             }
         }
-    }
+    });
     assert!(named > 10_000, "only {named} rules were named");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use weir_artifact::structure::{LookupSet, Structure};
 use weir_fuzz::oracles::engines::{Compiled, Effort, agree_on, forced, rounds, scopes};
 
-use crate::{generated, resolved};
+use crate::{for_each_cluster, resolved};
 
 #[test]
 fn every_structure_decides_as_the_reference_does() {
@@ -13,17 +13,16 @@ fn every_structure_decides_as_the_reference_does() {
     let mut seen: BTreeSet<(LookupSet, Structure)> = BTreeSet::new();
     for round in 0..rounds() {
         let options = forced(round);
-        for seed in 0..40 {
-            let (objects, assume, mut random) = generated(seed);
+        for_each_cluster(40, |objects, assume, mut random| {
             let cluster = resolved(&objects, assume);
             for scope in scopes(&cluster).into_iter().take(2) {
                 let compiled = Compiled::with(&cluster, scope, &options).expect("it compiles");
                 seen.extend(compiled.tables.structures.notes.iter().map(|it| (it.place, it.structure)));
                 let effort = Effort { questions: 10, packets: 60 };
                 let agreed = agree_on(&compiled, effort, &mut random);
-                asked += agreed.unwrap_or_else(|text| panic!("seed {seed}, {:?}: {text}", options.forced));
+                asked += agreed.unwrap_or_else(|text| panic!("{:?}: {text}", options.forced));
             }
-        }
+        });
     }
     // The flow table is left out: it has only one structure, so `tables` has no note about it.
     let chosen = LookupSet::ALL.iter().filter(|place| place.structures().len() > 1);

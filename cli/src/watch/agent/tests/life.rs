@@ -20,6 +20,8 @@ mod world;
 
 use std::sync::{Arc, Mutex};
 
+use weir_testing::Random;
+
 use super::*;
 use host::FakeHost;
 use server::Stream;

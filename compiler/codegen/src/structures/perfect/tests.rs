@@ -1,12 +1,7 @@
 use super::*;
 use std::collections::BTreeMap;
 
-/// The SplitMix64 random number generator.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(MIX);
-    let mixed = (*state ^ (*state >> 30)).wrapping_mul(MIX_AGAIN);
-    mixed ^ (mixed >> 29)
-}
+use weir_fuzz::generators::Random;
 
 /// Checks that every key of the table is found, and that neighbouring and random keys are not.
 #[track_caller]
@@ -22,11 +17,11 @@ fn check(width: KeyWidth, keys: impl IntoIterator<Item = u64>) {
     let table = build(width, &entries).expect("a table");
     assert_eq!(table.bytes.len(), table.shape.bytes());
     assert_eq!(Some(&table), build(width, &entries).as_ref(), "the same entries, the same bytes");
-    let mut state = entries.len() as u64;
+    let mut random = Random::new(entries.len() as u64);
     for (found, number) in &entries {
         assert_eq!(table.find(*found), Some(*number));
         let [low, high] = *found;
-        for other in [[low ^ 1, high], [low.wrapping_add(1), high], [low, high ^ 1], key(random(&mut state))] {
+        for other in [[low ^ 1, high], [low.wrapping_add(1), high], [low, high ^ 1], key(random.number())] {
             let other = if width == KeyWidth::W16 { other } else { key(other[0]) };
             assert_eq!(table.find(other), expected.get(&other).copied(), "{other:x?}");
         }
@@ -37,8 +32,8 @@ fn check(width: KeyWidth, keys: impl IntoIterator<Item = u64>) {
 fn only_the_entries_of_the_table_are_found() {
     for width in [KeyWidth::W4, KeyWidth::W8, KeyWidth::W16] {
         for count in [1, 2, 3, 5, 17, 64, 1_000] {
-            let mut state = count;
-            check(width, (0..count).map(|_| random(&mut state)));
+            let mut random = Random::new(count);
+            check(width, (0..count).map(|_| random.number()));
             check(width, 0..count);
             check(width, (0..count).map(|it| it << 8));
             check(width, (0..count).map(|it| u64::MAX - it));

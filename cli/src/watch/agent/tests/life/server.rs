@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Value, json};
+use weir_testing::Random;
 
 use crate::watch::cursor::{ApiEvent, WatchCursor, WatchFault};
 use crate::watch::resources::{Resource, resources};

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_runtime::sys::links::NetworkNamespace;
+use weir_testing::Random;
 
 use super::host::{FakeHost, PluggedPod};
 use super::server::{FakeApiServer, FakeObjectId};
@@ -143,7 +144,7 @@ impl FakeCluster {
 
     fn choose(&self, dice: &mut Random, is_it: impl Fn(&FakePod) -> bool) -> Option<usize> {
         let all: Vec<usize> = (0..self.pods.len()).filter(|index| is_it(&self.pods[*index])).collect();
-        (!all.is_empty()).then(|| dice.pick(&all))
+        dice.pick_any(&all)
     }
 
     /// Gives the pod its network. No other pod has the address at this time, but another pod may have had it just
@@ -157,10 +158,7 @@ impl FakeCluster {
                 && !self.disputed.contains(address)
         };
         let free: Vec<IpAddr> = free.filter(is_free).collect();
-        if free.is_empty() {
-            return;
-        }
-        let address = dice.pick(&free);
+        let Some(address) = dice.pick_any(&free) else { return };
         let FakePod { namespace, name, uid, is_near, .. } = self.pods[index].clone();
         self.pods[index].address = Some(address);
         if is_near {
@@ -278,10 +276,9 @@ impl FakeCluster {
 
     fn delete_policy(&mut self, dice: &mut Random) {
         let all: Vec<_> = self.server.objects.keys().filter(|it| it.kind == "NetworkPolicy").cloned().collect();
-        if !all.is_empty() {
-            let id = &dice.pick(&all);
+        if let Some(id) = dice.pick_any(&all) {
             self.note(format!("no policy {id:?}"));
-            self.server.delete(id);
+            self.server.delete(&id);
         }
     }
 
