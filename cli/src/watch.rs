@@ -12,7 +12,7 @@ mod annotate;
 mod backoff;
 mod cni_socket;
 pub(crate) mod cursor;
-mod discover;
+pub(crate) mod discover;
 pub(crate) mod enforce;
 mod follow;
 mod host_changes;

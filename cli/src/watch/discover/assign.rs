@@ -211,7 +211,7 @@ impl Inventory {
 
     /// The host end of a pod's veth. Both ends must name each other, because a pod chooses the numbers of its own
     /// interfaces.
-    fn host_end(&self, inside: &NamespaceInterface) -> Option<&NamespaceInterface> {
+    pub(super) fn host_end(&self, inside: &NamespaceInterface) -> Option<&NamespaceInterface> {
         let names_it =
             |host: &&NamespaceInterface| Some(host.ifindex) == inside.peer && host.peer == Some(inside.ifindex);
         self.interfaces.iter().find(|it| is_veth(it) && names_it(it)).filter(|_| is_veth(inside))
@@ -245,7 +245,7 @@ impl Inventory {
     }
 
     /// Whether a CNI result says that the interface belongs to another pod.
-    fn is_cached_for_another(&self, name: &str, pod: SearchedPod<'_>) -> bool {
+    pub(crate) fn is_cached_for_another(&self, name: &str, pod: SearchedPod<'_>) -> bool {
         let names_it = |cached: &&Attachment| self.interface_of(cached).is_some_and(|it| it.name == name);
         self.cached.iter().filter(names_it).any(|cached| !cached.is_of(pod))
     }
