@@ -3,6 +3,7 @@
 //! The answer is one text with all objects in the form in which `kubectl get --output=json` prints them, so findings
 //! show the lines that a user can look up there.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -11,20 +12,23 @@ use kube::{Client, Error};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
+use weir_objects::decode::ForeignPolicyKind;
 
 use crate::api_config;
-use crate::failure::{chain, with_hint};
+use crate::failure::{caused, chain, with_hint};
+use crate::page;
+use crate::served_policies::served;
 use crate::watch::cursor::escape;
 
 /// A kind of objects, and its path in the API.
 struct ApiKind {
-    version: &'static str,
+    version: Cow<'static, str>,
     kind: &'static str,
-    path: &'static str,
+    path: Cow<'static, str>,
 }
 
 const fn kind(version: &'static str, kind: &'static str, path: &'static str) -> ApiKind {
-    ApiKind { version, kind, path }
+    ApiKind { version: Cow::Borrowed(version), kind, path: Cow::Borrowed(path) }
 }
 
 /// Every kind that Weir reads, and that every API server has.
@@ -78,24 +82,46 @@ struct PageMeta {
     token: String,
 }
 
-/// All relevant objects of a cluster, as the JSON text of a `List`. `context` is one of the kubeconfig's contexts;
-/// without it, the current one.
-pub(crate) fn objects(context: Option<&str>) -> Result<Vec<u8>> {
+/// All relevant objects of a cluster, as the JSON text of a `List`: also the policies that Weir does not read, so that
+/// an answer cannot leave them out silently. `context` is one of the kubeconfig's contexts; without it, the current
+/// one. The user need not have the permission to list the ignored kinds.
+pub(crate) fn objects(context: Option<&str>, ignored: &[&'static ForeignPolicyKind]) -> Result<Vec<u8>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(async {
         let config = api_config::read(None, context, HINT).await?;
         let client = Client::try_from(config).context("cannot connect to the API server")?;
         let mut text = br#"{"apiVersion": "v1", "kind": "List", "items": ["#.to_vec();
         let start = text.len();
-        for kind in KINDS.iter().chain([&LISTS]) {
-            let objects = match all(&client, kind).await {
-                Ok(objects) => objects,
-                Err(ListError::Refused { code: 404, .. }) if kind.path == LISTS.path => continue,
-                Err(error) => return Err(explained(error, kind)),
-            };
-            for object in objects {
+        let mut add = |objects: Vec<Map<String, Value>>| {
+            objects.iter().try_for_each(|object| {
                 text.extend_from_slice(if text.len() == start { b"\n" } else { b",\n" });
-                serde_json::to_writer_pretty(&mut text, &object)?;
+                serde_json::to_writer_pretty(&mut text, object)
+            })
+        };
+        for kind in KINDS.iter().chain([&LISTS]) {
+            match all(&client, kind).await {
+                Ok(objects) => add(objects)?,
+                Err(ListError::Refused { code: 404, .. }) if kind.path == LISTS.path => {}
+                Err(error) => return Err(explained(error, kind)),
+            }
+        }
+        let others = served(&client).await.map_err(|error| {
+            with_hint(format!("cannot ask the API server which kinds it has: {}", chain(&error)), HINT)
+        })?;
+        for other in others {
+            let kind = ApiKind { version: other.version.into(), kind: other.kind.kind, path: other.path.into() };
+            match all(&client, &kind).await {
+                Ok(objects) => add(objects)?,
+                Err(ListError::Refused { code: 401 | 403, .. }) if ignored.contains(&other.kind) => {
+                    page::print_to_stderr(format_args!(
+                        "note: left out, and not counted without the permission to list it: {}",
+                        other.kind.name()
+                    ));
+                }
+                Err(error) => {
+                    let hint = format!("to answer without this kind, add `--ignore-kind {}`", other.kind.name());
+                    return Err(caused(explained(error, &kind), "the cluster has policies that weir must count", hint));
+                }
             }
         }
         text.extend_from_slice(b"\n]}\n");
@@ -158,7 +184,7 @@ async fn page(client: &Client, kind: &ApiKind, token: &str) -> Result<Page, List
 /// record of who manages which field.
 fn shown(kind: &ApiKind, item: Map<String, Value>) -> Map<String, Value> {
     let mut object = Map::new();
-    object.insert("apiVersion".to_owned(), kind.version.into());
+    object.insert("apiVersion".to_owned(), kind.version.as_ref().into());
     object.insert("kind".to_owned(), kind.kind.into());
     object.extend(item);
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {

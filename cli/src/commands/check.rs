@@ -53,7 +53,7 @@ fn print(
         (Some(max), _) => max,
         (None, CheckFormat::Text) => MOST_FOR_PEOPLE,
     };
-    let page = match check.output {
+    let mut page = match check.output {
         CheckFormat::Text => {
             let color = page::color_on_stdout(global.color);
             let mut page = render::text::findings(&read.sources, findings, color, most);
@@ -66,6 +66,7 @@ fn print(
         CheckFormat::Sarif => render::sarif::findings(findings, most)?,
         CheckFormat::Github => render::github::findings(findings, most),
     };
+    read.left_out.mark(&mut page, check.output)?;
     page.print()
 }
 

@@ -48,7 +48,8 @@ impl Comparison {
 
 pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOutcome> {
     let sources = [InputSource::parse(&arguments.base)?, InputSource::parse(&arguments.head)?];
-    let Some([base, head]) = input_source::read_both(global, &sources)? else { return Ok(CommandOutcome::Failed) };
+    let Some([base, mut head]) = input_source::read_both(global, &sources)? else { return Ok(CommandOutcome::Failed) };
+    head.left_out = head.left_out.merged(&base.left_out);
     let diff = diff::compare(&base.cluster, &head.cluster).map_err(failed)?;
     let names = [arguments.base.clone(), arguments.head.clone()];
     let compared = Comparison { names, sides: [base, head], diff, prefix: sources[1].prefix() };
@@ -77,7 +78,7 @@ fn print(global: &GlobalArgs, arguments: &DiffArgs, words: &DiffWording<'_, '_>,
         None if arguments.output == DiffFormat::Text => MOST_ROWS,
         None => usize::MAX,
     };
-    let page = match arguments.output {
+    let mut page = match arguments.output {
         DiffFormat::Text => text::text(words, costs, most, page::color_on_stdout(global.color)),
         DiffFormat::Json => json::json(words, costs, most)?,
         DiffFormat::Md => md::markdown(words, costs, most),
@@ -87,6 +88,7 @@ fn print(global: &GlobalArgs, arguments: &DiffArgs, words: &DiffWording<'_, '_>,
         DiffFormat::Svg => views::graph(words, most),
         DiffFormat::Dot => views::digraph(words, most),
     };
+    words.compared.sides[1].left_out.mark(&mut page, arguments.output)?;
     page.print()
 }
 

@@ -62,11 +62,12 @@ pub(crate) fn run(global: &GlobalArgs, test: &TestArgs) -> Result<CommandOutcome
             ExpectationResult { expectation, status, note }
         })
         .collect();
-    let page = match test.output {
+    let mut page = match test.output {
         TestFormat::Text => report::text(&name, &results, global.quiet),
         TestFormat::Json => report::json(&name, &results)?,
         TestFormat::Junit => report::junit(&name, &results),
     };
+    read.left_out.mark(&mut page, test.output)?;
     page.print()?;
     Ok(outcome(&results))
 }

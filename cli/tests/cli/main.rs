@@ -7,6 +7,7 @@ mod compile;
 mod diff;
 mod explain;
 mod hostile;
+mod left_out;
 mod live;
 mod query;
 mod report;
