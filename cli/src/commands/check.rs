@@ -93,6 +93,13 @@ fn summarize(
     ];
     let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| count(*n, what)).collect();
     let checked = if parts.is_empty() { "no valid objects".to_owned() } else { parts.join(", ") };
+    if read.objects.is_empty() && findings.is_empty() && read.complete {
+        page.line(format_args!(
+            "nothing was checked: the input has no objects that weir reads ({})",
+            read.no_objects()
+        ));
+        return;
+    }
     let tally = SeverityCounts::of(findings);
     let notes = if tally.notes > 0 { format!(", {}", count(tally.notes, "note")) } else { String::new() };
     let (errors, warnings) = (count(tally.errors, "error"), count(tally.warnings, "warning"));

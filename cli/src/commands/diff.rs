@@ -49,6 +49,7 @@ impl Comparison {
 pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOutcome> {
     let sources = [InputSource::parse(&arguments.base)?, InputSource::parse(&arguments.head)?];
     let Some([base, mut head]) = input_source::read_both(global, &sources)? else { return Ok(CommandOutcome::Failed) };
+    ask_something(&sources, [&base, &head])?;
     head.left_out = head.left_out.merged(&base.left_out);
     let diff = diff::compare(&base.cluster, &head.cluster).map_err(failed)?;
     let names = [arguments.base.clone(), arguments.head.clone()];
@@ -69,6 +70,24 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOu
     }
     let is_clean = compared.is_same() && exceeded.is_none();
     Ok(if is_clean { CommandOutcome::Clean } else { CommandOutcome::Findings })
+}
+
+/// Refuses to compare nothing with nothing: a path may be wrong. One side may be empty, which is then reported.
+fn ask_something(sources: &[InputSource<'_>; 2], sides: [&ReadInput; 2]) -> Result<()> {
+    if sides.iter().all(|side| side.objects.is_empty()) {
+        let hint = format!("base: {}; head: {}", sides[0].no_objects(), sides[1].no_objects());
+        return Err(with_hint("neither side has objects that weir reads, so there is nothing to compare", hint));
+    }
+    for (name, side) in ["base", "head"].into_iter().zip(sides).filter(|(_, side)| side.objects.is_empty()) {
+        page::print_to_stderr(format_args!(
+            "warning: the {name} has no objects that weir reads ({})",
+            side.no_objects()
+        ));
+    }
+    if sources[0] == sources[1] {
+        page::print_to_stderr("warning: base and head name the same input");
+    }
+    Ok(())
 }
 
 fn print(global: &GlobalArgs, arguments: &DiffArgs, words: &DiffWording<'_, '_>, costs: Option<&Costs>) -> Result<()> {

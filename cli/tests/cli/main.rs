@@ -5,6 +5,7 @@ mod check;
 mod ci;
 mod compile;
 mod diff;
+mod empty;
 mod explain;
 mod hostile;
 mod left_out;
