@@ -84,7 +84,7 @@ fn choose(artifact: &Artifact, arguments: &AttachArgs, runtime: &Runtime) -> Res
     if endpoints.is_empty() && !arguments.discover {
         return Ok(Chosen { endpoints, missing: BTreeMap::new() });
     }
-    let host = HostInterfaces::read(artifact, &arguments.cni_results)?;
+    let host = HostInterfaces::read(artifact, &arguments.cni_results, &endpoints)?;
     let objections = endpoints.iter().filter_map(|(pod, name)| host.objection(pod, name));
     let objections: Vec<String> = objections.filter(|_| !arguments.force).collect();
     if !objections.is_empty() {

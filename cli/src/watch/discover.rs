@@ -216,13 +216,6 @@ impl Inventory {
         cached.find(there).map(|cached| cached.addresses.as_slice()).filter(|addresses| !addresses.is_empty())
     }
 
-    /// The pod ends of the veth whose host end has this name, each with its mounted network namespace.
-    pub(crate) fn behind(&self, name: &str) -> Vec<(&NamespaceInterface, &NetworkNamespace)> {
-        let all =
-            self.namespaces.iter().flat_map(|it| it.content.interfaces.iter().map(move |inside| (inside, &it.content)));
-        all.filter(|(inside, _)| self.host_end(inside).is_some_and(|host| host.name == name)).collect()
-    }
-
     /// Whether an interface that was found is still there.
     pub(crate) fn has(&self, found: &FoundInterface) -> bool {
         self.is_blind || self.interfaces.iter().any(|it| it.ifindex == found.ifindex && it.name == found.name)

@@ -2,7 +2,7 @@
 //!
 //! An interface with the wrong pod's policy is worse than one without: allowed packets are dropped, and forbidden ones
 //! pass. So a named interface must be a veth, and everything that this host knows about the other end (the CNI
-//! result cache, mounted network namespaces, routes) must agree with the pod. Where the host knows nothing, the user's
+//! result cache, the addresses of the other end, routes) must agree with the pod. Where the host knows nothing, the user's
 //! word counts. Discovery has the same sources as the agent, and takes only what is unambiguous.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +12,7 @@ use std::path::Path;
 use anyhow::Result;
 use weir_artifact::layout::endpoint;
 use weir_artifact::{Artifact, NamedEndpoint};
+use weir_runtime::sys::links;
 
 use super::departed::cluster_of;
 use crate::watch::discover::{Claimant, Depth, FoundInterface, HostPaths, InterfaceSource, Inventory, SearchedPod};
@@ -38,6 +39,8 @@ impl LocalPod<'_> {
 pub(super) struct HostInterfaces<'a> {
     inventory: Inventory,
     pods: Vec<LocalPod<'a>>,
+    /// The addresses of the pod ends of veths, as far as the kernel shows them.
+    behind: BTreeMap<String, Vec<IpAddr>>,
 }
 
 /// The result of a search for the interfaces of pods.
@@ -50,8 +53,8 @@ pub(super) struct Discovered {
 }
 
 impl<'a> HostInterfaces<'a> {
-    /// Reads the present state of this host.
-    pub(super) fn read(artifact: &'a Artifact, cni_results: &Path) -> Result<Self> {
+    /// Reads the present state of this host, with the pod ends of the named interfaces.
+    pub(super) fn read(artifact: &'a Artifact, cni_results: &Path, named: &[(String, String)]) -> Result<Self> {
         let paths = HostPaths { cache: cni_results.to_owned(), ..HostPaths::default() };
         let uids = uids(artifact)?;
         let pod = |it: &'a NamedEndpoint| LocalPod {
@@ -61,7 +64,8 @@ impl<'a> HostInterfaces<'a> {
             addresses: addresses(it),
         };
         let pods = artifact.endpoints.iter().map(pod).collect();
-        Ok(Self { inventory: Inventory::read(&paths, Depth::Everything), pods })
+        let behind = named.iter().filter_map(|(_, name)| Some((name.clone(), links::behind(name).ok()?))).collect();
+        Ok(Self { inventory: Inventory::read(&paths, Depth::Everything), pods, behind })
     }
 
     /// Finds the interfaces of the pods that have none in `known`, which has pods (`namespace/name`) with their
@@ -110,14 +114,11 @@ impl<'a> HostInterfaces<'a> {
         (!is_its_own).then(|| format!("{other} answers behind {name}, and {} has {}", pod.path(), list(&pod.addresses)))
     }
 
-    /// The addresses behind an interface, as far as the host knows them: those of the mounted namespace at its other
-    /// end, and those of the artifact's pods to which a route leads.
+    /// The addresses behind an interface, as far as the host knows them: those of its other end, and those of the
+    /// artifact's pods to which a route leads.
     fn answering(&self, name: &str) -> BTreeSet<IpAddr> {
-        let mut found: BTreeSet<IpAddr> = BTreeSet::new();
-        for (inside, content) in self.inventory.behind(name) {
-            let own = content.addresses.iter().filter(|(at, _)| *at == inside.ifindex).map(|(_, address)| *address);
-            found.extend(own.filter(|address| is_global(*address)));
-        }
+        let other_end = self.behind.get(name).into_iter().flatten();
+        let mut found: BTreeSet<IpAddr> = other_end.filter(|it| is_global(**it)).copied().collect();
         let routed = self.inventory.routes.iter().filter(|it| it.interface == name).map(|it| it.address);
         found.extend(routed.filter(|address| self.pods.iter().any(|pod| pod.addresses.contains(address))));
         found
@@ -159,26 +160,24 @@ fn uids(artifact: &Artifact) -> Result<BTreeMap<(String, String), String>> {
 
 #[cfg(test)]
 mod tests {
-    use weir_runtime::sys::links::{NamespaceInterface, NetworkNamespace};
+    use weir_runtime::sys::links::NamespaceInterface;
 
     use super::*;
-    use crate::watch::discover::MountedNamespace;
 
     fn interface(ifindex: u32, name: &str, kind: &str, peer: Option<u32>) -> NamespaceInterface {
         NamespaceInterface { ifindex, name: name.to_owned(), kind: kind.to_owned(), peer }
     }
 
-    /// A host whose `veth7` leads to a mounted namespace with these addresses.
+    /// A host whose `veth7` leads to an interface with these addresses.
     fn host(inside: &[&str]) -> HostInterfaces<'static> {
-        let addresses = inside.iter().map(|it| (2, it.parse().expect("an address"))).collect();
-        let content = NetworkNamespace { interfaces: vec![interface(2, "eth0", "veth", Some(7))], addresses };
+        let behind = inside.iter().map(|it| it.parse().expect("an address")).collect();
         let inventory = Inventory {
             interfaces: vec![interface(3, "br0", "bridge", None), interface(7, "veth7", "veth", Some(2))],
-            namespaces: vec![MountedNamespace { name: "cni-1".to_owned(), content }],
             ..Inventory::default()
         };
         let addresses = vec!["10.0.0.5".parse().expect("an address")];
-        HostInterfaces { inventory, pods: vec![LocalPod { namespace: "shop", name: "web", uid: None, addresses }] }
+        let pods = vec![LocalPod { namespace: "shop", name: "web", uid: None, addresses }];
+        HostInterfaces { inventory, pods, behind: BTreeMap::from([("veth7".to_owned(), behind)]) }
     }
 
     #[test]

@@ -211,7 +211,7 @@ impl Inventory {
 
     /// The host end of a pod's veth. Both ends must name each other, because a pod chooses the numbers of its own
     /// interfaces.
-    pub(super) fn host_end(&self, inside: &NamespaceInterface) -> Option<&NamespaceInterface> {
+    fn host_end(&self, inside: &NamespaceInterface) -> Option<&NamespaceInterface> {
         let names_it =
             |host: &&NamespaceInterface| Some(host.ifindex) == inside.peer && host.peer == Some(inside.ifindex);
         self.interfaces.iter().find(|it| is_veth(it) && names_it(it)).filter(|_| is_veth(inside))
