@@ -274,7 +274,7 @@ mod tests {
     fn every_format_names_the_kinds_that_are_left_out() {
         let note = "left out, because weir does not read these policies: cilium.io/CiliumNetworkPolicy (2)";
         marked("allowed", NoteForm::Line, note);
-        marked("", NoteForm::Github, &format!("::warning title=weir%3A policies left out::{note}"));
+        marked("a", NoteForm::Github, &format!("::warning title=weir%3A policies left out::{note}"));
         marked("{\"b\": 1, \"a\": 2}", NoteForm::Json, "\"leftOut\": [");
         marked("{\"b\": 1, \"a\": 2}", NoteForm::Json, "{\n  \"b\": 1,\n  \"a\": 2,");
         marked("{\"runs\": [{}]}", NoteForm::Sarif, note);

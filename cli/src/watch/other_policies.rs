@@ -36,7 +36,8 @@ pub(super) async fn report(client: Client, metrics: Arc<Metrics>, log: Log) {
                     }
                 }
             }
-            Err(error) => log.warn("cannot ask which kinds the server has", &[("error", chain(&error).into())]),
+            // Enforcement does not depend on the answer.
+            Err(error) => log.info("cannot ask which kinds the server has", &[("error", chain(&error).into())]),
         }
         sleep(INTERVAL).await;
     }

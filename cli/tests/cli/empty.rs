@@ -23,7 +23,7 @@ fn an_input_without_objects_gets_no_answer() {
         "matrix INPUT",
         "graph INPUT",
         "exposure INPUT",
-        "compile INPUT",
+        "compile INPUT -o out.weir",
         "verify shop.weir INPUT",
         "query INPUT --flows flows.jsonl",
         "test INPUT --expectations tests.txt",
@@ -48,7 +48,7 @@ fn check_says_that_it_checked_nothing() {
 #[test]
 fn a_comparison_of_nothing_says_what_is_missing() {
     let place =
-        place().file("a/pod.yaml", POD).file("b/pod.yaml", POD.replace("{name: a}", "{name: a, labels: {x: y}}"));
+        place().file("a/pod.yaml", POD).file("b/pod.yaml", POD.replace("{name: a}", "{name: a, labels: {app: web}}"));
     place.run("diff secret.yaml nothing.yaml").exits(2).complains("neither side has objects that weir reads");
     place.run("diff secret.yaml shop.yaml").exits(1).complains("warning: the base has no objects that weir reads");
     place.run("diff shop.yaml secret.yaml").exits(1).complains("warning: the head has no objects that weir reads");

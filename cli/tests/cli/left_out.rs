@@ -33,7 +33,7 @@ const COMMANDS: [&str; 9] = [
     "query INPUT --flows flows.jsonl",
     "explain INPUT --from shop/web --to shop/db --port 5432",
     "test INPUT --expectations tests.txt",
-    "compile INPUT",
+    "compile INPUT -o out.weir",
     "verify shop.weir INPUT",
     "matrix INPUT",
     "graph INPUT",
