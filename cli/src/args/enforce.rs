@@ -23,8 +23,8 @@ The digest in an artifact detects damage. It is not a signature: a changed artif
 If the artifact comes from elsewhere, check its signature with --key, or the policies that it enforces with --verify.
 
 Exit codes: 0 in force at every local endpoint of the artifact, 1 --verify found a difference, or local endpoints of \
-the artifact are not attached, 2 the command failed: the previous state stays in force, or the message describes the new \
-state.")]
+the artifact are not attached, 2 the command failed: the previous state stays in force, or the message describes the \
+new state.")]
 pub(crate) struct AttachArgs {
     /// The artifact
     #[arg(value_name = "ARTIFACT", value_hint = ValueHint::FilePath)]

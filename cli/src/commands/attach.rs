@@ -128,8 +128,8 @@ fn report_unattached(
              filters their packets",
             unattached.len()
         ),
-        "name their interfaces: --endpoint NS/POD=IFNAME, or find them: --discover; `weir compile --node NAME` makes an \
-         artifact of one node's pods",
+        "name their interfaces: --endpoint NS/POD=IFNAME, or find them: --discover; `weir compile --node NAME` makes \
+         an artifact of one node's pods",
     ));
     CommandOutcome::Findings
 }

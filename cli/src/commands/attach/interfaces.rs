@@ -1,9 +1,8 @@
 //! The interfaces of an attach: those that the user names are checked, and the others can be discovered.
 //!
 //! An interface with the wrong pod's policy is worse than one without: allowed packets are dropped, and forbidden ones
-//! pass. So a named interface must be a veth, and everything that this host knows about the other end (the CNI
-//! result cache, the addresses of the other end, routes) must agree with the pod. Where the host knows nothing, the user's
-//! word counts. Discovery has the same sources as the agent, and takes only what is unambiguous.
+//! pass. So a named interface must be a veth, and everything that this host knows about its other end (the CNI result
+//! cache, addresses, routes) must agree with the pod. Where the host knows nothing, the user's word counts. Discovery has the same sources as the agent, and takes only what is unambiguous.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
