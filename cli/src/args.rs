@@ -53,6 +53,9 @@ pub(crate) struct GlobalArgs {
     /// A plain-text list of addresses, CIDRs and ranges to exempt from deny lists (repeatable)
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) allow_list: Vec<PathBuf>,
+    /// Answer without the policies of this kind, which weir does not read (repeatable); the answer says so
+    #[arg(long, global = true, value_name = "GROUP/KIND")]
+    pub(crate) ignore_kind: Vec<String>,
     /// Configuration file [default: weir.toml in this directory or a parent, up to the repository's root]
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,

@@ -16,7 +16,7 @@ use crate::similar_name::most_similar;
 /// The file's name.
 pub(crate) const FILE_NAME: &str = "weir.toml";
 
-const KEYS: [&str; 3] = ["lints", "assume", "namespace"];
+const KEYS: [&str; 4] = ["lints", "assume", "namespace", "ignore-kinds"];
 
 /// The contents of a `weir.toml`. Codes and assumptions are checked where they are used.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) lints: Vec<(String, LintLevel)>,
     /// `[assume]`
     pub(crate) assume: Vec<(String, String)>,
+    /// `ignore-kinds`
+    pub(crate) ignore_kinds: Vec<String>,
 }
 
 /// Reads the named file, else the nearest one. Without a file, nothing is configured.
@@ -95,6 +97,7 @@ impl ConfigParser<'_> {
                 "lints" => config.lints = self.lints(self.table(value, "lints")?)?,
                 "assume" => config.assume = self.assume(self.table(value, "assume")?)?,
                 "namespace" => config.namespace = Some(self.string(value, "namespace")?),
+                "ignore-kinds" => config.ignore_kinds = self.strings(value, "ignore-kinds")?,
                 other => return Err(self.unknown_key(other, key.span().start)),
             }
         }
@@ -129,6 +132,14 @@ impl ConfigParser<'_> {
         let place = self.place(value.span().start);
         let text = value.get_ref().as_str().map(ToOwned::to_owned);
         text.ok_or_else(|| with_hint(format!("{place}: `{key}` is not a string"), "put the value in quotes"))
+    }
+
+    fn strings(&self, value: &Spanned<DeValue<'_>>, key: &str) -> Result<Vec<String>> {
+        let place = self.place(value.span().start);
+        let items = value.get_ref().as_array().ok_or_else(|| {
+            with_hint(format!("{place}: `{key}` is not a list"), format!("write {key} = [\"GROUP/KIND\"]"))
+        })?;
+        items.iter().map(|item| self.string(item, key)).collect()
     }
 
     fn unknown_key(&self, key: &str, offset: usize) -> anyhow::Error {
@@ -172,9 +183,11 @@ mod tests {
     #[test]
     fn all_keys_are_read() {
         let text = "namespace = \"shop\"\n[lints]\nb = \"off\"\na = \"error\"\n[assume]\nicmp = \"allow\"\n";
-        let config = parse(text, FILE_NAME).expect("valid");
+        let text = format!("ignore-kinds = [\"cilium.io/CiliumNetworkPolicy\"]\n{text}");
+        let config = parse(&text, FILE_NAME).expect("valid");
         assert_eq!(config.namespace.as_deref(), Some("shop"));
         assert_eq!(config.lints, [("b".to_owned(), LintLevel::Off), ("a".to_owned(), LintLevel::At(Severity::Error))]);
+        assert_eq!(config.ignore_kinds, ["cilium.io/CiliumNetworkPolicy"]);
         assert_eq!(config.assume, [("icmp".to_owned(), "allow".to_owned())]);
     }
 
@@ -188,6 +201,12 @@ mod tests {
     fn a_level_that_does_not_exist_is_refused() {
         check_error("[lints]\na = \"silent\"\n", "weir.toml:2: `silent` is not a level");
         check_error("[lints]\na = 3\n", "weir.toml:2: `a` is not a string");
+    }
+
+    #[test]
+    fn ignored_kinds_are_a_list_of_strings() {
+        check_error("ignore-kinds = \"a/B\"\n", "weir.toml:1: `ignore-kinds` is not a list");
+        check_error("ignore-kinds = [\n  1]\n", "weir.toml:2: `ignore-kinds` is not a string");
     }
 
     #[test]

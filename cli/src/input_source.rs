@@ -7,9 +7,12 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, anyhow};
 use weir_classes::index::Key;
+use weir_objects::decode::ForeignPolicyKind;
 
 use crate::args::GlobalArgs;
+use crate::config;
 use crate::failure::with_hint;
+use crate::left_out::{self, LeftOut};
 use crate::live_cluster;
 use crate::load::LoadedInputs;
 use crate::page;
@@ -103,11 +106,12 @@ pub(crate) fn read_both(global: &GlobalArgs, sources: &[InputSource<'_>; 2]) -> 
     if sources.iter().all(InputSource::reads_stdin) {
         return Err(with_hint("standard input (`-`) is named twice", "it can be read only once"));
     }
+    let ignored = left_out::ignored(&config::load(global.config.as_deref())?, global)?;
     let mut lives: [Vec<NamedText>; 2] = Default::default();
     for (source, live) in sources.iter().zip(&mut lives) {
         if let InputSource::Cluster { context } = source {
             let name = format!("cluster:{}", context.unwrap_or_default());
-            *live = vec![NamedText { name, bytes: live_cluster::objects(*context)? }];
+            *live = vec![NamedText { name, bytes: live_cluster::objects(*context, &ignored)? }];
         }
     }
     let mut read = Vec::with_capacity(2);
@@ -149,8 +153,9 @@ fn complete(
         let mut list: serde_json::Value =
             serde_json::from_slice(bytes).with_context(|| format!("the objects of {name} are not JSON"))?;
         if let Some(items) = list["items"].as_array_mut() {
-            items.retain(|item| item["kind"].as_str().is_some_and(|kind| !has.contains(kind)));
-            taken.extend(items.iter().filter_map(|item| item["kind"].as_str().map(str::to_owned)));
+            items.retain(|item| item["kind"].as_str().is_some_and(|kind| !has.contains(kind) || is_foreign(item)));
+            let read = items.iter().filter(|item| !is_foreign(item));
+            taken.extend(read.filter_map(|item| item["kind"].as_str().map(str::to_owned)));
         }
         lacking.push(NamedText { name: name.clone(), bytes: serde_json::to_vec(&list)? });
     }
@@ -164,6 +169,12 @@ fn complete(
     source.read(global, &lacking)
 }
 
+/// Whether the object is a policy that is not read: its kind may have the name of one that is.
+fn is_foreign(item: &serde_json::Value) -> bool {
+    let group = item["apiVersion"].as_str().and_then(|it| it.split_once('/')).map_or("", |(group, _)| group);
+    ForeignPolicyKind::find(group, item["kind"].as_str().unwrap_or_default()).is_some()
+}
+
 /// Reads the objects that an artifact was compiled from. They include its lists, and must be read with the options of
 /// the compilation.
 pub(crate) fn read_artifact(global: &GlobalArgs, path: &str) -> Result<Option<ReadInput>> {
@@ -174,11 +185,12 @@ pub(crate) fn read_artifact(global: &GlobalArgs, path: &str) -> Result<Option<Re
         return Err(with_hint(format!("{path} does not contain the objects that it was compiled from"), hint));
     }
     let objects = vec![NamedText { name: path.to_owned(), bytes: artifact.objects.into_bytes() }];
-    let Some(read) = read::read_valid_without_lists(global, |loaded| add_all(loaded, objects))? else {
+    let Some(mut read) = read::read_valid_without_lists(global, |loaded| add_all(loaded, objects))? else {
         return Ok(None);
     };
     let manifest: serde_json::Value =
         serde_json::from_str(&artifact.manifest).with_context(|| format!("the manifest of {path} cannot be read"))?;
+    read.left_out = LeftOut::of_manifest(&manifest);
     for (key, value) in manifest["assumptions"].as_object().into_iter().flatten() {
         let mut assume = read.cluster.assume;
         let value = value.as_str().unwrap_or_default();

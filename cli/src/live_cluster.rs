@@ -11,9 +11,12 @@ use kube::{Client, Error};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
+use weir_objects::decode::ForeignPolicyKind;
 
 use crate::api_config;
-use crate::failure::{chain, with_hint};
+use crate::failure::{caused, chain, with_hint};
+use crate::page;
+use crate::served_policies::served;
 use crate::watch::cursor::escape;
 use crate::watch::resources::{self, Resource};
 
@@ -64,24 +67,46 @@ struct PageMeta {
     token: String,
 }
 
-/// All relevant objects of a cluster, as the JSON text of a `List`. `context` is one of the kubeconfig's contexts;
-/// without it, the current one.
-pub(crate) fn objects(context: Option<&str>) -> Result<Vec<u8>> {
+/// All relevant objects of a cluster, as the JSON text of a `List`: also the policies that Weir does not read, so that
+/// an answer cannot leave them out silently. `context` is one of the kubeconfig's contexts; without it, the current
+/// one. The user need not have the permission to list the ignored kinds.
+pub(crate) fn objects(context: Option<&str>, ignored: &[&'static ForeignPolicyKind]) -> Result<Vec<u8>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(async {
         let config = api_config::read(None, context, HINT).await?;
         let client = Client::try_from(config).context("cannot connect to the API server")?;
         let mut text = br#"{"apiVersion": "v1", "kind": "List", "items": ["#.to_vec();
         let start = text.len();
-        for kind in &kinds() {
-            let objects = match all(&client, kind).await {
-                Ok(objects) => objects,
-                Err(ListError::Refused { code: 404, .. }) if kind.optional => continue,
-                Err(error) => return Err(explained(error, kind)),
-            };
-            for object in objects {
+        let mut add = |objects: Vec<Map<String, Value>>| {
+            objects.iter().try_for_each(|object| {
                 text.extend_from_slice(if text.len() == start { b"\n" } else { b",\n" });
-                serde_json::to_writer_pretty(&mut text, &object)?;
+                serde_json::to_writer_pretty(&mut text, object)
+            })
+        };
+        for kind in &kinds() {
+            match all(&client, kind).await {
+                Ok(objects) => add(objects)?,
+                Err(ListError::Refused { code: 404, .. }) if kind.optional => {}
+                Err(error) => return Err(explained(error, kind)),
+            }
+        }
+        let others = served(&client).await.map_err(|error| {
+            with_hint(format!("cannot ask the API server which kinds it has: {}", chain(&error)), HINT)
+        })?;
+        for other in others {
+            let kind = Resource::new(other.kind.kind, other.version, other.path);
+            match all(&client, &kind).await {
+                Ok(objects) => add(objects)?,
+                Err(ListError::Refused { code: 401 | 403, .. }) if ignored.contains(&other.kind) => {
+                    page::print_to_stderr(format_args!(
+                        "note: left out, and not counted without the permission to list it: {}",
+                        other.kind.name()
+                    ));
+                }
+                Err(error) => {
+                    let hint = format!("to answer without this kind, add `--ignore-kind {}`", other.kind.name());
+                    return Err(caused(explained(error, &kind), "the cluster has policies that weir must count", hint));
+                }
             }
         }
         text.extend_from_slice(b"\n]}\n");
@@ -144,7 +169,7 @@ async fn page(client: &Client, kind: &Resource, token: &str) -> Result<Page, Lis
 /// record of who manages which field.
 fn shown(kind: &Resource, item: Map<String, Value>) -> Map<String, Value> {
     let mut object = Map::new();
-    object.insert("apiVersion".to_owned(), kind.version.into());
+    object.insert("apiVersion".to_owned(), kind.version.as_ref().into());
     object.insert("kind".to_owned(), kind.kind.into());
     object.extend(item);
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {

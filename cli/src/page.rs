@@ -133,6 +133,38 @@ impl OutputPage {
         Ok(())
     }
 
+    /// Changes the JSON document that the page consists of.
+    pub(crate) fn edit_json(&mut self, edit: impl FnOnce(&mut serde_json::Value)) -> serde_json::Result<()> {
+        let mut document = serde_json::from_str(&self.text)?;
+        edit(&mut document);
+        self.text.clear();
+        self.pretty_json(&document)
+    }
+
+    /// Adds a property to the first suite of a JUnit document. The value is escaped XML.
+    pub(crate) fn junit_property(&mut self, name: &str, value: &str) {
+        let property = format!("      <property name=\"{name}\" value=\"{value}\"/>");
+        if !self.insert_line_after("    <properties>", &property) {
+            self.insert_line_after("  <testsuite ", "    </properties>");
+            self.insert_line_after("  <testsuite ", &property);
+            self.insert_line_after("  <testsuite ", "    <properties>");
+        }
+    }
+
+    /// Inserts a line after the first line that begins with `start`. Returns whether there is one.
+    pub(crate) fn insert_line_after(&mut self, start: &str, line: &str) -> bool {
+        let lines = std::mem::take(&mut self.text);
+        let mut is_inserted = false;
+        for written in lines.split_inclusive('\n') {
+            self.text.push_str(written);
+            if !is_inserted && written.starts_with(start) {
+                is_inserted = true;
+                self.line(line);
+            }
+        }
+        is_inserted
+    }
+
     /// An empty page with the same colours, for [`OutputPage::insert`].
     pub(crate) fn empty_like(&self) -> Self {
         Self::colored(self.color)

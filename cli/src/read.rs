@@ -5,14 +5,15 @@ use serde::Serialize;
 use weir_artifact as artifact;
 use weir_artifact::Digest;
 use weir_model::{Assumptions, Cluster, resolve};
-use weir_objects::decode::{self, DecodeOptions, Input, InputKind};
+use weir_objects::decode::{self, DecodeOptions, ForeignPolicy, Input, InputKind};
 use weir_objects::diagnostic::{Diagnostics, Severity};
 use weir_objects::k8s::{Body, Object};
 use weir_objects::source::SourceMap;
 
 use crate::args::{GlobalArgs, InputPaths};
 use crate::config::{self, Config};
-use crate::failure;
+use crate::failure::{self, with_hint};
+use crate::left_out::{self, LeftOut};
 use crate::load::LoadedInputs;
 use crate::page::{self, OutputPage, Progress};
 use crate::render;
@@ -26,6 +27,10 @@ pub(crate) struct ReadInput {
     pub(crate) sources: SourceMap,
     /// Kinds that are not read, and the number of objects of each.
     pub(crate) skipped: Vec<(String, usize)>,
+    /// Policies of ignored kinds, which an answer must name.
+    pub(crate) left_out: LeftOut,
+    /// Policies of other kinds that are not read: there is no answer with them.
+    unread: Vec<ForeignPolicy>,
     /// Files and the digests of their bytes, if they were asked for.
     pub(crate) inputs: Vec<artifact::InputFile>,
     pub(crate) cluster: Cluster,
@@ -72,6 +77,7 @@ fn read_loaded(
 ) -> Result<ReadInput> {
     let config = config::load(global.config.as_deref())?;
     let assume = assumptions(&config, global)?;
+    let ignored = left_out::ignored(&config, global)?;
     let default_namespace = global.namespace.clone().or_else(|| config.namespace.clone());
     let default_namespace = default_namespace.unwrap_or_else(|| "default".to_owned());
     let mut progress = Progress::new(global.quiet);
@@ -87,6 +93,8 @@ fn read_loaded(
     progress.show("decoding");
     let options = DecodeOptions { default_namespace: default_namespace.clone() };
     let (decoded, mut diagnostics) = decode::decode(loaded.inputs, &options);
+    let (left_out, unread) = left_out::split(decoded.foreign, &ignored);
+    diagnostics.retain_mut(|it| !left_out::is_of_ignored_kind(it, &unread));
     progress.show("resolving");
     let (cluster, found) = resolve::resolve(&decoded.objects, assume);
     diagnostics.extend(found);
@@ -97,6 +105,8 @@ fn read_loaded(
         objects: decoded.objects,
         sources: decoded.sources,
         skipped: decoded.skipped.into_iter().collect(),
+        left_out,
+        unread,
         inputs,
         cluster,
         diagnostics,
@@ -105,15 +115,15 @@ fn read_loaded(
     })
 }
 
-/// Reads the inputs of a command that answers questions. If they have errors, these are reported and the result is
-/// `None`: there is no answer, and the exit code is 2.
+/// Reads the inputs of a command that answers questions. If they have errors or no objects, this is reported and the
+/// result is `None`: there is no answer, and the exit code is 2.
 pub(crate) fn read_valid(global: &GlobalArgs, paths: &InputPaths) -> Result<Option<ReadInput>> {
-    valid(global, read(global, paths)?)
+    Ok(valid(global, read(global, paths)?)?.filter(ReadInput::asks_something))
 }
 
 /// As [`read_valid`], with the digests of the inputs.
 pub(crate) fn read_valid_with_digests(global: &GlobalArgs, paths: &InputPaths) -> Result<Option<ReadInput>> {
-    valid(global, read_with(global, paths, digests)?)
+    Ok(valid(global, read_with(global, paths, digests)?)?.filter(ReadInput::asks_something))
 }
 
 fn valid(global: &GlobalArgs, mut read: ReadInput) -> Result<Option<ReadInput>> {
@@ -122,12 +132,15 @@ fn valid(global: &GlobalArgs, mut read: ReadInput) -> Result<Option<ReadInput>> 
         let findings = render::findings(&read.sources, &read.diagnostics);
         render::text::findings(&read.sources, &findings, page::color_on_stderr(global.color), usize::MAX)
             .print_to_stderr();
-        failure::print(&failure::with_hint(
+        failure::print(&with_hint(
             format!("the input has {}, so there is no answer", render::text::count(findings.len(), "error")),
             "`weir check` prints warnings too",
         ));
     }
-    let is_valid = read.complete && read.diagnostics.is_empty();
+    if !read.unread.is_empty() {
+        failure::print(&left_out::refusal(&read.sources, &read.unread));
+    }
+    let is_valid = read.complete && read.diagnostics.is_empty() && read.unread.is_empty();
     Ok(is_valid.then_some(read))
 }
 
@@ -182,6 +195,27 @@ pub(crate) struct ObjectCounts {
 }
 
 impl ReadInput {
+    /// Whether the input has objects; reports that it has none. Without objects every answer is "allowed", which would
+    /// hide a wrong path.
+    fn asks_something(&self) -> bool {
+        if self.objects.is_empty() {
+            failure::print(&with_hint(
+                "the input has no objects that weir reads, so there is no answer",
+                self.no_objects(),
+            ));
+        }
+        !self.objects.is_empty()
+    }
+
+    /// The contents of an input without objects.
+    pub(crate) fn no_objects(&self) -> String {
+        let skipped: Vec<String> = self.skipped.iter().map(|(kind, number)| format!("{number} {kind}")).collect();
+        match skipped.is_empty() {
+            true => "the files are empty; are they generated by a step that did not run?".to_owned(),
+            false => format!("it has only other kinds: {}", skipped.join(", ")),
+        }
+    }
+
     pub(crate) fn counts(&self) -> ObjectCounts {
         let mut counts = ObjectCounts::default();
         for object in &self.objects {

@@ -12,7 +12,7 @@ mod annotate;
 mod backoff;
 mod cni_socket;
 pub(crate) mod cursor;
-mod discover;
+pub(crate) mod discover;
 pub(crate) mod enforce;
 mod follow;
 mod host_changes;
@@ -20,6 +20,7 @@ mod interfaces;
 pub(crate) mod log;
 mod metrics;
 mod notices;
+mod other_policies;
 mod partial;
 pub(crate) mod resources;
 pub(crate) mod serve;
@@ -168,6 +169,9 @@ pub(crate) fn run(options: WatchOptions<'_>, enforce: impl Enforce + Send + 'sta
             let (client, metrics) = (events_client.clone(), Arc::clone(&events_metrics));
             notices::post(client, node.clone(), Arc::clone(&queued_notices), metrics, log)
         });
+        let (asking, asking_metrics) = (client.clone(), Arc::clone(&metrics));
+        supervisor
+            .spawn("other policies", move || other_policies::report(asking.clone(), Arc::clone(&asking_metrics), log));
         if options.annotate_pods {
             let client = client.clone();
             supervisor.spawn("annotations", move || annotate::annotate(client.clone(), in_force.clone(), log));

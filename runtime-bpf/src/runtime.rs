@@ -45,6 +45,7 @@ mod reconcile;
 mod single;
 mod status;
 mod switch;
+mod unattached;
 
 pub use attach::{Attached, ExactPods, Request};
 pub use edge::{EdgeFailure, EdgeState};
@@ -53,6 +54,7 @@ pub use hook_check::HookCheck;
 pub(crate) use measure::EventLimit;
 pub(crate) use own_addresses::{OWN, OwnAddresses, of};
 pub use status::{EndpointState, EnforcementState, EnforcementStatus, Fill, UplinkState};
+pub use unattached::{UnattachedEndpoint, unattached};
 
 /// The longest time that a packet may take from one hook of this host to the other.
 pub const GRACE: Duration = Duration::from_millis(50);

@@ -511,12 +511,22 @@ unsafe impl Plain for bpf_map_info {}
 // SAFETY: as above.
 unsafe impl Plain for bpf_prog_info {}
 
-/// Makes the kernel explain errors on a netlink socket. (rustix does not have this option.)
+/// Makes the kernel explain errors on a netlink socket.
 fn explain_errors(socket: &OwnedFd) -> io::Result<()> {
+    switch_on(socket, libc::NETLINK_EXT_ACK)
+}
+
+/// Makes the kernel refuse attributes of lists that it would otherwise ignore.
+fn check_strictly(socket: &OwnedFd) -> io::Result<()> {
+    switch_on(socket, libc::NETLINK_GET_STRICT_CHK)
+}
+
+/// Switches an option of a netlink socket on. (rustix does not have these options.)
+fn switch_on(socket: &OwnedFd, option: i32) -> io::Result<()> {
     let on = 1_i32;
     let (value, size) = (std::ptr::from_ref(&on).cast(), size_of_val(&on) as libc::socklen_t);
     // SAFETY: an open socket, and a value of this size, alive during the call.
-    match unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, value, size) } {
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_NETLINK, option, value, size) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -8,7 +8,7 @@
 
 mod cluster;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 pub use cluster::{Scale, far_address, near_address, pod, policy, populate};
 
 /// The kinds, by the paths that clients request.
-pub const KINDS: [(&str, &str); 13] = [
+pub const KINDS: [(&str, &str); 14] = [
     ("Namespace", "/api/v1/namespaces"),
     ("Node", "/api/v1/nodes"),
     ("Pod", "/api/v1/pods"),
@@ -37,6 +37,7 @@ pub const KINDS: [(&str, &str); 13] = [
     ("ReplicationController", "/api/v1/replicationcontrollers"),
     ("Job", "/apis/batch/v1/jobs"),
     ("CronJob", "/apis/batch/v1/cronjobs"),
+    ("CiliumNetworkPolicy", "/apis/cilium.io/v2/ciliumnetworkpolicies"),
 ];
 
 /// The interval at which watchers get a bookmark.
@@ -139,7 +140,7 @@ impl Simulated {
             }
             let (status, body) = match query.contains("watch=true") {
                 true => ("410 Gone", refusal(410, "Expired")),
-                false => self.list(path, query),
+                false => discovery(path).map_or_else(|| self.list(path, query), |body| ("200 OK", body)),
             };
             respond(connection, status, &body)?;
         }
@@ -212,6 +213,28 @@ impl SimulatedKind {
         let change: Arc<str> = line(what, object).into();
         self.watchers.retain(|watcher| watcher.send(Arc::clone(&change)).is_ok());
     }
+}
+
+/// The answer to a request for the server's groups, or for the kinds of a group.
+fn discovery(path: &str) -> Option<String> {
+    let of = |path: &'static str| path.strip_prefix("/apis/")?.rsplit_once('/');
+    if path == "/apis" {
+        let versions: BTreeSet<&str> = KINDS.iter().filter_map(|(_, path)| Some(of(path)?.0)).collect();
+        let version = |it: &str| json!({"groupVersion": it, "version": it.rsplit('/').next()});
+        let group = |it: &str| {
+            let name = it.split('/').next();
+            json!({"name": name, "versions": [version(it)], "preferredVersion": version(it)})
+        };
+        let groups: Vec<Value> = versions.into_iter().map(group).collect();
+        return Some(json!({"kind": "APIGroupList", "groups": groups}).to_string());
+    }
+    let version = path.strip_prefix("/apis/")?;
+    let kinds = KINDS.iter().filter_map(|(kind, path)| of(path).filter(|it| it.0 == version).map(|it| (kind, it.1)));
+    let resource =
+        |(kind, name)| json!({"name": name, "kind": kind, "singularName": "", "namespaced": true, "verbs": ["list"]});
+    let resources: Vec<Value> = kinds.map(resource).collect();
+    let list = json!({"kind": "APIResourceList", "groupVersion": version, "resources": resources});
+    (list["resources"] != json!([])).then(|| list.to_string())
 }
 
 fn key(object: &Value) -> String {

@@ -22,8 +22,9 @@ is an atomic switch: one of the two artifacts judges each packet. Endpoints that
 The digest in an artifact detects damage. It is not a signature: a changed artifact with a new digest is accepted. \
 If the artifact comes from elsewhere, check its signature with --key, or the policies that it enforces with --verify.
 
-Exit codes: 0 in force, 1 --verify found a difference, 2 the command failed: the previous state stays in force, or the \
-message describes the new state.")]
+Exit codes: 0 in force at every local endpoint of the artifact, 1 --verify found a difference, or local endpoints of \
+the artifact are not attached, 2 the command failed: the previous state stays in force, or the message describes the \
+new state.")]
 pub(crate) struct AttachArgs {
     /// The artifact
     #[arg(value_name = "ARTIFACT", value_hint = ValueHint::FilePath)]
@@ -31,6 +32,15 @@ pub(crate) struct AttachArgs {
     /// A pod and the host's end of its interface, in this network namespace (repeatable)
     #[arg(long = "endpoint", value_name = "NS/POD=IFNAME", value_parser = parse_endpoint, num_args = 1..)]
     pub(crate) endpoints: Vec<(String, String)>,
+    /// Find the interfaces of all other local endpoints of the artifact, as the agent does
+    #[arg(long)]
+    pub(crate) discover: bool,
+    /// Attach to the named interfaces although they cannot be those of their pods
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Directory in which the container runtime stores the results of CNI plug-ins
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "/var/lib/cni/results")]
+    pub(crate) cni_results: PathBuf,
     /// An uplink of the node: packets that lists deny to every pod in both directions are dropped there (repeatable)
     #[arg(long, value_name = "IFNAME", value_parser = parse_interface, num_args = 1..)]
     pub(crate) xdp: Vec<String>,

@@ -1,17 +1,24 @@
 //! `weir attach`: enforcement on this machine's interfaces.
 
 mod departed;
+mod interfaces;
 mod precheck;
+
+use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 use weir_artifact::Artifact;
 use weir_runtime::HookNeighbour;
-use weir_runtime::runtime::{Attached, EdgeFailure, EdgeState, PinAccess, Request, Runtime, UplinkState};
+use weir_runtime::runtime::{
+    Attached, EdgeFailure, EdgeState, EnforcementState, PinAccess, Request, Runtime, UnattachedEndpoint, UplinkState,
+    unattached,
+};
 
 use super::CommandOutcome;
 use crate::args::{AttachArgs, EstablishedFlows, GlobalArgs, InputPaths};
-use crate::failure::with_hint;
+use crate::failure::{self, with_hint};
 use crate::page::{self, OutputPage};
+use interfaces::{Discovered, HostInterfaces};
 
 pub(crate) fn run(global: &GlobalArgs, arguments: &AttachArgs) -> Result<CommandOutcome> {
     let path = &arguments.artifact;
@@ -29,10 +36,11 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &AttachArgs) -> Result<Command
         }
     }
     let runtime = Runtime::open(&arguments.pinned.bpffs, PinAccess::Change)?;
+    let Chosen { endpoints, missing } = choose(&artifact, arguments, &runtime)?;
     let request = Request {
         artifact: &artifact,
         file: &file,
-        endpoints: arguments.endpoints.clone(),
+        endpoints,
         uplinks: arguments.xdp.clone(),
         way: arguments.hook.way(),
         keep: arguments.established.map(|it| it == EstablishedFlows::Keep),
@@ -44,7 +52,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &AttachArgs) -> Result<Command
     if attached.endpoints.is_empty() {
         return Err(with_hint(
             "nothing is enforced: no endpoint is attached",
-            "name an endpoint: --endpoint NS/POD=IFNAME",
+            "name an endpoint: --endpoint NS/POD=IFNAME, or find all of them: --discover",
         ));
     }
     end_departed(global, &runtime, &attached, before.as_ref(), &artifact);
@@ -61,7 +69,80 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &AttachArgs) -> Result<Command
             "warning: cannot remove the previous generation, the next command will try again: {error}"
         ));
     }
-    Ok(CommandOutcome::Clean)
+    Ok(report_unattached(&unattached(&artifact, &attached.endpoints), &missing, artifact.endpoints.len()))
+}
+
+/// The endpoints of a request, and the reasons why the others have no interface.
+struct Chosen {
+    endpoints: Vec<(String, String)>,
+    missing: BTreeMap<String, String>,
+}
+
+/// Checks the named interfaces, and discovers the others if that was asked for.
+fn choose(artifact: &Artifact, arguments: &AttachArgs, runtime: &Runtime) -> Result<Chosen> {
+    let mut endpoints = arguments.endpoints.clone();
+    if endpoints.is_empty() && !arguments.discover {
+        return Ok(Chosen { endpoints, missing: BTreeMap::new() });
+    }
+    let host = HostInterfaces::read(artifact, &arguments.cni_results, &endpoints)?;
+    let objections = endpoints.iter().filter_map(|(pod, name)| host.objection(pod, name));
+    let objections: Vec<String> = objections.filter(|_| !arguments.force).collect();
+    if !objections.is_empty() {
+        return Err(with_hint(
+            format!("nothing was attached: {}", objections.join("; ")),
+            "name the host's end of the pod's veth, let --discover find it, or override the check with --force",
+        ));
+    }
+    if !arguments.discover {
+        return Ok(Chosen { endpoints, missing: BTreeMap::new() });
+    }
+    // Without a record, no endpoint is attached yet.
+    let status = runtime.status().map(|it| it.endpoints).unwrap_or_default();
+    let attached = status.into_iter().filter(|it| it.state != EnforcementState::Gone).map(|it| it.endpoint);
+    let attached = attached.filter(|it| endpoints.iter().all(|(pod, _)| *pod != it.pod));
+    let known: Vec<_> = attached.map(|it| (it.pod, it.interface)).chain(endpoints.iter().cloned()).collect();
+    let Discovered { found, missing } = host.discover(&known);
+    endpoints.extend(found);
+    Ok(Chosen { endpoints, missing })
+}
+
+/// Names the local endpoints of the artifact that are not attached.
+fn report_unattached(
+    unattached: &[UnattachedEndpoint],
+    missing: &BTreeMap<String, String>,
+    local: usize,
+) -> CommandOutcome {
+    if unattached.is_empty() {
+        return CommandOutcome::Clean;
+    }
+    let mut page = OutputPage::new();
+    for it in unattached {
+        page.line(unattached_line(it));
+        missing.get(&it.pod).into_iter().for_each(|why| page.line(format_args!("  {why}")));
+    }
+    page.print_to_stderr();
+    let isolated = unattached.iter().filter(|it| it.is_isolated()).count();
+    failure::print(&with_hint(
+        format!(
+            "{} of {local} local endpoints of the artifact are not attached, {isolated} of them isolated: nothing \
+             filters their packets",
+            unattached.len()
+        ),
+        "name their interfaces: --endpoint NS/POD=IFNAME, or find them: --discover; `weir compile --node NAME` makes \
+         an artifact of one node's pods",
+    ));
+    CommandOutcome::Findings
+}
+
+/// A local endpoint that is not attached, and what its policies deny.
+pub(super) fn unattached_line(it: &UnattachedEndpoint) -> String {
+    let isolated = match (it.ingress, it.egress) {
+        (true, true) => "isolated for ingress and egress",
+        (true, false) => "isolated for ingress",
+        (false, true) => "isolated for egress",
+        (false, false) => "not isolated",
+    };
+    format!("not attached: {} ({isolated})", it.pod)
 }
 
 /// Ends flows to services that have lost the flow's backend, unless established flows are kept.

@@ -53,7 +53,7 @@ fn print(
         (Some(max), _) => max,
         (None, CheckFormat::Text) => MOST_FOR_PEOPLE,
     };
-    let page = match check.output {
+    let mut page = match check.output {
         CheckFormat::Text => {
             let color = page::color_on_stdout(global.color);
             let mut page = render::text::findings(&read.sources, findings, color, most);
@@ -66,6 +66,7 @@ fn print(
         CheckFormat::Sarif => render::sarif::findings(findings, most)?,
         CheckFormat::Github => render::github::findings(findings, most),
     };
+    read.left_out.mark(&mut page, check.output)?;
     page.print()
 }
 
@@ -92,6 +93,13 @@ fn summarize(
     ];
     let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| count(*n, what)).collect();
     let checked = if parts.is_empty() { "no valid objects".to_owned() } else { parts.join(", ") };
+    if read.objects.is_empty() && findings.is_empty() && read.complete {
+        page.line(format_args!(
+            "nothing was checked: the input has no objects that weir reads ({})",
+            read.no_objects()
+        ));
+        return;
+    }
     let tally = SeverityCounts::of(findings);
     let notes = if tally.notes > 0 { format!(", {}", count(tally.notes, "note")) } else { String::new() };
     let (errors, warnings) = (count(tally.errors, "error"), count(tally.warnings, "warning"));

@@ -63,6 +63,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &CompileArgs) -> Result<Comman
         description.inputs.clone_from(&read.inputs);
         description.objects = objects.unwrap_or_default();
         description.node.clone_from(&arguments.node);
+        description.left_out = read.left_out.counts();
     });
     let artifact = artifact.context("the artifact cannot be put together")?;
     let report = (!arguments.no_verify).then(|| verify::verify(&artifact, cluster));
@@ -77,11 +78,13 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &CompileArgs) -> Result<Comman
     if let Some(path) = &arguments.output {
         write(path, &artifact)?;
     }
-    let page = match arguments.emit.unwrap_or(CompileOutput::Summary) {
+    let output = arguments.emit.unwrap_or(CompileOutput::Summary);
+    let mut page = match output {
         CompileOutput::Summary if global.quiet => OutputPage::new(),
         CompileOutput::Summary => summary::text(cluster, &compiled, &artifact, report.as_ref(), options.target),
         other => emit(other, cluster, &compiled, &artifact),
     };
+    read.left_out.mark(&mut page, output)?;
     page.print()?;
     Ok(CommandOutcome::Clean)
 }

@@ -48,7 +48,9 @@ impl Comparison {
 
 pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOutcome> {
     let sources = [InputSource::parse(&arguments.base)?, InputSource::parse(&arguments.head)?];
-    let Some([base, head]) = input_source::read_both(global, &sources)? else { return Ok(CommandOutcome::Failed) };
+    let Some([base, mut head]) = input_source::read_both(global, &sources)? else { return Ok(CommandOutcome::Failed) };
+    ask_something(&sources, [&base, &head])?;
+    head.left_out = head.left_out.merged(&base.left_out);
     let diff = diff::compare(&base.cluster, &head.cluster).map_err(failed)?;
     let names = [arguments.base.clone(), arguments.head.clone()];
     let compared = Comparison { names, sides: [base, head], diff, prefix: sources[1].prefix() };
@@ -70,6 +72,24 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOu
     Ok(if is_clean { CommandOutcome::Clean } else { CommandOutcome::Findings })
 }
 
+/// Refuses to compare nothing with nothing: a path may be wrong. One side may be empty, which is then reported.
+fn ask_something(sources: &[InputSource<'_>; 2], sides: [&ReadInput; 2]) -> Result<()> {
+    if sides.iter().all(|side| side.objects.is_empty()) {
+        let hint = format!("base: {}; head: {}", sides[0].no_objects(), sides[1].no_objects());
+        return Err(with_hint("neither side has objects that weir reads, so there is nothing to compare", hint));
+    }
+    for (name, side) in ["base", "head"].into_iter().zip(sides).filter(|(_, side)| side.objects.is_empty()) {
+        page::print_to_stderr(format_args!(
+            "warning: the {name} has no objects that weir reads ({})",
+            side.no_objects()
+        ));
+    }
+    if sources[0] == sources[1] {
+        page::print_to_stderr("warning: base and head name the same input");
+    }
+    Ok(())
+}
+
 fn print(global: &GlobalArgs, arguments: &DiffArgs, words: &DiffWording<'_, '_>, costs: Option<&Costs>) -> Result<()> {
     let most = match arguments.max {
         Some(0) => usize::MAX,
@@ -77,7 +97,7 @@ fn print(global: &GlobalArgs, arguments: &DiffArgs, words: &DiffWording<'_, '_>,
         None if arguments.output == DiffFormat::Text => MOST_ROWS,
         None => usize::MAX,
     };
-    let page = match arguments.output {
+    let mut page = match arguments.output {
         DiffFormat::Text => text::text(words, costs, most, page::color_on_stdout(global.color)),
         DiffFormat::Json => json::json(words, costs, most)?,
         DiffFormat::Md => md::markdown(words, costs, most),
@@ -87,6 +107,7 @@ fn print(global: &GlobalArgs, arguments: &DiffArgs, words: &DiffWording<'_, '_>,
         DiffFormat::Svg => views::graph(words, most),
         DiffFormat::Dot => views::digraph(words, most),
     };
+    words.compared.sides[1].left_out.mark(&mut page, arguments.output)?;
     page.print()
 }
 

@@ -34,10 +34,11 @@ pub(crate) fn run(global: &GlobalArgs, explain: &ExplainArgs) -> Result<CommandO
             Some(hint) => with_hint(reason, hint),
             None => anyhow!(reason),
         })?;
-    let page = match explain.output {
+    let mut page = match explain.output {
         TextOrJson::Text => text::answer(&read, &answer, page::color_on_stdout(global.color)),
         TextOrJson::Json => json::answer(&read, &answer)?,
     };
+    read.left_out.mark(&mut page, explain.output)?;
     page.print()?;
     let expected = explain.expect.map(|it| if it == ExpectedVerdict::Allow { Verdict::Allow } else { Verdict::Deny });
     match expected {

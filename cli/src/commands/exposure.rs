@@ -44,6 +44,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &crate::args::ExposureArgs) ->
             page.line(note);
         }
     }
+    read.left_out.mark(&mut page, arguments.output)?;
     page.print()?;
     let mut outcome = CommandOutcome::Clean;
     for denied in &arguments.deny {

@@ -8,6 +8,7 @@ use weir_artifact::{Artifact, view};
 use super::CommandOutcome;
 use super::compile::{cpus, disassembly};
 use crate::args::{InspectArgs, InspectOutput};
+use crate::left_out::{LeftOut, NoteForm};
 use crate::page::OutputPage;
 
 pub(crate) fn run(arguments: &InspectArgs) -> Result<CommandOutcome> {
@@ -18,6 +19,8 @@ pub(crate) fn run(arguments: &InspectArgs) -> Result<CommandOutcome> {
             page.lines(&view::summary(&artifact, cpus()));
             page.blank();
             page.lines(&view::maps(&artifact, cpus()));
+            let manifest = serde_json::from_str(&artifact.manifest).unwrap_or_default();
+            LeftOut::of_manifest(&manifest).mark(&mut page, NoteForm::Line)?;
         }
         InspectOutput::Asm => page.lines(&disassembly(&artifact)),
         InspectOutput::Maps => page.lines(&view::maps(&artifact, cpus())),

@@ -58,6 +58,7 @@ fn run(
             page.line(note);
         }
     }
+    read.left_out.mark(&mut page, view.output)?;
     page.print()?;
     Ok(CommandOutcome::Clean)
 }

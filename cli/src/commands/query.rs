@@ -35,7 +35,7 @@ pub(crate) fn run(global: &GlobalArgs, query: &QueryArgs) -> Result<CommandOutco
     let lookup = EndpointLookup { cluster: &read.cluster, default_namespace: &read.default_namespace };
     let writer = BufWriter::with_capacity(BUFFER, JsonLines);
     let (directory, judge) = (Directory::new(&read.cluster), QueryEngine::new(query.engine, &read.cluster)?);
-    QuerySession { lookup, directory, judge, names: JsonNames::new(&read.cluster), skipped: false }
+    QuerySession { lookup, directory, judge, names: JsonNames::new(&read.cluster, &read.left_out), skipped: false }
         .answer_all(source, writer)
 }
 
@@ -121,7 +121,7 @@ impl QuerySession<'_> {
                 Ok(judgement) => self.names.write(writer, line.id(), &judgement)?,
                 Err(QueryError::Skip(reason)) => {
                     self.skipped = true;
-                    answer::write_skip(writer, line.id(), &reason)?;
+                    self.names.write_skip(writer, line.id(), &reason)?;
                 }
                 Err(QueryError::Failed(error)) => return Err(error),
             }

@@ -7,7 +7,7 @@ use weir_runtime::KernelGeneration;
 use weir_runtime::runtime::{EdgeState, EnforcementState, EnforcementStatus, PinAccess, Runtime};
 
 use super::CommandOutcome;
-use super::attach::{neighbour_line, short};
+use super::attach::{neighbour_line, short, unattached_line};
 use crate::args::{StatusArgs, TextOrJson};
 use crate::page::OutputPage;
 
@@ -57,6 +57,7 @@ fn write(page: &mut OutputPage, status: &EnforcementStatus) {
         let (pod, interface) = (&it.endpoint.pod, &it.endpoint.interface);
         page.line(format_args!("  {pod:width$}  {interface:15}  {}", word(it.state)));
     }
+    status.unattached.iter().for_each(|it| page.line(format_args!("  {}", unattached_line(it))));
     for it in &status.uplinks {
         let by = if it.uplink.generic { "generic" } else { "native" };
         page.line(format_args!("  uplink {:15}  {} ({by})", it.uplink.interface, edge_word(it.state)));
@@ -97,6 +98,7 @@ fn json(status: &EnforcementStatus) -> Value {
         "generation": status.generation.as_ref().map(generation),
         "switching_to": status.switching_to.as_ref().map(generation),
         "endpoints": status.endpoints.iter().map(endpoint).collect::<Vec<_>>(),
+        "unattached": status.unattached,
         "uplinks": status.uplinks.iter().map(uplink).collect::<Vec<_>>(),
         "drift": status.drift,
         "neighbours": status.neighbours,

@@ -8,6 +8,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use weir_model::eval::{Oracle, Verdict};
+use weir_model::labels::Selection;
+use weir_model::{Cluster, Policy, PolicyId, Standing};
 
 use super::CommandOutcome;
 use crate::args::{GlobalArgs, TestArgs, TestFormat};
@@ -17,6 +19,7 @@ use crate::question::FlowQuestion;
 use crate::read;
 use crate::verdict_reasons;
 use file::Expectation;
+use report::TestReport;
 
 /// The result of one expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,13 +65,30 @@ pub(crate) fn run(global: &GlobalArgs, test: &TestArgs) -> Result<CommandOutcome
             ExpectationResult { expectation, status, note }
         })
         .collect();
-    let page = match test.output {
-        TestFormat::Text => report::text(&name, &results, global.quiet),
-        TestFormat::Json => report::json(&name, &results)?,
-        TestFormat::Junit => report::junit(&name, &results),
+    let idle = idle_policies(&read.cluster);
+    let report = TestReport { file: &name, results: &results, idle: &idle };
+    let mut page = match test.output {
+        TestFormat::Text => report.text(global.quiet),
+        TestFormat::Json => report.json()?,
+        TestFormat::Junit => report.junit(),
     };
+    read.left_out.mark(&mut page, test.output)?;
     page.print()?;
     Ok(outcome(&results))
+}
+
+/// The names of the policies that select no endpoint of the input, so that no expectation can test them.
+fn idle_policies(cluster: &Cluster) -> Vec<String> {
+    let mut selection = Selection::new(&cluster.labels);
+    // Endpoints are sorted by namespace.
+    let mut selects = |policy: &Policy| {
+        let first = cluster.endpoints.partition_point(|it| it.namespace < policy.namespace);
+        let own = cluster.endpoints[first..].iter().take_while(|it| it.namespace == policy.namespace);
+        let mut members = own.filter(|it| it.standing == Standing::Member);
+        members.any(|it| selection.matches(&cluster.labels, policy.subjects, it.labels))
+    };
+    let all = cluster.policies.iter().zip(0..).filter(|(policy, _)| !selects(policy));
+    all.map(|(_, id)| cluster.policy_name(PolicyId(id))).collect()
 }
 
 fn outcome(results: &[ExpectationResult]) -> CommandOutcome {

@@ -30,6 +30,9 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &VerifyArgs) -> Result<Command
     let report = verify::verify(&artifact, &read.cluster);
     print_differences(&report);
     page::print(line(&report))?;
+    if let Some(sentence) = read.left_out.sentence() {
+        page::print(sentence)?;
+    }
     if report.is_verified() && !is_as_compiled(&artifact, &read.cluster)? {
         page::print_to_stderr(
             "note: all tested packets have the right verdict, but the programs or maps are not those that this version \

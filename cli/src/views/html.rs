@@ -59,6 +59,9 @@ pub(crate) fn page(read: &ReadInput, reach: &Reach<'_>, changes: Option<ReportCh
         data["facts"] = changes.facts.into();
         data["changes"] = values.into();
     }
+    if let (Some(sentence), Some(summary)) = (read.left_out.sentence(), data["summary"].as_str()) {
+        data["summary"] = format!("{summary}; {sentence}").into();
+    }
     let mut page = PAGE.replace("@STYLE_HASH@", &BASE64_STANDARD.encode(Digest::of(STYLE.as_bytes()).0));
     page = page.replace("@SCRIPT_HASH@", &BASE64_STANDARD.encode(Digest::of(SCRIPT.as_bytes()).0));
     page = page.replace("@STYLE@", STYLE).replace("@SCRIPT@", SCRIPT);

@@ -101,6 +101,11 @@ const METRICS: &[MetricInfo] = &[
         "Interfaces of new pods that were closed until policy was in force on them.",
     ),
     metric("weir_objects", Gauge, "Objects of the API that the agent knows, by kind."),
+    metric(
+        "weir_other_policy_kinds",
+        Gauge,
+        "Kinds of policies that the server has and weir does not enforce, by kind.",
+    ),
     metric("weir_packets_total", Counter, "Packets at the pods' interfaces, by direction, reason and verdict."),
     metric("weir_panics_total", Counter, "Tasks of the agent that panicked and were restarted. Each is a bug."),
     metric("weir_pod_enforced_seconds", Histogram, "Time from receiving a change of a pod until it was in force."),

@@ -1,5 +1,7 @@
 //! The kinds that the agent watches: their paths in the API, and how their objects are decoded.
 
+use std::borrow::Cow;
+
 use anyhow::Result;
 use serde::Deserialize;
 use serde_json::Value;
@@ -15,9 +17,9 @@ use super::partial;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resource {
     pub(crate) kind: &'static str,
-    pub(crate) version: &'static str,
+    pub(crate) version: Cow<'static, str>,
     /// Its path on the server.
-    pub(crate) path: &'static str,
+    pub(crate) path: Cow<'static, str>,
     /// Selects the objects that the server sends; all if it is `None`.
     pub(crate) field_selector: Option<String>,
     /// Whether a server may lack the kind. Then it has no objects of the kind.
@@ -80,8 +82,12 @@ pub(crate) struct HeadMeta {
 }
 
 impl Resource {
-    pub(crate) const fn new(kind: &'static str, version: &'static str, path: &'static str) -> Self {
-        Self { kind, version, path, field_selector: None, optional: false }
+    pub(crate) fn new(
+        kind: &'static str,
+        version: impl Into<Cow<'static, str>>,
+        path: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { kind, version: version.into(), path: path.into(), field_selector: None, optional: false }
     }
 
     /// The key of an object of this kind.

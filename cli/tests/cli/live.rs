@@ -67,6 +67,21 @@ fn every_page_of_a_list_is_read_also_if_its_version_expires() {
 }
 
 #[test]
+fn policies_of_the_cluster_that_are_not_read_are_an_error() {
+    let (server, place) = live_shop();
+    let policy = json!({"metadata": {"name": "deny", "namespace": "shop"}, "spec": {"endpointSelector": {}}});
+    server.put("CiliumNetworkPolicy", policy);
+    run(&place, "diff cluster: shop.yaml").exits(2).complains("cilium.io/CiliumNetworkPolicy (cluster::");
+    let flag = "--ignore-kind cilium.io/CiliumNetworkPolicy";
+    let ran = run(&place, &format!("diff cluster: shop.yaml {flag}")).exits(0);
+    ran.says("left out, because weir does not read these policies: cilium.io/CiliumNetworkPolicy (1)");
+    // Files without pods are a proposal for the cluster, where the policy is in force as before.
+    let only_policy = SHOP.split("---").next().expect("the policy");
+    let place = place.file("policy.yaml", only_policy);
+    run(&place, "diff cluster: policy.yaml").exits(2).complains("cilium.io/CiliumNetworkPolicy");
+}
+
+#[test]
 fn a_cluster_that_cannot_be_read_is_an_error_with_a_hint() {
     let (_server, place) = live_shop();
     let ran = run(&place, "diff cluster:prod shop.yaml").exits(2);

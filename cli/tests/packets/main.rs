@@ -10,6 +10,7 @@ mod load;
 mod mounts;
 mod namespace;
 mod observe;
+mod partial;
 mod place;
 mod probe;
 mod scenes;

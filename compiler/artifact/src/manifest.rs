@@ -44,6 +44,8 @@ pub struct Description {
     pub structures: Vec<StructureNote>,
     /// The questions that the API's text leaves open, with the assumed answers.
     pub assumptions: Vec<(String, String)>,
+    /// Kinds of policies that are not read and were ignored, with the number of objects of each.
+    pub left_out: Vec<(String, u64)>,
     /// The rules and lists behind each entry.
     pub provenance: Provenance,
 }
@@ -70,8 +72,10 @@ pub(super) fn write(artifact: &Artifact, description: &Description) -> Result<St
         ("map_bytes", bytes(artifact.maps.iter().map(memory::full).sum())),
         ("endpoints", Json::List(artifact.endpoints.iter().map(local_endpoint).collect())),
     ];
+    let left_out = description.left_out.iter().map(|(kind, count)| (kind.as_str(), (*count).into()));
+    let left_out = (!description.left_out.is_empty()).then(|| ("left_out", Json::object(left_out)));
     let provenance = description.provenance.json();
-    Ok(Json::object(head.into_iter().chain(node).chain(rest).chain(provenance)).text())
+    Ok(Json::object(head.into_iter().chain(node).chain(left_out).chain(rest).chain(provenance)).text())
 }
 
 fn note(note: &StructureNote) -> Json<'_> {

@@ -26,6 +26,7 @@ pub fn describe(
         counts: counts(cluster, classes),
         structures: Vec::new(),
         assumptions: assumptions(cluster),
+        left_out: Vec::new(),
         provenance: provenance::provenance(cluster, classes, place),
     }
 }

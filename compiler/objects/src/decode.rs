@@ -12,6 +12,7 @@
 mod cidr_list;
 pub mod codes;
 mod documents;
+mod foreign_policies;
 mod kinds;
 mod list_entry;
 mod metadata;
@@ -29,12 +30,14 @@ mod suggest;
 mod trail;
 mod view;
 
+pub use foreign_policies::ForeignPolicyKind;
 pub use suggest::nearest;
 
 use std::collections::BTreeMap;
 
 use crate::diagnostic::{Code, Diagnostics};
 use crate::k8s::Object;
+use crate::origin::ObjectId;
 use crate::source::SourceMap;
 
 /// The codes of this stage.
@@ -78,6 +81,17 @@ pub struct Decoded {
     pub sources: SourceMap,
     /// The number of skipped objects of each other kind (`group/version Kind`).
     pub skipped: BTreeMap<String, usize>,
+    /// Skipped objects that decide which packets pass.
+    pub foreign: Vec<ForeignPolicy>,
+}
+
+/// A skipped object that decides which packets pass.
+#[derive(Clone, Copy, Debug)]
+pub struct ForeignPolicy {
+    /// Its kind.
+    pub kind: &'static ForeignPolicyKind,
+    /// Its number, by which [`SourceMap`] knows its position.
+    pub object: ObjectId,
 }
 
 /// Reads every object of every input, and reports all findings instead of stopping at the first error.

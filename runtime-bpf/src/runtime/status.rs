@@ -8,7 +8,7 @@ use weir_artifact::map_image::bucket_family;
 use weir_ebpf::vm::MapKind;
 
 use super::reconcile::{FoundPrograms, RecordedPin, value_of};
-use super::{EdgeState, OWN, Runtime, of};
+use super::{EdgeState, OWN, Runtime, UnattachedEndpoint, of, unattached};
 use crate::error::{Doing as _, Error};
 use crate::generation::{self, LoadedGeneration, is_shared};
 use crate::point::{HookNeighbour, ProgramSide};
@@ -24,6 +24,8 @@ pub struct EnforcementStatus {
     pub switching_to: Option<KernelGeneration>,
     /// The endpoints at which the generation is enforced.
     pub endpoints: Vec<EndpointState>,
+    /// The generation's local endpoints that are not attached: nothing filters their packets.
+    pub unattached: Vec<UnattachedEndpoint>,
     /// The uplinks, where packets are dropped before they reach a pod.
     pub uplinks: Vec<UplinkState>,
     /// Differences between the kernel's state and the record.
@@ -98,6 +100,8 @@ impl Runtime {
             let state = self.state(&record, loaded.as_ref(), local)?;
             endpoints.push(EndpointState { endpoint: local.clone(), state });
         }
+        let artifact = loaded.as_ref().and_then(|loaded| self.artifact(loaded).ok());
+        let unattached = artifact.map(|it| unattached(&it, &record.endpoints)).unwrap_or_default();
         let maps = loaded.as_ref().map(|loaded| self.fill_of(loaded)).transpose()?.unwrap_or_default();
         Ok(EnforcementStatus {
             neighbours: self.neighbours(&record.endpoints)?,
@@ -105,6 +109,7 @@ impl Runtime {
             generation: record.current,
             switching_to: record.next,
             endpoints,
+            unattached,
             drift,
             maps,
             repaired: record.repaired,

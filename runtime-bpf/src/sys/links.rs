@@ -45,6 +45,13 @@ pub fn here() -> io::Result<NetworkNamespace> {
     Ok(NetworkNamespace { interfaces: interfaces.collect(), addresses: socket.addresses()? })
 }
 
+/// The addresses of the other end of this thread's veth with this name. Fails if there is no such veth.
+pub fn behind(name: &str) -> io::Result<Vec<IpAddr>> {
+    let socket = NetlinkSocket::open()?;
+    let interface = socket.interface_named(name)?;
+    socket.addresses_behind(&interface)
+}
+
 /// The namespace that is mounted at a path (`/run/netns/…`) or that `/proc/…/ns/net` names.
 pub fn inside(path: &Path) -> io::Result<NetworkNamespace> {
     let namespace = File::open(path)?;

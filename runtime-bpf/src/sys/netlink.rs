@@ -29,6 +29,8 @@ pub(super) use message::NetlinkError;
 const DATAGRAM: usize = 1 << 16;
 /// `ETH_P_ALL`, as on the wire.
 const ALL_PROTOCOLS: u32 = (libc::ETH_P_ALL as u16).to_be() as u32;
+/// From `linux/if_addr.h`: the namespace to list, by the number that this namespace has for it.
+const IFA_TARGET_NETNSID: u16 = 10;
 const CLSACT_HANDLE: u32 = TC_H_CLSACT & TC_H_MAJ_MASK;
 
 /// An interface.
@@ -164,6 +166,21 @@ impl NetlinkSocket {
     pub fn addresses(&self) -> io::Result<Vec<(u32, IpAddr)>> {
         let payloads = self.ask(NetlinkRequest::new::<ifaddrmsg>(libc::RTM_GETADDR, NLM_F_DUMP))?;
         Ok(payloads.iter().filter_map(|payload| read_address(payload)).collect())
+    }
+
+    /// The addresses of a veth's other end, in its own network namespace. Fails if the interface is no veth. No other
+    /// request may follow on this connection, because its requests are checked strictly from now on.
+    pub fn addresses_behind(&self, interface: &HostInterface) -> io::Result<Vec<IpAddr>> {
+        let end = self.other_end(interface)?;
+        // Otherwise the kernel ignores the attribute, and lists the addresses of this namespace.
+        super::check_strictly(&self.fd)?;
+        let mut request = NetlinkRequest::new::<ifaddrmsg>(libc::RTM_GETADDR, NLM_F_DUMP);
+        if let Some(namespace) = interface.link_namespace {
+            request.attribute(IFA_TARGET_NETNSID, &namespace.to_ne_bytes());
+        }
+        let all = self.ask(request)?;
+        let all = all.iter().filter_map(|payload| read_address(payload));
+        Ok(all.filter(|(at, _)| *at == end.ifindex).map(|(_, address)| address).collect())
     }
 
     fn interface(&self, message: NetlinkRequest) -> io::Result<HostInterface> {

@@ -35,7 +35,7 @@ fn flows(EndedService { pod, address, port, protocol }: EndedService) -> EndedFl
 }
 
 /// The cluster that an artifact was made from, and its local endpoints.
-fn cluster_of(artifact: &Artifact) -> Result<(Cluster, Scope)> {
+pub(super) fn cluster_of(artifact: &Artifact) -> Result<(Cluster, Scope)> {
     let manifest: serde_json::Value =
         serde_json::from_str(&artifact.manifest).context("the artifact's manifest cannot be read")?;
     let mut assume = Assumptions::default();

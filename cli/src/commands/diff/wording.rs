@@ -9,6 +9,7 @@ use weir_model::{Direction, PolicyId};
 use super::Comparison;
 use super::cause_lines::{CauseLines, VerdictCause, causes};
 use super::flows;
+use crate::read::ReadInput;
 
 /// The largest number of causes that are listed.
 const MOST_CAUSES: usize = 3;
@@ -40,6 +41,10 @@ impl DiffWording<'_, '_> {
     /// `2 regions newly allowed, 1 region no longer allowed`
     pub(super) fn headline(&self) -> String {
         let rows = &self.compared.diff.rows;
+        let decides = |side: &ReadInput| !side.cluster.policies.is_empty() || !side.cluster.lists.is_empty();
+        if self.compared.is_same() && !self.compared.sides.iter().any(decides) {
+            return "Nothing to compare: neither side has a policy or a list".to_owned();
+        }
         if self.compared.is_same() {
             return "Nothing changes: both sides allow exactly the same".to_owned();
         }

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use weir_model::eval::Judgement;
 use weir_model::{Cluster, Direction, PolicyId};
 
+use crate::left_out::LeftOut;
 use crate::verdict_reasons::{self, ShownReason, verdict_name};
 
 /// Policies and lists by their number, as JSON strings.
@@ -16,15 +17,22 @@ use crate::verdict_reasons::{self, ShownReason, verdict_name};
 pub(super) struct JsonNames {
     policies: Vec<String>,
     lists: Vec<String>,
+    /// The end of each answer: the kinds that it leaves out, and the closing brace.
+    end: String,
 }
 
 /// Egress comes first in every answer.
 const SIDES: [Direction; 2] = [Direction::Egress, Direction::Ingress];
 
 impl JsonNames {
-    pub(super) fn new(cluster: &Cluster) -> Self {
+    pub(super) fn new(cluster: &Cluster, left_out: &LeftOut) -> Self {
         let policies = (0..cluster.policies.len() as u32).map(|id| quote(&cluster.policy_name(PolicyId(id))));
-        Self { policies: policies.collect(), lists: cluster.lists.iter().map(|list| quote(&list.name)).collect() }
+        let end = match left_out.is_empty() {
+            true => "}\n".to_owned(),
+            false => format!(",\"leftOut\":{}}}\n", left_out.json()),
+        };
+        let lists = cluster.lists.iter().map(|list| quote(&list.name)).collect();
+        Self { policies: policies.collect(), lists, end }
     }
 
     pub(super) fn write(
@@ -47,7 +55,12 @@ impl JsonNames {
                 separator = ",{\"direction\":\"";
             }
         }
-        writer.write_all(b"]}\n")
+        write_all(writer, &["]", &self.end])
+    }
+
+    pub(super) fn write_skip(&self, writer: &mut impl Write, id: Option<&RawValue>, reason: &str) -> io::Result<()> {
+        write_id(writer, id)?;
+        write_all(writer, &["\"verdict\":\"skip\",\"reason\":", &quote(reason), &self.end])
     }
 
     fn write_reason(&self, writer: &mut impl Write, direction: Direction, reason: ShownReason) -> io::Result<()> {
@@ -60,11 +73,6 @@ impl JsonNames {
             }
         }
     }
-}
-
-pub(super) fn write_skip(writer: &mut impl Write, id: Option<&RawValue>, reason: &str) -> io::Result<()> {
-    write_id(writer, id)?;
-    write_all(writer, &["\"verdict\":\"skip\",\"reason\":", &quote(reason), "}\n"])
 }
 
 fn write_id(writer: &mut impl Write, id: Option<&RawValue>) -> io::Result<()> {

@@ -8,8 +8,53 @@ use crate::render::text::count;
 use crate::verdict_reasons::verdict_name;
 use crate::views::words::xml;
 
-/// As cargo prints tests: one line for each, then the failures.
-pub(super) fn text(file: &str, results: &[ExpectationResult], quiet: bool) -> OutputPage {
+/// The results of a run, and the policies that no expectation can test.
+pub(super) struct TestReport<'r> {
+    /// The name of the expectations' file.
+    pub(super) file: &'r str,
+    pub(super) results: &'r [ExpectationResult],
+    /// Policies that select no endpoint of the input.
+    pub(super) idle: &'r [String],
+}
+
+impl TestReport<'_> {
+    /// As cargo prints tests: one line for each, then the failures.
+    pub(super) fn text(&self, quiet: bool) -> OutputPage {
+        let mut page = text(self.file, self.results, quiet);
+        for policy in self.idle.iter().filter(|_| !quiet) {
+            page.line(format_args!(
+                "note: policy {policy} selects no pod or workload of the input, so nothing tests it"
+            ));
+        }
+        page
+    }
+
+    /// docs/schema/test.json
+    pub(super) fn json(&self) -> serde_json::Result<OutputPage> {
+        let tally = ResultCounts::of(self.results);
+        let results: Vec<Value> = self.results.iter().map(result).collect();
+        let mut document = json!({
+            "file": self.file,
+            "results": results,
+            "summary": {"passed": tally.passed, "failed": tally.failed, "unresolved": tally.unresolved},
+        });
+        if !self.idle.is_empty() {
+            document["untested"] = json!(self.idle);
+        }
+        let mut page = OutputPage::new();
+        page.pretty_json(&document)?;
+        Ok(page)
+    }
+
+    /// JUnit XML, as CI systems read it.
+    pub(super) fn junit(&self) -> OutputPage {
+        let mut page = junit(self.file, self.results);
+        self.idle.iter().rev().for_each(|policy| page.junit_property("untested policy", &escape(policy)));
+        page
+    }
+}
+
+fn text(file: &str, results: &[ExpectationResult], quiet: bool) -> OutputPage {
     let mut page = OutputPage::new();
     for it in results {
         let (name, place) = (&it.expectation.name, format!("{file}:{}", it.expectation.line));
@@ -42,20 +87,6 @@ pub(super) fn text(file: &str, results: &[ExpectationResult], quiet: bool) -> Ou
     page
 }
 
-/// docs/schema/test.json
-pub(super) fn json(file: &str, results: &[ExpectationResult]) -> serde_json::Result<OutputPage> {
-    let tally = ResultCounts::of(results);
-    let results: Vec<Value> = results.iter().map(result).collect();
-    let document = json!({
-        "file": file,
-        "results": results,
-        "summary": {"passed": tally.passed, "failed": tally.failed, "unresolved": tally.unresolved},
-    });
-    let mut page = OutputPage::new();
-    page.pretty_json(&document)?;
-    Ok(page)
-}
-
 fn result(it: &ExpectationResult) -> Value {
     let (status, because, reason) = match &it.status {
         ExpectationStatus::Passed => ("passed", &[][..], None),
@@ -72,8 +103,7 @@ fn result(it: &ExpectationResult) -> Value {
     })
 }
 
-/// JUnit XML, as CI systems read it.
-pub(super) fn junit(file: &str, results: &[ExpectationResult]) -> OutputPage {
+fn junit(file: &str, results: &[ExpectationResult]) -> OutputPage {
     let tally = ResultCounts::of(results);
     let attributes =
         format!("tests=\"{}\" failures=\"{}\" errors=\"{}\"", results.len(), tally.failed, tally.unresolved);

@@ -245,7 +245,7 @@ impl Inventory {
     }
 
     /// Whether a CNI result says that the interface belongs to another pod.
-    fn is_cached_for_another(&self, name: &str, pod: SearchedPod<'_>) -> bool {
+    pub(crate) fn is_cached_for_another(&self, name: &str, pod: SearchedPod<'_>) -> bool {
         let names_it = |cached: &&Attachment| self.interface_of(cached).is_some_and(|it| it.name == name);
         self.cached.iter().filter(names_it).any(|cached| !cached.is_of(pod))
     }

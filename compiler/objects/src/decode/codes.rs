@@ -48,6 +48,7 @@ pub mod too_many_findings;
 pub mod too_many_policy_types;
 pub mod unknown_field;
 pub mod unknown_kind;
+pub mod unread_policy;
 pub mod unserved_version;
 pub mod wrong_type;
 
@@ -97,6 +98,7 @@ pub const ALL: &[&Code] = &[
     &too_many_policy_types::CODE,
     &unknown_field::CODE,
     &unknown_kind::CODE,
+    &unread_policy::CODE,
     &unserved_version::CODE,
     &wrong_type::CODE,
 ];

@@ -16,7 +16,9 @@ use super::kinds::{self, KindLookup, ReadKind};
 use super::report::{LIMIT, ObjectFindings};
 use super::trail::Trail;
 use super::view::ValueView;
-use super::{DecodeOptions, Decoded, Input, InputKind, cidr_list, codes, metadata, shape};
+use super::{
+    DecodeOptions, Decoded, ForeignPolicy, ForeignPolicyKind, Input, InputKind, cidr_list, codes, metadata, shape,
+};
 
 /// Findings in a list file beyond this number are only counted.
 const LIST_FILE_LIMIT: usize = 20;
@@ -176,7 +178,12 @@ impl<'o> InputReader<'o> {
                 let implied = item.map_or(Implied::default(), |kind| Implied { version: &version, kind });
                 self.items(node, stand, implied);
             }
-            KindLookup::Other => *self.decoded.skipped.entry(format!("{version} {kind}")).or_default() += 1,
+            KindLookup::Other => {
+                *self.decoded.skipped.entry(format!("{version} {kind}")).or_default() += 1;
+                if let Some(kind) = ForeignPolicyKind::of(&version, &kind, view) {
+                    self.foreign(kind, stand);
+                }
+            }
             KindLookup::UnknownKind(meant) => self.refuse(stand, |origin| {
                 let origin = FieldOrigin::new(origin.object, origin.path.field("kind"));
                 codes::unknown_kind::at(origin, &version, &kind, meant)
@@ -225,6 +232,13 @@ impl<'o> InputReader<'o> {
                 codes::missing_kind::not_a_mapping(origin, &codes::wrong_type::describe(other))
             }),
         }
+    }
+
+    /// Reports an object that decides which packets pass, but is not read.
+    fn foreign(&mut self, kind: &'static ForeignPolicyKind, stand: &Stand) {
+        let object = self.decoded.sources.add_object(Some(stand.source()));
+        self.decoded.foreign.push(ForeignPolicy { kind, object });
+        self.diagnostics.push(codes::unread_policy::at(FieldOrigin::object(object), kind));
     }
 
     fn refuse(&mut self, stand: &Stand, build: impl FnOnce(FieldOrigin) -> Diagnostic) {

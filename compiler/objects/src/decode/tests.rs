@@ -84,9 +84,55 @@ fn lists_without_items_are_empty() {
 fn other_kinds_are_counted_and_near_misses_are_not() {
     check(
         "apiVersion: v1\nkind: Secret\n---\napiVersion: v1\nkind: Secret\n---\napiVersion: crd.projectcalico.org/v1\nkind: NetworkPolicy\n",
-        "skipped 1 crd.projectcalico.org/v1 NetworkPolicy\nskipped 2 v1 Secret",
+        "skipped 1 crd.projectcalico.org/v1 NetworkPolicy\nskipped 2 v1 Secret\nunread-policy o0 kind",
     );
     check("apiVersion: networking.k8s.io/v1beta1\nkind: NetworkPolicy\n", "unserved-version o0 apiVersion");
+}
+
+#[test]
+fn policies_of_other_projects_are_reported() {
+    let finds = |version: &str, kind: &str, rest: &str, expected: usize| {
+        let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n{rest}\n");
+        let (decoded, diagnostics) = manifest(&text);
+        let found = diagnostics.iter().filter(|found| found.code.name == "unread-policy").count();
+        assert_eq!((found, decoded.foreign.len(), diagnostics.len()), (expected, expected, expected), "{text}");
+    };
+    for (version, kind) in [
+        ("cilium.io/v2", "CiliumNetworkPolicy"),
+        ("projectcalico.org/v3", "GlobalNetworkPolicy"),
+        ("policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"),
+        ("networking.k8s.aws/v1alpha1", "ClusterNetworkPolicy"),
+        ("v1", "EgressNetworkPolicy"),
+    ] {
+        finds(version, kind, "", 1);
+    }
+    for (version, kind) in [
+        ("projectcalico.org/v3", "StagedNetworkPolicy"),
+        ("networking.k8s.aws/v1alpha1", "PolicyEndpoint"),
+        ("security.istio.io/v1", "AuthorizationPolicy"),
+        ("kubeovn.io/v1", "Subnet"),
+    ] {
+        finds(version, kind, "", 0);
+    }
+    finds("kubeovn.io/v1", "Subnet", "spec: {private: false, acls: []}", 0);
+    finds("kubeovn.io/v1", "Subnet", "spec: {private: true}", 1);
+    finds("kubeovn.io/v1", "Subnet", "spec: {acls: [{action: drop}]}", 1);
+}
+
+#[test]
+fn copies_of_policies_that_calico_lists_are_not_reported() {
+    check(
+        "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: knp.default.web}\n",
+        "skipped 1 projectcalico.org/v3 NetworkPolicy",
+    );
+}
+
+#[test]
+fn policies_of_other_projects_are_found_in_lists() {
+    check(
+        r#"{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "cilium.io/v2", "kind": "CiliumNetworkPolicy"}]}"#,
+        "skipped 1 cilium.io/v2 CiliumNetworkPolicy\nunread-policy o0 kind",
+    );
 }
 
 #[test]

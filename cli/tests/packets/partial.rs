@@ -1,0 +1,164 @@
+//! `weir attach` to a part of the endpoints, to wrong interfaces, and to interfaces that it discovers.
+
+use std::path::PathBuf;
+use std::process::Output;
+
+use serde_json::{Value, json};
+use weir_runtime::skip;
+use weir_testing::schema::check_schema;
+
+use crate::By;
+use crate::enforce::{ask, compile, pins, weir};
+use crate::namespace::Error;
+use crate::stage::Stage;
+use crate::topology::{Layout, Node};
+
+/// A stage on which nothing is enforced, and the artifact for its first node.
+fn stage(layout: Layout) -> Result<(Stage, PathBuf), Error> {
+    crate::privilege()?;
+    let stage = Stage::new(By::Programs, layout);
+    let node = &stage.net.nodes[0];
+    ask(node, &stage.place, &["detach"])?;
+    let artifact = compile(&stage.place, node, &[stage.place.file("cluster.yaml")])?;
+    Ok((stage, artifact))
+}
+
+macro_rules! stage {
+    ($layout:expr) => {
+        match stage($layout) {
+            Ok(stage) => stage,
+            Err(reason) => skip!("{reason}"),
+        }
+    };
+}
+
+fn attach(stage: &Stage, artifact: &PathBuf, arguments: &[&str]) -> Output {
+    let node = &stage.net.nodes[0];
+    let mut command = node.space.command(weir());
+    command.arg("attach").arg(artifact).arg("--bpffs").arg(pins(&stage.place, node)).args(arguments);
+    command.output().expect("weir runs")
+}
+
+/// The argument for a pod at the interface of another pod.
+fn at(node: &Node, pod: &str, interface_of: &str) -> String {
+    let other = node.pods.iter().find(|it| it.name == format!("default/{interface_of}")).expect("it is on the node");
+    format!("default/{pod}={}", other.interface)
+}
+
+#[track_caller]
+fn said(output: &Output, code: i32) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{}{text}", String::from_utf8_lossy(&output.stdout));
+    text
+}
+
+fn status(stage: &Stage) -> Value {
+    let text = ask(&stage.net.nodes[0], &stage.place, &["status", "-o", "json"]).expect("all is as recorded");
+    let status = serde_json::from_str(&text).expect("JSON");
+    check_schema("status", &status);
+    status
+}
+
+/// The names of the attached endpoints that are enforced.
+fn enforced(stage: &Stage) -> usize {
+    let status = status(stage);
+    let endpoints = status["endpoints"].as_array().expect("a list");
+    endpoints.iter().filter(|it| it["state"] == "enforced").count()
+}
+
+#[test]
+fn half_an_attach_names_the_isolated_endpoints_first() {
+    let (stage, artifact) = stage!(Layout::Routed);
+    let node = &stage.net.nodes[0];
+    let text = said(&attach(&stage, &artifact, &["--endpoint", &at(node, "client", "client")]), 1);
+    let lines: Vec<&str> = text.lines().filter(|it| it.starts_with("not attached")).collect();
+    let expected = [
+        "not attached: default/sealed (isolated for ingress and egress)",
+        "not attached: default/server (isolated for ingress and egress)",
+        "not attached: default/friend (not isolated)",
+        "not attached: default/other (not isolated)",
+    ];
+    assert_eq!(lines, expected, "{text}");
+    assert!(text.contains("4 of 5 local endpoints of the artifact are not attached, 2 of them isolated"), "{text}");
+    // The programs are in force where they are attached, and the status keeps naming the others.
+    assert_eq!(enforced(&stage), 1);
+    let sealed = json!({"pod": "default/sealed", "ingress": true, "egress": true});
+    assert_eq!(status(&stage)["unattached"][0], sealed);
+    let text = ask(node, &stage.place, &["status"]).unwrap();
+    assert!(text.contains("  not attached: default/server (isolated for ingress and egress)\n"), "{text}");
+    let rest: Vec<String> = ["server", "other", "friend", "sealed"].iter().map(|it| at(node, it, it)).collect();
+    let rest: Vec<&str> = ["--endpoint"].into_iter().chain(rest.iter().map(String::as_str)).collect();
+    assert_eq!(said(&attach(&stage, &artifact, &rest), 0), "");
+    assert_eq!((enforced(&stage), &status(&stage)["unattached"]), (5, &json!([])));
+}
+
+#[test]
+fn interfaces_that_cannot_be_the_pods_are_refused() {
+    for layout in [Layout::Routed, Layout::Bridge] {
+        let (stage, artifact) = stage!(layout);
+        let node = &stage.net.nodes[0];
+        node.space.ip("link add spare type bridge\n").unwrap();
+        let wrong = [
+            ("default/server=spare".to_owned(), "spare is a bridge: all pods behind it"),
+            ("default/server=lo".to_owned(), "lo is not a veth"),
+            (at(node, "server", "client"), "10.0.0.2 answers behind"),
+        ];
+        for (endpoint, why) in wrong {
+            let text = said(&attach(&stage, &artifact, &["--endpoint", &endpoint]), 2);
+            assert!(text.contains("nothing was attached: ") && text.contains(why), "{text}");
+            assert!(ask(node, &stage.place, &["status"]).is_err(), "nothing is in force");
+        }
+        // The user knows better.
+        let text = said(&attach(&stage, &artifact, &["--force", "--endpoint", "default/server=spare"]), 1);
+        assert!(!text.contains("default/server"), "{text}");
+        assert_eq!(enforced(&stage), 1);
+    }
+}
+
+#[test]
+fn interfaces_are_discovered_by_the_routes_to_the_pods() {
+    let (stage, artifact) = stage!(Layout::Routed);
+    assert_eq!(said(&attach(&stage, &artifact, &["--discover"]), 0), "");
+    assert_eq!((enforced(&stage), &status(&stage)["unattached"]), (5, &json!([])));
+    // Each pod has its own interface.
+    let found = status(&stage);
+    for pod in &stage.net.nodes[0].pods {
+        let own = found["endpoints"].as_array().unwrap().iter().find(|it| it["pod"] == pod.name.as_str()).unwrap();
+        assert_eq!(own["interface"], pod.interface.as_str());
+    }
+    // Attached endpoints stay, also if their evidence is gone.
+    assert_eq!(said(&attach(&stage, &artifact, &["--discover"]), 0), "");
+}
+
+#[test]
+fn interfaces_are_discovered_by_cni_results_and_missing_ones_are_explained() {
+    let (stage, artifact) = stage!(Layout::Bridge);
+    let (node, results) = (&stage.net.nodes[0], stage.place.file("results"));
+    std::fs::create_dir_all(&results).unwrap();
+    for pod in node.pods.iter().filter(|it| it.name != "default/sealed") {
+        let (namespace, name) = pod.name.split_once('/').expect("a namespace");
+        let result = json!({"kind": "cniCacheV1", "ifName": "eth0",
+            "cniArgs": [["K8S_POD_NAMESPACE", namespace], ["K8S_POD_NAME", name]],
+            "result": {"cniVersion": "1.0.0", "interfaces": [{"name": "br0"}, {"name": pod.interface},
+                {"name": "eth0", "sandbox": "/run/netns/x"}],
+                "ips": [{"address": format!("{}/24", pod.addresses[0]), "interface": 2}]}});
+        std::fs::write(results.join(name), result.to_string()).unwrap();
+    }
+    let results = results.to_str().expect("UTF-8");
+    let text = said(&attach(&stage, &artifact, &["--discover", "--cni-results", results]), 1);
+    assert!(text.contains("not attached: default/sealed (isolated for ingress and egress)"), "{text}");
+    assert!(text.contains("no interface found: the CNI result cache has no result for the pod"), "{text}");
+    assert!(text.contains("1 of 5 local endpoints"), "{text}");
+    assert_eq!(enforced(&stage), 4);
+    // A CNI result also contradicts a wrong name.
+    let wrong = at(node, "sealed", "client");
+    let text = said(&attach(&stage, &artifact, &["--cni-results", results, "--endpoint", &wrong]), 2);
+    assert!(text.contains("belongs to another pod than default/sealed"), "{text}");
+    // A named interface and discovery go together.
+    let named = at(node, "sealed", "sealed");
+    assert_eq!(
+        said(&attach(&stage, &artifact, &["--discover", "--cni-results", results, "--endpoint", &named]), 0),
+        ""
+    );
+    assert_eq!(enforced(&stage), 5);
+}
