@@ -117,10 +117,9 @@ fn print(global: &GlobalArgs, arguments: &DiffArgs, words: &DiffWording<'_, '_>,
 fn failed(error: DiffError) -> anyhow::Error {
     match error {
         DiffError::Classify(error) => anyhow!(error).context("the input cannot be compared"),
-        DiffError::World(WorldError::TooLarge { selectors, .. }) => with_hint(
-            anyhow!(WorldError::TooLarge { nodes: 0, selectors: Vec::new() })
-                .context(format!("cannot compare {} for every possible pod", selectors.join(", "))),
-            "use fewer label keys in the policies of its namespace, or compare only the pods of the input with `--world \
+        DiffError::World(error @ WorldError::TooLarge { .. }) => with_hint(
+            error.to_string(),
+            "use fewer label keys in the policies of one namespace, or compare only the pods of the input with `--world \
              closed`",
         ),
         DiffError::World(error @ WorldError::Contradiction(_)) => panic!("{error}"),

@@ -90,7 +90,10 @@ pub enum CauseKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorldError {
     /// The diagrams do not fit the budget.
-    #[error("the policies have too many combinations of selectors for an exact answer about every possible pod")]
+    #[error(
+        "cannot compare {} for every possible pod: the policies of its namespace combine too many selectors",
+        selectors.join(", ")
+    )]
     TooLarge {
         /// The number of nodes.
         nodes: usize,

@@ -43,8 +43,8 @@ impl DiffWording<'_, '_> {
         let rows = &self.compared.diff.rows;
         if self.compared.is_same() {
             return match self.compared.world {
-                World::Open => "Nothing changes: both sides allow exactly the same, for every pod that could exist",
-                World::Closed => "Nothing changes: both sides allow exactly the same between the pods of the input",
+                World::Open => "Nothing changes: both sides allow exactly the same",
+                World::Closed => "Nothing changes between the endpoints of the input",
             }
             .to_owned();
         }
@@ -61,7 +61,8 @@ impl DiffWording<'_, '_> {
     pub(super) fn scope(&self) -> String {
         let kept = self.compared.diff.endpoints.iter().filter(|it| it.ids.iter().all(Option::is_some)).count();
         match self.compared.world {
-            World::Open => format!("comparing every possible pod, and {} of the input", count(kept, "endpoint")),
+            World::Open if kept == 0 => "comparing every possible pod".to_owned(),
+            World::Open => format!("comparing every possible pod, {} of the input among them", count(kept, "endpoint")),
             World::Closed => format!("comparing {}", count(kept, "endpoint")),
         }
     }

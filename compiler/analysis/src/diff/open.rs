@@ -3,13 +3,17 @@
 //! Rows about possible pods come first. A row about endpoints of the input is left out if rows about possible pods
 //! contain all of its flows: then each of its endpoints is a possible pod like any other, the same on both sides.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use super::{AddressRange, Decides, RowTraffic, VerdictChange, compare};
 use super::{Diff, DiffEndpoint, DiffError, DiffRow, EndReason, EndState, FlowWitness, Presence, RowEnd, RowProduct};
 use crate::world::{self, CauseKind, EndSet, FlowProduct, PodSet, TrafficSet, WorldRow};
 use weir_classes::PortSpec;
 use weir_model::eval::Verdict;
 use weir_model::labels::matches;
-use weir_model::{Cluster, Direction, Endpoint, Standing};
+use weir_model::{Cluster, Direction, Endpoint, LabelSetId, Standing};
 
 /// Compares two clusters, for their endpoints and for possible pods. If `keep_all` is set, rows about endpoints stay
 /// even if rows about possible pods contain them.
@@ -31,6 +35,7 @@ struct Members<'c> {
     cluster: &'c Cluster,
     /// By number of the comparison's endpoint; `None` if the sides disagree about it, or if it is no ordinary pod.
     endpoints: Vec<Option<&'c Endpoint>>,
+    known: RefCell<HashMap<PodSet, Rc<[u32]>>>,
 }
 
 impl<'c> Members<'c> {
@@ -46,7 +51,7 @@ impl<'c> Members<'c> {
                 && old.named_ports == new.named_ports;
             is_same.then_some(new)
         };
-        Self { cluster: sides[1], endpoints: endpoints.iter().map(member).collect() }
+        Self { cluster: sides[1], endpoints: endpoints.iter().map(member).collect(), known: RefCell::default() }
     }
 
     /// Whether rows about possible pods contain every flow of a row about endpoints.
@@ -114,20 +119,39 @@ impl<'c> Members<'c> {
     }
 
     fn end(&self, set: EndSet) -> RowEnd {
-        let is_in = |endpoint: &Endpoint| set.pods.iter().any(|pods| self.is_in(pods, endpoint));
-        let all = self.endpoints.iter().enumerate();
-        let endpoints = all.filter(|(_, it)| it.is_some_and(is_in)).map(|(index, _)| index as u32).collect();
+        let mut endpoints: Vec<u32> = set.pods.iter().flat_map(|pods| self.among(pods).to_vec()).collect();
+        endpoints.sort_unstable();
+        endpoints.dedup();
         RowEnd { endpoints, ranges: set.ranges, services: Vec::new(), pods: set.pods }
     }
 
-    fn is_in(&self, pods: &PodSet, endpoint: &Endpoint) -> bool {
-        let labels = &self.cluster.labels;
-        let at = |ranges: &Vec<AddressRange>| {
-            endpoint.addresses.iter().any(|address| ranges.iter().any(|range| range.contains(*address)))
+    /// The endpoints in a set. Many rows have the same sets, and many endpoints the same labels.
+    fn among(&self, pods: &PodSet) -> Rc<[u32]> {
+        if let Some(known) = self.known.borrow().get(pods) {
+            return Rc::clone(known);
+        }
+        let Cluster { labels, namespaces, .. } = self.cluster;
+        let in_namespace: Vec<bool> =
+            namespaces.iter().map(|it| matches(&pods.namespaces, labels.labels(it.labels))).collect();
+        let mut has_labels: HashMap<LabelSetId, bool> = HashMap::new();
+        let at = |endpoint: &Endpoint| {
+            let contains = |ranges: &Vec<AddressRange>| {
+                endpoint.addresses.iter().any(|address| ranges.iter().any(|range| range.contains(*address)))
+            };
+            pods.addresses.as_ref().is_none_or(contains)
         };
-        matches(&pods.pods, labels.labels(endpoint.labels))
-            && matches(&pods.namespaces, labels.labels(self.cluster.namespaces[endpoint.namespace.index()].labels))
-            && pods.addresses.as_ref().is_none_or(at)
+        let mut is_in = |endpoint: &Endpoint| {
+            in_namespace[endpoint.namespace.index()]
+                && *has_labels
+                    .entry(endpoint.labels)
+                    .or_insert_with(|| matches(&pods.pods, labels.labels(endpoint.labels)))
+                && at(endpoint)
+        };
+        let all = self.endpoints.iter().enumerate();
+        let found: Rc<[u32]> =
+            all.filter(|(_, it)| it.is_some_and(&mut is_in)).map(|(index, _)| index as u32).collect();
+        self.known.borrow_mut().insert(pods.clone(), Rc::clone(&found));
+        found
     }
 }
 

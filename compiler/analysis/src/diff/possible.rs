@@ -21,7 +21,10 @@ pub(super) fn text(end: &RowEnd) -> String {
         && *addresses == end.ranges
         && [namespaces, pods].into_iter().all(|it| *it == LabelSelector::default())
     {
-        return format!("any pod or outside address in {}{counted}", outside.replace("outside ", ""));
+        return match outside.strip_prefix("any outside ") {
+            Some(all) => format!("any {all} of a pod or outside{counted}"),
+            None => format!("any pod or outside address in {outside}{counted}"),
+        };
     }
     let mut parts: Vec<String> = end.pods.iter().take(MOST).map(pod_set).collect();
     parts.extend((end.pods.len() > MOST).then(|| format!("{} more groups of pods", end.pods.len() - MOST)));
@@ -35,7 +38,8 @@ fn pod_set(set: &PodSet) -> String {
         true => String::new(),
         false => format!(" with {}", selector(&set.pods)),
     };
-    let addresses = set.addresses.as_ref().map(|it| format!(" at {}", ranges::text(it).replace("outside ", "")));
+    let addresses =
+        set.addresses.as_ref().map(|it| format!(" at {}", ranges::text(it).replacen("any outside", "any", 1)));
     format!("any pod{labels} in {}{}", namespaces(&set.namespaces), addresses.unwrap_or_default())
 }
 
