@@ -9,7 +9,7 @@ use super::diagram::Diagram;
 use super::halves::{ClassPair, PossibleWorld};
 use super::namespaces::NamespaceClass;
 use super::variables::{ABSENT, Labelled, Meaning, NAME_LABEL, Role};
-use crate::diff::VerdictChange;
+use crate::diff::{AddressRange, VerdictChange};
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::{Cluster, Endpoint, EndpointId, NamedPort, Namespace, NamespaceId, Protocol, Standing};
 use weir_objects::address::{Family, to_address};
@@ -42,6 +42,15 @@ pub enum PossibleEnd {
     Address(IpAddr),
 }
 
+impl PossibleEnd {
+    fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Pod(pod) => pod.address,
+            Self::Address(address) => Some(*address),
+        }
+    }
+}
+
 /// A flow between two ends of which at least one is a possible pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PossibleFlow {
@@ -71,15 +80,31 @@ impl ExampleContext {
         Self { taken: clusters.into_iter().flat_map(of).collect() }
     }
 
-    /// A flow of a region, for which the oracle gives the verdicts that the change claims.
+    /// A flow of a region, for which the oracle gives the verdicts that the change claims. `None` if both ends would
+    /// have to be one pod: two pods cannot have one address, and a pod reaches itself.
     pub(super) fn confirmed(
         &self,
-        world: &PossibleWorld<'_>,
+        world: &mut PossibleWorld<'_>,
         change: VerdictChange,
         pair: ClassPair,
-        region: Diagram,
-    ) -> Result<PossibleFlow, WorldError> {
-        let flow = self.flow(world, pair, region);
+        mut region: Diagram,
+    ) -> Result<Option<PossibleFlow>, WorldError> {
+        let flow = loop {
+            if region.is_empty() {
+                return Ok(None);
+            }
+            let flow = self.flow(world, pair, region);
+            let [source, destination] = [&flow.source, &flow.destination].map(PossibleEnd::address);
+            if source != destination {
+                break flow;
+            }
+            let Some(address) = source else { break flow };
+            let one = [AddressRange { first: address, last: address }];
+            let source = world.addresses(&one, Role::Source)?;
+            let destination = world.addresses(&one, Role::Destination)?;
+            let same = world.diagrams.and(source, destination)?;
+            region = world.diagrams.and_not(region, same)?;
+        };
         let expected = match change {
             VerdictChange::Added => [Verdict::Deny, Verdict::Allow],
             VerdictChange::Removed => [Verdict::Allow, Verdict::Deny],
@@ -88,7 +113,7 @@ impl ExampleContext {
         if verdicts != expected {
             return Err(WorldError::Contradiction(format!("{flow:?}: {verdicts:?}, not {expected:?}")));
         }
-        Ok(flow)
+        Ok(Some(flow))
     }
 
     fn flow(&self, world: &PossibleWorld<'_>, pair: ClassPair, region: Diagram) -> PossibleFlow {

@@ -384,7 +384,8 @@ impl<'c> PossibleWorld<'c> {
         Ok(all)
     }
 
-    fn addresses(&mut self, ranges: &[AddressRange], role: Role) -> Result<Diagram, WorldError> {
+    /// The flows with this end's address in one of the ranges.
+    pub(super) fn addresses(&mut self, ranges: &[AddressRange], role: Role) -> Result<Diagram, WorldError> {
         let var = self.variables.address(role);
         let mut of_family = [Vec::new(), Vec::new()];
         for range in ranges {

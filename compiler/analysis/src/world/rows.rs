@@ -10,7 +10,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::diagram::Diagram;
-use super::examples::{ExampleContext, PossibleFlow};
+use super::examples::ExampleContext;
 use super::groups::{EndSet, FlowProduct, TrafficSet};
 use super::halves::{ClassPair, EndClass, PossibleWorld, opposite, product, subject_role};
 use super::variables::Role;
@@ -263,15 +263,14 @@ impl Changes<'_, '_> {
                 is_cut |= !self.world.diagrams.and_not(region, half)?.is_empty();
                 if passing.is_none() {
                     let open = self.world.diagrams.and(region, half)?;
-                    passing = (!open.is_empty()).then_some((pair, open));
+                    passing = examples.confirmed(self.world, candidate.change, pair, open)?;
                 }
                 if is_cut && passing.is_some() {
                     break 'pairs;
                 }
             }
         }
-        let Some((pair, open)) = passing else { return Ok(Found::WithoutEffect) };
-        let example: PossibleFlow = examples.confirmed(self.world, candidate.change, pair, open)?;
+        let Some(example) = passing else { return Ok(Found::WithoutEffect) };
         let Candidate { change, cause, flows, except, .. } = candidate;
         let given = is_cut.then_some(other);
         Ok(Found::Row(Box::new(WorldRow { change, cause, flows, except, given, example })))
