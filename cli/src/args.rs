@@ -19,7 +19,8 @@ pub(crate) use enforce::{
     StatusArgs,
 };
 pub(crate) use views::{
-    DiffArgs, DiffFormat, ExposureArgs, ExposureFormat, ExposureKind, ViewArgs, ViewFormat, ViewLevel,
+    DeniedChange, DiffArgs, DiffFormat, ExposureArgs, ExposureFormat, ExposureKind, ViewArgs, ViewFormat, ViewLevel,
+    World,
 };
 
 use crate::lints::LintFlags;

@@ -124,6 +124,12 @@ pub(crate) struct DiffArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: DiffFormat,
+    /// Compare every pod that could exist, or only the pods and workloads of the input
+    #[arg(long, value_enum, default_value_t, value_name = "WORLD")]
+    pub(crate) world: World,
+    /// Exit with 1 only for this change: newly allowed traffic, or traffic that is no longer allowed
+    #[arg(long, value_enum, value_name = "CHANGE")]
+    pub(crate) deny: Option<DeniedChange>,
     /// Show at most N rows; 0 shows all [default: 100 for text, all for other formats]
     #[arg(long, value_name = "N")]
     pub(crate) max: Option<usize>,
@@ -136,6 +142,25 @@ pub(crate) struct DiffArgs {
     /// Do not measure the cost
     #[arg(long, conflicts_with_all = ["budget", "node"])]
     pub(crate) no_cost: bool,
+}
+
+/// The pods that an answer is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum World {
+    /// Every pod that could exist, with any namespace, labels, ports and address
+    #[default]
+    Open,
+    /// Only the pods and workloads of the input
+    Closed,
+}
+
+/// A change that a gate refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DeniedChange {
+    /// Traffic that is newly allowed, or isolation that ends
+    Added,
+    /// Traffic that is no longer allowed, or isolation that begins
+    Removed,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -11,10 +11,12 @@ mod views;
 mod wording;
 
 use anyhow::{Result, anyhow};
-use weir_analysis::diff::{self, DiffError, Namer};
+use weir_analysis::diff::{self, Diff, DiffError, Namer, VerdictChange};
+use weir_analysis::world::WorldError;
+use weir_model::Cluster;
 
 use super::CommandOutcome;
-use crate::args::{DiffArgs, DiffFormat, GlobalArgs};
+use crate::args::{DeniedChange, DiffArgs, DiffFormat, GlobalArgs, World};
 use crate::failure::{self, with_hint};
 use crate::input_source::{self, InputSource};
 use crate::page;
@@ -30,7 +32,9 @@ const MOST_ROWS: usize = 100;
 pub(super) struct Comparison {
     pub(super) names: [String; 2],
     pub(super) sides: [ReadInput; 2],
-    pub(super) diff: diff::Diff,
+    pub(super) diff: Diff,
+    /// The pods that the comparison is about.
+    pub(super) world: World,
     /// The prefix of the head's file names that is not part of the path.
     prefix: String,
 }
@@ -38,6 +42,17 @@ pub(super) struct Comparison {
 impl Comparison {
     fn is_same(&self) -> bool {
         self.diff.rows.is_empty() && self.diff.isolation.is_empty()
+    }
+
+    /// Whether there is a change that the gate refuses; without a gate, any change.
+    fn has(&self, denied: Option<DeniedChange>) -> bool {
+        let Some(denied) = denied else { return !self.is_same() };
+        let (change, begins) = match denied {
+            DeniedChange::Added => (VerdictChange::Added, false),
+            DeniedChange::Removed => (VerdictChange::Removed, true),
+        };
+        self.diff.rows.iter().any(|row| row.change == change)
+            || self.diff.isolation.iter().any(|it| it.begins == begins)
     }
 
     /// A file of the head, as the repository has it.
@@ -51,9 +66,9 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOu
     let Some([base, mut head]) = input_source::read_both(global, &sources)? else { return Ok(CommandOutcome::Failed) };
     ask_something(&sources, [&base, &head])?;
     head.left_out = head.left_out.merged(&base.left_out);
-    let diff = diff::compare(&base.cluster, &head.cluster).map_err(failed)?;
+    let diff = compare(arguments, [&base.cluster, &head.cluster]).map_err(failed)?;
     let names = [arguments.base.clone(), arguments.head.clone()];
-    let compared = Comparison { names, sides: [base, head], diff, prefix: sources[1].prefix() };
+    let compared = Comparison { names, sides: [base, head], diff, world: arguments.world, prefix: sources[1].prefix() };
     let [base, head] = compared.sides.each_ref().map(|it| &it.cluster);
     let measured = match arguments.no_cost {
         true => None,
@@ -68,7 +83,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOu
     if let Some(exceeded) = exceeded {
         failure::print(&with_hint(exceeded.to_string(), "enforcing the head costs more than its budget"));
     }
-    let is_clean = compared.is_same() && exceeded.is_none();
+    let is_clean = !compared.has(arguments.deny) && exceeded.is_none();
     Ok(if is_clean { CommandOutcome::Clean } else { CommandOutcome::Findings })
 }
 
@@ -88,6 +103,15 @@ fn ask_something(sources: &[InputSource<'_>; 2], sides: [&ReadInput; 2]) -> Resu
         page::print_to_stderr("warning: base and head name the same input");
     }
     Ok(())
+}
+
+fn compare(arguments: &DiffArgs, [base, head]: [&Cluster; 2]) -> Result<Diff, DiffError> {
+    // The report marks changes between the endpoints of the input, and pictures have a box for each of them.
+    let keep_all = matches!(arguments.output, DiffFormat::Html | DiffFormat::Svg | DiffFormat::Dot);
+    match arguments.world {
+        World::Open => diff::compare_open(base, head, keep_all),
+        World::Closed => diff::compare(base, head),
+    }
 }
 
 fn print(global: &GlobalArgs, arguments: &DiffArgs, words: &DiffWording<'_, '_>, costs: Option<&Costs>) -> Result<()> {
@@ -114,6 +138,12 @@ fn print(global: &GlobalArgs, arguments: &DiffArgs, words: &DiffWording<'_, '_>,
 fn failed(error: DiffError) -> anyhow::Error {
     match error {
         DiffError::Classify(error) => anyhow!(error).context("the input cannot be compared"),
+        DiffError::World(error @ WorldError::TooLarge { .. }) => with_hint(
+            error.to_string(),
+            "use fewer label keys in the policies of one namespace, or compare only the pods of the input with `--world \
+             closed`",
+        ),
+        DiffError::World(error @ WorldError::Contradiction(_)) => panic!("{error}"),
         DiffError::Witness(text) => panic!("the comparison contradicts the reference: {text}"),
     }
 }

@@ -3,6 +3,7 @@
 mod answer;
 mod engine;
 mod flow;
+mod possible;
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter, Write};
@@ -10,7 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use weir_model::directory::Directory;
-use weir_model::eval::Flow;
+use weir_model::eval::{Flow, Judgement};
 
 use super::CommandOutcome;
 use crate::args::{GlobalArgs, QueryArgs, QueryFormat};
@@ -20,7 +21,7 @@ use crate::page::JsonLines;
 use crate::read;
 use answer::JsonNames;
 use engine::{QueryEngine, QueryError};
-use flow::FlowLine;
+use flow::{FlowLine, WrittenFlow};
 
 /// Bytes in flight, each way.
 const BUFFER: usize = 1 << 17;
@@ -93,8 +94,14 @@ impl QuerySession<'_> {
             }
             let lines = batch.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
             let lines: Vec<FlowLine<'_>> = lines.map(FlowLine::parse).collect();
-            let flows = lines.iter().map(|line| line.flow().and_then(|it| it.resolve(&self.lookup, &self.directory)));
-            let flows: Vec<Result<Flow, String>> = flows.collect();
+            let flows: Vec<Result<Flow, String>> = lines
+                .iter()
+                .map(|line| match line.flow()? {
+                    // Judged for itself, in `answer`.
+                    flow if flow.is_possible() => Err(String::new()),
+                    flow => flow.resolve(&self.lookup, &self.directory),
+                })
+                .collect();
             self.answer(&lines, &flows, &mut writer)?;
             writer.flush()?;
         }
@@ -110,13 +117,17 @@ impl QuerySession<'_> {
         let sound: Vec<Flow> = flows.iter().filter_map(|flow| flow.as_ref().ok()).cloned().collect();
         let (mut asked, mut ready) = (0, 0);
         for (line, flow) in lines.iter().zip(flows) {
-            let judged = flow.clone().map_err(QueryError::Skip).and_then(|flow| {
-                if asked == ready {
-                    ready += self.judge.prepare(sound.get(asked..).unwrap_or_default());
-                }
-                asked += 1;
-                self.judge.judge(&flow)
-            });
+            let possible = line.flow().ok().filter(|it| it.is_possible());
+            let judged = match possible {
+                Some(possible) => self.judge_possible(possible).map_err(QueryError::Skip),
+                None => flow.clone().map_err(QueryError::Skip).and_then(|flow| {
+                    if asked == ready {
+                        ready += self.judge.prepare(sound.get(asked..).unwrap_or_default());
+                    }
+                    asked += 1;
+                    self.judge.judge(&flow)
+                }),
+            };
             match judged {
                 Ok(judgement) => self.names.write(writer, line.id(), &judgement)?,
                 Err(QueryError::Skip(reason)) => {
@@ -127,5 +138,14 @@ impl QuerySession<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Judges a flow between ends that are described instead of named.
+    fn judge_possible(&self, flow: &WrittenFlow<'_>) -> Result<Judgement, String> {
+        if !matches!(self.judge, QueryEngine::Reference(_)) {
+            return Err("only the engine `reference` judges pods that are not in the input".to_owned());
+        }
+        let (ends, target) = flow.possible_ends(&self.lookup, &self.directory)?;
+        possible::judge(self.lookup.cluster, ends, target.0, target.1)
     }
 }

@@ -111,13 +111,13 @@ impl Resource {
     /// The readable parts of an object that cannot be read as a whole.
     pub(crate) fn readable_parts(&self, head: &Head, raw: &RawValue) -> Option<Object> {
         let mut written: Value = serde_json::from_str(raw.get()).ok()?;
-        (written["apiVersion"], written["kind"]) = (self.version.into(), self.kind.into());
+        (written["apiVersion"], written["kind"]) = (self.version.as_ref().into(), self.kind.into());
         let object = partial::readable_parts(self.kind, &written, &|it| self.decode(it.to_string().into_bytes()).ok());
         object.filter(|object| Key::of(object) == self.key(&head.metadata))
     }
 
     fn decode(&self, bytes: Vec<u8>) -> Result<Object, String> {
-        let input = Input { name: self.path.to_owned(), bytes, kind: InputKind::Manifest };
+        let input = Input { name: self.path.to_string(), bytes, kind: InputKind::Manifest };
         let (decoded, diagnostics) = decode::decode(vec![input], &DecodeOptions { default_namespace: String::new() });
         let errors = diagnostics.iter().filter(|it| it.severity == Severity::Error);
         let errors: Vec<String> =

@@ -20,12 +20,16 @@ fn changes() -> String {
 
 #[test]
 fn nothing_changes_between_a_cluster_and_itself() {
-    Place::shop().run("diff shop.yaml shop.yaml").exits(0).says("Nothing changes").says("comparing 2 endpoints");
+    Place::shop()
+        .run("diff --world closed shop.yaml shop.yaml")
+        .exits(0)
+        .says("Nothing changes")
+        .says("comparing 2 endpoints");
 }
 
 #[test]
 fn a_change_names_rule_and_line_on_each_side() {
-    let ran = moved_port().run("diff shop.yaml head.yaml --no-cost").exits(1);
+    let ran = moved_port().run("diff --world closed shop.yaml head.yaml --no-cost").exits(1);
     let expected = "\
 1 region newly allowed, 1 region no longer allowed, comparing 2 endpoints.
 
@@ -46,7 +50,7 @@ No longer allowed
 fn isolation_that_begins_or_ends_is_shown() {
     let place = Place::shop().file("head.yaml", SHOP.replace("policyTypes: [Ingress]", "policyTypes: [Egress]"));
     place
-        .run("diff shop.yaml head.yaml")
+        .run("diff --world closed shop.yaml head.yaml")
         .exits(1)
         .says("- egress of shop/db is now isolated, by shop/db (head.yaml:4): only traffic that rules allow passes")
         .says("+ ingress of shop/db is no longer isolated (before: by shop/db (shop.yaml:4)): all traffic passes");
@@ -56,7 +60,7 @@ fn isolation_that_begins_or_ends_is_shown() {
 fn new_and_removed_endpoints_are_listed() {
     let place =
         Place::shop().file("head.yaml", SHOP.replace("name: web, namespace: shop", "name: front, namespace: shop"));
-    let ran = place.run("diff shop.yaml head.yaml -o json").exits(1);
+    let ran = place.run("diff --world closed shop.yaml head.yaml -o json").exits(1);
     let found = ran.json();
     assert_eq!(found["endpoints"]["appeared"], json!(["shop/front"]));
     assert_eq!(found["endpoints"]["disappeared"], json!(["shop/web"]));
@@ -74,7 +78,7 @@ fn json_matches_its_schema() {
     let place = Place::shop()
         .file("base.yaml", format!("{SHOP}{service}"))
         .file("head.yaml", format!("{}{service}{list}", SHOP.replace("5432", "5433")));
-    let found = place.run("diff base.yaml head.yaml -o json").exits(1).json();
+    let found = place.run("diff --world closed base.yaml head.yaml -o json").exits(1).json();
     check_schema("diff", &found);
     let rows = found["rows"].as_array().expect("rows");
     let states: Vec<&Value> = rows.iter().map(|row| &row["ingress"]["head"]["state"]).collect();
@@ -84,7 +88,7 @@ fn json_matches_its_schema() {
 
 /// Judges every witness on both sides.
 fn replay(place: &Place, base: &str, head: &str) -> usize {
-    let found = place.run(&format!("diff {base} {head} -o json")).exits(1).json();
+    let found = place.run(&format!("diff --world closed {base} {head} -o json")).exits(1).json();
     let rows = found["rows"].as_array().expect("rows");
     let kept: Vec<&Value> = rows.iter().filter(|row| row["presence"] == "kept").collect();
     for (side, paths, flow) in [("base", base, "flow"), ("head", head, "headFlow")] {
@@ -134,7 +138,7 @@ fn every_witness_is_answered_differently_by_the_reference_and_the_machine() {
             continue;
         }
         let place = Place::new().file("bare.yaml", bare).file("whole.yaml", text);
-        if place.run("diff bare.yaml whole.yaml").code == Some(1) {
+        if place.run("diff --world closed bare.yaml whole.yaml").code == Some(1) {
             asked += replay(&place, "bare.yaml", "whole.yaml");
         }
     }
@@ -144,8 +148,8 @@ fn every_witness_is_answered_differently_by_the_reference_and_the_machine() {
 #[test]
 fn the_order_of_files_changes_nothing() {
     let place = Place::shop().file("a/one.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n");
-    let one = place.run("diff shop.yaml,a shop.yaml").exits(0).out;
-    assert_eq!(one, place.run("diff a,shop.yaml shop.yaml").exits(0).out);
+    let one = place.run("diff --world closed shop.yaml,a shop.yaml").exits(0).out;
+    assert_eq!(one, place.run("diff --world closed a,shop.yaml shop.yaml").exits(0).out);
 }
 
 fn git(place: &Place, arguments: &[&str]) {
@@ -168,13 +172,13 @@ fn repository() -> Place {
 fn a_revision_is_compared_with_the_working_directory() {
     let place = repository();
     place
-        .run("diff git:main:net/policies net/policies")
+        .run("diff --world closed git:main:net/policies net/policies")
         .exits(1)
         .says("+ shop/web → shop/db: TCP 5433")
         .says("(main:net/policies/shop.yaml:4)");
-    place.run("diff git:HEAD:./net/policies/shop.yaml git:main:net").exits(0);
+    place.run("diff --world closed git:HEAD:./net/policies/shop.yaml git:main:net").exits(0);
     let from_below = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .args(["diff", "git:HEAD:./policies", "git:main:net/policies"])
+        .args(["diff", "--world", "closed", "git:HEAD:./policies", "git:main:net/policies"])
         .current_dir(place.path().join("net"))
         .output();
     assert_eq!(from_below.expect("weir runs").status.code(), Some(0));
@@ -191,11 +195,11 @@ fn a_symbolic_link_in_a_revision_is_an_error() {
         git(&place, &["commit", "--quiet", "--message=links"]);
     };
     commit();
-    place.run("diff git:main:net git:main:net").exits(0);
+    place.run("diff --world closed git:main:net git:main:net").exits(0);
     for (name, target) in [("up", ".."), ("etc", "/etc"), ("far", "../../../.."), ("a.yaml", "shop.yaml")] {
         std::os::unix::fs::symlink(target, policies.join(name)).expect("a link");
         commit();
-        let ran = place.run("diff git:main:net git:main:net").exits(2);
+        let ran = place.run("diff --world closed git:main:net git:main:net").exits(2);
         ran.complains(&format!("main:net/policies/{name} is a symbolic link"));
         std::fs::remove_file(policies.join(name)).expect("removed");
     }
@@ -204,55 +208,72 @@ fn a_symbolic_link_in_a_revision_is_an_error() {
 #[test]
 fn an_unknown_revision_or_path_exits_with_2() {
     let place = repository();
-    place.run("diff git:none:net net").exits(2).complains("git does not know the revision `none`").complains("hint: ");
-    place.run("diff git:main:elsewhere net").exits(2).complains("no files to read in git:main:elsewhere");
-    place.run("diff git:main net").exits(2).complains("names no revision and path");
-    place.run("diff - -").exits(2).complains("standard input (`-`) is named twice");
-    place.run("diff none.yaml net").exits(2).complains("cannot read none.yaml");
+    place
+        .run("diff --world closed git:none:net net")
+        .exits(2)
+        .complains("git does not know the revision `none`")
+        .complains("hint: ");
+    place
+        .run("diff --world closed git:main:elsewhere net")
+        .exits(2)
+        .complains("no files to read in git:main:elsewhere");
+    place.run("diff --world closed git:main net").exits(2).complains("names no revision and path");
+    place.run("diff --world closed - -").exits(2).complains("standard input (`-`) is named twice");
+    place.run("diff --world closed none.yaml net").exits(2).complains("cannot read none.yaml");
     std::os::unix::fs::symlink("shop.yaml", place.path().join("net/policies/link.yaml")).expect("a link");
     git(&place, &["add", "--all"]);
     git(&place, &["commit", "--quiet", "--message=two"]);
-    place.run("diff git:main:net net").exits(2).complains("main:net/policies/link.yaml is a symbolic link");
+    place
+        .run("diff --world closed git:main:net net")
+        .exits(2)
+        .complains("main:net/policies/link.yaml is a symbolic link");
 }
 
 #[test]
 fn an_artifact_is_compared_by_its_objects() {
     let place = moved_port();
     place.run("compile shop.yaml -o shop.o").exits(0);
-    place.run("diff shop.o shop.yaml").exits(0);
-    place.run("diff shop.o head.yaml").exits(1).says("+ shop/web → shop/db: TCP 5433").says("(head.yaml:11)");
+    place.run("diff --world closed shop.o shop.yaml").exits(0);
     place
-        .run("diff shop.o head.yaml --assume ipblock-pods=ignore")
+        .run("diff --world closed shop.o head.yaml")
+        .exits(1)
+        .says("+ shop/web → shop/db: TCP 5433")
+        .says("(head.yaml:11)");
+    place
+        .run("diff --world closed shop.o head.yaml --assume ipblock-pods=ignore")
         .exits(2)
         .complains("was compiled with ipblock-pods=match");
     let text = std::fs::read(place.path().join("shop.o")).expect("written");
     std::fs::write(place.path().join("cut.o"), &text[..text.len() / 2]).expect("written");
-    place.run("diff cut.o head.yaml").exits(2).complains("cut.o is not a usable artifact");
+    place.run("diff --world closed cut.o head.yaml").exits(2).complains("cut.o is not a usable artifact");
 }
 
 #[test]
 fn an_artifacts_lists_come_from_the_artifact() {
     let place = moved_port().file("drop.txt", "192.0.2.0/24\n");
     place.run("compile shop.yaml --deny-list drop.txt -o shop.o").exits(0);
-    place.run("diff shop.o shop.yaml --deny-list drop.txt").exits(0);
-    place.run("diff shop.o shop.yaml").exits(1).says("192.0.2.0/24");
+    place.run("diff --world closed shop.o shop.yaml --deny-list drop.txt").exits(0);
+    place.run("diff --world closed shop.o shop.yaml").exits(1).says("192.0.2.0/24");
 }
 
 #[test]
 fn an_assumption_that_classes_cannot_express_is_refused() {
-    moved_port().run("diff shop.yaml head.yaml --assume icmp=allow").exits(2).complains("cannot be compared");
+    moved_port()
+        .run("diff --world closed shop.yaml head.yaml --assume icmp=allow")
+        .exits(2)
+        .complains("cannot be compared");
 }
 
 #[test]
 fn input_with_errors_is_not_compared() {
     let place = moved_port().file("broken.yaml", SHOP.replace("kind: NetworkPolicy", "kind: NetworkPolicy\nspecs: {}"));
-    place.run("diff shop.yaml broken.yaml").exits(2).complains("the input has 1 error");
+    place.run("diff --world closed shop.yaml broken.yaml").exits(2).complains("the input has 1 error");
 }
 
 #[test]
 fn rows_that_are_not_shown_are_counted() {
     moved_port()
-        .run("diff shop.yaml head.yaml --max 1")
+        .run("diff --world closed shop.yaml head.yaml --max 1")
         .exits(1)
         .says("1 more rows are not shown; `--max 0` shows all.");
 }
@@ -260,29 +281,29 @@ fn rows_that_are_not_shown_are_counted() {
 #[test]
 fn the_cost_is_compared_and_budgets_are_gates() {
     let place = moved_port();
-    let run = place.run("diff shop.yaml head.yaml").exits(1);
+    let run = place.run("diff --world closed shop.yaml head.yaml").exits(1);
     run.says("Cost of enforcing it, on a node that has every pod").says("  instructions ");
-    let found = place.run("diff shop.yaml head.yaml -o json").exits(1).json();
+    let found = place.run("diff --world closed shop.yaml head.yaml -o json").exits(1).json();
     assert!(found["cost"]["head"]["instructions"].as_u64() > Some(100), "{found:#}");
     assert_eq!(found["cost"]["head"]["maps"]["exact4"]["entries"], found["cost"]["base"]["maps"]["exact4"]["entries"]);
-    place.run("diff shop.yaml shop.yaml --budget instructions=100000").exits(0);
+    place.run("diff --world closed shop.yaml shop.yaml --budget instructions=100000").exits(0);
     place
-        .run("diff shop.yaml shop.yaml --budget instructions=10")
+        .run("diff --world closed shop.yaml shop.yaml --budget instructions=10")
         .exits(1)
         .complains("budget instructions is exceeded by");
-    let empty = place.run("diff shop.yaml shop.yaml --node nowhere -o json").exits(0).json();
+    let empty = place.run("diff --world closed shop.yaml shop.yaml --node nowhere -o json").exits(0).json();
     assert_eq!(
         (empty["cost"]["head"]["endpoints"].as_u64(), empty["cost"]["node"].as_str()),
         (Some(0), Some("nowhere"))
     );
     let changes = changes();
-    place.run(&format!("diff {changes}")).exits(1).says("(counting every workload as one pod)");
+    place.run(&format!("diff --world closed {changes}")).exits(1).says("(counting every workload as one pod)");
 }
 
 #[test]
 fn markdown_never_exceeds_the_limit_of_github() {
     let place = moved_port();
-    let ran = place.run("diff shop.yaml head.yaml -o md").exits(1);
+    let ran = place.run("diff --world closed shop.yaml head.yaml -o md").exits(1);
     let ran =
         ran.says("<!-- weir diff -->\n### Allowed traffic\n\n**1 region newly allowed, 1 region no longer allowed**");
     let ran = ran.says("| ➕ now allowed | shop/web | shop/db | TCP 5433 |").says("<details><summary>Reasons");
@@ -318,17 +339,17 @@ fn markdown_never_exceeds_the_limit_of_github() {
 #[test]
 fn rows_are_annotated_at_the_lines_that_cause_them() {
     let place = moved_port();
-    let ran = place.run("diff shop.yaml head.yaml -o github").exits(1);
+    let ran = place.run("diff --world closed shop.yaml head.yaml -o github").exits(1);
     ran.says("::warning file=head.yaml,line=11,endLine=15,title=weir%3A traffic is newly allowed::shop/web → shop/db: TCP 5433%0A")
         .says("::notice file=head.yaml,line=4,endLine=4,title=weir%3A traffic is no longer allowed::");
-    let sarif = place.run("diff shop.yaml head.yaml -o sarif").exits(1).json();
+    let sarif = place.run("diff --world closed shop.yaml head.yaml -o sarif").exits(1).json();
     let results = sarif["runs"][0]["results"].as_array().expect("results").clone();
     let at = |it: &Value| it["locations"][0]["physicalLocation"]["region"]["startLine"].as_u64();
     assert_eq!(results.iter().map(at).collect::<Vec<_>>(), [Some(11), Some(4)]);
     assert_eq!(results[0]["ruleId"], "traffic-added");
     // A deleted policy has no line.
     let pods = SHOP.split_once("---\n").expect("documents").1;
-    let gone = place.file("gone.yaml", pods).run("diff shop.yaml gone.yaml -o github").exits(1);
+    let gone = place.file("gone.yaml", pods).run("diff --world closed shop.yaml gone.yaml -o github").exits(1);
     gone.says("::warning title=weir%3A isolation ends::").says("::warning title=weir%3A traffic is newly allowed");
 }
 
@@ -337,7 +358,87 @@ fn annotations_name_files_as_the_repository_has_them() {
     let place = repository();
     git(&place, &["commit", "--quiet", "--all", "--message=two"]);
     place
-        .run("diff git:HEAD~1:net git:HEAD:net -o github")
+        .run("diff --world closed git:HEAD~1:net git:HEAD:net -o github")
         .exits(1)
         .says("::warning file=net/policies/shop.yaml,line=11,");
+}
+
+/// Policies alone, as most repositories hold them.
+const DATABASE: &str = "
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: db, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: db}}
+  ingress:
+    - from: [{podSelector: {matchLabels: {app: api}}}]
+      ports: [{port: 5432}]
+";
+
+/// A database that was open for the API is open for ssh from everywhere.
+fn opened_database() -> Place {
+    let head = DATABASE
+        .replace("podSelector: {matchLabels: {app: api}}}", "ipBlock: {cidr: 0.0.0.0/0}}")
+        .replace("port: 5432", "port: 22");
+    Place::new().file("base.yaml", DATABASE).file("head.yaml", head)
+}
+
+#[test]
+fn policies_without_pods_are_compared_for_every_possible_pod() {
+    let expected = "\
+1 region newly allowed, 1 region no longer allowed, comparing every possible pod.
+
+Newly allowed
+  + any IPv4 address of a pod or outside → any pod with app=db in namespace shop: TCP 22
+      ingress: now allowed by shop/db spec.ingress[0] (head.yaml:8); before isolated by shop/db (base.yaml:2), and no rule allows it
+      for example a pod without labels in namespace shop → a pod with app=db in namespace shop TCP 22: denied before, allowed now
+
+No longer allowed
+  - any pod with app=api in namespace shop → any pod with app=db in namespace shop: TCP 5432
+      ingress: now isolated by shop/db (head.yaml:2), and no rule allows it; before allowed by shop/db spec.ingress[0] (base.yaml:8)
+      for example a pod with app=api in namespace shop → a pod with app=db in namespace shop TCP 5432: allowed before, denied now
+";
+    let place = opened_database();
+    assert_eq!(place.run("diff base.yaml head.yaml --no-cost").exits(1).out, expected);
+    let found = place.run("diff base.yaml head.yaml --no-cost -o json").exits(1).json();
+    check_schema("diff", &found);
+    assert_eq!(found["groups"][1]["pods"][0]["podSelector"], json!({"matchLabels": {"app": "db"}}));
+    place.run("diff base.yaml base.yaml --no-cost").exits(0).says("Nothing changes").says("every possible pod");
+}
+
+#[test]
+fn query_confirms_the_examples_of_rows_about_possible_pods() {
+    let place = opened_database();
+    let rows = place.run("diff base.yaml head.yaml --no-cost -o json").exits(1).json()["rows"].clone();
+    let rows = rows.as_array().expect("rows");
+    let flows: String = rows.iter().map(|row| format!("{}\n", row["witness"]["flow"])).collect();
+    for side in ["base", "head"] {
+        let ran = place.run_with_input(&format!("query {side}.yaml --flows -"), &flows).exits(0);
+        let answers = ran.out.lines().map(|it| serde_json::from_str::<Value>(it).expect("JSON"));
+        let answers: Vec<Value> = answers.map(|it| it["verdict"].clone()).collect();
+        let expected: Vec<Value> = rows.iter().map(|row| row["witness"][side].clone()).collect();
+        assert_eq!(answers, expected, "{side}");
+    }
+    let skipped = place.run_with_input("query base.yaml --flows - --engine vm", &flows).exits(1);
+    skipped.says("only the engine `reference` judges pods that are not in the input");
+}
+
+#[test]
+fn pods_of_the_input_are_counted_in_rows_about_possible_pods() {
+    let ran = moved_port().run("diff shop.yaml head.yaml --no-cost").exits(1);
+    ran.says("(1 in the input) → ").says("comparing every possible pod, 2 endpoints of the input among them");
+    let found = moved_port().run("diff shop.yaml head.yaml --no-cost -o json").exits(1).json();
+    let groups = found["groups"].as_array().expect("groups");
+    assert!(groups.iter().any(|it| it["endpoints"] == json!(["shop/db"]) && it["pods"] != json!([])), "{found:#}");
+    assert_eq!(found["rows"].as_array().expect("rows").len(), 2, "no second row about the same flows: {found:#}");
+}
+
+#[test]
+fn a_gate_refuses_only_the_change_that_it_names() {
+    let wider = DATABASE.replace("{app: api}", "{}").replace("matchLabels: {}", "{}").replace("{{}}", "{}");
+    let place = Place::new().file("base.yaml", DATABASE).file("wider.yaml", wider);
+    place.run("diff base.yaml wider.yaml --deny added").exits(1);
+    place.run("diff base.yaml wider.yaml --deny removed").exits(0).says("newly allowed");
+    place.run("diff wider.yaml base.yaml --deny added").exits(0).says("no longer allowed");
+    place.run("diff wider.yaml base.yaml --deny removed").exits(1);
 }

@@ -72,7 +72,7 @@ fn flows_without_a_verdict_are_skipped_in_order() {
         &[
             r#"{"id":1,"verdict":"skip","reason":"src: there is no pod or workload shop/none"}"#,
             r#"{"id":2,"verdict":"allow","egress":"allow","ingress":"allow","because":[]}"#,
-            r#"{"id":3,"verdict":"skip","reason":"not a flow: invalid type: integer `7`, expected an object with `pod` or `ip`"}"#,
+            r#"{"id":3,"verdict":"skip","reason":"not a flow: invalid type: integer `7`, expected an object with `pod`, `ip`, or `namespace` and `labels`"}"#,
             r#"{"id":null,"verdict":"skip","reason":"not a flow: EOF while parsing a value"}"#,
             r#"{"id":5,"verdict":"skip","reason":"src: 10.0.0.2 is not an address of shop/web"}"#,
             r#"{"id":6,"verdict":"skip","reason":"65536 is not a port"}"#,

@@ -280,7 +280,7 @@ fn changed() -> String {
 fn a_change_is_marked_in_its_cells_and_listed_below() {
     need_browser!();
     let place = Place::new().file("base.yaml", TIERS).file("head.yaml", changed());
-    let page = place.run("diff base.yaml head.yaml -o html").exits(1).out;
+    let page = place.run("diff --world closed base.yaml head.yaml -o html").exits(1).out;
     let browser = open(&place, &page);
     let class = |from: &str, to: &str| {
         browser.text(&format!("return document.querySelector('[aria-label^=\"{from} to {to}:\"]').className"))
@@ -327,10 +327,10 @@ fn exactly_the_pairs_of_a_row_are_marked() {
     for name in ["base.yaml", "head.yaml"] {
         std::fs::copy(policies.join(name), place.path().join(name)).expect("copied");
     }
-    let page = place.run("diff base.yaml head.yaml -o html").exits(1).out;
+    let page = place.run("diff --world closed base.yaml head.yaml -o html").exits(1).out;
     let browser = open(&place, &page);
     browser.run("document.getElementById('open').click(); document.getElementById('grid').style.cssText = 'contain: none; position: fixed; inset: 0; width: 4000px; height: 4000px; z-index: 9'; window.dispatchEvent(new Event('resize'))");
-    let document = place.run("diff base.yaml head.yaml -o json").exits(1).json();
+    let document = place.run("diff --world closed base.yaml head.yaml -o json").exits(1).json();
     let members = |row: &Value, side: &str| -> Vec<String> {
         let group = &document["groups"][row[side].as_u64().expect("a number") as usize];
         let names = group["endpoints"].as_array().expect("endpoints").iter().filter_map(Value::as_str);
@@ -369,7 +369,7 @@ fn unchanged_pairs_can_be_hidden() {
     need_browser!();
     let head = TIERS.replace("192.0.2.0/24", "192.0.2.0/25");
     let place = Place::new().file("base.yaml", TIERS).file("head.yaml", head);
-    let page = place.run("diff base.yaml head.yaml -o html").exits(1).out;
+    let page = place.run("diff --world closed base.yaml head.yaml -o html").exits(1).out;
     let browser = open(&place, &page);
     let rows = "return [...document.querySelectorAll('[role=rowheader].inner')].map((it) => it.textContent).join()";
     assert!(browser.text(rows).contains("web"), "{}", browser.text(rows));

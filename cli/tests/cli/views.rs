@@ -111,11 +111,15 @@ fn pictures_are_well_formed() {
     let place = shop().file("head.yaml", SHOP.replace("5432", "5433"));
     check_nesting(&place.run("graph shop.yaml more.yaml -o svg").exits(0).out);
     check_nesting(&place.run("matrix shop.yaml more.yaml -o svg").exits(0).out);
-    let ran = place.run("diff shop.yaml head.yaml --no-cost -o svg").exits(1);
+    let ran = place.run("diff --world closed shop.yaml head.yaml --no-cost -o svg").exits(1);
     check_nesting(&ran.out);
     let ran = ran.says("+ TCP 5433").says("− TCP 5432").says("class=\"removed\"");
     assert!(!ran.out.contains("<script"), "{}", ran.out);
-    place.run("diff shop.yaml head.yaml --no-cost -o dot").exits(1).says("style=dashed").says("label=\"+ TCP 5433\"");
+    place
+        .run("diff --world closed shop.yaml head.yaml --no-cost -o dot")
+        .exits(1)
+        .says("style=dashed")
+        .says("label=\"+ TCP 5433\"");
 }
 
 #[test]

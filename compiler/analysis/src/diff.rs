@@ -36,6 +36,8 @@ mod cluster_side;
 mod grid;
 mod isolation;
 mod names;
+mod open;
+mod possible;
 mod ranges;
 mod regions;
 mod rows;
@@ -46,7 +48,10 @@ mod witness;
 use std::net::IpAddr;
 
 pub use names::Namer;
+pub use open::compare_open;
+pub use possible::{flow as possible_flow, selector as selector_text};
 
+use crate::world::{PodSet, PossibleFlow, WorldError};
 use weir_classes::{ClassifyError, PortSpec};
 use weir_model::eval::{Flow, RuleId, Verdict};
 use weir_model::{Cluster, Direction, EndpointId, ListId, PolicyId, ServiceId};
@@ -124,8 +129,24 @@ pub struct DiffRow {
     pub egress: Option<[EndReason; 2]>,
     /// The destination's account in the base and in the head; `None` if the destination does not decide.
     pub ingress: Option<[EndReason; 2]>,
+    /// Flows of the row that do not change. Only rows about possible pods have any.
+    pub except: Vec<RowProduct>,
+    /// If set, the row contains only flows that this direction allows: of the head if the row is newly allowed, of the
+    /// base if it no longer is.
+    pub given: Option<Direction>,
     /// An example flow of this row.
     pub witness: FlowWitness,
+}
+
+/// All traffic of a kind from all of the sources to all of the destinations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowProduct {
+    /// The sources.
+    pub source: RowEnd,
+    /// The destinations.
+    pub destination: RowEnd,
+    /// The traffic.
+    pub traffic: RowTraffic,
 }
 
 impl DiffRow {
@@ -147,6 +168,8 @@ pub struct RowEnd {
     pub ranges: Vec<AddressRange>,
     /// Indexes into [`Diff::services`], sorted.
     pub services: Vec<u32>,
+    /// Pods that could exist. `endpoints` lists those of the input that are among them.
+    pub pods: Vec<PodSet>,
 }
 
 /// Whether an endpoint exists on both sides.
@@ -187,6 +210,8 @@ pub struct RowTraffic {
     pub ranges: Vec<PortSpec>,
     /// Whether traffic without ports is included: ICMP, and every protocol but TCP, UDP and SCTP.
     pub portless: bool,
+    /// Ports that the destination must give this name.
+    pub named: Vec<(PortSpec, String)>,
 }
 
 /// The state of one end towards the other, on one side.
@@ -229,6 +254,8 @@ pub struct FlowWitness {
     pub flows: [Option<Flow>; 2],
     /// The verdicts of the base and of the head. A flow that cannot be sent counts as denied.
     pub verdicts: [Verdict; 2],
+    /// The flow, if one of its ends is a pod that could exist; then the other fields name no ends.
+    pub possible: Option<Box<PossibleFlow>>,
 }
 
 /// Endpoints whose isolation begins or ends.
@@ -250,6 +277,9 @@ pub enum DiffError {
     /// An assumption that classes cannot express.
     #[error(transparent)]
     Classify(#[from] ClassifyError),
+    /// Possible pods could not be compared.
+    #[error(transparent)]
+    World(#[from] WorldError),
     /// A bug in Weir: the reference contradicts the comparison.
     #[error("the reference says otherwise than the comparison: {0}")]
     Witness(String),

@@ -420,6 +420,18 @@ pub enum Operator {
     DoesNotExist,
 }
 
+impl Operator {
+    /// As in a manifest.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::In => "In",
+            Self::NotIn => "NotIn",
+            Self::Exists => "Exists",
+            Self::DoesNotExist => "DoesNotExist",
+        }
+    }
+}
+
 /// Weir's own kind: a list of addresses that is evaluated before NetworkPolicy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CidrList {

@@ -2,9 +2,11 @@
 
 use std::net::IpAddr;
 
-use weir_analysis::diff::{Diff, DiffRow};
-use weir_model::Protocol;
+use serde_json::json;
+use weir_analysis::diff::{self, Diff, DiffRow};
+use weir_analysis::world::{PossibleEnd, PossibleFlow};
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Verdict};
+use weir_model::{NamedPort, Protocol};
 
 use super::Comparison;
 
@@ -33,6 +35,9 @@ pub(super) fn flows(compared: &Comparison, row: &DiffRow) -> [Option<serde_json:
         end.extend(address.map(|it| ("ip".to_owned(), it.to_string().into())));
         serde_json::Value::Object(end)
     };
+    if let Some(possible) = &row.witness.possible {
+        return [Some(possible_flow(possible)), Some(possible_flow(possible))];
+    }
     [0, 1].map(|which| {
         let flow = of(which)?;
         let mut value = serde_json::Map::new();
@@ -43,6 +48,36 @@ pub(super) fn flows(compared: &Comparison, row: &DiffRow) -> [Option<serde_json:
         value.extend(port.map(|it| ("port".to_owned(), it.into())));
         Some(serde_json::Value::Object(value))
     })
+}
+
+/// A flow with a possible pod as an end.
+fn possible_flow(flow: &PossibleFlow) -> serde_json::Value {
+    let end = |end: &PossibleEnd| match end {
+        PossibleEnd::Address(address) => json!({"ip": address}),
+        PossibleEnd::Pod(pod) => {
+            let mut value = json!({"namespace": pod.namespace, "labels": pod.labels});
+            if let Some(labels) = &pod.namespace_labels {
+                value["namespaceLabels"] = json!(labels);
+            }
+            if !pod.ports.is_empty() {
+                let port = |it: &NamedPort| json!({"name": it.name, "protocol": protocol(it.protocol), "containerPort": it.number});
+                value["ports"] = pod.ports.iter().map(port).collect();
+            }
+            if let Some(address) = pod.address {
+                value["ip"] = json!(address);
+            }
+            value
+        }
+    };
+    let mut value = json!({"src": end(&flow.source), "dst": end(&flow.destination)});
+    match flow.protocol {
+        FlowProtocol::Transport(it) => {
+            value["proto"] = protocol(it).into();
+            value["port"] = flow.port.into();
+        }
+        FlowProtocol::Icmp => value["proto"] = "ICMP".into(),
+    }
+    value
 }
 
 /// Whether the address is not the first of its endpoint's: then it has to be named.
@@ -68,6 +103,10 @@ fn target(flow: &Flow) -> FlowTarget {
 /// The witness in words: `shop/web → shop/db TCP 5432: denied before, allowed now`.
 pub(super) fn sentence(compared: &Comparison, row: &DiffRow) -> String {
     let witness = &row.witness;
+    if let Some(possible) = &witness.possible {
+        let [before, now] = witness.verdicts.map(|it| if it == Verdict::Allow { "allowed" } else { "denied" });
+        return format!("{}: {before} before, {now} now", diff::possible_flow(possible));
+    }
     let Some(flow) = witness.flows.iter().flatten().next_back() else { return String::new() };
     let end = |name: Option<u32>, end: FlowEnd| match (name, end.address) {
         (Some(id), _) => reference(&compared.diff, id),

@@ -5,10 +5,14 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::Serialize;
+use serde_json::json;
 use weir_analysis::diff::{
-    Decides, Diff, DiffRow, EndReason, EndState, Namer, Presence, RowEnd, RowTraffic, VerdictChange,
+    AddressRange, Decides, Diff, DiffRow, EndReason, EndState, Namer, Presence, RowEnd, RowTraffic, VerdictChange,
 };
+use weir_analysis::world::PodSet;
+use weir_classes::PortSpec;
 use weir_model::Direction;
+use weir_objects::k8s::{LabelSelector, Requirement};
 
 use super::Comparison;
 use super::cause_lines::{CauseLine, CauseLines, VerdictCause};
@@ -60,6 +64,25 @@ struct GroupJson {
     endpoints: Vec<String>,
     addresses: Vec<AddressRangeJson>,
     services: Vec<ServiceJson>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pods: Vec<PodSetJson>,
+}
+
+/// Possible pods.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PodSetJson {
+    namespace_selector: serde_json::Value,
+    pod_selector: serde_json::Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    addresses: Option<Vec<AddressRangeJson>>,
+}
+
+#[derive(Serialize)]
+struct ProductJson {
+    from: usize,
+    to: usize,
+    traffic: TrafficJson,
 }
 
 #[derive(Serialize)]
@@ -86,6 +109,10 @@ struct RowJson<'d> {
     family: Option<String>,
     egress: Option<SidesJson<'d>>,
     ingress: Option<SidesJson<'d>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    except: Vec<ProductJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    given: Option<&'d str>,
     witness: WitnessJson<'d>,
 }
 
@@ -102,6 +129,8 @@ struct PortRangeJson {
     protocol: &'static str,
     first: u16,
     last: u16,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    named: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -187,6 +216,12 @@ impl<'d> JsonBuilder<'d, '_> {
             Some(SidesJson { base: self.account(0, direction, base), head: self.account(1, direction, head) })
         };
         let (egress, ingress) = (sides(Direction::Egress), sides(Direction::Ingress));
+        let except = row.except.iter().map(|it| ProductJson {
+            from: self.group(&it.source, row.presence),
+            to: self.group(&it.destination, row.presence),
+            traffic: traffic(&it.traffic),
+        });
+        let except = except.collect();
         RowJson {
             presence: presence(row.presence),
             change: change(row.change),
@@ -197,6 +232,8 @@ impl<'d> JsonBuilder<'d, '_> {
             family: row.family.map(|it| it.to_string()),
             egress,
             ingress,
+            except,
+            given: row.given.map(Direction::name),
             witness: witness(self.compared, row),
         }
     }
@@ -218,8 +255,9 @@ impl<'d> JsonBuilder<'d, '_> {
         self.groups.push(GroupJson {
             text: self.namer.party(party, presence),
             endpoints: party.endpoints.iter().map(|it| reference(diff, *it)).collect(),
-            addresses: party.ranges.iter().map(|it| AddressRangeJson { first: it.first, last: it.last }).collect(),
+            addresses: ranges(&party.ranges),
             services: party.services.iter().map(service).collect(),
+            pods: party.pods.iter().map(pod_set).collect(),
         });
         self.numbers.insert(key, self.groups.len() - 1);
         self.groups.len() - 1
@@ -271,14 +309,48 @@ impl<'d> JsonBuilder<'d, '_> {
     }
 }
 
-fn traffic(traffic: &RowTraffic) -> TrafficJson {
-    let range =
-        |it: &weir_classes::PortSpec| PortRangeJson { protocol: protocol(it.protocol), first: it.first, last: it.last };
-    TrafficJson {
-        text: traffic.to_string(),
-        ports: traffic.ranges.iter().map(range).collect(),
-        portless: traffic.portless,
+fn ranges(ranges: &[AddressRange]) -> Vec<AddressRangeJson> {
+    ranges.iter().map(|it| AddressRangeJson { first: it.first, last: it.last }).collect()
+}
+
+fn pod_set(set: &PodSet) -> PodSetJson {
+    PodSetJson {
+        namespace_selector: selector(&set.namespaces),
+        pod_selector: selector(&set.pods),
+        addresses: set.addresses.as_deref().map(ranges),
     }
+}
+
+/// A selector as in a manifest.
+fn selector(selector: &LabelSelector) -> serde_json::Value {
+    let mut value = serde_json::Map::new();
+    if !selector.match_labels.is_empty() {
+        value.insert("matchLabels".to_owned(), json!(selector.match_labels));
+    }
+    if !selector.match_expressions.is_empty() {
+        let requirement = |it: &Requirement| {
+            let mut value = json!({"key": it.key, "operator": it.operator.name()});
+            if !it.values.is_empty() {
+                value["values"] = json!(it.values);
+            }
+            value
+        };
+        let all = selector.match_expressions.iter().map(requirement).collect();
+        value.insert("matchExpressions".to_owned(), serde_json::Value::Array(all));
+    }
+    serde_json::Value::Object(value)
+}
+
+fn traffic(traffic: &RowTraffic) -> TrafficJson {
+    let range = |it: &PortSpec, name: Option<&String>| PortRangeJson {
+        protocol: protocol(it.protocol),
+        first: it.first,
+        last: it.last,
+        named: name.cloned().into_iter().collect(),
+    };
+    let plain = traffic.ranges.iter().map(|it| range(it, None));
+    let named = traffic.named.iter().map(|(it, name)| range(it, Some(name)));
+    TrafficJson { text: traffic.to_string(), ports: plain.chain(named).collect(), portless: traffic.portless }
 }
 
 fn presence(presence: Presence) -> &'static str {
@@ -322,6 +394,11 @@ fn witness<'d>(compared: &Comparison, row: &DiffRow) -> WitnessJson<'d> {
         None => "absent",
         Some(_) => verdict_name(row.witness.verdicts[which]),
     };
+    if row.witness.possible.is_some() {
+        let [flow, _] = flows(compared, row);
+        let [base, head] = row.witness.verdicts.map(verdict_name);
+        return WitnessJson { flow: flow.unwrap_or_default(), head_flow: None, base, head };
+    }
     let [base, head] = flows(compared, row);
     let (flow, head_flow) = match (base, head) {
         (Some(base), Some(head)) if base != head => (base, Some(head)),

@@ -8,6 +8,7 @@ use weir_objects::escape;
 use super::cost::Costs;
 use super::text::SECTIONS;
 use super::wording::{DiffWording, count};
+use crate::args::World;
 use crate::page::OutputPage;
 use crate::views::words::md;
 
@@ -34,7 +35,8 @@ pub(super) fn markdown(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most:
     let hidden = words.compared.diff.rows.len() - details.lines;
     if hidden > 0 {
         let names = &words.compared.names;
-        let command = format!("weir diff {} {} --max 0", quote(&names[0]), quote(&names[1]));
+        let world = if words.compared.world == World::Closed { " --world closed" } else { "" };
+        let command = format!("weir diff {} {}{world} --max 0", quote(&names[0]), quote(&names[1]));
         // Within back quotes, only the back quote has a special meaning.
         let command = escape::line(&command).replace('`', "'");
         _ = writeln!(

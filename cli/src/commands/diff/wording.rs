@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use weir_analysis::diff::{Decides, DiffRow, EndReason, EndState, Namer, Presence, VerdictChange};
+use weir_analysis::diff::{Decides, DiffRow, EndReason, EndState, Namer, Presence, RowProduct, VerdictChange};
 use weir_model::{Direction, PolicyId};
 
 use super::Comparison;
 use super::cause_lines::{CauseLines, VerdictCause, causes};
 use super::flows;
+use crate::args::World;
 use crate::read::ReadInput;
 
 /// The largest number of causes that are listed.
@@ -46,7 +47,11 @@ impl DiffWording<'_, '_> {
             return "Nothing to compare: neither side has a policy or a list".to_owned();
         }
         if self.compared.is_same() {
-            return "Nothing changes: both sides allow exactly the same".to_owned();
+            return match self.compared.world {
+                World::Open => "Nothing changes: both sides allow exactly the same",
+                World::Closed => "Nothing changes between the endpoints of the input",
+            }
+            .to_owned();
         }
         let of = |change| rows.iter().filter(|row| row.change == change).count();
         match (of(VerdictChange::Added), of(VerdictChange::Removed)) {
@@ -60,7 +65,11 @@ impl DiffWording<'_, '_> {
     /// `comparing 7 endpoints`
     pub(super) fn scope(&self) -> String {
         let kept = self.compared.diff.endpoints.iter().filter(|it| it.ids.iter().all(Option::is_some)).count();
-        format!("comparing {}", count(kept, "endpoint"))
+        match self.compared.world {
+            World::Open if kept == 0 => "comparing every possible pod".to_owned(),
+            World::Open => format!("comparing every possible pod, {} of the input among them", count(kept, "endpoint")),
+            World::Closed => format!("comparing {}", count(kept, "endpoint")),
+        }
     }
 
     /// Sentences about endpoints that were added and removed.
@@ -137,7 +146,28 @@ impl DiffWording<'_, '_> {
             let also = if lines.is_empty() { "" } else { both };
             lines.push(format!("{also}{}: {}", direction.name(), parts.join("; ")));
         }
+        lines.extend(row.given.map(|direction| match direction {
+            Direction::Egress => "only from sources whose egress allows it".to_owned(),
+            Direction::Ingress => "only to destinations whose ingress allows it".to_owned(),
+        }));
+        let except = row.except.iter().map(|it| self.exception(row, it));
+        lines.extend(except.take(MOST_CAUSES));
+        if row.except.len() > MOST_CAUSES {
+            lines.push(format!("except {} more groups of flows; `-o json` has all", row.except.len() - MOST_CAUSES));
+        }
         lines
+    }
+
+    /// `except from pods with app=web: TCP 80`. An end or traffic that is the row's own is left out.
+    fn exception(&self, row: &DiffRow, except: &RowProduct) -> String {
+        let mut text = "except".to_owned();
+        let ends = [("from", &except.source, &row.source), ("to", &except.destination, &row.destination)];
+        for (word, end, own) in ends {
+            if end.pods != own.pods || end.ranges != own.ranges {
+                _ = write!(text, " {word} {}", self.namer.party(end, row.presence));
+            }
+        }
+        if except.traffic == row.traffic { text } else { format!("{text}: {}", except.traffic) }
     }
 
     /// `for example shop/web → shop/db TCP 5432: denied before, allowed now`

@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use weir_model::directory::Directory;
-use weir_model::eval::{Flow, FlowProtocol};
+use weir_model::eval::{Flow, FlowEnd, FlowProtocol};
 
+use super::possible::{DescribedPod, PossibleFlowEnd};
 use crate::endpoint_lookup::{EndpointLookup, parse_protocol};
 
 /// Text that is borrowed from the line where it has no escapes. (Within an `Option`, only a newtype is.)
@@ -31,12 +32,21 @@ pub(super) struct WrittenFlow<'l> {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(expecting = "an object with `pod` or `ip`")]
+#[serde(expecting = "an object with `pod`, `ip`, or `namespace` and `labels`")]
 struct WrittenEnd<'l> {
     #[serde(borrow, default)]
     pod: Option<BorrowedText<'l>>,
     #[serde(borrow, default)]
     ip: Option<BorrowedText<'l>>,
+    /// A namespace without `pod`: a pod that is described.
+    #[serde(borrow, default)]
+    namespace: Option<BorrowedText<'l>>,
+    #[serde(default)]
+    labels: Option<serde_json::Value>,
+    #[serde(default, rename = "namespaceLabels")]
+    namespace_labels: Option<serde_json::Value>,
+    #[serde(default)]
+    ports: Option<serde_json::Value>,
 }
 
 /// The parts of a line that can be read even if it is no valid flow.
@@ -84,20 +94,68 @@ impl<'l> FlowLine<'l> {
 }
 
 impl WrittenFlow<'_> {
-    /// Finds the flow between the ends that the names and addresses refer to.
-    pub(super) fn resolve<'c>(&self, lookup: &EndpointLookup<'c>, directory: &Directory<'c>) -> Result<Flow, String> {
+    /// Whether an end is a pod that is described instead of named.
+    pub(super) fn is_possible(&self) -> bool {
+        [&self.src, &self.dst].into_iter().any(WrittenEnd::is_described)
+    }
+
+    /// The ends, protocol and port of a flow with a described end.
+    pub(super) fn possible_ends<'c>(
+        &self,
+        lookup: &EndpointLookup<'c>,
+        directory: &Directory<'c>,
+    ) -> Result<([PossibleFlowEnd; 2], (FlowProtocol, u16)), String> {
+        let target = self.target()?;
+        let end = |which: &str, end: &WrittenEnd<'_>| {
+            let found = match end.is_described() {
+                true => end.described().map(PossibleFlowEnd::Described),
+                false => end.named(lookup, directory).map(PossibleFlowEnd::Known),
+            };
+            found.map_err(|reason| format!("{which}: {reason}"))
+        };
+        Ok(([end("src", &self.src)?, end("dst", &self.dst)?], target))
+    }
+
+    fn target(&self) -> Result<(FlowProtocol, u16), String> {
         let protocol = parse_protocol(&self.proto.0)?;
         let port = match (protocol, self.port) {
             (FlowProtocol::Icmp, _) => 0,
             (FlowProtocol::Transport(_), None) => return Err(format!("{} needs a port", self.proto.0)),
             (_, Some(port)) => u16::try_from(port).map_err(|_| format!("{port} is not a port"))?,
         };
+        Ok((protocol, port))
+    }
+
+    /// Finds the flow between the ends that the names and addresses refer to.
+    pub(super) fn resolve<'c>(&self, lookup: &EndpointLookup<'c>, directory: &Directory<'c>) -> Result<Flow, String> {
+        let (protocol, port) = self.target()?;
         let end = |which: &str, end: &WrittenEnd<'_>| {
-            let text = |text: &Option<BorrowedText<'_>>| text.as_ref().map(|it| it.0.to_string());
-            let (pod, ip) = (text(&end.pod), text(&end.ip));
-            lookup.end(directory, pod.as_deref(), ip.as_deref()).map_err(|reason| format!("{which}: {reason}"))
+            end.named(lookup, directory).map_err(|reason| format!("{which}: {reason}"))
         };
         let (source, destination) = lookup.choose_addresses(end("src", &self.src)?, end("dst", &self.dst)?)?;
         Ok(Flow { source, destination, protocol, port })
+    }
+}
+
+impl WrittenEnd<'_> {
+    fn is_described(&self) -> bool {
+        self.pod.is_none() && (self.namespace.is_some() || self.labels.is_some())
+    }
+
+    fn described(&self) -> Result<DescribedPod, String> {
+        let text = |text: &Option<BorrowedText<'_>>| text.as_ref().map(|it| it.0.to_string());
+        let value = serde_json::json!({
+            "namespace": text(&self.namespace).ok_or("a described pod needs a `namespace`")?,
+            "labels": self.labels.clone().unwrap_or_else(|| serde_json::json!({})),
+            "namespaceLabels": self.namespace_labels,
+            "ports": self.ports.clone().unwrap_or_else(|| serde_json::json!([])),
+            "ip": text(&self.ip),
+        });
+        serde_json::from_value(value).map_err(|error| format!("not a pod: {error}"))
+    }
+
+    fn named<'c>(&self, lookup: &EndpointLookup<'c>, directory: &Directory<'c>) -> Result<FlowEnd, String> {
+        let text = |text: &Option<BorrowedText<'_>>| text.as_ref().map(|it| it.0.to_string());
+        lookup.end(directory, text(&self.pod).as_deref(), text(&self.ip).as_deref())
     }
 }

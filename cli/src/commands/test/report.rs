@@ -49,7 +49,7 @@ impl TestReport<'_> {
     /// JUnit XML, as CI systems read it.
     pub(super) fn junit(&self) -> OutputPage {
         let mut page = junit(self.file, self.results);
-        self.idle.iter().rev().for_each(|policy| page.junit_property("untested policy", &escape(policy)));
+        self.idle.iter().rev().for_each(|policy| page.junit_property("untested policy", &xml(policy)));
         page
     }
 }

@@ -116,7 +116,7 @@ impl JointAtoms {
                 _ => ranges.push(*spec),
             }
         }
-        RowTraffic { ranges, portless: set.contains(AtomId(0)) }
+        RowTraffic { ranges, portless: set.contains(AtomId(0)), named: Vec::new() }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Diff, DiffEndpoint, Presence, RowEnd, ServiceAddress};
+use super::{Diff, DiffEndpoint, Presence, RowEnd, ServiceAddress, possible};
 use weir_model::{Cluster, EndpointId};
 use weir_objects::k8s::Labels;
 
@@ -59,6 +59,9 @@ impl<'a> Namer<'a> {
 
     /// The participants of a party, in words.
     pub fn party(&self, party: &RowEnd, presence: Presence) -> String {
+        if !party.pods.is_empty() {
+            return possible::text(party);
+        }
         let mut parts = Vec::new();
         if !party.endpoints.is_empty() {
             parts.push(self.endpoints(&party.endpoints, presence));

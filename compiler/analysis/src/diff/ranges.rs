@@ -101,7 +101,8 @@ impl std::fmt::Display for RowTraffic {
             return f.write_str("all traffic");
         }
         let others = self.complement();
-        if pieces(&others) < pieces(self) {
+        // Named ports have no complement that is shorter to say.
+        if self.named.is_empty() && pieces(&others) < pieces(self) {
             return write!(f, "all traffic but {}", spelled(&others).join(" and "));
         }
         f.write_str(&spelled(self).join("; "))
@@ -123,7 +124,7 @@ impl RowTraffic {
         }
         // Traffic without ports is a part like the ranges: "all traffic but TCP 80" includes ICMP, and must not hide
         // that it does.
-        Self { ranges, portless: !self.portless }
+        Self { ranges, portless: !self.portless, named: Vec::new() }
     }
 }
 
@@ -141,6 +142,10 @@ fn spelled(traffic: &RowTraffic) -> Vec<String> {
             parts.push(format!("{name} {}", ports.join(", ")));
         }
     }
+    parts.extend(traffic.named.iter().map(|(spec, name)| {
+        let protocol = PROTOCOLS.iter().find(|(protocol, _)| *protocol == spec.protocol).map_or("", |(_, name)| *name);
+        format!("{protocol} port `{name}`")
+    }));
     parts.extend(traffic.portless.then(|| "ICMP and whatever else has no ports".to_owned()));
     parts
 }
@@ -180,7 +185,7 @@ mod tests {
             first: *first,
             last: *last,
         };
-        let traffic = RowTraffic { ranges: ranges.iter().map(spec).collect(), portless };
+        let traffic = RowTraffic { ranges: ranges.iter().map(spec).collect(), portless, named: Vec::new() };
         assert_eq!(traffic.to_string(), expected);
     }
 

@@ -71,6 +71,8 @@ pub(super) fn rows(
             destination: draft.destination,
             traffic,
             family: draft.family,
+            except: Vec::new(),
+            given: None,
             witness,
         });
     }
@@ -162,7 +164,7 @@ fn draft(context: &RowContext<'_, '_>, family: Option<Family>, regions: [Option<
             // Ranges as sources contain addresses of services, as destinations they do not: a service sends nothing.
             ranges.extend(frame.ranges(&of(region).outside, as_source));
         }
-        RowEnd { endpoints: members.endpoints, ranges, services: members.services }
+        RowEnd { endpoints: members.endpoints, ranges, services: members.services, pods: Vec::new() }
     };
     let (source, destination) = (party(|it| &it.source, true), party(|it| &it.destination, false));
     RowDraft { part, source, destination, family }

@@ -244,5 +244,5 @@ fn make_witness(
         let names = pair.names.map(name);
         return Err(DiffError::Witness(format!("{names:?} {flows:?}: {verdicts:?}, not {expected:?}")));
     }
-    Ok(FlowWitness { source: pair.names[0], destination: pair.names[1], flows, verdicts })
+    Ok(FlowWitness { source: pair.names[0], destination: pair.names[1], flows, verdicts, possible: None })
 }

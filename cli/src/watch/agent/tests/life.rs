@@ -26,7 +26,6 @@ use super::*;
 use host::FakeHost;
 use server::Stream;
 use verdicts::VerdictTally;
-use weir_testing::Random;
 use world::FakeCluster;
 
 /// The number of rounds of one cluster.

@@ -7,7 +7,6 @@ use weir_testing::Random;
 
 use crate::watch::cursor::{ApiEvent, WatchCursor, WatchFault};
 use crate::watch::resources::{Resource, resources};
-use weir_testing::Random;
 
 /// The kind, namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -13,7 +13,6 @@ use super::host::{FakeHost, PluggedPod};
 use super::server::{FakeApiServer, FakeObjectId};
 use super::verdicts::ExpectedPod;
 use crate::cni::wire::{CniQuestion, Verb};
-use weir_testing::Random;
 
 const NAMESPACES: [&str; 2] = ["red", "blue"];
 const APPS: [&str; 3] = ["x", "y", "z"];

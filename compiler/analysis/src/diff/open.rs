@@ -1,0 +1,184 @@
+//! The comparison for the pods of the input and for every pod that could exist.
+//!
+//! Rows about possible pods come first. A row about endpoints of the input is left out if rows about possible pods
+//! contain all of its flows: then each of its endpoints is a possible pod like any other, the same on both sides.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::{AddressRange, Decides, RowTraffic, VerdictChange, compare};
+use super::{Diff, DiffEndpoint, DiffError, DiffRow, EndReason, EndState, FlowWitness, Presence, RowEnd, RowProduct};
+use crate::world::{self, CauseKind, EndSet, FlowProduct, PodSet, TrafficSet, WorldRow};
+use weir_classes::PortSpec;
+use weir_model::eval::Verdict;
+use weir_model::labels::matches;
+use weir_model::{Cluster, Direction, Endpoint, LabelSetId, Standing};
+
+/// Compares two clusters, for their endpoints and for possible pods. If `keep_all` is set, rows about endpoints stay
+/// even if rows about possible pods contain them.
+pub fn compare_open(base: &Cluster, head: &Cluster, keep_all: bool) -> Result<Diff, DiffError> {
+    let mut diff = compare(base, head)?;
+    let world = world::compare(base, head)?;
+    let members = Members::new([base, head], &diff.endpoints);
+    if !keep_all {
+        diff.rows.retain(|row| !members.covers(row));
+    }
+    let mut rows: Vec<DiffRow> = world.rows.into_iter().map(|row| members.row(row)).collect();
+    rows.append(&mut diff.rows);
+    diff.rows = rows;
+    Ok(diff)
+}
+
+/// The endpoints that are possible pods: those that both sides have, with the same properties.
+struct Members<'c> {
+    cluster: &'c Cluster,
+    /// By number of the comparison's endpoint; `None` if the sides disagree about it, or if it is no ordinary pod.
+    endpoints: Vec<Option<&'c Endpoint>>,
+    known: RefCell<HashMap<PodSet, Rc<[u32]>>>,
+}
+
+impl<'c> Members<'c> {
+    fn new(sides: [&'c Cluster; 2], endpoints: &[DiffEndpoint]) -> Self {
+        let member = |endpoint: &DiffEndpoint| {
+            let [Some(base), Some(head)] = endpoint.ids else { return None };
+            let [old, new] = [&sides[0].endpoints[base.index()], &sides[1].endpoints[head.index()]];
+            let labels = |side: usize, it: &'c Endpoint| sides[side].labels.labels(it.labels);
+            let is_same = old.standing == Standing::Member
+                && new.standing == Standing::Member
+                && labels(0, old) == labels(1, new)
+                && old.addresses == new.addresses
+                && old.named_ports == new.named_ports;
+            is_same.then_some(new)
+        };
+        Self { cluster: sides[1], endpoints: endpoints.iter().map(member).collect(), known: RefCell::default() }
+    }
+
+    /// Whether rows about possible pods contain every flow of a row about endpoints.
+    fn covers(&self, row: &DiffRow) -> bool {
+        let is_possible = |end: &RowEnd| {
+            end.services.is_empty() && end.endpoints.iter().all(|it| self.endpoints[*it as usize].is_some())
+        };
+        // The host port of a pod on an address of its node: the row is about that address alone.
+        let is_host_port = |end: &RowEnd| {
+            let mut single = end.ranges.iter().filter(|range| range.first == range.last);
+            let claims = &self.cluster.host_ports;
+            single.any(|range| claims.iter().any(|it| it.address.is_none_or(|address| address == range.first)))
+        };
+        row.presence == Presence::Kept
+            && is_possible(&row.source)
+            && is_possible(&row.destination)
+            && !is_host_port(&row.destination)
+    }
+
+    fn row(&self, row: WorldRow) -> DiffRow {
+        let WorldRow { change, cause, flows, except, given, example } = row;
+        let allowing = usize::from(change == VerdictChange::Added);
+        let isolated = |rules, isolating| EndReason { state: EndState::Isolated, rules, isolating };
+        let state = |state| EndReason { state, rules: Vec::new(), isolating: Vec::new() };
+        let (allowed, denied) = match cause.kind {
+            CauseKind::Rule { rule, isolating } => (isolated(vec![rule], Vec::new()), isolated(Vec::new(), isolating)),
+            CauseKind::Isolation(policy) => (state(EndState::Open), isolated(Vec::new(), vec![policy])),
+            CauseKind::List(list, Some(rule)) => (isolated(vec![rule], Vec::new()), state(EndState::List(list))),
+            CauseKind::List(list, None) => (state(EndState::Open), state(EndState::List(list))),
+        };
+        let accounts = if allowing == 1 { [denied, allowed] } else { [allowed, denied] };
+        let [egress, ingress] =
+            [Direction::Egress, Direction::Ingress].map(|it| (it == cause.direction).then(|| accounts.clone()));
+        let verdict = |side: usize| if side == allowing { Verdict::Allow } else { Verdict::Deny };
+        let RowProduct { source, destination, traffic } = self.product(flows);
+        let decides = match cause.direction {
+            Direction::Egress => Decides::Egress,
+            Direction::Ingress => Decides::Ingress,
+        };
+        DiffRow {
+            presence: Presence::Kept,
+            change,
+            decides,
+            source,
+            destination,
+            traffic,
+            family: None,
+            egress,
+            ingress,
+            except: except.into_iter().map(|it| self.product(it)).collect(),
+            given,
+            witness: FlowWitness {
+                source: None,
+                destination: None,
+                flows: [None, None],
+                verdicts: [verdict(0), verdict(1)],
+                possible: Some(Box::new(example)),
+            },
+        }
+    }
+
+    fn product(&self, flows: FlowProduct) -> RowProduct {
+        let FlowProduct { source, destination, traffic } = flows;
+        RowProduct { source: self.end(source), destination: self.end(destination), traffic: row_traffic(traffic) }
+    }
+
+    fn end(&self, set: EndSet) -> RowEnd {
+        let mut endpoints: Vec<u32> = set.pods.iter().flat_map(|pods| self.among(pods).to_vec()).collect();
+        endpoints.sort_unstable();
+        endpoints.dedup();
+        RowEnd { endpoints, ranges: set.ranges, services: Vec::new(), pods: set.pods }
+    }
+
+    /// The endpoints in a set. Many rows have the same sets, and many endpoints the same labels.
+    fn among(&self, pods: &PodSet) -> Rc<[u32]> {
+        if let Some(known) = self.known.borrow().get(pods) {
+            return Rc::clone(known);
+        }
+        let Cluster { labels, namespaces, .. } = self.cluster;
+        let in_namespace: Vec<bool> =
+            namespaces.iter().map(|it| matches(&pods.namespaces, labels.labels(it.labels))).collect();
+        let mut has_labels: HashMap<LabelSetId, bool> = HashMap::new();
+        let at = |endpoint: &Endpoint| {
+            let contains = |ranges: &Vec<AddressRange>| {
+                endpoint.addresses.iter().any(|address| ranges.iter().any(|range| range.contains(*address)))
+            };
+            pods.addresses.as_ref().is_none_or(contains)
+        };
+        let mut is_in = |endpoint: &Endpoint| {
+            in_namespace[endpoint.namespace.index()]
+                && *has_labels
+                    .entry(endpoint.labels)
+                    .or_insert_with(|| matches(&pods.pods, labels.labels(endpoint.labels)))
+                && at(endpoint)
+        };
+        let all = self.endpoints.iter().enumerate();
+        let found: Rc<[u32]> =
+            all.filter(|(_, it)| it.is_some_and(&mut is_in)).map(|(index, _)| index as u32).collect();
+        self.known.borrow_mut().insert(pods.clone(), Rc::clone(&found));
+        found
+    }
+}
+
+fn row_traffic(traffic: TrafficSet) -> RowTraffic {
+    let mut row = RowTraffic { portless: traffic.portless, ..RowTraffic::default() };
+    for ports in traffic.ports {
+        let spec = PortSpec { protocol: ports.protocol, first: ports.first, last: ports.last };
+        match ports.name {
+            Some(name) => row.named.push((spec, name)),
+            None => row.ranges.push(spec),
+        }
+    }
+    row.ranges = joined(row.ranges);
+    row
+}
+
+/// The same ports in the fewest ranges, sorted.
+fn joined(mut ranges: Vec<PortSpec>) -> Vec<PortSpec> {
+    ranges.sort_unstable();
+    let mut result: Vec<PortSpec> = Vec::new();
+    for range in ranges {
+        match result.last_mut() {
+            Some(last) if last.protocol == range.protocol && range.first <= last.last.saturating_add(1) => {
+                last.last = last.last.max(range.last);
+            }
+            _ => result.push(range),
+        }
+    }
+    result
+}

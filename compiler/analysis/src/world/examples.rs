@@ -1,0 +1,313 @@
+//! Examples: one possible flow of a row, confirmed by the reference oracle on both sides.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use super::WorldError;
+use super::diagram::Diagram;
+use super::halves::{ClassPair, PossibleWorld};
+use super::namespaces::NamespaceClass;
+use super::variables::{ABSENT, Labelled, Meaning, NAME_LABEL, Role};
+use crate::diff::{AddressRange, VerdictChange};
+use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
+use weir_model::{Cluster, Endpoint, EndpointId, NamedPort, Namespace, NamespaceId, Protocol, Standing};
+use weir_objects::address::{Family, to_address};
+use weir_objects::k8s::Labels;
+use weir_objects::origin::ObjectId;
+
+/// A pod that could exist.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PossiblePod {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its labels; every other label is absent.
+    pub labels: Labels,
+    /// The labels of its namespace, if the input does not declare the namespace.
+    pub namespace_labels: Option<Labels>,
+    /// Names that it gives to the flow's port.
+    pub ports: Vec<NamedPort>,
+    /// Its address.
+    pub address: Option<IpAddr>,
+    /// Whether another address could give other verdicts.
+    pub address_matters: bool,
+}
+
+/// An end of a possible flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PossibleEnd {
+    /// A pod.
+    Pod(PossiblePod),
+    /// An address outside.
+    Address(IpAddr),
+}
+
+impl PossibleEnd {
+    fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Pod(pod) => pod.address,
+            Self::Address(address) => Some(*address),
+        }
+    }
+}
+
+/// A flow between two ends of which at least one is a possible pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PossibleFlow {
+    /// The sender.
+    pub source: PossibleEnd,
+    /// The receiver.
+    pub destination: PossibleEnd,
+    /// The protocol.
+    pub protocol: FlowProtocol,
+    /// The destination port; 0 if the protocol has none.
+    pub port: u16,
+}
+
+/// What examples need to know about the input.
+pub(super) struct ExampleContext {
+    /// Addresses of the input's objects, which would be misleading in an example.
+    taken: HashSet<IpAddr>,
+}
+
+impl ExampleContext {
+    pub(super) fn new(clusters: [&Cluster; 2]) -> Self {
+        let of = |cluster: &Cluster| {
+            let pods = cluster.endpoints.iter().flat_map(|it| it.addresses.clone());
+            let nodes = cluster.nodes.iter().flat_map(|it| it.addresses.clone());
+            pods.chain(nodes).chain(cluster.frontends.iter().map(|it| it.address)).collect::<Vec<_>>()
+        };
+        Self { taken: clusters.into_iter().flat_map(of).collect() }
+    }
+
+    /// A flow of a region, for which the oracle gives the verdicts that the change claims. `None` if both ends would
+    /// have to be one pod: two pods cannot have one address, and a pod reaches itself.
+    pub(super) fn confirmed(
+        &self,
+        world: &mut PossibleWorld<'_>,
+        change: VerdictChange,
+        pair: ClassPair,
+        mut region: Diagram,
+    ) -> Result<Option<PossibleFlow>, WorldError> {
+        let flow = loop {
+            if region.is_empty() {
+                return Ok(None);
+            }
+            let flow = self.flow(world, pair, region);
+            let [source, destination] = [&flow.source, &flow.destination].map(PossibleEnd::address);
+            if source != destination {
+                break flow;
+            }
+            let Some(address) = source else { break flow };
+            let one = [AddressRange { first: address, last: address }];
+            let source = world.addresses(&one, Role::Source)?;
+            let destination = world.addresses(&one, Role::Destination)?;
+            let same = world.diagrams.and(source, destination)?;
+            region = world.diagrams.and_not(region, same)?;
+        };
+        let expected = match change {
+            VerdictChange::Added => [Verdict::Deny, Verdict::Allow],
+            VerdictChange::Removed => [Verdict::Allow, Verdict::Deny],
+        };
+        let verdicts = [0, 1].map(|side| verdict(world, side, pair, &flow));
+        if verdicts != expected {
+            return Err(WorldError::Contradiction(format!("{flow:?}: {verdicts:?}, not {expected:?}")));
+        }
+        Ok(Some(flow))
+    }
+
+    fn flow(&self, world: &PossibleWorld<'_>, pair: ClassPair, region: Diagram) -> PossibleFlow {
+        let variables = &world.variables;
+        let mut family = Family::V4;
+        let path = world.diagrams.example(region, |var, intervals| {
+            let has = |number: u128| intervals.iter().any(|(first, last)| (*first..=*last).contains(&number));
+            let meaning = variables.meaning(var);
+            let preferred = match meaning {
+                // TCP before traffic without ports; an absent label before any value; no port name.
+                Meaning::Protocol => vec![1, 2, 3],
+                Meaning::Label(..) => vec![ABSENT],
+                Meaning::Address(role) => self.addresses(family, role, intervals),
+                Meaning::Family | Meaning::Port | Meaning::PortName(_) => vec![0],
+            };
+            let firsts = intervals.iter().map(|(first, _)| *first);
+            let listed = match meaning {
+                // The last interval begins with a value that a selector mentions, unless all values are alike.
+                Meaning::Label(..) => firsts.max(),
+                _ => firsts.min(),
+            };
+            let chosen = preferred.into_iter().find(|it| has(*it)).or(listed).unwrap_or_default();
+            if meaning == Meaning::Family && chosen != Family::V4 as u128 {
+                family = Family::V6;
+            }
+            chosen
+        });
+        let mut port = 0;
+        let mut protocol = FlowProtocol::Icmp;
+        let mut names = Vec::new();
+        let mut pods = [PossiblePod::default(), PossiblePod::default()];
+        let mut namespace_labels = [Labels::new(), Labels::new()];
+        for (var, number) in path {
+            match variables.meaning(var) {
+                Meaning::Family => {}
+                Meaning::Protocol => protocol = protocol_of(number),
+                Meaning::Port => port = number as u16,
+                Meaning::PortName(name) => names.extend((number != 0).then(|| name.to_owned())),
+                Meaning::Label(role, of, key) => {
+                    let Some(value) = variables.value(of, key, number) else { continue };
+                    let labels = match of {
+                        Labelled::Namespace => &mut namespace_labels[role as usize],
+                        Labelled::Pod => &mut pods[role as usize].labels,
+                    };
+                    labels.insert(key.to_owned(), value);
+                }
+                Meaning::Address(role) => {
+                    let pod = &mut pods[role as usize];
+                    (pod.address, pod.address_matters) = (Some(address_of(family, number)), true);
+                }
+            }
+        }
+        if let FlowProtocol::Transport(protocol) = protocol {
+            let named = |name| NamedPort { name, protocol, number: port };
+            pods[Role::Destination as usize].ports = names.into_iter().map(named).collect();
+        }
+        if world.shares_labels(pair) {
+            namespace_labels[Role::Destination as usize] = namespace_labels[Role::Source as usize].clone();
+        }
+        let [source, destination] = [Role::Source, Role::Destination].map(|role| {
+            let mut pod = std::mem::take(&mut pods[role as usize]);
+            let Some(class) = pair.class(role) else {
+                return PossibleEnd::Address(pod.address.unwrap_or_else(|| familiar(family, role)));
+            };
+            // Also where any address will do: a block that contains every address matches no pod without one.
+            pod.address.get_or_insert_with(|| familiar(family, role));
+            let labels = std::mem::take(&mut namespace_labels[role as usize]);
+            match &world.classes[class] {
+                NamespaceClass::Declared { name, .. } => pod.namespace = name.clone(),
+                NamespaceClass::Mentioned(name) => {
+                    pod.namespace = name.clone();
+                    pod.namespace_labels = Some(labels);
+                }
+                NamespaceClass::Other => {
+                    pod.namespace = fresh_namespace(&world.classes, role);
+                    pod.namespace_labels = Some(labels);
+                }
+            }
+            PossibleEnd::Pod(pod)
+        });
+        PossibleFlow { source, destination, protocol, port }
+    }
+
+    /// Addresses that read well in an example: reserved for documentation, or the second address of an interval.
+    fn addresses(&self, family: Family, role: Role, intervals: &[(u128, u128)]) -> Vec<u128> {
+        let (shift, step) = match family {
+            Family::V4 => (96, 1 << 96),
+            Family::V6 => (0, 1),
+        };
+        let usual = match familiar(family, role) {
+            IpAddr::V4(it) => u128::from(u32::from(it)) << shift,
+            IpAddr::V6(it) => it.into(),
+        };
+        let in_interval = intervals.iter().flat_map(|(first, last)| {
+            let numbers = (0..1024u128).filter_map(move |index| first.checked_add((index + 1) * step));
+            numbers.take_while(move |it| it <= last).chain([*first])
+        });
+        let is_free = |number: &u128| !self.taken.contains(&address_of(family, *number));
+        std::iter::once(usual).chain(in_interval).filter(is_free).take(1025).collect()
+    }
+}
+
+/// An address that is reserved for documentation.
+fn familiar(family: Family, role: Role) -> IpAddr {
+    let last = 1 + role as u8;
+    match family {
+        Family::V4 => Ipv4Addr::new(192, 0, 2, last).into(),
+        Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last.into()).into(),
+    }
+}
+
+fn protocol_of(number: u128) -> FlowProtocol {
+    match number {
+        0 => FlowProtocol::Icmp,
+        1 => FlowProtocol::Transport(Protocol::Tcp),
+        2 => FlowProtocol::Transport(Protocol::Udp),
+        _ => FlowProtocol::Transport(Protocol::Sctp),
+    }
+}
+
+fn address_of(family: Family, number: u128) -> IpAddr {
+    match family {
+        Family::V4 => to_address(family, number >> 96),
+        Family::V6 => to_address(family, number),
+    }
+}
+
+fn fresh_namespace(classes: &[NamespaceClass], role: Role) -> String {
+    let prefix = match role {
+        Role::Source => "another",
+        Role::Destination => "yet-another",
+    };
+    let mut names = std::iter::once(prefix.to_owned()).chain((2..).map(|number| format!("{prefix}-{number}")));
+    let is_free = |name: &String| classes.iter().all(|it| it.name() != Some(name));
+    names.find(is_free).unwrap_or_default()
+}
+
+/// The oracle's verdict on one side, with the possible pods as pods of the cluster.
+fn verdict(world: &PossibleWorld<'_>, side: usize, pair: ClassPair, flow: &PossibleFlow) -> Verdict {
+    let cluster = world.clusters[side];
+    let mut small = Cluster {
+        labels: cluster.labels.clone(),
+        lists: cluster.lists.clone(),
+        assume: cluster.assume,
+        ..Cluster::default()
+    };
+    let ends = [(Role::Source, &flow.source), (Role::Destination, &flow.destination)];
+    let ends = ends.map(|(role, end)| match end {
+        PossibleEnd::Address(address) => (None, Some(*address)),
+        PossibleEnd::Pod(pod) => (Some(add_pod(&mut small, world, side, pair.class(role), pod)), pod.address),
+    });
+    for policy in &cluster.policies {
+        let name = &cluster.namespaces[policy.namespace.index()].name;
+        if let Some(namespace) = small.namespaces.iter().position(|it| it.name == *name) {
+            small.policies.push(weir_model::Policy { namespace: NamespaceId(namespace as u32), ..policy.clone() });
+        }
+    }
+    let [source, destination] = ends.map(|(endpoint, address)| FlowEnd { endpoint, address });
+    Oracle::new(&small).judge(&Flow { source, destination, protocol: flow.protocol, port: flow.port }).verdict()
+}
+
+fn add_pod(
+    small: &mut Cluster,
+    world: &PossibleWorld<'_>,
+    side: usize,
+    class: Option<usize>,
+    pod: &PossiblePod,
+) -> EndpointId {
+    let declared = class.and_then(|class| match &world.classes[class] {
+        NamespaceClass::Declared { labels, .. } => Some(labels[side].clone()),
+        NamespaceClass::Mentioned(_) | NamespaceClass::Other => None,
+    });
+    let mut labels = declared.or_else(|| pod.namespace_labels.clone()).unwrap_or_default();
+    labels.insert(NAME_LABEL.to_owned(), pod.namespace.clone());
+    let known = small.namespaces.iter().position(|it| it.name == pod.namespace);
+    let namespace = known.unwrap_or_else(|| {
+        let labels = small.labels.intern_labels(&Arc::new(labels));
+        small.namespaces.push(Namespace { name: pod.namespace.clone(), labels, object: None });
+        small.namespaces.len() - 1
+    });
+    let labels = small.labels.intern_labels(&Arc::new(pod.labels.clone()));
+    small.endpoints.push(Endpoint {
+        namespace: NamespaceId(namespace as u32),
+        name: format!("possible-{}", small.endpoints.len()),
+        kind: "Pod".into(),
+        labels,
+        standing: Standing::Member,
+        addresses: pod.address.into_iter().collect(),
+        node: None,
+        named_ports: pod.ports.clone().into(),
+        owner: None,
+        terminating: false,
+        uid: None,
+        object: ObjectId(0),
+    });
+    EndpointId(small.endpoints.len() as u32 - 1)
+}

@@ -1,0 +1,239 @@
+//! Groups of possible ends, traffic, and products of them, in the policies' own selectors.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::variables::{NAME_LABEL, requirements};
+use crate::diff::AddressRange;
+use weir_model::Protocol;
+use weir_objects::k8s::{LabelSelector, Labels, Operator, Requirement};
+
+/// Possible pods: by their namespace's labels, their own labels, and their address.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodSet {
+    /// Selects by the namespace's labels, `kubernetes.io/metadata.name` among them.
+    pub namespaces: LabelSelector,
+    /// Selects by the pod's labels.
+    pub pods: LabelSelector,
+    /// The pod's address is in one of these ranges; `None` if it does not matter.
+    pub addresses: Option<Vec<AddressRange>>,
+}
+
+impl PodSet {
+    /// The pods in both sets; `None` if their address ranges have no address in common.
+    pub(super) fn and(&self, other: &Self) -> Option<Self> {
+        let addresses = match (&self.addresses, &other.addresses) {
+            (Some(some), Some(others)) => {
+                let common = common_ranges(some, others);
+                if common.is_empty() {
+                    return None;
+                }
+                Some(common)
+            }
+            (one, other) => one.clone().or_else(|| other.clone()),
+        };
+        let (namespaces, pods) = (both(&self.namespaces, &other.namespaces), both(&self.pods, &other.pods));
+        Some(Self { namespaces, pods, addresses })
+    }
+}
+
+/// Possible sources or destinations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EndSet {
+    /// Pods in any of these sets.
+    pub pods: Vec<PodSet>,
+    /// Addresses outside the cluster's pods and services, sorted.
+    pub ranges: Vec<AddressRange>,
+}
+
+impl EndSet {
+    /// Every pod, and every address outside.
+    pub(super) fn everything() -> Self {
+        Self { pods: vec![PodSet::default()], ranges: all_addresses() }
+    }
+
+    pub(super) fn pods(pods: PodSet) -> Self {
+        Self { pods: vec![pods], ranges: Vec::new() }
+    }
+
+    /// Pods and outside addresses in these ranges.
+    pub(super) fn at(ranges: Vec<AddressRange>) -> Self {
+        Self { pods: vec![PodSet { addresses: Some(ranges.clone()), ..PodSet::default() }], ranges }
+    }
+
+    pub(super) fn and(&self, other: &Self) -> Self {
+        let pods = self.pods.iter().flat_map(|it| other.pods.iter().filter_map(|other| it.and(other))).collect();
+        Self { pods, ranges: common_ranges(&self.ranges, &other.ranges) }
+    }
+
+    pub(super) fn extend(&mut self, other: Self) {
+        for set in other.pods {
+            if !self.pods.contains(&set) {
+                self.pods.push(set);
+            }
+        }
+        self.ranges.extend(other.ranges);
+        self.ranges = joined(std::mem::take(&mut self.ranges));
+    }
+}
+
+/// Ports of a protocol.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortSet {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The first port.
+    pub first: u16,
+    /// The last port.
+    pub last: u16,
+    /// The destination must give the port this name.
+    pub name: Option<String>,
+}
+
+/// Traffic: ports, and whether traffic without ports is included.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TrafficSet {
+    /// ICMP and every other traffic that is neither TCP, UDP nor SCTP.
+    pub portless: bool,
+    /// Ports, in any order.
+    pub ports: Vec<PortSet>,
+}
+
+impl TrafficSet {
+    pub(super) fn everything() -> Self {
+        let all = |protocol| PortSet { protocol, first: 1, last: u16::MAX, name: None };
+        Self { portless: true, ports: [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].map(all).into() }
+    }
+}
+
+/// All traffic of a kind from all of the sources to all of the destinations.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowProduct {
+    /// The sources.
+    pub source: EndSet,
+    /// The destinations.
+    pub destination: EndSet,
+    /// The traffic.
+    pub traffic: TrafficSet,
+}
+
+/// The selector of one namespace, by its name.
+pub(super) fn named_namespace(name: &str) -> LabelSelector {
+    LabelSelector { match_labels: Labels::from([(NAME_LABEL.to_owned(), name.to_owned())]), ..LabelSelector::default() }
+}
+
+/// The requirement that a namespace has none of these names.
+pub(super) fn not_named(names: &[String]) -> LabelSelector {
+    let values = names.to_vec();
+    let requirement = Requirement { key: NAME_LABEL.to_owned(), operator: Operator::NotIn, values };
+    LabelSelector { match_expressions: vec![requirement], ..LabelSelector::default() }
+}
+
+/// The selector for objects that both selectors match.
+pub(super) fn both(one: &LabelSelector, other: &LabelSelector) -> LabelSelector {
+    let mut joined = one.clone();
+    for requirement in requirements(other) {
+        let is_equal = matches!(requirement.operator, Operator::In) && requirement.values.len() == 1;
+        match joined.match_labels.get(&requirement.key) {
+            Some(value) if is_equal && *value == requirement.values[0] => {}
+            None if is_equal => {
+                let value = requirement.values.into_iter().next().unwrap_or_default();
+                joined.match_labels.insert(requirement.key, value);
+            }
+            _ if joined.match_expressions.contains(&requirement) => {}
+            _ => joined.match_expressions.push(requirement),
+        }
+    }
+    joined
+}
+
+/// The objects that a selector does not match, as a union of selectors.
+pub(super) fn negated(selector: &LabelSelector) -> Vec<LabelSelector> {
+    let opposite = |requirement: Requirement| {
+        let operator = match requirement.operator {
+            Operator::In => Operator::NotIn,
+            Operator::NotIn => Operator::In,
+            Operator::Exists => Operator::DoesNotExist,
+            Operator::DoesNotExist => Operator::Exists,
+        };
+        LabelSelector { match_expressions: vec![Requirement { operator, ..requirement }], ..LabelSelector::default() }
+    };
+    requirements(selector).map(opposite).collect()
+}
+
+/// All addresses of both families.
+pub(super) fn all_addresses() -> Vec<AddressRange> {
+    let range = |first: IpAddr, last: IpAddr| AddressRange { first, last };
+    vec![
+        range(Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::BROADCAST.into()),
+        range(Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::from(u128::MAX).into()),
+    ]
+}
+
+/// The next address of the same family, if there is one.
+pub(super) fn after(address: IpAddr) -> Option<IpAddr> {
+    match address {
+        IpAddr::V4(it) => u32::from(it).checked_add(1).map(|it| Ipv4Addr::from(it).into()),
+        IpAddr::V6(it) => u128::from(it).checked_add(1).map(|it| Ipv6Addr::from(it).into()),
+    }
+}
+
+fn before(address: IpAddr) -> Option<IpAddr> {
+    match address {
+        IpAddr::V4(it) => u32::from(it).checked_sub(1).map(|it| Ipv4Addr::from(it).into()),
+        IpAddr::V6(it) => u128::from(it).checked_sub(1).map(|it| Ipv6Addr::from(it).into()),
+    }
+}
+
+/// The same addresses in the fewest ranges, sorted.
+pub(super) fn joined(mut ranges: Vec<AddressRange>) -> Vec<AddressRange> {
+    ranges.sort_unstable();
+    let mut result: Vec<AddressRange> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match result.last_mut() {
+            // `IpAddr` orders all IPv4 addresses before all IPv6 ones, and `after` stays in its family.
+            Some(last) if range.first <= last.last || after(last.last) == Some(range.first) => {
+                last.last = last.last.max(range.last);
+            }
+            _ => result.push(range),
+        }
+    }
+    result
+}
+
+/// The addresses in both lists of ranges. Both are sorted and disjoint.
+pub(super) fn common_ranges(some: &[AddressRange], others: &[AddressRange]) -> Vec<AddressRange> {
+    let (mut i, mut j) = (0, 0);
+    let mut common = Vec::new();
+    while let (Some(one), Some(other)) = (some.get(i), others.get(j)) {
+        let (first, last) = (one.first.max(other.first), one.last.min(other.last));
+        if first <= last && first.is_ipv4() == last.is_ipv4() {
+            common.push(AddressRange { first, last });
+        }
+        if one.last <= other.last {
+            i += 1;
+        } else {
+            j += 1;
+        }
+    }
+    common
+}
+
+/// The addresses of the first list that are not in the second. Both are sorted and disjoint.
+pub(super) fn without_ranges(some: &[AddressRange], holes: &[AddressRange]) -> Vec<AddressRange> {
+    let mut rest = Vec::new();
+    for range in some {
+        let mut first = Some(range.first);
+        let from = holes.partition_point(|hole| hole.last < range.first);
+        for hole in holes[from..].iter().take_while(|hole| hole.first <= range.last) {
+            let Some(start) = first else { break };
+            if let Some(end) = before(hole.first).filter(|end| start < hole.first && start <= *end) {
+                rest.push(AddressRange { first: start, last: end });
+            }
+            first = after(hole.last);
+        }
+        if let Some(start) = first.filter(|start| *start <= range.last && start.is_ipv4() == range.last.is_ipv4()) {
+            rest.push(AddressRange { first: start, last: range.last });
+        }
+    }
+    rest
+}

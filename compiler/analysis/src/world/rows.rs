@@ -1,0 +1,459 @@
+//! Rows: one for each rule, isolation or list that makes a difference.
+//!
+//! A direction of the side that allows more (`new`) opens what the other side (`old`) denies. What it opens is allowed
+//! by a rule that `old` lacks, or is traffic of pods that only `old` isolates, or traffic that only a list of `old`
+//! denies. So each of these is a candidate: a product, without the products that `old` allows and those that lists of
+//! `new` deny. Diagrams show which candidates, which of their peers and which of their exceptions matter.
+//!
+//! Policies are compared by their meaning first: a policy that both sides have, under any name, cannot open anything.
+
+use std::collections::{HashMap, HashSet};
+
+use super::diagram::Diagram;
+use super::examples::ExampleContext;
+use super::groups::{EndSet, FlowProduct, TrafficSet};
+use super::halves::{ClassPair, EndClass, PossibleWorld, opposite, product, subject_role};
+use super::variables::Role;
+use super::{CauseKind, RowCause, WorldDiff, WorldError, WorldRow};
+use crate::diff::VerdictChange;
+use weir_model::eval::RuleId;
+use weir_model::{Cluster, Direction, PolicyId};
+use weir_objects::k8s::LabelSelector;
+
+const DIRECTIONS: [Direction; 2] = [Direction::Ingress, Direction::Egress];
+
+/// The rows of a comparison.
+pub(super) fn rows(clusters: [&Cluster; 2], most: usize) -> Result<WorldDiff, WorldError> {
+    let mut world = PossibleWorld::new(clusters, most);
+    let mut diff = WorldDiff::default();
+    let mut under_comparison = Vec::new();
+    let found = Changes { world: &mut world, under_comparison: &mut under_comparison }.find(&mut diff);
+    match found {
+        Ok(()) => Ok(diff),
+        Err(WorldError::TooLarge { nodes, .. }) => Err(WorldError::TooLarge { nodes, selectors: under_comparison }),
+        Err(other) => Err(other),
+    }
+}
+
+/// A row, if it contains a flow.
+struct Candidate {
+    change: VerdictChange,
+    direction: Direction,
+    cause: RowCause,
+    flows: FlowProduct,
+    except: Vec<FlowProduct>,
+}
+
+/// The meaning of a policy in one direction.
+type PolicyMeaning = (EndSet, Vec<FlowProduct>);
+
+/// Pairs of classes that a candidate cannot tell apart.
+struct PairGroup {
+    sources: Vec<EndClass>,
+    destinations: Vec<EndClass>,
+    /// The pair that stands for all of them.
+    asked: ClassPair,
+    /// Whether the group is one namespace of unknown labels, as both ends. Such a pair is in no other group: the ends
+    /// have the same labels there.
+    is_shared: bool,
+}
+
+impl PairGroup {
+    fn pairs<'g>(&'g self, world: &'g PossibleWorld<'_>) -> impl Iterator<Item = ClassPair> + 'g {
+        let of_source = move |source: &'g EndClass| {
+            let pair = |destination: &EndClass| ClassPair { source: *source, destination: *destination };
+            self.destinations.iter().map(pair)
+        };
+        let all = self.sources.iter().flat_map(of_source);
+        all.filter(|pair| self.is_shared || !world.shares_labels(*pair))
+    }
+}
+
+struct Changes<'w, 'c> {
+    world: &'w mut PossibleWorld<'c>,
+    /// The policies that are compared at the moment, for an error.
+    under_comparison: &'w mut Vec<String>,
+}
+
+impl Changes<'_, '_> {
+    fn find(&mut self, diff: &mut WorldDiff) -> Result<(), WorldError> {
+        let mut examples = ExampleContext::new(self.world.clusters);
+        for change in [VerdictChange::Added, VerdictChange::Removed] {
+            let mut candidates = Vec::new();
+            for direction in DIRECTIONS {
+                for class in 0..self.world.classes.len() {
+                    candidates.extend(self.policy_candidates(change, direction, class)?);
+                }
+                candidates.extend(self.list_candidates(change, direction));
+            }
+            for candidate in candidates {
+                let policy = match &candidate.cause.kind {
+                    CauseKind::Rule { rule, .. } => Some((allowing(change), rule.policy)),
+                    CauseKind::Isolation(policy) => Some((1 - allowing(change), *policy)),
+                    CauseKind::List(_, rule) => rule.map(|rule| (allowing(change), rule.policy)),
+                };
+                *self.under_comparison =
+                    policy.iter().map(|(side, policy)| self.world.clusters[*side].policy_name(*policy)).collect();
+                let cause = candidate.cause.clone();
+                match self.row(candidate, &mut examples)? {
+                    Found::Row(row) => diff.rows.push(*row),
+                    Found::WithoutEffect => diff.without_effect.push((change, cause)),
+                    Found::Nothing => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The candidates of the policies of one namespace.
+    fn policy_candidates(
+        &mut self,
+        change: VerdictChange,
+        direction: Direction,
+        class: usize,
+    ) -> Result<Vec<Candidate>, WorldError> {
+        let (new, old) = (allowing(change), 1 - allowing(change));
+        let [of_new, of_old] = [new, old].map(|side| self.world.isolating(side, direction, Some(class)).to_vec());
+        if of_new.is_empty() && of_old.is_empty() {
+            return Ok(Vec::new());
+        }
+        let [new_meanings, old_meanings] =
+            [(new, &of_new), (old, &of_old)].map(|(side, policies)| self.meanings(side, direction, policies));
+        let changed_new = unmatched(&of_new, &new_meanings, &old_meanings);
+        let changed_old = unmatched(&of_old, &old_meanings, &new_meanings);
+        if changed_new.is_empty() && changed_old.is_empty() {
+            return Ok(Vec::new());
+        }
+        let allowed_before: HashSet<&FlowProduct> = old_meanings.iter().flat_map(|(_, rules)| rules).collect();
+        let mut candidates = Vec::new();
+        for policy in changed_new {
+            let (subjects, isolating) = self.isolated_among(old, direction, class, policy, new, &of_old)?;
+            if subjects.pods.is_empty() {
+                continue;
+            }
+            for (index, flows) in self.world.rule_products(new, direction, policy).into_iter().enumerate() {
+                if allowed_before.contains(&flows) {
+                    continue;
+                }
+                let except = self.exceptions(new, direction, &old_meanings);
+                let rule = RuleId { policy, rule: index as u32 };
+                let cause = RowCause { direction, kind: CauseKind::Rule { rule, isolating: isolating.clone() } };
+                let flows = with_subjects(direction, flows, subjects.clone());
+                candidates.push(Candidate { change, direction, cause, flows, except });
+            }
+        }
+        for policy in changed_old {
+            let mut except: Vec<FlowProduct> = new_meanings
+                .iter()
+                .map(|(subjects, _)| {
+                    product(direction, subjects.clone(), EndSet::everything(), self.world.all_traffic(new))
+                })
+                .collect();
+            except.extend(self.exceptions(new, direction, &old_meanings));
+            let subjects = self.world.subjects(old, policy);
+            let flows = product(direction, subjects, EndSet::everything(), self.world.all_traffic(new));
+            let cause = RowCause { direction, kind: CauseKind::Isolation(policy) };
+            candidates.push(Candidate { change, direction, cause, flows, except });
+        }
+        Ok(candidates)
+    }
+
+    /// The flows that do not change although a rule or the end of an isolation allows them: the old side allowed them,
+    /// or a list denies them on the new side.
+    fn exceptions(&self, new: usize, direction: Direction, old: &[PolicyMeaning]) -> Vec<FlowProduct> {
+        let mut except: Vec<FlowProduct> = old.iter().flat_map(|(_, rules)| rules.iter().cloned()).collect();
+        except.extend(self.world.sides[new].denied[direction as usize].iter().map(|it| it.flows.clone()));
+        except.sort_unstable();
+        except.dedup();
+        except
+    }
+
+    /// The pods that a policy of the new side selects and that policies of the old side isolate.
+    fn isolated_among(
+        &mut self,
+        old: usize,
+        direction: Direction,
+        class: usize,
+        policy: PolicyId,
+        new: usize,
+        of_old: &[PolicyId],
+    ) -> Result<(EndSet, Vec<PolicyId>), WorldError> {
+        let subjects = self.world.subjects(new, policy);
+        let (pair, role) = (ClassPair::of(direction, Some(class), None), subject_role(direction));
+        let selected = self.world.ends(&subjects, role, pair)?;
+        let (mut both, mut isolating) = (EndSet::default(), Vec::new());
+        for other in of_old {
+            let others = self.world.subjects(old, *other);
+            let diagram = self.world.ends(&others, role, pair)?;
+            if !self.world.diagrams.and(selected, diagram)?.is_empty() {
+                both.extend(subjects.and(&others));
+                isolating.push(*other);
+            }
+        }
+        let isolated = self.world.isolated(old, direction, pair)?;
+        let are_all = self.world.diagrams.and_not(selected, isolated)?.is_empty();
+        Ok((if are_all { subjects } else { both }, isolating))
+    }
+
+    fn meanings(&self, side: usize, direction: Direction, policies: &[PolicyId]) -> Vec<PolicyMeaning> {
+        let meaning = |policy: &PolicyId| {
+            let mut rules = self.world.rule_products(side, direction, *policy);
+            rules.sort_unstable();
+            rules.dedup();
+            (self.world.subjects(side, *policy), rules)
+        };
+        policies.iter().map(meaning).collect()
+    }
+
+    /// Traffic that only lists of the old side deny: everything that the policies of the new side allow there.
+    fn list_candidates(&self, change: VerdictChange, direction: Direction) -> Vec<Candidate> {
+        let (new, old) = (allowing(change), 1 - allowing(change));
+        let [of_new, of_old] = [new, old].map(|side| &self.world.sides[side].denied[direction as usize]);
+        let flows = |list: &[super::halves::DeniedProduct]| list.iter().map(|it| it.flows.clone()).collect::<Vec<_>>();
+        if flows(of_new) == flows(of_old) {
+            return Vec::new();
+        }
+        let denied_still = flows(of_new);
+        let isolating: Vec<PolicyId> =
+            self.world.sides[new].isolating[direction as usize].iter().flatten().copied().collect();
+        let mut candidates = Vec::new();
+        for denied in of_old.iter().filter(|it| !denied_still.contains(&it.flows)) {
+            let cause = |rule| RowCause { direction, kind: CauseKind::List(denied.list, rule) };
+            let isolated = |policy: &PolicyId| {
+                let subjects = self.world.subjects(new, *policy);
+                product(direction, subjects, EndSet::everything(), self.world.all_traffic(new))
+            };
+            let mut except: Vec<FlowProduct> = isolating.iter().map(isolated).collect();
+            except.extend(denied_still.iter().cloned());
+            let flows = denied.flows.clone();
+            candidates.push(Candidate { change, direction, cause: cause(None), flows, except });
+            for policy in &isolating {
+                for (index, rule) in self.world.rule_products(new, direction, *policy).into_iter().enumerate() {
+                    let flows = FlowProduct {
+                        source: rule.source.and(&denied.flows.source),
+                        destination: rule.destination.and(&denied.flows.destination),
+                        traffic: rule.traffic,
+                    };
+                    let except = denied_still.clone();
+                    let cause = cause(Some(RuleId { policy: *policy, rule: index as u32 }));
+                    candidates.push(Candidate { change, direction, cause, flows, except });
+                }
+            }
+        }
+        candidates
+    }
+
+    fn row(&mut self, mut candidate: Candidate, examples: &mut ExampleContext) -> Result<Found, WorldError> {
+        let groups = self.groups(&candidate)?;
+        let groups = self.with_exceptions(&candidate, groups)?;
+        self.trim(&mut candidate.flows, &groups)?;
+        let mut regions = Vec::new();
+        for (group, except) in &groups {
+            regions.extend(self.region(&candidate.flows, group, *except)?.map(|region| (group, region)));
+        }
+        if regions.is_empty() {
+            return Ok(Found::Nothing);
+        }
+        self.trim_exceptions(&mut candidate, &groups)?;
+        let (new, other) = (allowing(candidate.change), opposite(candidate.direction));
+        let (mut passing, mut is_cut) = (None, false);
+        'pairs: for (group, region) in regions {
+            for pair in group.pairs(self.world).collect::<Vec<_>>() {
+                let half = self.world.half(new, other, pair)?;
+                is_cut |= !self.world.diagrams.and_not(region, half)?.is_empty();
+                if passing.is_none() {
+                    let open = self.world.diagrams.and(region, half)?;
+                    passing = examples.confirmed(self.world, candidate.change, pair, open)?;
+                }
+                if is_cut && passing.is_some() {
+                    break 'pairs;
+                }
+            }
+        }
+        let Some(example) = passing else { return Ok(Found::WithoutEffect) };
+        let Candidate { change, cause, flows, except, .. } = candidate;
+        let given = is_cut.then_some(other);
+        Ok(Found::Row(Box::new(WorldRow { change, cause, flows, except, given, example })))
+    }
+
+    /// Groups of pairs that no namespace selector of the candidate tells apart.
+    fn groups(&mut self, candidate: &Candidate) -> Result<Vec<PairGroup>, WorldError> {
+        let products: Vec<&FlowProduct> = candidate.except.iter().chain([&candidate.flows]).collect();
+        let sources = self.classes_alike(&products, Role::Source)?;
+        let destinations = self.classes_alike(&products, Role::Destination)?;
+        let mut groups = Vec::new();
+        for sources in &sources {
+            for destinations in &destinations {
+                let pair = |source: usize, destination: usize| {
+                    let pair =
+                        ClassPair { source: *sources.get(source)?, destination: *destinations.get(destination)? };
+                    // No policy applies to traffic between two outside addresses.
+                    let applies = pair.source.is_some() || pair.destination.is_some();
+                    (applies && !self.world.shares_labels(pair)).then_some(pair)
+                };
+                let asked = pair(0, 0).or_else(|| pair(0, 1)).or_else(|| pair(1, 0));
+                let (sources, destinations) = (sources.clone(), destinations.clone());
+                groups.extend(asked.map(|asked| PairGroup { sources, destinations, asked, is_shared: false }));
+            }
+        }
+        for class in (0..self.world.classes.len()).map(Some) {
+            let asked = ClassPair { source: class, destination: class };
+            let (sources, destinations) = (vec![class], vec![class]);
+            let is_shared = self.world.shares_labels(asked);
+            groups.extend(is_shared.then_some(PairGroup { sources, destinations, asked, is_shared }));
+        }
+        Ok(groups)
+    }
+
+    /// The classes by what the namespace selectors of products answer about them; outside is a group of its own.
+    fn classes_alike(&mut self, products: &[&FlowProduct], role: Role) -> Result<Vec<Vec<EndClass>>, WorldError> {
+        let mut selectors: Vec<&LabelSelector> =
+            products.iter().flat_map(|it| &end(it, role).pods).map(|it| &it.namespaces).collect();
+        selectors.sort_unstable();
+        selectors.dedup();
+        let mut groups: HashMap<Vec<Diagram>, Vec<EndClass>> = HashMap::new();
+        for class in 0..self.world.classes.len() {
+            let pair = match role {
+                Role::Source => ClassPair { source: Some(class), destination: None },
+                Role::Destination => ClassPair { source: None, destination: Some(class) },
+            };
+            let answers: Result<Vec<Diagram>, WorldError> =
+                selectors.iter().map(|it| self.world.namespace_labels(it, role, pair)).collect();
+            groups.entry(answers?).or_default().push(Some(class));
+        }
+        let mut groups: Vec<Vec<EndClass>> = groups.into_values().collect();
+        groups.sort_unstable();
+        groups.push(vec![None]);
+        Ok(groups)
+    }
+
+    /// The groups in which the product has flows, each with the diagram of all exceptions.
+    fn with_exceptions(
+        &mut self,
+        candidate: &Candidate,
+        groups: Vec<PairGroup>,
+    ) -> Result<Vec<(PairGroup, Diagram)>, WorldError> {
+        let mut asked = Vec::new();
+        for group in groups {
+            if !self.world.product(&candidate.flows, group.asked)?.is_empty() {
+                let except = self.world.union(&candidate.except, group.asked)?;
+                asked.push((group, except));
+            }
+        }
+        Ok(asked)
+    }
+
+    /// The flows of a group that a product changes, if there are any.
+    fn region(
+        &mut self,
+        flows: &FlowProduct,
+        group: &PairGroup,
+        except: Diagram,
+    ) -> Result<Option<Diagram>, WorldError> {
+        let all = self.world.product(flows, group.asked)?;
+        let region = self.world.diagrams.and_not(all, except)?;
+        Ok((!region.is_empty()).then_some(region))
+    }
+
+    fn is_unchanged(&mut self, flows: &FlowProduct, groups: &[(PairGroup, Diagram)]) -> Result<bool, WorldError> {
+        for (group, except) in groups {
+            if self.region(flows, group, *except)?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Removes peers and ports of which no flow changes.
+    fn trim(&mut self, flows: &mut FlowProduct, groups: &[(PairGroup, Diagram)]) -> Result<(), WorldError> {
+        for role in [Role::Source, Role::Destination] {
+            for index in (0..end(flows, role).pods.len()).rev() {
+                let mut one = flows.clone();
+                *end_mut(&mut one, role) = EndSet::pods(end(flows, role).pods[index].clone());
+                if self.is_unchanged(&one, groups)? {
+                    end_mut(flows, role).pods.remove(index);
+                }
+            }
+            let mut outside = flows.clone();
+            end_mut(&mut outside, role).pods.clear();
+            if !end(flows, role).ranges.is_empty() && self.is_unchanged(&outside, groups)? {
+                end_mut(flows, role).ranges.clear();
+            }
+        }
+        for index in (0..flows.traffic.ports.len()).rev() {
+            let mut one = flows.clone();
+            one.traffic = TrafficSet { portless: false, ports: vec![flows.traffic.ports[index].clone()] };
+            if self.is_unchanged(&one, groups)? {
+                flows.traffic.ports.remove(index);
+            }
+        }
+        let mut portless = flows.clone();
+        portless.traffic.ports.clear();
+        if flows.traffic.portless && self.is_unchanged(&portless, groups)? {
+            flows.traffic.portless = false;
+        }
+        Ok(())
+    }
+
+    /// Removes exceptions that have no flow in common with the product.
+    fn trim_exceptions(
+        &mut self,
+        candidate: &mut Candidate,
+        groups: &[(PairGroup, Diagram)],
+    ) -> Result<(), WorldError> {
+        let mut kept = Vec::new();
+        for except in std::mem::take(&mut candidate.except) {
+            for (group, _) in groups {
+                let flows = self.world.product(&candidate.flows, group.asked)?;
+                let one = self.world.product(&except, group.asked)?;
+                if !self.world.diagrams.and(flows, one)?.is_empty() {
+                    kept.push(except);
+                    break;
+                }
+            }
+        }
+        candidate.except = kept;
+        Ok(())
+    }
+}
+
+enum Found {
+    Row(Box<WorldRow>),
+    /// The other end denies all of its flows.
+    WithoutEffect,
+    /// No flow changes.
+    Nothing,
+}
+
+/// The side that allows the flows of a row.
+fn allowing(change: VerdictChange) -> usize {
+    match change {
+        VerdictChange::Added => 1,
+        VerdictChange::Removed => 0,
+    }
+}
+
+fn end(flows: &FlowProduct, role: Role) -> &EndSet {
+    match role {
+        Role::Source => &flows.source,
+        Role::Destination => &flows.destination,
+    }
+}
+
+fn end_mut(flows: &mut FlowProduct, role: Role) -> &mut EndSet {
+    match role {
+        Role::Source => &mut flows.source,
+        Role::Destination => &mut flows.destination,
+    }
+}
+
+fn with_subjects(direction: Direction, mut flows: FlowProduct, subjects: EndSet) -> FlowProduct {
+    *end_mut(&mut flows, subject_role(direction)) = subjects;
+    flows
+}
+
+/// The policies whose meaning the other side lacks. A meaning that occurs more often on this side adds nothing.
+fn unmatched(policies: &[PolicyId], meanings: &[PolicyMeaning], others: &[PolicyMeaning]) -> Vec<PolicyId> {
+    let known: HashSet<&PolicyMeaning> = others.iter().collect();
+    policies.iter().zip(meanings).filter(|(_, it)| !known.contains(it)).map(|(policy, _)| *policy).collect()
+}
