@@ -172,7 +172,7 @@ impl LeftOut {
         self.kinds.iter().map(|(kind, count)| json!({"kind": kind, "objects": count})).collect()
     }
 
-    /// Says in a finished answer what it leaves out.
+    /// Adds the kinds that were left out to a finished answer.
     pub(crate) fn mark(&self, page: &mut OutputPage, form: impl Into<NoteForm>) -> Result<()> {
         let Some(sentence) = self.sentence() else { return Ok(()) };
         match form.into() {

@@ -96,7 +96,7 @@ impl Random {
         from[self.below(from.len())].clone()
     }
 
-    /// One of several; `None` if there are none.
+    /// One of several; `None` if the list is empty.
     pub fn pick_any<T: Clone>(&mut self, from: &[T]) -> Option<T> {
         (!from.is_empty()).then(|| self.pick(from))
     }

@@ -18,8 +18,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::process::{built, cargo, run};
+use crate::process::{built, run};
 use initramfs::{initramfs, with_modules};
+use xtask::image::static_cargo;
 
 const IMAGES: &str = "WEIR_KERNEL_IMAGES";
 /// The kernel versions that must be tested.
@@ -37,7 +38,6 @@ const PATIENCE: &str = "3600";
 /// QEMU 7.2 sometimes leaves wrong flags behind `cmpxchg16b`, on which kernels of 6.12 and later die in their memory
 /// allocator. Without the instruction they use a lock.
 const CPU: &str = "max,-cx16";
-const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Runs the tests on every kernel that was found. Fails if a test fails, or if one of the versions is missing.
 pub(crate) fn run_kernels() -> Result<()> {
@@ -129,10 +129,8 @@ fn numbers(name: &str) -> Vec<u64> {
 fn test_binaries() -> Result<Vec<PathBuf>> {
     let mut binaries = Vec::new();
     for (package, test, _) in TESTS {
-        let mut build = cargo(&["test", "--no-run", "-p", package, "--test", test, "--target", TARGET]);
-        build
-            .arg("--message-format=json-render-diagnostics")
-            .env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=debuginfo");
+        let mut build = static_cargo(&["test", "--no-run", "-p", package, "--test", test]);
+        build.arg("--message-format=json-render-diagnostics");
         for message in built(&mut build).with_context(|| format!("the test {test}"))? {
             binaries.extend(message["executable"].as_str().map(PathBuf::from));
         }

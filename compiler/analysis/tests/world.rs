@@ -135,7 +135,7 @@ impl Choices<'_> {
             "{name: dns, containerPort: 53, protocol: UDP}",
         ]);
         let address = ["10.0.0.5", "10.0.1.5", "10.7.0.7", "203.0.113.9"][self.below(4)];
-        // Two pods cannot share an address: the last digit tells them apart.
+        // Two pods cannot share an address, so each has a last digit of its own.
         let address = format!("{}{}", &address[..address.len() - 1], index + 5);
         let labels = labels.join(", ");
         let yaml = format!(

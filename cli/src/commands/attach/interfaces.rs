@@ -2,7 +2,8 @@
 //!
 //! An interface with the wrong pod's policy is worse than one without: allowed packets are dropped, and forbidden ones
 //! pass. So a named interface must be a veth, and everything that this host knows about its other end (the CNI result
-//! cache, addresses, routes) must agree with the pod. Where the host knows nothing, the user's word counts. Discovery has the same sources as the agent, and takes only what is unambiguous.
+//! cache, addresses, routes) must agree with the pod. Where the host knows nothing, the name that the user gave is
+//! trusted. Discovery has the same sources as the agent, and takes only interfaces that are unambiguous.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -257,7 +257,7 @@ impl<'c> PossibleWorld<'c> {
             let set = |namespaces| PodSet { namespaces, pods: pods.clone(), addresses: None };
             let sets: Vec<PodSet> = self.namespaces(side, namespaces).into_iter().map(set).collect();
             if list.action == ListAction::Allow {
-                // Negated before namespaces are named, because a name says which labels it stands for.
+                // Negated first: disputed namespaces are then named by the labels that they have on this side.
                 let elsewhere = negated(namespaces).into_iter().flat_map(|it| self.namespaces(side, &it));
                 let elsewhere = elsewhere.map(|namespaces| PodSet { namespaces, ..PodSet::default() });
                 let others = negated(&pods).into_iter().map(|pods| PodSet { pods, ..PodSet::default() });
@@ -348,7 +348,7 @@ impl<'c> PossibleWorld<'c> {
         Ok(all)
     }
 
-    /// What a namespace selector says about a class: all, none, or the flows with some of the labels that it may have.
+    /// The flows for which a namespace selector matches the end's class: all, none, or those with matching labels.
     pub(super) fn namespace_labels(
         &mut self,
         selector: &LabelSelector,

@@ -72,7 +72,7 @@ fn is_namespace_name(name: &str) -> bool {
     name.len() <= 63 && name.bytes().all(is_inner) && bounds.iter().all(|it| it.is_some_and(|byte| byte != b'-'))
 }
 
-/// What a requirement on the name label answers; `None` for the class of namespaces that the input does not name.
+/// Whether a requirement on the name label holds. `None` is the name of the class of all other namespaces.
 pub(super) fn name_matches(operator: Operator, values: &[String], name: Option<&str>) -> bool {
     let listed = name.is_some_and(|name| values.iter().any(|it| it == name));
     match operator {

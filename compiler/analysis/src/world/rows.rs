@@ -1,11 +1,12 @@
 //! Rows: one for each rule, isolation or list that makes a difference.
 //!
-//! A direction of the side that allows more (`new`) opens what the other side (`old`) denies. What it opens is allowed
-//! by a rule that `old` lacks, or is traffic of pods that only `old` isolates, or traffic that only a list of `old`
-//! denies. So each of these is a candidate: a product, without the products that `old` allows and those that lists of
-//! `new` deny. Diagrams show which candidates, which of their peers and which of their exceptions matter.
+//! Both sides are compared twice: once for traffic that the head allows and the base denies, once the other way round.
+//! The side that allows is `new` here, the side that denies is `old`. New traffic is allowed by a rule that `old` lacks,
+//! or it is traffic of pods that only `old` isolates, or traffic that only a list of `old` denies. Each of these is a
+//! candidate: a product, without the products that `old` allows and without those that lists of `new` deny. Diagrams
+//! show which candidates contain a flow, and which of their peers and exceptions matter.
 //!
-//! Policies are compared by their meaning first: a policy that both sides have, under any name, cannot open anything.
+//! Policies are compared by their meaning first: a policy that both sides have, under any name, allows nothing new.
 
 use std::collections::{HashMap, HashSet};
 
@@ -47,7 +48,7 @@ struct Candidate {
 /// The meaning of a policy in one direction.
 type PolicyMeaning = (EndSet, Vec<FlowProduct>);
 
-/// Pairs of classes that a candidate cannot tell apart.
+/// Pairs of classes between which a candidate makes no difference.
 struct PairGroup {
     sources: Vec<EndClass>,
     destinations: Vec<EndClass>,
@@ -276,7 +277,7 @@ impl Changes<'_, '_> {
         Ok(Found::Row(Box::new(WorldRow { change, cause, flows, except, given, example })))
     }
 
-    /// Groups of pairs that no namespace selector of the candidate tells apart.
+    /// Groups of pairs for which all namespace selectors of the candidate have the same results.
     fn groups(&mut self, candidate: &Candidate) -> Result<Vec<PairGroup>, WorldError> {
         let products: Vec<&FlowProduct> = candidate.except.iter().chain([&candidate.flows]).collect();
         let sources = self.classes_alike(&products, Role::Source)?;
@@ -305,7 +306,7 @@ impl Changes<'_, '_> {
         Ok(groups)
     }
 
-    /// The classes by what the namespace selectors of products answer about them; outside is a group of its own.
+    /// The classes, grouped by the results of the products' namespace selectors. Outside is a group of its own.
     fn classes_alike(&mut self, products: &[&FlowProduct], role: Role) -> Result<Vec<Vec<EndClass>>, WorldError> {
         let mut selectors: Vec<&LabelSelector> =
             products.iter().flat_map(|it| &end(it, role).pods).map(|it| &it.namespaces).collect();
