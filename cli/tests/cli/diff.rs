@@ -390,12 +390,12 @@ fn policies_without_pods_are_compared_for_every_possible_pod() {
 
 Newly allowed
   + any IPv4 address of a pod or outside → any pod with app=db in namespace shop: TCP 22
-      ingress: now allowed by shop/db spec.ingress[0] (head.yaml:8); before isolated by shop/db (base.yaml:2), and no rule allows it
-      for example a pod without labels in namespace shop → a pod with app=db in namespace shop TCP 22: denied before, allowed now
+      ingress: now allowed by shop/db spec.ingress[0] (head.yaml:8); before isolated by shop/db (base.yaml:4), and no rule allows it
+      for example a pod without labels in namespace another → a pod with app=db in namespace shop TCP 22: denied before, allowed now
 
 No longer allowed
   - any pod with app=api in namespace shop → any pod with app=db in namespace shop: TCP 5432
-      ingress: now isolated by shop/db (head.yaml:2), and no rule allows it; before allowed by shop/db spec.ingress[0] (base.yaml:8)
+      ingress: now isolated by shop/db (head.yaml:4), and no rule allows it; before allowed by shop/db spec.ingress[0] (base.yaml:8)
       for example a pod with app=api in namespace shop → a pod with app=db in namespace shop TCP 5432: allowed before, denied now
 ";
     let place = opened_database();

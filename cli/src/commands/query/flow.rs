@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use weir_model::directory::Directory;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol};
@@ -41,12 +42,12 @@ struct WrittenEnd<'l> {
     /// A namespace without `pod`: a pod that is described.
     #[serde(borrow, default)]
     namespace: Option<BorrowedText<'l>>,
-    #[serde(default)]
-    labels: Option<serde_json::Value>,
-    #[serde(default, rename = "namespaceLabels")]
-    namespace_labels: Option<serde_json::Value>,
-    #[serde(default)]
-    ports: Option<serde_json::Value>,
+    #[serde(borrow, default)]
+    labels: Option<&'l RawValue>,
+    #[serde(borrow, default, rename = "namespaceLabels")]
+    namespace_labels: Option<&'l RawValue>,
+    #[serde(borrow, default)]
+    ports: Option<&'l RawValue>,
 }
 
 /// The parts of a line that can be read even if it is no valid flow.
@@ -58,6 +59,7 @@ struct LineWithId<'l> {
 
 /// A line of the input.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every line is a flow, and a box would cost each an allocation")]
 pub(super) enum FlowLine<'l> {
     Flow(WrittenFlow<'l>),
     Bad { id: Option<&'l RawValue>, reason: String },
@@ -144,18 +146,23 @@ impl WrittenEnd<'_> {
 
     fn described(&self) -> Result<DescribedPod, String> {
         let text = |text: &Option<BorrowedText<'_>>| text.as_ref().map(|it| it.0.to_string());
-        let value = serde_json::json!({
-            "namespace": text(&self.namespace).ok_or("a described pod needs a `namespace`")?,
-            "labels": self.labels.clone().unwrap_or_else(|| serde_json::json!({})),
-            "namespaceLabels": self.namespace_labels,
-            "ports": self.ports.clone().unwrap_or_else(|| serde_json::json!([])),
-            "ip": text(&self.ip),
-        });
-        serde_json::from_value(value).map_err(|error| format!("not a pod: {error}"))
+        Ok(DescribedPod {
+            namespace: text(&self.namespace).ok_or("a described pod needs a `namespace`")?,
+            labels: part(self.labels, "labels")?.unwrap_or_default(),
+            namespace_labels: part(self.namespace_labels, "namespaceLabels")?,
+            ports: part(self.ports, "ports")?.unwrap_or_default(),
+            ip: text(&self.ip),
+        })
     }
 
     fn named<'c>(&self, lookup: &EndpointLookup<'c>, directory: &Directory<'c>) -> Result<FlowEnd, String> {
         let text = |text: &Option<BorrowedText<'_>>| text.as_ref().map(|it| it.0.to_string());
         lookup.end(directory, text(&self.pod).as_deref(), text(&self.ip).as_deref())
     }
+}
+
+/// A part of a described pod.
+fn part<T: DeserializeOwned>(written: Option<&RawValue>, name: &str) -> Result<Option<T>, String> {
+    let parsed = written.map(|written| serde_json::from_str(written.get())).transpose();
+    parsed.map_err(|error| format!("{name}: {}", error.to_string().split(" at line ").next().unwrap_or_default()))
 }

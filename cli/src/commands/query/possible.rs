@@ -15,21 +15,19 @@ use crate::endpoint_lookup::{parse_ip, parse_protocol};
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// A pod that is described instead of named.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug)]
 pub(super) struct DescribedPod {
-    namespace: String,
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
-    namespace_labels: Option<BTreeMap<String, String>>,
-    #[serde(default)]
-    ports: Vec<DescribedPort>,
-    ip: Option<String>,
+    pub(super) namespace: String,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) namespace_labels: Option<BTreeMap<String, String>>,
+    pub(super) ports: Vec<DescribedPort>,
+    pub(super) ip: Option<String>,
 }
 
+/// A container port of a described pod.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct DescribedPort {
+pub(super) struct DescribedPort {
     name: String,
     protocol: Option<String>,
     container_port: u16,
