@@ -83,7 +83,8 @@ pub fn triple() -> String {
 pub fn static_cargo(arguments: &[&str]) -> Command {
     let mut command = cargo(arguments);
     command.env("CARGO_BUILD_TARGET", triple()).env("RUSTFLAGS", "-C target-feature=+crt-static");
-    command.env("CARGO_PROFILE_DEV_DEBUG", "false");
+    // Without the state for later builds of single crates: from nothing, which is how CI runs, it costs time.
+    command.env("CARGO_PROFILE_DEV_DEBUG", "false").env("CARGO_INCREMENTAL", "0");
     command
 }
 

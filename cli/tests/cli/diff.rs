@@ -328,7 +328,12 @@ fn markdown_never_exceeds_the_limit_of_github() {
     let base = format!("{SHOP}{pods}");
     let head = format!("{}{pods}", SHOP.replace("  ingress:\n", &format!("  ingress:\n{rules}")));
     let place = Place::new().file("base.yaml", base).file("the head.yaml", head);
-    let output = place.command("diff --world closed base.yaml").arg("the head.yaml").args(["-o", "md"]).output().expect("weir runs");
+    let output = place
+        .command("diff --world closed base.yaml")
+        .arg("the head.yaml")
+        .args(["-o", "md"])
+        .output()
+        .expect("weir runs");
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(text.chars().count() <= 65_536 && text.chars().count() > 60_000, "{}", text.chars().count());
     assert!(text.contains("`weir diff base.yaml 'the head.yaml' --world closed --max 0` shows all"), "{text}");

@@ -107,7 +107,10 @@ fn policies_without_pods_are_compared_on_the_live_cluster() {
     for (sides, added) in [("cluster: other.json", "5433"), ("other.json cluster:", "5432")] {
         let ran = run(&place, &format!("diff {sides}")).exits(1);
         let ran = ran.complains("taken from the cluster: Namespace, Pod\n");
-        let ran = ran.says(&format!("+ shop/web → shop/db: TCP {added}"));
+        let ran = ran.says(&format!(
+            "+ any pod with app=web in namespace shop (1 in the input) → any pod with app=db in namespace shop (1 in the \
+             input): TCP {added}"
+        ));
         assert!(!ran.out.contains("Removed: "), "{ran:#?}");
     }
     run(&place, "diff cluster: empty.yaml").exits(2).complains("nothing is proposed");

@@ -30,12 +30,24 @@ pub(crate) fn enforce(by: By, net: &Net, place: &Place, files: &[PathBuf]) -> Re
                 .try_for_each(|node| attach(node, place, &compile(place, node, files)?, &["--hook", hook]).map(drop))
         }
         By::Rules => {
-            let rules =
-                run(Command::new(weir()).args(["compile", "--no-verify", "--emit", "iptables"]).args(files), "")?;
+            let rules = run(
+                Command::new(weir()).args(["compile", "--no-verify", "--emit", "iptables"]).args(OTHERS).args(files),
+                "",
+            )?;
             net.nodes.iter().try_for_each(|node| restore(node, net.layout, &rules))
         }
     }
 }
+
+/// The corpus has policies of other groups, about which it expects nothing.
+const OTHERS: [&str; 6] = [
+    "--ignore-kind",
+    "crd.projectcalico.org/NetworkPolicy",
+    "--ignore-kind",
+    "policy.networking.k8s.io/ClusterNetworkPolicy",
+    "--ignore-kind",
+    "projectcalico.org/NetworkPolicy",
+];
 
 /// Compiles the files for a node; returns the artifact's path.
 pub(crate) fn compile(place: &Place, node: &Node, files: &[PathBuf]) -> Result<PathBuf, Error> {
@@ -45,7 +57,7 @@ pub(crate) fn compile(place: &Place, node: &Node, files: &[PathBuf]) -> Result<P
 
 pub(crate) fn compile_to(artifact: &Path, node: &Node, files: &[PathBuf]) -> Result<(), Error> {
     let mut command = Command::new(weir());
-    command.args(["-q", "compile", "--no-verify", "--node", &node.name]).args(files);
+    command.args(["-q", "compile", "--no-verify", "--node", &node.name]).args(OTHERS).args(files);
     run(command.arg("-o").arg(artifact), "").map(drop)
 }
 

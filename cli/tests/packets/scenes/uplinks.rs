@@ -44,13 +44,15 @@ fn addresses_denied_to_all_pods_are_dropped_at_the_uplink() {
         assert!(output.contains(mode), "{}: {output}", stage.name());
         let status = ask(node, &stage.place, &["status"]).unwrap();
         assert!(status.contains("uplink wan") && status.contains("enforced"), "{status}");
+        // Packets of the question above that arrived late, on a busy machine.
+        let late = counted(stage, "denied");
         for protocol in [Tcp, Udp, Icmp] {
             assert!(!stage.reaches(listed, protocol, pod, 80, false), "{}: {protocol:?} from the list", stage.name());
             assert!(stage.reaches(other, protocol, pod, 80, true), "{}: {protocol:?} from elsewhere", stage.name());
             assert!(stage.reaches(pod, protocol, other, 80, true), "{}: {protocol:?} and back", stage.name());
         }
         let [at_edge, at_pods] = ["xdp", "denied"].map(|outcome| counted(stage, outcome));
-        assert!(at_edge >= 3 && at_pods == 0, "{}: {at_edge} at the uplink, {at_pods} at pods", stage.name());
+        assert!(at_edge >= 3 && at_pods == late, "{}: {at_edge} at the uplink, {at_pods} at pods", stage.name());
         assert!(
             !stage.reaches(pod, Tcp, listed, 80, false),
             "{}: outgoing packets are judged at the pod",
