@@ -49,7 +49,7 @@ use std::net::IpAddr;
 
 pub use names::Namer;
 pub use open::compare_open;
-pub use possible::{flow as possible_flow, selector as selector_text};
+pub use possible::flow as possible_flow;
 
 use crate::world::{PodSet, PossibleFlow, WorldError};
 use weir_classes::{ClassifyError, PortSpec};

@@ -69,7 +69,7 @@ fn namespaces(wanted: &LabelSelector) -> String {
 }
 
 /// A selector as kubectl prints it.
-pub fn selector(selector: &LabelSelector) -> String {
+fn selector(selector: &LabelSelector) -> String {
     requirements(selector).map(|it| requirement(&it)).collect::<Vec<_>>().join(",")
 }
 
