@@ -5,7 +5,7 @@ use weir_classes::{AtomId, Atoms, Classes, PeerId, Predicate, SubjectId};
 use weir_codegen::packet_engines::PacketQuestion;
 use weir_model::eval::FlowProtocol;
 use weir_model::{Cluster, Direction, Protocol, SelectorId};
-use weir_objects::k8s::{LabelSelector, Operator, Requirement};
+use weir_objects::k8s::LabelSelector;
 
 use super::WitnessPacket;
 use crate::rule_mismatch::protocol_name;
@@ -113,21 +113,8 @@ impl ClassDescriber<'_> {
 
     /// A selector as kubectl prints it; `None` if it selects everything.
     fn selector(&self, id: SelectorId) -> Option<String> {
-        let LabelSelector { match_labels, match_expressions } = self.cluster.labels.selector(id);
-        let labels = match_labels.iter().map(|(key, value)| format!("{key}={value}"));
-        let parts: Vec<String> = labels.chain(match_expressions.iter().map(requirement)).collect();
-        (!parts.is_empty()).then(|| parts.join(","))
-    }
-}
-
-fn requirement(requirement: &Requirement) -> String {
-    let Requirement { key, operator, values } = requirement;
-    let values = values.join(",");
-    match operator {
-        Operator::In => format!("{key} in ({values})"),
-        Operator::NotIn => format!("{key} notin ({values})"),
-        Operator::Exists => key.clone(),
-        Operator::DoesNotExist => format!("!{key}"),
+        let selector = self.cluster.labels.selector(id);
+        (*selector != LabelSelector::default()).then(|| selector.to_string())
     }
 }
 

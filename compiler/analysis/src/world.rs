@@ -23,13 +23,11 @@ mod variables;
 
 pub use examples::{PossibleEnd, PossibleFlow, PossiblePod};
 pub use groups::{EndSet, FlowProduct, PodSet, PortSet, TrafficSet};
-pub use variables::requirements;
-
-pub(crate) use variables::NAME_LABEL;
 
 use crate::diff::VerdictChange;
 use weir_model::eval::RuleId;
 use weir_model::{Cluster, Direction, ListId, PolicyId};
+use weir_objects::address::Family;
 
 /// The budget of a comparison: the number of nodes of all diagrams, about 150 bytes each.
 pub const MOST_NODES: usize = 4_000_000;
@@ -57,6 +55,9 @@ pub struct WorldRow {
     /// If set, the row contains only flows that this direction allows: of the head if the row is newly allowed, of the
     /// base if it no longer is.
     pub given: Option<Direction>,
+    /// The family of the row's flows. Set only if an endpoint of the input has addresses of both: it may be in a group
+    /// with one of them alone.
+    pub family: Option<Family>,
     /// A flow of the row.
     pub example: PossibleFlow,
 }
@@ -91,14 +92,12 @@ pub enum CauseKind {
 pub enum WorldError {
     /// The diagrams do not fit the budget.
     #[error(
-        "cannot compare {} for every possible pod: the policies of its namespace combine too many selectors",
-        selectors.join(", ")
+        "cannot compare {} for every possible pod: the policies there combine too many selectors",
+        if policies.is_empty() { "the policies".to_owned() } else { policies.join(", ") }
     )]
     TooLarge {
-        /// The number of nodes.
-        nodes: usize,
-        /// The policies that were compared when the budget ended, `namespace/name`.
-        selectors: Vec<String>,
+        /// The policies and lists that were compared when the budget ended, `namespace/name`.
+        policies: Vec<String>,
     },
     /// A bug in Weir: the reference contradicts a row.
     #[error("the reference contradicts a row about possible pods: {0}")]

@@ -4,6 +4,7 @@ use super::context::{LintContext, PolicyRule};
 use super::words;
 use weir_model::{NamespaceId, Peer, Policy, SelectorId, rule_path};
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::k8s::NAMESPACE_NAME_LABEL;
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code =
@@ -62,7 +63,7 @@ fn lack(context: &LintContext<'_>, own: NamespaceId, peer: &Peer) -> Option<Lack
 /// the policies' own namespace and has no pods.
 fn shows_namespaces(context: &LintContext<'_>, selector: SelectorId) -> bool {
     let wanted = context.selector(selector);
-    let is_named = wanted.match_labels.contains_key("kubernetes.io/metadata.name");
+    let is_named = wanted.match_labels.contains_key(NAMESPACE_NAME_LABEL);
     let is_near = || context.census(None).explain(wanted, &FieldPath::root()).help.is_some();
     let would_show = || (!is_named && !context.groups().is_empty()) || is_near();
     context.whole || (context.declares_namespaces && would_show())

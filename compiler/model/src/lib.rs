@@ -9,6 +9,7 @@
 
 pub mod resolve;
 
+mod added_pod;
 mod address_ranges;
 pub mod directory;
 pub mod eval;
@@ -21,6 +22,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+pub use added_pod::AddedPod;
 pub use address_ranges::AddressRanges;
 pub use frontends::{Frontend, FrontendPort, FrontendPorts};
 pub use host_ports::HostPort;

@@ -23,13 +23,10 @@ use std::sync::Arc;
 
 use crate::{Assumptions, Cluster, LabelSetId, Namespace, NamespaceId};
 use weir_objects::diagnostic::{Code, Diagnostics};
-use weir_objects::k8s::{Body, Labels, NamedPort, Object, Pod};
+use weir_objects::k8s::{Body, Labels, NAMESPACE_NAME_LABEL, NamedPort, Object, Pod};
 
 /// The codes of this stage.
 pub const CODES: &[&Code] = &[&codes::duplicate_address::CODE];
-
-/// The label that the API server puts on every namespace.
-const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Builds the cluster from all objects. Findings are reported, and never stop the process.
 pub fn resolve<'o>(objects: impl IntoIterator<Item = &'o Object>, assume: Assumptions) -> (Cluster, Diagnostics) {

@@ -5,6 +5,7 @@
 //! drop positions and unknown fields, and have a hundred fields that no verdict depends on.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -382,7 +383,10 @@ pub enum PortMatch {
     Named(String),
 }
 
-/// A label selector. Empty selects everything.
+/// The label that the API server gives every namespace: its name.
+pub const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// A label selector. Empty selects everything. Prints as kubectl prints it: `app=web,tier in (a,b)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LabelSelector {
     /// `matchLabels`
@@ -397,6 +401,24 @@ impl LabelSelector {
         let values: usize = self.match_expressions.iter().map(|it| 1 + it.values.len()).sum();
         (1 + self.match_labels.len() + values) as u64
     }
+
+    /// The labels and the expressions, as one list of requirements.
+    pub fn requirements(&self) -> impl Iterator<Item = Requirement> + '_ {
+        let equal = |(key, value): (&String, &String)| Requirement {
+            key: key.clone(),
+            operator: Operator::In,
+            values: vec![value.clone()],
+        };
+        self.match_labels.iter().map(equal).chain(self.match_expressions.iter().cloned())
+    }
+}
+
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let labels = self.match_labels.iter().map(|(key, value)| format!("{key}={value}"));
+        let parts: Vec<String> = labels.chain(self.match_expressions.iter().map(ToString::to_string)).collect();
+        f.write_str(&parts.join(","))
+    }
 }
 
 /// One of `matchExpressions`.
@@ -408,6 +430,19 @@ pub struct Requirement {
     pub operator: Operator,
     /// Its values; empty for Exists and DoesNotExist.
     pub values: Vec<String>,
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, operator, values } = self;
+        let values = values.join(",");
+        match operator {
+            Operator::In => write!(f, "{key} in ({values})"),
+            Operator::NotIn => write!(f, "{key} notin ({values})"),
+            Operator::Exists => f.write_str(key),
+            Operator::DoesNotExist => write!(f, "!{key}"),
+        }
+    }
 }
 
 /// `operator`

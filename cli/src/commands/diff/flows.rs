@@ -63,9 +63,7 @@ fn possible_flow(flow: &PossibleFlow) -> serde_json::Value {
                 let port = |it: &NamedPort| json!({"name": it.name, "protocol": protocol(it.protocol), "containerPort": it.number});
                 value["ports"] = pod.ports.iter().map(port).collect();
             }
-            if let Some(address) = pod.address {
-                value["ip"] = json!(address);
-            }
+            value["ip"] = json!(pod.address);
             value
         }
     };

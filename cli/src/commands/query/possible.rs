@@ -2,17 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use serde::Deserialize;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Judgement, Oracle};
-use weir_model::{Cluster, Endpoint, EndpointId, NamedPort, Namespace, NamespaceId, Protocol, Standing};
-use weir_objects::origin::ObjectId;
+use weir_model::{AddedPod, Cluster, NamedPort, Protocol, Standing};
+use weir_objects::k8s::NAMESPACE_NAME_LABEL;
 
 use crate::endpoint_lookup::{parse_ip, parse_protocol};
-
-/// The label that the API server gives every namespace.
-const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// A pod that is described instead of named.
 #[derive(Clone, Debug)]
@@ -74,7 +70,14 @@ fn add(cluster: &mut Cluster, pod: DescribedPod, is_v6: bool) -> Result<FlowEnd,
     if cluster.endpoints.iter().any(|it| it.standing == Standing::Member && it.addresses.contains(&address)) {
         return Err(format!("a pod already has the address {address}"));
     }
-    let namespace = namespace(cluster, &pod)?;
+    let declared = cluster.namespaces.iter().find(|it| it.name == pod.namespace && it.object.is_some());
+    if let (Some(declared), Some(labels)) = (declared, &pod.namespace_labels) {
+        let mut described = labels.clone();
+        described.insert(NAMESPACE_NAME_LABEL.to_owned(), pod.namespace.clone());
+        if *cluster.labels.labels(declared.labels) != described {
+            return Err(format!("the input declares the namespace {} with other labels", pod.namespace));
+        }
+    }
     let port = |it: DescribedPort| {
         let protocol = match it.protocol.as_deref().map(parse_protocol).transpose()? {
             None => Protocol::Tcp,
@@ -83,48 +86,10 @@ fn add(cluster: &mut Cluster, pod: DescribedPod, is_v6: bool) -> Result<FlowEnd,
         };
         Ok(NamedPort { name: it.name, protocol, number: it.container_port })
     };
-    let named_ports: Vec<NamedPort> = pod.ports.into_iter().map(port).collect::<Result<_, String>>()?;
-    let labels = cluster.labels.intern_labels(&Arc::new(pod.labels));
-    cluster.endpoints.push(Endpoint {
-        namespace,
-        name: format!("possible-{}", cluster.endpoints.len()),
-        kind: "Pod".into(),
-        labels,
-        standing: Standing::Member,
-        addresses: vec![address],
-        node: None,
-        named_ports: named_ports.into(),
-        owner: None,
-        terminating: false,
-        uid: None,
-        object: ObjectId(0),
-    });
-    Ok(FlowEnd { endpoint: Some(EndpointId(cluster.endpoints.len() as u32 - 1)), address: Some(address) })
-}
-
-/// The pod's namespace, with the labels that the pod's description gives it. Those of a Namespace object stay.
-fn namespace(cluster: &mut Cluster, pod: &DescribedPod) -> Result<NamespaceId, String> {
-    let known = cluster.namespaces.iter().position(|it| it.name == pod.namespace);
-    let mut labels = pod.namespace_labels.clone().unwrap_or_default();
-    labels.insert(NAME_LABEL.to_owned(), pod.namespace.clone());
-    if let Some(index) = known
-        && cluster.namespaces[index].object.is_some()
-    {
-        let declared = cluster.labels.labels(cluster.namespaces[index].labels);
-        if pod.namespace_labels.is_some() && *declared != labels {
-            return Err(format!("the input declares the namespace {} with other labels", pod.namespace));
-        }
-        return Ok(NamespaceId(index as u32));
-    }
-    let labels = cluster.labels.intern_labels(&Arc::new(labels));
-    let index = known.unwrap_or_else(|| {
-        cluster.namespaces.push(Namespace { name: pod.namespace.clone(), labels, object: None });
-        cluster.namespaces.len() - 1
-    });
-    if pod.namespace_labels.is_some() {
-        cluster.namespaces[index].labels = labels;
-    }
-    Ok(NamespaceId(index as u32))
+    let ports: Vec<NamedPort> = pod.ports.into_iter().map(port).collect::<Result<_, String>>()?;
+    let DescribedPod { namespace, labels, namespace_labels, .. } = pod;
+    let endpoint = cluster.add_pod(AddedPod { namespace, namespace_labels, labels, ports, address });
+    Ok(FlowEnd { endpoint: Some(endpoint), address: Some(address) })
 }
 
 /// An address that is reserved for documentation and that no pod has.

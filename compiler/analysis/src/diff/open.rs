@@ -4,7 +4,8 @@
 //! contain all of its flows: then each of its endpoints is a possible pod like any other, the same on both sides.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::{AddressRange, Decides, RowTraffic, VerdictChange, compare};
@@ -40,6 +41,17 @@ struct Members<'c> {
 
 impl<'c> Members<'c> {
     fn new(sides: [&'c Cluster; 2], endpoints: &[DiffEndpoint]) -> Self {
+        let frontends: HashSet<IpAddr> =
+            sides.iter().flat_map(|it| it.frontends.iter().map(|frontend| frontend.address)).collect();
+        // If one side alone declares the namespace, possible pods have its labels on both sides. Endpoints of the
+        // other side do not.
+        let same_namespace = |old: &Endpoint, new: &Endpoint| {
+            let [old, new] = [(0, old), (1, new)].map(|(side, it): (usize, &Endpoint)| {
+                let namespace = &sides[side].namespaces[it.namespace.index()];
+                (sides[side].labels.labels(namespace.labels), namespace.object.is_some())
+            });
+            old.0 == new.0 || old.1 && new.1
+        };
         let member = |endpoint: &DiffEndpoint| {
             let [Some(base), Some(head)] = endpoint.ids else { return None };
             let [old, new] = [&sides[0].endpoints[base.index()], &sides[1].endpoints[head.index()]];
@@ -48,7 +60,10 @@ impl<'c> Members<'c> {
                 && new.standing == Standing::Member
                 && labels(0, old) == labels(1, new)
                 && old.addresses == new.addresses
-                && old.named_ports == new.named_ports;
+                && old.named_ports == new.named_ports
+                && same_namespace(old, new)
+                // Traffic to a service's address goes to the service, also if a pod claims the address.
+                && !old.addresses.iter().any(|it| frontends.contains(it));
             is_same.then_some(new)
         };
         Self { cluster: sides[1], endpoints: endpoints.iter().map(member).collect(), known: RefCell::default() }
@@ -59,20 +74,11 @@ impl<'c> Members<'c> {
         let is_possible = |end: &RowEnd| {
             end.services.is_empty() && end.endpoints.iter().all(|it| self.endpoints[*it as usize].is_some())
         };
-        // The host port of a pod on an address of its node: the row is about that address alone.
-        let is_host_port = |end: &RowEnd| {
-            let mut single = end.ranges.iter().filter(|range| range.first == range.last);
-            let claims = &self.cluster.host_ports;
-            single.any(|range| claims.iter().any(|it| it.address.is_none_or(|address| address == range.first)))
-        };
-        row.presence == Presence::Kept
-            && is_possible(&row.source)
-            && is_possible(&row.destination)
-            && !is_host_port(&row.destination)
+        row.presence == Presence::Kept && is_possible(&row.source) && is_possible(&row.destination)
     }
 
     fn row(&self, row: WorldRow) -> DiffRow {
-        let WorldRow { change, cause, flows, except, given, example } = row;
+        let WorldRow { change, cause, flows, except, given, family, example } = row;
         let allowing = usize::from(change == VerdictChange::Added);
         let isolated = |rules, isolating| EndReason { state: EndState::Isolated, rules, isolating };
         let state = |state| EndReason { state, rules: Vec::new(), isolating: Vec::new() };
@@ -98,7 +104,7 @@ impl<'c> Members<'c> {
             source,
             destination,
             traffic,
-            family: None,
+            family,
             egress,
             ingress,
             except: except.into_iter().map(|it| self.product(it)).collect(),

@@ -1,10 +1,10 @@
 //! Groups of possible pods in words, as the policies' selectors say them.
 
 use super::{RowEnd, ranges};
-use crate::world::{NAME_LABEL, PodSet, PossibleEnd, PossibleFlow, requirements};
+use crate::world::{PodSet, PossibleEnd, PossibleFlow};
 use weir_model::Protocol;
 use weir_model::eval::FlowProtocol;
-use weir_objects::k8s::{LabelSelector, Operator, Requirement};
+use weir_objects::k8s::{LabelSelector, NAMESPACE_NAME_LABEL, Operator, Requirement};
 
 /// At most this many values or sets are listed.
 const MOST: usize = 4;
@@ -46,7 +46,7 @@ fn pod_set(set: &PodSet) -> String {
 /// `namespace shop`, `namespaces with team=a, but not dev`, `any namespace`
 fn namespaces(wanted: &LabelSelector) -> String {
     let (names, labels): (Vec<Requirement>, Vec<Requirement>) =
-        requirements(wanted).partition(|it| it.key == NAME_LABEL);
+        wanted.requirements().partition(|it| it.key == NAMESPACE_NAME_LABEL);
     let labels: Vec<String> = labels.iter().map(requirement).collect();
     let mut text = match labels.is_empty() {
         true => String::new(),
@@ -70,7 +70,7 @@ fn namespaces(wanted: &LabelSelector) -> String {
 
 /// A selector as kubectl prints it.
 fn selector(selector: &LabelSelector) -> String {
-    requirements(selector).map(|it| requirement(&it)).collect::<Vec<_>>().join(",")
+    selector.requirements().map(|it| requirement(&it)).collect::<Vec<_>>().join(",")
 }
 
 fn requirement(requirement: &Requirement) -> String {
@@ -116,7 +116,7 @@ fn end(end: &PossibleEnd) -> String {
     let of_namespace: Vec<String> = of_namespace.collect();
     let of_namespace =
         if of_namespace.is_empty() { String::new() } else { format!(" (with {})", of_namespace.join(",")) };
-    let address = pod.address.filter(|_| pod.address_matters).map(|it| format!(" at {it}")).unwrap_or_default();
+    let address = if pod.address_matters { format!(" at {}", pod.address) } else { String::new() };
     let ports = pod.ports.iter().map(|it| format!(" that calls the port {}", it.name)).collect::<String>();
     format!("a pod {labels}{address} in namespace {}{of_namespace}{ports}", pod.namespace)
 }

@@ -102,7 +102,7 @@ impl Diagrams {
             return Ok(*known);
         }
         if self.nodes.len() >= self.most {
-            return Err(WorldError::TooLarge { nodes: self.most, selectors: Vec::new() });
+            return Err(WorldError::TooLarge { policies: Vec::new() });
         }
         let diagram = Diagram(self.nodes.len() as u32);
         self.nodes.push(node.clone());
@@ -236,6 +236,6 @@ mod tests {
         let mut all = Diagrams::new(4);
         let one = all.within(0, &[(1, 1)]).unwrap();
         let other = all.within(1, &[(1, 1)]).unwrap();
-        assert!(matches!(all.and(one, other), Err(WorldError::TooLarge { nodes: 4, .. })));
+        assert!(matches!(all.and(one, other), Err(WorldError::TooLarge { .. })));
     }
 }

@@ -2,22 +2,20 @@
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
 
 use super::WorldError;
 use super::diagram::Diagram;
 use super::halves::{ClassPair, PossibleWorld};
 use super::namespaces::NamespaceClass;
-use super::variables::{ABSENT, Labelled, Meaning, NAME_LABEL, Role};
+use super::variables::{ABSENT, Labelled, Meaning, Role};
 use crate::diff::{AddressRange, VerdictChange};
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
-use weir_model::{Cluster, Endpoint, EndpointId, NamedPort, Namespace, NamespaceId, Protocol, Standing};
+use weir_model::{AddedPod, Cluster, NamedPort, NamespaceId, Protocol};
 use weir_objects::address::{Family, to_address};
 use weir_objects::k8s::Labels;
-use weir_objects::origin::ObjectId;
 
 /// A pod that could exist.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PossiblePod {
     /// Its namespace.
     pub namespace: String,
@@ -28,7 +26,7 @@ pub struct PossiblePod {
     /// Names that it gives to the flow's port.
     pub ports: Vec<NamedPort>,
     /// Its address.
-    pub address: Option<IpAddr>,
+    pub address: IpAddr,
     /// Whether another address could give other verdicts.
     pub address_matters: bool,
 }
@@ -43,10 +41,10 @@ pub enum PossibleEnd {
 }
 
 impl PossibleEnd {
-    fn address(&self) -> Option<IpAddr> {
+    fn address(&self) -> IpAddr {
         match self {
             Self::Pod(pod) => pod.address,
-            Self::Address(address) => Some(*address),
+            Self::Address(address) => *address,
         }
     }
 }
@@ -98,8 +96,7 @@ impl ExampleContext {
             if source != destination {
                 break flow;
             }
-            let Some(address) = source else { break flow };
-            let one = [AddressRange { first: address, last: address }];
+            let one = [AddressRange { first: source, last: source }];
             let source = world.addresses(&one, Role::Source)?;
             let destination = world.addresses(&one, Role::Destination)?;
             let same = world.diagrams.and(source, destination)?;
@@ -144,7 +141,8 @@ impl ExampleContext {
         let mut port = 0;
         let mut protocol = FlowProtocol::Icmp;
         let mut names = Vec::new();
-        let mut pods = [PossiblePod::default(), PossiblePod::default()];
+        let mut addresses = [None, None];
+        let mut labels = [Labels::new(), Labels::new()];
         let mut namespace_labels = [Labels::new(), Labels::new()];
         for (var, number) in path {
             match variables.meaning(var) {
@@ -154,45 +152,42 @@ impl ExampleContext {
                 Meaning::PortName(name) => names.extend((number != 0).then(|| name.to_owned())),
                 Meaning::Label(role, of, key) => {
                     let Some(value) = variables.value(of, key, number) else { continue };
-                    let labels = match of {
-                        Labelled::Namespace => &mut namespace_labels[role as usize],
-                        Labelled::Pod => &mut pods[role as usize].labels,
+                    let known = match of {
+                        Labelled::Namespace => &mut namespace_labels,
+                        Labelled::Pod => &mut labels,
                     };
-                    labels.insert(key.to_owned(), value);
+                    known[role as usize].insert(key.to_owned(), value);
                 }
-                Meaning::Address(role) => {
-                    let pod = &mut pods[role as usize];
-                    (pod.address, pod.address_matters) = (Some(address_of(family, number)), true);
-                }
+                Meaning::Address(role) => addresses[role as usize] = Some(address_of(family, number)),
             }
-        }
-        if let FlowProtocol::Transport(protocol) = protocol {
-            let named = |name| NamedPort { name, protocol, number: port };
-            pods[Role::Destination as usize].ports = names.into_iter().map(named).collect();
         }
         if world.shares_labels(pair) {
             namespace_labels[Role::Destination as usize] = namespace_labels[Role::Source as usize].clone();
         }
         let [source, destination] = [Role::Source, Role::Destination].map(|role| {
-            let mut pod = std::mem::take(&mut pods[role as usize]);
-            let Some(class) = pair.class(role) else {
-                return PossibleEnd::Address(pod.address.unwrap_or_else(|| familiar(family, role)));
-            };
             // Also where any address will do: a block that contains every address matches no pod without one.
-            pod.address.get_or_insert_with(|| familiar(family, role));
-            let labels = std::mem::take(&mut namespace_labels[role as usize]);
-            match &world.classes[class] {
-                NamespaceClass::Declared { name, .. } => pod.namespace = name.clone(),
-                NamespaceClass::Mentioned(name) => {
-                    pod.namespace = name.clone();
-                    pod.namespace_labels = Some(labels);
+            let address = addresses[role as usize].unwrap_or_else(|| familiar(family, role));
+            let Some(class) = pair.class(role) else { return PossibleEnd::Address(address) };
+            let free_labels = std::mem::take(&mut namespace_labels[role as usize]);
+            let (namespace, namespace_labels) = match &world.classes[class] {
+                NamespaceClass::Declared { name, .. } => (name.clone(), None),
+                NamespaceClass::Mentioned(name) => (name.clone(), Some(free_labels)),
+                NamespaceClass::Other => (fresh_namespace(&world.classes, role), Some(free_labels)),
+            };
+            let named = |name: &String| match protocol {
+                FlowProtocol::Transport(protocol) if role == Role::Destination => {
+                    Some(NamedPort { name: name.clone(), protocol, number: port })
                 }
-                NamespaceClass::Other => {
-                    pod.namespace = fresh_namespace(&world.classes, role);
-                    pod.namespace_labels = Some(labels);
-                }
-            }
-            PossibleEnd::Pod(pod)
+                _ => None,
+            };
+            PossibleEnd::Pod(PossiblePod {
+                namespace,
+                labels: std::mem::take(&mut labels[role as usize]),
+                namespace_labels,
+                ports: names.iter().filter_map(named).collect(),
+                address,
+                address_matters: addresses[role as usize].is_some(),
+            })
         });
         PossibleFlow { source, destination, protocol, port }
     }
@@ -261,9 +256,22 @@ fn verdict(world: &PossibleWorld<'_>, side: usize, pair: ClassPair, flow: &Possi
         ..Cluster::default()
     };
     let ends = [(Role::Source, &flow.source), (Role::Destination, &flow.destination)];
-    let ends = ends.map(|(role, end)| match end {
-        PossibleEnd::Address(address) => (None, Some(*address)),
-        PossibleEnd::Pod(pod) => (Some(add_pod(&mut small, world, side, pair.class(role), pod)), pod.address),
+    let [source, destination] = ends.map(|(role, end)| match end {
+        PossibleEnd::Address(address) => FlowEnd { endpoint: None, address: Some(*address) },
+        PossibleEnd::Pod(pod) => {
+            let declared = pair.class(role).and_then(|class| match &world.classes[class] {
+                NamespaceClass::Declared { labels, .. } => Some(labels[side].clone()),
+                NamespaceClass::Mentioned(_) | NamespaceClass::Other => None,
+            });
+            let endpoint = small.add_pod(AddedPod {
+                namespace: pod.namespace.clone(),
+                namespace_labels: declared.or_else(|| pod.namespace_labels.clone()),
+                labels: pod.labels.clone(),
+                ports: pod.ports.clone(),
+                address: pod.address,
+            });
+            FlowEnd { endpoint: Some(endpoint), address: Some(pod.address) }
+        }
     });
     for policy in &cluster.policies {
         let name = &cluster.namespaces[policy.namespace.index()].name;
@@ -271,43 +279,5 @@ fn verdict(world: &PossibleWorld<'_>, side: usize, pair: ClassPair, flow: &Possi
             small.policies.push(weir_model::Policy { namespace: NamespaceId(namespace as u32), ..policy.clone() });
         }
     }
-    let [source, destination] = ends.map(|(endpoint, address)| FlowEnd { endpoint, address });
     Oracle::new(&small).judge(&Flow { source, destination, protocol: flow.protocol, port: flow.port }).verdict()
-}
-
-fn add_pod(
-    small: &mut Cluster,
-    world: &PossibleWorld<'_>,
-    side: usize,
-    class: Option<usize>,
-    pod: &PossiblePod,
-) -> EndpointId {
-    let declared = class.and_then(|class| match &world.classes[class] {
-        NamespaceClass::Declared { labels, .. } => Some(labels[side].clone()),
-        NamespaceClass::Mentioned(_) | NamespaceClass::Other => None,
-    });
-    let mut labels = declared.or_else(|| pod.namespace_labels.clone()).unwrap_or_default();
-    labels.insert(NAME_LABEL.to_owned(), pod.namespace.clone());
-    let known = small.namespaces.iter().position(|it| it.name == pod.namespace);
-    let namespace = known.unwrap_or_else(|| {
-        let labels = small.labels.intern_labels(&Arc::new(labels));
-        small.namespaces.push(Namespace { name: pod.namespace.clone(), labels, object: None });
-        small.namespaces.len() - 1
-    });
-    let labels = small.labels.intern_labels(&Arc::new(pod.labels.clone()));
-    small.endpoints.push(Endpoint {
-        namespace: NamespaceId(namespace as u32),
-        name: format!("possible-{}", small.endpoints.len()),
-        kind: "Pod".into(),
-        labels,
-        standing: Standing::Member,
-        addresses: pod.address.into_iter().collect(),
-        node: None,
-        named_ports: pod.ports.clone().into(),
-        owner: None,
-        terminating: false,
-        uid: None,
-        object: ObjectId(0),
-    });
-    EndpointId(small.endpoints.len() as u32 - 1)
 }

@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::variables::{NAME_LABEL, requirements};
 use crate::diff::AddressRange;
 use weir_model::Protocol;
-use weir_objects::k8s::{LabelSelector, Labels, Operator, Requirement};
+use weir_objects::address::Family;
+use weir_objects::k8s::{LabelSelector, Labels, NAMESPACE_NAME_LABEL, Operator, Requirement};
 
 /// Possible pods: by their namespace's labels, their own labels, and their address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -116,22 +116,37 @@ pub struct FlowProduct {
     pub traffic: TrafficSet,
 }
 
+impl FlowProduct {
+    /// Leaves only addresses of a family. Pods without ranges stay as they are.
+    pub(super) fn keep_family(&mut self, family: Family) {
+        for end in [&mut self.source, &mut self.destination] {
+            let of_family = |range: &AddressRange| Family::of(range.first) == family;
+            end.ranges.retain(of_family);
+            end.pods.iter_mut().filter_map(|it| it.addresses.as_mut()).for_each(|it| it.retain(of_family));
+            end.pods.retain(|it| it.addresses.as_ref().is_none_or(|it| !it.is_empty()));
+        }
+    }
+}
+
 /// The selector of one namespace, by its name.
 pub(super) fn named_namespace(name: &str) -> LabelSelector {
-    LabelSelector { match_labels: Labels::from([(NAME_LABEL.to_owned(), name.to_owned())]), ..LabelSelector::default() }
+    LabelSelector {
+        match_labels: Labels::from([(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned())]),
+        ..LabelSelector::default()
+    }
 }
 
 /// The requirement that a namespace has none of these names.
 pub(super) fn not_named(names: &[String]) -> LabelSelector {
     let values = names.to_vec();
-    let requirement = Requirement { key: NAME_LABEL.to_owned(), operator: Operator::NotIn, values };
+    let requirement = Requirement { key: NAMESPACE_NAME_LABEL.to_owned(), operator: Operator::NotIn, values };
     LabelSelector { match_expressions: vec![requirement], ..LabelSelector::default() }
 }
 
 /// The selector for objects that both selectors match.
 pub(super) fn both(one: &LabelSelector, other: &LabelSelector) -> LabelSelector {
     let mut joined = one.clone();
-    for requirement in requirements(other) {
+    for requirement in other.requirements() {
         let is_equal = matches!(requirement.operator, Operator::In) && requirement.values.len() == 1;
         match joined.match_labels.get(&requirement.key) {
             Some(value) if is_equal && *value == requirement.values[0] => {}
@@ -157,7 +172,7 @@ pub(super) fn negated(selector: &LabelSelector) -> Vec<LabelSelector> {
         };
         LabelSelector { match_expressions: vec![Requirement { operator, ..requirement }], ..LabelSelector::default() }
     };
-    requirements(selector).map(opposite).collect()
+    selector.requirements().map(opposite).collect()
 }
 
 /// All addresses of both families.

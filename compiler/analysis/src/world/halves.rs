@@ -8,14 +8,14 @@ use super::groups::{
     EndSet, FlowProduct, PodSet, PortSet, TrafficSet, both, joined, named_namespace, negated, not_named, without_ranges,
 };
 use super::namespaces::{NamespaceClass, classes, name_matches};
-use super::variables::{FAMILY, Labelled, NAME_LABEL, PORT, PROTOCOL, Role, Variables, requirements};
+use super::variables::{FAMILY, Labelled, PORT, PROTOCOL, Role, Variables};
 use crate::diff::AddressRange;
 use weir_model::labels::matches;
 use weir_model::{
     AddressRanges, Cluster, Direction, Icmp, IpBlockPods, ListAction, ListId, Peer, PolicyId, PortMatch, Protocol, Rule,
 };
 use weir_objects::address::{Family, to_number};
-use weir_objects::k8s::LabelSelector;
+use weir_objects::k8s::{LabelSelector, NAMESPACE_NAME_LABEL};
 
 /// A class of ends: pods of a namespace class, or addresses outside.
 pub(super) type EndClass = Option<usize>;
@@ -339,7 +339,7 @@ impl<'c> PossibleWorld<'c> {
 
     fn pod_labels(&mut self, selector: &LabelSelector, role: Role) -> Result<Diagram, WorldError> {
         let mut all = Diagram::ALL;
-        for requirement in requirements(selector) {
+        for requirement in selector.requirements() {
             let accepted = self.variables.accepted(Labelled::Pod, &requirement);
             let Some(var) = self.variables.label(role, Labelled::Pod, &requirement.key) else { continue };
             let one = self.diagrams.within(var, &accepted)?;
@@ -358,7 +358,7 @@ impl<'c> PossibleWorld<'c> {
         let Some(class) = pair.class(role) else { return Ok(Diagram::NONE) };
         let role = if self.shares_labels(pair) { Role::Source } else { role };
         let mut all = Diagram::ALL;
-        for requirement in requirements(selector) {
+        for requirement in selector.requirements() {
             let known = match &self.classes[class] {
                 // `namespaces` has replaced selectors that the sides answer differently, except for names.
                 NamespaceClass::Declared { labels, .. } => {
@@ -366,7 +366,7 @@ impl<'c> PossibleWorld<'c> {
                         LabelSelector { match_expressions: vec![requirement.clone()], ..LabelSelector::default() };
                     Some(matches(&one, &labels[0]))
                 }
-                of if requirement.key == NAME_LABEL => {
+                of if requirement.key == NAMESPACE_NAME_LABEL => {
                     Some(name_matches(requirement.operator, &requirement.values, of.name()))
                 }
                 _ => None,
@@ -397,6 +397,14 @@ impl<'c> PossibleWorld<'c> {
         let v4 = self.diagrams.within(var, &v4)?;
         let v6 = self.diagrams.within(var, &v6)?;
         self.diagrams.node(FAMILY, [(Family::V4 as u128, v4), (Family::V6 as u128, v6)])
+    }
+
+    /// The flows of a set in one family.
+    pub(super) fn within_family(&mut self, flows: Diagram, family: Family) -> Result<Diagram, WorldError> {
+        let number = family as u128;
+        let last = if family == Family::V4 { number } else { u128::MAX };
+        let of_family = self.diagrams.within(FAMILY, &[(number, last)])?;
+        self.diagrams.and(flows, of_family)
     }
 
     fn traffic_diagram(&mut self, traffic: &TrafficSet, pair: ClassPair) -> Result<Diagram, WorldError> {

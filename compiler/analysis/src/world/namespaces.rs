@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::variables::{NAME_LABEL, requirements};
 use weir_model::{Cluster, Peer};
-use weir_objects::k8s::{LabelSelector, Labels, Operator};
+use weir_objects::k8s::{LabelSelector, Labels, NAMESPACE_NAME_LABEL, Operator};
 
 /// A namespace, as far as the input knows it.
 #[derive(Clone, Debug)]
@@ -43,7 +42,7 @@ pub(super) fn classes(sides: [&Cluster; 2]) -> Vec<NamespaceClass> {
             mentioned.insert(namespace.name.clone());
         }
         for selector in namespace_selectors(cluster) {
-            let named = requirements(selector).filter(|it| it.key == NAME_LABEL).flat_map(|it| it.values);
+            let named = selector.requirements().filter(|it| it.key == NAMESPACE_NAME_LABEL).flat_map(|it| it.values);
             mentioned.extend(named.filter(|it| is_namespace_name(it)));
         }
     }

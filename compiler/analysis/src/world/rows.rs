@@ -9,6 +9,7 @@
 //! Policies are compared by their meaning first: a policy that both sides have, under any name, allows nothing new.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 
 use super::diagram::Diagram;
 use super::examples::ExampleContext;
@@ -19,6 +20,7 @@ use super::{CauseKind, RowCause, WorldDiff, WorldError, WorldRow};
 use crate::diff::VerdictChange;
 use weir_model::eval::RuleId;
 use weir_model::{Cluster, Direction, PolicyId};
+use weir_objects::address::Family;
 use weir_objects::k8s::LabelSelector;
 
 const DIRECTIONS: [Direction; 2] = [Direction::Ingress, Direction::Egress];
@@ -31,7 +33,7 @@ pub(super) fn rows(clusters: [&Cluster; 2], most: usize) -> Result<WorldDiff, Wo
     let found = Changes { world: &mut world, under_comparison: &mut under_comparison }.find(&mut diff);
     match found {
         Ok(()) => Ok(diff),
-        Err(WorldError::TooLarge { nodes, .. }) => Err(WorldError::TooLarge { nodes, selectors: under_comparison }),
+        Err(WorldError::TooLarge { .. }) => Err(WorldError::TooLarge { policies: under_comparison }),
         Err(other) => Err(other),
     }
 }
@@ -43,16 +45,35 @@ struct Candidate {
     cause: RowCause,
     flows: FlowProduct,
     except: Vec<FlowProduct>,
+    family: Option<Family>,
+}
+
+impl Candidate {
+    /// The candidate once for each family, if addresses matter to it.
+    fn by_family(self) -> Vec<Self> {
+        let products = || self.except.iter().chain([&self.flows]);
+        let sets = || products().flat_map(|it| it.source.pods.iter().chain(&it.destination.pods));
+        if sets().all(|it| it.addresses.is_none()) {
+            return vec![self];
+        }
+        let one = |family| {
+            let mut flows = self.flows.clone();
+            let mut except = self.except.clone();
+            except.iter_mut().chain([&mut flows]).for_each(|it| it.keep_family(family));
+            Self { flows, except, family: Some(family), cause: self.cause.clone(), ..self }
+        };
+        [Family::V4, Family::V6].map(one).into()
+    }
 }
 
 /// The meaning of a policy in one direction.
 type PolicyMeaning = (EndSet, Vec<FlowProduct>);
 
-/// Pairs of classes between which a candidate makes no difference.
+/// Pairs of classes for which every namespace selector of a candidate gives the same results.
 struct PairGroup {
     sources: Vec<EndClass>,
     destinations: Vec<EndClass>,
-    /// The pair that stands for all of them.
+    /// One of these pairs: what is true of it is true of all.
     asked: ClassPair,
     /// Whether the group is one namespace of unknown labels, as both ends. Such a pair is in no other group: the ends
     /// have the same labels there.
@@ -87,14 +108,23 @@ impl Changes<'_, '_> {
                 }
                 candidates.extend(self.list_candidates(change, direction));
             }
+            if self.has_dual_endpoints() {
+                candidates = candidates.into_iter().flat_map(Candidate::by_family).collect();
+            }
             for candidate in candidates {
                 let policy = match &candidate.cause.kind {
                     CauseKind::Rule { rule, .. } => Some((allowing(change), rule.policy)),
                     CauseKind::Isolation(policy) => Some((1 - allowing(change), *policy)),
                     CauseKind::List(_, rule) => rule.map(|rule| (allowing(change), rule.policy)),
                 };
-                *self.under_comparison =
-                    policy.iter().map(|(side, policy)| self.world.clusters[*side].policy_name(*policy)).collect();
+                let list = match &candidate.cause.kind {
+                    CauseKind::List(list, _) => {
+                        Some(&self.world.clusters[1 - allowing(change)].lists[list.index()].name)
+                    }
+                    CauseKind::Rule { .. } | CauseKind::Isolation(_) => None,
+                };
+                let policy = policy.map(|(side, policy)| self.world.clusters[side].policy_name(policy));
+                *self.under_comparison = policy.into_iter().chain(list.cloned()).collect();
                 let cause = candidate.cause.clone();
                 match self.row(candidate, &mut examples)? {
                     Found::Row(row) => diff.rows.push(*row),
@@ -104,6 +134,13 @@ impl Changes<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether an endpoint of the input has addresses of both families.
+    fn has_dual_endpoints(&self) -> bool {
+        let has = |family| move |address: &IpAddr| Family::of(*address) == family;
+        let mut endpoints = self.world.clusters.iter().flat_map(|it| &it.endpoints);
+        endpoints.any(|it| it.addresses.iter().any(has(Family::V4)) && it.addresses.iter().any(has(Family::V6)))
     }
 
     /// The candidates of the policies of one namespace.
@@ -126,6 +163,12 @@ impl Changes<'_, '_> {
             return Ok(Vec::new());
         }
         let allowed_before: HashSet<&FlowProduct> = old_meanings.iter().flat_map(|(_, rules)| rules).collect();
+        let of_side = |side: usize, policies: &[PolicyId]| -> Vec<String> {
+            policies.iter().map(|it| self.world.clusters[side].policy_name(*it)).collect()
+        };
+        *self.under_comparison = [of_side(new, &changed_new), of_side(old, &changed_old)].concat();
+        self.under_comparison.sort_unstable();
+        self.under_comparison.dedup();
         let mut candidates = Vec::new();
         for policy in changed_new {
             let (subjects, isolating) = self.isolated_among(old, direction, class, policy, new, &of_old)?;
@@ -140,7 +183,7 @@ impl Changes<'_, '_> {
                 let rule = RuleId { policy, rule: index as u32 };
                 let cause = RowCause { direction, kind: CauseKind::Rule { rule, isolating: isolating.clone() } };
                 let flows = with_subjects(direction, flows, subjects.clone());
-                candidates.push(Candidate { change, direction, cause, flows, except });
+                candidates.push(Candidate { change, direction, cause, flows, except, family: None });
             }
         }
         for policy in changed_old {
@@ -154,7 +197,7 @@ impl Changes<'_, '_> {
             let subjects = self.world.subjects(old, policy);
             let flows = product(direction, subjects, EndSet::everything(), self.world.all_traffic(new));
             let cause = RowCause { direction, kind: CauseKind::Isolation(policy) };
-            candidates.push(Candidate { change, direction, cause, flows, except });
+            candidates.push(Candidate { change, direction, cause, flows, except, family: None });
         }
         Ok(candidates)
     }
@@ -227,7 +270,7 @@ impl Changes<'_, '_> {
             let mut except: Vec<FlowProduct> = isolating.iter().map(isolated).collect();
             except.extend(denied_still.iter().cloned());
             let flows = denied.flows.clone();
-            candidates.push(Candidate { change, direction, cause: cause(None), flows, except });
+            candidates.push(Candidate { change, direction, cause: cause(None), flows, except, family: None });
             for policy in &isolating {
                 for (index, rule) in self.world.rule_products(new, direction, *policy).into_iter().enumerate() {
                     let flows = FlowProduct {
@@ -237,7 +280,7 @@ impl Changes<'_, '_> {
                     };
                     let except = denied_still.clone();
                     let cause = cause(Some(RuleId { policy: *policy, rule: index as u32 }));
-                    candidates.push(Candidate { change, direction, cause, flows, except });
+                    candidates.push(Candidate { change, direction, cause, flows, except, family: None });
                 }
             }
         }
@@ -247,10 +290,11 @@ impl Changes<'_, '_> {
     fn row(&mut self, mut candidate: Candidate, examples: &mut ExampleContext) -> Result<Found, WorldError> {
         let groups = self.groups(&candidate)?;
         let groups = self.with_exceptions(&candidate, groups)?;
-        self.trim(&mut candidate.flows, &groups)?;
+        self.trim(&mut candidate, &groups)?;
         let mut regions = Vec::new();
         for (group, except) in &groups {
-            regions.extend(self.region(&candidate.flows, group, *except)?.map(|region| (group, region)));
+            regions
+                .extend(self.region(&candidate.flows, candidate.family, group, *except)?.map(|region| (group, region)));
         }
         if regions.is_empty() {
             return Ok(Found::Nothing);
@@ -272,9 +316,9 @@ impl Changes<'_, '_> {
             }
         }
         let Some(example) = passing else { return Ok(Found::WithoutEffect) };
-        let Candidate { change, cause, flows, except, .. } = candidate;
+        let Candidate { change, cause, flows, except, family, .. } = candidate;
         let given = is_cut.then_some(other);
-        Ok(Found::Row(Box::new(WorldRow { change, cause, flows, except, given, example })))
+        Ok(Found::Row(Box::new(WorldRow { change, cause, flows, except, given, family, example })))
     }
 
     /// Groups of pairs for which all namespace selectors of the candidate have the same results.
@@ -348,17 +392,27 @@ impl Changes<'_, '_> {
     fn region(
         &mut self,
         flows: &FlowProduct,
+        family: Option<Family>,
         group: &PairGroup,
         except: Diagram,
     ) -> Result<Option<Diagram>, WorldError> {
         let all = self.world.product(flows, group.asked)?;
+        let all = match family {
+            Some(family) => self.world.within_family(all, family)?,
+            None => all,
+        };
         let region = self.world.diagrams.and_not(all, except)?;
         Ok((!region.is_empty()).then_some(region))
     }
 
-    fn is_unchanged(&mut self, flows: &FlowProduct, groups: &[(PairGroup, Diagram)]) -> Result<bool, WorldError> {
+    fn is_unchanged(
+        &mut self,
+        flows: &FlowProduct,
+        family: Option<Family>,
+        groups: &[(PairGroup, Diagram)],
+    ) -> Result<bool, WorldError> {
         for (group, except) in groups {
-            if self.region(flows, group, *except)?.is_some() {
+            if self.region(flows, family, group, *except)?.is_some() {
                 return Ok(false);
             }
         }
@@ -366,31 +420,32 @@ impl Changes<'_, '_> {
     }
 
     /// Removes peers and ports of which no flow changes.
-    fn trim(&mut self, flows: &mut FlowProduct, groups: &[(PairGroup, Diagram)]) -> Result<(), WorldError> {
+    fn trim(&mut self, candidate: &mut Candidate, groups: &[(PairGroup, Diagram)]) -> Result<(), WorldError> {
+        let Candidate { flows, family, .. } = candidate;
         for role in [Role::Source, Role::Destination] {
             for index in (0..end(flows, role).pods.len()).rev() {
                 let mut one = flows.clone();
                 *end_mut(&mut one, role) = EndSet::pods(end(flows, role).pods[index].clone());
-                if self.is_unchanged(&one, groups)? {
+                if self.is_unchanged(&one, *family, groups)? {
                     end_mut(flows, role).pods.remove(index);
                 }
             }
             let mut outside = flows.clone();
             end_mut(&mut outside, role).pods.clear();
-            if !end(flows, role).ranges.is_empty() && self.is_unchanged(&outside, groups)? {
+            if !end(flows, role).ranges.is_empty() && self.is_unchanged(&outside, *family, groups)? {
                 end_mut(flows, role).ranges.clear();
             }
         }
         for index in (0..flows.traffic.ports.len()).rev() {
             let mut one = flows.clone();
             one.traffic = TrafficSet { portless: false, ports: vec![flows.traffic.ports[index].clone()] };
-            if self.is_unchanged(&one, groups)? {
+            if self.is_unchanged(&one, *family, groups)? {
                 flows.traffic.ports.remove(index);
             }
         }
         let mut portless = flows.clone();
         portless.traffic.ports.clear();
-        if flows.traffic.portless && self.is_unchanged(&portless, groups)? {
+        if flows.traffic.portless && self.is_unchanged(&portless, *family, groups)? {
             flows.traffic.portless = false;
         }
         Ok(())

@@ -9,10 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::diagram::Var;
 use weir_model::{Cluster, Peer, PortMatch};
-use weir_objects::k8s::{LabelSelector, Operator, Requirement};
-
-/// The label that names a namespace.
-pub(crate) const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+use weir_objects::k8s::{LabelSelector, NAMESPACE_NAME_LABEL, Operator, Requirement};
 
 pub(super) const FAMILY: Var = 0;
 /// 0 for traffic without ports, then TCP, UDP and SCTP.
@@ -65,7 +62,7 @@ impl Variables {
         let mut names = BTreeSet::new();
         let mut keys: BTreeMap<(Labelled, String), BTreeSet<String>> = BTreeMap::new();
         let mut selector = |of: Labelled, selector: &LabelSelector| {
-            for Requirement { key, values, .. } in requirements(selector) {
+            for Requirement { key, values, .. } in selector.requirements() {
                 keys.entry((of, key)).or_default().extend(values);
             }
         };
@@ -91,7 +88,7 @@ impl Variables {
                 selector(Labelled::Pod, labels.selector(list.pods));
             }
         }
-        keys.remove(&(Labelled::Namespace, NAME_LABEL.to_owned()));
+        keys.remove(&(Labelled::Namespace, NAMESPACE_NAME_LABEL.to_owned()));
         let keys = keys.into_iter().map(|((of, key), values)| (of, key, values.into_iter().collect())).collect();
         Self { names: names.into_iter().collect(), keys }
     }
@@ -180,14 +177,4 @@ impl Variables {
     fn key(&self, of: Labelled, key: &str) -> Option<usize> {
         self.keys.binary_search_by(|(other, it, _)| (*other, it.as_str()).cmp(&(of, key))).ok()
     }
-}
-
-/// A selector's labels and expressions, as one list.
-pub fn requirements(selector: &LabelSelector) -> impl Iterator<Item = Requirement> + '_ {
-    let equal = |(key, value): (&String, &String)| Requirement {
-        key: key.clone(),
-        operator: Operator::In,
-        values: vec![value.clone()],
-    };
-    selector.match_labels.iter().map(equal).chain(selector.match_expressions.iter().cloned())
 }
