@@ -230,6 +230,7 @@ fn workload(index: usize, random: &mut Random) -> Object {
         pod_labels: labels(random),
         host_network: random.once_in(6),
         ports: random.several(2, named_port),
+        at_most_one: kind == "StatefulSet" && random.once_in(2),
         owner: None,
     };
     object(meta(random.pick(&NAMESPACES), &format!("{}-{index}", kind.to_lowercase())), Body::Workload(body))

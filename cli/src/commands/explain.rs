@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use weir_model::eval::{
     EndVerdict, Flow, FlowEnd, FlowProtocol, HostPortBasis, Judgement, Oracle, ServiceBasis, Verdict,
 };
-use weir_model::{Backend, Cluster};
+use weir_model::{Backend, Cluster, EndpointId};
 
 use super::CommandOutcome;
 use crate::args::{ExpectedVerdict, ExplainArgs, GlobalArgs, TextOrJson};
@@ -65,7 +65,12 @@ fn with_audit(cluster: &Cluster, packets: &[JudgedPacket]) -> Option<Vec<Judgeme
 fn packet(cluster: &Cluster, flow: &Flow) -> String {
     let protocol = protocol(flow.protocol);
     let port = if flow.protocol == FlowProtocol::Icmp { String::new() } else { format!(" port {}", flow.port) };
-    format!("{protocol} {} -> {}{port}", end(cluster, &flow.source), end(cluster, &flow.destination))
+    let (from, to) = (end(cluster, &flow.source), end(cluster, &flow.destination));
+    let is_several = |id: EndpointId| cluster.endpoints[id.index()].is_several;
+    match flow.source.endpoint.filter(|id| is_several(*id) && flow.destination.endpoint == Some(*id)) {
+        Some(_) => format!("{protocol} one pod of {from} -> another pod of {to}{port}"),
+        None => format!("{protocol} {from} -> {to}{port}"),
+    }
 }
 
 fn protocol(protocol: FlowProtocol) -> &'static str {

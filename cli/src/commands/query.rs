@@ -77,6 +77,16 @@ impl FlowReader {
     }
 }
 
+/// What a line asks.
+enum Question<'q, 'l> {
+    /// A flow between ends of the input and addresses.
+    Flow(Flow),
+    /// A flow with an end that is described instead of named.
+    Possible(&'q WrittenFlow<'l>),
+    /// No flow: the reason.
+    Bad(String),
+}
+
 struct QuerySession<'c> {
     lookup: EndpointLookup<'c>,
     directory: Directory<'c>,
@@ -94,39 +104,44 @@ impl QuerySession<'_> {
             }
             let lines = batch.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
             let lines: Vec<FlowLine<'_>> = lines.map(FlowLine::parse).collect();
-            let flows: Vec<Result<Flow, String>> = lines
-                .iter()
-                .map(|line| match line.flow()? {
-                    // Judged for itself, in `answer`.
-                    flow if flow.is_possible() => Err(String::new()),
-                    flow => flow.resolve(&self.lookup, &self.directory),
-                })
-                .collect();
-            self.answer(&lines, &flows, &mut writer)?;
+            let questions: Vec<Question<'_, '_>> = lines.iter().map(|line| self.question(line)).collect();
+            self.answer(&lines, &questions, &mut writer)?;
             writer.flush()?;
         }
         Ok(if self.skipped { CommandOutcome::Findings } else { CommandOutcome::Clean })
     }
 
+    fn question<'q, 'l>(&self, line: &'q FlowLine<'l>) -> Question<'q, 'l> {
+        match line.flow() {
+            Ok(flow) if flow.is_possible() => Question::Possible(flow),
+            Ok(flow) => flow.resolve(&self.lookup, &self.directory).map_or_else(Question::Bad, Question::Flow),
+            Err(reason) => Question::Bad(reason),
+        }
+    }
+
     fn answer(
         &mut self,
         lines: &[FlowLine<'_>],
-        flows: &[Result<Flow, String>],
+        questions: &[Question<'_, '_>],
         writer: &mut impl Write,
     ) -> Result<()> {
-        let sound: Vec<Flow> = flows.iter().filter_map(|flow| flow.as_ref().ok()).cloned().collect();
+        let flow = |question: &Question<'_, '_>| match question {
+            Question::Flow(flow) => Some(flow.clone()),
+            Question::Possible(_) | Question::Bad(_) => None,
+        };
+        let flows: Vec<Flow> = questions.iter().filter_map(flow).collect();
         let (mut asked, mut ready) = (0, 0);
-        for (line, flow) in lines.iter().zip(flows) {
-            let possible = line.flow().ok().filter(|it| it.is_possible());
-            let judged = match possible {
-                Some(possible) => self.judge_possible(possible).map_err(QueryError::Skip),
-                None => flow.clone().map_err(QueryError::Skip).and_then(|flow| {
+        for (line, question) in lines.iter().zip(questions) {
+            let judged = match question {
+                Question::Possible(flow) => self.judge_possible(flow).map_err(QueryError::Skip),
+                Question::Bad(reason) => Err(QueryError::Skip(reason.clone())),
+                Question::Flow(flow) => {
                     if asked == ready {
-                        ready += self.judge.prepare(sound.get(asked..).unwrap_or_default());
+                        ready += self.judge.prepare(flows.get(asked..).unwrap_or_default());
                     }
                     asked += 1;
-                    self.judge.judge(&flow)
-                }),
+                    self.judge.judge(flow)
+                }
             };
             match judged {
                 Ok(judgement) => self.names.write(writer, line.id(), &judgement)?,

@@ -447,3 +447,36 @@ fn a_gate_refuses_only_the_change_that_it_names() {
     place.run("diff wider.yaml base.yaml --deny added").exits(0).says("no longer allowed");
     place.run("diff wider.yaml base.yaml --deny removed").exits(1);
 }
+
+/// The policy of the other end denies everything, so the changed port makes no difference. That is said, because a
+/// reviewer sees a changed rule.
+#[test]
+fn a_changed_rule_that_the_other_end_denies_is_named() {
+    let closed = "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: closed, namespace: \
+                  shop}\nspec: {podSelector: {}, policyTypes: [Egress]}\n";
+    let base = format!("{DATABASE}{closed}");
+    let place = Place::new().file("head.yaml", base.replace("5432", "5433")).file("base.yaml", base);
+    let text = place.run("diff base.yaml head.yaml --no-cost").exits(0).out;
+    for line in [
+        "Nothing changes: both sides allow exactly the same",
+        "+ shop/db spec.ingress[0] (head.yaml:8): egress of the sources denies all that this newly allows",
+        "- shop/db spec.ingress[0] (base.yaml:8): egress of the sources denied before all that this no longer allows",
+    ] {
+        assert!(text.contains(line), "{line}\nnot in\n{text}");
+    }
+    let document = place.run("diff base.yaml head.yaml --no-cost -o json").exits(0).json();
+    check_schema("diff", &document);
+    assert_eq!(document["withoutEffect"][0]["cause"]["rule"], "spec.ingress[0]");
+    assert!(place.run("diff base.yaml head.yaml --no-cost -o md").exits(0).out.contains("Without effect: 2 changes"));
+}
+
+/// A pod can have the labels of two policies, but a reviewer does not mean it: such exceptions are counted.
+#[test]
+fn exceptions_about_pods_of_other_policies_are_counted() {
+    let other = DATABASE.replace("name: db", "name: other").replace("app: db", "component: cache");
+    let base = format!("{DATABASE}---{other}");
+    let head = format!("{}---{other}", DATABASE.replace("5432", "5433"));
+    let place = Place::new().file("base.yaml", base).file("head.yaml", head.replace("component: cache", "part: cache"));
+    let text = place.run("diff base.yaml head.yaml --no-cost").exits(1).out;
+    assert!(text.contains("of pods that other policies select too; `-o json` has all"), "{text}");
+}

@@ -47,11 +47,12 @@ mod witness;
 
 use std::net::IpAddr;
 
+pub use crate::addresses::{AddressRange, AddressSet};
 pub use names::Namer;
 pub use open::compare_open;
-pub use possible::flow as possible_flow;
+pub use possible::flow as possible_words;
 
-use crate::world::{PodSet, PossibleFlow, WorldError};
+use crate::world::{PodSet, PossibleFlow, RowCause, WorldError};
 use weir_classes::{ClassifyError, PortSpec};
 use weir_model::eval::{Flow, RuleId, Verdict};
 use weir_model::{Cluster, Direction, EndpointId, ListId, PolicyId, ServiceId};
@@ -68,6 +69,8 @@ pub struct Diff {
     pub rows: Vec<DiffRow>,
     /// Isolation that begins or ends.
     pub isolation: Vec<IsolationChange>,
+    /// Changes that no flow can observe, because the other direction denies all of their traffic.
+    pub without_effect: Vec<(VerdictChange, RowCause)>,
 }
 
 /// An endpoint, identified by its name.
@@ -90,22 +93,6 @@ pub struct ServiceAddress {
     pub address: IpAddr,
     /// The services on it, in the base and in the head.
     pub services: [Vec<ServiceId>; 2],
-}
-
-/// Addresses from first to last, without the addresses of endpoints (and, as destinations, of services).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AddressRange {
-    /// The first one.
-    pub first: IpAddr,
-    /// The last one, of the same family.
-    pub last: IpAddr,
-}
-
-impl AddressRange {
-    /// Whether an address is inside.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        Family::of(address) == Family::of(self.first) && self.first <= address && address <= self.last
-    }
 }
 
 /// A region: traffic from all of the sources to all of the destinations.
@@ -164,8 +151,8 @@ impl DiffRow {
 pub struct RowEnd {
     /// Indexes into [`Diff::endpoints`], sorted.
     pub endpoints: Vec<u32>,
-    /// Outside addresses, sorted.
-    pub ranges: Vec<AddressRange>,
+    /// Outside addresses.
+    pub ranges: AddressSet,
     /// Indexes into [`Diff::services`], sorted.
     pub services: Vec<u32>,
     /// Pods that could exist. `endpoints` lists those of the input that are among them.
@@ -305,5 +292,5 @@ fn between(sides: [Option<cluster_side::ClusterSide<'_>>; 2]) -> Result<Diff, Di
     let isolation = isolation::changes(&sides, &endpoints);
     let context = rows::RowContext { sides: &sides, endpoints: &endpoints, services: &services, frames: &frames };
     let rows = rows::rows(&context, &tables, &cells, found)?;
-    Ok(Diff { endpoints, services, rows, isolation })
+    Ok(Diff { endpoints, services, rows, isolation, without_effect: Vec::new() })
 }

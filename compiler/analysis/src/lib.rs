@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod addresses;
 pub mod diff;
 pub mod reach;
 pub mod world;

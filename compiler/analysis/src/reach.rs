@@ -209,7 +209,7 @@ impl<'r> CellCache<'r> {
     }
 
     /// The traffic that passes from one end to another; `None` if they have no address family in common, or if both are
-    /// outside addresses.
+    /// outside addresses. From an end to itself, it is the traffic between two of its members.
     pub fn passes(&mut self, from: ReachEnd, to: ReachEnd) -> Option<Passes> {
         match [Family::V4, Family::V6].map(|family| self.passes_over(family, from, to)) {
             [None, None] => None,

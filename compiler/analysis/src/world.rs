@@ -13,6 +13,7 @@
 //! example that the reference oracle has confirmed. A comparison that does not fit its budget is an error, never a
 //! shorter answer.
 
+mod address_classes;
 mod diagram;
 mod examples;
 mod groups;

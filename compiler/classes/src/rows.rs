@@ -326,9 +326,11 @@ impl<'a> RowBuilder<'a> {
 
     /// Whether a backend is this pod: the backend may be a terminating pod whose address this pod has now.
     fn is_backend(&self, backend: &Backend, own: EndpointId) -> bool {
-        let at = |address| self.cluster.endpoints[own.index()].addresses.contains(&address);
+        let endpoint = &self.cluster.endpoints[own.index()];
+        let at = |address| endpoint.addresses.contains(&address);
         // The address counts as well as the name, because the packet goes to the pod that has the address.
-        backend.endpoint == Some(own) || backend.address.is_some_and(at)
+        // The service of a workload may lead to another pod of it.
+        !endpoint.is_several && (backend.endpoint == Some(own) || backend.address.is_some_and(at))
     }
 
     /// The rows as they would be if the audit policies were enforced; most of them are equal to the enforced ones.

@@ -23,7 +23,7 @@ use weir_classes::SubjectId;
 use weir_model::eval::{
     Basis, EndVerdict, Flow, FlowEnd, FlowProtocol, Judgement, Oracle, ServiceBasis, ServicesBehind, Verdict,
 };
-use weir_model::{Cluster, Direction, EndpointId, ServiceId, Standing};
+use weir_model::{Cluster, Direction, EndpointId, ServiceId, ServicePort, Standing};
 use weir_objects::address::Family;
 
 pub use ir::Interpreter;
@@ -276,7 +276,13 @@ impl FlowSession<'_, '_> {
             return Ok(EndVerdict { verdict: Verdict::Allow, basis: Basis::NotSubject });
         };
         let family = self.family(subject, remote)?;
-        let (own, other) = (self.address(subject, family)?, self.address(remote, family)?);
+        self.refuse_node_port(remote, target)?;
+        let own = self.address(subject, family)?;
+        let sibling = remote.endpoint.filter(|it| Some(*it) == subject.endpoint && remote.address.is_none());
+        let other = match sibling.and_then(|it| self.world.sibling(it, family)) {
+            Some(sibling) => sibling,
+            None => self.address(remote, family)?,
+        };
         // A pod with a node's address is not the node: its packets do not come from the host itself.
         let is_pod = remote.endpoint.is_some_and(|id| self.world.place(id).is_some());
         let question = PacketQuestion {
@@ -307,6 +313,21 @@ impl FlowSession<'_, '_> {
             (Some(family), _) | (None, Some(family)) => Ok(family),
             // Stand-ins exist in both families, and policies about pods do not distinguish them.
             (None, None) => Ok(self.flow_ends.iter().find_map(of).unwrap_or(Family::V4)),
+        }
+    }
+
+    /// Refuses a question whose stand-in address would be one of a node, at a node port: a packet would be translated
+    /// there, but the flow names no address.
+    fn refuse_node_port(&self, remote: FlowEnd, target: QuestionPorts) -> Result<(), NoVerdict> {
+        let cluster = &self.world.cluster;
+        let is_host = |id: EndpointId| cluster.endpoints[id.index()].standing == Standing::HostNetwork;
+        let ports = || cluster.services.iter().flat_map(|service| &service.ports);
+        let is_node_port = |it: &ServicePort| {
+            it.node_port == Some(target.port) && target.protocol == FlowProtocol::Transport(it.protocol)
+        };
+        match remote.address.is_none() && remote.endpoint.is_some_and(is_host) && ports().any(is_node_port) {
+            true => Err(skip("a pod on its node's network has no address, and the port is a node port".to_owned())),
+            false => Ok(()),
         }
     }
 

@@ -41,6 +41,7 @@ impl Cluster {
             namespace: NamespaceId(namespace as u32),
             name: format!("possible-{}", self.endpoints.len()),
             kind: "Pod".into(),
+            is_several: false,
             labels,
             standing: Standing::Member,
             addresses: vec![pod.address],

@@ -116,7 +116,7 @@ impl<'c> Oracle<'c> {
         let Some(endpoint) = subject.endpoint.filter(|id| self.is_member(*id)) else {
             return EndVerdict::allow(Basis::NotSubject);
         };
-        if let Some(basis) = self.beyond_policy(endpoint, remote, target) {
+        if let Some(basis) = self.beyond_policy(endpoint, subject.address, remote, target) {
             return EndVerdict::allow(basis);
         }
         if let Some(list) = self.denying_list(direction, endpoint, remote) {
@@ -136,10 +136,22 @@ impl<'c> Oracle<'c> {
     }
 
     /// The reason why no policy can forbid the traffic, if there is one.
-    fn beyond_policy(&self, subject: EndpointId, remote: FlowEnd, target: ProtocolPort) -> Option<Basis> {
+    fn beyond_policy(
+        &self,
+        subject: EndpointId,
+        own_address: Option<std::net::IpAddr>,
+        remote: FlowEnd,
+        target: ProtocolPort,
+    ) -> Option<Basis> {
         let endpoint = self.endpoint(subject);
-        // Spec: "A Pod cannot block access to itself."
-        if remote.endpoint == Some(subject) || remote.address.is_some_and(|at| endpoint.addresses.contains(&at)) {
+        // Spec: "A Pod cannot block access to itself." Two pods of one workload can.
+        let is_itself = match endpoint.is_several {
+            true => own_address.is_some() && own_address == remote.address,
+            false => {
+                remote.endpoint == Some(subject) || remote.address.is_some_and(|at| endpoint.addresses.contains(&at))
+            }
+        };
+        if is_itself {
             return Some(Basis::Itself);
         }
         // Spec: "Traffic to and from the node where a Pod is running is always allowed, regardless of the IP address of

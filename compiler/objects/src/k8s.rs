@@ -207,6 +207,8 @@ pub struct Workload {
     pub host_network: bool,
     /// Named container ports of the template.
     pub ports: Vec<NamedPort>,
+    /// Whether at most one of its pods exists at a time.
+    pub at_most_one: bool,
     /// The controller that owns it (`Deployment/shop`). If the owner is in the input too, the owner is used instead.
     pub owner: Option<String>,
 }

@@ -187,12 +187,13 @@ impl AttachBench<'_> {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [name, .., predicted] = words[..] else { continue };
             let Some(charged) = self.charged(name)? else { continue };
-            if name.starts_with("flow_buckets") {
+            if name.starts_with("flow_table") {
                 flows += charged;
             } else {
                 maps.insert(name.to_owned(), [number(Some(predicted))?, charged]);
             }
         }
+        ensure!(flows > 0, "`weir inspect` names no flow table");
         Ok(MapMemory { maps, flows, file: self.charged("artifact")?.unwrap_or_default() })
     }
 

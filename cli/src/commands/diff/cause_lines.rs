@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_analysis::diff::{EndReason, EndState};
+use weir_analysis::diff::{EndReason, EndState, VerdictChange};
+use weir_analysis::world::{CauseKind, RowCause};
 use weir_model::eval::RuleId;
 use weir_model::{Direction, ListId, PolicyId};
 use weir_objects::diagnostic::FindingPlace;
@@ -46,6 +47,10 @@ impl CauseLines {
         for change in &compared.diff.isolation {
             wanted[usize::from(change.begins)].extend(change.policies.iter().map(|it| VerdictCause::Policy(*it)));
         }
+        for (change, cause) in &compared.diff.without_effect {
+            let (which, cause) = VerdictCause::of_row(*change, cause);
+            wanted[which].insert(cause);
+        }
         let mut wanted = wanted.into_iter();
         let lines = [0, 1].map(|which| lines(compared, which, wanted.next().unwrap_or_default()));
         Self { lines }
@@ -67,6 +72,16 @@ pub(super) fn causes(direction: Direction, account: &EndReason) -> Vec<VerdictCa
 }
 
 impl VerdictCause {
+    /// What makes the difference of a row about possible pods, and the side that has it: 0 for the base, 1 for the head.
+    pub(super) fn of_row(change: VerdictChange, cause: &RowCause) -> (usize, Self) {
+        let allowing = usize::from(change == VerdictChange::Added);
+        match &cause.kind {
+            CauseKind::Rule { rule, .. } => (allowing, Self::Rule(cause.direction, *rule)),
+            CauseKind::Isolation(policy) => (1 - allowing, Self::Policy(*policy)),
+            CauseKind::List(list, _) => (1 - allowing, Self::List(*list)),
+        }
+    }
+
     fn origin(self, compared: &Comparison, which: usize) -> FieldOrigin {
         let cluster = &compared.sides[which].cluster;
         match self {

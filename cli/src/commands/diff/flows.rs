@@ -36,7 +36,7 @@ pub(super) fn flows(compared: &Comparison, row: &DiffRow) -> [Option<serde_json:
         serde_json::Value::Object(end)
     };
     if let Some(possible) = &row.witness.possible {
-        return [Some(possible_flow(possible)), Some(possible_flow(possible))];
+        return [Some(possible_json(possible)), Some(possible_json(possible))];
     }
     [0, 1].map(|which| {
         let flow = of(which)?;
@@ -50,8 +50,8 @@ pub(super) fn flows(compared: &Comparison, row: &DiffRow) -> [Option<serde_json:
     })
 }
 
-/// A flow with a possible pod as an end.
-fn possible_flow(flow: &PossibleFlow) -> serde_json::Value {
+/// A flow with a possible pod as an end, as `weir query` takes it.
+fn possible_json(flow: &PossibleFlow) -> serde_json::Value {
     let end = |end: &PossibleEnd| match end {
         PossibleEnd::Address(address) => json!({"ip": address}),
         PossibleEnd::Pod(pod) => {
@@ -103,7 +103,7 @@ pub(super) fn sentence(compared: &Comparison, row: &DiffRow) -> String {
     let witness = &row.witness;
     if let Some(possible) = &witness.possible {
         let [before, now] = witness.verdicts.map(|it| if it == Verdict::Allow { "allowed" } else { "denied" });
-        return format!("{}: {before} before, {now} now", diff::possible_flow(possible));
+        return format!("{}: {before} before, {now} now", diff::possible_words(possible));
     }
     let Some(flow) = witness.flows.iter().flatten().next_back() else { return String::new() };
     let end = |name: Option<u32>, end: FlowEnd| match (name, end.address) {

@@ -9,7 +9,7 @@ use serde_json::json;
 use weir_analysis::diff::{
     AddressRange, Decides, Diff, DiffRow, EndReason, EndState, Namer, Presence, RowEnd, RowTraffic, VerdictChange,
 };
-use weir_analysis::world::PodSet;
+use weir_analysis::world::{PodSet, RowCause};
 use weir_classes::PortSpec;
 use weir_model::Direction;
 use weir_objects::k8s::{LabelSelector, Requirement};
@@ -31,7 +31,17 @@ struct DiffJson<'d> {
     isolation: Vec<IsolationJson<'d>>,
     groups: Vec<GroupJson>,
     rows: Vec<RowJson<'d>>,
+    #[serde(rename = "withoutEffect", skip_serializing_if = "Vec::is_empty")]
+    without_effect: Vec<WithoutEffectJson<'d>>,
     cost: Option<&'d Costs>,
+}
+
+/// A change that no flow can observe.
+#[derive(Serialize)]
+struct WithoutEffectJson<'d> {
+    change: &'d str,
+    direction: &'d str,
+    cause: ResponsibleJson<'d>,
 }
 
 #[derive(Serialize)]
@@ -184,6 +194,7 @@ pub(super) fn json(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usi
         },
         endpoints: endpoints(diff),
         isolation: builder.isolation(),
+        without_effect: builder.without_effect(),
         rows,
         groups: builder.groups,
         cost: costs,
@@ -291,6 +302,15 @@ impl<'d> JsonBuilder<'d, '_> {
         };
         let at: Option<&CauseLine> = self.places.line(which, cause);
         ResponsibleJson { name, rule, file: at.map(|it| it.file.as_str()), line: at.map(|it| it.line) }
+    }
+
+    fn without_effect(&self) -> Vec<WithoutEffectJson<'d>> {
+        let one = |(kind, cause): &(VerdictChange, RowCause)| {
+            let (which, of) = VerdictCause::of_row(*kind, cause);
+            let (direction, cause) = (cause.direction.name(), self.responsible(which, of));
+            WithoutEffectJson { change: change(*kind), direction, cause }
+        };
+        self.compared.diff.without_effect.iter().map(one).collect()
     }
 
     fn isolation(&self) -> Vec<IsolationJson<'d>> {

@@ -29,6 +29,7 @@ pub(super) fn markdown(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most:
     let ending = ending(costs);
     out.push_str(&table(words, &rows));
     out.push_str(&isolation(words, MOST_CHARACTERS / 4));
+    out.push_str(&without_effect(words, MOST_CHARACTERS / 8));
     let room = MOST_CHARACTERS.saturating_sub(out.chars().count() + ending.chars().count() + 400);
     let details = details(words, &rows, room);
     out.push_str(&details.text);
@@ -77,6 +78,17 @@ fn isolation(words: &DiffWording<'_, '_>, room: usize) -> String {
     let rest = changes.len() - lines;
     let more = if rest > 0 { format!("* {} not shown here\n", count(rest, "more change")) } else { String::new() };
     fold(&format!("Isolation: {}", count(changes.len(), "change")), &format!("{text}{more}"))
+}
+
+fn without_effect(words: &DiffWording<'_, '_>, room: usize) -> String {
+    let changes = words.without_effect();
+    if changes.is_empty() {
+        return String::new();
+    }
+    let FittingLines { text, lines } = fitting(changes.iter().map(|it| format!("* {}\n", md(it))), room);
+    let rest = changes.len() - lines;
+    let more = if rest > 0 { format!("* {} not shown here\n", count(rest, "more change")) } else { String::new() };
+    fold(&format!("Without effect: {}", count(changes.len(), "change")), &format!("{text}{more}"))
 }
 
 /// Text that was cut at a line, so that it has not more than a number of characters.

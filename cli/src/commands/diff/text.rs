@@ -39,6 +39,16 @@ pub(super) fn text(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usi
             of_section.into_iter().for_each(|row| writer.row(row));
         }
     }
+    let without_effect = words.without_effect();
+    if !without_effect.is_empty() {
+        writer.title("Without effect");
+        for line in without_effect.iter().take(most) {
+            writer.page.line(format_args!("  {line}"));
+        }
+        if without_effect.len() > most {
+            writer.page.line(format_args!("  and {} more; `--max 0` shows all", without_effect.len() - most));
+        }
+    }
     if rows.len() > most {
         writer.page.blank();
         writer.page.line(format_args!("{} more rows are not shown; `--max 0` shows all.", rows.len() - most));

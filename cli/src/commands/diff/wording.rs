@@ -1,10 +1,12 @@
 //! The sentences about a comparison, shared by all formats for people.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use weir_analysis::diff::{Decides, DiffRow, EndReason, EndState, Namer, Presence, RowProduct, VerdictChange};
+use weir_analysis::world::{PodSet, RowCause};
 use weir_model::{Direction, PolicyId};
+use weir_objects::k8s::LabelSelector;
 
 use super::Comparison;
 use super::cause_lines::{CauseLines, VerdictCause, causes};
@@ -150,10 +152,17 @@ impl DiffWording<'_, '_> {
             Direction::Egress => "only from sources whose egress allows it".to_owned(),
             Direction::Ingress => "only to destinations whose ingress allows it".to_owned(),
         }));
-        let except = row.except.iter().map(|it| self.exception(row, it));
-        lines.extend(except.take(MOST_CAUSES));
-        if row.except.len() > MOST_CAUSES {
-            lines.push(format!("except {} more groups of flows; `-o json` has all", row.except.len() - MOST_CAUSES));
+        // Pods with the labels of several policies are possible, but hardly meant: their exceptions are only counted.
+        let (meant, others): (Vec<&RowProduct>, Vec<&RowProduct>) =
+            row.except.iter().partition(|it| !concerns_other_pods(row, it));
+        lines.extend(meant.iter().take(MOST_CAUSES).map(|it| self.exception(row, it)));
+        if meant.len() > MOST_CAUSES {
+            lines.push(format!("except {} more groups of flows; `-o json` has all", meant.len() - MOST_CAUSES));
+        }
+        if !others.is_empty() {
+            let those =
+                if others.len() == 1 { "one group of flows" } else { &format!("{} groups of flows", others.len()) };
+            lines.push(format!("except {those} of pods that other policies select too; `-o json` has all"));
         }
         lines
     }
@@ -168,6 +177,23 @@ impl DiffWording<'_, '_> {
             }
         }
         if except.traffic == row.traffic { text } else { format!("{text}: {}", except.traffic) }
+    }
+
+    /// Changed rules, isolations and lists that no flow can observe.
+    pub(super) fn without_effect(&self) -> Vec<String> {
+        let line = |(change, cause): &(VerdictChange, RowCause)| {
+            let (which, of) = VerdictCause::of_row(*change, cause);
+            let other = match cause.direction {
+                Direction::Ingress => "egress of the sources",
+                Direction::Egress => "ingress of the destinations",
+            };
+            let (sign, what) = match change {
+                VerdictChange::Added => ("+", "denies all that this newly allows"),
+                VerdictChange::Removed => ("-", "denied before all that this no longer allows"),
+            };
+            format!("{sign} {}: {other} {what}", self.list(which, &[of]))
+        };
+        self.compared.diff.without_effect.iter().map(line).collect()
     }
 
     /// `for example shop/web → shop/db TCP 5432: denied before, allowed now`
@@ -203,6 +229,19 @@ impl DiffWording<'_, '_> {
         }
         names.join(", ")
     }
+}
+
+/// Whether an exception concerns only pods that have, in addition to the labels for which the row's policies select
+/// them, labels that the row does not mention.
+fn concerns_other_pods(row: &DiffRow, except: &RowProduct) -> bool {
+    let (own, other) = match row.decides {
+        Decides::Egress => (&row.source.pods, &except.source.pods),
+        Decides::Ingress | Decides::Both => (&row.destination.pods, &except.destination.pods),
+    };
+    let keys = |set: &PodSet| -> BTreeSet<String> { set.pods.requirements().map(|it| it.key).collect() };
+    let known: BTreeSet<String> = own.iter().flat_map(keys).collect();
+    let is_selected = !own.is_empty() && own.iter().all(|it| it.pods != LabelSelector::default());
+    is_selected && !other.is_empty() && other.iter().all(|it| !keys(it).is_subset(&known))
 }
 
 /// `1 region`, `2 regions`

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use super::{AddressRange, Decides, RowTraffic, VerdictChange, compare};
+use super::{AddressSet, Decides, RowTraffic, VerdictChange, compare};
 use super::{Diff, DiffEndpoint, DiffError, DiffRow, EndReason, EndState, FlowWitness, Presence, RowEnd, RowProduct};
 use crate::world::{self, CauseKind, EndSet, FlowProduct, PodSet, TrafficSet, WorldRow};
 use weir_classes::PortSpec;
@@ -28,6 +28,7 @@ pub fn compare_open(base: &Cluster, head: &Cluster, keep_all: bool) -> Result<Di
     let mut rows: Vec<DiffRow> = world.rows.into_iter().map(|row| members.row(row)).collect();
     rows.append(&mut diff.rows);
     diff.rows = rows;
+    diff.without_effect = world.without_effect;
     Ok(diff)
 }
 
@@ -141,9 +142,7 @@ impl<'c> Members<'c> {
             namespaces.iter().map(|it| matches(&pods.namespaces, labels.labels(it.labels))).collect();
         let mut has_labels: HashMap<LabelSetId, bool> = HashMap::new();
         let at = |endpoint: &Endpoint| {
-            let contains = |ranges: &Vec<AddressRange>| {
-                endpoint.addresses.iter().any(|address| ranges.iter().any(|range| range.contains(*address)))
-            };
+            let contains = |set: &AddressSet| endpoint.addresses.iter().any(|address| set.contains(*address));
             pods.addresses.as_ref().is_none_or(contains)
         };
         let mut is_in = |endpoint: &Endpoint| {

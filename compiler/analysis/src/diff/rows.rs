@@ -11,8 +11,8 @@ use super::regions::{DiffRegion, RegionMembers};
 use super::tables::{EntryTables, ReasonId};
 use super::universe::FamilyEnds;
 use super::{
-    AddressRange, Decides, DiffEndpoint, DiffError, DiffRow, EndReason, EndState, Presence, RowEnd, RowTraffic,
-    ServiceAddress, VerdictChange, witness,
+    AddressRange, AddressSet, Decides, DiffEndpoint, DiffError, DiffRow, EndReason, EndState, Presence, RowEnd,
+    RowTraffic, ServiceAddress, VerdictChange, witness,
 };
 use weir_model::eval::Oracle;
 use weir_model::{Direction, PolicyId};
@@ -24,6 +24,15 @@ pub(super) struct RowContext<'a, 'c> {
     pub(super) endpoints: &'a [DiffEndpoint],
     pub(super) services: &'a [ServiceAddress],
     pub(super) frames: &'a [FamilyEnds; 2],
+}
+
+impl RowContext<'_, '_> {
+    /// Whether an endpoint stands for several pods, on each side that has it.
+    pub(super) fn is_several(&self, endpoint: u32) -> bool {
+        let ids = self.endpoints[endpoint as usize].ids;
+        let mut sides = self.sides.iter().zip(ids).filter_map(|(side, id)| Some((side.as_ref()?, id?)));
+        sides.all(|(side, id)| side.cluster.endpoints[id.index()].is_several)
+    }
 }
 
 /// A row without its reasons.
@@ -47,7 +56,7 @@ pub(super) fn rows(
     let mut rows = Vec::new();
     for mut draft in drafts(context, cells, found) {
         // Before the witness, which must not be a flow of a pod to itself.
-        trim(&mut draft);
+        trim(context, &mut draft);
         let part = cells.part(draft.part);
         let traffic = tables.atoms.traffic(part.set);
         // No witness: the comparison excludes every flow of the row (such as those between a pod and its own node), so
@@ -164,17 +173,22 @@ fn draft(context: &RowContext<'_, '_>, family: Option<Family>, regions: [Option<
             // Ranges as sources contain addresses of services, as destinations they do not: a service sends nothing.
             ranges.extend(frame.ranges(&of(region).outside, as_source));
         }
-        RowEnd { endpoints: members.endpoints, ranges, services: members.services, pods: Vec::new() }
+        RowEnd {
+            endpoints: members.endpoints,
+            ranges: AddressSet::new(ranges),
+            services: members.services,
+            pods: Vec::new(),
+        }
     };
     let (source, destination) = (party(|it| &it.source, true), party(|it| &it.destination, false));
     RowDraft { part, source, destination, family }
 }
 
 /// Traffic of a pod to itself is never meant: if one party is a single pod, it is removed from the other party.
-fn trim(draft: &mut RowDraft) {
+fn trim(context: &RowContext<'_, '_>, draft: &mut RowDraft) {
     let only = |party: &RowEnd| match party.endpoints[..] {
         // A party of several pods keeps all of them: each one still has traffic with the others.
-        [one] if party.ranges.is_empty() && party.services.is_empty() => Some(one),
+        [one] if party.ranges.is_empty() && party.services.is_empty() && !context.is_several(one) => Some(one),
         _ => None,
     };
     if let Some(one) = only(&draft.source) {

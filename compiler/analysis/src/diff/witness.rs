@@ -76,9 +76,9 @@ fn pair(context: &RowContext<'_, '_>, part: &CellPart, family: Family, from: Try
         Try::Endpoint(id) => Some(id),
         _ => None,
     };
-    // A pod always reaches itself. Two outside addresses end here too (`None` on both sides): no policy judges their
+    // A pod always reaches itself; two pods of one workload need not. Two outside addresses end here too (`None` on both sides): no policy judges their
     // traffic.
-    if sender == receiver {
+    if sender == receiver && sender.is_none_or(|it| !context.is_several(it)) {
         return None;
     }
     let named = |id: u32| {
@@ -184,7 +184,7 @@ fn leads_back(context: &RowContext<'_, '_>, addresses: [Option<IpAddr>; 2], endp
         let own = &side.cluster.endpoints[id.index()];
         backends.any(|it| {
             // Any backend, not all: the proxy may choose the endpoint itself, and then the packet is its own.
-            it.endpoint == Some(id)
+            it.endpoint == Some(id) && !own.is_several
                 || it.address.is_some_and(|at| own.addresses.contains(&at) || side.is_own_node(id, at))
                 || it.endpoint.is_some_and(|other| is_host_of(side, other, id) || is_host_of(side, id, other))
         })

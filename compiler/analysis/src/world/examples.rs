@@ -8,10 +8,10 @@ use super::diagram::Diagram;
 use super::halves::{ClassPair, PossibleWorld};
 use super::namespaces::NamespaceClass;
 use super::variables::{ABSENT, Labelled, Meaning, Role};
-use crate::diff::{AddressRange, VerdictChange};
+use crate::diff::VerdictChange;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
-use weir_model::{AddedPod, Cluster, NamedPort, NamespaceId, Protocol};
-use weir_objects::address::{Family, to_address};
+use weir_model::{AddedPod, CidrList, Cluster, NamedPort, NamespaceId, Protocol};
+use weir_objects::address::Family;
 use weir_objects::k8s::Labels;
 
 /// A pod that could exist.
@@ -62,6 +62,9 @@ pub struct PossibleFlow {
     pub port: u16,
 }
 
+/// The most addresses that are tried for an example.
+const MOST_TRIED: usize = 4096;
+
 /// What examples need to know about the input.
 pub(super) struct ExampleContext {
     /// Addresses of the input's objects, which would be misleading in an example.
@@ -96,9 +99,10 @@ impl ExampleContext {
             if source != destination {
                 break flow;
             }
-            let one = [AddressRange { first: source, last: source }];
-            let source = world.addresses(&one, Role::Source)?;
-            let destination = world.addresses(&one, Role::Destination)?;
+            // Their class has no other address.
+            let only = world.address_classes.set(Family::of(source), world.address_classes.class(source));
+            let source = world.addresses(&only, Role::Source)?;
+            let destination = world.addresses(&only, Role::Destination)?;
             let same = world.diagrams.and(source, destination)?;
             region = world.diagrams.and_not(region, same)?;
         };
@@ -116,15 +120,24 @@ impl ExampleContext {
     fn flow(&self, world: &PossibleWorld<'_>, pair: ClassPair, region: Diagram) -> PossibleFlow {
         let variables = &world.variables;
         let mut family = Family::V4;
+        let mut addresses: [Option<IpAddr>; 2] = [None, None];
         let path = world.diagrams.example(region, |var, intervals| {
             let has = |number: u128| intervals.iter().any(|(first, last)| (*first..=*last).contains(&number));
             let meaning = variables.meaning(var);
+            if let Meaning::Address(role) = meaning {
+                let other = match role {
+                    Role::Source => familiar(family, Role::Destination),
+                    Role::Destination => addresses[0].unwrap_or_else(|| familiar(family, Role::Source)),
+                };
+                let chosen = self.address(world, family, role, intervals, other);
+                addresses[role as usize] = Some(chosen);
+                return world.address_classes.class(chosen);
+            }
             let preferred = match meaning {
                 // TCP before traffic without ports; an absent label before any value; no port name.
                 Meaning::Protocol => vec![1, 2, 3],
                 Meaning::Label(..) => vec![ABSENT],
-                Meaning::Address(role) => self.addresses(family, role, intervals),
-                Meaning::Family | Meaning::Port | Meaning::PortName(_) => vec![0],
+                Meaning::Family | Meaning::Port | Meaning::PortName(_) | Meaning::Address(_) => vec![0],
             };
             let firsts = intervals.iter().map(|(first, _)| *first);
             let listed = match meaning {
@@ -141,7 +154,6 @@ impl ExampleContext {
         let mut port = 0;
         let mut protocol = FlowProtocol::Icmp;
         let mut names = Vec::new();
-        let mut addresses = [None, None];
         let mut labels = [Labels::new(), Labels::new()];
         let mut namespace_labels = [Labels::new(), Labels::new()];
         for (var, number) in path {
@@ -158,15 +170,20 @@ impl ExampleContext {
                     };
                     known[role as usize].insert(key.to_owned(), value);
                 }
-                Meaning::Address(role) => addresses[role as usize] = Some(address_of(family, number)),
+                Meaning::Address(_) => {}
             }
         }
         if world.shares_labels(pair) {
             namespace_labels[Role::Destination as usize] = namespace_labels[Role::Source as usize].clone();
         }
+        // An end whose address does not matter avoids the other one's.
+        let any = |role: Role| match addresses[1 - role as usize] {
+            Some(other) if other == familiar(family, role) => spare(family),
+            _ => familiar(family, role),
+        };
         let [source, destination] = [Role::Source, Role::Destination].map(|role| {
             // Also where any address will do: a block that contains every address matches no pod without one.
-            let address = addresses[role as usize].unwrap_or_else(|| familiar(family, role));
+            let address = addresses[role as usize].unwrap_or_else(|| any(role));
             let Some(class) = pair.class(role) else { return PossibleEnd::Address(address) };
             let free_labels = std::mem::take(&mut namespace_labels[role as usize]);
             let (namespace, namespace_labels) = match &world.classes[class] {
@@ -192,28 +209,39 @@ impl ExampleContext {
         PossibleFlow { source, destination, protocol, port }
     }
 
-    /// Addresses that read well in an example: reserved for documentation, or the second address of an interval.
-    fn addresses(&self, family: Family, role: Role, intervals: &[(u128, u128)]) -> Vec<u128> {
-        let (shift, step) = match family {
-            Family::V4 => (96, 1 << 96),
-            Family::V6 => (0, 1),
-        };
-        let usual = match familiar(family, role) {
-            IpAddr::V4(it) => u128::from(u32::from(it)) << shift,
-            IpAddr::V6(it) => it.into(),
-        };
-        let in_interval = intervals.iter().flat_map(|(first, last)| {
-            let numbers = (0..1024u128).filter_map(move |index| first.checked_add((index + 1) * step));
-            numbers.take_while(move |it| it <= last).chain([*first])
-        });
-        let is_free = |number: &u128| !self.taken.contains(&address_of(family, *number));
-        std::iter::once(usual).chain(in_interval).filter(is_free).take(1025).collect()
+    /// An address of these classes that reads well in an example: reserved for documentation, or the second address of
+    /// a block; and if there is a choice, none of the input's and not that of the other end.
+    fn address(
+        &self,
+        world: &PossibleWorld<'_>,
+        family: Family,
+        role: Role,
+        intervals: &[(u128, u128)],
+        other: IpAddr,
+    ) -> IpAddr {
+        let usual = familiar(family, role);
+        let usual_class = world.address_classes.class(usual);
+        let usual = intervals.iter().any(|(first, last)| (first..=last).contains(&&usual_class)).then_some(usual);
+        let classes = || intervals.iter().flat_map(|(first, last)| (*first..=*last).take(MOST_TRIED));
+        let of_classes = || classes().flat_map(|class| world.address_classes.addresses(family, class));
+        let all = || usual.into_iter().chain(of_classes().take(MOST_TRIED));
+        let free = all().find(|it| *it != other && !self.taken.contains(it));
+        let address = free.or_else(|| all().find(|it| *it != other)).or_else(|| all().next());
+        address.unwrap_or(other)
     }
 }
 
 /// An address that is reserved for documentation.
 fn familiar(family: Family, role: Role) -> IpAddr {
-    let last = 1 + role as u8;
+    documentation(family, 1 + role as u8)
+}
+
+/// Another one.
+fn spare(family: Family) -> IpAddr {
+    documentation(family, 3)
+}
+
+fn documentation(family: Family, last: u8) -> IpAddr {
     match family {
         Family::V4 => Ipv4Addr::new(192, 0, 2, last).into(),
         Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last.into()).into(),
@@ -229,13 +257,6 @@ fn protocol_of(number: u128) -> FlowProtocol {
     }
 }
 
-fn address_of(family: Family, number: u128) -> IpAddr {
-    match family {
-        Family::V4 => to_address(family, number >> 96),
-        Family::V6 => to_address(family, number),
-    }
-}
-
 fn fresh_namespace(classes: &[NamespaceClass], role: Role) -> String {
     let prefix = match role {
         Role::Source => "another",
@@ -246,12 +267,19 @@ fn fresh_namespace(classes: &[NamespaceClass], role: Role) -> String {
     names.find(is_free).unwrap_or_default()
 }
 
+/// A list with only those entries that contain an end's address: the others say nothing about the flow.
+fn entries_at(list: &CidrList, flow: &PossibleFlow) -> CidrList {
+    let ends = [flow.source.address(), flow.destination.address()];
+    let entries = list.entries.iter().filter(|entry| ends.iter().any(|it| entry.contains(*it))).cloned().collect();
+    CidrList { entries, name: list.name.clone(), ..*list }
+}
+
 /// The oracle's verdict on one side, with the possible pods as pods of the cluster.
 fn verdict(world: &PossibleWorld<'_>, side: usize, pair: ClassPair, flow: &PossibleFlow) -> Verdict {
     let cluster = world.clusters[side];
     let mut small = Cluster {
         labels: cluster.labels.clone(),
-        lists: cluster.lists.clone(),
+        lists: cluster.lists.iter().map(|list| entries_at(list, flow)).collect(),
         assume: cluster.assume,
         ..Cluster::default()
     };

@@ -1,8 +1,6 @@
 //! Groups of possible ends, traffic, and products of them, in the policies' own selectors.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-use crate::diff::AddressRange;
+use crate::addresses::AddressSet;
 use weir_model::Protocol;
 use weir_objects::address::Family;
 use weir_objects::k8s::{LabelSelector, Labels, NAMESPACE_NAME_LABEL, Operator, Requirement};
@@ -14,8 +12,8 @@ pub struct PodSet {
     pub namespaces: LabelSelector,
     /// Selects by the pod's labels.
     pub pods: LabelSelector,
-    /// The pod's address is in one of these ranges; `None` if it does not matter.
-    pub addresses: Option<Vec<AddressRange>>,
+    /// The pod's address is one of these; `None` if it does not matter.
+    pub addresses: Option<AddressSet>,
 }
 
 impl PodSet {
@@ -23,7 +21,7 @@ impl PodSet {
     pub(super) fn and(&self, other: &Self) -> Option<Self> {
         let addresses = match (&self.addresses, &other.addresses) {
             (Some(some), Some(others)) => {
-                let common = common_ranges(some, others);
+                let common = some.and(others);
                 if common.is_empty() {
                     return None;
                 }
@@ -41,28 +39,28 @@ impl PodSet {
 pub struct EndSet {
     /// Pods in any of these sets.
     pub pods: Vec<PodSet>,
-    /// Addresses outside the cluster's pods and services, sorted.
-    pub ranges: Vec<AddressRange>,
+    /// Addresses outside the cluster's pods and services.
+    pub ranges: AddressSet,
 }
 
 impl EndSet {
     /// Every pod, and every address outside.
     pub(super) fn everything() -> Self {
-        Self { pods: vec![PodSet::default()], ranges: all_addresses() }
+        Self { pods: vec![PodSet::default()], ranges: AddressSet::all() }
     }
 
     pub(super) fn pods(pods: PodSet) -> Self {
-        Self { pods: vec![pods], ranges: Vec::new() }
+        Self { pods: vec![pods], ranges: AddressSet::default() }
     }
 
-    /// Pods and outside addresses in these ranges.
-    pub(super) fn at(ranges: Vec<AddressRange>) -> Self {
+    /// Pods and outside addresses at these addresses.
+    pub(super) fn at(ranges: AddressSet) -> Self {
         Self { pods: vec![PodSet { addresses: Some(ranges.clone()), ..PodSet::default() }], ranges }
     }
 
     pub(super) fn and(&self, other: &Self) -> Self {
         let pods = self.pods.iter().flat_map(|it| other.pods.iter().filter_map(|other| it.and(other))).collect();
-        Self { pods, ranges: common_ranges(&self.ranges, &other.ranges) }
+        Self { pods, ranges: self.ranges.and(&other.ranges) }
     }
 
     pub(super) fn extend(&mut self, other: Self) {
@@ -71,8 +69,7 @@ impl EndSet {
                 self.pods.push(set);
             }
         }
-        self.ranges.extend(other.ranges);
-        self.ranges = joined(std::mem::take(&mut self.ranges));
+        self.ranges = self.ranges.or(&other.ranges);
     }
 }
 
@@ -120,9 +117,8 @@ impl FlowProduct {
     /// Leaves only addresses of a family. Pods without ranges stay as they are.
     pub(super) fn keep_family(&mut self, family: Family) {
         for end in [&mut self.source, &mut self.destination] {
-            let of_family = |range: &AddressRange| Family::of(range.first) == family;
-            end.ranges.retain(of_family);
-            end.pods.iter_mut().filter_map(|it| it.addresses.as_mut()).for_each(|it| it.retain(of_family));
+            end.ranges = end.ranges.of_family(family);
+            end.pods.iter_mut().filter_map(|it| it.addresses.as_mut()).for_each(|it| *it = it.of_family(family));
             end.pods.retain(|it| it.addresses.as_ref().is_none_or(|it| !it.is_empty()));
         }
     }
@@ -173,82 +169,4 @@ pub(super) fn negated(selector: &LabelSelector) -> Vec<LabelSelector> {
         LabelSelector { match_expressions: vec![Requirement { operator, ..requirement }], ..LabelSelector::default() }
     };
     selector.requirements().map(opposite).collect()
-}
-
-/// All addresses of both families.
-pub(super) fn all_addresses() -> Vec<AddressRange> {
-    let range = |first: IpAddr, last: IpAddr| AddressRange { first, last };
-    vec![
-        range(Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::BROADCAST.into()),
-        range(Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::from(u128::MAX).into()),
-    ]
-}
-
-/// The next address of the same family, if there is one.
-pub(super) fn after(address: IpAddr) -> Option<IpAddr> {
-    match address {
-        IpAddr::V4(it) => u32::from(it).checked_add(1).map(|it| Ipv4Addr::from(it).into()),
-        IpAddr::V6(it) => u128::from(it).checked_add(1).map(|it| Ipv6Addr::from(it).into()),
-    }
-}
-
-fn before(address: IpAddr) -> Option<IpAddr> {
-    match address {
-        IpAddr::V4(it) => u32::from(it).checked_sub(1).map(|it| Ipv4Addr::from(it).into()),
-        IpAddr::V6(it) => u128::from(it).checked_sub(1).map(|it| Ipv6Addr::from(it).into()),
-    }
-}
-
-/// The same addresses in the fewest ranges, sorted.
-pub(super) fn joined(mut ranges: Vec<AddressRange>) -> Vec<AddressRange> {
-    ranges.sort_unstable();
-    let mut result: Vec<AddressRange> = Vec::with_capacity(ranges.len());
-    for range in ranges {
-        match result.last_mut() {
-            // `IpAddr` orders all IPv4 addresses before all IPv6 ones, and `after` stays in its family.
-            Some(last) if range.first <= last.last || after(last.last) == Some(range.first) => {
-                last.last = last.last.max(range.last);
-            }
-            _ => result.push(range),
-        }
-    }
-    result
-}
-
-/// The addresses in both lists of ranges. Both are sorted and disjoint.
-pub(super) fn common_ranges(some: &[AddressRange], others: &[AddressRange]) -> Vec<AddressRange> {
-    let (mut i, mut j) = (0, 0);
-    let mut common = Vec::new();
-    while let (Some(one), Some(other)) = (some.get(i), others.get(j)) {
-        let (first, last) = (one.first.max(other.first), one.last.min(other.last));
-        if first <= last && first.is_ipv4() == last.is_ipv4() {
-            common.push(AddressRange { first, last });
-        }
-        if one.last <= other.last {
-            i += 1;
-        } else {
-            j += 1;
-        }
-    }
-    common
-}
-
-/// The addresses of the first list that are not in the second. Both are sorted and disjoint.
-pub(super) fn without_ranges(some: &[AddressRange], holes: &[AddressRange]) -> Vec<AddressRange> {
-    let mut rest = Vec::new();
-    for range in some {
-        let mut first = Some(range.first);
-        let from = holes.partition_point(|hole| hole.last < range.first);
-        for hole in holes[from..].iter().take_while(|hole| hole.first <= range.last) {
-            let Some(start) = first else { break };
-            if let Some(end) = before(hole.first).filter(|end| start < hole.first && start <= *end) {
-                rest.push(AddressRange { first: start, last: end });
-            }
-            first = after(hole.last);
-        }
-        if let Some(start) = first.filter(|start| *start <= range.last && start.is_ipv4() == range.last.is_ipv4()) {
-            rest.push(AddressRange { first: start, last: range.last });
-        }
-    }
-    rest
 }

@@ -3,18 +3,17 @@
 use std::collections::HashMap;
 
 use super::WorldError;
+use super::address_classes::AddressClasses;
 use super::diagram::{Diagram, Diagrams};
-use super::groups::{
-    EndSet, FlowProduct, PodSet, PortSet, TrafficSet, both, joined, named_namespace, negated, not_named, without_ranges,
-};
+use super::groups::{EndSet, FlowProduct, PodSet, PortSet, TrafficSet, both, named_namespace, negated, not_named};
 use super::namespaces::{NamespaceClass, classes, name_matches};
 use super::variables::{FAMILY, Labelled, PORT, PROTOCOL, Role, Variables};
-use crate::diff::AddressRange;
+use crate::addresses::{AddressRange, AddressSet};
 use weir_model::labels::matches;
 use weir_model::{
     AddressRanges, Cluster, Direction, Icmp, IpBlockPods, ListAction, ListId, Peer, PolicyId, PortMatch, Protocol, Rule,
 };
-use weir_objects::address::{Family, to_number};
+use weir_objects::address::{Family, Prefix};
 use weir_objects::k8s::{LabelSelector, NAMESPACE_NAME_LABEL};
 
 /// A class of ends: pods of a namespace class, or addresses outside.
@@ -90,6 +89,8 @@ pub(super) struct PossibleWorld<'c> {
     /// Names of the namespaces whose labels the sides declare differently.
     disputed: Vec<String>,
     halves: HashMap<(usize, Direction, ClassPair), Diagram>,
+    pub(super) address_classes: AddressClasses,
+    at: HashMap<(Role, AddressSet), Diagram>,
 }
 
 impl<'c> PossibleWorld<'c> {
@@ -120,6 +121,8 @@ impl<'c> PossibleWorld<'c> {
             sides,
             disputed,
             halves: HashMap::new(),
+            address_classes: AddressClasses::of(clusters),
+            at: HashMap::new(),
         };
         for side in 0..2 {
             world.sides[side].denied =
@@ -163,12 +166,14 @@ impl<'c> PossibleWorld<'c> {
                     }
                 };
                 let set = |namespaces| PodSet { namespaces, pods: pods.clone(), addresses: None };
-                EndSet { pods: namespaces.into_iter().map(set).collect(), ranges: Vec::new() }
+                EndSet { pods: namespaces.into_iter().map(set).collect(), ranges: AddressSet::default() }
             }
             Peer::Block { cidr, except } => {
-                let block = vec![AddressRange { first: cidr.address(), last: cidr.last() }];
-                let holes = except.iter().map(|it| AddressRange { first: it.address(), last: it.last() }).collect();
-                let ranges = without_ranges(&block, &joined(holes));
+                let set = |prefixes: &[Prefix]| {
+                    let range = |it: &Prefix| AddressRange { first: it.address(), last: it.last() };
+                    AddressSet::new(prefixes.iter().map(range).collect())
+                };
+                let ranges = set(std::slice::from_ref(cidr)).without(&set(except));
                 match cluster.assume.ipblock_pods {
                     IpBlockPods::Match if !ranges.is_empty() => EndSet::at(ranges),
                     IpBlockPods::Match | IpBlockPods::Ignore => EndSet { pods: Vec::new(), ranges },
@@ -240,7 +245,7 @@ impl<'c> PossibleWorld<'c> {
         let mut denied = Vec::new();
         // Pods and addresses that earlier lists allow. A pod that only some of these lists apply to is in a product of
         // its own, so an exception within a product is never needed.
-        let mut allowed: Vec<(Vec<PodSet>, Vec<PodSet>, Vec<AddressRange>)> = Vec::new();
+        let mut allowed: Vec<(Vec<PodSet>, Vec<PodSet>, AddressSet)> = Vec::new();
         for (index, list) in cluster.lists.iter().enumerate() {
             let applies = match direction {
                 Direction::Ingress => list.ingress,
@@ -249,9 +254,9 @@ impl<'c> PossibleWorld<'c> {
             if !applies {
                 continue;
             }
-            let ranges = AddressRanges::of(list).joined();
-            let ranges: Vec<AddressRange> =
-                ranges.iter().map(|(first, last)| AddressRange { first: *first, last: *last }).collect();
+            let ranges = AddressRanges::of(list);
+            let ranges = ranges.iter().map(|(first, last)| AddressRange { first: *first, last: *last }).collect();
+            let ranges = AddressSet::new(ranges);
             let (namespaces, pods) =
                 (cluster.labels.selector(list.namespaces), cluster.labels.selector(list.pods).clone());
             let set = |namespaces| PodSet { namespaces, pods: pods.clone(), addresses: None };
@@ -267,8 +272,8 @@ impl<'c> PossibleWorld<'c> {
             for set in sets {
                 let mut pieces = vec![(set, ranges.clone())];
                 for (exempt, not_exempt, addresses) in &allowed {
-                    let split = |(set, ranges): (PodSet, Vec<AddressRange>)| {
-                        let rest = without_ranges(&ranges, addresses);
+                    let split = |(set, ranges): (PodSet, AddressSet)| {
+                        let rest = ranges.without(addresses);
                         let inside = exempt.iter().filter_map(|it| set.and(it)).map(|it| (it, rest.clone()));
                         let outside = not_exempt.iter().filter_map(|it| set.and(it)).map(|it| (it, ranges.clone()));
                         inside.chain(outside).collect::<Vec<_>>()
@@ -385,18 +390,19 @@ impl<'c> PossibleWorld<'c> {
         Ok(all)
     }
 
-    /// The flows with this end's address in one of the ranges.
-    pub(super) fn addresses(&mut self, ranges: &[AddressRange], role: Role) -> Result<Diagram, WorldError> {
-        let var = self.variables.address(role);
-        let mut of_family = [Vec::new(), Vec::new()];
-        for range in ranges {
-            let ((family, first), (_, last)) = (to_number(range.first), to_number(range.last));
-            of_family[family as usize].push(address_numbers(family, first, last));
+    /// The flows with this end's address in a set, which is a union of the classes of addresses.
+    pub(super) fn addresses(&mut self, set: &AddressSet, role: Role) -> Result<Diagram, WorldError> {
+        let key = (role, set.clone());
+        if let Some(known) = self.at.get(&key) {
+            return Ok(*known);
         }
-        let [v4, v6] = of_family;
+        let var = self.variables.address(role);
+        let [v4, v6] = [Family::V4, Family::V6].map(|family| self.address_classes.within(family, set));
         let v4 = self.diagrams.within(var, &v4)?;
         let v6 = self.diagrams.within(var, &v6)?;
-        self.diagrams.node(FAMILY, [(Family::V4 as u128, v4), (Family::V6 as u128, v6)])
+        let all = self.diagrams.node(FAMILY, [(Family::V4 as u128, v4), (Family::V6 as u128, v6)])?;
+        self.at.insert(key, all);
+        Ok(all)
     }
 
     /// The flows of a set in one family.
@@ -500,14 +506,5 @@ fn protocol_number(protocol: Protocol) -> u128 {
         Protocol::Tcp => 1,
         Protocol::Udp => 2,
         Protocol::Sctp => 3,
-    }
-}
-
-/// Numbers of addresses in a diagram. IPv4 addresses are shifted up, so that in both families "every address" is every
-/// number, and a node for it vanishes.
-fn address_numbers(family: Family, first: u128, last: u128) -> (u128, u128) {
-    match family {
-        Family::V4 => (first << 96, last << 96 | u128::MAX >> 32),
-        Family::V6 => (first, last),
     }
 }

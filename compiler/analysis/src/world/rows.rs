@@ -17,6 +17,7 @@ use super::groups::{EndSet, FlowProduct, TrafficSet};
 use super::halves::{ClassPair, EndClass, PossibleWorld, opposite, product, subject_role};
 use super::variables::Role;
 use super::{CauseKind, RowCause, WorldDiff, WorldError, WorldRow};
+use crate::addresses::AddressSet;
 use crate::diff::VerdictChange;
 use weir_model::eval::RuleId;
 use weir_model::{Cluster, Direction, PolicyId};
@@ -433,7 +434,7 @@ impl Changes<'_, '_> {
             let mut outside = flows.clone();
             end_mut(&mut outside, role).pods.clear();
             if !end(flows, role).ranges.is_empty() && self.is_unchanged(&outside, *family, groups)? {
-                end_mut(flows, role).ranges.clear();
+                end_mut(flows, role).ranges = AddressSet::default();
             }
         }
         for index in (0..flows.traffic.ports.len()).rev() {

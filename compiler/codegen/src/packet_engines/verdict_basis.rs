@@ -4,7 +4,7 @@ use super::PacketQuestion;
 use super::world::{CompiledWorld, transport};
 use weir_classes::Atoms;
 use weir_model::eval::{Basis, FlowProtocol, RuleId, Verdict};
-use weir_model::{Cluster, Direction, ListId, PolicyId, PortMatch};
+use weir_model::{Cluster, Direction, Endpoint, ListId, PolicyId, PortMatch};
 
 /// The basis of a verdict.
 pub(super) fn basis(world: &CompiledWorld<'_>, question: &PacketQuestion, verdict: Verdict) -> Basis {
@@ -18,7 +18,11 @@ pub(super) fn basis(world: &CompiledWorld<'_>, question: &PacketQuestion, verdic
     }
     let endpoint = world.endpoint(question.place).and_then(|id| world.cluster.endpoints.get(id.index()));
     // All addresses of the pod, because packets between two of them are packets to itself as well.
-    if endpoint.is_some_and(|it| it.addresses.contains(&question.remote)) {
+    let is_own = |it: &Endpoint| match it.is_several {
+        true => question.own == question.remote,
+        false => it.addresses.contains(&question.remote),
+    };
+    if endpoint.is_some_and(is_own) {
         return Basis::Itself;
     }
     if question.own_node {

@@ -13,7 +13,7 @@ use super::{Decide, EngineError, Make, Owners, QuestionPorts};
 use crate::compile::{self, CompileOptions, Compiled};
 use weir_classes::{Scope, SubjectId, stand_ins};
 use weir_model::eval::{FlowEnd, FlowProtocol};
-use weir_model::{Cluster, EndpointId, ServiceId};
+use weir_model::{Cluster, Endpoint, EndpointId, ServiceId, Standing};
 use weir_objects::address::Family;
 
 /// A compiled cluster, and the engine that decides in it.
@@ -23,6 +23,8 @@ pub(super) struct CompiledWorld<'c> {
     pub(super) decide: Box<dyn Decide>,
     places: HashMap<EndpointId, (usize, SubjectId)>,
     stand_ins: HashMap<(EndpointId, Family), IpAddr>,
+    /// For a workload, an endpoint that is another pod of it.
+    siblings: HashMap<EndpointId, EndpointId>,
 }
 
 impl<'c> CompiledWorld<'c> {
@@ -39,6 +41,7 @@ impl<'c> CompiledWorld<'c> {
         for (address, owner) in owners {
             own(cluster.to_mut(), *address, *owner);
         }
+        let siblings = siblings(&mut cluster);
         let stand_ins = stand_ins(&mut cluster);
         let by_address: BTreeMap<IpAddr, EndpointId> = stand_ins.iter().map(|(id, address)| (*address, *id)).collect();
         // The compiler must know which addresses are stand-ins: it classifies them by labels alone. Otherwise an
@@ -54,7 +57,7 @@ impl<'c> CompiledWorld<'c> {
         let places = compiled.classes.subject_of.iter().enumerate();
         let places = places.map(|(place, (endpoint, subject))| (*endpoint, (place, *subject))).collect();
         let stand_ins = stand_ins.into_iter().map(|(id, address)| ((id, Family::of(address)), address)).collect();
-        Ok(Self { cluster, compiled, decide, places, stand_ins })
+        Ok(Self { cluster, compiled, decide, places, stand_ins, siblings })
     }
 
     /// The index of a local endpoint, and its subject class.
@@ -69,6 +72,11 @@ impl<'c> CompiledWorld<'c> {
 
     pub(super) fn stand_in(&self, endpoint: EndpointId, family: Family) -> Option<IpAddr> {
         self.stand_ins.get(&(endpoint, family)).copied()
+    }
+
+    /// The stand-in address of another pod of a workload.
+    pub(super) fn sibling(&self, endpoint: EndpointId, family: Family) -> Option<IpAddr> {
+        self.stand_in(*self.siblings.get(&endpoint)?, family)
     }
 
     pub(super) fn is_own_node(&self, place: usize, address: IpAddr) -> bool {
@@ -102,6 +110,22 @@ impl<'c> CompiledWorld<'c> {
             })
             .collect()
     }
+}
+
+/// Adds another pod to every workload without an address, so that a packet can go from the one to the other.
+fn siblings(cluster: &mut Cow<'_, Cluster>) -> HashMap<EndpointId, EndpointId> {
+    let is_asked = |it: &Endpoint| it.is_several && it.addresses.is_empty() && it.standing == Standing::Member;
+    let workloads = cluster.endpoints.iter().enumerate().filter(|(_, it)| is_asked(it));
+    let workloads: Vec<EndpointId> = workloads.map(|(index, _)| EndpointId(index as u32)).collect();
+    let mut added = HashMap::new();
+    for id in workloads {
+        let endpoints = &mut cluster.to_mut().endpoints;
+        // Behind all others, whose numbers stay.
+        added.insert(id, EndpointId(endpoints.len() as u32));
+        let sibling = endpoints[id.index()].clone();
+        endpoints.push(sibling);
+    }
+    added
 }
 
 /// Gives an address to `owner` and takes it from every other endpoint.

@@ -8,7 +8,7 @@ use weir_classes::{AtomSet, Atoms};
 use weir_fuzz::generators::cluster;
 use weir_model::directory::Directory;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
-use weir_model::{Cluster, Protocol};
+use weir_model::{Cluster, EndpointId, Protocol};
 use weir_objects::address::Family;
 
 use crate::{for_each_cluster, resolved};
@@ -50,7 +50,8 @@ fn is_in_description(cluster: &Cluster, directory: &Directory<'_>, from: FlowEnd
         node.zip(other.address).is_some_and(|(node, at)| cluster.is_of_node(node, at))
     };
     let is_service = to.endpoint.is_none() && to.address.is_some_and(|at| !directory.services_at(at).is_empty());
-    let is_itself = from.endpoint.is_some() && from.endpoint == to.endpoint;
+    let is_one_pod = |id: EndpointId| !cluster.endpoints[id.index()].is_several;
+    let is_itself = from.endpoint.is_some_and(is_one_pod) && from.endpoint == to.endpoint;
     // Endpoints without addresses have placeholder addresses in 0.64.0.0/10, which no real endpoint has.
     let stands_in = |end: FlowEnd| matches!(end.address, Some(IpAddr::V4(v4)) if v4.octets()[0] == 0);
     !stands_in(from) && !stands_in(to) && !is_itself && !is_service && !near(from, to) && !near(to, from)

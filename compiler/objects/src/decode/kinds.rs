@@ -55,7 +55,7 @@ static KINDS: [ReadKind; 14] = [
     }),
     workload("v1", "ReplicationController"),
     workload("apps/v1", "Deployment"),
-    workload("apps/v1", "StatefulSet"),
+    ReadKind { fields: &schema::STATEFUL_SET, ..workload("apps/v1", "StatefulSet") },
     workload("apps/v1", "DaemonSet"),
     workload("apps/v1", "ReplicaSet"),
     workload("batch/v1", "Job"),

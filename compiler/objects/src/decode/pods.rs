@@ -57,6 +57,10 @@ fn workload(
         pod_labels: template.get("metadata").get("labels").string_map(),
         host_network: spec.get("hostNetwork").bool().unwrap_or(false),
         ports: container_ports(spec, &at.field("spec"), report).named,
+        // A StatefulSet alone never runs a pod and its replacement at the same time
+        // (https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#recreate-deployment). A number that is
+        // left out may be an autoscaler's to choose.
+        at_most_one: kind == "StatefulSet" && object.get("spec").get("replicas").int() == Some(1),
         owner: metadata::owner(object),
     }
 }

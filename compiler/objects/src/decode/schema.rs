@@ -167,6 +167,11 @@ static CONDITION: Fields = open(&[("type", Str), ("status", Str)]);
 /// Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, Job
 pub(super) static WORKLOAD: Fields = open(&[("metadata", Struct(&META)), ("spec", Struct(&WORKLOAD_SPEC))]);
 static WORKLOAD_SPEC: Fields = open(&[("template", Struct(&TEMPLATE))]);
+
+/// apps/v1 StatefulSet
+pub(super) static STATEFUL_SET: Fields = open(&[("metadata", Struct(&META)), ("spec", Struct(&STATEFUL_SET_SPEC))]);
+static STATEFUL_SET_SPEC: Fields = open(&[("replicas", Int32), ("template", Struct(&TEMPLATE))]);
+
 static TEMPLATE: Fields = open(&[("metadata", Struct(&META)), ("spec", Struct(&POD_SPEC))]);
 
 /// batch/v1 CronJob
