@@ -23,6 +23,7 @@ mod variables;
 
 pub use examples::{PossibleEnd, PossibleFlow, PossiblePod};
 pub use groups::{EndSet, FlowProduct, PodSet, PortSet, TrafficSet};
+pub(crate) use groups::{common_ranges, joined, without_ranges};
 
 use crate::diff::VerdictChange;
 use weir_model::eval::RuleId;

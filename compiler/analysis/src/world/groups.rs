@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::diff::AddressRange;
-use weir_model::Protocol;
+use weir_model::{Cluster, PolicyId, Protocol};
 use weir_objects::address::Family;
 use weir_objects::k8s::{LabelSelector, Labels, NAMESPACE_NAME_LABEL, Operator, Requirement};
 
@@ -19,8 +19,15 @@ pub struct PodSet {
 }
 
 impl PodSet {
+    /// The pods that a policy selects.
+    pub fn selected_by(cluster: &Cluster, policy: PolicyId) -> Self {
+        let policy = cluster.policy(policy);
+        let namespaces = named_namespace(&cluster.namespaces[policy.namespace.index()].name);
+        Self { namespaces, pods: cluster.labels.selector(policy.subjects).clone(), addresses: None }
+    }
+
     /// The pods in both sets; `None` if their address ranges have no address in common.
-    pub(super) fn and(&self, other: &Self) -> Option<Self> {
+    pub fn and(&self, other: &Self) -> Option<Self> {
         let addresses = match (&self.addresses, &other.addresses) {
             (Some(some), Some(others)) => {
                 let common = common_ranges(some, others);
@@ -200,7 +207,7 @@ fn before(address: IpAddr) -> Option<IpAddr> {
 }
 
 /// The same addresses in the fewest ranges, sorted.
-pub(super) fn joined(mut ranges: Vec<AddressRange>) -> Vec<AddressRange> {
+pub(crate) fn joined(mut ranges: Vec<AddressRange>) -> Vec<AddressRange> {
     ranges.sort_unstable();
     let mut result: Vec<AddressRange> = Vec::with_capacity(ranges.len());
     for range in ranges {
@@ -216,7 +223,7 @@ pub(super) fn joined(mut ranges: Vec<AddressRange>) -> Vec<AddressRange> {
 }
 
 /// The addresses in both lists of ranges. Both are sorted and disjoint.
-pub(super) fn common_ranges(some: &[AddressRange], others: &[AddressRange]) -> Vec<AddressRange> {
+pub(crate) fn common_ranges(some: &[AddressRange], others: &[AddressRange]) -> Vec<AddressRange> {
     let (mut i, mut j) = (0, 0);
     let mut common = Vec::new();
     while let (Some(one), Some(other)) = (some.get(i), others.get(j)) {
@@ -234,7 +241,7 @@ pub(super) fn common_ranges(some: &[AddressRange], others: &[AddressRange]) -> V
 }
 
 /// The addresses of the first list that are not in the second. Both are sorted and disjoint.
-pub(super) fn without_ranges(some: &[AddressRange], holes: &[AddressRange]) -> Vec<AddressRange> {
+pub(crate) fn without_ranges(some: &[AddressRange], holes: &[AddressRange]) -> Vec<AddressRange> {
     let mut rest = Vec::new();
     for range in some {
         let mut first = Some(range.first);
