@@ -176,6 +176,39 @@ fn an_exception_that_vanished_is_refused() {
 }
 
 #[test]
+fn flows_that_the_other_direction_denied_are_not_approved() {
+    let open = BASE.replace("    - from: [{podSelector: {matchLabels: {app: api}}}]\n      ports", "    - ports");
+    let limited = |text: &str| format!("{text}{OTHER}");
+    let place = Place::new().file("base.yaml", limited(BASE)).file("head.yaml", limited(&open));
+    write(&place, "base.yaml head.yaml");
+    assert!(read(&place).contains("given: egress"), "{}", read(&place));
+    gate(&place, "base.yaml head.yaml").exits(0);
+    let place = place.file("base.yaml", BASE).file("head.yaml", &open);
+    gate(&place, "base.yaml head.yaml").exits(1).says("refused: ");
+    // The other way round, the row became smaller.
+    write(&place, "base.yaml head.yaml");
+    assert!(!read(&place).contains("given"), "{}", read(&place));
+    let place = place.file("base.yaml", limited(BASE)).file("head.yaml", limited(&open));
+    gate(&place, "base.yaml head.yaml").exits(0);
+}
+
+#[test]
+fn a_pod_with_two_families_keeps_an_approval() {
+    let block = "{ipBlock: {cidr: 10.0.0.0/8}}, {ipBlock: {cidr: 'fd00::/16'}}";
+    let open = BASE.replace("{podSelector: {matchLabels: {app: api}}}", block);
+    let dual = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: x, namespace: shop}\n\
+        status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}, {ip: 'fd00::1'}]}\n";
+    let [with, without] = [dual, ""].map(|pod| [BASE, &open].map(|text| format!("{text}{pod}")));
+    for (before, after, entries) in [(&with, &without, 4), (&without, &with, 2)] {
+        let place = Place::new().file("base.yaml", &before[0]).file("head.yaml", &before[1]);
+        write(&place, "base.yaml head.yaml");
+        assert_eq!(read(&place).matches("- change").count(), entries, "one for each family: {}", read(&place));
+        let place = place.file("base.yaml", &after[0]).file("head.yaml", &after[1]);
+        gate(&place, "base.yaml head.yaml").exits(0);
+    }
+}
+
+#[test]
 fn an_approval_of_one_direction_does_not_approve_the_other() {
     let place = approved();
     gate(&place, "head.yaml base.yaml").exits(1).complains("matches no change");

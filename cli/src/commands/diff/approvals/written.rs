@@ -114,7 +114,7 @@ fn text(known: &Approvals, kept: &[bool], added: &[Approval]) -> Result<String> 
     let last = known.entries.last().map_or(0, |it| it.line);
     // After the list, a line of another field begins with a letter.
     let is_field = |line: &&str| !line.is_empty() && !line.starts_with([' ', '\t', '-', '#']);
-    let end = lines[last..].iter().position(|it| is_field(it)).map_or(lines.len(), |it| last + it);
+    let end = lines[last..].iter().position(is_field).map_or(lines.len(), |it| last + it);
     let indent = lines[first].len() - lines[first].trim_start().len();
     let ends = starts.iter().skip(1).copied().chain([end]);
     let blocks = starts.iter().zip(ends).zip(kept).filter(|(_, kept)| **kept).map(|((start, end), _)| *start..end);
