@@ -339,7 +339,7 @@ fn isolation_of_pods_that_were_excepted_is_refused() {
 #[test]
 fn every_format_shows_rulings() {
     let place = approved();
-    let wider = head().replace("  ingress:", "  ingress:\n    - ports: [{port: 9187}]");
+    let wider = format!("{}    - ports: [{{port: 9187}}]\n", head());
     let place = place.file("head.yaml", wider);
     let of = |format: &str| gate(&place, &format!("base.yaml head.yaml -o {format}")).exits(1);
     let text = gate(&place, "base.yaml head.yaml").exits(1).out;
@@ -356,8 +356,8 @@ fn every_format_shows_rulings() {
         .says("| ➕ now allowed, ✅ approved |")
         .says("<br>approved: nightly");
     of("github")
-        .says("::error file=head.yaml,line=8")
-        .says("::notice file=head.yaml,line=11")
+        .says("::error file=head.yaml,line=12")
+        .says("::notice file=head.yaml,line=10")
         .says("%0Aapproved: nightly");
     let results = of("sarif").json()["runs"][0]["results"].clone();
     assert_eq!((&results[0]["level"], &results[0]["suppressions"]), (&json!("error"), &Value::Null));
