@@ -28,6 +28,7 @@ mod render;
 mod rule_mismatch;
 mod served_policies;
 mod similar_name;
+mod strict_yaml;
 mod time;
 mod verdict_reasons;
 mod views;

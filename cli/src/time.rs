@@ -1,13 +1,20 @@
-//! Times in the log and in events.
+//! Times in the log and in events, and today's date.
 
 use std::time::SystemTime;
 
 use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 
 /// RFC 3339, in UTC, to the millisecond.
 pub(crate) fn rfc_3339(time: SystemTime) -> String {
     // No clock is beyond the year 9999, where the calendar ends.
     format!("{:.3}", Timestamp::try_from(time).unwrap_or(Timestamp::MAX))
+}
+
+/// The date in UTC.
+pub(crate) fn today() -> Date {
+    Timestamp::now().to_zoned(TimeZone::UTC).date()
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Arguments of the commands that show reachability, and its changes.
 
-use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
 use weir_codegen::compile::Budget;
 
 use super::InputPaths;
@@ -115,7 +117,8 @@ BASE and HEAD are each:
   cluster:[CONTEXT]     the live cluster, read with kubectl's kubeconfig
   ARTIFACT              an artifact of `weir compile`: the objects that it was compiled from
 
-Exit codes: 0 no differences, 1 differences or an exceeded budget, 2 the command failed.")]
+Exit codes: 0 no differences, 1 differences or an exceeded budget, 2 the command failed. With --deny or --approved,
+1 only for changes that --deny names and --approved does not accept; with --write-approved, differences give 0.")]
 pub(crate) struct DiffArgs {
     /// The current state
     pub(crate) base: String,
@@ -130,6 +133,16 @@ pub(crate) struct DiffArgs {
     /// Exit with 1 only for this change: newly allowed traffic, or traffic that is no longer allowed
     #[arg(long, value_enum, value_name = "CHANGE")]
     pub(crate) deny: Option<DeniedChange>,
+    /// Changes that were accepted before: exit with 1 only for others
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) approved: Option<PathBuf>,
+    /// Write the file for --approved: all changes, or only those that --deny names. Entries that still match stay as
+    /// they are
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "approved")]
+    pub(crate) write_approved: Option<PathBuf>,
+    /// Why the changes are accepted, for new entries of --write-approved
+    #[arg(long, value_name = "TEXT", requires = "write_approved")]
+    pub(crate) reason: Option<String>,
     /// Show at most N rows; 0 shows all [default: 100 for text, all for other formats]
     #[arg(long, value_name = "N")]
     pub(crate) max: Option<usize>,

@@ -1,9 +1,11 @@
 //! `weir diff`: shows the traffic that a change newly allows and the traffic that it no longer allows.
 
 mod annotations;
+mod approvals;
 mod cause_lines;
 mod cost;
 mod flows;
+mod gate;
 mod json;
 mod md;
 mod text;
@@ -11,18 +13,19 @@ mod views;
 mod wording;
 
 use anyhow::{Result, anyhow};
-use weir_analysis::diff::{self, Diff, DiffError, Namer, VerdictChange};
+use weir_analysis::diff::{self, Diff, DiffError, Namer};
 use weir_analysis::world::WorldError;
 use weir_model::Cluster;
 
 use super::CommandOutcome;
-use crate::args::{DeniedChange, DiffArgs, DiffFormat, GlobalArgs, World};
+use crate::args::{DiffArgs, DiffFormat, GlobalArgs, World};
 use crate::failure::{self, with_hint};
 use crate::input_source::{self, InputSource};
 use crate::page;
 use crate::read::ReadInput;
 use cause_lines::CauseLines;
 use cost::Costs;
+use gate::{Gate, Ruling};
 use wording::DiffWording;
 
 /// Rows shown as text, unless said otherwise.
@@ -35,6 +38,8 @@ pub(super) struct Comparison {
     pub(super) diff: Diff,
     /// The pods that the comparison is about.
     pub(super) world: World,
+    /// What the gate says; `None` without a gate.
+    gate: Option<Gate>,
     /// The prefix of the head's file names that is not part of the path.
     prefix: String,
 }
@@ -44,15 +49,14 @@ impl Comparison {
         self.diff.rows.is_empty() && self.diff.isolation.is_empty()
     }
 
-    /// Whether there is a change that the gate refuses; without a gate, any change.
-    fn has(&self, denied: Option<DeniedChange>) -> bool {
-        let Some(denied) = denied else { return !self.is_same() };
-        let (change, begins) = match denied {
-            DeniedChange::Added => (VerdictChange::Added, false),
-            DeniedChange::Removed => (VerdictChange::Removed, true),
-        };
-        self.diff.rows.iter().any(|row| row.change == change)
-            || self.diff.isolation.iter().any(|it| it.begins == begins)
+    /// What the gate says about a row.
+    fn ruling(&self, row: usize) -> &Ruling {
+        self.gate.as_ref().and_then(|it| it.rows.get(row)).unwrap_or(&Ruling::Open)
+    }
+
+    /// What the gate says about a change of isolation.
+    fn isolation_ruling(&self, change: usize) -> &Ruling {
+        self.gate.as_ref().and_then(|it| it.isolation.get(change)).unwrap_or(&Ruling::Open)
     }
 
     /// A file of the head, as the repository has it.
@@ -68,7 +72,9 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOu
     head.left_out = head.left_out.merged(&base.left_out);
     let diff = compare(arguments, [&base.cluster, &head.cluster]).map_err(failed)?;
     let names = [arguments.base.clone(), arguments.head.clone()];
-    let compared = Comparison { names, sides: [base, head], diff, world: arguments.world, prefix: sources[1].prefix() };
+    let (world, prefix) = (arguments.world, sources[1].prefix());
+    let mut compared = Comparison { names, sides: [base, head], diff, world, gate: None, prefix };
+    Gate::apply(&mut compared, arguments)?;
     let [base, head] = compared.sides.each_ref().map(|it| &it.cluster);
     let measured = match arguments.no_cost {
         true => None,
@@ -83,8 +89,11 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOu
     if let Some(exceeded) = exceeded {
         failure::print(&with_hint(exceeded.to_string(), "enforcing the head costs more than its budget"));
     }
-    let is_clean = !compared.has(arguments.deny) && exceeded.is_none();
-    Ok(if is_clean { CommandOutcome::Clean } else { CommandOutcome::Findings })
+    let is_accepted = match &compared.gate {
+        Some(gate) => !gate.refuses(),
+        None => compared.is_same() || arguments.write_approved.is_some(),
+    };
+    Ok(if is_accepted && exceeded.is_none() { CommandOutcome::Clean } else { CommandOutcome::Findings })
 }
 
 /// Refuses to compare nothing with nothing: a path may be wrong. One side may be empty, which is then reported.

@@ -105,6 +105,13 @@ impl Repository {
         Ran::from(command.output().expect("bash"))
     }
 
+    /// Accepts what is newly allowed in the working tree.
+    fn approve(&self) {
+        let command =
+            "weir diff git:main:policies policies --deny added --write-approved weir-approved.yaml --reason x";
+        self.bash(command, &[]).exits(0);
+    }
+
     /// Opens the database to all sources.
     fn open_the_database(&self) {
         let open = SHOP.replace(
@@ -120,7 +127,8 @@ impl Repository {
 fn run_workflow(repository: &Repository) -> Vec<(String, Ran)> {
     let workflow = read("github-workflow.yml");
     let workflow = parse(&workflow);
-    let policies = text(get(get(&workflow, "env").expect("env"), "POLICIES").expect("POLICIES"));
+    let [policies, approved] =
+        ["POLICIES", "APPROVED"].map(|it| text(get(get(&workflow, "env").expect("env"), it).expect("a variable")));
     let job = get(get(&workflow, "jobs").expect("jobs"), "weir").expect("a job");
     let mut ran = Vec::new();
     let mut installs = 0;
@@ -143,6 +151,7 @@ fn run_workflow(repository: &Repository) -> Vec<(String, Ran)> {
             ["summary.log", "output.log"].map(|it| repository.place.path().join(it).display().to_string());
         let variables = [
             ("POLICIES", policies.as_str()),
+            ("APPROVED", approved.as_str()),
             ("GITHUB_BASE_REF", "main"),
             ("GITHUB_STEP_SUMMARY", &summary),
             ("GITHUB_OUTPUT", &output),
@@ -157,22 +166,35 @@ fn run_workflow(repository: &Repository) -> Vec<(String, Ran)> {
 }
 
 #[test]
-fn the_github_workflow_comments_on_a_change() {
+fn the_github_workflow_comments_on_a_change_and_fails() {
     let repository = Repository::new();
     repository.open_the_database();
     repository.git("add -A");
     repository.git("commit -q -m open");
     let ran = run_workflow(&repository);
     let names: Vec<&str> = ran.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["Check", "Compare", "Comment"]);
+    assert_eq!(names, ["Check", "Compare", "Comment", "Gate"]);
     for (name, ran) in &ran {
-        assert_eq!(ran.code, Some(0), "{name}: {ran:#?}");
+        assert_eq!(ran.code, Some(i32::from(name == "Gate")), "{name}: {ran:#?}");
     }
     assert!(ran[1].1.out.contains("::"), "annotations: {:#?}", ran[1].1);
-    assert_eq!(repository.read("output.log"), "changed=1\n");
+    assert_eq!(repository.read("output.log"), "changed=1\nrefused=1\n");
     assert!(repository.read("summary.log").contains("5432"), "{}", repository.read("summary.log"));
     assert!(repository.read("weir-diff.html").contains("<!doctype html>"));
     assert_eq!(repository.read("gh.log"), "pr comment 7 --edit-last --body-file weir-diff.md\n");
+}
+
+#[test]
+fn the_github_workflow_passes_approved_changes() {
+    let repository = Repository::new();
+    repository.open_the_database();
+    repository.approve();
+    repository.git("add -A");
+    repository.git("commit -q -m open");
+    let ran = run_workflow(&repository);
+    assert!(ran.iter().all(|(_, ran)| ran.code == Some(0)), "{ran:#?}");
+    assert_eq!((ran.len(), repository.read("output.log").as_str()), (3, "changed=1\nrefused=0\n"));
+    assert!(repository.read("weir-diff.md").contains("✅ approved"), "{}", repository.read("weir-diff.md"));
 }
 
 #[test]
@@ -184,7 +206,7 @@ fn the_github_workflow_is_quiet_about_a_comment_in_a_file() {
     let ran = run_workflow(&repository);
     assert!(ran.iter().all(|(_, ran)| ran.code == Some(0)), "{ran:#?}");
     assert_eq!((ran.len(), repository.read("gh.log").as_str()), (2, ""));
-    assert_eq!(repository.read("output.log"), "changed=0\n");
+    assert_eq!(repository.read("output.log"), "changed=0\nrefused=0\n");
 }
 
 #[test]
@@ -200,7 +222,7 @@ fn the_github_workflow_fails_on_a_broken_policy() {
 }
 
 #[test]
-fn the_gitlab_job_leaves_a_report() {
+fn the_gitlab_job_leaves_a_report_and_is_a_gate() {
     let repository = Repository::new();
     let base = repository.git("rev-parse HEAD").out;
     repository.open_the_database();
@@ -209,18 +231,25 @@ fn the_gitlab_job_leaves_a_report() {
     let job = read("gitlab-ci.yml");
     let job = parse(&job);
     let job = get(&job, "network-policy").expect("a job");
-    let policies = text(get(get(job, "variables").expect("variables"), "POLICIES").expect("POLICIES"));
-    let variables = [("POLICIES", policies.as_str()), ("CI_MERGE_REQUEST_DIFF_BASE_SHA", base.trim())];
-    for script in items(get(job, "script").expect("a script")) {
-        repository.bash(&text(script), &variables).exits(0);
-    }
+    let [policies, approved] = ["POLICIES", "APPROVED"]
+        .map(|it| text(get(get(job, "variables").expect("variables"), it).expect("a variable")));
+    let variables = [
+        ("POLICIES", policies.as_str()),
+        ("APPROVED", approved.as_str()),
+        ("CI_MERGE_REQUEST_DIFF_BASE_SHA", base.trim()),
+    ];
+    let [check, compare] = items(get(job, "script").expect("a script")) else { panic!("two scripts") };
+    repository.bash(&text(check), &variables).exits(0);
+    repository.bash(&text(compare), &variables).exits(1).says("refused: no approvals are given");
     for kept in items(get(get(job, "artifacts").expect("artifacts"), "paths").expect("paths")) {
         assert!(repository.read(&text(kept)).contains("5432"), "{}", text(kept));
     }
+    repository.approve();
+    repository.bash(&text(compare), &variables).exits(0).says("approved: x");
 }
 
 #[test]
-fn the_hook_refuses_errors_and_prints_changes() {
+fn the_hook_refuses_errors_and_new_traffic_and_prints_changes() {
     let repository = Repository::new();
     let hook = repository.place.path().join(".git/hooks/pre-commit");
     fs::create_dir_all(hook.parent().expect("a parent")).expect("made");
@@ -240,6 +269,20 @@ fn the_hook_refuses_errors_and_prints_changes() {
     let ran = repository.commit("open").exits(0);
     let printed = format!("{}{}", ran.out, ran.err);
     assert!(printed.contains("5432") && printed.contains("newly allowed"), "{printed}");
+    // With a file of approvals, the hook is a gate.
+    repository.write("policies/shop.yaml", SHOP);
+    repository.write("weir-approved.yaml", "apiVersion: weir.dev/v1alpha1\nkind: DiffApprovals\napprovals: []\n");
+    repository.git("add -A");
+    assert_eq!(repository.commit("closed").code, Some(0), "nothing is newly allowed");
+    repository.open_the_database();
+    repository.git("add -A");
+    let refused = repository.commit("open").exits(1);
+    assert!(format!("{}{}", refused.out, refused.err).contains("refused: no entry of"), "{refused:#?}");
+    repository
+        .bash("weir diff git:HEAD:policies policies --deny added --write-approved weir-approved.yaml --reason x", &[])
+        .exits(0);
+    repository.git("add -A");
+    repository.commit("approved").exits(0);
 }
 
 #[test]
@@ -253,4 +296,11 @@ fn the_hook_of_the_pre_commit_framework_checks_the_named_files() {
     repository.bash(&entry, &[]).exits(0);
     repository.write("policies/shop.yaml", &SHOP.replace("podSelector:", "podselector:"));
     repository.bash(&entry, &[]).exits(1);
+    let gate = text(get(&items(get(repo, "hooks").expect("hooks"))[1], "entry").expect("an entry"));
+    repository.open_the_database();
+    repository.bash(&gate, &[]).exits(2);
+    repository.approve();
+    repository.bash(&gate, &[]).exits(0);
+    repository.write("policies/shop.yaml", &SHOP.replace("5432", "5433"));
+    repository.bash(&gate, &[]).exits(1);
 }

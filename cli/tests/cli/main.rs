@@ -1,5 +1,6 @@
 //! The built binary, driven as its users drive it.
 
+mod approvals;
 mod bench;
 mod check;
 mod ci;

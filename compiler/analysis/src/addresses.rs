@@ -61,6 +61,11 @@ impl AddressSet {
         after.checked_sub(1).is_some_and(|index| self[index].contains(address))
     }
 
+    /// Whether all addresses of another set are in this one.
+    pub fn contains_all(&self, other: &Self) -> bool {
+        other.without(self).is_empty()
+    }
+
     /// The addresses in both sets.
     pub fn and(&self, other: &Self) -> Self {
         let all = Self::all();

@@ -19,6 +19,9 @@ pub enum Family {
 }
 
 impl Family {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
     /// The family of an address.
     pub fn of(address: IpAddr) -> Self {
         match address {

@@ -9,6 +9,7 @@ use weir_model::Direction;
 use weir_objects::escape;
 
 use super::cause_lines::{CauseLine, VerdictCause, causes};
+use super::gate::Ruling;
 use super::wording::DiffWording;
 use crate::page::OutputPage;
 use crate::render::sarif::{self, uri};
@@ -16,6 +17,7 @@ use crate::render::sarif::{self, uri};
 /// A note at the line that causes a change.
 struct LineNote<'w> {
     kind: &'static NoteKind,
+    ruling: &'w Ruling,
     text: String,
     line: Option<&'w CauseLine>,
 }
@@ -50,14 +52,20 @@ fn notes<'w>(words: &DiffWording<'w, '_>, most: usize) -> Vec<LineNote<'w>> {
     for change in words.isolation() {
         let kind = if change.begins { &BEGINS } else { &ENDS };
         let mut lines = change.policies.iter().filter_map(|it| words.places.line(1, *it));
-        notes.push(LineNote { kind, text: change.text, line: lines.next().filter(|_| change.begins) });
+        notes.push(LineNote {
+            kind,
+            ruling: change.ruling,
+            text: change.text,
+            line: lines.next().filter(|_| change.begins),
+        });
     }
-    for row in words.compared.diff.rows.iter().take(most) {
+    for (index, row) in words.compared.diff.rows.iter().take(most).enumerate() {
         let kind = if row.change == VerdictChange::Added { &ADDED } else { &REMOVED };
-        let lines = std::iter::once(words.sentence(row)).chain(words.why(row)).chain([words.example(row)]);
+        let lines = std::iter::once(words.sentence(row)).chain(words.reasons(index)).chain([words.example(row)]);
         // A line break in a name is not a line break of the note.
         let lines: Vec<String> = lines.map(|line| escape::line(&line).into_owned()).collect();
-        notes.push(LineNote { kind, text: lines.join("\n"), line: responsible(words, row) });
+        let ruling = words.compared.ruling(index);
+        notes.push(LineNote { kind, ruling, text: lines.join("\n"), line: responsible(words, row) });
     }
     notes
 }
@@ -89,13 +97,17 @@ pub(super) fn sarif(words: &DiffWording<'_, '_>, most: usize) -> serde_json::Res
                 "region": {"startLine": line.line, "endLine": line.end_line},
             }})
         };
-        json!({
+        let mut result = json!({
             "ruleId": note.kind.id,
             "ruleIndex": kinds.iter().position(|it| it.id == note.kind.id),
-            "level": note.kind.sarif_level,
+            "level": if note.ruling.is_refused() { "error" } else { note.kind.sarif_level },
             "message": {"text": note.text},
             "locations": note.line.into_iter().map(location).collect::<Vec<Value>>(),
-        })
+        });
+        if let Ruling::Approved { reason, .. } = note.ruling {
+            result["suppressions"] = json!([{"kind": "external", "status": "accepted", "justification": reason}]);
+        }
+        result
     };
     sarif::run(kinds.iter().map(rule).collect(), notes(words, most).into_iter().map(result).collect())
 }
@@ -112,7 +124,12 @@ pub(super) fn github(words: &DiffWording<'_, '_>, most: usize) -> OutputPage {
             properties.extend([("file", *file), ("line", line), ("endLine", end_line)]);
         }
         properties.push(("title", &title));
-        page.command(note.kind.github_level, &properties, &note.text);
+        let level = match note.ruling {
+            Ruling::Refused(_) => "error",
+            Ruling::Approved { .. } => "notice",
+            Ruling::Open => note.kind.github_level,
+        };
+        page.command(level, &properties, &note.text);
     }
     page
 }

@@ -18,6 +18,7 @@ use super::Comparison;
 use super::cause_lines::{CauseLine, CauseLines, VerdictCause};
 use super::cost::Costs;
 use super::flows::{flows, protocol, reference};
+use super::gate::Ruling;
 use super::wording::DiffWording;
 use crate::page::OutputPage;
 use crate::verdict_reasons::verdict_name;
@@ -66,6 +67,24 @@ struct IsolationJson<'d> {
     endpoints: Vec<String>,
     text: String,
     policies: Vec<ResponsibleJson<'d>>,
+    #[serde(flatten)]
+    ruling: RulingJson<'d>,
+}
+
+/// What the gate says about a change.
+#[derive(Default, Serialize)]
+struct RulingJson<'d> {
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    refused: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approved: Option<ApprovalJson<'d>>,
+}
+
+#[derive(Serialize)]
+struct ApprovalJson<'d> {
+    reason: &'d str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -123,6 +142,8 @@ struct RowJson<'d> {
     except: Vec<ProductJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     given: Option<&'d str>,
+    #[serde(flatten)]
+    ruling: RulingJson<'d>,
     witness: WitnessJson<'d>,
 }
 
@@ -181,7 +202,7 @@ pub(super) fn json(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usi
     let diff = &compared.diff;
     let shown = &diff.rows[..diff.rows.len().min(most)];
     let mut builder = JsonBuilder { compared, namer, places, groups: Vec::new(), numbers: BTreeMap::new() };
-    let rows = shown.iter().map(|row| builder.row(row)).collect();
+    let rows = shown.iter().enumerate().map(|(index, row)| builder.row(index, row)).collect();
     let of = |change| diff.rows.iter().filter(|row| row.change == change).count();
     let document = DiffJson {
         base: &compared.names[0],
@@ -221,7 +242,7 @@ struct JsonBuilder<'d, 'c> {
 }
 
 impl<'d> JsonBuilder<'d, '_> {
-    fn row(&mut self, row: &'d DiffRow) -> RowJson<'d> {
+    fn row(&mut self, index: usize, row: &'d DiffRow) -> RowJson<'d> {
         let sides = |direction| {
             let [base, head] = row.accounts(direction)?;
             Some(SidesJson { base: self.account(0, direction, base), head: self.account(1, direction, head) })
@@ -245,6 +266,7 @@ impl<'d> JsonBuilder<'d, '_> {
             ingress,
             except,
             given: row.given.map(Direction::name),
+            ruling: ruling(self.compared.ruling(index)),
             witness: witness(self.compared, row),
         }
     }
@@ -314,7 +336,8 @@ impl<'d> JsonBuilder<'d, '_> {
     }
 
     fn isolation(&self) -> Vec<IsolationJson<'d>> {
-        let one = |change: &'d weir_analysis::diff::IsolationChange| IsolationJson {
+        let one = |(index, change): (usize, &'d weir_analysis::diff::IsolationChange)| IsolationJson {
+            ruling: ruling(self.compared.isolation_ruling(index)),
             direction: change.direction.name(),
             change: if change.begins { "begins" } else { "ends" },
             endpoints: change.endpoints.iter().map(|it| reference(&self.compared.diff, *it)).collect(),
@@ -325,7 +348,18 @@ impl<'d> JsonBuilder<'d, '_> {
                 .map(|it| self.responsible(usize::from(change.begins), VerdictCause::Policy(*it)))
                 .collect(),
         };
-        self.compared.diff.isolation.iter().map(one).collect()
+        self.compared.diff.isolation.iter().enumerate().map(one).collect()
+    }
+}
+
+fn ruling(ruling: &Ruling) -> RulingJson<'_> {
+    match ruling {
+        Ruling::Open => RulingJson::default(),
+        Ruling::Refused(_) => RulingJson { refused: true, approved: None },
+        Ruling::Approved { reason, expires } => {
+            let expires = expires.map(|it| it.to_string());
+            RulingJson { refused: false, approved: Some(ApprovalJson { reason, expires }) }
+        }
     }
 }
 
@@ -342,7 +376,7 @@ fn pod_set(set: &PodSet) -> PodSetJson {
 }
 
 /// A selector as in a manifest.
-fn selector(selector: &LabelSelector) -> serde_json::Value {
+pub(super) fn selector(selector: &LabelSelector) -> serde_json::Value {
     let mut value = serde_json::Map::new();
     if !selector.match_labels.is_empty() {
         value.insert("matchLabels".to_owned(), json!(selector.match_labels));

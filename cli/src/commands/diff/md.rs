@@ -6,7 +6,8 @@ use weir_analysis::diff::{DiffRow, VerdictChange};
 use weir_objects::escape;
 
 use super::cost::Costs;
-use super::text::SECTIONS;
+use super::gate::Ruling;
+use super::text::sections;
 use super::wording::{DiffWording, count};
 use crate::args::World;
 use crate::page::OutputPage;
@@ -24,6 +25,9 @@ const MARK: &str = "<!-- weir diff -->";
 
 pub(super) fn markdown(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usize) -> OutputPage {
     let mut out = format!("{MARK}\n### Allowed traffic\n\n**{}**, {}.\n", words.headline(), words.scope());
+    if let Some(gate) = &words.compared.gate {
+        _ = writeln!(out, "\n**{}.**", gate.summary());
+    }
     words.endpoint_changes().iter().for_each(|line| _ = writeln!(out, "\n{}", md(line)));
     let rows: Vec<&DiffRow> = words.compared.diff.rows.iter().take(most).collect();
     let ending = ending(costs);
@@ -31,7 +35,7 @@ pub(super) fn markdown(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most:
     out.push_str(&isolation(words, MOST_CHARACTERS / 4));
     out.push_str(&without_effect(words, MOST_CHARACTERS / 8));
     let room = MOST_CHARACTERS.saturating_sub(out.chars().count() + ending.chars().count() + 400);
-    let details = details(words, &rows, room);
+    let details = details(words, rows.len(), room);
     out.push_str(&details.text);
     let hidden = words.compared.diff.rows.len() - details.lines;
     if hidden > 0 {
@@ -57,10 +61,15 @@ fn table(words: &DiffWording<'_, '_>, rows: &[&DiffRow]) -> String {
         return String::new();
     }
     let mut out = "\n| | from | to | what |\n| --- | --- | --- | --- |\n".to_owned();
-    for row in rows.iter().take(MOST_AT_ONCE) {
+    for (index, row) in rows.iter().take(MOST_AT_ONCE).enumerate() {
         let sign = if row.change == VerdictChange::Added { "➕ now allowed" } else { "➖ no longer" };
+        let ruling = match words.compared.ruling(index) {
+            Ruling::Refused(_) => ", ❌ refused",
+            Ruling::Approved { .. } => ", ✅ approved",
+            Ruling::Open => "",
+        };
         let cells = [words.from(row), words.to(row), words.what(row)].map(|it| cut(&md(&it)));
-        _ = writeln!(out, "| {sign} | {} |", cells.join(" | "));
+        _ = writeln!(out, "| {sign}{ruling} | {} |", cells.join(" | "));
     }
     if rows.len() > MOST_AT_ONCE {
         _ = writeln!(out, "\n… and {}, below.", count(rows.len() - MOST_AT_ONCE, "more row"));
@@ -100,15 +109,16 @@ struct FittingLines {
 }
 
 /// Every row with its reasons and its example, as long as there is room. `lines` counts rows.
-fn details(words: &DiffWording<'_, '_>, rows: &[&DiffRow], room: usize) -> FittingLines {
-    if rows.is_empty() {
+fn details(words: &DiffWording<'_, '_>, most: usize, room: usize) -> FittingLines {
+    if most == 0 {
         return FittingLines::default();
     }
     let mut lines = Vec::new();
-    for (title, wanted) in SECTIONS {
-        for (index, row) in rows.iter().filter(|row| wanted(row)).enumerate() {
-            let title = if index == 0 { format!("\n**{title}**\n\n") } else { String::new() };
-            let why: String = words.why(row).iter().map(|it| format!("  <br>{}\n", md(it))).collect();
+    for (title, rows) in sections(words, most) {
+        for (place, index) in rows.into_iter().enumerate() {
+            let row = &words.compared.diff.rows[index];
+            let title = if place == 0 { format!("\n**{title}**\n\n") } else { String::new() };
+            let why: String = words.reasons(index).iter().map(|it| format!("  <br>{}\n", md(it))).collect();
             let example = format!("  <br>_{}_\n", md(&words.example(row)));
             lines.push(format!("{title}* {}\n{why}{example}", md(&words.sentence(row))));
         }

@@ -14,7 +14,7 @@ type RowFilter = fn(&DiffRow) -> bool;
 
 /// The sections: changes between endpoints that exist on both sides, then those of new and of removed endpoints, then
 /// changes that only follow from others.
-pub(super) const SECTIONS: [(&str, RowFilter); 5] = [
+const SECTIONS: [(&str, RowFilter); 5] = [
     ("Newly allowed", |row| is(row, Presence::Kept) && row.change == VerdictChange::Added),
     ("No longer allowed", |row| is(row, Presence::Kept) && row.change == VerdictChange::Removed),
     ("Of new endpoints", |row| is(row, Presence::Appeared)),
@@ -26,18 +26,33 @@ fn is(row: &DiffRow, presence: Presence) -> bool {
     row.presence == presence && row.destination.services.is_empty()
 }
 
+/// The rows of each section that has any. Rows that a gate refuses are in sections of their own, before all others.
+pub(super) fn sections(words: &DiffWording<'_, '_>, most: usize) -> Vec<(String, Vec<usize>)> {
+    let rows = &words.compared.diff.rows;
+    let mut found = Vec::new();
+    for is_refused in [true, false] {
+        for (title, wanted) in SECTIONS {
+            let is_in = |it: &usize| wanted(&rows[*it]) && words.compared.ruling(*it).is_refused() == is_refused;
+            let of_section: Vec<usize> = (0..rows.len().min(most)).filter(is_in).collect();
+            let title = if is_refused { format!("{title}, and refused") } else { title.to_owned() };
+            found.extend((!of_section.is_empty()).then_some((title, of_section)));
+        }
+    }
+    found
+}
+
 pub(super) fn text(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usize, color: bool) -> OutputPage {
     let mut writer = TextWriter { words, page: OutputPage::colored(color) };
     writer.page.pieces(&[(Bold, &words.headline()), (Plain, &format_args!(", {}.", words.scope()))]);
+    if let Some(gate) = &words.compared.gate {
+        writer.page.line(format_args!("{}.", gate.summary()));
+    }
     words.endpoint_changes().iter().for_each(|line| writer.page.line(line));
     writer.isolation();
     let rows = &words.compared.diff.rows;
-    for (title, wanted) in SECTIONS {
-        let of_section: Vec<&DiffRow> = rows.iter().take(most).filter(|row| wanted(row)).collect();
-        if !of_section.is_empty() {
-            writer.title(title);
-            of_section.into_iter().for_each(|row| writer.row(row));
-        }
+    for (title, of_section) in sections(words, most) {
+        writer.title(&title);
+        of_section.into_iter().for_each(|row| writer.row(row));
     }
     let without_effect = words.without_effect();
     if !without_effect.is_empty() {
@@ -90,10 +105,11 @@ impl TextWriter<'_, '_, '_> {
         }
     }
 
-    fn row(&mut self, row: &DiffRow) {
+    fn row(&mut self, index: usize) {
+        let row = &self.words.compared.diff.rows[index];
         let (sign, style) = if row.change == VerdictChange::Added { ("+", Green) } else { ("-", Red) };
         self.page.pieces(&[(Plain, &"  "), (style, &format_args!("{sign} {}", self.words.sentence(row)))]);
-        self.words.why(row).iter().for_each(|why| self.page.line(format_args!("      {why}")));
+        self.words.reasons(index).iter().for_each(|why| self.page.line(format_args!("      {why}")));
         self.page.pieces(&[(Plain, &"      "), (Dim, &self.words.example(row))]);
     }
 }

@@ -38,7 +38,7 @@ fn row(words: &DiffWording<'_, '_>, index: usize) -> (report_ends::ChangedEnds, 
         "text": format!("{} → {}", words.from(row), words.to(row)),
         "ranges": ranges.collect::<Vec<_>>(),
         "portless": row.traffic.portless,
-        "reasons": words.why(row),
+        "reasons": words.reasons(index),
         "witness": words.example(row),
     });
     (change, value)

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use weir_analysis::diff::{Decides, DiffRow, EndReason, EndState, Namer, Presence, RowProduct, VerdictChange};
+use weir_analysis::diff::{
+    Decides, DiffRow, EndReason, EndState, IsolationChange, Namer, Presence, RowProduct, VerdictChange,
+};
 use weir_analysis::world::{PodSet, RowCause};
 use weir_model::{Direction, PolicyId};
 use weir_objects::k8s::LabelSelector;
@@ -11,6 +13,7 @@ use weir_objects::k8s::LabelSelector;
 use super::Comparison;
 use super::cause_lines::{CauseLines, VerdictCause, causes};
 use super::flows;
+use super::gate::Ruling;
 use crate::args::World;
 use crate::read::ReadInput;
 
@@ -25,8 +28,9 @@ pub(super) struct DiffWording<'a, 'c> {
 }
 
 /// Isolation of a group that begins or ends.
-pub(super) struct Isolated {
+pub(super) struct Isolated<'r> {
     pub(super) begins: bool,
+    pub(super) ruling: &'r Ruling,
     pub(super) text: String,
     /// The policies that isolate the group, on the side where it is isolated.
     pub(super) policies: Vec<VerdictCause>,
@@ -35,12 +39,14 @@ pub(super) struct Isolated {
 /// Changes of isolation that are described together: they differ only in their direction.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct IsolationKey<'a> {
+    /// First, so that refused changes are first in the order.
+    ruling: &'a Ruling,
     begins: bool,
     endpoints: &'a [u32],
     policies: &'a [PolicyId],
 }
 
-impl DiffWording<'_, '_> {
+impl<'a> DiffWording<'a, '_> {
     /// `2 regions newly allowed, 1 region no longer allowed`
     pub(super) fn headline(&self) -> String {
         let rows = &self.compared.diff.rows;
@@ -95,24 +101,30 @@ impl DiffWording<'_, '_> {
     }
 
     /// Isolation that begins or ends, both directions of one group together.
-    pub(super) fn isolation(&self) -> Vec<Isolated> {
+    pub(super) fn isolation(&self) -> Vec<Isolated<'a>> {
         let mut groups: BTreeMap<IsolationKey<'_>, Vec<&str>> = BTreeMap::new();
-        for change in &self.compared.diff.isolation {
-            let key = IsolationKey { begins: change.begins, endpoints: &change.endpoints, policies: &change.policies };
+        for (index, change) in self.compared.diff.isolation.iter().enumerate() {
+            let IsolationChange { begins, endpoints, policies, .. } = change;
+            let ruling = self.compared.isolation_ruling(index);
+            let key = IsolationKey { ruling, begins: *begins, endpoints, policies };
             groups.entry(key).or_default().push(change.direction.name());
         }
-        let one = |(IsolationKey { begins, endpoints, policies }, directions): (IsolationKey<'_>, Vec<&str>)| {
-            let who = self.namer.endpoints(endpoints, Presence::Kept);
-            let policies: Vec<VerdictCause> = policies.iter().map(|it| VerdictCause::Policy(*it)).collect();
-            let by = self.list(usize::from(begins), &policies);
-            let verb = if directions.len() == 1 { "is" } else { "are" };
-            let what = directions.join(" and ");
-            let text = match begins {
-                true => format!("{what} of {who} {verb} now isolated, by {by}: only traffic that rules allow passes"),
-                false => format!("{what} of {who} {verb} no longer isolated (before: by {by}): all traffic passes"),
+        let one =
+            |(IsolationKey { ruling, begins, endpoints, policies }, directions): (IsolationKey<'a>, Vec<&str>)| {
+                let who = self.namer.endpoints(endpoints, Presence::Kept);
+                let policies: Vec<VerdictCause> = policies.iter().map(|it| VerdictCause::Policy(*it)).collect();
+                let by = self.list(usize::from(begins), &policies);
+                let verb = if directions.len() == 1 { "is" } else { "are" };
+                let what = directions.join(" and ");
+                let text = match begins {
+                    true => {
+                        format!("{what} of {who} {verb} now isolated, by {by}: only traffic that rules allow passes")
+                    }
+                    false => format!("{what} of {who} {verb} no longer isolated (before: by {by}): all traffic passes"),
+                };
+                let text = [Some(text), ruling.text()].into_iter().flatten().collect::<Vec<_>>().join("; ");
+                Isolated { begins, ruling, text, policies }
             };
-            Isolated { begins, text, policies }
-        };
         groups.into_iter().map(one).collect()
     }
 
@@ -134,8 +146,14 @@ impl DiffWording<'_, '_> {
         format!("{} → {}: {}", self.from(row), self.to(row), self.what(row))
     }
 
+    /// What the gate says about a row, and why its verdict changes.
+    pub(super) fn reasons(&self, index: usize) -> Vec<String> {
+        let why = self.why(&self.compared.diff.rows[index]);
+        self.compared.ruling(index).text().into_iter().chain(why).collect()
+    }
+
     /// One line for each end that decides.
-    pub(super) fn why(&self, row: &DiffRow) -> Vec<String> {
+    fn why(&self, row: &DiffRow) -> Vec<String> {
         let both = if row.decides == Decides::Both && row.presence == Presence::Kept { "also " } else { "" };
         let mut lines = Vec::new();
         for direction in [Direction::Egress, Direction::Ingress] {

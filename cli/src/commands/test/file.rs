@@ -1,15 +1,12 @@
-//! The expectations file. Unknown fields are errors with their line: a mistyped field must not make an expectation
-//! pass.
+//! The expectations file.
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use weir_model::eval::Verdict;
-use weir_objects::source::{FileId, SourceMap};
-use weir_objects::syntax::{self, MappingEntry, Span, SyntaxFormat, SyntaxNode, SyntaxValue, json, yaml};
+use weir_objects::syntax::{SyntaxNode, SyntaxValue};
 
 use crate::failure::with_hint;
-use crate::locator::Locator;
 use crate::question::FlowQuestion;
-use crate::similar_name::most_similar;
+use crate::strict_yaml::{self, StrictYaml};
 
 const FIELDS: [&str; 6] = ["name", "from", "to", "port", "proto", "expect"];
 
@@ -33,111 +30,47 @@ impl Expectation {
 
 /// All expectations of a file, in order.
 pub(super) fn parse(bytes: Vec<u8>, name: &str) -> Result<Vec<Expectation>> {
-    let text = syntax::text(bytes).map_err(|_| anyhow!("{name} is not UTF-8 text"))?;
-    let mut sources = SourceMap::new();
-    let file = sources.add_file(name.to_owned(), text);
-    ExpectationsParser { locator: Locator::new(&sources), file, name }.file()
+    strict_yaml::with_file(bytes, name, LAYOUT, |file| {
+        let root = file.root("all expectations must be in one list")?;
+        let root = root.ok_or_else(|| with_hint(format!("{name} contains no expectations"), LAYOUT))?;
+        list(file, &root)?.iter().map(|node| expectation(file, node)).collect()
+    })
 }
 
-struct ExpectationsParser<'s> {
-    locator: Locator<'s>,
-    file: FileId,
-    name: &'s str,
+/// A list, or a mapping with `expectations`.
+fn list<'n, 't>(file: &mut StrictYaml<'_>, root: &'n SyntaxNode<'t>) -> Result<&'n [SyntaxNode<'t>]> {
+    let list = match &root.value {
+        SyntaxValue::Map(entries) => {
+            file.only_known(entries, &["expectations"])?;
+            entries.first().map(|entry| &entry.value.value)
+        }
+        value => Some(value),
+    };
+    match list {
+        Some(SyntaxValue::Seq(items)) if !items.is_empty() => Ok(items),
+        _ => Err(file.wrong(root.span, "no list of expectations", LAYOUT)),
+    }
 }
 
-impl ExpectationsParser<'_> {
-    fn file(&mut self) -> Result<Vec<Expectation>> {
-        let text = &self.locator.sources().file(self.file).text;
-        let root = match syntax::format(text) {
-            SyntaxFormat::Json => json::parse(text, Span::of(text)).map(Some),
-            _ => {
-                let mut documents = yaml::documents(text);
-                let first = documents.next().transpose();
-                if let Some(Ok(second)) = documents.next() {
-                    return Err(self.wrong(second.span, "a second document", "all expectations must be in one list"));
-                }
-                first.map(|it| it.map(|document| document.root))
-            }
-        };
-        let root = root.map_err(|error| {
-            let help = error.help.unwrap_or_else(|| "it is read as YAML".to_owned());
-            self.wrong(error.span, &error.message, &help)
-        })?;
-        let root = root.ok_or_else(|| with_hint(format!("{} contains no expectations", self.name), LAYOUT))?;
-        self.list(&root)?.iter().map(|node| self.expectation(node)).collect()
-    }
-
-    /// A list, or a mapping with `expectations`.
-    fn list<'n, 't>(&mut self, root: &'n SyntaxNode<'t>) -> Result<&'n [SyntaxNode<'t>]> {
-        let list = match &root.value {
-            SyntaxValue::Map(entries) => {
-                self.only_known(entries, &["expectations"])?;
-                entries.first().map(|entry| &entry.value.value)
-            }
-            value => Some(value),
-        };
-        match list {
-            Some(SyntaxValue::Seq(items)) if !items.is_empty() => Ok(items),
-            _ => Err(self.wrong(root.span, "no list of expectations", LAYOUT)),
+fn expectation(file: &mut StrictYaml<'_>, node: &SyntaxNode<'_>) -> Result<Expectation> {
+    let entries = file.mapping(node, "an expectation", &FIELDS)?;
+    let mut field = |name: &str| file.scalar(entries, name);
+    let (name, from, to) = (field("name")?, field("from")?, field("to")?);
+    let (port, protocol, expect) = (field("port")?, field("proto")?, field("expect")?);
+    let from = from.ok_or_else(|| file.missing(node, "from"))?;
+    let to = to.ok_or_else(|| file.missing(node, "to"))?;
+    let verdict = match expect.as_deref() {
+        Some("allow") => Verdict::Allow,
+        Some("deny") => Verdict::Deny,
+        Some(other) => {
+            let message = format!("`{other}` is not a verdict");
+            return Err(file.wrong(node.span, &message, "write `expect: allow` or `expect: deny`"));
         }
-    }
-
-    fn expectation(&mut self, node: &SyntaxNode<'_>) -> Result<Expectation> {
-        let SyntaxValue::Map(entries) = &node.value else {
-            return Err(self.wrong(node.span, "an expectation is a mapping", LAYOUT));
-        };
-        self.only_known(entries, &FIELDS)?;
-        let mut field = |name: &str| self.scalar(entries, name);
-        let (name, from, to) = (field("name")?, field("from")?, field("to")?);
-        let (port, protocol, expect) = (field("port")?, field("proto")?, field("expect")?);
-        let missing = |what: &str| format!("`{what}` is missing");
-        let from = from.ok_or_else(|| self.wrong(node.span, &missing("from"), LAYOUT))?;
-        let to = to.ok_or_else(|| self.wrong(node.span, &missing("to"), LAYOUT))?;
-        let verdict = match expect.as_deref() {
-            Some("allow") => Verdict::Allow,
-            Some("deny") => Verdict::Deny,
-            Some(other) => {
-                let message = format!("`{other}` is not a verdict");
-                return Err(self.wrong(node.span, &message, "write `expect: allow` or `expect: deny`"));
-            }
-            None => return Err(self.wrong(node.span, &missing("expect"), LAYOUT)),
-        };
-        let shown_port = port.as_deref().or(protocol.as_deref()).unwrap_or_default();
-        let name = name.unwrap_or_else(|| format!("{from} to {to} {shown_port}").trim_end().to_owned());
-        let line = self.locator.position(self.file, node.span.start).line;
-        Ok(Expectation { name, line, verdict, from, to, port, protocol })
-    }
-
-    fn scalar(&mut self, entries: &[MappingEntry<'_>], name: &str) -> Result<Option<String>> {
-        let Some(entry) = entries.iter().find(|entry| entry.key == name) else { return Ok(None) };
-        match &entry.value.value {
-            SyntaxValue::Str(text) => Ok(Some(text.to_string())),
-            SyntaxValue::Int(number) => Ok(Some(number.to_string())),
-            SyntaxValue::Null => Ok(None),
-            _ => Err(self.wrong(entry.value.span, &format!("`{name}` is not a string"), LAYOUT)),
-        }
-    }
-
-    fn only_known(&mut self, entries: &[MappingEntry<'_>], known: &[&'static str]) -> Result<()> {
-        for (index, entry) in entries.iter().enumerate() {
-            if !known.contains(&&*entry.key) {
-                let hint = match most_similar(&entry.key, known.iter().copied()) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("the fields are: {}", known.join(", ")),
-                };
-                return Err(self.wrong(entry.key_span, &format!("unknown field `{}`", entry.key), &hint));
-            }
-            if entries.iter().take(index).any(|before| before.key == entry.key) {
-                return Err(self.wrong(entry.key_span, &format!("`{}` is given twice", entry.key), "remove one"));
-            }
-        }
-        Ok(())
-    }
-
-    fn wrong(&mut self, span: Span, message: &str, hint: &str) -> anyhow::Error {
-        let at = self.locator.position(self.file, span.start);
-        with_hint(format!("{}:{}:{}: {message}", self.name, at.line, at.column), hint)
-    }
+        None => return Err(file.missing(node, "expect")),
+    };
+    let shown_port = port.as_deref().or(protocol.as_deref()).unwrap_or_default();
+    let name = name.unwrap_or_else(|| format!("{from} to {to} {shown_port}").trim_end().to_owned());
+    Ok(Expectation { name, line: file.line(node.span), verdict, from, to, port, protocol })
 }
 
 const LAYOUT: &str = "a list of {name, from, to, port, expect}; `weir test --help` shows one";

@@ -51,14 +51,20 @@ fn listed(family: Family, ranges: &[(u128, u128)]) -> String {
     texts.join(", ")
 }
 
-/// As a prefix, if the range is one.
 fn range(family: Family, (first, last): (u128, u128)) -> String {
-    let (from, to) = (to_address(family, first), to_address(family, last));
-    match Prefix::exactly(from, to) {
-        // A single address without `/32`: that is how people and `weir query` write it.
-        _ if first == last => from.to_string(),
-        Some(prefix) => prefix.to_string(),
-        None => format!("{from}-{to}"),
+    AddressRange { first: to_address(family, first), last: to_address(family, last) }.to_string()
+}
+
+/// As a prefix, if the range is one.
+impl std::fmt::Display for AddressRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { first, last } = self;
+        match Prefix::exactly(*first, *last) {
+            // A single address without `/32`: that is how people and `weir query` write it.
+            _ if first == last => write!(f, "{first}"),
+            Some(prefix) => write!(f, "{prefix}"),
+            None => write!(f, "{first}-{last}"),
+        }
     }
 }
 

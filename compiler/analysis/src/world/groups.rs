@@ -1,7 +1,7 @@
 //! Groups of possible ends, traffic, and products of them, in the policies' own selectors.
 
 use crate::addresses::AddressSet;
-use weir_model::Protocol;
+use weir_model::{Cluster, PolicyId, Protocol};
 use weir_objects::address::Family;
 use weir_objects::k8s::{LabelSelector, Labels, NAMESPACE_NAME_LABEL, Operator, Requirement};
 
@@ -17,8 +17,15 @@ pub struct PodSet {
 }
 
 impl PodSet {
+    /// The pods that a policy selects.
+    pub fn selected_by(cluster: &Cluster, policy: PolicyId) -> Self {
+        let policy = cluster.policy(policy);
+        let namespaces = named_namespace(&cluster.namespaces[policy.namespace.index()].name);
+        Self { namespaces, pods: cluster.labels.selector(policy.subjects).clone(), addresses: None }
+    }
+
     /// The pods in both sets; `None` if their address ranges have no address in common.
-    pub(super) fn and(&self, other: &Self) -> Option<Self> {
+    pub fn and(&self, other: &Self) -> Option<Self> {
         let addresses = match (&self.addresses, &other.addresses) {
             (Some(some), Some(others)) => {
                 let common = some.and(others);

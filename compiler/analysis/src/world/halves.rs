@@ -145,11 +145,7 @@ impl<'c> PossibleWorld<'c> {
 
     /// The pods that a policy selects.
     pub(super) fn subjects(&self, side: usize, policy: PolicyId) -> EndSet {
-        let cluster = self.clusters[side];
-        let policy = cluster.policy(policy);
-        let namespaces = named_namespace(&cluster.namespaces[policy.namespace.index()].name);
-        let pods = cluster.labels.selector(policy.subjects).clone();
-        EndSet::pods(PodSet { namespaces, pods, addresses: None })
+        EndSet::pods(PodSet::selected_by(self.clusters[side], policy))
     }
 
     /// The other ends that a rule's peer means.
