@@ -4,7 +4,7 @@ mod annotations;
 mod cause_lines;
 mod cost;
 mod flows;
-mod json;
+pub(super) mod json;
 mod md;
 mod text;
 mod views;
