@@ -264,10 +264,10 @@ mod tests {
 
     #[test]
     fn a_described_pod_is_a_text_or_a_mapping() {
-        let text = "- {from: 'a/x=y', to: a/b, port: 80, expect: deny}\n\
-                    - {from: {namespace: a, labels: {x: y}}, to: a/b, port: 80, expect: deny}\n";
+        let text = "- {from: 'a/x=z', to: a/b, port: 80, expect: deny}\n\
+                    - {from: {namespace: a, labels: {x: z}}, to: a/b, port: 80, expect: deny}\n";
         let [one, other] = &parse(text.into(), "e.yaml").expect("valid")[..] else { panic!("two") };
         assert_eq!(one.from, other.from);
-        assert_eq!((one.name.as_str(), one.is_described()), ("a/x=y to a/b 80", true));
+        assert_eq!((one.name.as_str(), one.is_described()), ("a/x=z to a/b 80", true));
     }
 }
