@@ -187,6 +187,9 @@ pub(crate) struct QueryArgs {
     /// The engine that computes the verdicts
     #[arg(long, value_enum, default_value_t)]
     pub(crate) engine: EngineChoice,
+    /// Answer for pods that are described, or only for pods of the input
+    #[arg(long, value_enum, default_value_t, value_name = "WORLD")]
+    pub(crate) world: World,
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: QueryFormat,
@@ -216,7 +219,9 @@ pub(crate) enum QueryFormat {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Ends: NAME, NAMESPACE/NAME, KIND/NAMESPACE/NAME (deployment/shop/web, service/shop/api) or an address.")]
+Ends: NAME, NAMESPACE/NAME, KIND/NAMESPACE/NAME (deployment/shop/web, service/shop/api) or an address.
+A pod that could exist: NAMESPACE/KEY=VALUE[,KEY=VALUE] (shop/app=web,tier=front; shop/= has no labels), or a JSON
+object {\"namespace\", \"labels\", \"namespaceLabels\", \"ports\", \"ip\"}. The answer is for every pod that it describes.")]
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
     pub(crate) input: InputPaths,
@@ -235,6 +240,9 @@ pub(crate) struct ExplainArgs {
     /// Exit with 1 if the verdict is not this one
     #[arg(long, value_enum, value_name = "VERDICT")]
     pub(crate) expect: Option<ExpectedVerdict>,
+    /// Answer for pods that are described, or only for pods of the input
+    #[arg(long, value_enum, default_value_t, value_name = "WORLD")]
+    pub(crate) world: World,
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: TextOrJson,
@@ -266,13 +274,20 @@ An expectations file:
       from: shop/web
       to: shop/db
       port: 5432/tcp                            # or: proto: icmp
-      expect: allow")]
+      expect: allow
+    - from: shop/app=job                        # every pod with these labels alone; or: {namespace, labels, …}
+      to: shop/db
+      port: 5432/tcp
+      expect: deny")]
 pub(crate) struct TestArgs {
     #[command(flatten)]
     pub(crate) input: InputPaths,
     /// The expected verdicts (YAML); `-` is standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) expectations: PathBuf,
+    /// Answer for pods that are described, or only for pods of the input
+    #[arg(long, value_enum, default_value_t, value_name = "WORLD")]
+    pub(crate) world: World,
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: TestFormat,

@@ -22,6 +22,7 @@ mod load;
 mod locator;
 mod page;
 mod panic_report;
+mod possible_pods;
 mod question;
 mod read;
 mod render;

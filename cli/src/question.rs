@@ -3,17 +3,31 @@
 //! A service without an address of its own (headless, or a manifest that no cluster has given one) is asked about
 //! backend by backend. A service with an address is one question: the oracle judges its backends.
 
+use std::rc::Rc;
+
+use weir_analysis::world::{AskedEnd, AskedTarget, DescribedPod, FlowExample, OpenQuestion, PossiblePod};
 use weir_model::directory::Directory;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Judgement, Oracle, Verdict};
-use weir_model::{Cluster, EndpointId, Protocol, Service, ServiceId};
+use weir_model::{Cluster, EndpointId, NamedPort, Protocol, Service, ServiceId};
+use weir_objects::address::Family;
 
 use crate::endpoint_lookup::{EndpointLookup, NamedObject, parse_ip, parse_protocol};
+use crate::possible_pods;
+
+/// An end as the user asked for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum QuestionEnd<'q> {
+    /// A name or an address.
+    Named(&'q str),
+    /// A pod that could exist.
+    Described(&'q DescribedPod),
+}
 
 /// A question as the user asked it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowQuestion<'q> {
-    pub(crate) from: &'q str,
-    pub(crate) to: &'q str,
+    pub(crate) from: QuestionEnd<'q>,
+    pub(crate) to: QuestionEnd<'q>,
     pub(crate) port: Option<&'q str>,
     pub(crate) protocol: Option<&'q str>,
 }
@@ -26,6 +40,21 @@ pub(crate) struct FlowAnswer {
     /// A service with the same name as the endpoint that was meant.
     pub(crate) namesake: Option<ServiceId>,
     pub(crate) packets: Vec<JudgedPacket>,
+    /// For every pod that the ends describe; `None` if no end is described.
+    pub(crate) verdict_if: Option<VerdictConditions>,
+}
+
+/// Properties that the verdict on described pods depends on.
+#[derive(Clone, Debug)]
+pub(crate) struct VerdictConditions {
+    /// The verdict on all of them, if it is one.
+    verdict: Option<Verdict>,
+    /// The fields of a description that would determine it.
+    pub(crate) fields: Vec<String>,
+    /// The conditions under which the flow is allowed.
+    pub(crate) allowed_if: Vec<String>,
+    /// Whether there are more conditions.
+    pub(crate) has_more: bool,
 }
 
 /// One packet of the flow, with the oracle's judgement.
@@ -33,6 +62,36 @@ pub(crate) struct FlowAnswer {
 pub(crate) struct JudgedPacket {
     pub(crate) flow: Flow,
     pub(crate) judgement: Judgement,
+    /// Examples of described pods.
+    pub(crate) example: Option<Rc<PacketExample>>,
+}
+
+/// Pods that fit the descriptions of a question, in a cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct PacketExample {
+    pub(crate) cluster: Cluster,
+    /// Source and destination.
+    pub(crate) pods: [Option<PossiblePod>; 2],
+    /// Properties that the example adds to each description.
+    pub(crate) added: [Option<String>; 2],
+}
+
+impl JudgedPacket {
+    /// The cluster that the packet is in.
+    pub(crate) fn cluster<'c>(&'c self, input: &'c Cluster) -> &'c Cluster {
+        self.example.as_ref().map_or(input, |it| &it.cluster)
+    }
+}
+
+/// The destinations that a question is about.
+struct AskedTargets {
+    /// The service that was named, if it has no address.
+    service: Option<ServiceId>,
+    /// Whether the ends are a service's: those of families that the source lacks are skipped.
+    is_service: bool,
+    /// Whether one of the ends is enough: they are the addresses of one service.
+    is_one: bool,
+    ends: Vec<(FlowEnd, ProtocolPort)>,
 }
 
 /// The flows that a question is about.
@@ -50,8 +109,10 @@ struct ProtocolPort {
 }
 
 impl FlowAnswer {
-    pub(crate) fn verdict(&self) -> Verdict {
-        self.packets.iter().map(|it| it.judgement.verdict()).max().unwrap_or(Verdict::Allow)
+    /// The verdict; `None` if it depends on what descriptions leave out.
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
+        let worst = || self.packets.iter().map(|it| it.judgement.verdict()).max().unwrap_or(Verdict::Allow);
+        self.verdict_if.as_ref().map_or_else(|| Some(worst()), |it| it.verdict)
     }
 }
 
@@ -64,13 +125,86 @@ enum WrittenPort<'q> {
 
 impl FlowQuestion<'_> {
     pub(crate) fn ask<'c>(&self, lookup: &EndpointLookup<'c>, oracle: &mut Oracle<'c>) -> Result<FlowAnswer, String> {
+        let namesake = match self.to {
+            QuestionEnd::Named(to) => lookup.namesake(oracle.directory(), to),
+            QuestionEnd::Described(_) => None,
+        };
+        let is_described = |end: &QuestionEnd<'_>| matches!(end, QuestionEnd::Described(_));
+        if [self.from, self.to].iter().any(is_described) {
+            return Ok(FlowAnswer { namesake, ..self.ask_about_possible_pods(lookup, oracle.directory())? });
+        }
         let AskedFlows { service, flows } = self.flows(lookup, oracle.directory())?;
-        let namesake = lookup.namesake(oracle.directory(), self.to);
         let judge = |flow: Flow| {
             let judgement = oracle.judge(&flow);
-            JudgedPacket { flow, judgement }
+            JudgedPacket { flow, judgement, example: None }
         };
-        Ok(FlowAnswer { service, namesake, packets: flows.into_iter().map(judge).collect() })
+        Ok(FlowAnswer { service, namesake, packets: flows.into_iter().map(judge).collect(), verdict_if: None })
+    }
+
+    fn ask_about_possible_pods<'c>(
+        &self,
+        lookup: &EndpointLookup<'c>,
+        directory: &Directory<'c>,
+    ) -> Result<FlowAnswer, String> {
+        let cluster = lookup.cluster;
+        let source = match self.from {
+            QuestionEnd::Named(_) => possible_pods::known(cluster, self.source(lookup, directory)?),
+            QuestionEnd::Described(pod) => AskedEnd::Described(pod.clone()),
+        };
+        let (service, targets) = match self.to {
+            QuestionEnd::Named(_) => {
+                let found = self.targets(lookup, directory)?;
+                (found.service.filter(|_| !found.is_one), self.known_targets(cluster, found))
+            }
+            QuestionEnd::Described(pod) => {
+                let (protocol, port) = self.port()?;
+                let ProtocolPort { protocol, port } = on_described(pod, protocol, &port)?;
+                (None, vec![AskedTarget { end: AskedEnd::Described(pod.clone()), protocol, port }])
+            }
+        };
+        let question = OpenQuestion { source, targets };
+        let answer = possible_pods::answer(cluster, &question)?;
+        let verdict_if = VerdictConditions {
+            verdict: answer.verdict(),
+            fields: possible_pods::fields(&question, &answer),
+            has_more: answer.has_more_conditions,
+            allowed_if: answer.allowed_if.clone(),
+        };
+        let added = |end: QuestionEnd<'_>, pod: &Option<PossiblePod>| match end {
+            QuestionEnd::Described(asked) => possible_pods::added(asked, pod.as_ref()?),
+            QuestionEnd::Named(_) => None,
+        };
+        let packets = answer.examples().flat_map(|FlowExample { cluster, flows, pods }| {
+            let added = [added(self.from, &pods[0]), added(self.to, &pods[1])];
+            let example = Rc::new(PacketExample { cluster, pods, added });
+            let packet = move |(flow, judgement)| JudgedPacket { flow, judgement, example: Some(Rc::clone(&example)) };
+            flows.into_iter().map(packet)
+        });
+        Ok(FlowAnswer { service, namesake: None, packets: packets.collect(), verdict_if: Some(verdict_if) })
+    }
+
+    /// The destinations of a described source. It has one address: only a service's addresses and backends of one
+    /// family are asked about.
+    fn known_targets(&self, cluster: &Cluster, found: AskedTargets) -> Vec<AskedTarget> {
+        let AskedTargets { is_service, is_one, mut ends, .. } = found;
+        let given = match self.from {
+            QuestionEnd::Described(pod) => pod.address,
+            QuestionEnd::Named(_) => None,
+        };
+        let family = given.or_else(|| ends.iter().find_map(|(end, _)| end.address)).map(Family::of);
+        if is_service {
+            let has_family = |end: &FlowEnd| end.address.is_none_or(|it| family.is_none_or(|of| Family::of(it) == of));
+            if ends.iter().any(|(end, _)| has_family(end)) {
+                ends.retain(|(end, _)| has_family(end));
+            }
+            ends.truncate(if is_one { 1 } else { usize::MAX });
+        }
+        let target = |(end, ProtocolPort { protocol, port })| AskedTarget {
+            end: possible_pods::known(cluster, end),
+            protocol,
+            port,
+        };
+        ends.into_iter().map(target).collect()
     }
 
     /// The note for a name that a service has too: the pod or workload was meant.
@@ -85,7 +219,11 @@ impl FlowQuestion<'_> {
             return Some("a port is 1 to 65535, or a name: 80, 53/udp, http".to_owned());
         }
         let is_unknown = |it: &&str| parse_ip(it).is_err() && lookup.named(directory, it).is_err();
-        let text = [self.from, self.to].into_iter().find(is_unknown)?;
+        let named = [self.from, self.to].into_iter().filter_map(|end| match end {
+            QuestionEnd::Named(text) => Some(text),
+            QuestionEnd::Described(_) => None,
+        });
+        let text = named.into_iter().find(is_unknown)?;
         if looks_like_address(text) {
             return Some(format!("`{text}` looks like an address, but is not a valid one"));
         }
@@ -97,49 +235,58 @@ impl FlowQuestion<'_> {
         })
     }
 
-    fn flows<'c>(&self, lookup: &EndpointLookup<'c>, directory: &Directory<'c>) -> Result<AskedFlows, String> {
-        let (protocol, port) = self.port()?;
-        let source = match parse_ip(self.from) {
+    fn source<'c>(&self, lookup: &EndpointLookup<'c>, directory: &Directory<'c>) -> Result<FlowEnd, String> {
+        let QuestionEnd::Named(from) = self.from else { return Err("the source is described".to_owned()) };
+        Ok(match parse_ip(from) {
             Ok(address) => FlowEnd { endpoint: directory.endpoint_at(address), address: Some(address) },
-            Err(_) => FlowEnd { endpoint: Some(lookup.endpoint(directory, self.from)?), address: None },
-        };
-        let flow_to = |destination, ProtocolPort { protocol, port }| {
+            Err(_) => FlowEnd { endpoint: Some(lookup.endpoint(directory, from)?), address: None },
+        })
+    }
+
+    fn flows<'c>(&self, lookup: &EndpointLookup<'c>, directory: &Directory<'c>) -> Result<AskedFlows, String> {
+        let source = self.source(lookup, directory)?;
+        let AskedTargets { service, is_service, is_one, ends } = self.targets(lookup, directory)?;
+        let flow_to = |(destination, ProtocolPort { protocol, port })| {
             let (source, destination) = lookup.choose_addresses(source, destination)?;
             Ok(Flow { source, destination, protocol, port })
         };
-        if let Ok(address) = parse_ip(self.to) {
+        let found: Vec<Result<Flow, String>> = ends.into_iter().map(flow_to).collect();
+        // Skip a service's addresses or backends of a family that the source does not have.
+        if is_service && found.iter().any(Result::is_ok) {
+            let flows = found.into_iter().flatten().take(if is_one { 1 } else { usize::MAX }).collect();
+            return Ok(AskedFlows { service: service.filter(|_| !is_one), flows });
+        }
+        Ok(AskedFlows { service, flows: found.into_iter().collect::<Result<_, _>>()? })
+    }
+
+    fn targets<'c>(&self, lookup: &EndpointLookup<'c>, directory: &Directory<'c>) -> Result<AskedTargets, String> {
+        let QuestionEnd::Named(to) = self.to else { return Err("the destination is described".to_owned()) };
+        let (protocol, port) = self.port()?;
+        let one =
+            |end, target| AskedTargets { service: None, is_service: false, is_one: false, ends: vec![(end, target)] };
+        if let Ok(address) = parse_ip(to) {
             let end = FlowEnd { endpoint: directory.endpoint_at(address), address: Some(address) };
             let target = match (end.endpoint, directory.services_at(address)) {
                 (None, [service, ..]) => on_service(&lookup.cluster.services[service.index()], protocol, &port)?,
                 (endpoint, _) => on_endpoint(lookup.cluster, endpoint, protocol, &port)?,
             };
-            return Ok(AskedFlows { service: None, flows: vec![flow_to(end, target)?] });
+            return Ok(one(end, target));
         }
-        match lookup.named(directory, self.to)? {
+        match lookup.named(directory, to)? {
             NamedObject::Endpoint(id) => {
                 let target = on_endpoint(lookup.cluster, Some(id), protocol, &port)?;
-                let flow = flow_to(FlowEnd { endpoint: Some(id), address: None }, target)?;
-                Ok(AskedFlows { service: None, flows: vec![flow] })
+                Ok(one(FlowEnd { endpoint: Some(id), address: None }, target))
             }
             NamedObject::Service(id) => {
                 let service = &lookup.cluster.services[id.index()];
                 let target = on_service(service, protocol, &port)?;
                 let ends = service_ends(service, target)?.into_iter();
-                let flows = ends.map(|(end, port)| flow_to(end, ProtocolPort { port, ..target }));
-                let found: Vec<Result<Flow, String>> = flows.collect();
-                // Skip a service's addresses or backends of a family that the source does not have.
-                match found.iter().any(Result::is_ok) {
-                    true => {
-                        let by_address = !service.addresses.is_empty();
-                        let most = if by_address { 1 } else { usize::MAX };
-                        let flows = found.into_iter().flatten().take(most).collect();
-                        Ok(AskedFlows { service: Some(id).filter(|_| !by_address), flows })
-                    }
-                    false => {
-                        let flows = found.into_iter().collect::<Result<_, _>>()?;
-                        Ok(AskedFlows { service: Some(id), flows })
-                    }
-                }
+                Ok(AskedTargets {
+                    service: Some(id),
+                    is_service: true,
+                    is_one: !service.addresses.is_empty(),
+                    ends: ends.map(|(end, port)| (end, ProtocolPort { port, ..target })).collect(),
+                })
             }
         }
     }
@@ -196,13 +343,34 @@ fn on_endpoint(
 ) -> Result<ProtocolPort, String> {
     port_number(protocol, port, |name| {
         let id = endpoint.ok_or_else(|| format!("an address outside the cluster has no port named `{name}`"))?;
-        let ports = cluster.endpoints[id.index()].named_ports.iter().filter(|port| port.name == name);
-        let found: Vec<_> = ports
-            .map(|port| ProtocolPort { protocol: FlowProtocol::Transport(port.protocol), port: port.number })
-            .filter(|known| protocol.is_none_or(|wanted| wanted == known.protocol))
-            .collect();
-        one_of(&found, name, &cluster.endpoint_name(id))
+        named_port(&cluster.endpoints[id.index()].named_ports, protocol, name, &cluster.endpoint_name(id))
     })
+}
+
+/// The port number of a port on a described pod: a name is looked up in the description.
+fn on_described(
+    pod: &DescribedPod,
+    protocol: Option<FlowProtocol>,
+    port: &WrittenPort<'_>,
+) -> Result<ProtocolPort, String> {
+    port_number(protocol, port, |name| {
+        named_port(pod.ports.as_deref().unwrap_or_default(), protocol, name, &possible_pods::text(pod))
+    })
+}
+
+fn named_port(
+    ports: &[NamedPort],
+    protocol: Option<FlowProtocol>,
+    name: &str,
+    owner: &str,
+) -> Result<ProtocolPort, String> {
+    let found: Vec<_> = ports
+        .iter()
+        .filter(|port| port.name == name)
+        .map(|port| ProtocolPort { protocol: FlowProtocol::Transport(port.protocol), port: port.number })
+        .filter(|known| protocol.is_none_or(|wanted| wanted == known.protocol))
+        .collect();
+    one_of(&found, name, owner)
 }
 
 /// The port number of a port on a service: a name is looked up in the service's ports.

@@ -70,6 +70,9 @@ pub(crate) struct ExposureArgs {
     /// Exit with 1 if a workload is exposed in this way (repeatable, or separated by commas)
     #[arg(long, value_enum, value_name = "HOW", value_delimiter = ',')]
     pub(crate) deny: Vec<ExposureKind>,
+    /// Show pods that could exist too, or only the workloads of the input
+    #[arg(long, value_enum, default_value_t, value_name = "WORLD")]
+    pub(crate) world: World,
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: ExposureFormat,

@@ -6,7 +6,7 @@ mod cause_lines;
 mod cost;
 mod flows;
 mod gate;
-mod json;
+pub(super) mod json;
 mod md;
 mod text;
 mod views;

@@ -5,27 +5,30 @@ mod json;
 mod text;
 
 use anyhow::{Result, anyhow};
+use weir_analysis::world::DescribedPod;
 use weir_model::eval::{
     EndVerdict, Flow, FlowEnd, FlowProtocol, HostPortBasis, Judgement, Oracle, ServiceBasis, Verdict,
 };
 use weir_model::{Backend, Cluster, EndpointId};
 
 use super::CommandOutcome;
-use crate::args::{ExpectedVerdict, ExplainArgs, GlobalArgs, TextOrJson};
+use crate::args::{ExpectedVerdict, ExplainArgs, GlobalArgs, TextOrJson, World};
 use crate::endpoint_lookup::EndpointLookup;
 use crate::failure::{self, with_hint};
-use crate::question::{FlowQuestion, JudgedPacket};
+use crate::question::{FlowQuestion, JudgedPacket, QuestionEnd};
 use crate::rule_mismatch::protocol_name;
 use crate::verdict_reasons::verdict_name;
-use crate::{page, read};
+use crate::{page, possible_pods, read};
 
 pub(crate) fn run(global: &GlobalArgs, explain: &ExplainArgs) -> Result<CommandOutcome> {
     let Some(read) = read::read_valid(global, &explain.input)? else { return Ok(CommandOutcome::Failed) };
     let lookup = EndpointLookup { cluster: &read.cluster, default_namespace: &read.default_namespace };
     let mut oracle = Oracle::new(&read.cluster);
+    let described = [&explain.from, &explain.to].map(|text| described(text, explain.world));
+    let [from, to] = &described;
     let question = FlowQuestion {
-        from: &explain.from,
-        to: &explain.to,
+        from: named_or(from.as_ref().map_err(|it| anyhow!(it.clone()))?.as_ref(), &explain.from),
+        to: named_or(to.as_ref().map_err(|it| anyhow!(it.clone()))?.as_ref(), &explain.to),
         port: explain.port.as_deref(),
         protocol: explain.proto.as_deref(),
     };
@@ -41,14 +44,26 @@ pub(crate) fn run(global: &GlobalArgs, explain: &ExplainArgs) -> Result<CommandO
     read.left_out.mark(&mut page, explain.output)?;
     page.print()?;
     let expected = explain.expect.map(|it| if it == ExpectedVerdict::Allow { Verdict::Allow } else { Verdict::Deny });
-    match expected {
-        Some(expected) if expected != answer.verdict() => {
-            let words = (verdict_name(expected), verdict_name(answer.verdict()));
-            failure::print(&anyhow!("expected {}, but the verdict is {}", words.0, words.1));
-            Ok(CommandOutcome::Findings)
-        }
-        _ => Ok(CommandOutcome::Clean),
+    let Some(expected) = expected.filter(|it| Some(*it) != answer.verdict()) else { return Ok(CommandOutcome::Clean) };
+    let found = match (answer.verdict(), &answer.verdict_if) {
+        (None, Some(conditions)) => format!("depends on {}", conditions.fields.join(" and ")),
+        (verdict, _) => format!("is {}", possible_pods::verdict_word(verdict)),
+    };
+    failure::print(&anyhow!("expected {}, but the verdict {found}", verdict_name(expected)));
+    Ok(CommandOutcome::Findings)
+}
+
+/// The pod that a text describes; `None` for a name or an address.
+fn described(text: &str, world: World) -> Result<Option<DescribedPod>, String> {
+    let Some(pod) = possible_pods::parse(text).transpose()? else { return Ok(None) };
+    match world {
+        World::Open => Ok(Some(pod)),
+        World::Closed => Err(format!("`{text}`: {}", possible_pods::CLOSED)),
     }
+}
+
+fn named_or<'q>(pod: Option<&'q DescribedPod>, text: &'q str) -> QuestionEnd<'q> {
+    pod.map_or(QuestionEnd::Named(text), QuestionEnd::Described)
 }
 
 /// The verdicts if the policies in audit mode were enforced; `None` if there are no such policies.
@@ -56,9 +71,11 @@ fn with_audit(cluster: &Cluster, packets: &[JudgedPacket]) -> Option<Vec<Judgeme
     if cluster.audit.is_empty() {
         return None;
     }
-    let enforced = cluster.with_audit_enforced();
-    let mut oracle = Oracle::new(&enforced);
-    Some(packets.iter().map(|it| oracle.judge(&it.flow)).collect())
+    let judge = |packet: &JudgedPacket| {
+        let enforced = packet.cluster(cluster).with_audit_enforced();
+        Oracle::new(&enforced).judge(&packet.flow)
+    };
+    Some(packets.iter().map(judge).collect())
 }
 
 /// The packet: protocol, both lookup, destination port.

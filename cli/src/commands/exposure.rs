@@ -9,12 +9,13 @@ use std::collections::HashMap;
 use anyhow::{Context as _, Result, anyhow};
 use weir_analysis::reach::exposure::{Entrance, Exposure, entrances, exposures};
 use weir_analysis::reach::{CellCache, Reach};
-use weir_model::Service;
+use weir_analysis::world::{ExposedGroup, WorldError, exposed};
+use weir_model::{Cluster, Service};
 use weir_objects::k8s::Body;
 
 use super::CommandOutcome;
-use crate::args::{ExposureFormat, ExposureKind, GlobalArgs};
-use crate::failure;
+use crate::args::{ExposureFormat, ExposureKind, GlobalArgs, World};
+use crate::failure::{self, with_hint};
 use crate::page::OutputPage;
 use crate::read::{self, ReadInput};
 use crate::render::text::count;
@@ -25,12 +26,15 @@ struct Findings<'r> {
     cells: CellCache<'r>,
     exposures: Vec<Exposure>,
     entrances: Vec<Entrance>,
+    /// Of pods that could exist; `None` in the closed world.
+    possible: Option<Vec<ExposedGroup>>,
 }
 
 pub(crate) fn run(global: &GlobalArgs, arguments: &crate::args::ExposureArgs) -> Result<CommandOutcome> {
     let Some(read) = read::read_valid(global, &arguments.input)? else { return Ok(CommandOutcome::Failed) };
     let reach = Reach::new(&read.cluster).context("cannot compute the exposure")?;
-    let found = find(&read, &reach);
+    let possible = (arguments.world == World::Open).then(|| possible(&read.cluster)).transpose()?;
+    let found = Findings { possible, ..find(&read, &reach) };
     let mut page: OutputPage = match arguments.output {
         ExposureFormat::Text => text::plain(&found),
         ExposureFormat::Md => text::markdown(&found),
@@ -65,6 +69,16 @@ fn is(exposure: &Exposure, how: ExposureKind) -> bool {
     }
 }
 
+/// The groups of possible pods that are exposed.
+fn possible(cluster: &Cluster) -> Result<Vec<ExposedGroup>> {
+    exposed(cluster).map_err(|error| match error {
+        WorldError::TooLarge { .. } => {
+            with_hint(error.to_string(), "`--world closed` shows only the workloads of the input")
+        }
+        WorldError::Contradiction(_) => panic!("{error}"),
+    })
+}
+
 fn find<'r>(read: &ReadInput, reach: &'r Reach<'r>) -> Findings<'r> {
     let mut cells = CellCache::new(reach);
     let exposures = exposures(reach, &mut cells);
@@ -79,5 +93,5 @@ fn find<'r>(read: &ReadInput, reach: &'r Reach<'r>) -> Findings<'r> {
         external.get(&service.object).is_some_and(|claimed| claimed.iter().any(|at| service.addresses.contains(at)))
     };
     let entrances = entrances(reach, &exposures, &cells, is_external);
-    Findings { reach, cells, exposures, entrances }
+    Findings { reach, cells, exposures, entrances, possible: None }
 }

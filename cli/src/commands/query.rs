@@ -3,7 +3,6 @@
 mod answer;
 mod engine;
 mod flow;
-mod possible;
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter, Write};
@@ -14,11 +13,11 @@ use weir_model::directory::Directory;
 use weir_model::eval::{Flow, Judgement};
 
 use super::CommandOutcome;
-use crate::args::{GlobalArgs, QueryArgs, QueryFormat};
+use crate::args::{GlobalArgs, QueryArgs, QueryFormat, World};
 use crate::endpoint_lookup::EndpointLookup;
 use crate::failure::with_hint;
 use crate::page::JsonLines;
-use crate::read;
+use crate::{possible_pods, read};
 use answer::JsonNames;
 use engine::{QueryEngine, QueryError};
 use flow::{FlowLine, WrittenFlow};
@@ -36,8 +35,8 @@ pub(crate) fn run(global: &GlobalArgs, query: &QueryArgs) -> Result<CommandOutco
     let lookup = EndpointLookup { cluster: &read.cluster, default_namespace: &read.default_namespace };
     let writer = BufWriter::with_capacity(BUFFER, JsonLines);
     let (directory, judge) = (Directory::new(&read.cluster), QueryEngine::new(query.engine, &read.cluster)?);
-    QuerySession { lookup, directory, judge, names: JsonNames::new(&read.cluster, &read.left_out), skipped: false }
-        .answer_all(source, writer)
+    let names = JsonNames::new(&read.cluster, &read.left_out);
+    QuerySession { lookup, directory, judge, names, skipped: false, world: query.world }.answer_all(source, writer)
 }
 
 /// The source of the flows. `waits` is set if a read may have to wait for another program.
@@ -93,6 +92,7 @@ struct QuerySession<'c> {
     judge: QueryEngine<'c>,
     names: JsonNames,
     skipped: bool,
+    world: World,
 }
 
 impl QuerySession<'_> {
@@ -157,10 +157,13 @@ impl QuerySession<'_> {
 
     /// Judges a flow between ends that are described instead of named.
     fn judge_possible(&self, flow: &WrittenFlow<'_>) -> Result<Judgement, String> {
+        if self.world == World::Closed {
+            return Err(possible_pods::CLOSED.to_owned());
+        }
         if !matches!(self.judge, QueryEngine::Reference(_)) {
             return Err("only the engine `reference` judges pods that are not in the input".to_owned());
         }
         let (ends, target) = flow.possible_ends(&self.lookup, &self.directory)?;
-        possible::judge(self.lookup.cluster, ends, target.0, target.1)
+        possible_pods::judge(self.lookup.cluster, ends, target.0, target.1)
     }
 }

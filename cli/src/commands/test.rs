@@ -7,17 +7,18 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use serde_json::Value;
+use weir_analysis::world::labels_text;
 use weir_model::eval::{Oracle, Verdict};
 use weir_model::labels::Selection;
 use weir_model::{Cluster, Policy, PolicyId, Standing};
 
 use super::CommandOutcome;
-use crate::args::{GlobalArgs, TestArgs, TestFormat};
+use crate::args::{GlobalArgs, TestArgs, TestFormat, World};
 use crate::endpoint_lookup::EndpointLookup;
 use crate::failure::with_hint;
-use crate::question::FlowQuestion;
-use crate::read;
-use crate::verdict_reasons;
+use crate::question::{FlowQuestion, JudgedPacket};
+use crate::{possible_pods, read, verdict_reasons};
 use file::Expectation;
 use report::TestReport;
 
@@ -27,6 +28,11 @@ enum ExpectationStatus {
     Passed,
     /// The flow has the other verdict; with the reasons.
     Failed(Vec<String>),
+    /// Not every pod that the expectation describes has the verdict; with a pod that has the other one.
+    Depends {
+        on: Vec<String>,
+        because: Vec<String>,
+    },
     /// A name in the expectation does not exist.
     Unresolved(String),
 }
@@ -38,6 +44,8 @@ struct ExpectationResult {
     status: ExpectationStatus,
     /// A note that is printed with any result.
     note: Option<String>,
+    /// A flow of described pods that has the other verdict.
+    counterexample: Option<Value>,
 }
 
 pub(crate) fn run(global: &GlobalArgs, test: &TestArgs) -> Result<CommandOutcome> {
@@ -49,20 +57,28 @@ pub(crate) fn run(global: &GlobalArgs, test: &TestArgs) -> Result<CommandOutcome
     let results: Vec<ExpectationResult> = expectations
         .into_iter()
         .map(|expectation| {
-            let asked = expectation.question().ask(&lookup, &mut oracle);
+            let asked = match expectation.is_described() && test.world == World::Closed {
+                true => Err(possible_pods::CLOSED.to_owned()),
+                false => expectation.question().ask(&lookup, &mut oracle),
+            };
             let namesake = asked.as_ref().ok().and_then(|answer| answer.namesake);
             let note = namesake.map(|it| FlowQuestion::namesake_note(&read.cluster, it));
+            let wrong = |it: &&JudgedPacket| it.judgement.verdict() != expectation.verdict;
+            let failed = asked.as_ref().ok().filter(|it| it.verdict() != Some(expectation.verdict));
+            let counterexample = failed.and_then(|it| counterexample(&read.cluster, it.packets.iter().find(wrong)?));
             let status = match asked {
                 Err(reason) => ExpectationStatus::Unresolved(reason),
-                Ok(answer) if answer.verdict() == expectation.verdict => ExpectationStatus::Passed,
+                Ok(answer) if answer.verdict() == Some(expectation.verdict) => ExpectationStatus::Passed,
                 Ok(answer) => {
-                    let packets = answer.packets.iter().filter(|it| it.judgement.verdict() != expectation.verdict);
-                    ExpectationStatus::Failed(
-                        packets.flat_map(|it| verdict_reasons::lines(&read.cluster, &it.judgement)).collect(),
-                    )
+                    let packets = answer.packets.iter().filter(wrong);
+                    let because = packets.flat_map(|it| reasons(&read.cluster, it)).collect();
+                    match answer.verdict_if.filter(|it| !it.fields.is_empty()) {
+                        Some(conditions) => ExpectationStatus::Depends { on: conditions.fields, because },
+                        None => ExpectationStatus::Failed(because),
+                    }
                 }
             };
-            ExpectationResult { expectation, status, note }
+            ExpectationResult { expectation, status, note, counterexample }
         })
         .collect();
     let idle = idle_policies(&read.cluster);
@@ -75,6 +91,26 @@ pub(crate) fn run(global: &GlobalArgs, test: &TestArgs) -> Result<CommandOutcome
     read.left_out.mark(&mut page, test.output)?;
     page.print()?;
     Ok(outcome(&results))
+}
+
+/// The flow of a packet between examples of described pods.
+fn counterexample(input: &Cluster, packet: &JudgedPacket) -> Option<Value> {
+    let example = packet.example.as_ref()?;
+    Some(possible_pods::flow(packet.cluster(input), &packet.flow, example.pods.each_ref().map(Option::as_ref)))
+}
+
+/// The reasons for a packet's verdict, after its examples of described pods.
+fn reasons(input: &Cluster, packet: &JudgedPacket) -> Vec<String> {
+    let cluster = packet.cluster(input);
+    let mut lines = Vec::new();
+    if let Some(example) = &packet.example {
+        for (pod, added) in example.pods.iter().zip(&example.added) {
+            let (Some(pod), Some(added)) = (pod, added) else { continue };
+            lines.push(format!("example: {}/{} with {added}", pod.namespace, labels_text(&pod.labels)));
+        }
+    }
+    lines.extend(verdict_reasons::lines(cluster, &packet.judgement));
+    lines
 }
 
 /// The names of the policies that select no endpoint of the input, so that no expectation can test them.
@@ -95,7 +131,9 @@ fn outcome(results: &[ExpectationResult]) -> CommandOutcome {
     let any = |is: fn(&ExpectationStatus) -> bool| results.iter().any(|it| is(&it.status));
     match () {
         () if any(|status| matches!(status, ExpectationStatus::Unresolved(_))) => CommandOutcome::Failed,
-        () if any(|status| matches!(status, ExpectationStatus::Failed(_))) => CommandOutcome::Findings,
+        () if any(|status| matches!(status, ExpectationStatus::Failed(_) | ExpectationStatus::Depends { .. })) => {
+            CommandOutcome::Findings
+        }
         () => CommandOutcome::Clean,
     }
 }

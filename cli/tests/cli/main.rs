@@ -11,6 +11,7 @@ mod explain;
 mod hostile;
 mod left_out;
 mod live;
+mod possible;
 mod query;
 mod report;
 mod signed;

@@ -38,7 +38,7 @@ mod isolation;
 mod names;
 mod open;
 mod possible;
-mod ranges;
+pub(crate) mod ranges;
 mod regions;
 mod rows;
 mod tables;
@@ -50,7 +50,8 @@ use std::net::IpAddr;
 pub use crate::addresses::{AddressRange, AddressSet};
 pub use names::Namer;
 pub use open::compare_open;
-pub use possible::flow as possible_words;
+pub use open::row_traffic;
+pub use possible::{ends as possible_ends, flow as possible_words};
 
 use crate::world::{PodSet, PossibleFlow, RowCause, WorldError};
 use weir_classes::{ClassifyError, PortSpec};

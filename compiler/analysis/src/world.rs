@@ -14,15 +14,22 @@
 //! shorter answer.
 
 mod address_classes;
+mod asked;
 mod diagram;
 mod examples;
+mod exposed;
 mod groups;
 mod halves;
 mod namespaces;
 mod rows;
 mod variables;
 
+pub use asked::{
+    AskedEnd, AskedTarget, DescribedPod, FlowExample, OpenAnswer, OpenProperty, OpenQuestion, OpenQuestionError, ask,
+    labels_text,
+};
 pub use examples::{PossibleEnd, PossibleFlow, PossiblePod};
+pub use exposed::{ExposedGroup, exposed};
 pub use groups::{EndSet, FlowProduct, PodSet, PortSet, TrafficSet};
 
 use crate::diff::VerdictChange;

@@ -4,8 +4,12 @@
 //! Possible pods then become real pods of both sides, and a flow between them must change if and only if a row contains
 //! it. Rows are read as a user would read the JSON: by the selectors, ranges and port names that they state.
 
+#[path = "world/asked.rs"]
+mod asked;
 #[path = "world/cases.rs"]
 mod cases;
+#[path = "world/exposed.rs"]
+mod exposed;
 #[path = "world/mixed.rs"]
 mod mixed;
 

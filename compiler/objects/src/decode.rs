@@ -16,7 +16,7 @@ mod foreign_policies;
 mod kinds;
 mod list_entry;
 mod metadata;
-mod names;
+pub mod names;
 mod pods;
 mod policy;
 mod ports;

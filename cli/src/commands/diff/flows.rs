@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use serde_json::json;
 use weir_analysis::diff::{self, Diff, DiffRow};
 use weir_analysis::world::{PossibleEnd, PossibleFlow};
+use weir_model::Protocol;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Verdict};
-use weir_model::{NamedPort, Protocol};
 
 use super::Comparison;
+use crate::possible_pods;
 
 /// An endpoint's name as `weir query` takes it: `shop/web`, or `deployment/shop/web`.
 pub(super) fn reference(diff: &Diff, endpoint: u32) -> String {
@@ -54,18 +55,7 @@ pub(super) fn flows(compared: &Comparison, row: &DiffRow) -> [Option<serde_json:
 fn possible_json(flow: &PossibleFlow) -> serde_json::Value {
     let end = |end: &PossibleEnd| match end {
         PossibleEnd::Address(address) => json!({"ip": address}),
-        PossibleEnd::Pod(pod) => {
-            let mut value = json!({"namespace": pod.namespace, "labels": pod.labels});
-            if let Some(labels) = &pod.namespace_labels {
-                value["namespaceLabels"] = json!(labels);
-            }
-            if !pod.ports.is_empty() {
-                let port = |it: &NamedPort| json!({"name": it.name, "protocol": protocol(it.protocol), "containerPort": it.number});
-                value["ports"] = pod.ports.iter().map(port).collect();
-            }
-            value["ip"] = json!(pod.address);
-            value
-        }
+        PossibleEnd::Pod(pod) => possible_pods::end(pod),
     };
     let mut value = json!({"src": end(&flow.source), "dst": end(&flow.destination)});
     match flow.protocol {

@@ -9,7 +9,7 @@ use serde_json::json;
 use weir_analysis::diff::{
     AddressRange, Decides, Diff, DiffRow, EndReason, EndState, Namer, Presence, RowEnd, RowTraffic, VerdictChange,
 };
-use weir_analysis::world::{PodSet, RowCause};
+use weir_analysis::world::{EndSet, PodSet, RowCause, TrafficSet};
 use weir_classes::PortSpec;
 use weir_model::Direction;
 use weir_objects::k8s::{LabelSelector, Requirement};
@@ -365,6 +365,17 @@ fn ruling(ruling: &Ruling) -> RulingJson<'_> {
 
 fn ranges(ranges: &[AddressRange]) -> Vec<AddressRangeJson> {
     ranges.iter().map(|it| AddressRangeJson { first: it.first, last: it.last }).collect()
+}
+
+/// Possible ends in the form of a group: `pods` and `addresses`.
+pub(in crate::commands) fn possible_ends(set: &EndSet) -> serde_json::Value {
+    let pods: Vec<PodSetJson> = set.pods.iter().map(pod_set).collect();
+    json!({"text": weir_analysis::diff::possible_ends(set), "addresses": ranges(&set.ranges), "pods": pods})
+}
+
+/// Traffic in the form of a row's.
+pub(in crate::commands) fn possible_traffic(set: &TrafficSet) -> serde_json::Value {
+    json!(traffic(&weir_analysis::diff::row_traffic(set.clone())))
 }
 
 fn pod_set(set: &PodSet) -> PodSetJson {

@@ -1,6 +1,7 @@
 //! The explanation for programs: docs/schema/explain.json.
 
 use serde_json::{Value, json};
+use weir_analysis::world::PossiblePod;
 use weir_artifact::layout::program_name;
 use weir_model::eval::{Basis, EndVerdict, Flow, FlowEnd, FlowProtocol};
 use weir_model::{Cluster, Direction};
@@ -10,6 +11,7 @@ use weir_objects::origin::FieldOrigin;
 use super::{JudgedHostPort, backends, claims, hex, protocol, with_audit};
 use crate::locator::Locator;
 use crate::page::OutputPage;
+use crate::possible_pods;
 use crate::question::{FlowAnswer, JudgedPacket};
 use crate::read::ReadInput;
 use crate::rule_mismatch;
@@ -18,15 +20,19 @@ use crate::witness::{self, ClassDescription, WitnessPacket};
 
 /// One document.
 pub(super) fn answer(read: &ReadInput, answer: &FlowAnswer) -> serde_json::Result<OutputPage> {
-    let mut explanation = JsonExplanation { read, locator: Locator::new(&read.sources) };
+    let mut explanation = JsonExplanation { read, cluster: &read.cluster, locator: Locator::new(&read.sources) };
     let audited = with_audit(&read.cluster, &answer.packets).unwrap_or_default();
     let packets: Vec<Value> = answer
         .packets
         .iter()
         .enumerate()
-        .map(|(index, JudgedPacket { flow, judgement })| {
+        .map(|(index, judged)| {
+            let JudgedPacket { flow, judgement, example } = judged;
+            let cluster = judged.cluster(&read.cluster);
+            explanation.cluster = cluster;
+            let pods = example.as_ref().map_or([None, None], |it| it.pods.each_ref().map(Option::as_ref));
             let mut value = json!({
-                "packet": packet(&read.cluster, flow),
+                "packet": packet(cluster, flow, pods),
                 "verdict": verdict_name(judgement.verdict()),
                 "egress": explanation.side(Direction::Egress, flow, &judgement.egress),
                 "ingress": explanation.side(Direction::Ingress, flow, &judgement.ingress),
@@ -40,8 +46,8 @@ pub(super) fn answer(read: &ReadInput, answer: &FlowAnswer) -> serde_json::Resul
                     "ingress": of(Direction::Ingress),
                 });
             }
-            match witness::of(&read.cluster, flow, judgement) {
-                Ok(found) => value["witnesses"] = found.iter().map(|it| witness(&read.cluster, it)).collect(),
+            match witness::of(cluster, flow, judgement) {
+                Ok(found) => value["witnesses"] = found.iter().map(|it| witness(cluster, it)).collect(),
                 Err(reason) => value["no_witness"] = json!(reason),
             }
             value
@@ -49,15 +55,23 @@ pub(super) fn answer(read: &ReadInput, answer: &FlowAnswer) -> serde_json::Resul
         .collect();
     let service = answer.service.map(|id| read.cluster.service_name(id));
     let namesake = answer.namesake.map(|id| read.cluster.service_name(id));
-    let verdict = verdict_name(answer.verdict());
-    let document = json!({"verdict": verdict, "service": service, "namesake": namesake, "packets": packets});
+    let verdict = possible_pods::verdict_word(answer.verdict());
+    let mut document = json!({"verdict": verdict, "service": service, "namesake": namesake, "packets": packets});
+    if let (None, Some(conditions)) = (answer.verdict(), &answer.verdict_if) {
+        document["dependsOn"] = json!(conditions.fields);
+        document["allowedIf"] = json!(conditions.allowed_if);
+    }
     let mut page = OutputPage::new();
     page.pretty_json(&document)?;
     Ok(page)
 }
 
-fn packet(cluster: &Cluster, flow: &Flow) -> Value {
-    let end = |end: &FlowEnd| {
+/// A packet. Its ends may be examples of described pods.
+fn packet(cluster: &Cluster, flow: &Flow, pods: [Option<&PossiblePod>; 2]) -> Value {
+    let end = |end: &FlowEnd, pod: Option<&PossiblePod>| {
+        if let Some(pod) = pod {
+            return possible_pods::end(pod);
+        }
         let endpoint = end.endpoint.map(|id| (&cluster.endpoints[id.index()].kind, cluster.endpoint_name(id)));
         json!({
             "kind": endpoint.as_ref().map(|(kind, _)| kind),
@@ -67,7 +81,12 @@ fn packet(cluster: &Cluster, flow: &Flow) -> Value {
     };
     let port = (flow.protocol != FlowProtocol::Icmp).then_some(flow.port);
     let protocol = protocol(flow.protocol).to_uppercase();
-    json!({"src": end(&flow.source), "dst": end(&flow.destination), "proto": protocol, "port": port})
+    json!({
+        "src": end(&flow.source, pods[0]),
+        "dst": end(&flow.destination, pods[1]),
+        "proto": protocol,
+        "port": port,
+    })
 }
 
 fn witness(cluster: &Cluster, witness: &WitnessPacket) -> Value {
@@ -85,6 +104,8 @@ fn witness(cluster: &Cluster, witness: &WitnessPacket) -> Value {
 
 struct JsonExplanation<'r> {
     read: &'r ReadInput,
+    /// The cluster of the current packet.
+    cluster: &'r Cluster,
     locator: Locator<'r>,
 }
 
@@ -95,7 +116,7 @@ impl JsonExplanation<'_> {
         let mut value = json!({"verdict": verdict_name(side.verdict), "basis": basis(&side.basis), "because": because});
         match &side.basis {
             Basis::Isolated(policies) => {
-                let mismatches = rule_mismatch::mismatches(&self.read.cluster, policies, direction, flow);
+                let mismatches = rule_mismatch::mismatches(self.cluster, policies, direction, flow);
                 let nearest = mismatches.into_iter().map(|mismatch| {
                     let mut value = self.reason(direction, ShownReason::Policy(mismatch.policy, Some(mismatch.rule)));
                     value["peers"] = json!(mismatch.peers);
@@ -105,16 +126,16 @@ impl JsonExplanation<'_> {
                 value["nearest"] = nearest.collect();
             }
             Basis::Service(service) => {
-                value["service"] = json!(self.read.cluster.service_name(service.service));
-                let backends = backends(&self.read.cluster, flow, service).into_iter().map(|(flow, side)| {
+                value["service"] = json!(self.cluster.service_name(service.service));
+                let backends = backends(self.cluster, flow, service).into_iter().map(|(flow, side)| {
                     let judged = self.side(direction, &flow, side);
-                    json!({"packet": packet(&self.read.cluster, &flow), "side": judged})
+                    json!({"packet": packet(self.cluster, &flow, [None, None]), "side": judged})
                 });
                 value["backends"] = backends.collect();
             }
             Basis::Claims(basis) => {
                 let claims = basis.claims.iter().map(|((service, _), side)| {
-                    let name = self.read.cluster.service_name(*service);
+                    let name = self.cluster.service_name(*service);
                     json!({"service": name, "side": self.side(direction, flow, side)})
                 });
                 value["claims"] = claims.collect();
@@ -122,9 +143,9 @@ impl JsonExplanation<'_> {
             }
             Basis::HostPorts(basis) => {
                 let claims =
-                    claims(&self.read.cluster, flow, basis).into_iter().map(|JudgedHostPort { name, flow, side }| {
+                    claims(self.cluster, flow, basis).into_iter().map(|JudgedHostPort { name, flow, side }| {
                         let judged = self.side(direction, &flow, side);
-                        json!({"name": name, "packet": packet(&self.read.cluster, &flow), "side": judged})
+                        json!({"name": name, "packet": packet(self.cluster, &flow, [None, None]), "side": judged})
                     });
                 value["host_ports"] = claims.collect();
             }
@@ -134,7 +155,7 @@ impl JsonExplanation<'_> {
     }
 
     fn reason(&mut self, direction: Direction, reason: ShownReason) -> Value {
-        let cluster = &self.read.cluster;
+        let cluster = self.cluster;
         match reason {
             ShownReason::List(id) => {
                 let list = &cluster.lists[id.index()];

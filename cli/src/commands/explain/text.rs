@@ -1,8 +1,9 @@
 //! The explanation as text.
 
 use annotate_snippets::{AnnotationKind, Element, Group, Level};
+use weir_analysis::world::labels_text;
 use weir_artifact::layout::program_name;
-use weir_model::eval::{Basis, EndVerdict, Flow, FlowEnd};
+use weir_model::eval::{Basis, EndVerdict, Flow, FlowEnd, Judgement};
 use weir_model::{Cluster, Direction, ListId, PolicyId, Standing};
 use weir_objects::diagnostic::FindingPlace;
 use weir_objects::escape;
@@ -11,7 +12,8 @@ use weir_objects::origin::{FieldOrigin, FieldPath};
 use super::{JudgedHostPort, backends, claims, hex, packet, with_audit};
 use crate::locator::Locator;
 use crate::page::OutputPage;
-use crate::question::{FlowAnswer, FlowQuestion, JudgedPacket};
+use crate::possible_pods;
+use crate::question::{FlowAnswer, FlowQuestion, JudgedPacket, PacketExample};
 use crate::read::ReadInput;
 use crate::render::LocatedSpan;
 use crate::render::text::{count, excerpt};
@@ -30,8 +32,16 @@ const MOST_PARTS: usize = 5;
 
 /// The whole explanation of one question.
 pub(super) fn answer(read: &ReadInput, answer: &FlowAnswer, color: bool) -> OutputPage {
-    let mut text = TextExplanation { read, locator: Locator::new(&read.sources), page: OutputPage::colored(color) };
-    text.line(0, verdict_name(answer.verdict()).to_uppercase().as_str());
+    let (locator, page) = (Locator::new(&read.sources), OutputPage::colored(color));
+    let mut text = TextExplanation { read, cluster: &read.cluster, locator, page };
+    text.line(0, possible_pods::verdict_word(answer.verdict()).to_uppercase().as_str());
+    if let (None, Some(conditions)) = (answer.verdict(), &answer.verdict_if) {
+        text.line(0, &format!("the verdict depends on {}; allowed if:", conditions.fields.join(" and ")));
+        conditions.allowed_if.iter().for_each(|condition| text.line(2, condition));
+        if conditions.has_more {
+            text.line(2, "… and under more conditions");
+        }
+    }
     if let Some(service) = answer.service {
         let name = read.cluster.service_name(service);
         let backends = behind(answer.packets.len());
@@ -41,9 +51,14 @@ pub(super) fn answer(read: &ReadInput, answer: &FlowAnswer, color: bool) -> Outp
         text.line(0, &format!("note: {}", FlowQuestion::namesake_note(&read.cluster, namesake)));
     }
     let audited = with_audit(&read.cluster, &answer.packets).unwrap_or_default();
-    for (index, JudgedPacket { flow, judgement }) in answer.packets.iter().enumerate() {
+    for (index, judged) in answer.packets.iter().enumerate() {
+        let JudgedPacket { flow, judgement, example } = judged;
+        text.cluster = judged.cluster(&read.cluster);
         text.page.blank();
-        text.line(0, &format!("packet: {}", packet(&read.cluster, flow)));
+        text.line(0, &format!("packet: {}", packet(text.cluster, flow)));
+        if let Some(example) = example {
+            text.example(example, judgement, answer.verdict().is_some());
+        }
         for direction in [Direction::Egress, Direction::Ingress] {
             text.page.blank();
             text.side(direction, flow, judgement.side(direction));
@@ -53,13 +68,15 @@ pub(super) fn answer(read: &ReadInput, answer: &FlowAnswer, color: bool) -> Outp
                 text.line(2, &format!("note: the verdict would be {}, {so}", verdict_name(would_be)));
             }
         }
-        text.witnesses(&witness::of(&read.cluster, flow, judgement));
+        text.witnesses(&witness::of(text.cluster, flow, judgement));
     }
     text.page
 }
 
 struct TextExplanation<'r> {
     read: &'r ReadInput,
+    /// The cluster of the current packet: the input, or a copy with examples of described pods.
+    cluster: &'r Cluster,
     locator: Locator<'r>,
     page: OutputPage,
 }
@@ -76,6 +93,21 @@ impl TextExplanation<'_> {
         write(self);
         let inner = std::mem::replace(&mut self.page, before);
         self.page.insert(indent, &inner);
+    }
+
+    /// The properties that an example adds to the descriptions.
+    fn example(&mut self, example: &PacketExample, judgement: &Judgement, is_everywhere: bool) {
+        let verdict = verdict_name(judgement.verdict());
+        for (pod, added) in example.pods.iter().zip(&example.added) {
+            let (Some(pod), Some(added)) = (pod, added) else { continue };
+            self.line(2, &format!("example: {}/{} with {added}", pod.namespace, labels_text(&pod.labels)));
+        }
+        let is_open = example.added.iter().any(Option::is_some);
+        if is_everywhere && is_open {
+            self.line(2, "the verdict is the same for every pod that is described; rules may differ");
+        } else if is_open {
+            self.line(2, &format!("the verdict on this example: {verdict}"));
+        }
     }
 
     fn witnesses(&mut self, found: &Result<Vec<WitnessPacket>, String>) {
@@ -97,7 +129,7 @@ impl TextExplanation<'_> {
     }
 
     fn witness(&mut self, witness: &WitnessPacket) {
-        let (of, verdict) = (self.read.cluster.endpoint_name(witness.endpoint), verdict_name(witness.verdict));
+        let (of, verdict) = (self.cluster.endpoint_name(witness.endpoint), verdict_name(witness.verdict));
         self.page.blank();
         self.line(0, &format!("witness: {} of {of}: {verdict}", program_name(witness.question.direction)));
         let PacketClasses { subject, peer, atom } = &witness.classes;
@@ -109,7 +141,7 @@ impl TextExplanation<'_> {
     }
 
     fn side(&mut self, direction: Direction, flow: &Flow, side: &EndVerdict) {
-        let cluster = &self.read.cluster;
+        let cluster = self.cluster;
         let subject = match direction {
             Direction::Egress => &flow.source,
             Direction::Ingress => &flow.destination,
@@ -168,7 +200,7 @@ impl TextExplanation<'_> {
     }
 
     fn isolated(&mut self, direction: Direction, flow: &Flow, policies: &[PolicyId]) {
-        let cluster = &self.read.cluster;
+        let cluster = self.cluster;
         self.line(2, "decided by NetworkPolicy: the pod is isolated, and no rule allows the flow");
         for id in policies {
             let policy = &cluster.policies[id.index()];
@@ -190,7 +222,7 @@ impl TextExplanation<'_> {
     }
 
     fn miss(&mut self, direction: Direction, mismatch: &RuleMismatch) {
-        let cluster = &self.read.cluster;
+        let cluster = self.cluster;
         let policy = &cluster.policies[mismatch.policy.index()];
         let title = format!("{} spec.{}[{}]", cluster.policy_name(mismatch.policy), direction.name(), mismatch.rule);
         self.snippet(&title, policy.rule_origin(direction, mismatch.rule as usize), &what_is_wrong(mismatch));
@@ -202,14 +234,14 @@ impl TextExplanation<'_> {
     }
 
     fn list(&mut self, direction: Direction, flow: &Flow, id: ListId) {
-        let list = &self.read.cluster.lists[id.index()];
+        let list = &self.cluster.lists[id.index()];
         self.line(2, &format!("decided by CidrList {}, before any NetworkPolicy (order {})", list.name, list.order));
         let remote = match direction {
             Direction::Egress => &flow.destination,
             Direction::Ingress => &flow.source,
         };
         let Some(address) = remote.address else { return };
-        let entry = self.read.cluster.list_entry(id, address).and_then(|index| list.entries.get(index));
+        let entry = self.cluster.list_entry(id, address).and_then(|index| list.entries.get(index));
         let Some(entry) = entry else { return };
         let path = FieldPath::root().field("spec").field("cidrs").index(entry.position as usize);
         self.snippet(&list.name, FieldOrigin::new(list.object, path), &format!("contains {address}"));

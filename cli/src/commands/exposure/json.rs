@@ -1,12 +1,15 @@
 //! Exposure for programs: docs/schema/exposure.json.
 
 use serde_json::{Value, json};
+use weir_analysis::diff::AddressSet;
 use weir_analysis::reach::edges::EndGroup;
 use weir_analysis::reach::exposure::{Entrance, Exposure};
 use weir_analysis::reach::{Passes, ports};
+use weir_analysis::world::{EndSet, ExposedGroup, PodSet};
 use weir_model::EndpointId;
 
 use super::Findings;
+use crate::commands::diff::json::{possible_ends, possible_traffic};
 use crate::page::OutputPage;
 use crate::views::words;
 
@@ -14,10 +17,30 @@ use crate::views::words;
 pub(super) fn document(found: &Findings<'_>) -> serde_json::Result<OutputPage> {
     let workloads: Vec<Value> = found.exposures.iter().map(|it| workload(found, it)).collect();
     let services: Vec<Value> = found.entrances.iter().map(|it| service(found, it)).collect();
-    let document = json!({"workloads": workloads, "services": services});
+    let mut document = json!({"workloads": workloads, "services": services});
+    if let Some(groups) = &found.possible {
+        document["possible"] = groups.iter().map(|it| possible(found, it)).collect();
+    }
     let mut page = OutputPage::new();
     page.pretty_json(&document)?;
     Ok(page)
+}
+
+/// A group of pods that could exist.
+fn possible(found: &Findings<'_>, group: &ExposedGroup) -> Value {
+    let pods = |pods: Vec<PodSet>| possible_ends(&EndSet { pods, ranges: AddressSet::default() });
+    let cluster = found.reach.cluster;
+    let rule = group
+        .rule
+        .map(|it| json!({"policy": cluster.policy_name(it.policy), "rule": format!("spec.ingress[{}]", it.rule)}));
+    json!({
+        "to": pods(vec![group.pods.clone()]),
+        "except": group.except.iter().map(|it| pods(vec![it.clone()])).collect::<Vec<_>>(),
+        "from": possible_ends(&group.source),
+        "traffic": possible_traffic(&group.traffic),
+        "rule": rule,
+        "cutBy": {"lists": group.is_cut_by_lists, "egress": group.is_cut_by_egress},
+    })
 }
 
 fn workload(found: &Findings<'_>, exposure: &Exposure) -> Value {

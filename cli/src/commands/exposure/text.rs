@@ -1,8 +1,10 @@
 //! Exposure for people: the same sections as text and as Markdown, and one table as CSV.
 
+use weir_analysis::diff::{AddressSet, possible_ends, row_traffic};
 use weir_analysis::reach::edges::EndGroup;
 use weir_analysis::reach::exposure::{Entrance, Exposure};
 use weir_analysis::reach::{Passes, ports};
+use weir_analysis::world::{EndSet, ExposedGroup};
 
 use super::Findings;
 use crate::page::OutputPage;
@@ -20,7 +22,7 @@ struct ExposureSection {
 pub(super) fn plain(found: &Findings<'_>) -> OutputPage {
     let mut page = OutputPage::new();
     page.line(summary(found));
-    for section in sections(found) {
+    for section in shown(found) {
         page.blank();
         page.line(section.heading);
         if section.rows.is_empty() {
@@ -39,7 +41,7 @@ pub(super) fn plain(found: &Findings<'_>) -> OutputPage {
 pub(super) fn markdown(found: &Findings<'_>) -> OutputPage {
     let mut page = OutputPage::new();
     page.line(words::md(&summary(found)));
-    for section in sections(found) {
+    for section in shown(found) {
         page.blank();
         page.line(format_args!("### {}", section.heading));
         page.blank();
@@ -68,21 +70,34 @@ pub(super) fn csv(found: &Findings<'_>) -> OutputPage {
 }
 
 /// The names of the sections in CSV.
-const NAMES: [&str; 4] = ["outside", "service", "namespaces", "no-policy"];
+const NAMES: [&str; 5] = ["outside", "service", "namespaces", "no-policy", "possible"];
 
 fn summary(found: &Findings<'_>) -> String {
     let number = |is: fn(&&Exposure) -> bool| found.exposures.iter().filter(is).count();
-    format!(
+    let workloads = format!(
         "{}: {} reachable from outside, {} from other namespaces, {} without any policy",
         count(found.exposures.len(), "workload"),
         number(|it| !it.outside.is_empty()),
         number(|it| !it.namespaces.is_empty()),
         number(|it| it.isolated == [false, false]),
-    )
+    );
+    match &found.possible {
+        Some(groups) if found.exposures.is_empty() => {
+            format!("{} of possible pods are exposed", count(groups.len(), "group"))
+        }
+        Some(groups) => format!("{workloads}; {} of possible pods", count(groups.len(), "group")),
+        None => workloads,
+    }
 }
 
-fn sections(found: &Findings<'_>) -> [ExposureSection; 4] {
-    [
+/// The sections of a page: without workloads, only those that are not about them.
+fn shown(found: &Findings<'_>) -> Vec<ExposureSection> {
+    let is_empty = found.exposures.is_empty() && found.possible.is_some();
+    sections(found).into_iter().filter(|section| !is_empty || !section.rows.is_empty()).collect()
+}
+
+fn sections(found: &Findings<'_>) -> Vec<ExposureSection> {
+    let mut sections = vec![
         ExposureSection {
             heading: "Reachable from outside",
             rows: rows(found, |it| &it.outside, |group| words::groups(found.reach, group)),
@@ -99,7 +114,28 @@ fn sections(found: &Findings<'_>) -> [ExposureSection; 4] {
             none: "nothing",
         },
         ExposureSection { heading: "Not isolated", rows: unprotected(found), none: "none" },
-    ]
+    ];
+    if let Some(groups) = &found.possible {
+        let rows = groups.iter().map(|it| possible(found, it)).collect();
+        sections.push(ExposureSection { heading: "Any pod that could exist", rows, none: "nothing" });
+    }
+    sections
+}
+
+/// A group of pods that could exist: the pods, the traffic, the sources and the reason.
+fn possible(found: &Findings<'_>, group: &ExposedGroup) -> [String; 3] {
+    let pods = possible_ends(&EndSet { pods: vec![group.pods.clone()], ranges: AddressSet::default() });
+    let pods = if group.except.is_empty() { pods } else { pods.replacen("any pod", "any other pod", 1) };
+    let reason = match group.rule {
+        Some(rule) => {
+            format!("by {} spec.ingress[{}]", found.reach.cluster.policy_name(rule.policy), rule.rule)
+        }
+        None => "no policy isolates it".to_owned(),
+    };
+    let lists = if group.is_cut_by_lists { "; lists deny a part" } else { "" };
+    let egress = if group.is_cut_by_egress { "; only from sources whose egress allows it" } else { "" };
+    let source = possible_ends(&group.source);
+    [pods, row_traffic(group.traffic.clone()).to_string(), format!("from {source}: {reason}{lists}{egress}")]
 }
 
 fn from_namespaces(found: &Findings<'_>, groups: &[EndGroup]) -> String {

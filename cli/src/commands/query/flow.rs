@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use weir_analysis::world::AskedEnd;
 use weir_model::directory::Directory;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol};
 
-use super::possible::{DescribedPod, PossibleFlowEnd};
 use crate::endpoint_lookup::{EndpointLookup, parse_protocol};
+use crate::possible_pods::{self, WrittenPod};
 
 /// Text that is borrowed from the line where it has no escapes. (Within an `Option`, only a newtype is.)
 #[derive(Debug, Deserialize)]
@@ -106,12 +107,12 @@ impl WrittenFlow<'_> {
         &self,
         lookup: &EndpointLookup<'c>,
         directory: &Directory<'c>,
-    ) -> Result<([PossibleFlowEnd; 2], (FlowProtocol, u16)), String> {
+    ) -> Result<([AskedEnd; 2], (FlowProtocol, u16)), String> {
         let target = self.target()?;
         let end = |which: &str, end: &WrittenEnd<'_>| {
             let found = match end.is_described() {
-                true => end.described().map(PossibleFlowEnd::Described),
-                false => end.named(lookup, directory).map(PossibleFlowEnd::Known),
+                true => end.described(),
+                false => end.named(lookup, directory).map(|it| possible_pods::known(lookup.cluster, it)),
             };
             found.map_err(|reason| format!("{which}: {reason}"))
         };
@@ -144,15 +145,16 @@ impl WrittenEnd<'_> {
         self.pod.is_none() && (self.namespace.is_some() || self.labels.is_some())
     }
 
-    fn described(&self) -> Result<DescribedPod, String> {
+    fn described(&self) -> Result<AskedEnd, String> {
         let text = |text: &Option<BorrowedText<'_>>| text.as_ref().map(|it| it.0.to_string());
-        Ok(DescribedPod {
+        let written = WrittenPod {
             namespace: text(&self.namespace).ok_or("a described pod needs a `namespace`")?,
             labels: part(self.labels, "labels")?.unwrap_or_default(),
             namespace_labels: part(self.namespace_labels, "namespaceLabels")?,
-            ports: part(self.ports, "ports")?.unwrap_or_default(),
+            ports: part(self.ports, "ports")?,
             ip: text(&self.ip),
-        })
+        };
+        Ok(AskedEnd::Described(written.pod()?))
     }
 
     fn named<'c>(&self, lookup: &EndpointLookup<'c>, directory: &Directory<'c>) -> Result<FlowEnd, String> {

@@ -1,12 +1,15 @@
 //! The expectations file.
 
 use anyhow::Result;
+use serde_json::Value;
+use weir_analysis::world::DescribedPod;
 use weir_model::eval::Verdict;
-use weir_objects::syntax::{SyntaxNode, SyntaxValue};
+use weir_objects::syntax::{MappingEntry, SyntaxNode, SyntaxValue};
 
 use crate::failure::with_hint;
-use crate::question::FlowQuestion;
-use crate::strict_yaml::{self, StrictYaml};
+use crate::possible_pods::{self, WrittenPod};
+use crate::question::{FlowQuestion, QuestionEnd};
+use crate::strict_yaml::{self, StrictYaml, field};
 
 const FIELDS: [&str; 6] = ["name", "from", "to", "port", "proto", "expect"];
 
@@ -16,15 +19,46 @@ pub(super) struct Expectation {
     pub(super) name: String,
     pub(super) line: usize,
     pub(super) verdict: Verdict,
-    from: String,
-    to: String,
+    from: ExpectedEnd,
+    to: ExpectedEnd,
     port: Option<String>,
     protocol: Option<String>,
 }
 
+/// An end of an expectation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ExpectedEnd {
+    /// A name or an address.
+    Named(String),
+    /// A pod that could exist.
+    Described(DescribedPod),
+}
+
+impl ExpectedEnd {
+    fn text(&self) -> String {
+        match self {
+            Self::Named(name) => name.clone(),
+            Self::Described(pod) => possible_pods::text(pod),
+        }
+    }
+
+    fn asked(&self) -> QuestionEnd<'_> {
+        match self {
+            Self::Named(name) => QuestionEnd::Named(name),
+            Self::Described(pod) => QuestionEnd::Described(pod),
+        }
+    }
+}
+
 impl Expectation {
+    /// Whether an end is a pod that is described.
+    pub(super) fn is_described(&self) -> bool {
+        [&self.from, &self.to].iter().any(|it| matches!(it, ExpectedEnd::Described(_)))
+    }
+
     pub(super) fn question(&self) -> FlowQuestion<'_> {
-        FlowQuestion { from: &self.from, to: &self.to, port: self.port.as_deref(), protocol: self.protocol.as_deref() }
+        let (from, to) = (self.from.asked(), self.to.asked());
+        FlowQuestion { from, to, port: self.port.as_deref(), protocol: self.protocol.as_deref() }
     }
 }
 
@@ -54,8 +88,9 @@ fn list<'n, 't>(file: &mut StrictYaml<'_>, root: &'n SyntaxNode<'t>) -> Result<&
 
 fn expectation(file: &mut StrictYaml<'_>, node: &SyntaxNode<'_>) -> Result<Expectation> {
     let entries = file.mapping(node, "an expectation", &FIELDS)?;
+    let (from, to) = (end(file, entries, "from")?, end(file, entries, "to")?);
     let mut field = |name: &str| file.scalar(entries, name);
-    let (name, from, to) = (field("name")?, field("from")?, field("to")?);
+    let name = field("name")?;
     let (port, protocol, expect) = (field("port")?, field("proto")?, field("expect")?);
     let from = from.ok_or_else(|| file.missing(node, "from"))?;
     let to = to.ok_or_else(|| file.missing(node, "to"))?;
@@ -69,10 +104,54 @@ fn expectation(file: &mut StrictYaml<'_>, node: &SyntaxNode<'_>) -> Result<Expec
         None => return Err(file.missing(node, "expect")),
     };
     let shown_port = port.as_deref().or(protocol.as_deref()).unwrap_or_default();
-    let name = name.unwrap_or_else(|| format!("{from} to {to} {shown_port}").trim_end().to_owned());
+    let name = name.unwrap_or_else(|| format!("{} to {} {shown_port}", from.text(), to.text()).trim_end().to_owned());
     Ok(Expectation { name, line: file.line(node.span), verdict, from, to, port, protocol })
 }
 
+/// An end: a name or address, or a pod that could exist, as a text or as a mapping.
+fn end(file: &mut StrictYaml<'_>, entries: &[MappingEntry<'_>], name: &str) -> Result<Option<ExpectedEnd>> {
+    let Some(node) = field(entries, name) else { return Ok(None) };
+    let pod = match &node.value {
+        SyntaxValue::Map(_) => {
+            let written = to_json(node).and_then(|it| {
+                let written: WrittenPod = serde_json::from_value(it).map_err(|error| error.to_string())?;
+                written.pod()
+            });
+            Some(written)
+        }
+        SyntaxValue::Str(text) => possible_pods::parse(text),
+        _ => None,
+    };
+    match pod {
+        Some(Ok(pod)) => Ok(Some(ExpectedEnd::Described(pod))),
+        Some(Err(reason)) => Err(file.wrong(node.span, &format!("`{name}`: {reason}"), POD_LAYOUT)),
+        None => Ok(file.scalar(entries, name)?.map(ExpectedEnd::Named)),
+    }
+}
+
+/// The same value as JSON. A key that is given twice is an error.
+fn to_json(node: &SyntaxNode<'_>) -> Result<Value, String> {
+    Ok(match &node.value {
+        SyntaxValue::Null => Value::Null,
+        SyntaxValue::Bool(value) => Value::from(*value),
+        SyntaxValue::Int(number) => Value::from(*number),
+        SyntaxValue::Float(number) => Value::from(*number),
+        SyntaxValue::Str(text) => Value::from(&**text),
+        SyntaxValue::Seq(items) => items.iter().map(to_json).collect::<Result<_, _>>()?,
+        SyntaxValue::Map(entries) => {
+            let mut map = serde_json::Map::new();
+            for entry in entries {
+                if map.insert(entry.key.to_string(), to_json(&entry.value)?).is_some() {
+                    return Err(format!("`{}` is given twice", entry.key));
+                }
+            }
+            Value::Object(map)
+        }
+    })
+}
+
+const POD_LAYOUT: &str = "a pod that could exist is NAMESPACE/KEY=VALUE[,KEY=VALUE], or {namespace, labels, namespaceLabels, \
+                          ports, ip}";
 const LAYOUT: &str = "a list of {name, from, to, port, expect}; `weir test --help` shows one";
 
 #[cfg(test)]
@@ -103,5 +182,24 @@ mod tests {
         check_error("- {from: a, to: b, port: 80, expect: maybe}\n", "`maybe` is not a verdict");
         check_error("expectations: []\n", "no list of expectations");
         check_error("", "contains no expectations");
+    }
+
+    #[test]
+    fn mistakes_in_a_described_pod_name_their_line() {
+        let with = |pod: &str| format!("- to: a/b\n  from: {pod}\n  port: 80\n  expect: deny\n");
+        check_error(&with("{namespace: a, label: {}}"), "e.yaml:2:9: `from`: unknown field `label`");
+        check_error(&with("{namespace: a, labels: {x: 1}}"), "e.yaml:2:9: `from`: invalid type: integer `1`");
+        check_error(&with("{namespace: a, namespace: b}"), "e.yaml:2:9: `from`: `namespace` is given twice");
+        check_error(&with("{labels: {}}"), "e.yaml:2:9: `from`: missing field `namespace`");
+        check_error(&with("x=y"), "e.yaml:2:9: `from`: `x=y` is not a description of a pod");
+    }
+
+    #[test]
+    fn a_described_pod_is_a_text_or_a_mapping() {
+        let text = "- {from: 'a/x=z', to: a/b, port: 80, expect: deny}\n\
+                    - {from: {namespace: a, labels: {x: z}}, to: a/b, port: 80, expect: deny}\n";
+        let [one, other] = &parse(text.into(), "e.yaml").expect("valid")[..] else { panic!("two") };
+        assert_eq!(one.from, other.from);
+        assert_eq!((one.name.as_str(), one.is_described()), ("a/x=z to a/b 80", true));
     }
 }

@@ -61,7 +61,7 @@ fn text(file: &str, results: &[ExpectationResult], quiet: bool) -> OutputPage {
         match &it.status {
             ExpectationStatus::Passed if quiet => {}
             ExpectationStatus::Passed => page.line(format_args!("ok      {name}")),
-            ExpectationStatus::Failed(why) => {
+            ExpectationStatus::Failed(why) | ExpectationStatus::Depends { because: why, .. } => {
                 page.line(format_args!("FAILED  {name}"));
                 page.line(format_args!("          {place}: {}", message(it)));
                 why.iter().for_each(|line| page.line(format_args!("          {line}")));
@@ -90,17 +90,23 @@ fn text(file: &str, results: &[ExpectationResult], quiet: bool) -> OutputPage {
 fn result(it: &ExpectationResult) -> Value {
     let (status, because, reason) = match &it.status {
         ExpectationStatus::Passed => ("passed", &[][..], None),
-        ExpectationStatus::Failed(why) => ("failed", why.as_slice(), None),
+        ExpectationStatus::Failed(why) | ExpectationStatus::Depends { because: why, .. } => {
+            ("failed", why.as_slice(), None)
+        }
         ExpectationStatus::Unresolved(reason) => ("unresolved", &[][..], Some(reason)),
     };
-    json!({
+    let mut value = json!({
         "name": it.expectation.name,
         "line": it.expectation.line,
         "expect": verdict_name(it.expectation.verdict),
         "status": status,
         "because": because,
         "reason": reason,
-    })
+    });
+    if let Some(counterexample) = &it.counterexample {
+        value["counterexample"] = counterexample.clone();
+    }
+    value
 }
 
 fn junit(file: &str, results: &[ExpectationResult]) -> OutputPage {
@@ -122,7 +128,7 @@ fn case(page: &mut OutputPage, file: &str, it: &ExpectationResult) {
     let open = format!("    <testcase classname=\"{}\" name=\"{name}\" line=\"{}\"", xml(file), it.expectation.line);
     let (element, message, details) = match &it.status {
         ExpectationStatus::Passed => return page.line(format_args!("{open}/>")),
-        ExpectationStatus::Failed(why) => {
+        ExpectationStatus::Failed(why) | ExpectationStatus::Depends { because: why, .. } => {
             ("failure", message(it), why.iter().map(|it| xml(it)).collect::<Vec<_>>().join("&#10;"))
         }
         ExpectationStatus::Unresolved(reason) => ("error", reason.clone(), String::new()),
@@ -134,6 +140,9 @@ fn case(page: &mut OutputPage, file: &str, it: &ExpectationResult) {
 
 fn message(it: &ExpectationResult) -> String {
     let expected = it.expectation.verdict;
+    if let ExpectationStatus::Depends { on, .. } = &it.status {
+        return format!("expected {}, but the verdict depends on {}", verdict_name(expected), on.join(" and "));
+    }
     format!("expected {}, but the verdict is {}", verdict_name(expected), verdict_name(opposite(expected)))
 }
 
@@ -150,7 +159,7 @@ impl ResultCounts {
         for it in results {
             *match it.status {
                 ExpectationStatus::Passed => &mut tally.passed,
-                ExpectationStatus::Failed(_) => &mut tally.failed,
+                ExpectationStatus::Failed(_) | ExpectationStatus::Depends { .. } => &mut tally.failed,
                 ExpectationStatus::Unresolved(_) => &mut tally.unresolved,
             } += 1;
         }

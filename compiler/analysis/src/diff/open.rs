@@ -160,7 +160,8 @@ impl<'c> Members<'c> {
     }
 }
 
-fn row_traffic(traffic: TrafficSet) -> RowTraffic {
+/// Traffic as a row has it.
+pub fn row_traffic(traffic: TrafficSet) -> RowTraffic {
     let mut row = RowTraffic { portless: traffic.portless, ..RowTraffic::default() };
     for ports in traffic.ports {
         let spec = PortSpec { protocol: ports.protocol, first: ports.first, last: ports.last };

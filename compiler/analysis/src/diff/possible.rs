@@ -1,7 +1,7 @@
 //! Groups of possible pods in words, as the policies' selectors say them.
 
 use super::{RowEnd, ranges};
-use crate::world::{PodSet, PossibleEnd, PossibleFlow};
+use crate::world::{EndSet, PodSet, PossibleEnd, PossibleFlow};
 use weir_model::Protocol;
 use weir_model::eval::FlowProtocol;
 use weir_objects::k8s::{LabelSelector, NAMESPACE_NAME_LABEL, Operator, Requirement};
@@ -30,6 +30,12 @@ pub(super) fn text(end: &RowEnd) -> String {
     parts.extend((end.pods.len() > MOST).then(|| format!("{} more groups of pods", end.pods.len() - MOST)));
     let outside = outside.map(|it| format!(", and {it}")).unwrap_or_default();
     format!("{}{counted}{outside}", parts.join("; "))
+}
+
+/// Possible ends, as rows say them: `any pod with app=api in namespace shop, and any outside address`.
+pub fn ends(set: &EndSet) -> String {
+    let EndSet { pods, ranges } = set.clone();
+    text(&RowEnd { endpoints: Vec::new(), ranges, services: Vec::new(), pods })
 }
 
 /// `any pod with app=api in namespace shop`

@@ -24,6 +24,15 @@ pub(super) fn text(ranges: &[AddressRange]) -> String {
     families.map(|(family, ranges)| of_family(family, &ranges)).collect::<Vec<_>>().join(", ")
 }
 
+/// Addresses of pods or outside: `in 10.0.0.0/8`, `any IPv4 address but 192.0.2.0/24`.
+pub(crate) fn plain(ranges: &[AddressRange]) -> String {
+    let text = text(ranges);
+    match text.strip_prefix("any outside ") {
+        Some(rest) => format!("any {rest}"),
+        None => format!("in {text}"),
+    }
+}
+
 fn of_family(family: Family, ranges: &[(u128, u128)]) -> String {
     let others = complement(ranges, 0, most(family));
     if others.is_empty() {

@@ -8,7 +8,7 @@
 //! Invariant: variables ascend on every path, neighbouring intervals have different diagrams, and a node has at least
 //! two intervals: so equal sets have equal numbers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::WorldError;
 
@@ -29,6 +29,9 @@ impl Diagram {
         self == Self::NONE
     }
 }
+
+/// Intervals of a variable, with first and last number.
+pub(super) type Intervals = Vec<(u128, u128)>;
 
 /// An interval: its first number, and the diagram for the numbers up to the next interval.
 type Cut = (u128, Diagram);
@@ -191,6 +194,52 @@ impl Diagrams {
             diagram = cuts[cuts.partition_point(|(first, _)| *first <= number) - 1].1;
         }
         path
+    }
+
+    /// The set for one number of the first variable.
+    pub(super) fn given(&self, diagram: Diagram, var: Var, number: u128) -> Diagram {
+        let cuts = self.cuts_of(diagram, var);
+        cuts[cuts.partition_point(|(first, _)| *first <= number) - 1].1
+    }
+
+    /// The variables that matter to a set.
+    pub(super) fn support(&self, diagram: Diagram) -> BTreeSet<Var> {
+        let (mut found, mut seen, mut rest) = (BTreeSet::new(), HashSet::new(), vec![diagram]);
+        while let Some(next) = rest.pop() {
+            let Node { var, cuts } = &self.nodes[next.0 as usize];
+            if !cuts.is_empty() && seen.insert(next) {
+                found.insert(*var);
+                rest.extend(cuts.iter().map(|(_, below)| *below));
+            }
+        }
+        found
+    }
+
+    /// Products of which the set is the union, at most `most`: intervals for each variable that matters.
+    pub(super) fn products(&self, diagram: Diagram, most: usize) -> Vec<Vec<(Var, Intervals)>> {
+        if diagram == Diagram::ALL {
+            return vec![Vec::new()];
+        }
+        let Node { var, cuts } = &self.nodes[diagram.0 as usize];
+        let last = |index: usize| cuts.get(index + 1).map_or(u128::MAX, |next| next.0 - 1);
+        let mut below: Vec<(Diagram, Intervals)> = Vec::new();
+        for (index, (first, to)) in cuts.iter().enumerate().filter(|(_, (_, to))| !to.is_empty()) {
+            match below.iter_mut().find(|(known, _)| known == to) {
+                Some((_, intervals)) => intervals.push((*first, last(index))),
+                None => below.push((*to, vec![(*first, last(index))])),
+            }
+        }
+        let mut found = Vec::new();
+        for (to, intervals) in below {
+            for mut product in self.products(to, most - found.len()) {
+                product.insert(0, (*var, intervals.clone()));
+                found.push(product);
+            }
+            if found.len() >= most {
+                break;
+            }
+        }
+        found
     }
 }
 

@@ -232,7 +232,7 @@ impl ExampleContext {
 }
 
 /// An address that is reserved for documentation.
-fn familiar(family: Family, role: Role) -> IpAddr {
+pub(super) fn familiar(family: Family, role: Role) -> IpAddr {
     documentation(family, 1 + role as u8)
 }
 

@@ -145,6 +145,31 @@ impl Variables {
         }
     }
 
+    /// The values of a label in these intervals, as a selector that kubectl prints: `team in (a,b)`.
+    pub(super) fn accepted_text(&self, of: Labelled, key: &str, intervals: &[(u128, u128)]) -> String {
+        let has = |number: u128| intervals.iter().any(|(first, last)| (*first..=*last).contains(&number));
+        let known = self.key(of, key).map_or(&[][..], |index| &self.keys[index].2);
+        let (accepted, refused): (Vec<_>, Vec<_>) =
+            known.iter().zip(FIRST_VALUE..).partition(|(_, number)| has(*number));
+        let list = |values: &[(&String, u128)]| values.iter().map(|(it, _)| it.as_str()).collect::<Vec<_>>().join(",");
+        let accepts_others = has(OTHER);
+        let values = match (accepts_others, &accepted[..], &refused[..]) {
+            (true, _, []) => key.to_owned(),
+            (true, _, [one]) => format!("{key}!={}", one.0),
+            (true, _, several) => format!("{key} notin ({})", list(several)),
+            (false, [], _) => return format!("!{key}"),
+            (false, [one], _) => format!("{key}={}", one.0),
+            (false, several, _) => format!("{key} in ({})", list(several)),
+        };
+        match (has(ABSENT), accepts_others) {
+            // As in selectors, `!=` and `notin` accept pods without the label.
+            (true, true) | (false, false) => values,
+            (true, false) => format!("{values} or !{key}"),
+            (false, true) if refused.is_empty() => values,
+            (false, true) => format!("{key},{values}"),
+        }
+    }
+
     fn unmentioned(&self, known: &[String]) -> String {
         let candidates = std::iter::once("other".to_owned()).chain((2..).map(|number| format!("other-{number}")));
         candidates.into_iter().find(|it| known.binary_search(it).is_err()).unwrap_or_default()

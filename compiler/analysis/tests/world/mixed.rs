@@ -58,7 +58,7 @@ fn sides(numbers: &[u32]) -> [String; 2] {
     sides
 }
 
-fn pod(it: &mut Choices<'_>, index: usize) -> String {
+pub(crate) fn pod(it: &mut Choices<'_>, index: usize) -> String {
     let namespace = it.pick(&NAMESPACES);
     let mut labels: Vec<&str> = Vec::new();
     labels.extend(["app: web", "app: db"].get(it.below(3)));

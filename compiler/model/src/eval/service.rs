@@ -148,7 +148,9 @@ impl Oracle<'_> {
         rules.retain(|id| {
             let policy = &self.cluster.policies[id.policy.index()];
             let rule = policy.egress.as_ref().and_then(|rules| rules.get(id.rule as usize));
-            rule.is_some_and(|rule| rule.peers.is_empty() && (!is_service_port || allows_all_ports(rule, target)))
+            rule.is_some_and(|rule| {
+                rule.peers.is_empty() && (!is_service_port || rule.allows_all_ports(target.protocol))
+            })
         });
         match rules.is_empty() {
             true => EndVerdict { verdict: Verdict::Deny, basis: Basis::Isolated(isolating) },
@@ -157,15 +159,17 @@ impl Oracle<'_> {
     }
 }
 
-/// Whether a rule allows every port of the protocol.
-fn allows_all_ports(rule: &Rule, target: ProtocolPort) -> bool {
-    let all = |port: &PortRule| match port.port {
-        PortMatch::Any => true,
-        PortMatch::Range(first, last) => first <= 1 && last == u16::MAX,
-        PortMatch::Named(_) => false,
-    };
-    let of_protocol = |port: &&PortRule| target.protocol == FlowProtocol::Transport(port.protocol);
-    rule.ports.is_empty() || rule.ports.iter().filter(of_protocol).any(all)
+impl Rule {
+    /// Whether the rule allows every port of a protocol.
+    pub fn allows_all_ports(&self, protocol: FlowProtocol) -> bool {
+        let all = |port: &PortRule| match port.port {
+            PortMatch::Any => true,
+            PortMatch::Range(first, last) => first <= 1 && last == u16::MAX,
+            PortMatch::Named(_) => false,
+        };
+        let of_protocol = |port: &&PortRule| protocol == FlowProtocol::Transport(port.protocol);
+        self.ports.is_empty() || self.ports.iter().filter(of_protocol).any(all)
+    }
 }
 
 impl Backend {

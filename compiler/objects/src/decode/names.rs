@@ -16,7 +16,7 @@ pub(super) fn dns_subdomain(text: &str) -> Result<(), &'static str> {
 }
 
 /// A DNS-1123 label: the names of namespaces.
-pub(super) fn dns_label(text: &str) -> Result<(), &'static str> {
+pub fn dns_label(text: &str) -> Result<(), &'static str> {
     if text.len() > 63 {
         return Err("is longer than 63 bytes");
     }
@@ -26,7 +26,7 @@ pub(super) fn dns_label(text: &str) -> Result<(), &'static str> {
 }
 
 /// A label key: `name` or `prefix/name`.
-pub(super) fn label_key(text: &str) -> Result<(), &'static str> {
+pub fn label_key(text: &str) -> Result<(), &'static str> {
     let mut parts = text.split('/');
     let (first, second) = (parts.next().unwrap_or_default(), parts.next());
     if parts.next().is_some() {
@@ -48,7 +48,7 @@ pub(super) fn label_key(text: &str) -> Result<(), &'static str> {
 }
 
 /// A label value; empty is valid.
-pub(super) fn label_value(text: &str) -> Result<(), &'static str> {
+pub fn label_value(text: &str) -> Result<(), &'static str> {
     if text.len() > 63 {
         return Err("is longer than 63 bytes");
     }
@@ -58,7 +58,7 @@ pub(super) fn label_value(text: &str) -> Result<(), &'static str> {
 }
 
 /// The name of a container port.
-pub(super) fn port_name(text: &str) -> Result<(), &'static str> {
+pub fn port_name(text: &str) -> Result<(), &'static str> {
     if text.is_empty() {
         return Err("is empty");
     }

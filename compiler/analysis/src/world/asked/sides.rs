@@ -1,0 +1,369 @@
+//! Both sides of a verdict, evaluated as `weir_model::eval` does, with diagrams for tests of unknown properties.
+
+use std::net::IpAddr;
+
+use super::numbers::address_diagram;
+use super::{Asked, AskedEnd, NamespaceLabels, OpenQuestion};
+use crate::addresses::{AddressRange, AddressSet};
+use crate::world::WorldError;
+use crate::world::diagram::Diagram;
+use crate::world::namespaces::name_matches;
+use crate::world::variables::{FAMILY, Labelled, Role};
+use weir_model::directory::Directory;
+use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, ServicesBehind};
+use weir_model::labels::matches;
+use weir_model::{
+    AddressRanges, Cluster, Direction, EndpointId, HostNetworkPods, Icmp, IpBlockPods, ListAction, NamedPort, Peer,
+    Policy, PortMatch, PortRule, Rule, SelectorId, ServiceId, Standing,
+};
+use weir_objects::address::{Family, Prefix};
+use weir_objects::k8s::{Labels, NAMESPACE_NAME_LABEL};
+
+/// An end of a flow, with what is known of it.
+#[derive(Clone, Debug)]
+pub(super) struct Party {
+    role: Role,
+    pub(super) endpoint: Option<EndpointId>,
+    /// If policies select it.
+    member: Option<MemberPod>,
+    /// At most one of each family; `None` if the address is unknown.
+    pub(super) addresses: Option<Vec<IpAddr>>,
+}
+
+#[derive(Clone, Debug)]
+struct MemberPod {
+    namespace: String,
+    labels: Labels,
+    /// `None` if the names of its ports are unknown.
+    ports: Option<Vec<NamedPort>>,
+}
+
+/// Protocol and port of a flow.
+#[derive(Clone, Copy)]
+struct TargetPort {
+    protocol: FlowProtocol,
+    port: u16,
+}
+
+impl Party {
+    pub(super) fn new(cluster: &Cluster, directory: &Directory<'_>, role: Role, end: &AskedEnd) -> Self {
+        match end {
+            AskedEnd::Described(pod) => {
+                let member = MemberPod {
+                    namespace: pod.namespace.clone(),
+                    labels: pod.labels.clone(),
+                    ports: pod.ports.clone(),
+                };
+                Self { role, endpoint: None, member: Some(member), addresses: pod.address.map(|it| vec![it]) }
+            }
+            AskedEnd::Known(endpoint, addresses) => {
+                let at_address = || addresses.iter().find_map(|it| directory.endpoint_at(*it));
+                Self::known(cluster, role, endpoint.or_else(at_address), addresses.clone())
+            }
+        }
+    }
+
+    fn known(cluster: &Cluster, role: Role, id: Option<EndpointId>, addresses: Vec<IpAddr>) -> Self {
+        let mut of_family: Vec<IpAddr> = Vec::new();
+        for address in addresses {
+            if !of_family.iter().any(|it| Family::of(*it) == Family::of(address)) {
+                of_family.push(address);
+            }
+        }
+        let member = id.map(|id| &cluster.endpoints[id.index()]).filter(|it| match it.standing {
+            Standing::Member => true,
+            Standing::HostNetwork => cluster.assume.hostnetwork_pods == HostNetworkPods::Pod,
+            Standing::Finished | Standing::Pending => false,
+        });
+        let member = member.map(|it| MemberPod {
+            namespace: cluster.namespaces[it.namespace.index()].name.clone(),
+            labels: cluster.labels.labels(it.labels).clone(),
+            ports: Some(it.named_ports.to_vec()),
+        });
+        Self { role, endpoint: id, member, addresses: Some(of_family) }
+    }
+}
+
+impl<'c> Asked<'c> {
+    /// The pods of which all flows are allowed.
+    pub(super) fn allowed(&mut self, question: &OpenQuestion) -> Result<Diagram, WorldError> {
+        let source = self.source.clone();
+        let mut all = Diagram::ALL;
+        for (destination, target) in self.targets.clone().into_iter().zip(&question.targets) {
+            let target = TargetPort { protocol: target.protocol, port: target.port };
+            let one = match self.services_behind(&destination, target) {
+                Some(behind) => self.behind(&source, &destination, target, &behind)?,
+                None => self.plain(&source, &destination, target)?,
+            };
+            all = self.diagrams.and(all, one)?;
+        }
+        Ok(all)
+    }
+
+    /// The services at a destination's address. A described pod is on no known node, and has no service's address.
+    fn services_behind(&self, destination: &Party, target: TargetPort) -> Option<ServicesBehind> {
+        let address =
+            destination.addresses.iter().flatten().copied().find(|it| self.cluster.frontend(*it).is_some())?;
+        let source = FlowEnd { endpoint: None, address: None };
+        let destination = FlowEnd { endpoint: destination.endpoint, address: Some(address) };
+        let flow = Flow { source, destination, protocol: target.protocol, port: target.port };
+        Oracle::new(self.cluster).services_behind(&flow)
+    }
+
+    fn plain(&mut self, source: &Party, destination: &Party, target: TargetPort) -> Result<Diagram, WorldError> {
+        let egress = self.side(Direction::Egress, source, destination, target)?;
+        let ingress = self.side(Direction::Ingress, destination, source, target)?;
+        self.diagrams.and(egress, ingress)
+    }
+
+    fn behind(
+        &mut self,
+        source: &Party,
+        destination: &Party,
+        target: TargetPort,
+        behind: &ServicesBehind,
+    ) -> Result<Diagram, WorldError> {
+        if let Some((service, port)) = behind.single() {
+            return self.service(source, destination, target, service, port);
+        }
+        let mut all = match behind.owner {
+            Some(owner) => self.service(source, destination, target, owner, None)?,
+            None => self.plain(source, destination, target)?,
+        };
+        for (service, port) in &behind.claims {
+            let claim = self.service(source, destination, target, *service, Some(*port))?;
+            all = self.diagrams.and(all, claim)?;
+        }
+        Ok(all)
+    }
+
+    fn service(
+        &mut self,
+        source: &Party,
+        destination: &Party,
+        target: TargetPort,
+        service: ServiceId,
+        port: Option<u32>,
+    ) -> Result<Diagram, WorldError> {
+        let cluster = self.cluster;
+        let family = destination.addresses.iter().flatten().next().map(|it| Family::of(*it));
+        let ports = &cluster.services[service.index()].ports;
+        let backends = port.and_then(|port| ports.get(port as usize)).map_or(&[][..], |port| &port.backends);
+        let serving = backends
+            .iter()
+            .filter(|it| it.address.is_none_or(|it| family.is_none_or(|family| Family::of(it) == family)));
+        let mut all = Diagram::ALL;
+        let mut has_backend = false;
+        for backend in serving {
+            has_backend = true;
+            let addresses = backend.address.into_iter().collect();
+            let end = Party::known(cluster, Role::Destination, backend.endpoint, addresses);
+            let one = self.plain(source, &end, TargetPort { port: backend.port, ..target })?;
+            all = self.diagrams.and(all, one)?;
+        }
+        let is_free = target.protocol == FlowProtocol::Icmp && cluster.assume.icmp == Icmp::Allow;
+        if is_free || source.member.is_none() {
+            return Ok(all);
+        }
+        let denied = self.denied(Direction::Egress, source, destination)?;
+        all = self.diagrams.and_not(all, denied)?;
+        if has_backend {
+            return Ok(all);
+        }
+        // Without a backend only a rule that names no peer reaches the port, as the reference says.
+        let isolating = self.isolating(Direction::Egress, source);
+        let reaches = |rule: &Rule| rule.peers.is_empty() && (port.is_none() || rule.allows_all_ports(target.protocol));
+        let mut rules = isolating.iter().flat_map(|it| it.egress.iter().flatten()).filter(|rule| reaches(rule));
+        let is_allowed = isolating.is_empty()
+            || rules.any(|rule| {
+                let known = |it: &PortRule| match &it.port {
+                    PortMatch::Any => target.protocol == FlowProtocol::Transport(it.protocol),
+                    PortMatch::Range(first, last) => {
+                        target.protocol == FlowProtocol::Transport(it.protocol)
+                            && (*first..=*last).contains(&target.port)
+                    }
+                    PortMatch::Named(_) => false,
+                };
+                rule.ports.is_empty() || rule.ports.iter().any(known)
+            });
+        Ok(if is_allowed { all } else { Diagram::NONE })
+    }
+
+    /// The flows that one side allows.
+    fn side(
+        &mut self,
+        direction: Direction,
+        subject: &Party,
+        remote: &Party,
+        target: TargetPort,
+    ) -> Result<Diagram, WorldError> {
+        let is_free = target.protocol == FlowProtocol::Icmp && self.cluster.assume.icmp == Icmp::Allow;
+        if subject.member.is_none() || is_free {
+            return Ok(Diagram::ALL);
+        }
+        let denied = self.denied(direction, subject, remote)?;
+        let isolating = self.isolating(direction, subject);
+        let mut allowed = if isolating.is_empty() { Diagram::ALL } else { Diagram::NONE };
+        for policy in isolating {
+            for rule in policy.rules(direction).unwrap_or_default() {
+                let destination = if direction == Direction::Ingress { subject } else { remote };
+                let ports = self.ports(rule, destination, target)?;
+                let peers = self.peers(policy, rule, remote)?;
+                let one = self.diagrams.and(ports, peers)?;
+                allowed = self.diagrams.or(allowed, one)?;
+            }
+        }
+        self.diagrams.and_not(allowed, denied)
+    }
+
+    /// The policies that isolate an end. Pods' labels are always known.
+    fn isolating(&self, direction: Direction, subject: &Party) -> Vec<&'c Policy> {
+        let cluster = self.cluster;
+        let Some(pod) = &subject.member else { return Vec::new() };
+        let selects = |policy: &&Policy| {
+            policy.rules(direction).is_some()
+                && cluster.namespaces[policy.namespace.index()].name == pod.namespace
+                && matches(cluster.labels.selector(policy.subjects), &pod.labels)
+        };
+        cluster.policies.iter().filter(selects).collect()
+    }
+
+    /// The flows that lists deny: the first list that contains the address and applies to the pod decides.
+    fn denied(&mut self, direction: Direction, subject: &Party, remote: &Party) -> Result<Diagram, WorldError> {
+        let cluster = self.cluster;
+        let Some(pod) = &subject.member else { return Ok(Diagram::NONE) };
+        let (mut denied, mut undecided) = (Diagram::NONE, Diagram::ALL);
+        for list in &cluster.lists {
+            let is_asked = match direction {
+                Direction::Ingress => list.ingress,
+                Direction::Egress => list.egress,
+            };
+            if !is_asked || !matches(cluster.labels.selector(list.pods), &pod.labels) {
+                continue;
+            }
+            let applies = self.in_namespaces(list.namespaces, &pod.namespace)?;
+            let ranges = AddressRanges::of(list).joined();
+            let range = |(first, last): &(IpAddr, IpAddr)| AddressRange { first: *first, last: *last };
+            let ranges = AddressSet::new(ranges.iter().map(range).collect());
+            let contains = self.address_in(remote, &ranges)?;
+            let decided = self.diagrams.and(applies, contains)?;
+            if list.action == ListAction::Deny {
+                let here = self.diagrams.and(undecided, decided)?;
+                denied = self.diagrams.or(denied, here)?;
+            }
+            undecided = self.diagrams.and_not(undecided, decided)?;
+        }
+        Ok(denied)
+    }
+
+    fn peers(&mut self, policy: &Policy, rule: &Rule, remote: &Party) -> Result<Diagram, WorldError> {
+        if rule.peers.is_empty() {
+            return Ok(Diagram::ALL);
+        }
+        let mut all = Diagram::NONE;
+        for peer in &rule.peers {
+            let one = self.peer(policy, peer, remote)?;
+            all = self.diagrams.or(all, one)?;
+        }
+        Ok(all)
+    }
+
+    fn peer(&mut self, policy: &Policy, peer: &Peer, remote: &Party) -> Result<Diagram, WorldError> {
+        let cluster = self.cluster;
+        match peer {
+            Peer::Pods { namespaces, pods } => {
+                let Some(pod) = &remote.member else { return Ok(Diagram::NONE) };
+                if !matches(cluster.labels.selector(*pods), &pod.labels) {
+                    return Ok(Diagram::NONE);
+                }
+                match namespaces {
+                    Some(selector) => self.in_namespaces(*selector, &pod.namespace),
+                    None if cluster.namespaces[policy.namespace.index()].name == pod.namespace => Ok(Diagram::ALL),
+                    None => Ok(Diagram::NONE),
+                }
+            }
+            Peer::Block { cidr, except } => {
+                if remote.member.is_some() && cluster.assume.ipblock_pods == IpBlockPods::Ignore {
+                    return Ok(Diagram::NONE);
+                }
+                let range = |it: &Prefix| AddressRange { first: it.address(), last: it.last() };
+                let holes = AddressSet::new(except.iter().map(range).collect());
+                self.address_in(remote, &AddressSet::new(vec![range(cidr)]).without(&holes))
+            }
+        }
+    }
+
+    /// Whether a namespace selector matches a namespace: all flows, none, or those with matching labels.
+    fn in_namespaces(&mut self, selector: SelectorId, namespace: &str) -> Result<Diagram, WorldError> {
+        let cluster = self.cluster;
+        let selector = cluster.labels.selector(selector);
+        let constant = |is: bool| if is { Diagram::ALL } else { Diagram::NONE };
+        let role = match self.namespaces.get(namespace) {
+            Some(NamespaceLabels::Known(labels)) => return Ok(constant(matches(selector, labels))),
+            Some(NamespaceLabels::Unknown(role)) => *role,
+            None => {
+                let known = cluster.namespaces.iter().find(|it| it.name == namespace);
+                let labels = known.map(|it| cluster.labels.labels(it.labels));
+                return Ok(constant(labels.is_some_and(|it| matches(selector, it))));
+            }
+        };
+        let mut all = Diagram::ALL;
+        for requirement in selector.requirements() {
+            if requirement.key == NAMESPACE_NAME_LABEL {
+                if !name_matches(requirement.operator, &requirement.values, Some(namespace)) {
+                    return Ok(Diagram::NONE);
+                }
+                continue;
+            }
+            let accepted = self.variables.accepted(Labelled::Namespace, &requirement);
+            let Some(var) = self.variables.label(role, Labelled::Namespace, &requirement.key) else { continue };
+            let one = self.diagrams.within(var, &accepted)?;
+            all = self.diagrams.and(all, one)?;
+        }
+        Ok(all)
+    }
+
+    /// Whether an end's address is in one of the ranges, which are sorted and disjoint.
+    fn address_in(&mut self, end: &Party, ranges: &AddressSet) -> Result<Diagram, WorldError> {
+        let Some(known) = &end.addresses else {
+            return address_diagram(&mut self.diagrams, &self.variables, ranges, end.role);
+        };
+        let contains = |address: &IpAddr| ranges.contains(*address);
+        let of = |family| {
+            let is_in = known.iter().filter(|it| Family::of(**it) == family).any(contains);
+            if is_in { Diagram::ALL } else { Diagram::NONE }
+        };
+        self.diagrams.node(FAMILY, [(Family::V4 as u128, of(Family::V4)), (Family::V6 as u128, of(Family::V6))])
+    }
+
+    fn ports(&mut self, rule: &Rule, destination: &Party, target: TargetPort) -> Result<Diagram, WorldError> {
+        if rule.ports.is_empty() {
+            return Ok(Diagram::ALL);
+        }
+        let mut all = Diagram::NONE;
+        for port in &rule.ports {
+            let one = self.port(port, destination, target)?;
+            all = self.diagrams.or(all, one)?;
+        }
+        Ok(all)
+    }
+
+    fn port(&mut self, port: &PortRule, destination: &Party, target: TargetPort) -> Result<Diagram, WorldError> {
+        if target.protocol != FlowProtocol::Transport(port.protocol) {
+            return Ok(Diagram::NONE);
+        }
+        let is_matched = match (&port.port, &destination.member) {
+            (PortMatch::Any, _) => true,
+            (PortMatch::Range(first, last), _) => (*first..=*last).contains(&target.port),
+            (PortMatch::Named(_), None) => false,
+            (PortMatch::Named(name), Some(pod)) => match (&pod.ports, self.variables.port_name(name)) {
+                (None, Some(var)) => return self.diagrams.within(var, &[(1, u128::MAX)]),
+                (None, None) => false,
+                (Some(ports), _) => {
+                    ports.iter().any(|it| it.name == *name && it.protocol == port.protocol && it.number == target.port)
+                }
+            },
+        };
+        Ok(if is_matched { Diagram::ALL } else { Diagram::NONE })
+    }
+}
