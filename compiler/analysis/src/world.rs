@@ -14,6 +14,8 @@
 //! shorter answer.
 
 mod address_classes;
+mod conflicts;
+mod coverage;
 mod diagram;
 mod examples;
 mod groups;
@@ -22,6 +24,10 @@ mod namespaces;
 mod rows;
 mod variables;
 
+pub use conflicts::{SelectorConflict, SelectorConflicts, block_is_empty};
+pub use coverage::{
+    Coverage, CoverageScope, CoveredRule, DeniedRule, DuplicatePolicy, RedundantPolicy, RulePlace, coverage,
+};
 pub use examples::{PossibleEnd, PossibleFlow, PossiblePod};
 pub use groups::{EndSet, FlowProduct, PodSet, PortSet, TrafficSet};
 

@@ -6,6 +6,10 @@
 
 #[path = "world/cases.rs"]
 mod cases;
+#[path = "world/conflicts.rs"]
+mod conflicts;
+#[path = "world/coverage.rs"]
+mod coverage;
 #[path = "world/mixed.rs"]
 mod mixed;
 
