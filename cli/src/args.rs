@@ -149,6 +149,9 @@ pub(crate) struct CheckArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: CheckFormat,
+    /// Judge policies for every pod that could exist, or only for the pods and workloads of the input
+    #[arg(long, value_enum, default_value_t, value_name = "WORLD")]
+    pub(crate) world: World,
     /// Show at most N findings; 0 shows all [default: 100 for text, all for other formats]
     #[arg(long, value_name = "N")]
     pub(crate) max: Option<usize>,

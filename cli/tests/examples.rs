@@ -42,7 +42,7 @@ fn findings(paths: &[&str]) -> Diagnostics {
     let (decoded, mut diagnostics) = decode::decode(paths.iter().map(input).collect(), &options);
     let (cluster, found) = resolve::resolve(&decoded.objects, Assumptions::default());
     diagnostics.extend(found);
-    diagnostics.extend(lint::lint(&decoded.objects, &cluster));
+    diagnostics.extend(lint::lint(&decoded.objects, &cluster, lint::LintWorld::Open));
     diagnostics
 }
 

@@ -10,7 +10,7 @@ const WALLS: [(&str, &[&str]); 11] = [
     ("ebpf", &[]),
     ("objects", &[]),
     ("model", &["objects"]),
-    ("lint", &["model", "objects"]),
+    ("lint", &["analysis", "model", "objects"]),
     ("iptables", &["model", "objects"]),
     ("classes", &["model", "objects"]),
     ("analysis", &["classes", "model", "objects"]),

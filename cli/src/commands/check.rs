@@ -1,10 +1,10 @@
 //! `weir check`: every finding in every input.
 
 use anyhow::Result;
-use weir_lint as lint;
+use weir_lint::{self as lint, LintWorld};
 
 use super::CommandOutcome;
-use crate::args::{CheckArgs, CheckFormat, GlobalArgs};
+use crate::args::{CheckArgs, CheckFormat, GlobalArgs, World};
 use crate::lints::Levels;
 use crate::page::{self, OutputPage};
 use crate::read::{self, ReadInput};
@@ -20,7 +20,11 @@ pub(crate) fn run(global: &GlobalArgs, check: &CheckArgs) -> Result<CommandOutco
     // A policy with an error is not in the cluster, so lints about the rest could be wrong.
     let linted = read.complete && !read.diagnostics.has_errors();
     if linted {
-        read.diagnostics.extend(lint::lint(&read.objects, &read.cluster));
+        let world = match check.world {
+            World::Open => LintWorld::Open,
+            World::Closed => LintWorld::Closed,
+        };
+        read.diagnostics.extend(lint::lint(&read.objects, &read.cluster, world));
     }
     levels.apply(&mut read.diagnostics);
     let findings = render::findings(&read.sources, &read.diagnostics);

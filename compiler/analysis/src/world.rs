@@ -15,6 +15,8 @@
 
 mod address_classes;
 mod asked;
+mod conflicts;
+mod coverage;
 mod diagram;
 mod examples;
 mod exposed;
@@ -27,6 +29,10 @@ mod variables;
 pub use asked::{
     AskedEnd, AskedTarget, DescribedPod, FlowExample, OpenAnswer, OpenProperty, OpenQuestion, OpenQuestionError, ask,
     labels_text,
+};
+pub use conflicts::{SelectorConflict, SelectorConflicts, block_is_empty};
+pub use coverage::{
+    Coverage, CoverageScope, CoveredRule, DeniedRule, DuplicatePolicy, RedundantPolicy, RulePlace, coverage,
 };
 pub use examples::{PossibleEnd, PossibleFlow, PossiblePod};
 pub use exposed::{ExposedGroup, exposed};

@@ -8,6 +8,10 @@
 mod asked;
 #[path = "world/cases.rs"]
 mod cases;
+#[path = "world/conflicts.rs"]
+mod conflicts;
+#[path = "world/coverage.rs"]
+mod coverage;
 #[path = "world/exposed.rs"]
 mod exposed;
 #[path = "world/mixed.rs"]

@@ -2,20 +2,21 @@
 //! remaining budget of steps.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
+use super::LintWorld;
 use super::cohorts::Cohorts;
 use super::groups::{GroupId, PodGroup, PodGroups};
 use super::lookup::{Lookup, MentionedLabels};
 use super::selector_suggestions::Census;
+use weir_analysis::world::{self, Coverage, CoverageScope, SelectorConflict, SelectorConflicts};
 use weir_model::labels::matches;
-use weir_model::{Cluster, Direction, EndpointId, IpBlockPods, NamespaceId, Peer, Policy, Rule, SelectorId};
+use weir_model::{Cluster, Direction, EndpointId, IpBlockPods, NamespaceId, Peer, Policy, PolicyId, Rule, SelectorId};
 use weir_objects::k8s::{LabelSelector, Object, Operator};
 use weir_objects::origin::ObjectId;
 
 /// The input, with indices for lints.
-#[derive(Debug)]
 pub(super) struct LintContext<'c> {
     /// The decoded objects: lints see here how something was written, and not only its meaning.
     pub(super) objects: &'c [Object],
@@ -32,9 +33,19 @@ pub(super) struct LintContext<'c> {
     namespaces_found: RefCell<HashMap<SelectorId, Rc<[NamespaceId]>>>,
     cohorts: OnceCell<Cohorts>,
     censuses: RefCell<HashMap<Option<NamespaceId>, Rc<Census<'c>>>>,
+    world: LintWorld,
+    /// The objects to judge, if not all.
+    judged: Option<BTreeSet<ObjectId>>,
+    /// Of the open world only.
+    conflicts: Option<SelectorConflicts<'c>>,
+    coverage: OnceCell<Coverage>,
+    steps: Cell<u64>,
     steps_left: Cell<u64>,
     stopped: Cell<Option<ObjectId>>,
 }
+
+/// An operation on diagrams takes about as long as this many steps.
+const STEPS_OF_DIAGRAMS: u64 = 8;
 
 /// A rule, and where it is.
 #[derive(Clone, Copy)]
@@ -53,7 +64,7 @@ enum SelectorQuery {
 }
 
 impl<'c> LintContext<'c> {
-    pub(super) fn new(objects: &'c [Object], cluster: &'c Cluster) -> Self {
+    pub(super) fn new(objects: &'c [Object], cluster: &'c Cluster, world: LintWorld) -> Self {
         let wanted = MentionedLabels::new(cluster);
         let groups = PodGroups::new(cluster, &wanted);
         let declared = |name: &str| cluster.namespaces.iter().any(|it| it.name == name && it.object.is_some());
@@ -70,9 +81,47 @@ impl<'c> LintContext<'c> {
             namespaces_found: RefCell::default(),
             cohorts: OnceCell::new(),
             censuses: RefCell::default(),
+            world,
+            judged: None,
+            conflicts: (world == LintWorld::Open).then(|| SelectorConflicts::new(cluster)),
+            coverage: OnceCell::new(),
+            steps: Cell::new(0),
             steps_left: Cell::new(0),
             stopped: Cell::new(None),
         }
+    }
+
+    /// Limits lints that compare all policies to findings about these objects.
+    pub(super) fn judging(self, judged: BTreeSet<ObjectId>) -> Self {
+        Self { judged: Some(judged), ..self }
+    }
+
+    /// Whether lints judge policies for every pod that could exist.
+    pub(super) fn is_open(&self) -> bool {
+        self.world == LintWorld::Open
+    }
+
+    /// Policies and rules that add nothing, for every pod that could exist; `None` in the closed world.
+    pub(super) fn coverage(&self) -> Option<&Coverage> {
+        let compute = || {
+            let policies = self.cluster.policies.iter().zip((0..).map(PolicyId));
+            let is_judged = |it: &Policy| self.judged.as_ref().is_none_or(|judged| judged.contains(&it.object));
+            let judged = policies.filter(|(it, _)| is_judged(it)).map(|(_, id)| id).collect();
+            // Pods of the input, if there are any, show whether the other end denies a rule.
+            let scope = CoverageScope { judged: &judged, with_denied: self.groups.all.is_empty() };
+            world::coverage(self.cluster, scope, self.steps.get() / STEPS_OF_DIAGRAMS)
+        };
+        self.is_open().then(|| self.coverage.get_or_init(compute))
+    }
+
+    /// Why no pod that could exist matches a selector; `None` in the closed world.
+    pub(super) fn pod_conflict(&self, pods: SelectorId) -> Option<SelectorConflict> {
+        self.conflicts.as_ref()?.of_pods(pods)
+    }
+
+    /// Why no namespace that could exist matches a selector; `None` in the closed world.
+    pub(super) fn namespace_conflict(&self, namespaces: SelectorId) -> Option<SelectorConflict> {
+        self.conflicts.as_ref()?.of_namespaces(namespaces)
     }
 
     /// Every rule of every policy, until the budget is spent.
@@ -124,6 +173,11 @@ impl<'c> LintContext<'c> {
 
 /// The budget.
 impl LintContext<'_> {
+    /// Sets the budget of the comparison of all policies.
+    pub(super) fn set_steps(&self, steps: u64) {
+        self.steps.set(steps);
+    }
+
     /// Starts a lint with a budget of `steps`.
     pub(super) fn begin(&self, steps: u64) {
         self.steps_left.set(steps);

@@ -4,7 +4,8 @@
 //! policy without any pod to a whole cluster of 100,000.
 //! Strategy: one file a lint. All of them share a [`LintContext`], which knows pods only as [`groups`] (pods of one
 //! namespace that no selector distinguishes) and [`cohorts`] (groups that the same policies select), so that their work
-//! grows with the number of different pods, not of all pods.
+//! grows with the number of different pods, not of all pods. In the open world, lints also judge policies for every pod
+//! that could exist, by the diagrams of `weir_analysis::world`.
 //! Invariants: missing input causes no finding: a lint that needs pods or namespaces is silent if the input has none.
 //! Every lint has the same budget of steps; a lint that exceeds it reports that ([`lint_incomplete`]), so incomplete
 //! results are always visible. The order of the input's objects has no effect.
@@ -19,6 +20,7 @@ mod and_or_peers;
 mod cohorts;
 mod context;
 mod cover;
+mod cover_index;
 mod dns_not_allowed;
 mod except_excludes_nothing;
 mod groups;
@@ -31,6 +33,8 @@ mod lookup;
 mod named_port_unknown;
 mod namespace_missing;
 mod one_sided_allow;
+mod policy_duplicate;
+mod policy_redundant;
 mod policy_selects_nothing;
 mod prefixes;
 mod rule_covered;
@@ -63,6 +67,8 @@ const LINTS: &[(&Code, LintCheck)] = &[
     (&named_port_unknown::CODE, named_port_unknown::check),
     (&namespace_missing::CODE, namespace_missing::check),
     (&one_sided_allow::CODE, one_sided_allow::check),
+    (&policy_duplicate::CODE, policy_duplicate::check),
+    (&policy_redundant::CODE, policy_redundant::check),
     (&policy_selects_nothing::CODE, policy_selects_nothing::check),
     (&rule_covered::CODE, rule_covered::check),
     (&rule_matches_no_peer::CODE, rule_matches_no_peer::check),
@@ -86,20 +92,31 @@ const fn codes() -> [&'static Code; LINTS.len() + 1] {
 /// Steps that one lint may take: some tenths of a second. 10,000 policies over 100,000 pods need a small part of it.
 pub const STEPS: u64 = 30_000_000;
 
+/// The pods that lints judge policies for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LintWorld {
+    /// Every pod that could exist, and those of the input.
+    Open,
+    /// Only the pods of the input.
+    Closed,
+}
+
 /// Runs every lint.
-pub fn lint(objects: &[Object], cluster: &Cluster) -> Diagnostics {
-    lint_within(STEPS, objects, cluster)
+pub fn lint(objects: &[Object], cluster: &Cluster, world: LintWorld) -> Diagnostics {
+    lint_within(STEPS, objects, cluster, world)
 }
 
 /// Runs every lint, each for at most `steps` steps. Findings about audit policies are those of the cluster with all
 /// audit policies enforced; findings about other objects are those without audit policies.
-pub fn lint_within(steps: u64, objects: &[Object], cluster: &Cluster) -> Diagnostics {
-    let mut found = run(steps, objects, cluster);
+pub fn lint_within(steps: u64, objects: &[Object], cluster: &Cluster, world: LintWorld) -> Diagnostics {
+    let mut found = run(LintContext::new(objects, cluster, world), steps);
     if !cluster.audit.is_empty() {
         let audit: BTreeSet<ObjectId> = cluster.audit.iter().map(|policy| policy.object).collect();
         let is_of_audit = |it: &Diagnostic| position(it).0.is_some_and(|origin| audit.contains(&origin.object));
         found.retain(|it| !is_of_audit(it));
-        found.extend(run(steps, objects, &cluster.with_audit_enforced()).into_iter().filter(is_of_audit));
+        let enforced = cluster.with_audit_enforced();
+        let context = LintContext::new(objects, &enforced, world).judging(audit.clone());
+        found.extend(run(context, steps).into_iter().filter(is_of_audit));
     }
     found.sort_by(|a, b| position(a).cmp(&position(b)));
     found.into_iter().fold(Diagnostics::new(), |mut all, it| {
@@ -108,8 +125,8 @@ pub fn lint_within(steps: u64, objects: &[Object], cluster: &Cluster) -> Diagnos
     })
 }
 
-fn run(steps: u64, objects: &[Object], cluster: &Cluster) -> Vec<Diagnostic> {
-    let context = LintContext::new(objects, cluster);
+fn run(context: LintContext<'_>, steps: u64) -> Vec<Diagnostic> {
+    context.set_steps(steps);
     let mut found = Diagnostics::new();
     for (code, check) in LINTS {
         context.begin(steps);
@@ -117,6 +134,9 @@ fn run(steps: u64, objects: &[Object], cluster: &Cluster) -> Vec<Diagnostic> {
         if let Some(object) = context.stopped_at() {
             found.push(lint_incomplete::found(code, object, steps));
         }
+    }
+    if let Some(coverage) = context.coverage() {
+        lint_incomplete::unfinished(context.cluster, &coverage.unfinished).into_iter().for_each(|it| found.push(it));
     }
     found.into_vec()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::context::{LintContext, PolicyRule};
 use super::groups::GroupId;
 use super::words;
-use weir_model::{Direction, Peer, Policy, Rule, rule_path};
+use weir_model::{Direction, IpBlockPods, Peer, Policy, Rule, rule_path};
 use weir_objects::decode::nearest;
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::k8s::{PortMatch, Protocol};
@@ -81,7 +81,10 @@ fn destinations(context: &LintContext<'_>, policy: &Policy, direction: Direction
     destinations.dedup();
     let only_blocks =
         direction == Direction::Egress && rule.peers.iter().all(|peer| matches!(peer, Peer::Block { .. }));
-    (!destinations.is_empty() || (only_blocks && !context.groups().is_empty())).then_some(destinations)
+    // Blocks that ignore pods contain only addresses outside, whatever pods there are.
+    let never_pods = || context.is_open() && context.cluster.assume.ipblock_pods == IpBlockPods::Ignore;
+    let no_pod_has_it = only_blocks && (!context.groups().is_empty() || never_pods());
+    (!destinations.is_empty() || no_pod_has_it).then_some(destinations)
 }
 
 fn describe(

@@ -6,6 +6,7 @@ use super::cohorts::Cohorts;
 use super::context::{LintContext, PolicyRule};
 use super::groups::{GroupId, PodGroup};
 use super::words;
+use weir_analysis::world::{DeniedRule, RulePlace};
 use weir_model::{Direction, NamespaceId, Peer, Policy, PolicyId, PortRule, Rule, rule_path};
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::k8s::{PortMatch, Protocol};
@@ -15,21 +16,53 @@ pub(super) static CODE: Code = Code::lint("one-sided-allow", Severity::Warning, 
     .why(
         "A connection needs both ends: the egress of the pod that opens it, and the ingress of the pod that it \
          goes to. Every pod of the input that this rule applies to is isolated at the other end, and no rule \
-         there allows the traffic, so the rule has no effect. The lint ignores rules with address blocks or \
-         without peers, because they may be meant for others.",
+         there allows the traffic, so the rule has no effect. If the input has no pods, but the policies \
+         of the other end deny the traffic for every pod that could exist, this is a note. The lint ignores rules with \
+         address blocks or without peers, because they may be meant for others.",
     );
 
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
+    let mut reported = HashSet::new();
     let cohorts = context.cohorts();
-    if !cohorts.are_known(context) {
-        return;
-    }
-    for PolicyRule { policy, direction, index, rule } in context.rules() {
-        let question = OneSidedCheck { context, cohorts, policy, direction, rule };
-        if let Some(pair) = question.denied_pair() {
-            found.push(question.describe(index, pair));
+    if cohorts.are_known(context) {
+        for PolicyRule { policy, direction, index, rule } in context.rules() {
+            let question = OneSidedCheck { context, cohorts, policy, direction, rule };
+            if let Some(pair) = question.denied_pair() {
+                found.push(question.describe(index, pair));
+                reported.insert((policy.object, direction, index));
+            }
         }
     }
+    for denied in context.coverage().map_or(&[][..], |it| &it.denied) {
+        let RulePlace { direction, rule } = denied.rule;
+        let policy = context.cluster.policy(rule.policy);
+        if !reported.contains(&(policy.object, direction, rule.rule as usize)) {
+            found.push(describe_possible(context, denied));
+        }
+    }
+}
+
+/// A rule that the other end denies for every pod that could exist.
+fn describe_possible(context: &LintContext<'_>, denied: &DeniedRule) -> Diagnostic {
+    let cluster = context.cluster;
+    let RulePlace { direction, rule } = denied.rule;
+    let (policy, other) = (cluster.policy(rule.policy), words::opposite(direction));
+    let end = if direction == Direction::Ingress { "senders" } else { "receivers" };
+    let path = rule_path(direction, rule.rule as usize);
+    let message = format!(
+        "{path} of policy {} has no effect: policies of the {end} deny them {}",
+        words::policy(cluster, policy),
+        other.name()
+    );
+    let mut diagnostic = Diagnostic::at(&CODE, policy.rule_origin(direction, rule.rule as usize), message)
+        .label("denied at the other end for every possible pod");
+    for id in denied.by.iter().take(3) {
+        let text = format!("isolates the {end} for {}", other.name());
+        diagnostic = diagnostic.also(words::direction_origin(cluster.policy(*id), other), text);
+    }
+    // The policies that allow it may be in another repository.
+    diagnostic.severity = Severity::Note;
+    diagnostic.help(format!("allow the {end} this traffic for {}, or remove the rule", other.name()))
 }
 
 /// One rule, to decide whether everything that it allows is denied at the far end.

@@ -8,10 +8,10 @@ use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code =
     Code::lint("policy-selects-nothing", Severity::Warning, include_str!("policy_selects_nothing.diff"))
-        .what("A policy selects no pod, although its namespace has pods.")
+        .what("A policy selects no pod, although its namespace has pods, or its selector contradicts itself.")
         .why(
             "The policy isolates no pod, so the pods that it was written for accept everything that no other policy \
-          denies. The lint ignores namespaces without pods or workloads in the input, and policies for every pod. \
+          denies. Apart from selectors that no pod could match, the lint ignores namespaces without pods or workloads in the input, and policies for every pod. \
           Policies do not apply to pods on the host network, so these do not count.",
         );
 
@@ -20,6 +20,17 @@ pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     for policy in &cluster.policies {
         if context.is_spent(policy.object) {
             return;
+        }
+        if let Some(conflict) = context.pod_conflict(policy.subjects) {
+            let path = FieldPath::root().field("spec").field("podSelector");
+            let message = format!("policy {} can select no pod", words::policy(cluster, policy));
+            found.push(
+                Diagnostic::at(&CODE, FieldOrigin::new(policy.object, path), message)
+                    .label("these requirements contradict each other")
+                    .note(format!("no pod can have {}", words::requirements(&conflict.requirements)))
+                    .help("remove one of the requirements"),
+            );
+            continue;
         }
         let suspicious = context.has_pods(policy.namespace) && !cover::selects_all(&cluster.labels, policy.subjects);
         if suspicious && context.subjects(policy).is_empty() {

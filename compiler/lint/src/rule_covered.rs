@@ -1,176 +1,114 @@
-//! A rule that another one makes redundant, whatever pods there are.
+//! A rule that other rules make redundant, whatever pods there are.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 
 use super::context::LintContext;
-use super::cover::rule_covers;
-use super::prefixes::PrefixIndex;
+use super::cover_index::{CoverIndex, RulePosition};
 use super::words;
-use weir_model::{Direction, NamespaceId, Peer, Policy, PolicyId, Rule, SelectorId, rule_path};
+use weir_model::{Direction, IpBlockPods, Peer, Policy, Rule, rule_path};
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
-use weir_objects::k8s::LabelSelector;
 
 pub(super) static CODE: Code = Code::lint("rule-covered", Severity::Warning, include_str!("rule_covered.diff"))
-    .what("A rule allows only what another rule for the same pods allows already.")
+    .what("A rule allows only what other rules for the same pods allow already.")
     .why(
-        "The rule has no effect, and narrowing or removing it later will not deny anything. The other rule is in \
-         the same policy, or in one that selects the same pods or every pod of the namespace. A rule that another \
-         policy covers is only a note, because policies are often written to be complete on their own; it is a \
-         warning if that policy allows everything. The lint reports only what holds in every cluster: equal or \
-         empty selectors, blocks inside blocks, ports inside ports.",
+        "The rule has no effect, and narrowing or removing it later will not deny anything. The other rules are in \
+         the same policy, or in policies that select the same pods. A rule that needs another policy's rules to be \
+         covered is only a note, because policies are often written to be complete on their own; it is a \
+         warning if one of these rules allows everything. The lint reports only what holds for every pod that could \
+         exist. All rules that it reports can be removed together. With `--world closed` it compares rules one by one \
+         and by their form: equal or empty selectors, blocks inside blocks, ports inside ports.",
     );
 
-/// A rule with its position. Ordered as in the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct RulePosition {
-    policy: PolicyId,
-    rule: usize,
-}
-
-/// The rules that could cover others, by the properties that both must share.
-struct CoverIndex<'q, 'c> {
-    places: Vec<RulePosition>,
-    /// By namespace, subjects and a peer; the peer `None` means any peer.
-    by_peer: HashMap<(NamespaceId, SelectorId, Option<PeerSelectors>), Vec<u32>>,
-    by_block: HashMap<(NamespaceId, SelectorId), PrefixIndex>,
-    /// The id of the empty selector, if there is one.
-    everything: Option<SelectorId>,
-    context: &'q LintContext<'c>,
-    direction: Direction,
-}
-
-type PeerSelectors = (Option<SelectorId>, SelectorId);
-
 pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
+    if let Some(coverage) = context.coverage() {
+        for covered in &coverage.covered {
+            let position = |place: &weir_analysis::world::RulePlace| RulePosition {
+                policy: place.rule.policy,
+                rule: place.rule.rule as usize,
+            };
+            let by: Vec<RulePosition> = covered.by.iter().map(position).collect();
+            let described = describe(context, covered.rule.direction, position(&covered.rule), &by);
+            described.into_iter().for_each(|it| found.push(it));
+        }
+        return;
+    }
     for direction in Direction::ALL {
         let index = CoverIndex::new(context, direction);
         for place in &index.places {
-            if index.at(*place).is_none_or(|(policy, _)| context.is_spent(policy.object)) {
+            if context.is_spent(context.cluster.policy(place.policy).object) {
                 return;
             }
-            if let Some(diagnostic) = index.covering(*place).and_then(|other| index.describe(*place, other)) {
-                found.push(diagnostic);
+            if let Some(other) = index.covering(*place) {
+                describe(context, direction, *place, &[other]).into_iter().for_each(|it| found.push(it));
             }
         }
     }
 }
 
-impl<'q, 'c> CoverIndex<'q, 'c> {
-    fn new(context: &'q LintContext<'c>, direction: Direction) -> Self {
-        let labels = &context.cluster.labels;
-        let selectors = (0..labels.selector_count() as u32).map(SelectorId);
-        let mut it = Self {
-            places: Vec::new(),
-            by_peer: HashMap::new(),
-            by_block: HashMap::new(),
-            everything: selectors.into_iter().find(|id| *labels.selector(*id) == LabelSelector::default()),
-            context,
-            direction,
-        };
-        for (index, policy) in context.cluster.policies.iter().enumerate() {
-            for (rule, body) in policy.rules(direction).unwrap_or_default().iter().enumerate() {
-                it.add(policy, RulePosition { policy: PolicyId(index as u32), rule }, body);
-            }
+fn describe(
+    context: &LintContext<'_>,
+    direction: Direction,
+    place: RulePosition,
+    by: &[RulePosition],
+) -> Option<Diagnostic> {
+    let cluster = context.cluster;
+    let at = |place: RulePosition| -> Option<(&Policy, &Rule)> {
+        let policy = cluster.policy(place.policy);
+        Some((policy, policy.rules(direction)?.get(place.rule)?))
+    };
+    let (policy, rule) = at(place)?;
+    let others: Vec<(&Policy, &Rule)> = by.iter().filter_map(|it| at(*it)).collect();
+    let (path, name) = (rule_path(direction, place.rule).to_string(), words::policy(cluster, policy));
+    let is_equal = others.iter().any(|(_, it)| *it == rule);
+    let covering = match (by, &others[..]) {
+        ([only], [(other, _)]) if only.policy != place.policy => {
+            format!("{} of policy {}", rule_path(direction, only.rule), words::policy(cluster, other))
         }
-        it
-    }
-
-    fn add(&mut self, policy: &Policy, place: RulePosition, rule: &Rule) {
-        let number = self.places.len() as u32;
-        self.places.push(place);
-        let subjects = (policy.namespace, policy.subjects);
-        if rule.peers.is_empty() {
-            self.by_peer.entry((subjects.0, subjects.1, None)).or_default().push(number);
+        ([only], _) => rule_path(direction, only.rule).to_string(),
+        _ => format!("{} other rules together", by.len()),
+    };
+    let verb = if is_equal { "repeats" } else { "allows nothing that is not allowed by" };
+    let message = format!("{path} of policy {name} {verb} {covering}");
+    let mut diagnostic = Diagnostic::at(&CODE, policy.rule_origin(direction, place.rule), message).label(if is_equal {
+        "the same again"
+    } else {
+        "covered"
+    });
+    let part = if by.len() == 1 { "this rule allows all of that" } else { "this rule allows a part of that" };
+    let mut named = BTreeSet::from([place.policy]);
+    for (position, (other, _)) in by.iter().zip(&others) {
+        diagnostic = diagnostic.also(other.rule_origin(direction, position.rule), part);
+        if named.insert(position.policy) {
+            let whom = match () {
+                () if other.subjects == policy.subjects => "the same pods",
+                () if super::cover::selects_all(&cluster.labels, other.subjects) => "every pod of the namespace",
+                () if by.len() == 1 => "all of these pods",
+                () => "some of these pods",
+            };
+            diagnostic = diagnostic.note(format!("policy {} selects {whom}", words::policy(cluster, other)));
         }
-        for peer in &rule.peers {
-            match peer {
-                Peer::Pods { namespaces, pods } => {
-                    let key = (subjects.0, subjects.1, Some((*namespaces, *pods)));
-                    self.by_peer.entry(key).or_default().push(number);
-                }
-                Peer::Block { cidr, .. } => self.by_block.entry(subjects).or_default().insert(*cidr, number),
-            }
-        }
     }
-
-    /// The first rule that covers this one. Of two rules that cover each other, the first is kept.
-    fn covering(&self, place: RulePosition) -> Option<RulePosition> {
-        let (policy, rule) = self.at(place)?;
-        let labels = &self.context.cluster.labels;
-        let wider = self.everything.filter(|id| *id != policy.subjects);
-        let candidates = std::iter::once(policy.subjects)
-            .chain(wider)
-            .flat_map(|subjects| self.candidates(policy.namespace, subjects, rule))
-            .filter_map(|number| self.places.get(number as usize).copied());
-        let covers = |other: &RulePosition| {
-            self.context.spend(1 + rule.peers.len() + rule.ports.len());
-            let Some((other_policy, other_rule)) = self.at(*other) else { return false };
-            let mutual = || other_policy.subjects == policy.subjects && rule_covers(labels, rule, other_rule);
-            *other != place && rule_covers(labels, other_rule, rule) && (*other < place || !mutual())
-        };
-        candidates.take_while(|_| !self.context.is_spent(policy.object)).filter(covers).min()
+    let is_own = by.iter().all(|it| it.policy == place.policy);
+    let allows_everything = others.iter().any(|(_, it)| it.peers.is_empty() && it.ports.is_empty());
+    // A rule repeated across policies is a harmless habit. A rule that another rule for all traffic overrides is not.
+    if !is_own && !allows_everything {
+        diagnostic.severity = Severity::Note;
     }
-
-    /// Rules that could cover this one: they must cover its first peer, so they have the same peer, a wider one, or
-    /// none.
-    fn candidates(&self, namespace: NamespaceId, subjects: SelectorId, rule: &Rule) -> Vec<u32> {
-        let mut keys = vec![None];
-        let mut found = Vec::new();
-        match rule.peers.first() {
-            None => {}
-            Some(Peer::Pods { namespaces, pods }) => {
-                let wider = |id: SelectorId| std::iter::once(id).chain(self.everything.filter(|it| *it != id));
-                let across = self.everything.filter(|it| Some(*it) != *namespaces);
-                for pods in wider(*pods) {
-                    keys.push(Some((*namespaces, pods)));
-                    keys.extend(across.map(|all| Some((Some(all), pods))));
-                }
-            }
-            Some(Peer::Block { cidr, .. }) => {
-                found.extend(self.by_block.get(&(namespace, subjects)).into_iter().flat_map(|it| it.covering(*cidr)));
-            }
-        }
-        let lists = keys.into_iter().filter_map(|peer| self.by_peer.get(&(namespace, subjects, peer)));
-        found.extend(lists.flatten());
-        found
+    if needs_blocks_for_pods(context, rule, &others) {
+        diagnostic.severity = Severity::Note;
+        diagnostic = diagnostic
+            .note("blocks contain the addresses of pods; with `--assume ipblock-pods=ignore` this rule is needed");
     }
-
-    fn at(&self, place: RulePosition) -> Option<(&'c Policy, &'c Rule)> {
-        let policy = self.context.cluster.policies.get(place.policy.index())?;
-        Some((policy, policy.rules(self.direction)?.get(place.rule)?))
-    }
-
-    fn describe(&self, place: RulePosition, other: RulePosition) -> Option<Diagnostic> {
-        let ((policy, rule), (other_policy, other_rule)) = (self.at(place)?, self.at(other)?);
-        let cluster = self.context.cluster;
-        let same_policy = place.policy == other.policy;
-        let path = |place: RulePosition| rule_path(self.direction, place.rule).to_string();
-        let (name, other_name) = (words::policy(cluster, policy), words::policy(cluster, other_policy));
-        let other_text = if same_policy { path(other) } else { format!("{} of policy {other_name}", path(other)) };
-        let equal = rule == other_rule;
-        let verb = if equal { "repeats" } else { "allows nothing that is not allowed by" };
-        let message = format!("{} of policy {name} {verb} {other_text}", path(place));
-        let diagnostic = Diagnostic::at(&CODE, policy.rule_origin(self.direction, place.rule), message)
-            .label(if equal { "the same again" } else { "covered" })
-            .also(other_policy.rule_origin(self.direction, other.rule), "this rule allows all of that");
-        let whom = match (same_policy, policy.subjects == other_policy.subjects) {
-            (true, _) => None,
-            (false, true) => Some("the same pods"),
-            (false, false) => Some("every pod of the namespace"),
-        };
-        let diagnostic = match whom {
-            Some(whom) => diagnostic.note(format!("policy {other_name} selects {whom}")),
-            None => diagnostic,
-        };
-        let mut diagnostic =
-            diagnostic.help("remove the covered rule and leave policyTypes as they are, or narrow the other one");
-        diagnostic.severity = severity(same_policy, other_rule);
-        Some(diagnostic)
-    }
+    Some(diagnostic.help("remove the covered rule and leave policyTypes as they are, or narrow the other one"))
 }
 
-/// A rule repeated across policies is a harmless habit. A rule that another rule for all traffic overrides is not.
-fn severity(same_policy: bool, other: &Rule) -> Severity {
-    let allows_everything = other.peers.is_empty() && other.ports.is_empty();
-    if same_policy || allows_everything { Severity::Warning } else { Severity::Note }
+/// Whether blocks cover pods that the rule selects by labels. Not all network plug-ins apply blocks to pods.
+fn needs_blocks_for_pods(context: &LintContext<'_>, rule: &Rule, others: &[(&Policy, &Rule)]) -> bool {
+    let has_pods = rule.peers.is_empty() || rule.peers.iter().any(|it| matches!(it, Peer::Pods { .. }));
+    let is_block = |peer: &Peer| matches!(peer, Peer::Block { .. });
+    let has_blocks = |it: &Rule| it.peers.iter().any(is_block);
+    context.cluster.assume.ipblock_pods == IpBlockPods::Match
+        && has_pods
+        && others.iter().any(|(_, it)| has_blocks(it))
+        && !others.iter().any(|(_, it)| super::cover::rule_covers(&context.cluster.labels, it, rule))
 }

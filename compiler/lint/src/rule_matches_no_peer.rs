@@ -2,6 +2,7 @@
 
 use super::context::{LintContext, PolicyRule};
 use super::words;
+use weir_analysis::world::{SelectorConflict, block_is_empty};
 use weir_model::{NamespaceId, Peer, Policy, SelectorId, rule_path};
 use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
 use weir_objects::k8s::NAMESPACE_NAME_LABEL;
@@ -9,16 +10,24 @@ use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code =
     Code::lint("rule-matches-no-peer", Severity::Warning, include_str!("rule_matches_no_peer.diff"))
-        .what("A rule allows traffic with pods that are not in the input.")
+        .what("A rule allows traffic with pods that are not in the input, or that cannot exist.")
         .why(
             "The selectors match no pod, so the rule allows nothing. Usually a label is misspelt, or a podSelector \
           without a namespaceSelector is meant for pods of another namespace. The lint applies only if the input \
-          would contain such pods: if it has pods of these namespaces, or is a whole cluster. Rules with address \
-          blocks always match.",
+          would contain such pods: if it has pods of these namespaces, or is a whole cluster. Selectors that no pod or \
+          namespace could match are always reported: their requirements contradict each other, name a namespace that \
+          cannot exist, or contradict the labels of the Namespace object. So are blocks whose exceptions leave no \
+          address.",
         );
 
 /// The selector that matches nothing.
 enum Lack {
+    /// No namespace can match.
+    NoPossibleNamespace(SelectorConflict),
+    /// No pod can match.
+    NoPossiblePod(SelectorConflict),
+    /// No address is left.
+    NoAddress,
     Namespace(SelectorId),
     Pod(SelectorId),
 }
@@ -48,7 +57,17 @@ fn check_rule(context: &LintContext<'_>, at: PolicyRule<'_>, found: &mut Diagnos
 }
 
 fn lack(context: &LintContext<'_>, own: NamespaceId, peer: &Peer) -> Option<Lack> {
-    let Peer::Pods { namespaces, pods } = peer else { return None };
+    let (namespaces, pods) = match peer {
+        Peer::Pods { namespaces, pods } => (namespaces, pods),
+        Peer::Block { cidr, except } => {
+            return (context.is_open() && block_is_empty(*cidr, except)).then_some(Lack::NoAddress);
+        }
+    };
+    let impossible = namespaces.and_then(|it| context.namespace_conflict(it)).map(Lack::NoPossibleNamespace);
+    let impossible = impossible.or_else(|| context.pod_conflict(*pods).map(Lack::NoPossiblePod));
+    if impossible.is_some() {
+        return impossible;
+    }
     if let Some(selector) = namespaces
         && context.namespaces(*selector).is_empty()
     {
@@ -77,10 +96,23 @@ fn describe(
     path: &FieldPath,
     message: String,
 ) -> Diagnostic {
-    let Peer::Pods { namespaces, .. } = peer else {
-        return Diagnostic::at(&CODE, FieldOrigin::new(policy.object, path.clone()), message);
+    let namespaces = match peer {
+        Peer::Pods { namespaces, .. } => *namespaces,
+        Peer::Block { .. } => None,
     };
     match lack {
+        Lack::NoPossibleNamespace(conflict) => {
+            describe_conflict(context, policy, path.field("namespaceSelector"), "namespace", conflict, message)
+        }
+        Lack::NoPossiblePod(conflict) => {
+            describe_conflict(context, policy, path.field("podSelector"), "pod", conflict, message)
+        }
+        Lack::NoAddress => {
+            let path = path.field("ipBlock").field("except");
+            Diagnostic::at(&CODE, FieldOrigin::new(policy.object, path), message)
+                .label("these exceptions leave no address of the block")
+                .help("remove the block or an exception")
+        }
         Lack::Namespace(selector) => {
             let hint = context.census(None).explain(context.selector(*selector), &path.field("namespaceSelector"));
             Diagnostic::at(&CODE, FieldOrigin::new(policy.object, hint.path), message)
@@ -90,12 +122,34 @@ fn describe(
         }
         Lack::Pod(pods) => {
             let places = match namespaces {
-                Some(selector) => context.namespaces(*selector).to_vec(),
+                Some(selector) => context.namespaces(selector).to_vec(),
                 None => vec![policy.namespace],
             };
             describe_pods(context, policy, *pods, &places, path, message)
         }
     }
+}
+
+fn describe_conflict(
+    context: &LintContext<'_>,
+    policy: &Policy,
+    path: FieldPath,
+    noun: &str,
+    conflict: &SelectorConflict,
+    message: String,
+) -> Diagnostic {
+    let diagnostic = Diagnostic::at(&CODE, FieldOrigin::new(policy.object, path), message)
+        .label(format!("no {noun} can match"))
+        .note(format!("no {noun} can have {}", words::requirements(&conflict.requirements)));
+    let declared = conflict.namespace.map(|id| &context.cluster.namespaces[id.index()]);
+    let diagnostic = match declared.and_then(|it| Some((it, it.object?))) {
+        Some((namespace, object)) => {
+            let text = format!("namespace {} is declared with other labels", namespace.name);
+            diagnostic.also(FieldOrigin::new(object, FieldPath::root().field("metadata")), text)
+        }
+        None => diagnostic,
+    };
+    diagnostic.help("remove one of the requirements, or the peer")
 }
 
 fn describe_pods(

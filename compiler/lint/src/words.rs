@@ -109,6 +109,20 @@ pub(super) fn direction_origin(policy: &Policy, direction: Direction) -> FieldOr
     FieldOrigin::new(policy.object, FieldPath::root().field("spec").field(field))
 }
 
+/// The place of a policy's name.
+pub(super) fn name_origin(policy: &Policy) -> FieldOrigin {
+    FieldOrigin::new(policy.object, FieldPath::root().field("metadata").field("name"))
+}
+
+/// `app=a, app notin (a)`
+pub(super) fn requirements(all: &[Requirement]) -> String {
+    let one = |it: &Requirement| match (it.operator, &it.values[..]) {
+        (Operator::In, [value]) => format!("{}={value}", it.key),
+        _ => requirement(it),
+    };
+    all.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
 /// The place of an entry of a list.
 pub(super) fn entry_origin(list: &CidrList, position: u32) -> FieldOrigin {
     FieldOrigin::new(list.object, FieldPath::root().field("spec").field("cidrs").index(position as usize))

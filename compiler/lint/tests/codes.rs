@@ -1,6 +1,6 @@
 //! Checks the documentation of every code: names, sentences and examples.
 
-use weir_lint::{STEPS, codes, lint_within};
+use weir_lint::{LintWorld, STEPS, codes, lint_within};
 use weir_model::Assumptions;
 use weir_model::resolve::resolve;
 use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
@@ -12,7 +12,7 @@ fn findings(text: &str, lint_steps: u64) -> Vec<&'static str> {
     let (decoded, mut found) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned() });
     let (cluster, more) = resolve(&decoded.objects, Assumptions::default());
     found.extend(more);
-    found.extend(lint_within(lint_steps, &decoded.objects, &cluster));
+    found.extend(lint_within(lint_steps, &decoded.objects, &cluster, LintWorld::Open));
     found.iter().map(|diagnostic| diagnostic.code.name).collect()
 }
 

@@ -75,6 +75,7 @@ pub(super) struct Diagrams {
     known: HashMap<Node, Diagram>,
     results: HashMap<(Operation, Diagram, Diagram), Diagram>,
     most: usize,
+    steps_left: u64,
 }
 
 impl Diagrams {
@@ -82,7 +83,25 @@ impl Diagrams {
     pub(super) fn new(most: usize) -> Self {
         // The two constants have nodes too, so that numbers are indexes. Their variable is after every other one.
         let constant = Node { var: Var::MAX, cuts: Box::new([]) };
-        Self { nodes: vec![constant.clone(), constant], known: HashMap::new(), results: HashMap::new(), most }
+        let nodes = vec![constant.clone(), constant];
+        Self { nodes, known: HashMap::new(), results: HashMap::new(), most, steps_left: u64::MAX }
+    }
+
+    /// The same store with a limit on operations. Every node, and every pair of nodes that an operation combines, is a
+    /// step.
+    pub(super) fn within_steps(self, steps_left: u64) -> Self {
+        Self { steps_left, ..self }
+    }
+
+    /// The steps that are left.
+    pub(super) fn steps_left(&self) -> u64 {
+        self.steps_left
+    }
+
+    fn step(&mut self) -> Result<(), WorldError> {
+        self.steps_left =
+            self.steps_left.checked_sub(1).ok_or_else(|| WorldError::TooLarge { policies: Vec::new() })?;
+        Ok(())
     }
 
     /// The set that a node with these intervals describes. The first interval must begin at 0.
@@ -100,6 +119,7 @@ impl Diagrams {
         if let [(_, only)] = merged[..] {
             return Ok(only);
         }
+        self.step()?;
         let node = Node { var, cuts: merged.into() };
         if let Some(known) = self.known.get(&node) {
             return Ok(*known);
@@ -141,6 +161,7 @@ impl Diagrams {
         if let Some(result) = operation.shortcut(a, b) {
             return Ok(result);
         }
+        self.step()?;
         if let Some(result) = self.results.get(&(operation, a, b)) {
             return Ok(*result);
         }
@@ -286,5 +307,16 @@ mod tests {
         let one = all.within(0, &[(1, 1)]).unwrap();
         let other = all.within(1, &[(1, 1)]).unwrap();
         assert!(matches!(all.and(one, other), Err(WorldError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn too_many_steps_are_an_error() {
+        let mut all = Diagrams::new(MOST).within_steps(4);
+        let one = all.within(0, &[(1, 1)]).unwrap();
+        let other = all.within(1, &[(1, 1)]).unwrap();
+        // Two nodes, and the operation: its result needs another step.
+        assert!(matches!(all.and(one, other), Ok(both) if !both.is_empty()));
+        assert_eq!(all.steps_left(), 0);
+        assert!(matches!(all.and(one, other), Err(WorldError::TooLarge { .. })), "a known result takes a step too");
     }
 }

@@ -131,6 +131,13 @@ impl<'c> PossibleWorld<'c> {
         world
     }
 
+    /// Forgets all diagrams. No diagram from before may be used afterwards.
+    pub(super) fn forget(&mut self, diagrams: Diagrams) {
+        self.diagrams = diagrams;
+        self.halves.clear();
+        self.at.clear();
+    }
+
     /// Whether both ends are in one namespace of unknown labels: the destination's namespace labels are the source's.
     pub(super) fn shares_labels(&self, pair: ClassPair) -> bool {
         let is_mentioned = |class: usize| matches!(self.classes[class], NamespaceClass::Mentioned(_));

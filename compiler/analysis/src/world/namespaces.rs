@@ -65,7 +65,7 @@ fn namespace_selectors(cluster: &Cluster) -> impl Iterator<Item = &LabelSelector
 }
 
 /// Whether a namespace can have the name: a DNS label. A selector for another name matches no namespace.
-fn is_namespace_name(name: &str) -> bool {
+pub(super) fn is_namespace_name(name: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let bounds = [name.bytes().next(), name.bytes().next_back()];
     name.len() <= 63 && name.bytes().all(is_inner) && bounds.iter().all(|it| it.is_some_and(|byte| byte != b'-'))

@@ -8,6 +8,9 @@ fn two(first: &str, second: &str) -> String {
     policy("p", &format!("{API}, ingress: [{first}, {second}]"))
 }
 
+/// Addresses that no other rule allows.
+const ELSEWHERE: &str = "{from: [{ipBlock: {cidr: 192.0.2.0/24}}]}";
+const OWN: &str = "{from: [{podSelector: {}}]}";
 const WEB: &str = "{from: [{podSelector: {matchLabels: {app: web}}}]}";
 
 #[test]
@@ -19,13 +22,18 @@ fn an_empty_rule_covers_every_other() {
 #[test]
 fn audit_policy_covers_no_enforced_rule() {
     let of = |name: &str, rule: &str| policy(name, &format!("{API}, ingress: [{rule}]"));
+    let of_more = |name: &str, rule: &str| of(name, &format!("{rule}, {ELSEWHERE}"));
     let audited = |name: &str, rule: &str| {
         of(name, rule)
             .replace(&format!("name: {name}"), &format!("annotations: {{weir.dev/mode: audit}}, name: {name}"))
     };
-    check("rule-covered", &(of("p", WEB) + &of("q", "{}")), &["shop/p spec.ingress[0]"]);
-    check("rule-covered", &(of("p", WEB) + &audited("q", "{}")), &[]);
-    check("rule-covered", &(of("p", "{}") + &audited("q", WEB)), &["shop/q spec.ingress[0]"]);
+    check("rule-covered", &(of_more("p", WEB) + &of("q", OWN)), &["shop/p spec.ingress[0]"]);
+    check("rule-covered", &(of_more("p", WEB) + &audited("q", OWN)), &[]);
+    let audited_more = audited("q", &format!("{WEB}, {ELSEWHERE}"));
+    check("rule-covered", &(of("p", OWN) + &audited_more), &["shop/q spec.ingress[0]"]);
+    check("policy-redundant", &(of("p", WEB) + &of("q", OWN)), &["shop/p metadata.name"]);
+    check("policy-redundant", &(of("p", WEB) + &audited("q", OWN)), &[]);
+    check("policy-redundant", &(of("p", OWN) + &audited("q", WEB)), &["shop/q metadata.name"]);
     check("rule-covered", &audited("p", &format!("{{}}, {WEB}")), &["shop/p spec.ingress[1]"]);
 }
 
@@ -59,7 +67,7 @@ fn blocks_cover_blocks_unless_a_hole_shows() {
 
 #[test]
 fn a_policy_for_the_same_or_all_pods_covers_too() {
-    let narrow = policy("a", &format!("{API}, ingress: [{WEB}]"));
+    let narrow = policy("a", &format!("{API}, ingress: [{WEB}, {ELSEWHERE}]"));
     let all = policy("b", "podSelector: {}, ingress: [{from: [{podSelector: {}}]}]");
     check("rule-covered", &(narrow.clone() + &all), &["shop/a spec.ingress[0]"]);
     let other = policy("b", "podSelector: {matchLabels: {app: db}}, ingress: [{}]");
@@ -71,20 +79,24 @@ fn a_policy_for_the_same_or_all_pods_covers_too() {
 }
 
 #[track_caller]
-fn check_severity(text: &str, expected: Severity) {
+fn check_severity(code: &str, text: &str, expected: Severity) {
     let found = run(&read(text), STEPS).into_vec();
-    let found: Vec<_> = found.iter().filter(|it| it.code.name == "rule-covered").map(|it| it.severity).collect();
+    let found: Vec<_> = found.iter().filter(|it| it.code.name == code).map(|it| it.severity).collect();
     assert_eq!(found, [expected]);
 }
 
 #[test]
 fn across_policies_a_repetition_is_a_note_unless_everything_is_allowed() {
-    let narrow = policy("a", &format!("{API}, ingress: [{WEB}]"));
+    let narrow = policy("a", &format!("{API}, ingress: [{WEB}, {ELSEWHERE}]"));
     let wide = policy("b", "podSelector: {}, ingress: [{from: [{podSelector: {}}]}]");
-    check_severity(&(narrow.clone() + &wide), Severity::Note);
+    check_severity("rule-covered", &(narrow.clone() + &wide), Severity::Note);
     let open = policy("b", "podSelector: {}, ingress: [{}]");
-    check_severity(&(narrow + &open), Severity::Warning);
-    check_severity(&two(WEB, "{from: [{podSelector: {}}]}"), Severity::Warning);
+    // The second policy does not isolate the pods for egress, so the first one stays.
+    let narrow_both = narrow.replace(&format!(", {ELSEWHERE}]"), "], policyTypes: [Ingress, Egress]");
+    check_severity("rule-covered", &(narrow_both + &open), Severity::Warning);
+    check_severity("policy-redundant", &(narrow.replace(&format!(", {ELSEWHERE}"), "") + &wide), Severity::Note);
+    check_severity("policy-redundant", &(narrow + &open), Severity::Warning);
+    check_severity("rule-covered", &two(WEB, "{from: [{podSelector: {}}]}"), Severity::Warning);
 }
 
 #[test]

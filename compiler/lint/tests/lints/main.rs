@@ -6,10 +6,11 @@ mod dns;
 mod lists;
 mod peers;
 mod ports;
+mod possible;
 mod selection;
 mod together;
 
-use weir_lint::{STEPS, lint_within};
+use weir_lint::{LintWorld, STEPS, lint_within};
 use weir_model::Assumptions;
 use weir_model::resolve::resolve;
 use weir_objects::decode::{DecodeOptions, Decoded, Input, InputKind, decode};
@@ -24,7 +25,7 @@ fn read(text: &str) -> Decoded {
 
 fn run(decoded: &Decoded, steps: u64) -> Diagnostics {
     let (cluster, _) = resolve(&decoded.objects, Assumptions::default());
-    lint_within(steps, &decoded.objects, &cluster)
+    lint_within(steps, &decoded.objects, &cluster, LintWorld::Open)
 }
 
 /// One line for each finding: `code object field`.
