@@ -8,7 +8,8 @@ pub(crate) mod svg;
 pub(crate) mod table;
 pub(crate) mod words;
 
-use weir_analysis::reach::Reach;
+use weir_analysis::reach::{Reach, possible};
+use weir_model::Peer;
 
 use crate::args::{ViewFormat, ViewLevel};
 
@@ -37,6 +38,15 @@ pub(crate) fn notes(reach: &Reach<'_>, asked: ViewLevel) -> Vec<String> {
             "{} workloads, summarized by namespace; --by workload shows each workload",
             reach.parties.len()
         ));
+    }
+    if reach.parties.iter().any(|it| it.kind == possible::KIND) {
+        let what = "pods in brackets could exist; they have no other labels that policies mention";
+        let rules = reach.cluster.policies.iter().flat_map(|it| it.ingress.iter().chain(&it.egress)).flatten();
+        let has_blocks = rules.flat_map(|rule| &rule.peers).any(|peer| matches!(peer, Peer::Block { .. }));
+        notes.push(match has_blocks || !reach.cluster.lists.is_empty() {
+            true => format!("{what}, and an address that no block and no list contains"),
+            false => what.to_owned(),
+        });
     }
     if reach.left_out.host_network > 0 {
         let count = reach.left_out.host_network;

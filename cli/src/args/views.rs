@@ -15,6 +15,9 @@ pub(crate) struct ViewArgs {
     /// What rows, columns and nodes represent [default: workloads up to forty, then namespaces; html has both]
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL", hide_default_value = true)]
     pub(crate) by: ViewLevel,
+    /// Show pods that could exist too: any other pod of each namespace, and pods of other namespaces
+    #[arg(long, value_enum, default_value_t = World::Closed, value_name = "WORLD")]
+    pub(crate) world: World,
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: ViewFormat,

@@ -1,10 +1,14 @@
 //! `weir matrix` and `weir graph`: who can reach whom, as a table and as edges.
 
+use std::borrow::Cow;
+
 use anyhow::{Context as _, Result};
 use weir_analysis::reach::Reach;
+use weir_analysis::reach::possible::with_possible_pods;
 
 use super::CommandOutcome;
-use crate::args::{GlobalArgs, ViewArgs, ViewFormat};
+use crate::args::{GlobalArgs, ViewArgs, ViewFormat, World};
+use crate::failure::with_hint;
 use crate::page::OutputPage;
 use crate::read::{self, ReadInput};
 use crate::views::{self, dot, html, links, svg, table};
@@ -47,7 +51,17 @@ fn run(
     print: impl Fn(&ReadInput, &Reach<'_>) -> Result<OutputPage>,
 ) -> Result<CommandOutcome> {
     let Some(read) = read::read_valid(global, &view.input)? else { return Ok(CommandOutcome::Failed) };
-    let reach = Reach::new(&read.cluster).context("cannot compute who can reach whom")?;
+    if view.world == World::Open && view.output == ViewFormat::Html {
+        return Err(with_hint(
+            "the HTML report shows the pods and workloads of the input alone",
+            "omit `--world open`",
+        ));
+    }
+    let cluster = match view.world {
+        World::Open => Cow::Owned(with_possible_pods(&read.cluster)),
+        World::Closed => Cow::Borrowed(&read.cluster),
+    };
+    let reach = Reach::new(&cluster).context("cannot compute who can reach whom")?;
     let mut page = match view.output {
         ViewFormat::Html => html::page(&read, &reach, None)?,
         _ => print(&read, &reach)?,

@@ -48,6 +48,26 @@ fn json_matches_the_schemas() {
     check_schema("exposure", &place.run("exposure . -o json").exits(0).json());
 }
 
+/// A repository of policies has no pods, but the pods that its policies mean.
+#[test]
+fn pods_that_could_exist_are_parties() {
+    let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: db, namespace: shop}\nspec:\n  \
+                  podSelector: {matchLabels: {app: db}}\n  ingress: [{from: [{podSelector: {matchLabels: {app: api}}}], \
+                  ports: [{port: 5432}]}]\n";
+    let place = Place::new().file("db.yaml", policy);
+    let ran = place.run("graph db.yaml --world open").exits(0);
+    assert!(ran.out.contains("shop/(pods with app=db)\n  from shop/(pods with app=api): TCP 5432\n"), "{}", ran.out);
+    let document = place.run("matrix db.yaml --world open -o json").exits(0).json();
+    check_schema("matrix", &document);
+    assert_eq!(document["ends"][2]["workload"], "possible", "{document:#}");
+    let refused = place.run("matrix db.yaml --world open -o html").exits(2).err;
+    assert!(refused.contains("omit `--world open`"), "{refused}");
+    // With a pod of its own, the namespace's other pods are the only new party.
+    let closed = shop().run("matrix .").exits(0).out;
+    let open = shop().run("matrix . --world open").exits(0).out;
+    assert!(!closed.contains('(') && open.contains("(other namespaces)/(any pod)"), "{open}");
+}
+
 #[test]
 fn namespaces_sum_up_their_pairs() {
     let ran = shop().run("graph . --by namespace").exits(0);

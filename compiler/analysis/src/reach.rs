@@ -12,6 +12,7 @@ pub mod edges;
 pub mod exposure;
 mod parties;
 pub mod ports;
+pub mod possible;
 mod zones;
 
 use std::borrow::Cow;
@@ -134,7 +135,8 @@ impl<'c> Reach<'c> {
         let by_address: BTreeMap<IpAddr, EndpointId> = given.iter().map(|(id, address)| (*address, *id)).collect();
         let scope = Scope::everything(&seen).with_stand_ins(by_address);
         let classes = classify(&seen, &scope)?;
-        let (parties, left_out) = parties::parties(&seen, &classes);
+        let (mut parties, left_out) = parties::parties(&seen, &classes);
+        possible::remove_repeated(cluster, &mut parties);
         let directory = Directory::new(&seen);
         // The placeholder addresses of endpoints belong to no zone.
         let given: HashSet<IpAddr> = given.into_iter().map(|(_, address)| address).collect();

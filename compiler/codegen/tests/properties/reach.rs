@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use weir_analysis::reach::edges::{EndGroup, edges};
+use weir_analysis::reach::possible::with_possible_pods;
 use weir_analysis::reach::{CellCache, Passes, Reach, ReachEnd};
 use weir_classes::{AtomSet, Atoms};
 use weir_fuzz::generators::cluster;
@@ -80,8 +81,11 @@ fn allows(atoms: &Atoms, set: &AtomSet, protocol: FlowProtocol, port: u16) -> bo
 #[test]
 fn views_say_of_every_pair_what_the_oracle_says() {
     let (mut asked, mut allowed) = (0, 0);
-    for_each_cluster(60, |objects, assume, _| {
-        let cluster = resolved(&objects, assume);
+    for_each_cluster(60, |objects, assume, mut random| {
+        let mut cluster = resolved(&objects, assume);
+        if random.once_in(2) {
+            cluster = with_possible_pods(&cluster);
+        }
         let reach = Reach::new(&cluster).expect("a cluster that can be classed");
         // Views are about the pods themselves, and not about services that claim their addresses.
         let unclaimed = Cluster { frontends: Vec::new(), ..cluster.clone() };

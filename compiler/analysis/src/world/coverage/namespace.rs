@@ -1,5 +1,6 @@
 //! The policies of one namespace, judged against each other.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
@@ -358,8 +359,9 @@ impl<'w, 'c> NamespaceRules<'w, 'c> {
         for (pair, flows) in &pairs {
             // Both directions ask about pairs within the namespace.
             let key = (opposite(direction), *pair);
-            if !far_ends.contains_key(&key) {
-                far_ends.insert(key, far_end(self.world, key.0, *pair)?);
+            if let Entry::Vacant(entry) = far_ends.entry(key) {
+                let end = far_end(self.world, entry.key().0, *pair)?;
+                entry.insert(end);
             }
             let Some(far) = far_ends.get(&key) else { continue };
             let mut open = *flows;
