@@ -101,6 +101,15 @@ fn in_row(
     given && inside(&row.flows) && !row.except.iter().any(inside)
 }
 
+/// All ends; of many ends, a few for each source.
+fn destinations(ends: &[End], source: usize) -> Vec<&End> {
+    let count = ends.len();
+    match count > 16 {
+        true => [7 * source + 1, 13 * source + 5, 3 * source].map(|index| &ends[index % count]).into(),
+        false => ends.iter().collect(),
+    }
+}
+
 /// Compares the sides without pods, then asks about flows between pods that are added to both. Returns the numbers of
 /// flows that are newly allowed, no longer allowed, and unchanged.
 fn check(case: &Case) -> [usize; 3] {
@@ -126,8 +135,8 @@ fn check(case: &Case) -> [usize; 3] {
     let questions =
         [tcp(80), tcp(5432), tcp(7000), (FlowProtocol::Transport(Protocol::Udp), 53), (FlowProtocol::Icmp, 0)];
     let mut counts = [0; 3];
-    for source in &ends {
-        for destination in &ends {
+    for (index, source) in ends.iter().enumerate() {
+        for destination in destinations(&ends, index) {
             let is_outside = |end: &End| matches!(end, End::Address(_));
             if source == destination || is_outside(source) && is_outside(destination) {
                 continue;

@@ -1,8 +1,8 @@
 //! Pods that could exist as parties: pods that policies select although the input has none of them, any other pod of
 //! each namespace, and any pod of all other namespaces.
 //!
-//! Such a pod has only the labels that it is shown with, and none of the others that policies and lists mention, so all
-//! pods that it stands for behave alike. Its address is not known: no block and no list contains it.
+//! Such a pod has only the labels that it is shown with, and none of the others that policies and lists mention, so
+//! policies treat all such pods alike. Its address is not known: no block and no list contains it.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};

@@ -1,4 +1,4 @@
-//! Classes of addresses that no block and no list tells apart.
+//! Classes of addresses that blocks and lists do not distinguish.
 //!
 //! Problem: a list has up to a million entries, and a diagram that tests addresses would have an interval for each of
 //! them, again and again.

@@ -121,9 +121,15 @@ impl Choices<'_> {
             "{containerPort: 80}",
             "{name: dns, containerPort: 53, protocol: UDP}",
         ]);
-        let address = ["10.0.0.5", "10.0.1.5", "10.7.0.7", "203.0.113.9"][self.below(4)];
-        // Two pods cannot share an address, so each has a last digit of its own.
-        let address = format!("{}{}", &address[..address.len() - 1], index + 5);
+        // Two pods cannot share an address, so each has a last byte of its own, or a third byte of its own.
+        let (block, last) = (index / 200, index % 200 + 5);
+        let address = match (self.below(4), block) {
+            (0, 0) => format!("10.0.0.{last}"),
+            (1, 0) => format!("10.0.1.{last}"),
+            (0 | 1, _) => format!("10.0.{}.{last}", block + 1),
+            (2, _) => format!("10.7.{block}.{last}"),
+            _ => format!("203.0.{}.{last}", 113 - block),
+        };
         let labels = labels.join(", ");
         format!(
             "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: pod{index}, namespace: {namespace}, labels: \
@@ -188,10 +194,31 @@ pub(crate) fn case(numbers: &[u32], with_lists: bool) -> Case {
     for index in 0..4 {
         added.push_str(&it.pod(index, &NAMESPACES));
     }
+    let more = more_numbers(numbers, 6 * pods_of_a_case().saturating_sub(4));
+    let mut it = Choices { numbers: more.iter() };
+    for index in 4..pods_of_a_case() {
+        added.push_str(&it.pod(index, &NAMESPACES));
+    }
     Case { sides, added }
 }
 
 /// The choices of a case.
 pub(crate) fn numbers() -> impl Strategy<Value = Vec<u32>> {
     proptest::collection::vec(any::<u32>(), 160)
+}
+
+/// The number of pods of a case: `WEIR_POSSIBLE_PODS` for a long run.
+pub(crate) fn pods_of_a_case() -> usize {
+    std::env::var("WEIR_POSSIBLE_PODS").ok().and_then(|it| it.parse().ok()).unwrap_or(4)
+}
+
+/// Numbers that follow from those of the case: so many would make shrinking slow.
+fn more_numbers(numbers: &[u32], count: usize) -> Vec<u32> {
+    const FACTOR: u64 = 6_364_136_223_846_793_005;
+    let mut state = numbers.iter().fold(1u64, |state, it| state.wrapping_mul(FACTOR).wrapping_add(u64::from(*it) | 1));
+    let mut next = || {
+        state = state.wrapping_mul(FACTOR).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u32
+    };
+    (0..count).map(|_| next()).collect()
 }
