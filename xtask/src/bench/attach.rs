@@ -44,7 +44,8 @@ const MEMORY: &str = "\
 
 The bytes that the kernel charges for the maps in force (the sum of `memlock` in the output of bpftool), and the bytes
 that `weir inspect` predicts from the artifact for kernels with pages of 4 KiB. Both leave out the flow tables, which
-`attach` creates for the number of endpoints, and the artifact file, which is stored in a map.
+`attach` creates for the number of endpoints, and the artifact file, which is stored in a map. The difference is the map
+`fragments`: it is predicted for the endpoints of the artifact, and made for 65,536 fragments.
 
 ";
 
