@@ -101,7 +101,12 @@ impl<'t> DocumentBuilder<'t> {
     /// Reads a value whose end does not depend on indentation.
     pub(super) fn simple(&mut self, indent: isize, depth: usize) -> YamlResult<Simple<'t>> {
         let simple = match self.cursor.peek() {
-            Some(b'[' | b'{') => Simple::Node(self.brackets(depth)?),
+            Some(b'[' | b'{') => {
+                if self.cursor.flow == 0 {
+                    self.cursor.around = indent;
+                }
+                Simple::Node(self.brackets(depth)?)
+            }
             Some(b'*') => Simple::Alias(self.alias(depth)?),
             Some(quote @ (b'"' | b'\'')) => Simple::Scalar(self.cursor.quoted(quote)?),
             _ => {

@@ -16,6 +16,8 @@ pub(super) struct YamlCursor<'t> {
     pub(super) line: usize,
     /// The number of open brackets.
     pub(super) flow: usize,
+    /// The indentation of the block around the outermost bracket.
+    pub(super) around: isize,
     /// Whether a mapping can begin here: there are only white space, `-` and `?` before this on its line.
     pub(super) fresh: bool,
 }
@@ -23,7 +25,7 @@ pub(super) struct YamlCursor<'t> {
 impl<'t> YamlCursor<'t> {
     pub(super) fn new(text: &'t str, start: usize, end: usize) -> Self {
         let text = text.get(..end).unwrap_or(text);
-        Self { text, bytes: text.as_bytes(), at: start, line: start, flow: 0, fresh: true }
+        Self { text, bytes: text.as_bytes(), at: start, line: start, flow: 0, around: -1, fresh: true }
     }
 
     pub(super) fn peek(&self) -> Option<u8> {

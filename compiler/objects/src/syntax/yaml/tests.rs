@@ -224,7 +224,7 @@ fn mistakes_are_named_where_they_are() {
     refuse("- a\nb: c\n", "this does not fit to the list around it", "b");
     refuse("a: b\n  c: d\n", "a `:` where no mapping can be", ":");
     refuse("a: 1\nbé\nc: 2\n", "expected `:` after this key", "bé");
-    for text in ["a:\n\tb: c\n", "a: b\n\t\nc: d\n", "\ta: b\n"] {
+    for text in ["a:\n\tb: c\n", "a: b\n\t\nc: d\n", "\ta: b\n", "a: {b\n\tc: 1}\n"] {
         refuse(text, "a tab in the indentation", "\t");
     }
     refuse("a: [b\nc: d\n", "expected `,` or a closing bracket", ":");
