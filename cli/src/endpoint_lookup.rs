@@ -190,6 +190,11 @@ fn kind_named(text: &str) -> Option<&'static str> {
     KINDS.iter().find(|(_, names)| names.iter().any(|it| text.eq_ignore_ascii_case(it))).map(|(kind, _)| *kind)
 }
 
+/// The name of an endpoint as commands take it: `shop/web` for a pod, `deployment/shop/web` for a workload.
+pub(crate) fn reference(kind: &str, name: &str) -> String {
+    if kind == "Pod" { name.to_owned() } else { format!("{}/{name}", kind.to_lowercase()) }
+}
+
 /// An address; an IPv4-mapped one is that IPv4 address.
 pub(crate) fn parse_ip(text: &str) -> Result<IpAddr, String> {
     text.parse().map(|ip: IpAddr| ip.to_canonical()).map_err(|_| format!("`{text}` is not an address"))

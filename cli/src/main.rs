@@ -20,6 +20,7 @@ mod lints;
 mod live_cluster;
 mod load;
 mod locator;
+mod output_file;
 mod page;
 mod panic_report;
 mod possible_pods;

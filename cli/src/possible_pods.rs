@@ -18,7 +18,7 @@ use weir_model::{Cluster, NamedPort, Protocol};
 use weir_objects::decode::names;
 use weir_objects::k8s::Labels;
 
-use crate::endpoint_lookup::{parse_ip, parse_protocol};
+use crate::endpoint_lookup::{parse_ip, parse_protocol, reference};
 
 /// The reason why `--world closed` has no answer.
 pub(crate) const CLOSED: &str = "a described pod is not in the input, and `--world closed` asks about the input alone";
@@ -124,11 +124,7 @@ pub(crate) fn flow(cluster: &Cluster, flow: &Flow, pods: [Option<&PossiblePod>; 
         (None, None) => json!({"ip": flow_end.address}),
         (None, Some(id)) => {
             let name = cluster.endpoint_name(id);
-            let name = match cluster.endpoints[id.index()].kind.as_ref() {
-                "Pod" => name,
-                kind => format!("{}/{name}", kind.to_lowercase()),
-            };
-            let mut value = json!({"pod": name});
+            let mut value = json!({"pod": reference(&cluster.endpoints[id.index()].kind, &name)});
             if let Some(address) = flow_end.address {
                 value["ip"] = json!(address);
             }

@@ -40,7 +40,7 @@ pub(crate) fn notes(reach: &Reach<'_>, asked: ViewLevel) -> Vec<String> {
         ));
     }
     if reach.parties.iter().any(|it| it.kind == possible::KIND) {
-        let what = "pods in brackets could exist; they have no other labels that policies mention";
+        let what = "pods in brackets could exist; they, and namespaces without a Namespace object, have no other labels that policies mention";
         let rules = reach.cluster.policies.iter().flat_map(|it| it.ingress.iter().chain(&it.egress)).flatten();
         let has_blocks = rules.flat_map(|rule| &rule.peers).any(|peer| matches!(peer, Peer::Block { .. }));
         notes.push(match has_blocks || !reach.cluster.lists.is_empty() {

@@ -2,7 +2,6 @@
 
 mod summary;
 
-use std::io::Write as _;
 use std::mem::ManuallyDrop;
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -20,6 +19,7 @@ use super::CommandOutcome;
 use crate::args::{CompileArgs, CompileOutput, GlobalArgs};
 use crate::failure::{self, with_hint};
 use crate::locator::Locator;
+use crate::output_file;
 use crate::page::OutputPage;
 use crate::read;
 
@@ -101,20 +101,9 @@ fn scope(cluster: &Cluster, node: Option<&str>) -> Result<Scope> {
     })
 }
 
-/// Writes a temporary file and renames it, so that a reader sees either the whole new file or the previous one. A
-/// path that exists and is no regular file (a device, a pipe) is written to directly.
 fn write(path: &Path, artifact: &Artifact) -> Result<()> {
     let bytes = artifact.to_bytes().context("the artifact cannot be written")?;
-    if std::fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
-        return std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()));
-    }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".part");
-    // A link with that name must not be followed: another user may own the directory.
-    _ = std::fs::remove_file(&beside);
-    let written = std::fs::File::create_new(&beside).and_then(|mut file| file.write_all(&bytes));
-    let moved = written.and_then(|()| std::fs::rename(&beside, path));
-    moved.with_context(|| format!("cannot write {}", path.display()))
+    output_file::replace(path, &bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn emit(what: CompileOutput, cluster: &Cluster, compiled: &Compiled, artifact: &Artifact) -> OutputPage {

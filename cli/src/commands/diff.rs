@@ -38,7 +38,7 @@ pub(super) struct Comparison {
     pub(super) diff: Diff,
     /// The pods that the comparison is about.
     pub(super) world: World,
-    /// What the gate says; `None` without a gate.
+    /// The rulings of the gate; `None` without a gate.
     gate: Option<Gate>,
     /// The prefix of the head's file names that is not part of the path.
     prefix: String,
@@ -49,12 +49,12 @@ impl Comparison {
         self.diff.rows.is_empty() && self.diff.isolation.is_empty()
     }
 
-    /// What the gate says about a row.
+    /// The ruling on a row.
     fn ruling(&self, row: usize) -> &Ruling {
         self.gate.as_ref().and_then(|it| it.rows.get(row)).unwrap_or(&Ruling::Open)
     }
 
-    /// What the gate says about a change of isolation.
+    /// The ruling on a change of isolation.
     fn isolation_ruling(&self, change: usize) -> &Ruling {
         self.gate.as_ref().and_then(|it| it.isolation.get(change)).unwrap_or(&Ruling::Open)
     }

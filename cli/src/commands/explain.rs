@@ -4,7 +4,7 @@
 mod json;
 mod text;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use weir_analysis::world::DescribedPod;
 use weir_model::eval::{
     EndVerdict, Flow, FlowEnd, FlowProtocol, HostPortBasis, Judgement, Oracle, ServiceBasis, Verdict,
@@ -13,7 +13,7 @@ use weir_model::{Backend, Cluster, EndpointId};
 
 use super::CommandOutcome;
 use crate::args::{ExpectedVerdict, ExplainArgs, GlobalArgs, TextOrJson, World};
-use crate::endpoint_lookup::EndpointLookup;
+use crate::endpoint_lookup::{EndpointLookup, reference};
 use crate::failure::{self, with_hint};
 use crate::question::{FlowQuestion, JudgedPacket, QuestionEnd};
 use crate::rule_mismatch::protocol_name;
@@ -24,11 +24,10 @@ pub(crate) fn run(global: &GlobalArgs, explain: &ExplainArgs) -> Result<CommandO
     let Some(read) = read::read_valid(global, &explain.input)? else { return Ok(CommandOutcome::Failed) };
     let lookup = EndpointLookup { cluster: &read.cluster, default_namespace: &read.default_namespace };
     let mut oracle = Oracle::new(&read.cluster);
-    let described = [&explain.from, &explain.to].map(|text| described(text, explain.world));
-    let [from, to] = &described;
+    let (from, to) = (described(&explain.from, explain.world)?, described(&explain.to, explain.world)?);
     let question = FlowQuestion {
-        from: named_or(from.as_ref().map_err(|it| anyhow!(it.clone()))?.as_ref(), &explain.from),
-        to: named_or(to.as_ref().map_err(|it| anyhow!(it.clone()))?.as_ref(), &explain.to),
+        from: from.as_ref().map_or(QuestionEnd::Named(&explain.from), QuestionEnd::Described),
+        to: to.as_ref().map_or(QuestionEnd::Named(&explain.to), QuestionEnd::Described),
         port: explain.port.as_deref(),
         protocol: explain.proto.as_deref(),
     };
@@ -54,16 +53,10 @@ pub(crate) fn run(global: &GlobalArgs, explain: &ExplainArgs) -> Result<CommandO
 }
 
 /// The pod that a text describes; `None` for a name or an address.
-fn described(text: &str, world: World) -> Result<Option<DescribedPod>, String> {
-    let Some(pod) = possible_pods::parse(text).transpose()? else { return Ok(None) };
-    match world {
-        World::Open => Ok(Some(pod)),
-        World::Closed => Err(format!("`{text}`: {}", possible_pods::CLOSED)),
-    }
-}
-
-fn named_or<'q>(pod: Option<&'q DescribedPod>, text: &'q str) -> QuestionEnd<'q> {
-    pod.map_or(QuestionEnd::Named(text), QuestionEnd::Described)
+fn described(text: &str, world: World) -> Result<Option<DescribedPod>> {
+    let pod = possible_pods::parse(text).transpose().map_err(|reason| anyhow!(reason))?;
+    ensure!(pod.is_none() || world == World::Open, "`{text}`: {}", possible_pods::CLOSED);
+    Ok(pod)
 }
 
 /// The verdicts if the policies in audit mode were enforced; `None` if there are no such policies.
@@ -98,11 +91,7 @@ fn protocol(protocol: FlowProtocol) -> &'static str {
 }
 
 fn end(cluster: &Cluster, end: &FlowEnd) -> String {
-    let name = end.endpoint.map(|id| {
-        let kind = cluster.endpoints[id.index()].kind.as_ref();
-        let kind = if kind == "Pod" { String::new() } else { format!("{}/", kind.to_lowercase()) };
-        format!("{kind}{}", cluster.endpoint_name(id))
-    });
+    let name = end.endpoint.map(|id| reference(&cluster.endpoints[id.index()].kind, &cluster.endpoint_name(id)));
     match (name, end.address) {
         (Some(name), Some(address)) => format!("{name} ({address})"),
         (Some(name), None) => name,

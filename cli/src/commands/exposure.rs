@@ -16,7 +16,7 @@ use weir_objects::k8s::Body;
 use super::CommandOutcome;
 use crate::args::{ExposureFormat, ExposureKind, GlobalArgs, World};
 use crate::failure::{self, with_hint};
-use crate::page::OutputPage;
+use crate::page::{self, OutputPage};
 use crate::read::{self, ReadInput};
 use crate::render::text::count;
 
@@ -50,6 +50,9 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &crate::args::ExposureArgs) ->
     }
     read.left_out.mark(&mut page, arguments.output)?;
     page.print()?;
+    if !arguments.deny.is_empty() && found.exposures.is_empty() {
+        page::print_to_stderr("warning: `--deny` judges the workloads of the input, and the input has none");
+    }
     let mut outcome = CommandOutcome::Clean;
     for denied in &arguments.deny {
         let number = found.exposures.iter().filter(|it| is(it, *denied)).count();

@@ -76,7 +76,7 @@ impl FlowReader {
     }
 }
 
-/// What a line asks.
+/// The question of a line.
 enum Question<'q, 'l> {
     /// A flow between ends of the input and addresses.
     Flow(Flow),

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
-use weir_analysis::world::labels_text;
+use weir_analysis::world::{DescribedPod, labels_text};
 use weir_model::eval::{Oracle, Verdict};
-use weir_model::labels::Selection;
+use weir_model::labels::{Selection, matches};
 use weir_model::{Cluster, Policy, PolicyId, Standing};
 
 use super::CommandOutcome;
@@ -57,7 +57,7 @@ pub(crate) fn run(global: &GlobalArgs, test: &TestArgs) -> Result<CommandOutcome
     let results: Vec<ExpectationResult> = expectations
         .into_iter()
         .map(|expectation| {
-            let asked = match expectation.is_described() && test.world == World::Closed {
+            let asked = match expectation.described().next().is_some() && test.world == World::Closed {
                 true => Err(possible_pods::CLOSED.to_owned()),
                 false => expectation.question().ask(&lookup, &mut oracle),
             };
@@ -81,7 +81,7 @@ pub(crate) fn run(global: &GlobalArgs, test: &TestArgs) -> Result<CommandOutcome
             ExpectationResult { expectation, status, note, counterexample }
         })
         .collect();
-    let idle = idle_policies(&read.cluster);
+    let idle = idle_policies(&read.cluster, &results);
     let report = TestReport { file: &name, results: &results, idle: &idle };
     let mut page = match test.output {
         TestFormat::Text => report.text(global.quiet),
@@ -113,15 +113,22 @@ fn reasons(input: &Cluster, packet: &JudgedPacket) -> Vec<String> {
     lines
 }
 
-/// The names of the policies that select no endpoint of the input, so that no expectation can test them.
-fn idle_policies(cluster: &Cluster) -> Vec<String> {
+/// The names of the policies that select no endpoint of the input and no described pod, so that no expectation tests
+/// them.
+fn idle_policies(cluster: &Cluster, results: &[ExpectationResult]) -> Vec<String> {
+    let described: Vec<&DescribedPod> = results.iter().flat_map(|it| it.expectation.described()).collect();
     let mut selection = Selection::new(&cluster.labels);
     // Endpoints are sorted by namespace.
     let mut selects = |policy: &Policy| {
         let first = cluster.endpoints.partition_point(|it| it.namespace < policy.namespace);
         let own = cluster.endpoints[first..].iter().take_while(|it| it.namespace == policy.namespace);
         let mut members = own.filter(|it| it.standing == Standing::Member);
+        let is_selected = |pod: &&DescribedPod| {
+            cluster.namespaces[policy.namespace.index()].name == pod.namespace
+                && matches(cluster.labels.selector(policy.subjects), &pod.labels)
+        };
         members.any(|it| selection.matches(&cluster.labels, policy.subjects, it.labels))
+            || described.iter().any(is_selected)
     };
     let all = cluster.policies.iter().zip(0..).filter(|(policy, _)| !selects(policy));
     all.map(|(_, id)| cluster.policy_name(PolicyId(id))).collect()

@@ -13,6 +13,8 @@ use weir_classes::departed::EndedService;
 use weir_runtime::observe::Counter;
 use weir_runtime::runtime::Fill;
 
+use crate::output_file;
+
 pub(crate) use kernel::KernelEnforcer;
 
 /// A generation, and the interfaces on which it should be in force.
@@ -159,10 +161,8 @@ impl Enforce for DryRun {
     fn install(&mut self, request: &InstallRequest<'_>) -> Result<Installed, EnforceError> {
         if let Some(path) = &self.artifact {
             let bytes = request.artifact.to_bytes().map_err(|error| EnforceError::new(error.to_string()))?;
-            let mut beside = path.clone().into_os_string();
-            beside.push(".part");
-            let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
-            written.map_err(|error| EnforceError::new(format!("cannot write {}: {error}", path.display())))?;
+            output_file::replace(path, &bytes)
+                .map_err(|error| EnforceError::new(format!("cannot write {}: {error}", path.display())))?;
         }
         self.epoch += 1;
         Ok(Installed { epoch: self.epoch, is_new: true, ..Installed::default() })

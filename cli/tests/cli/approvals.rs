@@ -1,23 +1,11 @@
-//! `weir diff --approved` and `--write-approved`: what a file of approvals accepts, and what it does not.
+//! `weir diff --approved` and `--write-approved`: the changes that a file of approvals accepts, and those that it refuses.
 
 use serde_json::{Map, Value, json};
 use weir_objects::syntax::{Span, SyntaxNode, SyntaxValue, yaml};
 use weir_testing::Random;
 use weir_testing::schema::check_schema;
 
-use crate::support::{Place, Ran};
-
-/// A database for the API, and nothing else.
-const BASE: &str = "
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: db, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: db}}
-  ingress:
-    - from: [{podSelector: {matchLabels: {app: api}}}]
-      ports: [{port: 5432}]
-";
+use crate::support::{DATABASE, Place, Ran};
 
 /// A rule more, for the backup.
 const BACKUP: &str = "    - from: [{podSelector: {matchLabels: {app: backup}}}]
@@ -33,12 +21,12 @@ spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
 ";
 
 fn head() -> String {
-    format!("{BASE}{BACKUP}")
+    format!("{DATABASE}{BACKUP}")
 }
 
 /// The base, the head, and approvals of the difference.
 fn approved() -> Place {
-    let place = Place::new().file("base.yaml", BASE).file("head.yaml", head());
+    let place = Place::new().file("base.yaml", DATABASE).file("head.yaml", head());
     write(&place, "base.yaml head.yaml");
     place
 }
@@ -111,20 +99,20 @@ fn unrelated_changes_keep_an_approval() {
     let pods = format!("{}{}", pod("b"), pod("bb"));
     let rules = "  ingress:\n    - from: [{podSelector: {matchLabels: {app: shell}}}]\n      ports: [{port: 22}]\n";
     let edits: [(&str, String, String); 6] = [
-        ("pods of the group", format!("{BASE}{pods}"), format!("{}{pods}", head())),
-        ("another policy", format!("{BASE}{OTHER}"), format!("# Text above.\n{}{OTHER}", head())),
-        ("a renamed policy", BASE.to_owned(), head().replace("name: db,", "name: database,")),
-        ("other numbers of rules", BASE.replace("  ingress:\n", rules), head().replace("  ingress:\n", rules)),
+        ("pods of the group", format!("{DATABASE}{pods}"), format!("{}{pods}", head())),
+        ("another policy", format!("{DATABASE}{OTHER}"), format!("# Text above.\n{}{OTHER}", head())),
+        ("a renamed policy", DATABASE.to_owned(), head().replace("name: db,", "name: database,")),
+        ("other numbers of rules", DATABASE.replace("  ingress:\n", rules), head().replace("  ingress:\n", rules)),
         (
             "a selector in another spelling",
-            BASE.to_owned(),
+            DATABASE.to_owned(),
             head().replace(
                 "{matchLabels: {app: backup}}",
                 "{matchExpressions: [{key: app, operator: In, values: [backup]}]}",
             ),
         ),
         // Part of the approved traffic is allowed on both sides: the rest is approved.
-        ("a rule that allows a part", format!("{BASE}{}", BACKUP.replace(", endPort: 5440", "")), head()),
+        ("a rule that allows a part", format!("{DATABASE}{}", BACKUP.replace(", endPort: 5440", "")), head()),
     ];
     for (name, base, head) in edits {
         let place = Place::new().file("approved.yaml", read(&place)).file("base.yaml", base).file("head.yaml", head);
@@ -158,7 +146,8 @@ fn a_change_that_grew_is_refused() {
     for (name, from, to) in edits {
         let changed = head().replace(from, to);
         assert_ne!(changed, head(), "{name}");
-        let place = Place::new().file("approved.yaml", read(&place)).file("base.yaml", BASE).file("head.yaml", changed);
+        let place =
+            Place::new().file("approved.yaml", read(&place)).file("base.yaml", DATABASE).file("head.yaml", changed);
         let ran = gate(&place, "base.yaml head.yaml").exits(1);
         assert!(ran.out.contains("refused: no entry of approved.yaml approves it"), "{name}: {ran:#?}");
     }
@@ -167,38 +156,38 @@ fn a_change_that_grew_is_refused() {
 #[test]
 fn an_exception_that_vanished_is_refused() {
     let wide = |base: &str| base.replace("{podSelector: {matchLabels: {app: api}}}", "{podSelector: {}}");
-    let place = Place::new().file("base.yaml", BASE).file("head.yaml", wide(BASE));
+    let place = Place::new().file("base.yaml", DATABASE).file("head.yaml", wide(DATABASE));
     write(&place, "base.yaml head.yaml");
     assert!(read(&place).contains("except:"), "{}", read(&place));
     gate(&place, "base.yaml head.yaml").exits(0);
-    let narrow = BASE.replace("{app: api}", "{app: api, tier: x}");
+    let narrow = DATABASE.replace("{app: api}", "{app: api, tier: x}");
     gate(&place.file("base.yaml", narrow), "base.yaml head.yaml").exits(1).says("refused: ");
 }
 
 #[test]
 fn flows_that_the_other_direction_denied_are_not_approved() {
-    let open = BASE.replace("    - from: [{podSelector: {matchLabels: {app: api}}}]\n      ports", "    - ports");
+    let open = DATABASE.replace("    - from: [{podSelector: {matchLabels: {app: api}}}]\n      ports", "    - ports");
     let limited = |text: &str| format!("{text}{OTHER}");
-    let place = Place::new().file("base.yaml", limited(BASE)).file("head.yaml", limited(&open));
+    let place = Place::new().file("base.yaml", limited(DATABASE)).file("head.yaml", limited(&open));
     write(&place, "base.yaml head.yaml");
     assert!(read(&place).contains("given: egress"), "{}", read(&place));
     gate(&place, "base.yaml head.yaml").exits(0);
-    let place = place.file("base.yaml", BASE).file("head.yaml", &open);
+    let place = place.file("base.yaml", DATABASE).file("head.yaml", &open);
     gate(&place, "base.yaml head.yaml").exits(1).says("refused: ");
     // The other way round, the row became smaller.
     write(&place, "base.yaml head.yaml");
     assert!(!read(&place).contains("given"), "{}", read(&place));
-    let place = place.file("base.yaml", limited(BASE)).file("head.yaml", limited(&open));
+    let place = place.file("base.yaml", limited(DATABASE)).file("head.yaml", limited(&open));
     gate(&place, "base.yaml head.yaml").exits(0);
 }
 
 #[test]
 fn a_pod_with_two_families_keeps_an_approval() {
     let block = "{ipBlock: {cidr: 10.0.0.0/8}}, {ipBlock: {cidr: 'fd00::/16'}}";
-    let open = BASE.replace("{podSelector: {matchLabels: {app: api}}}", block);
+    let open = DATABASE.replace("{podSelector: {matchLabels: {app: api}}}", block);
     let dual = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: x, namespace: shop}\n\
         status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}, {ip: 'fd00::1'}]}\n";
-    let [with, without] = [dual, ""].map(|pod| [BASE, &open].map(|text| format!("{text}{pod}")));
+    let [with, without] = [dual, ""].map(|pod| [DATABASE, &open].map(|text| format!("{text}{pod}")));
     for (before, after, entries) in [(&with, &without, 4), (&without, &with, 2)] {
         let place = Place::new().file("base.yaml", &before[0]).file("head.yaml", &before[1]);
         write(&place, "base.yaml head.yaml");
@@ -252,7 +241,7 @@ fn writing_again_keeps_what_people_wrote() {
     assert!(after.starts_with(&before) && after[before.len()..].starts_with("  - change: added\n"), "{after}");
     gate(&place, "base.yaml head.yaml").exits(0).says("approved: nightly: every day").says("approved: metrics");
     // The first change is gone, and its approval with it.
-    let place = place.file("head.yaml", BASE.replace("  ingress:", "  ingress:\n    - ports: [{port: 9187}]"));
+    let place = place.file("head.yaml", DATABASE.replace("  ingress:", "  ingress:\n    - ports: [{port: 9187}]"));
     write(&place, "base.yaml head.yaml")
         .complains("removed: approved.yaml:6: the approval matches no change (nightly: every day)");
     let left = read(&place);
@@ -262,7 +251,7 @@ fn writing_again_keeps_what_people_wrote() {
 
 #[test]
 fn an_approval_without_a_reason_is_refused() {
-    let place = Place::new().file("base.yaml", BASE).file("head.yaml", head());
+    let place = Place::new().file("base.yaml", DATABASE).file("head.yaml", head());
     place
         .run("diff base.yaml head.yaml --no-cost --write-approved approved.yaml")
         .exits(0)
@@ -312,16 +301,16 @@ fn isolation_that_ends_can_be_approved() {
     let second = second.replace("10.0.0.1", "10.0.0.3").replace("10.0.0.2", "10.0.0.4");
     for world in ["open", "closed"] {
         let inputs = format!("base.yaml head.yaml --world {world}");
-        let place = Place::new().file("base.yaml", format!("{BASE}{PODS}")).file("head.yaml", PODS);
+        let place = Place::new().file("base.yaml", format!("{DATABASE}{PODS}")).file("head.yaml", PODS);
         write(&place, &inputs);
         assert!(read(&place).contains("change: isolation-ends"), "{}", read(&place));
         gate(&place, &inputs).exits(0).says("all traffic passes; approved: nightly");
         check_schema("diff-approvals", &value(&read(&place)));
         // One more pod of the same kind: part of the group by its labels, and new by its name.
         let place =
-            place.file("base.yaml", format!("{BASE}{PODS}{second}")).file("head.yaml", format!("{PODS}{second}"));
+            place.file("base.yaml", format!("{DATABASE}{PODS}{second}")).file("head.yaml", format!("{PODS}{second}"));
         gate(&place, &inputs).exits(if world == "open" { 0 } else { 1 });
-        let wider = BASE.replace("  podSelector: {matchLabels: {app: db}}", "  podSelector: {}");
+        let wider = DATABASE.replace("  podSelector: {matchLabels: {app: db}}", "  podSelector: {}");
         let place = place.file("base.yaml", format!("{wider}{PODS}"));
         gate(&place.file("head.yaml", PODS), &inputs).exits(1).says("all traffic passes; refused: ");
     }
@@ -329,8 +318,8 @@ fn isolation_that_ends_can_be_approved() {
 
 #[test]
 fn isolation_of_pods_that_were_excepted_is_refused() {
-    let kept = BASE.replace("{app: db}", "{app: db, tier: x}");
-    let place = Place::new().file("base.yaml", format!("{BASE}{PODS}")).file("head.yaml", format!("{kept}{PODS}"));
+    let kept = DATABASE.replace("{app: db}", "{app: db, tier: x}");
+    let place = Place::new().file("base.yaml", format!("{DATABASE}{PODS}")).file("head.yaml", format!("{kept}{PODS}"));
     write(&place, "base.yaml head.yaml");
     gate(&place, "base.yaml head.yaml").exits(0);
     gate(&place.file("head.yaml", PODS), "base.yaml head.yaml").exits(1).says("all traffic passes; refused: ");

@@ -105,7 +105,7 @@ impl Repository {
         Ran::from(command.output().expect("bash"))
     }
 
-    /// Accepts what is newly allowed in the working tree.
+    /// Accepts the traffic that the working tree newly allows.
     fn approve(&self) {
         let command =
             "weir diff git:main:policies policies --deny added --write-approved weir-approved.yaml --reason x";

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{Place, SHOP};
+use crate::support::{DATABASE, Place, SHOP};
 use weir_testing::schema::check_schema;
 
 /// The shop before and after: 5433 instead of 5432.
@@ -367,18 +367,6 @@ fn annotations_name_files_as_the_repository_has_them() {
         .exits(1)
         .says("::warning file=net/policies/shop.yaml,line=11,");
 }
-
-/// Policies alone, as most repositories hold them.
-const DATABASE: &str = "
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: db, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: db}}
-  ingress:
-    - from: [{podSelector: {matchLabels: {app: api}}}]
-      ports: [{port: 5432}]
-";
 
 /// A database that was open for the API is open for ssh from everywhere.
 fn opened_database() -> Place {

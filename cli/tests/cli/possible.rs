@@ -5,7 +5,7 @@ use weir_testing::schema::check_schema;
 
 use crate::support::{Place, SHOP};
 
-/// Policies alone: what they allow depends on what a description says.
+/// Policies alone. Their verdicts on a described pod depend on its address, its namespace and its ports.
 const POLICIES: &str = "\
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy

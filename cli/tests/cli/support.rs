@@ -39,6 +39,18 @@ metadata: {name: db, namespace: shop, labels: {app: db}}
 status: {phase: Running, podIP: 10.0.0.2}
 ";
 
+/// Policies alone: api may reach db on 5432, and no other pod may.
+pub(crate) const DATABASE: &str = "
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: db, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: db}}
+  ingress:
+    - from: [{podSelector: {matchLabels: {app: api}}}]
+      ports: [{port: 5432}]
+";
+
 /// A directory that is removed after the test, in which `weir` runs.
 pub(crate) struct Place {
     directory: PathBuf,

@@ -208,12 +208,12 @@ fn metrics_address_hides_pod_names_and_sigterm_ends_the_agent() {
     let socket = std::env::temp_dir().join(format!("weir-host-{}.sock", std::process::id()));
     let mut host = host!(&["--cni-socket", &socket.display().to_string()]);
     // This pod has no interface here, so the agent is not ready and its health page names the pod.
-    host.api.apply(PODS, running("lost", "10.231.7.9"));
-    until("it is not ready", || host.agent().health("/readyz").1.contains("shop/lost"));
+    host.api.apply(PODS, running("unplugged", "10.231.7.9"));
+    until("it is not ready", || host.agent().health("/readyz").1.contains("shop/unplugged"));
     let (status, text) = host.agent().page("/readyz");
     assert_eq!(status, "503");
     for text in [text, host.agent().page("/metrics").1] {
-        assert!(!text.contains("lost") && !text.contains("shop"), "{text}");
+        assert!(!text.contains("unplugged") && !text.contains("shop"), "{text}");
     }
     let agent = host.agent.take().expect("it was started");
     assert_eq!(agent.terminate(), Some(0));

@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use weir_objects::address::Family;
+use weir_model::CidrList;
+use weir_objects::address::{Family, Prefix};
 
 /// Addresses from first to last, without the addresses of endpoints (and, as destinations, of services).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,6 +45,18 @@ impl AddressSet {
             }
         }
         Self(joined.into())
+    }
+
+    /// The addresses of a list.
+    pub fn of_list(list: &CidrList) -> Self {
+        Self::new(list.entries.iter().map(|it| AddressRange { first: it.first, last: it.last }).collect())
+    }
+
+    /// The addresses of a block without its exceptions.
+    pub fn of_block(cidr: Prefix, except: &[Prefix]) -> Self {
+        let range = |it: &Prefix| AddressRange { first: it.address(), last: it.last() };
+        let holes = Self::new(except.iter().map(range).collect());
+        Self::new(vec![range(&cidr)]).without(&holes)
     }
 
     /// All addresses of both families.

@@ -278,9 +278,9 @@ impl FlowSession<'_, '_> {
         let family = self.family(subject, remote)?;
         self.refuse_node_port(remote, target)?;
         let own = self.address(subject, family)?;
-        let sibling = remote.endpoint.filter(|it| Some(*it) == subject.endpoint && remote.address.is_none());
-        let other = match sibling.and_then(|it| self.world.sibling(it, family)) {
-            Some(sibling) => sibling,
+        let workload = remote.endpoint.filter(|it| Some(*it) == subject.endpoint && remote.address.is_none());
+        let other = match workload.and_then(|it| self.world.sibling(it, family)) {
+            Some(address) => address,
             None => self.address(remote, family)?,
         };
         // A pod with a node's address is not the node: its packets do not come from the host itself.

@@ -18,8 +18,8 @@ pub struct AddedPod {
     pub labels: Labels,
     /// Names of its ports.
     pub ports: Vec<NamedPort>,
-    /// Its address.
-    pub address: IpAddr,
+    /// Its address; no block and no list contains a pod without one.
+    pub address: Option<IpAddr>,
 }
 
 impl Cluster {
@@ -44,7 +44,7 @@ impl Cluster {
             is_several: false,
             labels,
             standing: Standing::Member,
-            addresses: vec![pod.address],
+            addresses: pod.address.into_iter().collect(),
             node: None,
             named_ports: pod.ports.into(),
             owner: None,

@@ -11,6 +11,7 @@ mod host_ports;
 mod service;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use super::directory::Directory;
 use super::labels::Selection;
@@ -139,7 +140,7 @@ impl<'c> Oracle<'c> {
     fn beyond_policy(
         &self,
         subject: EndpointId,
-        own_address: Option<std::net::IpAddr>,
+        own_address: Option<IpAddr>,
         remote: FlowEnd,
         target: ProtocolPort,
     ) -> Option<Basis> {

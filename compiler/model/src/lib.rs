@@ -120,7 +120,7 @@ pub struct Endpoint {
     pub name: String,
     /// `Pod`, or the workload's kind.
     pub kind: Cow<'static, str>,
-    /// Whether it stands for several pods, so that traffic from it to itself is between two of them.
+    /// Whether it represents several pods. Traffic from it to itself is then between two of them.
     pub is_several: bool,
     /// Its labels.
     pub labels: LabelSetId,

@@ -14,7 +14,6 @@ use anyhow::{Context as _, Result};
 use jiff::civil::Date;
 use weir_objects::address::Family;
 
-use super::Comparison;
 pub(super) use change::{ApprovableChange, ChangeKind};
 pub(super) use written::write;
 
@@ -85,12 +84,15 @@ impl Approvals {
     }
 
     /// One line for each entry that has no effect.
-    pub(super) fn warnings(&self, compared: &Comparison, today: Date) -> Vec<String> {
-        let changes = ApprovableChange::all(compared);
+    pub(super) fn warnings<'c>(
+        &self,
+        changes: impl Iterator<Item = &'c ApprovableChange> + Clone,
+        today: Date,
+    ) -> Vec<String> {
         let warning = |entry: &Approval| {
             let problem = match entry.expires {
                 Some(date) if date < today => format!("expired on {date} and does not count"),
-                _ if changes.iter().any(|it| entry.accepts_some(it)) => return None,
+                _ if changes.clone().any(|it| entry.accepts_some(it)) => return None,
                 _ => "matches no change".to_owned(),
             };
             Some(format!("warning: {}: the approval {problem} ({})", self.place(entry), entry.reason))

@@ -3,21 +3,18 @@
 use std::net::IpAddr;
 
 use serde_json::json;
-use weir_analysis::diff::{self, Diff, DiffRow};
+use weir_analysis::diff::{self, Diff, DiffEndpoint, DiffRow};
 use weir_analysis::world::{PossibleEnd, PossibleFlow};
 use weir_model::Protocol;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Verdict};
 
 use super::Comparison;
-use crate::possible_pods;
+use crate::{endpoint_lookup, possible_pods};
 
 /// An endpoint's name as `weir query` takes it: `shop/web`, or `deployment/shop/web`.
 pub(super) fn reference(diff: &Diff, endpoint: u32) -> String {
-    let it = &diff.endpoints[endpoint as usize];
-    match it.kind.as_str() {
-        "Pod" => format!("{}/{}", it.namespace, it.name),
-        kind => format!("{}/{}/{}", kind.to_lowercase(), it.namespace, it.name),
-    }
+    let DiffEndpoint { namespace, name, kind, .. } = &diff.endpoints[endpoint as usize];
+    endpoint_lookup::reference(kind, &format!("{namespace}/{name}"))
 }
 
 /// Ends by name, with an address where that is the same on both sides or is needed.

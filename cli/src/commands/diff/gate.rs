@@ -11,7 +11,7 @@ use crate::args::{DeniedChange, DiffArgs};
 use crate::page;
 use crate::time;
 
-/// What the gate says about a change.
+/// The decision of the gate on a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Ruling {
     /// Why the change is refused.
@@ -58,13 +58,13 @@ impl Gate {
             return Ok(());
         }
         let judge = ChangeJudge { approvals: approvals.as_ref(), denied: arguments.deny, today: time::today() };
-        for warning in approvals.iter().flat_map(|it| it.warnings(compared, judge.today)) {
+        let isolation = ApprovableChange::of_isolations(compared);
+        let rows = ApprovableChange::of_rows(&compared.diff);
+        for warning in approvals.iter().flat_map(|it| it.warnings(isolation.iter().chain(&rows), judge.today)) {
             page::print_to_stderr(warning);
         }
-        let rows = compared.diff.rows.iter().map(|it| judge.ruling(&ApprovableChange::of_row(&compared.diff, it)));
-        let rows: Vec<Ruling> = rows.collect();
-        let isolation = compared.diff.isolation.iter();
-        let isolation = isolation.map(|it| judge.ruling(&ApprovableChange::of_isolation(compared, it))).collect();
+        let [isolation, rows] =
+            [isolation, rows].map(|changes| changes.iter().map(|it| judge.ruling(it)).collect::<Vec<Ruling>>());
         let Diff { rows: changes, isolation: isolation_changes, .. } = &mut compared.diff;
         compared.gate =
             Some(Self { rows: refused_first(changes, rows), isolation: refused_first(isolation_changes, isolation) });

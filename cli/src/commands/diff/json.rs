@@ -71,7 +71,7 @@ struct IsolationJson<'d> {
     ruling: RulingJson<'d>,
 }
 
-/// What the gate says about a change.
+/// The decision of the gate on a change.
 #[derive(Default, Serialize)]
 struct RulingJson<'d> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -146,7 +146,7 @@ impl<'a> DiffWording<'a, '_> {
         format!("{} → {}: {}", self.from(row), self.to(row), self.what(row))
     }
 
-    /// What the gate says about a row, and why its verdict changes.
+    /// The ruling on a row, and the reasons for its change.
     pub(super) fn reasons(&self, index: usize) -> Vec<String> {
         let why = self.why(&self.compared.diff.rows[index]);
         self.compared.ruling(index).text().into_iter().chain(why).collect()

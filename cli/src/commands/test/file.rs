@@ -51,9 +51,12 @@ impl ExpectedEnd {
 }
 
 impl Expectation {
-    /// Whether an end is a pod that is described.
-    pub(super) fn is_described(&self) -> bool {
-        [&self.from, &self.to].iter().any(|it| matches!(it, ExpectedEnd::Described(_)))
+    /// The ends that are described pods.
+    pub(super) fn described(&self) -> impl Iterator<Item = &DescribedPod> {
+        [&self.from, &self.to].into_iter().filter_map(|it| match it {
+            ExpectedEnd::Described(pod) => Some(pod),
+            ExpectedEnd::Named(_) => None,
+        })
     }
 
     pub(super) fn question(&self) -> FlowQuestion<'_> {
@@ -200,6 +203,6 @@ mod tests {
                     - {from: {namespace: a, labels: {x: z}}, to: a/b, port: 80, expect: deny}\n";
         let [one, other] = &parse(text.into(), "e.yaml").expect("valid")[..] else { panic!("two") };
         assert_eq!(one.from, other.from);
-        assert_eq!((one.name.as_str(), one.is_described()), ("a/x=z to a/b 80", true));
+        assert_eq!((one.name.as_str(), one.described().count()), ("a/x=z to a/b 80", 1));
     }
 }

@@ -106,7 +106,7 @@ mod tests {
         })
     }
 
-    /// Every label set of the keys and the values; `c` stands for the values that no selector lists.
+    /// Every label set of the keys and the values; no selector lists the value `c`.
     fn label_sets() -> Vec<Labels> {
         let values = || VALUES.iter().map(|it| Some(*it)).chain([None]);
         let of = |pairs: [Option<&str>; 2]| -> Labels {

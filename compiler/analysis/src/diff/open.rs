@@ -47,11 +47,10 @@ impl<'c> Members<'c> {
         // If one side alone declares the namespace, possible pods have its labels on both sides. Endpoints of the
         // other side do not.
         let same_namespace = |old: &Endpoint, new: &Endpoint| {
-            let [old, new] = [(0, old), (1, new)].map(|(side, it): (usize, &Endpoint)| {
-                let namespace = &sides[side].namespaces[it.namespace.index()];
-                (sides[side].labels.labels(namespace.labels), namespace.object.is_some())
-            });
-            old.0 == new.0 || old.1 && new.1
+            let [base, head] = sides;
+            let (old, new) = (&base.namespaces[old.namespace.index()], &head.namespaces[new.namespace.index()]);
+            let are_declared = old.object.is_some() && new.object.is_some();
+            are_declared || base.labels.labels(old.labels) == head.labels.labels(new.labels)
         };
         let member = |endpoint: &DiffEndpoint| {
             let [Some(base), Some(head)] = endpoint.ids else { return None };

@@ -27,7 +27,7 @@ pub(super) struct RowContext<'a, 'c> {
 }
 
 impl RowContext<'_, '_> {
-    /// Whether an endpoint stands for several pods, on each side that has it.
+    /// Whether an endpoint represents several pods, on each side that has it.
     pub(super) fn is_several(&self, endpoint: u32) -> bool {
         let ids = self.endpoints[endpoint as usize].ids;
         let mut sides = self.sides.iter().zip(ids).filter_map(|(side, id)| Some((side.as_ref()?, id?)));

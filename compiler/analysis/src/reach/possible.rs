@@ -5,7 +5,6 @@
 //! policies treat all such pods alike. Its address is not known: no block and no list contains it.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
 
 use super::Party;
 use weir_model::labels::matches;
@@ -22,13 +21,11 @@ pub fn with_possible_pods(cluster: &Cluster) -> Cluster {
     let mut with = cluster.clone();
     let mut add = |namespace: &str, labels: Labels, name: String| {
         let (namespace, ports) = (namespace.to_owned(), Vec::new());
-        let address = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        let id = with.add_pod(AddedPod { namespace, namespace_labels: None, labels, ports, address });
+        let id = with.add_pod(AddedPod { namespace, namespace_labels: None, labels, ports, address: None });
         let endpoint = &mut with.endpoints[id.index()];
         endpoint.name = name;
         endpoint.kind = KIND.into();
         endpoint.is_several = true;
-        endpoint.addresses.clear();
     };
     for (namespace, labels) in selected_pods(cluster) {
         let pairs: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();

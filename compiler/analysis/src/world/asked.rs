@@ -21,7 +21,7 @@ use super::variables::{FAMILY, Labelled, Meaning, Role, Variables};
 use super::{MOST_NODES, WorldError};
 use crate::addresses::{AddressRange, AddressSet};
 use numbers::{address_diagram, address_of, chosen};
-use sides::Party;
+use sides::AskedParty;
 use weir_model::directory::Directory;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Judgement, Oracle, Verdict};
 use weir_model::{AddedPod, Cluster, EndpointId, NamedPort, Standing};
@@ -91,7 +91,7 @@ pub struct OpenAnswer {
 }
 
 impl OpenAnswer {
-    /// The verdict; `None` if it depends on what the descriptions leave out.
+    /// The verdict; `None` if it depends on properties that the descriptions leave out.
     pub fn verdict(&self) -> Option<Verdict> {
         match (&self.allowed, &self.denied) {
             (Some(_), None) => Some(Verdict::Allow),
@@ -184,8 +184,10 @@ struct Asked<'c> {
     diagrams: Diagrams,
     /// Namespaces of described pods.
     namespaces: BTreeMap<String, NamespaceLabels>,
-    source: Party,
-    targets: Vec<Party>,
+    source: AskedParty,
+    targets: Vec<AskedParty>,
+    /// The addresses of each list.
+    lists: Vec<AddressSet>,
     /// The families that all known ends have.
     families: Vec<Family>,
     /// Addresses that no described pod can have: objects of the input have them.
@@ -195,9 +197,12 @@ struct Asked<'c> {
 impl<'c> Asked<'c> {
     fn new(cluster: &'c Cluster, question: &OpenQuestion) -> Result<Self, OpenQuestionError> {
         let directory = Directory::new(cluster);
-        let source = Party::new(cluster, &directory, Role::Source, &question.source);
-        let targets: Vec<Party> =
-            question.targets.iter().map(|it| Party::new(cluster, &directory, Role::Destination, &it.end)).collect();
+        let source = AskedParty::new(cluster, &directory, Role::Source, &question.source);
+        let targets: Vec<AskedParty> = question
+            .targets
+            .iter()
+            .map(|it| AskedParty::new(cluster, &directory, Role::Destination, &it.end))
+            .collect();
         let pods =
             cluster.endpoints.iter().filter(|it| matches!(it.standing, Standing::Member | Standing::HostNetwork));
         let mut taken: HashSet<IpAddr> = pods.flat_map(|it| it.addresses.iter().copied()).collect();
@@ -227,6 +232,7 @@ impl<'c> Asked<'c> {
             namespaces: namespaces(cluster, question)?,
             source,
             targets,
+            lists: cluster.lists.iter().map(AddressSet::of_list).collect(),
             families,
             taken,
         })
@@ -346,12 +352,12 @@ impl<'c> Asked<'c> {
                 namespace_labels: known,
                 labels: pod.labels.clone(),
                 ports: pod.ports.clone(),
-                address: pod.address,
+                address: Some(pod.address),
             });
             cluster.endpoints[endpoint.index()].name = labels_text(&pod.labels);
             Some(FlowEnd { endpoint: Some(endpoint), address: Some(pod.address) })
         });
-        let known = |party: &Party| FlowEnd {
+        let known = |party: &AskedParty| FlowEnd {
             endpoint: party.endpoint,
             address: party.addresses.iter().flatten().copied().find(|it| Family::of(*it) == family),
         };
@@ -386,7 +392,7 @@ fn described(end: &AskedEnd) -> Option<&DescribedPod> {
 }
 
 /// The families that a flow between the ends may have.
-fn families<'p>(parties: impl Iterator<Item = &'p Party>) -> Vec<Family> {
+fn families<'p>(parties: impl Iterator<Item = &'p AskedParty>) -> Vec<Family> {
     let mut families = vec![Family::V4, Family::V6];
     for addresses in parties.filter_map(|it| it.addresses.as_ref()).filter(|it| !it.is_empty()) {
         families.retain(|family| addresses.iter().any(|it| Family::of(*it) == *family));

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::namespaces::is_namespace_name;
-use crate::addresses::{AddressRange, AddressSet};
+use crate::addresses::AddressSet;
 use weir_model::labels::matches;
 use weir_model::{Cluster, NamespaceId, SelectorId};
 use weir_objects::address::Prefix;
@@ -121,7 +121,5 @@ fn selector(requirements: &[&Requirement]) -> LabelSelector {
 
 /// Whether the exceptions of a block leave no address of it.
 pub fn block_is_empty(cidr: Prefix, except: &[Prefix]) -> bool {
-    let range = |it: &Prefix| AddressRange { first: it.address(), last: it.last() };
-    let holes = AddressSet::new(except.iter().map(range).collect());
-    AddressSet::new(vec![range(&cidr)]).without(&holes).is_empty()
+    AddressSet::of_block(cidr, except).is_empty()
 }

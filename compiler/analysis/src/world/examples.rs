@@ -122,34 +122,16 @@ impl ExampleContext {
         let mut family = Family::V4;
         let mut addresses: [Option<IpAddr>; 2] = [None, None];
         let path = world.diagrams.example(region, |var, intervals| {
-            let has = |number: u128| intervals.iter().any(|(first, last)| (*first..=*last).contains(&number));
-            let meaning = variables.meaning(var);
-            if let Meaning::Address(role) = meaning {
-                let other = match role {
-                    Role::Source => familiar(family, Role::Destination),
-                    Role::Destination => addresses[0].unwrap_or_else(|| familiar(family, Role::Source)),
-                };
-                let chosen = self.address(world, family, role, intervals, other);
-                addresses[role as usize] = Some(chosen);
-                return world.address_classes.class(chosen);
-            }
-            let preferred = match meaning {
-                // TCP before traffic without ports; an absent label before any value; no port name.
-                Meaning::Protocol => vec![1, 2, 3],
-                Meaning::Label(..) => vec![ABSENT],
-                Meaning::Family | Meaning::Port | Meaning::PortName(_) | Meaning::Address(_) => vec![0],
+            let Meaning::Address(role) = variables.meaning(var) else {
+                return readable_number(variables.meaning(var), &mut family, intervals);
             };
-            let firsts = intervals.iter().map(|(first, _)| *first);
-            let listed = match meaning {
-                // The last interval begins with a value that a selector mentions, unless all values are alike.
-                Meaning::Label(..) => firsts.max(),
-                _ => firsts.min(),
+            let other = match role {
+                Role::Source => familiar(family, Role::Destination),
+                Role::Destination => addresses[0].unwrap_or_else(|| familiar(family, Role::Source)),
             };
-            let chosen = preferred.into_iter().find(|it| has(*it)).or(listed).unwrap_or_default();
-            if meaning == Meaning::Family && chosen != Family::V4 as u128 {
-                family = Family::V6;
-            }
-            chosen
+            let chosen = self.address(world, family, role, intervals, other);
+            addresses[role as usize] = Some(chosen);
+            world.address_classes.class(chosen)
         });
         let mut port = 0;
         let mut protocol = FlowProtocol::Icmp;
@@ -221,7 +203,7 @@ impl ExampleContext {
     ) -> IpAddr {
         let usual = familiar(family, role);
         let usual_class = world.address_classes.class(usual);
-        let usual = intervals.iter().any(|(first, last)| (first..=last).contains(&&usual_class)).then_some(usual);
+        let usual = intervals.iter().any(|(first, last)| (*first..=*last).contains(&usual_class)).then_some(usual);
         let classes = || intervals.iter().flat_map(|(first, last)| (*first..=*last).take(MOST_TRIED));
         let of_classes = || classes().flat_map(|class| world.address_classes.addresses(family, class));
         let all = || usual.into_iter().chain(of_classes().take(MOST_TRIED));
@@ -229,6 +211,29 @@ impl ExampleContext {
         let address = free.or_else(|| all().find(|it| *it != other)).or_else(|| all().next());
         address.unwrap_or(other)
     }
+}
+
+/// The number of a variable's intervals that reads best in an example, for all variables but addresses. Notes the
+/// family, which is the first variable.
+pub(super) fn readable_number(meaning: Meaning<'_>, family: &mut Family, intervals: &[(u128, u128)]) -> u128 {
+    let has = |number: &u128| intervals.iter().any(|(first, last)| (first..=last).contains(&number));
+    let preferred: &[u128] = match meaning {
+        // TCP before traffic without ports; an absent label before any value; no port name.
+        Meaning::Protocol => &[1, 2, 3],
+        Meaning::Label(..) => &[ABSENT],
+        Meaning::Family | Meaning::Port | Meaning::PortName(_) | Meaning::Address(_) => &[0],
+    };
+    let firsts = intervals.iter().map(|(first, _)| *first);
+    let listed = match meaning {
+        // The last interval begins with a value that a selector mentions, unless all values are alike.
+        Meaning::Label(..) => firsts.max(),
+        _ => firsts.min(),
+    };
+    let chosen = preferred.iter().copied().find(has).or(listed).unwrap_or_default();
+    if meaning == Meaning::Family {
+        *family = if chosen == Family::V4 as u128 { Family::V4 } else { Family::V6 };
+    }
+    chosen
 }
 
 /// An address that is reserved for documentation.
@@ -296,7 +301,7 @@ fn verdict(world: &PossibleWorld<'_>, side: usize, pair: ClassPair, flow: &Possi
                 namespace_labels: declared.or_else(|| pod.namespace_labels.clone()),
                 labels: pod.labels.clone(),
                 ports: pod.ports.clone(),
-                address: pod.address,
+                address: Some(pod.address),
             });
             FlowEnd { endpoint: Some(endpoint), address: Some(pod.address) }
         }

@@ -43,12 +43,12 @@ impl ExposedGroup {
 
 /// The groups of possible pods that accept traffic from outside or from other namespaces.
 pub fn exposed(cluster: &Cluster) -> Result<Vec<ExposedGroup>, WorldError> {
-    let mut exposed = ExposedSearch { world: PossibleWorld::new([cluster, cluster], MOST_NODES), found: Vec::new() };
-    match exposed.find() {
-        Ok(()) => Ok(exposed.found),
+    let world = PossibleWorld::new([cluster, cluster], MOST_NODES);
+    let mut search = ExposedSearch { world, found: Vec::new(), judged: Vec::new() };
+    match search.find() {
+        Ok(()) => Ok(search.found),
         Err(WorldError::TooLarge { .. }) => {
-            let policies = (0..cluster.policies.len() as u32).map(|it| cluster.policy_name(PolicyId(it)));
-            Err(WorldError::TooLarge { policies: policies.take(3).collect() })
+            Err(WorldError::TooLarge { policies: search.judged.iter().map(|it| cluster.policy_name(*it)).collect() })
         }
         Err(other) => Err(other),
     }
@@ -57,6 +57,8 @@ pub fn exposed(cluster: &Cluster) -> Result<Vec<ExposedGroup>, WorldError> {
 struct ExposedSearch<'c> {
     world: PossibleWorld<'c>,
     found: Vec<ExposedGroup>,
+    /// The policies that are judged at the moment, for an error.
+    judged: Vec<PolicyId>,
 }
 
 /// How much of a product passes.
@@ -77,10 +79,12 @@ impl ExposedSearch<'_> {
                 continue;
             }
             for policy in &policies {
+                self.judged = vec![*policy];
                 for (index, flows) in self.world.rule_products(0, Direction::Ingress, *policy).into_iter().enumerate() {
                     self.rule(class, RuleId { policy: *policy, rule: index as u32 }, flows)?;
                 }
             }
+            self.judged.clone_from(&policies);
             let mut except: Vec<PodSet> = policies.iter().flat_map(|it| self.world.subjects(0, *it).pods).collect();
             except.sort_unstable();
             except.dedup();

@@ -8,12 +8,12 @@ use super::diagram::{Diagram, Diagrams};
 use super::groups::{EndSet, FlowProduct, PodSet, PortSet, TrafficSet, both, named_namespace, negated, not_named};
 use super::namespaces::{NamespaceClass, classes, name_matches};
 use super::variables::{FAMILY, Labelled, PORT, PROTOCOL, Role, Variables};
-use crate::addresses::{AddressRange, AddressSet};
+use crate::addresses::AddressSet;
 use weir_model::labels::matches;
 use weir_model::{
-    AddressRanges, Cluster, Direction, Icmp, IpBlockPods, ListAction, ListId, Peer, PolicyId, PortMatch, Protocol, Rule,
+    Cluster, Direction, Icmp, IpBlockPods, ListAction, ListId, Peer, PolicyId, PortMatch, Protocol, Rule,
 };
-use weir_objects::address::{Family, Prefix};
+use weir_objects::address::Family;
 use weir_objects::k8s::{LabelSelector, NAMESPACE_NAME_LABEL};
 
 /// A class of ends: pods of a namespace class, or addresses outside.
@@ -90,7 +90,8 @@ pub(super) struct PossibleWorld<'c> {
     disputed: Vec<String>,
     halves: HashMap<(usize, Direction, ClassPair), Diagram>,
     pub(super) address_classes: AddressClasses,
-    at: HashMap<(Role, AddressSet), Diagram>,
+    /// Diagrams of [`Self::addresses`].
+    address_diagrams: HashMap<(Role, AddressSet), Diagram>,
 }
 
 impl<'c> PossibleWorld<'c> {
@@ -122,7 +123,7 @@ impl<'c> PossibleWorld<'c> {
             disputed,
             halves: HashMap::new(),
             address_classes: AddressClasses::of(clusters),
-            at: HashMap::new(),
+            address_diagrams: HashMap::new(),
         };
         for side in 0..2 {
             world.sides[side].denied =
@@ -135,7 +136,7 @@ impl<'c> PossibleWorld<'c> {
     pub(super) fn forget(&mut self, diagrams: Diagrams) {
         self.diagrams = diagrams;
         self.halves.clear();
-        self.at.clear();
+        self.address_diagrams.clear();
     }
 
     /// Whether both ends are in one namespace of unknown labels: the destination's namespace labels are the source's.
@@ -172,11 +173,7 @@ impl<'c> PossibleWorld<'c> {
                 EndSet { pods: namespaces.into_iter().map(set).collect(), ranges: AddressSet::default() }
             }
             Peer::Block { cidr, except } => {
-                let set = |prefixes: &[Prefix]| {
-                    let range = |it: &Prefix| AddressRange { first: it.address(), last: it.last() };
-                    AddressSet::new(prefixes.iter().map(range).collect())
-                };
-                let ranges = set(std::slice::from_ref(cidr)).without(&set(except));
+                let ranges = AddressSet::of_block(*cidr, except);
                 match cluster.assume.ipblock_pods {
                     IpBlockPods::Match if !ranges.is_empty() => EndSet::at(ranges),
                     IpBlockPods::Match | IpBlockPods::Ignore => EndSet { pods: Vec::new(), ranges },
@@ -257,9 +254,7 @@ impl<'c> PossibleWorld<'c> {
             if !applies {
                 continue;
             }
-            let ranges = AddressRanges::of(list);
-            let ranges = ranges.iter().map(|(first, last)| AddressRange { first: *first, last: *last }).collect();
-            let ranges = AddressSet::new(ranges);
+            let ranges = AddressSet::of_list(list);
             let (namespaces, pods) =
                 (cluster.labels.selector(list.namespaces), cluster.labels.selector(list.pods).clone());
             let set = |namespaces| PodSet { namespaces, pods: pods.clone(), addresses: None };
@@ -396,7 +391,7 @@ impl<'c> PossibleWorld<'c> {
     /// The flows with this end's address in a set, which is a union of the classes of addresses.
     pub(super) fn addresses(&mut self, set: &AddressSet, role: Role) -> Result<Diagram, WorldError> {
         let key = (role, set.clone());
-        if let Some(known) = self.at.get(&key) {
+        if let Some(known) = self.address_diagrams.get(&key) {
             return Ok(*known);
         }
         let var = self.variables.address(role);
@@ -404,7 +399,7 @@ impl<'c> PossibleWorld<'c> {
         let v4 = self.diagrams.within(var, &v4)?;
         let v6 = self.diagrams.within(var, &v6)?;
         let all = self.diagrams.node(FAMILY, [(Family::V4 as u128, v4), (Family::V6 as u128, v6)])?;
-        self.at.insert(key, all);
+        self.address_diagrams.insert(key, all);
         Ok(all)
     }
 

@@ -74,7 +74,7 @@ type PolicyMeaning = (EndSet, Vec<FlowProduct>);
 struct PairGroup {
     sources: Vec<EndClass>,
     destinations: Vec<EndClass>,
-    /// One of these pairs: what is true of it is true of all.
+    /// One of these pairs. The candidate has the same flows for all of them.
     asked: ClassPair,
     /// Whether the group is one namespace of unknown labels, as both ends. Such a pair is in no other group: the ends
     /// have the same labels there.

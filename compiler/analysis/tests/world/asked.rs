@@ -131,24 +131,25 @@ fn verdict(cluster: &Cluster, question: &OpenQuestion, added: [Option<AddedPod>;
     let taken = |address: &IpAddr| {
         cluster.endpoints.iter().any(|it| it.addresses.contains(address)) || cluster.frontend(*address).is_some()
     };
-    let mut addresses: Vec<IpAddr> = added.iter().flatten().map(|it| it.address).collect();
+    let addresses_added = || added.iter().flatten().filter_map(|it| it.address);
+    let mut addresses: Vec<IpAddr> = addresses_added().collect();
     for end in std::iter::once(&question.source).chain(question.targets.iter().map(|it| &it.end)) {
         if let AskedEnd::Known(_, known) = end {
-            addresses.extend(known.iter().filter(|_| added.iter().flatten().any(|it| known.contains(&it.address))));
+            addresses.extend(known.iter().filter(|_| addresses_added().any(|it| known.contains(&it))));
         }
     }
     let is_double = (1..addresses.len()).any(|index| addresses[..index].contains(&addresses[index]));
-    if is_double || added.iter().flatten().any(|it| taken(&it.address)) {
+    if is_double || addresses_added().any(|it| taken(&it)) {
         return None;
     }
-    let family = added.iter().flatten().map(|it| Family::of(it.address)).next()?;
-    if added.iter().flatten().any(|it| Family::of(it.address) != family) {
+    let family = addresses_added().map(Family::of).next()?;
+    if addresses_added().any(|it| Family::of(it) != family) {
         return None;
     }
     let mut with_pods = cluster.clone();
     let [source, destination] = added.map(|pod| {
         let pod = pod?;
-        let address = Some(pod.address);
+        let address = pod.address;
         Some(FlowEnd { endpoint: Some(with_pods.add_pod(pod)), address })
     });
     let of = |found: Option<FlowEnd>, end: &AskedEnd| match (found, end) {
@@ -203,7 +204,7 @@ fn completed(it: &mut Choices<'_>, cluster: &Cluster, question: &OpenQuestion) -
             namespace_labels,
             labels: pod.labels.clone(),
             ports: pod.ports.clone().unwrap_or_else(|| names(it, target.protocol, target.port)),
-            address: pod.address.unwrap_or_else(|| it.pick(&ADDRESSES).parse().unwrap()),
+            address: Some(pod.address.unwrap_or_else(|| it.pick(&ADDRESSES).parse().unwrap())),
         })
     })
 }
@@ -224,23 +225,15 @@ fn check_example(cluster: &Cluster, question: &OpenQuestion, example: &FlowExamp
         if declared(cluster, &pod.namespace).is_some() {
             assert!(pod.namespace_labels.is_none() || asked.namespace_labels.is_some());
         }
-        let PossiblePodParts { namespace, labels, namespace_labels, ports, address } = parts(pod);
-        Some(AddedPod { namespace, namespace_labels, labels, ports, address })
+        Some(AddedPod {
+            namespace: pod.namespace,
+            namespace_labels: pod.namespace_labels,
+            labels: pod.labels,
+            ports: pod.ports,
+            address: Some(pod.address),
+        })
     });
     assert_eq!(verdict(cluster, question, added), Some(expected), "{question:?}\n{:?}", example.pods);
-}
-
-struct PossiblePodParts {
-    namespace: String,
-    labels: Labels,
-    namespace_labels: Option<Labels>,
-    ports: Vec<NamedPort>,
-    address: IpAddr,
-}
-
-fn parts(pod: weir_analysis::world::PossiblePod) -> PossiblePodParts {
-    let weir_analysis::world::PossiblePod { namespace, labels, namespace_labels, ports, address, .. } = pod;
-    PossiblePodParts { namespace, labels, namespace_labels, ports, address }
 }
 
 /// Asks one question, and judges completions of it. Returns the answer, if there is one, and the number of completions.

@@ -10,7 +10,7 @@ use super::super::Comparison;
 use super::super::flows::reference;
 use crate::args::{DeniedChange, World};
 
-/// What a change does.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::commands::diff) enum ChangeKind {
     Traffic(VerdictChange),
@@ -35,12 +35,15 @@ pub(in crate::commands::diff) struct ApprovableChange {
 }
 
 impl ApprovableChange {
-    pub(in crate::commands::diff) fn all(compared: &Comparison) -> Vec<Self> {
-        let isolation = compared.diff.isolation.iter().map(|it| Self::of_isolation(compared, it));
-        isolation.chain(compared.diff.rows.iter().map(|it| Self::of_row(&compared.diff, it))).collect()
+    pub(in crate::commands::diff) fn of_rows(diff: &Diff) -> Vec<Self> {
+        diff.rows.iter().map(|it| Self::of_row(diff, it)).collect()
     }
 
-    pub(in crate::commands::diff) fn of_row(diff: &Diff, row: &DiffRow) -> Self {
+    pub(in crate::commands::diff) fn of_isolations(compared: &Comparison) -> Vec<Self> {
+        compared.diff.isolation.iter().map(|it| Self::of_isolation(compared, it)).collect()
+    }
+
+    fn of_row(diff: &Diff, row: &DiffRow) -> Self {
         let is_possible = row.witness.possible.is_some();
         let end = |end: &RowEnd| EndScope {
             pods: end.pods.clone(),
@@ -61,7 +64,7 @@ impl ApprovableChange {
         Self { kind: ChangeKind::Traffic(row.change), region }
     }
 
-    pub(in crate::commands::diff) fn of_isolation(compared: &Comparison, change: &IsolationChange) -> Self {
+    fn of_isolation(compared: &Comparison, change: &IsolationChange) -> Self {
         let selected = match compared.world {
             World::Open => selected(compared, change),
             World::Closed => None,

@@ -19,6 +19,7 @@ use super::file::{API_VERSION, CHANGES, KIND};
 use super::{ApprovableChange, Approval, Approvals, ChangeKind};
 use crate::args::DeniedChange;
 use crate::failure::with_hint;
+use crate::output_file;
 use crate::page;
 use crate::time;
 
@@ -40,7 +41,7 @@ pub(in crate::commands::diff) fn write(
         Ok(false) => Approvals { name: path.display().to_string(), entries: Vec::new(), text: HEADER.to_owned() },
         _ => Approvals::load(path, false)?,
     };
-    let changes = ApprovableChange::all(compared);
+    let changes = [ApprovableChange::of_isolations(compared), ApprovableChange::of_rows(&compared.diff)].concat();
     let reason = reason.unwrap_or_default();
     // With a reason, an entry without one is written again.
     let is_kept = |it: &Approval| {
@@ -56,7 +57,7 @@ pub(in crate::commands::diff) fn write(
     }
     let kept: Vec<bool> = known.entries.iter().map(is_kept).collect();
     let text = text(&known, &kept, &added)?;
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    output_file::replace(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
     report(&known, &kept, &added);
     Ok(())
 }

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use crate::addresses::AddressSet;
 use crate::world::WorldError;
 use crate::world::diagram::{Diagram, Diagrams};
-use crate::world::examples::familiar;
-use crate::world::variables::{ABSENT, FAMILY, Meaning, Role, Variables};
+use crate::world::examples::{familiar, readable_number};
+use crate::world::variables::{FAMILY, Meaning, Role, Variables};
 use weir_objects::address::{Family, to_address, to_number};
 
 /// The flows with an end's address in a set.
@@ -55,23 +55,10 @@ pub(super) fn chosen(
     family: &mut Family,
     intervals: &[(u128, u128)],
 ) -> u128 {
-    let has = |number: u128| intervals.iter().any(|(first, last)| (*first..=*last).contains(&number));
-    let preferred = match meaning {
-        Meaning::Label(..) => vec![ABSENT],
-        Meaning::Address(role) => addresses(taken, *family, role, intervals),
-        Meaning::Family | Meaning::Protocol | Meaning::Port | Meaning::PortName(_) => vec![0],
-    };
-    let firsts = intervals.iter().map(|(first, _)| *first);
-    let listed = match meaning {
-        // The last interval begins with a value that a selector mentions, unless all values are alike.
-        Meaning::Label(..) => firsts.max(),
-        _ => firsts.min(),
-    };
-    let chosen = preferred.into_iter().find(|it| has(*it)).or(listed).unwrap_or_default();
-    if meaning == Meaning::Family {
-        *family = if chosen == Family::V4 as u128 { Family::V4 } else { Family::V6 };
-    }
-    chosen
+    let Meaning::Address(role) = meaning else { return readable_number(meaning, family, intervals) };
+    let has = |number: &u128| intervals.iter().any(|(first, last)| (first..=last).contains(&number));
+    let usual = addresses(taken, *family, role, intervals).into_iter().find(has);
+    usual.or(intervals.iter().map(|(first, _)| *first).min()).unwrap_or_default()
 }
 
 /// Addresses that read well in an example: reserved for documentation, or the second address of an interval.

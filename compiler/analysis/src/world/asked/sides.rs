@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::numbers::address_diagram;
 use super::{Asked, AskedEnd, NamespaceLabels, OpenQuestion};
-use crate::addresses::{AddressRange, AddressSet};
+use crate::addresses::AddressSet;
 use crate::world::WorldError;
 use crate::world::diagram::Diagram;
 use crate::world::namespaces::name_matches;
@@ -13,15 +13,15 @@ use weir_model::directory::Directory;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, ServicesBehind};
 use weir_model::labels::matches;
 use weir_model::{
-    AddressRanges, Cluster, Direction, EndpointId, HostNetworkPods, Icmp, IpBlockPods, ListAction, NamedPort, Peer,
-    Policy, PortMatch, PortRule, Rule, SelectorId, ServiceId, Standing,
+    Cluster, Direction, EndpointId, HostNetworkPods, Icmp, IpBlockPods, ListAction, NamedPort, Peer, Policy, PortMatch,
+    PortRule, Rule, SelectorId, ServiceId, Standing,
 };
-use weir_objects::address::{Family, Prefix};
+use weir_objects::address::Family;
 use weir_objects::k8s::{Labels, NAMESPACE_NAME_LABEL};
 
-/// An end of a flow, with what is known of it.
+/// An end of a flow, with its known properties.
 #[derive(Clone, Debug)]
-pub(super) struct Party {
+pub(super) struct AskedParty {
     role: Role,
     pub(super) endpoint: Option<EndpointId>,
     /// If policies select it.
@@ -45,7 +45,7 @@ struct TargetPort {
     port: u16,
 }
 
-impl Party {
+impl AskedParty {
     pub(super) fn new(cluster: &Cluster, directory: &Directory<'_>, role: Role, end: &AskedEnd) -> Self {
         match end {
             AskedEnd::Described(pod) => {
@@ -101,7 +101,7 @@ impl<'c> Asked<'c> {
     }
 
     /// The services at a destination's address. A described pod is on no known node, and has no service's address.
-    fn services_behind(&self, destination: &Party, target: TargetPort) -> Option<ServicesBehind> {
+    fn services_behind(&self, destination: &AskedParty, target: TargetPort) -> Option<ServicesBehind> {
         let address =
             destination.addresses.iter().flatten().copied().find(|it| self.cluster.frontend(*it).is_some())?;
         let source = FlowEnd { endpoint: None, address: None };
@@ -110,7 +110,12 @@ impl<'c> Asked<'c> {
         Oracle::new(self.cluster).services_behind(&flow)
     }
 
-    fn plain(&mut self, source: &Party, destination: &Party, target: TargetPort) -> Result<Diagram, WorldError> {
+    fn plain(
+        &mut self,
+        source: &AskedParty,
+        destination: &AskedParty,
+        target: TargetPort,
+    ) -> Result<Diagram, WorldError> {
         let egress = self.side(Direction::Egress, source, destination, target)?;
         let ingress = self.side(Direction::Ingress, destination, source, target)?;
         self.diagrams.and(egress, ingress)
@@ -118,8 +123,8 @@ impl<'c> Asked<'c> {
 
     fn behind(
         &mut self,
-        source: &Party,
-        destination: &Party,
+        source: &AskedParty,
+        destination: &AskedParty,
         target: TargetPort,
         behind: &ServicesBehind,
     ) -> Result<Diagram, WorldError> {
@@ -139,8 +144,8 @@ impl<'c> Asked<'c> {
 
     fn service(
         &mut self,
-        source: &Party,
-        destination: &Party,
+        source: &AskedParty,
+        destination: &AskedParty,
         target: TargetPort,
         service: ServiceId,
         port: Option<u32>,
@@ -157,7 +162,7 @@ impl<'c> Asked<'c> {
         for backend in serving {
             has_backend = true;
             let addresses = backend.address.into_iter().collect();
-            let end = Party::known(cluster, Role::Destination, backend.endpoint, addresses);
+            let end = AskedParty::known(cluster, Role::Destination, backend.endpoint, addresses);
             let one = self.plain(source, &end, TargetPort { port: backend.port, ..target })?;
             all = self.diagrams.and(all, one)?;
         }
@@ -193,8 +198,8 @@ impl<'c> Asked<'c> {
     fn side(
         &mut self,
         direction: Direction,
-        subject: &Party,
-        remote: &Party,
+        subject: &AskedParty,
+        remote: &AskedParty,
         target: TargetPort,
     ) -> Result<Diagram, WorldError> {
         let is_free = target.protocol == FlowProtocol::Icmp && self.cluster.assume.icmp == Icmp::Allow;
@@ -217,7 +222,7 @@ impl<'c> Asked<'c> {
     }
 
     /// The policies that isolate an end. Pods' labels are always known.
-    fn isolating(&self, direction: Direction, subject: &Party) -> Vec<&'c Policy> {
+    fn isolating(&self, direction: Direction, subject: &AskedParty) -> Vec<&'c Policy> {
         let cluster = self.cluster;
         let Some(pod) = &subject.member else { return Vec::new() };
         let selects = |policy: &&Policy| {
@@ -229,11 +234,16 @@ impl<'c> Asked<'c> {
     }
 
     /// The flows that lists deny: the first list that contains the address and applies to the pod decides.
-    fn denied(&mut self, direction: Direction, subject: &Party, remote: &Party) -> Result<Diagram, WorldError> {
+    fn denied(
+        &mut self,
+        direction: Direction,
+        subject: &AskedParty,
+        remote: &AskedParty,
+    ) -> Result<Diagram, WorldError> {
         let cluster = self.cluster;
         let Some(pod) = &subject.member else { return Ok(Diagram::NONE) };
         let (mut denied, mut undecided) = (Diagram::NONE, Diagram::ALL);
-        for list in &cluster.lists {
+        for (index, list) in cluster.lists.iter().enumerate() {
             let is_asked = match direction {
                 Direction::Ingress => list.ingress,
                 Direction::Egress => list.egress,
@@ -242,10 +252,8 @@ impl<'c> Asked<'c> {
                 continue;
             }
             let applies = self.in_namespaces(list.namespaces, &pod.namespace)?;
-            let ranges = AddressRanges::of(list).joined();
-            let range = |(first, last): &(IpAddr, IpAddr)| AddressRange { first: *first, last: *last };
-            let ranges = AddressSet::new(ranges.iter().map(range).collect());
-            let contains = self.address_in(remote, &ranges)?;
+            let addresses = self.lists[index].clone();
+            let contains = self.address_in(remote, &addresses)?;
             let decided = self.diagrams.and(applies, contains)?;
             if list.action == ListAction::Deny {
                 let here = self.diagrams.and(undecided, decided)?;
@@ -256,7 +264,7 @@ impl<'c> Asked<'c> {
         Ok(denied)
     }
 
-    fn peers(&mut self, policy: &Policy, rule: &Rule, remote: &Party) -> Result<Diagram, WorldError> {
+    fn peers(&mut self, policy: &Policy, rule: &Rule, remote: &AskedParty) -> Result<Diagram, WorldError> {
         if rule.peers.is_empty() {
             return Ok(Diagram::ALL);
         }
@@ -268,7 +276,7 @@ impl<'c> Asked<'c> {
         Ok(all)
     }
 
-    fn peer(&mut self, policy: &Policy, peer: &Peer, remote: &Party) -> Result<Diagram, WorldError> {
+    fn peer(&mut self, policy: &Policy, peer: &Peer, remote: &AskedParty) -> Result<Diagram, WorldError> {
         let cluster = self.cluster;
         match peer {
             Peer::Pods { namespaces, pods } => {
@@ -286,9 +294,7 @@ impl<'c> Asked<'c> {
                 if remote.member.is_some() && cluster.assume.ipblock_pods == IpBlockPods::Ignore {
                     return Ok(Diagram::NONE);
                 }
-                let range = |it: &Prefix| AddressRange { first: it.address(), last: it.last() };
-                let holes = AddressSet::new(except.iter().map(range).collect());
-                self.address_in(remote, &AddressSet::new(vec![range(cidr)]).without(&holes))
+                self.address_in(remote, &AddressSet::of_block(*cidr, except))
             }
         }
     }
@@ -324,7 +330,7 @@ impl<'c> Asked<'c> {
     }
 
     /// Whether an end's address is in one of the ranges, which are sorted and disjoint.
-    fn address_in(&mut self, end: &Party, ranges: &AddressSet) -> Result<Diagram, WorldError> {
+    fn address_in(&mut self, end: &AskedParty, ranges: &AddressSet) -> Result<Diagram, WorldError> {
         let Some(known) = &end.addresses else {
             return address_diagram(&mut self.diagrams, &self.variables, ranges, end.role);
         };
@@ -336,7 +342,7 @@ impl<'c> Asked<'c> {
         self.diagrams.node(FAMILY, [(Family::V4 as u128, of(Family::V4)), (Family::V6 as u128, of(Family::V6))])
     }
 
-    fn ports(&mut self, rule: &Rule, destination: &Party, target: TargetPort) -> Result<Diagram, WorldError> {
+    fn ports(&mut self, rule: &Rule, destination: &AskedParty, target: TargetPort) -> Result<Diagram, WorldError> {
         if rule.ports.is_empty() {
             return Ok(Diagram::ALL);
         }
@@ -348,7 +354,7 @@ impl<'c> Asked<'c> {
         Ok(all)
     }
 
-    fn port(&mut self, port: &PortRule, destination: &Party, target: TargetPort) -> Result<Diagram, WorldError> {
+    fn port(&mut self, port: &PortRule, destination: &AskedParty, target: TargetPort) -> Result<Diagram, WorldError> {
         if target.protocol != FlowProtocol::Transport(port.protocol) {
             return Ok(Diagram::NONE);
         }

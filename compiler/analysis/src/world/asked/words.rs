@@ -1,4 +1,4 @@
-//! What an answer depends on, in words.
+//! The properties that an answer depends on, in words.
 
 use super::numbers::address_of;
 use super::{Asked, MOST_CONDITIONS, NamespaceLabels, OpenAnswer, OpenProperty};

@@ -103,7 +103,7 @@ impl<'t> DocumentBuilder<'t> {
         let simple = match self.cursor.peek() {
             Some(b'[' | b'{') => {
                 if self.cursor.flow == 0 {
-                    self.cursor.around = indent;
+                    self.cursor.block_indent = indent;
                 }
                 Simple::Node(self.brackets(depth)?)
             }

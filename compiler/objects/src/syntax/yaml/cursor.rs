@@ -17,7 +17,7 @@ pub(super) struct YamlCursor<'t> {
     /// The number of open brackets.
     pub(super) flow: usize,
     /// The indentation of the block around the outermost bracket.
-    pub(super) around: isize,
+    pub(super) block_indent: isize,
     /// Whether a mapping can begin here: there are only white space, `-` and `?` before this on its line.
     pub(super) fresh: bool,
 }
@@ -25,7 +25,7 @@ pub(super) struct YamlCursor<'t> {
 impl<'t> YamlCursor<'t> {
     pub(super) fn new(text: &'t str, start: usize, end: usize) -> Self {
         let text = text.get(..end).unwrap_or(text);
-        Self { text, bytes: text.as_bytes(), at: start, line: start, flow: 0, around: -1, fresh: true }
+        Self { text, bytes: text.as_bytes(), at: start, line: start, flow: 0, block_indent: -1, fresh: true }
     }
 
     pub(super) fn peek(&self) -> Option<u8> {

@@ -67,7 +67,7 @@ impl<'t> YamlCursor<'t> {
     /// Skips line ends and indentation; returns the number of line ends.
     fn plain_breaks(&mut self, indent: isize) -> YamlResult<usize> {
         // As in libyaml, a tab is refused in brackets too, where the block around them would be indented.
-        let indent = if self.flow > 0 { self.around } else { indent };
+        let indent = if self.flow > 0 { self.block_indent } else { indent };
         let mut breaks = 0;
         loop {
             if self.line_break() {
