@@ -186,6 +186,7 @@ fn describe(config: &Config, loaded: &LoadedInputs) {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ObjectCounts {
     pub(crate) policies: usize,
+    pub(crate) cluster_policies: usize,
     pub(crate) lists: usize,
     pub(crate) pods: usize,
     pub(crate) workloads: usize,
@@ -221,6 +222,7 @@ impl ReadInput {
         for object in &self.objects {
             *match object.body {
                 Body::NetworkPolicy(_) => &mut counts.policies,
+                Body::ClusterPolicy(_) => &mut counts.cluster_policies,
                 Body::CidrList(_) => &mut counts.lists,
                 Body::Pod(_) => &mut counts.pods,
                 Body::Workload(_) => &mut counts.workloads,

@@ -88,6 +88,7 @@ fn summarize(
     let counts = read.counts();
     let parts = [
         (counts.policies, "policy"),
+        (counts.cluster_policies, "cluster policy"),
         (counts.lists, "list"),
         (counts.pods, "pod"),
         (counts.workloads, "workload"),

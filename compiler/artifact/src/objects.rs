@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use super::json::Json;
 use weir_objects::k8s::{
-    Body, CidrList, EndpointSlice, HostPort, LabelSelector, Labels, ListAction, ListEntry, MODE, Meta, Mode, NamedPort,
+    Body, CidrList, ClusterPolicyKind, EndpointSlice, HostPort, LabelSelector, Labels, ListAction, ListEntry, MODE, Meta, Mode, NamedPort,
     NetworkPolicy, Node, Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch,
     Protocol, Requirement, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
 };
@@ -49,6 +49,12 @@ fn api_version(body: &Body) -> &'static str {
         Body::Namespace | Body::Node(_) | Body::Pod(_) | Body::Service(_) => "v1",
         Body::EndpointSlice(_) => "discovery.k8s.io/v1",
         Body::NetworkPolicy(_) => "networking.k8s.io/v1",
+        Body::ClusterPolicy(policy) => match policy.kind {
+            ClusterPolicyKind::ClusterNetworkPolicy => "policy.networking.k8s.io/v1alpha2",
+            ClusterPolicyKind::AdminNetworkPolicy | ClusterPolicyKind::BaselineAdminNetworkPolicy => {
+                "policy.networking.k8s.io/v1alpha1"
+            }
+        },
         Body::CidrList(_) => "weir.dev/v1alpha1",
         Body::Workload(workload) => match workload.kind.as_str() {
             "ReplicationController" => "v1",
@@ -73,6 +79,7 @@ fn object(object: &Object) -> Json<'_> {
         Body::Service(it) => all.push(("spec", service(it))),
         Body::EndpointSlice(it) => all.extend(slice(it)),
         Body::NetworkPolicy(it) => all.push(("spec", policy(it))),
+        Body::ClusterPolicy(_) => {}
         Body::CidrList(it) => all.push(("spec", list(it))),
     }
     members(all)

@@ -4,10 +4,16 @@
 //! positions of the source, so `ingress[2]` here is `spec.ingress[2]` there. These are not `k8s-openapi`'s types: those
 //! drop positions and unknown fields, and have a hundred fields that no verdict depends on.
 
+mod cluster_policy;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+
+pub use cluster_policy::{
+    ClusterPeer, ClusterPolicy, ClusterPolicyKind, ClusterPort, ClusterRule, RuleAction, Tier,
+};
 
 use crate::address::Prefix;
 use crate::origin::ObjectId;
@@ -52,6 +58,7 @@ pub enum Body {
     Service(Service),
     EndpointSlice(EndpointSlice),
     NetworkPolicy(NetworkPolicy),
+    ClusterPolicy(ClusterPolicy),
     CidrList(CidrList),
 }
 
@@ -66,12 +73,13 @@ impl Body {
             Self::Service(_) => "Service",
             Self::EndpointSlice(_) => "EndpointSlice",
             Self::NetworkPolicy(_) => "NetworkPolicy",
+            Self::ClusterPolicy(policy) => policy.kind.name(),
             Self::CidrList(_) => "CidrList",
         }
     }
 }
 
-/// A node.
+/// A node. Its labels are in the object's metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// `status.addresses` of the kinds that are addresses, in order.
