@@ -51,7 +51,8 @@ impl ClassDescriber<'_> {
         let policies = subject.policies.iter().map(|id| format!("selected by {}", self.cluster.policy_name(*id)));
         let lists =
             subject.lists.iter().map(|id| format!("subject to CidrList {}", self.cluster.lists[id.index()].name));
-        let mut is: Vec<String> = policies.chain(lists).collect();
+        let tiers = subject.tiers.iter().map(|id| format!("selected by {}", self.cluster.tier_policy_name(*id)));
+        let mut is: Vec<String> = tiers.chain(policies).chain(lists).collect();
         is.extend(self.named(&subject.named, &self.classes.atoms.ingress_names));
         ClassDescription { name: id.to_string(), is }
     }
@@ -107,6 +108,14 @@ impl ClassDescriber<'_> {
                 let holes: Vec<String> = except.iter().map(ToString::to_string).collect();
                 format!("in {cidr} except {}", holes.join(", "))
             }
+            Predicate::Networks(networks) => {
+                let networks: Vec<String> = networks.iter().map(ToString::to_string).collect();
+                format!("in {}", networks.join(", "))
+            }
+            Predicate::Nodes(nodes) => match self.selector(*nodes) {
+                Some(selector) => format!("a node with {selector}"),
+                None => "a node".to_owned(),
+            },
             Predicate::List(id) => format!("in CidrList {}", self.cluster.lists[id.index()].name),
         }
     }

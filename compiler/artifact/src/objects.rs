@@ -8,9 +8,9 @@ use std::net::IpAddr;
 
 use super::json::Json;
 use weir_objects::k8s::{
-    Body, CidrList, ClusterPolicyKind, EndpointSlice, HostPort, LabelSelector, Labels, ListAction, ListEntry, MODE, Meta, Mode, NamedPort,
-    NetworkPolicy, Node, Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch,
-    Protocol, Requirement, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
+    Body, CidrList, ClusterPolicyKind, EndpointSlice, HostPort, LabelSelector, Labels, ListAction, ListEntry, MODE,
+    Meta, Mode, NamedPort, NetworkPolicy, Node, Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule,
+    PolicyType, PortMatch, Protocol, Requirement, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
 };
 
 /// The label with the name of the service that a slice belongs to.

@@ -11,7 +11,8 @@ use super::PeerId;
 use super::meter::{CLASS_BYTES, Meter, PAIR_BYTES};
 use super::predicates::{Predicate, PredicateId, RulePredicates};
 use super::shared_sets::{SharedSet, SharedSets};
-use weir_model::Cluster;
+use weir_model::labels::matches;
+use weir_model::{Cluster, SelectorId};
 use weir_objects::address::{Family, Prefix, to_address, to_number};
 use weir_objects::k8s::ListEntry;
 
@@ -358,8 +359,23 @@ fn ranges<N: Number>(cluster: &Cluster, predicate: &Predicate) -> Vec<(N, N)> {
         Predicate::Pods { .. } => Vec::new(),
         Predicate::Block { cidr, .. } if cidr.family() != N::FAMILY => Vec::new(),
         Predicate::Block { cidr, except } => ranges_of_block(*cidr, except),
+        Predicate::Networks(networks) => ranges_of_networks(networks),
+        Predicate::Nodes(nodes) => ranges_of_nodes(cluster, *nodes),
         Predicate::List(list) => ranges_of(&cluster.lists[list.index()].entries),
     }
+}
+
+/// The addresses of networks, in a family: sorted, disjoint, never touching.
+pub(crate) fn ranges_of_networks<N: Number>(networks: &[Prefix]) -> Vec<(N, N)> {
+    union(networks.iter().filter(|it| it.family() == N::FAMILY).map(|it| bounds(*it)).collect())
+}
+
+/// The addresses of the nodes with these labels, in a family: sorted, disjoint, never touching.
+pub(crate) fn ranges_of_nodes<N: Number>(cluster: &Cluster, nodes: SelectorId) -> Vec<(N, N)> {
+    let selector = cluster.labels.selector(nodes);
+    let nodes = cluster.nodes.iter().filter(|node| matches(selector, cluster.labels.labels(node.labels)));
+    let addresses = nodes.flat_map(|node| &node.addresses).filter(|at| Family::of(**at) == N::FAMILY);
+    union(addresses.map(|at| N::of(to_number(*at).1)).map(|at| (at, at)).collect())
 }
 
 /// The addresses of a block without its excepted blocks: sorted, disjoint, never touching.

@@ -255,7 +255,11 @@ impl Index {
 
     /// How many policies are in audit mode.
     pub fn audited(&self) -> usize {
-        let is_audited = |object: &&Object| matches!(&object.body, Body::NetworkPolicy(it) if it.mode == Mode::Audit);
+        let is_audited = |object: &&Object| match &object.body {
+            Body::NetworkPolicy(policy) => policy.mode == Mode::Audit,
+            Body::ClusterPolicy(policy) => policy.mode == Mode::Audit,
+            _ => false,
+        };
         self.objects.values().filter(is_audited).count()
     }
 
@@ -346,6 +350,10 @@ impl Index {
                 let concerns = [before, after].into_iter().flatten().any(|policy| self.concerns_local(policy));
                 if concerns { Dirty::Everything } else { Dirty::Nothing }
             }
+            (None | Some(Body::ClusterPolicy(_)), None | Some(Body::ClusterPolicy(_))) => {
+                let concerns = [before, after].into_iter().flatten().any(|policy| self.concerns_local(policy));
+                if concerns { Dirty::Everything } else { Dirty::Nothing }
+            }
             // Safe because classification then makes no class for services (`Classifier::exact_keys`). As soon as a
             // policy for egress appears, that policy's change is a compile of all services.
             (
@@ -401,9 +409,16 @@ impl Index {
 
     /// Whether a policy selects a local pod, as the last compile knew them.
     fn concerns_local(&self, object: &Object) -> bool {
-        let (Some(baseline), Body::NetworkPolicy(policy)) = (&self.baseline, &object.body) else { return true };
-        // The labels of the last compile are enough: a local pod with other labels makes a new compile by itself.
-        baseline.selects_local(&object.meta.namespace, &policy.pod_selector)
+        let Some(baseline) = &self.baseline else { return true };
+        // The labels of the last compile are enough: a local pod with other labels makes a new compile by itself, and so
+        // does a namespace with other labels.
+        match &object.body {
+            Body::NetworkPolicy(policy) => baseline.selects_local(&object.meta.namespace, &policy.pod_selector),
+            Body::ClusterPolicy(policy) => {
+                baseline.selects_local_anywhere(&policy.subject_namespaces, &policy.subject_pods)
+            }
+            _ => true,
+        }
     }
 
     /// A pod that is not local and backs no service is only ever a peer: its addresses have a class, and nothing else

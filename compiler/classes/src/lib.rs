@@ -36,7 +36,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use addresses::{AddressMap, ClassRange};
-pub(crate) use addresses::{Number, after, ranges_of, ranges_of_block};
+pub(crate) use addresses::{Number, after, ranges_of, ranges_of_block, ranges_of_networks, ranges_of_nodes};
 pub(crate) use meter::{CLASS_BYTES, ENTRY_BYTES, Meter, PAIR_BYTES, SET_COPIES};
 pub use meter::{Exceeded, Limits, Spent};
 pub use ports::{AtomId, AtomSet, AtomSetId, Atoms, PortInterval, PortSpec};
@@ -47,7 +47,10 @@ pub use stand_ins::stand_ins;
 pub use vips::{OtherPorts, ServiceVip, VipPort};
 
 use weir_model::eval::RuleId;
-use weir_model::{Cluster, Direction, EndpointId, HostNetworkPods, Icmp, ListId, NodeId, PolicyId, Standing, id};
+use weir_model::{
+    Cluster, Direction, EndpointId, HostNetworkPods, Icmp, ListId, NodeId, PolicyId, RuleAction, Standing,
+    TierPolicyId, TierRuleId, id,
+};
 use weir_objects::address::Family;
 
 id!(/// A peer class. Prints as `peer3`; `peer0` matches nothing.
@@ -177,18 +180,34 @@ pub struct VerdictRows {
 pub struct SubjectClass {
     /// The policies that are enforced on it, sorted.
     pub policies: Vec<PolicyId>,
+    /// The cluster-wide policies that are enforced on it, in the order they are evaluated.
+    pub tiers: Vec<TierPolicyId>,
     /// The lists that apply to it, in the order they are decided.
     pub lists: Vec<ListId>,
     /// The numbers of its ports that ingress rules name: (name as listed in [`Atoms`], number), sorted.
     pub named: Vec<(u32, u16)>,
     /// Its node, if the node has an address or a host-network pod without one.
     pub node: Option<NodeId>,
-    /// Service ports that it may reach only because it is a backend of them itself.
-    pub own_services: Vec<(u32, u32, Family)>,
-    /// hostPorts that it may reach only because it is the pod behind them: indices into [`Cluster::host_ports`].
-    pub own_host_ports: Vec<u32>,
+    /// Service ports whose verdict is another one because it is a backend of them itself, sorted.
+    pub own_services: Vec<OwnServicePort>,
+    /// hostPorts whose verdict is another one because it is the pod behind them, sorted: indices into
+    /// [`Cluster::host_ports`], and whether it may reach them.
+    pub own_host_ports: Vec<(u32, bool)>,
     /// The audit policies and their effect on it.
     pub audit: Option<AuditEffect>,
+}
+
+/// A service port that leads to the pod itself, where that changes the verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OwnServicePort {
+    /// The service: an index into [`Cluster::services`].
+    pub service: u32,
+    /// The index of its port.
+    pub port: u32,
+    /// The family of the service address.
+    pub family: Family,
+    /// Whether the pod may reach it.
+    pub is_allowed: bool,
 }
 
 /// The properties that a subject class gets if the audit policies are enforced.
@@ -196,10 +215,12 @@ pub struct SubjectClass {
 pub struct AuditEffect {
     /// The audit policies that select it, sorted.
     pub policies: Vec<PolicyId>,
-    /// Service ports that it might reach only because it is a backend of them itself.
-    pub own_services: Vec<(u32, u32, Family)>,
-    /// hostPorts that it might reach only because it is the pod behind them.
-    pub own_host_ports: Vec<u32>,
+    /// The cluster-wide audit policies that select it, in the order they are evaluated.
+    pub tiers: Vec<TierPolicyId>,
+    /// As in [`SubjectClass`].
+    pub own_services: Vec<OwnServicePort>,
+    /// As in [`SubjectClass`].
+    pub own_host_ports: Vec<(u32, bool)>,
 }
 
 impl SubjectClass {
@@ -208,12 +229,21 @@ impl SubjectClass {
         self.audit.as_ref().map_or(&[], |audit| &audit.policies)
     }
 
+    /// The cluster-wide policies that select it, audit ones too, in no order.
+    pub fn all_tiers(&self) -> impl Iterator<Item = TierPolicyId> {
+        let audit = self.audit.iter().flat_map(|audit| &audit.tiers);
+        self.tiers.iter().chain(audit).copied()
+    }
+
     /// The subject class as it would be if its audit policies were enforced.
     #[must_use]
     pub fn with_audit_enforced(mut self) -> Self {
         if let Some(audit) = self.audit.take() {
             // Their numbers follow those of the enforced ones.
             self.policies.extend(audit.policies);
+            // Cluster-wide policies are numbered in the order in which they are evaluated, audit ones among the others.
+            self.tiers.extend(audit.tiers);
+            self.tiers.sort_unstable();
             // Replaced, not merged: one more policy can make a backend unreachable or reachable, so it adds entries and
             // removes some.
             self.own_services = audit.own_services;
@@ -221,6 +251,15 @@ impl SubjectClass {
         }
         self
     }
+}
+
+/// What the cluster-wide policies decide about the traffic between a subject class and a peer class.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TierDecision {
+    /// The rule that accepts or denies; `None` if NetworkPolicies decide, or nothing does.
+    pub decided: Option<(TierRuleId, RuleAction)>,
+    /// The rules that passed the traffic on: at most one of each tier.
+    pub passed: Vec<TierRuleId>,
 }
 
 /// Remote addresses that no rule, list, service or node in force distinguishes.
@@ -303,11 +342,24 @@ impl Classes {
         rows::provenance(self, direction, subject, peer, atom)
     }
 
+    /// What the cluster-wide policies decide about an atom.
+    pub fn tier_decision(
+        &self,
+        cluster: &Cluster,
+        direction: Direction,
+        subject: SubjectId,
+        peer: PeerId,
+        atom: AtomId,
+    ) -> TierDecision {
+        rows::tier_decision(self, cluster, direction, subject, peer, atom)
+    }
+
     /// Whether any policy or list applies to egress of a local endpoint.
     pub fn judges_egress(&self, cluster: &Cluster) -> bool {
         self.subjects.iter().any(|subject| {
             // Audit policies count too: their verdict on a service address is only reported, but it must be right.
             subject.policies.iter().chain(subject.audit()).any(|id| cluster.policy(*id).egress.is_some())
+                || subject.all_tiers().any(|id| cluster.tier_policy(id).judges_leaving())
                 || subject.lists.iter().any(|id| cluster.lists[id.index()].egress)
         })
     }
@@ -324,6 +376,12 @@ impl Classes {
         found.sort();
         found.dedup();
         found
+    }
+
+    /// The cluster-wide policies that select a local endpoint, audit ones too, in the order they are evaluated.
+    pub fn tiers(&self) -> Vec<TierPolicyId> {
+        let found: BTreeSet<TierPolicyId> = self.subjects.iter().flat_map(SubjectClass::all_tiers).collect();
+        found.into_iter().collect()
     }
 
     /// The lists that apply to a local endpoint, in the order in which they decide.

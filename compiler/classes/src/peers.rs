@@ -3,6 +3,7 @@
 //! A predicate finds its pods through an index of labels, so its cost depends on the number of pods that it matches.
 //! Pods of one namespace with the same labels are evaluated once.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -116,6 +117,18 @@ impl PodClasses {
         found.map(|(index, _)| PredicateId(index as u32)).collect()
     }
 
+    /// Whether selectors of namespaces and pods match pods with these labels in a namespace.
+    pub(super) fn selects_anywhere(
+        &self,
+        namespaces: &LabelSelector,
+        pods: &LabelSelector,
+        of: NamespaceId,
+        labels: LabelSetId,
+    ) -> bool {
+        matches(namespaces, self.labels.labels(self.namespaces[of.index()].labels))
+            && matches(pods, self.labels.labels(labels))
+    }
+
     /// Whether a selector of pods in the namespace of a name matches pods with these labels.
     pub(super) fn selects(&self, name: &str, selector: &LabelSelector, of: NamespaceId, labels: LabelSetId) -> bool {
         self.namespaces[of.index()].name == name && matches(selector, self.labels.labels(labels))
@@ -133,11 +146,15 @@ fn pod_key(
     let named = ports::named(ports, &rules.ids[Direction::Egress as usize]);
     // A pod to which no pod predicate or named port in force applies is equal to an address without a pod.
     let pods = !held.is_empty() || !named.is_empty();
-    // Lists are never left out: the assumption is about `ipBlock`, on which the API text is open.
-    let blocks = assume.ipblock_pods == IpBlockPods::Match;
-    let is_block = |id: PredicateId| matches!(rules.predicates[id.index()], Predicate::Block { .. });
+    let holds_for_pods = |id: &PredicateId| match &rules.predicates[id.index()] {
+        // Lists and networks are never left out: the assumption is about `ipBlock`, on which the API text is open.
+        Predicate::Block { .. } => assume.ipblock_pods == IpBlockPods::Match,
+        // A pod that has the address of a node counts as the pod: its packets come through its own interface.
+        Predicate::Nodes(_) => false,
+        _ => true,
+    };
     let mut predicates = held;
-    predicates.extend(of_address.iter().copied().filter(|id| blocks || !is_block(*id)));
+    predicates.extend(of_address.iter().copied().filter(holds_for_pods));
     // Two sorted lists whose numbers are mixed. The key is compared as a whole, so the order has to be unique.
     predicates.sort();
     PeerClass { predicates: predicates.into(), named, pods, ..PeerClass::default() }
@@ -363,28 +380,28 @@ fn held_by_pods(
     // Every group has an entry, also if nothing holds, so that `PodClasses::find` need not evaluate its labels again.
     let mut held: HashMap<(NamespaceId, LabelSetId), Vec<PredicateId>> =
         groups.list.iter().map(|group| (*group, Vec::new())).collect();
-    let mut namespaces_of: HashMap<SelectorId, Vec<bool>> = HashMap::new();
+    let mut namespaces_of: HashMap<SelectorId, SelectedNamespaces> = HashMap::new();
     for (index, predicate) in rules.predicates.iter().enumerate() {
         let Predicate::Pods { own, namespaces, pods } = predicate else { continue };
         let mut matched = 0;
         let in_scope = namespaces.map(|selector| {
             // Once for each selector of namespaces; the same one, often `{}`, occurs in many rules.
-            namespaces_of.entry(selector).or_insert_with(|| {
+            &*namespaces_of.entry(selector).or_insert_with(|| {
                 let mut select = |labels| selection.matches(&cluster.labels, selector, labels);
-                cluster.namespaces.iter().map(|namespace| select(namespace.labels)).collect()
+                SelectedNamespaces::new(cluster.namespaces.iter().map(|namespace| select(namespace.labels)).collect())
             })
         });
-        let candidates = groups.candidates(cluster, *pods, *own);
+        let candidates = groups.candidates(cluster, *pods, *own, in_scope);
         let asked = cluster.labels.selector(*pods).size();
         // Charged before the loop: a selector can name thousands of values, and one label can be on every pod of the
         // cluster.
         if !meter.take(0, asked.saturating_mul(candidates.len() as u64)) {
             return held;
         }
-        for group in candidates {
+        for group in &*candidates {
             let (namespace, labels) = groups.list[*group as usize];
-            let in_namespace = match (&in_scope, own) {
-                (Some(selected), _) => selected[namespace.index()],
+            let in_namespace = match (in_scope, own) {
+                (Some(selected), _) => selected.is_selected[namespace.index()],
                 (None, Some(own)) => namespace == *own,
                 (None, None) => true,
             };
@@ -398,6 +415,20 @@ fn held_by_pods(
         }
     }
     held
+}
+
+/// The namespaces that a selector matches.
+struct SelectedNamespaces {
+    is_selected: Vec<bool>,
+    list: Vec<NamespaceId>,
+}
+
+impl SelectedNamespaces {
+    fn new(is_selected: Vec<bool>) -> Self {
+        let numbered = (0..).map(NamespaceId).zip(&is_selected);
+        let list = numbered.filter(|(_, selected)| **selected).map(|(id, _)| id).collect();
+        Self { is_selected, list }
+    }
 }
 
 /// Pods of one namespace with the same labels, and ways to find them.
@@ -436,15 +467,32 @@ impl<'c> LabelGroups<'c> {
         it
     }
 
-    /// A superset of the groups that a selector matches, as small as one lookup can make it.
-    fn candidates<'s>(&'s self, cluster: &'s Cluster, pods: SelectorId, own: Option<NamespaceId>) -> &'s [u32] {
-        let found = match (needed_label(cluster.labels.selector(pods)), own) {
-            (Some((key, value)), Some(own)) => self.by_namespace_and_label.get(&(own, key, value)),
-            (Some(label), None) => self.by_label.get(&label),
-            (None, Some(own)) => self.by_namespace.get(&own),
-            (None, None) => Some(&self.all),
+    /// A superset of the groups that a selector matches, as small as an index can make it.
+    fn candidates<'s>(
+        &'s self,
+        cluster: &'s Cluster,
+        pods: SelectorId,
+        own: Option<NamespaceId>,
+        in_scope: Option<&SelectedNamespaces>,
+    ) -> Cow<'s, [u32]> {
+        let label = needed_label(cluster.labels.selector(pods));
+        let of_label = label.map(|label| self.by_label.get(&label).map_or(&[][..], Vec::as_slice));
+        match (own, in_scope) {
+            // No entry: no pod has this label, so the selector matches nothing.
+            (Some(own), None) => Cow::Borrowed(self.in_namespace(own, label)),
+            // A selector of one namespace of a thousand: the namespace is narrower than most labels.
+            (_, Some(scope)) if of_label.unwrap_or(&self.all).len() > scope.list.len() => {
+                Cow::Owned(scope.list.iter().flat_map(|own| self.in_namespace(*own, label)).copied().collect())
+            }
+            _ => Cow::Borrowed(of_label.unwrap_or(&self.all)),
+        }
+    }
+
+    fn in_namespace<'s>(&'s self, own: NamespaceId, label: Option<(&'s str, &'s str)>) -> &'s [u32] {
+        let found = match label {
+            Some((key, value)) => self.by_namespace_and_label.get(&(own, key, value)),
+            None => self.by_namespace.get(&own),
         };
-        // No entry: no pod has this label, so the selector matches nothing.
         found.map_or(&[], Vec::as_slice)
     }
 }

@@ -8,7 +8,7 @@ use super::shared_sets::{SharedSet, SharedSets};
 use super::sources::RulePlace;
 use super::subjects::SubjectDraft;
 use super::vips;
-use weir_model::{Cluster, Direction, NamedPort, PortMatch, Protocol, Standing, id};
+use weir_model::{Cluster, Direction, NamedPort, PortMatch, PortRule, Protocol, Standing, id};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
 id!(/// A port atom. Prints as `atom3`; `atom0` is traffic without ports, and ports outside of all ranges.
@@ -215,18 +215,16 @@ pub(super) fn specs(
         let policy = cluster.policy(*id);
         for direction in Direction::ALL {
             for (rule, of_rule) in policy.rules(direction).unwrap_or_default().iter().enumerate() {
-                let place = RulePlace { policy, direction, rule };
-                for (index, port) in of_rule.ports.iter().enumerate() {
-                    let range = match port.port {
-                        // All ports of one protocol, not "everything": only a rule without `ports` matches ICMP, which
-                        // is in atom 0.
-                        PortMatch::Any => (0, u16::MAX),
-                        PortMatch::Range(first, last) => (first, last),
-                        // The numbers differ from pod to pod. They are added below, from the pods that have the name.
-                        PortMatch::Named(_) => continue,
-                    };
-                    add(port.protocol, range, &|| place.port(index));
-                }
+                add_ports(RulePlace::of_policy(policy, direction, rule), &of_rule.ports, &mut add);
+            }
+        }
+    }
+    for id in &draft.tiers {
+        let policy = cluster.tier_policy(*id);
+        for direction in Direction::ALL {
+            for (rule, of_rule) in policy.rules(direction).iter().enumerate() {
+                let ports = of_rule.matched.as_ref().map_or(&[][..], |it| &it.ports);
+                add_ports(RulePlace::of_tier(policy, direction, rule, of_rule), ports, &mut add);
             }
         }
     }
@@ -269,10 +267,30 @@ pub(super) fn specs(
     specs
 }
 
+/// Calls `add` with the ranges of a rule's ports.
+fn add_ports(
+    place: RulePlace<'_>,
+    ports: &[PortRule],
+    add: &mut impl FnMut(Protocol, (u16, u16), &dyn Fn() -> FieldOrigin),
+) {
+    for (index, port) in ports.iter().enumerate() {
+        let range = match port.port {
+            // All ports of one protocol, not "everything": only a rule without `ports` matches ICMP, which is in atom
+            // 0.
+            PortMatch::Any => (0, u16::MAX),
+            PortMatch::Range(first, last) => (first, last),
+            // The numbers differ from pod to pod. The caller adds them, from the pods that have the name.
+            PortMatch::Named(_) => continue,
+        };
+        add(port.protocol, range, &|| place.port(index));
+    }
+}
+
 /// Whether any policy or list applies to egress of a local endpoint. Otherwise a service's ports need no atoms of their
 /// own.
 pub(super) fn judges_egress(cluster: &Cluster, draft: &SubjectDraft) -> bool {
     draft.policies.iter().any(|id| cluster.policy(*id).egress.is_some())
+        || draft.tiers.iter().any(|id| cluster.tier_policy(*id).judges_leaving())
         || draft.lists.iter().any(|id| cluster.lists[id.index()].egress)
 }
 

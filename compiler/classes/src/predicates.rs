@@ -6,7 +6,8 @@ use super::ports::{AtomSet, Atoms, NameIds};
 use super::sources::RulePlace;
 use super::subjects::SubjectDraft;
 use weir_model::{
-    Cluster, Direction, ListId, NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, SelectorId, id,
+    Cluster, Direction, ListId, NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, RuleAction,
+    SelectorId, TierMatch, TierPeer, TierPolicyId, id,
 };
 use weir_objects::address::Prefix;
 use weir_objects::origin::{FieldOrigin, FieldPath};
@@ -33,6 +34,11 @@ pub enum Predicate {
         /// Its exceptions, sorted.
         except: Vec<Prefix>,
     },
+    /// The address is in one of these networks of a cluster-wide policy, sorted. Unlike blocks, they always contain the
+    /// addresses of pods.
+    Networks(Vec<Prefix>),
+    /// The address is one of the nodes with these labels, and no pod's.
+    Nodes(SelectorId),
     /// The address is in a list.
     List(ListId),
 }
@@ -54,6 +60,15 @@ pub(super) struct RulePredicates {
     /// The numbers of named ports, by direction.
     pub(super) ids: [NameIds; 2],
     rules: HashMap<(PolicyId, Direction), Vec<DraftRule>>,
+    tiers: HashMap<(TierPolicyId, Direction), Vec<DraftTierRule>>,
+}
+
+/// A rule of a cluster-wide policy with predicates and names replaced by their numbers.
+#[derive(Clone, Debug)]
+pub(super) struct DraftTierRule {
+    pub(super) action: RuleAction,
+    /// `None` if the rule matches nothing.
+    pub(super) matched: Option<DraftRule>,
 }
 
 /// A rule with predicates and names replaced by their numbers.
@@ -112,6 +127,16 @@ impl RulePredicates {
         self.rules.get(&(policy, direction)).map(Vec::as_slice)
     }
 
+    /// The rules of a cluster-wide policy.
+    pub(super) fn of_tier(&self, policy: TierPolicyId, direction: Direction) -> &[DraftTierRule] {
+        self.tiers.get(&(policy, direction)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The ingress rules of a cluster-wide policy, without those that match nothing.
+    pub(super) fn ingress_of_tier(&self, policy: TierPolicyId) -> impl Iterator<Item = &DraftRule> {
+        self.of_tier(policy, Direction::Ingress).iter().filter_map(|rule| rule.matched.as_ref())
+    }
+
     /// The predicate of each list.
     pub(super) fn of_lists(&self) -> HashMap<ListId, PredicateId> {
         let lists = self.predicates.iter().enumerate().filter_map(|(index, predicate)| match predicate {
@@ -129,7 +154,7 @@ pub(super) fn collect(cluster: &Cluster, draft: &SubjectDraft) -> RulePredicates
         for direction in Direction::ALL {
             if let Some(of_policy) = policy.rules(direction) {
                 let drafted = of_policy.iter().enumerate().map(|(rule, of_rule)| {
-                    let place = RulePlace { policy, direction, rule };
+                    let place = RulePlace::of_policy(policy, direction, rule);
                     collector.rule(place, of_rule)
                 });
                 let drafted = drafted.collect();
@@ -139,11 +164,39 @@ pub(super) fn collect(cluster: &Cluster, draft: &SubjectDraft) -> RulePredicates
             }
         }
     }
+    for id in &draft.tiers {
+        let policy = cluster.tier_policy(*id);
+        for direction in Direction::ALL {
+            let drafted = policy.rules(direction).iter().enumerate().map(|(rule, of_rule)| {
+                let place = RulePlace::of_tier(policy, direction, rule, of_rule);
+                let matched = of_rule.matched.as_ref().map(|it| collector.tier_match(place, it));
+                DraftTierRule { action: of_rule.action, matched }
+            });
+            let drafted = drafted.collect();
+            collector.rules.tiers.insert((*id, direction), drafted);
+        }
+    }
     for list in &draft.lists {
         let from = || FieldOrigin::new(cluster.lists[list.index()].object, FieldPath::root());
         collector.predicate(Predicate::List(*list), &from);
     }
     collector.rules
+}
+
+fn tier_predicate(peer: &TierPeer) -> Predicate {
+    match peer {
+        TierPeer::Pods { namespaces, pods } => {
+            Predicate::Pods { own: None, namespaces: Some(*namespaces), pods: *pods }
+        }
+        TierPeer::Networks(networks) => {
+            // Networks have no order, so peers that differ only in their order are one predicate.
+            let mut networks = networks.clone();
+            networks.sort();
+            networks.dedup();
+            Predicate::Networks(networks)
+        }
+        TierPeer::Nodes(nodes) => Predicate::Nodes(*nodes),
+    }
 }
 
 #[derive(Default)]
@@ -156,24 +209,31 @@ impl Collector {
     fn rule(&mut self, place: RulePlace<'_>, rule: &Rule) -> DraftRule {
         // Spec: "If this field is empty or missing, this rule matches all sources".
         // https://github.com/kubernetes/kubernetes/blob/45d0fddaf1f2/staging/src/k8s.io/api/networking/v1/types.go#L121
-        let peers = (!rule.peers.is_empty()).then(|| {
-            let peers = rule.peers.iter().enumerate();
-            let mut peers: Vec<_> = peers.map(|(index, peer)| self.peer(place, index, peer)).collect();
-            // A peer that a rule names twice must not cost twice in every row.
-            peers.sort();
-            peers.dedup();
-            peers
-        });
-        let ports = (!rule.ports.is_empty()).then(|| self.ports(place, &rule.ports));
-        DraftRule { peers, ports }
+        let peers = rule.peers.iter().enumerate().map(|(index, peer)| self.peer(place, index, peer)).collect();
+        self.draft(place, peers, &rule.ports)
+    }
+
+    fn tier_match(&mut self, place: RulePlace<'_>, matched: &TierMatch) -> DraftRule {
+        let peers = matched.peers.iter().enumerate();
+        let peers = peers.map(|(index, peer)| self.predicate(tier_predicate(peer), &|| place.peer(index))).collect();
+        self.draft(place, peers, &matched.ports)
+    }
+
+    fn draft(&mut self, place: RulePlace<'_>, mut peers: Vec<PredicateId>, ports: &[PortRule]) -> DraftRule {
+        // A peer that a rule names twice must not cost twice in every row.
+        peers.sort();
+        peers.dedup();
+        let ports = (!ports.is_empty()).then(|| self.ports(place, ports));
+        DraftRule { peers: (!peers.is_empty()).then_some(peers), ports }
     }
 
     fn peer(&mut self, place: RulePlace<'_>, index: usize, peer: &Peer) -> PredicateId {
-        let own = place.policy.namespace;
         let predicate = match peer {
             // Spec: "Otherwise it selects the pods matching podSelector in the policy's own namespace." So the
             // namespace is part of the predicate: the same selector of two tenants is two predicates.
-            Peer::Pods { namespaces: None, pods } => Predicate::Pods { own: Some(own), namespaces: None, pods: *pods },
+            Peer::Pods { namespaces: None, pods } => {
+                Predicate::Pods { own: place.namespace, namespaces: None, pods: *pods }
+            }
             Peer::Pods { namespaces, pods } => Predicate::Pods { own: None, namespaces: *namespaces, pods: *pods },
             Peer::Block { cidr, except } => {
                 let mut except = except.clone();

@@ -6,11 +6,14 @@
 mod open;
 mod provenance;
 mod services;
+mod tiers;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
 use open::{Entries, OpenRow, entry_bytes};
-pub(super) use provenance::provenance;
+pub(super) use provenance::{provenance, tier_decision};
+use tiers::{HairpinRows, TierRows};
 
 use super::meter::{ENTRY_BYTES, Meter, SET_COPIES, Spent};
 use super::peers::Peers;
@@ -18,10 +21,10 @@ use super::ports::{self, AtomId, AtomSet, AtomSetId, Atoms};
 use super::predicates::{DraftPorts, DraftRule, PredicateId, RulePredicates};
 use super::subjects::{LocalEndpoint, SubjectDraft};
 use super::vips::{self, VipPort};
-use super::{AuditEffect, Classes, PeerClass, PeerId, SubjectClass, SubjectId, VerdictRows};
+use super::{AuditEffect, Classes, OwnServicePort, PeerClass, PeerId, SubjectClass, SubjectId, VerdictRows};
 use weir_model::{
     Backend, CidrList, Cluster, Direction, EndpointId, HostPort, Interner, ListAction, ListId, NodeId, Protocol,
-    ServicePort, Standing,
+    ServicePort, Standing, Tier,
 };
 use weir_objects::address::Family;
 
@@ -99,6 +102,7 @@ struct RowBuilder<'a> {
     /// By service and port, for IPv4 and IPv6: the different backends. Thousands of backends are a few classes.
     behind: Vec<Vec<[Vec<BackendProperties>; 2]>>,
     sets: Interner<AtomSet>,
+    tier_rows: RefCell<TierRows>,
 }
 
 /// From predicates to classes. To ask every class about every rule would cost classes × rules for each subject; with
@@ -174,6 +178,7 @@ impl<'a> RowBuilder<'a> {
             // Filled in below, since that reads the other fields.
             behind: Vec::new(),
             sets: Interner::default(),
+            tier_rows: RefCell::default(),
         };
         builder.behind =
             cluster.services.iter().map(|it| it.ports.iter().map(|port| builder.behind(port)).collect()).collect();
@@ -244,6 +249,7 @@ impl<'a> RowBuilder<'a> {
             .iter()
             .chain(&local.audit)
             .flat_map(|policy| self.rules.of(*policy, Direction::Ingress).unwrap_or_default())
+            .chain(local.tiers.iter().chain(&local.audit_tiers).flat_map(|id| self.rules.ingress_of_tier(*id)))
             .filter_map(|rule| rule.ports.as_ref())
             .flat_map(|ports| ports.named.iter().copied())
             .collect();
@@ -252,26 +258,30 @@ impl<'a> RowBuilder<'a> {
         named.retain(|(name, _)| spoken.binary_search(name).is_ok());
         SubjectClass {
             policies: local.policies.clone(),
+            tiers: local.tiers.clone(),
             lists: local.lists.clone(),
             named,
             node: local.node,
             own_services: Vec::new(),
             own_host_ports: Vec::new(),
-            audit: (!local.audit.is_empty())
-                .then(|| AuditEffect { policies: local.audit.clone(), ..AuditEffect::default() }),
+            audit: (!local.audit.is_empty() || !local.audit_tiers.is_empty()).then(|| AuditEffect {
+                policies: local.audit.clone(),
+                tiers: local.audit_tiers.clone(),
+                ..AuditEffect::default()
+            }),
         }
     }
 
-    /// Service ports all of whose backends are allowed except the pod itself, which always reaches itself. Subjects are
-    /// sorted by endpoint.
-    fn own_services(&self, subjects: &[(EndpointId, SubjectClass)]) -> HashMap<EndpointId, Vec<(u32, u32, Family)>> {
+    /// Service ports that lead to the pod itself, where that changes the verdict: no NetworkPolicy and no list can keep a
+    /// pod from itself, and cluster-wide policies judge it in both directions. Subjects are sorted by endpoint.
+    fn own_services(&self, subjects: &[(EndpointId, SubjectClass)]) -> HashMap<EndpointId, Vec<OwnServicePort>> {
         let subject_of = |id| {
             let found = subjects.binary_search_by_key(&id, |(id, _)| *id).ok()?;
             Some((id, &subjects[found].1))
         };
         // Rows by subject: here subjects still lack their own services, so most pods of a namespace share one row.
-        let mut rows: HashMap<&SubjectClass, OpenRow> = HashMap::new();
-        let mut found: HashMap<EndpointId, Vec<(u32, u32, Family)>> = HashMap::new();
+        let mut rows: HashMap<&SubjectClass, (OpenRow, HairpinRows)> = HashMap::new();
+        let mut found: HashMap<EndpointId, Vec<OwnServicePort>> = HashMap::new();
         // From services to local pods. The other way round, every pod would ask about every service.
         for (service, of_service) in self.cluster.services.iter().enumerate() {
             for (index, port) in of_service.ports.iter().enumerate() {
@@ -287,39 +297,49 @@ impl<'a> RowBuilder<'a> {
                         if !self.meter.take_for_services(0, 4 * port.backends.len() as u64) {
                             return found;
                         }
-                        let row = rows.entry(subject).or_insert_with(|| self.ordinary(Direction::Egress, subject));
-                        let reached = |it: &Backend| self.reaches(row, subject, behind(it));
-                        let mut own_backends = backends().filter(|it| self.is_backend(it, own));
+                        let (row, hairpin) = rows
+                            .entry(subject)
+                            .or_insert_with(|| (self.ordinary(Direction::Egress, subject), self.hairpin(subject)));
+                        let reached = |it: &Backend| self.reaches(row, hairpin.leaving(), subject, behind(it));
+                        let is_allowed = backends().all(|it| match self.is_backend(it, own) {
+                            true => hairpin.allow(behind(it)),
+                            false => reached(it),
+                        });
                         // Only where it changes the verdict. If the pod's own backend is allowed anyway, an entry would
                         // make every backend pod a subject class of its own, with a row of its own.
-                        if !own_backends.all(reached) && backends().all(|it| self.is_backend(it, own) || reached(it)) {
-                            found.entry(own).or_default().push((service as u32, index as u32, family));
+                        if is_allowed != backends().all(reached) {
+                            let (service, port) = (service as u32, index as u32);
+                            found.entry(own).or_default().push(OwnServicePort { service, port, family, is_allowed });
                         }
                     }
                 }
             }
         }
         // `ordinary` has charged these rows, which end here.
-        self.meter.give_back(rows.into_values().map(|row| row.bytes()).sum());
+        self.meter.give_back(rows.into_values().map(|(row, hairpin)| row.bytes() + hairpin.bytes()).sum());
         found
     }
 
-    /// hostPorts that lead to the pod itself, and that its policies do not allow: a pod always reaches itself. Subjects
-    /// are sorted by endpoint.
-    fn own_host_ports(&self, subjects: &[(EndpointId, SubjectClass)]) -> HashMap<EndpointId, Vec<u32>> {
-        let mut found: HashMap<EndpointId, Vec<u32>> = HashMap::new();
+    /// hostPorts that lead to the pod itself, where that changes the verdict. Subjects are sorted by endpoint.
+    fn own_host_ports(&self, subjects: &[(EndpointId, SubjectClass)]) -> HashMap<EndpointId, Vec<(u32, bool)>> {
+        let mut found: HashMap<EndpointId, Vec<(u32, bool)>> = HashMap::new();
         // Where no policy and no list applies to egress, no hostPort makes a difference.
-        for (id, subject) in subjects.iter().filter(|(_, it)| self.is_judged(Direction::Egress, it)) {
+        let is_judged =
+            |it: &SubjectClass| self.is_judged(Direction::Egress, it) || self.has_tiers(Direction::Ingress, it);
+        for (id, subject) in subjects.iter().filter(|(_, it)| is_judged(it)) {
             let claims = subject.node.into_iter().flat_map(|node| self.cluster.host_ports_of(node));
             let own: Vec<_> = claims.filter(|(_, it)| self.is_backend(&it.backend, *id)).collect();
             if own.is_empty() {
                 continue;
             }
             let row = self.ordinary(Direction::Egress, subject);
-            let reached = |it: &HostPort| self.reaches(&row, subject, self.stands_behind(&it.backend, it.protocol));
-            let only_itself = own.into_iter().filter(|(_, it)| !reached(it));
-            found.insert(*id, only_itself.map(|(index, _)| index as u32).collect());
-            self.meter.give_back(row.bytes());
+            let hairpin = self.hairpin(subject);
+            let behind = |it: &HostPort| self.stands_behind(&it.backend, it.protocol);
+            let reached = |it: &HostPort| self.reaches(&row, hairpin.leaving(), subject, behind(it));
+            let own = own.into_iter().map(|(index, it)| (index as u32, hairpin.allow(behind(it)), reached(it)));
+            let changed = own.filter(|(_, is_allowed, reached)| is_allowed != reached);
+            found.insert(*id, changed.map(|(index, is_allowed, _)| (index, is_allowed)).collect());
+            self.meter.give_back(row.bytes() + hairpin.bytes());
         }
         found
     }
@@ -352,7 +372,8 @@ impl<'a> RowBuilder<'a> {
         // Where everything is allowed, all backends are.
         // For ingress there is nothing to overlay: a source address is no evidence that the own node sent a packet (it
         // can be masqueraded or forged), so programs decide that by the packet, and services are no sources.
-        if direction == Direction::Egress && self.is_judged(direction, subject) {
+        let leads_back = !subject.own_services.is_empty() || !subject.own_host_ports.is_empty();
+        if direction == Direction::Egress && (self.is_judged(direction, subject) || leads_back) {
             self.overlay_special(subject, &mut open);
         }
         let default = self.intern(&open.default, false);
@@ -385,19 +406,26 @@ impl<'a> RowBuilder<'a> {
         id
     }
 
-    /// Whether any policy or list applies to it in this direction.
+    /// Whether any policy, cluster-wide or not, or list applies to it in this direction.
     fn is_judged(&self, direction: Direction, subject: &SubjectClass) -> bool {
         let lists = || subject.lists.iter().map(|id| &self.cluster.lists[id.index()]);
         subject.policies.iter().any(|id| self.rules.of(*id, direction).is_some())
+            || self.has_tiers(direction, subject)
             || lists().any(|list| asks(list, direction))
     }
 
     /// The effect of policies and lists, without services, nodes and hostPorts.
     fn ordinary(&self, direction: Direction, subject: &SubjectClass) -> OpenRow {
         let mut open = match self.rules_of(direction, subject) {
-            None => OpenRow { default: AtomSet::all(self.atoms.count()), entries: Vec::new() },
+            None => {
+                let mut open = OpenRow { default: AtomSet::all(self.atoms.count()), entries: Vec::new() };
+                self.overlay_tier(Tier::Baseline, direction, subject, &mut open);
+                open
+            }
+            // NetworkPolicy is final for pods that it isolates, so the Baseline tier is not asked.
             Some(rules) => self.union(direction, subject, &rules),
         };
+        self.overlay_tier(Tier::Admin, direction, subject, &mut open);
         // Lists last: they are decided before policies, so a denial has to replace what rules have allowed.
         self.overlay_lists(direction, subject, &mut open);
         open
@@ -453,6 +481,17 @@ impl<'a> RowBuilder<'a> {
 
     /// Adds the named ports of an egress rule: each peer has its own numbers.
     fn add_names(&self, direction: Direction, rule: &DraftRule, peers: Option<&[PredicateId]>, entries: &mut Entries) {
+        self.each_name(direction, rule, peers, |peer, atom| entries.of(peer).insert(atom));
+    }
+
+    /// Calls `act` with each peer class that the named ports of an egress rule match, and with the atom there.
+    fn each_name(
+        &self,
+        direction: Direction,
+        rule: &DraftRule,
+        peers: Option<&[PredicateId]>,
+        mut act: impl FnMut(PeerId, AtomId),
+    ) {
         // In ingress the subject is the destination; `atoms_of` has added its numbers.
         let named = rule.ports.as_ref().filter(|_| direction == Direction::Egress).map(|ports| &ports.named);
         for name in named.into_iter().flatten() {
@@ -466,7 +505,7 @@ impl<'a> RowBuilder<'a> {
                 // The peer has to match the rule too. A name alone would allow the port on pods that the rule does not
                 // select.
                 if peers.is_none_or(|peers| peers.iter().any(holds)) {
-                    entries.of(*peer).insert(self.atoms.find(protocol, *number));
+                    act(*peer, self.atoms.find(protocol, *number));
                 }
             }
         }

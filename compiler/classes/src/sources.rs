@@ -11,9 +11,9 @@ use super::peers::Peers;
 use super::ports::PortSpec;
 use super::predicates::{Predicate, RulePredicates};
 use super::vips::ServiceVip;
-use weir_model::{Cluster, Direction, Policy, id, rule_path};
+use weir_model::{Cluster, Direction, NamespaceId, Policy, TierPolicy, TierRule, id, rule_path};
 use weir_objects::address::Family;
-use weir_objects::origin::{FieldOrigin, FieldPath};
+use weir_objects::origin::{FieldOrigin, FieldPath, ObjectId};
 
 id!(/// An object field that instructions can come from. Prints as `s3`.
     SourceId, "s");
@@ -48,21 +48,38 @@ impl Numbers {
 /// A rule, with the origins of its peers and ports.
 #[derive(Clone, Copy)]
 pub(super) struct RulePlace<'a> {
-    pub(super) policy: &'a Policy,
+    object: ObjectId,
+    /// The namespace of the policy; `None` if it is cluster-wide.
+    pub(super) namespace: Option<NamespaceId>,
     pub(super) direction: Direction,
-    pub(super) rule: usize,
+    rule: usize,
+    /// The field of the rule that has its ports.
+    ports: &'static str,
+    /// For each port, the index of its field; empty if it is the index of the port.
+    port_fields: &'a [u32],
 }
 
-impl RulePlace<'_> {
+impl<'a> RulePlace<'a> {
+    pub(super) fn of_policy(policy: &Policy, direction: Direction, rule: usize) -> Self {
+        let namespace = Some(policy.namespace);
+        Self { object: policy.object, namespace, direction, rule, ports: "ports", port_fields: &[] }
+    }
+
+    pub(super) fn of_tier(policy: &TierPolicy, direction: Direction, rule: usize, of_rule: &'a TierRule) -> Self {
+        let (ports, port_fields) = (policy.kind.ports_field(), &of_rule.port_fields[..]);
+        Self { object: policy.object, namespace: None, direction, rule, ports, port_fields }
+    }
+
     /// `spec.ingress[0].from[2]`
     pub(super) fn peer(self, index: usize) -> FieldOrigin {
         let field = if self.direction == Direction::Ingress { "from" } else { "to" };
-        FieldOrigin::new(self.policy.object, rule_path(self.direction, self.rule).field(field).index(index))
+        FieldOrigin::new(self.object, rule_path(self.direction, self.rule).field(field).index(index))
     }
 
     /// `spec.ingress[0].ports[2]`
     pub(super) fn port(self, index: usize) -> FieldOrigin {
-        FieldOrigin::new(self.policy.object, rule_path(self.direction, self.rule).field("ports").index(index))
+        let field = self.port_fields.get(index).map_or(index, |field| *field as usize);
+        FieldOrigin::new(self.object, rule_path(self.direction, self.rule).field(self.ports).index(field))
     }
 }
 

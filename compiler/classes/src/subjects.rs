@@ -5,7 +5,9 @@ use std::net::IpAddr;
 
 use super::Scope;
 use weir_model::labels::Selection;
-use weir_model::{Cluster, Endpoint, EndpointId, LabelSetId, ListId, NamespaceId, NodeId, PolicyId, Standing};
+use weir_model::{
+    Cluster, Endpoint, EndpointId, LabelSetId, ListId, NamespaceId, NodeId, PolicyId, Standing, TierPolicyId,
+};
 use weir_objects::k8s::LabelSelector;
 
 /// Local endpoints with the policies and lists that apply, before they are divided further by ports and services.
@@ -14,6 +16,8 @@ pub(crate) struct SubjectDraft {
     pub(crate) local: Vec<LocalEndpoint>,
     /// The policies that select any of them, audit ones too, sorted.
     pub(crate) policies: Vec<PolicyId>,
+    /// The cluster-wide policies that select any of them, audit ones too, in the order they are evaluated.
+    pub(crate) tiers: Vec<TierPolicyId>,
     /// The lists that apply to any of them, in the order they are decided.
     pub(crate) lists: Vec<ListId>,
     /// Placeholder addresses for endpoints that have none.
@@ -35,6 +39,8 @@ pub(crate) struct LocalEndpoint {
     pub(crate) endpoint: EndpointId,
     pub(crate) policies: Vec<PolicyId>,
     pub(crate) audit: Vec<PolicyId>,
+    pub(crate) tiers: Vec<TierPolicyId>,
+    pub(crate) audit_tiers: Vec<TierPolicyId>,
     pub(crate) lists: Vec<ListId>,
     pub(crate) node: Option<NodeId>,
 }
@@ -50,19 +56,22 @@ pub(crate) fn draft(cluster: &Cluster, scope: &Scope) -> SubjectDraft {
     let mut local = Vec::with_capacity(scope.endpoints().len());
     for id in scope.endpoints() {
         let endpoint = &cluster.endpoints[id.index()];
-        let (mut policies, lists) = finder.in_force(endpoint).clone();
+        let InForce { mut policies, tiers, lists } = finder.in_force(endpoint).clone();
         // Audit policies are numbered after all enforced ones, so the sorted list is cut at one place.
         let audit = policies.split_off(policies.partition_point(|policy| !cluster.is_audit(*policy)));
         // No packet can carry the address of a node that has none, so the node matters only if services may lead to a
         // pod on its network. Kept in any case, it would give each such node's pods classes of their own.
         let node = endpoint.node.filter(|node| cluster.has_addresses(*node) || hosts.contains(node));
-        local.push(LocalEndpoint { endpoint: *id, policies, audit, lists, node });
+        let (audit_tiers, tiers) = tiers.into_iter().partition(|id| cluster.tier_policy(*id).is_audit);
+        local.push(LocalEndpoint { endpoint: *id, policies, audit, tiers, audit_tiers, lists, node });
     }
     let policies: BTreeSet<_> = local.iter().flat_map(|it| it.policies.iter().chain(&it.audit)).copied().collect();
+    let tiers: BTreeSet<_> = local.iter().flat_map(|it| it.tiers.iter().chain(&it.audit_tiers)).copied().collect();
     let lists: BTreeSet<_> = local.iter().flat_map(|it| &it.lists).copied().collect();
     SubjectDraft {
         local,
         policies: policies.into_iter().collect(),
+        tiers: tiers.into_iter().collect(),
         lists: lists.into_iter().collect(),
         stand_ins: scope.stand_ins.clone(),
     }
@@ -85,21 +94,29 @@ struct NamespacePolicies<'c> {
     rest: Vec<PolicyId>,
 }
 
+/// The policies and lists that apply to an endpoint, audit policies too.
+#[derive(Clone)]
+struct InForce {
+    policies: Vec<PolicyId>,
+    tiers: Vec<TierPolicyId>,
+    lists: Vec<ListId>,
+}
+
 struct SubjectFinder<'c> {
     cluster: &'c Cluster,
     selection: Selection,
     policies: HashMap<NamespaceId, NamespacePolicies<'c>>,
-    known: HashMap<(NamespaceId, LabelSetId), (Vec<PolicyId>, Vec<ListId>)>,
+    known: HashMap<(NamespaceId, LabelSetId), InForce>,
 }
 
 impl SubjectFinder<'_> {
     /// The policies and lists that apply to an endpoint. Endpoints of one namespace with the same labels share the
     /// result.
-    fn in_force(&mut self, endpoint: &Endpoint) -> &(Vec<PolicyId>, Vec<ListId>) {
+    fn in_force(&mut self, endpoint: &Endpoint) -> &InForce {
         let key = (endpoint.namespace, endpoint.labels);
         // Not `entry`, because computing the answer borrows all of `self`.
         if !self.known.contains_key(&key) {
-            let answer = (self.policies(key), self.lists(key));
+            let answer = InForce { policies: self.policies(key), tiers: self.tiers(key), lists: self.lists(key) };
             self.known.insert(key, answer);
         }
         &self.known[&key]
@@ -121,6 +138,20 @@ impl SubjectFinder<'_> {
             self.selection.matches(&self.cluster.labels, subjects, labels)
         };
         candidates.into_iter().filter(selects).collect()
+    }
+
+    fn tiers(&mut self, (namespace, labels): (NamespaceId, LabelSetId)) -> Vec<TierPolicyId> {
+        let namespace_labels = self.cluster.namespaces[namespace.index()].labels;
+        let mut found = Vec::new();
+        // Without an index, as for lists. They are numbered in the order in which they are evaluated.
+        for (index, policy) in self.cluster.tiers.iter().enumerate() {
+            if self.selection.matches(&self.cluster.labels, policy.namespaces, namespace_labels)
+                && self.selection.matches(&self.cluster.labels, policy.pods, labels)
+            {
+                found.push(TierPolicyId(index as u32));
+            }
+        }
+        found
     }
 
     fn lists(&mut self, (namespace, labels): (NamespaceId, LabelSetId)) -> Vec<ListId> {

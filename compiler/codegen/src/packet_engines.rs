@@ -273,7 +273,7 @@ impl FlowSession<'_, '_> {
         let place = subject.endpoint.and_then(|id| self.world.place(id));
         // Not a local endpoint, so no program runs there.
         let Some((place, class)) = place else {
-            return Ok(EndVerdict { verdict: Verdict::Allow, basis: Basis::NotSubject });
+            return Ok(EndVerdict::new(Verdict::Allow, Basis::NotSubject));
         };
         let family = self.family(subject, remote)?;
         self.refuse_node_port(remote, target)?;
@@ -298,7 +298,7 @@ impl FlowSession<'_, '_> {
         // The verdict first, then a basis for that verdict. A basis computed independently could contradict it, and the
         // contradiction would hide which of them is wrong.
         let verdict = self.world.decide.decide(&question)?;
-        Ok(EndVerdict { verdict, basis: verdict_basis::basis(self.world, &question, verdict) })
+        Ok(verdict_basis::explained(self.world, &question, verdict))
     }
 
     /// The address family: that of the end that has an address, or for a backend without one, that of the flow's other
@@ -390,7 +390,7 @@ impl FlowSession<'_, '_> {
             let sides = self.judge_backends(source, destination, target, (*service, Some(*port)))?;
             let [of_ingress, of_egress] = sides.map(|basis| {
                 let verdict = basis.backends.iter().map(|side| side.verdict).max().unwrap_or(Verdict::Allow);
-                EndVerdict { verdict, basis: Basis::Service(basis) }
+                EndVerdict::new(verdict, Basis::Service(basis))
             });
             egress.push(((*service, *port), of_egress));
             ingress.push(((*service, *port), of_ingress));
@@ -421,7 +421,7 @@ impl FlowSession<'_, '_> {
             _ if !behind.backends.is_empty() => Basis::Service(behind),
             basis => verdict_basis::without_peers(self.world, basis, target.protocol, port.is_some()),
         };
-        Ok(Judgement { egress, ingress: EndVerdict { verdict: worst, basis: Basis::Service(ingress) } })
+        Ok(Judgement { egress, ingress: EndVerdict::new(worst, Basis::Service(ingress)) })
     }
 
     /// The verdicts for each backend of a service port: at the backend's ingress, and at the source's egress.

@@ -183,7 +183,7 @@ impl<'c> IptablesEngine<'c> {
             WalkEnd::Drop => Verdict::Deny,
         };
         let meanings = walk.comments.iter().filter_map(|comment| self.meanings.get(*comment).copied());
-        EndVerdict { verdict, basis: basis(verdict, meanings) }
+        EndVerdict::new(verdict, basis(verdict, meanings))
     }
 }
 

@@ -9,6 +9,7 @@
 mod answer;
 mod host_ports;
 mod service;
+mod tiers;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,7 +18,8 @@ use super::directory::Directory;
 use super::labels::Selection;
 use super::{
     AddressRanges, Cluster, Direction, Endpoint, EndpointId, HostNetworkPods, Icmp, IpBlockPods, LabelSetId,
-    ListAction, ListId, NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, SelectorId, Standing,
+    ListAction, ListId, NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, RuleAction, SelectorId,
+    Standing, Tier, TierPolicyId,
 };
 
 pub use answer::{
@@ -35,7 +37,18 @@ pub struct Oracle<'c> {
     policies_of: HashMap<NamespaceId, Vec<PolicyId>>,
     /// A cache, by endpoint.
     selecting: Vec<Option<Vec<PolicyId>>>,
+    /// A cache, by endpoint.
+    tiers: Vec<Option<Vec<TierPolicyId>>>,
     lists: Vec<AddressRanges>,
+}
+
+/// How a packet gets from one end to the other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Route {
+    /// The destination is the address that the sender wrote.
+    Direct,
+    /// The node translates the destination: a service address or a hostPort.
+    Translated,
 }
 
 /// The protocol and port of one question: of the flow, or of a backend behind a service.
@@ -58,6 +71,7 @@ impl<'c> Oracle<'c> {
             selection: Selection::new(&cluster.labels),
             policies_of,
             selecting: vec![None; cluster.endpoints.len()],
+            tiers: vec![None; cluster.endpoints.len()],
             lists: cluster.lists.iter().map(AddressRanges::of).collect(),
         }
     }
@@ -84,8 +98,8 @@ impl<'c> Oracle<'c> {
     /// Judges a flow as if no proxy translated its destination.
     fn judge_plain(&mut self, source: FlowEnd, destination: FlowEnd, target: ProtocolPort) -> Judgement {
         Judgement {
-            egress: self.judge_side(Direction::Egress, source, destination, target),
-            ingress: self.judge_side(Direction::Ingress, destination, source, target),
+            egress: self.judge_side(Direction::Egress, source, destination, target, Route::Direct),
+            ingress: self.judge_side(Direction::Ingress, destination, source, target, Route::Direct),
         }
     }
 
@@ -113,31 +127,97 @@ impl<'c> Oracle<'c> {
         subject: FlowEnd,
         remote: FlowEnd,
         target: ProtocolPort,
+        route: Route,
     ) -> EndVerdict {
         let Some(endpoint) = subject.endpoint.filter(|id| self.is_member(*id)) else {
             return EndVerdict::allow(Basis::NotSubject);
         };
-        if let Some(basis) = self.beyond_policy(endpoint, subject.address, remote, target) {
-            return EndVerdict::allow(basis);
+        let exempt = self.exempt(endpoint, subject.address, remote, target);
+        match &exempt {
+            Some(Basis::Itself) if (direction, route) == (Direction::Egress, Route::Translated) => {
+                return self.judge_hairpin(endpoint, remote, target);
+            }
+            Some(basis) if !is_subject_to_tiers(basis, direction) => return EndVerdict::allow(basis.clone()),
+            Some(_) => {}
+            None => {
+                if let Some(list) = self.denying_list(direction, endpoint, remote) {
+                    return EndVerdict::deny(Basis::List(list));
+                }
+            }
         }
-        if let Some(list) = self.denying_list(direction, endpoint, remote) {
-            return EndVerdict { verdict: Verdict::Deny, basis: Basis::List(list) };
+        self.judge_tiers(direction, endpoint, remote, target, exempt)
+    }
+
+    /// Judges the packet of a pod that the node sends back to it. No NetworkPolicy and no list can forbid that.
+    // Spec: "A Pod connecting to a Service IP that the service proxy load-balances back to the same Pod is subject to
+    // ClusterNetworkPolicy." Both directions are judged where the packet leaves the pod: when it comes back, a service
+    // proxy may have replaced its source address.
+    fn judge_hairpin(&mut self, endpoint: EndpointId, remote: FlowEnd, target: ProtocolPort) -> EndVerdict {
+        let leaving = self.judge_tiers(Direction::Egress, endpoint, remote, target, Some(Basis::Itself));
+        if leaving.verdict == Verdict::Deny {
+            return leaving;
+        }
+        let arriving = self.judge_tiers(Direction::Ingress, endpoint, remote, target, Some(Basis::Itself));
+        if arriving.verdict == Verdict::Deny { arriving } else { leaving }
+    }
+
+    /// Judges traffic by all tiers. With `exempt`, no NetworkPolicy can forbid it.
+    fn judge_tiers(
+        &mut self,
+        direction: Direction,
+        endpoint: EndpointId,
+        remote: FlowEnd,
+        target: ProtocolPort,
+        exempt: Option<Basis>,
+    ) -> EndVerdict {
+        // Spec: "Policy tiers are evaluated in the following order: Admin tier, NetworkPolicy tier, Baseline tier".
+        let mut passed = Vec::new();
+        match self.tier_decision(Tier::Admin, direction, endpoint, remote, target) {
+            Some((rule, RuleAction::Accept)) => return EndVerdict::allow(Basis::Tier(rule)),
+            Some((rule, RuleAction::Deny)) => return EndVerdict::deny(Basis::Tier(rule)),
+            Some((rule, RuleAction::Pass)) => passed.push(rule),
+            None => {}
         }
         let isolating = self.isolating(direction, endpoint);
+        if !isolating.is_empty() {
+            let judged = match exempt {
+                Some(basis) => EndVerdict::allow(basis),
+                None => self.judge_isolated(direction, isolating, endpoint, remote, target),
+            };
+            return judged.after(passed);
+        }
+        // Spec: "v1.NetworkPolicy always makes a final decision for selected pods. Further evaluation only happens for
+        // Pods not selected by a v1.NetworkPolicy." Here a pod counts as selected in the directions in which it is
+        // isolated, because the text of NetworkPolicy knows no other kind of decision.
+        match self.tier_decision(Tier::Baseline, direction, endpoint, remote, target) {
+            Some((rule, RuleAction::Accept)) => return EndVerdict::allow(Basis::Tier(rule)).after(passed),
+            Some((rule, RuleAction::Deny)) => return EndVerdict::deny(Basis::Tier(rule)).after(passed),
+            Some((rule, RuleAction::Pass)) => passed.push(rule),
+            None => {}
+        }
         // Spec: "By default, a pod is non-isolated for egress; all outbound connections are allowed." (ingress
         // likewise)
-        if isolating.is_empty() {
-            return EndVerdict::allow(Basis::NotIsolated);
-        }
+        EndVerdict::allow(exempt.unwrap_or(Basis::NotIsolated)).after(passed)
+    }
+
+    /// Judges the traffic of an isolated pod by the NetworkPolicies that isolate it.
+    fn judge_isolated(
+        &mut self,
+        direction: Direction,
+        isolating: Vec<PolicyId>,
+        endpoint: EndpointId,
+        remote: FlowEnd,
+        target: ProtocolPort,
+    ) -> EndVerdict {
         let rules = self.allowing_rules(direction, &isolating, endpoint, remote, target);
         match rules.is_empty() {
-            true => EndVerdict { verdict: Verdict::Deny, basis: Basis::Isolated(isolating) },
+            true => EndVerdict::deny(Basis::Isolated(isolating)),
             false => EndVerdict::allow(Basis::Rules(rules)),
         }
     }
 
-    /// The reason why no policy can forbid the traffic, if there is one.
-    fn beyond_policy(
+    /// The reason why no NetworkPolicy and no list can forbid the traffic, if there is one.
+    fn exempt(
         &self,
         subject: EndpointId,
         own_address: Option<IpAddr>,
@@ -267,11 +347,16 @@ impl<'c> Oracle<'c> {
         remote: FlowEnd,
         target: ProtocolPort,
     ) -> bool {
-        let destination = match direction {
+        let destination = self.destination(direction, subject, remote);
+        self.ports_match(&rule.ports, destination, target) && self.peers_match(namespace, rule, remote)
+    }
+
+    /// The destination of a side, if it is a pod.
+    fn destination(&self, direction: Direction, subject: EndpointId, remote: FlowEnd) -> Option<EndpointId> {
+        match direction {
             Direction::Ingress => Some(subject),
             Direction::Egress => remote.endpoint.filter(|id| self.is_member(*id)),
-        };
-        self.ports_match(rule, destination, target) && self.peers_match(namespace, rule, remote)
+        }
     }
 
     // Spec: "If this field is empty or missing, this rule matches all sources (traffic not restricted by source)."
@@ -305,8 +390,8 @@ impl<'c> Oracle<'c> {
     }
 
     // Spec: "If this field is empty or missing, this rule matches all ports (traffic not restricted by port)."
-    fn ports_match(&self, rule: &Rule, destination: Option<EndpointId>, target: ProtocolPort) -> bool {
-        rule.ports.is_empty() || rule.ports.iter().any(|port| self.port_matches(port, destination, target))
+    fn ports_match(&self, ports: &[PortRule], destination: Option<EndpointId>, target: ProtocolPort) -> bool {
+        ports.is_empty() || ports.iter().any(|port| self.port_matches(port, destination, target))
     }
 
     fn port_matches(&self, port: &PortRule, destination: Option<EndpointId>, target: ProtocolPort) -> bool {
@@ -342,6 +427,14 @@ impl<'c> Oracle<'c> {
     fn endpoint(&self, id: EndpointId) -> &'c Endpoint {
         &self.cluster.endpoints[id.index()]
     }
+}
+
+/// Whether cluster-wide policies apply to traffic that no NetworkPolicy and no list can forbid.
+fn is_subject_to_tiers(exempt: &Basis, direction: Direction) -> bool {
+    // The text does not mention the own node. No peer of an ingress rule can name its traffic to the pod (probes of the
+    // kubelet); `networks` and `nodes` of an egress rule can name its address.
+    // Spec: "A Pod connecting to its own Pod IP is not subject to CNP."
+    *exempt == Basis::OwnNode && direction == Direction::Egress
 }
 
 impl ProtocolPort {

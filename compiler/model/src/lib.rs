@@ -17,6 +17,7 @@ mod frontends;
 mod host_ports;
 mod interner;
 pub mod labels;
+mod tiers;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -28,10 +29,13 @@ pub use frontends::{Frontend, FrontendPort, FrontendPorts};
 pub use host_ports::HostPort;
 pub use interner::Interner;
 pub use labels::{LabelSetId, SelectorId};
+pub use tiers::{TierMatch, TierPeer, TierPolicy, TierPolicyId, TierRule, TierRuleId};
 
 use weir_objects::address::Prefix;
 use weir_objects::k8s;
-pub use weir_objects::k8s::{Direction, ListAction, ListEntry, NamedPort, PortMatch, Protocol};
+pub use weir_objects::k8s::{
+    ClusterPolicyKind, Direction, ListAction, ListEntry, NamedPort, PortMatch, Protocol, RuleAction, Tier,
+};
 use weir_objects::origin::{FieldOrigin, FieldPath, ObjectId};
 
 /// Defines a number that names one kind of thing, such as `id!(/// A block.\n BlockId, "b")`. It prints as letter and
@@ -94,6 +98,8 @@ pub struct Cluster {
     pub policies: Vec<Policy>,
     /// Those that are only reported, sorted likewise. Their numbers follow those of the enforced ones.
     pub audit: Vec<Policy>,
+    /// Cluster-wide policies, enforced and audit ones, in the order in which they are evaluated.
+    pub tiers: Vec<TierPolicy>,
     /// Label sets and selectors.
     pub labels: labels::Labelling,
     /// The choices where the API text is open.
@@ -162,6 +168,8 @@ pub struct Node {
     pub name: String,
     /// Its addresses, sorted.
     pub addresses: Vec<IpAddr>,
+    /// Its labels; none if only pods mention it.
+    pub labels: LabelSetId,
     /// The object, if the input has one.
     pub object: Option<ObjectId>,
 }
@@ -335,11 +343,17 @@ impl Cluster {
         id.index() >= self.policies.len()
     }
 
+    /// Whether any policy is only reported.
+    pub fn has_audit(&self) -> bool {
+        !self.audit.is_empty() || self.tiers.iter().any(|policy| policy.is_audit)
+    }
+
     /// The same cluster, with its audit policies enforced. Policies keep their numbers.
     #[must_use]
     pub fn with_audit_enforced(&self) -> Self {
         let policies = self.policies.iter().chain(&self.audit).cloned().collect();
-        Self { policies, audit: Vec::new(), ..self.clone() }
+        let tiers = self.tiers.iter().map(|it| TierPolicy { is_audit: false, ..it.clone() }).collect();
+        Self { policies, audit: Vec::new(), tiers, ..self.clone() }
     }
 
     /// `namespace/name` of a policy.

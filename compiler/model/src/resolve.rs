@@ -15,6 +15,7 @@ mod frontends;
 mod host_ports;
 mod policies;
 mod services;
+mod tiers;
 
 pub use endpoints::named_ports;
 
@@ -44,6 +45,7 @@ pub fn resolve<'o>(objects: impl IntoIterator<Item = &'o Object>, assume: Assump
     resolver.add_services(&objects);
     resolver.add_host_ports(&objects);
     resolver.add_policies(&objects.rest);
+    resolver.add_tiers(&objects.rest);
     resolver.add_lists(&objects.rest);
     (resolver.cluster, resolver.diagnostics)
 }
@@ -88,7 +90,7 @@ impl<'o> Resolver<'o> {
         for object in &objects.rest {
             match object.body {
                 Body::Namespace => _ = found.insert(&object.meta.name, Some(object)),
-                Body::Node(_) | Body::CidrList(_) => {}
+                Body::Node(_) | Body::CidrList(_) | Body::ClusterPolicy(_) => {}
                 _ => _ = found.entry(&object.meta.namespace).or_insert(None),
             }
         }

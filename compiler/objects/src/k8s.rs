@@ -11,9 +11,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub use cluster_policy::{
-    ClusterPeer, ClusterPolicy, ClusterPolicyKind, ClusterPort, ClusterRule, RuleAction, Tier,
-};
+pub use cluster_policy::{ClusterPeer, ClusterPolicy, ClusterPolicyKind, ClusterPort, ClusterRule, RuleAction, Tier};
 
 use crate::address::Prefix;
 use crate::origin::ObjectId;

@@ -32,6 +32,16 @@ pub(super) fn add(set: &mut [u64], other: &[u64]) {
     set.iter_mut().zip(other).for_each(|(word, other)| *word |= other);
 }
 
+/// Removes all numbers of `other`.
+pub(super) fn subtract(set: &mut [u64], other: &[u64]) {
+    set.iter_mut().zip(other).for_each(|(word, other)| *word &= !other);
+}
+
+/// Keeps the numbers that are in `other` too.
+pub(super) fn intersect(set: &mut [u64], other: &[u64]) {
+    set.iter_mut().zip(other).for_each(|(word, other)| *word &= other);
+}
+
 /// All numbers below `count`.
 pub(super) fn full(count: usize) -> Vec<u64> {
     let mut set = vec![0; words(count)];

@@ -12,18 +12,22 @@
 
 mod oracle_classes;
 mod rows;
+mod tiers;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::bits::BitSets;
 use super::slots::PortSlots;
-use oracle_classes::OracleClasses;
 pub(super) use oracle_classes::around;
+use oracle_classes::{OracleClasses, PeerKey};
+use tiers::KnownTiers;
 use weir_model::directory::Directory;
 use weir_model::labels::Selection;
 use weir_model::{
-    Cluster, EndpointId, Interner, LabelSetId, ListAction, ListId, NamespaceId, NodeId, PolicyId, Standing,
+    Cluster, Direction, EndpointId, Interner, LabelSetId, ListAction, ListId, NamespaceId, NodeId, PolicyId, PortRule,
+    Rule, Standing, TierMatch, TierPolicyId,
 };
 use weir_objects::k8s::NamedPort;
 
@@ -32,6 +36,8 @@ use weir_objects::k8s::NamedPort;
 pub(super) struct OracleSubject<'c> {
     /// The policies that select it, sorted.
     pub(super) policies: Vec<PolicyId>,
+    /// The cluster-wide policies that select it, in the order in which they are evaluated.
+    pub(super) tiers: Vec<TierPolicyId>,
     /// The lists that apply to it, in their order.
     pub(super) lists: Vec<ListId>,
     named: &'c [NamedPort],
@@ -59,6 +65,7 @@ pub(super) struct ExpectedVerdicts<'c> {
     backends: Vec<Vec<Vec<u32>>>,
     /// The oracle class of the pod behind each hostPort.
     claimants: Vec<u32>,
+    tiers: RefCell<KnownTiers<'c>>,
 }
 
 impl<'c> ExpectedVerdicts<'c> {
@@ -66,12 +73,10 @@ impl<'c> ExpectedVerdicts<'c> {
         let selected = Selected::new(cluster, local);
         // Only policies and lists that apply to a local endpoint. All others would cut addresses and ports into pieces
         // between which no verdict differs.
-        let policies: BTreeSet<PolicyId> =
-            selected.known.values().flat_map(|(policies, _)| policies).copied().collect();
-        let policies: Vec<PolicyId> = policies.into_iter().collect();
-        let lists: BTreeSet<ListId> = selected.known.values().flat_map(|(_, lists)| lists).copied().collect();
+        let rules = selected.rules(cluster);
+        let lists: BTreeSet<ListId> = selected.known.values().flat_map(|it| &it.lists).copied().collect();
         let nodes = local.iter().filter_map(|id| cluster.endpoints[id.index()].node).collect();
-        let mut oracle_classes = OracleClasses::new(cluster, directory, &policies, lists.into_iter().collect(), nodes);
+        let mut oracle_classes = OracleClasses::new(cluster, directory, &rules, lists.into_iter().collect(), nodes);
         // Backends get their oracle classes here, before any row is made: a row has one set for each oracle class that
         // exists at that time.
         let mut of_backend = |it: &weir_model::Backend| oracle_classes.plain(it.endpoint, it.address);
@@ -81,7 +86,7 @@ impl<'c> ExpectedVerdicts<'c> {
         let claimants = cluster.host_ports.iter().map(of_claim).collect();
         let mut expected = Self {
             cluster,
-            slots: PortSlots::new(cluster, &policies),
+            slots: PortSlots::new(cluster, rules.iter().flat_map(|rule| rule.ports())),
             kinds: Interner::default(),
             models: Vec::new(),
             kind_of: HashMap::new(),
@@ -89,6 +94,7 @@ impl<'c> ExpectedVerdicts<'c> {
             sets: BitSets::default(),
             backends,
             claimants,
+            tiers: RefCell::default(),
         };
         expected.add_kinds(local, &selected);
         expected
@@ -99,7 +105,7 @@ impl<'c> ExpectedVerdicts<'c> {
         for id in local {
             let endpoint = &self.cluster.endpoints[id.index()];
             let found = selected.known.get(&(endpoint.namespace, endpoint.labels));
-            let (policies, lists) = found.cloned().unwrap_or_default();
+            let InForce { policies, tiers, lists } = found.cloned().unwrap_or_default();
             let behind = behind.get(id).cloned().unwrap_or_default();
             // By address as well: a backend from an EndpointSlice may name an address and no pod.
             let is_own = |it: &weir_model::HostPort| {
@@ -114,6 +120,7 @@ impl<'c> ExpectedVerdicts<'c> {
             let own = own.iter().map(|address| self.oracle_classes.plain(Some(*id), Some(*address))).collect();
             let kind = OracleSubject {
                 policies,
+                tiers,
                 lists,
                 named: &endpoint.named_ports,
                 node: endpoint.node,
@@ -166,9 +173,40 @@ impl<'c> ExpectedVerdicts<'c> {
     }
 }
 
+/// A rule of a NetworkPolicy, with the namespace of its policy, or of a cluster-wide policy.
+#[derive(Clone, Copy)]
+enum AnyRule<'c> {
+    OfPolicy(NamespaceId, &'c Rule),
+    OfTier(&'c TierMatch),
+}
+
+impl<'c> AnyRule<'c> {
+    fn ports(self) -> &'c [PortRule] {
+        match self {
+            Self::OfPolicy(_, rule) => &rule.ports,
+            Self::OfTier(matched) => &matched.ports,
+        }
+    }
+
+    fn peers(self) -> Vec<PeerKey<'c>> {
+        match self {
+            Self::OfPolicy(own, rule) => rule.peers.iter().map(|peer| PeerKey::of_policy(own, peer)).collect(),
+            Self::OfTier(matched) => matched.peers.iter().map(PeerKey::Tier).collect(),
+        }
+    }
+}
+
 /// The policies and lists in force for each combination of namespace and labels.
 struct Selected {
-    known: HashMap<(NamespaceId, LabelSetId), (Vec<PolicyId>, Vec<ListId>)>,
+    known: HashMap<(NamespaceId, LabelSetId), InForce>,
+}
+
+/// The policies and lists in force for one combination.
+#[derive(Clone, Default)]
+struct InForce {
+    policies: Vec<PolicyId>,
+    tiers: Vec<TierPolicyId>,
+    lists: Vec<ListId>,
 }
 
 impl Selected {
@@ -199,10 +237,35 @@ impl Selected {
                     let list = &cluster.lists[id.index()];
                     selects(list.namespaces, namespace) && selects(list.pods, key.1)
                 };
-                (policies, lists.filter(applies).collect())
+                let lists = lists.filter(applies).collect();
+                // Spec: "Namespaces is used to select pods via namespace selectors. Pods is used to select pods via
+                // namespace AND pod selectors." They are numbered in the order in which they are evaluated.
+                let tiers = (0..).map(TierPolicyId).zip(&cluster.tiers).filter(|(_, policy)| {
+                    !policy.is_audit && selects(policy.namespaces, namespace) && selects(policy.pods, key.1)
+                });
+                let tiers = tiers.map(|(id, _)| id).collect();
+                InForce { policies, tiers, lists }
             });
         }
         Self { known }
+    }
+
+    /// The rules of all policies that select a local endpoint.
+    fn rules<'c>(&self, cluster: &'c Cluster) -> Vec<AnyRule<'c>> {
+        let policies: BTreeSet<PolicyId> = self.known.values().flat_map(|it| &it.policies).copied().collect();
+        let tiers: BTreeSet<TierPolicyId> = self.known.values().flat_map(|it| &it.tiers).copied().collect();
+        let mut rules = Vec::new();
+        for direction in Direction::ALL {
+            for policy in policies.iter().map(|id| &cluster.policies[id.index()]) {
+                rules.extend(
+                    policy.rules(direction).into_iter().flatten().map(|it| AnyRule::OfPolicy(policy.namespace, it)),
+                );
+            }
+            for policy in tiers.iter().map(|id| &cluster.tiers[id.index()]) {
+                rules.extend(policy.rules(direction).iter().filter_map(|it| it.matched.as_ref()).map(AnyRule::OfTier));
+            }
+        }
+        rules
     }
 }
 

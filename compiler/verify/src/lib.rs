@@ -62,7 +62,7 @@ pub fn verify_within(artifact: &Artifact, cluster: &Cluster, most_packets: u64) 
     let mut report = verify_enforced(artifact, cluster, most_packets);
     // Both sides are asked: the cluster may have audit policies that the artifact lacks, and the artifact may have
     // audit verdicts that no policy explains. Each is a difference, and only the second run can show it.
-    if !cluster.audit.is_empty() || audit::is_in(artifact) {
+    if cluster.has_audit() || audit::is_in(artifact) {
         // A mode of the same checks, not a second set of checks: two sets would drift apart, and a wrong audit verdict
         // has no effect that would show it before it is enforced.
         let enforced = cluster.with_audit_enforced();

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::errors::ICMP_ERROR;
-use weir_model::{Cluster, Direction, PolicyId, Protocol};
+use weir_model::{Cluster, PortRule, Protocol};
 use weir_objects::k8s::PortMatch;
 
 /// A port, or (without a protocol) 0 for ICMP, the number of an IP protocol, or [`ICMP_ERROR`].
@@ -25,21 +25,17 @@ impl PortSlots {
     pub(super) const ICMP_ERRORS: usize = 1;
     const FIRST_PORT: usize = 2;
 
-    /// Cut by the policies and names in force, by every service, and by every hostPort.
-    pub(super) fn new(cluster: &Cluster, policies: &[PolicyId]) -> Self {
+    /// Cut by the rules and names in force, by every service, and by every hostPort.
+    pub(super) fn new<'r>(cluster: &Cluster, ports: impl Iterator<Item = &'r PortRule>) -> Self {
         // Every protocol has a range from port 0 on. So `of` always finds a range, and its `- 1` cannot underflow.
         let mut slots = Self { starts: [vec![0], vec![0], vec![0]] };
-        let policies = policies.iter().map(|id| &cluster.policies[id.index()]);
         let mut names = std::collections::BTreeSet::new();
-        for policy in policies {
-            let rules = Direction::ALL.into_iter().filter_map(|direction| policy.rules(direction)).flatten();
-            for port in rules.flat_map(|rule| &rule.ports) {
-                match &port.port {
-                    PortMatch::Range(first, last) => slots.cut(port.protocol, *first, *last),
-                    // With the protocol: the same name may be one number for TCP and another one for UDP.
-                    PortMatch::Named(name) => _ = names.insert((name.as_str(), port.protocol as usize)),
-                    PortMatch::Any => {}
-                }
+        for port in ports {
+            match &port.port {
+                PortMatch::Range(first, last) => slots.cut(port.protocol, *first, *last),
+                // With the protocol: the same name may be one number for TCP and another one for UDP.
+                PortMatch::Named(name) => _ = names.insert((name.as_str(), port.protocol as usize)),
+                PortMatch::Any => {}
             }
         }
         // Ports of services are boundaries even if no policy names them: whether a packet may leave for a service

@@ -162,6 +162,22 @@ impl JsonExplanation<'_> {
                 let location = self.location(FieldOrigin::object(list.object));
                 json!({"direction": direction.name(), "policy": list.name, "kind": "CidrList", "location": location})
             }
+            ShownReason::Tier(id) => {
+                let (policy, rule) = (cluster.tier_policy(id.policy), cluster.tier_rule(id));
+                let mut value = json!({
+                    "direction": direction.name(),
+                    "policy": policy.name,
+                    "kind": policy.kind.name(),
+                    "tier": policy.tier.name(),
+                    "rule": format!("spec.{}[{}]", id.direction.name(), id.rule),
+                    "action": rule.action.name(),
+                    "location": self.location(policy.rule_origin(id.direction, id.rule as usize)),
+                });
+                if let Some(name) = &rule.name {
+                    value["ruleName"] = json!(name);
+                }
+                value
+            }
             ShownReason::Policy(id, rule) => {
                 let policy = &cluster.policies[id.index()];
                 let origin = rule.map_or_else(
@@ -195,6 +211,7 @@ fn basis(basis: &Basis) -> &'static str {
         Basis::IcmpAssumed => "icmp-assumed",
         Basis::NotIsolated => "not-isolated",
         Basis::List(_) => "list",
+        Basis::Tier(_) => "tier",
         Basis::Rules(_) => "rules",
         Basis::Isolated(_) => "isolated",
         Basis::Service(_) => "service",

@@ -4,7 +4,7 @@ use annotate_snippets::{AnnotationKind, Element, Group, Level};
 use weir_analysis::world::labels_text;
 use weir_artifact::layout::program_name;
 use weir_model::eval::{Basis, EndVerdict, Flow, FlowEnd, Judgement};
-use weir_model::{Cluster, Direction, ListId, PolicyId, Standing};
+use weir_model::{Cluster, Direction, ListId, PolicyId, RuleAction, Standing, Tier, TierRuleId};
 use weir_objects::diagnostic::FindingPlace;
 use weir_objects::escape;
 use weir_objects::origin::{FieldOrigin, FieldPath};
@@ -148,7 +148,11 @@ impl TextExplanation<'_> {
         };
         let of = super::end(cluster, subject);
         self.line(0, &format!("{} of {of}: {}", direction.name(), verdict_name(side.verdict)));
+        for rule in &side.passed {
+            self.tier_rule(*rule, "passes the flow on to the next tier");
+        }
         match &side.basis {
+            Basis::Tier(rule) => self.tier(*rule),
             Basis::Rules(rules) => {
                 self.line(2, "decided by NetworkPolicy: the pod is isolated, and these rules allow the flow");
                 for rule in rules {
@@ -197,6 +201,35 @@ impl TextExplanation<'_> {
             Basis::NotSubject => self.line(2, &not_subject(cluster, subject)),
             other => self.line(2, plain(other)),
         }
+    }
+
+    fn tier(&mut self, id: TierRuleId) {
+        let cluster = self.cluster;
+        let (policy, rule) = (cluster.tier_policy(id.policy), cluster.tier_rule(id));
+        let when = match policy.tier {
+            Tier::Admin => "before any NetworkPolicy",
+            Tier::Baseline => "no NetworkPolicy isolates the pod in this direction",
+        };
+        self.line(2, &format!("decided by tier {}, priority {}: {when}", policy.tier.name(), policy.priority));
+        let label = match rule.action {
+            RuleAction::Accept => "accepts",
+            RuleAction::Deny => "denies",
+            RuleAction::Pass => "passes the flow on",
+        };
+        self.tier_rule(id, label);
+        if let Some(peer) = rule.unsupported {
+            self.line(2, &format!("its peer {peer} cannot be enforced, so the rule fails closed"));
+        }
+        if rule.action == RuleAction::Deny {
+            self.line(2, "to allow it, change the rule, or add an Accept or Pass rule of a smaller priority");
+        }
+    }
+
+    fn tier_rule(&mut self, id: TierRuleId, label: &str) {
+        let cluster = self.cluster;
+        let title = format!("{} {}", cluster.tier_policy_name(id.policy), cluster.tier_rule_name(id));
+        let origin = cluster.tier_policy(id.policy).rule_origin(id.direction, id.rule as usize);
+        self.snippet(&title, origin, label);
     }
 
     fn isolated(&mut self, direction: Direction, flow: &Flow, policies: &[PolicyId]) {
@@ -321,6 +354,7 @@ pub(super) fn plain(basis: &Basis) -> &'static str {
         Basis::IcmpAssumed => "ICMP is assumed to pass (--assume icmp=allow)",
         Basis::NotIsolated => "no policy isolates it in this direction, so everything is allowed",
         Basis::List(_) => "a CidrList denies",
+        Basis::Tier(_) => "a rule of a cluster-wide policy decides",
         Basis::Rules(_) => "rules allow",
         Basis::Isolated(_) => "it is isolated, and no rule allows",
         Basis::Service(_) => "the backends of the service decide",

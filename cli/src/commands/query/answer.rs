@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use serde_json::value::RawValue;
 use weir_model::eval::Judgement;
-use weir_model::{Cluster, Direction, PolicyId};
+use weir_model::{Cluster, Direction, PolicyId, TierRule, TierRuleId};
 
 use crate::left_out::LeftOut;
 use crate::verdict_reasons::{self, ShownReason, verdict_name};
@@ -17,8 +17,18 @@ use crate::verdict_reasons::{self, ShownReason, verdict_name};
 pub(super) struct JsonNames {
     policies: Vec<String>,
     lists: Vec<String>,
+    tiers: Vec<JsonTierPolicy>,
     /// The end of each answer: the kinds that it leaves out, and the closing brace.
     end: String,
+}
+
+/// A cluster-wide policy.
+#[derive(Debug)]
+struct JsonTierPolicy {
+    /// Its name, and the members with its kind and tier.
+    head: String,
+    /// The members of each rule, for ingress and egress.
+    rules: [Vec<String>; 2],
 }
 
 /// Egress comes first in every answer.
@@ -32,7 +42,14 @@ impl JsonNames {
             false => format!(",\"leftOut\":{}}}\n", left_out.json()),
         };
         let lists = cluster.lists.iter().map(|list| quote(&list.name)).collect();
-        Self { policies: policies.collect(), lists, end }
+        let tiers = cluster.tiers.iter().map(|policy| {
+            let (name, kind, tier) = (quote(&policy.name), policy.kind.name(), policy.tier.name());
+            JsonTierPolicy {
+                head: format!("{name},\"kind\":\"{kind}\",\"tier\":\"{tier}\","),
+                rules: Direction::ALL.map(|it| policy.rules(it).iter().map(rule_members).collect()),
+            }
+        });
+        Self { policies: policies.collect(), lists, tiers: tiers.collect(), end }
     }
 
     pub(super) fn write(
@@ -66,6 +83,11 @@ impl JsonNames {
     fn write_reason(&self, writer: &mut impl Write, direction: Direction, reason: ShownReason) -> io::Result<()> {
         match reason {
             ShownReason::List(list) => write_all(writer, &[&self.lists[list.index()], ",\"kind\":\"CidrList\"}"]),
+            ShownReason::Tier(TierRuleId { policy, direction, rule }) => {
+                let of_policy = &self.tiers[policy.index()];
+                write_all(writer, &[&of_policy.head, "\"rule\":\"spec.", direction.name(), "["])?;
+                write!(writer, "{rule}]\"{}}}", of_policy.rules[direction as usize][rule as usize])
+            }
             ShownReason::Policy(policy, None) => write_all(writer, &[&self.policies[policy.index()], "}"]),
             ShownReason::Policy(policy, Some(rule)) => {
                 write_all(writer, &[&self.policies[policy.index()], ",\"rule\":\"spec.", direction.name(), "["])?;
@@ -73,6 +95,11 @@ impl JsonNames {
             }
         }
     }
+}
+
+fn rule_members(rule: &TierRule) -> String {
+    let name = rule.name.as_ref().map_or(String::new(), |name| format!(",\"ruleName\":{}", quote(name)));
+    format!("{name},\"action\":\"{}\"", rule.action.name())
 }
 
 fn write_id(writer: &mut impl Write, id: Option<&RawValue>) -> io::Result<()> {

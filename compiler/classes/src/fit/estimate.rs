@@ -13,12 +13,13 @@ use super::Held;
 use crate::subjects::{SubjectDraft, needed_label};
 use crate::{
     CLASS_BYTES, ENTRY_BYTES, Limits, Meter, Number, PAIR_BYTES, SET_COPIES, Scope, Spent, after, ranges_of_block,
-    subjects,
+    ranges_of_networks, ranges_of_nodes, subjects,
 };
 use weir_model::{
-    Cluster, Direction, LabelSetId, NamespaceId, Peer, PolicyId, PortMatch, Protocol, Rule, SelectorId, Standing,
+    Cluster, Direction, LabelSetId, NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, SelectorId,
+    Standing, TierMatch, TierPeer, TierPolicyId,
 };
-use weir_objects::address::{Prefix, to_number};
+use weir_objects::address::to_number;
 
 /// Bytes that a rule costs by itself: its numbers, its provenance, its place in the source.
 const RULE_BYTES: u64 = 300;
@@ -35,7 +36,7 @@ pub fn estimate(cluster: &Cluster, scope: &Scope) -> Spent {
 pub(super) fn of_draft(cluster: &Cluster, draft: &SubjectDraft, held: &[Held]) -> Spent {
     let is_held = |id: &PolicyId| held.binary_search_by_key(id, |held| held.policy).is_ok();
     let policies: Vec<PolicyId> = draft.policies.iter().copied().filter(|id| !is_held(id)).collect();
-    let counted = Counted::new(cluster, &policies);
+    let counted = Counted::new(cluster, &policies, &draft.tiers);
     // A meter without limits as the counter, so that peaks and overflows are computed as in classification.
     let meter = Meter::new(Limits::NONE);
     let classes = counted.classes(&meter);
@@ -60,18 +61,32 @@ fn rows(cluster: &Cluster, draft: &SubjectDraft, counted: &Counted<'_>, rows: Ro
         .iter()
         .map(|local| {
             let ports = &cluster.endpoints[local.endpoint.index()].named_ports;
-            (&local.policies, &local.audit, &local.lists, if counted.has_names { &ports[..] } else { &[] })
+            let tiers = (&local.tiers, &local.audit_tiers);
+            (&local.policies, &local.audit, tiers, &local.lists, if counted.has_names { &ports[..] } else { &[] })
         })
         .collect();
+    // The rows of tiers are made once for each set of cluster-wide policies, and then merged with the others.
+    let mut of_tiers: BTreeMap<_, [u64; 2]> = BTreeMap::new();
+    for (.., tiers, _, _) in &subjects {
+        of_tiers.entry(*tiers).or_insert_with(|| {
+            Direction::ALL.map(|direction| {
+                let in_force = tiers.0.iter().chain(tiers.1);
+                let holding = in_force.map(|id| counted.holding_of_tier(cluster, *id, direction)).sum::<u64>();
+                _ = meter.take(0, holding.saturating_mul(1 + words / 4));
+                holding
+            })
+        });
+    }
     // Most subjects of a namespace have the same policies, and equal sets are stored once.
     let mut sets: BTreeMap<Option<NamespaceId>, u64> = BTreeMap::new();
-    for (policies, audit, ..) in subjects {
+    for (policies, audit, tiers, ..) in subjects {
         let namespace = policies.iter().chain(audit).next().map(|id| cluster.policy(*id).namespace);
         for direction in Direction::ALL {
             let in_force = policies.iter().chain(audit).filter(|id| !is_held(id));
             let holding: u64 = in_force.map(|id| counted.holding(cluster, *id, direction)).sum();
+            let of_tiers = of_tiers[&tiers][direction as usize];
             // A row has at most one entry for each class, however often its rules match the same one.
-            let entries = holding.min(classes);
+            let entries = (holding + of_tiers).min(classes);
             // The rules that apply to a class determine its set, so there are at most two to the power of `rules` sets.
             let in_force = policies.iter().chain(audit).filter(|id| !is_held(id));
             let rules: usize = in_force.map(|id| cluster.policy(*id).rules(direction).map_or(0, <[_]>::len)).sum();
@@ -93,8 +108,8 @@ struct Counted<'c> {
     rules: u64,
     has_names: bool,
     ranges: HashSet<(Protocol, u16, u16)>,
-    /// The blocks, each with the number of ranges and pods for which it holds.
-    blocks: HashMap<&'c Peer, u64>,
+    /// The blocks, networks and nodes, each with the number of ranges and pods for which it holds.
+    blocks: HashMap<AddressPeer<'c>, u64>,
     /// The number of different sets of blocks that hold in some range.
     segments: u64,
     pairs: u64,
@@ -102,7 +117,7 @@ struct Counted<'c> {
 }
 
 impl<'c> Counted<'c> {
-    fn new(cluster: &'c Cluster, policies: &[PolicyId]) -> Self {
+    fn new(cluster: &'c Cluster, policies: &[PolicyId], tiers: &[TierPolicyId]) -> Self {
         let mut it = Self {
             cluster,
             rules: 0,
@@ -116,8 +131,13 @@ impl<'c> Counted<'c> {
         for id in policies {
             let policy = cluster.policy(*id);
             for direction in Direction::ALL {
-                policy.rules(direction).unwrap_or_default().iter().for_each(|rule| it.rule(policy.namespace, rule));
+                let rules = policy.rules(direction).unwrap_or_default().iter();
+                rules.for_each(|rule| it.rule(policy.namespace, rule));
             }
+        }
+        for policy in tiers.iter().map(|id| cluster.tier_policy(*id)) {
+            let rules = policy.ingress.iter().chain(&policy.egress).filter_map(|rule| rule.matched.as_ref());
+            rules.for_each(|matched| it.tier_match(matched));
         }
         it.sweep::<u32>();
         it.sweep::<u128>();
@@ -125,19 +145,36 @@ impl<'c> Counted<'c> {
         it
     }
 
-    fn rule(&mut self, namespace: NamespaceId, rule: &'c Rule) {
+    fn rule(&mut self, own: NamespaceId, rule: &'c Rule) {
         self.rules += 1 + (rule.peers.len() + rule.ports.len()) as u64;
-        for port in &rule.ports {
+        self.count_ports(&rule.ports);
+        for peer in &rule.peers {
+            match peer {
+                Peer::Block { .. } => _ = self.blocks.insert(AddressPeer::Block(peer), 0),
+                Peer::Pods { namespaces, pods } => self.selectors.add(self.cluster, Some(own), *namespaces, *pods),
+            }
+        }
+    }
+
+    fn tier_match(&mut self, matched: &'c TierMatch) {
+        self.rules += 1 + (matched.peers.len() + matched.ports.len()) as u64;
+        self.count_ports(&matched.ports);
+        for peer in &matched.peers {
+            match peer {
+                TierPeer::Networks(_) | TierPeer::Nodes(_) => _ = self.blocks.insert(AddressPeer::Tier(peer), 0),
+                TierPeer::Pods { namespaces, pods } => {
+                    self.selectors.add(self.cluster, None, Some(*namespaces), *pods);
+                }
+            }
+        }
+    }
+
+    fn count_ports(&mut self, ports: &[PortRule]) {
+        for port in ports {
             match port.port {
                 PortMatch::Any => _ = self.ranges.insert((port.protocol, 0, u16::MAX)),
                 PortMatch::Range(first, last) => _ = self.ranges.insert((port.protocol, first, last)),
                 PortMatch::Named(_) => self.has_names = true,
-            }
-        }
-        for peer in &rule.peers {
-            match peer {
-                Peer::Block { .. } => _ = self.blocks.insert(peer, 0),
-                Peer::Pods { namespaces, pods } => self.selectors.add(self.cluster, namespace, *namespaces, *pods),
             }
         }
     }
@@ -145,10 +182,9 @@ impl<'c> Counted<'c> {
     /// Counts the blocks in every range between two cuts, and the ranges in every block.
     fn sweep<N: Number>(&mut self) {
         let mut cuts: Vec<(N, i64)> = Vec::new();
-        let mut ranges: Vec<(&'c Peer, N, N)> = Vec::new();
-        for (peer, number) in self.blocks.keys().zip(1_i64..) {
-            let Peer::Block { cidr, except } = *peer else { continue };
-            for (first, last) in ranges_within::<N>(*cidr, except) {
+        let mut ranges: Vec<(AddressPeer<'c>, N, N)> = Vec::new();
+        for (peer, number) in self.blocks.keys().copied().zip(1_i64..) {
+            for (first, last) in ranges_within::<N>(self.cluster, peer) {
                 // The block's number, negative where the block ends.
                 cuts.push((first, number));
                 cuts.extend(after(last).map(|end| (end, -number)));
@@ -198,6 +234,7 @@ impl<'c> Counted<'c> {
     /// The number of cuts between ports at which an atom can begin, from rules and from services.
     fn ports(&self, cluster: &Cluster, draft: &SubjectDraft, policies: &[PolicyId]) -> u64 {
         let judges_egress = policies.iter().any(|id| cluster.policy(*id).egress.is_some())
+            || draft.tiers.iter().any(|id| cluster.tier_policy(*id).judges_leaving())
             || draft.lists.iter().any(|id| cluster.lists[id.index()].egress);
         let mut cuts: HashSet<(Protocol, u32)> = HashSet::new();
         let both = |first: u16, last: u16| [u32::from(first), u32::from(last) + 1];
@@ -214,17 +251,33 @@ impl<'c> Counted<'c> {
     }
 
     /// The number of classes for which the peers of a policy hold, summed over the peers.
-    fn holding(&self, cluster: &Cluster, id: PolicyId, direction: Direction) -> u64 {
+    fn holding(&self, cluster: &'c Cluster, id: PolicyId, direction: Direction) -> u64 {
         let policy = cluster.policy(id);
         let peers = policy.rules(direction).unwrap_or_default().iter().flat_map(|rule| &rule.peers);
         peers
             .map(|peer| match peer {
-                Peer::Block { .. } => self.blocks.get(peer).copied().unwrap_or_default(),
+                Peer::Block { .. } => self.holding_of_addresses(AddressPeer::Block(peer)),
                 Peer::Pods { namespaces, pods } => {
                     self.selectors.matched(cluster, namespaces.is_none().then_some(policy.namespace), *pods)
                 }
             })
             .fold(0, u64::saturating_add)
+    }
+
+    /// The same for a cluster-wide policy.
+    fn holding_of_tier(&self, cluster: &'c Cluster, id: TierPolicyId, direction: Direction) -> u64 {
+        let rules = cluster.tier_policy(id).rules(direction).iter().filter_map(|rule| rule.matched.as_ref());
+        let peers = rules.flat_map(|rule| &rule.peers);
+        peers
+            .map(|peer| match peer {
+                TierPeer::Networks(_) | TierPeer::Nodes(_) => self.holding_of_addresses(AddressPeer::Tier(peer)),
+                TierPeer::Pods { pods, .. } => self.selectors.matched(cluster, None, *pods),
+            })
+            .fold(0, u64::saturating_add)
+    }
+
+    fn holding_of_addresses(&self, peer: AddressPeer<'c>) -> u64 {
+        self.blocks.get(&peer).copied().unwrap_or_default()
     }
 }
 
@@ -238,8 +291,23 @@ fn mixed(number: u64) -> u64 {
     mixed ^ (mixed >> 27)
 }
 
-fn ranges_within<N: Number>(cidr: Prefix, except: &[Prefix]) -> Vec<(N, N)> {
-    if cidr.family() == N::FAMILY { ranges_of_block(cidr, except) } else { Vec::new() }
+/// The ranges of addresses that a peer contains, in a family.
+fn ranges_within<N: Number>(cluster: &Cluster, peer: AddressPeer<'_>) -> Vec<(N, N)> {
+    match peer {
+        AddressPeer::Block(Peer::Block { cidr, except }) if cidr.family() == N::FAMILY => {
+            ranges_of_block(*cidr, except)
+        }
+        AddressPeer::Tier(TierPeer::Networks(networks)) => ranges_of_networks(networks),
+        AddressPeer::Tier(TierPeer::Nodes(nodes)) => ranges_of_nodes(cluster, *nodes),
+        AddressPeer::Block(_) | AddressPeer::Tier(_) => Vec::new(),
+    }
+}
+
+/// A peer that selects addresses: of a NetworkPolicy, or of a cluster-wide policy.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum AddressPeer<'c> {
+    Block(&'c Peer),
+    Tier(&'c TierPeer),
 }
 
 /// Selectors of pods, by the condition that narrows them down.
@@ -262,8 +330,14 @@ struct Selectors<'c> {
 }
 
 impl<'c> Selectors<'c> {
-    fn add(&mut self, cluster: &'c Cluster, own: NamespaceId, namespaces: Option<SelectorId>, pods: SelectorId) {
-        let own = namespaces.is_none().then_some(own);
+    fn add(
+        &mut self,
+        cluster: &'c Cluster,
+        own: Option<NamespaceId>,
+        namespaces: Option<SelectorId>,
+        pods: SelectorId,
+    ) {
+        let own = own.filter(|_| namespaces.is_none());
         // Equal selectors are one predicate in classification too.
         if !self.known.insert((own, namespaces, pods)) {
             return;

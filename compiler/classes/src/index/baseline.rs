@@ -98,6 +98,11 @@ impl Baseline {
         self.local.iter().any(|(of, labels)| self.pods.selects(namespace, selector, *of, *labels))
     }
 
+    /// Whether selectors of namespaces and pods match the labels that a local pod had.
+    pub(super) fn selects_local_anywhere(&self, namespaces: &LabelSelector, pods: &LabelSelector) -> bool {
+        self.local.iter().any(|(of, labels)| self.pods.selects_anywhere(namespaces, pods, *of, *labels))
+    }
+
     /// The changes that give these addresses these classes.
     pub(super) fn changes(&self, classes: BTreeMap<IpAddr, PeerId>, other_owner: bool) -> Dirty {
         // Flows remember that they were allowed, not for which class. If the class of their address changes, that is

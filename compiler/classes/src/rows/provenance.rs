@@ -2,9 +2,43 @@
 
 use crate::ports::{AtomId, Atoms};
 use crate::predicates::{DraftPorts, DraftRule, PredicateId};
-use crate::{Classes, PeerClass, PeerId, SubjectClass, SubjectId};
-use weir_model::Direction;
+use crate::{Classes, PeerClass, PeerId, SubjectClass, SubjectId, TierDecision};
 use weir_model::eval::RuleId;
+use weir_model::{Cluster, Direction, RuleAction, Tier, TierRuleId};
+
+/// What the cluster-wide policies decide about an entry of a peer class without services.
+pub(crate) fn tier_decision(
+    classes: &Classes,
+    cluster: &Cluster,
+    direction: Direction,
+    subject: SubjectId,
+    peer: PeerId,
+    atom: AtomId,
+) -> TierDecision {
+    let question = RowQuestion {
+        classes,
+        direction,
+        subject: &classes.subjects[subject.index()],
+        peer: &classes.peers[peer.index()],
+        atom,
+    };
+    let mut found = TierDecision::default();
+    for tier in Tier::ALL {
+        // NetworkPolicy is between the two tiers, and final for pods that it isolates.
+        if tier == Tier::Baseline && question.is_isolated() {
+            break;
+        }
+        match question.first_of_tier(cluster, tier) {
+            Some((rule, RuleAction::Pass)) => found.passed.push(rule),
+            Some(decided) => {
+                found.decided = Some(decided);
+                break;
+            }
+            None => {}
+        }
+    }
+    found
+}
 
 /// The rules behind an entry of a peer class without services.
 pub(crate) fn provenance(
@@ -43,6 +77,22 @@ struct RowQuestion<'a> {
 }
 
 impl RowQuestion<'_> {
+    fn is_isolated(&self) -> bool {
+        self.subject.policies.iter().any(|id| self.classes.rules.of(*id, self.direction).is_some())
+    }
+
+    /// The first rule of a tier that matches.
+    fn first_of_tier(&self, cluster: &Cluster, tier: Tier) -> Option<(TierRuleId, RuleAction)> {
+        let policies = self.subject.tiers.iter().filter(|id| cluster.tier_policy(**id).tier == tier);
+        let rules =
+            policies.flat_map(|id| (0..).zip(self.classes.rules.of_tier(*id, self.direction)).map(|it| (*id, it)));
+        let mut matching =
+            rules.filter(|(_, (_, rule))| rule.matched.as_ref().is_some_and(|it| self.is_allowed_by(it)));
+        matching
+            .next()
+            .map(|(policy, (rule, of_tier))| (TierRuleId { policy, direction: self.direction, rule }, of_tier.action))
+    }
+
     fn is_allowed_by(&self, rule: &DraftRule) -> bool {
         let holds = |predicate: &PredicateId| self.peer.predicates.binary_search(predicate).is_ok();
         rule.peers.as_ref().is_none_or(|peers| peers.iter().any(holds))

@@ -8,12 +8,23 @@ use crate::ports::AtomSet;
 use crate::predicates::{DraftRule, PredicateId};
 use crate::vips::{OtherPorts, ServiceVip, VipPort};
 use crate::{PeerId, SubjectClass};
-use weir_model::{Direction, HostPort, ListAction, ListId, ServiceId};
+use weir_model::{Direction, HostPort, ListAction, ListId, ServiceId, Tier};
 use weir_objects::address::Family;
+
+/// The rows that decide about backends.
+#[derive(Clone, Copy)]
+struct SpecialRows<'r> {
+    /// All policies and lists.
+    open: &'r OpenRow,
+    /// Only the policies that apply to the own node; `None` if everything is allowed.
+    exempt: Option<&'r OpenRow>,
+}
 
 impl<'a> RowBuilder<'a> {
     /// Overwrites the entries of service addresses, of the pod's own node, and of hostPorts there.
     pub(super) fn overlay_special(&self, subject: &SubjectClass, open: &mut OpenRow) {
+        let exempt = self.exempt(Direction::Egress, subject);
+        let rows = SpecialRows { open, exempt: exempt.as_ref() };
         let mut special = Vec::with_capacity(self.special.len());
         for id in &self.special {
             let peer = self.peer(*id);
@@ -26,32 +37,33 @@ impl<'a> RowBuilder<'a> {
                 if !self.meter.take_for_services(bytes, set_steps(self.atoms)) {
                     return;
                 }
-                special.push((*id, self.special_set(subject, open, *id, vip, own_node)));
+                special.push((*id, self.special_set(subject, rows, *id, vip, own_node)));
             }
         }
         open.overlay(special);
+        self.meter.give_back(exempt.map_or(0, |row| row.bytes()));
     }
 
     fn special_set(
         &self,
         subject: &SubjectClass,
-        open: &OpenRow,
+        rows: SpecialRows<'_>,
         id: PeerId,
         vip: Option<&ServiceVip>,
         own_node: bool,
     ) -> AtomSet {
-        // No list can cut a pod off from its own node, as no policy can.
+        // No list can cut a pod off from its own node, and no NetworkPolicy. Cluster-wide policies can.
         let denied = !own_node && self.is_denied_by_list(subject, id);
         let rules = self.rules_of(Direction::Egress, subject);
         // First the ports that no service has, then each claim, then hostPorts: each step overrides the ones before.
         let mut set = match (own_node, vip.map(|vip| vip.rest)) {
-            (true, _) => AtomSet::all(self.atoms.count()),
+            (true, _) => rows.exempt.map_or_else(|| AtomSet::all(self.atoms.count()), |row| row.get(id).clone()),
             (false, Some(OtherPorts::Closed)) if denied => AtomSet::none(self.atoms.count()),
-            (false, Some(OtherPorts::Closed)) => self.without_peers(subject, rules.as_deref(), |_| true),
-            (false, _) => open.get(id).clone(),
+            (false, Some(OtherPorts::Closed)) => self.without_service(subject, rules.as_deref(), id),
+            (false, _) => rows.open.get(id).clone(),
         };
         for port in self.ports_at(vip, own_node) {
-            let allowed = !denied && self.is_service_port_allowed(subject, open, rules.as_deref(), id, port);
+            let allowed = !denied && self.is_service_port_allowed(subject, rows, rules.as_deref(), id, port);
             match (allowed, port.contested) {
                 // A contested claim never adds anything. If it could, an `externalIPs` entry of any tenant would open
                 // an address that policy denies: https://github.com/kubernetes/kubernetes/issues/97076
@@ -61,7 +73,7 @@ impl<'a> RowBuilder<'a> {
             }
         }
         // Last, because hostPorts only deny, also ports that a service claims.
-        self.take_host_ports(subject, open, id, &mut set);
+        self.take_host_ports(subject, rows, id, &mut set);
         set
     }
 
@@ -89,12 +101,16 @@ impl<'a> RowBuilder<'a> {
 
     /// Applies hostPorts, which can only deny. If several pods or a service claim the same port, all of them must be
     /// allowed.
-    fn take_host_ports(&self, subject: &SubjectClass, open: &OpenRow, id: PeerId, set: &mut AtomSet) {
+    fn take_host_ports(&self, subject: &SubjectClass, rows: SpecialRows<'_>, id: PeerId, set: &mut AtomSet) {
         for (index, claim) in self.claims(subject, id) {
-            // A pod always reaches itself, also when the node translates the packet back to it.
-            let is_itself = subject.own_host_ports.binary_search(&index).is_ok();
+            // No NetworkPolicy keeps a pod from itself, also when the node translates the packet back to it.
+            let own = subject.own_host_ports.binary_search_by_key(&index, |(index, _)| *index);
             let behind = self.stands_behind(&claim.backend, claim.protocol);
-            if !is_itself && !self.reaches(open, subject, behind) {
+            let is_allowed = match own {
+                Ok(at) => subject.own_host_ports[at].1,
+                Err(_) => self.reaches(rows.open, rows.exempt, subject, behind),
+            };
+            if !is_allowed {
                 set.remove(self.atoms.find(claim.protocol, claim.port));
             }
         }
@@ -106,6 +122,16 @@ impl<'a> RowBuilder<'a> {
         let claims = self.peer(id).host_ports.iter().map(|index| (*index, &claims[*index as usize]));
         // Two nodes can share an address, but only the own node translates the pod's packets.
         claims.filter(move |(_, claim)| node == Some(claim.node))
+    }
+
+    /// The atoms that are allowed to a service address at ports that the service lacks. No backend gets such a packet,
+    /// so NetworkPolicies match it by rules without peers only. To cluster-wide policies it is an address like others.
+    fn without_service(&self, subject: &SubjectClass, rules: Option<&[&DraftRule]>, id: PeerId) -> AtomSet {
+        let mut set = self.without_peers(subject, rules, |_| true);
+        let baseline = rules.is_none().then(|| self.tier_row(Tier::Baseline, Direction::Egress, subject)).flatten();
+        let admin = self.tier_row(Tier::Admin, Direction::Egress, subject);
+        [baseline, admin].iter().flatten().for_each(|tier| tier.get(id).apply(&mut set));
+        set
     }
 
     /// The atoms that rules without peers allow.
@@ -141,7 +167,7 @@ impl<'a> RowBuilder<'a> {
     fn is_service_port_allowed(
         &self,
         subject: &SubjectClass,
-        open: &OpenRow,
+        rows: SpecialRows<'_>,
         rules: Option<&[&DraftRule]>,
         address: PeerId,
         port: VipPort,
@@ -154,23 +180,37 @@ impl<'a> RowBuilder<'a> {
             // If the service port may get backends with any port, only a rule that allows all ports reaches it.
             let allows_all =
                 |rule: &DraftRule| rule.ports.as_ref().is_none_or(|ports| ports.cover(of_service.protocol));
-            return self.without_peers(subject, rules, allows_all).contains(port.atom);
+            return !self.denies_unknown_backends(subject, rules.is_some())
+                && self.without_peers(subject, rules, allows_all).contains(port.atom);
         }
         if !self.meter.take_for_services(0, 4 * behind.len() as u64) {
             return false;
         }
-        subject.own_services.binary_search(&(service, port.port, family)).is_ok()
+        let key = (service, port.port, family);
+        let own = subject.own_services.binary_search_by_key(&key, |it| (it.service, it.port, it.family));
+        match own {
+            Ok(at) => subject.own_services[at].is_allowed,
             // All of them: the proxy picks a backend at random, and a service that fails now and then is worse than one
             // that always fails. `weir check` reports services that are allowed in part.
-            || behind.iter().all(|it| self.reaches(open, subject, *it))
+            Err(_) => behind.iter().all(|it| self.reaches(rows.open, rows.exempt, subject, *it)),
+        }
     }
 
-    pub(super) fn reaches(&self, open: &OpenRow, subject: &SubjectClass, behind: BackendProperties) -> bool {
+    pub(super) fn reaches(
+        &self,
+        open: &OpenRow,
+        exempt: Option<&OpenRow>,
+        subject: &SubjectClass,
+        behind: BackendProperties,
+    ) -> bool {
         let BackendProperties { peer, atom, node } = behind;
         // A backend on the network of the pod's own node is the own node. `open` does not know that yet: it has no
         // special entries.
         let own_node = subject.node.is_some_and(|own| self.peer(peer).nodes.contains(&own) || node == Some(own));
-        own_node || open.get(peer).contains(atom)
+        match own_node {
+            true => exempt.is_none_or(|row| row.get(peer).contains(atom)),
+            false => open.get(peer).contains(atom),
+        }
     }
 
     fn family_of(&self, peer: PeerId) -> Family {

@@ -2,28 +2,62 @@
 
 use super::PacketQuestion;
 use super::world::{CompiledWorld, transport};
-use weir_classes::Atoms;
-use weir_model::eval::{Basis, FlowProtocol, RuleId, Verdict};
-use weir_model::{Cluster, Direction, Endpoint, ListId, PolicyId, PortMatch};
+use weir_classes::{Atoms, TierDecision};
+use weir_model::eval::{Basis, EndVerdict, FlowProtocol, RuleId, Verdict};
+use weir_model::{Cluster, Direction, Endpoint, ListId, PolicyId, PortMatch, RuleAction};
 
-/// The basis of a verdict.
-pub(super) fn basis(world: &CompiledWorld<'_>, question: &PacketQuestion, verdict: Verdict) -> Basis {
+/// A verdict with its reasons.
+pub(super) fn explained(world: &CompiledWorld<'_>, question: &PacketQuestion, verdict: Verdict) -> EndVerdict {
+    let beyond = beyond_tiers(world, question);
+    if let Some(basis) = beyond.clone().filter(|_| verdict == Verdict::Allow) {
+        return EndVerdict::new(verdict, basis);
+    }
+    if let Some(list) = denying_list(world, question).filter(|_| verdict == Verdict::Deny) {
+        return EndVerdict::new(verdict, Basis::List(list));
+    }
+    let TierDecision { decided, passed } = tier_decision(world, question);
+    let of_verdict = |action| (action == RuleAction::Deny) == (verdict == Verdict::Deny);
+    let basis = match decided {
+        Some((rule, action)) if of_verdict(action) => Basis::Tier(rule),
+        _ => basis(world, question, verdict),
+    };
+    EndVerdict::new(verdict, basis).after(passed)
+}
+
+fn tier_decision(world: &CompiledWorld<'_>, question: &PacketQuestion) -> TierDecision {
     let classes = &world.compiled.classes;
     let peer = classes.peer_at(question.remote);
-    // The order is that of the decision: lists, then isolation. A denied packet cannot have passed as the own node's or
-    // to itself.
-    if verdict == Verdict::Deny {
-        let list = denying_list(world, question);
-        return list.map_or_else(|| Basis::Isolated(isolating(world, question)), Basis::List);
+    let atom = transport(question.protocol).map_or(Atoms::REST, |it| classes.atoms.find(it, question.port));
+    classes.tier_decision(&world.cluster, question.direction, question.subject, peer, atom)
+}
+
+/// The reason why no policy at all can forbid the traffic, if there is one.
+fn beyond_tiers(world: &CompiledWorld<'_>, question: &PacketQuestion) -> Option<Basis> {
+    match () {
+        () if is_itself(world, question) => Some(Basis::Itself),
+        // The programs let the own node's packets in by other evidence than its address.
+        () if question.own_node && question.direction == Direction::Ingress => Some(Basis::OwnNode),
+        () => None,
     }
+}
+
+fn is_itself(world: &CompiledWorld<'_>, question: &PacketQuestion) -> bool {
     let endpoint = world.endpoint(question.place).and_then(|id| world.cluster.endpoints.get(id.index()));
     // All addresses of the pod, because packets between two of them are packets to itself as well.
     let is_own = |it: &Endpoint| match it.is_several {
         true => question.own == question.remote,
         false => it.addresses.contains(&question.remote),
     };
-    if endpoint.is_some_and(is_own) {
-        return Basis::Itself;
+    endpoint.is_some_and(is_own)
+}
+
+/// The basis of a verdict that no list and no cluster-wide policy gave.
+fn basis(world: &CompiledWorld<'_>, question: &PacketQuestion, verdict: Verdict) -> Basis {
+    let classes = &world.compiled.classes;
+    let peer = classes.peer_at(question.remote);
+    // A denied packet cannot have passed as the own node's or to itself.
+    if verdict == Verdict::Deny {
+        return Basis::Isolated(isolating(world, question));
     }
     if question.own_node {
         return Basis::OwnNode;

@@ -54,6 +54,12 @@ fn holds(cluster: &Cluster, directory: &Directory<'_>, predicate: &Predicate, ad
                 && cidr.contains(address)
                 && !except.iter().any(|hole| hole.contains(address))
         }
+        Predicate::Networks(networks) => networks.iter().any(|network| network.contains(address)),
+        Predicate::Nodes(selector) => {
+            let of_nodes = cluster.nodes.iter().filter(|node| node.addresses.contains(&address));
+            let is_selected = |labels| matches(cluster.labels.selector(*selector), cluster.labels.labels(labels));
+            pod.is_none() && of_nodes.map(|node| node.labels).any(is_selected)
+        }
         Predicate::Pods { own, namespaces, pods } => pod.is_some_and(|id| {
             let endpoint = &cluster.endpoints[id.index()];
             let of_namespace = cluster.namespaces[endpoint.namespace.index()].labels;

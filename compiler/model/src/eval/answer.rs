@@ -3,7 +3,7 @@
 use crate::eval::FlowProtocol;
 use std::net::IpAddr;
 
-use crate::{Direction, EndpointId, ListId, PolicyId, ServiceId};
+use crate::{Direction, EndpointId, ListId, PolicyId, ServiceId, TierRuleId};
 
 /// A new connection as the pods see it: after DNAT, before SNAT, unless the destination is a service address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +67,8 @@ pub struct EndVerdict {
     pub verdict: Verdict,
     /// The reason for the verdict.
     pub basis: Basis,
+    /// The rules of cluster-wide policies that passed the flow on to the tier that decided: at most one of each tier.
+    pub passed: Vec<TierRuleId>,
 }
 
 /// The reason for the verdict of a side.
@@ -84,6 +86,8 @@ pub enum Basis {
     NotIsolated,
     /// An address list denies.
     List(ListId),
+    /// A rule of a cluster-wide policy accepts or denies.
+    Tier(TierRuleId),
     /// The pod is isolated, and these rules allow (all of them, in policy order).
     Rules(Vec<RuleId>),
     /// The pod is isolated by these policies, and none of their rules allows.
@@ -182,7 +186,7 @@ impl EndVerdict {
         match (verdict, self.verdict) {
             (None, _) | (Some(Verdict::Allow), Verdict::Deny) => self,
             (Some(verdict), _) => {
-                Self { verdict, basis: Basis::HostPorts(HostPortBasis { claims, otherwise: Box::new(self) }) }
+                Self::new(verdict, Basis::HostPorts(HostPortBasis { claims, otherwise: Box::new(self) }))
             }
         }
     }
@@ -193,13 +197,26 @@ impl EndVerdict {
         let verdict = claims.iter().map(|(_, side)| side.verdict).max();
         match (verdict, self.verdict) {
             (None, _) | (Some(Verdict::Allow), Verdict::Deny) => self,
-            (Some(verdict), _) => {
-                Self { verdict, basis: Basis::Claims(ClaimsBasis { claims, otherwise: Box::new(self) }) }
-            }
+            (Some(verdict), _) => Self::new(verdict, Basis::Claims(ClaimsBasis { claims, otherwise: Box::new(self) })),
         }
     }
 
+    /// A verdict to which no rule of a cluster-wide policy passed the flow on.
+    pub fn new(verdict: Verdict, basis: Basis) -> Self {
+        Self { verdict, basis, passed: Vec::new() }
+    }
+
     pub(super) fn allow(basis: Basis) -> Self {
-        Self { verdict: Verdict::Allow, basis }
+        Self::new(Verdict::Allow, basis)
+    }
+
+    pub(super) fn deny(basis: Basis) -> Self {
+        Self::new(Verdict::Deny, basis)
+    }
+
+    /// The same verdict, after these rules passed the flow on.
+    #[must_use]
+    pub fn after(self, passed: Vec<TierRuleId>) -> Self {
+        Self { passed, ..self }
     }
 }

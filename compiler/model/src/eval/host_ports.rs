@@ -1,6 +1,6 @@
 //! hostPorts: the pod's hook sees a packet to its node's address, which the node then sends to another pod.
 
-use super::{EndVerdict, FlowEnd, Judgement, Oracle, ProtocolPort};
+use super::{EndVerdict, FlowEnd, Judgement, Oracle, ProtocolPort, Route};
 use crate::{Backend, Direction};
 
 impl Oracle<'_> {
@@ -35,8 +35,8 @@ impl Oracle<'_> {
                 let Backend { endpoint, address, port } = *backend;
                 let (pod, target) = (FlowEnd { endpoint, address }, ProtocolPort { port, ..target });
                 let side = match direction {
-                    Direction::Egress => self.judge_side(direction, source, pod, target),
-                    Direction::Ingress => self.judge_side(direction, pod, source, target),
+                    Direction::Egress => self.judge_side(direction, source, pod, target, Route::Translated),
+                    Direction::Ingress => self.judge_side(direction, pod, source, target, Route::Translated),
                 };
                 (*index, side)
             };

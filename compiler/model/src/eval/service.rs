@@ -3,9 +3,13 @@
 use std::net::IpAddr;
 
 use super::{
-    Basis, EndVerdict, FlowEnd, FlowProtocol, Judgement, Oracle, ProtocolPort, ServiceBasis, ServicesBehind, Verdict,
+    Basis, EndVerdict, FlowEnd, FlowProtocol, Judgement, Oracle, ProtocolPort, Route, ServiceBasis, ServicesBehind,
+    Verdict,
 };
-use crate::{Backend, Direction, Icmp, NodeId, PortMatch, PortRule, Rule, ServiceAddress, ServiceId, Standing};
+use crate::{
+    Backend, Direction, EndpointId, Icmp, NodeId, PolicyId, PortMatch, PortRule, Rule, RuleAction, ServiceAddress,
+    ServiceId, Standing, Tier,
+};
 use weir_objects::address::Family;
 
 impl Oracle<'_> {
@@ -106,8 +110,8 @@ impl Oracle<'_> {
             let judge = |it: &&Backend| {
                 let target = ProtocolPort { port: it.port, ..target };
                 match direction {
-                    Direction::Egress => self.judge_side(direction, source, it.end(), target),
-                    Direction::Ingress => self.judge_side(direction, it.end(), source, target),
+                    Direction::Egress => self.judge_side(direction, source, it.end(), target, Route::Translated),
+                    Direction::Ingress => self.judge_side(direction, it.end(), source, target, Route::Translated),
                 }
             };
             ServiceBasis { service, port, backends: backends.iter().map(judge).collect() }.side()
@@ -133,17 +137,62 @@ impl Oracle<'_> {
         }
         let own_node = self.is_own_node(self.endpoint(subject), destination);
         if let Some(list) = self.denying_list(Direction::Egress, subject, destination).filter(|_| !own_node) {
-            return EndVerdict { verdict: Verdict::Deny, basis: Basis::List(list) };
+            return EndVerdict::deny(Basis::List(list));
         }
         if matches!(&behind.basis, Basis::Service(basis) if !basis.backends.is_empty()) {
             return behind;
         }
-        // The service port has no backend, so only a rule that names no peer reaches it. If the ports of later backends
-        // are not known, the rule must also allow all ports.
+        self.judge_without_backends(subject, destination, target, is_service_port)
+    }
+
+    /// Judges a packet to a service address that leads to no backend: the port has none, or the service has no such
+    /// port.
+    fn judge_without_backends(
+        &mut self,
+        subject: EndpointId,
+        destination: FlowEnd,
+        target: ProtocolPort,
+        is_service_port: bool,
+    ) -> EndVerdict {
+        let mut passed = Vec::new();
+        let mut decide = |it: &mut Self, tier| {
+            // The service port may get backends that no rule knows yet. A `Deny` rule may be about any of them, and an
+            // `Accept` rule about none.
+            if is_service_port {
+                let denial = it.any_tier_denial(tier, Direction::Egress, subject);
+                return denial.map(|rule| EndVerdict::deny(Basis::Tier(rule)));
+            }
+            // No backend can get a packet to another port, so the address is an address like others.
+            match it.tier_decision(tier, Direction::Egress, subject, destination, target)? {
+                (rule, RuleAction::Accept) => Some(EndVerdict::allow(Basis::Tier(rule))),
+                (rule, RuleAction::Deny) => Some(EndVerdict::deny(Basis::Tier(rule))),
+                (rule, RuleAction::Pass) => {
+                    passed.push(rule);
+                    None
+                }
+            }
+        };
+        if let Some(decided) = decide(self, Tier::Admin) {
+            return decided;
+        }
         let isolating = self.isolating(Direction::Egress, subject);
         if isolating.is_empty() {
-            return EndVerdict::allow(Basis::NotIsolated);
+            let decided = decide(self, Tier::Baseline);
+            return decided.unwrap_or_else(|| EndVerdict::allow(Basis::NotIsolated)).after(passed);
         }
+        self.judge_isolated_without_backends(isolating, subject, destination, target, is_service_port).after(passed)
+    }
+
+    // Only a rule that names no peer reaches a service address without a backend. If the ports of later backends are not
+    // known, the rule must also allow all ports.
+    fn judge_isolated_without_backends(
+        &mut self,
+        isolating: Vec<PolicyId>,
+        subject: EndpointId,
+        destination: FlowEnd,
+        target: ProtocolPort,
+        is_service_port: bool,
+    ) -> EndVerdict {
         let mut rules = self.allowing_rules(Direction::Egress, &isolating, subject, destination, target);
         rules.retain(|id| {
             let policy = &self.cluster.policies[id.policy.index()];
@@ -153,7 +202,7 @@ impl Oracle<'_> {
             })
         });
         match rules.is_empty() {
-            true => EndVerdict { verdict: Verdict::Deny, basis: Basis::Isolated(isolating) },
+            true => EndVerdict::deny(Basis::Isolated(isolating)),
             false => EndVerdict::allow(Basis::Rules(rules)),
         }
     }
@@ -185,6 +234,6 @@ impl Backend {
 impl ServiceBasis {
     fn side(self) -> EndVerdict {
         let verdict = self.backends.iter().map(|side| side.verdict).max().unwrap_or(Verdict::Allow);
-        EndVerdict { verdict, basis: Basis::Service(self) }
+        EndVerdict::new(verdict, Basis::Service(self))
     }
 }

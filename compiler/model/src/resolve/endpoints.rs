@@ -3,22 +3,22 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::{Objects, Resolver, codes};
 use crate::{Assumptions, Endpoint, EndpointId, NamedPortTwice, Node, NodeId, Standing};
 use weir_objects::k8s::{Body, NamedPort, Object, Phase, Pod, Workload};
-use weir_objects::origin::ObjectId;
 
 impl<'o> Resolver<'o> {
     /// Adds the nodes of the input, and the nodes that only pods mention (`spec.nodeName`, `status.hostIPs`).
     pub(super) fn add_nodes(&mut self, objects: &Objects<'o>) {
-        let mut found: BTreeMap<Cow<'_, str>, (BTreeSet<IpAddr>, Option<ObjectId>)> = BTreeMap::new();
+        let mut found: BTreeMap<Cow<'_, str>, (BTreeSet<IpAddr>, Option<&Object>)> = BTreeMap::new();
         let declared = declared_nodes(objects);
         for object in &objects.rest {
             if let Body::Node(node) = &object.body {
                 let entry = found.entry(object.meta.name.as_str().into()).or_default();
                 entry.0.extend(&node.addresses);
-                entry.1 = Some(object.id);
+                entry.1 = Some(object);
             }
         }
         for (_, pod) in &objects.pods {
@@ -30,8 +30,13 @@ impl<'o> Resolver<'o> {
             }
         }
         for (name, (addresses, object)) in found {
-            let name = name.into_owned();
-            self.cluster.nodes.push(Node { name, addresses: addresses.into_iter().collect(), object });
+            let labels = object.map_or_else(Arc::default, |it| Arc::clone(&it.meta.labels));
+            self.cluster.nodes.push(Node {
+                name: name.into_owned(),
+                addresses: addresses.into_iter().collect(),
+                labels: self.cluster.labels.intern_labels(&labels),
+                object: object.map(|it| it.id),
+            });
         }
     }
 

@@ -4,11 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::net::IpAddr;
 
+use super::AnyRule;
 use weir_model::directory::Directory;
 use weir_model::labels::matches;
 use weir_model::{
-    Cluster, Direction, Endpoint, EndpointId, FrontendPorts, Interner, IpBlockPods, LabelSetId, ListId, NamespaceId,
-    NodeId, Peer, PolicyId, PortMatch, Protocol, SelectorId, ServiceAddress, Standing,
+    Cluster, Endpoint, EndpointId, FrontendPorts, Interner, IpBlockPods, LabelSetId, ListId, NamespaceId, NodeId, Peer,
+    PortMatch, Protocol, SelectorId, ServiceAddress, Standing, TierPeer,
 };
 use weir_objects::address::{Family, Prefix, to_address, to_number};
 
@@ -43,11 +44,14 @@ pub(crate) struct OracleClass<'c> {
 pub(super) struct OracleClasses<'c> {
     cluster: &'c Cluster,
     directory: &'c Directory<'c>,
-    /// The number of each peer of rules in force. Pod peers that name no namespace have their policy's namespace as a
-    /// key.
-    peers: HashMap<(Option<NamespaceId>, &'c Peer), u32>,
+    /// The number of each peer of rules in force.
+    peers: HashMap<PeerKey<'c>, u32>,
     pods: PodPeers<'c>,
     blocks: Blocks<'c>,
+    /// The networks of cluster-wide policies. Unlike blocks, they always contain the addresses of pods.
+    networks: Blocks<'c>,
+    /// The nodes that cluster-wide policies select as peers.
+    node_peers: Vec<(u32, Vec<NodeId>)>,
     lists: Vec<(ListId, Vec<(IpAddr, IpAddr)>)>,
     names: BTreeSet<(&'c str, usize)>,
     /// The nodes of local endpoints, also those without an address: a host-network pod there is its node.
@@ -76,35 +80,40 @@ impl<'c> OracleClasses<'c> {
     pub(super) fn new(
         cluster: &'c Cluster,
         directory: &'c Directory<'c>,
-        policies: &[PolicyId],
+        rules: &[AnyRule<'c>],
         lists: Vec<ListId>,
         nodes: BTreeSet<NodeId>,
     ) -> Self {
         let mut peers = HashMap::new();
         let mut names = BTreeSet::new();
         let mut pods = Vec::new();
-        let mut blocks = Vec::new();
-        for id in policies {
-            let policy = &cluster.policies[id.index()];
-            for rule in Direction::ALL.into_iter().filter_map(|direction| policy.rules(direction)).flatten() {
-                names.extend(rule.ports.iter().filter_map(|port| match &port.port {
-                    PortMatch::Named(name) => Some((name.as_str(), port.protocol as usize)),
-                    _ => None,
-                }));
-                for peer in &rule.peers {
-                    let key = key_of(policy.namespace, peer);
-                    let number = peers.len() as u32;
-                    // Equal peers of different rules are one. The oracle classes of addresses then depend on which
-                    // peers exist and not on how often they are written, and clusters repeat a few peers in most of
-                    // their policies.
-                    if *peers.entry(key).or_insert(number) != number {
-                        continue;
+        let (mut blocks, mut networks, mut node_peers) = (Vec::new(), Vec::new(), Vec::new());
+        for rule in rules {
+            names.extend(rule.ports().iter().filter_map(|port| match &port.port {
+                PortMatch::Named(name) => Some((name.as_str(), port.protocol as usize)),
+                _ => None,
+            }));
+            for key in rule.peers() {
+                let number = peers.len() as u32;
+                // Equal peers of different rules are one. The oracle classes of addresses then depend on which peers
+                // exist and not on how often they are written, and clusters repeat a few peers in most of their
+                // policies.
+                if *peers.entry(key).or_insert(number) != number {
+                    continue;
+                }
+                match key {
+                    PeerKey::Policy(own, Peer::Pods { namespaces, pods: of }) => {
+                        pods.push(PodPeer { number, own, namespaces: *namespaces, pods: *of });
                     }
-                    match peer {
-                        Peer::Pods { namespaces, pods: of } => {
-                            pods.push(PodPeer { number, own: key.0, namespaces: *namespaces, pods: *of });
-                        }
-                        Peer::Block { cidr, except } => blocks.push((number, *cidr, except.as_slice())),
+                    PeerKey::Policy(_, Peer::Block { cidr, except }) => blocks.push((number, *cidr, except.as_slice())),
+                    PeerKey::Tier(TierPeer::Pods { namespaces, pods: of }) => {
+                        pods.push(PodPeer { number, own: None, namespaces: Some(*namespaces), pods: *of });
+                    }
+                    PeerKey::Tier(TierPeer::Networks(of)) => {
+                        networks.extend(of.iter().map(|network| (number, *network, &[][..])));
+                    }
+                    PeerKey::Tier(TierPeer::Nodes(selector)) => {
+                        node_peers.push((number, nodes_with(cluster, *selector)));
                     }
                 }
             }
@@ -115,6 +124,8 @@ impl<'c> OracleClasses<'c> {
             peers,
             pods: PodPeers { projection: Projection::new(cluster, &pods), list: pods, held: HashMap::new() },
             blocks: Blocks::new(blocks),
+            networks: Blocks::new(networks),
+            node_peers,
             lists: lists.into_iter().map(|id| (id, ranges(cluster, id))).collect(),
             names,
             nodes: nodes.into_iter().collect(),
@@ -134,8 +145,8 @@ impl<'c> OracleClasses<'c> {
     }
 
     /// The number of a rule's peer.
-    pub(super) fn peer(&self, namespace: NamespaceId, peer: &'c Peer) -> Option<u32> {
-        self.peers.get(&key_of(namespace, peer)).copied()
+    pub(super) fn peer(&self, peer: PeerKey<'c>) -> Option<u32> {
+        self.peers.get(&peer).copied()
     }
 
     /// How many peers the rules have.
@@ -193,6 +204,12 @@ impl<'c> OracleClasses<'c> {
         if member.is_none() || cluster.assume.ipblock_pods == IpBlockPods::Match {
             peers.extend(address.map_or(&[][..], |address| self.blocks.containing(address)));
         }
+        // Spec: "cluster-internal traffic will be checked against the rule as well."
+        peers.extend(address.map_or(&[][..], |address| self.networks.containing(address)));
+        if member.is_none() {
+            let is_peer = |(_, of): &&(u32, Vec<NodeId>)| of.iter().any(|id| is_node(cluster, *id, endpoint, address));
+            peers.extend(self.node_peers.iter().filter(is_peer).map(|(number, _)| *number));
+        }
         let contains = |(_, ranges): &&(ListId, Vec<(IpAddr, IpAddr)>)| address.is_some_and(|it| is_in(ranges, it));
         let lists = self.lists.iter().filter(contains).map(|(id, _)| *id).collect();
         // A pod that has the address of a node counts as the pod: its packets come through its own interface.
@@ -206,13 +223,7 @@ impl<'c> OracleClasses<'c> {
     }
 
     fn nodes_of(&self, endpoint: Option<&Endpoint>, address: Option<IpAddr>) -> Vec<NodeId> {
-        // A pod on the host's network is its node, even if the node has no address. Otherwise the address decides.
-        let host = endpoint.filter(|it| it.standing == Standing::HostNetwork).and_then(|it| it.node);
-        let is_it = |id: &NodeId| {
-            let has = |address: IpAddr| self.cluster.nodes[id.index()].addresses.contains(&address);
-            host == Some(*id) || address.is_some_and(has)
-        };
-        self.nodes.iter().copied().filter(is_it).collect()
+        self.nodes.iter().copied().filter(|id| is_node(self.cluster, *id, endpoint, address)).collect()
     }
 
     /// The ends of blocks and lists with the addresses just outside, and all addresses of endpoints, services and
@@ -224,7 +235,12 @@ impl<'c> OracleClasses<'c> {
         let owned = owned.chain(cluster.nodes.iter().flat_map(|it| &it.addresses));
         let owned = owned.chain(cluster.host_ports.iter().filter_map(|it| it.address.as_ref()));
         let mut cuts: BTreeSet<IpAddr> = owned.copied().collect();
-        let blocks = self.blocks.list.iter().flat_map(|(_, cidr, except)| std::iter::once(cidr).chain(*except));
+        let blocks = self
+            .blocks
+            .list
+            .iter()
+            .chain(&self.networks.list)
+            .flat_map(|(_, cidr, except)| std::iter::once(cidr).chain(*except));
         let blocks = blocks.map(|block| (block.address(), block.last()));
         let lists = self.lists.iter().flat_map(|(_, ranges)| ranges.iter().copied());
         for (first, last) in blocks.chain(lists) {
@@ -264,8 +280,35 @@ impl<'c> PodPeers<'c> {
     }
 }
 
-fn key_of(namespace: NamespaceId, peer: &Peer) -> (Option<NamespaceId>, &Peer) {
-    (matches!(peer, Peer::Pods { namespaces: None, .. }).then_some(namespace), peer)
+/// A peer of a rule. Equal peers have equal keys.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum PeerKey<'c> {
+    /// Of a NetworkPolicy, with the namespace of the policy if the peer selects pods and names no namespace.
+    Policy(Option<NamespaceId>, &'c Peer),
+    /// Of a cluster-wide policy.
+    Tier(&'c TierPeer),
+}
+
+impl<'c> PeerKey<'c> {
+    /// The key of a NetworkPolicy's peer.
+    pub(super) fn of_policy(own: NamespaceId, peer: &'c Peer) -> Self {
+        Self::Policy(matches!(peer, Peer::Pods { namespaces: None, .. }).then_some(own), peer)
+    }
+}
+
+/// Whether an end that is no pod of its own is a node.
+fn is_node(cluster: &Cluster, node: NodeId, endpoint: Option<&Endpoint>, address: Option<IpAddr>) -> bool {
+    // A pod on the host's network is its node, even if the node has no address. Otherwise the address decides.
+    let host = endpoint.filter(|it| it.standing == Standing::HostNetwork).and_then(|it| it.node);
+    host == Some(node) || address.is_some_and(|address| cluster.nodes[node.index()].addresses.contains(&address))
+}
+
+/// The nodes with these labels.
+fn nodes_with(cluster: &Cluster, selector: SelectorId) -> Vec<NodeId> {
+    let is_selected = |(_, node): &(NodeId, &weir_model::Node)| {
+        matches(cluster.labels.selector(selector), cluster.labels.labels(node.labels))
+    };
+    (0..).map(NodeId).zip(&cluster.nodes).filter(is_selected).map(|(id, _)| id).collect()
 }
 
 /// The last address of a family, as a number.
@@ -339,7 +382,10 @@ impl<'c> Blocks<'c> {
             let contains = |(_, cidr, except): &&(u32, Prefix, &[Prefix])| {
                 cidr.contains(address) && !except.iter().any(|hole| hole.contains(address))
             };
-            list.iter().filter(contains).map(|(number, ..)| *number).collect()
+            let mut numbers: Vec<u32> = list.iter().filter(contains).map(|(number, ..)| *number).collect();
+            // Networks of one peer can overlap.
+            numbers.dedup();
+            numbers
         })
     }
 }
