@@ -91,7 +91,7 @@ fn read_loaded(
     let (complete, stdin_read) = (loaded.errors.is_empty(), loaded.stdin_read());
     let inputs = note(&loaded.inputs);
     progress.show("decoding");
-    let options = DecodeOptions { default_namespace: default_namespace.clone() };
+    let options = DecodeOptions { default_namespace: default_namespace.clone(), is_from_server: false };
     let (decoded, mut diagnostics) = decode::decode(loaded.inputs, &options);
     let (left_out, unread) = left_out::split(decoded.foreign, &ignored);
     diagnostics.retain_mut(|it| !left_out::is_of_ignored_kind(it, &unread));

@@ -38,7 +38,7 @@ fn read(path: &str) -> String {
 
 fn findings(paths: &[&str]) -> Diagnostics {
     let input = |path: &&str| Input { name: (*path).to_owned(), bytes: read(path).into(), kind: InputKind::Manifest };
-    let options = DecodeOptions { default_namespace: "default".to_owned() };
+    let options = DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false };
     let (decoded, mut diagnostics) = decode::decode(paths.iter().map(input).collect(), &options);
     let (cluster, found) = resolve::resolve(&decoded.objects, Assumptions::default());
     diagnostics.extend(found);

@@ -118,7 +118,7 @@ impl Resource {
 
     fn decode(&self, bytes: Vec<u8>) -> Result<Object, String> {
         let input = Input { name: self.path.to_string(), bytes, kind: InputKind::Manifest };
-        let (decoded, diagnostics) = decode::decode(vec![input], &DecodeOptions { default_namespace: String::new() });
+        let (decoded, diagnostics) = decode::decode(vec![input], &DecodeOptions { default_namespace: String::new(), is_from_server: true });
         let errors = diagnostics.iter().filter(|it| it.severity == Severity::Error);
         let errors: Vec<String> =
             errors.map(|it| format!("{}{} [{}]", field(&it.primary.place), it.message, it.code.name)).collect();

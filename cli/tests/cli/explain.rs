@@ -103,7 +103,7 @@ spec: {action: Deny, order: 1, directions: [Ingress, Egress], cidrs: [192.0.2.7]
 fn machine(texts: &[&str]) -> (LoadedPrograms, Vec<String>) {
     let input =
         |text: &&str| Input { name: "-".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
-    let options = decode::DecodeOptions { default_namespace: "default".to_owned() };
+    let options = decode::DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false };
     let (decoded, found) = decode::decode(texts.iter().map(input).collect(), &options);
     assert!(!found.has_errors(), "{found:?}");
     let (cluster, _) = resolve(&decoded.objects, Assumptions::default());

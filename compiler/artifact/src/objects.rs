@@ -4,6 +4,8 @@
 //! JSON as the decoder reads it, sorted by kind, namespace and name. It contains only fields that verdicts can depend
 //! on: no container's environment, and no annotation but [`MODE`].
 
+mod cluster_policy;
+
 use std::net::IpAddr;
 
 use super::json::Json;
@@ -79,7 +81,7 @@ fn object(object: &Object) -> Json<'_> {
         Body::Service(it) => all.push(("spec", service(it))),
         Body::EndpointSlice(it) => all.extend(slice(it)),
         Body::NetworkPolicy(it) => all.push(("spec", policy(it))),
-        Body::ClusterPolicy(_) => {}
+        Body::ClusterPolicy(it) => all.push(("spec", cluster_policy::spec(it))),
         Body::CidrList(it) => all.push(("spec", list(it))),
     }
     members(all)
@@ -101,7 +103,12 @@ fn meta<'a>(object: &'a Object, owner: Option<&'a str>) -> Json<'a> {
     };
     let labels = labels_and(labels, service.map(|service| (SERVICE_NAME, service)));
     all.extend((!labels.is_empty()).then(|| ("labels", members(labels))));
-    if let Body::NetworkPolicy(NetworkPolicy { mode: Mode::Audit, .. }) = &object.body {
+    let mode = match &object.body {
+        Body::NetworkPolicy(policy) => policy.mode,
+        Body::ClusterPolicy(policy) => policy.mode,
+        _ => Mode::Enforce,
+    };
+    if mode == Mode::Audit {
         all.push(("annotations", members([(MODE, text("audit"))])));
     }
     all.extend(deleting.then(|| ("deletionTimestamp", text("1970-01-01T00:00:00Z"))));

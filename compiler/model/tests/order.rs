@@ -19,7 +19,7 @@ fn objects() -> Vec<Object> {
         bytes: std::fs::read(path).unwrap(),
         kind: InputKind::Manifest,
     };
-    let options = DecodeOptions { default_namespace: "default".to_owned() };
+    let options = DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false };
     let (decoded, diagnostics) = decode(paths.iter().map(input).collect(), &options);
     assert!(!diagnostics.has_errors(), "{diagnostics:#?}");
     decoded.objects

@@ -10,6 +10,7 @@
 //! per object is bounded.
 
 mod cidr_list;
+mod cluster_policy;
 pub mod codes;
 mod documents;
 mod foreign_policies;
@@ -70,6 +71,9 @@ pub enum InputKind {
 pub struct DecodeOptions {
     /// The namespace of objects that name none.
     pub default_namespace: String,
+    /// Whether an API server has sent the objects. Then peers of cluster-wide policies without a known field are those of
+    /// a newer API; in a file they are mistakes.
+    pub is_from_server: bool,
 }
 
 /// The result of reading.

@@ -22,7 +22,7 @@ pub(crate) fn artifact(target: Target, listed: u32) -> Artifact {
     let bytes = text.clone().into_bytes();
     let digest = Digest::of(&bytes);
     let input = decode::Input { name: FILE.to_owned(), bytes, kind: decode::InputKind::Manifest };
-    let options = decode::DecodeOptions { default_namespace: "default".to_owned() };
+    let options = decode::DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false };
     let (decoded, diagnostics) = decode::decode(vec![input], &options);
     assert!(!diagnostics.has_errors());
     let (cluster, _) = resolve::resolve(&decoded.objects, Assumptions::default());

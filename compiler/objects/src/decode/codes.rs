@@ -17,15 +17,19 @@ pub mod bad_phase;
 pub mod bad_policy_type;
 pub mod bad_port_name;
 pub mod bad_protocol;
+pub mod bad_value;
+pub mod baseline_name;
 pub mod cidr_host_bits;
 pub mod cidr_ipv4_mapped;
 pub mod cidr_leading_zeros;
 pub mod duplicate_field;
 pub mod duplicate_object;
 pub mod empty_peer;
+pub mod empty_port_range;
 pub mod end_port_before_port;
 pub mod end_port_with_named_port;
 pub mod end_port_without_port;
+pub mod exactly_one;
 pub mod except_not_inside;
 pub mod invalid_annotations;
 pub mod invalid_finalizer;
@@ -34,7 +38,9 @@ pub mod invalid_namespace;
 pub mod invalid_owner_reference;
 pub mod ip_block_with_selector;
 pub mod missing_cidr;
+pub mod missing_field;
 pub mod missing_kind;
+pub mod named_port_without_pods;
 pub mod not_an_object;
 pub mod not_text;
 pub mod null_rule;
@@ -42,6 +48,7 @@ pub mod operator_needs_values;
 pub mod operator_takes_no_values;
 pub mod pod_selector_absent;
 pub mod port_out_of_range;
+pub mod repeated_item;
 pub mod repeated_policy_type;
 pub mod syntax_error;
 pub mod too_many_findings;
@@ -50,6 +57,8 @@ pub mod unknown_field;
 pub mod unknown_kind;
 pub mod unread_policy;
 pub mod unserved_version;
+pub mod unsupported_peer;
+pub mod wrong_count;
 pub mod wrong_type;
 
 /// All codes, sorted by name.
@@ -67,15 +76,19 @@ pub const ALL: &[&Code] = &[
     &bad_policy_type::CODE,
     &bad_port_name::CODE,
     &bad_protocol::CODE,
+    &bad_value::CODE,
+    &baseline_name::CODE,
     &cidr_host_bits::CODE,
     &cidr_ipv4_mapped::CODE,
     &cidr_leading_zeros::CODE,
     &duplicate_field::CODE,
     &duplicate_object::CODE,
     &empty_peer::CODE,
+    &empty_port_range::CODE,
     &end_port_before_port::CODE,
     &end_port_with_named_port::CODE,
     &end_port_without_port::CODE,
+    &exactly_one::CODE,
     &except_not_inside::CODE,
     &invalid_annotations::CODE,
     &invalid_finalizer::CODE,
@@ -84,7 +97,9 @@ pub const ALL: &[&Code] = &[
     &invalid_owner_reference::CODE,
     &ip_block_with_selector::CODE,
     &missing_cidr::CODE,
+    &missing_field::CODE,
     &missing_kind::CODE,
+    &named_port_without_pods::CODE,
     &not_an_object::CODE,
     &not_text::CODE,
     &null_rule::CODE,
@@ -92,6 +107,7 @@ pub const ALL: &[&Code] = &[
     &operator_takes_no_values::CODE,
     &pod_selector_absent::CODE,
     &port_out_of_range::CODE,
+    &repeated_item::CODE,
     &repeated_policy_type::CODE,
     &syntax_error::CODE,
     &too_many_findings::CODE,
@@ -100,6 +116,8 @@ pub const ALL: &[&Code] = &[
     &unknown_kind::CODE,
     &unread_policy::CODE,
     &unserved_version::CODE,
+    &unsupported_peer::CODE,
+    &wrong_count::CODE,
     &wrong_type::CODE,
 ];
 

@@ -247,7 +247,7 @@ impl<'o> InputReader<'o> {
     }
 
     fn report(&mut self, stand: &Stand, limit: usize) -> ObjectFindings {
-        ObjectFindings::new(self.decoded.sources.add_object(Some(stand.source())), limit)
+        ObjectFindings::new(self.decoded.sources.add_object(Some(stand.source())), limit, self.options.is_from_server)
     }
 
     fn push_all(&mut self, report: ObjectFindings) {

@@ -37,7 +37,7 @@ const fn kind(group: &'static str, kind: &'static str, project: &'static str) ->
 /// The name prefix of Calico's copies of NetworkPolicy objects, which Calico does not let users write.
 const CALICO_COPY: &str = "knp.default.";
 
-static KINDS: [ForeignPolicyKind; 33] = [
+static KINDS: [ForeignPolicyKind; 30] = [
     kind("aci.dnsnetpol", "DnsNetworkPolicy", "Cisco ACI"),
     kind("aci.netpol", "NetworkPolicy", "Cisco ACI"),
     kind("cilium.io", "CiliumClusterwideNetworkPolicy", "Cilium"),
@@ -63,9 +63,6 @@ static KINDS: [ForeignPolicyKind; 33] = [
     kind("neuvector.com", "NvClusterSecurityRule", "NeuVector"),
     kind("neuvector.com", "NvSecurityRule", "NeuVector"),
     kind("nsx.vmware.com", "SecurityPolicy", "NSX"),
-    kind("policy.networking.k8s.io", "AdminNetworkPolicy", "Kubernetes (Network Policy API)"),
-    kind("policy.networking.k8s.io", "BaselineAdminNetworkPolicy", "Kubernetes (Network Policy API)"),
-    kind("policy.networking.k8s.io", "ClusterNetworkPolicy", "Kubernetes (Network Policy API)"),
     kind("projectcalico.org", "GlobalNetworkPolicy", "Calico"),
     kind("projectcalico.org", "NetworkPolicy", "Calico"),
     kind("security.antrea.tanzu.vmware.com", "ClusterNetworkPolicy", "Antrea"),

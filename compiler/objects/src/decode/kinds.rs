@@ -4,7 +4,7 @@
 //! own. A skipped object must never be a policy that was meant for Weir, so names and versions that nearly match are
 //! errors.
 
-use crate::k8s::Body;
+use crate::k8s::{Body, ClusterPolicyKind};
 use crate::origin::FieldOrigin;
 
 use super::codes;
@@ -13,7 +13,7 @@ use super::schema::{self, Fields};
 use super::suggest::{is_typo, nearest};
 use super::trail::Trail;
 use super::view::ValueView;
-use super::{cidr_list, pods, policy, services};
+use super::{cidr_list, cluster_policy, pods, policy, services};
 
 /// A kind that is read.
 #[derive(Debug)]
@@ -31,12 +31,28 @@ pub(super) struct ReadKind {
 }
 
 const POLICY_VERSION: &str = "networking.k8s.io/v1";
+const CLUSTER_POLICY_VERSION: &str = "policy.networking.k8s.io/v1alpha2";
+const ADMIN_POLICY_VERSION: &str = "policy.networking.k8s.io/v1alpha1";
 const LIST_VERSION: &str = "weir.dev/v1alpha1";
 
-static KINDS: [ReadKind; 14] = [
+static KINDS: [ReadKind; 17] = [
     kind(POLICY_VERSION, "NetworkPolicy", &schema::NETWORK_POLICY, |object, _, report| {
         Body::NetworkPolicy(policy::read(object, report))
     }),
+    cluster_policy(CLUSTER_POLICY_VERSION, "ClusterNetworkPolicy", &schema::CLUSTER_NETWORK_POLICY, |object, _, report| {
+        Body::ClusterPolicy(cluster_policy::read(object, ClusterPolicyKind::ClusterNetworkPolicy, report))
+    }),
+    cluster_policy(ADMIN_POLICY_VERSION, "AdminNetworkPolicy", &schema::ADMIN_NETWORK_POLICY, |object, _, report| {
+        Body::ClusterPolicy(cluster_policy::read(object, ClusterPolicyKind::AdminNetworkPolicy, report))
+    }),
+    cluster_policy(
+        ADMIN_POLICY_VERSION,
+        "BaselineAdminNetworkPolicy",
+        &schema::BASELINE_ADMIN_NETWORK_POLICY,
+        |object, _, report| {
+            Body::ClusterPolicy(cluster_policy::read(object, ClusterPolicyKind::BaselineAdminNetworkPolicy, report))
+        },
+    ),
     ReadKind {
         namespaced: false,
         ..kind(LIST_VERSION, "CidrList", &schema::CIDR_LIST, |object, _, report| {
@@ -71,6 +87,15 @@ const fn kind(
     read: fn(ValueView<'_, '_>, &ReadKind, &mut ObjectFindings) -> Body,
 ) -> ReadKind {
     ReadKind { version, name, namespaced: true, fields, read }
+}
+
+const fn cluster_policy(
+    version: &'static str,
+    name: &'static str,
+    fields: &'static Fields,
+    read: fn(ValueView<'_, '_>, &ReadKind, &mut ObjectFindings) -> Body,
+) -> ReadKind {
+    ReadKind { namespaced: false, ..kind(version, name, fields, read) }
 }
 
 const fn workload(version: &'static str, name: &'static str) -> ReadKind {
@@ -120,15 +145,27 @@ fn near_miss<'k>(version: &str, kind: &str) -> Option<KindLookup<'k>> {
     let ours = is_typo(group, "weir.dev");
     match kind {
         "NetworkPolicy" if kubernetes => return Some(KindLookup::Unserved(POLICY_VERSION)),
+        "ClusterNetworkPolicy" if is_policy_api(group) => return Some(KindLookup::Unserved(CLUSTER_POLICY_VERSION)),
+        "AdminNetworkPolicy" | "BaselineAdminNetworkPolicy" if is_policy_api(group) => {
+            return Some(KindLookup::Unserved(ADMIN_POLICY_VERSION));
+        }
         "CidrList" if ours || version == "v1" => return Some(KindLookup::Unserved(LIST_VERSION)),
         _ => {}
     }
     if group == "weir.dev" {
         return Some(KindLookup::UnknownKind("CidrList"));
     }
+    if is_policy_api(group) {
+        let kinds = ["ClusterNetworkPolicy", "AdminNetworkPolicy", "BaselineAdminNetworkPolicy"];
+        return nearest(kind, kinds).map(KindLookup::UnknownKind);
+    }
     let policy_group = matches!(group, "networking.k8s.io" | "extensions");
     let meant = nearest(kind, ["NetworkPolicy", "NetworkPolicyList"]).filter(|_| policy_group);
     meant.map(KindLookup::UnknownKind)
+}
+
+fn is_policy_api(group: &str) -> bool {
+    group == "policy.networking.k8s.io" || is_typo(group, "policy.networking.k8s.io")
 }
 
 /// Reports the missing field of an object that has only one of `apiVersion` and `kind`.

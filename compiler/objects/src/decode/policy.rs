@@ -33,7 +33,8 @@ pub(super) fn read(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> Ne
     }
 }
 
-fn mode(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> Mode {
+/// The mode of a policy, cluster-wide or not.
+pub(super) fn mode(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> Mode {
     match metadata::mode(object) {
         None | Some("enforce") => Mode::Enforce,
         Some("audit") => Mode::Audit,

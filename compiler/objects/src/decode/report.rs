@@ -13,6 +13,8 @@ pub(super) const LIMIT: usize = 100;
 #[derive(Debug)]
 pub(super) struct ObjectFindings {
     object: ObjectId,
+    /// Whether an API server has sent the object.
+    is_from_server: bool,
     /// The largest number of errors, and of warnings, to keep. Further ones are only counted.
     limit: usize,
     list: Vec<Diagnostic>,
@@ -24,8 +26,13 @@ pub(super) struct ObjectFindings {
 
 impl ObjectFindings {
     /// A report without findings.
-    pub(super) fn new(object: ObjectId, limit: usize) -> Self {
-        Self { object, limit, list: Vec::new(), blemishes: Vec::new(), errors: 0, warnings: 0 }
+    pub(super) fn new(object: ObjectId, limit: usize, is_from_server: bool) -> Self {
+        Self { object, is_from_server, limit, list: Vec::new(), blemishes: Vec::new(), errors: 0, warnings: 0 }
+    }
+
+    /// Whether an API server has sent the object, so that the fields of a newer API may be in it.
+    pub(super) fn is_from_server(&self) -> bool {
+        self.is_from_server
     }
 
     /// The object's number.

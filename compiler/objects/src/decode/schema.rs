@@ -106,6 +106,102 @@ static MANAGED_FIELDS: Fields = strict(&[
     ("subresource", Str),
 ]);
 
+/// policy.networking.k8s.io/v1alpha2 ClusterNetworkPolicy
+pub(super) static CLUSTER_NETWORK_POLICY: Fields = strict(&[
+    ("apiVersion", Str),
+    ("kind", Str),
+    ("metadata", Struct(&STRICT_META)),
+    ("spec", Struct(&CLUSTER_POLICY_SPEC)),
+    ("status", Any),
+]);
+static CLUSTER_POLICY_SPEC: Fields = strict(&[
+    ("tier", Str),
+    ("priority", Int32),
+    ("subject", Struct(&CLUSTER_SUBJECT)),
+    ("ingress", List(&Struct(&CLUSTER_INGRESS_RULE))),
+    ("egress", List(&Struct(&CLUSTER_EGRESS_RULE))),
+]);
+static CLUSTER_SUBJECT: Fields = strict(&[("namespaces", Struct(&SELECTOR)), ("pods", Struct(&NAMESPACED_POD))]);
+static NAMESPACED_POD: Fields =
+    strict(&[("namespaceSelector", Struct(&SELECTOR)), ("podSelector", Struct(&SELECTOR))]);
+static CLUSTER_INGRESS_RULE: Fields = strict(&[
+    ("name", Str),
+    ("action", Str),
+    ("from", List(&Struct(&CLUSTER_PEER))),
+    ("protocols", List(&Struct(&CLUSTER_PROTOCOL))),
+]);
+static CLUSTER_EGRESS_RULE: Fields = strict(&[
+    ("name", Str),
+    ("action", Str),
+    ("to", List(&Struct(&CLUSTER_PEER))),
+    ("protocols", List(&Struct(&CLUSTER_PROTOCOL))),
+]);
+/// Open, because an API server may send the peers of a newer API. The reader refuses unknown fields in files.
+static CLUSTER_PEER: Fields = open(&[
+    ("namespaces", Struct(&SELECTOR)),
+    ("pods", Struct(&NAMESPACED_POD)),
+    ("nodes", Struct(&SELECTOR)),
+    ("networks", List(&Str)),
+    ("domainNames", List(&Str)),
+]);
+static CLUSTER_PROTOCOL: Fields = strict(&[
+    ("tcp", Struct(&CLUSTER_PORTS)),
+    ("udp", Struct(&CLUSTER_PORTS)),
+    ("sctp", Struct(&CLUSTER_PORTS)),
+    ("destinationNamedPort", Str),
+]);
+static CLUSTER_PORTS: Fields = strict(&[("destinationPort", Struct(&CLUSTER_PORT))]);
+static CLUSTER_PORT: Fields = strict(&[("number", Int32), ("range", Struct(&CLUSTER_PORT_RANGE))]);
+static CLUSTER_PORT_RANGE: Fields = strict(&[("start", Int32), ("end", Int32)]);
+
+/// policy.networking.k8s.io/v1alpha1 AdminNetworkPolicy
+pub(super) static ADMIN_NETWORK_POLICY: Fields = strict(&[
+    ("apiVersion", Str),
+    ("kind", Str),
+    ("metadata", Struct(&STRICT_META)),
+    ("spec", Struct(&ADMIN_POLICY_SPEC)),
+    ("status", Any),
+]);
+static ADMIN_POLICY_SPEC: Fields = strict(&[
+    ("priority", Int32),
+    ("subject", Struct(&CLUSTER_SUBJECT)),
+    ("ingress", List(&Struct(&ADMIN_INGRESS_RULE))),
+    ("egress", List(&Struct(&ADMIN_EGRESS_RULE))),
+]);
+static ADMIN_INGRESS_RULE: Fields = strict(&[
+    ("name", Str),
+    ("action", Str),
+    ("from", List(&Struct(&CLUSTER_PEER))),
+    ("ports", List(&Struct(&ADMIN_PORT))),
+]);
+static ADMIN_EGRESS_RULE: Fields = strict(&[
+    ("name", Str),
+    ("action", Str),
+    ("to", List(&Struct(&CLUSTER_PEER))),
+    ("ports", List(&Struct(&ADMIN_PORT))),
+]);
+static ADMIN_PORT: Fields = strict(&[
+    ("portNumber", Struct(&ADMIN_PORT_NUMBER)),
+    ("namedPort", Str),
+    ("portRange", Struct(&ADMIN_PORT_RANGE)),
+]);
+static ADMIN_PORT_NUMBER: Fields = strict(&[("protocol", Str), ("port", Int32)]);
+static ADMIN_PORT_RANGE: Fields = strict(&[("protocol", Str), ("start", Int32), ("end", Int32)]);
+
+/// policy.networking.k8s.io/v1alpha1 BaselineAdminNetworkPolicy
+pub(super) static BASELINE_ADMIN_NETWORK_POLICY: Fields = strict(&[
+    ("apiVersion", Str),
+    ("kind", Str),
+    ("metadata", Struct(&STRICT_META)),
+    ("spec", Struct(&BASELINE_POLICY_SPEC)),
+    ("status", Any),
+]);
+static BASELINE_POLICY_SPEC: Fields = strict(&[
+    ("subject", Struct(&CLUSTER_SUBJECT)),
+    ("ingress", List(&Struct(&ADMIN_INGRESS_RULE))),
+    ("egress", List(&Struct(&ADMIN_EGRESS_RULE))),
+]);
+
 /// weir.dev/v1alpha1 CidrList
 pub(super) static CIDR_LIST: Fields = strict(&[
     ("apiVersion", Str),

@@ -9,7 +9,7 @@ fn input(name: &str, text: &str, kind: InputKind) -> Input {
 }
 
 fn read(inputs: Vec<Input>) -> (Decoded, Diagnostics) {
-    decode(inputs, &DecodeOptions { default_namespace: "default".to_owned() })
+    decode(inputs, &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false })
 }
 
 fn manifest(text: &str) -> (Decoded, Diagnostics) {
@@ -100,7 +100,7 @@ fn policies_of_other_projects_are_reported() {
     for (version, kind) in [
         ("cilium.io/v2", "CiliumNetworkPolicy"),
         ("projectcalico.org/v3", "GlobalNetworkPolicy"),
-        ("policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"),
+        ("crd.antrea.io/v1beta1", "ClusterNetworkPolicy"),
         ("networking.k8s.aws/v1alpha1", "ClusterNetworkPolicy"),
         ("v1", "EgressNetworkPolicy"),
     ] {

@@ -28,6 +28,15 @@ impl<'n, 't> ValueView<'n, 't> {
         found.map_or(Self(None), |entry| Self::new(&entry.value))
     }
 
+    /// The names of a structure's fields.
+    pub(super) fn names(self) -> impl Iterator<Item = &'n str> + use<'n, 't> {
+        let entries: &'n [_] = match self.0.map(|node| &node.value) {
+            Some(SyntaxValue::Map(entries)) => entries,
+            _ => &[],
+        };
+        entries.iter().map(|entry| &*entry.key)
+    }
+
     /// A list field's items, nulls included (as absent values).
     pub(super) fn items(self) -> impl ExactSizeIterator<Item = Self> + use<'n, 't> {
         let items: &'n [SyntaxNode<'t>] = match self.0.map(|node| &node.value) {

@@ -40,6 +40,14 @@ pub(crate) fn at(
     }
 }
 
+/// A field that no peer of a cluster-wide policy has.
+pub(crate) fn of_peer(origin: FieldOrigin, name: &str, fields: &[&'static str]) -> Diagnostic {
+    let path = origin.path.clone();
+    let found = Diagnostic::at_name(&CODE, origin, format!("unknown field `{path}`")).label("no such field");
+    let known: Vec<String> = fields.iter().map(|name| format!("`{name}`")).collect();
+    write_one_of(found, name, fields, &format!("remove it; fields here: {}", known.join(", ")))
+}
+
 fn has(level: &Fields, name: &str) -> bool {
     level.fields.iter().any(|(known, _)| *known == name)
 }
