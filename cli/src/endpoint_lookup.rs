@@ -237,7 +237,8 @@ mod tests {
 
     fn cluster() -> Cluster {
         let input = Input { name: "-".to_owned(), bytes: OBJECTS.into(), kind: InputKind::Manifest };
-        let (decoded, found) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
+        let (decoded, found) =
+            decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
         assert!(!found.has_errors(), "{found:?}");
         resolve(&decoded.objects, weir_model::Assumptions::default()).0
     }

@@ -121,7 +121,7 @@ pub(crate) fn run(options: WatchOptions<'_>, enforce: impl Enforce + Send + 'sta
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     let config =
         runtime.block_on(api_config::read(options.kubeconfig, None, "name a kubeconfig: --kubeconfig FILE"))?;
-    let resources = resources::resources(&options.node);
+    let resources = resources::resources();
     let (published, in_force) = tokio::sync::watch::channel(PublishedGeneration::default());
     let (notices, queued_notices) = tokio::sync::mpsc::channel(NOTICES);
     let paths = HostPaths { cache: options.cni.results, ..HostPaths::default() };

@@ -43,6 +43,9 @@ pub fn changed(objects: &[Object], random: &mut Random) -> Vec<Object> {
 fn change(objects: &mut Vec<Object>, number: usize, random: &mut Random) {
     let is_policy = |it: &Object| matches!(it.body, Body::NetworkPolicy(_));
     let policies: Vec<usize> = (0..objects.len()).filter(|index| is_policy(&objects[*index])).collect();
+    if random.once_in(4) {
+        return change_tiers(objects, number, random);
+    }
     match (random.below(8), policies.is_empty()) {
         (0, _) | (_, true) => objects.push(cluster::policy(100 + number, random)),
         (1, _) => _ = objects.remove(random.pick(&policies)),
@@ -56,6 +59,25 @@ fn change(objects: &mut Vec<Object>, number: usize, random: &mut Random) {
             // Slices are removed with their service.
             if !matches!(objects[index].body, Body::Service(_)) {
                 objects.remove(index);
+            }
+        }
+    }
+}
+
+fn change_tiers(objects: &mut Vec<Object>, number: usize, random: &mut Random) {
+    let is_tier = |it: &Object| matches!(it.body, Body::ClusterPolicy(_));
+    let tiers: Vec<usize> = (0..objects.len()).filter(|index| is_tier(&objects[*index])).collect();
+    match (random.below(3), tiers.is_empty()) {
+        (0, _) | (_, true) => objects.push(cluster::cluster_policy(100 + number, random)),
+        (1, _) => _ = objects.remove(random.pick(&tiers)),
+        _ => {
+            let Body::ClusterPolicy(policy) = &mut objects[random.pick(&tiers)].body else { return };
+            let (kind, is_egress) = (policy.kind, random.once_in(2));
+            let rules = if is_egress { &mut policy.egress } else { &mut policy.ingress };
+            match random.below(3) {
+                0 => rules.insert(0, cluster::cluster_rule(kind, is_egress, random)),
+                1 => _ = rules.pop(),
+                _ => policy.priority = random.below(3) as u16,
             }
         }
     }

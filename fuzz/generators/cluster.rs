@@ -12,9 +12,10 @@ use std::sync::Arc;
 use weir_model::{Assumptions, HostNetworkPods, Icmp};
 use weir_objects::address::Prefix;
 use weir_objects::k8s::{
-    Body, CidrList, EndpointSlice, HostPort, LabelSelector, Labels, ListAction, ListEntry, Meta, Mode, NamedPort,
-    NetworkPolicy, Node, Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch,
-    Protocol, Requirement, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
+    Body, CidrList, ClusterPeer, ClusterPolicy, ClusterPolicyKind, ClusterPort, ClusterRule, EndpointSlice, HostPort,
+    LabelSelector, Labels, ListAction, ListEntry, Meta, Mode, NamedPort, NetworkPolicy, Node, Object, Operator, Phase,
+    Pod, PolicyPeer, PolicyPort, PolicyRule, PolicyType, PortMatch, Protocol, Requirement, RuleAction, Service,
+    ServicePort, SliceEndpoint, SlicePort, TargetPort, Tier, Workload,
 };
 use weir_objects::origin::ObjectId;
 
@@ -27,6 +28,8 @@ const VALUES: [&str; 3] = ["x", "y", ""];
 /// The only ports that clusters use.
 pub const PORTS: [u16; 8] = [53, 80, 81, 443, 8080, 8081, 1, 65535];
 const PORT_NAMES: [&str; 3] = ["http", "dns", "admin"];
+/// The most cluster-wide policies of a cluster.
+const MOST_CLUSTER_POLICIES: usize = 6;
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
 /// A cluster and the assumptions under which it is resolved.
@@ -79,14 +82,20 @@ pub fn objects(random: &mut Random) -> Vec<Object> {
             objects.push(object(Meta { labels, ..meta("", name) }, Body::Namespace));
         }
     }
-    let nodes = random
-        .list(1..=3, |node, random| object(meta("", &format!("node-{node}")), Body::Node(node_body(node, random))));
+    let nodes = random.list(1..=3, |node, random| {
+        let body = Body::Node(node_body(node, random));
+        object(Meta { labels: labels(random).into(), ..meta("", &format!("node-{node}")) }, body)
+    });
     let pods = random.list(2..=10, |index, random| pod(index, nodes.len().max(1), random));
     objects.extend(nodes.into_iter().chain(pods));
     objects.extend(random.list(0..=2, workload));
     objects.extend(random.list(0..=3, service).into_iter().flatten());
     objects.extend(random.list(0..=8, policy));
     objects.extend(random.list(0..=3, list));
+    // Every second cluster: a pod that a tier decides about shows less of NetworkPolicies.
+    if random.once_in(2) {
+        objects.extend(random.list(0..=MOST_CLUSTER_POLICIES, cluster_policy));
+    }
     number(&mut objects);
     if random.once_in(4) {
         stage(&mut objects, random);
@@ -97,10 +106,13 @@ pub fn objects(random: &mut Random) -> Vec<Object> {
 /// Puts some policies in audit mode.
 fn stage(objects: &mut [Object], random: &mut Random) {
     for object in objects {
-        if let Body::NetworkPolicy(policy) = &mut object.body
-            && random.once_in(2)
-        {
-            policy.mode = Mode::Audit;
+        let mode = match &mut object.body {
+            Body::NetworkPolicy(policy) => &mut policy.mode,
+            Body::ClusterPolicy(policy) => &mut policy.mode,
+            _ => continue,
+        };
+        if random.once_in(2) {
+            *mode = Mode::Audit;
         }
     }
 }
@@ -453,6 +465,76 @@ fn policy_port(random: &mut Random) -> PolicyPort {
         }
     };
     PolicyPort { protocol: random.pick(&PROTOCOLS), port }
+}
+
+/// A cluster-wide policy; its name ends in `index`. Few priorities, so that several policies have the same.
+pub fn cluster_policy(index: usize, random: &mut Random) -> Object {
+    let kind = match random.below(4) {
+        2 => ClusterPolicyKind::AdminNetworkPolicy,
+        3 if index == 0 => ClusterPolicyKind::BaselineAdminNetworkPolicy,
+        _ => ClusterPolicyKind::ClusterNetworkPolicy,
+    };
+    let tier = match kind {
+        ClusterPolicyKind::ClusterNetworkPolicy => random.pick(&Tier::ALL),
+        ClusterPolicyKind::AdminNetworkPolicy => Tier::Admin,
+        ClusterPolicyKind::BaselineAdminNetworkPolicy => Tier::Baseline,
+    };
+    let is_baseline_kind = kind == ClusterPolicyKind::BaselineAdminNetworkPolicy;
+    let body = ClusterPolicy {
+        kind,
+        tier,
+        priority: if is_baseline_kind { 0 } else { random.below(3) as u16 },
+        subject_namespaces: namespace_selector(random),
+        subject_pods: if random.once_in(2) { selector(random) } else { LabelSelector::default() },
+        ingress: random.several(3, |random| cluster_rule(kind, false, random)),
+        egress: random.several(3, |random| cluster_rule(kind, true, random)),
+        mode: Mode::Enforce,
+    };
+    let name = if is_baseline_kind { "default".to_owned() } else { format!("tier-{index}") };
+    object(meta("", &name), Body::ClusterPolicy(body))
+}
+
+/// A rule of a cluster-wide policy.
+pub fn cluster_rule(kind: ClusterPolicyKind, is_egress: bool, random: &mut Random) -> ClusterRule {
+    let actions: &[RuleAction] = match kind {
+        ClusterPolicyKind::BaselineAdminNetworkPolicy => &[RuleAction::Deny, RuleAction::Accept],
+        _ => &[RuleAction::Deny, RuleAction::Accept, RuleAction::Pass],
+    };
+    let peers: Vec<ClusterPeer> = random.some(2, |_, random| cluster_peer(kind, is_egress, random));
+    let has_names = peers.iter().all(|peer| matches!(peer, ClusterPeer::Pods { .. }));
+    let ports =
+        if random.once_in(3) { Vec::new() } else { random.several(3, |random| cluster_port(has_names, random)) };
+    let name = random.once_in(3).then(|| "rule".to_owned());
+    ClusterRule { name, action: random.pick(actions), peers, ports }
+}
+
+fn cluster_peer(kind: ClusterPolicyKind, is_egress: bool, random: &mut Random) -> ClusterPeer {
+    let has_domain_names = kind != ClusterPolicyKind::BaselineAdminNetworkPolicy;
+    match random.below(if is_egress { 12 } else { 6 }) {
+        6..=8 => {
+            let mut networks: Vec<Prefix> = random.some(2, |_, random| prefix(random));
+            networks.dedup();
+            ClusterPeer::Networks(networks)
+        }
+        9 | 10 => ClusterPeer::Nodes(selector(random)),
+        11 if has_domain_names && random.once_in(4) => ClusterPeer::DomainNames(vec!["example.com".to_owned()]),
+        _ => {
+            let pods = if random.once_in(2) { selector(random) } else { LabelSelector::default() };
+            ClusterPeer::Pods { namespaces: namespace_selector(random), pods }
+        }
+    }
+}
+
+fn cluster_port(has_names: bool, random: &mut Random) -> ClusterPort {
+    let port = policy_port(random);
+    match port.port {
+        PortMatch::Named(name) if has_names => ClusterPort::Named(name),
+        PortMatch::Named(_) | PortMatch::Any => {
+            let number = random.pick(&PORTS);
+            ClusterPort::Transport(PolicyPort { port: PortMatch::Range(number, number), ..port })
+        }
+        PortMatch::Range(..) => ClusterPort::Transport(port),
+    }
 }
 
 fn list(index: usize, random: &mut Random) -> Object {

@@ -10,7 +10,8 @@ use weir_objects::k8s::Object;
 /// If a finding points to nothing. This is the error that the fuzzer looks for.
 pub fn read(text: &[u8], kind: InputKind) -> Option<Vec<Object>> {
     let input = Input { name: "input".to_owned(), bytes: text.to_vec(), kind };
-    let (decoded, diagnostics) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
+    let (decoded, diagnostics) =
+        decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
     for diagnostic in diagnostics.iter() {
         for label in std::iter::once(&diagnostic.primary).chain(&diagnostic.secondary) {
             match &label.place {

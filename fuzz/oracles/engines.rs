@@ -14,7 +14,7 @@ use weir_ebpf::asm::Assembled;
 use weir_ebpf::target::Target;
 use weir_model::directory::Directory;
 use weir_model::eval::{Basis, EndVerdict, Oracle, RuleId, Verdict};
-use weir_model::{Cluster, Direction, EndpointId};
+use weir_model::{Cluster, Direction, EndpointId, TierRuleId};
 use weir_objects::address::Family;
 
 use super::packets::Machine;
@@ -124,6 +124,16 @@ impl<'c> Compiled<'c> {
         let subject = self.classes.subject_of.iter().find(|(id, _)| *id == question.endpoint)?.1;
         let atom = question.protocol.map_or(Atoms::REST, |it| self.classes.atoms.find(it, question.port));
         Some(self.classes.provenance(question.direction, subject, peer, atom))
+    }
+
+    /// The rule of a cluster-wide policy that decides, and those that pass the packet on; `None` as above.
+    pub fn tier_decision(&self, question: &Question) -> Option<(Option<TierRuleId>, Vec<TierRuleId>)> {
+        self.provenance(question)?;
+        let peer = self.classes.peer_at(question.remote);
+        let subject = self.classes.subject_of.iter().find(|(id, _)| *id == question.endpoint)?.1;
+        let atom = question.protocol.map_or(Atoms::REST, |it| self.classes.atoms.find(it, question.port));
+        let found = self.classes.tier_decision(self.cluster, question.direction, subject, peer, atom);
+        Some((found.decided.map(|(rule, _)| rule), found.passed))
     }
 }
 
@@ -246,6 +256,12 @@ fn check_ir(compiled: &Compiled<'_>, oracle: &mut Oracle<'_>, question: &Questio
         && found != *rules
     {
         return differs(format!("provenance {found:?}"));
+    }
+    if let Basis::Tier(rule) = &expected.basis
+        && let Some(found) = compiled.tier_decision(question)
+        && found != (Some(*rule), expected.passed.clone())
+    {
+        return differs(format!("tier decision {found:?}"));
     }
     check_error(compiled, question, &expected.basis)
 }

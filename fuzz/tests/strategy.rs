@@ -99,7 +99,8 @@ fn the_yaml_of_a_case_is_read_as_its_objects() {
         let text = manifest::yaml(&objects);
         let read = |name: &str, text: &str| {
             let input = Input { name: name.to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
-            let (decoded, found) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
+            let (decoded, found) =
+                decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
             assert!(!found.has_errors(), "{:#?}\n{text}", found.into_vec());
             decoded.objects
         };

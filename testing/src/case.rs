@@ -44,7 +44,8 @@ impl Case {
             bytes: text.as_bytes().to_vec(),
             kind: InputKind::Manifest,
         });
-        let (decoded, found) = decode(inputs.into(), &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
+        let (decoded, found) =
+            decode(inputs.into(), &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
         assert!(!found.has_errors(), "{}: {found:#?}", path.display());
         let (cluster, found) = resolve(&decoded.objects, Assumptions::default());
         assert!(!found.has_errors(), "{}: {found:#?}", path.display());

@@ -47,7 +47,8 @@ pub const NEAR_AND_FAR: &str = "
 #[track_caller]
 pub fn decoded(yaml: &str) -> Decoded {
     let input = Input { name: "input.yaml".to_owned(), bytes: yaml.as_bytes().to_vec(), kind: InputKind::Manifest };
-    let (decoded, found) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
+    let (decoded, found) =
+        decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
     assert!(!found.has_errors(), "{:#?}\n{yaml}", found.into_vec());
     decoded
 }

@@ -229,6 +229,7 @@ impl<E: Enforce> NodeAgent<E> {
             forget_particulars(&self.node, &mut object);
         }
         let concerns_departed = is_pod && self.departed.concerns(&object);
+        self.report_unsupported_peers(&object, at);
         let dirty = self.objects.index_mut().apply(object);
         if dirty == Dirty::Everything {
             self.pending.add_policy(&key);

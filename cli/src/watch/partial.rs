@@ -21,6 +21,9 @@ pub(super) type Decode<'d> = dyn Fn(&Value) -> Option<Object> + 'd;
 pub(super) fn readable_parts(kind: &str, written: &Value, decode: &Decode<'_>) -> Option<Object> {
     match kind {
         "NetworkPolicy" => policy(written, decode),
+        "ClusterNetworkPolicy" | "AdminNetworkPolicy" | "BaselineAdminNetworkPolicy" => {
+            cluster_policy(kind, written, decode)
+        }
         "CidrList" => list(written, decode),
         "EndpointSlice" => slice(written, decode),
         "Pod" => pod(written, decode),
@@ -56,6 +59,55 @@ fn policy(written: &Value, decode: &Decode<'_>) -> Option<Object> {
     let types =
         types(spec, is_known, &|types| decode(&with(json!({"podSelector": {}, "policyTypes": types}))).is_some());
     decode(&with(json!({"podSelector": selector, "policyTypes": types, "ingress": ingress, "egress": egress})))
+}
+
+/// A cluster-wide policy without the parts that cannot be read. A rule that cannot be read fails closed, as the API text
+/// demands for unknown peers: an accepting rule matches nothing, and any other rule denies everything. Subjects that
+/// cannot be read are all pods.
+fn cluster_policy(kind: &str, written: &Value, decode: &Decode<'_>) -> Option<Object> {
+    let mut sound = without_odd_mode(written, &["enforce", "audit"]);
+    if let Some(object) = decode(&sound) {
+        return Some(object);
+    }
+    let spec = &written["spec"];
+    (sound["metadata"], sound["spec"]) = (bare(&sound["metadata"]), Value::Null);
+    let with = |spec: &Value| {
+        let mut it = sound.clone();
+        it["spec"] = spec.clone();
+        it
+    };
+    let mut kept = json!({"subject": {"namespaces": {}}});
+    if kind != "BaselineAdminNetworkPolicy" {
+        kept["priority"] = json!(0);
+    }
+    if kind == "ClusterNetworkPolicy" {
+        kept["tier"] = json!("Admin");
+    }
+    for field in ["tier", "priority", "subject"] {
+        let mut more = kept.clone();
+        more[field] = spec[field].clone();
+        if !spec[field].is_null() && decode(&with(&more)).is_some() {
+            kept = more;
+        }
+    }
+    for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+        let rules = spec[direction].as_array().map_or(&[][..], Vec::as_slice);
+        let readable = |rule: &Value| {
+            let mut alone = kept.clone();
+            alone[direction] = json!([rule]);
+            decode(&with(&alone)).is_some()
+        };
+        let rules: Vec<Value> =
+            rules.iter().map(|rule| if readable(rule) { rule.clone() } else { closed(rule, peers) }).collect();
+        kept[direction] = json!(rules);
+    }
+    decode(&with(&kept))
+}
+
+/// A rule that fails closed: its only peer has no field.
+fn closed(rule: &Value, peers: &str) -> Value {
+    let action = rule["action"].as_str().filter(|action| matches!(*action, "Accept" | "Allow")).unwrap_or("Deny");
+    json!({"action": action, peers: [{}]})
 }
 
 /// The policy types as they are written. Both types if they cannot be read. If the policy names none, also both types

@@ -26,6 +26,18 @@ pub(crate) struct Resource {
     pub(crate) optional: bool,
 }
 
+/// The kinds of cluster-wide policies.
+pub(crate) const CLUSTER_POLICY_KINDS: [&str; 3] =
+    ["ClusterNetworkPolicy", "AdminNetworkPolicy", "BaselineAdminNetworkPolicy"];
+
+/// Whether the objects of a kind are policies or lists, which verdicts name.
+pub(crate) fn has_rules(kind: &str) -> bool {
+    matches!(kind, "NetworkPolicy" | "CidrList") || CLUSTER_POLICY_KINDS.contains(&kind)
+}
+
+const CLUSTER_POLICIES: &str = "policy.networking.k8s.io/v1alpha2";
+const ADMIN_POLICIES: &str = "policy.networking.k8s.io/v1alpha1";
+
 /// The kinds that the agent watches.
 pub(crate) fn kinds() -> Vec<Resource> {
     vec![
@@ -37,17 +49,36 @@ pub(crate) fn kinds() -> Vec<Resource> {
         Resource::new("NetworkPolicy", "networking.k8s.io/v1", "/apis/networking.k8s.io/v1/networkpolicies"),
         Resource {
             optional: true,
+            ..Resource::new("ClusterNetworkPolicy", CLUSTER_POLICIES, api(CLUSTER_POLICIES, "clusternetworkpolicies"))
+        },
+        Resource {
+            optional: true,
+            ..Resource::new("AdminNetworkPolicy", ADMIN_POLICIES, api(ADMIN_POLICIES, "adminnetworkpolicies"))
+        },
+        Resource {
+            optional: true,
+            ..Resource::new(
+                "BaselineAdminNetworkPolicy",
+                ADMIN_POLICIES,
+                api(ADMIN_POLICIES, "baselineadminnetworkpolicies"),
+            )
+        },
+        Resource {
+            optional: true,
             ..Resource::new("CidrList", "weir.dev/v1alpha1", "/apis/weir.dev/v1alpha1/cidrlists")
         },
     ]
 }
 
+fn api(version: &str, kind: &str) -> String {
+    format!("/apis/{version}/{kind}")
+}
+
 /// [`kinds`], with the selectors of the objects that the agent of this node needs. The server does not send pods that
-/// have ended, because no rule can mean them.
-pub(crate) fn resources(node: &str) -> Vec<Resource> {
+/// have ended, because no rule can mean them. All nodes are watched: `nodes` peers of cluster-wide policies can mean any.
+pub(crate) fn resources() -> Vec<Resource> {
     let select = |resource: Resource| Resource {
         field_selector: match resource.kind {
-            "Node" => Some(format!("metadata.name={node}")),
             "Pod" => Some("status.phase!=Succeeded,status.phase!=Failed".to_owned()),
             _ => None,
         },
@@ -118,7 +149,8 @@ impl Resource {
 
     fn decode(&self, bytes: Vec<u8>) -> Result<Object, String> {
         let input = Input { name: self.path.to_string(), bytes, kind: InputKind::Manifest };
-        let (decoded, diagnostics) = decode::decode(vec![input], &DecodeOptions { default_namespace: String::new(), is_from_server: true });
+        let (decoded, diagnostics) =
+            decode::decode(vec![input], &DecodeOptions { default_namespace: String::new(), is_from_server: true });
         let errors = diagnostics.iter().filter(|it| it.severity == Severity::Error);
         let errors: Vec<String> =
             errors.map(|it| format!("{}{} [{}]", field(&it.primary.place), it.message, it.code.name)).collect();

@@ -270,11 +270,27 @@ impl FlowSession<'_, '_> {
         target: QuestionPorts,
         by_own_node: bool,
     ) -> Result<EndVerdict, NoVerdict> {
-        let place = subject.endpoint.and_then(|id| self.world.place(id));
         // Not a local endpoint, so no program runs there.
-        let Some((place, class)) = place else {
+        let Some(question) = self.question(direction, subject, remote, target, by_own_node)? else {
             return Ok(EndVerdict::new(Verdict::Allow, Basis::NotSubject));
         };
+        // The verdict first, then a basis for that verdict. A basis computed independently could contradict it, and the
+        // contradiction would hide which of them is wrong.
+        let verdict = self.world.decide.decide(&question)?;
+        Ok(verdict_basis::explained(self.world, &question, verdict))
+    }
+
+    /// The packet of one side; `None` if its end is no local endpoint.
+    fn question(
+        &mut self,
+        direction: Direction,
+        subject: FlowEnd,
+        remote: FlowEnd,
+        target: QuestionPorts,
+        by_own_node: bool,
+    ) -> Result<Option<PacketQuestion>, NoVerdict> {
+        let place = subject.endpoint.and_then(|id| self.world.place(id));
+        let Some((place, class)) = place else { return Ok(None) };
         let family = self.family(subject, remote)?;
         self.refuse_node_port(remote, target)?;
         let own = self.address(subject, family)?;
@@ -285,7 +301,7 @@ impl FlowSession<'_, '_> {
         };
         // A pod with a node's address is not the node: its packets do not come from the host itself.
         let is_pod = remote.endpoint.is_some_and(|id| self.world.place(id).is_some());
-        let question = PacketQuestion {
+        Ok(Some(PacketQuestion {
             direction,
             place,
             subject: class,
@@ -294,11 +310,23 @@ impl FlowSession<'_, '_> {
             protocol: target.protocol,
             port: target.port,
             own_node: by_own_node && !is_pod && self.world.is_own_node(place, other),
-        };
-        // The verdict first, then a basis for that verdict. A basis computed independently could contradict it, and the
-        // contradiction would hide which of them is wrong.
-        let verdict = self.world.decide.decide(&question)?;
-        Ok(verdict_basis::explained(self.world, &question, verdict))
+        }))
+    }
+
+    /// The side of a pod that sends to a backend or hostPort, which may be the pod itself. The program has judged the
+    /// address before it is translated, so for the pod itself only the reason is computed here.
+    fn judge_leaving(
+        &mut self,
+        source: FlowEnd,
+        backend: FlowEnd,
+        target: QuestionPorts,
+    ) -> Result<EndVerdict, NoVerdict> {
+        match self.question(Direction::Egress, source, backend, target, true)? {
+            Some(question) if verdict_basis::is_itself(self.world, &question) => {
+                Ok(verdict_basis::hairpin(self.world, &question))
+            }
+            _ => self.judge_side(Direction::Egress, source, backend, target),
+        }
     }
 
     /// The address family: that of the end that has an address, or for a backend without one, that of the flow's other
@@ -352,7 +380,7 @@ impl FlowSession<'_, '_> {
             for (index, backend, port) in self.world.claims(claims) {
                 let target = QuestionPorts { port, ..target };
                 let side = match direction {
-                    Direction::Egress => self.judge_side(direction, source, backend, target)?,
+                    Direction::Egress => self.judge_leaving(source, backend, target)?,
                     Direction::Ingress => self.judge_side(direction, backend, source, target)?,
                 };
                 judged.push((index, side));
@@ -438,7 +466,7 @@ impl FlowSession<'_, '_> {
         let (mut arriving, mut leaving) = (Vec::new(), Vec::new());
         for (backend, target) in backends {
             arriving.push(self.judge_side(Direction::Ingress, backend, source, target)?);
-            leaving.push(self.judge_side(Direction::Egress, source, backend, target)?);
+            leaving.push(self.judge_leaving(source, backend, target)?);
         }
         Ok([arriving, leaving].map(|backends| ServiceBasis { service, port, backends }))
     }

@@ -19,6 +19,7 @@ struct Shown {
 
 fn shown(side: &EndVerdict) -> Shown {
     let mut because = reasons(side);
+    because.extend(side.passed.iter().map(|rule| format!("{rule:?} passes")));
     because.sort();
     because.dedup();
     Shown { verdict: side.verdict, because }
@@ -29,6 +30,7 @@ fn reasons(side: &EndVerdict) -> Vec<String> {
         Basis::Rules(rules) => rules.iter().map(|RuleId { policy, rule }| format!("{policy} {rule}")).collect(),
         Basis::Isolated(policies) => policies.iter().map(ToString::to_string).collect(),
         Basis::List(list) => vec![list.to_string()],
+        Basis::Tier(rule) => vec![format!("{rule:?}")],
         Basis::Service(service) => {
             service.backends.iter().filter(|it| it.verdict == side.verdict).flat_map(reasons).collect()
         }

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use weir_model::labels::matches;
 use weir_model::{
-    CidrList, Cluster, Direction, Endpoint, EndpointId, LabelSetId, NamespaceId, Policy, PolicyId, SelectorId, Standing,
+    CidrList, Cluster, Direction, Endpoint, EndpointId, LabelSetId, NamespaceId, Policy, PolicyId, SelectorId,
+    Standing, Tier, TierPolicyId,
 };
 use weir_objects::address::Family;
 
@@ -52,6 +53,22 @@ impl<'c> ClusterFacts<'c> {
         let subjects: Vec<_> = in_force.iter().map(|id| policy(id).subjects).collect();
         let chosen = in_force.into_iter().zip(subjects);
         chosen.filter(|(_, subjects)| self.selects(*subjects, endpoint.labels)).map(|(id, _)| id).collect()
+    }
+
+    /// The cluster-wide policies of a tier that have rules for a pod in a direction, in the order of evaluation.
+    pub(super) fn in_tier(&mut self, direction: Direction, tier: Tier, id: EndpointId) -> Vec<TierPolicyId> {
+        let (cluster, endpoint) = (self.cluster, self.endpoint(id));
+        let mut found = Vec::new();
+        for (number, policy) in (0..).map(TierPolicyId).zip(&cluster.tiers) {
+            let is_asked = policy.tier == tier && !policy.is_audit && !policy.rules(direction).is_empty();
+            if is_asked
+                && self.selects_namespace(policy.namespaces, endpoint.namespace)
+                && self.selects(policy.pods, endpoint.labels)
+            {
+                found.push(number);
+            }
+        }
+        found
     }
 
     pub(super) fn list_applies(&mut self, list: &CidrList, direction: Direction, id: EndpointId) -> bool {

@@ -31,7 +31,8 @@ use render::{Meaning, stage};
 
 use weir_model::eval::{Basis, EndVerdict, Flow, FlowEnd, FlowProtocol, Judgement, Verdict};
 use weir_model::{
-    Cluster, Direction, EndpointId, FrontendPorts, HostNetworkPods, NodeId, Protocol, ServiceAddress, Standing,
+    Cluster, Direction, EndpointId, FrontendPorts, HostNetworkPods, NodeId, Protocol, RuleAction, ServiceAddress,
+    Standing,
 };
 use weir_objects::address::Family;
 
@@ -183,25 +184,29 @@ impl<'c> IptablesEngine<'c> {
             WalkEnd::Drop => Verdict::Deny,
         };
         let meanings = walk.comments.iter().filter_map(|comment| self.meanings.get(*comment).copied());
-        EndVerdict::new(verdict, basis(verdict, meanings))
+        explained(verdict, meanings)
     }
 }
 
-/// The reason for the verdict, from the rules that matched.
-fn basis(verdict: Verdict, meanings: impl Iterator<Item = Meaning>) -> Basis {
+/// The verdict with its reasons, from the rules that matched.
+fn explained(verdict: Verdict, meanings: impl Iterator<Item = Meaning>) -> EndVerdict {
     let (mut policies, mut rules, mut last, mut subject) = (Vec::new(), Vec::new(), None, false);
+    let (mut decided, mut passed) = (None, Vec::new());
     for meaning in meanings {
         last = Some(meaning);
         match meaning {
             Meaning::Pod(_) => subject = true,
             Meaning::Policy(id) => policies.push(id),
+            Meaning::Tier(id, RuleAction::Pass) => passed.push(id),
+            Meaning::Tier(id, _) => decided = Some(id),
             // A policy rule may be several lines, and more than one of them may match.
             Meaning::Rule(id, _) if !rules.contains(&id) => rules.push(id),
             _ => {}
         }
     }
-    match (last, verdict) {
+    let basis = match (last, verdict) {
         (Some(Meaning::List(list)), Verdict::Deny) => Basis::List(list),
+        _ if decided.is_some() => decided.map_or(Basis::NotIsolated, Basis::Tier),
         (_, Verdict::Deny) => Basis::Isolated(policies),
         (Some(Meaning::Itself), _) => Basis::Itself,
         (Some(Meaning::OwnNode), _) => Basis::OwnNode,
@@ -209,5 +214,6 @@ fn basis(verdict: Verdict, meanings: impl Iterator<Item = Meaning>) -> Basis {
         _ if !rules.is_empty() => Basis::Rules(rules),
         _ if subject => Basis::NotIsolated,
         _ => Basis::NotSubject,
-    }
+    };
+    EndVerdict::new(verdict, basis).after(passed)
 }

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! FORWARD ─▶ WEIR-EGRESS ─goto by source address──────▶ WEIR-PE-… (a pod) ─▶ WEIR-LE-… lists, in order
-//!         └▶ WEIR-INGRESS ─goto by destination address▶ WEIR-PI-…         ├▶ WEIR-NE-… one chain a policy
+//!         └▶ WEIR-INGRESS ─goto by destination address▶ WEIR-PI-…         ├▶ WEIR-AE-… cluster-wide policies (tiers.rs)
+//!                                                                         ├▶ WEIR-NE-… one chain a policy
 //!                                                                         │      └▶ WEIR-RE-… ports of one rule
 //!                                                                         └▶ DROP if isolated and no mark
 //! ```
@@ -21,6 +22,7 @@
 
 mod names;
 mod sets;
+mod tiers;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -34,7 +36,7 @@ use super::parse::MAX_MULTIPORT;
 use weir_model::eval::RuleId;
 use weir_model::{
     Cluster, Direction, EndpointId, Icmp, IpBlockPods, ListAction, ListId, Peer, PolicyId, PortMatch, PortRule,
-    Protocol, Rule,
+    Protocol, Rule, Tier,
 };
 use weir_objects::address::{Family, Prefix};
 
@@ -135,7 +137,17 @@ impl TableWriter<'_, '_> {
         if self.chains.open(&name) {
             self.beyond_policy(&name, id);
             self.lists(&name, id);
-            self.policies(&name, id);
+            self.tier(&name, id, Tier::Admin);
+            match self.renderer.facts.isolating(self.direction, id) {
+                none if none.is_empty() => {
+                    self.tier(&name, id, Tier::Baseline);
+                    self.own_node_after_tiers(&name, id);
+                }
+                isolating => {
+                    self.own_node_after_tiers(&name, id);
+                    self.policies(&name, isolating);
+                }
+            }
         }
         name
     }
@@ -148,14 +160,33 @@ impl TableWriter<'_, '_> {
             let own = Conditions::address(self.flag(PacketEnd::Remote), Prefix::host(*address));
             self.pass(chain, &own, Meaning::Itself);
         }
-        if let Some(node) = endpoint.node {
-            let set = self.renderer.node_set(self.family, node);
-            let node = Conditions::set(&set, self.flag(PacketEnd::Remote).set());
-            self.pass(chain, &node, Meaning::OwnNode);
+        if !self.judges_own_node(id) {
+            self.own_node(chain, id);
         }
         if assume.icmp == Icmp::Allow {
             let icmp = if self.family == Family::V4 { "icmp" } else { "ipv6-icmp" };
             self.pass(chain, &Conditions::protocol(icmp), Meaning::Icmp);
+        }
+    }
+
+    /// Whether cluster-wide policies apply to the traffic between a pod and its own node.
+    fn judges_own_node(&mut self, id: EndpointId) -> bool {
+        let facts = &mut self.renderer.facts;
+        self.direction == Direction::Egress
+            && Tier::ALL.into_iter().any(|tier| !facts.in_tier(Direction::Egress, tier, id).is_empty())
+    }
+
+    fn own_node(&mut self, chain: &str, id: EndpointId) {
+        if let Some(node) = self.renderer.facts.endpoint(id).node {
+            let set = self.renderer.node_set(self.family, node);
+            let node = Conditions::set(&set, self.flag(PacketEnd::Remote).set());
+            self.pass(chain, &node, Meaning::OwnNode);
+        }
+    }
+
+    fn own_node_after_tiers(&mut self, chain: &str, id: EndpointId) {
+        if self.judges_own_node(id) {
+            self.own_node(chain, id);
         }
     }
 
@@ -176,27 +207,29 @@ impl TableWriter<'_, '_> {
         }
         let name = self.chain_name('L', &format!("{lists:?}"));
         if self.chains.open(&name) {
-            for id in lists {
-                let set = self.renderer.list_set(self.family, id);
+            for list in lists {
+                let set = self.renderer.list_set(self.family, list);
                 let conditions = Conditions::set(&set, self.flag(PacketEnd::Remote).set());
-                let target = match cluster.lists[id.index()].action {
+                let target = match cluster.lists[list.index()].action {
                     ListAction::Deny => "-j DROP",
                     ListAction::Allow => "-j RETURN",
                 };
-                let comment = self.comment(Meaning::List(id));
+                let comment = self.comment(Meaning::List(list));
                 self.chains.push(&name, &conditions, &comment, target);
             }
         }
-        self.chains.push(pod, &Conditions::default(), "lists", &format!("-j {name}"));
+        let mut asked = Conditions::default();
+        // No list can cut a pod off from its own node. Where that was not decided before, the condition is here.
+        if let Some(node) = self.renderer.facts.endpoint(id).node.filter(|_| self.judges_own_node(id)) {
+            let set = self.renderer.node_set(self.family, node);
+            asked = Conditions::not_in_set(&set, self.flag(PacketEnd::Remote).set());
+        }
+        self.chains.push(pod, &asked, "lists", &format!("-j {name}"));
     }
 
     /// For an isolated pod, all policies are evaluated, even if one has already allowed the packet; then the mark is
     /// tested.
-    fn policies(&mut self, pod: &str, id: EndpointId) {
-        let isolating = self.renderer.facts.isolating(self.direction, id);
-        if isolating.is_empty() {
-            return;
-        }
+    fn policies(&mut self, pod: &str, isolating: Vec<PolicyId>) {
         let anything = Conditions::default();
         self.chains.push(pod, &anything, "nothing has allowed yet", "-j MARK --set-xmark 0x0/0x1");
         for id in isolating {

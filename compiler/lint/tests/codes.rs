@@ -9,7 +9,8 @@ use weir_objects::diagnostic::Code;
 /// The codes that all stages together find in an input.
 fn findings(text: &str, lint_steps: u64) -> Vec<&'static str> {
     let input = Input { name: "input.yaml".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
-    let (decoded, mut found) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
+    let (decoded, mut found) =
+        decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
     let (cluster, more) = resolve(&decoded.objects, Assumptions::default());
     found.extend(more);
     found.extend(lint_within(lint_steps, &decoded.objects, &cluster, LintWorld::Open));

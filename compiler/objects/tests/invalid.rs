@@ -42,7 +42,8 @@ fn check(path: &Path, refused: bool) -> Option<String> {
     let text = fs::read_to_string(path).unwrap();
     let expected = announced(&text);
     let input = Input { name: path.display().to_string(), bytes: text.into_bytes(), kind: InputKind::Manifest };
-    let (_, diagnostics) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
+    let (_, diagnostics) =
+        decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
     let mut found: Vec<String> = diagnostics.iter().map(printed).collect();
     found.sort();
     let right = found == expected && diagnostics.has_errors() == refused;

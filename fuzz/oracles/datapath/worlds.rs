@@ -141,7 +141,8 @@ pub fn worlds() -> Result<Vec<World>, String> {
 impl World {
     fn new(saying: &Saying) -> Result<Self, String> {
         let input = Input { name: saying.name.into(), bytes: saying.yaml().into(), kind: InputKind::Manifest };
-        let (decoded, found) = decode(vec![input], &Decoding { default_namespace: "default".into(), is_from_server: false });
+        let (decoded, found) =
+            decode(vec![input], &Decoding { default_namespace: "default".into(), is_from_server: false });
         if found.has_errors() {
             return Err(format!("{}: {found:?}", saying.name));
         }

@@ -44,7 +44,8 @@ pub(super) fn cluster_of(artifact: &Artifact) -> Result<(Cluster, Scope)> {
     }
     let bytes = artifact.objects.clone().into_bytes();
     let input = Input { name: "artifact".to_owned(), bytes, kind: InputKind::Manifest };
-    let (decoded, diagnostics) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: true });
+    let (decoded, diagnostics) =
+        decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: true });
     anyhow::ensure!(!diagnostics.has_errors(), "the artifact's objects cannot be read");
     let (cluster, _) = resolve(&decoded.objects, assume);
     let of_node = manifest["node"].as_str().and_then(|node| Scope::node(&cluster, node));
@@ -77,7 +78,8 @@ mod tests {
 
     fn artifact(text: &str) -> Artifact {
         let input = Input { name: "test".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
-        let (decoded, found) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: true });
+        let (decoded, found) =
+            decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: true });
         assert!(!found.has_errors(), "{:?}", found.into_vec());
         let (cluster, _) = resolve(&decoded.objects, Assumptions::default());
         let scope = Scope::node(&cluster, "near").expect("it is there");

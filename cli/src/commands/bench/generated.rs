@@ -20,7 +20,8 @@ const TIERS: usize = 7;
 /// Compiles the policies as the agent would for this kernel.
 pub(super) fn programs(policies: usize) -> Result<MeasuredPrograms> {
     let input = Input { name: "made".to_owned(), bytes: text(policies).into_bytes(), kind: InputKind::Manifest };
-    let (decoded, found) = decode(vec![input], &decode::DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
+    let (decoded, found) =
+        decode(vec![input], &decode::DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
     ensure!(!found.has_errors(), "the generated policies cannot be read");
     let (cluster, _) = resolve(&decoded.objects, Assumptions::default());
     let kernel = weir_runtime::sys::kernel_version().unwrap_or(Target::BASE.kernel);

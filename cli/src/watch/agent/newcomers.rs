@@ -20,6 +20,7 @@ use super::{NodeAgent, Value};
 use crate::watch::discover::Attachment;
 use crate::watch::enforce::Enforce;
 use crate::watch::interfaces::InterfaceOfPod;
+use crate::watch::resources::CLUSTER_POLICY_KINDS;
 
 /// The pause between two reads of the result cache.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -128,8 +129,10 @@ impl<E: Enforce> NodeAgent<E> {
     }
 
     fn may_be_isolated(&self, namespace: &str) -> bool {
-        let applies = |key: &Key| key.kind == "CidrList" || key.namespace == namespace;
-        ["NetworkPolicy", "CidrList"].into_iter().any(|kind| self.objects.index().keys(kind).any(applies))
+        // Kinds without a namespace can apply to any pod.
+        let applies = |key: &Key| key.namespace.is_empty() || key.namespace == namespace;
+        let kinds = ["NetworkPolicy", "CidrList"].into_iter().chain(CLUSTER_POLICY_KINDS);
+        kinds.into_iter().any(|kind| self.objects.index().keys(kind).any(applies))
     }
 
     fn is_known(&self, pod: &Attachment) -> bool {

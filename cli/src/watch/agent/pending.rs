@@ -12,6 +12,7 @@ use weir_classes::index::{Dirty, Key};
 use super::RETRY;
 use super::entry_writes::EntryWrites;
 use crate::watch::backoff::Backoff;
+use crate::watch::resources::has_rules;
 
 /// A generation begins when there was no change for this time,
 pub(super) const QUIET: Duration = Duration::from_millis(3);
@@ -120,7 +121,7 @@ impl PendingWork {
 
     /// Notes that this object has changed and needs a generation.
     pub(super) fn add_policy(&mut self, key: &Key) {
-        if matches!(key.kind.as_str(), "NetworkPolicy" | "CidrList") && self.policies.len() < MOST_NAMED {
+        if has_rules(&key.kind) && self.policies.len() < MOST_NAMED {
             self.policies.insert(key.clone());
         }
     }

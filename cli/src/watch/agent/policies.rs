@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_classes::index::{Index, Key};
 use weir_objects::origin::ObjectId;
 
+use crate::watch::resources::has_rules;
+
 /// The state of all objects with rules.
 /// Invariant: an object keeps its number as long as the index has it. A kept policy has a number.
 #[derive(Debug, Default)]
@@ -19,7 +21,7 @@ pub(super) struct PolicyRecords {
 impl PolicyRecords {
     /// The object's number in origins. Kinds without rules need no number: no verdict names them.
     pub(super) fn number(&mut self, key: &Key) -> ObjectId {
-        if !matches!(key.kind.as_str(), "NetworkPolicy" | "CidrList") {
+        if !has_rules(&key.kind) {
             return ObjectId(u32::MAX);
         }
         let last = &mut self.last;

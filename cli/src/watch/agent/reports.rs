@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weir_classes::index::Key;
+use weir_objects::k8s::{Body, ClusterPeer, Object};
 
 use super::cni_questions::no_new_generation;
 use super::hook_checks::CheckedPods;
@@ -17,6 +18,7 @@ use crate::watch::enforce::{Enforce, KernelSnapshot, PodFailure};
 use crate::watch::log::Log;
 use crate::watch::metrics::Metrics;
 use crate::watch::notices::Notices;
+use crate::watch::resources::CLUSTER_POLICY_KINDS;
 
 /// The destinations of the agent's reports.
 pub(crate) struct Reports {
@@ -89,6 +91,12 @@ fn in_words(key: &Key) -> String {
         "" => format!("{} {}", key.kind, key.name),
         namespace => format!("{} {namespace}/{}", key.kind, key.name),
     }
+}
+
+fn has_unsupported_peer(object: &Object) -> bool {
+    let Body::ClusterPolicy(policy) = &object.body else { return false };
+    let peers = policy.ingress.iter().chain(&policy.egress).flat_map(|rule| &rule.peers);
+    peers.into_iter().any(|peer| matches!(peer, ClusterPeer::DomainNames(_) | ClusterPeer::Unknown))
 }
 
 impl<E: Enforce> NodeAgent<E> {
@@ -175,6 +183,26 @@ impl<E: Enforce> NodeAgent<E> {
         }
     }
 
+    /// The cluster-wide policies that have a rule whose peers cannot be enforced, so that it fails closed.
+    fn unsupported_peers(&self) -> impl Iterator<Item = &Key> {
+        let index = self.objects.index();
+        let has_one = |key: &&Key| index.get(key).is_some_and(has_unsupported_peer);
+        CLUSTER_POLICY_KINDS.into_iter().flat_map(|kind| index.keys(kind)).filter(has_one)
+    }
+
+    /// Sends an Event on a cluster-wide policy with a rule that fails closed.
+    pub(super) fn report_unsupported_peers(&mut self, object: &Object, now: Instant) {
+        if has_unsupported_peer(object) {
+            let message = format!(
+                "node {}: a peer cannot be enforced (domain names, or a field of a newer API), so its rule fails closed: \
+                 an Accept rule matches nothing, a Deny or Pass rule denies all traffic of its subject",
+                self.node
+            );
+            let (about, uid) = (Key::of(object), object.meta.uid.clone());
+            self.reports.notices.report(Notice { about, uid, reason: "UnsupportedPeer", message }, now);
+        }
+    }
+
     fn count_unenforced(&self, now: Instant) {
         let mut counts: BTreeMap<UnenforcedLabels<'_>, u32> = BTreeMap::new();
         let unreadable = self.objects.unreadable();
@@ -183,6 +211,7 @@ impl<E: Enforce> NodeAgent<E> {
         if self.pending.error().is_some() {
             self.pending.policies().iter().for_each(|key| count(key.kind.as_str(), "failed"));
         }
+        self.unsupported_peers().for_each(|key| count(key.kind.as_str(), "unsupported_peer"));
         self.compile.budget.held().keys().for_each(|key| count(key.kind.as_str(), "budget"));
         self.missing(now).for_each(|_| count("Pod", "no_interface"));
         self.local.closed().iter().for_each(|_| count("Pod", "closed"));
@@ -197,7 +226,8 @@ impl<E: Enforce> NodeAgent<E> {
     fn count_objects(&self) {
         let index = self.objects.index();
         self.reports.metrics.set("weir_audit_policies", &[], index.audited() as f64);
-        for kind in ["Namespace", "Node", "Pod", "Service", "EndpointSlice", "NetworkPolicy", "CidrList"] {
+        let kinds = ["Namespace", "Node", "Pod", "Service", "EndpointSlice", "NetworkPolicy", "CidrList"];
+        for kind in kinds.into_iter().chain(CLUSTER_POLICY_KINDS) {
             self.reports.metrics.set("weir_objects", &[("kind", kind)], index.keys(kind).count() as f64);
         }
     }

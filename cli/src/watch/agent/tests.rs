@@ -262,8 +262,10 @@ impl Rig {
 
 fn objects(text: &str) -> Vec<Object> {
     let input = Input { name: "test".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
-    let (decoded, diagnostics) =
-        decode::decode(vec![input], &decode::DecodeOptions { default_namespace: "shop".to_owned(), is_from_server: false });
+    let (decoded, diagnostics) = decode::decode(
+        vec![input],
+        &decode::DecodeOptions { default_namespace: "shop".to_owned(), is_from_server: false },
+    );
     assert!(!diagnostics.has_errors(), "{:?}", diagnostics.into_vec());
     decoded.objects
 }

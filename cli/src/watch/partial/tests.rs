@@ -5,7 +5,8 @@ use super::*;
 
 fn strictly(value: &Value) -> Option<Object> {
     let input = Input { name: "test".to_owned(), bytes: value.to_string().into_bytes(), kind: InputKind::Manifest };
-    let (decoded, found) = decode::decode(vec![input], &decode::DecodeOptions { default_namespace: String::new(), is_from_server: false });
+    let (decoded, found) =
+        decode::decode(vec![input], &decode::DecodeOptions { default_namespace: String::new(), is_from_server: false });
     decoded.objects.into_iter().next().filter(|_| !found.has_errors())
 }
 

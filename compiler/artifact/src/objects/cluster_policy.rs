@@ -15,10 +15,8 @@ pub(super) fn spec(policy: &ClusterPolicy) -> Json<'_> {
     if kind != ClusterPolicyKind::BaselineAdminNetworkPolicy {
         all.push(("priority", u32::from(policy.priority).into()));
     }
-    let pods = [
-        ("namespaceSelector", selector(&policy.subject_namespaces)),
-        ("podSelector", selector(&policy.subject_pods)),
-    ];
+    let pods =
+        [("namespaceSelector", selector(&policy.subject_namespaces)), ("podSelector", selector(&policy.subject_pods))];
     all.push(("subject", members([("pods", members(pods))])));
     for (name, peers, rules) in [("ingress", "from", &policy.ingress), ("egress", "to", &policy.egress)] {
         let rules = || Json::List(rules.iter().map(|it| rule(it, kind, peers)).collect());

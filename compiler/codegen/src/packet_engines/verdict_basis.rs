@@ -24,6 +24,25 @@ pub(super) fn explained(world: &CompiledWorld<'_>, question: &PacketQuestion, ve
     EndVerdict::new(verdict, basis).after(passed)
 }
 
+/// The verdict on a packet that the node sends back to its own pod: cluster-wide policies decide, in both directions.
+pub(super) fn hairpin(world: &CompiledWorld<'_>, question: &PacketQuestion) -> EndVerdict {
+    let judged = |direction| {
+        let TierDecision { decided, passed } = tier_decision(world, &PacketQuestion { direction, ..question.clone() });
+        let (verdict, basis) = match decided {
+            Some((rule, RuleAction::Deny)) => (Verdict::Deny, Basis::Tier(rule)),
+            Some((rule, _)) => (Verdict::Allow, Basis::Tier(rule)),
+            None => (Verdict::Allow, Basis::Itself),
+        };
+        EndVerdict::new(verdict, basis).after(passed)
+    };
+    let leaving = judged(Direction::Egress);
+    if leaving.verdict == Verdict::Deny {
+        return leaving;
+    }
+    let arriving = judged(Direction::Ingress);
+    if arriving.verdict == Verdict::Deny { arriving } else { leaving }
+}
+
 fn tier_decision(world: &CompiledWorld<'_>, question: &PacketQuestion) -> TierDecision {
     let classes = &world.compiled.classes;
     let peer = classes.peer_at(question.remote);
@@ -41,7 +60,7 @@ fn beyond_tiers(world: &CompiledWorld<'_>, question: &PacketQuestion) -> Option<
     }
 }
 
-fn is_itself(world: &CompiledWorld<'_>, question: &PacketQuestion) -> bool {
+pub(super) fn is_itself(world: &CompiledWorld<'_>, question: &PacketQuestion) -> bool {
     let endpoint = world.endpoint(question.place).and_then(|id| world.cluster.endpoints.get(id.index()));
     // All addresses of the pod, because packets between two of them are packets to itself as well.
     let is_own = |it: &Endpoint| match it.is_several {

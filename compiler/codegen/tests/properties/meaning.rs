@@ -74,7 +74,8 @@ fn check_policy(first: &EndVerdict, second: &EndVerdict) -> bool {
     match &first.basis {
         Basis::NotIsolated => second.verdict >= first.verdict,
         Basis::Rules(_) | Basis::Isolated(_) => second.verdict <= first.verdict,
-        Basis::Service(_) | Basis::Claims(_) | Basis::HostPorts(_) => true,
+        // The Baseline tier has no effect once the pod is isolated.
+        Basis::Tier(_) | Basis::Service(_) | Basis::Claims(_) | Basis::HostPorts(_) => true,
         _ => first.verdict == second.verdict,
     }
 }

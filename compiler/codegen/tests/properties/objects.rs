@@ -12,7 +12,8 @@ fn objects_that_are_written_are_read_as_they_were() {
     let mut rules = 0;
     for_each_cluster(150, |written, assume, _| {
         let input = Input { name: "x".to_owned(), bytes: objects(&written).into_bytes(), kind: InputKind::Manifest };
-        let (decoded, found) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
+        let (decoded, found) =
+            decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
         assert!(!found.has_errors(), "{found:#?}");
         assert_eq!(decoded.objects.len(), written.len());
         let (before, after) = (resolved(&written, assume), resolve(&decoded.objects, assume).0);

@@ -64,7 +64,24 @@ pub(crate) fn reasons(case: &Case) -> Vec<Vec<String>> {
 
 fn of_side(cluster: &Cluster, direction: Direction, side: &EndVerdict) -> Vec<String> {
     let list = direction.name();
+    let tier_rule = |id: &weir_model::TierRuleId| {
+        let (policy, at) = (cluster.tier_policy_name(id.policy), weir_model::rule_path(id.direction, id.rule as usize));
+        format!("{policy} {at}")
+    };
+    let mut passed: Vec<String> = side.passed.iter().map(tier_rule).collect();
+    passed.extend(of_basis(cluster, direction, side, list, &tier_rule));
+    passed
+}
+
+fn of_basis(
+    cluster: &Cluster,
+    direction: Direction,
+    side: &EndVerdict,
+    list: &str,
+    tier_rule: &dyn Fn(&weir_model::TierRuleId) -> String,
+) -> Vec<String> {
     match &side.basis {
+        Basis::Tier(id) => vec![tier_rule(id)],
         Basis::Rules(rules) => {
             rules.iter().map(|it| format!("{} spec.{list}[{}]", cluster.policy_name(it.policy), it.rule)).collect()
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::super::parse::MAX_COMMENT;
 use weir_model::eval::RuleId;
-use weir_model::{Cluster, Direction, EndpointId, ListId, PolicyId, rule_path};
+use weir_model::{Cluster, Direction, EndpointId, ListId, PolicyId, RuleAction, TierRuleId, rule_path};
 
 /// The meaning of a comment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +23,8 @@ pub(in super::super) enum Meaning {
     Policy(PolicyId),
     /// This rule allows the packet.
     Rule(RuleId, Direction),
+    /// This rule of a cluster-wide policy matches.
+    Tier(TierRuleId, RuleAction),
     /// The pod is isolated, and no rule allows the packet.
     Isolated,
 }
@@ -73,6 +75,10 @@ fn say(cluster: &Cluster, meaning: Meaning) -> String {
         Meaning::Policy(id) => format!("policy {}", cluster.policy_name(id)),
         Meaning::Rule(id, direction) => {
             format!("{} {}", cluster.policy_name(id.policy), rule_path(direction, id.rule as usize))
+        }
+        Meaning::Tier(id, action) => {
+            let (policy, at) = (cluster.tier_policy_name(id.policy), rule_path(id.direction, id.rule as usize));
+            format!("{} {policy} {at}", action.name())
         }
         Meaning::Isolated => "isolated".to_owned(),
     }

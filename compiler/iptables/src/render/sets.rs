@@ -116,6 +116,26 @@ impl Renderer<'_> {
         name
     }
 
+    /// The addresses of the nodes that a selector selects, without those of pods.
+    pub(super) fn selected_nodes_set(&mut self, family: Family, selector: SelectorId) -> String {
+        let cluster = self.facts.cluster;
+        let name = self.set_name("nodes", family, &format!("{:?}", cluster.labels.selector(selector)));
+        if !self.sets.has(&name) {
+            let mut all: BTreeSet<IpAddr> = BTreeSet::new();
+            for (id, node) in (0..).map(NodeId).zip(&cluster.nodes) {
+                if self.facts.selects(selector, node.labels) {
+                    let host = cluster.endpoints.iter().filter(|it| it.standing == Standing::HostNetwork);
+                    all.extend(host.filter(|it| it.node == Some(id)).flat_map(|it| &it.addresses));
+                    all.extend(&node.addresses);
+                }
+            }
+            let of_family = |it: &&IpAddr| Family::of(**it) == family && self.facts.owner(**it).is_none();
+            let addresses = all.iter().filter(of_family).map(IpAddr::to_string).collect();
+            self.sets.insert(&name, "hash:ip", family, addresses);
+        }
+        name
+    }
+
     /// The addresses of a list.
     pub(super) fn list_set(&mut self, family: Family, id: ListId) -> String {
         let list = &self.facts.cluster.lists[id.index()];

@@ -18,7 +18,8 @@ use weir_objects::diagnostic::{Diagnostics, FindingPlace};
 
 fn read(text: &str) -> Decoded {
     let input = Input { name: "input.yaml".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
-    let (decoded, diagnostics) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
+    let (decoded, diagnostics) =
+        decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
     assert!(!diagnostics.has_errors(), "{:#?}", diagnostics.into_vec());
     decoded
 }

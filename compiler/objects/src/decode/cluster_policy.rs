@@ -119,11 +119,7 @@ fn priority(kind: ClusterPolicyKind, written: ValueView<'_, '_>, at: &Trail<'_>,
 }
 
 /// The namespaces and pods that a policy applies to.
-fn subject(
-    subject: ValueView<'_, '_>,
-    at: &Trail<'_>,
-    report: &mut ObjectFindings,
-) -> (LabelSelector, LabelSelector) {
+fn subject(subject: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> (LabelSelector, LabelSelector) {
     if !subject.is_there() {
         report.missing(at, |origin| codes::missing_field::at(origin, "subject"));
         return <(LabelSelector, LabelSelector)>::default();

@@ -39,9 +39,14 @@ static KINDS: [ReadKind; 17] = [
     kind(POLICY_VERSION, "NetworkPolicy", &schema::NETWORK_POLICY, |object, _, report| {
         Body::NetworkPolicy(policy::read(object, report))
     }),
-    cluster_policy(CLUSTER_POLICY_VERSION, "ClusterNetworkPolicy", &schema::CLUSTER_NETWORK_POLICY, |object, _, report| {
-        Body::ClusterPolicy(cluster_policy::read(object, ClusterPolicyKind::ClusterNetworkPolicy, report))
-    }),
+    cluster_policy(
+        CLUSTER_POLICY_VERSION,
+        "ClusterNetworkPolicy",
+        &schema::CLUSTER_NETWORK_POLICY,
+        |object, _, report| {
+            Body::ClusterPolicy(cluster_policy::read(object, ClusterPolicyKind::ClusterNetworkPolicy, report))
+        },
+    ),
     cluster_policy(ADMIN_POLICY_VERSION, "AdminNetworkPolicy", &schema::ADMIN_NETWORK_POLICY, |object, _, report| {
         Body::ClusterPolicy(cluster_policy::read(object, ClusterPolicyKind::AdminNetworkPolicy, report))
     }),

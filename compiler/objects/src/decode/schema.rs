@@ -122,8 +122,7 @@ static CLUSTER_POLICY_SPEC: Fields = strict(&[
     ("egress", List(&Struct(&CLUSTER_EGRESS_RULE))),
 ]);
 static CLUSTER_SUBJECT: Fields = strict(&[("namespaces", Struct(&SELECTOR)), ("pods", Struct(&NAMESPACED_POD))]);
-static NAMESPACED_POD: Fields =
-    strict(&[("namespaceSelector", Struct(&SELECTOR)), ("podSelector", Struct(&SELECTOR))]);
+static NAMESPACED_POD: Fields = strict(&[("namespaceSelector", Struct(&SELECTOR)), ("podSelector", Struct(&SELECTOR))]);
 static CLUSTER_INGRESS_RULE: Fields = strict(&[
     ("name", Str),
     ("action", Str),
@@ -180,11 +179,8 @@ static ADMIN_EGRESS_RULE: Fields = strict(&[
     ("to", List(&Struct(&CLUSTER_PEER))),
     ("ports", List(&Struct(&ADMIN_PORT))),
 ]);
-static ADMIN_PORT: Fields = strict(&[
-    ("portNumber", Struct(&ADMIN_PORT_NUMBER)),
-    ("namedPort", Str),
-    ("portRange", Struct(&ADMIN_PORT_RANGE)),
-]);
+static ADMIN_PORT: Fields =
+    strict(&[("portNumber", Struct(&ADMIN_PORT_NUMBER)), ("namedPort", Str), ("portRange", Struct(&ADMIN_PORT_RANGE))]);
 static ADMIN_PORT_NUMBER: Fields = strict(&[("protocol", Str), ("port", Int32)]);
 static ADMIN_PORT_RANGE: Fields = strict(&[("protocol", Str), ("start", Int32), ("end", Int32)]);
 

@@ -191,7 +191,7 @@ fn agent(host: &FakeHost, relist: &Arc<Mutex<BTreeSet<&'static str>>>) -> (NodeA
         node: "near".to_owned(),
         assume: Assumptions::default(),
         unknown_pods: UnknownPods::Allow,
-        kinds: crate::watch::resources::resources("near").iter().map(|it| it.kind).collect(),
+        kinds: crate::watch::resources::resources().iter().map(|it| it.kind).collect(),
         read_host: Box::new(move |depth| seen.inventory(depth)),
         reports: Reports {
             metrics: Arc::clone(&metrics),

@@ -155,12 +155,7 @@ fn is_domain_label(label: &[u8]) -> bool {
 }
 
 /// Warns about peers that Weir cannot enforce.
-pub(super) fn warn_unsupported(
-    peers: &[ClusterPeer],
-    action: RuleAction,
-    at: &Trail<'_>,
-    report: &mut ObjectFindings,
-) {
+pub(super) fn warn_unsupported(peers: &[ClusterPeer], action: RuleAction, at: &Trail<'_>, report: &mut ObjectFindings) {
     for (index, peer) in peers.iter().enumerate() {
         let what = match peer {
             ClusterPeer::DomainNames(_) => "`domainNames` are not enforced yet",

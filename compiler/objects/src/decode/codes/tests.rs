@@ -5,7 +5,8 @@ use crate::decode::{DecodeOptions, Input, InputKind, decode};
 
 fn findings(text: &str) -> Vec<&'static str> {
     let input = Input { name: "input.yaml".to_owned(), bytes: text.as_bytes().to_vec(), kind: InputKind::Manifest };
-    let (_, diagnostics) = decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
+    let (_, diagnostics) =
+        decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
     diagnostics.iter().map(|diagnostic| diagnostic.code.name).collect()
 }
 

@@ -97,7 +97,7 @@ impl Stream {
             cursor: WatchCursor::new(resource),
             state: StreamState::Idle,
         };
-        resources("near").into_iter().map(follow).collect()
+        resources().into_iter().map(follow).collect()
     }
 
     pub(super) fn list_again(&mut self) {

@@ -60,7 +60,9 @@ fn objects(server: &FakeApiServer) -> Vec<Object> {
     let decoded = server.objects.values().map(|object| {
         let bytes = object.to_string().into_bytes();
         let input = Input { name: "final".to_owned(), bytes, kind: InputKind::Manifest };
-        decode::decode(vec![input], &decode::DecodeOptions { default_namespace: String::new(), is_from_server: false }).0.objects
+        decode::decode(vec![input], &decode::DecodeOptions { default_namespace: String::new(), is_from_server: false })
+            .0
+            .objects
     });
     decoded.flatten().collect()
 }
