@@ -366,6 +366,7 @@ fn check_reasons(row: &DiffRow, judgements: &[Option<Judgement>; 2]) -> Result<(
 fn holds(account: &EndReason, side: &EndVerdict) -> Result<(), String> {
     let fits = match (account.state, &side.basis) {
         (EndState::Service, _) | (_, Basis::Service(_) | Basis::Claims(_)) => true,
+        (_, Basis::Tier(rule)) => account.tiers.contains(rule),
         (EndState::Open, Basis::NotIsolated) => true,
         (EndState::Free, Basis::NotSubject) => true,
         (EndState::List(list), Basis::List(by)) => list == *by,

@@ -59,6 +59,11 @@ impl AddressSet {
         Self::new(vec![range(&cidr)]).without(&holes)
     }
 
+    /// The addresses of networks.
+    pub fn of_networks(networks: &[Prefix]) -> Self {
+        Self::new(networks.iter().map(|it| AddressRange { first: it.address(), last: it.last() }).collect())
+    }
+
     /// All addresses of both families.
     pub fn all() -> Self {
         let range = |first: IpAddr, last: IpAddr| AddressRange { first, last };

@@ -56,7 +56,7 @@ pub use possible::{ends as possible_ends, flow as possible_words};
 use crate::world::{PodSet, PossibleFlow, RowCause, WorldError};
 use weir_classes::{ClassifyError, PortSpec};
 use weir_model::eval::{Flow, RuleId, Verdict};
-use weir_model::{Cluster, Direction, EndpointId, ListId, PolicyId, ServiceId};
+use weir_model::{Cluster, Direction, EndpointId, ListId, PolicyId, ServiceId, TierRuleId};
 use weir_objects::address::Family;
 
 /// What differs between two clusters: the base, and the head that is to replace it.
@@ -215,6 +215,8 @@ pub enum EndState {
     Isolated,
     /// A list denies the other one's address.
     List(ListId),
+    /// Cluster-wide policies decide all traffic of the row.
+    Tier,
     /// The backends of a service's address decide; the witness shows how.
     Service,
 }
@@ -226,6 +228,9 @@ pub struct EndReason {
     pub state: EndState,
     /// The rules that allow traffic of the row, each at least some of it; only where this side allows it.
     pub rules: Vec<RuleId>,
+    /// The rules of cluster-wide policies that decide, each at least some traffic of the row: they accept it where this
+    /// side allows it, and deny it elsewhere.
+    pub tiers: Vec<TierRuleId>,
     /// The policies that isolate the row's endpoints, where this side does not allow the traffic. If some of them are
     /// missing or different on the other side, only those.
     pub isolating: Vec<PolicyId>,

@@ -40,7 +40,7 @@ pub use groups::{EndSet, FlowProduct, PodSet, PortSet, TrafficSet};
 
 use crate::diff::VerdictChange;
 use weir_model::eval::RuleId;
-use weir_model::{Cluster, Direction, ListId, PolicyId};
+use weir_model::{Cluster, Direction, ListId, PolicyId, TierPolicyId};
 use weir_objects::address::Family;
 
 /// The budget of a comparison: the number of nodes of all diagrams, about 150 bytes each.
@@ -113,6 +113,12 @@ pub enum WorldError {
         /// The policies and lists that were compared when the budget ended, `namespace/name`.
         policies: Vec<String>,
     },
+    /// Cluster-wide policies are not evaluated for possible pods.
+    #[error("cannot answer for every possible pod: the input has cluster-wide policies ({})", policies.join(", "))]
+    ClusterPolicies {
+        /// The policies, `Kind name`.
+        policies: Vec<String>,
+    },
     /// A bug in Weir: the reference contradicts a row.
     #[error("the reference contradicts a row about possible pods: {0}")]
     Contradiction(String),
@@ -120,5 +126,14 @@ pub enum WorldError {
 
 /// Compares two clusters for every possible pod.
 pub fn compare(base: &Cluster, head: &Cluster) -> Result<WorldDiff, WorldError> {
+    refuse_tiers(base)?;
+    refuse_tiers(head)?;
     rows::rows([base, head], MOST_NODES)
+}
+
+/// Refuses a cluster with cluster-wide policies in force: an answer without them would be wrong.
+fn refuse_tiers(cluster: &Cluster) -> Result<(), WorldError> {
+    let in_force = (0..).map(TierPolicyId).zip(&cluster.tiers).filter(|(_, policy)| !policy.is_audit);
+    let policies: Vec<String> = in_force.map(|(id, _)| cluster.tier_policy_name(id)).collect();
+    if policies.is_empty() { Ok(()) } else { Err(WorldError::ClusterPolicies { policies }) }
 }

@@ -4,7 +4,7 @@ use super::ports::AtomSet;
 use super::predicates::{DraftPorts, DraftRule, Predicate, PredicateId};
 use super::{Classes, PeerClass, PeerId, SubjectClass, SubjectId};
 use weir_model::eval::RuleId;
-use weir_model::{Cluster, Direction, ListAction, ListId};
+use weir_model::{Cluster, Direction, ListAction, ListId, RuleAction, Tier, TierRuleId};
 
 impl Classes {
     /// The rules that allow anything between a subject class and a peer class that is no service, each with the traffic
@@ -23,6 +23,41 @@ impl Classes {
         // A rule can match the peer and still allow nothing: if its only port is a name that the destination does not
         // have. It is no reason for a verdict.
         found.retain(|(_, atoms)| !atoms.is_empty());
+        found
+    }
+
+    /// The rules of cluster-wide policies that decide anything between a subject class and a peer class that is no
+    /// service, each with its action and the traffic that it decides: no earlier rule of its tier matches it, and no
+    /// earlier tier decides it.
+    pub fn tier_contributions(
+        &self,
+        cluster: &Cluster,
+        direction: Direction,
+        subject: SubjectId,
+        peer: PeerId,
+    ) -> Vec<(TierRuleId, RuleAction, AtomSet)> {
+        let (subject, peer) = (&self.subjects[subject.index()], &self.peers[peer.index()]);
+        let is_isolated = subject.policies.iter().any(|id| self.rules.of(*id, direction).is_some());
+        let mut found = Vec::new();
+        // What no tier has decided yet.
+        let mut undecided = AtomSet::all(self.atoms.count());
+        for tier in Tier::ALL.into_iter().filter(|tier| *tier == Tier::Admin || !is_isolated) {
+            let mut open = undecided.clone();
+            for policy in subject.tiers.iter().filter(|id| cluster.tier_policy(**id).tier == tier) {
+                for (rule, of_tier) in (0..).zip(self.rules.of_tier(*policy, direction)) {
+                    let Some(matched) = of_tier.matched.as_ref().filter(|it| is_meant(it, peer)) else { continue };
+                    let mut atoms = self.atoms_of(direction, subject, peer, matched.ports.as_ref());
+                    atoms.intersect(&open);
+                    open.subtract(&atoms);
+                    if of_tier.action != RuleAction::Pass {
+                        undecided.subtract(&atoms);
+                    }
+                    if !atoms.is_empty() {
+                        found.push((TierRuleId { policy: *policy, direction, rule }, of_tier.action, atoms));
+                    }
+                }
+            }
+        }
         found
     }
 

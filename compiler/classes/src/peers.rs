@@ -330,10 +330,22 @@ impl Classifier<'_> {
                 // As for real addresses of nodes: those without local endpoints are not distinguished.
                 let nodes: Vec<_> = endpoint.node.into_iter().filter(|node| draft.nodes().contains(node)).collect();
                 let family = (!nodes.is_empty()).then(|| Family::of(address));
-                PeerClass { nodes, family, ..PeerClass::default() }
+                PeerClass { nodes, family, ..self.key_of_host(endpoint) }
             }
             Standing::Finished | Standing::Pending => PeerClass::default(),
         }
+    }
+
+    /// The key of a pod on the host's network that has no address: it is its node.
+    fn key_of_host(&self, endpoint: &Endpoint) -> PeerClass {
+        let labels = &self.cluster.labels;
+        let node = endpoint.node.map(|node| labels.labels(self.cluster.nodes[node.index()].labels));
+        let is_it = |predicate: &Predicate| match predicate {
+            Predicate::Nodes(nodes) => node.is_some_and(|node| matches(labels.selector(*nodes), node)),
+            _ => false,
+        };
+        let predicates = (0..).map(PredicateId).zip(&self.rules.predicates).filter(|(_, predicate)| is_it(predicate));
+        PeerClass { predicates: predicates.map(|(id, _)| id).collect(), ..PeerClass::default() }
     }
 
     fn key_of_address<'k>(&self, keys: &'k mut BTreeMap<IpAddr, PeerClass>, address: IpAddr) -> &'k mut PeerClass {
@@ -364,7 +376,14 @@ impl Classifier<'_> {
         found.dedup();
         found
             .into_iter()
-            .map(|id| (id, self.intern(self.key_of_pod(&self.cluster.endpoints[id.index()], None))))
+            .map(|id| {
+                let endpoint = &self.cluster.endpoints[id.index()];
+                let key = match endpoint.standing {
+                    Standing::HostNetwork => self.key_of_host(endpoint),
+                    _ => self.key_of_pod(endpoint, None),
+                };
+                (id, self.intern(key))
+            })
             .collect()
     }
 }

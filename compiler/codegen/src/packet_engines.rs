@@ -441,13 +441,16 @@ impl FlowSession<'_, '_> {
         // packet arrives anywhere.
         let worst = ingress.backends.iter().map(|side| side.verdict).max().unwrap_or(Verdict::Allow);
         // A node port leads away from the node: that it is the pod's own allows nothing.
-        let mut egress = self.judge_by(Direction::Egress, source, destination, target, false)?;
-        egress.basis = match egress.basis {
-            Basis::NotSubject => Basis::NotSubject,
+        let egress = self.judge_by(Direction::Egress, source, destination, target, false)?;
+        let question = self.question(Direction::Egress, source, destination, target, false)?;
+        let egress = match (&egress.basis, question) {
             // A list applies to the service's own address, so it stays the reason for any backends.
-            Basis::List(list) => Basis::List(list),
-            _ if !behind.backends.is_empty() => Basis::Service(behind),
-            basis => verdict_basis::without_peers(self.world, basis, target.protocol, port.is_some()),
+            (Basis::NotSubject | Basis::List(_), _) | (_, None) => egress,
+            _ if !behind.backends.is_empty() => EndVerdict::new(egress.verdict, Basis::Service(behind)),
+            (_, Some(question)) => match port {
+                Some(_) => verdict_basis::without_backends(self.world, &question, egress.verdict),
+                None => verdict_basis::without_peers(self.world, egress, target.protocol, false),
+            },
         };
         Ok(Judgement { egress, ingress: EndVerdict::new(worst, Basis::Service(ingress)) })
     }

@@ -164,8 +164,13 @@ impl TableWriter<'_, '_> {
             self.own_node(chain, id);
         }
         if assume.icmp == Icmp::Allow {
-            let icmp = if self.family == Family::V4 { "icmp" } else { "ipv6-icmp" };
-            self.pass(chain, &Conditions::protocol(icmp), Meaning::Icmp);
+            let icmp = Conditions::protocol(if self.family == Family::V4 { "icmp" } else { "ipv6-icmp" });
+            if let Some(node) = endpoint.node.filter(|_| self.judges_own_node(id)) {
+                let set = self.renderer.node_set(self.family, node);
+                let node = Conditions::set(&set, self.flag(PacketEnd::Remote).set());
+                self.pass(chain, &icmp.and(&node), Meaning::OwnNode);
+            }
+            self.pass(chain, &icmp, Meaning::Icmp);
         }
     }
 

@@ -133,11 +133,14 @@ impl<'c> Oracle<'c> {
             return EndVerdict::allow(Basis::NotSubject);
         };
         let exempt = self.exempt(endpoint, subject.address, remote, target);
+        let is_icmp_assumed = self.is_icmp_assumed(target);
         match &exempt {
-            Some(Basis::Itself) if (direction, route) == (Direction::Egress, Route::Translated) => {
+            Some(Basis::Itself) if (direction, route) == (Direction::Egress, Route::Translated) && !is_icmp_assumed => {
                 return self.judge_hairpin(endpoint, remote, target);
             }
-            Some(basis) if !is_subject_to_tiers(basis, direction) => return EndVerdict::allow(basis.clone()),
+            Some(basis) if is_icmp_assumed || !is_subject_to_tiers(basis, direction) => {
+                return EndVerdict::allow(basis.clone());
+            }
             Some(_) => {}
             None => {
                 if let Some(list) = self.denying_list(direction, endpoint, remote) {
@@ -240,8 +243,11 @@ impl<'c> Oracle<'c> {
         if self.is_own_node(endpoint, remote) {
             return Some(Basis::OwnNode);
         }
-        let passes = target.protocol == FlowProtocol::Icmp && self.cluster.assume.icmp == Icmp::Allow;
-        passes.then_some(Basis::IcmpAssumed)
+        self.is_icmp_assumed(target).then_some(Basis::IcmpAssumed)
+    }
+
+    fn is_icmp_assumed(&self, target: ProtocolPort) -> bool {
+        target.protocol == FlowProtocol::Icmp && self.cluster.assume.icmp == Icmp::Allow
     }
 
     fn is_own_node(&self, endpoint: &Endpoint, remote: FlowEnd) -> bool {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_analysis::diff::{EndReason, EndState, VerdictChange};
 use weir_analysis::world::{CauseKind, RowCause};
 use weir_model::eval::RuleId;
-use weir_model::{Direction, ListId, PolicyId};
+use weir_model::{Direction, ListId, PolicyId, TierRuleId};
 use weir_objects::diagnostic::FindingPlace;
 use weir_objects::origin::FieldOrigin;
 
@@ -18,6 +18,7 @@ pub(super) enum VerdictCause {
     Rule(Direction, RuleId),
     Policy(PolicyId),
     List(ListId),
+    Tier(TierRuleId),
 }
 
 /// A line of a file; both from 1.
@@ -68,7 +69,8 @@ pub(super) fn causes(direction: Direction, account: &EndReason) -> Vec<VerdictCa
         _ => None,
     };
     let rules = account.rules.iter().map(|it| VerdictCause::Rule(direction, *it));
-    rules.chain(account.isolating.iter().map(|it| VerdictCause::Policy(*it))).chain(list).collect()
+    let tiers = account.tiers.iter().map(|it| VerdictCause::Tier(*it));
+    tiers.chain(rules).chain(account.isolating.iter().map(|it| VerdictCause::Policy(*it))).chain(list).collect()
 }
 
 impl VerdictCause {
@@ -88,6 +90,7 @@ impl VerdictCause {
             Self::Rule(direction, id) => cluster.policies[id.policy.index()].rule_origin(direction, id.rule as usize),
             Self::Policy(id) => FieldOrigin::object(cluster.policies[id.index()].object),
             Self::List(id) => FieldOrigin::object(cluster.lists[id.index()].object),
+            Self::Tier(id) => cluster.tier_policy(id.policy).rule_origin(id.direction, id.rule as usize),
         }
     }
 
@@ -100,6 +103,7 @@ impl VerdictCause {
             }
             Self::Policy(id) => cluster.policy_name(id),
             Self::List(id) => format!("CidrList {}", cluster.lists[id.index()].name),
+            Self::Tier(id) => format!("{} {}", cluster.tier_policy_name(id.policy), cluster.tier_rule_name(id)),
         }
     }
 }

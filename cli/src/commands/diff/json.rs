@@ -174,6 +174,8 @@ struct SidesJson<'d> {
 struct AccountJson<'d> {
     state: &'d str,
     rules: Vec<ResponsibleJson<'d>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tiers: Vec<ResponsibleJson<'d>>,
     #[serde(rename = "isolatedBy")]
     isolated_by: Vec<ResponsibleJson<'d>>,
     list: Option<ResponsibleJson<'d>>,
@@ -304,6 +306,7 @@ impl<'d> JsonBuilder<'d, '_> {
         AccountJson {
             state: state(account.state),
             rules: account.rules.iter().map(|it| self.responsible(which, VerdictCause::Rule(direction, *it))).collect(),
+            tiers: account.tiers.iter().map(|it| self.responsible(which, VerdictCause::Tier(*it))).collect(),
             isolated_by: account
                 .isolating
                 .iter()
@@ -318,6 +321,9 @@ impl<'d> JsonBuilder<'d, '_> {
         let (name, rule) = match cause {
             VerdictCause::Rule(direction, id) => {
                 (cluster.policy_name(id.policy), Some(format!("spec.{}[{}]", direction.name(), id.rule)))
+            }
+            VerdictCause::Tier(id) => {
+                (cluster.tier_policy_name(id.policy), Some(format!("spec.{}[{}]", id.direction.name(), id.rule)))
             }
             VerdictCause::Policy(id) => (cluster.policy_name(id), None),
             VerdictCause::List(id) => (cluster.lists[id.index()].name.clone(), None),
@@ -448,6 +454,7 @@ fn state(state: EndState) -> &'static str {
         EndState::Open => "not-isolated",
         EndState::Isolated => "isolated",
         EndState::List(_) => "list",
+        EndState::Tier => "tier",
         EndState::Service => "service",
     }
 }

@@ -224,6 +224,8 @@ impl<'a> DiffWording<'a, '_> {
         Some(match account.state {
             EndState::Absent => return None,
             EndState::Free => "no policy applies".to_owned(),
+            EndState::Tier => format!("decided by {names}"),
+            EndState::Open if !account.tiers.is_empty() => format!("decided by {names}; no policy isolates"),
             EndState::Open => "no policy isolates".to_owned(),
             EndState::List(_) => format!("denied by {names}"),
             EndState::Service => "decided by the service's backends".to_owned(),

@@ -108,13 +108,24 @@ fn narrow(tables: &mut EntryTables<'_, '_>, reason: ReasonId, having: usize, set
     // Forgets which ports of the set each rule allows, so that rows with the same rules become one.
     rules[having] = kept.map(|(rule, _)| (*rule, SetId::ALL)).collect();
     let mut states = whole.states;
+    let mut tiers = [Vec::new(), Vec::new()];
+    for which in [0, 1] {
+        let mut rest = tables.atoms.get(set).clone();
+        for (rule, of_rule) in whole.tiers[which].iter().filter(|(_, of_rule)| allows(*of_rule)) {
+            rest.subtract(tables.atoms.get(*of_rule));
+            tiers[which].push((*rule, SetId::ALL));
+        }
+        if rest.is_empty() && !tiers[which].is_empty() {
+            states[which] = EndState::Tier;
+        }
+    }
     // If an end is absent on the side that allows the set, it counts as absent on both.
     if states[having] == EndState::Absent {
         states[1 - having] = EndState::Absent;
     }
     // Reasons are part of a part's identity, so traffic that different rules allow is in different rows, each with its
     // rules.
-    tables.intern_reason(SetReason { states, rules })
+    tables.intern_reason(SetReason { states, rules, tiers })
 }
 
 fn and(a: &AtomSet, b: &AtomSet) -> AtomSet {

@@ -80,8 +80,8 @@ impl<'c> Members<'c> {
     fn row(&self, row: WorldRow) -> DiffRow {
         let WorldRow { change, cause, flows, except, given, family, example } = row;
         let allowing = usize::from(change == VerdictChange::Added);
-        let isolated = |rules, isolating| EndReason { state: EndState::Isolated, rules, isolating };
-        let state = |state| EndReason { state, rules: Vec::new(), isolating: Vec::new() };
+        let isolated = |rules, isolating| EndReason { state: EndState::Isolated, rules, tiers: Vec::new(), isolating };
+        let state = |state| EndReason { state, rules: Vec::new(), tiers: Vec::new(), isolating: Vec::new() };
         let (allowed, denied) = match cause.kind {
             CauseKind::Rule { rule, isolating } => (isolated(vec![rule], Vec::new()), isolated(Vec::new(), isolating)),
             CauseKind::Isolation(policy) => (state(EndState::Open), isolated(Vec::new(), vec![policy])),

@@ -227,5 +227,6 @@ fn account(
         }
     }
     let rules = reason.rules[which].iter().map(|(rule, _)| *rule).collect();
-    EndReason { state, rules, isolating: isolating.into_iter().collect() }
+    let tiers = reason.tiers[which].iter().map(|(rule, _)| *rule).collect();
+    EndReason { state, rules, tiers, isolating: isolating.into_iter().collect() }
 }

@@ -13,7 +13,7 @@ use super::cluster_side::ClusterSide;
 use super::universe::PeerPair;
 use weir_classes::{AtomSet, Classes, PeerId, SubjectId};
 use weir_model::eval::RuleId;
-use weir_model::{Cluster, Direction, EndpointId, Interner};
+use weir_model::{Cluster, Direction, EndpointId, Interner, RuleAction, TierRuleId};
 use weir_objects::address::Family;
 
 number!(
@@ -59,6 +59,9 @@ pub(super) struct SetReason {
     pub(super) states: [EndState; 2],
     /// The rules that allow traffic which the other side denies, each with the part of that traffic that it allows.
     pub(super) rules: [Vec<(RuleId, SetId)>; 2],
+    /// The rules of cluster-wide policies that decide about traffic which differs, each with that traffic: they accept
+    /// what the other side denies, or deny what the other side allows.
+    pub(super) tiers: [Vec<(TierRuleId, SetId)>; 2],
 }
 
 /// All entries, sets and reasons, each once.
@@ -162,6 +165,23 @@ impl<'s, 'c> EntryTables<'s, 'c> {
             reason.states[which] = state(side, direction, subject, peer);
             let mut gained = self.atoms.get(sets[which]).clone();
             gained.subtract(self.atoms.get(sets[1 - which]));
+            let mut lost = self.atoms.get(sets[1 - which]).clone();
+            lost.subtract(self.atoms.get(sets[which]));
+            if !matches!(reason.states[which], EndState::List(_)) {
+                for (rule, action, of_side) in side.classes.tier_contributions(side.cluster, direction, subject, peer) {
+                    let mut atoms = self.atoms.joint(which, &of_side);
+                    match action {
+                        RuleAction::Accept => atoms.intersect(&gained),
+                        RuleAction::Deny => atoms.intersect(&lost),
+                        // The tier after it decides.
+                        RuleAction::Pass => continue,
+                    }
+                    gained.subtract(&atoms);
+                    if !atoms.is_empty() {
+                        reason.tiers[which].push((rule, self.atoms.intern(atoms)));
+                    }
+                }
+            }
             // Without isolation no rule is needed, and a list that denies leaves no rules to name.
             if gained.is_empty() || reason.states[which] != EndState::Isolated {
                 continue;
@@ -189,7 +209,7 @@ impl<'s, 'c> EntryTables<'s, 'c> {
 
 impl SetReason {
     fn none() -> Self {
-        Self { states: [EndState::Absent; 2], rules: [Vec::new(), Vec::new()] }
+        Self { states: [EndState::Absent; 2], rules: [Vec::new(), Vec::new()], tiers: [Vec::new(), Vec::new()] }
     }
 }
 

@@ -43,6 +43,7 @@ impl ExposedGroup {
 
 /// The groups of possible pods that accept traffic from outside or from other namespaces.
 pub fn exposed(cluster: &Cluster) -> Result<Vec<ExposedGroup>, WorldError> {
+    super::refuse_tiers(cluster)?;
     let world = PossibleWorld::new([cluster, cluster], MOST_NODES);
     let mut search = ExposedSearch { world, found: Vec::new(), judged: Vec::new() };
     match search.find() {

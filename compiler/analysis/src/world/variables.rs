@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::diagram::Var;
-use weir_model::{Cluster, Peer, PortMatch};
+use weir_model::{Cluster, Peer, PortMatch, TierPeer};
 use weir_objects::k8s::{LabelSelector, NAMESPACE_NAME_LABEL, Operator, Requirement};
 
 pub(super) const FAMILY: Var = 0;
@@ -78,6 +78,22 @@ impl Variables {
                         }
                     }
                     names.extend(rule.ports.iter().filter_map(|it| match &it.port {
+                        PortMatch::Named(name) => Some(name.clone()),
+                        PortMatch::Any | PortMatch::Range(..) => None,
+                    }));
+                }
+            }
+            for policy in &cluster.tiers {
+                selector(Labelled::Namespace, labels.selector(policy.namespaces));
+                selector(Labelled::Pod, labels.selector(policy.pods));
+                for matched in policy.ingress.iter().chain(&policy.egress).filter_map(|rule| rule.matched.as_ref()) {
+                    for peer in &matched.peers {
+                        if let TierPeer::Pods { namespaces, pods } = peer {
+                            selector(Labelled::Namespace, labels.selector(*namespaces));
+                            selector(Labelled::Pod, labels.selector(*pods));
+                        }
+                    }
+                    names.extend(matched.ports.iter().filter_map(|it| match &it.port {
                         PortMatch::Named(name) => Some(name.clone()),
                         PortMatch::Any | PortMatch::Range(..) => None,
                     }));

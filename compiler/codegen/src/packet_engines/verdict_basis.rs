@@ -4,7 +4,9 @@ use super::PacketQuestion;
 use super::world::{CompiledWorld, transport};
 use weir_classes::{Atoms, TierDecision};
 use weir_model::eval::{Basis, EndVerdict, FlowProtocol, RuleId, Verdict};
-use weir_model::{Cluster, Direction, Endpoint, ListId, PolicyId, PortMatch, RuleAction};
+use weir_model::{
+    Cluster, Direction, Endpoint, ListId, PolicyId, PortMatch, RuleAction, Tier, TierPolicyId, TierRuleId,
+};
 
 /// A verdict with its reasons.
 pub(super) fn explained(world: &CompiledWorld<'_>, question: &PacketQuestion, verdict: Verdict) -> EndVerdict {
@@ -110,17 +112,40 @@ fn isolating(world: &CompiledWorld<'_>, question: &PacketQuestion) -> Vec<Policy
     policies.iter().filter(isolates).copied().collect()
 }
 
-/// The basis for an address without a pod or service behind it: only rules without peers match it. For a service port,
+/// The verdict on a service port without backends, with its reasons: any `Deny` rule may be about a backend to come.
+pub(super) fn without_backends(world: &CompiledWorld<'_>, question: &PacketQuestion, verdict: Verdict) -> EndVerdict {
+    let is_isolated = !isolating(world, question).is_empty();
+    if verdict == Verdict::Deny
+        && let Some(rule) = any_denial(world, question, is_isolated)
+    {
+        return EndVerdict::new(verdict, Basis::Tier(rule));
+    }
+    let without_tiers = EndVerdict::new(verdict, basis(world, question, verdict));
+    without_peers(world, without_tiers, question.protocol, true)
+}
+
+fn any_denial(world: &CompiledWorld<'_>, question: &PacketQuestion, is_isolated: bool) -> Option<TierRuleId> {
+    let subject = world.compiled.classes.subjects.get(question.subject.index())?;
+    // They are numbered in the order of evaluation: the Admin tier first.
+    let asked = |id: &&TierPolicyId| !is_isolated || world.cluster.tier_policy(**id).tier == Tier::Admin;
+    subject.tiers.iter().filter(asked).find_map(|policy| {
+        let rules = &world.cluster.tier_policy(*policy).egress;
+        let rule = rules.iter().position(|rule| rule.action == RuleAction::Deny)? as u32;
+        Some(TierRuleId { policy: *policy, direction: Direction::Egress, rule })
+    })
+}
+
+/// The verdict for an address without a pod or service behind it: only rules without peers match it. For a service port,
 /// only those of them that allow every port.
 pub(super) fn without_peers(
     world: &CompiledWorld<'_>,
-    basis: Basis,
+    judged: EndVerdict,
     protocol: FlowProtocol,
     is_service_port: bool,
-) -> Basis {
-    let Basis::Rules(mut rules) = basis else { return basis };
+) -> EndVerdict {
+    let Basis::Rules(mut rules) = judged.basis else { return judged };
     rules.retain(|id| reaches(&world.cluster, *id, protocol, is_service_port));
-    Basis::Rules(rules)
+    EndVerdict { basis: Basis::Rules(rules), ..judged }
 }
 
 fn reaches(cluster: &Cluster, id: RuleId, protocol: FlowProtocol, is_service_port: bool) -> bool {

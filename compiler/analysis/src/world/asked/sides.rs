@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::numbers::address_diagram;
 use super::{Asked, AskedEnd, NamespaceLabels, OpenQuestion};
-use crate::addresses::AddressSet;
+use crate::addresses::{AddressRange, AddressSet};
 use crate::world::WorldError;
 use crate::world::diagram::Diagram;
 use crate::world::namespaces::name_matches;
@@ -14,7 +14,7 @@ use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, ServicesBehind};
 use weir_model::labels::matches;
 use weir_model::{
     Cluster, Direction, EndpointId, HostNetworkPods, Icmp, IpBlockPods, ListAction, NamedPort, Peer, Policy, PortMatch,
-    PortRule, Rule, SelectorId, ServiceId, Standing,
+    PortRule, Rule, RuleAction, SelectorId, ServiceId, Standing, Tier, TierPeer,
 };
 use weir_objects::address::Family;
 use weir_objects::k8s::{Labels, NAMESPACE_NAME_LABEL};
@@ -175,6 +175,10 @@ impl<'c> Asked<'c> {
         if has_backend {
             return Ok(all);
         }
+        // Cluster-wide policies decide about a port without backends by rules about pods that do not exist yet.
+        if cluster.tiers.iter().any(|it| !it.is_audit) {
+            super::super::refuse_tiers(cluster)?;
+        }
         // Without a backend only a rule that names no peer reaches the port, as the reference says.
         let isolating = self.isolating(Direction::Egress, source);
         let reaches = |rule: &Rule| rule.peers.is_empty() && (port.is_none() || rule.allows_all_ports(target.protocol));
@@ -208,17 +212,96 @@ impl<'c> Asked<'c> {
         }
         let denied = self.denied(direction, subject, remote)?;
         let isolating = self.isolating(direction, subject);
-        let mut allowed = if isolating.is_empty() { Diagram::ALL } else { Diagram::NONE };
+        let isolated = !isolating.is_empty();
+        let mut allowed = if isolated { Diagram::NONE } else { Diagram::ALL };
         for policy in isolating {
             for rule in policy.rules(direction).unwrap_or_default() {
                 let destination = if direction == Direction::Ingress { subject } else { remote };
-                let ports = self.ports(rule, destination, target)?;
+                let ports = self.ports(&rule.ports, destination, target)?;
                 let peers = self.peers(policy, rule, remote)?;
                 let one = self.diagrams.and(ports, peers)?;
                 allowed = self.diagrams.or(allowed, one)?;
             }
         }
+        if isolated {
+            allowed = self.fold_tier(Tier::Admin, direction, subject, remote, target, allowed)?;
+        } else {
+            allowed = self.fold_tier(Tier::Baseline, direction, subject, remote, target, allowed)?;
+            allowed = self.fold_tier(Tier::Admin, direction, subject, remote, target, allowed)?;
+        }
         self.diagrams.and_not(allowed, denied)
+    }
+
+    /// Applies a tier to what the tiers after it allow: the rules in reverse order, so that the first one that matches
+    /// decides.
+    fn fold_tier(
+        &mut self,
+        tier: Tier,
+        direction: Direction,
+        subject: &AskedParty,
+        remote: &AskedParty,
+        target: TargetPort,
+        below: Diagram,
+    ) -> Result<Diagram, WorldError> {
+        let cluster = self.cluster;
+        let Some(pod) = subject.member.clone() else { return Ok(below) };
+        let destination = if direction == Direction::Ingress { subject } else { remote };
+        let mut allowed = below;
+        let in_tier = cluster.tiers.iter().rev().filter(|it| it.tier == tier && !it.is_audit);
+        for policy in in_tier.filter(|it| matches(cluster.labels.selector(it.pods), &pod.labels)) {
+            let applies = self.in_namespaces(policy.namespaces, &pod.namespace)?;
+            for rule in policy.rules(direction).iter().rev() {
+                let Some(matched) = &rule.matched else { continue };
+                let ports = self.ports(&matched.ports, destination, target)?;
+                let peers = self.tier_peers(&matched.peers, remote)?;
+                let both = self.diagrams.and(ports, peers)?;
+                let decided = self.diagrams.and(applies, both)?;
+                allowed = match rule.action {
+                    RuleAction::Accept => self.diagrams.or(allowed, decided)?,
+                    RuleAction::Deny => self.diagrams.and_not(allowed, decided)?,
+                    RuleAction::Pass => {
+                        let others = self.diagrams.and_not(allowed, decided)?;
+                        let passed = self.diagrams.and(below, decided)?;
+                        self.diagrams.or(others, passed)?
+                    }
+                };
+            }
+        }
+        Ok(allowed)
+    }
+
+    fn tier_peers(&mut self, peers: &[TierPeer], remote: &AskedParty) -> Result<Diagram, WorldError> {
+        if peers.is_empty() {
+            return Ok(Diagram::ALL);
+        }
+        let mut all = Diagram::NONE;
+        for peer in peers {
+            let one = self.tier_peer(peer, remote)?;
+            all = self.diagrams.or(all, one)?;
+        }
+        Ok(all)
+    }
+
+    fn tier_peer(&mut self, peer: &TierPeer, remote: &AskedParty) -> Result<Diagram, WorldError> {
+        let cluster = self.cluster;
+        match peer {
+            TierPeer::Pods { namespaces, pods } => match &remote.member {
+                Some(pod) if matches(cluster.labels.selector(*pods), &pod.labels) => {
+                    self.in_namespaces(*namespaces, &pod.namespace.clone())
+                }
+                _ => Ok(Diagram::NONE),
+            },
+            TierPeer::Networks(networks) => self.address_in(remote, &AddressSet::of_networks(networks)),
+            // A possible pod is no node.
+            TierPeer::Nodes(_) if remote.member.is_some() => Ok(Diagram::NONE),
+            TierPeer::Nodes(nodes) => {
+                let selector = cluster.labels.selector(*nodes);
+                let nodes = cluster.nodes.iter().filter(|it| matches(selector, cluster.labels.labels(it.labels)));
+                let addresses = nodes.flat_map(|it| &it.addresses);
+                let ranges = addresses.map(|at| AddressRange { first: *at, last: *at }).collect();
+                self.address_in(remote, &AddressSet::new(ranges))
+            }
+        }
     }
 
     /// The policies that isolate an end. Pods' labels are always known.
@@ -342,12 +425,17 @@ impl<'c> Asked<'c> {
         self.diagrams.node(FAMILY, [(Family::V4 as u128, of(Family::V4)), (Family::V6 as u128, of(Family::V6))])
     }
 
-    fn ports(&mut self, rule: &Rule, destination: &AskedParty, target: TargetPort) -> Result<Diagram, WorldError> {
-        if rule.ports.is_empty() {
+    fn ports(
+        &mut self,
+        ports: &[PortRule],
+        destination: &AskedParty,
+        target: TargetPort,
+    ) -> Result<Diagram, WorldError> {
+        if ports.is_empty() {
             return Ok(Diagram::ALL);
         }
         let mut all = Diagram::NONE;
-        for port in &rule.ports {
+        for port in ports {
             let one = self.port(port, destination, target)?;
             all = self.diagrams.or(all, one)?;
         }
