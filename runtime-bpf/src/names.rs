@@ -22,6 +22,7 @@ pub struct ArtifactNames {
 #[serde(default)]
 struct Manifest {
     policies: Vec<NamedPolicy>,
+    tiers: Vec<NamedTier>,
     lists: Vec<NamedList>,
     subjects: Vec<NamedSubject>,
     predicates: Vec<Vec<u32>>,
@@ -34,6 +35,31 @@ struct NamedPolicy {
     name: String,
     ingress: Option<serde::de::IgnoredAny>,
     egress: Option<serde::de::IgnoredAny>,
+}
+
+/// A cluster-wide policy.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NamedTier {
+    name: String,
+    mode: Option<String>,
+    ingress: Vec<NamedTierRule>,
+    egress: Vec<NamedTierRule>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NamedTierRule {
+    action: String,
+    rule: NamedTierMatch,
+}
+
+/// Without predicates the rule matches every peer.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NamedTierMatch {
+    predicates: Option<Vec<u32>>,
+    matches: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -51,6 +77,7 @@ struct NamedSubject {
     policies: Vec<u32>,
     #[serde(rename = "staged")]
     audit: Vec<u32>,
+    tiers: Vec<u32>,
     lists: Vec<u32>,
 }
 
@@ -61,6 +88,8 @@ pub struct Why {
     pub list: Option<String>,
     /// The policies that isolate the pod; none if a list decided.
     pub policies: Vec<String>,
+    /// The cluster-wide policies with a rule that denies some traffic of the other end.
+    pub tiers: Vec<String>,
     /// The policies in audit mode that would isolate the pod too, if they would change the verdict.
     pub audit: Vec<String>,
 }
@@ -99,7 +128,8 @@ impl ArtifactNames {
         if let Some(list) = lists.into_iter().find(holds).filter(|list| list.action == "Deny") {
             return Why { list: Some(list.name.clone()), ..Why::default() };
         }
-        Why { policies: self.isolating(&subject.policies, direction), ..Why::default() }
+        let tiers = self.denying(&subject.tiers, direction, peer);
+        Why { policies: self.isolating(&subject.policies, direction), tiers, ..Why::default() }
     }
 
     /// The policies that isolate the pod now, and the audit policies that would change the verdict if they were
@@ -108,7 +138,26 @@ impl ArtifactNames {
         let subject = self.subjects.get(pod).and_then(|number| self.manifest.subjects.get(*number as usize));
         let Some(subject) = subject else { return Why::default() };
         let [policies, audit] = [&subject.policies, &subject.audit].map(|it| self.isolating(it, direction));
-        Why { list: None, policies, audit }
+        Why { policies, audit, ..Why::default() }
+    }
+
+    /// The enforced cluster-wide policies with a `Deny` rule that matches a peer class. The record of a packet does not
+    /// say which of its rules matched first.
+    fn denying(&self, tiers: &[u32], direction: &str, peer: u32) -> Vec<String> {
+        let contains = |predicate: &u32| {
+            self.manifest.predicates.get(*predicate as usize).is_some_and(|peers| peers.contains(&peer))
+        };
+        let denies = |it: &NamedTierRule| {
+            let is_met = it.rule.predicates.as_ref().is_none_or(|predicates| predicates.iter().any(contains));
+            it.action == "Deny" && it.rule.matches.is_none() && is_met
+        };
+        let tiers = tiers.iter().filter_map(|number| self.manifest.tiers.get(*number as usize));
+        let tiers = tiers.filter(|tier| tier.mode.is_none());
+        let denying = tiers.filter(|tier| match direction {
+            "ingress" => tier.ingress.iter().any(denies),
+            _ => tier.egress.iter().any(denies),
+        });
+        denying.map(|tier| tier.name.clone()).collect()
     }
 
     fn isolating(&self, policies: &[u32], direction: &str) -> Vec<String> {

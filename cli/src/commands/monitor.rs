@@ -52,6 +52,11 @@ fn line(event: &DatapathEvent) -> String {
     }
     if let Some(list) = &event.why.list {
         text.push_str(&format!("  by list {list}"));
+    } else if !event.why.tiers.is_empty() {
+        text.push_str(&format!("  denied by a rule of {}", event.why.tiers.join(", ")));
+        if !event.why.policies.is_empty() {
+            text.push_str(&format!(", or isolated by {}, allowed by no rule", event.why.policies.join(", ")));
+        }
     } else if !event.why.policies.is_empty() {
         text.push_str(&format!("  isolated by {}, allowed by no rule", event.why.policies.join(", ")));
     }
@@ -77,7 +82,7 @@ fn json(event: &DatapathEvent) -> Value {
         "time": rfc_3339(event.time), "verdict": if event.dropped { "deny" } else { "allow" },
         "reason": event.outcome, "direction": event.direction,
         "pod": event.pod, "ifindex": event.ifindex, "generation": event.generation,
-        "policies": event.why.policies, "audit": event.why.audit, "rule": null, "list": event.why.list,
+        "policies": event.why.policies, "tiers": event.why.tiers, "audit": event.why.audit, "rule": null, "list": event.why.list,
     });
     if let Some(packet) = &event.packet {
         value["proto"] = json!(packet.protocol);

@@ -15,6 +15,8 @@ use weir_objects::k8s::Direction;
 pub struct Provenance {
     /// The policies that select any local endpoint, audit ones last.
     pub policies: Vec<ProvenancePolicy>,
+    /// The cluster-wide policies that select any local endpoint, in the order in which they are evaluated.
+    pub tiers: Vec<ProvenanceTier>,
     /// The lists that apply to any local endpoint, in the order in which they decide.
     pub lists: Vec<ProvenanceList>,
     /// The subject classes, in the order of their numbers.
@@ -53,6 +55,21 @@ pub struct ProvenanceRule {
     pub names: Vec<u32>,
 }
 
+/// A cluster-wide policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProvenanceTier {
+    /// `Kind name`
+    pub name: String,
+    /// `Admin` or `Baseline`
+    pub tier: &'static str,
+    /// Whether it is only reported.
+    pub is_audit: bool,
+    /// Its position.
+    pub place: Option<String>,
+    /// Ingress and egress rules, each with its action; a rule that matches nothing has no content.
+    pub rules: [Vec<(&'static str, Option<ProvenanceRule>)>; 2],
+}
+
 /// A list of addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvenanceList {
@@ -75,6 +92,8 @@ pub struct ProvenanceSubject {
     pub policies: Vec<u32>,
     /// Those that are only reported.
     pub audit: Vec<u32>,
+    /// The cluster-wide policies that select it, audit ones too.
+    pub tiers: Vec<u32>,
     /// The lists that apply to it.
     pub lists: Vec<u32>,
     /// Its ports that ingress rules name: (name, atom).
@@ -106,10 +125,11 @@ impl Provenance {
     }
 
     /// The members of the manifest.
-    pub(super) fn json<'a>(&'a self) -> [(&'static str, Json<'a>); 6] {
+    pub(super) fn json<'a>(&'a self) -> [(&'static str, Json<'a>); 7] {
         let lists = |numbers: &'a [Vec<u32>]| numbers.iter().map(|it| Json::Numbers(it)).collect();
         [
             ("policies", Json::List(self.policies.iter().map(ProvenancePolicy::json).collect())),
+            ("tiers", Json::List(self.tiers.iter().map(ProvenanceTier::json).collect())),
             ("lists", Json::List(self.lists.iter().map(ProvenanceList::json).collect())),
             ("predicates", Json::List(lists(&self.predicates))),
             ("subjects", Json::List(self.subjects.iter().map(ProvenanceSubject::json).collect())),
@@ -143,6 +163,23 @@ impl ProvenancePolicy {
     }
 }
 
+fn tier_rule<'a>((action, rule): &'a (&'static str, Option<ProvenanceRule>)) -> Json<'a> {
+    let rule = rule.as_ref().map_or_else(|| Json::object([("matches", "nothing".into())]), ProvenanceRule::json);
+    Json::object([("action", (*action).into()), ("rule", rule)])
+}
+
+impl ProvenanceTier {
+    fn json(&self) -> Json<'_> {
+        let rules = |direction: Direction| {
+            (direction.name(), Json::List(self.rules[direction as usize].iter().map(tier_rule).collect()))
+        };
+        let mode = self.is_audit.then(|| ("mode", "audit".into()));
+        let head = [("name", self.name.as_str().into()), ("tier", self.tier.into())];
+        let head = head.into_iter().chain(mode).chain(placed(self.place.as_ref()));
+        Json::object(head.chain(Direction::ALL.map(rules)))
+    }
+}
+
 impl ProvenanceRule {
     fn json(&self) -> Json<'_> {
         let predicates = self.predicates.as_ref().map(|ids| ("predicates", Json::Numbers(ids)));
@@ -171,7 +208,8 @@ impl ProvenanceSubject {
         let lists = (!self.lists.is_empty()).then(|| ("lists", Json::list(self.lists.iter().copied())));
         let named = (!self.named.is_empty()).then(|| ("named_ports", pairs(&self.named)));
         let audit = (!self.audit.is_empty()).then(|| ("staged", Json::list(self.audit.iter().copied())));
-        Json::object([policies].into_iter().chain(audit).chain(lists).chain(named))
+        let tiers = (!self.tiers.is_empty()).then(|| ("tiers", Json::list(self.tiers.iter().copied())));
+        Json::object([policies].into_iter().chain(audit).chain(tiers).chain(lists).chain(named))
     }
 }
 

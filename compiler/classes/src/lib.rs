@@ -399,6 +399,13 @@ impl Classes {
         Some(rules.iter().map(|rule| rule.parts(&self.atoms)).collect())
     }
 
+    /// The rules of a cluster-wide policy in force, each with its action, as predicate numbers and atoms; `None` for a
+    /// rule that matches nothing.
+    pub fn drafted_tier(&self, policy: TierPolicyId, direction: Direction) -> Vec<(RuleAction, Option<RuleParts>)> {
+        let rules = self.rules.of_tier(policy, direction).iter();
+        rules.map(|rule| (rule.action, rule.matched.as_ref().map(|it| it.parts(&self.atoms)))).collect()
+    }
+
     /// Peer predicates in force.
     pub fn predicates(&self) -> &[Predicate] {
         &self.rules.predicates

@@ -22,7 +22,7 @@ use engines::{Answer, Asked};
 use weir_model::Direction;
 use weir_testing::case::{Case, Row};
 
-const AREAS: [&str; 7] = ["lists", "peers", "ports", "reading", "selection", "services", "traffic"];
+const AREAS: [&str; 8] = ["lists", "peers", "ports", "reading", "selection", "services", "tiers", "traffic"];
 
 /// The results of one engine over all cases.
 #[derive(Default)]

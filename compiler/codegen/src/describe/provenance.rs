@@ -1,9 +1,9 @@
 //! The rules, lists and services behind each entry of the tables, from the classes.
 
 use weir_artifact::Provenance;
-use weir_artifact::provenance::{ProvenanceList, ProvenancePolicy, ProvenanceRule, ProvenanceSubject};
+use weir_artifact::provenance::{ProvenanceList, ProvenancePolicy, ProvenanceRule, ProvenanceSubject, ProvenanceTier};
 use weir_classes::{AtomSet, Classes, Predicate, RuleParts, VipPort};
-use weir_model::{Cluster, Direction, ListAction, PolicyId};
+use weir_model::{Cluster, Direction, ListAction, PolicyId, RuleAction, TierPolicyId};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
 /// The provenance of these classes; `place` finds the position of an origin.
@@ -17,6 +17,10 @@ pub fn provenance(
     let (policies, lists) = (classes.policies(), classes.lists());
     for id in &policies {
         made.policies.push(policy(cluster, classes, *id, place));
+    }
+    let tiers = classes.tiers();
+    for id in &tiers {
+        made.tiers.push(tier(cluster, classes, *id, place));
     }
     for id in &lists {
         let list = &cluster.lists[id.index()];
@@ -36,6 +40,7 @@ pub fn provenance(
         made.subjects.push(ProvenanceSubject {
             policies: numbers(&subject.policies),
             audit: numbers(subject.audit()),
+            tiers: subject.all_tiers().map(|id| number(tiers.binary_search(&id))).collect(),
             lists: subject.lists.iter().filter_map(of_list).collect(),
             named: named(classes, Direction::Ingress, &subject.named),
         });
@@ -73,16 +78,44 @@ fn policy(
     let policy = cluster.policy(id);
     let rules = Direction::ALL.map(|direction| {
         let drafted = classes.drafted(id, direction)?;
-        let rule = |(index, parts): (usize, RuleParts)| ProvenanceRule {
-            place: place(&policy.rule_origin(direction, index)),
-            predicates: parts.predicates.map(|ids| ids.iter().map(|id| id.0).collect()),
-            atoms: parts.atoms.as_ref().map(ranges),
-            names: parts.names,
-        };
+        let rule = |(index, parts): (usize, RuleParts)| rule(place(&policy.rule_origin(direction, index)), parts);
         Some(drafted.into_iter().enumerate().map(rule).collect())
     });
     let place = place(&FieldOrigin::new(policy.object, FieldPath::root()));
     ProvenancePolicy { name: cluster.policy_name(id), is_audit: cluster.is_audit(id), place, rules }
+}
+
+fn tier(
+    cluster: &Cluster,
+    classes: &Classes,
+    id: TierPolicyId,
+    place: &mut dyn FnMut(&FieldOrigin) -> Option<String>,
+) -> ProvenanceTier {
+    let policy = cluster.tier_policy(id);
+    let rules = Direction::ALL.map(|direction| {
+        let drafted = classes.drafted_tier(id, direction).into_iter().enumerate();
+        let mut rule = |(index, (action, parts)): (usize, (RuleAction, Option<RuleParts>))| {
+            let place = place(&policy.rule_origin(direction, index));
+            (action.name(), parts.map(|parts| rule(place, parts)))
+        };
+        drafted.map(&mut rule).collect()
+    });
+    ProvenanceTier {
+        name: cluster.tier_policy_name(id),
+        tier: policy.tier.name(),
+        is_audit: policy.is_audit,
+        place: place(&FieldOrigin::new(policy.object, FieldPath::root())),
+        rules,
+    }
+}
+
+fn rule(place: Option<String>, parts: RuleParts) -> ProvenanceRule {
+    ProvenanceRule {
+        place,
+        predicates: parts.predicates.map(|ids| ids.iter().map(|id| id.0).collect()),
+        atoms: parts.atoms.as_ref().map(ranges),
+        names: parts.names,
+    }
 }
 
 fn named(classes: &Classes, direction: Direction, named: &[(u32, u16)]) -> Vec<(u32, u32)> {
