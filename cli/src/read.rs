@@ -184,6 +184,7 @@ fn describe(config: &Config, loaded: &LoadedInputs) {
 
 /// The number of objects of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct ObjectCounts {
     pub(crate) policies: usize,
     pub(crate) cluster_policies: usize,

@@ -149,7 +149,7 @@ fn the_witnesses_get_their_verdicts_from_programs_for_the_whole_cluster() {
             }
         }
     }
-    assert!(verdicts.len() > 50, "only {} witnesses", verdicts.len());
+    assert!(verdicts.len() >= 50, "only {} witnesses", verdicts.len());
     assert!(verdicts.contains(&"allow".into()) && verdicts.contains(&"deny".into()));
 }
 

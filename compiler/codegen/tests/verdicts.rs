@@ -102,7 +102,7 @@ fn the_reference_gives_the_reasons_that_the_text_gives() {
 }
 
 /// Many pods may be behind a service or hostPort. Each of them is tested as a pod of its own, not through the address.
-const BEHIND: (&str, usize) = ("behind a service", 121);
+const BEHIND: (&str, usize) = ("behind a service", 126);
 
 #[test]
 fn the_general_program_says_it() {
@@ -121,7 +121,7 @@ fn the_bytecode_says_it_for_the_whole_cluster_and_for_each_node() {
 
 #[test]
 fn the_rules_say_it() {
-    check("iptables", 650, &[("service address", 248)], engines::iptables);
+    check("iptables", 650, &[("service address", 258)], engines::iptables);
 }
 
 #[test]
