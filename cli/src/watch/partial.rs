@@ -63,7 +63,7 @@ fn policy(written: &Value, decode: &Decode<'_>) -> Option<Object> {
 
 /// A cluster-wide policy without the parts that cannot be read. A rule that cannot be read fails closed, as the API text
 /// demands for unknown peers: an accepting rule matches nothing, and any other rule denies everything. Subjects that
-/// cannot be read are all pods.
+/// cannot be read are all pods; then, and if its tier or priority cannot be read, only its denying rules apply.
 fn cluster_policy(kind: &str, written: &Value, decode: &Decode<'_>) -> Option<Object> {
     let mut sound = without_odd_mode(written, &["enforce", "audit"]);
     if let Some(object) = decode(&sound) {
@@ -83,13 +83,17 @@ fn cluster_policy(kind: &str, written: &Value, decode: &Decode<'_>) -> Option<Ob
     if kind == "ClusterNetworkPolicy" {
         kept["tier"] = json!("Admin");
     }
+    let mut is_place_known = true;
     for field in ["tier", "priority", "subject"] {
         let mut more = kept.clone();
         more[field] = spec[field].clone();
-        if !spec[field].is_null() && decode(&with(&more)).is_some() {
-            kept = more;
+        match spec[field].is_null() || decode(&with(&more)).is_none() {
+            true => is_place_known &= kept[field].is_null(),
+            false => kept = more,
         }
     }
+    // A rule fails closed if its only peer has no field.
+    let accept = if kind == "ClusterNetworkPolicy" { "Accept" } else { "Allow" };
     for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
         let rules = spec[direction].as_array().map_or(&[][..], Vec::as_slice);
         let readable = |rule: &Value| {
@@ -97,17 +101,15 @@ fn cluster_policy(kind: &str, written: &Value, decode: &Decode<'_>) -> Option<Ob
             alone[direction] = json!([rule]);
             decode(&with(&alone)).is_some()
         };
-        let rules: Vec<Value> =
-            rules.iter().map(|rule| if readable(rule) { rule.clone() } else { closed(rule, peers) }).collect();
+        let part = |rule: &Value| match (readable(rule), is_place_known || rule["action"] == "Deny") {
+            (true, true) => rule.clone(),
+            (true, false) => json!({"action": accept, peers: [{}]}),
+            (false, _) => json!({"action": if rule["action"] == accept { accept } else { "Deny" }, peers: [{}]}),
+        };
+        let rules: Vec<Value> = rules.iter().map(part).collect();
         kept[direction] = json!(rules);
     }
     decode(&with(&kept))
-}
-
-/// A rule that fails closed: its only peer has no field.
-fn closed(rule: &Value, peers: &str) -> Value {
-    let action = rule["action"].as_str().filter(|action| matches!(*action, "Accept" | "Allow")).unwrap_or("Deny");
-    json!({"action": action, peers: [{}]})
 }
 
 /// The policy types as they are written. Both types if they cannot be read. If the policy names none, also both types

@@ -16,5 +16,6 @@ mod query;
 mod report;
 mod signed;
 mod support;
+mod tiers;
 mod tool;
 mod views;

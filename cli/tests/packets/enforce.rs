@@ -44,7 +44,7 @@ const OTHERS: [&str; 6] = [
     "--ignore-kind",
     "crd.projectcalico.org/NetworkPolicy",
     "--ignore-kind",
-    "policy.networking.k8s.io/ClusterNetworkPolicy",
+    "crd.antrea.io/ClusterNetworkPolicy",
     "--ignore-kind",
     "projectcalico.org/NetworkPolicy",
 ];

@@ -79,6 +79,8 @@ fn allows_dns(context: &LintContext<'_>, policy: &Policy) -> bool {
     let namespace = &context.cluster.namespaces[policy.namespace.index()].name;
     let beside = DNS_NAMESPACES.contains(&namespace.as_str());
     policy.rules(Direction::Egress).unwrap_or_default().iter().any(|rule| rule_allows_dns(rule, beside))
+        || context
+            .may_be_accepted(policy, Direction::Egress, |ports| ports.is_empty() || ports.iter().any(contains_dns))
 }
 
 /// A rule that names port 53 allows DNS, whatever its peers are. A rule for every port allows it only if its peers may

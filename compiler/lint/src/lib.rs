@@ -42,6 +42,7 @@ mod rule_matches_no_peer;
 mod selector_suggestions;
 mod service_address_contested;
 mod service_partly_allowed;
+mod tiers;
 mod words;
 
 use std::collections::BTreeSet;

@@ -36,10 +36,17 @@ pub(super) fn check(context: &LintContext<'_>, found: &mut Diagnostics) {
     for denied in context.coverage().map_or(&[][..], |it| &it.denied) {
         let RulePlace { direction, rule } = denied.rule;
         let policy = context.cluster.policy(rule.policy);
-        if !reported.contains(&(policy.object, direction, rule.rule as usize)) {
+        if !reported.contains(&(policy.object, direction, rule.rule as usize)) && !opens(context, &denied.by, direction)
+        {
             found.push(describe_possible(context, denied));
         }
     }
+}
+
+/// Whether the Admin tier may accept what these policies deny at the other end.
+fn opens(context: &LintContext<'_>, denying: &[PolicyId], direction: Direction) -> bool {
+    let other = words::opposite(direction);
+    denying.iter().any(|id| context.may_be_accepted(context.cluster.policy(*id), other, |_| true))
 }
 
 /// A rule that the other end denies for every pod that could exist.
@@ -101,7 +108,10 @@ impl OneSidedCheck<'_, '_> {
                 continue;
             }
             let policies = self.cohorts.of(group).isolating(words::opposite(self.direction));
-            if policies.is_empty() || context.is_spent(self.policy.object) || self.lets_any_pass(policies, group, &near)
+            if policies.is_empty()
+                || context.is_spent(self.policy.object)
+                || opens(context, policies, self.direction)
+                || self.lets_any_pass(policies, group, &near)
             {
                 return None;
             }

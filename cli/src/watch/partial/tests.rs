@@ -1,12 +1,22 @@
 use weir_objects::decode::{self, Input, InputKind};
-use weir_objects::k8s::{Body, CidrList, ListAction, Mode, NetworkPolicy, PolicyType};
+use weir_objects::k8s::{
+    Body, CidrList, ClusterPeer, ClusterPolicy, ClusterRule, ListAction, Mode, NetworkPolicy, PolicyType, RuleAction,
+};
 
 use super::*;
 
 fn strictly(value: &Value) -> Option<Object> {
+    decoded(value, false)
+}
+
+fn from_server(value: &Value) -> Option<Object> {
+    decoded(value, true)
+}
+
+fn decoded(value: &Value, is_from_server: bool) -> Option<Object> {
     let input = Input { name: "test".to_owned(), bytes: value.to_string().into_bytes(), kind: InputKind::Manifest };
     let (decoded, found) =
-        decode::decode(vec![input], &decode::DecodeOptions { default_namespace: String::new(), is_from_server: false });
+        decode::decode(vec![input], &decode::DecodeOptions { default_namespace: String::new(), is_from_server });
     decoded.objects.into_iter().next().filter(|_| !found.has_errors())
 }
 
@@ -31,6 +41,52 @@ fn list_of(spec: Value) -> CidrList {
         Body::CidrList(list) => list,
         other => panic!("{other:?}"),
     }
+}
+
+#[track_caller]
+fn cluster_policy_of(spec: Value) -> ClusterPolicy {
+    let written = json!({
+        "apiVersion": "policy.networking.k8s.io/v1alpha2",
+        "kind": "ClusterNetworkPolicy",
+        "metadata": {"name": "p", "uid": "u"},
+        "spec": spec,
+    });
+    assert!(strictly(&written).is_none(), "it is not valid");
+    match readable_parts("ClusterNetworkPolicy", &written, &from_server).expect("some parts are readable").body {
+        Body::ClusterPolicy(policy) => policy,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn effect(rule: &ClusterRule) -> (RuleAction, bool) {
+    (rule.action, rule.peers.iter().any(|peer| matches!(peer, ClusterPeer::Unknown)))
+}
+
+#[test]
+fn unreadable_rule_of_a_cluster_policy_fails_closed() {
+    let all = json!([{"namespaces": {}}]);
+    let policy = cluster_policy_of(json!({
+        "tier": "Admin", "priority": 7, "subject": {"namespaces": {"matchLabels": {"a": "b"}}},
+        "ingress": [
+            {"action": "Accept", "from": all, "hours": "9-17"},
+            {"action": "Pass", "from": all, "hours": "9-17"},
+            {"action": "Accept", "from": all},
+        ],
+    }));
+    let effects: Vec<_> = policy.ingress.iter().map(effect).collect();
+    assert_eq!(effects, [(RuleAction::Accept, true), (RuleAction::Deny, true), (RuleAction::Accept, false)]);
+    assert_eq!(policy.priority, 7);
+}
+
+#[test]
+fn cluster_policy_with_an_unreadable_subject_accepts_nothing() {
+    let all = json!([{"namespaces": {}}]);
+    let policy = cluster_policy_of(json!({
+        "tier": "Admin", "priority": 7, "subject": {"everything": {}},
+        "egress": [{"action": "Accept", "to": all}, {"action": "Pass", "to": all}, {"action": "Deny", "to": all}],
+    }));
+    let effects: Vec<_> = policy.egress.iter().map(effect).collect();
+    assert_eq!(effects, [(RuleAction::Accept, true), (RuleAction::Accept, true), (RuleAction::Deny, false)]);
 }
 
 #[test]
