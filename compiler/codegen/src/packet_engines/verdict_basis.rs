@@ -29,7 +29,7 @@ pub(super) fn explained(world: &CompiledWorld<'_>, question: &PacketQuestion, ve
 /// The verdict on a packet that the node sends back to its own pod: cluster-wide policies decide, in both directions.
 pub(super) fn hairpin(world: &CompiledWorld<'_>, question: &PacketQuestion) -> EndVerdict {
     let judged = |direction| {
-        let TierDecision { decided, passed } = tier_decision(world, &PacketQuestion { direction, ..question.clone() });
+        let TierDecision { decided, passed } = tier_decision(world, &PacketQuestion { direction, ..*question });
         let (verdict, basis) = match decided {
             Some((rule, RuleAction::Deny)) => (Verdict::Deny, Basis::Tier(rule)),
             Some((rule, _)) => (Verdict::Allow, Basis::Tier(rule)),
