@@ -61,11 +61,12 @@ fn any_covers(prefixes: &[Prefix], inner: Prefix) -> bool {
 }
 
 /// Two prefixes that share an address are nested.
-fn meets(a: Prefix, b: Prefix) -> bool {
+pub(super) fn meets(a: Prefix, b: Prefix) -> bool {
     a.covers(b) || b.covers(a)
 }
 
-fn selector_covers(labels: &Labelling, wide: SelectorId, narrow: SelectorId) -> bool {
+/// Whether a selector matches everything that another one matches, as far as their form shows.
+pub(super) fn selector_covers(labels: &Labelling, wide: SelectorId, narrow: SelectorId) -> bool {
     wide == narrow || selects_all(labels, wide)
 }
 

@@ -15,8 +15,10 @@
 
 pub mod codes;
 
+mod admin_accept_opens;
 mod allow_list_without_effect;
 mod and_or_peers;
+mod baseline_never_asked;
 mod cohorts;
 mod context;
 mod cover;
@@ -32,6 +34,7 @@ mod list_redundant;
 mod lookup;
 mod named_port_unknown;
 mod namespace_missing;
+mod networks_include_pods;
 mod one_sided_allow;
 mod policy_duplicate;
 mod policy_redundant;
@@ -42,6 +45,8 @@ mod rule_matches_no_peer;
 mod selector_suggestions;
 mod service_address_contested;
 mod service_partly_allowed;
+mod tier_order_open;
+mod tier_rule_covered;
 mod tiers;
 mod words;
 
@@ -57,8 +62,10 @@ use weir_objects::origin::ObjectId;
 type LintCheck = fn(&LintContext<'_>, &mut Diagnostics);
 
 const LINTS: &[(&Code, LintCheck)] = &[
+    (&admin_accept_opens::CODE, admin_accept_opens::check),
     (&allow_list_without_effect::CODE, allow_list_without_effect::check),
     (&and_or_peers::CODE, and_or_peers::check),
+    (&baseline_never_asked::CODE, baseline_never_asked::check),
     (&dns_not_allowed::CODE, dns_not_allowed::check),
     (&except_excludes_nothing::CODE, except_excludes_nothing::check),
     (&inert_rules::CODE, inert_rules::check),
@@ -67,6 +74,7 @@ const LINTS: &[(&Code, LintCheck)] = &[
     (&list_redundant::CODE, list_redundant::check),
     (&named_port_unknown::CODE, named_port_unknown::check),
     (&namespace_missing::CODE, namespace_missing::check),
+    (&networks_include_pods::CODE, networks_include_pods::check),
     (&one_sided_allow::CODE, one_sided_allow::check),
     (&policy_duplicate::CODE, policy_duplicate::check),
     (&policy_redundant::CODE, policy_redundant::check),
@@ -75,6 +83,8 @@ const LINTS: &[(&Code, LintCheck)] = &[
     (&rule_matches_no_peer::CODE, rule_matches_no_peer::check),
     (&service_address_contested::CODE, service_address_contested::check),
     (&service_partly_allowed::CODE, service_partly_allowed::check),
+    (&tier_order_open::CODE, tier_order_open::check),
+    (&tier_rule_covered::CODE, tier_rule_covered::check),
 ];
 
 /// The codes of this stage.

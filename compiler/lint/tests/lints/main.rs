@@ -8,6 +8,7 @@ mod peers;
 mod ports;
 mod possible;
 mod selection;
+mod tiers;
 mod together;
 
 use weir_lint::{LintWorld, STEPS, lint_within};
