@@ -14,6 +14,13 @@ const KUBERNETES: &str = "1.35.4";
 const SERVER: &str = "k8s.io/kubernetes/cmd/kube-apiserver";
 const ETCD: &str = "go.etcd.io/etcd/server/v3";
 const JUDGE: &str = include_str!("../../judge/main.go");
+/// The module of the Network Policy API, and the kinds whose definitions are taken from each version of it.
+const POLICY_API: &str = "sigs.k8s.io/network-policy-api";
+const DEFINITIONS: [(&str, &str); 3] = [
+    ("v0.1.7", "adminnetworkpolicies"),
+    ("v0.1.7", "baselineadminnetworkpolicies"),
+    ("v0.2.0", "clusternetworkpolicies"),
+];
 
 /// The paths of the binaries.
 #[derive(Clone, Debug)]
@@ -33,9 +40,38 @@ pub fn built() -> Result<Binaries> {
     Ok(Binaries { apiserver: bin.join("kube-apiserver"), etcd: bin.join("etcd") })
 }
 
-/// Builds the binaries and the judge, unless they exist.
+/// The custom resource definitions of cluster-wide policies in a channel (`standard` or `experimental`), if they have
+/// been fetched, else an error that says how to do it.
+pub fn definitions(channel: &str) -> Result<Vec<PathBuf>> {
+    let directory = super::directory().join("definitions");
+    let stamp = fs::read_to_string(directory.join("stamp")).unwrap_or_default();
+    let hint = "the definitions of cluster-wide policies are missing: `cargo xtask apiserver build` (needs Go)";
+    ensure!(stamp == format!("{DEFINITIONS:?}"), "{hint}");
+    let file = |(_, plural): &(&str, &str)| directory.join(channel).join(format!("{plural}.yaml"));
+    Ok(DEFINITIONS.iter().map(file).collect())
+}
+
+fn fetch_definitions() -> Result<()> {
+    if definitions("standard").is_ok() {
+        return Ok(());
+    }
+    let directory = made(&super::directory().join("definitions"))?;
+    fs::write(directory.join("go.mod"), "module weir.dev/definitions\n")?;
+    for (version, plural) in DEFINITIONS {
+        let module = download(&directory, &format!("{POLICY_API}@{version}"))?;
+        for channel in ["standard", "experimental"] {
+            let source = module.join("config/crd").join(channel);
+            let text = fs::read(source.join(format!("policy.networking.k8s.io_{plural}.yaml")))?;
+            fs::write(made(&directory.join(channel))?.join(format!("{plural}.yaml")), text)?;
+        }
+    }
+    Ok(fs::write(directory.join("stamp"), format!("{DEFINITIONS:?}"))?)
+}
+
+/// Builds the binaries and the judge, and fetches the definitions, unless they exist.
 pub fn build() -> Result<Binaries> {
     build_judge()?;
+    fetch_definitions()?;
     if let Ok(binaries) = built() {
         return Ok(binaries);
     }
@@ -129,7 +165,7 @@ fn minor() -> &'static str {
 fn wrapper() -> Result<PathBuf> {
     let source = made(&super::directory().join("source"))?;
     fs::write(source.join("go.mod"), "module weir.dev/apiserver\n")?;
-    let module = upstream(&source)?;
+    let module = download(&source, &format!("k8s.io/kubernetes@v{KUBERNETES}"))?;
     let text = fs::read_to_string(module.join("go.mod"))?;
     fs::write(source.join("go.mod"), go_mod(&text))?;
     fs::write(source.join("go.sum"), fs::read(module.join("go.sum"))?)?;
@@ -137,10 +173,9 @@ fn wrapper() -> Result<PathBuf> {
     Ok(source)
 }
 
-/// The directory where `go` keeps the module.
-fn upstream(source: &Path) -> Result<PathBuf> {
-    let module = format!("k8s.io/kubernetes@v{KUBERNETES}");
-    let output = Command::new("go").current_dir(source).args(["mod", "download", "-json", &module]).output();
+/// Downloads a module; returns the directory where `go` keeps it.
+fn download(source: &Path, module: &str) -> Result<PathBuf> {
+    let output = Command::new("go").current_dir(source).args(["mod", "download", "-json", module]).output();
     let output = output.context("could not start go; it is needed to build kube-apiserver")?;
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).context("go mod download")?;
     let directory = answer["Dir"].as_str();

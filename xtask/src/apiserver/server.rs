@@ -83,6 +83,13 @@ impl ApiServer {
         self.curl(method, &format!("{}{path}", self.url()), body, kind)
     }
 
+    /// Sends a request as an administrator and returns the answer's body, also that of a refusal.
+    pub fn answer(&self, kind: &str, method: &str, path: &str, body: &str) -> Result<serde_json::Value> {
+        let output = self.curl_command(method, &format!("{}{path}", self.url()), Some(body), kind).output();
+        let output = output.context("could not start curl")?;
+        serde_json::from_slice(&output.stdout).with_context(|| format!("{method} {path}"))
+    }
+
     /// Makes old versions of objects expire, so that only the newest is left.
     pub fn compact(&self) -> Result<()> {
         let etcd = format!("http://127.0.0.1:{}/v3/kv", self.ports[1]);
@@ -93,14 +100,18 @@ impl ApiServer {
         self.curl("POST", &format!("{etcd}/compaction"), Some(&body), "application/json").map(|_| ())
     }
 
-    fn curl(&self, method: &str, url: &str, body: Option<&str>, kind: &str) -> Result<String> {
+    fn curl_command(&self, method: &str, url: &str, body: Option<&str>, kind: &str) -> Command {
         let mut curl = self.settings.command("curl");
         curl.args(["-sSk", "--fail-with-body", "--max-time", "20", "-X", method, url]);
         curl.args(["-H", &format!("Authorization: Bearer {TOKEN}"), "-H", &format!("Content-Type: {kind}")]);
         if let Some(body) = body {
             curl.args(["--data-binary", body]);
         }
-        let output = curl.output().context("could not start curl")?;
+        curl
+    }
+
+    fn curl(&self, method: &str, url: &str, body: Option<&str>, kind: &str) -> Result<String> {
+        let output = self.curl_command(method, url, body, kind).output().context("could not start curl")?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         ensure!(output.status.success(), "{method} {url}: {}{text}", String::from_utf8_lossy(&output.stderr));
         Ok(text)
