@@ -1,10 +1,10 @@
 //! Upstream's conformance suite of ClusterNetworkPolicy, on real clusters.
 //!
 //! Problem: many of the suite's tests probe SCTP among other protocols, and not every kernel has SCTP. There the pods'
-//! servers of SCTP exit, so no pod becomes ready; and upstream can only skip whole tests. Strategy: a changed copy of the
-//! suite ([`source`]) counts the probes of each test and leaves out those that the kernel cannot send. Invariants: with
-//! SCTP, the tests are upstream's; a test without all of its probes is never reported as passed, here and in upstream's
-//! report.
+//! servers of SCTP exit, so no pod becomes ready; and upstream can only skip whole tests. Strategy: a changed copy of
+//! the suite ([`source`]) counts the probes of each test and leaves out those that the kernel cannot send. Invariants:
+//! with SCTP, the tests are upstream's; a test without all of its probes is never reported as passed, here and in
+//! upstream's report.
 
 mod results;
 mod source;
