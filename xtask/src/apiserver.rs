@@ -14,7 +14,9 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
-pub use build::{Binaries, build, build_packages, build_tests, built, definitions, judge, old_etcd};
+pub use build::{
+    Binaries, build, build_module_tests, build_packages, build_tests, built, definitions, judge, module, old_etcd,
+};
 pub use server::{ApiServer, Settings};
 
 /// `cargo xtask apiserver build|run`

@@ -13,6 +13,7 @@
 //! process listens outside of the nodes' namespaces.
 
 mod cgroups;
+mod conformance;
 mod control;
 mod images;
 mod network;
@@ -47,12 +48,13 @@ struct LocalCluster {
     nodes: Vec<ClusterNode>,
 }
 
-/// `cargo xtask cluster up|test|down|kubectl|enter`
+/// `cargo xtask cluster up|test|suite|conformance|starts|down|kubectl|enter`
 pub(crate) fn task(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     match arguments.next().as_deref() {
         Some("up") => LocalCluster::up(ClusterOptions::parse(arguments)?).map(|cluster| cluster.introduce()),
         Some("test") => test(ClusterOptions::parse(arguments)?),
         Some("suite") => suite::run(&LocalCluster::find()?, arguments.next().as_deref()),
+        Some("conformance") => conformance::task(),
         Some("starts") => {
             let pods =
                 arguments.next().map_or(Ok(200), |it| it.parse()).context("`cluster starts` needs a number of pods")?;
@@ -62,7 +64,8 @@ pub(crate) fn task(mut arguments: impl Iterator<Item = String>) -> Result<()> {
         Some("kubectl") => run(LocalCluster::find()?.kubectl_command().args(arguments)),
         Some("enter") => enter(arguments),
         _ => bail!(
-            "expected `cluster up`, `test`, `suite`, `starts`, `down`, `kubectl ARGUMENTS` or `enter NODE PROGRAM ARGUMENTS`"
+            "expected `cluster up`, `test`, `suite`, `conformance`, `starts`, `down`, `kubectl ARGUMENTS` or \
+             `enter NODE PROGRAM ARGUMENTS`"
         ),
     }
 }

@@ -58,7 +58,7 @@ fn fetch_definitions() -> Result<()> {
     let directory = made(&super::directory().join("definitions"))?;
     fs::write(directory.join("go.mod"), "module weir.dev/definitions\n")?;
     for (version, plural) in DEFINITIONS {
-        let module = download(&directory, &format!("{POLICY_API}@{version}"))?;
+        let module = module(&directory, &format!("{POLICY_API}@{version}"))?;
         for channel in ["standard", "experimental"] {
             let source = module.join("config/crd").join(channel);
             let text = fs::read(source.join(format!("policy.networking.k8s.io_{plural}.yaml")))?;
@@ -136,6 +136,11 @@ pub fn build_tests(output: &Path, package: &str) -> Result<()> {
     Ok(fs::write(stamp, KUBERNETES)?)
 }
 
+/// Builds the tests of a package of the module in a directory.
+pub fn build_module_tests(module: &Path, package: &str, output: &Path) -> Result<()> {
+    go(module, &["test", "-c"], &[package], output)
+}
+
 fn made(directory: &Path) -> Result<PathBuf> {
     fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     Ok(directory.canonicalize()?)
@@ -165,7 +170,7 @@ fn minor() -> &'static str {
 fn wrapper() -> Result<PathBuf> {
     let source = made(&super::directory().join("source"))?;
     fs::write(source.join("go.mod"), "module weir.dev/apiserver\n")?;
-    let module = download(&source, &format!("k8s.io/kubernetes@v{KUBERNETES}"))?;
+    let module = module(&source, &format!("k8s.io/kubernetes@v{KUBERNETES}"))?;
     let text = fs::read_to_string(module.join("go.mod"))?;
     fs::write(source.join("go.mod"), go_mod(&text))?;
     fs::write(source.join("go.sum"), fs::read(module.join("go.sum"))?)?;
@@ -173,10 +178,10 @@ fn wrapper() -> Result<PathBuf> {
     Ok(source)
 }
 
-/// Downloads a module; returns the directory where `go` keeps it.
-fn download(source: &Path, module: &str) -> Result<PathBuf> {
+/// Downloads a module, unless `go` has it already, and returns the directory where `go` keeps it.
+pub fn module(source: &Path, module: &str) -> Result<PathBuf> {
     let output = Command::new("go").current_dir(source).args(["mod", "download", "-json", module]).output();
-    let output = output.context("could not start go; it is needed to build kube-apiserver")?;
+    let output = output.context("could not start go; it is needed to build programs of Kubernetes")?;
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).context("go mod download")?;
     let directory = answer["Dir"].as_str();
     let error = answer["Error"].as_str().unwrap_or_default();

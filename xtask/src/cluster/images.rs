@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
+use xtask::apiserver;
 use xtask::image::{self, Tar};
 
 use super::tools::Tools;
@@ -31,6 +32,20 @@ pub(super) fn add_busybox(layer: &mut Tar, tools: &Tools) -> Result<()> {
     layer.file("bin/busybox", &program, 0o755);
     PROGRAMS.into_iter().for_each(|name| layer.link(&format!("bin/{name}"), "busybox"));
     Ok(())
+}
+
+/// Builds Kubernetes' server and client for tests of networks, and packs it with a shell.
+pub(super) fn agnhost(tools: &Tools, name: &str, entrypoint: &[&str]) -> Result<PathBuf> {
+    let bin = tools.bin("suite");
+    apiserver::build_packages(&bin, &["k8s.io/kubernetes/test/images/agnhost".to_owned()])?;
+    let mut layer = Tar::new();
+    add_busybox(&mut layer, tools)?;
+    // Some tests name bash, and use nothing that only bash has.
+    layer.file("bin/bash", b"#!/bin/sh\nexec /bin/sh \"$@\"\n", 0o755);
+    layer.directory("uploads");
+    layer.file("agnhost", &fs::read(bin.join("agnhost"))?, 0o755);
+    let file = name.rsplit('/').next().unwrap_or(name).replace(':', "-");
+    write(tools, &file, &image::packed(name, entrypoint, layer)?)
 }
 
 /// Writes an image to the directory where nodes find it.

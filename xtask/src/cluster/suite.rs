@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use xtask::apiserver;
-use xtask::image::{self, Tar};
 
 use super::{LocalCluster, control, images, runtime};
 
@@ -45,20 +44,16 @@ pub(super) fn run(cluster: &LocalCluster, focus: Option<&str>) -> Result<()> {
     check_report(&serde_json::from_str(&report)?)
 }
 
-fn has_sctp() -> bool {
+/// Whether the kernel has SCTP.
+pub(super) fn has_sctp() -> bool {
     fs::metadata("/proc/sys/net/sctp").is_ok()
 }
 
 /// Builds the tests and the image of their pods.
 fn build(cluster: &LocalCluster) -> Result<PathBuf> {
     let bin = cluster.tools.bin("suite");
-    apiserver::build_packages(&bin, &["k8s.io/kubernetes/test/images/agnhost".to_owned()])?;
+    let image = images::agnhost(&cluster.tools, AGNHOST, &["/agnhost"])?;
     apiserver::build_tests(&bin.join("e2e.test"), "k8s.io/kubernetes/test/e2e")?;
-    let mut layer = Tar::new();
-    images::add_busybox(&mut layer, &cluster.tools)?;
-    layer.directory("uploads");
-    layer.file("agnhost", &fs::read(bin.join("agnhost"))?, 0o755);
-    let image = images::write(&cluster.tools, "agnhost", &image::packed(AGNHOST, &["/agnhost"], layer)?)?;
     cluster.nodes.iter().try_for_each(|node| runtime::import(node, &cluster.tools, &image))?;
     Ok(bin.join("e2e.test"))
 }

@@ -62,6 +62,11 @@ impl Tools {
         self.directory.join("images")
     }
 
+    /// The directory of the source of the conformance suite.
+    pub(super) fn conformance(&self) -> PathBuf {
+        self.directory.join("conformance")
+    }
+
     /// The search path for programs on a node.
     pub(super) fn path(&self) -> String {
         let ours = ["bin", "debian/usr/bin", "debian/usr/sbin"].map(|it| self.directory.join(it).display().to_string());
