@@ -49,14 +49,14 @@ impl Case {
         lines.map(|line| format!("{line}\n")).collect()
     }
 
-    /// The recorded answer of the server with the definitions of this channel.
-    pub(crate) fn recorded(&self, channel: &str) -> Option<Answer> {
-        Answer::parse(self.comment(channel)?)
+    /// A recorded answer: of the server with the definitions of a channel, or, as `weir`, Weir's where it differs.
+    pub(crate) fn recorded(&self, of: &str) -> Option<Answer> {
+        Answer::parse(self.comment(of)?)
     }
 
-    /// Fields that Weir refuses as well, because it checks rules about several fields even if one of them is bad.
-    pub(crate) fn also_refused(&self) -> BTreeSet<String> {
-        self.comment("weir also refuses").map(paths).unwrap_or_default()
+    /// Why Weir's answer differs.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        self.comment("because")
     }
 
     fn comment(&self, name: &str) -> Option<&str> {

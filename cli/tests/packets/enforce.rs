@@ -87,10 +87,12 @@ fn restore(node: &Node, layout: Layout, rules: &str) -> Result<(), Error> {
     node.space.run("ipset", &["restore"], sets)?;
     node.space.run("iptables-restore", &["-w", "10"], v4)?;
     node.space.run("ip6tables-restore", &["-w", "10"], v6)?;
-    if layout == Layout::Bridge {
-        // There the pods are neighbours, and forwarding rules also see their neighbour discovery.
+    // The rules judge ICMPv6 as a whole, and neighbour discovery is a part of it: between a pod and its node, and on a
+    // bridge also between pods.
+    let chains: &[&str] = if layout == Layout::Bridge { &["INPUT", "FORWARD"] } else { &["INPUT"] };
+    for chain in chains {
         for kind in ["135", "136"] {
-            let pass = ["-w", "10", "-I", "FORWARD", "-p", "ipv6-icmp", "--icmpv6-type", kind, "-j", "ACCEPT"];
+            let pass = ["-w", "10", "-I", *chain, "-p", "ipv6-icmp", "--icmpv6-type", kind, "-j", "ACCEPT"];
             node.space.run("ip6tables", &pass, "")?;
         }
     }

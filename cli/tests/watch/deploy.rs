@@ -106,6 +106,11 @@ fn agents_rights_are_exactly_those_it_needs() {
             [r#"apiGroups: [""]"#, "resources: [namespaces, nodes, pods, services]", "verbs: [list, watch]"],
             ["apiGroups: [discovery.k8s.io]", "resources: [endpointslices]", "verbs: [list, watch]"],
             ["apiGroups: [networking.k8s.io]", "resources: [networkpolicies]", "verbs: [list, watch]"],
+            [
+                "apiGroups: [policy.networking.k8s.io]",
+                "resources: [clusternetworkpolicies, adminnetworkpolicies, baselineadminnetworkpolicies]",
+                "verbs: [list, watch]",
+            ],
             ["apiGroups: [weir.dev]", "resources: [cidrlists]", "verbs: [list, watch]"],
             [r#"apiGroups: [""]"#, "resources: [events]", "verbs: [create]"],
         ];

@@ -10,6 +10,7 @@
 //!                                                                         ├▶ WEIR-NE-… one chain a policy
 //!                                                                         │      └▶ WEIR-RE-… ports of one rule
 //!                                                                         └▶ DROP if isolated and no mark
+//! INPUT ───▶ WEIR-EGRESS, only if cluster-wide policies judge what a pod sends to its own node
 //! ```
 //!
 //! A packet is allowed by returning from the pod's chain, so that a packet between two pods goes through both stages. A
@@ -97,6 +98,8 @@ struct TableWriter<'w, 'c> {
 struct Chains {
     chains: Vec<(String, Vec<String>)>,
     by_name: HashMap<String, usize>,
+    /// Whether cluster-wide policies judge what a pod sends to its own node, which the kernel does not forward.
+    is_input_judged: bool,
 }
 
 /// The conditions of a rule, in the order in which iptables-save writes them.
@@ -135,6 +138,7 @@ impl TableWriter<'_, '_> {
         let key = format!("{} {}", cluster.endpoint_name(id), cluster.endpoints[id.index()].kind);
         let name = self.chain_name('P', &key);
         if self.chains.open(&name) {
+            self.chains.is_input_judged |= self.judges_own_node(id);
             self.beyond_policy(&name, id);
             self.lists(&name, id);
             self.tier(&name, id, Tier::Admin);
@@ -461,6 +465,10 @@ impl Chains {
         let mut text = String::from("*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n");
         for (name, _) in &self.chains {
             let _ = writeln!(text, ":{name} - [0:0]");
+        }
+        if self.is_input_judged {
+            text.push_str("-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n");
+            let _ = writeln!(text, "-A INPUT -j {}", stage(Direction::Egress));
         }
         text.push_str("-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n");
         for direction in [Direction::Egress, Direction::Ingress] {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use weir_fuzz::generators::cluster::{ClusterCase, clusters};
 use weir_fuzz::generators::{flows, for_each};
 use weir_iptables::{IptablesEngine, Skip, WalkEnd, render};
+use weir_model::directory::Directory;
 use weir_model::eval::{Flow, Judgement, Oracle, Verdict};
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster};
@@ -87,6 +88,32 @@ fn both_stages_together_are_the_forward_chain() {
             assert_eq!(walk.ending, expected, "{flow:?}");
         }
     });
+}
+
+#[test]
+fn what_a_pod_sends_to_its_own_node_is_judged_in_the_input_chain() {
+    let mut denied = 0;
+    for_each(500, &clusters(), |case| {
+        let cluster = resolve(&case.objects, case.assume).0;
+        let engine = IptablesEngine::new(&cluster).expect("what is rendered is read");
+        for flow in flows::flows(&cluster, FLOWS, &mut case.random()) {
+            let Some(node) = flow.source.endpoint.and_then(|id| cluster.endpoints[id.index()].node) else { continue };
+            let (Ok(judgement), Ok(packet)) = (engine.judge(&flow), engine.packet(&flow)) else { continue };
+            // A pod that has an address of the node makes it impossible to say which of the two is meant.
+            let is_pods = Directory::new(&cluster).endpoint_at(packet.destination).is_some();
+            if is_pods || !cluster.nodes[node.index()].addresses.contains(&packet.destination) {
+                continue;
+            }
+            let walk = engine.evaluator().walk("INPUT", &packet).expect("the chain is there");
+            let expected = match judgement.egress.verdict {
+                Verdict::Allow => WalkEnd::Accept,
+                Verdict::Deny => WalkEnd::Drop,
+            };
+            assert_eq!(walk.ending, expected, "{flow:?}");
+            denied += usize::from(expected == WalkEnd::Drop);
+        }
+    });
+    assert!(denied >= 5, "only {denied} denied packets");
 }
 
 #[test]

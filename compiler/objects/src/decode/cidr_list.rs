@@ -13,7 +13,7 @@ const DEFAULT_ORDER: i64 = 100;
 
 /// Reads a CidrList whose shape has been checked.
 pub(super) fn read(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> CidrList {
-    metadata::validate(object, false, report);
+    metadata::validate(object, metadata::Of::CidrList, report);
     if metadata::mode(object).is_some_and(|mode| mode != "enforce") {
         metadata::at_mode(|at| report.error(at, codes::bad_mode::list));
     }

@@ -57,14 +57,18 @@ const BASELINE: Spelling = Spelling {
 
 /// Reads a policy whose shape has been checked. The result may be used only if the report has no errors.
 pub(super) fn read(object: ValueView<'_, '_>, kind: ClusterPolicyKind, report: &mut ObjectFindings) -> ClusterPolicy {
-    metadata::validate(object, false, report);
+    metadata::validate(object, metadata::Of::ClusterPolicy, report);
     let spelling = match kind {
         ClusterPolicyKind::ClusterNetworkPolicy => V1ALPHA2,
         ClusterPolicyKind::AdminNetworkPolicy => ADMIN,
         ClusterPolicyKind::BaselineAdminNetworkPolicy => BASELINE,
     };
     let (spec, at) = (object.get("spec"), Trail::ROOT.field("spec"));
-    let (subject_namespaces, subject_pods) = subject(spec.get("subject"), &at.field("subject"), report);
+    if !spec.is_there() {
+        report.blemish(&at, |origin| codes::missing_field::at(origin, "spec"));
+    }
+    status(object.get("status"), report);
+    let (subject_namespaces, subject_pods) = spelling.subject(spec.get("subject"), &at.field("subject"), report);
     let policy = ClusterPolicy {
         kind,
         tier: tier(kind, spec.get("tier"), &at.field("tier"), report),
@@ -75,8 +79,10 @@ pub(super) fn read(object: ValueView<'_, '_>, kind: ClusterPolicyKind, report: &
         egress: spelling.rules(spec.get("egress"), "to", &at.field("egress"), report),
         mode: policy::mode(object, report),
     };
-    let name = object.get("metadata").get("name").str().unwrap_or_default();
-    if kind == ClusterPolicyKind::BaselineAdminNetworkPolicy && name != "default" {
+    let metadata = object.get("metadata");
+    let name = metadata.get("name").str().unwrap_or_default();
+    let is_named = metadata.get("name").is_there() || metadata.get("generateName").is_there();
+    if kind == ClusterPolicyKind::BaselineAdminNetworkPolicy && is_named && name != "default" {
         report.error(&Trail::ROOT, |origin| codes::baseline_name::at(origin, name));
     }
     policy
@@ -118,24 +124,52 @@ fn priority(kind: ClusterPolicyKind, written: ValueView<'_, '_>, at: &Trail<'_>,
     }
 }
 
-/// The namespaces and pods that a policy applies to.
-fn subject(subject: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> (LabelSelector, LabelSelector) {
-    if !subject.is_there() {
-        report.missing(at, |origin| codes::missing_field::at(origin, "subject"));
-        return <(LabelSelector, LabelSelector)>::default();
+/// Reports unknown fields of a written status. The server drops the rest of it, whatever its types are.
+fn status(status: ValueView<'_, '_>, report: &mut ObjectFindings) {
+    // An API server may know more fields.
+    if report.is_from_server() {
+        return;
     }
-    exactly_one(subject, &["namespaces", "pods"], at, report);
-    peers::namespaces_or_pods(subject, at, report).unwrap_or_default()
+    let at = Trail::ROOT.field("status");
+    only(status, &["conditions"], &at, report);
+    for (index, item) in status.items().enumerate() {
+        only(item, &[], &at.index(index), report);
+    }
+    let at = at.field("conditions");
+    for (index, condition) in status.get("conditions").items().enumerate() {
+        let fields = &["type", "status", "observedGeneration", "lastTransitionTime", "reason", "message"];
+        only(condition, fields, &at.index(index), report);
+    }
+}
+
+/// Reports fields that a structure does not have.
+fn only(of: ValueView<'_, '_>, fields: &[&'static str], at: &Trail<'_>, report: &mut ObjectFindings) {
+    for name in of.names().filter(|name| !fields.contains(name)) {
+        report.blemish(&at.field(name), |origin| codes::unknown_field::among(origin, name, fields));
+    }
+}
+
+/// Which of several fields are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    None,
+    Some,
 }
 
 /// Reports a structure that does not have exactly one of the fields.
-fn exactly_one(of: ValueView<'_, '_>, fields: &'static [&'static str], at: &Trail<'_>, report: &mut ObjectFindings) {
+fn exactly_one(
+    of: ValueView<'_, '_>,
+    fields: &'static [&'static str],
+    at: &Trail<'_>,
+    report: &mut ObjectFindings,
+) -> Found {
     let found: Vec<&str> = fields.iter().copied().filter(|name| of.get(name).is_there()).collect();
     match found.len() {
         1 => {}
         0 => report.missing(at, |origin| codes::exactly_one::none(origin, fields)),
         _ => report.error(at, |origin| codes::exactly_one::several(origin, &found)),
     }
+    if found.is_empty() { Found::None } else { Found::Some }
 }
 
 /// Reports a list with too few or too many items.
@@ -146,6 +180,21 @@ fn count(items: usize, most: usize, at: &Trail<'_>, report: &mut ObjectFindings)
 }
 
 impl Spelling {
+    /// The namespaces and pods that a policy applies to.
+    fn subject(
+        &self,
+        subject: ValueView<'_, '_>,
+        at: &Trail<'_>,
+        report: &mut ObjectFindings,
+    ) -> (LabelSelector, LabelSelector) {
+        if !subject.is_there() {
+            report.missing(at, |origin| codes::missing_field::at(origin, "subject"));
+            return <(LabelSelector, LabelSelector)>::default();
+        }
+        exactly_one(subject, &["namespaces", "pods"], at, report);
+        self.namespaces_or_pods(subject, at, report).unwrap_or_default()
+    }
+
     fn rules(
         &self,
         rules: ValueView<'_, '_>,

@@ -260,7 +260,7 @@ impl<'o> InputReader<'o> {
         let view = ValueView::new(node);
         let meta = metadata::read(view, kind.namespaced, self.options);
         let body = (kind.read)(view, kind, &mut report);
-        if !kind.fields.strict {
+        if kind.fields.others == super::schema::Others::Ignored {
             metadata::require_name(view, &mut report);
         }
         let named = view.get("metadata").get("name").str().is_some_and(|name| !name.is_empty());

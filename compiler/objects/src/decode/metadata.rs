@@ -57,17 +57,25 @@ pub(super) fn require_name(object: ValueView<'_, '_>, report: &mut ObjectFinding
     }
 }
 
+/// The kinds whose metadata is validated. The server's checks differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    NetworkPolicy,
+    CidrList,
+    ClusterPolicy,
+}
+
 /// Makes the checks that the server makes when such an object is created.
 // Spec: apimachinery's ValidateObjectMeta, and the check of finalizers that the core API adds.
-pub(super) fn validate(object: ValueView<'_, '_>, namespaced: bool, report: &mut ObjectFindings) {
+pub(super) fn validate(object: ValueView<'_, '_>, of: Of, report: &mut ObjectFindings) {
     let at = Trail::ROOT.field("metadata");
     let meta = object.get("metadata");
     validate_names(meta, &at, report);
-    validate_namespace(meta, namespaced, &at, report);
+    validate_namespace(meta, of, &at, report);
     validate_labels(meta.get("labels"), &at.field("labels"), report);
     validate_annotations(meta.get("annotations"), &at.field("annotations"), report);
     validate_owners(meta.get("ownerReferences"), &at.field("ownerReferences"), report);
-    validate_finalizers(meta.get("finalizers"), &at.field("finalizers"), report);
+    validate_finalizers(meta.get("finalizers"), of, &at.field("finalizers"), report);
 }
 
 fn validate_names(meta: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) {
@@ -102,14 +110,18 @@ fn generated(prefix: &str) -> String {
     prefix.get(..cut).unwrap_or_default().to_owned() + "xxxxx"
 }
 
-fn validate_namespace(meta: ValueView<'_, '_>, namespaced: bool, at: &Trail<'_>, report: &mut ObjectFindings) {
+fn validate_namespace(meta: ValueView<'_, '_>, of: Of, at: &Trail<'_>, report: &mut ObjectFindings) {
     let namespace = meta.get("namespace").str().unwrap_or_default();
     let at = at.field("namespace");
-    match names::dns_label(namespace) {
+    match (of, names::dns_label(namespace)) {
         _ if namespace.is_empty() => {}
-        _ if !namespaced => report.error(&at, codes::invalid_namespace::of_cluster_scoped),
-        Err(why) => report.error(&at, |origin| codes::invalid_namespace::at(origin, namespace, why)),
-        Ok(()) => {}
+        (Of::CidrList, _) => report.error(&at, codes::invalid_namespace::of_list),
+        // The server drops it. Charts write the release's namespace into every object.
+        (Of::ClusterPolicy, _) => report.warn(&at, codes::invalid_namespace::of_cluster_policy),
+        (Of::NetworkPolicy, Err(why)) => {
+            report.error(&at, |origin| codes::invalid_namespace::at(origin, namespace, why));
+        }
+        (Of::NetworkPolicy, Ok(())) => {}
     }
 }
 
@@ -188,7 +200,7 @@ fn missing_in_owner(owner: ValueView<'_, '_>) -> impl Iterator<Item = (&'static 
     .map(|(field, _, what)| (field, what))
 }
 
-fn validate_finalizers(finalizers: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) {
+fn validate_finalizers(finalizers: ValueView<'_, '_>, of: Of, at: &Trail<'_>, report: &mut ObjectFindings) {
     let (mut orphan, mut foreground) = (false, false);
     for (index, finalizer) in finalizers.items().enumerate() {
         let name = finalizer.str().unwrap_or_default();
@@ -197,7 +209,9 @@ fn validate_finalizers(finalizers: ValueView<'_, '_>, at: &Trail<'_>, report: &m
         if let Err(why) = names::label_key(name) {
             report.error(at, |origin| codes::invalid_finalizer::at(origin, name, why));
         }
-        if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
+        // For custom resources, the server only warns.
+        let must_be_qualified = of == Of::NetworkPolicy;
+        if must_be_qualified && !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
             report.error(&at.index(index), |origin| codes::invalid_finalizer::unqualified(origin, name));
         }
     }

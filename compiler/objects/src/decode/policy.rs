@@ -16,7 +16,7 @@ use super::view::ValueView;
 /// Reads a policy whose shape has been checked. The result may be used only if the report has no errors.
 // Spec: ValidateNetworkPolicy of k8s.io/kubernetes/pkg/apis/networking/validation, 1.35.
 pub(super) fn read(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> NetworkPolicy {
-    metadata::validate(object, true, report);
+    metadata::validate(object, metadata::Of::NetworkPolicy, report);
     let (spec, at) = (object.get("spec"), Trail::ROOT.field("spec"));
     let pod_selector_written = spec.get("podSelector").is_there();
     let selector_at = at.field("podSelector");

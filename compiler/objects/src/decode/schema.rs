@@ -32,20 +32,31 @@ pub(crate) enum ValueType {
 /// The fields of a structure.
 #[derive(Debug)]
 pub(crate) struct Fields {
-    /// Whether a field that is not named here is an error.
-    pub(super) strict: bool,
+    /// What happens to a field that is not named here.
+    pub(super) others: Others,
     /// Names and types.
     pub(super) fields: &'static [(&'static str, ValueType)],
+}
+
+/// What a structure does with fields that its table does not name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Others {
+    /// They are errors.
+    Refused,
+    /// The reader of the structure judges them.
+    LeftToReader,
+    /// The structure is read only for context, and they say nothing that matters.
+    Ignored,
 }
 
 use ValueType::{Any, Bool, Int32, Int64, IntOrStr, List, Str, StrMap, Struct, Time};
 
 const fn strict(fields: &'static [(&'static str, ValueType)]) -> Fields {
-    Fields { strict: true, fields }
+    Fields { others: Others::Refused, fields }
 }
 
 const fn open(fields: &'static [(&'static str, ValueType)]) -> Fields {
-    Fields { strict: false, fields }
+    Fields { others: Others::Ignored, fields }
 }
 
 /// networking.k8s.io/v1 NetworkPolicy
@@ -135,14 +146,17 @@ static CLUSTER_EGRESS_RULE: Fields = strict(&[
     ("to", List(&Struct(&CLUSTER_PEER))),
     ("protocols", List(&Struct(&CLUSTER_PROTOCOL))),
 ]);
-/// Open, because an API server may send the peers of a newer API. The reader refuses unknown fields in files.
-static CLUSTER_PEER: Fields = open(&[
-    ("namespaces", Struct(&SELECTOR)),
-    ("pods", Struct(&NAMESPACED_POD)),
-    ("nodes", Struct(&SELECTOR)),
-    ("networks", List(&Str)),
-    ("domainNames", List(&Str)),
-]);
+/// An API server may send the peers of a newer API. The reader refuses unknown fields in files.
+static CLUSTER_PEER: Fields = Fields {
+    others: Others::LeftToReader,
+    fields: &[
+        ("namespaces", Struct(&SELECTOR)),
+        ("pods", Struct(&NAMESPACED_POD)),
+        ("nodes", Struct(&SELECTOR)),
+        ("networks", List(&Str)),
+        ("domainNames", List(&Str)),
+    ],
+};
 static CLUSTER_PROTOCOL: Fields = strict(&[
     ("tcp", Struct(&CLUSTER_PORTS)),
     ("udp", Struct(&CLUSTER_PORTS)),

@@ -11,7 +11,7 @@ use crate::syntax::{MappingEntry, SyntaxNode, SyntaxValue};
 use super::codes;
 use super::names;
 use super::report::ObjectFindings;
-use super::schema::{Fields, ValueType};
+use super::schema::{Fields, Others, ValueType};
 use super::suggest;
 use super::trail::Trail;
 use super::view::whole_number;
@@ -113,7 +113,7 @@ impl FieldWalk<'_> {
                     self.value(&entry.value, shape, &at.field(name));
                     self.names.pop();
                 }
-                None if fields.strict => self.unknown(entry, fields, at),
+                None if fields.others == Others::Refused => self.unknown(entry, fields, at),
                 None => {}
             }
         }
@@ -129,16 +129,20 @@ impl FieldWalk<'_> {
     ) {
         let first = match known {
             Some(index) => seen.known(index),
-            None if fields.strict => seen.unknown.insert(&entry.key),
-            None => true,
+            None if fields.others == Others::Ignored => true,
+            None => seen.unknown.insert(&entry.key),
         };
         if first {
             return;
         }
         let (at, name) = (at.field(&entry.key), &entry.key);
-        match fields.strict {
-            true => self.report.blemish(&at, |origin| codes::duplicate_field::at(origin, name, Severity::Error)),
-            false => self.report.warn(&at, |origin| codes::duplicate_field::at(origin, name, Severity::Warning)),
+        match fields.others {
+            Others::Refused | Others::LeftToReader => {
+                self.report.blemish(&at, |origin| codes::duplicate_field::at(origin, name, Severity::Error));
+            }
+            Others::Ignored => {
+                self.report.warn(&at, |origin| codes::duplicate_field::at(origin, name, Severity::Warning))
+            }
         }
     }
 

@@ -1,12 +1,14 @@
 //! Subjects and peers of cluster-wide policies.
 
-use super::{Spelling, count, exactly_one};
-use crate::address::{Prefix, Quirk, parse_cidr};
+use super::{Spelling, count, exactly_one, only};
+use crate::address::{Prefix, Quirk, parse_address, parse_cidr};
 use crate::decode::report::ObjectFindings;
+use crate::decode::schema::ValueType;
 use crate::decode::trail::Trail;
 use crate::decode::view::ValueView;
 use crate::decode::{codes, quirks, selector};
-use crate::k8s::{ClusterPeer, LabelSelector, RuleAction};
+use crate::k8s::{ClusterPeer, ClusterPolicyKind, LabelSelector, RuleAction};
+use crate::syntax::SyntaxValue;
 
 /// The most networks or domain names of a peer.
 const MOST_ADDRESSES: usize = 25;
@@ -29,12 +31,10 @@ impl Spelling {
         if !fields.iter().any(|name| peer.get(name).is_there()) && report.is_from_server() {
             return Some(ClusterPeer::Unknown);
         }
-        for name in peer.names().filter(|name| !fields.contains(name)) {
-            report.blemish(&at.field(name), |origin| codes::unknown_field::of_peer(origin, name, fields));
-        }
+        only(peer, fields, at, report);
         exactly_one(peer, fields, at, report);
         if peer.get("nodes").is_there() && is_egress {
-            return Some(ClusterPeer::Nodes(selector::read(peer.get("nodes"), &at.field("nodes"), report)));
+            return Some(ClusterPeer::Nodes(selector(peer.get("nodes"), &at.field("nodes"), report)));
         }
         if peer.get("networks").is_there() && is_egress {
             return Some(ClusterPeer::Networks(networks(peer.get("networks"), &at.field("networks"), report)));
@@ -42,7 +42,7 @@ impl Spelling {
         if peer.get("domainNames").is_there() && is_egress {
             return Some(ClusterPeer::DomainNames(names(peer.get("domainNames"), &at.field("domainNames"), report)));
         }
-        let (namespaces, pods) = namespaces_or_pods(peer, at, report)?;
+        let (namespaces, pods) = self.namespaces_or_pods(peer, at, report)?;
         Some(ClusterPeer::Pods { namespaces, pods })
     }
 
@@ -61,32 +61,56 @@ impl Spelling {
             report.error(at, codes::named_port_without_pods::at);
         }
     }
+
+    /// The selectors of `namespaces` or `pods`.
+    pub(super) fn namespaces_or_pods(
+        &self,
+        of: ValueView<'_, '_>,
+        at: &Trail<'_>,
+        report: &mut ObjectFindings,
+    ) -> Option<(LabelSelector, LabelSelector)> {
+        let (namespaces, pods) = (of.get("namespaces"), of.get("pods"));
+        let by_pods = pods.is_there().then(|| self.pods(pods, &at.field("pods"), report));
+        match namespaces.is_there() {
+            true => Some((selector(namespaces, &at.field("namespaces"), report), LabelSelector::default())),
+            false => by_pods,
+        }
+    }
+
+    fn pods(
+        &self,
+        pods: ValueView<'_, '_>,
+        at: &Trail<'_>,
+        report: &mut ObjectFindings,
+    ) -> (LabelSelector, LabelSelector) {
+        let mut one = |name| {
+            let at = at.field(name);
+            // Only v1alpha2 has a default, for namespaces: all of them.
+            let has_default = name == "namespaceSelector" && self.kind == ClusterPolicyKind::ClusterNetworkPolicy;
+            if !has_default && !pods.get(name).is_there() {
+                report.missing(&at, |origin| codes::missing_field::at(origin, name));
+            }
+            selector(pods.get(name), &at, report)
+        };
+        (one("namespaceSelector"), one("podSelector"))
+    }
 }
 
-/// The selectors of `namespaces` or `pods`.
-pub(super) fn namespaces_or_pods(
-    of: ValueView<'_, '_>,
-    at: &Trail<'_>,
-    report: &mut ObjectFindings,
-) -> Option<(LabelSelector, LabelSelector)> {
-    let (namespaces, pods) = (of.get("namespaces"), of.get("pods"));
-    if namespaces.is_there() {
-        return Some((selector::read(namespaces, &at.field("namespaces"), report), LabelSelector::default()));
-    }
-    if !pods.is_there() {
-        return None;
-    }
-    let at = at.field("pods");
-    let selectors = ["namespaceSelector", "podSelector"].map(|name| {
-        let at = at.field(name);
-        // The field of namespaces has a default only in v1alpha2; a missing one would select every namespace.
-        if name == "podSelector" && !pods.get(name).is_there() {
-            report.missing(&at, |origin| codes::missing_field::at(origin, "podSelector"));
+/// Reads a selector. In a custom resource, a list cannot have null items.
+fn selector(of: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> LabelSelector {
+    let expressions = at.field("matchExpressions");
+    for (index, expression) in of.get("matchExpressions").items().enumerate() {
+        let at = expressions.index(index);
+        if !expression.is_there() {
+            report.blemish(&at, |origin| codes::wrong_type::structure(origin, &SyntaxValue::Null));
         }
-        selector::read(pods.get(name), &at, report)
-    });
-    let [namespaces, pods] = selectors;
-    Some((namespaces, pods))
+        let at = at.field("values");
+        for (index, _) in expression.get("values").items().enumerate().filter(|(_, value)| !value.is_there()) {
+            report
+                .blemish(&at.index(index), |origin| codes::wrong_type::at(origin, &ValueType::Str, &SyntaxValue::Null));
+        }
+    }
+    selector::read(of, at, report)
 }
 
 // Spec: the CRD's rule `isCIDR(self)`, which takes what Go's netip.ParsePrefix takes, without IPv4-mapped addresses.
@@ -100,8 +124,10 @@ fn networks(networks: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFind
             report.error(&at, |origin| codes::bad_value::too_long(origin, LONGEST_NETWORK));
             continue;
         }
+        let address = text.split_once('/').and_then(|(address, _)| parse_address(address));
+        let is_mapped = address.is_some_and(|it| it.quirk == Some(Quirk::Ipv4Mapped));
         match parse_cidr(text) {
-            Some(parsed) if matches!(parsed.quirk, None | Some(Quirk::HostBits)) => {
+            Some(parsed) if !is_mapped && matches!(parsed.quirk, None | Some(Quirk::HostBits)) => {
                 quirks::warn(text, parsed.value, parsed.quirk, &at, report);
                 read.push(parsed.value);
             }
@@ -125,10 +151,13 @@ fn names(names: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) 
     read
 }
 
-/// Reports the items of a set that occurred before.
+/// Reports the items of a set that occurred before: each once, as the server does.
 fn repeated(items: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) {
     let texts: Vec<&str> = items.items().map(|item| item.str().unwrap_or_default()).collect();
-    for (index, text) in texts.iter().enumerate().filter(|(index, text)| texts[..*index].contains(text)) {
+    for (index, text) in texts.iter().enumerate() {
+        if texts.iter().take(index).filter(|it| *it == text).count() != 1 {
+            continue;
+        }
         report.error(&at.index(index), |origin| codes::repeated_item::at(origin, text));
     }
 }

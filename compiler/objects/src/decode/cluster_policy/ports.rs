@@ -1,6 +1,6 @@
 //! Protocols and ports of cluster-wide policies.
 
-use super::{Spelling, exactly_one};
+use super::{Found, Spelling, exactly_one};
 use crate::decode::codes;
 use crate::decode::ports as common;
 use crate::decode::report::ObjectFindings;
@@ -37,7 +37,9 @@ impl Spelling {
 }
 
 fn v1alpha2(port: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> Option<ClusterPort> {
-    exactly_one(port, &["tcp", "udp", "sctp", "destinationNamedPort"], at, report);
+    if exactly_one(port, &["tcp", "udp", "sctp", "destinationNamedPort"], at, report) == Found::None {
+        return None;
+    }
     if let Some(name) = port.get("destinationNamedPort").string() {
         return Some(ClusterPort::Named(name));
     }
@@ -49,16 +51,20 @@ fn v1alpha2(port: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings
     if !port.is_there() {
         return None;
     }
-    exactly_one(port, &["number", "range"], &at, report);
+    if exactly_one(port, &["number", "range"], &at, report) == Found::None {
+        return None;
+    }
     let matched = match port.get("range").is_there() {
-        true => range(port.get("range"), &at.field("range"), report),
+        true => range(port.get("range"), true, &at.field("range"), report),
         false => number(port.get("number"), &at.field("number"), report).map(|it| PortMatch::Range(it, it)),
     };
     Some(ClusterPort::Transport(PolicyPort { protocol, port: matched? }))
 }
 
 fn v1alpha1(port: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> Option<ClusterPort> {
-    exactly_one(port, &["portNumber", "portRange", "namedPort"], at, report);
+    if exactly_one(port, &["portNumber", "portRange", "namedPort"], at, report) == Found::None {
+        return None;
+    }
     if let Some(name) = port.get("namedPort").string() {
         return Some(ClusterPort::Named(name));
     }
@@ -70,7 +76,7 @@ fn v1alpha1(port: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings
     let protocol = common::protocol(found.get("protocol"), &at.field("protocol"), report);
     let matched = match one.is_there() {
         true => number(found.get("port"), &at.field("port"), report).map(|it| PortMatch::Range(it, it)),
-        false => range(found, &at, report),
+        false => range(found, false, &at, report),
     };
     Some(ClusterPort::Transport(PolicyPort { protocol: protocol?, port: matched? }))
 }
@@ -85,8 +91,9 @@ fn number(written: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFinding
     }
 }
 
-// Spec: the CRD's rule `self.start < self.end`.
-fn range(range: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) -> Option<PortMatch> {
+// Spec: the rule `self.start < self.end` of v1alpha2. v1alpha1 has none, and a range of one port is taken. A reversed
+// range is refused there as well: no port is in it, and a rule without ports would apply to all of them.
+fn range(range: ValueView<'_, '_>, needs_two: bool, at: &Trail<'_>, report: &mut ObjectFindings) -> Option<PortMatch> {
     let [start, end] = ["start", "end"].map(|name| {
         let at = at.field(name);
         match range.get(name).int() {
@@ -98,7 +105,7 @@ fn range(range: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFindings) 
         }
     });
     let (start, end) = (start?, end?);
-    if start >= end {
+    if start > end || needs_two && start == end {
         report.error(at, |origin| codes::empty_port_range::at(origin, start, end));
     }
     Some(PortMatch::Range(start, end))

@@ -40,8 +40,8 @@ pub(crate) fn at(
     }
 }
 
-/// A field that no peer of a cluster-wide policy has.
-pub(crate) fn of_peer(origin: FieldOrigin, name: &str, fields: &[&'static str]) -> Diagnostic {
+/// A field that is none of a structure's.
+pub(crate) fn among(origin: FieldOrigin, name: &str, fields: &[&'static str]) -> Diagnostic {
     let path = origin.path.clone();
     let found = Diagnostic::at_name(&CODE, origin, format!("unknown field `{path}`")).label("no such field");
     let known: Vec<String> = fields.iter().map(|name| format!("`{name}`")).collect();
