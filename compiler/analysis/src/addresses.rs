@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use weir_model::CidrList;
+use weir_model::labels::matches;
+use weir_model::{CidrList, Cluster, SelectorId};
 use weir_objects::address::{Family, Prefix};
 
 /// Addresses from first to last, without the addresses of endpoints (and, as destinations, of services).
@@ -59,7 +60,15 @@ impl AddressSet {
         Self::new(vec![range(&cidr)]).without(&holes)
     }
 
-    /// The addresses of networks.
+    /// The addresses of the nodes that have the labels.
+    pub fn of_nodes(cluster: &Cluster, selector: SelectorId) -> Self {
+        let selector = cluster.labels.selector(selector);
+        let nodes = cluster.nodes.iter().filter(|it| matches(selector, cluster.labels.labels(it.labels)));
+        let addresses = nodes.flat_map(|it| &it.addresses);
+        Self::new(addresses.map(|at| AddressRange { first: *at, last: *at }).collect())
+    }
+
+    /// The addresses in any of these networks.
     pub fn of_networks(networks: &[Prefix]) -> Self {
         Self::new(networks.iter().map(|it| AddressRange { first: it.address(), last: it.last() }).collect())
     }

@@ -161,8 +161,9 @@ fn is_disjoint_pods(some: &PodSet, others: &PodSet) -> bool {
 }
 
 fn contains_traffic(some: &RowTraffic, others: &RowTraffic) -> bool {
-    let is_named = |(ports, name): &(PortSpec, String)| {
-        some.named.iter().any(|(own, named)| named == name && contains_ports(&[*own], *ports))
+    let is_named = |(ports, names): &(PortSpec, Vec<String>)| {
+        let has = |named: &Vec<String>| named.iter().all(|it| names.contains(it));
+        some.named.iter().any(|(own, named)| has(named) && contains_ports(&[*own], *ports))
     };
     (some.portless || !others.portless)
         && others.ranges.iter().all(|it| contains_ports(&some.ranges, *it))

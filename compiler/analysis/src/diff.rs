@@ -198,8 +198,8 @@ pub struct RowTraffic {
     pub ranges: Vec<PortSpec>,
     /// Whether traffic without ports is included: ICMP, and every protocol but TCP, UDP and SCTP.
     pub portless: bool,
-    /// Ports that the destination must give this name.
-    pub named: Vec<(PortSpec, String)>,
+    /// Ports that the destination must give each of these names.
+    pub named: Vec<(PortSpec, Vec<String>)>,
 }
 
 /// The state of one end towards the other, on one side.

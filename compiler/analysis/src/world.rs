@@ -24,6 +24,7 @@ mod groups;
 mod halves;
 mod namespaces;
 mod rows;
+mod tier_rows;
 mod variables;
 
 pub use asked::{
@@ -39,8 +40,8 @@ pub use exposed::{ExposedGroup, exposed};
 pub use groups::{EndSet, FlowProduct, PodSet, PortSet, TrafficSet};
 
 use crate::diff::VerdictChange;
-use weir_model::eval::RuleId;
-use weir_model::{Cluster, Direction, ListId, PolicyId, TierPolicyId};
+use weir_model::eval::{EndVerdict, RuleId};
+use weir_model::{Cluster, Direction, ListId, PolicyId, TierPolicyId, TierRuleId};
 use weir_objects::address::Family;
 
 /// The budget of a comparison: the number of nodes of all diagrams, about 150 bytes each.
@@ -74,6 +75,9 @@ pub struct WorldRow {
     pub family: Option<Family>,
     /// A flow of the row.
     pub example: PossibleFlow,
+    /// What the direction of the cause decides about the example, on both sides. Set only where cluster-wide policies
+    /// are in force: without them, the cause says it.
+    pub decided: Option<[EndVerdict; 2]>,
 }
 
 /// The reason for a row: what one direction decides.
@@ -99,6 +103,13 @@ pub enum CauseKind {
     Isolation(PolicyId),
     /// An address list denies the row on one side. On the other side a rule allows it, or no policy isolates the pods.
     List(ListId, Option<RuleId>),
+    /// A rule of a cluster-wide policy that the other side lacks, or has at another place.
+    Tier {
+        /// The rule.
+        rule: TierRuleId,
+        /// Whether it is a rule of the side that allows the row.
+        is_allowing: bool,
+    },
 }
 
 /// Why possible pods could not be compared.
@@ -126,8 +137,6 @@ pub enum WorldError {
 
 /// Compares two clusters for every possible pod.
 pub fn compare(base: &Cluster, head: &Cluster) -> Result<WorldDiff, WorldError> {
-    refuse_tiers(base)?;
-    refuse_tiers(head)?;
     rows::rows([base, head], MOST_NODES)
 }
 

@@ -29,7 +29,7 @@ use weir_model::labels::matches;
 use weir_model::{Cluster, Direction, EndpointId, Protocol};
 use weir_testing::yaml::cluster;
 
-use cases::{Case, case, numbers};
+use cases::{Case, With, case, numbers, numbers_with_tiers};
 
 const ADDRESSES: [&str; 4] = ["10.0.0.5", "10.0.1.5", "10.9.0.1", "203.0.113.9"];
 
@@ -77,7 +77,7 @@ fn in_product(sides: &[Cluster; 2], product: &FlowProduct, ends: [End; 2], proto
         FlowProtocol::Transport(protocol) => product.traffic.ports.iter().any(|it| {
             it.protocol == protocol
                 && (it.first..=it.last).contains(&port)
-                && it.name.as_deref().is_none_or(|name| named(name, protocol))
+                && it.names.iter().all(|name| named(name, protocol))
         }),
     };
     traffic && in_set(sides, &product.source, ends[0]) && in_set(sides, &product.destination, ends[1])
@@ -114,7 +114,8 @@ fn destinations(ends: &[End], source: usize) -> Vec<&End> {
 /// flows that are newly allowed, no longer allowed, and unchanged.
 fn check(case: &Case) -> [usize; 3] {
     let [base, head] = case.sides.each_ref().map(|text| cluster(text));
-    let diff = compare(&base, &head).unwrap();
+    let diff = compare(&base, &head);
+    let diff = diff.unwrap_or_else(|error| panic!("{error}\n{}\n==== head\n{}", case.sides[0], case.sides[1]));
     // Both sides declare each namespace that one of them declares.
     let mut missing = [String::new(), String::new()];
     for (own, other) in [(0, 1), (1, 0)] {
@@ -185,12 +186,22 @@ fn check(case: &Case) -> [usize; 3] {
 proptest! {
     #[test]
     fn rows_agree_with_the_oracle_about_added_pods(numbers in numbers()) {
-        check(&case(&numbers, false));
+        check(&case(&numbers, With { lists: false, tiers: false }));
     }
 
     #[test]
     fn rows_about_lists_agree_with_the_oracle(numbers in numbers()) {
-        check(&case(&numbers, true));
+        check(&case(&numbers, With { lists: true, tiers: false }));
+    }
+
+    #[test]
+    fn rows_about_tiers_agree_with_the_oracle(numbers in numbers_with_tiers()) {
+        check(&case(&numbers, With { lists: false, tiers: true }));
+    }
+
+    #[test]
+    fn rows_about_tiers_and_lists_agree_with_the_oracle(numbers in numbers_with_tiers()) {
+        check(&case(&numbers, With { lists: true, tiers: true }));
     }
 }
 
@@ -201,7 +212,7 @@ fn random_cases_change_flows_in_both_ways() {
     let mut sums = [0; 3];
     for _ in 0..60 {
         let numbers = numbers().new_tree(&mut runner).unwrap().current();
-        let counts = check(&case(&numbers, true));
+        let counts = check(&case(&numbers, With { lists: true, tiers: false }));
         sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
     assert!(sums.iter().all(|sum| *sum > 200), "{sums:?}");

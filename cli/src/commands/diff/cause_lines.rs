@@ -81,6 +81,8 @@ impl VerdictCause {
             CauseKind::Rule { rule, .. } => (allowing, Self::Rule(cause.direction, *rule)),
             CauseKind::Isolation(policy) => (1 - allowing, Self::Policy(*policy)),
             CauseKind::List(list, _) => (1 - allowing, Self::List(*list)),
+            CauseKind::Tier { rule, is_allowing: true } => (allowing, Self::Tier(*rule)),
+            CauseKind::Tier { rule, is_allowing: false } => (1 - allowing, Self::Tier(*rule)),
         }
     }
 

@@ -413,14 +413,14 @@ pub(super) fn selector(selector: &LabelSelector) -> serde_json::Value {
 }
 
 fn traffic(traffic: &RowTraffic) -> TrafficJson {
-    let range = |it: &PortSpec, name: Option<&String>| PortRangeJson {
+    let range = |it: &PortSpec, names: &[String]| PortRangeJson {
         protocol: protocol(it.protocol),
         first: it.first,
         last: it.last,
-        named: name.cloned().into_iter().collect(),
+        named: names.to_vec(),
     };
-    let plain = traffic.ranges.iter().map(|it| range(it, None));
-    let named = traffic.named.iter().map(|(it, name)| range(it, Some(name)));
+    let plain = traffic.ranges.iter().map(|it| range(it, &[]));
+    let named = traffic.named.iter().map(|(it, names)| range(it, names));
     TrafficJson { text: traffic.to_string(), ports: plain.chain(named).collect(), portless: traffic.portless }
 }
 

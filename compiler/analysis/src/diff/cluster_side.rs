@@ -1,6 +1,6 @@
 //! One of the two clusters, classified so that every endpoint has a peer class.
 //!
-//! Endpoints without addresses get placeholder addresses. Nodes are left out: a pod and its own node always reach each
+//! Endpoints without addresses get placeholder addresses. The nodes of pods are left out: a pod and its own node always reach each
 //! other, so the comparison does not include such pairs, and endpoints that differ only in their node stay in one
 //! class.
 
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use weir_classes::{Classes, ClassifyError, PeerId, Scope, SubjectId, classify, stand_ins};
 use weir_model::directory::Directory;
-use weir_model::{Cluster, EndpointId, FrontendPorts, ServiceAddress, ServiceId, Standing};
+use weir_model::{Cluster, Endpoint, EndpointId, FrontendPorts, ServiceAddress, ServiceId, Standing};
 use weir_objects::address::Family;
 
 /// A cluster and its classes.
@@ -54,9 +54,11 @@ impl<'c> ClusterSide<'c> {
     pub(super) fn new(cluster: &'c Cluster) -> Result<Self, ClassifyError> {
         let mut seen = Cow::Borrowed(cluster);
         // Nodes out of the copy, for pods that differ only in their node would be classes of their own, and a large
-        // cluster has thousands of nodes. `cluster` keeps them, for `is_own_node`.
-        if cluster.endpoints.iter().any(|it| it.node.is_some()) {
-            seen.to_mut().endpoints.iter_mut().for_each(|it| it.node = None);
+        // cluster has thousands of nodes. `cluster` keeps them, for `is_own_node`. A pod on the host's network is its
+        // node, and the peers `nodes` of cluster-wide policies ask about it.
+        let is_left_out = |it: &Endpoint| it.node.is_some() && it.standing != Standing::HostNetwork;
+        if cluster.endpoints.iter().any(is_left_out) {
+            seen.to_mut().endpoints.iter_mut().filter(|it| is_left_out(it)).for_each(|it| it.node = None);
         }
         let given = stand_ins(&mut seen);
         let by_address: BTreeMap<IpAddr, EndpointId> = given.iter().map(|(id, address)| (*address, *id)).collect();

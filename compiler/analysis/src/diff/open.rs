@@ -12,7 +12,7 @@ use super::{AddressSet, Decides, RowTraffic, VerdictChange, compare};
 use super::{Diff, DiffEndpoint, DiffError, DiffRow, EndReason, EndState, FlowWitness, Presence, RowEnd, RowProduct};
 use crate::world::{self, CauseKind, EndSet, FlowProduct, PodSet, TrafficSet, WorldRow};
 use weir_classes::PortSpec;
-use weir_model::eval::Verdict;
+use weir_model::eval::{Basis, EndVerdict, Verdict};
 use weir_model::labels::matches;
 use weir_model::{Cluster, Direction, Endpoint, LabelSetId, Standing};
 
@@ -74,11 +74,25 @@ impl<'c> Members<'c> {
         let is_possible = |end: &RowEnd| {
             end.services.is_empty() && end.endpoints.iter().all(|it| self.endpoints[*it as usize].is_some())
         };
-        row.presence == Presence::Kept && is_possible(&row.source) && is_possible(&row.destination)
+        let is_covered = row.presence == Presence::Kept && is_possible(&row.source) && is_possible(&row.destination);
+        is_covered && !self.has_own_node(row)
+    }
+
+    /// Whether a row has traffic of a pod to its own node, which cluster-wide policies alone decide about: a possible
+    /// pod is on no node.
+    fn has_own_node(&self, row: &DiffRow) -> bool {
+        if self.cluster.tiers.is_empty() {
+            return false;
+        }
+        let mut nodes = row.source.endpoints.iter().filter_map(|it| self.endpoints[*it as usize]?.node);
+        nodes.any(|node| {
+            let addresses = &self.cluster.nodes[node.index()].addresses;
+            addresses.iter().any(|it| row.destination.ranges.contains(*it))
+        })
     }
 
     fn row(&self, row: WorldRow) -> DiffRow {
-        let WorldRow { change, cause, flows, except, given, family, example } = row;
+        let WorldRow { change, cause, flows, except, given, family, example, decided } = row;
         let allowing = usize::from(change == VerdictChange::Added);
         let isolated = |rules, isolating| EndReason { state: EndState::Isolated, rules, tiers: Vec::new(), isolating };
         let state = |state| EndReason { state, rules: Vec::new(), tiers: Vec::new(), isolating: Vec::new() };
@@ -87,8 +101,11 @@ impl<'c> Members<'c> {
             CauseKind::Isolation(policy) => (state(EndState::Open), isolated(Vec::new(), vec![policy])),
             CauseKind::List(list, Some(rule)) => (isolated(vec![rule], Vec::new()), state(EndState::List(list))),
             CauseKind::List(list, None) => (state(EndState::Open), state(EndState::List(list))),
+            // `decided` is set.
+            CauseKind::Tier { .. } => (state(EndState::Tier), state(EndState::Tier)),
         };
-        let accounts = if allowing == 1 { [denied, allowed] } else { [allowed, denied] };
+        let by_cause = if allowing == 1 { [denied, allowed] } else { [allowed, denied] };
+        let accounts = decided.map_or(by_cause, |sides| sides.map(reason));
         let [egress, ingress] =
             [Direction::Egress, Direction::Ingress].map(|it| (it == cause.direction).then(|| accounts.clone()));
         let verdict = |side: usize| if side == allowing { Verdict::Allow } else { Verdict::Deny };
@@ -159,14 +176,38 @@ impl<'c> Members<'c> {
     }
 }
 
+/// The reason for what a direction decides about a row's example.
+fn reason(decided: EndVerdict) -> EndReason {
+    let mut reason =
+        EndReason { state: EndState::Isolated, rules: Vec::new(), tiers: Vec::new(), isolating: Vec::new() };
+    match decided.basis {
+        Basis::Rules(rules) => reason.rules = rules,
+        Basis::Isolated(policies) => reason.isolating = policies,
+        Basis::List(list) => reason.state = EndState::List(list),
+        Basis::Tier(rule) => {
+            reason.state = EndState::Tier;
+            reason.tiers.push(rule);
+        }
+        Basis::NotSubject | Basis::OwnNode => reason.state = EndState::Free,
+        // A possible pod has no services and no ports of its node.
+        Basis::Itself
+        | Basis::IcmpAssumed
+        | Basis::NotIsolated
+        | Basis::Service(_)
+        | Basis::Claims(_)
+        | Basis::HostPorts(_) => reason.state = EndState::Open,
+    }
+    reason
+}
+
 /// Traffic as a row has it.
 pub fn row_traffic(traffic: TrafficSet) -> RowTraffic {
     let mut row = RowTraffic { portless: traffic.portless, ..RowTraffic::default() };
     for ports in traffic.ports {
         let spec = PortSpec { protocol: ports.protocol, first: ports.first, last: ports.last };
-        match ports.name {
-            Some(name) => row.named.push((spec, name)),
-            None => row.ranges.push(spec),
+        match ports.names[..] {
+            [] => row.ranges.push(spec),
+            _ => row.named.push((spec, ports.names)),
         }
     }
     row.ranges = joined(row.ranges);

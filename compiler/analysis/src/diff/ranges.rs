@@ -157,9 +157,10 @@ fn spelled(traffic: &RowTraffic) -> Vec<String> {
             parts.push(format!("{name} {}", ports.join(", ")));
         }
     }
-    parts.extend(traffic.named.iter().map(|(spec, name)| {
+    parts.extend(traffic.named.iter().map(|(spec, names)| {
         let protocol = PROTOCOLS.iter().find(|(protocol, _)| *protocol == spec.protocol).map_or("", |(_, name)| *name);
-        format!("{protocol} port `{name}`")
+        let names: Vec<String> = names.iter().map(|it| format!("`{it}`")).collect();
+        format!("{protocol} port {}", names.join(" that is also "))
     }));
     parts.extend(traffic.portless.then(|| "ICMP and whatever else has no ports".to_owned()));
     parts

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use crate::addresses::{AddressRange, AddressSet};
-use weir_model::{AddressRanges, Cluster, Peer};
+use weir_model::{AddressRanges, Cluster, Peer, TierPeer};
 use weir_objects::address::{Family, to_address, to_number};
 
 /// The classes of both families.
@@ -32,6 +32,20 @@ impl AddressClasses {
             for peer in rules.flat_map(|rule| &rule.peers) {
                 if let Peer::Block { cidr, except } = peer {
                     blocks.extend([cidr].into_iter().chain(except).map(|it| (it.address(), it.last())));
+                }
+            }
+            let tiers = cluster.tiers.iter().filter(|it| !it.is_audit);
+            let rules = tiers.flat_map(|it| it.ingress.iter().chain(&it.egress));
+            for peer in rules.filter_map(|rule| rule.matched.as_ref()).flat_map(|it| &it.peers) {
+                match peer {
+                    TierPeer::Pods { .. } => {}
+                    TierPeer::Networks(networks) => {
+                        blocks.extend(networks.iter().map(|it| (it.address(), it.last())));
+                    }
+                    TierPeer::Nodes(nodes) => {
+                        let addresses = AddressSet::of_nodes(cluster, *nodes);
+                        blocks.extend(addresses.iter().map(|it| (it.first, it.last)));
+                    }
                 }
             }
             lists.extend(cluster.lists.iter().map(AddressRanges::of));

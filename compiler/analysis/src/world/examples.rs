@@ -9,8 +9,8 @@ use super::halves::{ClassPair, PossibleWorld};
 use super::namespaces::NamespaceClass;
 use super::variables::{ABSENT, Labelled, Meaning, Role};
 use crate::diff::VerdictChange;
-use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
-use weir_model::{AddedPod, CidrList, Cluster, NamedPort, NamespaceId, Protocol};
+use weir_model::eval::{Basis, Flow, FlowEnd, FlowProtocol, Judgement, Oracle, Verdict};
+use weir_model::{AddedPod, CidrList, Cluster, NamedPort, NamespaceId, PolicyId, Protocol};
 use weir_objects::address::Family;
 use weir_objects::k8s::Labels;
 
@@ -81,7 +81,7 @@ impl ExampleContext {
         Self { taken: clusters.into_iter().flat_map(of).collect() }
     }
 
-    /// A flow of a region, for which the oracle gives the verdicts that the change claims. `None` if both ends would
+    /// A flow of a region, for which the oracle gives the verdicts that the change claims, with its judgements. `None` if both ends would
     /// have to be one pod: two pods cannot have one address, and a pod reaches itself.
     pub(super) fn confirmed(
         &self,
@@ -89,7 +89,7 @@ impl ExampleContext {
         change: VerdictChange,
         pair: ClassPair,
         mut region: Diagram,
-    ) -> Result<Option<PossibleFlow>, WorldError> {
+    ) -> Result<Option<(PossibleFlow, [Judgement; 2])>, WorldError> {
         let flow = loop {
             if region.is_empty() {
                 return Ok(None);
@@ -110,11 +110,12 @@ impl ExampleContext {
             VerdictChange::Added => [Verdict::Deny, Verdict::Allow],
             VerdictChange::Removed => [Verdict::Allow, Verdict::Deny],
         };
-        let verdicts = [0, 1].map(|side| verdict(world, side, pair, &flow));
+        let judged = [0, 1].map(|side| judgement(world, side, pair, &flow));
+        let verdicts = judged.each_ref().map(Judgement::verdict);
         if verdicts != expected {
             return Err(WorldError::Contradiction(format!("{flow:?}: {verdicts:?}, not {expected:?}")));
         }
-        Ok(Some(flow))
+        Ok(Some((flow, judged)))
     }
 
     fn flow(&self, world: &PossibleWorld<'_>, pair: ClassPair, region: Diagram) -> PossibleFlow {
@@ -279,12 +280,14 @@ fn entries_at(list: &CidrList, flow: &PossibleFlow) -> CidrList {
     CidrList { entries, name: list.name.clone(), ..*list }
 }
 
-/// The oracle's verdict on one side, with the possible pods as pods of the cluster.
-fn verdict(world: &PossibleWorld<'_>, side: usize, pair: ClassPair, flow: &PossibleFlow) -> Verdict {
+/// The oracle's judgement on one side, with the possible pods as pods of the cluster.
+fn judgement(world: &PossibleWorld<'_>, side: usize, pair: ClassPair, flow: &PossibleFlow) -> Judgement {
     let cluster = world.clusters[side];
     let mut small = Cluster {
         labels: cluster.labels.clone(),
         lists: cluster.lists.iter().map(|list| entries_at(list, flow)).collect(),
+        tiers: cluster.tiers.clone(),
+        nodes: cluster.nodes.clone(),
         assume: cluster.assume,
         ..Cluster::default()
     };
@@ -306,11 +309,22 @@ fn verdict(world: &PossibleWorld<'_>, side: usize, pair: ClassPair, flow: &Possi
             FlowEnd { endpoint: Some(endpoint), address: Some(pod.address) }
         }
     });
-    for policy in &cluster.policies {
+    let mut numbers = Vec::new();
+    for (id, policy) in (0..).map(PolicyId).zip(&cluster.policies) {
         let name = &cluster.namespaces[policy.namespace.index()].name;
         if let Some(namespace) = small.namespaces.iter().position(|it| it.name == *name) {
             small.policies.push(weir_model::Policy { namespace: NamespaceId(namespace as u32), ..policy.clone() });
+            numbers.push(id);
         }
     }
-    Oracle::new(&small).judge(&Flow { source, destination, protocol: flow.protocol, port: flow.port }).verdict()
+    let flow = Flow { source, destination, protocol: flow.protocol, port: flow.port };
+    let mut judged = Oracle::new(&small).judge(&flow);
+    for side in [&mut judged.egress, &mut judged.ingress] {
+        match &mut side.basis {
+            Basis::Rules(rules) => rules.iter_mut().for_each(|it| it.policy = numbers[it.policy.index()]),
+            Basis::Isolated(policies) => policies.iter_mut().for_each(|it| *it = numbers[it.index()]),
+            _ => {}
+        }
+    }
+    judged
 }

@@ -1,5 +1,7 @@
 //! Groups of possible ends, traffic, and products of them, in the policies' own selectors.
 
+use std::collections::BTreeSet;
+
 use crate::addresses::AddressSet;
 use weir_model::{Cluster, PolicyId, Protocol};
 use weir_objects::address::Family;
@@ -89,8 +91,8 @@ pub struct PortSet {
     pub first: u16,
     /// The last port.
     pub last: u16,
-    /// The destination must give the port this name.
-    pub name: Option<String>,
+    /// The destination must give the port each of these names, which are sorted.
+    pub names: Vec<String>,
 }
 
 /// Traffic: ports, and whether traffic without ports is included.
@@ -104,7 +106,7 @@ pub struct TrafficSet {
 
 impl TrafficSet {
     pub(super) fn everything() -> Self {
-        let all = |protocol| PortSet { protocol, first: 1, last: u16::MAX, name: None };
+        let all = |protocol| PortSet { protocol, first: 1, last: u16::MAX, names: Vec::new() };
         Self { portless: true, ports: [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].map(all).into() }
     }
 }
@@ -118,6 +120,25 @@ pub struct FlowProduct {
     pub destination: EndSet,
     /// The traffic.
     pub traffic: TrafficSet,
+}
+
+impl TrafficSet {
+    /// The traffic of both sets. `None` if there is none.
+    pub(super) fn and(&self, other: &Self) -> Option<Self> {
+        let mut both = Self { portless: self.portless && other.portless, ports: Vec::new() };
+        for one in &self.ports {
+            for other in other.ports.iter().filter(|it| it.protocol == one.protocol) {
+                let (first, last) = (one.first.max(other.first), one.last.min(other.last));
+                if first > last {
+                    continue;
+                }
+                let names: BTreeSet<&String> = one.names.iter().chain(&other.names).collect();
+                let names = names.into_iter().cloned().collect();
+                both.ports.push(PortSet { protocol: one.protocol, first, last, names });
+            }
+        }
+        (both.portless || !both.ports.is_empty()).then_some(both)
+    }
 }
 
 impl FlowProduct {

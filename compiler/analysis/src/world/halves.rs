@@ -11,7 +11,8 @@ use super::variables::{FAMILY, Labelled, PORT, PROTOCOL, Role, Variables};
 use crate::addresses::AddressSet;
 use weir_model::labels::matches;
 use weir_model::{
-    Cluster, Direction, Icmp, IpBlockPods, ListAction, ListId, Peer, PolicyId, PortMatch, Protocol, Rule,
+    Cluster, Direction, Icmp, IpBlockPods, ListAction, ListId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule,
+    RuleAction, SelectorId, Tier, TierPeer, TierPolicyId, TierRuleId,
 };
 use weir_objects::address::Family;
 use weir_objects::k8s::{LabelSelector, NAMESPACE_NAME_LABEL};
@@ -77,6 +78,17 @@ pub(super) struct SidePolicies {
     pub(super) isolating: [Vec<Vec<PolicyId>>; 2],
     /// The products that lists deny, by direction.
     pub(super) denied: [Vec<DeniedProduct>; 2],
+    /// The rules of cluster-wide policies by direction, in the order of evaluation.
+    pub(super) tiers: [Vec<TierProduct>; 2],
+}
+
+/// The product that a rule of a cluster-wide policy matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TierProduct {
+    pub(super) tier: Tier,
+    pub(super) rule: TierRuleId,
+    pub(super) action: RuleAction,
+    pub(super) flows: FlowProduct,
 }
 
 /// Both sides, and all diagrams about them. Sides have the numbers 0 (base) and 1 (head).
@@ -112,6 +124,7 @@ impl<'c> PossibleWorld<'c> {
         let sides = clusters.map(|cluster| SidePolicies {
             isolating: [Direction::Ingress, Direction::Egress].map(|it| isolating(cluster, it)),
             denied: Default::default(),
+            tiers: Default::default(),
         });
         let variables = Variables::of(clusters);
         let mut world = Self {
@@ -128,6 +141,8 @@ impl<'c> PossibleWorld<'c> {
         for side in 0..2 {
             world.sides[side].denied =
                 [Direction::Ingress, Direction::Egress].map(|direction| world.denied_products(side, direction));
+            world.sides[side].tiers =
+                [Direction::Ingress, Direction::Egress].map(|direction| world.tier_products(side, direction));
         }
         world
     }
@@ -197,18 +212,72 @@ impl<'c> PossibleWorld<'c> {
         [both(selector, &not_named(&self.disputed))].into_iter().chain(matching).collect()
     }
 
+    /// The products of the rules of cluster-wide policies, in the order of evaluation.
+    fn tier_products(&self, side: usize, direction: Direction) -> Vec<TierProduct> {
+        let cluster = self.clusters[side];
+        let mut products = Vec::new();
+        for tier in Tier::ALL {
+            let policies = (0..).map(TierPolicyId).zip(&cluster.tiers);
+            for (id, policy) in policies.filter(|(_, it)| it.tier == tier && !it.is_audit) {
+                let subjects = self.pods(side, policy.namespaces, policy.pods);
+                for (index, rule) in policy.rules(direction).iter().enumerate() {
+                    let Some(matched) = &rule.matched else { continue };
+                    let mut remote = EndSet::default();
+                    match matched.peers[..] {
+                        [] => remote = EndSet::everything(),
+                        _ => matched.peers.iter().for_each(|it| remote.extend(self.tier_peer(side, it))),
+                    }
+                    remote.pods.sort_unstable();
+                    let traffic = self.ports(side, &matched.ports);
+                    products.push(TierProduct {
+                        tier,
+                        rule: TierRuleId { policy: id, direction, rule: index as u32 },
+                        action: rule.action,
+                        flows: product(direction, subjects.clone(), remote, traffic),
+                    });
+                }
+            }
+        }
+        products
+    }
+
+    /// Pods by the labels of their namespaces and their own.
+    fn pods(&self, side: usize, namespaces: SelectorId, pods: SelectorId) -> EndSet {
+        let labels = &self.clusters[side].labels;
+        let pods = labels.selector(pods);
+        let set = |namespaces| PodSet { namespaces, pods: pods.clone(), addresses: None };
+        let sets = self.namespaces(side, labels.selector(namespaces)).into_iter().map(set).collect();
+        EndSet { pods: sets, ranges: AddressSet::default() }
+    }
+
+    fn tier_peer(&self, side: usize, peer: &TierPeer) -> EndSet {
+        match peer {
+            TierPeer::Pods { namespaces, pods } => self.pods(side, *namespaces, *pods),
+            // Networks match pods too, whatever is assumed about `ipBlock`.
+            TierPeer::Networks(networks) => EndSet::at(AddressSet::of_networks(networks)),
+            // A possible pod is no node. The nodes are those of the input.
+            TierPeer::Nodes(nodes) => {
+                EndSet { pods: Vec::new(), ranges: AddressSet::of_nodes(self.clusters[side], *nodes) }
+            }
+        }
+    }
+
     /// The traffic of a rule.
     pub(super) fn traffic(&self, side: usize, rule: &Rule) -> TrafficSet {
-        if rule.ports.is_empty() {
+        self.ports(side, &rule.ports)
+    }
+
+    fn ports(&self, side: usize, ports: &[PortRule]) -> TrafficSet {
+        if ports.is_empty() {
             return self.all_traffic(side);
         }
-        let ports = rule.ports.iter().map(|port| {
-            let (first, last, name) = match &port.port {
-                PortMatch::Any => (1, u16::MAX, None),
-                PortMatch::Range(first, last) => (*first, *last, None),
-                PortMatch::Named(name) => (1, u16::MAX, Some(name.clone())),
+        let ports = ports.iter().map(|port| {
+            let (first, last, names) = match &port.port {
+                PortMatch::Any => (1, u16::MAX, Vec::new()),
+                PortMatch::Range(first, last) => (*first, *last, Vec::new()),
+                PortMatch::Named(name) => (1, u16::MAX, vec![name.clone()]),
             };
-            PortSet { protocol: port.protocol, first, last, name }
+            PortSet { protocol: port.protocol, first, last, names }
         });
         TrafficSet { portless: false, ports: ports.collect() }
     }
@@ -418,7 +487,7 @@ impl<'c> PossibleWorld<'c> {
         };
         for ports in &traffic.ports {
             let mut one = self.diagrams.within(PORT, &[(ports.first.into(), ports.last.into())])?;
-            if let Some(name) = &ports.name {
+            for name in &ports.names {
                 // An address outside gives no names to its ports.
                 let var = self.variables.port_name(name).filter(|_| pair.destination.is_some());
                 let named = match var {
@@ -478,8 +547,10 @@ impl<'c> PossibleWorld<'c> {
         }
         let isolated = self.isolated(side, direction, pair)?;
         let ruled = self.ruled(side, direction, pair)?;
-        let open = self.diagrams.and_not(Diagram::ALL, isolated)?;
-        let mut allowed = self.diagrams.or(open, ruled)?;
+        let baseline = self.fold_tier(side, Tier::Baseline, direction, pair, Diagram::ALL)?;
+        let open = self.diagrams.and_not(baseline, isolated)?;
+        let below = self.diagrams.or(open, ruled)?;
+        let mut allowed = self.fold_tier(side, Tier::Admin, direction, pair, below)?;
         if self.clusters[side].assume.icmp == Icmp::Allow {
             let portless = self.diagrams.within(PROTOCOL, &[(0, 0)])?;
             allowed = self.diagrams.or(allowed, portless)?;
@@ -488,6 +559,42 @@ impl<'c> PossibleWorld<'c> {
         let half = self.diagrams.and_not(allowed, denied)?;
         self.halves.insert((side, direction, pair), half);
         Ok(half)
+    }
+}
+
+impl PossibleWorld<'_> {
+    /// Applies a tier to what the tiers after it allow: the rules in reverse order, so that the first one that matches
+    /// decides.
+    fn fold_tier(
+        &mut self,
+        side: usize,
+        tier: Tier,
+        direction: Direction,
+        pair: ClassPair,
+        below: Diagram,
+    ) -> Result<Diagram, WorldError> {
+        let mut allowed = below;
+        for index in (0..self.sides[side].tiers[direction as usize].len()).rev() {
+            let rule = &self.sides[side].tiers[direction as usize][index];
+            if rule.tier != tier {
+                continue;
+            }
+            let (action, flows) = (rule.action, rule.flows.clone());
+            let matched = self.product(&flows, pair)?;
+            if matched.is_empty() {
+                continue;
+            }
+            allowed = match action {
+                RuleAction::Accept => self.diagrams.or(allowed, matched)?,
+                RuleAction::Deny => self.diagrams.and_not(allowed, matched)?,
+                RuleAction::Pass => {
+                    let others = self.diagrams.and_not(allowed, matched)?;
+                    let passed = self.diagrams.and(below, matched)?;
+                    self.diagrams.or(others, passed)?
+                }
+            };
+        }
+        Ok(allowed)
     }
 }
 

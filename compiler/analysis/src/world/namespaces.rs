@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_model::{Cluster, Peer};
+use weir_model::{Cluster, Peer, TierPeer};
 use weir_objects::k8s::{LabelSelector, Labels, NAMESPACE_NAME_LABEL, Operator};
 
 /// A namespace, as far as the input knows it.
@@ -61,7 +61,16 @@ fn namespace_selectors(cluster: &Cluster) -> impl Iterator<Item = &LabelSelector
         Peer::Pods { namespaces, .. } => *namespaces,
         Peer::Block { .. } => None,
     });
-    of_peers.chain(cluster.lists.iter().map(|it| it.namespaces)).map(|it| cluster.labels.selector(it))
+    let of_tiers = cluster.tiers.iter().filter(|it| !it.is_audit).flat_map(|policy| {
+        let matched = policy.ingress.iter().chain(&policy.egress).filter_map(|rule| rule.matched.as_ref());
+        let peers = matched.flat_map(|it| &it.peers).filter_map(|peer| match peer {
+            TierPeer::Pods { namespaces, .. } => Some(*namespaces),
+            TierPeer::Networks(_) | TierPeer::Nodes(_) => None,
+        });
+        peers.chain([policy.namespaces])
+    });
+    let all = of_peers.chain(of_tiers).chain(cluster.lists.iter().map(|it| it.namespaces));
+    all.map(|it| cluster.labels.selector(it))
 }
 
 /// Whether a namespace can have the name: a DNS label. A selector for another name matches no namespace.

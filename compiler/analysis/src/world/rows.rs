@@ -40,13 +40,13 @@ pub(super) fn rows(clusters: [&Cluster; 2], most: usize) -> Result<WorldDiff, Wo
 }
 
 /// A row, if it contains a flow.
-struct Candidate {
-    change: VerdictChange,
-    direction: Direction,
-    cause: RowCause,
-    flows: FlowProduct,
-    except: Vec<FlowProduct>,
-    family: Option<Family>,
+pub(super) struct Candidate {
+    pub(super) change: VerdictChange,
+    pub(super) direction: Direction,
+    pub(super) cause: RowCause,
+    pub(super) flows: FlowProduct,
+    pub(super) except: Vec<FlowProduct>,
+    pub(super) family: Option<Family>,
 }
 
 impl Candidate {
@@ -71,11 +71,11 @@ impl Candidate {
 type PolicyMeaning = (EndSet, Vec<FlowProduct>);
 
 /// Pairs of classes for which every namespace selector of a candidate gives the same results.
-struct PairGroup {
+pub(super) struct PairGroup {
     sources: Vec<EndClass>,
     destinations: Vec<EndClass>,
     /// One of these pairs. The candidate has the same flows for all of them.
-    asked: ClassPair,
+    pub(super) asked: ClassPair,
     /// Whether the group is one namespace of unknown labels, as both ends. Such a pair is in no other group: the ends
     /// have the same labels there.
     is_shared: bool,
@@ -92,10 +92,10 @@ impl PairGroup {
     }
 }
 
-struct Changes<'w, 'c> {
-    world: &'w mut PossibleWorld<'c>,
+pub(super) struct Changes<'w, 'c> {
+    pub(super) world: &'w mut PossibleWorld<'c>,
     /// The policies that are compared at the moment, for an error.
-    under_comparison: &'w mut Vec<String>,
+    pub(super) under_comparison: &'w mut Vec<String>,
 }
 
 impl Changes<'_, '_> {
@@ -104,6 +104,10 @@ impl Changes<'_, '_> {
         for change in [VerdictChange::Added, VerdictChange::Removed] {
             let mut candidates = Vec::new();
             for direction in DIRECTIONS {
+                if self.has_tiers(direction) {
+                    candidates.extend(self.candidates_with_tiers(change, direction)?);
+                    continue;
+                }
                 for class in 0..self.world.classes.len() {
                     candidates.extend(self.policy_candidates(change, direction, class)?);
                 }
@@ -117,15 +121,23 @@ impl Changes<'_, '_> {
                     CauseKind::Rule { rule, .. } => Some((allowing(change), rule.policy)),
                     CauseKind::Isolation(policy) => Some((1 - allowing(change), *policy)),
                     CauseKind::List(_, rule) => rule.map(|rule| (allowing(change), rule.policy)),
+                    CauseKind::Tier { .. } => None,
                 };
                 let list = match &candidate.cause.kind {
                     CauseKind::List(list, _) => {
                         Some(&self.world.clusters[1 - allowing(change)].lists[list.index()].name)
                     }
-                    CauseKind::Rule { .. } | CauseKind::Isolation(_) => None,
+                    CauseKind::Rule { .. } | CauseKind::Isolation(_) | CauseKind::Tier { .. } => None,
                 };
                 let policy = policy.map(|(side, policy)| self.world.clusters[side].policy_name(policy));
-                *self.under_comparison = policy.into_iter().chain(list.cloned()).collect();
+                let tier = match &candidate.cause.kind {
+                    CauseKind::Tier { rule, is_allowing } => {
+                        let side = if *is_allowing { allowing(change) } else { 1 - allowing(change) };
+                        Some(self.world.clusters[side].tier_policy_name(rule.policy))
+                    }
+                    _ => None,
+                };
+                *self.under_comparison = policy.into_iter().chain(list.cloned()).chain(tier).collect();
                 let cause = candidate.cause.clone();
                 match self.row(candidate, &mut examples)? {
                     Found::Row(row) => diff.rows.push(*row),
@@ -135,6 +147,11 @@ impl Changes<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether cluster-wide policies decide in a direction, on any side.
+    fn has_tiers(&self, direction: Direction) -> bool {
+        self.world.sides.iter().any(|it| !it.tiers[direction as usize].is_empty())
     }
 
     /// Whether an endpoint of the input has addresses of both families.
@@ -214,7 +231,7 @@ impl Changes<'_, '_> {
     }
 
     /// The pods that a policy of the new side selects and that policies of the old side isolate.
-    fn isolated_among(
+    pub(super) fn isolated_among(
         &mut self,
         old: usize,
         direction: Direction,
@@ -240,7 +257,7 @@ impl Changes<'_, '_> {
         Ok((if are_all { subjects } else { both }, isolating))
     }
 
-    fn meanings(&self, side: usize, direction: Direction, policies: &[PolicyId]) -> Vec<PolicyMeaning> {
+    pub(super) fn meanings(&self, side: usize, direction: Direction, policies: &[PolicyId]) -> Vec<PolicyMeaning> {
         let meaning = |policy: &PolicyId| {
             let mut rules = self.world.rule_products(side, direction, *policy);
             rules.sort_unstable();
@@ -316,17 +333,22 @@ impl Changes<'_, '_> {
                 }
             }
         }
-        let Some(example) = passing else { return Ok(Found::WithoutEffect) };
-        let Candidate { change, cause, flows, except, family, .. } = candidate;
+        let Some((example, judged)) = passing else { return Ok(Found::WithoutEffect) };
+        let has_tiers = self.has_tiers(candidate.direction);
+        let Candidate { change, direction, cause, flows, except, family } = candidate;
         let given = is_cut.then_some(other);
-        Ok(Found::Row(Box::new(WorldRow { change, cause, flows, except, given, family, example })))
+        let decided = has_tiers.then(|| judged.map(|it| it.side(direction).clone()));
+        Ok(Found::Row(Box::new(WorldRow { change, cause, flows, except, given, family, example, decided })))
     }
 
     /// Groups of pairs for which all namespace selectors of the candidate have the same results.
     fn groups(&mut self, candidate: &Candidate) -> Result<Vec<PairGroup>, WorldError> {
-        let products: Vec<&FlowProduct> = candidate.except.iter().chain([&candidate.flows]).collect();
-        let sources = self.classes_alike(&products, Role::Source)?;
-        let destinations = self.classes_alike(&products, Role::Destination)?;
+        self.groups_of(&candidate.except.iter().chain([&candidate.flows]).collect::<Vec<_>>())
+    }
+
+    pub(super) fn groups_of(&mut self, products: &[&FlowProduct]) -> Result<Vec<PairGroup>, WorldError> {
+        let sources = self.classes_alike(products, Role::Source)?;
+        let destinations = self.classes_alike(products, Role::Destination)?;
         let mut groups = Vec::new();
         for sources in &sources {
             for destinations in &destinations {
@@ -483,7 +505,7 @@ enum Found {
 }
 
 /// The side that allows the flows of a row.
-fn allowing(change: VerdictChange) -> usize {
+pub(super) fn allowing(change: VerdictChange) -> usize {
     match change {
         VerdictChange::Added => 1,
         VerdictChange::Removed => 0,
@@ -510,7 +532,7 @@ fn with_subjects(direction: Direction, mut flows: FlowProduct, subjects: EndSet)
 }
 
 /// The policies whose meaning the other side lacks. A meaning that occurs more often on this side adds nothing.
-fn unmatched(policies: &[PolicyId], meanings: &[PolicyMeaning], others: &[PolicyMeaning]) -> Vec<PolicyId> {
+pub(super) fn unmatched(policies: &[PolicyId], meanings: &[PolicyMeaning], others: &[PolicyMeaning]) -> Vec<PolicyId> {
     let known: HashSet<&PolicyMeaning> = others.iter().collect();
     policies.iter().zip(meanings).filter(|(_, it)| !known.contains(it)).map(|(policy, _)| *policy).collect()
 }

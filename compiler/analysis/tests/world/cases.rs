@@ -41,6 +41,16 @@ const PORTS: [&str; 7] = [
     "{port: dns, protocol: UDP}",
 ];
 
+const NETWORKS: [&str; 5] = ["10.0.0.0/8", "10.0.1.0/24", "0.0.0.0/0", "::/0", "203.0.113.0/24"];
+const PROTOCOLS: [&str; 6] = [
+    "{tcp: {destinationPort: {number: 80}}}",
+    "{tcp: {destinationPort: {number: 5432}}}",
+    "{udp: {destinationPort: {number: 53}}}",
+    "{tcp: {destinationPort: {range: {start: 80, end: 6000}}}}",
+    "{destinationNamedPort: http}",
+    "{destinationNamedPort: dns}",
+];
+
 /// Choices that proptest makes and shrinks.
 pub(crate) struct Choices<'c> {
     pub(crate) numbers: std::slice::Iter<'c, u32>,
@@ -105,6 +115,50 @@ impl Choices<'_> {
         )
     }
 
+    pub(crate) fn cluster_policy(&mut self, name: usize) -> String {
+        let tier = self.pick(&["Admin", "Baseline"]);
+        let priority = self.below(3);
+        let subject = match self.below(2) {
+            0 => format!("namespaces: {}", self.pick(&NAMESPACE_SELECTORS)),
+            _ => self.pods_peer(),
+        };
+        let mut rules = |peers: &str| {
+            let rules: Vec<String> = (0..self.below(4)).map(|_| self.cluster_rule(peers)).collect();
+            rules.join(", ")
+        };
+        let (ingress, egress) = (rules("from"), rules("to"));
+        format!(
+            "---\napiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {{name: \
+             t{name}}}\nspec: {{tier: {tier}, priority: {priority}, subject: {{{subject}}}, ingress: [{ingress}], \
+             egress: [{egress}]}}\n"
+        )
+    }
+
+    fn cluster_rule(&mut self, peers: &str) -> String {
+        let action = self.pick(&["Accept", "Deny", "Deny", "Pass"]);
+        let of_peers: Vec<String> = (0..1 + self.below(2)).map(|_| self.cluster_peer(peers == "to")).collect();
+        let has_addresses = of_peers.iter().any(|it| it.contains("networks") || it.contains("nodes"));
+        // A port's name has no meaning beside addresses.
+        let known = if has_addresses { &PROTOCOLS[..4] } else { &PROTOCOLS[..] };
+        let ports: Vec<&str> = (0..self.below(3)).map(|_| self.pick(known)).collect();
+        let protocols = if ports.is_empty() { String::new() } else { format!(", protocols: [{}]", ports.join(", ")) };
+        format!("{{action: {action}, {peers}: [{}]{protocols}}}", of_peers.join(", "))
+    }
+
+    fn cluster_peer(&mut self, is_egress: bool) -> String {
+        match self.below(if is_egress { 4 } else { 2 }) {
+            0 => format!("{{namespaces: {}}}", self.pick(&NAMESPACE_SELECTORS)),
+            1 => format!("{{{}}}", self.pods_peer()),
+            2 => format!("{{networks: ['{}']}}", self.pick(&NETWORKS)),
+            _ => format!("{{nodes: {}}}", self.pick(&["{}", "{matchLabels: {zone: a}}"])),
+        }
+    }
+
+    fn pods_peer(&mut self) -> String {
+        let (namespaces, pods) = (self.pick(&NAMESPACE_SELECTORS), self.pick(&SELECTORS));
+        format!("pods: {{namespaceSelector: {namespaces}, podSelector: {pods}}}")
+    }
+
     pub(crate) fn namespace(&mut self, name: &str) -> String {
         let labels = self.pick(&["{}", "{team: a}", "{team: b}", "{team: c, zone: x}"]);
         format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}, labels: {labels}}}\n")
@@ -146,7 +200,14 @@ pub(crate) struct Case {
     pub(crate) added: String,
 }
 
-pub(crate) fn case(numbers: &[u32], with_lists: bool) -> Case {
+/// What a case has besides namespaces and NetworkPolicies.
+#[derive(Clone, Copy)]
+pub(crate) struct With {
+    pub(crate) lists: bool,
+    pub(crate) tiers: bool,
+}
+
+pub(crate) fn case(numbers: &[u32], with: With) -> Case {
     let mut it = Choices { numbers: numbers.iter() };
     let mut sides = [String::new(), String::new()];
     let mut added = String::new();
@@ -180,7 +241,7 @@ pub(crate) fn case(numbers: &[u32], with_lists: bool) -> Case {
             _ => sides.iter_mut().for_each(|side| side.push_str(&policy)),
         }
     }
-    for index in 0..it.below(3) * usize::from(with_lists) {
+    for index in 0..it.below(3) * usize::from(with.lists) {
         let list = it.list(index);
         match it.below(3) {
             0 => sides[it.below(2)].push_str(&list),
@@ -190,6 +251,9 @@ pub(crate) fn case(numbers: &[u32], with_lists: bool) -> Case {
             }
             _ => sides.iter_mut().for_each(|side| side.push_str(&list)),
         }
+    }
+    if with.tiers {
+        tiers(&mut it, &mut sides);
     }
     for index in 0..4 {
         added.push_str(&it.pod(index, &NAMESPACES));
@@ -202,9 +266,44 @@ pub(crate) fn case(numbers: &[u32], with_lists: bool) -> Case {
     Case { sides, added }
 }
 
+/// Cluster-wide policies, a part of which differs, and a node.
+fn tiers(it: &mut Choices<'_>, sides: &mut [String; 2]) {
+    let node = |zone: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Node\nmetadata: {{name: node-1, labels: {{zone: {zone}}}}}\nstatus: {{addresses: \
+             [{{type: InternalIP, address: 203.0.113.9}}]}}\n"
+        )
+    };
+    sides[0].push_str(&node("a"));
+    sides[1].push_str(&node(it.pick(&["a", "a", "b"])));
+    for index in 0..1 + it.below(4) {
+        let policy = it.cluster_policy(index);
+        match it.below(6) {
+            0 => sides[0].push_str(&policy),
+            1 => sides[1].push_str(&policy),
+            2 => {
+                sides[0].push_str(&policy);
+                sides[1].push_str(&it.cluster_policy(index));
+            }
+            // Another place in the tier.
+            3 => {
+                sides[0].push_str(&policy);
+                let (before, after) = policy.split_once("priority: ").unwrap();
+                sides[1].push_str(&format!("{before}priority: 1{after}"));
+            }
+            _ => sides.iter_mut().for_each(|side| side.push_str(&policy)),
+        }
+    }
+}
+
 /// The choices of a case.
 pub(crate) fn numbers() -> impl Strategy<Value = Vec<u32>> {
     proptest::collection::vec(any::<u32>(), 160)
+}
+
+/// The choices of a case with cluster-wide policies.
+pub(crate) fn numbers_with_tiers() -> impl Strategy<Value = Vec<u32>> {
+    proptest::collection::vec(any::<u32>(), 320)
 }
 
 /// The number of pods of a case: `WEIR_POSSIBLE_PODS` for a long run.

@@ -128,11 +128,9 @@ impl Question<'_> {
             FlowProtocol::Transport(protocol) => {
                 let is = |first: u16, last: u16, of: Protocol| of == protocol && (first..=last).contains(&self.port);
                 product.traffic.ranges.iter().any(|it| is(it.first, it.last, it.protocol))
-                    || product
-                        .traffic
-                        .named
-                        .iter()
-                        .any(|(it, name)| is(it.first, it.last, it.protocol) && self.has_name(protocol, name))
+                    || product.traffic.named.iter().any(|(it, names)| {
+                        is(it.first, it.last, it.protocol) && names.iter().all(|it| self.has_name(protocol, it))
+                    })
             }
         };
         traffic && in_end(&product.source, self.ends[0]) && in_end(&product.destination, self.ends[1])

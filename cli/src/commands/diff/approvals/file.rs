@@ -188,10 +188,10 @@ impl ApprovalReader<'_, '_> {
         let entries = self.file.mapping(node, "`traffic`", &["ports", "portless"])?;
         let mut traffic = RowTraffic { portless: self.is_portless(entries)?, ..RowTraffic::default() };
         for item in self.file.items(entries, "ports")? {
-            let (ports, name) = self.ports(item)?;
-            match name {
-                Some(name) => traffic.named.push((ports, name)),
-                None => traffic.ranges.push(ports),
+            let (ports, names) = self.ports(item)?;
+            match names[..] {
+                [] => traffic.ranges.push(ports),
+                _ => traffic.named.push((ports, names)),
             }
         }
         if traffic == RowTraffic::default() {
@@ -208,8 +208,9 @@ impl ApprovalReader<'_, '_> {
         }
     }
 
-    fn ports(&mut self, node: &SyntaxNode<'_>) -> Result<(PortSpec, Option<String>)> {
-        let entries = self.file.mapping(node, "an item of `ports`", &["protocol", "port", "endPort", "name"])?;
+    fn ports(&mut self, node: &SyntaxNode<'_>) -> Result<(PortSpec, Vec<String>)> {
+        let fields = ["protocol", "port", "endPort", "name", "names"];
+        let entries = self.file.mapping(node, "an item of `ports`", &fields)?;
         let protocols = [("TCP", Protocol::Tcp), ("UDP", Protocol::Udp), ("SCTP", Protocol::Sctp)];
         let protocol = self.word(node, entries, "protocol", &protocols)?;
         let protocol = protocol.ok_or_else(|| self.file.missing(node, "protocol"))?;
@@ -220,7 +221,10 @@ impl ApprovalReader<'_, '_> {
             (Some(first), Some(last)) if first <= last => (first, last),
             _ => return Err(self.file.wrong(node.span, "`endPort` needs a smaller `port`", LAYOUT)),
         };
-        Ok((PortSpec { protocol, first, last }, self.file.scalar(entries, "name")?))
+        let several = self.texts(entries, "names")?.into_iter().map(|(_, name)| name);
+        let mut names: Vec<String> = self.file.scalar(entries, "name")?.into_iter().chain(several).collect();
+        names.sort();
+        Ok((PortSpec { protocol, first, last }, names))
     }
 
     fn port(&mut self, entries: &[MappingEntry<'_>], name: &str) -> Result<Option<u16>> {

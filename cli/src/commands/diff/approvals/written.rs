@@ -204,7 +204,7 @@ fn end(scope: &EndScope) -> Value {
 }
 
 fn traffic(traffic: &RowTraffic) -> Value {
-    let port = |(it, name): (&PortSpec, Option<&String>)| {
+    let port = |(it, names): (&PortSpec, &[String])| {
         let mut value = json!({"protocol": protocol(it.protocol)});
         if (it.first, it.last) != (1, u16::MAX) {
             value["port"] = it.first.into();
@@ -212,13 +212,15 @@ fn traffic(traffic: &RowTraffic) -> Value {
         if (it.first, it.last) != (1, u16::MAX) && it.first != it.last {
             value["endPort"] = it.last.into();
         }
-        if let Some(name) = name {
-            value["name"] = json!(name);
+        match names {
+            [] => {}
+            [name] => value["name"] = json!(name),
+            several => value["names"] = json!(several),
         }
         value
     };
-    let named = traffic.named.iter().map(|(ports, name)| (ports, Some(name)));
-    let ports: Vec<Value> = traffic.ranges.iter().map(|it| (it, None)).chain(named).map(port).collect();
+    let named = traffic.named.iter().map(|(ports, names)| (ports, &names[..]));
+    let ports: Vec<Value> = traffic.ranges.iter().map(|it| (it, &[][..])).chain(named).map(port).collect();
     let mut value = json!({});
     if !ports.is_empty() {
         value["ports"] = ports.into();

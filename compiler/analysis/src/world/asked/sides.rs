@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::numbers::address_diagram;
 use super::{Asked, AskedEnd, NamespaceLabels, OpenQuestion};
-use crate::addresses::{AddressRange, AddressSet};
+use crate::addresses::AddressSet;
 use crate::world::WorldError;
 use crate::world::diagram::Diagram;
 use crate::world::namespaces::name_matches;
@@ -294,13 +294,7 @@ impl<'c> Asked<'c> {
             TierPeer::Networks(networks) => self.address_in(remote, &AddressSet::of_networks(networks)),
             // A possible pod is no node.
             TierPeer::Nodes(_) if remote.member.is_some() => Ok(Diagram::NONE),
-            TierPeer::Nodes(nodes) => {
-                let selector = cluster.labels.selector(*nodes);
-                let nodes = cluster.nodes.iter().filter(|it| matches(selector, cluster.labels.labels(it.labels)));
-                let addresses = nodes.flat_map(|it| &it.addresses);
-                let ranges = addresses.map(|at| AddressRange { first: *at, last: *at }).collect();
-                self.address_in(remote, &AddressSet::new(ranges))
-            }
+            TierPeer::Nodes(nodes) => self.address_in(remote, &AddressSet::of_nodes(cluster, *nodes)),
         }
     }
 
