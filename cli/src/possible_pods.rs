@@ -151,7 +151,6 @@ pub(crate) fn answer(cluster: &Cluster, question: &OpenQuestion) -> Result<OpenA
              and `ip`"
                 .to_owned()
         }
-        OpenQuestionError::World(error @ WorldError::ClusterPolicies { .. }) => error.to_string(),
         OpenQuestionError::World(error @ WorldError::Contradiction(_)) => panic!("{error}"),
     })
 }

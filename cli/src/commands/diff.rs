@@ -152,9 +152,6 @@ fn failed(error: DiffError) -> anyhow::Error {
             "use fewer label keys in the policies of one namespace, or compare only the pods of the input with `--world \
              closed`",
         ),
-        DiffError::World(error @ WorldError::ClusterPolicies { .. }) => {
-            with_hint(error.to_string(), "`--world closed` compares the pods of the input, with cluster-wide policies")
-        }
         DiffError::World(error @ WorldError::Contradiction(_)) => panic!("{error}"),
         DiffError::Witness(text) => panic!("the comparison contradicts the reference: {text}"),
     }

@@ -75,7 +75,7 @@ fn is(exposure: &Exposure, how: ExposureKind) -> bool {
 /// The groups of possible pods that are exposed.
 fn possible(cluster: &Cluster) -> Result<Vec<ExposedGroup>> {
     exposed(cluster).map_err(|error| match error {
-        WorldError::TooLarge { .. } | WorldError::ClusterPolicies { .. } => {
+        WorldError::TooLarge { .. } => {
             with_hint(error.to_string(), "`--world closed` shows only the workloads of the input")
         }
         WorldError::Contradiction(_) => panic!("{error}"),

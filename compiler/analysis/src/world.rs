@@ -6,7 +6,8 @@
 //! selectors, blocks and port names, so the set of flows that a rule allows is a decision diagram over these tests
 //! ([`diagram`], [`variables`]). Whether anything changes is asked of diagrams, for each pair of namespaces that matters
 //! ([`halves`], [`namespaces`]); the answer is given in the policies' own selectors ([`groups`]), as one row for each
-//! changed rule and for each isolation that begins or ends ([`rows`]).
+//! changed rule and for each isolation that begins or ends ([`rows`]); where cluster-wide policies are in force, as a few
+//! rows for each ([`tier_rows`]).
 //! A row is the product of sources, destinations and traffic, without the products in `except`, and only where the
 //! direction in `given` allows the flow. It needs no enumeration of pods or of pairs of namespaces.
 //! Invariants: a flow between two possible ends changes if and only if a row of its change contains it. Every row has an
@@ -36,12 +37,12 @@ pub use coverage::{
     Coverage, CoverageScope, CoveredRule, DeniedRule, DuplicatePolicy, RedundantPolicy, RulePlace, coverage,
 };
 pub use examples::{PossibleEnd, PossibleFlow, PossiblePod};
-pub use exposed::{ExposedGroup, exposed};
+pub use exposed::{ExposedBy, ExposedGroup, exposed};
 pub use groups::{EndSet, FlowProduct, PodSet, PortSet, TrafficSet};
 
 use crate::diff::VerdictChange;
 use weir_model::eval::{EndVerdict, RuleId};
-use weir_model::{Cluster, Direction, ListId, PolicyId, TierPolicyId, TierRuleId};
+use weir_model::{Cluster, Direction, ListId, PolicyId, TierRuleId};
 use weir_objects::address::Family;
 
 /// The budget of a comparison: the number of nodes of all diagrams, about 150 bytes each.
@@ -124,12 +125,6 @@ pub enum WorldError {
         /// The policies and lists that were compared when the budget ended, `namespace/name`.
         policies: Vec<String>,
     },
-    /// Cluster-wide policies are not evaluated for possible pods.
-    #[error("cannot answer for every possible pod: the input has cluster-wide policies ({})", policies.join(", "))]
-    ClusterPolicies {
-        /// The policies, `Kind name`.
-        policies: Vec<String>,
-    },
     /// A bug in Weir: the reference contradicts a row.
     #[error("the reference contradicts a row about possible pods: {0}")]
     Contradiction(String),
@@ -138,11 +133,4 @@ pub enum WorldError {
 /// Compares two clusters for every possible pod.
 pub fn compare(base: &Cluster, head: &Cluster) -> Result<WorldDiff, WorldError> {
     rows::rows([base, head], MOST_NODES)
-}
-
-/// Refuses a cluster with cluster-wide policies in force: an answer without them would be wrong.
-fn refuse_tiers(cluster: &Cluster) -> Result<(), WorldError> {
-    let in_force = (0..).map(TierPolicyId).zip(&cluster.tiers).filter(|(_, policy)| !policy.is_audit);
-    let policies: Vec<String> = in_force.map(|(id, _)| cluster.tier_policy_name(id)).collect();
-    if policies.is_empty() { Ok(()) } else { Err(WorldError::ClusterPolicies { policies }) }
 }

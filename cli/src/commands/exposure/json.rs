@@ -5,7 +5,7 @@ use weir_analysis::diff::AddressSet;
 use weir_analysis::reach::edges::EndGroup;
 use weir_analysis::reach::exposure::{Entrance, Exposure};
 use weir_analysis::reach::{Passes, ports};
-use weir_analysis::world::{EndSet, ExposedGroup, PodSet};
+use weir_analysis::world::{EndSet, ExposedBy, ExposedGroup, PodSet};
 use weir_model::EndpointId;
 
 use super::Findings;
@@ -30,16 +30,26 @@ pub(super) fn document(found: &Findings<'_>) -> serde_json::Result<OutputPage> {
 fn possible(found: &Findings<'_>, group: &ExposedGroup) -> Value {
     let pods = |pods: Vec<PodSet>| possible_ends(&EndSet { pods, ranges: AddressSet::default() });
     let cluster = found.reach.cluster;
-    let rule = group
-        .rule
-        .map(|it| json!({"policy": cluster.policy_name(it.policy), "rule": format!("spec.ingress[{}]", it.rule)}));
+    let rule = match group.by {
+        ExposedBy::NotIsolated => Value::Null,
+        ExposedBy::Rule(it) => {
+            json!({"policy": cluster.policy_name(it.policy), "rule": format!("spec.ingress[{}]", it.rule)})
+        }
+        ExposedBy::Tier(it) => {
+            json!({"policy": cluster.tier_policy_name(it.policy), "rule": cluster.tier_rule_name(it)})
+        }
+    };
     json!({
         "to": pods(vec![group.pods.clone()]),
         "except": group.except.iter().map(|it| pods(vec![it.clone()])).collect::<Vec<_>>(),
         "from": possible_ends(&group.source),
         "traffic": possible_traffic(&group.traffic),
         "rule": rule,
-        "cutBy": {"lists": group.is_cut_by_lists, "egress": group.is_cut_by_egress},
+        "cutBy": {
+            "lists": group.is_cut_by_lists,
+            "clusterPolicies": group.is_cut_by_tiers,
+            "egress": group.is_cut_by_egress,
+        },
     })
 }
 

@@ -4,7 +4,7 @@ use weir_analysis::diff::{AddressSet, possible_ends, row_traffic};
 use weir_analysis::reach::edges::EndGroup;
 use weir_analysis::reach::exposure::{Entrance, Exposure};
 use weir_analysis::reach::{Passes, ports};
-use weir_analysis::world::{EndSet, ExposedGroup};
+use weir_analysis::world::{EndSet, ExposedBy, ExposedGroup};
 
 use super::Findings;
 use crate::page::OutputPage;
@@ -126,16 +126,19 @@ fn sections(found: &Findings<'_>) -> Vec<ExposureSection> {
 fn possible(found: &Findings<'_>, group: &ExposedGroup) -> [String; 3] {
     let pods = possible_ends(&EndSet { pods: vec![group.pods.clone()], ranges: AddressSet::default() });
     let pods = if group.except.is_empty() { pods } else { pods.replacen("any pod", "any other pod", 1) };
-    let reason = match group.rule {
-        Some(rule) => {
-            format!("by {} spec.ingress[{}]", found.reach.cluster.policy_name(rule.policy), rule.rule)
+    let cluster = found.reach.cluster;
+    let reason = match group.by {
+        ExposedBy::Rule(rule) => format!("by {} spec.ingress[{}]", cluster.policy_name(rule.policy), rule.rule),
+        ExposedBy::Tier(rule) => {
+            format!("by {} {}", cluster.tier_policy_name(rule.policy), cluster.tier_rule_name(rule))
         }
-        None => "no policy isolates it".to_owned(),
+        ExposedBy::NotIsolated => "no policy isolates it".to_owned(),
     };
     let lists = if group.is_cut_by_lists { "; lists deny a part" } else { "" };
+    let tiers = if group.is_cut_by_tiers { "; cluster-wide policies deny a part" } else { "" };
     let egress = if group.is_cut_by_egress { "; only from sources whose egress allows it" } else { "" };
     let source = possible_ends(&group.source);
-    [pods, row_traffic(group.traffic.clone()).to_string(), format!("from {source}: {reason}{lists}{egress}")]
+    [pods, row_traffic(group.traffic.clone()).to_string(), format!("from {source}: {reason}{lists}{tiers}{egress}")]
 }
 
 fn from_namespaces(found: &Findings<'_>, groups: &[EndGroup]) -> String {

@@ -1,11 +1,12 @@
 //! Which possible pods accept connections from outside, or from pods of other namespaces.
 //!
 //! Problem: a repository of policies has no pods, and still decides which pods will be exposed.
-//! Strategy: the pods that policies isolate are exposed by rules, and all others by the lack of a policy. So there is one
-//! group for each rule that lets in anything from elsewhere, one for the pods of each namespace that its policies do
-//! not isolate, and one for all namespaces without policies. Diagrams show whether a group is empty.
-//! Invariant: a flow from elsewhere is allowed if and only if a group contains it, no list denies it, and the policies of
-//! its source allow it. Test:
+//! Strategy: the pods that policies isolate are exposed by rules, and all others by the lack of a policy; both can be
+//! exposed by rules of the Admin tier. So there is one group for each rule that lets in anything from elsewhere, one for
+//! the pods of each namespace that its policies do not isolate, and one for all namespaces without policies. Diagrams
+//! show whether a group is empty.
+//! Invariant: a flow from elsewhere is allowed only if a group contains it. If a group contains a flow that is denied,
+//! the group says what cuts it: lists, cluster-wide policies, or the policies of its source. Test:
 //! `compiler/analysis/tests/world/exposed.rs`.
 
 use super::diagram::Diagram;
@@ -13,7 +14,7 @@ use super::groups::{EndSet, FlowProduct, PodSet, TrafficSet, named_namespace, no
 use super::halves::{ClassPair, EndClass, PossibleWorld, product};
 use super::{MOST_NODES, WorldError};
 use weir_model::eval::RuleId;
-use weir_model::{Cluster, Direction, PolicyId};
+use weir_model::{Cluster, Direction, PolicyId, RuleAction, Tier, TierRuleId};
 
 /// Possible pods that accept the same traffic from elsewhere, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,16 +23,29 @@ pub struct ExposedGroup {
     pub pods: PodSet,
     /// Pods among these that are not in the group, because a policy isolates them.
     pub except: Vec<PodSet>,
-    /// The rule that lets the traffic in; `None` if no policy isolates the pods.
-    pub rule: Option<RuleId>,
+    /// What lets the traffic in.
+    pub by: ExposedBy,
     /// The sources. Their pods may also be of the group's own namespace.
     pub source: EndSet,
     /// The traffic.
     pub traffic: TrafficSet,
     /// Whether address lists deny a part of the traffic.
     pub is_cut_by_lists: bool,
+    /// Whether cluster-wide policies, other than `by`, decide about a part of the traffic and deny it.
+    pub is_cut_by_tiers: bool,
     /// Whether policies of the sources deny a part of the traffic.
     pub is_cut_by_egress: bool,
+}
+
+/// What lets traffic in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExposedBy {
+    /// No policy isolates the pods.
+    NotIsolated,
+    /// A rule of a NetworkPolicy.
+    Rule(RuleId),
+    /// A rule of the Admin tier.
+    Tier(TierRuleId),
 }
 
 impl ExposedGroup {
@@ -43,7 +57,6 @@ impl ExposedGroup {
 
 /// The groups of possible pods that accept traffic from outside or from other namespaces.
 pub fn exposed(cluster: &Cluster) -> Result<Vec<ExposedGroup>, WorldError> {
-    super::refuse_tiers(cluster)?;
     let world = PossibleWorld::new([cluster, cluster], MOST_NODES);
     let mut search = ExposedSearch { world, found: Vec::new(), judged: Vec::new() };
     match search.find() {
@@ -67,11 +80,13 @@ struct ExposedSearch<'c> {
 struct Passing {
     any: bool,
     is_cut_by_lists: bool,
+    is_cut_by_tiers: bool,
     is_cut_by_egress: bool,
 }
 
 impl ExposedSearch<'_> {
     fn find(&mut self) -> Result<(), WorldError> {
+        self.tiers()?;
         let mut with_policies = Vec::new();
         for class in 0..self.world.classes.len() {
             let policies = self.world.isolating(0, Direction::Ingress, Some(class)).to_vec();
@@ -101,6 +116,48 @@ impl ExposedSearch<'_> {
         self.open(others.collect(), PodSet { namespaces, ..PodSet::default() }, Vec::new())
     }
 
+    /// The groups of rules of the Admin tier that accept something from elsewhere.
+    fn tiers(&mut self) -> Result<(), WorldError> {
+        for rule in self.world.sides[0].tiers[Direction::Ingress as usize].clone() {
+            if rule.tier != Tier::Admin || rule.action != RuleAction::Accept {
+                continue;
+            }
+            let (mut source, mut all) = (EndSet::default(), Passing::default());
+            for destination in 0..self.world.classes.len() {
+                let outside = EndSet { pods: Vec::new(), ranges: rule.flows.source.ranges.clone() };
+                let one = FlowProduct { source: outside, ..rule.flows.clone() };
+                let passing = self.passing(&one, Diagram::NONE, vec![None], destination)?;
+                if passing.any {
+                    source.ranges.clone_from(&rule.flows.source.ranges);
+                }
+                all.add(passing);
+                let elsewhere = self.elsewhere(destination);
+                for pods in &rule.flows.source.pods {
+                    let one = FlowProduct { source: EndSet::pods(pods.clone()), ..rule.flows.clone() };
+                    let passing = self.passing(&one, Diagram::NONE, elsewhere.clone(), destination)?;
+                    if passing.any && !source.pods.contains(pods) {
+                        source.pods.push(pods.clone());
+                    }
+                    all.add(passing);
+                }
+            }
+            if all.any {
+                // Several groups where the sides disagree about namespaces, which is impossible for one side.
+                for pods in rule.flows.destination.pods {
+                    let (source, traffic) = (source.clone(), rule.flows.traffic.clone());
+                    self.push(pods, Vec::new(), ExposedBy::Tier(rule.rule), source, traffic, all);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The classes of other namespaces. Two namespaces that are not mentioned are of one class.
+    fn elsewhere(&self, class: usize) -> Vec<EndClass> {
+        let is_other = |it: &usize| *it != class || self.world.classes[class].name().is_none();
+        (0..self.world.classes.len()).filter(is_other).map(Some).collect()
+    }
+
     /// The group of a rule, without peers that let in nothing from elsewhere.
     fn rule(&mut self, class: usize, rule: RuleId, flows: FlowProduct) -> Result<(), WorldError> {
         let mut source = EndSet::default();
@@ -125,7 +182,7 @@ impl ExposedSearch<'_> {
         }
         if all.any {
             let pods = flows.destination.pods.into_iter().next().unwrap_or_default();
-            self.push(pods, Vec::new(), Some(rule), source, flows.traffic, all);
+            self.push(pods, Vec::new(), ExposedBy::Rule(rule), source, flows.traffic, all);
         }
         Ok(())
     }
@@ -139,9 +196,7 @@ impl ExposedSearch<'_> {
             let isolated =
                 self.world.isolated(0, Direction::Ingress, ClassPair { source: None, destination: Some(class) })?;
             from_outside.add(self.passing(&flows, isolated, vec![None], class)?);
-            // Another namespace is any class but the pods' own; two namespaces that are not mentioned are of one class.
-            let is_other = |it: &usize| *it != class || self.world.classes[class].name().is_none();
-            let elsewhere = (0..self.world.classes.len()).filter(is_other).map(Some).collect();
+            let elsewhere = self.elsewhere(class);
             from_pods.add(self.passing(&flows, isolated, elsewhere, class)?);
         }
         let EndSet { pods: every_pod, ranges } = EndSet::everything();
@@ -155,7 +210,7 @@ impl ExposedSearch<'_> {
             all.add(from_pods);
         }
         if all.any {
-            self.push(pods, except, None, source, traffic, all);
+            self.push(pods, except, ExposedBy::NotIsolated, source, traffic, all);
         }
         Ok(())
     }
@@ -164,16 +219,26 @@ impl ExposedSearch<'_> {
         &mut self,
         pods: PodSet,
         except: Vec<PodSet>,
-        rule: Option<RuleId>,
+        by: ExposedBy,
         source: EndSet,
         traffic: TrafficSet,
         passing: Passing,
     ) {
-        let Passing { is_cut_by_lists, is_cut_by_egress, .. } = passing;
-        self.found.push(ExposedGroup { pods, except, rule, source, traffic, is_cut_by_lists, is_cut_by_egress });
+        let Passing { is_cut_by_lists, is_cut_by_tiers, is_cut_by_egress, .. } = passing;
+        self.found.push(ExposedGroup {
+            pods,
+            except,
+            by,
+            source,
+            traffic,
+            is_cut_by_lists,
+            is_cut_by_tiers,
+            is_cut_by_egress,
+        });
     }
 
-    /// How much of a product passes lists, and the policies of the sources, from these classes to one.
+    /// How much of a product passes lists, cluster-wide policies and the policies of the sources, from these classes to
+    /// one.
     fn passing(
         &mut self,
         flows: &FlowProduct,
@@ -190,11 +255,14 @@ impl ExposedSearch<'_> {
                 continue;
             }
             let denied = self.world.denied(0, Direction::Ingress, pair)?;
-            let let_in = self.world.diagrams.and_not(product, denied)?;
+            let past_lists = self.world.diagrams.and_not(product, denied)?;
+            let by_tiers = self.world.without_lists(0, Direction::Ingress, pair)?;
+            let let_in = self.world.diagrams.and(past_lists, by_tiers)?;
             let egress = self.world.half(0, Direction::Egress, pair)?;
             let passes = self.world.diagrams.and(let_in, egress)?;
             all.any |= !passes.is_empty();
-            all.is_cut_by_lists |= let_in != product;
+            all.is_cut_by_lists |= past_lists != product;
+            all.is_cut_by_tiers |= let_in != past_lists;
             all.is_cut_by_egress |= passes != let_in;
         }
         Ok(all)
@@ -205,6 +273,7 @@ impl Passing {
     fn add(&mut self, other: Self) {
         self.any |= other.any;
         self.is_cut_by_lists |= other.is_cut_by_lists;
+        self.is_cut_by_tiers |= other.is_cut_by_tiers;
         self.is_cut_by_egress |= other.is_cut_by_egress;
     }
 }

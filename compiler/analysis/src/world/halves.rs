@@ -545,6 +545,20 @@ impl<'c> PossibleWorld<'c> {
         if let Some(known) = self.halves.get(&(side, direction, pair)) {
             return Ok(*known);
         }
+        let allowed = self.without_lists(side, direction, pair)?;
+        let denied = self.denied(side, direction, pair)?;
+        let half = self.diagrams.and_not(allowed, denied)?;
+        self.halves.insert((side, direction, pair), half);
+        Ok(half)
+    }
+
+    /// The flows that policies of all tiers allow in a direction, whatever lists say.
+    pub(super) fn without_lists(
+        &mut self,
+        side: usize,
+        direction: Direction,
+        pair: ClassPair,
+    ) -> Result<Diagram, WorldError> {
         let isolated = self.isolated(side, direction, pair)?;
         let ruled = self.ruled(side, direction, pair)?;
         let baseline = self.fold_tier(side, Tier::Baseline, direction, pair, Diagram::ALL)?;
@@ -555,10 +569,7 @@ impl<'c> PossibleWorld<'c> {
             let portless = self.diagrams.within(PROTOCOL, &[(0, 0)])?;
             allowed = self.diagrams.or(allowed, portless)?;
         }
-        let denied = self.denied(side, direction, pair)?;
-        let half = self.diagrams.and_not(allowed, denied)?;
-        self.halves.insert((side, direction, pair), half);
-        Ok(half)
+        Ok(allowed)
     }
 }
 

@@ -11,6 +11,7 @@
 //! is a function of the products that contain the flow, so the cuts come to an end.
 
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use super::diagram::Diagram;
 use super::groups::{EndSet, FlowProduct, PodSet, named_namespace, not_named};
@@ -44,8 +45,25 @@ struct Target {
     pair: ClassPair,
     /// The whole product.
     all: Diagram,
-    /// What changes.
+    /// What changes: no other flow may be in a candidate.
     changes: Diagram,
+    /// What is in no candidate yet.
+    missing: Diagram,
+}
+
+/// A product that cuts another one, and its flows for each pair of classes.
+#[derive(Clone)]
+struct Part {
+    index: usize,
+    flows: Rc<[Diagram]>,
+}
+
+/// What a seed is written with.
+struct Writing<'v> {
+    vocabulary: &'v mut Vocabulary,
+    /// The flows that are in a candidate.
+    written: HashMap<ClassPair, Diagram>,
+    pieces: Vec<(FlowProduct, Vec<FlowProduct>)>,
 }
 
 impl Changes<'_, '_> {
@@ -57,22 +75,12 @@ impl Changes<'_, '_> {
     ) -> Result<Vec<Candidate>, WorldError> {
         let mut vocabulary = self.vocabulary(direction)?;
         let mut candidates = Vec::new();
-        let mut covered: HashMap<ClassPair, Diagram> = HashMap::new();
+        let mut writing = Writing { vocabulary: &mut vocabulary, written: HashMap::new(), pieces: Vec::new() };
         for seed in self.seeds(change, direction)? {
             *self.under_comparison = self.names(change, &seed.cause);
-            let targets = self.targets(change, direction, &seed.flows, &vocabulary)?;
-            let mut is_new = false;
-            for target in &targets {
-                let before = covered.entry(target.pair).or_insert(Diagram::NONE);
-                is_new |= !self.world.diagrams.and_not(target.changes, *before)?.is_empty();
-                *before = self.world.diagrams.or(target.changes, *before)?;
-            }
-            if !is_new {
-                continue;
-            }
-            let mut pieces = Vec::new();
-            self.express(seed.flows, targets, &mut vocabulary, &mut pieces)?;
-            for (flows, except) in pieces {
+            let targets = self.targets(change, direction, &seed.flows, &writing)?;
+            self.express(seed.flows, targets, &mut writing)?;
+            for (flows, except) in std::mem::take(&mut writing.pieces) {
                 let cause = seed.cause.clone();
                 candidates.push(Candidate { change, direction, cause, flows, except, family: None });
             }
@@ -196,11 +204,11 @@ impl Changes<'_, '_> {
         change: VerdictChange,
         direction: Direction,
         flows: &FlowProduct,
-        vocabulary: &Vocabulary,
+        writing: &Writing<'_>,
     ) -> Result<Vec<Target>, WorldError> {
         let (new, old) = (allowing(change), 1 - allowing(change));
         let mut targets = Vec::new();
-        for group in &vocabulary.groups {
+        for group in &writing.vocabulary.groups {
             let pair = group.asked;
             let all = self.world.product(flows, pair)?;
             if all.is_empty() {
@@ -209,114 +217,194 @@ impl Changes<'_, '_> {
             let [now, before] = [self.world.half(new, direction, pair)?, self.world.half(old, direction, pair)?];
             let opened = self.world.diagrams.and_not(now, before)?;
             let changes = self.world.diagrams.and(all, opened)?;
-            targets.push(Target { pair, all, changes });
+            targets.push(Target { pair, all, changes, missing: changes });
         }
         Ok(targets)
     }
 
-    /// Writes a target as products without products.
+    /// Writes what is missing of a product as products without products.
     fn express(
         &mut self,
         flows: FlowProduct,
-        targets: Vec<Target>,
-        vocabulary: &mut Vocabulary,
-        pieces: &mut Vec<(FlowProduct, Vec<FlowProduct>)>,
+        mut targets: Vec<Target>,
+        writing: &mut Writing<'_>,
     ) -> Result<(), WorldError> {
-        if targets.iter().all(|it| it.changes.is_empty()) {
-            return Ok(());
-        }
-        if pieces.len() >= MOST_PIECES {
-            return Err(WorldError::TooLarge { policies: Vec::new() });
-        }
-        let mut rest = Vec::with_capacity(targets.len());
-        for target in &targets {
-            rest.push(self.world.diagrams.and_not(target.all, target.changes)?);
-        }
-        let (mut except, mut meeting) = (Vec::new(), Vec::new());
-        for index in 0..vocabulary.products.len() {
-            if rest.iter().all(|it| it.is_empty()) {
-                break;
+        let parts = self.parts(&targets, writing.vocabulary)?;
+        loop {
+            self.update(&mut targets, writing)?;
+            if targets.iter().all(|it| it.missing.is_empty()) {
+                return Ok(());
             }
-            let parts = self.parts(index, &targets, vocabulary)?;
-            let (mut meets, mut helps) = (false, false);
-            for ((part, target), rest) in parts.iter().zip(&targets).zip(&rest) {
-                meets |= !self.world.diagrams.and(*part, target.changes)?.is_empty();
-                helps |= !self.world.diagrams.and(*part, *rest)?.is_empty();
+            if self.write(&flows, &targets, &parts, writing)? {
+                continue;
             }
-            if meets {
-                meeting.push((index, parts));
-            } else if helps {
-                for (rest, part) in rest.iter_mut().zip(parts) {
-                    *rest = self.world.diagrams.and_not(*rest, part)?;
+            // A part that can be written as it is, and otherwise one that has to be cut again.
+            let mut is_written = false;
+            for part in &parts {
+                let Some((inside, within)) = self.inside(&flows, &targets, part, writing.vocabulary)? else { continue };
+                let of_part = self.narrowed(&parts, part)?;
+                if self.write(&inside, &within, &of_part, writing)? {
+                    is_written = true;
+                    break;
                 }
-                except.push(vocabulary.products[index].clone());
             }
+            if is_written {
+                continue;
+            }
+            let Some((inside, within)) = self.cut(&flows, &targets, &parts, writing.vocabulary)? else {
+                return Err(WorldError::TooLarge { policies: Vec::new() });
+            };
+            self.express(inside, within, writing)?;
         }
-        if rest.iter().all(|it| it.is_empty()) {
-            pieces.push((flows, except));
-            return Ok(());
-        }
-        let Some((inside, parts)) = self.cut(&flows, &targets, &rest, &meeting, vocabulary)? else {
-            return Err(WorldError::TooLarge { policies: Vec::new() });
-        };
-        let (mut within, mut without) = (Vec::new(), Vec::new());
-        for (target, part) in targets.into_iter().zip(parts) {
-            let all = self.world.diagrams.and(target.all, part)?;
-            let changes = self.world.diagrams.and(target.changes, part)?;
-            within.extend((!all.is_empty()).then_some(Target { all, changes, ..target }));
-            let changes = self.world.diagrams.and_not(target.changes, part)?;
-            without.push(Target { changes, ..target });
-        }
-        self.express(inside, within, vocabulary, pieces)?;
-        self.express(flows, without, vocabulary, pieces)
     }
 
-    /// The product that cuts a seed in two: one that leaves something outside that does not change, or, if there is
-    /// none, one that leaves something outside that changes.
+    /// Removes from what is missing what is in a candidate by now.
+    fn update(&mut self, targets: &mut [Target], writing: &Writing<'_>) -> Result<(), WorldError> {
+        for target in targets {
+            let written = writing.written.get(&target.pair).copied().unwrap_or(Diagram::NONE);
+            target.missing = self.world.diagrams.and_not(target.missing, written)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a product, if exceptions without anything that is missing take away all that does not change.
+    fn write(
+        &mut self,
+        flows: &FlowProduct,
+        targets: &[Target],
+        parts: &[Part],
+        writing: &mut Writing<'_>,
+    ) -> Result<bool, WorldError> {
+        let mut left: Vec<Diagram> = targets.iter().map(|it| it.all).collect();
+        let mut except = Vec::new();
+        for part in parts {
+            let mut is_done = true;
+            for (left, target) in left.iter().zip(targets) {
+                is_done &= self.world.diagrams.and_not(*left, target.changes)?.is_empty();
+            }
+            if is_done {
+                break;
+            }
+            let (mut meets, mut helps) = (false, false);
+            for ((part, target), left) in part.flows.iter().zip(targets).zip(&left) {
+                meets |= !self.world.diagrams.and(*part, target.missing)?.is_empty();
+                let still = self.world.diagrams.and_not(*left, target.changes)?;
+                helps |= !self.world.diagrams.and(*part, still)?.is_empty();
+            }
+            if helps && !meets {
+                for (left, part) in left.iter_mut().zip(part.flows.iter()) {
+                    *left = self.world.diagrams.and_not(*left, *part)?;
+                }
+                except.push(writing.vocabulary.products[part.index].clone());
+            }
+        }
+        for (left, target) in left.iter().zip(targets) {
+            if !self.world.diagrams.and_not(*left, target.changes)?.is_empty() {
+                return Ok(false);
+            }
+        }
+        if writing.pieces.len() >= MOST_PIECES {
+            return Err(WorldError::TooLarge { policies: Vec::new() });
+        }
+        writing.pieces.push((flows.clone(), except));
+        for (left, target) in left.into_iter().zip(targets) {
+            let before = writing.written.get(&target.pair).copied().unwrap_or(Diagram::NONE);
+            let written = self.world.diagrams.or(before, left)?;
+            writing.written.insert(target.pair, written);
+        }
+        Ok(true)
+    }
+
+    /// The products that have a part of the targets' products, but not all of them.
+    fn parts(&mut self, targets: &[Target], vocabulary: &mut Vocabulary) -> Result<Vec<Part>, WorldError> {
+        let mut parts = Vec::new();
+        for index in 0..vocabulary.products.len() {
+            let mut flows = Vec::with_capacity(targets.len());
+            let (mut is_all, mut is_none) = (true, true);
+            for target in targets {
+                let key = (index, target.pair);
+                let product = match vocabulary.known.get(&key) {
+                    Some(known) => *known,
+                    None => {
+                        let product = self.world.product(&vocabulary.products[index], target.pair)?;
+                        vocabulary.known.insert(key, product);
+                        product
+                    }
+                };
+                let part = self.world.diagrams.and(product, target.all)?;
+                is_all &= part == target.all;
+                is_none &= part.is_empty();
+                flows.push(part);
+            }
+            if !is_all && !is_none {
+                parts.push(Part { index, flows: flows.into() });
+            }
+        }
+        Ok(parts)
+    }
+
+    /// The parts within one of them.
+    fn narrowed(&mut self, parts: &[Part], to: &Part) -> Result<Vec<Part>, WorldError> {
+        let mut narrowed = Vec::new();
+        for part in parts.iter().filter(|it| it.index != to.index) {
+            let mut flows = Vec::with_capacity(part.flows.len());
+            for (part, to) in part.flows.iter().zip(to.flows.iter()) {
+                flows.push(self.world.diagrams.and(*part, *to)?);
+            }
+            if flows.iter().any(|it| !it.is_empty()) {
+                narrowed.push(Part { index: part.index, flows: flows.into() });
+            }
+        }
+        Ok(narrowed)
+    }
+
+    /// A part of a product, if something of it is missing.
+    fn inside(
+        &mut self,
+        flows: &FlowProduct,
+        targets: &[Target],
+        part: &Part,
+        vocabulary: &Vocabulary,
+    ) -> Result<Option<(FlowProduct, Vec<Target>)>, WorldError> {
+        let mut within = Vec::with_capacity(targets.len());
+        for (target, part) in targets.iter().zip(part.flows.iter()) {
+            let changes = self.world.diagrams.and(target.changes, *part)?;
+            let missing = self.world.diagrams.and(target.missing, *part)?;
+            within.push(Target { pair: target.pair, all: *part, changes, missing });
+        }
+        if within.iter().all(|it| it.missing.is_empty()) {
+            return Ok(None);
+        }
+        Ok(flows.and(&vocabulary.products[part.index]).map(|inside| (inside, within)))
+    }
+
+    /// The part at which a product is cut: the first that leaves something outside that does not change, and if there is
+    /// none, the first that leaves something outside that is missing.
     fn cut(
         &mut self,
         flows: &FlowProduct,
         targets: &[Target],
-        rest: &[Diagram],
-        meeting: &[(usize, Vec<Diagram>)],
+        parts: &[Part],
         vocabulary: &Vocabulary,
-    ) -> Result<Option<(FlowProduct, Vec<Diagram>)>, WorldError> {
-        for of_rest in [true, false] {
-            for (index, parts) in meeting {
+    ) -> Result<Option<(FlowProduct, Vec<Target>)>, WorldError> {
+        for is_about_rest in [true, false] {
+            for part in parts {
                 let mut cuts = false;
-                for ((part, target), rest) in parts.iter().zip(targets).zip(rest) {
-                    let asked = if of_rest { *rest } else { target.changes };
+                for (target, part) in targets.iter().zip(part.flows.iter()) {
+                    let rest = self.world.diagrams.and_not(target.all, target.changes)?;
+                    let asked = if is_about_rest { rest } else { target.missing };
                     cuts |= !self.world.diagrams.and_not(asked, *part)?.is_empty();
                 }
-                if let Some(inside) = cuts.then(|| flows.and(&vocabulary.products[*index])).flatten() {
-                    return Ok(Some((inside, parts.clone())));
+                if !cuts {
+                    continue;
+                }
+                if let Some((inside, mut within)) = self.inside(flows, targets, part, vocabulary)? {
+                    within.retain(|it| !it.all.is_empty());
+                    return Ok(Some((inside, within)));
                 }
             }
         }
         Ok(None)
-    }
-
-    /// The flows of a product for each of the pairs.
-    fn parts(
-        &mut self,
-        index: usize,
-        targets: &[Target],
-        vocabulary: &mut Vocabulary,
-    ) -> Result<Vec<Diagram>, WorldError> {
-        let mut parts = Vec::with_capacity(targets.len());
-        for target in targets {
-            let key = (index, target.pair);
-            let part = match vocabulary.known.get(&key) {
-                Some(known) => *known,
-                None => {
-                    let part = self.world.product(&vocabulary.products[index], target.pair)?;
-                    vocabulary.known.insert(key, part);
-                    part
-                }
-            };
-            parts.push(part);
-        }
-        Ok(parts)
     }
 }
 

@@ -38,7 +38,7 @@ const ADDRESSES: [&str; 14] = [
     "fd00:1::",
     "2001:db8::77",
 ];
-const OUTSIDE: [&str; 4] = ["10.0.0.99", "203.0.113.99", "fd00::99", "10.96.0.1"];
+const OUTSIDE: [&str; 5] = ["10.0.0.99", "203.0.113.99", "fd00::99", "10.96.0.1", "10.96.0.2"];
 
 fn labels(it: &mut Choices<'_>, of: &[(&str, &[&str])]) -> Labels {
     let mut labels = Labels::new();
@@ -82,6 +82,9 @@ fn text(it: &mut Choices<'_>) -> String {
     for index in 0..it.below(3) {
         text.push_str(&it.list(index));
     }
+    for index in 0..it.below(3) {
+        text.push_str(&it.cluster_policy(index));
+    }
     for index in 0..3 {
         text.push_str(&crate::mixed::pod(it, index));
     }
@@ -91,7 +94,9 @@ fn text(it: &mut Choices<'_>) -> String {
          {{matchLabels: {{app: web}}}}, template: {{metadata: {{labels: {{app: web}}}}, spec: {{containers: [{{name: c, \
          image: i, ports: [{{name: http, containerPort: 80}}]}}]}}}}}}\n---\napiVersion: v1\nkind: Service\nmetadata: \
          {{name: web, namespace: {namespace}}}\nspec: {{clusterIP: 10.96.0.1, selector: {{app: web}}, ports: [{{port: \
-         80}}, {{port: 5432, targetPort: 80, name: pg}}]}}\n"
+         80}}, {{port: 5432, targetPort: 80, name: pg}}]}}\n---\napiVersion: \
+         v1\nkind: Service\nmetadata: {{name: empty, namespace: {namespace}}}\nspec: {{clusterIP: 10.96.0.2, selector: \
+         {{app: nothing}}, ports: [{{port: 80}}]}}\n"
     )
 }
 
@@ -269,7 +274,7 @@ fn check(numbers: &[u32]) -> (Option<OpenAnswer>, usize) {
 }
 
 fn numbers() -> impl Strategy<Value = Vec<u32>> {
-    proptest::collection::vec(any::<u32>(), 700)
+    proptest::collection::vec(any::<u32>(), 400)
 }
 
 proptest! {

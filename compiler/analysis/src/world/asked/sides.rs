@@ -14,7 +14,7 @@ use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, ServicesBehind};
 use weir_model::labels::matches;
 use weir_model::{
     Cluster, Direction, EndpointId, HostNetworkPods, Icmp, IpBlockPods, ListAction, NamedPort, Peer, Policy, PortMatch,
-    PortRule, Rule, RuleAction, SelectorId, ServiceId, Standing, Tier, TierPeer,
+    PortRule, Rule, RuleAction, SelectorId, ServiceId, Standing, Tier, TierPeer, TierRule,
 };
 use weir_objects::address::Family;
 use weir_objects::k8s::{Labels, NAMESPACE_NAME_LABEL};
@@ -175,10 +175,6 @@ impl<'c> Asked<'c> {
         if has_backend {
             return Ok(all);
         }
-        // Cluster-wide policies decide about a port without backends by rules about pods that do not exist yet.
-        if cluster.tiers.iter().any(|it| !it.is_audit) {
-            super::super::refuse_tiers(cluster)?;
-        }
         // Without a backend only a rule that names no peer reaches the port, as the reference says.
         let isolating = self.isolating(Direction::Egress, source);
         let reaches = |rule: &Rule| rule.peers.is_empty() && (port.is_none() || rule.allows_all_ports(target.protocol));
@@ -195,7 +191,41 @@ impl<'c> Asked<'c> {
                 };
                 rule.ports.is_empty() || rule.ports.iter().any(known)
             });
-        Ok(if is_allowed { all } else { Diagram::NONE })
+        let mut allowed = if is_allowed { Diagram::ALL } else { Diagram::NONE };
+        let tiers = if isolating.is_empty() { &[Tier::Baseline, Tier::Admin][..] } else { &[Tier::Admin] };
+        for tier in tiers {
+            allowed = match port {
+                // A `Deny` rule may be about any backend that the port gets, and an `Accept` rule about none.
+                Some(_) => {
+                    let denied = self.any_tier_denial(*tier, Direction::Egress, source)?;
+                    self.diagrams.and_not(allowed, denied)?
+                }
+                // No backend can get a packet to another port, so the address is one like others.
+                None => self.fold_tier(*tier, Direction::Egress, source, destination, target, allowed)?,
+            };
+        }
+        self.diagrams.and(all, allowed)
+    }
+
+    /// The flows of a subject that any rule of a tier denies, whatever their other end is.
+    fn any_tier_denial(
+        &mut self,
+        tier: Tier,
+        direction: Direction,
+        subject: &AskedParty,
+    ) -> Result<Diagram, WorldError> {
+        let cluster = self.cluster;
+        let Some(pod) = subject.member.clone() else { return Ok(Diagram::NONE) };
+        let mut denied = Diagram::NONE;
+        let denies = |rule: &TierRule| rule.action == RuleAction::Deny;
+        for policy in cluster.tiers.iter().filter(|it| it.tier == tier && !it.is_audit) {
+            let labels = cluster.labels.selector(policy.pods);
+            if policy.rules(direction).iter().any(denies) && matches(labels, &pod.labels) {
+                let applies = self.in_namespaces(policy.namespaces, &pod.namespace)?;
+                denied = self.diagrams.or(denied, applies)?;
+            }
+        }
+        Ok(denied)
     }
 
     /// The flows that one side allows.
