@@ -15,7 +15,7 @@ mod wording;
 use anyhow::{Result, anyhow};
 use weir_analysis::diff::{self, Diff, DiffError, Namer};
 use weir_analysis::world::WorldError;
-use weir_model::Cluster;
+use weir_model::{Cluster, TierPeer};
 
 use super::CommandOutcome;
 use crate::args::{DiffArgs, DiffFormat, GlobalArgs, World};
@@ -70,6 +70,9 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOu
     let Some([base, mut head]) = input_source::read_both(global, &sources)? else { return Ok(CommandOutcome::Failed) };
     ask_something(&sources, [&base, &head])?;
     head.left_out = head.left_out.merged(&base.left_out);
+    if arguments.world == World::Open {
+        warn_about_nodes([&base.cluster, &head.cluster]);
+    }
     let diff = compare(arguments, [&base.cluster, &head.cluster]).map_err(failed)?;
     let names = [arguments.base.clone(), arguments.head.clone()];
     let (world, prefix) = (arguments.world, sources[1].prefix());
@@ -112,6 +115,18 @@ fn ask_something(sources: &[InputSource<'_>; 2], sides: [&ReadInput; 2]) -> Resu
         page::print_to_stderr("warning: base and head name the same input");
     }
     Ok(())
+}
+
+/// A cluster gets nodes that no input knows: what a rule does to them is not a part of the answer.
+fn warn_about_nodes(sides: [&Cluster; 2]) {
+    let enforced = sides.into_iter().flat_map(|it| &it.tiers).filter(|it| !it.is_audit);
+    let matched = enforced.flat_map(|it| it.egress.iter().filter_map(|rule| rule.matched.as_ref()));
+    if matched.flat_map(|it| &it.peers).any(|peer| matches!(peer, TierPeer::Nodes(_))) {
+        let [base, head] = sides.map(|it| it.nodes.len());
+        page::print_to_stderr(format_args!(
+            "warning: rules with `nodes` are compared only for the Node objects of the input (base: {base}; head: {head})"
+        ));
+    }
 }
 
 fn compare(arguments: &DiffArgs, [base, head]: [&Cluster; 2]) -> Result<Diff, DiffError> {
