@@ -28,8 +28,10 @@ const VALUES: [&str; 3] = ["x", "y", ""];
 /// The only ports that clusters use.
 pub const PORTS: [u16; 8] = [53, 80, 81, 443, 8080, 8081, 1, 65535];
 const PORT_NAMES: [&str; 3] = ["http", "dns", "admin"];
-/// The most cluster-wide policies of a cluster.
-const MOST_CLUSTER_POLICIES: usize = 6;
+/// The most cluster-wide policies of most clusters: a few decide little, so more of the other features shows.
+const FEW_CLUSTER_POLICIES: usize = 6;
+/// The most cluster-wide policies of any cluster.
+const MANY_CLUSTER_POLICIES: usize = 20;
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
 /// A cluster and the assumptions under which it is resolved.
@@ -94,7 +96,8 @@ pub fn objects(random: &mut Random) -> Vec<Object> {
     objects.extend(random.list(0..=3, list));
     // Every second cluster: a pod that a tier decides about shows less of NetworkPolicies.
     if random.once_in(2) {
-        objects.extend(random.list(0..=MOST_CLUSTER_POLICIES, cluster_policy));
+        let most = if random.once_in(4) { MANY_CLUSTER_POLICIES } else { FEW_CLUSTER_POLICIES };
+        objects.extend(random.list(0..=most, cluster_policy));
     }
     number(&mut objects);
     if random.once_in(4) {

@@ -1,6 +1,6 @@
 //! The cost of whole programs in the kernel, compared with a minimal program written by hand ([`minimal`]) on the same
 //! packets: established flows (from one to half a million), new flows of pods and of outside addresses, and denials;
-//! with 10 to 10,000 policies of one shape and up to a million listed addresses.
+//! with 10 to 10,000 policies of one shape, 1,000 cluster-wide policies of 25 rules, and up to a million listed addresses.
 //!
 //! Nanoseconds are the least of several runs, minus those of a program that does nothing. Packets are made in the
 //! kernel ([`weir_runtime::trial::driver`]), so that each can belong to another flow. The table is printed on standard
@@ -45,6 +45,7 @@ const PASSES: usize = 2;
 struct Case {
     name: &'static str,
     policies: usize,
+    cluster_wide: usize,
     listed: usize,
     family: Family,
     forced: Vec<(LookupSet, Structure)>,
@@ -52,9 +53,17 @@ struct Case {
 
 fn cases() -> Vec<Case> {
     let kernel_maps = Structures::kernel_maps().forced;
-    let case = |name, policies, listed| Case { name, policies, listed, family: Family::V4, forced: Vec::new() };
+    let case = |name, policies, listed| Case {
+        name,
+        policies,
+        cluster_wide: 0,
+        listed,
+        family: Family::V4,
+        forced: Vec::new(),
+    };
     let mut cases: Vec<Case> = [10, 100, 1_000, 10_000].map(|policies| case("buckets", policies, 0)).into();
     cases.extend([10, 1_000, 100_000, 1_000_000].map(|listed| case("buckets", 100, listed)));
+    cases.push(Case { cluster_wide: 1_000, ..case("buckets", 1_000, 0) });
     cases.push(Case { family: Family::V6, ..case("buckets", 100, 0) });
     cases.push(Case { forced: kernel_maps, ..case("kernel maps", 100, 0) });
     cases
@@ -103,16 +112,16 @@ fn family_rows(kernel: &BpfKernel, family: Family, only: usize) -> Vec<serde_jso
         base = base.least(&baseline(kernel, &ends, &empty));
     }
     let figures: Vec<Figures> = figures.iter().flatten().map(|it| it.over(&base)).collect();
-    let show = |name: &str, numbers: [usize; 4], load: f64, of: &Figures| {
+    let show = |name: &str, numbers: [usize; 5], load: f64, of: &Figures| {
         let measured = MeasuredProgram { name, family, numbers, load, figures: of, by_hand: &figures[0] };
         println!("{}", measure::row(&measured));
         measure::json(&measured)
     };
-    let mut rows = vec![show("by hand", [0; 4], 0.0, &figures[0])];
+    let mut rows = vec![show("by hand", [0; 5], 0.0, &figures[0])];
     for (index, (case, made)) in cases.iter().zip(&made).enumerate() {
         let insns = made.reports.iter().map(|it| it.slots).max().unwrap_or_default() as usize;
         let (walked, load) = loads[index + 1];
-        let numbers = [case.policies, case.listed, insns, walked as usize];
+        let numbers = [case.policies, case.cluster_wide, case.listed, insns, walked as usize];
         rows.push(show(case.name, numbers, load, &figures[index + 1]));
     }
     rows
@@ -142,10 +151,7 @@ fn pod_address(pod: usize, family: Family) -> IpAddr {
 }
 
 fn cluster(case: &Case) -> Cluster {
-    if case.family == Family::V4 && case.listed == 0 {
-        return shape::cluster(case.policies);
-    }
-    let mut text = shape::text(case.policies);
+    let mut text = shape::text(case.policies) + &shape::tiers_text(case.cluster_wide);
     if case.family == Family::V6 {
         text = text.replace("{to: [", "{to: [{ipBlock: {cidr: 'fd10::/16'}}, ");
         for pod in 0..1_000 {

@@ -142,7 +142,7 @@ impl EnforcementRecord {
         }
     }
 
-    /// The pinned record; `None` if there is none.
+    /// The pinned record; `None` if no record is pinned.
     pub(crate) fn read(system: &System, pins: &Pins) -> Result<Option<Self>, Error> {
         let Some(map) = system.pinned_map(&pins.record()).doing("read the record")? else { return Ok(None) };
         let value = system.lookup(&map, &[0; 4]).doing("read the record")?.unwrap_or_default();

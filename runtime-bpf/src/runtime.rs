@@ -113,7 +113,7 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// Removes previous generations without waiting for packets under way. Only for tests in which there are none.
+    /// Removes previous generations without waiting for packets under way. Only for tests without packets under way.
     pub fn without_grace(mut self) -> Self {
         self.grace = Duration::ZERO;
         self

@@ -32,6 +32,11 @@ impl Row {
     pub fn expected(&self, direction: Direction) -> Verdict {
         if self.denied.contains(&direction) { Verdict::Deny } else { Verdict::Allow }
     }
+
+    /// The verdict about the whole flow: both ends must allow it.
+    pub fn verdict(&self) -> Verdict {
+        if self.denied.is_empty() { Verdict::Allow } else { Verdict::Deny }
+    }
 }
 
 impl Case {

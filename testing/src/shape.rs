@@ -40,6 +40,37 @@ pub fn text(policies: usize) -> String {
     text
 }
 
+/// ClusterNetworkPolicies of both tiers, with 25 rules each. They decide about TCP ports 8001 to 8079, so the verdicts of
+/// ports 8000 and 8080 stay as they are.
+pub fn tiers_text(policies: usize) -> String {
+    (0..policies).map(tier_text).collect()
+}
+
+fn tier_text(policy: usize) -> String {
+    let (tier, actions) = match policy % 2 {
+        0 => ("Admin", ["Accept", "Deny", "Pass"]),
+        _ => ("Baseline", ["Accept", "Deny", "Deny"]),
+    };
+    let rule = |rule: usize| {
+        let (team, app, port) = ((policy + rule) % 10, (policy * 7 + rule) % APPS, 8001 + (policy + rule) % 79);
+        let peer = format!(
+            "{{pods: {{namespaceSelector: {{matchLabels: {{team: t{team}}}}}, podSelector: {{matchLabels: {{app: a{app}}}}}}}}}"
+        );
+        let (action, ends) = (actions[rule % 3], if policy % 4 < 2 { "from" } else { "to" });
+        format!("{{action: {action}, {ends}: [{peer}], protocols: [{{tcp: {{destinationPort: {{number: {port}}}}}}}]}}")
+    };
+    let rules: Vec<String> = (0..25).map(rule).collect();
+    let (direction, rules) = (if policy % 4 < 2 { "ingress" } else { "egress" }, rules.join(", "));
+    let subject = format!(
+        "{{pods: {{namespaceSelector: {{matchLabels: {{team: t{}}}}}, podSelector: {{matchLabels: {{tier: t{}}}}}}}}}",
+        policy % 10,
+        policy % 7
+    );
+    format!(
+        "---\n{{apiVersion: policy.networking.k8s.io/v1alpha2, kind: ClusterNetworkPolicy, metadata: {{name: tier{policy}}}, spec: {{tier: {tier}, priority: {policy}, subject: {subject}, {direction}: [{rules}]}}}}\n"
+    )
+}
+
 /// One policy. The first of them selects the first pod, and allows tier 1 to port 8000.
 fn policy_text(policy: usize) -> String {
     let (namespace, app) = (policy % NAMESPACES, policy / NAMESPACES % APPS);

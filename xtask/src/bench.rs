@@ -25,8 +25,12 @@ use serde_json::{Value, json};
 use crate::process::{cargo, run};
 use xtask::generate::{ClusterSize, flows, snapshot};
 
-const SMALL: ClusterSize = ClusterSize { pods: 2_000, policies: 1_000, namespaces: 20 };
-const LARGE: ClusterSize = ClusterSize { pods: 100_000, policies: 10_000, namespaces: 200 };
+const SMALL: ClusterSize = ClusterSize { pods: 2_000, policies: 1_000, namespaces: 20, tiers: 0 };
+const LARGE: ClusterSize = ClusterSize { pods: 100_000, policies: 10_000, namespaces: 200, tiers: 0 };
+/// A cluster whose verdicts are mostly those of cluster-wide policies.
+const TIERED: ClusterSize = ClusterSize { pods: 10_000, policies: 0, namespaces: 20, tiers: 1_000 };
+/// The same cluster without them.
+const UNTIERED: ClusterSize = ClusterSize { tiers: 0, ..TIERED };
 const FLOWS: usize = 500_000;
 const RUNS: usize = 5;
 
@@ -77,6 +81,10 @@ fn front_end(filter: &str) -> Result<()> {
     bench.compile("verified 1k policies, 2k pods", "small.json", SMALL, &[])?;
     bench.compile("compile one node, 10k, 100k", "large.json", LARGE, &["--no-verify", "--node", "node-5"])?;
     bench.compile("verified one node, 10k, 100k", "large.json", LARGE, &["--node", "node-5"])?;
+    bench.check("check 1k tiers of 25 rules, 10k pods", "tiers.json", TIERED)?;
+    bench.compile("compile 1k tiers, 10k pods", "tiers.json", TIERED, &["--no-verify"])?;
+    bench.compile("verified 1k tiers, 10k pods", "tiers.json", TIERED, &[])?;
+    bench.compile("verified 0 tiers, 10k pods", "untiered.json", UNTIERED, &[])?;
     bench.query()?;
     ensure!(!bench.rows.borrow().is_empty(), "no benchmark of a command contains \"{filter}\" in its name");
     // With a filter, the results are not the whole table.

@@ -11,7 +11,12 @@ pub struct ClusterSize {
     pub pods: usize,
     pub policies: usize,
     pub namespaces: usize,
+    /// ClusterNetworkPolicies, each with [`TIER_RULES`] rules.
+    pub tiers: usize,
 }
+
+/// The most rules that a ClusterNetworkPolicy can have in one direction. Here the rules of both directions add up to it.
+pub const TIER_RULES: usize = 25;
 
 /// Random numbers, the same on every machine.
 struct Random(Xoshiro256PlusPlus);
@@ -50,6 +55,9 @@ pub fn snapshot_on(size: ClusterSize, per_node: usize) -> String {
     }
     for policy in 0..size.policies {
         items.push(policy_json(policy, size, &mut random));
+    }
+    for tier in 0..size.tiers {
+        items.push(tier_json(tier, &mut random));
     }
     format!("{{\n\"apiVersion\": \"v1\",\n\"items\": [\n{}\n],\n\"kind\": \"List\"\n}}\n", items.join(",\n"))
 }
@@ -92,6 +100,38 @@ fn policy_json(policy: usize, size: ClusterSize, random: &mut Random) -> String 
         random.below(10),
         port + 10,
         block_hole = block.replace(".0.0/16", ".7.0/24"),
+    )
+}
+
+/// A ClusterNetworkPolicy about the pods of one app in the namespaces of one team. Four in five are in the Admin tier.
+fn tier_json(tier: usize, random: &mut Random) -> String {
+    let (kind, priority) = if tier % 5 == 4 { ("Baseline", tier / 5) } else { ("Admin", tier - tier / 5) };
+    let mut rules = |count: usize, peers: &str| {
+        let rules: Vec<String> = (0..count).map(|_| tier_rule_json(peers, random)).collect();
+        rules.join(",")
+    };
+    let (ingress, egress) = (rules(TIER_RULES / 2, "from"), rules(TIER_RULES - TIER_RULES / 2, "to"));
+    format!(
+        r#"{{"apiVersion":"policy.networking.k8s.io/v1alpha2","kind":"ClusterNetworkPolicy","metadata":{{"name":"tier-{tier}"}},"spec":{{"tier":"{kind}","priority":{priority},"subject":{{"pods":{{"namespaceSelector":{{"matchLabels":{{"team":"t{}"}}}},"podSelector":{{"matchLabels":{{"app":"app-{}"}}}}}}}},"ingress":[{ingress}],"egress":[{egress}]}}}}"#,
+        random.below(10),
+        random.below(40),
+    )
+}
+
+fn tier_rule_json(peers: &str, random: &mut Random) -> String {
+    let action = ["Accept", "Deny", "Pass"][random.below(3)];
+    let peer = match random.below(if peers == "to" { 4 } else { 3 }) {
+        0 => format!(r#"{{"namespaces":{{"matchLabels":{{"team":"t{}"}}}}}}"#, random.below(10)),
+        1 | 2 => format!(
+            r#"{{"pods":{{"namespaceSelector":{{"matchLabels":{{"stage":"{}"}}}},"podSelector":{{"matchLabels":{{"tier":"{}"}}}}}}}}"#,
+            ["prod", "test"][random.below(2)],
+            TIERS[random.below(TIERS.len())],
+        ),
+        _ => format!(r#"{{"networks":["198.18.{}.0/24"]}}"#, random.below(200)),
+    };
+    let port = 8000 + random.below(200);
+    format!(
+        r#"{{"action":"{action}","{peers}":[{peer}],"protocols":[{{"tcp":{{"destinationPort":{{"number":{port}}}}}}}]}}"#
     )
 }
 

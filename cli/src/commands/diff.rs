@@ -117,7 +117,7 @@ fn ask_something(sources: &[InputSource<'_>; 2], sides: [&ReadInput; 2]) -> Resu
     Ok(())
 }
 
-/// A cluster gets nodes that no input knows: what a rule does to them is not a part of the answer.
+/// Warns that `nodes` peers mean the Node objects of the input. A node that joins later is not in the answer.
 fn warn_about_nodes(sides: [&Cluster; 2]) {
     let enforced = sides.into_iter().flat_map(|it| &it.tiers).filter(|it| !it.is_audit);
     let matched = enforced.flat_map(|it| it.egress.iter().filter_map(|rule| rule.matched.as_ref()));

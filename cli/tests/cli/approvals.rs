@@ -86,6 +86,55 @@ approvals:
     check_schema("diff-approvals", &value(&text));
 }
 
+/// In HEAD, baseline rules accept the port `http`. Admin rules pass `metrics` on, and then deny `web`. A port that has
+/// all three names is therefore opened, but only because of `metrics`.
+const NAMED: &str = "---
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: admin}
+spec:
+  tier: Admin
+  priority: 1
+  subject: {namespaces: {}}
+  ingress:
+    - {action: Pass, from: [{namespaces: {}}], protocols: [{destinationNamedPort: metrics}]}
+    - {action: Deny, from: [{namespaces: {}}], protocols: [{destinationNamedPort: web}]}
+---
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: baseline}
+spec:
+  tier: Baseline
+  priority: 1
+  subject: {namespaces: {}}
+  ingress:
+    - {action: Accept, from: [{namespaces: {}}], protocols: [{destinationNamedPort: http}]}
+    - {action: Deny, from: [{namespaces: {}}]}
+";
+
+#[test]
+fn an_approval_of_a_port_with_several_names_holds_only_for_all_of_them() {
+    let accept = "    - {action: Accept, from: [{namespaces: {}}], protocols: [{destinationNamedPort: http}]}\n";
+    let place = Place::new().file("base.yaml", NAMED.replace(accept, "")).file("head.yaml", NAMED);
+    write(&place, "base.yaml head.yaml");
+    gate(&place, "base.yaml head.yaml").exits(0);
+    let written = read(&place);
+    let names = "names: [http, metrics]";
+    assert!(written.contains(names), "{written}");
+    check_schema("diff-approvals", &value(&written));
+    let with = |from: &str, to: &str| {
+        assert!(written.contains(from), "{written}");
+        std::fs::write(place.path().join("approved.yaml"), written.replace(from, to)).expect("written");
+        gate(&place, "base.yaml head.yaml")
+    };
+    with(names, "names: [metrics, http, metrics]").exits(0);
+    with(names, "name: metrics, names: [http]").exits(0);
+    // One name alone is a larger set of flows; three names are a smaller one.
+    with(names, "name: metrics").exits(0);
+    with(names, "names: [http, metrics, web]").exits(1);
+    with(names, "names: [http, admin]").exits(1);
+}
+
 #[test]
 fn unrelated_changes_keep_an_approval() {
     let place = approved();

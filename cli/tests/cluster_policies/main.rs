@@ -1,7 +1,7 @@
 //! Which cluster-wide policies an API server with the custom resource definitions takes, and which it refuses: a table
 //! of cases in `compiler/corpus/cluster-policies`.
 //!
-//! Each case is an object whose first lines are comments. They say what the case is about, and how kube-apiserver 1.35
+//! Each case is an object whose first lines are comments. They name the case's subject, and how kube-apiserver 1.35
 //! answers with the definitions of each channel (`experimental` contains everything that `standard` does):
 //!
 //! ```text

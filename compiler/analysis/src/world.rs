@@ -76,7 +76,7 @@ pub struct WorldRow {
     pub family: Option<Family>,
     /// A flow of the row.
     pub example: PossibleFlow,
-    /// What the direction of the cause decides about the example, on both sides. Set only where cluster-wide policies
+    /// The verdicts of the cause's direction about the example, on both sides. Set only where cluster-wide policies
     /// are in force: without them, the cause says it.
     pub decided: Option<[EndVerdict; 2]>,
 }

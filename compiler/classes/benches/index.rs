@@ -17,12 +17,12 @@ use weir_testing::yaml::objects;
 use xtask::generate::{ClusterSize, snapshot};
 
 const SIZES: [ClusterSize; 6] = [
-    ClusterSize { pods: 2_000, policies: 1_000, namespaces: 20 },
-    ClusterSize { pods: 10_000, policies: 10, namespaces: 20 },
-    ClusterSize { pods: 10_000, policies: 100, namespaces: 20 },
-    ClusterSize { pods: 10_000, policies: 1_000, namespaces: 20 },
-    ClusterSize { pods: 10_000, policies: 10_000, namespaces: 20 },
-    ClusterSize { pods: 100_000, policies: 10_000, namespaces: 200 },
+    ClusterSize { pods: 2_000, policies: 1_000, namespaces: 20, tiers: 0 },
+    ClusterSize { pods: 10_000, policies: 10, namespaces: 20, tiers: 0 },
+    ClusterSize { pods: 10_000, policies: 100, namespaces: 20, tiers: 0 },
+    ClusterSize { pods: 10_000, policies: 1_000, namespaces: 20, tiers: 0 },
+    ClusterSize { pods: 10_000, policies: 10_000, namespaces: 20, tiers: 0 },
+    ClusterSize { pods: 100_000, policies: 10_000, namespaces: 200, tiers: 0 },
 ];
 const EVENTS: usize = 20_000;
 const NODE: &str = "node-5";
@@ -35,8 +35,8 @@ fn main() {
         "cluster", "compile ms", "pod comes, µs", "pod goes, µs", "single", "classify ms", "emit ms"
     );
     let mut rows = Vec::new();
-    for ClusterSize { pods, policies, namespaces } in SIZES {
-        let objects = objects(&snapshot(ClusterSize { pods, policies, namespaces }));
+    for ClusterSize { pods, policies, namespaces, tiers } in SIZES {
+        let objects = objects(&snapshot(ClusterSize { pods, policies, namespaces, tiers }));
         let mut index = Index::new(Some(NODE.to_owned()), Assumptions::default());
         objects.iter().for_each(|object| drop(index.apply(object.clone())));
         let start = Instant::now();

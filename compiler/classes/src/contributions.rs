@@ -39,7 +39,7 @@ impl Classes {
         let (subject, peer) = (&self.subjects[subject.index()], &self.peers[peer.index()]);
         let is_isolated = subject.policies.iter().any(|id| self.rules.of(*id, direction).is_some());
         let mut found = Vec::new();
-        // What no tier has decided yet.
+        // The traffic that no tier has decided yet.
         let mut undecided = AtomSet::all(self.atoms.count());
         for tier in Tier::ALL.into_iter().filter(|tier| *tier == Tier::Admin || !is_isolated) {
             let mut open = undecided.clone();

@@ -253,7 +253,7 @@ impl SubjectClass {
     }
 }
 
-/// What the cluster-wide policies decide about the traffic between a subject class and a peer class.
+/// The decisions of cluster-wide policies about the traffic between a subject class and a peer class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TierDecision {
     /// The rule that accepts or denies; `None` if NetworkPolicies decide, or nothing does.
@@ -342,7 +342,7 @@ impl Classes {
         rows::provenance(self, direction, subject, peer, atom)
     }
 
-    /// What the cluster-wide policies decide about an atom.
+    /// The decisions of cluster-wide policies about an atom.
     pub fn tier_decision(
         &self,
         cluster: &Cluster,

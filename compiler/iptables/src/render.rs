@@ -10,7 +10,7 @@
 //!                                                                         ├▶ WEIR-NE-… one chain a policy
 //!                                                                         │      └▶ WEIR-RE-… ports of one rule
 //!                                                                         └▶ DROP if isolated and no mark
-//! INPUT ───▶ WEIR-EGRESS, only if cluster-wide policies judge what a pod sends to its own node
+//! INPUT ───▶ WEIR-EGRESS, only if cluster-wide policies judge packets from a pod to its own node
 //! ```
 //!
 //! A packet is allowed by returning from the pod's chain, so that a packet between two pods goes through both stages. A
@@ -98,7 +98,7 @@ struct TableWriter<'w, 'c> {
 struct Chains {
     chains: Vec<(String, Vec<String>)>,
     by_name: HashMap<String, usize>,
-    /// Whether cluster-wide policies judge what a pod sends to its own node, which the kernel does not forward.
+    /// Whether cluster-wide policies judge packets from a pod to its own node, which the kernel does not forward.
     is_input_judged: bool,
 }
 

@@ -91,7 +91,7 @@ fn both_stages_together_are_the_forward_chain() {
 }
 
 #[test]
-fn what_a_pod_sends_to_its_own_node_is_judged_in_the_input_chain() {
+fn packets_to_the_own_node_are_judged_in_the_input_chain() {
     let mut denied = 0;
     for_each(500, &clusters(), |case| {
         let cluster = resolve(&case.objects, case.assume).0;

@@ -71,7 +71,7 @@ fn applies_as_widely(context: &LintContext<'_>, wide: &TierPolicy, policy: &Tier
         && cover::selector_covers(labels, wide.pods, policy.pods)
 }
 
-/// Whether a rule matches all traffic to these ports of a peer; of every peer if there is none.
+/// Whether a rule matches all traffic to these ports of a peer, or of every peer if no peer is given.
 fn covers(context: &LintContext<'_>, wide: &TierMatch, peer: Option<&TierPeer>, ports: &[PortRule]) -> bool {
     let peer_is_covered = |other: &TierPeer| peer.is_some_and(|peer| peer_covers(context, other, peer));
     (wide.peers.is_empty() || wide.peers.iter().any(peer_is_covered)) && cover::ports_cover(&wide.ports, ports)

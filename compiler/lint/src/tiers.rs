@@ -8,8 +8,8 @@ use super::cover;
 use weir_model::{Direction, Policy, PortRule, RuleAction, Tier};
 
 impl LintContext<'_> {
-    /// Whether a rule of the Admin tier may accept traffic of a pod that a NetworkPolicy selects. `wanted` tells from
-    /// the rule's ports whether it is the traffic in question.
+    /// Whether a rule of the Admin tier may accept traffic of a pod that a NetworkPolicy selects. `wanted` decides by
+    /// the rule's ports whether the traffic in question is meant.
     pub(super) fn may_be_accepted(
         &self,
         policy: &Policy,

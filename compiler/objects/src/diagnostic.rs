@@ -15,7 +15,7 @@ use crate::source::FileSpan;
 pub enum Severity {
     /// Worth knowing; never changes an exit code.
     Note,
-    /// Valid, but probably not what the author meant.
+    /// Valid, but probably a mistake of the author.
     Warning,
     /// Not valid, or not understood: the object is not compiled.
     Error,

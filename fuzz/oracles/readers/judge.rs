@@ -157,7 +157,7 @@ pub fn address_agrees(text: &str, answer: &Answer, tally: &mut Tally) -> Result<
     tally.compare(text, &printed(ours), &text_of(answer), None)
 }
 
-/// Compares a prefix, as a strict reader reads it: without leading zeros. IPv4-mapped prefixes stay what they are in
+/// Compares a prefix, as a strict reader reads it: without leading zeros. IPv4-mapped prefixes stay as they are in
 /// Go, so these are not compared.
 ///
 /// # Errors

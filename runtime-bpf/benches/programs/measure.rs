@@ -145,8 +145,8 @@ pub(super) fn measure(kernel: &BpfKernel, ends: &Ends, subject: &mut dyn Subject
 pub(super) fn header() -> String {
     let flows: String = FLOWS.iter().map(|flows| format!(" {:>13}", format!("{flows} flows"))).collect();
     let names = format!(
-        "{:<12} {:>2} {:>8} {:>8} {:>6} {:>8} {:>7}",
-        "flows in", "ip", "policies", "listed", "insns", "walked", "load ms"
+        "{:<12} {:>2} {:>8} {:>8} {:>8} {:>6} {:>8} {:>7}",
+        "flows in", "ip", "policies", "tiers", "listed", "insns", "walked", "load ms"
     );
     format!("{names}{flows} {:>13} {:>13} {:>13}", "new, pod", "new, outside", "denied")
 }
@@ -160,8 +160,8 @@ fn list(figures: &Figures) -> Vec<f64> {
 pub(super) struct MeasuredProgram<'a> {
     pub(super) name: &'a str,
     pub(super) family: Family,
-    /// Policies, listed addresses, instructions, and instructions that the verifier walked.
-    pub(super) numbers: [usize; 4],
+    /// Policies of namespaces and of the cluster, listed addresses, instructions, and instructions that the verifier walked.
+    pub(super) numbers: [usize; 5],
     /// Milliseconds that the kernel took to load it.
     pub(super) load: f64,
     pub(super) figures: &'a Figures,
@@ -170,17 +170,31 @@ pub(super) struct MeasuredProgram<'a> {
 
 /// Nanoseconds, and how many times those of the program by hand.
 pub(super) fn row(measured: &MeasuredProgram<'_>) -> String {
-    let MeasuredProgram { name, family, numbers: [policies, listed, insns, walked], load, figures, by_hand } =
-        *measured;
+    let MeasuredProgram {
+        name,
+        family,
+        numbers: [policies, cluster_wide, listed, insns, walked],
+        load,
+        figures,
+        by_hand,
+    } = *measured;
     let number = if family == Family::V4 { 4 } else { 6 };
     let figures = list(figures).into_iter().zip(list(by_hand));
     let cells: String = figures.map(|(ns, hand)| format!(" {:>13}", format!("{ns:.1} ({:.2})", ns / hand))).collect();
-    format!("{name:<12} {number:>2} {policies:>8} {listed:>8} {insns:>6} {walked:>8} {load:>7.2}{cells}")
+    format!(
+        "{name:<12} {number:>2} {policies:>8} {cluster_wide:>8} {listed:>8} {insns:>6} {walked:>8} {load:>7.2}{cells}"
+    )
 }
 
 pub(super) fn json(measured: &MeasuredProgram<'_>) -> Value {
-    let MeasuredProgram { name, family, numbers: [policies, listed, insns, walked], load, figures, by_hand } =
-        *measured;
+    let MeasuredProgram {
+        name,
+        family,
+        numbers: [policies, cluster_wide, listed, insns, walked],
+        load,
+        figures,
+        by_hand,
+    } = *measured;
     let names = ["established_1", "established_1024", "established_65536", "established_524288"];
     let names = names.into_iter().chain(["new_pod", "new_outside", "denied"]);
     let rounded = |it: f64| (it * 100.0).round() / 100.0;
@@ -193,6 +207,7 @@ pub(super) fn json(measured: &MeasuredProgram<'_>) -> Value {
         "flows": name,
         "family": if family == Family::V4 { 4 } else { 6 },
         "policies": policies,
+        "cluster_wide": cluster_wide,
         "listed": listed,
         "instructions": insns,
         "walked": walked,

@@ -125,7 +125,7 @@ impl Runtime {
         })
     }
 
-    /// Reads the record and reconciles the kernel with it. Returns an empty record if there is none.
+    /// Reads the record and reconciles the kernel with it. Returns an empty record if no record is pinned.
     fn adopt(&self) -> Result<(EnforcementRecord, Reconciled), Error> {
         let Some(mut record) = EnforcementRecord::read(&self.system, &self.pins)? else {
             let links = self.system.list(&self.pins.links()).doing("list links")?;

@@ -91,7 +91,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// The epoch of the generation in force; 0 if there is none.
+    /// The epoch of the generation in force; 0 if no generation is in force.
     pub fn epoch(&self) -> Result<u32, Error> {
         self.bring_record_back()?;
         let record = EnforcementRecord::read(&self.system, &self.pins)?;

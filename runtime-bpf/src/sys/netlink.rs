@@ -55,7 +55,7 @@ pub struct HostInterface {
 pub enum Put {
     /// Creates the filter, or replaces the one with its priority and handle.
     New,
-    /// Only replaces the filter with its priority and handle. `ENOENT` if there is none, and `EINVAL` if there is no
+    /// Only replaces the filter with its priority and handle. `ENOENT` if no such filter exists, and `EINVAL` if there is no
     /// qdisc.
     Instead,
 }

@@ -119,7 +119,7 @@ struct AttachBench<'a> {
 
 impl AttachBench<'_> {
     fn row(&self) -> Result<AttachFigures> {
-        let size = ClusterSize { pods: PODS, policies: self.policies, namespaces: 20 };
+        let size = ClusterSize { pods: PODS, policies: self.policies, namespaces: 20, tiers: 0 };
         let text = snapshot_on(size, self.endpoints);
         let [input, changed] = ["before.json", "after.json"].map(|it| self.directory.join(it));
         std::fs::write(&input, &text)?;

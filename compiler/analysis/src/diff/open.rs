@@ -176,7 +176,7 @@ impl<'c> Members<'c> {
     }
 }
 
-/// The reason for what a direction decides about a row's example.
+/// The reason for a direction's verdict about a row's example.
 fn reason(decided: EndVerdict) -> EndReason {
     let mut reason =
         EndReason { state: EndState::Isolated, rules: Vec::new(), tiers: Vec::new(), isolating: Vec::new() };

@@ -60,7 +60,7 @@ pub(super) struct SetReason {
     /// The rules that allow traffic which the other side denies, each with the part of that traffic that it allows.
     pub(super) rules: [Vec<(RuleId, SetId)>; 2],
     /// The rules of cluster-wide policies that decide about traffic which differs, each with that traffic: they accept
-    /// what the other side denies, or deny what the other side allows.
+    /// traffic that the other side denies, or deny traffic that the other side allows.
     pub(super) tiers: [Vec<(TierRuleId, SetId)>; 2],
 }
 

@@ -23,7 +23,7 @@ pub struct ExposedGroup {
     pub pods: PodSet,
     /// Pods among these that are not in the group, because a policy isolates them.
     pub except: Vec<PodSet>,
-    /// What lets the traffic in.
+    /// The reason why the traffic is allowed.
     pub by: ExposedBy,
     /// The sources. Their pods may also be of the group's own namespace.
     pub source: EndSet,
@@ -37,7 +37,7 @@ pub struct ExposedGroup {
     pub is_cut_by_egress: bool,
 }
 
-/// What lets traffic in.
+/// The reason why traffic is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExposedBy {
     /// No policy isolates the pods.

@@ -123,7 +123,7 @@ pub struct FlowProduct {
 }
 
 impl TrafficSet {
-    /// The traffic of both sets. `None` if there is none.
+    /// The traffic of both sets. `None` if they have no traffic in common.
     pub(super) fn and(&self, other: &Self) -> Option<Self> {
         let mut both = Self { portless: self.portless && other.portless, ports: Vec::new() };
         for one in &self.ports {

@@ -253,7 +253,7 @@ impl<'c> PossibleWorld<'c> {
     fn tier_peer(&self, side: usize, peer: &TierPeer) -> EndSet {
         match peer {
             TierPeer::Pods { namespaces, pods } => self.pods(side, *namespaces, *pods),
-            // Networks match pods too, whatever is assumed about `ipBlock`.
+            // Networks match pods too. The assumption about pods in an `ipBlock` does not apply to them.
             TierPeer::Networks(networks) => EndSet::at(AddressSet::of_networks(networks)),
             // A possible pod is no node. The nodes are those of the input.
             TierPeer::Nodes(nodes) => {
@@ -574,7 +574,7 @@ impl<'c> PossibleWorld<'c> {
 }
 
 impl PossibleWorld<'_> {
-    /// Applies a tier to what the tiers after it allow: the rules in reverse order, so that the first one that matches
+    /// Applies a tier to the flows that the later tiers allow: the rules in reverse order, so that the first one that matches
     /// decides.
     fn fold_tier(
         &mut self,

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use super::diagram::Diagram;
 use super::examples::ExampleContext;
 use super::groups::{EndSet, FlowProduct, TrafficSet};
-use super::halves::{ClassPair, EndClass, PossibleWorld, opposite, product, subject_role};
+use super::halves::{ClassPair, DeniedProduct, EndClass, PossibleWorld, opposite, product, subject_role};
 use super::variables::Role;
 use super::{CauseKind, RowCause, WorldDiff, WorldError, WorldRow};
 use crate::addresses::AddressSet;
@@ -70,6 +70,17 @@ impl Candidate {
 /// The meaning of a policy in one direction.
 type PolicyMeaning = (EndSet, Vec<FlowProduct>);
 
+/// The policies of one namespace that isolate pods in one direction, on both sides.
+pub(super) struct ChangedPolicies {
+    pub(super) of_old: Vec<PolicyId>,
+    new_meanings: Vec<PolicyMeaning>,
+    old_meanings: Vec<PolicyMeaning>,
+    /// The policies of the new side whose meaning the old side lacks.
+    pub(super) only_new: Vec<PolicyId>,
+    /// The policies of the old side whose meaning the new side lacks.
+    pub(super) only_old: Vec<PolicyId>,
+}
+
 /// Pairs of classes for which every namespace selector of a candidate gives the same results.
 pub(super) struct PairGroup {
     sources: Vec<EndClass>,
@@ -101,11 +112,17 @@ pub(super) struct Changes<'w, 'c> {
 impl Changes<'_, '_> {
     fn find(&mut self, diff: &mut WorldDiff) -> Result<(), WorldError> {
         let mut examples = ExampleContext::new(self.world.clusters);
+        let mut vocabularies = Vec::new();
+        for direction in DIRECTIONS {
+            if self.has_tiers(direction) {
+                vocabularies.push((direction, self.vocabulary(direction)?));
+            }
+        }
         for change in [VerdictChange::Added, VerdictChange::Removed] {
             let mut candidates = Vec::new();
             for direction in DIRECTIONS {
-                if self.has_tiers(direction) {
-                    candidates.extend(self.candidates_with_tiers(change, direction)?);
+                if let Some((_, vocabulary)) = vocabularies.iter_mut().find(|(of, _)| *of == direction) {
+                    candidates.extend(self.candidates_with_tiers(change, direction, vocabulary)?);
                     continue;
                 }
                 for class in 0..self.world.classes.len() {
@@ -117,27 +134,7 @@ impl Changes<'_, '_> {
                 candidates = candidates.into_iter().flat_map(Candidate::by_family).collect();
             }
             for candidate in candidates {
-                let policy = match &candidate.cause.kind {
-                    CauseKind::Rule { rule, .. } => Some((allowing(change), rule.policy)),
-                    CauseKind::Isolation(policy) => Some((1 - allowing(change), *policy)),
-                    CauseKind::List(_, rule) => rule.map(|rule| (allowing(change), rule.policy)),
-                    CauseKind::Tier { .. } => None,
-                };
-                let list = match &candidate.cause.kind {
-                    CauseKind::List(list, _) => {
-                        Some(&self.world.clusters[1 - allowing(change)].lists[list.index()].name)
-                    }
-                    CauseKind::Rule { .. } | CauseKind::Isolation(_) | CauseKind::Tier { .. } => None,
-                };
-                let policy = policy.map(|(side, policy)| self.world.clusters[side].policy_name(policy));
-                let tier = match &candidate.cause.kind {
-                    CauseKind::Tier { rule, is_allowing } => {
-                        let side = if *is_allowing { allowing(change) } else { 1 - allowing(change) };
-                        Some(self.world.clusters[side].tier_policy_name(rule.policy))
-                    }
-                    _ => None,
-                };
-                *self.under_comparison = policy.into_iter().chain(list.cloned()).chain(tier).collect();
+                *self.under_comparison = self.names(change, &candidate.cause);
                 let cause = candidate.cause.clone();
                 match self.row(candidate, &mut examples)? {
                     Found::Row(row) => diff.rows.push(*row),
@@ -147,6 +144,23 @@ impl Changes<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// The names of the policies and the list of a cause.
+    pub(super) fn names(&self, change: VerdictChange, cause: &RowCause) -> Vec<String> {
+        let (new, old) = (allowing(change), 1 - allowing(change));
+        let of = |side: usize| self.world.clusters[side];
+        match &cause.kind {
+            CauseKind::Rule { rule, .. } => vec![of(new).policy_name(rule.policy)],
+            CauseKind::Isolation(policy) => vec![of(old).policy_name(*policy)],
+            CauseKind::List(list, rule) => {
+                let policy = rule.map(|rule| of(new).policy_name(rule.policy));
+                policy.into_iter().chain([of(old).lists[list.index()].name.clone()]).collect()
+            }
+            CauseKind::Tier { rule, is_allowing } => {
+                vec![of(if *is_allowing { new } else { old }).tier_policy_name(rule.policy)]
+            }
+        }
     }
 
     /// Whether cluster-wide policies decide in a direction, on any side.
@@ -169,55 +183,88 @@ impl Changes<'_, '_> {
         class: usize,
     ) -> Result<Vec<Candidate>, WorldError> {
         let (new, old) = (allowing(change), 1 - allowing(change));
-        let [of_new, of_old] = [new, old].map(|side| self.world.isolating(side, direction, Some(class)).to_vec());
-        if of_new.is_empty() && of_old.is_empty() {
+        let changed = self.changed_policies(change, direction, class);
+        if changed.only_new.is_empty() && changed.only_old.is_empty() {
             return Ok(Vec::new());
         }
-        let [new_meanings, old_meanings] =
-            [(new, &of_new), (old, &of_old)].map(|(side, policies)| self.meanings(side, direction, policies));
-        let changed_new = unmatched(&of_new, &new_meanings, &old_meanings);
-        let changed_old = unmatched(&of_old, &old_meanings, &new_meanings);
-        if changed_new.is_empty() && changed_old.is_empty() {
-            return Ok(Vec::new());
-        }
-        let allowed_before: HashSet<&FlowProduct> = old_meanings.iter().flat_map(|(_, rules)| rules).collect();
         let of_side = |side: usize, policies: &[PolicyId]| -> Vec<String> {
             policies.iter().map(|it| self.world.clusters[side].policy_name(*it)).collect()
         };
-        *self.under_comparison = [of_side(new, &changed_new), of_side(old, &changed_old)].concat();
+        *self.under_comparison = [of_side(new, &changed.only_new), of_side(old, &changed.only_old)].concat();
         self.under_comparison.sort_unstable();
         self.under_comparison.dedup();
         let mut candidates = Vec::new();
-        for policy in changed_new {
-            let (subjects, isolating) = self.isolated_among(old, direction, class, policy, new, &of_old)?;
+        for policy in &changed.only_new {
+            let (subjects, isolating) = self.isolated_among(change, direction, class, *policy, &changed.of_old)?;
             if subjects.pods.is_empty() {
                 continue;
             }
-            for (index, flows) in self.world.rule_products(new, direction, policy).into_iter().enumerate() {
-                if allowed_before.contains(&flows) {
-                    continue;
-                }
-                let except = self.exceptions(new, direction, &old_meanings);
-                let rule = RuleId { policy, rule: index as u32 };
+            for (rule, flows) in self.rules_only_new(change, direction, *policy, &changed) {
+                let except = self.exceptions(new, direction, &changed.old_meanings);
                 let cause = RowCause { direction, kind: CauseKind::Rule { rule, isolating: isolating.clone() } };
                 let flows = with_subjects(direction, flows, subjects.clone());
                 candidates.push(Candidate { change, direction, cause, flows, except, family: None });
             }
         }
-        for policy in changed_old {
-            let mut except: Vec<FlowProduct> = new_meanings
+        for policy in &changed.only_old {
+            let mut except: Vec<FlowProduct> = changed
+                .new_meanings
                 .iter()
                 .map(|(subjects, _)| {
                     product(direction, subjects.clone(), EndSet::everything(), self.world.all_traffic(new))
                 })
                 .collect();
-            except.extend(self.exceptions(new, direction, &old_meanings));
-            let subjects = self.world.subjects(old, policy);
-            let flows = product(direction, subjects, EndSet::everything(), self.world.all_traffic(new));
-            let cause = RowCause { direction, kind: CauseKind::Isolation(policy) };
+            except.extend(self.exceptions(new, direction, &changed.old_meanings));
+            let flows = self.isolated_flows(change, direction, *policy);
+            let cause = RowCause { direction, kind: CauseKind::Isolation(*policy) };
             candidates.push(Candidate { change, direction, cause, flows, except, family: None });
         }
         Ok(candidates)
+    }
+
+    /// Compares the policies of one namespace by their meanings.
+    pub(super) fn changed_policies(
+        &self,
+        change: VerdictChange,
+        direction: Direction,
+        class: usize,
+    ) -> ChangedPolicies {
+        let (new, old) = (allowing(change), 1 - allowing(change));
+        let [of_new, of_old] = [new, old].map(|side| self.world.isolating(side, direction, Some(class)).to_vec());
+        let [new_meanings, old_meanings] =
+            [(new, &of_new), (old, &of_old)].map(|(side, policies)| self.meanings(side, direction, policies));
+        let only_new = unmatched(&of_new, &new_meanings, &old_meanings);
+        let only_old = unmatched(&of_old, &old_meanings, &new_meanings);
+        ChangedPolicies { of_old, new_meanings, old_meanings, only_new, only_old }
+    }
+
+    /// The rules of a policy of the new side that no policy of the old side in this namespace has.
+    pub(super) fn rules_only_new(
+        &self,
+        change: VerdictChange,
+        direction: Direction,
+        policy: PolicyId,
+        changed: &ChangedPolicies,
+    ) -> Vec<(RuleId, FlowProduct)> {
+        let before: HashSet<&FlowProduct> = changed.old_meanings.iter().flat_map(|(_, rules)| rules).collect();
+        let rules = self.world.rule_products(allowing(change), direction, policy).into_iter().enumerate();
+        let rules = rules.filter(|(_, flows)| !before.contains(flows));
+        rules.map(|(index, flows)| (RuleId { policy, rule: index as u32 }, flows)).collect()
+    }
+
+    /// All traffic of the pods that a policy of the old side isolates.
+    pub(super) fn isolated_flows(&self, change: VerdictChange, direction: Direction, policy: PolicyId) -> FlowProduct {
+        let (new, old) = (allowing(change), 1 - allowing(change));
+        let subjects = self.world.subjects(old, policy);
+        product(direction, subjects, EndSet::everything(), self.world.all_traffic(new))
+    }
+
+    /// The products that lists of the old side deny and no list of the new side does.
+    pub(super) fn no_longer_denied(&self, change: VerdictChange, direction: Direction) -> Vec<&DeniedProduct> {
+        let [of_new, of_old] =
+            [allowing(change), 1 - allowing(change)].map(|side| &self.world.sides[side].denied[direction as usize]);
+        let still: HashSet<&FlowProduct> = of_new.iter().map(|it| &it.flows).collect();
+        of_old.iter().filter(|it| !still.contains(&it.flows)).collect()
     }
 
     /// The flows that do not change although a rule or the end of an isolation allows them: the old side allowed them,
@@ -233,13 +280,13 @@ impl Changes<'_, '_> {
     /// The pods that a policy of the new side selects and that policies of the old side isolate.
     pub(super) fn isolated_among(
         &mut self,
-        old: usize,
+        change: VerdictChange,
         direction: Direction,
         class: usize,
         policy: PolicyId,
-        new: usize,
         of_old: &[PolicyId],
     ) -> Result<(EndSet, Vec<PolicyId>), WorldError> {
+        let (new, old) = (allowing(change), 1 - allowing(change));
         let subjects = self.world.subjects(new, policy);
         let (pair, role) = (ClassPair::of(direction, Some(class), None), subject_role(direction));
         let selected = self.world.ends(&subjects, role, pair)?;
@@ -257,7 +304,7 @@ impl Changes<'_, '_> {
         Ok((if are_all { subjects } else { both }, isolating))
     }
 
-    pub(super) fn meanings(&self, side: usize, direction: Direction, policies: &[PolicyId]) -> Vec<PolicyMeaning> {
+    fn meanings(&self, side: usize, direction: Direction, policies: &[PolicyId]) -> Vec<PolicyMeaning> {
         let meaning = |policy: &PolicyId| {
             let mut rules = self.world.rule_products(side, direction, *policy);
             rules.sort_unstable();
@@ -269,17 +316,17 @@ impl Changes<'_, '_> {
 
     /// Traffic that only lists of the old side deny: everything that the policies of the new side allow there.
     fn list_candidates(&self, change: VerdictChange, direction: Direction) -> Vec<Candidate> {
-        let (new, old) = (allowing(change), 1 - allowing(change));
-        let [of_new, of_old] = [new, old].map(|side| &self.world.sides[side].denied[direction as usize]);
-        let flows = |list: &[super::halves::DeniedProduct]| list.iter().map(|it| it.flows.clone()).collect::<Vec<_>>();
-        if flows(of_new) == flows(of_old) {
+        let new = allowing(change);
+        let denied_before = self.no_longer_denied(change, direction);
+        if denied_before.is_empty() {
             return Vec::new();
         }
-        let denied_still = flows(of_new);
+        let of_new = &self.world.sides[new].denied[direction as usize];
+        let denied_still: Vec<FlowProduct> = of_new.iter().map(|it| it.flows.clone()).collect();
         let isolating: Vec<PolicyId> =
             self.world.sides[new].isolating[direction as usize].iter().flatten().copied().collect();
         let mut candidates = Vec::new();
-        for denied in of_old.iter().filter(|it| !denied_still.contains(&it.flows)) {
+        for denied in denied_before {
             let cause = |rule| RowCause { direction, kind: CauseKind::List(denied.list, rule) };
             let isolated = |policy: &PolicyId| {
                 let subjects = self.world.subjects(new, *policy);
@@ -346,6 +393,7 @@ impl Changes<'_, '_> {
         self.groups_of(&candidate.except.iter().chain([&candidate.flows]).collect::<Vec<_>>())
     }
 
+    /// Groups of pairs for which the namespace selectors of all products have the same results.
     pub(super) fn groups_of(&mut self, products: &[&FlowProduct]) -> Result<Vec<PairGroup>, WorldError> {
         let sources = self.classes_alike(products, Role::Source)?;
         let destinations = self.classes_alike(products, Role::Destination)?;
@@ -532,7 +580,7 @@ fn with_subjects(direction: Direction, mut flows: FlowProduct, subjects: EndSet)
 }
 
 /// The policies whose meaning the other side lacks. A meaning that occurs more often on this side adds nothing.
-pub(super) fn unmatched(policies: &[PolicyId], meanings: &[PolicyMeaning], others: &[PolicyMeaning]) -> Vec<PolicyId> {
+fn unmatched(policies: &[PolicyId], meanings: &[PolicyMeaning], others: &[PolicyMeaning]) -> Vec<PolicyId> {
     let known: HashSet<&PolicyMeaning> = others.iter().collect();
     policies.iter().zip(meanings).filter(|(_, it)| !known.contains(it)).map(|(policy, _)| *policy).collect()
 }

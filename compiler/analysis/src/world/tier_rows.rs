@@ -1,12 +1,14 @@
 //! Candidates for rows where cluster-wide policies are in force.
 //!
-//! Problem: tiers are ordered lists in which the first rule that matches decides. What a changed rule changes is
-//! therefore no product without products: an earlier rule can take a part away, and a still earlier one can give a part
-//! of it back.
-//! Strategy: a *seed* is a product that contains every flow that a change can affect: a rule of a tier that the other
-//! side lacks, or has at another place, and what [`super::rows`] takes without tiers. Diagrams give the part of the seed
-//! that changes. This target is then written with the products of both sides: those that contain nothing of it become
-//! exceptions, and where these do not suffice, a product that contains a part of it cuts the seed in two.
+//! Problem: tiers are ordered lists in which the first matching rule decides. An earlier rule can take a part away from
+//! the flows that a changed rule affects, and a still earlier rule can give a part of it back. A product with products
+//! as exceptions cannot describe every such set of flows.
+//! Strategy: a *seed* is a product that contains every flow that one change can affect. The seeds are the rules of a
+//! tier that the other side lacks or has at another place, the changed rules and isolations of NetworkPolicies, and the
+//! products that only the lists of one side deny. Diagrams give the changed part of a seed: its *target*. The target is
+//! then covered with candidates. Products of either side that contain no flow of the target become exceptions. Where
+//! these exceptions do not remove every unchanged flow, a product that contains a part of the target cuts the seed in
+//! two.
 //! Invariant: every flow of the target is in a candidate, and no other flow of the seed is. The verdict of a direction
 //! is a function of the products that contain the flow, so the cuts come to an end.
 
@@ -19,18 +21,18 @@ use super::halves::{ClassPair, product};
 use super::rows::{Candidate, Changes, PairGroup, allowing};
 use super::{CauseKind, RowCause, WorldError};
 use crate::diff::VerdictChange;
-use weir_model::eval::RuleId;
-use weir_model::{Direction, PolicyId, Tier};
+use weir_model::{Direction, Tier};
 
 /// The most candidates of one seed. A person reads fewer; an input beyond it is refused.
 const MOST_PIECES: usize = 2_000;
 
-/// Everything that a direction's verdict depends on, on both sides.
-struct Vocabulary {
+/// The products on which a direction's verdict depends, of both sides.
+pub(super) struct Vocabulary {
     products: Vec<FlowProduct>,
-    /// Classes of ends that no product tells apart, in pairs.
+    /// Pairs of classes of ends. Every product has the same flows for all pairs of a group.
     groups: Vec<PairGroup>,
-    known: HashMap<(usize, ClassPair), Diagram>,
+    /// Cache: the flows of a product, by its index in `products`, between two classes.
+    diagrams: HashMap<(usize, ClassPair), Diagram>,
 }
 
 /// A product that contains every flow that one change can affect.
@@ -39,30 +41,30 @@ struct Seed {
     flows: FlowProduct,
 }
 
-/// The part of a product that changes, for a pair of classes in which the product has flows.
+/// The changed part of a product, for a pair of classes in which the product has flows.
 #[derive(Clone, Copy)]
 struct Target {
     pair: ClassPair,
     /// The whole product.
     all: Diagram,
-    /// What changes: no other flow may be in a candidate.
+    /// The flows that change: no other flow may be in a candidate.
     changes: Diagram,
-    /// What is in no candidate yet.
+    /// The flows that change and are in no candidate yet.
     missing: Diagram,
 }
 
 /// A product that cuts another one, and its flows for each pair of classes.
-#[derive(Clone)]
 struct Part {
     index: usize,
     flows: Rc<[Diagram]>,
 }
 
-/// What a seed is written with.
-struct Writing<'v> {
+/// The candidates of one direction so far.
+struct Cover<'v> {
     vocabulary: &'v mut Vocabulary,
     /// The flows that are in a candidate.
-    written: HashMap<ClassPair, Diagram>,
+    covered: HashMap<ClassPair, Diagram>,
+    /// The products of the present seed, each with its exceptions.
     pieces: Vec<(FlowProduct, Vec<FlowProduct>)>,
 }
 
@@ -72,15 +74,15 @@ impl Changes<'_, '_> {
         &mut self,
         change: VerdictChange,
         direction: Direction,
+        vocabulary: &mut Vocabulary,
     ) -> Result<Vec<Candidate>, WorldError> {
-        let mut vocabulary = self.vocabulary(direction)?;
         let mut candidates = Vec::new();
-        let mut writing = Writing { vocabulary: &mut vocabulary, written: HashMap::new(), pieces: Vec::new() };
+        let mut cover = Cover { vocabulary, covered: HashMap::new(), pieces: Vec::new() };
         for seed in self.seeds(change, direction)? {
             *self.under_comparison = self.names(change, &seed.cause);
-            let targets = self.targets(change, direction, &seed.flows, &writing)?;
-            self.express(seed.flows, targets, &mut writing)?;
-            for (flows, except) in std::mem::take(&mut writing.pieces) {
+            let targets = self.targets(change, direction, &seed.flows, &cover)?;
+            self.cover(seed.flows, targets, &mut cover)?;
+            for (flows, except) in std::mem::take(&mut cover.pieces) {
                 let cause = seed.cause.clone();
                 candidates.push(Candidate { change, direction, cause, flows, except, family: None });
             }
@@ -88,21 +90,8 @@ impl Changes<'_, '_> {
         Ok(candidates)
     }
 
-    fn names(&self, change: VerdictChange, cause: &RowCause) -> Vec<String> {
-        let (allowing, denying) = (allowing(change), 1 - allowing(change));
-        let of = |side: usize| self.world.clusters[side];
-        vec![match &cause.kind {
-            CauseKind::Rule { rule, .. } => of(allowing).policy_name(rule.policy),
-            CauseKind::Isolation(policy) => of(denying).policy_name(*policy),
-            CauseKind::List(list, _) => of(denying).lists[list.index()].name.clone(),
-            CauseKind::Tier { rule, is_allowing } => {
-                of(if *is_allowing { allowing } else { denying }).tier_policy_name(rule.policy)
-            }
-        }]
-    }
-
     /// All products of a direction: those of lists, rules and isolations of both sides, each once.
-    fn vocabulary(&mut self, direction: Direction) -> Result<Vocabulary, WorldError> {
+    pub(super) fn vocabulary(&mut self, direction: Direction) -> Result<Vocabulary, WorldError> {
         let mut products: Vec<FlowProduct> = Vec::new();
         for side in 0..2 {
             products.extend(self.world.sides[side].tiers[direction as usize].iter().map(|it| it.flows.clone()));
@@ -127,13 +116,14 @@ impl Changes<'_, '_> {
                 products.push(whole(self.world.subjects(side, policy)));
                 products.extend(self.world.rule_products(side, direction, policy));
             }
-            // Traffic without ports, and the families of outside addresses, can be exempt on their own.
+            // All traffic with pods. With `icmp: allow` it lacks the traffic without ports, which policies then do not
+            // decide about, so this product separates the two.
             products.push(whole(EndSet::pods(PodSet::default())));
         }
         let mut seen = HashSet::new();
         products.retain(|it| seen.insert(it.clone()));
         let groups = self.groups_of(&products.iter().collect::<Vec<_>>())?;
-        Ok(Vocabulary { products, groups, known: HashMap::new() })
+        Ok(Vocabulary { products, groups, diagrams: HashMap::new() })
     }
 
     /// Products that together contain every flow of a direction that changes.
@@ -142,8 +132,7 @@ impl Changes<'_, '_> {
         let mut seeds = Vec::new();
         for side in [new, old] {
             for tier in Tier::ALL {
-                let (own, other) = (side, 1 - side);
-                let [own, other] = [own, other].map(|side| {
+                let [own, other] = [side, 1 - side].map(|side| {
                     let all = self.world.sides[side].tiers[direction as usize].iter();
                     all.filter(|it| it.tier == tier).map(|it| (it.rule, (it.action, &it.flows))).collect::<Vec<_>>()
                 });
@@ -156,9 +145,7 @@ impl Changes<'_, '_> {
         for class in 0..self.world.classes.len() {
             seeds.extend(self.policy_seeds(change, direction, class)?);
         }
-        let [of_new, of_old] = [new, old].map(|side| &self.world.sides[side].denied[direction as usize]);
-        let still: HashSet<&FlowProduct> = of_new.iter().map(|it| &it.flows).collect();
-        for denied in of_old.iter().filter(|it| !still.contains(&it.flows)) {
+        for denied in self.no_longer_denied(change, direction) {
             let cause = RowCause { direction, kind: CauseKind::List(denied.list, None) };
             seeds.push(Seed { cause, flows: denied.flows.clone() });
         }
@@ -172,43 +159,33 @@ impl Changes<'_, '_> {
         direction: Direction,
         class: usize,
     ) -> Result<Vec<Seed>, WorldError> {
-        let (new, old) = (allowing(change), 1 - allowing(change));
-        let [of_new, of_old] = [new, old].map(|side| self.world.isolating(side, direction, Some(class)).to_vec());
-        let [new_meanings, old_meanings] =
-            [(new, &of_new), (old, &of_old)].map(|(side, policies)| self.meanings(side, direction, policies));
-        let allowed_before: HashSet<&FlowProduct> = old_meanings.iter().flat_map(|(_, rules)| rules).collect();
+        let changed = self.changed_policies(change, direction, class);
         let mut seeds = Vec::new();
-        for policy in super::rows::unmatched(&of_new, &new_meanings, &old_meanings) {
-            let (_, isolating): (_, Vec<PolicyId>) =
-                self.isolated_among(old, direction, class, policy, new, &of_old)?;
-            for (index, flows) in self.world.rule_products(new, direction, policy).into_iter().enumerate() {
-                if allowed_before.contains(&flows) {
-                    continue;
-                }
-                let rule = RuleId { policy, rule: index as u32 };
+        for policy in &changed.only_new {
+            let (_, isolating) = self.isolated_among(change, direction, class, *policy, &changed.of_old)?;
+            for (rule, flows) in self.rules_only_new(change, direction, *policy, &changed) {
                 let kind = CauseKind::Rule { rule, isolating: isolating.clone() };
                 seeds.push(Seed { cause: RowCause { direction, kind }, flows });
             }
         }
-        for policy in super::rows::unmatched(&of_old, &old_meanings, &new_meanings) {
-            let (subjects, traffic) = (self.world.subjects(old, policy), self.world.all_traffic(new));
-            let flows = product(direction, subjects, EndSet::everything(), traffic);
-            seeds.push(Seed { cause: RowCause { direction, kind: CauseKind::Isolation(policy) }, flows });
+        for policy in &changed.only_old {
+            let flows = self.isolated_flows(change, direction, *policy);
+            seeds.push(Seed { cause: RowCause { direction, kind: CauseKind::Isolation(*policy) }, flows });
         }
         Ok(seeds)
     }
 
-    /// What changes within a product.
+    /// The targets within a product: one for each group of pairs in which it has flows.
     fn targets(
         &mut self,
         change: VerdictChange,
         direction: Direction,
         flows: &FlowProduct,
-        writing: &Writing<'_>,
+        cover: &Cover<'_>,
     ) -> Result<Vec<Target>, WorldError> {
         let (new, old) = (allowing(change), 1 - allowing(change));
         let mut targets = Vec::new();
-        for group in &writing.vocabulary.groups {
+        for group in &cover.vocabulary.groups {
             let pair = group.asked;
             let all = self.world.product(flows, pair)?;
             if all.is_empty() {
@@ -222,58 +199,53 @@ impl Changes<'_, '_> {
         Ok(targets)
     }
 
-    /// Writes what is missing of a product as products without products.
-    fn express(
-        &mut self,
-        flows: FlowProduct,
-        mut targets: Vec<Target>,
-        writing: &mut Writing<'_>,
-    ) -> Result<(), WorldError> {
-        let parts = self.parts(&targets, writing.vocabulary)?;
+    /// Adds candidates until no flow of the targets is missing.
+    fn cover(&mut self, flows: FlowProduct, mut targets: Vec<Target>, cover: &mut Cover<'_>) -> Result<(), WorldError> {
+        let parts = self.parts(&targets, cover.vocabulary)?;
         loop {
-            self.update(&mut targets, writing)?;
+            self.remove_covered(&mut targets, cover)?;
             if targets.iter().all(|it| it.missing.is_empty()) {
                 return Ok(());
             }
-            if self.write(&flows, &targets, &parts, writing)? {
+            if self.add_candidate(&flows, &targets, &parts, cover)? {
                 continue;
             }
-            // A part that can be written as it is, and otherwise one that has to be cut again.
-            let mut is_written = false;
+            // A part that is a candidate with exceptions alone is better than a part that has to be cut again.
+            let mut is_added = false;
             for part in &parts {
-                let Some((inside, within)) = self.inside(&flows, &targets, part, writing.vocabulary)? else { continue };
+                let Some((inside, within)) = self.inside(&flows, &targets, part, cover.vocabulary)? else { continue };
                 let of_part = self.narrowed(&parts, part)?;
-                if self.write(&inside, &within, &of_part, writing)? {
-                    is_written = true;
+                if self.add_candidate(&inside, &within, &of_part, cover)? {
+                    is_added = true;
                     break;
                 }
             }
-            if is_written {
+            if is_added {
                 continue;
             }
-            let Some((inside, within)) = self.cut(&flows, &targets, &parts, writing.vocabulary)? else {
+            let Some((inside, within)) = self.cut(&flows, &targets, &parts, cover.vocabulary)? else {
                 return Err(WorldError::TooLarge { policies: Vec::new() });
             };
-            self.express(inside, within, writing)?;
+            self.cover(inside, within, cover)?;
         }
     }
 
-    /// Removes from what is missing what is in a candidate by now.
-    fn update(&mut self, targets: &mut [Target], writing: &Writing<'_>) -> Result<(), WorldError> {
+    /// Removes the flows that a candidate contains from the missing ones.
+    fn remove_covered(&mut self, targets: &mut [Target], cover: &Cover<'_>) -> Result<(), WorldError> {
         for target in targets {
-            let written = writing.written.get(&target.pair).copied().unwrap_or(Diagram::NONE);
-            target.missing = self.world.diagrams.and_not(target.missing, written)?;
+            let covered = cover.covered.get(&target.pair).copied().unwrap_or(Diagram::NONE);
+            target.missing = self.world.diagrams.and_not(target.missing, covered)?;
         }
         Ok(())
     }
 
-    /// Writes a product, if exceptions without anything that is missing take away all that does not change.
-    fn write(
+    /// Adds a product as a candidate, if exceptions without a missing flow remove every unchanged flow from it.
+    fn add_candidate(
         &mut self,
         flows: &FlowProduct,
         targets: &[Target],
         parts: &[Part],
-        writing: &mut Writing<'_>,
+        cover: &mut Cover<'_>,
     ) -> Result<bool, WorldError> {
         let mut left: Vec<Diagram> = targets.iter().map(|it| it.all).collect();
         let mut except = Vec::new();
@@ -295,7 +267,7 @@ impl Changes<'_, '_> {
                 for (left, part) in left.iter_mut().zip(part.flows.iter()) {
                     *left = self.world.diagrams.and_not(*left, *part)?;
                 }
-                except.push(writing.vocabulary.products[part.index].clone());
+                except.push(cover.vocabulary.products[part.index].clone());
             }
         }
         for (left, target) in left.iter().zip(targets) {
@@ -303,14 +275,14 @@ impl Changes<'_, '_> {
                 return Ok(false);
             }
         }
-        if writing.pieces.len() >= MOST_PIECES {
+        if cover.pieces.len() >= MOST_PIECES {
             return Err(WorldError::TooLarge { policies: Vec::new() });
         }
-        writing.pieces.push((flows.clone(), except));
+        cover.pieces.push((flows.clone(), except));
         for (left, target) in left.into_iter().zip(targets) {
-            let before = writing.written.get(&target.pair).copied().unwrap_or(Diagram::NONE);
-            let written = self.world.diagrams.or(before, left)?;
-            writing.written.insert(target.pair, written);
+            let before = cover.covered.get(&target.pair).copied().unwrap_or(Diagram::NONE);
+            let covered = self.world.diagrams.or(before, left)?;
+            cover.covered.insert(target.pair, covered);
         }
         Ok(true)
     }
@@ -323,11 +295,11 @@ impl Changes<'_, '_> {
             let (mut is_all, mut is_none) = (true, true);
             for target in targets {
                 let key = (index, target.pair);
-                let product = match vocabulary.known.get(&key) {
+                let product = match vocabulary.diagrams.get(&key) {
                     Some(known) => *known,
                     None => {
                         let product = self.world.product(&vocabulary.products[index], target.pair)?;
-                        vocabulary.known.insert(key, product);
+                        vocabulary.diagrams.insert(key, product);
                         product
                     }
                 };
@@ -358,7 +330,7 @@ impl Changes<'_, '_> {
         Ok(narrowed)
     }
 
-    /// A part of a product, if something of it is missing.
+    /// A part of a product with its targets, if a flow of it is missing.
     fn inside(
         &mut self,
         flows: &FlowProduct,
@@ -378,8 +350,8 @@ impl Changes<'_, '_> {
         Ok(flows.and(&vocabulary.products[part.index]).map(|inside| (inside, within)))
     }
 
-    /// The part at which a product is cut: the first that leaves something outside that does not change, and if there is
-    /// none, the first that leaves something outside that is missing.
+    /// The part at which a product is cut: the first outside of which an unchanged flow remains, and otherwise the first
+    /// outside of which a missing flow remains.
     fn cut(
         &mut self,
         flows: &FlowProduct,
@@ -447,7 +419,7 @@ fn ascending(common: &[(usize, usize)]) -> Vec<usize> {
 }
 
 impl FlowProduct {
-    /// The flows in both products. `None` if that is nothing, as far as it shows without diagrams.
+    /// The flows in both products. `None` if the sets alone show that no flow is in both.
     fn and(&self, other: &Self) -> Option<Self> {
         let (source, destination) = (self.source.and(&other.source), self.destination.and(&other.destination));
         let is_empty = |end: &EndSet| end.pods.is_empty() && end.ranges.is_empty();

@@ -2,7 +2,7 @@
 //! fits the description gets it.
 //!
 //! Each case makes a cluster with pods, workloads, a service, policies and lists, and asks about flows with one or two
-//! described ends. Descriptions leave out what they can. The test completes them in random ways, adds the pods to the
+//! described ends. Descriptions leave out every part that they need not have. The test completes them in random ways, adds the pods to the
 //! cluster and judges the flow: the answer must contain that verdict. Each verdict of an answer comes with an example,
 //! which must fit the description and get this verdict.
 

@@ -200,7 +200,7 @@ pub(crate) struct Case {
     pub(crate) added: String,
 }
 
-/// What a case has besides namespaces and NetworkPolicies.
+/// The kinds that a case has besides namespaces and NetworkPolicies.
 #[derive(Clone, Copy)]
 pub(crate) struct With {
     pub(crate) lists: bool,

@@ -6,7 +6,7 @@ use crate::{Classes, PeerClass, PeerId, SubjectClass, SubjectId, TierDecision};
 use weir_model::eval::RuleId;
 use weir_model::{Cluster, Direction, RuleAction, Tier, TierRuleId};
 
-/// What the cluster-wide policies decide about an entry of a peer class without services.
+/// The decisions of cluster-wide policies about an entry of a peer class without services.
 pub(crate) fn tier_decision(
     classes: &Classes,
     cluster: &Cluster,

@@ -10,6 +10,11 @@ impl Oracle<'_> {
         // A host-network pod shares its node's address, so a packet to it may be for a hostPort.
         let is_pod = destination.endpoint.is_some_and(|id| self.is_member(id));
         let Some(address) = destination.address.filter(|_| !is_pod) else { return Vec::new() };
+        // A pod's packets to its own address do not leave the pod. What shares the node's network leaves through it.
+        let is_itself = |id| self.is_member(id) && self.endpoint(id).addresses.contains(&address);
+        if source.endpoint.is_some_and(is_itself) {
+            return Vec::new();
+        }
         let Some(node) = self.node_of(source) else { return Vec::new() };
         let claims = self.cluster.host_ports_of(node);
         let meant = claims.filter(|(_, it)| target.is(it.protocol, it.port) && it.is_at(self.cluster, address));

@@ -33,7 +33,7 @@ impl Oracle<'_> {
         None
     }
 
-    /// The first `Deny` rule of a tier, whatever it matches.
+    /// The first `Deny` rule of a tier, with any peers and protocols.
     pub(super) fn any_tier_denial(
         &mut self,
         tier: Tier,

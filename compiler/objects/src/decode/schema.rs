@@ -38,7 +38,7 @@ pub(crate) struct Fields {
     pub(super) fields: &'static [(&'static str, ValueType)],
 }
 
-/// What a structure does with fields that its table does not name.
+/// The treatment of fields that a structure's table does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Others {
     /// They are errors.

@@ -55,7 +55,7 @@ struct LeavingRows<'r> {
     /// Only the policies that apply where no NetworkPolicy and no list does: to the own node, and to the endpoint itself
     /// behind a service.
     exempt: SlotRow,
-    /// The same for ingress: both directions decide about what the node sends back to the endpoint.
+    /// The same for ingress: both directions decide about packets that the node sends back to the endpoint.
     arriving: SlotRow,
 }
 

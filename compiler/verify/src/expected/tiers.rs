@@ -18,7 +18,7 @@ pub(super) struct TierSlots {
 }
 
 impl TierSlots {
-    /// Applies the decisions about one plain oracle class to what the tiers after this one allow.
+    /// Applies the decisions about one plain oracle class to the traffic that the later tiers allow.
     pub(super) fn apply(&self, plain: usize, allowed: &mut [u64]) {
         add(allowed, self.accepted.get(plain));
         bits::subtract(allowed, self.denied.get(plain));

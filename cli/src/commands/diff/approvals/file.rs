@@ -224,6 +224,7 @@ impl ApprovalReader<'_, '_> {
         let several = self.texts(entries, "names")?.into_iter().map(|(_, name)| name);
         let mut names: Vec<String> = self.file.scalar(entries, "name")?.into_iter().chain(several).collect();
         names.sort();
+        names.dedup();
         Ok((PortSpec { protocol, first, last }, names))
     }
 

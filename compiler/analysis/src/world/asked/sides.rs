@@ -262,7 +262,7 @@ impl<'c> Asked<'c> {
         self.diagrams.and_not(allowed, denied)
     }
 
-    /// Applies a tier to what the tiers after it allow: the rules in reverse order, so that the first one that matches
+    /// Applies a tier to the flows that the later tiers allow: the rules in reverse order, so that the first one that matches
     /// decides.
     fn fold_tier(
         &mut self,

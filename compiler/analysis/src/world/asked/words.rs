@@ -8,7 +8,7 @@ use crate::world::variables::{FAMILY, Labelled, Meaning, Role};
 use weir_objects::address::Family;
 
 impl Asked<'_> {
-    /// Adds what the verdict depends on, and the conditions under which all flows are allowed.
+    /// Adds the facts on which the verdict depends, and the conditions under which all flows are allowed.
     pub(super) fn explain_conditions(&self, allowed: Diagram, answer: &mut OpenAnswer) {
         let number = |family: Family| self.diagrams.given(allowed, FAMILY, family as u128);
         let of_families: Vec<(Family, Diagram)> = self.families.iter().map(|it| (*it, number(*it))).collect();

@@ -7,7 +7,7 @@ pub static CODE: Code = Code::error("bad-value", include_str!("bad_value.diff"))
     .what("A field of a cluster-wide policy has a value that the API does not allow.")
     .why("The API server refuses the policy, so it would not be in force.");
 
-/// A word that is none of the known ones.
+/// An unknown word.
 pub(crate) fn word(origin: FieldOrigin, text: &str, known: &[&str]) -> Diagnostic {
     let words: Vec<String> = known.iter().map(|word| format!("`{word}`")).collect();
     let found = Diagnostic::at(&CODE, origin, format!("{} is not one of {}", quote(text), words.join(", ")));

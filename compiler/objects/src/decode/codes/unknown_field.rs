@@ -40,7 +40,7 @@ pub(crate) fn at(
     }
 }
 
-/// A field that is none of a structure's.
+/// A field that the structure lacks.
 pub(crate) fn among(origin: FieldOrigin, name: &str, fields: &[&'static str]) -> Diagnostic {
     let path = origin.path.clone();
     let found = Diagnostic::at_name(&CODE, origin, format!("unknown field `{path}`")).label("no such field");
