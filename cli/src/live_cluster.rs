@@ -104,7 +104,11 @@ pub(crate) fn objects(context: Option<&str>, ignored: &[&'static ForeignPolicyKi
                     ));
                 }
                 Err(error) => {
-                    let hint = format!("to answer without this kind, add `--ignore-kind {}`", other.kind.name());
+                    let name = other.kind.name();
+                    let hint = match ForeignPolicyKind::named(&name) {
+                        Some(_) => format!("to answer without this kind, add `--ignore-kind {name}`"),
+                        None => format!("weir knows {name}, but not {}: is there a newer weir?", kind.version),
+                    };
                     return Err(caused(explained(error, &kind), "the cluster has policies that weir must count", hint));
                 }
             }

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 pub use cluster::{Scale, far_address, near_address, pod, policy, populate};
 
 /// The kinds, by the paths that clients request.
-pub const KINDS: [(&str, &str); 14] = [
+pub const KINDS: [(&str, &str); 15] = [
     ("Namespace", "/api/v1/namespaces"),
     ("Node", "/api/v1/nodes"),
     ("Pod", "/api/v1/pods"),
@@ -38,6 +38,8 @@ pub const KINDS: [(&str, &str); 14] = [
     ("Job", "/apis/batch/v1/jobs"),
     ("CronJob", "/apis/batch/v1/cronjobs"),
     ("CiliumNetworkPolicy", "/apis/cilium.io/v2/ciliumnetworkpolicies"),
+    // A version that Weir does not read.
+    ("BaselineAdminNetworkPolicy", "/apis/policy.networking.k8s.io/v2/baselineadminnetworkpolicies"),
 ];
 
 /// The interval at which watchers get a bookmark.

@@ -136,8 +136,7 @@ fn plan(case: &Case) -> Plan {
     others.sort();
     others.dedup();
     let of_cluster = |address: &IpAddr| {
-        let is_node = cluster.nodes.iter().any(|node| node.addresses.contains(address));
-        is_node
+        is_a_nodes(cluster, address)
             || directory.endpoint_at(*address).is_some()
             || cluster.services.iter().any(|it| it.addresses.contains(address))
     };
@@ -151,9 +150,15 @@ fn is_a_hosts(address: &IpAddr) -> bool {
     !address.is_multicast() && !address.is_unspecified() && !is_broadcast
 }
 
+fn is_a_nodes(cluster: &Cluster, address: &IpAddr) -> bool {
+    cluster.nodes.iter().any(|node| node.addresses.contains(address))
+}
+
 fn pods(cluster: &Cluster, node: Option<NodeId>) -> Vec<PodPlan> {
     let directory = Directory::new(cluster);
-    let has_own = |id: EndpointId, address: &IpAddr| directory.endpoint_at(*address) == Some(id);
+    // A node cannot route one of its own addresses to a pod.
+    let has_own =
+        |id: EndpointId, address: &IpAddr| directory.endpoint_at(*address) == Some(id) && !is_a_nodes(cluster, address);
     let mut pods = Vec::new();
     for (index, endpoint) in cluster.endpoints.iter().enumerate() {
         let id = EndpointId(index as u32);
@@ -177,6 +182,9 @@ fn attempt<'n>(by: By, net: &'n Net, case: &Case, row: &Row) -> Result<Try<'n>, 
         return Err("an address that no host can have");
     }
     let source = address(&case.cluster, &flow.source, to.is_ipv6())?;
+    if is_a_pods(&case.cluster, &flow.source) && is_a_nodes(&case.cluster, &source) {
+        return Err("a pod with the address of a node");
+    }
     let from = net.holder(source).ok_or("no endpoint of the test network has the address")?;
     let (protocol, name) = match flow.protocol {
         FlowProtocol::Icmp => (Protocol::Icmp, "icmp"),
@@ -215,6 +223,10 @@ fn attempt<'n>(by: By, net: &'n Net, case: &Case, row: &Row) -> Result<Try<'n>, 
         _ => Vec::new(),
     };
     Ok(Try { from, source, protocol, to, served, expected: allowed(row) })
+}
+
+fn is_a_pods(cluster: &Cluster, end: &FlowEnd) -> bool {
+    end.endpoint.is_some_and(|id| cluster.endpoints[id.index()].standing == Standing::Member)
 }
 
 fn backends<'n>(net: &'n Net, frontend: &Frontend) -> Vec<(&'n crate::namespace::Namespace, SocketAddr)> {

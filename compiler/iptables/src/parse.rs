@@ -119,6 +119,8 @@ pub(super) enum PacketTest {
     /// Ranges of destination ports: first and last.
     Ports(Vec<(u16, u16)>),
     State(Vec<ConntrackState>),
+    /// The type of an ICMPv6 message.
+    Icmp6Type(u8),
     Mark {
         value: u32,
         mask: u32,
@@ -334,6 +336,10 @@ impl Parser<'_> {
             }
             ("--dports", Some("multiport")) => PacketTest::Ports(read_ports(words.value(option)?)?),
             ("--dport", Some("tcp" | "udp" | "sctp")) => PacketTest::Ports(vec![read_range(words.value(option)?)?]),
+            ("--icmpv6-type", Some("icmp6")) => {
+                let text = words.value(option)?;
+                PacketTest::Icmp6Type(text.parse().map_err(|_| Problem::unknown(text))?)
+            }
             ("--ctstate", Some("conntrack")) => PacketTest::State(read_states(words.value(option)?)?),
             ("--mark", Some("mark")) => {
                 let (value, mask) = read_mark(words.value(option)?)?;
@@ -445,7 +451,9 @@ fn split_words(text: &str) -> Result<Vec<String>, Problem> {
 
 fn read_module(name: &str) -> Result<String, Problem> {
     match name {
-        "set" | "multiport" | "tcp" | "udp" | "sctp" | "conntrack" | "mark" | "comment" => Ok(name.to_owned()),
+        "set" | "multiport" | "tcp" | "udp" | "sctp" | "icmp6" | "conntrack" | "mark" | "comment" => {
+            Ok(name.to_owned())
+        }
         _ => Err(Problem::unknown(name)),
     }
 }

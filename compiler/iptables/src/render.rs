@@ -110,13 +110,17 @@ struct Conditions {
     extensions: String,
 }
 
+/// The types of ICMPv6 messages that pods send to find their neighbours: router solicitation, neighbour solicitation
+/// and neighbour advertisement (RFC 4861).
+const NEIGHBOUR_DISCOVERY: [u8; 3] = [133, 135, 136];
+
 impl Renderer<'_> {
     fn table(&mut self, family: Family) -> String {
         let mut chains = Chains::default();
         for direction in [Direction::Egress, Direction::Ingress] {
             TableWriter { renderer: self, chains: &mut chains, family, direction }.stage();
         }
-        chains.write()
+        chains.write(family)
     }
 }
 
@@ -461,13 +465,18 @@ impl Chains {
         rules.push(format!("-A {name} {address}{protocol}{extensions}-m comment --comment \"{comment}\" {target}"));
     }
 
-    fn write(&self) -> String {
+    fn write(&self, family: Family) -> String {
         let mut text = String::from("*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n");
         for (name, _) in &self.chains {
             let _ = writeln!(text, ":{name} - [0:0]");
         }
         if self.is_input_judged {
             text.push_str("-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n");
+            // Neighbour discovery of IPv6 arrives in INPUT too, without a connection: if a pod's answers to the node were
+            // dropped, no packet would reach this pod. In IPv4 this is ARP, which iptables does not see.
+            for kind in NEIGHBOUR_DISCOVERY.iter().filter(|_| family == Family::V6) {
+                let _ = writeln!(text, "-A INPUT -p ipv6-icmp -m icmp6 --icmpv6-type {kind} -j ACCEPT");
+            }
             let _ = writeln!(text, "-A INPUT -j {}", stage(Direction::Egress));
         }
         text.push_str("-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n");

@@ -236,11 +236,18 @@ impl<'e> Walker<'e> {
             PacketTest::Ports(ranges) => {
                 packet.port.is_some_and(|port| ranges.iter().any(|(first, last)| (*first..=*last).contains(&port)))
             }
+            // A flow of ICMP begins with an echo request.
+            PacketTest::Icmp6Type(kind) => packet.protocol == IPV6_ICMP && *kind == ECHO_REQUEST,
             PacketTest::State(states) => states.contains(&packet.state),
             PacketTest::Mark { value, mask } => packet.mark & mask == *value,
         }
     }
 }
+
+/// The protocol number of ICMPv6.
+const IPV6_ICMP: u8 = 58;
+/// The ICMPv6 type of an echo request.
+const ECHO_REQUEST: u8 = 128;
 
 impl WalkEnd {
     /// The result at the end of the first chain: its policy, if it is built in.

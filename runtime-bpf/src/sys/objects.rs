@@ -136,6 +136,19 @@ impl BpfKernel {
         new_fd(bpf_cmd::BPF_PROG_GET_FD_BY_ID, &mut attr).map(|fd| KernelProgram { fd })
     }
 
+    /// The numbers of all maps of the machine. Opens none of them: see [`Self::program_numbers`].
+    pub fn map_numbers(&self) -> io::Result<Vec<u32>> {
+        numbers(bpf_cmd::BPF_MAP_GET_NEXT_ID)
+    }
+
+    /// The numbers of all programs of the machine. Opens none of them.
+    ///
+    /// To ask whether an object is gone, opening it by its number is the wrong way: a program array is cleared when its
+    /// last file descriptor is closed, and an array that is opened meanwhile can be left with its programs for good.
+    pub fn program_numbers(&self) -> io::Result<Vec<u32>> {
+        numbers(bpf_cmd::BPF_PROG_GET_NEXT_ID)
+    }
+
     /// The link that is pinned there.
     pub fn pinned_link(&self, path: &Path) -> io::Result<KernelLink> {
         Ok(KernelLink { fd: pinned(path)? })
@@ -164,6 +177,25 @@ impl BpfKernel {
         call(bpf_cmd::BPF_PROG_QUERY, &mut attr)?;
         // No program has the number 0: the kernel has not written there.
         Ok(programs.into_iter().zip(links).take_while(|(program, _)| *program != 0).collect())
+    }
+}
+
+/// The numbers of all objects of a kind. The command returns the next larger number, and fails with `ENOENT` after the
+/// last one.
+fn numbers(next: bpf_cmd) -> io::Result<Vec<u32>> {
+    let mut numbers = Vec::new();
+    let mut last = 0;
+    loop {
+        let mut attr = bpf_attr::zeroed();
+        attr.__bindgen_anon_6.__bindgen_anon_1.start_id = last;
+        match call(next, &mut attr) {
+            Ok(_) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(numbers),
+            Err(error) => return Err(error),
+        }
+        // SAFETY: a field of a union of integers, which the kernel has written.
+        last = unsafe { attr.__bindgen_anon_6.next_id };
+        numbers.push(last);
     }
 }
 

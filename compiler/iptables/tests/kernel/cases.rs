@@ -82,7 +82,8 @@ add six fd00::1:0:0:0/80 nomatch
 :FORWARD ACCEPT [0:0]
 :OUTPUT ACCEPT [0:0]
 -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
--A FORWARD -p ipv6-icmp -m set --match-set six src -m comment --comment icmp -j DROP
+-A FORWARD -p ipv6-icmp -m icmp6 --icmpv6-type 129 -m comment --comment \"echo reply\" -j DROP
+-A FORWARD -p ipv6-icmp -m icmp6 --icmpv6-type 128 -m set --match-set six src -m comment --comment icmp -j DROP
 -A FORWARD -p tcp -m set ! --match-set six dst -m comment --comment tcp -j DROP
 COMMIT
 ";

@@ -70,7 +70,21 @@ static KINDS: [ForeignPolicyKind; 30] = [
     kind("vpcresources.k8s.aws", "SecurityGroupPolicy", "Amazon EKS"),
 ];
 
+/// Kubernetes' own cluster-wide policies. Weir reads them, but only in the versions that it knows: see
+/// [`ForeignPolicyKind::in_unknown_versions`].
+static CLUSTER_POLICIES: [ForeignPolicyKind; 3] = [
+    kind("policy.networking.k8s.io", "AdminNetworkPolicy", "Kubernetes"),
+    kind("policy.networking.k8s.io", "BaselineAdminNetworkPolicy", "Kubernetes"),
+    kind("policy.networking.k8s.io", "ClusterNetworkPolicy", "Kubernetes"),
+];
+
 impl ForeignPolicyKind {
+    /// Kinds that Weir reads in some versions. A server that has such a kind only in other versions has policies that
+    /// Weir cannot read. They are not in [`Self::all`], since no user may ignore them.
+    pub fn in_unknown_versions() -> &'static [Self] {
+        &CLUSTER_POLICIES
+    }
+
     /// All kinds, sorted by group and kind.
     pub fn all() -> &'static [Self] {
         &KINDS
