@@ -135,7 +135,7 @@ impl CniCall {
             details: error.to_string(),
             ..Refusal::new(BAD_JSON, "the prevResult is not a valid CNI result")
         })?;
-        let (interfaces, addresses) = (previous.host_interfaces(), previous.addresses());
+        let (interfaces, addresses) = (previous.host_interfaces(&self.interface), previous.addresses());
         self.previous = PreviousResult { text: text.to_owned(), interfaces, addresses };
         Ok(())
     }

@@ -29,8 +29,11 @@ struct CniAddress {
 
 impl CniResult {
     /// Interfaces on the host's side, the last created first: a bridge comes before its port.
-    pub(crate) fn host_interfaces(&self) -> Vec<String> {
-        let on_host = self.interfaces.iter().rev().filter(|interface| interface.sandbox.is_empty());
+    ///
+    /// `inside` is the name of the pod's own interface. Azure's plug-in lists it without its sandbox. The node can have an
+    /// interface of this name too, which is its uplink (in a kind cluster, a veth), and never the pod's.
+    pub(crate) fn host_interfaces(&self, inside: &str) -> Vec<String> {
+        let on_host = self.interfaces.iter().rev().filter(|it| it.sandbox.is_empty() && it.name != inside);
         on_host.map(|interface| interface.name.clone()).collect()
     }
 

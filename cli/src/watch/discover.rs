@@ -209,11 +209,15 @@ impl Inventory {
 
     /// The addresses that a pod of this UID has at an interface that is there.
     pub(crate) fn addresses_of(&self, uid: &str) -> Option<&[IpAddr]> {
-        let there = |cached: &&Attachment| {
-            cached.host_interfaces.iter().any(|name| self.interfaces.iter().any(|it| it.name == *name && is_veth(it)))
-        };
+        let there = |cached: &&Attachment| !self.veths_of(cached).is_empty();
         let mut cached = self.cached.iter().filter(|cached| cached.uid.as_deref() == Some(uid));
         cached.find(there).map(|cached| cached.addresses.as_slice()).filter(|addresses| !addresses.is_empty())
+    }
+
+    /// The veths on the host that a CNI result names.
+    pub(crate) fn veths_of(&self, cached: &Attachment) -> Vec<&NamespaceInterface> {
+        let names = cached.host_interfaces.iter();
+        names.filter_map(|name| self.interfaces.iter().find(|it| it.name == *name && is_veth(it))).collect()
     }
 
     /// Whether an interface that was found is still there.

@@ -237,12 +237,13 @@ impl PodInterfaces {
         pods.into_iter().filter_map(addresses).collect()
     }
 
-    /// The interfaces that CNI results assign to pods.
+    /// The interfaces that CNI results assign to pods. Results with several veths are left out: they do not say which one
+    /// leads to the pod's main interface.
     pub(crate) fn attached_interfaces(&mut self) -> Vec<InterfaceOfPod> {
-        let Inventory { interfaces, cached, .. } = self.inventory(Depth::Cache);
+        let mut inventory = self.inventory(Depth::Cache);
+        let cached = std::mem::take(&mut inventory.cached);
         let at = |attachment: Attachment| {
-            let mut names = attachment.host_interfaces.iter();
-            let found = names.find_map(|name| interfaces.iter().find(|it| it.kind == "veth" && it.name == *name))?;
+            let &[found] = inventory.veths_of(&attachment).as_slice() else { return None };
             Some(InterfaceOfPod { ifindex: found.ifindex, name: found.name.clone(), attachment })
         };
         cached.into_iter().filter_map(at).collect()

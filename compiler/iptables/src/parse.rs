@@ -57,6 +57,9 @@ pub enum Problem {
     /// A port match without its protocol.
     #[error("ports need `-p tcp`, `-p udp` or `-p sctp`")]
     PortsWithoutProtocol,
+    /// A match of the message's type without its protocol.
+    #[error("types of ICMPv6 need `-p ipv6-icmp`")]
+    TypeWithoutProtocol,
     /// More elements than the set allows.
     #[error("set `{0}` takes {1} elements and no more")]
     Full(String, usize),
@@ -219,9 +222,17 @@ impl ChainRule {
     }
 
     fn ports_have_protocol(&self) -> bool {
-        let has = |wanted: fn(&Match) -> bool| self.matches.iter().any(wanted);
-        !has(|it| matches!(it.test, PacketTest::Ports(_)))
-            || has(|it| !it.negated && matches!(it.test, PacketTest::Protocol(6 | 17 | 132)))
+        !self.has(|it| matches!(it.test, PacketTest::Ports(_)))
+            || self.has(|it| !it.negated && matches!(it.test, PacketTest::Protocol(6 | 17 | 132)))
+    }
+
+    fn types_have_protocol(&self) -> bool {
+        !self.has(|it| matches!(it.test, PacketTest::Icmp6Type(_)))
+            || self.has(|it| !it.negated && matches!(it.test, PacketTest::Protocol(58)))
+    }
+
+    fn has(&self, wanted: fn(&Match) -> bool) -> bool {
+        self.matches.iter().any(wanted)
     }
 }
 
@@ -298,6 +309,9 @@ impl Parser<'_> {
         }
         if !rule.ports_have_protocol() {
             return Err(Problem::PortsWithoutProtocol);
+        }
+        if !rule.types_have_protocol() {
+            return Err(Problem::TypeWithoutProtocol);
         }
         if let Some(chain) = self.table.chains.get_mut(chain) {
             chain.rules.push(rule);

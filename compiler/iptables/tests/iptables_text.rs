@@ -241,6 +241,7 @@ fn text_that_is_not_understood_is_an_error() {
         ("--dport 80 -j DROP", "--dport"),
         ("-m conntrack --ctstate INVALID -j DROP", "INVALID"),
         ("-p gre -j DROP", "gre"),
+        ("-p ipv6-icmp -m icmp6 --icmpv6-type 129/0 -j DROP", "129/0"),
         ("-s 10.0.0.0/33 -j DROP", "10.0.0.0/33"),
         ("-s 2001:db8::1 -j DROP", "2001:db8::1"),
         ("-s 10.0.0.1 -j DROP extra", "extra"),
@@ -271,6 +272,9 @@ fn rules_that_the_kernel_refuses_are_an_error() {
     let needs = "v4 line 4: ports need `-p tcp`, `-p udp` or `-p sctp`";
     refuse("-A FORWARD -m multiport --dports 80 -j DROP", needs);
     refuse("-A FORWARD ! -p tcp -m multiport --dports 80 -j DROP", needs);
+    let needs = "v4 line 4: types of ICMPv6 need `-p ipv6-icmp`";
+    refuse("-A FORWARD -m icmp6 --icmpv6-type 135 -j DROP", needs);
+    refuse("-A FORWARD -p tcp -m icmp6 --icmpv6-type 135 -j DROP", needs);
     let many = "-A FORWARD -p tcp -m multiport --dports 1,2,3,4,5,6,7,8,9,10,11,12,13,14:15,16 -j DROP";
     refuse(many, "v4 line 4: more than 15 ports in one match");
     let long = "A".repeat(29);

@@ -227,17 +227,26 @@ impl Inventory {
                 reason = format!("its CNI result has other addresses ({})", list(&cached.addresses));
                 continue;
             }
-            match self.interface_of(cached) {
-                Some(interface) => {
+            match self.veths_of(cached).as_slice() {
+                &[interface] => {
                     let it =
                         FoundInterface { attached_at: cached.attached_at, ..found(interface, InterfaceSource::Cache) };
                     if latest.as_ref().is_none_or(|latest| latest.attached_at < it.attached_at) {
                         latest = Some(it);
                     }
                 }
-                None => {
+                [] if cached.host_interfaces.is_empty() => {
+                    reason = "its CNI result names no interface of the host".to_owned();
+                }
+                [] => {
                     let named = cached.host_interfaces.join(", ");
                     reason = format!("its CNI result names no veth that exists ({named})");
+                }
+                // Amazon's plug-in can give a pod several interfaces in one call. The result does not say which veth
+                // leads to the main one, so the pod's network namespace has to.
+                several => {
+                    let named = several.iter().map(|it| it.name.as_str()).collect::<Vec<_>>().join(", ");
+                    reason = format!("its CNI result names several veths ({named})");
                 }
             }
         }
@@ -246,12 +255,7 @@ impl Inventory {
 
     /// Whether a CNI result says that the interface belongs to another pod.
     pub(crate) fn is_cached_for_another(&self, name: &str, pod: SearchedPod<'_>) -> bool {
-        let names_it = |cached: &&Attachment| self.interface_of(cached).is_some_and(|it| it.name == name);
+        let names_it = |cached: &&Attachment| self.veths_of(cached).iter().any(|it| it.name == name);
         self.cached.iter().filter(names_it).any(|cached| !cached.is_of(pod))
-    }
-
-    fn interface_of(&self, cached: &Attachment) -> Option<&NamespaceInterface> {
-        let mut names = cached.host_interfaces.iter();
-        names.find_map(|name| self.interfaces.iter().find(|it| it.name == *name && is_veth(it)))
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn read(text: &str) -> Result<Option<Attachment>, serde_json::Error> 
         namespace,
         name,
         uid: argument("K8S_POD_UID").filter(|uid| !uid.is_empty()),
-        host_interfaces: file.result.host_interfaces(),
+        host_interfaces: file.result.host_interfaces(&file.interface),
         addresses: file.result.addresses(),
         attached_at: None,
     }))

@@ -1,3 +1,5 @@
+mod plugins;
+
 use super::*;
 
 fn interface(ifindex: u32, name: &str, kind: &str, peer: Option<u32>) -> NamespaceInterface {
