@@ -15,8 +15,8 @@ pub(crate) use agent::{CniInstallArgs, WatchArgs};
 pub(crate) use bench::BenchArgs;
 pub(crate) use compile::{CompileArgs, CompileOutput, InspectArgs, InspectOutput, VerifyArgs, parse_target};
 pub(crate) use enforce::{
-    AttachArgs, CountersArgs, DetachArgs, EstablishedFlows, FlowsArgs, HookChoice, MonitorArgs, MonitorFormat, PinArgs,
-    StatusArgs,
+    AttachArgs, CountersArgs, DetachArgs, EstablishedFlows, EventFilterArgs, EventPeer, EventPort, EventVerdict,
+    FlowsArgs, HookChoice, MonitorArgs, MonitorFormat, PinArgs, StatusArgs,
 };
 pub(crate) use views::{
     DeniedChange, DiffArgs, DiffFormat, ExposureArgs, ExposureFormat, ExposureKind, ViewArgs, ViewFormat, ViewLevel,
@@ -309,7 +309,7 @@ pub(crate) enum TestFormat {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainCodeArgs {
-    /// The code [default: list all codes]
+    /// A diagnostic code, or the reason that `weir monitor` gives for a packet [default: list all]
     pub(crate) code: Option<String>,
     /// List all codes
     #[arg(long, conflicts_with = "code")]

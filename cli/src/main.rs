@@ -21,6 +21,7 @@ mod live_cluster;
 mod load;
 mod locator;
 mod output_file;
+mod packet_reasons;
 mod page;
 mod panic_report;
 mod possible_pods;
@@ -98,7 +99,7 @@ fn run(cli: &Cli) -> Result<CommandOutcome> {
         CliCommand::Graph(arguments) => commands::matrix::run_graph(global, arguments),
         CliCommand::Exposure(arguments) => commands::exposure::run(global, arguments),
         CliCommand::Flows(arguments) => commands::flows::run(arguments),
-        CliCommand::Monitor(arguments) => commands::monitor::run(arguments),
+        CliCommand::Monitor(arguments) => commands::monitor::run(global, arguments),
         CliCommand::Counters(arguments) => commands::counters::run(arguments),
         CliCommand::Bench(arguments) => commands::bench::run(global, arguments),
         CliCommand::Version(arguments) => commands::version::run(arguments),

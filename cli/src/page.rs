@@ -198,6 +198,16 @@ impl OutputPage {
         to_stdout(self.text.as_bytes()).context("cannot write to standard output")
     }
 
+    /// Prints the page in place of everything on the terminal.
+    pub(crate) fn print_over(&self) -> Result<()> {
+        const HOME_AND_CLEAR: &str = "\x1b[H\x1b[2J";
+        to_stdout(format!("{HOME_AND_CLEAR}{}", self.text).as_bytes()).context("cannot write to standard output")
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
     /// Prints to standard error. Ignores errors: its reader may have gone, and there is no other place to report that.
     pub(crate) fn print_to_stderr(&self) {
         _ = io::stderr().write_all(self.text.as_bytes());
@@ -248,6 +258,11 @@ impl fmt::Write for Escaped<'_> {
         self.0.push_str(&escape::line(text));
         Ok(())
     }
+}
+
+/// Whether stdout is a terminal.
+pub(crate) fn is_terminal() -> bool {
+    io::stdout().is_terminal()
 }
 
 /// Whether stdout takes colour.

@@ -1,4 +1,5 @@
-//! `weir explain-code`: prints the documentation of a diagnostic code, which is part of the code's definition.
+//! `weir explain-code`: prints the documentation of a diagnostic code, which is part of the code's definition, or of the
+//! reason that `weir monitor` and `weir counters` give for a packet.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -8,9 +9,14 @@ use weir_objects::diagnostic::Code;
 use super::CommandOutcome;
 use crate::args::{ExplainCodeArgs, TextOrJson};
 use crate::lints::find_code;
+use crate::packet_reasons::{self, PacketReason};
 use crate::page::OutputPage;
 
 pub(crate) fn run(arguments: &ExplainCodeArgs) -> Result<CommandOutcome> {
+    let is_asked = |reason: &PacketReason| arguments.code.as_deref() == Some(reason.outcome.name());
+    if let Some(reason) = packet_reasons::all().find(is_asked) {
+        return explain_reason(&reason, arguments.output);
+    }
     let chosen = match &arguments.code {
         Some(name) => Some(find_code(name)?),
         None => None,
@@ -19,10 +25,34 @@ pub(crate) fn run(arguments: &ExplainCodeArgs) -> Result<CommandOutcome> {
     match (chosen, arguments.output) {
         (Some(code), TextOrJson::Text) => page.lines(&documentation(code)),
         (Some(code), TextOrJson::Json) => page.pretty_json(&as_json(code))?,
-        (None, TextOrJson::Text) => page.lines(&list(&codes::all())),
+        (None, TextOrJson::Text) => {
+            page.lines(&list(&codes::all()));
+            page.blank();
+            page.line("Reasons of `weir monitor` and `weir counters`:");
+            packet_reasons::all().for_each(|it| page.line(format_args!("{:12}  {}", it.outcome.name(), it.what)));
+        }
         (None, TextOrJson::Json) => {
             page.pretty_json(&Value::Array(codes::all().into_iter().map(as_json).collect()))?;
         }
+    }
+    page.print()?;
+    Ok(CommandOutcome::Clean)
+}
+
+fn explain_reason(reason: &PacketReason, output: TextOrJson) -> Result<CommandOutcome> {
+    let PacketReason { outcome, what, action } = reason;
+    let mut page = OutputPage::new();
+    match output {
+        TextOrJson::Text => {
+            let fate = if outcome.drops() { "are dropped" } else { "pass" };
+            page.line(format_args!("{}: {what}", outcome.name()));
+            page.line(format_args!("(packets with this reason {fate})"));
+            page.blank();
+            page.lines(&wrap(action));
+        }
+        TextOrJson::Json => page.pretty_json(&json!({
+            "reason": outcome.name(), "dropped": outcome.drops(), "what": what, "action": action,
+        }))?,
     }
     page.print()?;
     Ok(CommandOutcome::Clean)

@@ -13,6 +13,9 @@ fn codes_are_explained() {
     place.run("explain-code unknown-feild").exits(2).complains("did you mean `unknown-field`?");
     let list = place.run("explain-code").exits(0).says("duplicate-address").out;
     assert_eq!(list, place.run("explain-code --list").exits(0).out);
+    place.run("explain-code source-route").exits(0).says("packets with this reason are dropped");
+    place.run("explain-code own-node").exits(0).says("packets with this reason pass");
+    check_schema("explain-code", &place.run("explain-code source -o json").exits(0).json());
     check_schema("explain-code", &place.run("explain-code -o json").exits(0).json());
     check_schema("explain-code", &place.run("explain-code unknown-field -o json").exits(0).json());
 }

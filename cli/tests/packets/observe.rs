@@ -56,6 +56,30 @@ fn denied_packets_are_reported_with_their_policy() {
 }
 
 #[test]
+fn monitor_shows_only_the_packets_that_its_filters_take() {
+    let stage = skip!(unless stage());
+    let monitor = |options: &str| {
+        stage.between("other", "server", Udp, 53, false);
+        let words: Vec<&str> = "monitor --last 5".split(' ').chain(options.split_whitespace()).collect();
+        ask(&stage.net.nodes[0], &stage.place, &words).unwrap()
+    };
+    let shown = monitor("--pod default/server --peer default/other --port 53/udp --reason denied --verdict deny");
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[0].starts_with("TIME ") && lines.len() <= 6, "{shown}");
+    assert!(lines[1].contains(" ingress denied      UDP default/other "), "{shown}");
+    for options in
+        ["--pod default/client", "--peer 192.0.2.0/24", "--port 54", "--reason cut", "--verdict allow", "-n no"]
+    {
+        assert_eq!(monitor(options), "", "{options}");
+    }
+    stage.between("other", "server", Udp, 53, false);
+    let words = ["monitor", "--top", "--duration", "1", "--port", "udp"];
+    let table = ask(&stage.net.nodes[0], &stage.place, &words).unwrap();
+    let row = table.lines().nth(1).unwrap_or_default();
+    assert!(row.contains("denied      ingress UDP    default/other ") && row.contains(":53 "), "{table}");
+}
+
+#[test]
 fn status_reports_the_state_and_its_deviations() {
     let stage = skip!(unless stage());
     let status = json(&stage, "status -o json");

@@ -249,6 +249,12 @@ impl Outcome {
             | Self::WouldDeny => false,
         }
     }
+
+    /// Whether the programs write records of such packets: of all drops except [`Self::Stray`], and of packets that
+    /// would be dropped.
+    pub fn is_recorded(self) -> bool {
+        (self.drops() && self != Self::Stray) || self == Self::WouldDeny
+    }
 }
 
 /// The number of places that `counters` has for each hook.
