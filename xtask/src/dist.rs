@@ -1,4 +1,4 @@
-//! What a release consists of: static binaries in tar files and Debian packages, an image for several architectures,
+//! Makes the files of a release: static binaries in tar files and Debian packages, an image for several architectures,
 //! lists of the crates inside, and checksums.
 //!
 //! Problem: a user cannot check a binary that cannot be built again. Strategy: no file depends on the directory, the

@@ -178,6 +178,11 @@ fn wrapper() -> Result<PathBuf> {
     Ok(source)
 }
 
+/// The directory with the sources of Kubernetes, in the version of the servers.
+pub fn kubernetes_module() -> Result<PathBuf> {
+    module(&made(&super::directory())?, &format!("k8s.io/kubernetes@v{KUBERNETES}"))
+}
+
 /// Downloads a module, unless `go` has it already, and returns the directory where `go` keeps it.
 pub fn module(source: &Path, module: &str) -> Result<PathBuf> {
     let output = Command::new("go").current_dir(source).args(["mod", "download", "-json", module]).output();

@@ -130,7 +130,7 @@ fn use_cross_compiler(build: &mut Command, triple: &str) -> Result<()> {
     Ok(())
 }
 
-/// What a second build needs to get the same bytes.
+/// The versions that a second build needs to get the same bytes.
 pub(super) fn information(facts: &ReleaseFacts, platforms: &[Platform]) -> Result<String> {
     let first_line = |program: &str| -> Result<String> {
         let printed = capture(Command::new(program).arg("--version"))?;

@@ -14,7 +14,7 @@ const NO_OWNER: &str = "OWNER";
 
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// What the files of a release say about it.
+/// Facts that the files of a release state.
 #[derive(Clone, Debug)]
 pub struct ReleaseFacts {
     /// The version without `v`.

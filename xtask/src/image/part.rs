@@ -11,7 +11,7 @@ const CREATED: &str = "org.opencontainers.image.created";
 /// A name and its value.
 pub type Label = (String, String);
 
-/// What an image has for one architecture: a manifest, a configuration and one layer.
+/// The image for one architecture: a manifest, a configuration and one layer.
 #[derive(Debug)]
 pub struct ImagePart {
     /// The entry of the manifest in an index.
