@@ -53,3 +53,26 @@ fn licences(directory: &Path) -> Result<Vec<String>> {
     found.sort();
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::sbom::tests::graph;
+    use super::*;
+
+    #[test]
+    fn licences_of_the_crates_are_quoted() {
+        let registry = std::env::temp_dir().join(format!("weir-notices-{}", std::process::id()));
+        let directory = registry.join("used");
+        fs::create_dir_all(&directory).expect("temporary directories can be made");
+        let write = |name: &str, text: &str| fs::write(directory.join(name), text).expect("the directory is ours");
+        write("LICENSE-MIT", "Copyright (c) their authors\r\n");
+        write("license-apache", "Apache\n");
+        write("Cargo.toml", "[package]");
+        let text = text(&graph(&registry.display().to_string())).expect("licences");
+        fs::remove_dir_all(&registry).expect("the directory is ours");
+        assert!(text.contains("\nused 1.0.0+x: MIT OR Apache-2.0\n"), "{text}");
+        assert!(text.contains("used 1.0.0+x:\n\nCopyright (c) their authors\n"), "{text}");
+        assert!(text.contains("used 1.0.0+x:\n\nApache\n"), "{text}");
+        assert!(!text.contains("[package]") && !text.contains("weir 1.2.3"), "{text}");
+    }
+}

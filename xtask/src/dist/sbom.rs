@@ -171,21 +171,23 @@ fn depends(it: &Crate, graph: &Graph) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::facts::tests::facts;
     use super::*;
 
     const LOCK: &str = "version = 4\n\n[[package]]\nname = \"used\"\nversion = \"1.0.0+x\"\nchecksum = \"ab12\"\n\n\
                         [[package]]\nname = \"weir\"\nversion = \"1.2.3\"\n";
 
-    fn package(name: &str, version: &str, kind: &str) -> Value {
+    fn package(registry: &str, name: &str, version: &str, kind: &str) -> Value {
         json!({
             "id": name, "name": name, "version": version, "license": "MIT/Apache-2.0", "repository": null,
-            "manifest_path": format!("/registry/{name}/Cargo.toml"), "targets": [{"kind": [kind]}],
+            "manifest_path": format!("{registry}/{name}/Cargo.toml"), "targets": [{"kind": [kind]}],
         })
     }
 
-    fn graph() -> Graph {
+    /// `weir` with the crate `used`, whose sources are below this directory.
+    pub(crate) fn graph(registry: &str) -> Graph {
+        let package = |name: &str, version: &str, kind: &str| package(registry, name, version, kind);
         let uses = |name: &str, kind: Value| json!({"pkg": name, "dep_kinds": [{"kind": kind}]});
         let metadata = json!({
             "packages": [
@@ -205,14 +207,14 @@ mod tests {
 
     #[test]
     fn only_linked_crates_are_in_the_graph() {
-        let graph = graph();
+        let graph = graph("/registry");
         assert_eq!(graph.crates.keys().collect::<Vec<_>>(), ["used", "weir"]);
         assert_eq!(graph.others().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["used"]);
     }
 
     #[test]
     fn document_names_crates_with_their_checksums() {
-        let written = || document(&facts(), "x", b"program", &graph()).expect("a document");
+        let written = || document(&facts(), "x", b"program", &graph("/registry")).expect("a document");
         let document: Value = serde_json::from_slice(&written()).expect("JSON");
         assert_eq!(document["metadata"]["component"]["hashes"][0]["content"], sha256(b"program"));
         let used = &document["components"][0];
