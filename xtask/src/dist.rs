@@ -46,9 +46,9 @@ struct Options {
 /// The files of a release by their names.
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// The directory of the release's files.
+/// The directory of the release's files. `target/dist` is cargo's, for the profile of this name.
 pub fn directory() -> PathBuf {
-    target().join("dist")
+    target().join("release-files")
 }
 
 /// `cargo xtask dist`
