@@ -16,6 +16,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
+use xtask::apiserver::KUBERNETES;
 use xtask::dist;
 use xtask::process::{capture, cargo, run};
 
@@ -89,7 +90,9 @@ impl Checks {
     fn deployment(&mut self) -> Result<()> {
         self.tool("helm", &["lint", "--strict", "deploy/chart"]);
         let rendered = self.tools.directory.join("chart.yaml");
-        let template = ["template", "weir", "deploy/chart", "--namespace", "kube-system", "--include-crds"];
+        let mut template = vec!["template", "weir", "deploy/chart", "--namespace", "kube-system", "--include-crds"];
+        // Without a cluster, helm assumes an old version.
+        template.extend(["--kube-version", KUBERNETES]);
         let text = capture(self.tools.command("helm").current_dir(&self.root).args(template))?;
         fs::write(&rendered, text).with_context(|| format!("cannot write {}", rendered.display()))?;
         let schemas = schemas::write(&self.tools.directory)?;

@@ -10,7 +10,8 @@ use anyhow::{Context as _, Result, ensure};
 use crate::debian;
 use crate::process::run;
 
-const KUBERNETES: &str = "1.35.4";
+/// The version of the servers.
+pub const KUBERNETES: &str = "1.35.4";
 const SERVER: &str = "k8s.io/kubernetes/cmd/kube-apiserver";
 const ETCD: &str = "go.etcd.io/etcd/server/v3";
 const JUDGE: &str = include_str!("../../judge/main.go");
