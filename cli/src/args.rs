@@ -1,8 +1,11 @@
 //! The command line, as clap sees it. Help, completions and man pages all come from here.
 
+#[cfg(feature = "enforce")]
 mod agent;
+#[cfg(feature = "enforce")]
 mod bench;
 mod compile;
+#[cfg(feature = "enforce")]
 mod enforce;
 mod views;
 
@@ -11,12 +14,15 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
+#[cfg(feature = "enforce")]
 pub(crate) use agent::{CniInstallArgs, WatchArgs};
+#[cfg(feature = "enforce")]
 pub(crate) use bench::BenchArgs;
 pub(crate) use compile::{CompileArgs, CompileOutput, InspectArgs, InspectOutput, VerifyArgs, parse_target};
+#[cfg(feature = "enforce")]
 pub(crate) use enforce::{
-    AttachArgs, CountersArgs, DetachArgs, EstablishedFlows, EventFilterArgs, EventPeer, EventPort, EventVerdict,
-    FlowsArgs, HookChoice, MonitorArgs, MonitorFormat, PinArgs, StatusArgs,
+    AttachArgs, CountersArgs, DetachArgs, EnforcementCommand, EstablishedFlows, EventFilterArgs, EventPeer, EventPort,
+    EventVerdict, FlowsArgs, HookChoice, MonitorArgs, MonitorFormat, PinArgs, StatusArgs,
 };
 pub(crate) use views::{
     DeniedChange, DiffArgs, DiffFormat, ExposureArgs, ExposureFormat, ExposureKind, ViewArgs, ViewFormat, ViewLevel,
@@ -106,30 +112,15 @@ pub(crate) enum CliCommand {
     Inspect(InspectArgs),
     /// Verify that an artifact enforces exactly the policies
     Verify(VerifyArgs),
-    /// Enforce an artifact on pods' interfaces, or switch to another artifact
-    Attach(AttachArgs),
-    /// Remove enforcement
-    Detach(DetachArgs),
-    /// Show the state of each interface, and whether the kernel still agrees with the record
-    Status(StatusArgs),
-    /// List the flows in the datapath's tables
-    Flows(FlowsArgs),
-    /// Print dropped packets as they occur, with the policy that denies them
-    Monitor(MonitorArgs),
-    /// Print the numbers of passed and dropped packets, by reason
-    Counters(CountersArgs),
-    /// Measure the cost of packets on this machine
-    Bench(BenchArgs),
+    #[cfg(feature = "enforce")]
+    #[command(flatten)]
+    Enforcement(EnforcementCommand),
     /// Show who can reach whom, as a table
     Matrix(ViewArgs),
     /// Show who can reach whom, as edges
     Graph(ViewArgs),
     /// Show which pods are reachable from outside or from other namespaces, and which have no policy
     Exposure(ExposureArgs),
-    /// Run the agent: enforce the policies of the Kubernetes API on this node's pods
-    Watch(WatchArgs),
-    /// Add weir-cni to this node's chain of CNI plug-ins: new pods start when policy is in force on them
-    CniInstall(CniInstallArgs),
     /// Show exactly the connections that a change newly allows, and those that it no longer allows
     Diff(DiffArgs),
     /// Explain a diagnostic's code
@@ -210,6 +201,7 @@ pub(crate) enum EngineChoice {
     /// The emitted programs in a virtual machine in userspace: needs no privileges
     Vm,
     /// The emitted programs in this machine's kernel (BPF_PROG_TEST_RUN): needs CAP_BPF and CAP_NET_ADMIN
+    #[cfg(feature = "enforce")]
     Kernel,
 }
 

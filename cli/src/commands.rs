@@ -1,27 +1,36 @@
 //! One file for each command. Each takes its arguments and gives its exit code.
 
+#[cfg(feature = "enforce")]
 pub(crate) mod attach;
+#[cfg(feature = "enforce")]
 pub(crate) mod bench;
 pub(crate) mod check;
+#[cfg(feature = "enforce")]
 pub(crate) mod cni_install;
 pub(crate) mod compile;
 pub(crate) mod completions;
+#[cfg(feature = "enforce")]
 pub(crate) mod counters;
+#[cfg(feature = "enforce")]
 pub(crate) mod detach;
 pub(crate) mod diff;
 pub(crate) mod explain;
 pub(crate) mod explain_code;
 pub(crate) mod exposure;
+#[cfg(feature = "enforce")]
 pub(crate) mod flows;
 pub(crate) mod inspect;
 pub(crate) mod man;
 pub(crate) mod matrix;
+#[cfg(feature = "enforce")]
 pub(crate) mod monitor;
 pub(crate) mod query;
+#[cfg(feature = "enforce")]
 pub(crate) mod status;
 pub(crate) mod test;
 pub(crate) mod verify;
 pub(crate) mod version;
+#[cfg(feature = "enforce")]
 pub(crate) mod watch;
 
 use std::process::ExitCode;

@@ -78,6 +78,7 @@ fn hint(error: &Error) -> Option<String> {
     if let Some(hinted) = error.downcast_ref::<ErrorWithHint>() {
         return Some(hinted.hint.clone());
     }
+    #[cfg(feature = "enforce")]
     if let Some(hint) = error.downcast_ref::<weir_runtime::Error>().and_then(weir_runtime::Error::hint) {
         return Some(hint);
     }

@@ -14,15 +14,14 @@ use tokio::time::timeout;
 use weir_objects::decode::ForeignPolicyKind;
 
 use crate::api_config;
+use crate::api_kinds::{self, Resource, escape};
 use crate::failure::{caused, chain, with_hint};
 use crate::page;
 use crate::served_policies::served;
-use crate::watch::cursor::escape;
-use crate::watch::resources::{self, Resource};
 
 /// Every kind that Weir reads: those that the agent watches, and workloads, whose pods the agent sees.
 fn kinds() -> Vec<Resource> {
-    let mut kinds = resources::kinds();
+    let mut kinds = api_kinds::kinds();
     kinds.extend([
         Resource::new("Deployment", "apps/v1", "/apis/apps/v1/deployments"),
         Resource::new("StatefulSet", "apps/v1", "/apis/apps/v1/statefulsets"),

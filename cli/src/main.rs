@@ -7,19 +7,24 @@
 #![forbid(unsafe_code)]
 
 mod api_config;
+mod api_kinds;
 mod args;
+#[cfg(feature = "enforce")]
 mod cni;
 mod commands;
 mod config;
 mod endpoint_lookup;
 mod failure;
 mod input_source;
+#[cfg(feature = "enforce")]
 mod kernel_engine;
 mod left_out;
 mod lints;
 mod live_cluster;
 mod load;
 mod locator;
+#[cfg(any(not(feature = "enforce"), test))]
+mod no_enforcement;
 mod output_file;
 mod packet_reasons;
 mod page;
@@ -35,6 +40,7 @@ mod strict_yaml;
 mod time;
 mod verdict_reasons;
 mod views;
+#[cfg(feature = "enforce")]
 mod watch;
 mod witness;
 
@@ -48,10 +54,13 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 use weir_objects::escape;
 
 use args::{Cli, CliCommand};
+#[cfg(feature = "enforce")]
+use args::{EnforcementCommand, GlobalArgs};
 use commands::CommandOutcome;
 
 fn main() -> ExitCode {
     panic_report::install_hook();
+    #[cfg(feature = "enforce")]
     if invoked_as(cni::NAME) {
         return cni::main();
     }
@@ -83,8 +92,6 @@ fn run(cli: &Cli) -> Result<CommandOutcome> {
     match &cli.command {
         CliCommand::Check(arguments) => commands::check::run(global, arguments),
         CliCommand::Query(arguments) => commands::query::run(global, arguments),
-        CliCommand::Watch(arguments) => commands::watch::run(global, arguments),
-        CliCommand::CniInstall(arguments) => commands::cni_install::run(arguments),
         CliCommand::Diff(arguments) => commands::diff::run(global, arguments),
         CliCommand::ExplainCode(arguments) => commands::explain_code::run(arguments),
         CliCommand::Explain(arguments) => commands::explain::run(global, arguments),
@@ -92,24 +99,39 @@ fn run(cli: &Cli) -> Result<CommandOutcome> {
         CliCommand::Compile(arguments) => commands::compile::run(global, arguments),
         CliCommand::Inspect(arguments) => commands::inspect::run(arguments),
         CliCommand::Verify(arguments) => commands::verify::run(global, arguments),
-        CliCommand::Attach(arguments) => commands::attach::run(global, arguments),
-        CliCommand::Detach(arguments) => commands::detach::run(global, arguments),
-        CliCommand::Status(arguments) => commands::status::run(arguments),
+        #[cfg(feature = "enforce")]
+        CliCommand::Enforcement(command) => enforcement(global, command),
         CliCommand::Matrix(arguments) => commands::matrix::run_matrix(global, arguments),
         CliCommand::Graph(arguments) => commands::matrix::run_graph(global, arguments),
         CliCommand::Exposure(arguments) => commands::exposure::run(global, arguments),
-        CliCommand::Flows(arguments) => commands::flows::run(arguments),
-        CliCommand::Monitor(arguments) => commands::monitor::run(global, arguments),
-        CliCommand::Counters(arguments) => commands::counters::run(arguments),
-        CliCommand::Bench(arguments) => commands::bench::run(global, arguments),
         CliCommand::Version(arguments) => commands::version::run(arguments),
         CliCommand::Completions(arguments) => commands::completions::run(arguments),
         CliCommand::Man(arguments) => commands::man::run(arguments),
     }
 }
 
+#[cfg(feature = "enforce")]
+fn enforcement(global: &GlobalArgs, command: &EnforcementCommand) -> Result<CommandOutcome> {
+    match command {
+        EnforcementCommand::Attach(arguments) => commands::attach::run(global, arguments),
+        EnforcementCommand::Detach(arguments) => commands::detach::run(global, arguments),
+        EnforcementCommand::Status(arguments) => commands::status::run(arguments),
+        EnforcementCommand::Flows(arguments) => commands::flows::run(arguments),
+        EnforcementCommand::Monitor(arguments) => commands::monitor::run(global, arguments),
+        EnforcementCommand::Counters(arguments) => commands::counters::run(arguments),
+        EnforcementCommand::Bench(arguments) => commands::bench::run(global, arguments),
+        EnforcementCommand::Watch(arguments) => commands::watch::run(global, arguments),
+        EnforcementCommand::CniInstall(arguments) => commands::cni_install::run(arguments),
+    }
+}
+
 /// Prints the help, or the error about the arguments.
 fn usage(error: &clap::Error) -> ExitCode {
+    #[cfg(not(feature = "enforce"))]
+    if let Some(error) = no_enforcement::explained(error) {
+        failure::print(&error);
+        return CommandOutcome::Failed.into();
+    }
     page::usage(error);
     if error.use_stderr() { CommandOutcome::Failed.into() } else { ExitCode::SUCCESS }
 }

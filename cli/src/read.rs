@@ -156,6 +156,7 @@ fn add_with_lists(global: &GlobalArgs, loaded: &mut LoadedInputs, add: impl FnOn
 }
 
 /// The assumptions about points that the API leaves open, for a command that reads no files.
+#[cfg(feature = "enforce")]
 pub(crate) fn chosen_assumptions(global: &GlobalArgs) -> Result<Assumptions> {
     assumptions(&config::load(global.config.as_deref())?, global)
 }

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
 use kube::{Client, Result};
 use weir_objects::decode::ForeignPolicyKind;
 
-use crate::watch::resources;
+use crate::api_kinds;
 
 /// A served kind.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ async fn in_unknown_versions(client: &Client, group: &APIGroup) -> Result<Vec<Se
         let kinds = kinds_of(client, &version.group_version).await?;
         served.extend(kinds.into_iter().map(|(kind, path)| (kind, version.group_version.clone(), path)));
     }
-    let read = resources::kinds();
+    let read = api_kinds::kinds();
     let unknown = ForeignPolicyKind::in_unknown_versions().iter().filter_map(|kind| {
         let versions = || served.iter().filter(|(name, ..)| name == kind.kind);
         let is_read = |version: &str| read.iter().any(|it| it.kind == kind.kind && it.version == version);

@@ -1,5 +1,6 @@
 //! Times in the log and in events, and today's date.
 
+#[cfg(feature = "enforce")]
 use std::time::SystemTime;
 
 use jiff::Timestamp;
@@ -7,6 +8,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
 /// RFC 3339, in UTC, to the millisecond.
+#[cfg(feature = "enforce")]
 pub(crate) fn rfc_3339(time: SystemTime) -> String {
     // No clock is beyond the year 9999, where the calendar ends.
     format!("{:.3}", Timestamp::try_from(time).unwrap_or(Timestamp::MAX))
@@ -17,7 +19,7 @@ pub(crate) fn today() -> Date {
     Timestamp::now().to_zoned(TimeZone::UTC).date()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "enforce"))]
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 

@@ -15,7 +15,8 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 pub use build::{
-    Binaries, build, build_module_tests, build_packages, build_tests, built, definitions, judge, module, old_etcd,
+    Binaries, KUBERNETES, build, build_module_tests, build_packages, build_tests, built, definitions, judge,
+    kubernetes_module, module, old_etcd,
 };
 pub use server::{ApiServer, Settings};
 

@@ -25,6 +25,8 @@ pub(crate) fn run_ci() -> Result<()> {
     }
     run(&mut cargo(&["fmt", "--all", "--check"]))?;
     run(&mut static_cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
+    // The half that builds without eBPF. Its code differs only where the feature is named.
+    run(&mut static_cargo(&["clippy", "-p", "weir", "--no-default-features", "--locked", "--", "-D", "warnings"]))?;
     let skips = SkipLog::new()?;
     suites::run(&skips.path)?;
     run(static_cargo(&["test", "--workspace", "--locked", "--doc"]).env(SKIP_LOG, &skips.path))?;

@@ -4,6 +4,7 @@
 //! Invariant: the same binary gives the same bytes. The image contains no times, no users and nothing else of this
 //! machine.
 
+mod part;
 mod tar;
 
 use std::env::consts::ARCH;
@@ -12,10 +13,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
-use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::process::{cargo, run};
+pub use part::{ImagePart, Label, packed_index};
+use part::{named, written};
 pub use tar::Tar;
 
 /// The image's name, as in the chart.
@@ -112,59 +114,31 @@ pub fn packed(name: &str, entrypoint: &[&str], layer: Tar) -> Result<Vec<u8>> {
     Ok(layout(name, entrypoint, layer, architecture(ARCH)?))
 }
 
-/// The tar.
+/// The tar of an image for one architecture.
 fn layout(name: &str, entrypoint: &[&str], layer: Tar, architecture: &str) -> Vec<u8> {
     let layer = layer.end();
-    let configuration = json!({
-        "architecture": architecture, "os": "linux",
-        "config": {"Entrypoint": entrypoint, "WorkingDir": "/"},
-        "rootfs": {"type": "layers", "diff_ids": [digest(&layer)]},
-        "history": [{"created_by": "cargo xtask image"}],
-    });
-    let configuration = configuration.to_string().into_bytes();
-    let manifest = json!({
-        "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": described("application/vnd.oci.image.config.v1+json", &configuration),
-        "layers": [described("application/vnd.oci.image.layer.v1.tar", &layer)],
-    });
-    let manifest = manifest.to_string().into_bytes();
-    let mut entry = described("application/vnd.oci.image.manifest.v1+json", &manifest);
-    entry["platform"] = json!({"architecture": architecture, "os": "linux"});
-    entry["annotations"] = json!({
-        "io.containerd.image.name": name,
-        "org.opencontainers.image.ref.name": name.rsplit(':').next(),
-    });
-    let index =
-        json!({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [entry]});
-    let mut image = Tar::new();
-    image.file("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#, 0o644);
-    image.file("index.json", index.to_string().as_bytes(), 0o644);
-    ["blobs", "blobs/sha256"].into_iter().for_each(|path| image.directory(path));
-    for blob in [&layer, &configuration, &manifest] {
-        image.file(&format!("blobs/{}", digest(blob).replace(':', "/")), blob, 0o644);
-    }
-    image.end()
-}
-
-fn described(kind: &str, blob: &[u8]) -> Value {
-    json!({"mediaType": kind, "digest": digest(blob), "size": blob.len()})
+    let ImagePart { mut entry, blobs } = ImagePart::plain(architecture, entrypoint, layer);
+    entry["annotations"] = named(name);
+    written(entry, &blobs)
 }
 
 /// `sha256:…`
-fn digest(blob: &[u8]) -> String {
+pub(crate) fn digest(blob: &[u8]) -> String {
     let hex: String = Sha256::digest(blob).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
     use std::process::Command;
+
+    use serde_json::Value;
 
     use super::*;
 
     /// The files that `tar` finds in the image.
-    fn unpacked(tar: &[u8], name: &str) -> BTreeMap<String, Vec<u8>> {
+    pub(crate) fn unpacked(tar: &[u8], name: &str) -> BTreeMap<String, Vec<u8>> {
         let directory = std::env::temp_dir().join(format!("weir-image-{}-{name}", std::process::id()));
         fs::create_dir_all(&directory).expect("temporary directories can be made");
         fs::write(directory.join("it.tar"), tar).expect("the directory is ours");
@@ -188,7 +162,7 @@ mod tests {
     }
 
     /// The blob that a descriptor names; checks the descriptor's size and digest.
-    fn blob<'f>(files: &'f BTreeMap<String, Vec<u8>>, descriptor: &Value) -> &'f [u8] {
+    pub(crate) fn blob<'f>(files: &'f BTreeMap<String, Vec<u8>>, descriptor: &Value) -> &'f [u8] {
         let name = descriptor["digest"].as_str().expect("a digest");
         let blob = &files[&format!("blobs/{}", name.replace(':', "/"))];
         assert_eq!((descriptor["size"].as_u64(), name), (Some(blob.len() as u64), digest(blob).as_str()));

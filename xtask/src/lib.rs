@@ -3,6 +3,7 @@
 pub mod apiserver;
 pub mod debian;
 pub mod deploy;
+pub mod dist;
 pub mod generate;
 pub mod image;
 pub mod process;

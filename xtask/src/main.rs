@@ -3,6 +3,7 @@
 mod bench;
 mod ci;
 mod cluster;
+mod delivery;
 mod kernels;
 mod load;
 mod packages;
@@ -31,6 +32,10 @@ cargo xtask TASK
   load            measures memory, idle CPU and latencies of an agent at 10,000 pods and 1,000 policies, in a network
                   namespace; needs root. `--pods N`, `--local N`, `--policies N`, `--services N`, `--secs N`
   image [FILE]    builds the agent as one static binary, in an OCI layout tar that `ctr images import` reads
+  check-delivery  checks workflows, the action, hooks, the chart, the packed crates, and the files of a release with the
+                  checkers of their kinds, which it installs below target; needs Go, Python and Debian
+  dist            builds the files of a release in target/release-files: static binaries, packages, image, checksums. `--again`
+                  builds everything twice and compares; `--target TRIPLE`; `--tag TAG` refuses a tag that does not fit
   deploy          renders deploy/weir.yaml from the chart in deploy/chart
   bench tables    measures look-ups of addresses in the kernel, by structure and size
   bench packets   measures real packets between two pods, with Weir and with iptables and nftables; needs root.
@@ -48,6 +53,8 @@ fn main() -> ExitCode {
         Some("bless") => ci::bless(),
         Some("deploy") => xtask::deploy::write(),
         Some("apiserver") => xtask::apiserver::task(arguments),
+        Some("check-delivery") => delivery::check(),
+        Some("dist") => xtask::dist::task(arguments),
         Some("image") => xtask::image::task(arguments),
         Some("cluster") => cluster::task(arguments),
         Some("load") => load::run_load(arguments),

@@ -1,5 +1,6 @@
 //! Runs other programs and prints their command lines.
 
+use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,24 @@ pub fn capture(command: &mut Command) -> Result<String> {
         bail!("{}: {}: {}{said}", show(command), output.status, String::from_utf8_lossy(&output.stderr));
     }
     Ok(said)
+}
+
+/// Runs a command on this input and returns its output.
+pub fn filter(command: &mut Command, input: &[u8]) -> Result<Vec<u8>> {
+    let shown = show(command);
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut child = child.with_context(|| format!("could not start: {shown}"))?;
+    let mut pipe = child.stdin.take().context("the command has no input")?;
+    // Written by another thread: the command may wait until its output is read.
+    let (written, output) = std::thread::scope(|scope| {
+        let writer = scope.spawn(move || pipe.write_all(input));
+        let output = child.wait_with_output();
+        (writer.join().expect("the writer does not panic"), output)
+    });
+    let output = output?;
+    ensure!(output.status.success(), "{shown}: {}", output.status);
+    written.with_context(|| format!("{shown} did not read its input"))?;
+    Ok(output.stdout)
 }
 
 /// Waits until `is_so` returns true.

@@ -4,12 +4,35 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use weir_artifact::layout::Outcome;
 use weir_objects::address::Prefix;
 use weir_runtime::HookKind;
 
-use super::TextOrJson;
+use super::{BenchArgs, CniInstallArgs, TextOrJson, WatchArgs};
+
+/// Commands that need the runtime, which only builds for Linux.
+#[derive(Debug, Subcommand)]
+pub(crate) enum EnforcementCommand {
+    /// Enforce an artifact on pods' interfaces, or switch to another artifact
+    Attach(AttachArgs),
+    /// Remove enforcement
+    Detach(DetachArgs),
+    /// Show the state of each interface, and whether the kernel still agrees with the record
+    Status(StatusArgs),
+    /// List the flows in the datapath's tables
+    Flows(FlowsArgs),
+    /// Print dropped packets as they occur, with the policy that denies them
+    Monitor(MonitorArgs),
+    /// Print the numbers of passed and dropped packets, by reason
+    Counters(CountersArgs),
+    /// Measure the cost of packets on this machine
+    Bench(BenchArgs),
+    /// Run the agent: enforce the policies of the Kubernetes API on this node's pods
+    Watch(WatchArgs),
+    /// Add weir-cni to this node's chain of CNI plug-ins: new pods start when policy is in force on them
+    CniInstall(CniInstallArgs),
+}
 
 /// Where pins are.
 #[derive(Debug, Args)]

@@ -278,7 +278,7 @@ mod tests {
         use clap::Parser as _;
         let words = ["weir", "monitor"].into_iter().chain(options.split_whitespace());
         match crate::args::Cli::try_parse_from(words).expect("valid").command {
-            crate::args::CliCommand::Monitor(arguments) => arguments,
+            crate::args::CliCommand::Enforcement(crate::args::EnforcementCommand::Monitor(arguments)) => arguments,
             _ => panic!("not the command"),
         }
     }

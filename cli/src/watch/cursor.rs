@@ -17,13 +17,13 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use weir_classes::index::Key;
 use weir_objects::k8s::Object;
 
 use super::resources::{Head, HeadMeta, Resource};
+use crate::api_kinds::escape;
 
 /// The number of objects on a page of a list.
 const PAGE: u32 = 500;
@@ -283,14 +283,6 @@ impl WatchCursor {
 
 fn broken(error: serde_json::Error) -> WatchFault {
     WatchFault::Broken(format!("invalid answer of the API server: {error}"))
-}
-
-/// The characters of a query's value that need no escape sequence are letters, digits and these.
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
-/// Percent-encodes a value for a query.
-pub(crate) fn escape(text: &str) -> PercentEncode<'_> {
-    utf8_percent_encode(text, ESCAPED)
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! The kinds that the agent watches: their paths in the API, and how their objects are decoded.
 
-use std::borrow::Cow;
-
 use anyhow::Result;
 use serde::Deserialize;
 use serde_json::Value;
@@ -12,19 +10,7 @@ use weir_objects::diagnostic::{FindingPlace, Severity};
 use weir_objects::k8s::Object;
 
 use super::partial;
-
-/// A kind of objects that the agent watches.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Resource {
-    pub(crate) kind: &'static str,
-    pub(crate) version: Cow<'static, str>,
-    /// Its path on the server.
-    pub(crate) path: Cow<'static, str>,
-    /// Selects the objects that the server sends; all if it is `None`.
-    pub(crate) field_selector: Option<String>,
-    /// Whether a server may lack the kind. Then it has no objects of the kind.
-    pub(crate) optional: bool,
-}
+pub(crate) use crate::api_kinds::{Resource, kinds};
 
 /// The kinds of cluster-wide policies.
 pub(crate) const CLUSTER_POLICY_KINDS: [&str; 3] =
@@ -33,45 +19,6 @@ pub(crate) const CLUSTER_POLICY_KINDS: [&str; 3] =
 /// Whether the objects of a kind are policies or lists, which verdicts name.
 pub(crate) fn has_rules(kind: &str) -> bool {
     matches!(kind, "NetworkPolicy" | "CidrList") || CLUSTER_POLICY_KINDS.contains(&kind)
-}
-
-const CLUSTER_POLICIES: &str = "policy.networking.k8s.io/v1alpha2";
-const ADMIN_POLICIES: &str = "policy.networking.k8s.io/v1alpha1";
-
-/// The kinds that the agent watches.
-pub(crate) fn kinds() -> Vec<Resource> {
-    vec![
-        Resource::new("Namespace", "v1", "/api/v1/namespaces"),
-        Resource::new("Node", "v1", "/api/v1/nodes"),
-        Resource::new("Pod", "v1", "/api/v1/pods"),
-        Resource::new("Service", "v1", "/api/v1/services"),
-        Resource::new("EndpointSlice", "discovery.k8s.io/v1", "/apis/discovery.k8s.io/v1/endpointslices"),
-        Resource::new("NetworkPolicy", "networking.k8s.io/v1", "/apis/networking.k8s.io/v1/networkpolicies"),
-        Resource {
-            optional: true,
-            ..Resource::new("ClusterNetworkPolicy", CLUSTER_POLICIES, api(CLUSTER_POLICIES, "clusternetworkpolicies"))
-        },
-        Resource {
-            optional: true,
-            ..Resource::new("AdminNetworkPolicy", ADMIN_POLICIES, api(ADMIN_POLICIES, "adminnetworkpolicies"))
-        },
-        Resource {
-            optional: true,
-            ..Resource::new(
-                "BaselineAdminNetworkPolicy",
-                ADMIN_POLICIES,
-                api(ADMIN_POLICIES, "baselineadminnetworkpolicies"),
-            )
-        },
-        Resource {
-            optional: true,
-            ..Resource::new("CidrList", "weir.dev/v1alpha1", "/apis/weir.dev/v1alpha1/cidrlists")
-        },
-    ]
-}
-
-fn api(version: &str, kind: &str) -> String {
-    format!("/apis/{version}/{kind}")
 }
 
 /// [`kinds`], with the selectors of the objects that the agent of this node needs. The server does not send pods that
@@ -113,14 +60,6 @@ pub(crate) struct HeadMeta {
 }
 
 impl Resource {
-    pub(crate) fn new(
-        kind: &'static str,
-        version: impl Into<Cow<'static, str>>,
-        path: impl Into<Cow<'static, str>>,
-    ) -> Self {
-        Self { kind, version: version.into(), path: path.into(), field_selector: None, optional: false }
-    }
-
     /// The key of an object of this kind.
     pub(crate) fn key(&self, meta: &HeadMeta) -> Key {
         Key { kind: self.kind.to_owned(), namespace: meta.namespace.clone(), name: meta.name.clone() }

@@ -1,5 +1,7 @@
 //! Runs the examples for CI systems in docs/ci exactly as they are written there, on a repository that the test makes.
 
+mod action;
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};

@@ -10,7 +10,8 @@ use anyhow::{Context as _, Result, ensure};
 use crate::debian;
 use crate::process::run;
 
-const KUBERNETES: &str = "1.35.4";
+/// The version of the servers.
+pub const KUBERNETES: &str = "1.35.4";
 const SERVER: &str = "k8s.io/kubernetes/cmd/kube-apiserver";
 const ETCD: &str = "go.etcd.io/etcd/server/v3";
 const JUDGE: &str = include_str!("../../judge/main.go");
@@ -176,6 +177,11 @@ fn wrapper() -> Result<PathBuf> {
     fs::write(source.join("go.sum"), fs::read(module.join("go.sum"))?)?;
     fs::write(source.join("empty.go"), "package apiserver\n")?;
     Ok(source)
+}
+
+/// The directory with the sources of Kubernetes, in the version of the servers.
+pub fn kubernetes_module() -> Result<PathBuf> {
+    module(&made(&super::directory())?, &format!("k8s.io/kubernetes@v{KUBERNETES}"))
 }
 
 /// Downloads a module, unless `go` has it already, and returns the directory where `go` keeps it.

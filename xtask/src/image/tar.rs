@@ -7,12 +7,19 @@ const BLOCK: usize = 512;
 #[derive(Debug, Default)]
 pub struct Tar {
     bytes: Vec<u8>,
+    /// The time of every entry, in seconds since 1970.
+    time: u64,
 }
 
 impl Tar {
     /// An empty tar file.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty tar file whose entries have this time, in seconds since 1970.
+    pub fn dated(time: u64) -> Self {
+        Self { time, ..Self::default() }
     }
 
     /// Adds a file; its directory must be added before.
@@ -38,7 +45,7 @@ impl Tar {
         self.bytes
     }
 
-    /// Writes a header; the owner is root and the time is 0.
+    /// Writes a header; the owner is root.
     fn header(&mut self, path: &str, link: &str, size: usize, mode: u32, kind: u8) {
         let mut header = [0; BLOCK];
         let mut put = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
@@ -47,7 +54,7 @@ impl Tar {
         put(108, "0000000");
         put(116, "0000000");
         put(124, &format!("{size:011o}"));
-        put(136, "00000000000");
+        put(136, &format!("{:011o}", self.time));
         put(148, "        ");
         put(157, link);
         put(257, "ustar\x0000");

@@ -64,13 +64,15 @@ mod tests {
 
     use super::super::tests::{event, icmp6};
     use super::*;
-    use crate::args::{Cli, CliCommand};
+    use crate::args::{Cli, CliCommand, EnforcementCommand};
 
     #[track_caller]
     fn check(options: &str, expected: bool) {
         let words = ["weir", "monitor"].into_iter().chain(options.split_whitespace());
         let cli = Cli::try_parse_from(words).expect("valid");
-        let CliCommand::Monitor(arguments) = cli.command else { panic!("not the command") };
+        let CliCommand::Enforcement(EnforcementCommand::Monitor(arguments)) = cli.command else {
+            panic!("not the command")
+        };
         assert_eq!(arguments.filter.takes(cli.global.namespace.as_deref(), &event()), expected, "{options}");
     }
 

@@ -8,6 +8,7 @@ use weir_model::eval::{Flow, Judgement, Oracle};
 
 use crate::args;
 use crate::failure::with_hint;
+#[cfg(feature = "enforce")]
 use crate::kernel_engine;
 
 /// One of the engines.
@@ -37,6 +38,7 @@ impl<'c> QueryEngine<'c> {
             }
             args::EngineChoice::Ir => compiled(Interpreter::make()),
             args::EngineChoice::Vm => compiled(VmEngine::make()),
+            #[cfg(feature = "enforce")]
             args::EngineChoice::Kernel => compiled(kernel_engine::make()?),
         }
     }

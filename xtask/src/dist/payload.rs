@@ -1,0 +1,78 @@
+//! The files beside the binary: completions, man pages and documents.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::build::Tree;
+use crate::process::capture;
+
+/// The files beside the binary, sorted by name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Payload {
+    pub(super) man: Vec<(String, Vec<u8>)>,
+    /// The names are those that the shells expect.
+    pub(super) completions: Vec<(&'static str, Vec<u8>)>,
+    pub(super) documents: Vec<(&'static str, Vec<u8>)>,
+}
+
+/// The file name of each shell's completions.
+const SHELLS: [(&str, &str); 5] = [
+    ("bash", "weir.bash"),
+    ("elvish", "weir.elv"),
+    ("fish", "weir.fish"),
+    ("powershell", "_weir.ps1"),
+    ("zsh", "_weir"),
+];
+const DOCUMENTS: [&str; 3] = ["CHANGELOG.md", "LICENSE", "README.md"];
+
+impl Payload {
+    /// Asks the program, which runs on this machine, for its completions and man pages.
+    pub(super) fn read(tree: &Tree, program: &Path) -> Result<Self> {
+        let directory = tree.target.join("dist-man");
+        _ = fs::remove_dir_all(&directory);
+        capture(Command::new(program).arg("man").arg(&directory))?;
+        let mut man = Vec::new();
+        for entry in fs::read_dir(&directory)? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            man.push((name, fs::read(&path)?));
+        }
+        man.sort();
+        ensure!(man.len() > 10, "only {} man pages", man.len());
+        let completion = |(shell, name)| {
+            let script = capture(Command::new(program).args(["completions", shell]))?;
+            Ok((name, script.into_bytes()))
+        };
+        let document = |name| {
+            let text = fs::read(tree.root.join(name)).with_context(|| format!("cannot read {name}"))?;
+            Ok((name, text))
+        };
+        Ok(Self {
+            man,
+            completions: SHELLS.into_iter().map(completion).collect::<Result<_>>()?,
+            documents: DOCUMENTS.into_iter().map(document).collect::<Result<_>>()?,
+        })
+    }
+
+    /// The completions of a shell.
+    pub(super) fn completion(&self, name: &str) -> Result<&[u8]> {
+        let found = self.completions.iter().find(|(it, _)| *it == name);
+        Ok(found.with_context(|| format!("there are no completions {name}"))?.1.as_slice())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(crate) fn payload() -> Payload {
+        Payload {
+            man: vec![("weir-check.1".into(), b".TH check".to_vec()), ("weir.1".into(), b".TH weir".to_vec())],
+            completions: SHELLS.map(|(shell, name)| (name, shell.as_bytes().to_vec())).to_vec(),
+            documents: DOCUMENTS.map(|name| (name, name.as_bytes().to_vec())).to_vec(),
+        }
+    }
+}
