@@ -43,6 +43,7 @@ use weir_model::Assumptions;
 
 use crate::api_config;
 pub(crate) use agent::UnknownPods;
+pub(crate) use agent::pace::CpuShare;
 use agent::{NodeAgent, Reports, Setup};
 use annotate::PublishedGeneration;
 use discover::{HostPaths, Inventory};
@@ -70,6 +71,7 @@ pub(crate) struct WatchOptions<'o> {
     pub(crate) unknown_pods: UnknownPods,
     pub(crate) assume: Assumptions,
     pub(crate) budgets: Vec<(Budget, u64)>,
+    pub(crate) cpu: CpuShare,
     pub(crate) log: Log,
 }
 
@@ -143,6 +145,8 @@ pub(crate) fn run(options: WatchOptions<'_>, enforce: impl Enforce + Send + 'sta
         },
         target: target(),
         budgets: agent::budget::budgets(&options.budgets, agent::budget::container_memory()),
+        cpu: options.cpu,
+        read_cpu: Box::new(weir_runtime::sys::cpu_time),
     };
     let node = setup.node.clone();
     let started = [("node", Value::from(setup.node.as_str())), ("server", Value::from(config.cluster_url.to_string()))];

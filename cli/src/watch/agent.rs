@@ -34,7 +34,7 @@
 //! | transition | when | code |
 //! | --- | --- | --- |
 //! | Listing → Gathering | the last kind is listed | `handle_event`, here |
-//! | Gathering → Compiling | `QUIET` or `GATHER` is over, and the retry is due | `PendingWork::generation_due` |
+//! | Gathering → Compiling | `QUIET` or `GATHER` is over, the CPU budget allows it, and the retry is due | `PendingWork::generation_due`, `Pace::start` |
 //! | Compiling → Installing | the index adopts the compiled generation | `adopt` in `agent/generation.rs` |
 //! | Compiling or Installing → Failed | the compiler or the kernel refuses | `make_generation`, `PendingWork::fail` |
 //! | Failed → Gathering | at once: the request is there again, with a later time | `PendingWork::fail` |
@@ -75,6 +75,7 @@ mod local;
 mod namespaces;
 mod newcomers;
 mod objects;
+pub(super) mod pace;
 mod pending;
 mod policies;
 mod reports;
@@ -83,7 +84,7 @@ mod upkeep;
 
 use std::time::{Duration, Instant};
 
-use weir_classes::index::{Dirty, Key};
+use weir_classes::index::{ChangeEffect, Dirty, Key};
 use weir_codegen::compile::Budgets;
 use weir_ebpf::target::Target;
 use weir_model::Assumptions;
@@ -106,6 +107,7 @@ use local::LocalPods;
 use newcomers::Newcomers;
 pub(crate) use newcomers::UnknownPods;
 use objects::KnownObjects;
+use pace::{CpuShare, Pace};
 use pending::PendingWork;
 pub(crate) use reports::Reports;
 use upkeep::Upkeep;
@@ -126,7 +128,14 @@ pub(crate) struct Setup {
     pub(crate) target: Target,
     /// Limits on the cost of a generation.
     pub(crate) budgets: Budgets,
+    /// The share of a core that the agent may use.
+    pub(crate) cpu: CpuShare,
+    /// Returns the CPU time that the process has used.
+    pub(crate) read_cpu: Box<ReadCpu>,
 }
+
+/// Returns the CPU time that the process has used.
+pub(crate) type ReadCpu = dyn Fn() -> Duration + Send;
 
 /// Makes the follower of a kind list it again.
 pub(crate) type RelistKind = dyn Fn(&'static str) + Send;
@@ -142,6 +151,8 @@ pub(crate) struct NodeAgent<E> {
     local: LocalPods,
     starting: StartingPods,
     pending: PendingWork,
+    pace: Pace,
+    read_cpu: Box<ReadCpu>,
     compile: CompileSettings,
     enforcement: Enforcement,
     departed: DepartedBackends,
@@ -159,7 +170,8 @@ struct StartingPods {
 
 impl<E: Enforce> NodeAgent<E> {
     pub(crate) fn new(setup: Setup, mut enforce: E) -> Self {
-        let Setup { node, assume, kinds, unknown_pods, read_host, relist, reports, target, budgets } = setup;
+        let Setup { node, assume, kinds, unknown_pods, read_host, relist, reports, target, budgets, cpu, read_cpu } =
+            setup;
         let newcomers = Newcomers::new(unknown_pods, Instant::now());
         Self {
             objects: KnownObjects::new(node.clone(), assume, kinds, relist),
@@ -168,6 +180,8 @@ impl<E: Enforce> NodeAgent<E> {
             enforce,
             starting: StartingPods { addresses: EarlyAddresses::default(), newcomers, held: HeldPods::default() },
             pending: PendingWork::default(),
+            pace: Pace::new(cpu),
+            read_cpu,
             compile: CompileSettings { target, budget: BudgetState::new(budgets) },
             enforcement: Enforcement::default(),
             departed: DepartedBackends::default(),
@@ -230,12 +244,13 @@ impl<E: Enforce> NodeAgent<E> {
         }
         let concerns_departed = is_pod && self.departed.concerns(&object);
         self.report_unsupported_peers(&object, at);
+        let effect = self.objects.index().effect_of(&object);
         let dirty = self.objects.index_mut().apply(object);
         if dirty == Dirty::Everything {
             self.pending.add_policy(&key);
         }
         self.note_departed(&dirty, concerns_departed, at);
-        self.note(dirty, is_pod, at);
+        self.note(dirty, effect, is_pod, at);
     }
 
     fn deleted(&mut self, key: &Key, at: Instant) {
@@ -250,16 +265,17 @@ impl<E: Enforce> NodeAgent<E> {
         if is_pod && self.keep_while_attached(key, at) {
             return;
         }
+        let effect = self.objects.index().effect_of_deletion(key);
         let dirty = self.objects.index_mut().delete(key);
-        self.note(dirty, is_pod, at);
+        self.note(dirty, effect, is_pod, at);
         if key.kind == "Namespace" {
             self.namespace_replaced(&key.name, at);
         }
     }
 
     /// Adds the work that a change of the index needs.
-    fn note(&mut self, dirty: Dirty, is_pod: bool, at: Instant) {
-        self.pending.add(dirty, at, is_pod, self.enforcement.is_any());
+    fn note(&mut self, dirty: Dirty, effect: ChangeEffect, is_pod: bool, at: Instant) {
+        self.pending.add(dirty, effect, at, is_pod, self.enforcement.is_any());
     }
 
     /// Does the work that is due. Compiling takes long, so it handles messages from `inbox` between its steps.
@@ -269,7 +285,8 @@ impl<E: Enforce> NodeAgent<E> {
             self.read_early_addresses(now);
             self.write_entries(now);
             self.retry_ending_flows(now);
-            if self.pending.generation_due().is_some_and(|due| due <= now) {
+            self.pace.used(now, (self.read_cpu)());
+            if self.pending.generation_due(&self.pace).is_some_and(|due| due <= now) {
                 self.make_generation(now, inbox);
             } else if !self.pending.needs_generation() {
                 self.retry_pods(now);
@@ -295,7 +312,7 @@ impl<E: Enforce> NodeAgent<E> {
         if !self.objects.is_complete() {
             return starting.into_iter().flatten().min();
         }
-        let generation = self.pending.generation_due().or_else(|| {
+        let generation = self.pending.generation_due(&self.pace).or_else(|| {
             let pods = [self.local.interfaces().due(), self.enforcement.retry_due()];
             pods.into_iter().flatten().min()
         });

@@ -10,6 +10,7 @@
 //! answers gives every packet the verdict that a compile from scratch gives (`tests/index.rs` holds it).
 
 mod baseline;
+mod effect;
 mod lists;
 
 use std::collections::hash_map::Entry;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use crate::fit::{self, Fit};
 use crate::{Classes, ClassifyError, Limits, PeerId, Scope, classify_within};
 use baseline::Baseline;
+pub use effect::ChangeEffect;
 use weir_model::resolve::{named_ports, resolve};
 use weir_model::{Assumptions, Cluster};
 use weir_objects::k8s::{Body, Labels, Mode, Object, Phase, Pod};

@@ -95,7 +95,10 @@ impl<E: Enforce> NodeAgent<E> {
     pub(super) fn make_generation(&mut self, now: Instant, inbox: &mut Inbox<'_>) {
         self.close_newcomers_first(now);
         let begun = self.pending.begin(now);
-        match self.compile_and_install(now, inbox) {
+        let started = Instant::now();
+        let made = self.compile_and_install(now, inbox);
+        self.pace.made(now, (self.read_cpu)(), started.elapsed());
+        match made {
             // The generation is dropped at the end of this arm. Freeing its memory comes last: no pod waits for it.
             Ok(NewGeneration { generation, installed }) => {
                 self.time_new_pods();

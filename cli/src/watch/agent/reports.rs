@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use weir_classes::index::Key;
+use weir_classes::index::{ChangeEffect, Key};
 use weir_objects::k8s::{Body, ClusterPeer, Object};
 
 use super::cni_questions::no_new_generation;
 use super::hook_checks::CheckedPods;
-use super::pending::ChangeTimes;
+use super::pending::{ChangeTimes, WaitingChanges};
 use super::{NodeAgent, Notice, Value};
 use crate::watch::annotate::PublishedGeneration;
 use crate::watch::enforce::{Enforce, KernelSnapshot, PodFailure};
@@ -103,6 +103,7 @@ impl<E: Enforce> NodeAgent<E> {
     /// Brings gauges and readiness up to date.
     pub(super) fn report(&self, now: Instant) {
         self.count_unenforced(now);
+        self.count_waiting(now);
         if !self.objects.is_complete() {
             return;
         }
@@ -122,6 +123,19 @@ impl<E: Enforce> NodeAgent<E> {
         if let Some(epoch) = self.enforcement.epoch() {
             self.reports.metrics.set("weir_generation", &[], f64::from(epoch));
         }
+    }
+
+    /// Reports the changes that wait for a generation, and the CPU budget that they may wait for.
+    fn count_waiting(&self, now: Instant) {
+        for (label, effect) in [("isolating", ChangeEffect::Isolating), ("allowing", ChangeEffect::Allowing)] {
+            let WaitingChanges { count, oldest } = self.pending.waiting(effect);
+            let age = oldest.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+            let labels = [("effect", label)];
+            self.reports.metrics.set("weir_waiting_changes", &labels, f64::from(count));
+            self.reports.metrics.set("weir_waiting_seconds", &labels, age.as_secs_f64());
+        }
+        self.reports.metrics.set("weir_cpu_budget_cores", &[], self.pace.share().cores());
+        self.reports.metrics.set("weir_cpu_budget_seconds", &[], self.pace.balance());
     }
 
     fn count_endpoints(&self, closed: usize, now: Instant) {

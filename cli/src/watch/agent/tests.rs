@@ -57,6 +57,8 @@ struct FakeKernelState {
     astray: Vec<String>,
     /// Installations report that the generation is the previous one, so it keeps its number.
     is_same: bool,
+    /// The CPU time that the process has used.
+    cpu: Duration,
 }
 
 impl Enforce for FakeKernel {
@@ -148,7 +150,7 @@ impl Rig {
     fn with(unknown_pods: UnknownPods, budgets: Budgets) -> Self {
         let (kernel, metrics) = (FakeKernel::default(), Arc::new(Metrics::default()));
         let host = Arc::new(Mutex::new(Inventory::default()));
-        let seen = Arc::clone(&host);
+        let (seen, used) = (Arc::clone(&host), Arc::clone(&kernel.0));
         let (sender, notices) = tokio::sync::mpsc::channel(64);
         let setup = Setup {
             node: "near".to_owned(),
@@ -165,6 +167,8 @@ impl Rig {
             },
             target: Target::BASE,
             budgets,
+            cpu: "10%".parse().expect("it is a share"),
+            read_cpu: Box::new(move || used.lock().expect("no test panics while it holds it").cpu),
         };
         let agent = NodeAgent::new(setup, kernel.clone());
         Self { agent, kernel, host, metrics, notices, now: Instant::now() }
@@ -636,6 +640,7 @@ fn pod_is_enforced_before_the_api_has_its_address() {
 }
 
 mod budget;
+mod pace;
 mod flows;
 mod identity;
 mod life;

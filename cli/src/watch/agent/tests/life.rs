@@ -202,6 +202,8 @@ fn agent(host: &FakeHost, relist: &Arc<Mutex<BTreeSet<&'static str>>>) -> (NodeA
         relist: Box::new(move |kind| _ = wanted.lock().expect("no test panics while it holds it").insert(kind)),
         target: Target::BASE,
         budgets: Budgets::default(),
+        cpu: "10%".parse().expect("it is a share"),
+        read_cpu: Box::new(|| Duration::ZERO),
     };
     (NodeAgent::new(setup, host.clone()), metrics)
 }
