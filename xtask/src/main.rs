@@ -28,8 +28,10 @@ cargo xtask TASK
   cluster         runs a real cluster of one or two nodes in network namespaces: `up`, `test`, `suite`,
                   `conformance`, `starts N`, `down`, `kubectl …`, `enter NODE …`; needs root. Options of `up` and `test`:
                   `--cni bridge|ptp`, `--proxy iptables|nftables`, `--nodes 1|2`, `--profile release|ci`, `--weir-cni`
-  load            measures memory, idle CPU and latencies of an agent at 10,000 pods and 1,000 policies, in a network
-                  namespace; needs root. `--pods N`, `--local N`, `--policies N`, `--services N`, `--secs N`
+  load            measures memory, CPU, latencies and API bytes of an agent at 10,000 pods and 1,000 policies, in a network
+                  namespace; needs root. `--pods N`, `--local N`, `--policies N`, `--services N`, `--secs N`,
+                  `--pod-changes N` (a second), `--ingress-only`, `--cpu-budget SHARE`; `--feeds` simulates the bytes
+                  that agents of a large cluster get from the API
   image [FILE]    builds the agent as one static binary, in an OCI layout tar that `ctr images import` reads
   deploy          renders deploy/weir.yaml from the chart in deploy/chart
   bench tables    measures look-ups of addresses in the kernel, by structure and size

@@ -34,6 +34,7 @@
 //! | transition | when | code |
 //! | --- | --- | --- |
 //! | Listing → Gathering | the last kind is listed | `handle_event`, here |
+//! | Gathering → Gathering | a kind is needed that is not listed yet | `meet_needs` in `agent/scopes.rs` |
 //! | Gathering → Compiling | `QUIET` or `GATHER` is over, the CPU budget allows it, and the retry is due | `PendingWork::generation_due`, `Pace::start` |
 //! | Compiling → Installing | the index adopts the compiled generation | `adopt` in `agent/generation.rs` |
 //! | Compiling or Installing → Failed | the compiler or the kernel refuses | `make_generation`, `PendingWork::fail` |
@@ -79,6 +80,7 @@ pub(super) mod pace;
 mod pending;
 mod policies;
 mod reports;
+mod scopes;
 mod unreadable;
 mod upkeep;
 
@@ -97,6 +99,7 @@ use super::enforce::Enforce;
 use super::interfaces::{LocalPod, ReadHost};
 use super::log::Value;
 use super::notices::Notice;
+use super::scope::FollowOrder;
 use budget::BudgetState;
 use cni_questions::HeldPods;
 use departed::DepartedBackends;
@@ -110,6 +113,7 @@ use objects::KnownObjects;
 use pace::{CpuShare, Pace};
 use pending::PendingWork;
 pub(crate) use reports::Reports;
+use scopes::WatchScopes;
 use upkeep::Upkeep;
 
 /// The waits after something that the kernel or the compiler refused.
@@ -123,6 +127,7 @@ pub(crate) struct Setup {
     pub(crate) unknown_pods: UnknownPods,
     pub(crate) read_host: Box<ReadHost>,
     pub(crate) relist: Box<RelistKind>,
+    pub(crate) send_order: Box<SendOrder>,
     pub(crate) reports: Reports,
     /// The kernel that programs are compiled for.
     pub(crate) target: Target,
@@ -137,6 +142,9 @@ pub(crate) struct Setup {
 /// Returns the CPU time that the process has used.
 pub(crate) type ReadCpu = dyn Fn() -> Duration + Send;
 
+/// Orders which objects of a kind are followed.
+pub(crate) type SendOrder = dyn Fn(&'static str, FollowOrder) + Send;
+
 /// Makes the follower of a kind list it again.
 pub(crate) type RelistKind = dyn Fn(&'static str) + Send;
 
@@ -148,6 +156,8 @@ pub(crate) struct NodeAgent<E> {
     node: String,
     enforce: E,
     objects: KnownObjects,
+    scopes: WatchScopes,
+    send_order: Box<SendOrder>,
     local: LocalPods,
     starting: StartingPods,
     pending: PendingWork,
@@ -170,11 +180,14 @@ struct StartingPods {
 
 impl<E: Enforce> NodeAgent<E> {
     pub(crate) fn new(setup: Setup, mut enforce: E) -> Self {
-        let Setup { node, assume, kinds, unknown_pods, read_host, relist, reports, target, budgets, cpu, read_cpu } =
+        let (cpu, read_cpu) = (setup.cpu, setup.read_cpu);
+        let Setup { node, assume, kinds, unknown_pods, read_host, relist, send_order, reports, target, budgets, .. } =
             setup;
         let newcomers = Newcomers::new(unknown_pods, Instant::now());
         Self {
             objects: KnownObjects::new(node.clone(), assume, kinds, relist),
+            scopes: WatchScopes::default(),
+            send_order,
             node,
             local: LocalPods::new(read_host, enforce.recorded_pods()),
             enforce,
@@ -211,19 +224,34 @@ impl<E: Enforce> NodeAgent<E> {
 
     /// Handles an event of the API server.
     pub(crate) fn handle_event(&mut self, event: ApiEvent, at: Instant) {
+        if !self.scopes.is_followed(event.kind()) {
+            // It was sent before the follower received the order.
+            return;
+        }
         match event {
             ApiEvent::Applied(object) => self.applied(object, at),
             ApiEvent::Partial { object, message } => self.partly_read(object, message, at),
             ApiEvent::Malformed { key, uid, message } => self.cannot_read(key, uid, message, at),
             ApiEvent::Deleted(key) => self.deleted(&key, at),
-            ApiEvent::Listed { kind, keys } => {
+            ApiEvent::Listed { kind, order, .. } if !self.scopes.is_current(kind, order) => {}
+            ApiEvent::Listed { kind, keys, .. } => {
                 self.objects.missing_from(kind, &keys).iter().for_each(|key| self.deleted(key, at));
                 if self.objects.listed(kind, &keys) {
                     self.reports.log.info("all kinds are listed", &[("node", Value::from(self.node.as_str()))]);
                     self.pending.need_generation(at);
                 }
+                if self.scopes.listed(kind) {
+                    self.pending.lists_are_complete();
+                    self.pending.need_generation_and_judging(at);
+                }
             }
         }
+    }
+
+    /// The work for a change, without the work that waits for the end of the kind's list: a generation follows then.
+    fn unless_listing(&self, key: &Key, dirty: Dirty) -> Dirty {
+        let is_listing = self.scopes.is_listing(&key.kind) && key.name != self.node;
+        if is_listing { Dirty::Nothing } else { dirty }
     }
 
     fn applied(&mut self, mut object: Object, at: Instant) {
@@ -246,6 +274,7 @@ impl<E: Enforce> NodeAgent<E> {
         self.report_unsupported_peers(&object, at);
         let effect = self.objects.index().effect_of(&object);
         let dirty = self.objects.index_mut().apply(object);
+        let dirty = self.unless_listing(&key, dirty);
         if dirty == Dirty::Everything {
             self.pending.add_policy(&key);
         }
@@ -267,6 +296,7 @@ impl<E: Enforce> NodeAgent<E> {
         }
         let effect = self.objects.index().effect_of_deletion(key);
         let dirty = self.objects.index_mut().delete(key);
+        let dirty = self.unless_listing(key, dirty);
         self.note(dirty, effect, is_pod, at);
         if key.kind == "Namespace" {
             self.namespace_replaced(&key.name, at);
@@ -301,6 +331,7 @@ impl<E: Enforce> NodeAgent<E> {
                 self.reconcile();
             }
             self.check_hooks(now);
+            self.forget_unneeded(now);
         }
         self.answer_held(now);
         self.report(now);
@@ -318,7 +349,7 @@ impl<E: Enforce> NodeAgent<E> {
         });
         // If the generation in force is not the index's, no entries are written, so no write is due.
         let writes = self.pending.writes.due().filter(|_| self.enforcement.is_writable());
-        let own = [generation, writes, self.departed.due(), self.starting.addresses.due(), self.hook_check_due()];
+        let own = [generation, writes, self.departed.due(), self.starting.addresses.due(), self.hook_check_due(), self.scopes.due()];
         starting.into_iter().chain(own).chain(self.upkeep.due()).flatten().min()
     }
 

@@ -191,6 +191,11 @@ impl Metrics {
         self.set("weir_watch_connected", &[("kind", kind)], f64::from(u8::from(is)));
     }
 
+    /// Removes the state of a watch that is not wanted: it is neither connected nor interrupted.
+    pub(crate) fn not_followed(&self, kind: &str) {
+        self.lock().values.remove(&("weir_watch_connected", written(&[("kind", kind)])));
+    }
+
     pub(crate) fn watch_fault(&self, kind: &str) {
         self.add("weir_watch_faults_total", &[("kind", kind)], 1.0);
     }

@@ -12,6 +12,7 @@
 mod baseline;
 mod effect;
 mod lists;
+mod needs;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,6 +24,7 @@ use crate::fit::{self, Fit};
 use crate::{Classes, ClassifyError, Limits, PeerId, Scope, classify_within};
 use baseline::Baseline;
 pub use effect::ChangeEffect;
+pub use needs::Needs;
 use weir_model::resolve::{named_ports, resolve};
 use weir_model::{Assumptions, Cluster};
 use weir_objects::k8s::{Body, Labels, Mode, Object, Phase, Pod};

@@ -31,6 +31,8 @@ pub(super) struct PendingWork {
     generation: Option<GenerationRequest>,
     /// Set after a generation that failed, until one succeeds.
     failed: Option<FailedGeneration>,
+    /// Set while the next generation waits for lists: it does not wait longer than this.
+    lists_until: Option<Instant>,
     /// Whether flows must be judged again when the next generation is in force. A generation with a new number does
     /// that by itself.
     judge_with_generation: bool,
@@ -139,7 +141,18 @@ impl PendingWork {
         let GenerationRequest { first, last, isolating, .. } = self.generation?;
         let gathered = (last + QUIET).min(first + GATHER);
         let start = pace.start(gathered, OldestChanges { first, isolating: isolating.oldest });
+        let start = self.lists_until.map_or(start, |until| until.max(start));
         Some(self.failed.as_ref().map_or(start, |failed| failed.retry.due().max(start)))
+    }
+
+    /// Makes the next generation wait for lists, at most until this time.
+    pub(super) fn wait_for_lists(&mut self, until: Instant) {
+        self.lists_until = Some(until);
+    }
+
+    /// Ends that wait.
+    pub(super) fn lists_are_complete(&mut self) {
+        self.lists_until = None;
     }
 
     /// The changes of an effect that wait for a generation.
@@ -204,6 +217,7 @@ impl PendingWork {
     /// Takes all changes that wait: they are in the generation that begins now. Later changes are not.
     pub(super) fn begin(&mut self, now: Instant) -> BegunGeneration {
         self.move_entries_to_generation();
+        self.lists_until = None;
         BegunGeneration {
             request: self.generation.take().unwrap_or_else(|| GenerationRequest::new(now)),
             judge_again: std::mem::take(&mut self.judge_with_generation),

@@ -118,6 +118,7 @@ impl<E: Enforce> NodeAgent<E> {
         unready.extend(self.enforcement.refused().iter().map(ToString::to_string));
         unready.extend(self.upkeep.hooks.unready());
         unready.extend(self.compile.budget.unready());
+        unready.extend(self.scopes.unready());
         self.reports.metrics.set_unready(unready);
         self.count_endpoints(closed.len(), now);
         if let Some(epoch) = self.enforcement.epoch() {
@@ -241,7 +242,9 @@ impl<E: Enforce> NodeAgent<E> {
         let index = self.objects.index();
         self.reports.metrics.set("weir_audit_policies", &[], index.audited() as f64);
         let kinds = ["Namespace", "Node", "Pod", "Service", "EndpointSlice", "NetworkPolicy", "CidrList"];
-        for kind in kinds.into_iter().chain(CLUSTER_POLICY_KINDS) {
+        // The number of objects of a kind that is not followed is not known: it is not 0.
+        self.reports.metrics.clear("weir_objects");
+        for kind in kinds.into_iter().chain(CLUSTER_POLICY_KINDS).filter(|kind| self.scopes.is_followed(kind)) {
             self.reports.metrics.set("weir_objects", &[("kind", kind)], index.keys(kind).count() as f64);
         }
     }

@@ -1,7 +1,7 @@
 use super::*;
 
 fn policies() -> WatchCursor {
-    let resource = super::super::resources::resources().into_iter().find(|it| it.kind == "NetworkPolicy");
+    let resource = super::super::resources::kinds().into_iter().find(|it| it.kind == "NetworkPolicy");
     WatchCursor::new(resource.expect("it is watched"))
 }
 
