@@ -264,6 +264,7 @@ fn chance() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::scope::FollowOrders;
 
     const BRIEF: Duration = Duration::from_millis(5);
 
@@ -310,5 +311,32 @@ mod tests {
         }
         assert!(waits.next > 4 * FIRST_WAIT, "the pauses grow after the first ones");
         assert_eq!(waits.after(&WatchFault::Closed, NextRequest::AtOnce, BRIEF), None);
+    }
+
+    #[tokio::test]
+    async fn request_for_a_list_is_not_lost_if_the_wait_before_it_is_interrupted() {
+        let requests = RelistRequests::new(["Pod"].into_iter());
+        let mut receiver = requests.receiver("Pod");
+        requests.send("Pod");
+        for _ in 0..3 {
+            _ = timeout(Duration::from_millis(1), relist_requested(receiver.as_mut())).await;
+        }
+        requests.send("Pod");
+        let listed = timeout(10 * RELIST_SPREAD, relist_requested(receiver.as_mut())).await;
+        assert!(listed.is_ok());
+        assert!(receiver.is_some_and(|it| it.has_changed().is_ok_and(|has| !has)), "one list is enough");
+    }
+
+    #[tokio::test]
+    async fn follower_gets_each_order_once() {
+        let orders = FollowOrders::new(["Service"].into_iter());
+        let mut requests = FollowRequests { relist: None, orders: orders.receiver("Service") };
+        let initial = FollowOrder::initial("Service");
+        assert_eq!(requests.order_after(initial), None);
+        let order = FollowOrder { scope: WatchScope::All, number: 1 };
+        orders.send("Service", order);
+        requests.pause(Duration::from_secs(3_600)).await;
+        assert_eq!(requests.order_after(initial), Some(order));
+        assert_eq!(requests.order_after(order), None);
     }
 }

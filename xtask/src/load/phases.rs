@@ -48,7 +48,7 @@ pub(super) fn sent(server: &Simulated) -> Vec<(&'static str, u64)> {
 }
 
 impl Phase {
-    /// Makes the changes, and prints what they cost.
+    /// Makes the changes, and prints their cost.
     pub(super) fn measure(&self, server: &Simulated, agent: &MeasuredAgent, options: &LoadOptions) -> Result<()> {
         let total = || sent(server).iter().map(|(_, bytes)| bytes).sum::<u64>();
         let (metrics, cpu, bytes, begun) = (agent.metrics()?, agent.cpu()?, total(), Instant::now());

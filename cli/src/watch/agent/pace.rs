@@ -79,8 +79,8 @@ impl Pace {
         self.updated = Some((now, cpu));
     }
 
-    /// Notes that a generation was made. The budget applies from the first one on: what the agent needed to read the
-    /// cluster is not counted.
+    /// Notes that a generation was made. The budget applies from the first one on: the CPU time for the first lists
+    /// does not count.
     pub(super) fn made(&mut self, now: Instant, cpu: Duration, took: Duration) {
         self.used(now, cpu);
         self.updated = Some((now, cpu));

@@ -2,7 +2,7 @@
 //!
 //! Problem: a policy that filters egress needs services, and a `nodes` peer needs all nodes. While they are not known,
 //! such a policy must be neither weaker nor stricter than it is with them.
-//! Strategy: before a generation is compiled, its draft says what it needs ([`weir_classes::index::Needs`]). If a kind
+//! Strategy: before a generation is compiled, its draft names its needs ([`weir_classes::index::Needs`]). If a kind
 //! is not followed yet, the agent orders its list and waits for it. The generation in force stays in force meanwhile.
 //! Isolation does not wait longer than [`LONGEST_LISTING`]: then the generation is compiled without the rules that could
 //! allow a packet because an object is not known, until the lists are complete. Before the first generation there is no
@@ -148,12 +148,9 @@ impl WatchScopes {
         self.of(kind).is_none_or(|it| it.number == number)
     }
 
-    /// Notes that a list is complete. Returns whether a generation that waits can be compiled now.
+    /// Notes that a list is complete. Returns whether more is known now than a generation in force may have needed.
     pub(super) fn listed(&mut self, kind: &str) -> bool {
-        let of_services = self.services.listed(kind);
-        let of_nodes = self.nodes.listed(kind);
-        let is_any_missing = self.demands().iter().any(|it| matches!(it.state, DemandState::Listing { .. }));
-        (of_services || of_nodes) && !is_any_missing
+        self.services.listed(kind) || self.nodes.listed(kind)
     }
 
     pub(super) fn knows_services(&self) -> bool {
@@ -165,7 +162,7 @@ impl WatchScopes {
         self.demands().into_iter().filter_map(Demand::idle_at).min()
     }
 
-    /// What is missing, as a reason why the agent is not ready.
+    /// The missing kinds, as a reason why the agent is not ready.
     pub(super) fn unready(&self) -> Option<String> {
         let kinds = self.closed.join(" and ");
         let so = "rules that need them allow nothing until they are";

@@ -5,7 +5,7 @@
 //! Strategy: a change counts as [`ChangeEffect::Isolating`] unless it belongs to a short list of cases that are proved
 //! to allow only. The proofs compare the two states of one object and never other objects' rules: another policy on the
 //! same pods can turn a removed rule into a denial.
-//! Invariant: no answer here changes what a generation contains. A wrong answer only changes when it begins.
+//! Invariant: no answer here changes the content of a generation, only the time at which it begins.
 
 use super::{Index, Key, addresses};
 use weir_objects::k8s::{Body, Mode, NetworkPolicy, Object, Pod, PolicyRule};
@@ -15,7 +15,7 @@ use weir_objects::k8s::{Body, Mode, NetworkPolicy, Object, Pod, PolicyRule};
 pub enum ChangeEffect {
     /// It may deny packets that are allowed now.
     Isolating,
-    /// It only allows more, or changes what is behind a service. It may wait.
+    /// It only allows more, or changes the backends of a service. It may wait.
     Allowing,
 }
 

@@ -1,7 +1,7 @@
 //! The kinds of objects that the policies in force need, beside namespaces, pods and policies.
 //!
-//! Problem: services, their slices and the nodes are most of what an API server sends to an agent, after pods. For most
-//! policies they change nothing.
+//! Problem: after pods, services, their slices and nodes are most of the bytes that an API server sends to an agent. For
+//! most policies they change nothing.
 //! Strategy: a draft of a generation says which of them its verdicts depend on. The agent follows only these. The
 //! function that decides about services is the one that classification uses ([`ports::judges_egress`]), so a generation
 //! cannot need services that [`Draft::needs`] does not name.
