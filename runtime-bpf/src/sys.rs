@@ -18,7 +18,10 @@ mod place;
 pub use mapped::MappedFlowTable;
 pub use notify::Notifier;
 pub use objects::{Hook, KernelLink, LinkInfo, MapInfo, ProgramInfo, Queried, XdpMode};
-pub use place::{Lock, cpu_time, give_memory_back, is_bpffs, kernel_version, namespace, page_bytes, raise_descriptor_limit, random, roots_outside, share_heap, tick, wait_readable};
+pub use place::{
+    Lock, cpu_time, give_memory_back, is_bpffs, kernel_version, namespace, page_bytes, raise_descriptor_limit, random,
+    roots_outside, share_heap, tick, wait_readable,
+};
 
 use std::ffi::c_char;
 use std::io;

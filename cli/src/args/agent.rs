@@ -8,9 +8,9 @@ use weir_codegen::compile::Budget;
 
 use super::compile::parse_budget;
 use super::{HookChoice, PinArgs};
-use crate::watch::{CpuShare, UnknownPods};
 use crate::watch::log::LogFormat;
 use crate::watch::serve::PageAddress;
+use crate::watch::{CpuShare, UnknownPods};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

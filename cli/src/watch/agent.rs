@@ -181,8 +181,9 @@ struct StartingPods {
 impl<E: Enforce> NodeAgent<E> {
     pub(crate) fn new(setup: Setup, mut enforce: E) -> Self {
         let (cpu, read_cpu) = (setup.cpu, setup.read_cpu);
-        let Setup { node, assume, kinds, unknown_pods, read_host, relist, send_order, reports, target, budgets, .. } =
-            setup;
+        let Setup {
+            node, assume, kinds, unknown_pods, read_host, relist, send_order, reports, target, budgets, ..
+        } = setup;
         let newcomers = Newcomers::new(unknown_pods, Instant::now());
         Self {
             objects: KnownObjects::new(node.clone(), assume, kinds, relist),
@@ -349,7 +350,14 @@ impl<E: Enforce> NodeAgent<E> {
         });
         // If the generation in force is not the index's, no entries are written, so no write is due.
         let writes = self.pending.writes.due().filter(|_| self.enforcement.is_writable());
-        let own = [generation, writes, self.departed.due(), self.starting.addresses.due(), self.hook_check_due(), self.scopes.due()];
+        let own = [
+            generation,
+            writes,
+            self.departed.due(),
+            self.starting.addresses.due(),
+            self.hook_check_due(),
+            self.scopes.due(),
+        ];
         starting.into_iter().chain(own).chain(self.upkeep.due()).flatten().min()
     }
 

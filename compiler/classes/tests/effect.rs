@@ -17,7 +17,9 @@ const CLUSTER: &str = "
 ";
 
 fn policy(spec: &str) -> Object {
-    object(&format!("{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: p, namespace: shop}}, spec: {spec}}}"))
+    object(&format!(
+        "{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: p, namespace: shop}}, spec: {spec}}}"
+    ))
 }
 
 fn object(text: &str) -> Object {

@@ -39,12 +39,23 @@ const CLUSTER: &str = "
   endpoints: [{addresses: [10.0.1.6]}]}
 ";
 
-const ADDRESSES: [[u8; 4]; 8] =
-    [[10, 0, 0, 5], [10, 0, 1, 5], [10, 0, 1, 6], [10, 96, 0, 1], [172, 16, 0, 1], [172, 16, 0, 2], [10, 96, 0, 9], [192, 0, 2, 1]];
+const ADDRESSES: [[u8; 4]; 8] = [
+    [10, 0, 0, 5],
+    [10, 0, 1, 5],
+    [10, 0, 1, 6],
+    [10, 96, 0, 1],
+    [172, 16, 0, 1],
+    [172, 16, 0, 2],
+    [10, 96, 0, 9],
+    [192, 0, 2, 1],
+];
+const OWN_NODE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(172, 16, 0, 1));
 const PORTS: [u16; 3] = [80, 8080, 30080];
 
 fn policy(spec: &str) -> String {
-    format!("{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: p, namespace: shop}}, spec: {spec}}}")
+    format!(
+        "{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: p, namespace: shop}}, spec: {spec}}}"
+    )
 }
 
 fn cluster_policy(rules: &str) -> String {
@@ -101,13 +112,23 @@ fn objects_that_are_not_needed_change_no_verdict() {
     let nothing = Needs::default();
     let services = Needs { services: true, nodes: false };
     for (policy, expected) in [
-        (policy("{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: db}}}], ports: [{port: 8080}]}]}"), nothing),
+        (
+            policy(
+                "{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: db}}}], ports: [{port: 8080}]}]}",
+            ),
+            nothing,
+        ),
         (policy("{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 172.16.0.0/24}}]}]}"), nothing),
         (policy("{podSelector: {matchLabels: {app: db}}, policyTypes: [Egress], egress: []}"), nothing),
         (policy("{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]}"), services),
         (list("{action: Deny, directions: [Ingress], cidrs: [10.0.1.0/24]}"), nothing),
         (list("{action: Deny, directions: [Egress], cidrs: [10.0.1.6/32]}"), services),
-        (cluster_policy("egress: [{action: Deny, to: [{pods: {podSelector: {matchLabels: {app: one}}, namespaceSelector: {}}}]}]"), services),
+        (
+            cluster_policy(
+                "egress: [{action: Deny, to: [{pods: {podSelector: {matchLabels: {app: one}}, namespaceSelector: {}}}]}]",
+            ),
+            services,
+        ),
         (cluster_policy("ingress: [{action: Accept, from: [{namespaces: {}}]}]"), nothing),
         (
             cluster_policy("egress: [{action: Deny, to: [{nodes: {matchLabels: {zone: z}}}]}]"),
@@ -130,9 +151,10 @@ fn objects_that_are_not_needed_change_no_verdict() {
     }
 }
 
+/// Packets to the own node always pass, and a node port is not known before its service is. So these are left out.
 fn assert_allows_nothing_more(cluster: &Cluster, than: &Cluster, policy: &str) {
     let allowed = verdicts(than);
-    for (flow, verdict) in verdicts(cluster) {
+    for (flow, verdict) in verdicts(cluster).into_iter().filter(|((_, address, _), _)| *address != OWN_NODE) {
         assert!(verdict == Verdict::Deny || allowed[&flow] == Verdict::Allow, "{flow:?} is allowed: {policy}");
     }
 }
@@ -140,7 +162,9 @@ fn assert_allows_nothing_more(cluster: &Cluster, than: &Cluster, policy: &str) {
 #[test]
 fn closed_draft_allows_nothing_that_the_complete_one_denies() {
     for policy in [
-        policy("{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.0.1.5/32]}}]}]}"),
+        policy(
+            "{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.0.1.5/32]}}]}]}",
+        ),
         policy("{podSelector: {}, policyTypes: [Egress], egress: [{ports: [{port: 80}]}]}"),
         policy("{podSelector: {}, policyTypes: [Ingress, Egress], ingress: [{}], egress: [{}]}"),
         [
@@ -150,7 +174,9 @@ fn closed_draft_allows_nothing_that_the_complete_one_denies() {
         .join("\n---\n"),
         [
             policy("{podSelector: {}, policyTypes: [Egress], egress: []}"),
-            cluster_policy("egress: [{action: Pass, to: [{namespaces: {}}]}, {action: Accept, to: [{networks: [0.0.0.0/0]}]}]"),
+            cluster_policy(
+                "egress: [{action: Pass, to: [{namespaces: {}}]}, {action: Accept, to: [{networks: [0.0.0.0/0]}]}]",
+            ),
         ]
         .join("\n---\n"),
         [
@@ -176,11 +202,12 @@ fn closed_draft_allows_nothing_that_the_complete_one_denies() {
 #[test]
 fn rules_about_unknown_nodes_fail_closed() {
     for rules in [
-        "ingress: [{action: Deny, from: [{nodes: {matchLabels: {zone: z}}}]}]",
-        "ingress: [{action: Accept, from: [{nodes: {}}]}, {action: Deny, from: [{networks: [172.16.0.0/16]}]}]",
-        "ingress: [{action: Pass, from: [{nodes: {}}]}, {action: Accept, from: [{networks: [172.16.0.0/16]}]}]",
+        "egress: [{action: Deny, to: [{nodes: {matchLabels: {zone: z}}}]}]",
+        "egress: [{action: Accept, to: [{nodes: {}}]}, {action: Deny, to: [{networks: [172.16.0.0/16]}]}]",
+        "egress: [{action: Pass, to: [{nodes: {}}]}, {action: Accept, to: [{networks: [172.16.0.0/16]}]}]",
     ] {
-        let policy = [policy("{podSelector: {}}"), cluster_policy(rules)].join("\n---\n");
+        let policy =
+            [policy("{podSelector: {}, policyTypes: [Egress], egress: []}"), cluster_policy(rules)].join("\n---\n");
         let (needs, complete) = resolved(&mut index(&policy, |_| true));
         assert!(needs.nodes, "{rules}");
         let mut draft = index(&policy, |it| !is_other_node(it)).begin();

@@ -56,9 +56,8 @@ pub(super) fn events() -> Result<()> {
         let figures = [figure("compile_ms"), figure("pod_comes_us"), figure("pod_goes_us")].join(" | ");
         let changes = [figure("classify_ms"), figure("emit_ms")].join(" | ");
         _ = writeln!(text, "| {} | {} | {figures} | {single:.1} % | {changes} |", number("pods"), number("policies"));
-        let kinds = ["slice", "local_pod", "policy"].map(|kind| {
-            format!("{} | {}", figure(&format!("{kind}_p50_ms")), figure(&format!("{kind}_p99_ms")))
-        });
+        let kinds = ["slice", "local_pod", "policy"]
+            .map(|kind| format!("{} | {}", figure(&format!("{kind}_p50_ms")), figure(&format!("{kind}_p99_ms"))));
         let (pods, policies, memory) = (number("pods"), number("policies"), figure("memory_mib"));
         _ = writeln!(whole, "| {pods} | {policies} | {} | {memory} |", kinds.join(" | "));
     }

@@ -78,7 +78,11 @@ pub(super) fn print(options: &LoadOptions) {
     println!("{pods} pods, {changes} pod events a second ({replaced} pods replaced), bytes a second for each agent");
     let row = |form: &str, first: f64, rate: f64| {
         let all = rate * 5_000.0 * 8.0 / 1e9;
-        println!("{form:45} first list {:>8.1} MB, then {:>8.1} kB/s; 5,000 agents {all:>7.2} Gbit/s", first / 1e6, rate / 1e3);
+        println!(
+            "{form:45} first list {:>8.1} MB, then {:>8.1} kB/s; 5,000 agents {all:>7.2} Gbit/s",
+            first / 1e6,
+            rate / 1e3
+        );
     };
     let (pods, replaced) = (f64::from(pods), f64::from(replaced));
     row("whole pods", pods * whole_bytes as f64, replaced * per_pod as f64);

@@ -124,7 +124,8 @@ fn delete(server: &Simulated, kind: &str, object: &Value) {
 
 /// Runs commands of `ip` in the present network namespace.
 fn ip(commands: &str) -> Result<()> {
-    let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().context("could not start ip")?;
+    let mut ip =
+        Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().context("could not start ip")?;
     if let Some(mut stdin) = ip.stdin.take() {
         stdin.write_all(commands.as_bytes())?;
     }

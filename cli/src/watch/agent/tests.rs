@@ -163,7 +163,9 @@ impl Rig {
             unknown_pods,
             read_host: Box::new(move |_| seen.lock().expect("no test panics while it holds it").clone()),
             relist: Box::new(|_| ()),
-            send_order: Box::new(move |kind, order| seen_orders.lock().expect("no test panics while it holds it").push((kind, order))),
+            send_order: Box::new(move |kind, order| {
+                seen_orders.lock().expect("no test panics while it holds it").push((kind, order))
+            }),
             reports: Reports {
                 metrics: Arc::clone(&metrics),
                 notices: Notices::new(sender, Arc::clone(&metrics)),
@@ -311,8 +313,10 @@ fn nothing_is_installed_before_every_kind_is_listed() {
     }
     assert_eq!(rig.after(Duration::from_secs(60)), NONE);
     assert!(rig.metrics.unready().is_some());
-    rig.agent
-        .handle_event(ApiEvent::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into(), order: 0 }, rig.now);
+    rig.agent.handle_event(
+        ApiEvent::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into(), order: 0 },
+        rig.now,
+    );
     assert_eq!(rig.after(GATHER), ["install  isolated"]);
 }
 
@@ -446,8 +450,10 @@ fn malformed_object_keeps_its_last_readable_content() {
     let line = "weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"malformed\"} 1";
     assert!(rig.metrics.text().contains(line), "{}", rig.metrics.text());
     // A list that names the policy does not remove it. A list without it does.
-    rig.agent
-        .handle_event(ApiEvent::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into(), order: 0 }, rig.now);
+    rig.agent.handle_event(
+        ApiEvent::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into(), order: 0 },
+        rig.now,
+    );
     assert_eq!(rig.after(GATHER), NONE);
     rig.agent.handle_event(ApiEvent::Listed { kind: "NetworkPolicy", keys: BTreeSet::new(), order: 0 }, rig.now);
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
@@ -646,9 +652,9 @@ fn pod_is_enforced_before_the_api_has_its_address() {
 }
 
 mod budget;
-mod pace;
 mod flows;
 mod identity;
 mod life;
 mod newcomers;
+mod pace;
 mod scopes;

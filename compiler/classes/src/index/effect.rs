@@ -75,8 +75,10 @@ fn only_allows_more(old: &NetworkPolicy, new: &NetworkPolicy) -> bool {
     if (old.mode, new.mode) == (Mode::Audit, Mode::Audit) {
         return true;
     }
-    let is_wider = |old: &[PolicyRule], new: &[PolicyRule]| old.iter().all(|rule| new.iter().any(|it| covers(it, rule)));
-    let directions = |it: &NetworkPolicy| (it.policy_types.clone(), it.policy_types.is_empty() && !it.egress.is_empty());
+    let is_wider =
+        |old: &[PolicyRule], new: &[PolicyRule]| old.iter().all(|rule| new.iter().any(|it| covers(it, rule)));
+    let directions =
+        |it: &NetworkPolicy| (it.policy_types.clone(), it.policy_types.is_empty() && !it.egress.is_empty());
     old.mode == new.mode
         && old.pod_selector == new.pod_selector
         && directions(old) == directions(new)

@@ -32,7 +32,7 @@ impl Draft {
 
     /// Removes everything from the draft that allows local pods to send packets where policy isolates them. For a short
     /// time in which services are needed and not known: a rule for a service's address must not allow a packet before
-    /// the pods behind the address are known. Rules and lists that deny stay.
+    /// the pods behind the address are known. Rules and lists that deny stay. Packets to the own node pass, as always.
     pub fn close_egress(&mut self) {
         for policy in &mut self.cluster.policies {
             // `None` stays: the policy does not isolate in this direction.

@@ -251,7 +251,10 @@ fn kernel_matches_the_reference_after_random_events() {
     }
     println!("{rounds} rounds from seed {first}: {tally:?}");
     let occurs = |result| tally.contains_key(result);
-    assert!(["allowed", "denied", "started", "ordered"].into_iter().all(occurs), "each kind of answer occurs: {tally:?}");
+    assert!(
+        ["allowed", "denied", "started", "ordered"].into_iter().all(occurs),
+        "each kind of answer occurs: {tally:?}"
+    );
     // This occurs only if a new agent meets a pod that it did not know and a neighbour that acts first.
     assert!(occurs("closed") || rounds < 5_000, "some pods are closed: {tally:?}");
     assert_eq!(failures, 0, "lives of {rounds} rounds that ended in a difference");

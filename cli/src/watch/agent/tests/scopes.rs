@@ -13,7 +13,8 @@ const EGRESS: &str = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, me
 const SERVICE: &str = "{apiVersion: v1, kind: Service, metadata: {name: db, namespace: shop},
   spec: {clusterIP: 10.96.0.1, selector: {app: db}, ports: [{port: 80, targetPort: 8080}]}}";
 
-const NODES: &str = "{apiVersion: policy.networking.k8s.io/v1alpha2, kind: ClusterNetworkPolicy, metadata: {name: by-nodes},
+const NODES: &str =
+    "{apiVersion: policy.networking.k8s.io/v1alpha2, kind: ClusterNetworkPolicy, metadata: {name: by-nodes},
   spec: {tier: Admin, priority: 1, subject: {namespaces: {}},
     ingress: [{action: Deny, from: [{namespaces: {matchLabels: {a: b}}}]}],
     egress: [{action: Deny, to: [{nodes: {matchLabels: {a: b}}}]}]}}";

@@ -142,7 +142,10 @@ impl Stream {
             },
             StreamState::Pages(_) => self.page(dice, emit),
             StreamState::Watching(version) => {
-                let next = server.log.iter().find(|it| it.version > *version && it.kind == self.kind && selects(selector.as_deref(), &it.name));
+                let next = server
+                    .log
+                    .iter()
+                    .find(|it| it.version > *version && it.kind == self.kind && selects(selector.as_deref(), &it.name));
                 // The changes were removed from the log before they were sent. The server ends such a watch.
                 if next.is_none() && *version < server.compacted {
                     self.close();
