@@ -187,7 +187,7 @@ impl Life {
             (state.refuse, state.refuse_pod) = (0, 0);
         }
         loop {
-            while (0..self.streams.len()).fold(false, |had, which| self.step(which) || had) {}
+            while (0..self.streams.len()).filter(|which| self.step(*which)).count() > 0 {}
             self.pass(QUIET_TIME);
             if !self.obey() {
                 break;
