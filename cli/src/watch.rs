@@ -23,6 +23,7 @@ mod notices;
 mod other_policies;
 mod partial;
 pub(crate) mod resources;
+mod scope;
 pub(crate) mod serve;
 mod supervise;
 
@@ -43,6 +44,7 @@ use weir_model::Assumptions;
 
 use crate::api_config;
 pub(crate) use agent::UnknownPods;
+pub(crate) use agent::pace::CpuShare;
 use agent::{NodeAgent, Reports, Setup};
 use annotate::PublishedGeneration;
 use discover::{HostPaths, Inventory};
@@ -50,6 +52,7 @@ use enforce::Enforce;
 use log::{Log, Value};
 use metrics::Metrics;
 use notices::Notices;
+use scope::{FollowOrders, WatchScope};
 use serve::{Audience, PageAddress, Pages};
 use supervise::Supervisor;
 
@@ -70,6 +73,7 @@ pub(crate) struct WatchOptions<'o> {
     pub(crate) unknown_pods: UnknownPods,
     pub(crate) assume: Assumptions,
     pub(crate) budgets: Vec<(Budget, u64)>,
+    pub(crate) cpu: CpuShare,
     pub(crate) log: Log,
 }
 
@@ -121,20 +125,24 @@ pub(crate) fn run(options: WatchOptions<'_>, enforce: impl Enforce + Send + 'sta
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     let config =
         runtime.block_on(api_config::read(options.kubeconfig, None, "name a kubeconfig: --kubeconfig FILE"))?;
-    let resources = resources::resources();
+    let resources = resources::resources(&options.node);
     let (published, in_force) = tokio::sync::watch::channel(PublishedGeneration::default());
     let (notices, queued_notices) = tokio::sync::mpsc::channel(NOTICES);
     let paths = HostPaths { cache: options.cni.results, ..HostPaths::default() };
     let cache = paths.cache.clone();
     let relist = follow::RelistRequests::new(resources.iter().map(|resource| resource.kind));
     let relist_requests: Vec<_> = resources.iter().map(|resource| relist.receiver(resource.kind)).collect();
+    let orders = FollowOrders::new(resources.iter().map(|resource| resource.kind));
+    let order_receivers: Vec<_> = resources.iter().map(|resource| orders.receiver(resource.kind)).collect();
+    let listed_first = |kind: &&str| WatchScope::initial(kind) != WatchScope::Nothing;
     let setup = Setup {
-        kinds: resources.iter().map(|resource| resource.kind).collect(),
+        kinds: resources.iter().map(|resource| resource.kind).filter(listed_first).collect(),
         node: options.node,
         assume: options.assume,
         unknown_pods: options.unknown_pods,
         read_host: Box::new(move |depth| Inventory::read(&paths, depth)),
         relist: Box::new(move |kind| relist.send(kind)),
+        send_order: Box::new(move |kind, order| orders.send(kind, order)),
         reports: Reports {
             metrics: Arc::clone(&metrics),
             notices: Notices::new(notices, Arc::clone(&metrics)),
@@ -143,8 +151,10 @@ pub(crate) fn run(options: WatchOptions<'_>, enforce: impl Enforce + Send + 'sta
         },
         target: target(),
         budgets: agent::budget::budgets(&options.budgets, agent::budget::container_memory()),
+        cpu: options.cpu,
+        read_cpu: Box::new(weir_runtime::sys::cpu_time),
     };
-    let node = setup.node.clone();
+    let (node, followed_node) = (setup.node.clone(), setup.node.clone());
     let started = [("node", Value::from(setup.node.as_str())), ("server", Value::from(config.cluster_url.to_string()))];
     log.info("watching the API server", &started);
     let (sender, messages) = channel();
@@ -176,10 +186,11 @@ pub(crate) fn run(options: WatchOptions<'_>, enforce: impl Enforce + Send + 'sta
             let client = client.clone();
             supervisor.spawn("annotations", move || annotate::annotate(client.clone(), in_force.clone(), log));
         }
-        let context = follow::FollowContext { client, agent: sender, metrics, log };
-        for (resource, relist) in resources.into_iter().zip(relist_requests) {
-            let context = context.clone();
-            supervisor.spawn(resource.kind, move || follow::follow(context.clone(), resource.clone(), relist.clone()));
+        let context = follow::FollowContext { client, agent: sender, metrics, log, node: followed_node.into() };
+        for ((resource, relist), orders) in resources.into_iter().zip(relist_requests).zip(order_receivers) {
+            let (context, requests) = (context.clone(), follow::FollowRequests { relist, orders });
+            supervisor
+                .spawn(resource.kind, move || follow::follow(context.clone(), resource.clone(), requests.clone()));
         }
         drop(context);
         stopped(log, agent_ended).await

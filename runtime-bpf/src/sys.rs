@@ -19,7 +19,7 @@ pub use mapped::MappedFlowTable;
 pub use notify::Notifier;
 pub use objects::{Hook, KernelLink, LinkInfo, MapInfo, ProgramInfo, Queried, XdpMode};
 pub use place::{
-    Lock, give_memory_back, is_bpffs, kernel_version, namespace, page_bytes, raise_descriptor_limit, random,
+    Lock, cpu_time, give_memory_back, is_bpffs, kernel_version, namespace, page_bytes, raise_descriptor_limit, random,
     roots_outside, share_heap, tick, wait_readable,
 };
 

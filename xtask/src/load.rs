@@ -6,28 +6,33 @@
 //! from the agent's own histograms.
 
 mod agent;
+mod feeds;
 mod node;
+mod phases;
 
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
 use xtask::process::{cargo, run};
 use xtask::simulated::{self, Scale, Simulated};
 
 use agent::MeasuredAgent;
 use node::LoadNamespace;
 
-/// Number of changed pods per second.
-const PODS_PER_SECOND: u32 = 100;
-const POLICIES_PER_SECOND: u32 = 2;
-/// Number of pods that are added and removed in turn.
-const CHURNED: u32 = 500;
-
 struct LoadOptions {
     scale: Scale,
     seconds: u32,
+    /// Number of changed pods per second.
+    pod_changes: u32,
+    /// Whether no policy has rules for egress.
+    ingress_only: bool,
+    /// The agent's CPU budget, if it is not the default.
+    cpu_budget: Option<String>,
+    /// Whether to simulate the forms in which pods could be sent, instead of an agent.
+    feeds: bool,
     /// Whether this is the child process inside of the namespace.
     inside: bool,
 }
@@ -39,6 +44,10 @@ pub(crate) fn run_load(arguments: impl Iterator<Item = String>) -> Result<()> {
     if options.inside {
         return measure(&options);
     }
+    if options.feeds {
+        feeds::print(&options);
+        return Ok(());
+    }
     run(&mut cargo(&["build", "--release", "--locked", "-p", "weir"]))?;
     let node = LoadNamespace::new(options.scale.local)?;
     let mut inside = Command::new("nsenter");
@@ -48,80 +57,82 @@ pub(crate) fn run_load(arguments: impl Iterator<Item = String>) -> Result<()> {
 
 fn options(arguments: &[String]) -> Result<LoadOptions> {
     let scale = Scale { pods: 10_000, local: 110, policies: 1_000, services: 200 };
-    let mut options = LoadOptions { scale, seconds: 20, inside: false };
+    let mut options = LoadOptions {
+        scale,
+        seconds: 20,
+        pod_changes: 100,
+        ingress_only: false,
+        cpu_budget: None,
+        feeds: false,
+        inside: false,
+    };
     let mut arguments = arguments.iter();
     while let Some(name) = arguments.next() {
         let mut number =
             || arguments.next().and_then(|it| it.parse().ok()).with_context(|| format!("{name} needs a number"));
         match name.as_str() {
             "--inside" => options.inside = true,
+            "--feeds" => options.feeds = true,
+            "--ingress-only" => options.ingress_only = true,
+            "--cpu-budget" => options.cpu_budget = arguments.next().cloned(),
+            "--pod-changes" => options.pod_changes = number()?,
             "--pods" => options.scale.pods = number()?,
             "--local" => options.scale.local = number()?,
             "--policies" => options.scale.policies = number()?,
             "--services" => options.scale.services = number()?,
             "--secs" => options.seconds = number()?,
-            other => bail!("unexpected argument {other}; expected --pods, --local, --policies, --services or --secs"),
+            other => bail!(
+                "unexpected argument {other}; expected --pods, --local, --policies, --services, --secs, --pod-changes, \
+                 --ingress-only, --cpu-budget or --feeds"
+            ),
         }
     }
     Ok(options)
 }
 
+impl LoadOptions {
+    /// A policy as [`simulated::policy`] makes it, without its part for egress if no policy has one.
+    fn policy(&self, index: u32, port: u32) -> Value {
+        let mut policy = simulated::policy(index, port);
+        if self.ingress_only {
+            policy["spec"]["policyTypes"] = json!(["Ingress"]);
+            policy["spec"]["egress"] = Value::Null;
+        }
+        policy
+    }
+}
+
 fn measure(options: &LoadOptions) -> Result<()> {
     let server = Simulated::start()?;
     simulated::populate(&server, options.scale);
-    let agent = MeasuredAgent::start(&server)?;
+    if options.ingress_only {
+        (0..options.scale.policies).for_each(|index| server.put("NetworkPolicy", options.policy(index, index % 30)));
+    }
+    let agent = MeasuredAgent::start(&server, options.cpu_budget.as_deref())?;
     let begun = Instant::now();
     agent.until_ready()?;
     println!("ready after               {:>8.2} s", begun.elapsed().as_secs_f64());
+    println!("CPU until ready           {:>8.2} s", agent.cpu()?);
     println!("memory when ready         {}", agent.memory()?);
+    for (kind, bytes) in phases::sent(&server) {
+        println!("{:25} {:>8.2} MB", format!("list of {kind}"), bytes as f64 / 1e6);
+    }
     sleep(Duration::from_secs(2));
     let (before, begun) = (agent.cpu()?, Instant::now());
     sleep(Duration::from_secs(options.seconds.into()));
     let idle = (agent.cpu()? - before) / begun.elapsed().as_secs_f64();
     println!("memory, idle              {}", agent.memory()?);
     println!("CPU, idle                 {:>8.2} %", idle * 100.0);
-    let (before, begun) = (agent.cpu()?, Instant::now());
-    churn(&server, options);
-    let busy = (agent.cpu()? - before) / begun.elapsed().as_secs_f64();
-    println!("memory, churned           {}", agent.memory()?);
-    println!("CPU, churned              {:>8.2} %", busy * 100.0);
-    sleep(Duration::from_secs(2));
+    for phase in phases::phases(options) {
+        phase.measure(&server, &agent, options)?;
+    }
     println!("memory, afterwards        {}", agent.memory()?);
     let metrics = agent.metrics()?;
-    for (what, name) in [
-        ("pod → enforced", "weir_pod_enforced_seconds"),
-        ("policy → enforced", "weir_policy_enforced_seconds"),
-        ("compile", "weir_compile_seconds"),
-        ("install", "weir_install_seconds"),
-    ] {
-        println!("{what:25} {}", agent::quantiles(&metrics, name));
+    for (what, name) in [("compile", "weir_compile_seconds"), ("install", "weir_install_seconds")] {
+        println!("{what:25} {}", agent::quantiles_since("", &metrics, name));
     }
     for name in ["weir_generations_total", "weir_address_writes_total"] {
         println!("{name:25} {:>8}", agent::value(&metrics, name));
     }
     agent.stop()
-}
-
-/// Adds and removes pods of other nodes, and changes the ports of policies.
-fn churn(server: &Simulated, options: &LoadOptions) {
-    let pause = Duration::from_secs(1) / PODS_PER_SECOND;
-    let begun = Instant::now();
-    for turn in 0..options.seconds * PODS_PER_SECOND {
-        let index = options.scale.pods + turn / 3 % CHURNED;
-        let node = format!("far{}", index % 90);
-        match turn % 3 {
-            0 => server.put("Pod", simulated::pod(index, &node, None)),
-            1 => server.put("Pod", simulated::pod(index, &node, Some(simulated::far_address(index)))),
-            _ => {
-                let pod = simulated::pod(index, &node, None);
-                let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
-                server.delete("Pod", &text("namespace"), &text("name"));
-            }
-        }
-        if turn % (PODS_PER_SECOND / POLICIES_PER_SECOND) == 0 {
-            let index = turn % options.scale.policies.max(1);
-            server.put("NetworkPolicy", simulated::policy(index, 30 + turn % 20));
-        }
-        sleep((pause * (turn + 1)).saturating_sub(begun.elapsed()));
-    }
 }

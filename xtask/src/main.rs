@@ -29,8 +29,10 @@ cargo xtask TASK
   cluster         runs a real cluster of one or two nodes in network namespaces: `up`, `test`, `suite`,
                   `conformance`, `starts N`, `down`, `kubectl …`, `enter NODE …`; needs root. Options of `up` and `test`:
                   `--cni bridge|ptp`, `--proxy iptables|nftables`, `--nodes 1|2`, `--profile release|ci`, `--weir-cni`
-  load            measures memory, idle CPU and latencies of an agent at 10,000 pods and 1,000 policies, in a network
-                  namespace; needs root. `--pods N`, `--local N`, `--policies N`, `--services N`, `--secs N`
+  load            measures memory, CPU, latencies and API bytes of an agent at 10,000 pods and 1,000 policies, in a network
+                  namespace; needs root. `--pods N`, `--local N`, `--policies N`, `--services N`, `--secs N`,
+                  `--pod-changes N` (a second), `--ingress-only`, `--cpu-budget SHARE`; `--feeds` simulates the bytes
+                  that agents of a large cluster get from the API
   image [FILE]    builds the agent as one static binary, in an OCI layout tar that `ctr images import` reads
   check-delivery  checks workflows, the action, hooks, the chart, the packed crates, and the files of a release with the
                   checkers of their kinds, which it installs below target; needs Go, Python and Debian

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -20,7 +21,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-pub use cluster::{Scale, far_address, near_address, pod, policy, populate};
+pub use cluster::{Scale, far_address, far_nodes, near_address, node, pod, policy, populate, service};
 
 /// The kinds, by the paths that clients request.
 pub const KINDS: [(&str, &str); 15] = [
@@ -64,13 +65,23 @@ struct SimulatedState {
 struct SimulatedKind {
     /// The objects as JSON, by namespace and name.
     objects: BTreeMap<String, Arc<str>>,
-    watchers: Vec<Sender<Arc<str>>>,
+    watchers: Vec<Watcher>,
+    /// The bytes of objects that were sent to watchers.
+    sent: Arc<AtomicU64>,
+}
+
+/// A client that watches, and the only object that it wants, if it has named one.
+#[derive(Debug)]
+struct Watcher {
+    name: Option<String>,
+    changes: Sender<Arc<str>>,
 }
 
 /// A watch: the objects that exist when it begins, and the channel for later changes.
 struct Watched {
     objects: Vec<Arc<str>>,
     changes: Receiver<Arc<str>>,
+    sent: Arc<AtomicU64>,
 }
 
 impl Simulated {
@@ -109,17 +120,23 @@ impl Simulated {
         object["metadata"]["resourceVersion"] = json!(state.version.to_string());
         let (key, text): (String, Arc<str>) = (key(&object), object.to_string().into());
         let Some(kind) = state.kind(kind) else { return };
-        let before = kind.objects.insert(key, Arc::clone(&text));
-        kind.send(if before.is_some() { "MODIFIED" } else { "ADDED" }, &text);
+        let before = kind.objects.insert(key.clone(), Arc::clone(&text));
+        kind.send(if before.is_some() { "MODIFIED" } else { "ADDED" }, &key, &text);
     }
 
     /// Deletes an object.
     pub fn delete(&self, kind: &str, namespace: &str, name: &str) {
         let mut state = self.lock();
         let Some(kind) = state.kind(kind) else { return };
-        if let Some(text) = kind.objects.remove(&format!("{namespace}/{name}")) {
-            kind.send("DELETED", &text);
+        let key = format!("{namespace}/{name}");
+        if let Some(text) = kind.objects.remove(&key) {
+            kind.send("DELETED", &key, &text);
         }
+    }
+
+    /// The bytes of objects of a kind that were sent to watchers so far.
+    pub fn sent(&self, kind: &str) -> u64 {
+        self.lock().kind(kind).map_or(0, |kind| kind.sent.load(Ordering::Relaxed))
     }
 
     /// Lets the next `requests` requests for a later page of a list fail, because its version has expired.
@@ -138,7 +155,7 @@ impl Simulated {
             let target = request.split(' ').nth(1).unwrap_or_default();
             let (path, query) = target.split_once('?').unwrap_or((target, ""));
             if query.contains("sendInitialEvents=true") {
-                return self.stream(connection, path);
+                return self.stream(connection, path, selected_name(query));
             }
             let (status, body) = match query.contains("watch=true") {
                 true => ("410 Gone", refusal(410, "Expired")),
@@ -168,19 +185,23 @@ impl Simulated {
         ("200 OK", format!(r#"{{"kind":"List","metadata":{meta},"items":[{}]}}"#, items.join(",")))
     }
 
-    fn stream(&self, mut connection: &TcpStream, path: &str) -> io::Result<()> {
-        let Some(Watched { objects, changes }) = self.watch(path) else {
+    fn stream(&self, mut connection: &TcpStream, path: &str, name: Option<String>) -> io::Result<()> {
+        let Some(Watched { objects, changes, sent }) = self.watch(path, name) else {
             return respond(connection, "404 Not Found", &refusal(404, "NotFound"));
         };
         let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
         connection.write_all(head.as_bytes())?;
+        let send = |line: &str| {
+            sent.fetch_add(line.len() as u64, Ordering::Relaxed);
+            chunk(connection, line)
+        };
         for object in objects {
-            chunk(connection, &line("ADDED", &object))?;
+            send(&line("ADDED", &object))?;
         }
         chunk(connection, &self.bookmark(true))?;
         loop {
             match changes.recv_timeout(BOOKMARK) {
-                Ok(change) => chunk(connection, &change)?,
+                Ok(change) => send(&change)?,
                 Err(RecvTimeoutError::Timeout) => chunk(connection, &self.bookmark(false))?,
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
@@ -188,12 +209,14 @@ impl Simulated {
     }
 
     /// Returns the existing objects and registers for changes, in one step.
-    fn watch(&self, path: &str) -> Option<Watched> {
+    fn watch(&self, path: &str, name: Option<String>) -> Option<Watched> {
         let mut state = self.lock();
         let kind = state.kinds.get_mut(path)?;
         let (sender, changes) = channel();
-        kind.watchers.push(sender);
-        Some(Watched { objects: kind.objects.values().cloned().collect(), changes })
+        let selected = kind.objects.iter().filter(|(key, _)| is_named(key, name.as_deref()));
+        let objects = selected.map(|(_, object)| Arc::clone(object)).collect();
+        kind.watchers.push(Watcher { name, changes: sender });
+        Some(Watched { objects, changes, sent: Arc::clone(&kind.sent) })
     }
 
     fn bookmark(&self, ends: bool) -> String {
@@ -211,10 +234,22 @@ impl SimulatedState {
 }
 
 impl SimulatedKind {
-    fn send(&mut self, what: &str, object: &str) {
+    fn send(&mut self, what: &str, key: &str, object: &str) {
         let change: Arc<str> = line(what, object).into();
-        self.watchers.retain(|watcher| watcher.send(Arc::clone(&change)).is_ok());
+        self.watchers.retain(|watcher| {
+            !is_named(key, watcher.name.as_deref()) || watcher.changes.send(Arc::clone(&change)).is_ok()
+        });
     }
+}
+
+/// The name in the field selector `metadata.name=NAME`. Other selectors are ignored: no pod here has ended.
+fn selected_name(query: &str) -> Option<String> {
+    let selector = query.split('&').find_map(|it| it.strip_prefix("fieldSelector="))?;
+    selector.strip_prefix("metadata.name%3D").map(str::to_owned)
+}
+
+fn is_named(key: &str, name: Option<&str>) -> bool {
+    name.is_none_or(|name| key.rsplit('/').next() == Some(name))
 }
 
 /// The answer to a request for the server's groups, or for the kinds of a group.

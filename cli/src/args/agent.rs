@@ -8,9 +8,9 @@ use weir_codegen::compile::Budget;
 
 use super::compile::parse_budget;
 use super::{HookChoice, PinArgs};
-use crate::watch::UnknownPods;
 use crate::watch::log::LogFormat;
 use crate::watch::serve::PageAddress;
+use crate::watch::{CpuShare, UnknownPods};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -35,6 +35,9 @@ pub(crate) struct WatchArgs {
     /// [default: memory=a quarter of the container's limit, steps=1000000000]
     #[arg(long, value_name = "KEY=N", value_parser = parse_budget)]
     pub(crate) budget: Vec<(Budget, u64)>,
+    /// CPU time that the agent may use in the mean, as a share of a core. Beyond it, changes that only allow more wait
+    #[arg(long, value_name = "SHARE", default_value = "10%")]
+    pub(crate) cpu_budget: CpuShare,
     /// Format of the log on standard error
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,

@@ -29,6 +29,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &WatchArgs) -> Result<CommandO
         unknown_pods: arguments.cni.unknown_pods,
         assume: read::chosen_assumptions(global)?,
         budgets: arguments.budget.clone(),
+        cpu: arguments.cpu_budget,
         log: log(arguments),
     };
     if arguments.mode.dry_run {

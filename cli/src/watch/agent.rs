@@ -34,7 +34,8 @@
 //! | transition | when | code |
 //! | --- | --- | --- |
 //! | Listing → Gathering | the last kind is listed | `handle_event`, here |
-//! | Gathering → Compiling | `QUIET` or `GATHER` is over, and the retry is due | `PendingWork::generation_due` |
+//! | Gathering → Gathering | a kind is needed that is not listed yet | `meet_needs` in `agent/scopes.rs` |
+//! | Gathering → Compiling | `QUIET` or `GATHER` is over, the CPU budget allows it, and the retry is due | `PendingWork::generation_due`, `Pace::start` |
 //! | Compiling → Installing | the index adopts the compiled generation | `adopt` in `agent/generation.rs` |
 //! | Compiling or Installing → Failed | the compiler or the kernel refuses | `make_generation`, `PendingWork::fail` |
 //! | Failed → Gathering | at once: the request is there again, with a later time | `PendingWork::fail` |
@@ -75,15 +76,17 @@ mod local;
 mod namespaces;
 mod newcomers;
 mod objects;
+pub(super) mod pace;
 mod pending;
 mod policies;
 mod reports;
+mod scopes;
 mod unreadable;
 mod upkeep;
 
 use std::time::{Duration, Instant};
 
-use weir_classes::index::{Dirty, Key};
+use weir_classes::index::{ChangeEffect, Dirty, Key};
 use weir_codegen::compile::Budgets;
 use weir_ebpf::target::Target;
 use weir_model::Assumptions;
@@ -96,6 +99,7 @@ use super::enforce::Enforce;
 use super::interfaces::{LocalPod, ReadHost};
 use super::log::Value;
 use super::notices::Notice;
+use super::scope::FollowOrder;
 use budget::BudgetState;
 use cni_questions::HeldPods;
 use departed::DepartedBackends;
@@ -106,8 +110,10 @@ use local::LocalPods;
 use newcomers::Newcomers;
 pub(crate) use newcomers::UnknownPods;
 use objects::KnownObjects;
+use pace::{CpuShare, Pace};
 use pending::PendingWork;
 pub(crate) use reports::Reports;
+use scopes::WatchScopes;
 use upkeep::Upkeep;
 
 /// The waits after something that the kernel or the compiler refused.
@@ -121,12 +127,23 @@ pub(crate) struct Setup {
     pub(crate) unknown_pods: UnknownPods,
     pub(crate) read_host: Box<ReadHost>,
     pub(crate) relist: Box<RelistKind>,
+    pub(crate) send_order: Box<SendOrder>,
     pub(crate) reports: Reports,
     /// The kernel that programs are compiled for.
     pub(crate) target: Target,
     /// Limits on the cost of a generation.
     pub(crate) budgets: Budgets,
+    /// The share of a core that the agent may use.
+    pub(crate) cpu: CpuShare,
+    /// Returns the CPU time that the process has used.
+    pub(crate) read_cpu: Box<ReadCpu>,
 }
+
+/// Returns the CPU time that the process has used.
+pub(crate) type ReadCpu = dyn Fn() -> Duration + Send;
+
+/// Orders which objects of a kind are followed.
+pub(crate) type SendOrder = dyn Fn(&'static str, FollowOrder) + Send;
 
 /// Makes the follower of a kind list it again.
 pub(crate) type RelistKind = dyn Fn(&'static str) + Send;
@@ -139,9 +156,13 @@ pub(crate) struct NodeAgent<E> {
     node: String,
     enforce: E,
     objects: KnownObjects,
+    scopes: WatchScopes,
+    send_order: Box<SendOrder>,
     local: LocalPods,
     starting: StartingPods,
     pending: PendingWork,
+    pace: Pace,
+    read_cpu: Box<ReadCpu>,
     compile: CompileSettings,
     enforcement: Enforcement,
     departed: DepartedBackends,
@@ -159,15 +180,22 @@ struct StartingPods {
 
 impl<E: Enforce> NodeAgent<E> {
     pub(crate) fn new(setup: Setup, mut enforce: E) -> Self {
-        let Setup { node, assume, kinds, unknown_pods, read_host, relist, reports, target, budgets } = setup;
+        let (cpu, read_cpu) = (setup.cpu, setup.read_cpu);
+        let Setup {
+            node, assume, kinds, unknown_pods, read_host, relist, send_order, reports, target, budgets, ..
+        } = setup;
         let newcomers = Newcomers::new(unknown_pods, Instant::now());
         Self {
             objects: KnownObjects::new(node.clone(), assume, kinds, relist),
+            scopes: WatchScopes::default(),
+            send_order,
             node,
             local: LocalPods::new(read_host, enforce.recorded_pods()),
             enforce,
             starting: StartingPods { addresses: EarlyAddresses::default(), newcomers, held: HeldPods::default() },
             pending: PendingWork::default(),
+            pace: Pace::new(cpu),
+            read_cpu,
             compile: CompileSettings { target, budget: BudgetState::new(budgets) },
             enforcement: Enforcement::default(),
             departed: DepartedBackends::default(),
@@ -197,19 +225,34 @@ impl<E: Enforce> NodeAgent<E> {
 
     /// Handles an event of the API server.
     pub(crate) fn handle_event(&mut self, event: ApiEvent, at: Instant) {
+        if !self.scopes.is_followed(event.kind()) {
+            // It was sent before the follower received the order.
+            return;
+        }
         match event {
             ApiEvent::Applied(object) => self.applied(object, at),
             ApiEvent::Partial { object, message } => self.partly_read(object, message, at),
             ApiEvent::Malformed { key, uid, message } => self.cannot_read(key, uid, message, at),
             ApiEvent::Deleted(key) => self.deleted(&key, at),
-            ApiEvent::Listed { kind, keys } => {
+            ApiEvent::Listed { kind, order, .. } if !self.scopes.is_current(kind, order) => {}
+            ApiEvent::Listed { kind, keys, .. } => {
                 self.objects.missing_from(kind, &keys).iter().for_each(|key| self.deleted(key, at));
                 if self.objects.listed(kind, &keys) {
                     self.reports.log.info("all kinds are listed", &[("node", Value::from(self.node.as_str()))]);
                     self.pending.need_generation(at);
                 }
+                if self.scopes.listed(kind) {
+                    self.pending.lists_are_complete();
+                    self.pending.need_generation_and_judging(at);
+                }
             }
         }
+    }
+
+    /// The work for a change, without the work that waits for the end of the kind's list: a generation follows then.
+    fn unless_listing(&self, key: &Key, dirty: Dirty) -> Dirty {
+        let is_listing = self.scopes.is_listing(&key.kind) && key.name != self.node;
+        if is_listing { Dirty::Nothing } else { dirty }
     }
 
     fn applied(&mut self, mut object: Object, at: Instant) {
@@ -230,12 +273,14 @@ impl<E: Enforce> NodeAgent<E> {
         }
         let concerns_departed = is_pod && self.departed.concerns(&object);
         self.report_unsupported_peers(&object, at);
+        let effect = self.objects.index().effect_of(&object);
         let dirty = self.objects.index_mut().apply(object);
+        let dirty = self.unless_listing(&key, dirty);
         if dirty == Dirty::Everything {
             self.pending.add_policy(&key);
         }
         self.note_departed(&dirty, concerns_departed, at);
-        self.note(dirty, is_pod, at);
+        self.note(dirty, effect, is_pod, at);
     }
 
     fn deleted(&mut self, key: &Key, at: Instant) {
@@ -250,16 +295,18 @@ impl<E: Enforce> NodeAgent<E> {
         if is_pod && self.keep_while_attached(key, at) {
             return;
         }
+        let effect = self.objects.index().effect_of_deletion(key);
         let dirty = self.objects.index_mut().delete(key);
-        self.note(dirty, is_pod, at);
+        let dirty = self.unless_listing(key, dirty);
+        self.note(dirty, effect, is_pod, at);
         if key.kind == "Namespace" {
             self.namespace_replaced(&key.name, at);
         }
     }
 
     /// Adds the work that a change of the index needs.
-    fn note(&mut self, dirty: Dirty, is_pod: bool, at: Instant) {
-        self.pending.add(dirty, at, is_pod, self.enforcement.is_any());
+    fn note(&mut self, dirty: Dirty, effect: ChangeEffect, is_pod: bool, at: Instant) {
+        self.pending.add(dirty, effect, at, is_pod, self.enforcement.is_any());
     }
 
     /// Does the work that is due. Compiling takes long, so it handles messages from `inbox` between its steps.
@@ -269,7 +316,8 @@ impl<E: Enforce> NodeAgent<E> {
             self.read_early_addresses(now);
             self.write_entries(now);
             self.retry_ending_flows(now);
-            if self.pending.generation_due().is_some_and(|due| due <= now) {
+            self.pace.used(now, (self.read_cpu)());
+            if self.pending.generation_due(&self.pace).is_some_and(|due| due <= now) {
                 self.make_generation(now, inbox);
             } else if !self.pending.needs_generation() {
                 self.retry_pods(now);
@@ -284,6 +332,7 @@ impl<E: Enforce> NodeAgent<E> {
                 self.reconcile();
             }
             self.check_hooks(now);
+            self.forget_unneeded(now);
         }
         self.answer_held(now);
         self.report(now);
@@ -295,13 +344,20 @@ impl<E: Enforce> NodeAgent<E> {
         if !self.objects.is_complete() {
             return starting.into_iter().flatten().min();
         }
-        let generation = self.pending.generation_due().or_else(|| {
+        let generation = self.pending.generation_due(&self.pace).or_else(|| {
             let pods = [self.local.interfaces().due(), self.enforcement.retry_due()];
             pods.into_iter().flatten().min()
         });
         // If the generation in force is not the index's, no entries are written, so no write is due.
         let writes = self.pending.writes.due().filter(|_| self.enforcement.is_writable());
-        let own = [generation, writes, self.departed.due(), self.starting.addresses.due(), self.hook_check_due()];
+        let own = [
+            generation,
+            writes,
+            self.departed.due(),
+            self.starting.addresses.due(),
+            self.hook_check_due(),
+            self.scopes.due(),
+        ];
         starting.into_iter().chain(own).chain(self.upkeep.due()).flatten().min()
     }
 

@@ -23,6 +23,7 @@ use weir_classes::index::Key;
 use weir_objects::k8s::Object;
 
 use super::resources::{Head, HeadMeta, Resource};
+use super::scope::FollowOrder;
 use crate::api_kinds::escape;
 
 /// The number of objects on a page of a list.
@@ -43,8 +44,19 @@ pub(crate) enum ApiEvent {
     Malformed { key: Key, uid: Option<String>, message: String },
     /// An object is gone.
     Deleted(Key),
-    /// The list of the kind is complete: only the objects with these keys exist.
-    Listed { kind: &'static str, keys: BTreeSet<Key> },
+    /// The list of the kind is complete: only the objects with these keys exist. `order` is the number of the order that the list belongs to.
+    Listed { kind: &'static str, keys: BTreeSet<Key>, order: u32 },
+}
+
+impl ApiEvent {
+    /// The kind of the object or list.
+    pub(crate) fn kind(&self) -> &str {
+        match self {
+            Self::Applied(object) | Self::Partial { object, .. } => object.body.kind(),
+            Self::Malformed { key, .. } | Self::Deleted(key) => &key.kind,
+            Self::Listed { kind, .. } => kind,
+        }
+    }
 }
 
 /// Why a request has ended.
@@ -94,6 +106,7 @@ enum CursorState {
 #[derive(Debug)]
 pub(crate) struct WatchCursor {
     resource: Resource,
+    order: FollowOrder,
     state: CursorState,
     /// The keys of the objects in the current list so far.
     seen: BTreeSet<Key>,
@@ -133,11 +146,24 @@ struct ErrorStatus {
 
 impl WatchCursor {
     pub(crate) fn new(resource: Resource) -> Self {
-        Self { resource, state: CursorState::Streaming, seen: BTreeSet::new() }
+        let order = FollowOrder::initial(resource.kind);
+        Self { resource, order, state: CursorState::Streaming, seen: BTreeSet::new() }
     }
 
     pub(crate) fn resource(&self) -> &Resource {
         &self.resource
+    }
+
+    /// Follows the objects of this order from now on, and begins with a list of them.
+    pub(crate) fn obey(&mut self, order: FollowOrder, node: &str) {
+        self.resource.field_selector = order.scope.field_selector(self.resource.kind, node);
+        self.order = order;
+        self.list_again();
+    }
+
+    /// The order that is followed.
+    pub(crate) fn order(&self) -> FollowOrder {
+        self.order
     }
 
     /// Whether the answer is one page, and not a stream of lines.
@@ -224,7 +250,8 @@ impl WatchCursor {
 
     fn complete(&mut self, version: String, emit: impl FnOnce(ApiEvent)) {
         self.state = CursorState::Watching { version };
-        emit(ApiEvent::Listed { kind: self.resource.kind, keys: std::mem::take(&mut self.seen) });
+        let (kind, order) = (self.resource.kind, self.order.number);
+        emit(ApiEvent::Listed { kind, keys: std::mem::take(&mut self.seen), order });
     }
 
     fn applied(&mut self, head: &Head, raw: &RawValue) -> ApiEvent {
@@ -277,7 +304,7 @@ impl WatchCursor {
     pub(crate) fn kind_is_absent(&mut self, emit: impl FnOnce(ApiEvent)) {
         self.seen.clear();
         self.state = CursorState::Streaming;
-        emit(ApiEvent::Listed { kind: self.resource.kind, keys: BTreeSet::new() });
+        emit(ApiEvent::Listed { kind: self.resource.kind, keys: BTreeSet::new(), order: self.order.number });
     }
 }
 

@@ -23,6 +23,7 @@ use super::cursor::{ApiEvent, NextRequest, WatchCursor, WatchFault};
 use super::log::{Log, Value};
 use super::metrics::Metrics;
 use super::resources::Resource;
+use super::scope::{FollowOrder, WatchScope};
 use crate::failure::chain;
 
 /// The longest silence in a watch: servers send a bookmark every minute.
@@ -36,6 +37,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// The interval between requests for a kind that the server does not have.
 const ABSENT_WAIT: Duration = Duration::from_secs(30);
+/// The time over which the agents of a cluster spread their lists, if all of them need one for the same reason.
+const RELIST_SPREAD: Duration = Duration::from_millis(500);
 /// If more versions than this expire in a row, the follower waits before it lists again.
 const EXPIRED_AT_ONCE: u32 = 2;
 /// After a request that worked for longer than this, waits are short again.
@@ -48,6 +51,15 @@ pub(crate) struct FollowContext {
     pub(crate) agent: Sender<AgentMessage>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Log,
+    /// The name of the agent's node.
+    pub(crate) node: Arc<str>,
+}
+
+/// The requests of the agent to one follower.
+#[derive(Clone)]
+pub(crate) struct FollowRequests {
+    pub(crate) relist: Option<watch::Receiver<()>>,
+    pub(crate) orders: Option<watch::Receiver<FollowOrder>>,
 }
 
 /// Makes followers list their kinds again, when known objects may be outdated.
@@ -73,9 +85,38 @@ impl RelistRequests {
     }
 }
 
-/// Waits until the kind must be listed again.
-async fn relist_requested(relist: &mut Option<watch::Receiver<()>>) {
+impl FollowRequests {
+    /// The present order, if it differs from this one.
+    fn order_after(&mut self, known: FollowOrder) -> Option<FollowOrder> {
+        let order = *self.orders.as_mut()?.borrow_and_update();
+        (order != known).then_some(order)
+    }
+
+    /// Waits until there is another order.
+    async fn other_order(&mut self) {
+        changed(self.orders.as_mut()).await;
+    }
+
+    /// Waits for this time, or until there is another order.
+    async fn pause(&mut self, time: Duration) {
+        _ = timeout(time, self.other_order()).await;
+    }
+}
+
+/// Waits until the kind must be listed again. The agents of all nodes learn the reason at the same time, so each waits
+/// for a random part of [`RELIST_SPREAD`] first. The watch goes on meanwhile.
+async fn relist_requested(relist: Option<&mut watch::Receiver<()>>) {
     let Some(receiver) = relist else { return std::future::pending().await };
+    changed(Some(receiver)).await;
+    // If the present request ends during the wait, this function is called again and must see the request again.
+    receiver.mark_changed();
+    sleep(RELIST_SPREAD.mul_f64(share())).await;
+    receiver.mark_unchanged();
+}
+
+/// Waits until the channel has a new value.
+async fn changed<T>(receiver: Option<&mut watch::Receiver<T>>) {
+    let Some(receiver) = receiver else { return std::future::pending().await };
     if receiver.changed().await.is_err() {
         // The agent has ended, so no more requests will come.
         std::future::pending().await
@@ -83,25 +124,32 @@ async fn relist_requested(relist: &mut Option<watch::Receiver<()>>) {
 }
 
 /// Follows a kind until the future is dropped.
-pub(crate) async fn follow(
-    context: FollowContext,
-    resource: Resource,
-    mut relist: Option<watch::Receiver<()>>,
-) -> Infallible {
+pub(crate) async fn follow(context: FollowContext, resource: Resource, mut requests: FollowRequests) -> Infallible {
     let mut cursor = WatchCursor::new(resource);
     let mut waits = Waits::new();
     loop {
+        if let Some(order) = requests.order_after(cursor.order()) {
+            cursor.obey(order, &context.node);
+        }
+        let kind = cursor.resource().kind;
+        if cursor.order().scope == WatchScope::Nothing {
+            context.metrics.not_followed(kind);
+            requests.other_order().await;
+            continue;
+        }
         cursor.begin();
         let started = Instant::now();
+        let FollowRequests { relist, orders } = &mut requests;
         let answer = tokio::select! {
             answer = send_request(&context, &mut cursor) => answer,
-            () = relist_requested(&mut relist) => {
+            () = relist_requested(relist.as_mut()) => {
                 cursor.list_again();
                 continue;
             }
+            // The order is read at the beginning of the loop.
+            () = changed(orders.as_mut()) => continue,
         };
         let Err(fault) = answer else { continue };
-        let kind = cursor.resource().kind;
         if cursor.resource().optional && matches!(fault, WatchFault::Refused { code: 404, .. }) {
             cursor.kind_is_absent(|event| _ = context.agent.send(AgentMessage::Api(event, Instant::now())));
             context.metrics.connected(kind, true);
@@ -117,7 +165,7 @@ pub(crate) async fn follow(
         }
         if let Some(wait) = waits.after(&fault, next, started.elapsed()) {
             context.metrics.connected(kind, false);
-            sleep(wait).await;
+            requests.pause(wait).await;
         }
     }
 }
@@ -177,7 +225,8 @@ impl Waits {
     ///
     /// The first answer after an outage resets the back-off, even if the answer is an error: the wait grew because
     /// there was no server. A server that has just started may refuse the first list while its caches fill. An expired
-    /// version leads to an immediate list. If the lists expire too, there is a pause between them.
+    /// version leads to a list after a random part of [`RELIST_SPREAD`], because it expires for all nodes at once. If
+    /// the lists expire too, the pauses between them grow.
     fn after(&mut self, fault: &WatchFault, next: NextRequest, lasted: Duration) -> Option<Duration> {
         let is_unreachable = matches!(fault, WatchFault::Broken(_) | WatchFault::Silent);
         if lasted > LONG_REQUEST || (self.is_unreachable && !is_unreachable) {
@@ -186,15 +235,23 @@ impl Waits {
         self.is_unreachable = is_unreachable;
         let is_expired = matches!(fault, WatchFault::Refused { code: 410, .. });
         self.expired = if is_expired { self.expired.saturating_add(1) } else { 0 };
-        (next == NextRequest::Later || self.expired > EXPIRED_AT_ONCE).then(|| self.next())
+        match next == NextRequest::Later || self.expired > EXPIRED_AT_ONCE {
+            true => Some(self.next()),
+            false => is_expired.then(|| RELIST_SPREAD.mul_f64(share())),
+        }
     }
 
     /// A random wait between half of the present wait and all of it. Doubles the present wait.
     fn next(&mut self) -> Duration {
         let now = self.next;
         self.next = (now * 2).min(LONGEST_WAIT);
-        now / 2 + now.mul_f64(f64::from(chance() % 1_000) / 2_000.0)
+        now / 2 + now.mul_f64(share() / 2.0)
     }
+}
+
+/// A random number from 0 to 1.
+fn share() -> f64 {
+    f64::from(chance() % 1_000) / 1_000.0
 }
 
 /// A number that differs from node to node and from call to call. The standard library seeds its hash maps with such
@@ -207,6 +264,7 @@ fn chance() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::scope::FollowOrders;
 
     const BRIEF: Duration = Duration::from_millis(5);
 
@@ -224,9 +282,10 @@ mod tests {
     }
 
     #[test]
-    fn expired_version_is_listed_at_once_after_an_outage() {
+    fn expired_version_is_listed_soon_after_an_outage() {
         let mut waits = after_an_outage();
-        assert_eq!(waits.after(&expired(), NextRequest::AtOnce, BRIEF), None);
+        let wait = waits.after(&expired(), NextRequest::AtOnce, BRIEF);
+        assert!(wait.is_some_and(|wait| wait <= RELIST_SPREAD), "{wait:?}");
         // The server's caches fill: it refuses the list for a moment.
         let busy = WatchFault::Refused { code: 429, message: String::new() };
         let wait = waits.after(&busy, NextRequest::Later, BRIEF);
@@ -247,8 +306,37 @@ mod tests {
     #[test]
     fn repeatedly_expired_lists_are_paused() {
         let mut waits = Waits::new();
-        let waited: Vec<bool> = (0..5).map(|_| waits.after(&expired(), NextRequest::AtOnce, BRIEF).is_some()).collect();
-        assert_eq!(waited, [false, false, true, true, true]);
+        for _ in 0..5 {
+            waits.after(&expired(), NextRequest::AtOnce, BRIEF);
+        }
+        assert!(waits.next > 4 * FIRST_WAIT, "the pauses grow after the first ones");
         assert_eq!(waits.after(&WatchFault::Closed, NextRequest::AtOnce, BRIEF), None);
+    }
+
+    #[tokio::test]
+    async fn request_for_a_list_is_not_lost_if_the_wait_before_it_is_interrupted() {
+        let requests = RelistRequests::new(["Pod"].into_iter());
+        let mut receiver = requests.receiver("Pod");
+        requests.send("Pod");
+        for _ in 0..3 {
+            _ = timeout(Duration::from_millis(1), relist_requested(receiver.as_mut())).await;
+        }
+        requests.send("Pod");
+        let listed = timeout(10 * RELIST_SPREAD, relist_requested(receiver.as_mut())).await;
+        assert!(listed.is_ok());
+        assert!(receiver.is_some_and(|it| it.has_changed().is_ok_and(|has| !has)), "one list is enough");
+    }
+
+    #[tokio::test]
+    async fn follower_gets_each_order_once() {
+        let orders = FollowOrders::new(["Service"].into_iter());
+        let mut requests = FollowRequests { relist: None, orders: orders.receiver("Service") };
+        let initial = FollowOrder::initial("Service");
+        assert_eq!(requests.order_after(initial), None);
+        let order = FollowOrder { scope: WatchScope::All, number: 1 };
+        orders.send("Service", order);
+        requests.pause(Duration::from_secs(3_600)).await;
+        assert_eq!(requests.order_after(initial), Some(order));
+        assert_eq!(requests.order_after(order), None);
     }
 }

@@ -52,6 +52,12 @@ const METRICS: &[MetricInfo] = &[
         "Pods whose policy was not in force within the time limit of the CNI plug-in.",
     ),
     metric("weir_compile_seconds", Histogram, "Time from the objects to the programs and maps of a generation."),
+    metric("weir_cpu_budget_cores", Gauge, "Share of a core that the agent may use in the mean, in cores."),
+    metric(
+        "weir_cpu_budget_seconds",
+        Gauge,
+        "CPU time that the agent may use now. If it is less than zero, changes that only allow more wait.",
+    ),
     metric(
         "weir_drift_repairs_total",
         Counter,
@@ -111,6 +117,8 @@ const METRICS: &[MetricInfo] = &[
     metric("weir_pod_enforced_seconds", Histogram, "Time from receiving a change of a pod until it was in force."),
     metric("weir_policy_enforced_seconds", Histogram, "Time from receiving any other change until it was in force."),
     metric("weir_unenforced_objects", Gauge, "Objects that are not enforced as they are written, by kind and reason."),
+    metric("weir_waiting_changes", Gauge, "Changes that wait for a generation, by effect: isolating or allowing."),
+    metric("weir_waiting_seconds", Gauge, "Age of the oldest change that waits for a generation, by effect."),
     metric("weir_watch_connected", Gauge, "Whether the watch of a kind of objects is connected (1) or not (0)."),
     metric("weir_watch_faults_total", Counter, "Interruptions of a watch that the server did not announce."),
     metric("process_cpu_seconds_total", Counter, "CPU time that the agent has used."),
@@ -181,6 +189,11 @@ impl Metrics {
 
     pub(crate) fn connected(&self, kind: &str, is: bool) {
         self.set("weir_watch_connected", &[("kind", kind)], f64::from(u8::from(is)));
+    }
+
+    /// Removes the state of a watch that is not wanted: it is neither connected nor interrupted.
+    pub(crate) fn not_followed(&self, kind: &str) {
+        self.lock().values.remove(&("weir_watch_connected", written(&[("kind", kind)])));
     }
 
     pub(crate) fn watch_fault(&self, kind: &str) {

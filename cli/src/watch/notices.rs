@@ -140,7 +140,7 @@ fn event(node: &str, notice: &Notice, now: SystemTime) -> serde_json::Value {
         cut -= 1;
     }
     let time = rfc_3339(now);
-    let resources = resources::resources();
+    let resources = resources::kinds();
     let version = resources.iter().find(|it| it.kind == about.kind).map_or("v1", |it| it.version.as_ref());
     json!({
         "apiVersion": "v1", "kind": "Event", "type": "Warning", "reason": reason, "message": message.get(..cut),

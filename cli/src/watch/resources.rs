@@ -10,6 +10,7 @@ use weir_objects::diagnostic::{FindingPlace, Severity};
 use weir_objects::k8s::Object;
 
 use super::partial;
+use super::scope::WatchScope;
 pub(crate) use crate::api_kinds::{Resource, kinds};
 
 /// The kinds of cluster-wide policies.
@@ -21,14 +22,10 @@ pub(crate) fn has_rules(kind: &str) -> bool {
     matches!(kind, "NetworkPolicy" | "CidrList") || CLUSTER_POLICY_KINDS.contains(&kind)
 }
 
-/// [`kinds`], with the selectors of the objects that the agent of this node needs. The server does not send pods that
-/// have ended, because no rule can mean them. All nodes are watched: `nodes` peers of cluster-wide policies can mean any.
-pub(crate) fn resources() -> Vec<Resource> {
+/// [`kinds`], with the objects that the agent of this node follows before it knows any policy.
+pub(crate) fn resources(node: &str) -> Vec<Resource> {
     let select = |resource: Resource| Resource {
-        field_selector: match resource.kind {
-            "Pod" => Some("status.phase!=Succeeded,status.phase!=Failed".to_owned()),
-            _ => None,
-        },
+        field_selector: WatchScope::initial(resource.kind).field_selector(resource.kind, node),
         ..resource
     };
     kinds().into_iter().map(select).collect()

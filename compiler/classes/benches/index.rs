@@ -28,6 +28,11 @@ const EVENTS: usize = 20_000;
 const NODE: &str = "node-5";
 /// The number of policies that change, one after the other.
 const CHANGES: usize = 5;
+/// The number of changes of each kind for which the whole time is measured.
+const WHOLE: usize = 15;
+const SERVICES: usize = 200;
+/// The number of backends of a service.
+const BACKENDS: usize = 50;
 
 fn main() {
     println!(
@@ -50,13 +55,108 @@ fn main() {
             "{name:<28} {compile:>12.1} {comes:>14.2} {goes:>14.2} {:>9.1}% {classify:>12.1} {emit:>12.1}",
             100.0 * single
         );
+        let whole = whole(&mut index, &objects).map(|(kind, [half, most])| {
+            println!("{:<28} {half:>12.1} {most:>12.1}", format!("  {kind}: p50, p99, ms"));
+            format!(r#""{kind}_p50_ms": {half:.2}, "{kind}_p99_ms": {most:.2}"#)
+        });
+        let (whole, memory) = (whole.join(", "), resident());
         rows.push(format!(
-            r#"{{"pods": {pods}, "policies": {policies}, "compile_ms": {compile:.2}, "pod_comes_us": {comes:.3}, "pod_goes_us": {goes:.3}, "single": {single:.4}, "classify_ms": {classify:.2}, "emit_ms": {emit:.2}}}"#
+            r#"{{"pods": {pods}, "policies": {policies}, "compile_ms": {compile:.2}, "pod_comes_us": {comes:.3}, "pod_goes_us": {goes:.3}, "single": {single:.4}, "classify_ms": {classify:.2}, "emit_ms": {emit:.2}, {whole}, "memory_mib": {memory:.1}}}"#
         ));
     }
     if let Some(path) = std::env::var_os("WEIR_BENCH_JSON") {
         std::fs::write(path, format!("[\n{}\n]\n", rows.join(",\n"))).expect("the file can be written");
     }
+}
+
+/// Resident memory of this process, in MiB: the objects as text and as values, the index, and one generation.
+fn resident() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|it| it.split_whitespace().next()?.parse::<f64>().ok());
+    kilobytes.unwrap_or(f64::NAN) / 1_024.0
+}
+
+/// Changes of each kind that need a generation, in a cluster with services: the median and the 99th percentile of the
+/// time until the file is written, in milliseconds.
+fn whole(index: &mut Index, objects: &[Object]) -> [(&'static str, [f64; 2]); 3] {
+    let with_services = services(objects);
+    with_services.iter().for_each(|object| drop(index.apply(object.clone())));
+    index.compile().expect("it compiles");
+    let slices: Vec<&Object> = with_services.iter().filter(|it| matches!(it.body, Body::EndpointSlice(_))).collect();
+    let slices = (0..WHOLE).map(|turn| Change::Apply(without_one(slices[turn % slices.len()])));
+    let local = |it: &&Object| matches!(&it.body, Body::Pod(pod) if pod.node.as_deref() == Some(NODE));
+    let local = objects.iter().find(local).expect("the node has pods");
+    let pods = (0..WHOLE).map(|turn| {
+        let pod = copy(local, EVENTS + turn / 2);
+        if turn % 2 == 0 { Change::Apply(pod) } else { Change::Delete(Key::of(&pod)) }
+    });
+    let all: Vec<&Object> = objects.iter().filter(|it| matches!(it.body, Body::NetworkPolicy(_))).collect();
+    let policies = (0..WHOLE).map(|turn| {
+        let (mut changed, other) = (all[turn % all.len()].clone(), all[(turn + 3) % all.len()]);
+        changed.body = other.body.clone();
+        Change::Apply(changed)
+    });
+    [
+        ("slice", percentiles(index, slices)),
+        ("local_pod", percentiles(index, pods)),
+        ("policy", percentiles(index, policies)),
+    ]
+}
+
+enum Change {
+    Apply(Object),
+    Delete(Key),
+}
+
+fn percentiles(index: &mut Index, changes: impl Iterator<Item = Change>) -> [f64; 2] {
+    let mut times: Vec<Duration> = Vec::new();
+    for change in changes {
+        let start = Instant::now();
+        match change {
+            Change::Apply(object) => drop(index.apply(object)),
+            Change::Delete(key) => drop(index.delete(&key)),
+        }
+        let Generation { cluster, scope, classes, .. } = index.compile().expect("it compiles");
+        let options = compile::CompileOptions::default();
+        let compiled = compile::compile_classes(&cluster, &scope, classes, &options).expect("it compiles");
+        let artifact = compiled.artifact(&cluster, &options, |_| ()).expect("an artifact");
+        std::hint::black_box(artifact.to_bytes().expect("a file"));
+        times.push(start.elapsed());
+    }
+    times.sort();
+    [times.len() / 2, times.len() * 99 / 100].map(|at| times[at].as_secs_f64() * 1e3)
+}
+
+/// Services with a slice each, whose backends are pods of the cluster.
+fn services(objects: &[Object]) -> Vec<Object> {
+    let address = |it: &Object| match &it.body {
+        Body::Pod(pod) => pod.addresses.first().copied(),
+        _ => None,
+    };
+    let pods: Vec<_> = objects.iter().filter_map(address).collect();
+    let of = |number: usize| {
+        let backends = (0..BACKENDS).map(|it| pods[(number * BACKENDS + it) * 31 % pods.len()]);
+        let endpoints: Vec<String> = backends.map(|at| format!(r#"{{"addresses":["{at}"]}}"#)).collect();
+        let (namespace, name) = (format!("team-{}", number % 20), format!("s{number}"));
+        format!(
+            r#"{{"apiVersion":"v1","kind":"Service","metadata":{{"name":"{name}","namespace":"{namespace}"}},"spec":{{"clusterIP":"10.96.{}.{}","ports":[{{"port":80,"targetPort":8080}}]}}}}
+{{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","metadata":{{"name":"{name}-1","namespace":"{namespace}","labels":{{"kubernetes.io/service-name":"{name}"}}}},"addressType":"IPv4","ports":[{{"port":8080}}],"endpoints":[{}]}}"#,
+            number / 250,
+            number % 250 + 1,
+            endpoints.join(",")
+        )
+    };
+    weir_testing::yaml::objects(&(0..SERVICES).map(of).collect::<Vec<_>>().join("\n"))
+}
+
+/// The slice without its first endpoint.
+fn without_one(slice: &Object) -> Object {
+    let mut slice = slice.clone();
+    if let Body::EndpointSlice(body) = &mut slice.body {
+        body.endpoints.remove(0);
+    }
+    slice
 }
 
 /// Changes policies. Returns the median time until the classes are known, and from then on until the file is written.

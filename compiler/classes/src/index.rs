@@ -10,7 +10,9 @@
 //! answers gives every packet the verdict that a compile from scratch gives (`tests/index.rs` holds it).
 
 mod baseline;
+mod effect;
 mod lists;
+mod needs;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -21,6 +23,8 @@ use std::sync::Arc;
 use crate::fit::{self, Fit};
 use crate::{Classes, ClassifyError, Limits, PeerId, Scope, classify_within};
 use baseline::Baseline;
+pub use effect::ChangeEffect;
+pub use needs::Needs;
 use weir_model::resolve::{named_ports, resolve};
 use weir_model::{Assumptions, Cluster};
 use weir_objects::k8s::{Body, Labels, Mode, Object, Phase, Pod};

@@ -18,6 +18,7 @@ mod kinds;
 mod list_entry;
 mod metadata;
 pub mod names;
+mod needed;
 mod pods;
 mod policy;
 mod ports;

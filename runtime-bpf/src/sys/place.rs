@@ -97,6 +97,12 @@ pub fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
+/// The CPU time that all threads of this process have used.
+pub fn cpu_time() -> std::time::Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    std::time::Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
 /// Raises the soft limit of descriptors to the hard limit. The soft limit is often 1,024, and the agent needs two
 /// descriptors for each pod.
 pub fn raise_descriptor_limit() -> io::Result<()> {

@@ -22,7 +22,7 @@ pub(crate) struct MeasuredAgent {
 }
 
 impl MeasuredAgent {
-    pub(crate) fn start(server: &Simulated) -> Result<Self> {
+    pub(crate) fn start(server: &Simulated, cpu_budget: Option<&str>) -> Result<Self> {
         let directory = std::env::temp_dir().join(format!("weir-load-{}", std::process::id()));
         let bpffs = directory.join("bpf");
         fs::create_dir_all(&bpffs)?;
@@ -33,6 +33,7 @@ impl MeasuredAgent {
         let mut weir = Command::new(xtask::image::target().join("release/weir"));
         weir.args(["watch", "--node", "near", "--kubeconfig"]).arg(kubeconfig);
         weir.args(["--metrics-addr", &format!("127.0.0.1:{port}"), "--bpffs"]).arg(bpffs.join("weir"));
+        weir.args(cpu_budget.into_iter().flat_map(|share| ["--cpu-budget", share]));
         let log = File::create(directory.join("log"))?;
         let child =
             weir.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().context("could not start weir")?;
@@ -104,14 +105,16 @@ pub(crate) fn value(metrics: &str, name: &str) -> f64 {
     line.and_then(|value| value.parse().ok()).unwrap_or_default()
 }
 
-/// The upper bounds of the buckets with the median and the 99th percentile.
-pub(crate) fn quantiles(metrics: &str, name: &str) -> String {
+/// The upper bounds of the buckets with the median and the 99th percentile of the values between two pages.
+pub(crate) fn quantiles_since(before: &str, after: &str, name: &str) -> String {
     let prefix = format!("{name}_bucket{{le=\"");
-    let buckets = metrics.lines().filter_map(|line| line.strip_prefix(&prefix)?.split_once("\"} "));
-    let buckets: Vec<(&str, f64)> = buckets.map(|(bound, count)| (bound, count.parse().unwrap_or_default())).collect();
-    let count = value(metrics, &format!("{name}_count"));
+    let bounds = after.lines().filter_map(|line| Some(line.strip_prefix(&prefix)?.split_once("\"} ")?.0));
+    let since = |name: &str| value(after, name) - value(before, name);
+    let count = since(&format!("{name}_count"));
+    let buckets: Vec<(&str, f64)> =
+        bounds.map(|bound| (bound, since(&format!("{name}_bucket{{le=\"{bound}\"}}")))).collect();
     let within =
         |share: f64| buckets.iter().find(|(_, so_far)| *so_far >= share * count).map_or("?", |(bound, _)| bound);
-    let mean = value(metrics, &format!("{name}_sum")) / count.max(1.0) * 1_000.0;
+    let mean = since(&format!("{name}_sum")) / count.max(1.0) * 1_000.0;
     format!("{count:>8} times, mean {mean:.1} ms, half ≤ {} s, 99 % ≤ {} s", within(0.5), within(0.99))
 }

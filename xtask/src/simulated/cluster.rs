@@ -21,7 +21,8 @@ pub struct Scale {
 
 const NAMESPACES: u32 = 20;
 const APPS: u32 = 50;
-const NODES: u32 = 90;
+/// Pods of a node, where they decide how many nodes there are.
+const PODS_OF_NODE: u32 = 110;
 
 /// Puts all objects into the server.
 pub fn populate(server: &Simulated, scale: Scale) {
@@ -32,22 +33,48 @@ pub fn populate(server: &Simulated, scale: Scale) {
     let mut node = object("v1", "Node", json!({"name": "near"}));
     node["status"] = json!({"addresses": [{"type": "InternalIP", "address": "172.16.0.1"}]});
     server.put("Node", node);
+    (0..far_nodes(scale)).for_each(|index| server.put("Node", self::node(index)));
     for index in 0..scale.pods {
         let local = index < scale.local;
         let (node, address) = if local {
             ("near".to_owned(), near_address(index))
         } else {
-            (format!("far{}", index % NODES), far_address(index))
+            (format!("far{}", index % far_nodes(scale)), far_address(index))
         };
         server.put("Pod", pod(index, &node, Some(address)));
     }
     (0..scale.policies).for_each(|index| server.put("NetworkPolicy", policy(index, index % 30)));
     for index in 0..scale.services {
-        let members = (0..scale.pods / scale.services).map(|it| it * scale.services + index);
-        let (service, slice) = service(index, members, scale);
+        let (service, slice) = service(index, scale, None);
         server.put("Service", service);
         server.put("EndpointSlice", slice);
     }
+}
+
+/// The number of nodes beside the agent's.
+pub fn far_nodes(scale: Scale) -> u32 {
+    (scale.pods / PODS_OF_NODE).max(90)
+}
+
+/// Another node as a server stores it: the list of its images is most of it.
+pub fn node(index: u32) -> Value {
+    let (name, address) = (format!("far{index}"), host(&format!("far{index}")));
+    let labels = json!({"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": format!("z{}", index % 3)});
+    let mut node = object("v1", "Node", json!({"name": name, "labels": labels, "managedFields": managed()}));
+    let image = |number: u32| {
+        let digest = format!("{:064x}", u64::from(number) * 7_919);
+        json!({"names": [format!("registry.example/shop/app{number}@sha256:{digest}"),
+            format!("registry.example/shop/app{number}:1.2.3")], "sizeBytes": 52_428_800 + number})
+    };
+    let condition = |kind: &str| {
+        json!({"type": kind, "status": "False", "reason": format!("KubeletHasNo{kind}"), "message": "kubelet has none",
+            "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    };
+    let conditions = ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"].map(condition);
+    node["status"] = json!({"addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
+        "conditions": conditions, "images": (0..50).map(image).collect::<Vec<_>>(),
+        "capacity": {"cpu": "16", "memory": "65536Ki", "pods": "110"}});
+    node
 }
 
 /// The address of a pod on the agent's node.
@@ -112,8 +139,8 @@ fn managed() -> Value {
 }
 
 fn host(node: &str) -> String {
-    match node.trim_start_matches("far").parse::<u8>() {
-        Ok(number) => format!("172.16.1.{number}"),
+    match node.trim_start_matches("far").parse::<u32>() {
+        Ok(number) => format!("172.16.{}.{}", 1 + number / 250, number % 250),
         Err(_) => "172.16.0.1".to_owned(),
     }
 }
@@ -136,8 +163,10 @@ pub fn policy(index: u32, port: u32) -> Value {
     policy
 }
 
-/// A service and its only slice.
-fn service(index: u32, members: impl Iterator<Item = u32>, scale: Scale) -> (Value, Value) {
+/// A service and its only slice, without one of the members.
+pub fn service(index: u32, scale: Scale, without: Option<u32>) -> (Value, Value) {
+    let members = (0..scale.pods / scale.services.max(1)).filter(|it| Some(*it) != without);
+    let members = members.map(|it| it * scale.services + index);
     let (namespace, name) = (format!("ns{}", index % NAMESPACES), format!("s{index}"));
     let mut service = object("v1", "Service", json!({"name": name, "namespace": namespace}));
     let address = Ipv4Addr::from_bits(Ipv4Addr::new(10, 96, 1, 0).to_bits() + index).to_string();

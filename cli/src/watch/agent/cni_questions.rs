@@ -5,7 +5,7 @@
 
 use std::time::{Instant, SystemTime};
 
-use weir_classes::index::Key;
+use weir_classes::index::{ChangeEffect, Key};
 use weir_objects::k8s::{Body, Object};
 
 use super::{NodeAgent, Value};
@@ -74,7 +74,7 @@ impl<E: Enforce> NodeAgent<E> {
         if let Some(object) = known {
             let object = self.starting.addresses.complete(&self.node, &key, object, since);
             let dirty = self.objects.index_mut().apply(object);
-            self.note(dirty, true, since);
+            self.note(dirty, ChangeEffect::Isolating, true, since);
             // Even if no class changes, the interface may be another one.
             self.pending.need_generation(since);
         }

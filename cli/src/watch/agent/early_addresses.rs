@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use weir_classes::index::Key;
+use weir_classes::index::{ChangeEffect, Key};
 use weir_objects::k8s::{Body, Object, Phase};
 
 use super::NodeAgent;
@@ -141,7 +141,7 @@ impl<E: Enforce> NodeAgent<E> {
         for found in self.local.interfaces_mut().cached_addresses(searched) {
             if let Some(object) = self.starting.addresses.found(found.pod, found.addresses) {
                 let dirty = self.objects.index_mut().apply(object);
-                self.note(dirty, true, now);
+                self.note(dirty, ChangeEffect::Isolating, true, now);
             }
         }
         self.starting.addresses.end_read();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weir_artifact::Artifact;
 use weir_artifact::structure::{LookupSet, Structure};
 use weir_classes::fit::Fit;
-use weir_classes::index::Generation;
+use weir_classes::index::{Draft, Generation};
 use weir_classes::{ClassifyError, Exceeded};
 use weir_codegen::compile::{self, CompileError, CompileOptions, Compiled};
 use weir_ebpf::target::Target;
@@ -94,8 +94,13 @@ impl<E: Enforce> NodeAgent<E> {
     /// written.
     pub(super) fn make_generation(&mut self, now: Instant, inbox: &mut Inbox<'_>) {
         self.close_newcomers_first(now);
+        let (started, mut watch) = (Instant::now(), Stopwatch::default());
+        let draft = watch.time(|| self.objects.index_mut().begin());
+        let Some(draft) = self.meet_needs(draft, now) else { return self.objects.index_mut().abandon() };
         let begun = self.pending.begin(now);
-        match self.compile_and_install(now, inbox) {
+        let made = self.compile_and_install(draft, watch, now, inbox);
+        self.pace.made(now, (self.read_cpu)(), started.elapsed());
+        match made {
             // The generation is dropped at the end of this arm. Freeing its memory comes last: no pod waits for it.
             Ok(NewGeneration { generation, installed }) => {
                 self.time_new_pods();
@@ -113,7 +118,10 @@ impl<E: Enforce> NodeAgent<E> {
                 // The new generation contains the entries of late changes. This raises the epoch if that is due, and
                 // records the times of the late changes.
                 self.write_entries(now);
-                self.end_flows_to_departed(&generation, now);
+                // While services are not known, no backend can be seen to leave.
+                if self.scopes.knows_services() {
+                    self.end_flows_to_departed(&generation, now);
+                }
             }
             Err(GenerationError { stage, message }) => {
                 self.objects.index_mut().abandon();
@@ -129,13 +137,20 @@ impl<E: Enforce> NodeAgent<E> {
     }
 
     /// Compiles the present objects, with fewer rules if they exceed the budget, and installs the result.
-    fn compile_and_install(&mut self, now: Instant, inbox: &mut Inbox<'_>) -> Result<NewGeneration, GenerationError> {
+    fn compile_and_install(
+        &mut self,
+        draft: Draft,
+        mut watch: Stopwatch,
+        now: Instant,
+        inbox: &mut Inbox<'_>,
+    ) -> Result<NewGeneration, GenerationError> {
         let options = self.compile.options();
-        let mut watch = Stopwatch::default();
         let started = Instant::now();
+        let mut draft = Some(draft);
         let (new, fit) = loop {
             let at = now + started.elapsed();
-            let CompileAttempt { result, fit } = self.compile(&options, at, &mut watch, inbox);
+            let draft = draft.take().map_or_else(|| self.begin_again(&mut watch, at), Ok)?;
+            let CompileAttempt { result, fit } = self.compile(draft, &options, at, &mut watch, inbox);
             match result {
                 Ok(new) => break (new, fit),
                 Err(error) if is_size(&error) && self.compile.budget.exceeded(&fit, at) => {
@@ -156,9 +171,17 @@ impl<E: Enforce> NodeAgent<E> {
         Ok(NewGeneration { generation, installed })
     }
 
+    /// Begins a draft after one that did not fit the budget. Its objects may be others, with other needs.
+    fn begin_again(&mut self, watch: &mut Stopwatch, now: Instant) -> Result<Draft, GenerationError> {
+        let draft = watch.time(|| self.objects.index_mut().begin());
+        let draft = self.meet_needs(draft, now);
+        draft.ok_or_else(|| GenerationError::compile("waiting for lists that its policies need".to_owned()))
+    }
+
     /// Removes rules from policies until the objects of the index fit the budget, then compiles them.
     fn compile(
         &mut self,
+        mut draft: Draft,
         options: &CompileOptions,
         now: Instant,
         watch: &mut Stopwatch,
@@ -166,7 +189,6 @@ impl<E: Enforce> NodeAgent<E> {
     ) -> CompileAttempt {
         let started = Instant::now();
         let limits = self.compile.budget.limits();
-        let mut draft = watch.time(|| self.objects.index_mut().begin());
         let highest = self.compile.budget.highest(now);
         let fit = watch.time(|| draft.fit(limits, highest));
         self.catch_up(inbox, now + started.elapsed());

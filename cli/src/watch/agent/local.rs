@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Instant, SystemTime};
 
-use weir_classes::index::{Generation, Key};
+use weir_classes::index::{ChangeEffect, Generation, Key};
 use weir_model::{Cluster, EndpointId, Standing};
 use weir_objects::k8s::{Body, Object};
 
@@ -236,14 +236,14 @@ impl<E: Enforce> NodeAgent<E> {
         let mut object = object.clone();
         object.meta.deleting = true;
         let dirty = self.objects.index_mut().apply(object);
-        self.note(dirty, true, at);
+        self.note(dirty, ChangeEffect::Isolating, true, at);
         self.local.leaving.insert(key.clone(), LeavingPod { pod, interface });
         true
     }
 
     fn delete_pod(&mut self, key: &Key, now: Instant) {
         let dirty = self.objects.index_mut().delete(key);
-        self.note(dirty, true, now);
+        self.note(dirty, ChangeEffect::Isolating, true, now);
     }
 
     /// Records how long new pods were on their networks without policy. The pods of the first generation are left

@@ -9,7 +9,7 @@
 
 use std::time::Instant;
 
-use weir_classes::index::Key;
+use weir_classes::index::{ChangeEffect, Key};
 use weir_objects::k8s::{Body, NetworkPolicy, Object, PolicyType};
 
 use super::{NodeAgent, Value};
@@ -30,7 +30,7 @@ impl<E: Enforce> NodeAgent<E> {
     pub(super) fn namespace_replaced(&mut self, namespace: &str, at: Instant) {
         for key in self.objects.policies.take_kept(namespace) {
             let dirty = self.objects.index_mut().delete(&key);
-            self.note(dirty, false, at);
+            self.note(dirty, ChangeEffect::Isolating, false, at);
         }
         let index = self.objects.index();
         let policies = index.keys("NetworkPolicy").filter(|key| key.namespace == namespace);
@@ -44,7 +44,7 @@ impl<E: Enforce> NodeAgent<E> {
         }
         for object in without_rules {
             let dirty = self.objects.index_mut().apply(object);
-            self.note(dirty, false, at);
+            self.note(dirty, ChangeEffect::Isolating, false, at);
         }
     }
 }

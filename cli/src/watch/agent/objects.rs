@@ -57,6 +57,12 @@ impl KnownObjects {
         self.unlisted.remove(kind) && self.unlisted.is_empty()
     }
 
+    /// Forgets the objects of a kind that is not followed any more. No verdict may depend on them.
+    pub(super) fn forget_kind(&mut self, kind: &str) {
+        self.unreadable.retain(|key, _| key.kind != kind);
+        _ = self.index.reset(kind, Vec::new());
+    }
+
     /// Whether a deleted object stays in force: see [`PolicyRecords::keep_after_deletion`].
     pub(super) fn keep_after_deletion(&mut self, key: &Key) -> bool {
         self.policies.keep_after_deletion(key, &self.index)

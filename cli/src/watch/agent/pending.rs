@@ -7,10 +7,11 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use weir_classes::index::{Dirty, Key};
+use weir_classes::index::{ChangeEffect, Dirty, Key};
 
 use super::RETRY;
 use super::entry_writes::EntryWrites;
+use super::pace::{OldestChanges, Pace};
 use crate::watch::backoff::Backoff;
 use crate::watch::resources::has_rules;
 
@@ -30,6 +31,8 @@ pub(super) struct PendingWork {
     generation: Option<GenerationRequest>,
     /// Set after a generation that failed, until one succeeds.
     failed: Option<FailedGeneration>,
+    /// Set while the next generation waits for lists: it does not wait longer than this.
+    lists_until: Option<Instant>,
     /// Whether flows must be judged again when the next generation is in force. A generation with a new number does
     /// that by itself.
     judge_with_generation: bool,
@@ -44,11 +47,55 @@ pub(super) struct PendingWork {
     policies: BTreeSet<Key>,
 }
 
-/// The times of the first and the last change that need a generation.
+/// The changes that need a generation.
 #[derive(Clone, Copy, Debug)]
 struct GenerationRequest {
     first: Instant,
     last: Instant,
+    isolating: WaitingChanges,
+    allowing: WaitingChanges,
+}
+
+/// Changes of one effect that wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct WaitingChanges {
+    pub(super) count: u32,
+    pub(super) oldest: Option<Instant>,
+}
+
+impl WaitingChanges {
+    fn add(&mut self, count: u32, oldest: Instant) {
+        self.count = self.count.saturating_add(count);
+        self.oldest = Some(self.oldest.map_or(oldest, |it| it.min(oldest)));
+    }
+
+    fn append(&mut self, other: Self) {
+        if let Some(oldest) = other.oldest {
+            self.add(other.count, oldest);
+        }
+    }
+}
+
+impl GenerationRequest {
+    fn new(at: Instant) -> Self {
+        let none = WaitingChanges::default();
+        Self { first: at, last: at, isolating: none, allowing: none }
+    }
+
+    fn add(&mut self, effect: ChangeEffect, at: Instant) {
+        self.last = at;
+        match effect {
+            ChangeEffect::Isolating => self.isolating.add(1, at),
+            ChangeEffect::Allowing => self.allowing.add(1, at),
+        }
+    }
+
+    /// Adds the changes of a later request.
+    fn append(&mut self, later: Self) {
+        self.last = later.last;
+        self.isolating.append(later.isolating);
+        self.allowing.append(later.allowing);
+    }
 }
 
 /// Why the last generation is not in force, and when to retry.
@@ -90,10 +137,30 @@ pub(super) struct BegunGeneration {
 
 impl PendingWork {
     /// The time at which a generation must begin; `None` if none is needed.
-    pub(super) fn generation_due(&self) -> Option<Instant> {
-        let GenerationRequest { first, last } = self.generation?;
+    pub(super) fn generation_due(&self, pace: &Pace) -> Option<Instant> {
+        let GenerationRequest { first, last, isolating, .. } = self.generation?;
         let gathered = (last + QUIET).min(first + GATHER);
-        Some(self.failed.as_ref().map_or(gathered, |failed| failed.retry.due().max(gathered)))
+        let start = pace.start(gathered, OldestChanges { first, isolating: isolating.oldest });
+        let start = self.lists_until.map_or(start, |until| until.max(start));
+        Some(self.failed.as_ref().map_or(start, |failed| failed.retry.due().max(start)))
+    }
+
+    /// Makes the next generation wait for lists, at most until this time.
+    pub(super) fn wait_for_lists(&mut self, until: Instant) {
+        self.lists_until = Some(until);
+    }
+
+    /// Ends that wait.
+    pub(super) fn lists_are_complete(&mut self) {
+        self.lists_until = None;
+    }
+
+    /// The changes of an effect that wait for a generation.
+    pub(super) fn waiting(&self, effect: ChangeEffect) -> WaitingChanges {
+        self.generation.map_or_else(WaitingChanges::default, |request| match effect {
+            ChangeEffect::Isolating => request.isolating,
+            ChangeEffect::Allowing => request.allowing,
+        })
     }
 
     pub(super) fn needs_generation(&self) -> bool {
@@ -102,11 +169,12 @@ impl PendingWork {
 
     /// Adds the work that a change of an object needs. `is_timed` says whether to measure the time until it is in
     /// force.
-    pub(super) fn add(&mut self, dirty: Dirty, at: Instant, is_pod: bool, is_timed: bool) {
+    pub(super) fn add(&mut self, dirty: Dirty, effect: ChangeEffect, at: Instant, is_pod: bool, is_timed: bool) {
         let times = match dirty {
             Dirty::Nothing => return,
             Dirty::Everything => {
-                self.need_generation_and_judging(at);
+                self.need_generation_for(effect, at);
+                self.judge_with_generation = true;
                 &mut self.generation_times
             }
             Dirty::Addresses(changes) => {
@@ -126,9 +194,13 @@ impl PendingWork {
         }
     }
 
+    /// Requests a generation that the CPU budget does not delay for long.
     pub(super) fn need_generation(&mut self, at: Instant) {
-        let first = self.generation.map_or(at, |request| request.first);
-        self.generation = Some(GenerationRequest { first, last: at });
+        self.need_generation_for(ChangeEffect::Isolating, at);
+    }
+
+    fn need_generation_for(&mut self, effect: ChangeEffect, at: Instant) {
+        self.generation.get_or_insert_with(|| GenerationRequest::new(at)).add(effect, at);
     }
 
     /// Like [`Self::need_generation`]. When the generation is in force, flows are judged again.
@@ -145,8 +217,9 @@ impl PendingWork {
     /// Takes all changes that wait: they are in the generation that begins now. Later changes are not.
     pub(super) fn begin(&mut self, now: Instant) -> BegunGeneration {
         self.move_entries_to_generation();
+        self.lists_until = None;
         BegunGeneration {
-            request: self.generation.take().unwrap_or(GenerationRequest { first: now, last: now }),
+            request: self.generation.take().unwrap_or_else(|| GenerationRequest::new(now)),
             judge_again: std::mem::take(&mut self.judge_with_generation),
             times: std::mem::take(&mut self.generation_times),
             policies: std::mem::take(&mut self.policies),
@@ -156,8 +229,7 @@ impl PendingWork {
     /// Puts the changes back, because their generation failed, and schedules a retry, later each time. Returns whether
     /// the error differs from that of the previous attempt.
     pub(super) fn fail(&mut self, mut begun: BegunGeneration, error: String, now: Instant) -> bool {
-        let GenerationRequest { first, last } = begun.request;
-        self.generation = Some(GenerationRequest { first, last: self.generation.map_or(last, |later| later.last) });
+        self.put_back(begun.request);
         self.judge_with_generation |= begun.judge_again;
         begun.times.append(&mut self.generation_times);
         self.generation_times = begun.times;
@@ -167,6 +239,11 @@ impl PendingWork {
         let retry = Backoff::after(before.map(|it| it.retry), now, RETRY);
         self.failed = Some(FailedGeneration { error, retry });
         is_new
+    }
+
+    fn put_back(&mut self, mut request: GenerationRequest) {
+        self.generation.into_iter().for_each(|later| request.append(later));
+        self.generation = Some(request);
     }
 
     /// Notes that a generation has come into force.

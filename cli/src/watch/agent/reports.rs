@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use weir_classes::index::Key;
+use weir_classes::index::{ChangeEffect, Key};
 use weir_objects::k8s::{Body, ClusterPeer, Object};
 
 use super::cni_questions::no_new_generation;
 use super::hook_checks::CheckedPods;
-use super::pending::ChangeTimes;
+use super::pending::{ChangeTimes, WaitingChanges};
 use super::{NodeAgent, Notice, Value};
 use crate::watch::annotate::PublishedGeneration;
 use crate::watch::enforce::{Enforce, KernelSnapshot, PodFailure};
@@ -103,6 +103,7 @@ impl<E: Enforce> NodeAgent<E> {
     /// Brings gauges and readiness up to date.
     pub(super) fn report(&self, now: Instant) {
         self.count_unenforced(now);
+        self.count_waiting(now);
         if !self.objects.is_complete() {
             return;
         }
@@ -117,11 +118,25 @@ impl<E: Enforce> NodeAgent<E> {
         unready.extend(self.enforcement.refused().iter().map(ToString::to_string));
         unready.extend(self.upkeep.hooks.unready());
         unready.extend(self.compile.budget.unready());
+        unready.extend(self.scopes.unready());
         self.reports.metrics.set_unready(unready);
         self.count_endpoints(closed.len(), now);
         if let Some(epoch) = self.enforcement.epoch() {
             self.reports.metrics.set("weir_generation", &[], f64::from(epoch));
         }
+    }
+
+    /// Reports the changes that wait for a generation, and the CPU budget that they may wait for.
+    fn count_waiting(&self, now: Instant) {
+        for (label, effect) in [("isolating", ChangeEffect::Isolating), ("allowing", ChangeEffect::Allowing)] {
+            let WaitingChanges { count, oldest } = self.pending.waiting(effect);
+            let age = oldest.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+            let labels = [("effect", label)];
+            self.reports.metrics.set("weir_waiting_changes", &labels, f64::from(count));
+            self.reports.metrics.set("weir_waiting_seconds", &labels, age.as_secs_f64());
+        }
+        self.reports.metrics.set("weir_cpu_budget_cores", &[], self.pace.share().cores());
+        self.reports.metrics.set("weir_cpu_budget_seconds", &[], self.pace.balance());
     }
 
     fn count_endpoints(&self, closed: usize, now: Instant) {
@@ -227,7 +242,9 @@ impl<E: Enforce> NodeAgent<E> {
         let index = self.objects.index();
         self.reports.metrics.set("weir_audit_policies", &[], index.audited() as f64);
         let kinds = ["Namespace", "Node", "Pod", "Service", "EndpointSlice", "NetworkPolicy", "CidrList"];
-        for kind in kinds.into_iter().chain(CLUSTER_POLICY_KINDS) {
+        // The number of objects of a kind that is not followed is not known: it is not 0.
+        self.reports.metrics.clear("weir_objects");
+        for kind in kinds.into_iter().chain(CLUSTER_POLICY_KINDS).filter(|kind| self.scopes.is_followed(kind)) {
             self.reports.metrics.set("weir_objects", &[("kind", kind)], index.keys(kind).count() as f64);
         }
     }

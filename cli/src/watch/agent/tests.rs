@@ -57,6 +57,8 @@ struct FakeKernelState {
     astray: Vec<String>,
     /// Installations report that the generation is the previous one, so it keeps its number.
     is_same: bool,
+    /// The CPU time that the process has used.
+    cpu: Duration,
 }
 
 impl Enforce for FakeKernel {
@@ -133,6 +135,8 @@ struct Rig {
     host: Arc<Mutex<Inventory>>,
     metrics: Arc<Metrics>,
     notices: tokio::sync::mpsc::Receiver<Notice>,
+    /// The agent's orders to the followers.
+    orders: Arc<Mutex<Vec<(&'static str, FollowOrder)>>>,
     now: Instant,
 }
 
@@ -148,7 +152,9 @@ impl Rig {
     fn with(unknown_pods: UnknownPods, budgets: Budgets) -> Self {
         let (kernel, metrics) = (FakeKernel::default(), Arc::new(Metrics::default()));
         let host = Arc::new(Mutex::new(Inventory::default()));
-        let seen = Arc::clone(&host);
+        let (seen, used) = (Arc::clone(&host), Arc::clone(&kernel.0));
+        let orders: Arc<Mutex<Vec<(&'static str, FollowOrder)>>> = Arc::default();
+        let seen_orders = Arc::clone(&orders);
         let (sender, notices) = tokio::sync::mpsc::channel(64);
         let setup = Setup {
             node: "near".to_owned(),
@@ -157,6 +163,9 @@ impl Rig {
             unknown_pods,
             read_host: Box::new(move |_| seen.lock().expect("no test panics while it holds it").clone()),
             relist: Box::new(|_| ()),
+            send_order: Box::new(move |kind, order| {
+                seen_orders.lock().expect("no test panics while it holds it").push((kind, order))
+            }),
             reports: Reports {
                 metrics: Arc::clone(&metrics),
                 notices: Notices::new(sender, Arc::clone(&metrics)),
@@ -165,9 +174,12 @@ impl Rig {
             },
             target: Target::BASE,
             budgets,
+            cpu: "10%".parse().expect("it is a share"),
+            read_cpu: Box::new(move || used.lock().expect("no test panics while it holds it").cpu),
         };
-        let agent = NodeAgent::new(setup, kernel.clone());
-        Self { agent, kernel, host, metrics, notices, now: Instant::now() }
+        let mut agent = NodeAgent::new(setup, kernel.clone());
+        agent.scopes = WatchScopes::everything();
+        Self { agent, kernel, host, metrics, notices, orders, now: Instant::now() }
     }
 
     /// A rig whose agent has listed the cluster and put it into force.
@@ -217,7 +229,7 @@ impl Rig {
             let keys = objects.iter().map(Key::of).filter(|key| key.kind == kind).collect();
             let of_kind = objects.iter().filter(|object| Key::of(object).kind == kind);
             of_kind.for_each(|object| self.agent.handle_event(ApiEvent::Applied(object.clone()), self.now));
-            self.agent.handle_event(ApiEvent::Listed { kind, keys }, self.now);
+            self.agent.handle_event(ApiEvent::Listed { kind, keys, order: 0 }, self.now);
         }
     }
 
@@ -297,12 +309,14 @@ fn nothing_is_installed_before_every_kind_is_listed() {
     rig.apply(CLUSTER);
     for kind in ["Namespace", "Node", "Pod"] {
         let keys = objects(CLUSTER).iter().map(Key::of).filter(|key| key.kind == kind).collect();
-        rig.agent.handle_event(ApiEvent::Listed { kind, keys }, rig.now);
+        rig.agent.handle_event(ApiEvent::Listed { kind, keys, order: 0 }, rig.now);
     }
     assert_eq!(rig.after(Duration::from_secs(60)), NONE);
     assert!(rig.metrics.unready().is_some());
-    rig.agent
-        .handle_event(ApiEvent::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into() }, rig.now);
+    rig.agent.handle_event(
+        ApiEvent::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into(), order: 0 },
+        rig.now,
+    );
     assert_eq!(rig.after(GATHER), ["install  isolated"]);
 }
 
@@ -436,10 +450,12 @@ fn malformed_object_keeps_its_last_readable_content() {
     let line = "weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"malformed\"} 1";
     assert!(rig.metrics.text().contains(line), "{}", rig.metrics.text());
     // A list that names the policy does not remove it. A list without it does.
-    rig.agent
-        .handle_event(ApiEvent::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into() }, rig.now);
+    rig.agent.handle_event(
+        ApiEvent::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into(), order: 0 },
+        rig.now,
+    );
     assert_eq!(rig.after(GATHER), NONE);
-    rig.agent.handle_event(ApiEvent::Listed { kind: "NetworkPolicy", keys: BTreeSet::new() }, rig.now);
+    rig.agent.handle_event(ApiEvent::Listed { kind: "NetworkPolicy", keys: BTreeSet::new(), order: 0 }, rig.now);
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
     assert!(!rig.metrics.text().contains("malformed"), "{}", rig.metrics.text());
 }
@@ -471,7 +487,7 @@ fn events_report_unreadable_failed_and_refused_objects_once() {
 #[test]
 fn list_deletes_objects_that_it_does_not_name() {
     let mut rig = Rig::in_force();
-    rig.agent.handle_event(ApiEvent::Listed { kind: "Pod", keys: [key("Pod", "web")].into() }, rig.now);
+    rig.agent.handle_event(ApiEvent::Listed { kind: "Pod", keys: [key("Pod", "web")].into(), order: 0 }, rig.now);
     assert_eq!(rig.after(GATHER), ["remove 10.0.1.5"]);
 }
 
@@ -640,3 +656,5 @@ mod flows;
 mod identity;
 mod life;
 mod newcomers;
+mod pace;
+mod scopes;

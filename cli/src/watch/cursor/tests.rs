@@ -1,7 +1,8 @@
 use super::*;
+use crate::watch::scope::WatchScope;
 
 fn policies() -> WatchCursor {
-    let resource = super::super::resources::resources().into_iter().find(|it| it.kind == "NetworkPolicy");
+    let resource = super::super::resources::kinds().into_iter().find(|it| it.kind == "NetworkPolicy");
     WatchCursor::new(resource.expect("it is watched"))
 }
 
@@ -207,4 +208,23 @@ fn truncated_line_is_a_fault_and_does_not_panic() {
         let emitted = feed(&mut cursor, &[whole[..length].to_owned()]);
         assert!(emitted.starts_with("fault: invalid answer of the API server"), "{length}: {emitted}");
     }
+}
+
+#[test]
+fn order_changes_the_selector_and_starts_a_list_that_carries_its_number() {
+    let node = super::super::resources::resources("near").into_iter().find(|it| it.kind == "Node");
+    let mut cursor = WatchCursor::new(node.expect("it is watched"));
+    assert!(cursor.uri(0).ends_with("&fieldSelector=metadata.name%3Dnear"), "{}", cursor.uri(0));
+    cursor.begin();
+    assert_eq!(feed(&mut cursor, &[bookmark(9, END)]), "listed ");
+    cursor.obey(FollowOrder { scope: WatchScope::All, number: 7 }, "near");
+    assert_eq!(request_kind(&cursor), "streaming");
+    assert!(!cursor.uri(0).contains("fieldSelector"), "{}", cursor.uri(0));
+    cursor.begin();
+    let mut orders = Vec::new();
+    let end = cursor.line(&bookmark(10, END), |event| match event {
+        ApiEvent::Listed { order, .. } => orders.push(order),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!((end, orders), (Ok(()), vec![7]));
 }

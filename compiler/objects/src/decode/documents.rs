@@ -13,6 +13,7 @@ use crate::source::{FileId, ObjectSource};
 use crate::syntax::{self, Span, SyntaxError, SyntaxFormat, SyntaxNode, SyntaxValue, json, yaml};
 
 use super::kinds::{self, KindLookup, ReadKind};
+use super::needed::NeededPart;
 use super::report::{LIMIT, ObjectFindings};
 use super::trail::Trail;
 use super::view::ValueView;
@@ -131,6 +132,13 @@ impl<'o> InputReader<'o> {
                 let broken = self.json_items(text, items, &mut stand, implied);
                 let error = shallow.error.filter(|_| !broken);
                 error.into_iter().for_each(|error| self.syntax_error(file, error));
+            }
+            // The client has checked that the server's answer is valid JSON.
+            (KindLookup::Known(kind), _) if self.options.is_from_server => {
+                match json::parse_needed(text, shallow.span, NeededPart::Fields(kind.fields)) {
+                    Ok(root) => self.object(&root, kind, &stand),
+                    Err(error) => self.syntax_error(file, shallow.error.unwrap_or(error)),
+                }
             }
             _ => match json::parse(text, shallow.span) {
                 Ok(root) => self.node(&root, &mut stand, Implied::default()),

@@ -432,3 +432,48 @@ ports: [{{name: http, port: 8080}}, {{name: all}}]
     let object = slice("FQDN", "example.com");
     assert!(matches!(&object.body, Body::EndpointSlice(slice) if slice.endpoints.is_empty()));
 }
+
+/// An object as the server sends it, and as it is in a file.
+#[track_caller]
+fn with_and_without_skipping(text: &str) -> [String; 2] {
+    [true, false].map(|is_from_server| {
+        let options = DecodeOptions { default_namespace: "default".to_owned(), is_from_server };
+        let (decoded, diagnostics) = decode(vec![input("a.json", text, InputKind::Manifest)], &options);
+        let errors = diagnostics.iter().filter(|it| it.severity == Severity::Error);
+        let errors: Vec<String> = errors.map(|it| format!("{} {:?}", it.code.name, it.primary.place)).collect();
+        format!("{:?} {errors:?}", decoded.objects)
+    })
+}
+
+#[test]
+fn objects_of_a_server_have_the_same_content_although_fields_are_skipped() {
+    let ignored = r#""env": [{"name": "A", "value": "}]\"{["}], "volumes": [{"a": {"b": [1, null, true, 1.5e3]}}]"#;
+    let managed = r#""managedFields": [{"fieldsV1": {"f:labels": {".": {}}}}]"#;
+    for text in [
+        format!(
+            r#"{{"apiVersion": "v1", "kind": "Pod", {ignored}, "metadata": {{{managed}, "name": "a", "labels": {{"app": "a", "env": "b"}},
+            "ownerReferences": [{{"kind": "ReplicaSet", "name": "r", "controller": true, "uid": "u"}}]}},
+            "spec": {{{ignored}, "nodeName": "n", "containers": [{{{ignored}, "ports": [{{"name": "http", "containerPort": 80,
+            "hostPort": 8080, "x": {{}}}}]}}], "initContainers": [{{"restartPolicy": "Always", "ports": [{{"name": "i", "containerPort": 1}}]}}]}},
+            "status": {{"phase": "Running", {ignored}, "podIPs": [{{"ip": "10.0.0.1", "x": [{{}}]}}], "hostIPs": [{{"ip": "10.0.0.2"}}],
+            "conditions": [{{"type": "Ready", "status": "False", "message": "no"}}]}}}}"#
+        ),
+        format!(
+            r#"{{"apiVersion": "v1", "kind": "Node", "metadata": {{"name": "n", {managed}}}, "status": {{"images": [{{"names": ["a"]}}],
+            "addresses": [{{"type": "InternalIP", "address": "10.0.0.1", "x": 1}}]}}}}"#
+        ),
+        // An address that cannot be read is an error, with the same place.
+        r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "x": [], "status": {"podIPs": [{"x": 1, "ip": "nowhere"}]}}"#
+            .to_owned(),
+        // Fields of policies are never skipped: an unknown one is an error.
+        r#"{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p"},
+            "spec": {"podSelector": {}, "x": {"y": []}, "ingress": [{"from": [{"z": 1}]}]}}"#
+            .to_owned(),
+        r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"clusterIP": "10.96.0.1", "x": "y",
+            "selector": {"x": "y"}, "ports": [{"port": 80, "targetPort": "http", "x": {}}]}}"#
+            .to_owned(),
+    ] {
+        let [skipping, whole] = with_and_without_skipping(&text);
+        assert_eq!(skipping, whole, "{text}");
+    }
+}

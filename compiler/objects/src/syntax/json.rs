@@ -143,6 +143,28 @@ pub fn parse(text: &str, span: Span) -> Result<SyntaxNode<'_>, SyntaxError> {
     }
 }
 
+/// Says which parts of a value are needed.
+pub trait Needed: Copy {
+    /// The needed parts of a field; `None` if the field is not needed at all.
+    fn field(self, name: &str) -> Option<Self>;
+    /// The needed parts of each item of a list.
+    fn item(self) -> Self;
+}
+
+/// The only value in `span`, without the fields that are not needed. Skipped fields are not checked: the text must be
+/// known to be valid.
+///
+/// # Errors
+/// Fails if a part that is needed is not JSON, or if anything follows the value.
+pub fn parse_needed<N: Needed>(text: &str, span: Span, needed: N) -> Result<SyntaxNode<'_>, SyntaxError> {
+    let mut reader = JsonReader::new(text, span);
+    let node = reader.needed_value(0, needed)?;
+    match reader.peek_token() {
+        None => Ok(node),
+        Some(_) => Err(reader.unexpected("something follows the end of the JSON value")),
+    }
+}
+
 /// Checks that a text is a sequence of well-formed JSON values.
 pub(super) fn check(text: &str) -> Result<(), SyntaxError> {
     let mut reader = JsonReader::new(text, Span::of(text));
@@ -185,6 +207,46 @@ impl<'t> JsonReader<'t> {
         let mut items = Vec::new();
         while self.next_element(items.is_empty())? {
             items.push(self.value(depth)?);
+        }
+        Ok(items)
+    }
+
+    fn needed_value<N: Needed>(&mut self, depth: usize, needed: N) -> Result<SyntaxNode<'t>, SyntaxError> {
+        let first = self.peek_token();
+        let start = self.at();
+        let value = match first {
+            Some(b'{' | b'[') if depth >= MAX_DEPTH => return Err(SyntaxError::too_deep(self.here())),
+            Some(b'{') => SyntaxValue::Map(self.needed_object(depth + 1, needed)?),
+            Some(b'[') => SyntaxValue::Seq(self.needed_array(depth + 1, needed)?),
+            _ => return self.value(depth),
+        };
+        Ok(SyntaxNode { span: Span::new(start, self.at()), value })
+    }
+
+    fn needed_object<N: Needed>(&mut self, depth: usize, needed: N) -> Result<Vec<MappingEntry<'t>>, SyntaxError> {
+        self.expect(b'{', "expected an object")?;
+        let (mut entries, mut first) = (Vec::new(), true);
+        while let Some((key, key_span)) = self.next_key(first)? {
+            first = false;
+            match needed.field(&key) {
+                Some(needed) => {
+                    let value = self.needed_value(depth, needed)?;
+                    entries.push(MappingEntry { key, key_span, value });
+                }
+                None => {
+                    self.peek_token();
+                    self.skip_value()?;
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    fn needed_array<N: Needed>(&mut self, depth: usize, needed: N) -> Result<Vec<SyntaxNode<'t>>, SyntaxError> {
+        self.expect(b'[', "expected a list")?;
+        let mut items = Vec::new();
+        while self.next_element(items.is_empty())? {
+            items.push(self.needed_value(depth, needed.item())?);
         }
         Ok(items)
     }

@@ -23,6 +23,8 @@ use std::sync::{Arc, Mutex};
 use weir_testing::Random;
 
 use super::*;
+use crate::watch::resources;
+use crate::watch::scope::WatchScope;
 use host::FakeHost;
 use server::Stream;
 use verdicts::VerdictTally;
@@ -40,6 +42,8 @@ struct Life {
     agent: NodeAgent<FakeHost>,
     metrics: Arc<Metrics>,
     relist: Arc<Mutex<BTreeSet<&'static str>>>,
+    /// The agent's orders to the followers.
+    orders: Arc<Mutex<Vec<(&'static str, FollowOrder)>>>,
     /// Pods that the CNI plug-in has asked about, by their UIDs.
     held: Vec<(String, std::sync::mpsc::Receiver<crate::cni::wire::CniAnswer>)>,
     tally: VerdictTally,
@@ -50,8 +54,8 @@ impl Life {
     fn new(seed: u64) -> Self {
         let mut dice = Random::new(seed);
         let world = FakeCluster::new(&mut dice);
-        let relist = Arc::default();
-        let (agent, metrics) = agent(&world.host, &relist);
+        let (relist, orders) = (Arc::default(), Arc::default());
+        let (agent, metrics) = agent(&world.host, &relist, &orders);
         Self {
             dice,
             world,
@@ -59,6 +63,7 @@ impl Life {
             agent,
             metrics,
             relist,
+            orders,
             held: Vec::new(),
             tally: VerdictTally::default(),
             now: Instant::now(),
@@ -118,12 +123,23 @@ impl Life {
     }
 
     fn step(&mut self, which: usize) -> bool {
+        self.obey();
         let mut events = Vec::new();
         let had = self.streams[which].step(&self.world.server, &mut self.dice, &mut |event| events.push(event));
         events.into_iter().for_each(|event| self.agent.handle(AgentMessage::Api(event, self.now)));
         let relisted = std::mem::take(&mut *self.relist.lock().expect("no test panics while it holds it"));
         self.streams.iter_mut().filter(|it| relisted.contains(it.kind)).for_each(Stream::list_again);
         had || !relisted.is_empty()
+    }
+
+    /// Gives the agent's orders to the followers. Returns whether there were any.
+    fn obey(&mut self) -> bool {
+        let orders = std::mem::take(&mut *self.orders.lock().expect("no test panics while it holds it"));
+        for (kind, order) in &orders {
+            *self.tally.entry("ordered").or_default() += 1;
+            self.streams.iter_mut().filter(|it| it.kind == *kind).for_each(|it| it.obey(*order));
+        }
+        !orders.is_empty()
     }
 
     fn pass(&mut self, time: Duration) {
@@ -158,7 +174,8 @@ impl Life {
     /// Kills the agent and starts another one on the same kernel state.
     fn kill(&mut self) {
         self.world.trail.push("killed".to_owned());
-        (self.agent, self.metrics) = agent(&self.world.host, &self.relist);
+        self.obey();
+        (self.agent, self.metrics) = agent(&self.world.host, &self.relist, &self.orders);
         self.streams = Stream::all();
         // The plug-ins see that the socket is closed, and ask again.
         self.held.clear();
@@ -170,28 +187,28 @@ impl Life {
             (state.refuse, state.refuse_pod) = (0, 0);
         }
         loop {
-            let mut had = false;
-            for which in 0..self.streams.len() {
-                while self.step(which) {
-                    had = true;
-                }
-            }
-            if !had {
+            while (0..self.streams.len()).filter(|which| self.step(*which)).count() > 0 {}
+            self.pass(QUIET_TIME);
+            if !self.obey() {
                 break;
             }
         }
-        self.pass(QUIET_TIME);
     }
 }
 
-fn agent(host: &FakeHost, relist: &Arc<Mutex<BTreeSet<&'static str>>>) -> (NodeAgent<FakeHost>, Arc<Metrics>) {
+fn agent(
+    host: &FakeHost,
+    relist: &Arc<Mutex<BTreeSet<&'static str>>>,
+    orders: &Arc<Mutex<Vec<(&'static str, FollowOrder)>>>,
+) -> (NodeAgent<FakeHost>, Arc<Metrics>) {
     let metrics = Arc::new(Metrics::default());
-    let (seen, wanted) = (host.clone(), Arc::clone(relist));
+    let (seen, wanted, ordered) = (host.clone(), Arc::clone(relist), Arc::clone(orders));
+    let kinds = resources::kinds().into_iter().map(|it| it.kind);
     let setup = Setup {
         node: "near".to_owned(),
         assume: Assumptions::default(),
         unknown_pods: UnknownPods::Allow,
-        kinds: crate::watch::resources::resources().iter().map(|it| it.kind).collect(),
+        kinds: kinds.filter(|kind| WatchScope::initial(kind) != WatchScope::Nothing).collect(),
         read_host: Box::new(move |depth| seen.inventory(depth)),
         reports: Reports {
             metrics: Arc::clone(&metrics),
@@ -200,8 +217,13 @@ fn agent(host: &FakeHost, relist: &Arc<Mutex<BTreeSet<&'static str>>>) -> (NodeA
             log: Log { format: LogFormat::Text },
         },
         relist: Box::new(move |kind| _ = wanted.lock().expect("no test panics while it holds it").insert(kind)),
+        send_order: Box::new(move |kind, order| {
+            ordered.lock().expect("no test panics while it holds it").push((kind, order));
+        }),
         target: Target::BASE,
         budgets: Budgets::default(),
+        cpu: "10%".parse().expect("it is a share"),
+        read_cpu: Box::new(|| Duration::ZERO),
     };
     (NodeAgent::new(setup, host.clone()), metrics)
 }
@@ -229,7 +251,10 @@ fn kernel_matches_the_reference_after_random_events() {
     }
     println!("{rounds} rounds from seed {first}: {tally:?}");
     let occurs = |result| tally.contains_key(result);
-    assert!(["allowed", "denied", "started"].into_iter().all(occurs), "each kind of answer occurs: {tally:?}");
+    assert!(
+        ["allowed", "denied", "started", "ordered"].into_iter().all(occurs),
+        "each kind of answer occurs: {tally:?}"
+    );
     // This occurs only if a new agent meets a pod that it did not know and a neighbour that acts first.
     assert!(occurs("closed") || rounds < 5_000, "some pods are closed: {tally:?}");
     assert_eq!(failures, 0, "lives of {rounds} rounds that ended in a difference");

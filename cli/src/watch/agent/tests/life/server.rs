@@ -7,6 +7,7 @@ use weir_testing::Random;
 
 use crate::watch::cursor::{ApiEvent, WatchCursor, WatchFault};
 use crate::watch::resources::{Resource, resources};
+use crate::watch::scope::{FollowOrder, WatchScope};
 
 /// The kind, namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +29,7 @@ struct LoggedChange {
     kind: &'static str,
     /// `ADDED`, `MODIFIED` or `DELETED`.
     change: &'static str,
+    name: String,
     object: String,
 }
 
@@ -48,7 +50,8 @@ impl FakeApiServer {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let id = FakeObjectId { kind, namespace: text("namespace"), name: text("name") };
         let change = if self.objects.contains_key(&id) { "MODIFIED" } else { "ADDED" };
-        self.log.push(LoggedChange { version: self.version, kind, change, object: object.to_string() });
+        let name = id.name.clone();
+        self.log.push(LoggedChange { version: self.version, kind, change, name, object: object.to_string() });
         self.objects.insert(id, object);
     }
 
@@ -57,7 +60,7 @@ impl FakeApiServer {
             self.version += 1;
             object["metadata"]["resourceVersion"] = json!(self.version.to_string());
             let (version, object) = (self.version, object.to_string());
-            self.log.push(LoggedChange { version, kind: id.kind, change: "DELETED", object });
+            self.log.push(LoggedChange { version, kind: id.kind, change: "DELETED", name: id.name.clone(), object });
         }
     }
 
@@ -70,9 +73,18 @@ impl FakeApiServer {
         self.log.clear();
     }
 
-    fn of_kind(&self, kind: &str) -> Vec<String> {
-        self.objects.iter().filter(|(id, _)| id.kind == kind).map(|(_, it)| it.to_string()).collect()
+    fn of_kind(&self, kind: &str, selector: Option<&str>) -> Vec<String> {
+        let of_kind = self.objects.iter().filter(|(id, _)| id.kind == kind);
+        of_kind.filter(|(id, _)| selects(selector, &id.name)).map(|(_, it)| it.to_string()).collect()
     }
+}
+
+/// The agent's node.
+const NODE: &str = "near";
+
+/// Whether a field selector selects an object of this name. Pods that have ended do not occur here.
+fn selects(selector: Option<&str>, name: &str) -> bool {
+    selector.and_then(|it| it.strip_prefix("metadata.name=")).is_none_or(|selected| selected == name)
 }
 
 enum StreamState {
@@ -97,7 +109,12 @@ impl Stream {
             cursor: WatchCursor::new(resource),
             state: StreamState::Idle,
         };
-        resources().into_iter().map(follow).collect()
+        resources(NODE).into_iter().map(follow).collect()
+    }
+
+    pub(super) fn obey(&mut self, order: FollowOrder) {
+        self.cursor.obey(order, NODE);
+        self.state = StreamState::Idle;
     }
 
     pub(super) fn list_again(&mut self) {
@@ -113,6 +130,10 @@ impl Stream {
 
     /// Delivers one line or one page. Returns whether there was one.
     pub(super) fn step(&mut self, server: &FakeApiServer, dice: &mut Random, emit: &mut impl FnMut(ApiEvent)) -> bool {
+        if self.cursor.order().scope == WatchScope::Nothing {
+            return false;
+        }
+        let selector = self.cursor.resource().field_selector.clone();
         match &mut self.state {
             StreamState::Idle => self.ask(server, dice, emit),
             StreamState::Lines(lines, version) => match lines.pop_front() {
@@ -121,7 +142,10 @@ impl Stream {
             },
             StreamState::Pages(_) => self.page(dice, emit),
             StreamState::Watching(version) => {
-                let next = server.log.iter().find(|it| it.version > *version && it.kind == self.kind);
+                let next = server
+                    .log
+                    .iter()
+                    .find(|it| it.version > *version && it.kind == self.kind && selects(selector.as_deref(), &it.name));
                 // The changes were removed from the log before they were sent. The server ends such a watch.
                 if next.is_none() && *version < server.compacted {
                     self.close();
@@ -147,7 +171,7 @@ impl Stream {
             if dice.once_in(6) {
                 return self.refused(400);
             }
-            let objects = server.of_kind(self.kind).into_iter();
+            let objects = server.of_kind(self.kind, self.cursor.resource().field_selector.as_deref()).into_iter();
             let mut lines: VecDeque<String> =
                 objects.map(|object| format!(r#"{{"type":"ADDED","object":{object}}}"#)).collect();
             let annotations = json!({"k8s.io/initial-events-end": "true"});
@@ -158,7 +182,7 @@ impl Stream {
             let version = version.split('&').next().and_then(|it| it.parse().ok()).unwrap_or(0);
             if version < server.compacted { self.refused(410) } else { self.state = StreamState::Watching(version) }
         } else {
-            let objects = server.of_kind(self.kind);
+            let objects = server.of_kind(self.kind, self.cursor.resource().field_selector.as_deref());
             let size = 1 + dice.below(3);
             let mut pages: VecDeque<String> = VecDeque::new();
             let count = objects.len().div_ceil(size).max(1);

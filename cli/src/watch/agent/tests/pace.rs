@@ -1,0 +1,95 @@
+//! The CPU budget: changes that only allow more wait for it, and changes that isolate do not wait for long.
+
+use super::super::pace::{ISOLATION, LONGEST_WAIT};
+use super::*;
+
+/// The same pods as in [`CLUSTER`], and one more rule.
+const WIDER: &str = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: p, namespace: shop},
+  spec: {podSelector: {matchLabels: {app: web}},
+    ingress: [{from: [{podSelector: {matchLabels: {app: db}}}]}, {ports: [{port: 443}]}]}}";
+
+/// An agent that has used more than its budget.
+fn in_debt() -> Rig {
+    let mut rig = Rig::in_force();
+    rig.seen().cpu = Duration::from_secs(3_600);
+    assert_eq!(rig.after(Duration::from_millis(1)), NONE);
+    rig
+}
+
+/// Lets time pass while the process uses a whole core.
+fn busy(rig: &mut Rig, time: Duration) -> Vec<String> {
+    let mut done = Vec::new();
+    for _ in 0..time.as_millis() / 10 {
+        rig.seen().cpu += Duration::from_millis(10);
+        done.extend(rig.after(Duration::from_millis(10)));
+    }
+    done
+}
+
+fn gauge(rig: &Rig, name: &str) -> f64 {
+    let text = rig.metrics.text();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} is not in\n{text}"))
+}
+
+#[test]
+fn allowance_waits_for_the_budget_and_not_for_ever() {
+    let mut rig = in_debt();
+    rig.apply(WIDER);
+    assert_eq!(busy(&mut rig, LONGEST_WAIT - GATHER), NONE);
+    assert_eq!(busy(&mut rig, 2 * GATHER), ["install shop/web@veth7 isolated"]);
+}
+
+#[test]
+fn isolation_does_not_wait_for_the_budget() {
+    let mut rig = in_debt();
+    rig.apply(NARROW);
+    assert_eq!(busy(&mut rig, ISOLATION), ["install shop/web@veth7 isolated"]);
+}
+
+#[test]
+fn allowance_that_waits_is_in_the_generation_of_the_next_isolation() {
+    let mut rig = in_debt();
+    let other = WIDER.replace("name: p,", "name: q,").replace("app: web", "app: db");
+    rig.apply(WIDER);
+    assert_eq!(busy(&mut rig, ISOLATION), NONE);
+    rig.apply(NARROW);
+    rig.apply(&other);
+    assert_eq!(busy(&mut rig, ISOLATION), ["install shop/web@veth7 isolated"]);
+    assert_eq!(busy(&mut rig, LONGEST_WAIT), NONE, "nothing is left to do");
+}
+
+#[test]
+fn agent_within_its_budget_does_not_wait() {
+    let mut rig = Rig::in_force();
+    rig.apply(WIDER);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
+}
+
+#[test]
+fn waiting_changes_are_visible() {
+    let mut rig = in_debt();
+    rig.apply(WIDER);
+    busy(&mut rig, Duration::from_secs(2));
+    assert!(gauge(&rig, "weir_waiting_changes{effect=\"allowing\"}") == 1.0);
+    assert!(gauge(&rig, "weir_waiting_seconds{effect=\"allowing\"}") > 1.9);
+    assert!(gauge(&rig, "weir_cpu_budget_seconds") < 0.0);
+    assert!(gauge(&rig, "weir_cpu_budget_cores") == 0.1);
+    rig.apply(NARROW);
+    rig.after(Duration::from_millis(1));
+    assert!(gauge(&rig, "weir_waiting_changes{effect=\"isolating\"}") == 1.0);
+    busy(&mut rig, LONGEST_WAIT);
+    assert!(gauge(&rig, "weir_waiting_changes{effect=\"allowing\"}") == 0.0);
+    assert!(gauge(&rig, "weir_waiting_seconds{effect=\"allowing\"}") == 0.0);
+    assert!(gauge(&rig, "weir_waiting_changes{effect=\"isolating\"}") == 0.0);
+}
+
+#[test]
+fn failed_isolation_is_retried_without_waiting_for_the_budget() {
+    let mut rig = in_debt();
+    rig.seen().refuse_install = true;
+    rig.apply(NARROW);
+    assert_eq!(busy(&mut rig, ISOLATION), ["install shop/web@veth7 isolated"]);
+    rig.seen().refuse_install = false;
+    assert_eq!(busy(&mut rig, ISOLATION), ["install shop/web@veth7 isolated"], "the retry is not an allowance");
+}

@@ -1,0 +1,97 @@
+//! Whether a change may wait: whether it can deny anything that the generation in force allows.
+//!
+//! Problem: under a storm of changes an agent cannot compile for each of them. A change that only allows more can wait.
+//! A change that denies more must not, because packets pass until it is in force.
+//! Strategy: a change counts as [`ChangeEffect::Isolating`] unless it belongs to a short list of cases that are proved
+//! to allow only. The proofs compare the two states of one object and never other objects' rules: another policy on the
+//! same pods can turn a removed rule into a denial.
+//! Invariant: no answer here changes the content of a generation, only the time at which it begins.
+
+use super::{Index, Key, addresses};
+use weir_objects::k8s::{Body, Mode, NetworkPolicy, Object, Pod, PolicyRule};
+
+/// What a change can do to the verdicts of the generation in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ChangeEffect {
+    /// It may deny packets that are allowed now.
+    Isolating,
+    /// It only allows more, or changes the backends of a service. It may wait.
+    Allowing,
+}
+
+impl Index {
+    /// The effect of an object that is about to be applied.
+    pub fn effect_of(&self, after: &Object) -> ChangeEffect {
+        self.effect(self.objects.get(&Key::of(after)), Some(after))
+    }
+
+    /// The effect of an object that is about to be deleted.
+    pub fn effect_of_deletion(&self, key: &Key) -> ChangeEffect {
+        self.effect(self.objects.get(key), None)
+    }
+
+    fn effect(&self, before: Option<&Object>, after: Option<&Object>) -> ChangeEffect {
+        let allows_only = match (before.map(|it| &it.body), after.map(|it| &it.body)) {
+            (Some(Body::NetworkPolicy(old)), Some(Body::NetworkPolicy(new))) => only_allows_more(old, new),
+            (None, Some(Body::NetworkPolicy(policy))) => policy.mode == Mode::Audit,
+            // A policy with rules may be the only one that allows something to a pod that other policies isolate.
+            (Some(Body::NetworkPolicy(policy)), None) => {
+                policy.mode == Mode::Audit || (policy.ingress.is_empty() && policy.egress.is_empty())
+            }
+            // A new backend that policy denies closes its service's port. But the pod and its policies are the same as
+            // before, and direct packets to it are denied already.
+            (
+                None | Some(Body::Service(_) | Body::EndpointSlice(_)),
+                None | Some(Body::Service(_) | Body::EndpointSlice(_)),
+            ) => true,
+            (before @ (None | Some(Body::Pod(_))), Some(Body::Pod(pod))) => {
+                let had_addresses = matches!(before, Some(Body::Pod(old)) if !addresses(old).is_empty());
+                !had_addresses && self.is_new_peer(pod)
+            }
+            _ => false,
+        };
+        if allows_only { ChangeEffect::Allowing } else { ChangeEffect::Isolating }
+    }
+
+    /// Whether a pod is another node's, and its addresses have no other part yet. Then its labels can only match more
+    /// rules that allow, unless there is a cluster-wide policy, whose rules can deny.
+    fn is_new_peer(&self, pod: &Pod) -> bool {
+        let Some(baseline) = &self.baseline else { return false };
+        let is_elsewhere = self.node.is_some() && pod.node.is_some() && pod.node != self.node;
+        let is_unused = |address: &std::net::IpAddr| {
+            !self.holders.contains_key(address)
+                && !baseline.roles.fixed.contains(address)
+                && !baseline.roles.backing.contains(address)
+                && baseline.class_without_pod(*address) == Some(baseline.peer_at(*address))
+        };
+        let has_cluster_policies = || self.objects.values().any(|it| matches!(it.body, Body::ClusterPolicy(_)));
+        is_elsewhere && addresses(pod).iter().all(is_unused) && !has_cluster_policies()
+    }
+}
+
+/// Whether the new state of a policy isolates the same pods in the same directions and keeps every rule, or has a wider
+/// one instead.
+fn only_allows_more(old: &NetworkPolicy, new: &NetworkPolicy) -> bool {
+    if (old.mode, new.mode) == (Mode::Audit, Mode::Audit) {
+        return true;
+    }
+    let is_wider =
+        |old: &[PolicyRule], new: &[PolicyRule]| old.iter().all(|rule| new.iter().any(|it| covers(it, rule)));
+    let directions =
+        |it: &NetworkPolicy| (it.policy_types.clone(), it.policy_types.is_empty() && !it.egress.is_empty());
+    old.mode == new.mode
+        && old.pod_selector == new.pod_selector
+        && directions(old) == directions(new)
+        && is_wider(&old.ingress, &new.ingress)
+        && is_wider(&old.egress, &new.egress)
+}
+
+/// Whether a rule allows everything that another rule allows, as far as that follows from equal peers and ports.
+fn covers(wide: &PolicyRule, narrow: &PolicyRule) -> bool {
+    // An empty list means every peer or every port.
+    covers_list(&wide.peers, &narrow.peers) && covers_list(&wide.ports, &narrow.ports)
+}
+
+fn covers_list<T: PartialEq>(wide: &[T], narrow: &[T]) -> bool {
+    wide.is_empty() || (!narrow.is_empty() && narrow.iter().all(|it| wide.contains(it)))
+}

@@ -1,0 +1,121 @@
+//! Only changes that deny nothing may wait: see `weir_classes::index::ChangeEffect`.
+
+use weir_classes::index::ChangeEffect::{Allowing, Isolating};
+use weir_classes::index::{ChangeEffect, Index, Key};
+use weir_model::Assumptions;
+use weir_objects::k8s::Object;
+use weir_testing::yaml::{NEAR_AND_FAR, objects};
+
+const CLUSTER: &str = "
+{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop, uid: u1, labels: {app: web}},
+  spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.5}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: db, namespace: shop, uid: u2, labels: {app: db}},
+  spec: {nodeName: far}, status: {phase: Running, podIP: 10.0.1.5}}
+";
+
+fn policy(spec: &str) -> Object {
+    object(&format!(
+        "{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: p, namespace: shop}}, spec: {spec}}}"
+    ))
+}
+
+fn object(text: &str) -> Object {
+    objects(text).remove(0)
+}
+
+fn index(more: Option<Object>) -> Index {
+    let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
+    objects(&[NEAR_AND_FAR, CLUSTER].join("---\n")).into_iter().chain(more).for_each(|object| _ = index.apply(object));
+    index.compile().expect("it compiles");
+    index
+}
+
+fn change(before: &str, after: &str) -> ChangeEffect {
+    index(Some(policy(before))).effect_of(&policy(after))
+}
+
+const ONE_RULE: &str = "{podSelector: {}, ingress: [{from: [{podSelector: {}}], ports: [{port: 80}]}]}";
+
+#[test]
+fn policy_with_more_rules_or_wider_rules_may_wait() {
+    for after in [
+        ONE_RULE,
+        "{podSelector: {}, ingress: [{ports: [{port: 443}]}, {from: [{podSelector: {}}], ports: [{port: 80}]}]}",
+        "{podSelector: {}, ingress: [{from: [{podSelector: {}}, {namespaceSelector: {}}], ports: [{port: 81}, {port: 80}]}]}",
+        "{podSelector: {}, ingress: [{from: [{podSelector: {}}]}]}",
+        "{podSelector: {}, ingress: [{}]}",
+    ] {
+        assert_eq!(change(ONE_RULE, after), Allowing, "{after}");
+    }
+}
+
+#[test]
+fn policy_that_may_deny_more_does_not_wait() {
+    for after in [
+        "{podSelector: {}}",
+        "{podSelector: {}, ingress: [{from: [{podSelector: {}}], ports: [{port: 81}]}]}",
+        "{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: db}}}], ports: [{port: 80}]}]}",
+        "{podSelector: {}, policyTypes: [Ingress, Egress], ingress: [{}]}",
+        "{podSelector: {}, policyTypes: [Egress], ingress: [{}]}",
+        "{podSelector: {}, ingress: [{}], egress: [{}]}",
+        "{podSelector: {matchLabels: {app: web}}, ingress: [{}]}",
+    ] {
+        assert_eq!(change(ONE_RULE, after), Isolating, "{after}");
+    }
+    assert_eq!(change("{podSelector: {}, ingress: [{}]}", ONE_RULE), Isolating, "a rule for everything gets narrower");
+    assert_eq!(index(None).effect_of(&policy(ONE_RULE)), Isolating, "a new policy");
+}
+
+#[test]
+fn deleted_policy_may_wait_only_without_rules() {
+    let key = Key::of(&policy(ONE_RULE));
+    assert_eq!(index(Some(policy(ONE_RULE))).effect_of_deletion(&key), Isolating);
+    assert_eq!(index(Some(policy("{podSelector: {}}"))).effect_of_deletion(&key), Allowing);
+}
+
+#[test]
+fn policy_in_audit_mode_may_wait_until_it_is_enforced() {
+    let audit = |spec: &str| {
+        object(&format!(
+            "{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy,
+              metadata: {{name: p, namespace: shop, annotations: {{weir.dev/mode: audit}}}}, spec: {spec}}}"
+        ))
+    };
+    assert_eq!(index(None).effect_of(&audit(ONE_RULE)), Allowing);
+    let of_audit = index(Some(audit("{podSelector: {}, ingress: [{}]}")));
+    assert_eq!(of_audit.effect_of(&audit(ONE_RULE)), Allowing);
+    assert_eq!(of_audit.effect_of(&policy("{podSelector: {}, ingress: [{}]}")), Isolating);
+    assert_eq!(index(Some(policy(ONE_RULE))).effect_of(&audit(ONE_RULE)), Isolating);
+}
+
+fn pod(name: &str, app: &str, node: &str, address: &str) -> Object {
+    object(&format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, uid: {name}, labels: {{app: {app}}}}},
+          spec: {{nodeName: {node}}}, status: {{phase: Running, podIP: {address}}}}}"
+    ))
+}
+
+#[test]
+fn only_a_new_pod_of_another_node_at_an_unused_address_may_wait() {
+    let index = index(Some(policy(ONE_RULE)));
+    assert_eq!(index.effect_of(&pod("new", "cron", "far", "10.0.1.6")), Allowing);
+    assert_eq!(index.effect_of(&pod("new", "cron", "near", "10.0.0.6")), Isolating, "a local pod");
+    assert_eq!(index.effect_of(&pod("new", "cron", "far", "10.0.1.5")), Isolating, "another pod's address");
+    assert_eq!(index.effect_of(&pod("new", "cron", "far", "10.0.0.5")), Isolating, "a local pod's address");
+    assert_eq!(index.effect_of(&pod("db", "cron", "far", "10.0.1.5")), Isolating, "other labels");
+    assert_eq!(index.effect_of_deletion(&Key::of(&pod("db", "db", "far", "10.0.1.5"))), Isolating);
+}
+
+#[test]
+fn new_pod_does_not_wait_where_a_cluster_wide_policy_can_deny_it() {
+    let deny = object(
+        "{apiVersion: policy.networking.k8s.io/v1alpha2, kind: ClusterNetworkPolicy, metadata: {name: c},
+          spec: {tier: Admin, priority: 1, subject: {namespaces: {}},
+            ingress: [{action: Deny, from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: cron}}}}]}]}}",
+    );
+    assert_eq!(index(Some(deny.clone())).effect_of(&pod("new", "cron", "far", "10.0.1.6")), Isolating);
+    assert_eq!(index(None).effect_of(&deny), Isolating);
+}

@@ -1,0 +1,134 @@
+//! The kinds of changes that are measured, each for some seconds and at its own rate.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use xtask::simulated::{self, Simulated, near_address};
+
+use super::LoadOptions;
+use super::agent::{self, MeasuredAgent};
+
+/// Number of pods that are added and removed in turn.
+const CHURNED: u32 = 500;
+const SLICES_PER_SECOND: u32 = 20;
+const LOCAL_PER_SECOND: u32 = 4;
+const POLICIES_PER_SECOND: u32 = 2;
+
+/// The kinds whose bytes are counted.
+const KINDS: [&str; 6] = ["Namespace", "Node", "Pod", "Service", "EndpointSlice", "NetworkPolicy"];
+
+/// A kind of changes.
+pub(super) struct Phase {
+    pub(super) name: &'static str,
+    /// Number of changes per second.
+    rate: u32,
+    /// The metric that has the times until they are in force.
+    metric: &'static str,
+    change: fn(&Simulated, &LoadOptions, u32) -> Result<()>,
+}
+
+/// All kinds of changes.
+pub(super) fn phases(options: &LoadOptions) -> Vec<Phase> {
+    let (pods, others) = ("weir_pod_enforced_seconds", "weir_policy_enforced_seconds");
+    vec![
+        Phase { name: "pods elsewhere", rate: options.pod_changes, metric: pods, change: change_pod },
+        Phase { name: "local pods", rate: LOCAL_PER_SECOND, metric: pods, change: change_local },
+        Phase { name: "EndpointSlices", rate: SLICES_PER_SECOND, metric: others, change: change_slice },
+        Phase { name: "policies", rate: POLICIES_PER_SECOND, metric: others, change: change_policy },
+    ]
+}
+
+/// The bytes of objects that the server has sent, by kind.
+pub(super) fn sent(server: &Simulated) -> Vec<(&'static str, u64)> {
+    KINDS.iter().map(|kind| (*kind, server.sent(kind))).collect()
+}
+
+impl Phase {
+    /// Makes the changes, and prints their cost.
+    pub(super) fn measure(&self, server: &Simulated, agent: &MeasuredAgent, options: &LoadOptions) -> Result<()> {
+        let total = || sent(server).iter().map(|(_, bytes)| bytes).sum::<u64>();
+        let (metrics, cpu, bytes, begun) = (agent.metrics()?, agent.cpu()?, total(), Instant::now());
+        let pause = Duration::from_secs(1) / self.rate;
+        for turn in 0..options.seconds * self.rate {
+            (self.change)(server, options, turn)?;
+            sleep((pause * (turn + 1)).saturating_sub(begun.elapsed()));
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        let cores = (agent.cpu()? - cpu) / seconds;
+        let rate = (total() - bytes) as f64 / seconds / 1_000.0;
+        let Self { name, rate: changes, metric, .. } = self;
+        println!("{:25} {changes} a second", format!("{name}: changes"));
+        println!("{:25} {:.2} % of a core", format!("{name}: CPU"), cores * 100.0);
+        println!("{:25} {rate:.1} kB a second", format!("{name}: from the API"));
+        println!("{:25} {}", format!("{name}: memory"), agent.memory()?);
+        // Changes that wait for the CPU budget are in force after at most this time.
+        sleep(Duration::from_secs(12));
+        println!("{:25} {}", format!("{name}: in force"), agent::quantiles_since(&metrics, &agent.metrics()?, metric));
+        Ok(())
+    }
+}
+
+/// Adds and removes pods of other nodes. Each pod has no address at first.
+fn change_pod(server: &Simulated, options: &LoadOptions, turn: u32) -> Result<()> {
+    let index = options.scale.pods + turn / 3 % CHURNED;
+    let node = format!("far{}", index % simulated::far_nodes(options.scale));
+    match turn % 3 {
+        0 => server.put("Pod", simulated::pod(index, &node, None)),
+        1 => server.put("Pod", simulated::pod(index, &node, Some(simulated::far_address(index)))),
+        _ => delete(server, "Pod", &simulated::pod(index, &node, None)),
+    }
+    Ok(())
+}
+
+/// Adds and removes a pod of the agent's node with its interface.
+fn change_local(server: &Simulated, options: &LoadOptions, turn: u32) -> Result<()> {
+    let index = options.scale.local + turn / 2 % 16;
+    // The numbers of other pods begin after those of the local ones.
+    let number = options.scale.pods + CHURNED + turn / 2;
+    let mut pod = simulated::pod(number, "near", Some(near_address(index)));
+    pod["status"]["podIPs"] = json!([{"ip": near_address(index).to_string()}]);
+    if turn.is_multiple_of(2) {
+        let route = format!("route add {}/32 dev v{index}", near_address(index));
+        ip(&format!("link add v{index} type veth peer name e{index}\nlink set v{index} up\n{route}\n"))?;
+        server.put("Pod", pod);
+    } else {
+        ip(&format!("link delete v{index}\n"))?;
+        delete(server, "Pod", &pod);
+    }
+    Ok(())
+}
+
+/// Removes a member from a slice, or adds it again.
+fn change_slice(server: &Simulated, options: &LoadOptions, turn: u32) -> Result<()> {
+    let index = turn / 2 % options.scale.services.max(1);
+    let without = turn.is_multiple_of(2).then_some(turn / 2 % 8);
+    server.put("EndpointSlice", simulated::service(index, options.scale, without).1);
+    Ok(())
+}
+
+/// Changes the port of a policy, which allows one port and denies another.
+fn change_policy(server: &Simulated, options: &LoadOptions, turn: u32) -> Result<()> {
+    let index = turn * 7 % options.scale.policies.max(1);
+    server.put("NetworkPolicy", options.policy(index, 30 + turn % 20));
+    Ok(())
+}
+
+fn delete(server: &Simulated, kind: &str, object: &Value) {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    server.delete(kind, &text("namespace"), &text("name"));
+}
+
+/// Runs commands of `ip` in the present network namespace.
+fn ip(commands: &str) -> Result<()> {
+    let mut ip =
+        Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().context("could not start ip")?;
+    if let Some(mut stdin) = ip.stdin.take() {
+        stdin.write_all(commands.as_bytes())?;
+    }
+    ensure!(ip.wait()?.success(), "ip failed: {commands}");
+    Ok(())
+}
