@@ -8,7 +8,7 @@
 use weir_analysis::diff::DiffError;
 use weir_model::eval::{Basis, EndVerdict, Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::resolve::resolve;
-use weir_model::{Assumptions, Backend, Cluster, Direction, EndpointId};
+use weir_model::{Assumptions, Backend, Cluster, Direction, EndpointId, Standing};
 use weir_objects::k8s::{Labels, Object};
 
 pub use crate::cost::Cost;
@@ -59,6 +59,15 @@ pub enum ChangeError {
     /// Several destinations are behind one address and port.
     #[error("several destinations share the address and port of the flow; ask about one of their pods")]
     Shared,
+    /// Rules cannot name it.
+    #[error("a policy cannot name port 0")]
+    PortZero,
+    /// The address of a pod that is not running may belong to another pod.
+    #[error("{0} is not running, so policies about it cannot be compared")]
+    NotRunning(String),
+    /// A service without backends is denied whatever policies say.
+    #[error("service {0} has no ready backend for this port, and no policy can change that")]
+    NoBackend(String),
     /// No edit of one rule gives the verdict.
     #[error("no edit of a rule gives the wanted verdict for the {} of the flow", .0.name())]
     NoCandidate(Direction),
@@ -106,12 +115,19 @@ fn plain_flows(cluster: &Cluster, flows: &[Flow]) -> Result<Vec<Flow>, ChangeErr
     let mut oracle = Oracle::new(cluster);
     let mut plain = Vec::new();
     for flow in flows {
+        if flow.protocol != FlowProtocol::Icmp && flow.port == 0 {
+            return Err(ChangeError::PortZero);
+        }
         let judged = oracle.judge(flow);
         let flow = Flow {
             source: oracle.complete(flow.source),
             destination: oracle.complete(flow.destination),
             ..flow.clone()
         };
+        let ends = [flow.source.endpoint, flow.destination.endpoint];
+        if let Some(id) = ends.into_iter().flatten().find(|id| !is_running(cluster, *id)) {
+            return Err(ChangeError::NotRunning(cluster.endpoint_name(id)));
+        }
         match (&judged.egress.basis, &judged.ingress.basis) {
             (Basis::Claims(_) | Basis::HostPorts(_), _) | (_, Basis::Claims(_) | Basis::HostPorts(_)) => {
                 return Err(ChangeError::Shared);
@@ -126,12 +142,20 @@ fn plain_flows(cluster: &Cluster, flows: &[Flow]) -> Result<Vec<Flow>, ChangeErr
                 };
                 let family = flow.destination.address.map(|it| it.is_ipv4());
                 let has_family = |it: &&Backend| it.address.is_none_or(|at| family.is_none_or(|v4| at.is_ipv4() == v4));
-                plain.extend(backends.iter().filter(has_family).map(to));
+                let serving: Vec<Flow> = backends.iter().filter(has_family).map(to).collect();
+                if serving.is_empty() {
+                    return Err(ChangeError::NoBackend(cluster.service_name(basis.service)));
+                }
+                plain.extend(serving);
             }
             _ => plain.push(flow),
         }
     }
     Ok(plain)
+}
+
+fn is_running(cluster: &Cluster, id: EndpointId) -> bool {
+    !matches!(cluster.endpoints[id.index()].standing, Standing::Finished | Standing::Pending)
 }
 
 /// Plans edits, one after the other.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_fuzz::generators::cluster::PORTS;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
-use weir_model::{Cluster, EndpointId, Protocol};
+use weir_model::{Cluster, Endpoint, EndpointId, Protocol, Standing};
 use weir_objects::address::Prefix;
 use weir_objects::k8s::{
     Body, Direction, LabelSelector, Labels, Meta, NetworkPolicy, Object, PolicyPeer, PolicyPort, PolicyRule,
@@ -28,11 +28,13 @@ pub(crate) struct Universe {
 impl Universe {
     /// Between all endpoints, and the outside addresses of one flow.
     pub(crate) fn of(cluster: &Cluster, flow: &Flow) -> Self {
-        let endpoint = |(index, it): (usize, &weir_model::Endpoint)| FlowEnd {
+        let endpoint = |(index, it): (usize, &Endpoint)| FlowEnd {
             endpoint: Some(EndpointId(index as u32)),
             address: it.addresses.first().copied(),
         };
-        let mut ends: Vec<FlowEnd> = cluster.endpoints.iter().enumerate().map(endpoint).collect();
+        let is_running = |it: &(usize, &Endpoint)| matches!(it.1.standing, Standing::Member | Standing::HostNetwork);
+        let running = cluster.endpoints.iter().enumerate().filter(is_running);
+        let mut ends: Vec<FlowEnd> = running.map(endpoint).collect();
         ends.extend([flow.source, flow.destination].into_iter().filter(|it| it.endpoint.is_none()));
         let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].map(FlowProtocol::Transport);
         let mut traffic: Vec<(FlowProtocol, u16)> =
@@ -157,7 +159,9 @@ fn new_policy(labels: Labels, rule: PolicyRule, direction: Direction) -> Network
 /// Everybody, and peers that match the other end more and less exactly.
 fn peers(cluster: &Cluster, remote: FlowEnd) -> Vec<Vec<PolicyPeer>> {
     let mut found = vec![Vec::new()];
-    if let Some(address) = remote.address {
+    let is_pod = |id: EndpointId| cluster.endpoints[id.index()].standing == Standing::Member;
+    // The address of a pod is no peer to write into a policy: the next pod has another one.
+    if let Some(address) = remote.address.filter(|_| !remote.endpoint.is_some_and(is_pod)) {
         let host = Prefix::host(address);
         for len in [host.len(), host.len() - 8] {
             found.push(vec![PolicyPeer::Block { cidr: Prefix::new(address, len), except: Vec::new() }]);
