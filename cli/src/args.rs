@@ -4,6 +4,7 @@ mod agent;
 mod bench;
 mod compile;
 mod enforce;
+mod propose;
 mod views;
 
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ pub(crate) use enforce::{
     AttachArgs, CountersArgs, DetachArgs, EstablishedFlows, FlowsArgs, HookChoice, MonitorArgs, MonitorFormat, PinArgs,
     StatusArgs,
 };
+pub(crate) use propose::{SuggestArgs, SuggestFormat};
 pub(crate) use views::{
     DeniedChange, DiffArgs, DiffFormat, ExposureArgs, ExposureFormat, ExposureKind, ViewArgs, ViewFormat, ViewLevel,
     World,
@@ -98,6 +100,8 @@ pub(crate) enum CliCommand {
     Query(QueryArgs),
     /// Explain why one flow is allowed or denied, and what would have to change
     Explain(ExplainArgs),
+    /// Propose the smallest change of a policy that allows or denies one flow
+    Suggest(SuggestArgs),
     /// Check flows against a file of expected verdicts
     Test(TestArgs),
     /// Compile policies into programs and maps for the kernel, and verify the result

@@ -19,6 +19,7 @@ pub(crate) mod matrix;
 pub(crate) mod monitor;
 pub(crate) mod query;
 pub(crate) mod status;
+pub(crate) mod suggest;
 pub(crate) mod test;
 pub(crate) mod verify;
 pub(crate) mod version;
