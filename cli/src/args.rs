@@ -162,6 +162,12 @@ pub(crate) struct CheckArgs {
     /// Exit with 1 for warnings too
     #[arg(long)]
     pub(crate) deny_warnings: bool,
+    /// Fix the files where a fix is mechanical and changes no verdict
+    #[arg(long)]
+    pub(crate) fix: bool,
+    /// With --fix: print the fixes as a patch and write nothing
+    #[arg(long, requires = "fix")]
+    pub(crate) diff: bool,
     #[command(flatten)]
     pub(crate) lints: LintFlags,
 }

@@ -142,8 +142,6 @@ fn compare(arguments: &DiffArgs, [base, head]: [&Cluster; 2]) -> Result<Diff, Di
 pub(super) struct ChangeReport {
     pub(super) text: OutputPage,
     pub(super) json: OutputPage,
-    /// Whether nothing changes.
-    pub(super) is_same: bool,
 }
 
 /// Compares two inputs for another command.
@@ -156,7 +154,7 @@ pub(super) fn report(sides: [ReadInput; 2], most: usize, color: bool) -> Result<
     let places = CauseLines::find(&compared);
     let words = DiffWording { compared: &compared, namer: &namer, places: &places };
     let (text, json) = (text::text(&words, None, most, color), json::json(&words, None, usize::MAX)?);
-    Ok(ChangeReport { text, json, is_same: compared.is_same() })
+    Ok(ChangeReport { text, json })
 }
 
 fn print(global: &GlobalArgs, arguments: &DiffArgs, words: &DiffWording<'_, '_>, costs: Option<&Costs>) -> Result<()> {

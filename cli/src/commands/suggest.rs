@@ -149,13 +149,19 @@ fn proposed(edit: &Edit, read: &ReadInput, head: &ReadInput) -> Option<ProposedO
     let object = head.objects.iter().find(is_it)?;
     let source = head.sources.object(object.id).filter(|it| it.items.is_empty());
     let yaml = match (source, &object.body) {
-        (Some(source), _) => source.span.slice(&head.sources.file(source.file).text).trim().to_owned() + "\n",
+        (Some(source), _) => document(source.span.slice(&head.sources.file(source.file).text)),
         (None, weir_objects::k8s::Body::NetworkPolicy(policy)) => {
             weir_suggest::tree::policy(&namespace, &name, policy).block(0)
         }
         (None, _) => return None,
     };
     Some(ProposedObject { namespace, name, yaml })
+}
+
+/// A document without the line that separates it from the one before.
+fn document(text: &str) -> String {
+    let text = text.trim();
+    text.strip_prefix("---").unwrap_or(text).trim_start().to_owned() + "\n"
 }
 
 /// Each object once: several edits may be of one object.
