@@ -15,6 +15,7 @@ mod possible;
 mod query;
 mod report;
 mod signed;
+mod suggest;
 mod support;
 mod tiers;
 mod tool;

@@ -111,7 +111,7 @@ pub fn change(
 }
 
 /// The flows to pods and addresses: a flow to a service's address is one to each of its backends.
-fn plain_flows(cluster: &Cluster, flows: &[Flow]) -> Result<Vec<Flow>, ChangeError> {
+pub(crate) fn plain_flows(cluster: &Cluster, flows: &[Flow]) -> Result<Vec<Flow>, ChangeError> {
     let mut oracle = Oracle::new(cluster);
     let mut plain = Vec::new();
     for flow in flows {

@@ -20,5 +20,6 @@ mod cost;
 mod deny;
 pub mod edit;
 mod labels;
+pub mod learn;
 pub mod rewrite;
 pub mod tree;

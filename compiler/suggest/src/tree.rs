@@ -21,6 +21,8 @@ pub enum Tree {
     List(Vec<Self>),
     /// A mapping, in order.
     Map(Vec<(String, Self)>),
+    /// An item of a list with a comment above it, which only block style has.
+    Commented(String, Box<Self>),
 }
 
 impl Tree {
@@ -44,6 +46,9 @@ impl Tree {
             Self::List(items) if !items.is_empty() => {
                 for (index, item) in items.iter().enumerate() {
                     margin(index, indent, text);
+                    if let Self::Commented(comment, _) = item {
+                        _ = write!(text, "# {comment}\n{:indent$}", "");
+                    }
                     text.push_str("- ");
                     item.write(indent + 2, text);
                 }
@@ -61,6 +66,7 @@ impl Tree {
                     }
                 }
             }
+            Self::Commented(_, item) => item.write(indent, text),
             Self::Text(value) => _ = writeln!(text, "{}", plain(value)),
             other => _ = writeln!(text, "{}", other.json()),
         }
@@ -76,6 +82,7 @@ impl Tree {
         match self {
             Self::Text(text) => quoted(text),
             Self::Number(number) => number.to_string(),
+            Self::Commented(_, item) => item.json(),
             Self::List(items) => format!("[{}]", joined(items.iter().map(Self::json).collect())),
             Self::Map(fields) => {
                 let field = |(key, value): &(String, Self)| format!("{}: {}", quoted(key), value.json());

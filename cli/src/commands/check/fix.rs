@@ -53,16 +53,16 @@ pub(super) fn run(global: &GlobalArgs, check: &CheckArgs, levels: &Levels, read:
     };
     prove(&read, &head)?;
     let changed = changed(&read, &files);
-    let (fixes, number) = (count(fixed, "fix"), count(changed.len(), "file"));
+    let (findings, number) = (count(fixed, "finding"), count(changed.len(), "file"));
     if check.diff {
         let mut page = OutputPage::new();
         changed.iter().for_each(|it| page.lines(&patch(it.name, Some(it.before), it.after)));
         page.print()?;
-        page::print_to_stderr(format_args!("{fixes} in {number}, which change no verdict; not written (--diff)"));
+        page::print_to_stderr(format_args!("would fix {findings} in {number}, and no verdict changes"));
         return Ok(FixOutcome::Shown);
     }
     changed.iter().try_for_each(|it| write(Path::new(it.name), it.after))?;
-    page::print_to_stderr(format_args!("{fixes} in {number}, which change no verdict"));
+    page::print_to_stderr(format_args!("fixed {findings} in {number}, and no verdict changes"));
     head.stdin_read = read.stdin_read;
     Ok(FixOutcome::Written(Box::new(head)))
 }
