@@ -19,7 +19,7 @@ pub(crate) use enforce::{
     AttachArgs, CountersArgs, DetachArgs, EstablishedFlows, FlowsArgs, HookChoice, MonitorArgs, MonitorFormat, PinArgs,
     StatusArgs,
 };
-pub(crate) use propose::{SuggestArgs, SuggestFormat};
+pub(crate) use propose::{LearnArgs, SuggestArgs, SuggestFormat};
 pub(crate) use views::{
     DeniedChange, DiffArgs, DiffFormat, ExposureArgs, ExposureFormat, ExposureKind, ViewArgs, ViewFormat, ViewLevel,
     World,
@@ -102,6 +102,8 @@ pub(crate) enum CliCommand {
     Explain(ExplainArgs),
     /// Propose the smallest change of a policy that allows or denies one flow
     Suggest(SuggestArgs),
+    /// Write policies and expectations that allow recorded flows and little else
+    Learn(LearnArgs),
     /// Check flows against a file of expected verdicts
     Test(TestArgs),
     /// Compile policies into programs and maps for the kernel, and verify the result

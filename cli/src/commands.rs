@@ -14,6 +14,7 @@ pub(crate) mod explain_code;
 pub(crate) mod exposure;
 pub(crate) mod flows;
 pub(crate) mod inspect;
+pub(crate) mod learn;
 pub(crate) mod man;
 pub(crate) mod matrix;
 pub(crate) mod monitor;

@@ -14,7 +14,8 @@ use weir_objects::origin::FieldOrigin;
 use weir_objects::source::SourceMap;
 
 use crate::args::{
-    CheckFormat, CompileOutput, DiffFormat, ExposureFormat, GlobalArgs, SuggestFormat, TestFormat, TextOrJson, ViewFormat,
+    CheckFormat, CompileOutput, DiffFormat, ExposureFormat, GlobalArgs, SuggestFormat, TestFormat, TextOrJson,
+    ViewFormat,
 };
 use crate::config::Config;
 use crate::failure::with_hint;

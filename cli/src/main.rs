@@ -89,6 +89,7 @@ fn run(cli: &Cli) -> Result<CommandOutcome> {
         CliCommand::ExplainCode(arguments) => commands::explain_code::run(arguments),
         CliCommand::Explain(arguments) => commands::explain::run(global, arguments),
         CliCommand::Suggest(arguments) => commands::suggest::run(global, arguments),
+        CliCommand::Learn(arguments) => commands::learn::run(global, arguments),
         CliCommand::Test(arguments) => commands::test::run(global, arguments),
         CliCommand::Compile(arguments) => commands::compile::run(global, arguments),
         CliCommand::Inspect(arguments) => commands::inspect::run(arguments),

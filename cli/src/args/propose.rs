@@ -1,6 +1,8 @@
 //! Arguments of the commands that propose changes of policies.
 
-use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
 
 use super::InputPaths;
 
@@ -42,4 +44,25 @@ pub(crate) enum SuggestFormat {
     Yaml,
     /// One JSON document (docs/schema/suggest.json)
     Json,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Flows are the output of `weir flows -o json`, `weir monitor -o jsonl` or `hubble observe -o jsonpb`, or a table with the
+columns src, dst, dport and proto (CSV, VPC flow logs). The policies are in audit mode; docs/learn.md has the next steps.")]
+pub(crate) struct LearnArgs {
+    #[command(flatten)]
+    pub(crate) input: InputPaths,
+    /// Recorded flows (repeatable)
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) flows: Vec<PathBuf>,
+    /// The directory to write to; it is created if it does not exist
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) output: PathBuf,
+    /// Widen IPv4 addresses outside of the cluster to blocks of this length
+    #[arg(long, default_value_t = 32, value_name = "LEN", value_parser = clap::value_parser!(u8).range(0..=32))]
+    pub(crate) cidr_floor: u8,
+    /// Widen IPv6 addresses outside of the cluster to blocks of this length
+    #[arg(long, default_value_t = 128, value_name = "LEN", value_parser = clap::value_parser!(u8).range(0..=128))]
+    pub(crate) cidr_floor_v6: u8,
 }

@@ -20,9 +20,9 @@ use crate::args::{GlobalArgs, InputPaths, SuggestArgs, SuggestFormat};
 use crate::endpoint_lookup::EndpointLookup;
 use crate::failure::with_hint;
 use crate::page;
+use crate::possible_pods;
 use crate::question::{FlowQuestion, QuestionEnd};
 use crate::read::{self, ReadInput};
-use crate::possible_pods;
 
 /// Rows of the comparison that are shown as text.
 const MOST_ROWS: usize = 20;

@@ -116,13 +116,11 @@ fn nothing_is_proposed_where_no_policy_can_decide() {
 }
 
 #[test]
-fn a_list_in_an_anchor_is_not_edited() {
-    let anchored = SHOP.replace("    - from:\n        -", "    - from: &peers\n        -");
-    let shared = "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: n, namespace: shop}\n\
-                  spec:\n  podSelector: {matchLabels: {app: none}}\n  ingress: [{from: [{podSelector: {}}]}]\n";
-    let place = Place::new().file("shop.yaml", anchored + shared);
-    // The anchor is the list's own: the item is appended to it, and nothing else refers to it.
-    place.run(JOB).exits(0).says("is denied; with this change it is allowed");
+fn a_list_that_two_rules_share_is_not_edited() {
+    let shared = SHOP.replace("    - from:\n", "    - from: &peers\n");
+    let shared = shared.replace("{port: 5432}\n", "{port: 5432}\n    - from: *peers\n      ports: [{port: 80}]\n");
+    let place = Place::new().file("shop.yaml", shared);
+    place.run(JOB).exits(2).complains("does not give the expected objects").complains("without anchors");
 }
 
 #[test]

@@ -8,7 +8,7 @@
 use weir_analysis::diff::DiffError;
 use weir_model::eval::{Basis, EndVerdict, Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::resolve::resolve;
-use weir_model::{Assumptions, Backend, Cluster, Direction, EndpointId, Standing};
+use weir_model::{Assumptions, Backend, Cluster, Direction, EndpointId, ServiceId, Standing};
 use weir_objects::k8s::{Labels, Object};
 
 pub use crate::cost::Cost;
@@ -87,12 +87,7 @@ pub(crate) struct Side {
 }
 
 /// Finds the edits with which every one of the flows has the verdict.
-pub fn change(
-    objects: &[Object],
-    assume: Assumptions,
-    flows: &[Flow],
-    wanted: Verdict,
-) -> Result<Change, ChangeError> {
+pub fn change(objects: &[Object], assume: Assumptions, flows: &[Flow], wanted: Verdict) -> Result<Change, ChangeError> {
     let (cluster, _) = resolve(objects, assume);
     let flows = plain_flows(&cluster, flows)?;
     let measure = |direction| Measure::new(objects, assume, &remotes(&cluster, &flows, direction), wanted);
@@ -112,46 +107,51 @@ pub fn change(
 
 /// The flows to pods and addresses: a flow to a service's address is one to each of its backends.
 pub(crate) fn plain_flows(cluster: &Cluster, flows: &[Flow]) -> Result<Vec<Flow>, ChangeError> {
-    let mut oracle = Oracle::new(cluster);
+    let oracle = Oracle::new(cluster);
     let mut plain = Vec::new();
     for flow in flows {
         if flow.protocol != FlowProtocol::Icmp && flow.port == 0 {
             return Err(ChangeError::PortZero);
         }
-        let judged = oracle.judge(flow);
-        let flow = Flow {
-            source: oracle.complete(flow.source),
-            destination: oracle.complete(flow.destination),
-            ..flow.clone()
-        };
+        let (source, destination) = (oracle.complete(flow.source), oracle.complete(flow.destination));
+        let flow = Flow { source, destination, ..flow.clone() };
         let ends = [flow.source.endpoint, flow.destination.endpoint];
         if let Some(id) = ends.into_iter().flatten().find(|id| !is_running(cluster, *id)) {
             return Err(ChangeError::NotRunning(cluster.endpoint_name(id)));
         }
-        match (&judged.egress.basis, &judged.ingress.basis) {
-            (Basis::Claims(_) | Basis::HostPorts(_), _) | (_, Basis::Claims(_) | Basis::HostPorts(_)) => {
-                return Err(ChangeError::Shared);
-            }
-            (Basis::Service(basis), _) | (_, Basis::Service(basis)) => {
-                let ports = &cluster.services[basis.service.index()].ports;
-                let backends = basis.port.and_then(|port| ports.get(port as usize)).map_or(&[][..], |it| &it.backends);
-                let to = |it: &Backend| Flow {
-                    destination: FlowEnd { endpoint: it.endpoint, address: it.address },
-                    port: it.port,
-                    ..flow.clone()
-                };
-                let family = flow.destination.address.map(|it| it.is_ipv4());
-                let has_family = |it: &&Backend| it.address.is_none_or(|at| family.is_none_or(|v4| at.is_ipv4() == v4));
-                let serving: Vec<Flow> = backends.iter().filter(has_family).map(to).collect();
-                if serving.is_empty() {
-                    return Err(ChangeError::NoBackend(cluster.service_name(basis.service)));
-                }
-                plain.extend(serving);
-            }
-            _ => plain.push(flow),
+        if !oracle.host_ports_of(&flow).is_empty() {
+            return Err(ChangeError::Shared);
+        }
+        match oracle.services_behind(&flow).map(|it| it.single()) {
+            None => plain.push(flow),
+            Some(None) => return Err(ChangeError::Shared),
+            Some(Some((service, port))) => plain.extend(to_backends(cluster, &flow, service, port)?),
         }
     }
     Ok(plain)
+}
+
+/// The flows to the backends of a service's port that have the family of its address.
+fn to_backends(
+    cluster: &Cluster,
+    flow: &Flow,
+    service: ServiceId,
+    port: Option<u32>,
+) -> Result<Vec<Flow>, ChangeError> {
+    let ports = &cluster.services[service.index()].ports;
+    let backends = port.and_then(|port| ports.get(port as usize)).map_or(&[][..], |it| &it.backends);
+    let to = |it: &Backend| Flow {
+        destination: FlowEnd { endpoint: it.endpoint, address: it.address },
+        port: it.port,
+        ..flow.clone()
+    };
+    let family = flow.destination.address.map(|it| it.is_ipv4());
+    let has_family = |it: &&Backend| it.address.is_none_or(|at| family.is_none_or(|v4| at.is_ipv4() == v4));
+    let serving: Vec<Flow> = backends.iter().filter(has_family).map(to).collect();
+    match serving.is_empty() {
+        true => Err(ChangeError::NoBackend(cluster.service_name(service))),
+        false => Ok(serving),
+    }
 }
 
 fn is_running(cluster: &Cluster, id: EndpointId) -> bool {
@@ -179,9 +179,8 @@ impl Planner<'_> {
             let Basis::Isolated(isolating) = &judged.basis else { return Err(decided(&cluster, direction, &judged)) };
             let Some(side) = Side::of(flow, direction) else { return Err(ChangeError::NoCandidate(direction)) };
             let candidates = allow::candidates(&cluster, &self.objects, &side, isolating);
-            let is_allowed = |cluster: &Cluster| {
-                Oracle::new(cluster).judge(flow).side(direction).verdict == Verdict::Allow
-            };
+            let is_allowed =
+                |cluster: &Cluster| Oracle::new(cluster).judge(flow).side(direction).verdict == Verdict::Allow;
             self.take_best(candidates, direction, is_allowed)?;
         }
         Ok(())

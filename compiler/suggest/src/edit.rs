@@ -106,9 +106,7 @@ impl ListPath {
             Self::Rules(_) => rules,
             Self::Peers(_, rule) => rules.index(rule).field(peers),
             Self::Ports(_, rule) => rules.index(rule).field("ports"),
-            Self::Except(_, rule, peer) => {
-                rules.index(rule).field(peers).index(peer).field("ipBlock").field("except")
-            }
+            Self::Except(_, rule, peer) => rules.index(rule).field(peers).index(peer).field("ipBlock").field("except"),
         }
     }
 }

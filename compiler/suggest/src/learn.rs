@@ -7,6 +7,7 @@
 //! Invariants: a flow between two groups allows these two groups and this port, and nothing else; an address becomes a
 //! block that is no larger than asked for. A flow that the policies would deny is reported, never dropped.
 
+mod extent;
 mod groups;
 mod rules;
 
@@ -23,6 +24,7 @@ use crate::allow::is_selectable;
 use crate::change::plain_flows;
 use crate::edit::NewPolicy;
 use crate::tree::{self, Tree};
+pub use extent::{Allowed, allowed};
 use groups::{GroupId, Groups};
 use rules::{LearnedPort, LearnedRule, PeerKey, Traffic};
 
@@ -70,12 +72,7 @@ pub struct LearnedPolicy {
 }
 
 /// Learns policies from observations.
-pub fn learn(
-    objects: &[Object],
-    assume: Assumptions,
-    observations: &[Observation],
-    options: LearnOptions,
-) -> Learned {
+pub fn learn(objects: &[Object], assume: Assumptions, observations: &[Observation], options: LearnOptions) -> Learned {
     let (cluster, _) = resolve(objects, assume);
     let groups = Groups::of(&cluster);
     let mut learner = Learner { cluster: &cluster, groups: &groups, options, traffic: BTreeMap::new() };
@@ -118,12 +115,14 @@ fn denied(cluster: &Cluster, observations: &[Observation]) -> Vec<(Flow, String)
             continue;
         }
         let side = if judged.egress.verdict == Verdict::Deny { &judged.egress } else { &judged.ingress };
-        let reason = match (&side.basis, observation.flow.protocol) {
+        let reason = match (&side.basis, plain_flows(cluster, std::slice::from_ref(&observation.flow))) {
             (Basis::List(id), _) => format!("CidrList {} denies it", cluster.lists[id.index()].name),
             (Basis::Tier(rule), _) => format!("{} denies it", cluster.tier_policy_name(rule.policy)),
-            (_, FlowProtocol::Icmp) => "a rule cannot allow ICMP without allowing every port".to_owned(),
-            (Basis::Isolated(_), _) => "no rule was learned from it".to_owned(),
-            _ => "its destination stands for several, and not all of them are allowed".to_owned(),
+            (_, Err(error)) => error.to_string(),
+            (_, Ok(_)) if observation.flow.protocol == FlowProtocol::Icmp => {
+                "a rule cannot allow ICMP without allowing every port".to_owned()
+            }
+            (_, Ok(_)) => "no rule was learned from it".to_owned(),
         };
         denied.push((observation.flow.clone(), reason));
     }
@@ -142,7 +141,8 @@ impl Learner<'_> {
     /// Adds a flow at both of its ends. Returns whether it is the first one of its groups and port.
     fn add(&mut self, flow: &Flow, times: u64) -> bool {
         let FlowProtocol::Transport(protocol) = flow.protocol else { return false };
-        let ends = [(Direction::Ingress, flow.destination, flow.source), (Direction::Egress, flow.source, flow.destination)];
+        let ends =
+            [(Direction::Ingress, flow.destination, flow.source), (Direction::Egress, flow.source, flow.destination)];
         let mut is_new = false;
         for (direction, subject, remote) in ends {
             let Some(group) = subject.endpoint.and_then(|id| self.groups.group(id)) else { continue };

@@ -192,10 +192,8 @@ fn apply(
         let meta = &it.meta;
         format!("{} {}/{}", it.body.kind(), meta.namespace, meta.name)
     });
-    let error = || RewriteError::NotInPlace {
-        object: name.clone().unwrap_or_default(),
-        path: change.path().to_string(),
-    };
+    let error =
+        || RewriteError::NotInPlace { object: name.clone().unwrap_or_default(), path: change.path().to_string() };
     let source = read.sources.object(object).ok_or_else(error)?;
     let file = files.get_mut(source.file.0 as usize).ok_or_else(error)?;
     file.after = splice::splice(&file.after, source, change).ok_or_else(error)?;

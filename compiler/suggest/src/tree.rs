@@ -215,10 +215,8 @@ fn selector(selector: &LabelSelector) -> Tree {
     }
     if !selector.match_expressions.is_empty() {
         let expressions = selector.match_expressions.iter().map(|it| {
-            let mut fields = vec![
-                ("key".to_owned(), Tree::text(&it.key)),
-                ("operator".to_owned(), Tree::text(it.operator.name())),
-            ];
+            let mut fields =
+                vec![("key".to_owned(), Tree::text(&it.key)), ("operator".to_owned(), Tree::text(it.operator.name()))];
             if matches!(it.operator, Operator::In | Operator::NotIn) {
                 fields.push(("values".to_owned(), Tree::List(it.values.iter().map(Tree::text).collect())));
             }

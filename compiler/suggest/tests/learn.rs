@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use weir_fuzz::generators::cluster::{PORTS, enforceable};
 use weir_fuzz::generators::{flows, for_each};
-use weir_model::eval::{Basis, Flow, FlowEnd, FlowProtocol, Judgement, Oracle, Verdict};
+use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::resolve::resolve;
 use weir_model::{Cluster, EndpointId, Protocol, Standing};
 use weir_objects::address::Prefix;
@@ -30,14 +30,27 @@ fn is_member(cluster: &Cluster, id: EndpointId) -> bool {
 }
 
 /// Whether a flow can be learned: it has a port, both ends run, and one destination is behind its address.
-fn is_learnable(cluster: &Cluster, flow: &Flow, judged: &Judgement) -> bool {
+fn is_learnable(cluster: &Cluster, flow: &Flow) -> bool {
     let runs = |end: &FlowEnd| {
         let standing = end.endpoint.map(|id| cluster.endpoints[id.index()].standing);
-        standing.is_none_or(|it| matches!(it, Standing::Member | Standing::HostNetwork))
+        match standing {
+            None | Some(Standing::Member) => true,
+            Some(Standing::HostNetwork) => end.address.is_some(),
+            Some(Standing::Finished | Standing::Pending) => false,
+        }
     };
-    let is_shared = |basis: &Basis| matches!(basis, Basis::Claims(_) | Basis::HostPorts(_));
+    let oracle = Oracle::new(cluster);
+    let is_single = match oracle.services_behind(flow).map(|it| it.single()) {
+        None => oracle.host_ports_of(flow).is_empty(),
+        Some(Some((service, Some(port)))) => {
+            let backends = &cluster.services[service.index()].ports[port as usize].backends;
+            let family = |at: Option<IpAddr>| at.map(|it| it.is_ipv4());
+            let asked = family(flow.destination.address);
+            backends.iter().any(|it| it.address.is_none() || family(it.address) == asked)
+        }
+        Some(_) => false,
+    };
     let has_port = flow.protocol != FlowProtocol::Icmp && flow.port != 0;
-    let is_single = !is_shared(&judged.egress.basis) && !is_shared(&judged.ingress.basis);
     has_port && is_single && runs(&flow.source) && runs(&flow.destination)
 }
 
@@ -47,10 +60,7 @@ fn recorded(cluster: &Cluster, mut flows: Vec<Flow>) -> Vec<Observation> {
     for flow in &mut flows {
         (flow.source, flow.destination) = (oracle.complete(flow.source), oracle.complete(flow.destination));
     }
-    flows.retain(|flow| {
-        let judged = oracle.judge(flow);
-        judged.verdict() == Verdict::Allow && is_learnable(cluster, flow, &judged)
-    });
+    flows.retain(|flow| oracle.judge(flow).verdict() == Verdict::Allow && is_learnable(cluster, flow));
     flows.into_iter().map(|flow| Observation { flow, times: 2 }).collect()
 }
 

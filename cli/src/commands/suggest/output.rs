@@ -71,17 +71,15 @@ impl Proposal<'_> {
     }
 
     fn json(&self) -> Result<Value> {
-        let steps = self.change.steps.iter().map(|it| {
-            json!({"edit": self.what(it), "direction": it.edit.direction().name(), "candidates": it.candidates})
-        });
+        let steps = self.change.steps.iter().map(
+            |it| json!({"edit": self.what(it), "direction": it.edit.direction().name(), "candidates": it.candidates}),
+        );
         let files = self.files.iter().filter(|it| it.is_changed()).map(|it| {
             let patch = patch(&it.name, it.before.as_deref(), &it.after);
             json!({"file": it.name, "new": it.before.is_none(), "patch": patch})
         });
-        let objects = self
-            .objects
-            .iter()
-            .map(|it| json!({"namespace": it.namespace, "name": it.name, "manifest": it.yaml}));
+        let objects =
+            self.objects.iter().map(|it| json!({"namespace": it.namespace, "name": it.name, "manifest": it.yaml}));
         let (from, to) = (&self.arguments.from, &self.arguments.to);
         Ok(json!({
             "flow": {"from": from, "to": to, "port": self.arguments.port, "proto": self.arguments.proto},

@@ -71,9 +71,8 @@ impl Traffic {
         let mut by_ports: BTreeMap<RuleKey, (Vec<PeerKey>, Vec<LearnedPort>, u64)> = BTreeMap::new();
         for (peer, ports) in &self.seen {
             for (is_once, is_dns_rule) in [(false, false), (false, true), (true, false), (true, true)] {
-                let is_of_rule = |(port, times): &&(LearnedPort, u64)| {
-                    (*times == 1) == is_once && is_dns(port) == is_dns_rule
-                };
+                let is_of_rule =
+                    |(port, times): &&(LearnedPort, u64)| (*times == 1) == is_once && is_dns(port) == is_dns_rule;
                 let chosen: Vec<&(LearnedPort, u64)> = ports.values().filter(is_of_rule).collect();
                 if chosen.is_empty() {
                     continue;

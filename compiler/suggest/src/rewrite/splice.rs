@@ -135,9 +135,7 @@ impl<'n, 't> TextEdit<'n, 't> {
         let end = last.span.end as usize;
         Some(vec![match self.style(last)? {
             Style::Flow => (end..end, format!(", {}", item.json())),
-            Style::Block { dash, .. } => {
-                self.lines_after(end, format!("{:dash$}- {}", "", item.block(dash + 2)))
-            }
+            Style::Block { dash, .. } => self.lines_after(end, format!("{:dash$}- {}", "", item.block(dash + 2))),
         }])
     }
 

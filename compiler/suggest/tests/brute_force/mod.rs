@@ -135,11 +135,8 @@ pub(crate) fn edits(
             let policy = new_policy(cluster.labels.labels(subject.labels).clone(), rule, direction);
             let meta = Meta { name: "new".to_owned(), namespace: namespace.clone(), ..Meta::default() };
             let id = ObjectId(objects.len() as u32);
-            let object = Object {
-                id,
-                meta: Meta { labels: Arc::default(), ..meta },
-                body: Body::NetworkPolicy(policy),
-            };
+            let object =
+                Object { id, meta: Meta { labels: Arc::default(), ..meta }, body: Body::NetworkPolicy(policy) };
             found.push((objects.iter().cloned().chain([object]).collect(), format!("new {peers:?} {ports:?}")));
         }
     }
