@@ -9,6 +9,7 @@ mod diff;
 mod empty;
 mod explain;
 mod hostile;
+mod learn;
 mod left_out;
 mod live;
 mod possible;

@@ -90,7 +90,7 @@ pub(crate) struct Side {
 pub fn change(objects: &[Object], assume: Assumptions, flows: &[Flow], wanted: Verdict) -> Result<Change, ChangeError> {
     let (cluster, _) = resolve(objects, assume);
     let flows = plain_flows(&cluster, flows)?;
-    let measure = |direction| Measure::new(objects, assume, &remotes(&cluster, &flows, direction), wanted);
+    let measure = |direction| Measure::new(objects, assume, direction, &remotes(&cluster, &flows, direction), wanted);
     let measures = Direction::ALL.map(measure);
     let mut planner = Planner { measures: &measures, assume, objects: objects.to_vec(), steps: Vec::new() };
     for flow in &flows {

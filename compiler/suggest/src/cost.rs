@@ -5,7 +5,6 @@
 //! the comparison have more pods than the input: for the other end of the flow, pods that differ from it in one label or
 //! in the namespace. They come after the pods of the input, which are the ones that exist.
 
-use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use weir_model::eval::Verdict;
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster};
 use weir_objects::address::to_number;
-use weir_objects::k8s::{Body, Labels, Meta, Object, Pod};
+use weir_objects::k8s::{Body, Direction, Labels, Meta, NetworkPolicy, Object, Pod, PolicyType};
 use weir_objects::origin::ObjectId;
 
 /// The most labels that are varied, and the most other namespaces.
@@ -28,6 +27,8 @@ pub struct Cost {
     pub reversed: u128,
     /// Flows between ends of the input that change as the wanted flow does, that flow included.
     pub changed: u128,
+    /// The same at the end that is edited, as if the other end allowed everything.
+    pub alone: u128,
     /// The same for pods that could exist.
     pub possible: u128,
     /// The size of the edit.
@@ -37,6 +38,9 @@ pub struct Cost {
 /// Measures edits of one cluster.
 pub(crate) struct Measure {
     base: Cluster,
+    /// The base with the policies of one direction only.
+    alone: Cluster,
+    direction: Direction,
     assume: Assumptions,
     added: Vec<Object>,
     names: HashSet<(String, String)>,
@@ -45,30 +49,44 @@ pub(crate) struct Measure {
 
 impl Measure {
     /// A measure for edits of these objects. `remotes` are the pods at the other end of the flow.
-    pub(crate) fn new(objects: &[Object], assume: Assumptions, remotes: &[(String, Labels)], wanted: Verdict) -> Self {
+    pub(crate) fn new(
+        objects: &[Object],
+        assume: Assumptions,
+        direction: Direction,
+        remotes: &[(String, Labels)],
+        wanted: Verdict,
+    ) -> Self {
         let added = possible_pods(objects, remotes);
         let names = added.iter().map(|it| (it.meta.namespace.clone(), it.meta.name.clone())).collect();
         let (base, _) = resolve(objects.iter().chain(&added), assume);
+        let (alone, _) = resolve(one_sided(objects, direction).iter().chain(&added), assume);
         let wanted = match wanted {
             Verdict::Allow => VerdictChange::Added,
             Verdict::Deny => VerdictChange::Removed,
         };
-        Self { base, assume, added, names, wanted }
+        Self { base, alone, direction, assume, added, names, wanted }
     }
 
     /// The cost of the objects after an edit.
     pub(crate) fn cost(&self, edited: &[Object], size: usize) -> Result<Cost, DiffError> {
         let (head, _) = resolve(edited.iter().chain(&self.added), self.assume);
-        let diff = diff::compare(&self.base, &head)?;
-        let mut cost = Cost { reversed: 0, changed: 0, possible: 0, size };
+        let (reversed, changed, possible) = self.sums(&diff::compare(&self.base, &head)?);
+        let (alone, _) = resolve(one_sided(edited, self.direction).iter().chain(&self.added), self.assume);
+        let (_, alone, possible_alone) = self.sums(&diff::compare(&self.alone, &alone)?);
+        Ok(Cost { reversed, changed, alone, possible: add(possible, possible_alone), size })
+    }
+
+    /// The flows that change in the other direction, those that change as wanted, and those of possible pods.
+    fn sums(&self, diff: &Diff) -> (u128, u128, u128) {
+        let (mut reversed, mut changed, mut possible) = (0, 0, 0);
         for row in &diff.rows {
-            let (real, possible) = self.flows(&diff, row);
+            let (real, others) = self.flows(diff, row);
             match row.change == self.wanted {
-                true => (cost.changed, cost.possible) = (add(cost.changed, real), add(cost.possible, possible)),
-                false => cost.reversed = add(cost.reversed, real),
+                true => (changed, possible) = (add(changed, real), add(possible, others)),
+                false => reversed = add(reversed, real),
             }
         }
-        Ok(cost)
+        (reversed, changed, possible)
     }
 
     /// The flows of a row: those between ends of the input, and the others.
@@ -97,6 +115,26 @@ impl Measure {
 
 fn add(one: u128, other: u128) -> u128 {
     one.saturating_add(other)
+}
+
+/// The objects with the rules of one direction only. If both ends deny a flow, an edit of one of them changes nothing
+/// yet, and this shows what it will.
+fn one_sided(objects: &[Object], direction: Direction) -> Vec<Object> {
+    let one_sided = |object: &Object| {
+        let Body::NetworkPolicy(policy) = &object.body else { return Some(object.clone()) };
+        let (kind, is_written) = match direction {
+            Direction::Ingress => (PolicyType::Ingress, true),
+            Direction::Egress => (PolicyType::Egress, !policy.egress.is_empty()),
+        };
+        let isolates = if policy.policy_types.is_empty() { is_written } else { policy.policy_types.contains(&kind) };
+        let mut policy = NetworkPolicy { policy_types: vec![kind], ..policy.clone() };
+        match direction {
+            Direction::Ingress => policy.egress.clear(),
+            Direction::Egress => policy.ingress.clear(),
+        }
+        isolates.then(|| Object { body: Body::NetworkPolicy(policy), ..object.clone() })
+    };
+    objects.iter().filter_map(one_sided).collect()
 }
 
 /// Pods that differ from these in one label or in the namespace.
@@ -131,7 +169,7 @@ fn pod(namespace: String, labels: Labels, id: u32) -> Object {
     Object { id: ObjectId(id), meta, body: Body::Pod(Pod::default()) }
 }
 
-/// Compares two costs of the same edit kind; the number of candidates is small, so ties are broken by position.
+/// The candidate that costs least; of equal ones the first.
 pub(crate) fn best<T>(candidates: Vec<(Cost, T)>) -> Option<(Cost, T)> {
-    candidates.into_iter().reduce(|best, it| if it.0.cmp(&best.0) == Ordering::Less { it } else { best })
+    candidates.into_iter().min_by_key(|(cost, _)| *cost)
 }

@@ -78,14 +78,23 @@ impl Tree {
 
     /// One line of JSON.
     pub fn json(&self) -> String {
+        self.line(quoted)
+    }
+
+    /// One line of YAML, in brackets.
+    pub fn flow(&self) -> String {
+        self.line(plain)
+    }
+
+    fn line(&self, word: fn(&str) -> String) -> String {
         let joined = |parts: Vec<String>| parts.join(", ");
         match self {
-            Self::Text(text) => quoted(text),
+            Self::Text(text) => word(text),
             Self::Number(number) => number.to_string(),
-            Self::Commented(_, item) => item.json(),
-            Self::List(items) => format!("[{}]", joined(items.iter().map(Self::json).collect())),
+            Self::Commented(_, item) => item.line(word),
+            Self::List(items) => format!("[{}]", joined(items.iter().map(|it| it.line(word)).collect())),
             Self::Map(fields) => {
-                let field = |(key, value): &(String, Self)| format!("{}: {}", quoted(key), value.json());
+                let field = |(key, value): &(String, Self)| format!("{}: {}", word(key), value.line(word));
                 format!("{{{}}}", joined(fields.iter().map(field).collect()))
             }
         }
@@ -246,5 +255,6 @@ mod tests {
 ";
         assert_eq!(list.block(0), expected);
         assert_eq!(tree.json(), r#"{"podSelector": {"matchLabels": {"app": "web", "on": "1"}}, "x": []}"#);
+        assert_eq!(tree.flow(), r#"{podSelector: {matchLabels: {app: web, "on": "1"}}, x: []}"#);
     }
 }

@@ -134,7 +134,7 @@ impl<'n, 't> TextEdit<'n, 't> {
         let Some(last) = last else { return self.begin(&found, item) };
         let end = last.span.end as usize;
         Some(vec![match self.style(last)? {
-            Style::Flow => (end..end, format!(", {}", item.json())),
+            Style::Flow => (end..end, format!(", {}", self.line(item))),
             Style::Block { dash, .. } => self.lines_after(end, format!("{:dash$}- {}", "", item.block(dash + 2))),
         }])
     }
@@ -149,7 +149,7 @@ impl<'n, 't> TextEdit<'n, 't> {
                     let dash = column + 2;
                     format!("\n{:dash$}- {}", "", item.block(dash + 2).trim_end())
                 }
-                None => format!(" [{}]", item.json()),
+                None => format!(" [{}]", self.line(item)),
             };
             return Some(vec![(colon..end, list)]);
         }
@@ -157,7 +157,7 @@ impl<'n, 't> TextEdit<'n, 't> {
         let (first, last) = (entries.first()?, entries.last()?);
         let end = last.value.span.end.max(last.key_span.end) as usize;
         Some(vec![match self.text[found.parent.span.start as usize..].starts_with('{') {
-            true => (end..end, format!(", \"{}\": [{}]", found.name, item.json())),
+            true => (end..end, format!(", {}: [{}]", self.line(&Tree::Text(found.name.clone())), self.line(item))),
             false => {
                 let column = self.key_column(first.key_span)?;
                 let dash = column + 2;
@@ -191,7 +191,7 @@ impl<'n, 't> TextEdit<'n, 't> {
         let (_, old) = self.items(list)?;
         let item = old.get(index)?;
         let new = match self.style(item)? {
-            Style::Flow => items.iter().map(Tree::json).collect::<Vec<_>>().join(", "),
+            Style::Flow => items.iter().map(|it| self.line(it)).collect::<Vec<_>>().join(", "),
             Style::Block { dash, column } => {
                 let (first, rest) = items.split_first()?;
                 let rest = rest.iter().map(|it| format!("{:dash$}- {}", "", it.block(dash + 2)));
@@ -210,6 +210,11 @@ impl<'n, 't> TextEdit<'n, 't> {
             return Some(Style::Flow);
         }
         (before.trim() == "-").then(|| Style::Block { dash: before.find('-').unwrap_or(0), column: before.len() })
+    }
+
+    /// A value on one line, in the language of the text.
+    fn line(&self, tree: &Tree) -> String {
+        if self.is_json { tree.json() } else { tree.flow() }
     }
 
     /// The column of a key in block style: it is the first on its line, perhaps after the dash of a list item.
