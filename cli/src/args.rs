@@ -7,6 +7,7 @@ mod bench;
 mod compile;
 #[cfg(feature = "enforce")]
 mod enforce;
+mod propose;
 mod views;
 
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ pub(crate) use enforce::{
     AttachArgs, CountersArgs, DetachArgs, EnforcementCommand, EstablishedFlows, EventFilterArgs, EventPeer, EventPort,
     EventVerdict, FlowsArgs, HookChoice, MonitorArgs, MonitorFormat, PinArgs, StatusArgs,
 };
+pub(crate) use propose::{LearnArgs, SuggestArgs, SuggestFormat};
 pub(crate) use views::{
     DeniedChange, DiffArgs, DiffFormat, ExposureArgs, ExposureFormat, ExposureKind, ViewArgs, ViewFormat, ViewLevel,
     World,
@@ -104,6 +106,10 @@ pub(crate) enum CliCommand {
     Query(QueryArgs),
     /// Explain why one flow is allowed or denied, and what would have to change
     Explain(ExplainArgs),
+    /// Propose the smallest change of a policy that allows or denies one flow
+    Suggest(SuggestArgs),
+    /// Write policies and expectations that allow recorded flows and little else
+    Learn(LearnArgs),
     /// Check flows against a file of expected verdicts
     Test(TestArgs),
     /// Compile policies into programs and maps for the kernel, and verify the result
@@ -149,6 +155,12 @@ pub(crate) struct CheckArgs {
     /// Exit with 1 for warnings too
     #[arg(long)]
     pub(crate) deny_warnings: bool,
+    /// Fix the files where a fix is mechanical and changes no verdict
+    #[arg(long)]
+    pub(crate) fix: bool,
+    /// With --fix: print the fixes as a patch and write nothing
+    #[arg(long, requires = "fix")]
+    pub(crate) diff: bool,
     #[command(flatten)]
     pub(crate) lints: LintFlags,
 }

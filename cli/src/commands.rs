@@ -20,6 +20,7 @@ pub(crate) mod exposure;
 #[cfg(feature = "enforce")]
 pub(crate) mod flows;
 pub(crate) mod inspect;
+pub(crate) mod learn;
 pub(crate) mod man;
 pub(crate) mod matrix;
 #[cfg(feature = "enforce")]
@@ -27,6 +28,7 @@ pub(crate) mod monitor;
 pub(crate) mod query;
 #[cfg(feature = "enforce")]
 pub(crate) mod status;
+pub(crate) mod suggest;
 pub(crate) mod test;
 pub(crate) mod verify;
 pub(crate) mod version;

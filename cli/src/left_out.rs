@@ -14,7 +14,8 @@ use weir_objects::origin::FieldOrigin;
 use weir_objects::source::SourceMap;
 
 use crate::args::{
-    CheckFormat, CompileOutput, DiffFormat, ExposureFormat, GlobalArgs, TestFormat, TextOrJson, ViewFormat,
+    CheckFormat, CompileOutput, DiffFormat, ExposureFormat, GlobalArgs, SuggestFormat, TestFormat, TextOrJson,
+    ViewFormat,
 };
 use crate::config::Config;
 use crate::failure::with_hint;
@@ -87,6 +88,16 @@ impl From<TestFormat> for NoteForm {
             TestFormat::Text => Self::Line,
             TestFormat::Json => Self::Json,
             TestFormat::Junit => Self::Junit,
+        }
+    }
+}
+
+impl From<SuggestFormat> for NoteForm {
+    fn from(format: SuggestFormat) -> Self {
+        match format {
+            SuggestFormat::Text => Self::Line,
+            SuggestFormat::Json => Self::Json,
+            SuggestFormat::Patch | SuggestFormat::Yaml => Self::Stderr,
         }
     }
 }

@@ -29,6 +29,7 @@ mod output_file;
 mod packet_reasons;
 mod page;
 mod panic_report;
+mod patch;
 mod possible_pods;
 mod question;
 mod read;
@@ -95,6 +96,8 @@ fn run(cli: &Cli) -> Result<CommandOutcome> {
         CliCommand::Diff(arguments) => commands::diff::run(global, arguments),
         CliCommand::ExplainCode(arguments) => commands::explain_code::run(arguments),
         CliCommand::Explain(arguments) => commands::explain::run(global, arguments),
+        CliCommand::Suggest(arguments) => commands::suggest::run(global, arguments),
+        CliCommand::Learn(arguments) => commands::learn::run(global, arguments),
         CliCommand::Test(arguments) => commands::test::run(global, arguments),
         CliCommand::Compile(arguments) => commands::compile::run(global, arguments),
         CliCommand::Inspect(arguments) => commands::inspect::run(arguments),

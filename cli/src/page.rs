@@ -133,6 +133,11 @@ impl OutputPage {
         Ok(())
     }
 
+    /// The JSON document that the page consists of.
+    pub(crate) fn to_value(&self) -> serde_json::Result<serde_json::Value> {
+        serde_json::from_str(&self.text)
+    }
+
     /// Changes the JSON document that the page consists of.
     pub(crate) fn edit_json(&mut self, edit: impl FnOnce(&mut serde_json::Value)) -> serde_json::Result<()> {
         let mut document = serde_json::from_str(&self.text)?;

@@ -70,6 +70,11 @@ pub(crate) fn read_valid_without_lists(
     valid(global, read_loaded(global, add, |_| Vec::new())?)
 }
 
+/// Reads texts that were read before, with the lists of the command line among them.
+pub(crate) fn read_texts(global: &GlobalArgs, inputs: Vec<Input>) -> Result<ReadInput> {
+    read_loaded(global, |loaded| loaded.inputs.extend(inputs), |_| Vec::new())
+}
+
 fn read_loaded(
     global: &GlobalArgs,
     add: impl FnOnce(&mut LoadedInputs),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// The crates below `compiler/`, and those of them that each may use. Cargo enforces what a manifest lists; this list
 /// makes a new entry in a manifest a decision.
-const WALLS: [(&str, &[&str]); 11] = [
+const WALLS: [(&str, &[&str]); 12] = [
     ("ebpf", &[]),
     ("objects", &[]),
     ("model", &["objects"]),
@@ -14,6 +14,7 @@ const WALLS: [(&str, &[&str]); 11] = [
     ("iptables", &["model", "objects"]),
     ("classes", &["model", "objects"]),
     ("analysis", &["classes", "model", "objects"]),
+    ("suggest", &["analysis", "model", "objects"]),
     ("artifact", &["ebpf", "objects"]),
     ("machine", &["artifact", "ebpf", "model", "objects"]),
     ("codegen", &["artifact", "classes", "ebpf", "machine", "model", "objects"]),

@@ -1,7 +1,11 @@
 //! `weir check`: every finding in every input.
 
+mod fix;
+
 use anyhow::Result;
 use weir_lint::{self as lint, LintWorld};
+
+use fix::FixOutcome;
 
 use super::CommandOutcome;
 use crate::args::{CheckArgs, CheckFormat, GlobalArgs, World};
@@ -17,14 +21,16 @@ const MOST_FOR_PEOPLE: usize = 100;
 pub(crate) fn run(global: &GlobalArgs, check: &CheckArgs) -> Result<CommandOutcome> {
     let mut read = read::read(global, &check.input)?;
     let levels = levels(&read, check)?;
+    if check.fix {
+        match fix::run(global, check, &levels, read)? {
+            FixOutcome::Shown => return Ok(CommandOutcome::Clean),
+            FixOutcome::Written(fixed) => read = *fixed,
+        }
+    }
     // A policy with an error is not in the cluster, so lints about the rest could be wrong.
     let linted = read.complete && !read.diagnostics.has_errors();
     if linted {
-        let world = match check.world {
-            World::Open => LintWorld::Open,
-            World::Closed => LintWorld::Closed,
-        };
-        read.diagnostics.extend(lint::lint(&read.objects, &read.cluster, world));
+        read.diagnostics.extend(lint::lint(&read.objects, &read.cluster, world(check)));
     }
     levels.apply(&mut read.diagnostics);
     let findings = render::findings(&read.sources, &read.diagnostics);
@@ -35,6 +41,13 @@ pub(crate) fn run(global: &GlobalArgs, check: &CheckArgs) -> Result<CommandOutco
         _ if tally.errors > 0 || (check.deny_warnings && tally.warnings > 0) => CommandOutcome::Findings,
         _ => CommandOutcome::Clean,
     })
+}
+
+fn world(check: &CheckArgs) -> LintWorld {
+    match check.world {
+        World::Open => LintWorld::Open,
+        World::Closed => LintWorld::Closed,
+    }
 }
 
 fn levels(read: &ReadInput, check: &CheckArgs) -> Result<Levels> {

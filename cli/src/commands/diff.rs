@@ -21,7 +21,7 @@ use super::CommandOutcome;
 use crate::args::{DiffArgs, DiffFormat, GlobalArgs, World};
 use crate::failure::{self, with_hint};
 use crate::input_source::{self, InputSource};
-use crate::page;
+use crate::page::{self, OutputPage};
 use crate::read::ReadInput;
 use cause_lines::CauseLines;
 use cost::Costs;
@@ -136,6 +136,25 @@ fn compare(arguments: &DiffArgs, [base, head]: [&Cluster; 2]) -> Result<Diff, Di
         World::Open => diff::compare_open(base, head, keep_all),
         World::Closed => diff::compare(base, head),
     }
+}
+
+/// What changes between two inputs, for every pod that could exist: as text and as JSON.
+pub(super) struct ChangeReport {
+    pub(super) text: OutputPage,
+    pub(super) json: OutputPage,
+}
+
+/// Compares two inputs for another command.
+pub(super) fn report(sides: [ReadInput; 2], most: usize, color: bool) -> Result<ChangeReport> {
+    let diff = diff::compare_open(&sides[0].cluster, &sides[1].cluster, false).map_err(failed)?;
+    let (names, world) = (["before".to_owned(), "after".to_owned()], World::Open);
+    let compared = Comparison { names, sides, diff, world, gate: None, prefix: String::new() };
+    let [base, head] = compared.sides.each_ref().map(|it| &it.cluster);
+    let namer = Namer::new(Some(base), head, &compared.diff);
+    let places = CauseLines::find(&compared);
+    let words = DiffWording { compared: &compared, namer: &namer, places: &places };
+    let (text, json) = (text::text(&words, None, most, color), json::json(&words, None, usize::MAX)?);
+    Ok(ChangeReport { text, json })
 }
 
 fn print(global: &GlobalArgs, arguments: &DiffArgs, words: &DiffWording<'_, '_>, costs: Option<&Costs>) -> Result<()> {

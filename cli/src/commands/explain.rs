@@ -48,8 +48,26 @@ pub(crate) fn run(global: &GlobalArgs, explain: &ExplainArgs) -> Result<CommandO
         (None, Some(conditions)) => format!("depends on {}", conditions.fields.join(" and ")),
         (verdict, _) => format!("is {}", possible_pods::verdict_word(verdict)),
     };
-    failure::print(&anyhow!("expected {}, but the verdict {found}", verdict_name(expected)));
+    let error = anyhow!("expected {}, but the verdict {found}", verdict_name(expected));
+    failure::print(&match suggestion(explain, expected) {
+        Some(command) => with_hint(error.to_string(), format!("to propose a change: {command}")),
+        None => error,
+    });
     Ok(CommandOutcome::Findings)
+}
+
+/// The command that proposes the change of a policy with which the verdict is as expected.
+fn suggestion(explain: &ExplainArgs, expected: Verdict) -> Option<String> {
+    let mut words = vec!["weir".to_owned(), "suggest".to_owned()];
+    words.extend(explain.input.paths.iter().map(|it| it.display().to_string()));
+    words.extend(["--from".to_owned(), explain.from.clone(), "--to".to_owned(), explain.to.clone()]);
+    for (flag, value) in [("--port", &explain.port), ("--proto", &explain.proto)] {
+        words.extend(value.iter().flat_map(|it| [flag.to_owned(), it.clone()]));
+    }
+    words.extend((expected == Verdict::Deny).then(|| "--deny".to_owned()));
+    // Words with other characters would have to be quoted for a shell, and descriptions of pods cannot be asked about.
+    let is_plain = |it: &String| it.chars().all(|it| it.is_ascii_alphanumeric() || "-_./:".contains(it));
+    words.iter().all(is_plain).then(|| words.join(" "))
 }
 
 /// The pod that a text describes; `None` for a name or an address.

@@ -5,7 +5,7 @@ use super::prefixes::PrefixIndex;
 use super::{cover, words};
 use weir_model::{Direction, Peer, Policy, rule_path};
 use weir_objects::address::Prefix;
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Fix, Severity};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
 pub(super) static CODE: Code =
@@ -100,7 +100,7 @@ impl ExceptSite<'_, '_> {
         let message = format!("except {} has no effect: except {} excludes the same already", self.hole, except[outer]);
         let diagnostic = Diagnostic::at(&CODE, FieldOrigin::new(self.policy.object, path.index(self.number)), message)
             .also(FieldOrigin::new(self.policy.object, path.index(outer)), "excluded here already");
-        Some(diagnostic.help("remove it"))
+        Some(diagnostic.help("remove it").fix(Fix::Remove))
     }
 
     /// Another block of the policy allows all of its addresses on all of the rule's ports.

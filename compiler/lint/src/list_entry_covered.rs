@@ -3,7 +3,7 @@
 use super::context::LintContext;
 use super::words;
 use weir_model::{CidrList, ListEntry};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Fix, Severity};
 
 pub(super) static CODE: Code =
     Code::lint("list-entry-covered", Severity::Warning, include_str!("list_entry_covered.diff"))
@@ -54,5 +54,5 @@ fn describe(list: &CidrList, covered: &[(&ListEntry, &ListEntry)]) -> Option<Dia
             |(entry, wide): &(&ListEntry, &ListEntry)| format!("{} in {}", words::entry(entry), words::entry(wide));
         diagnostic = diagnostic.note(format!("contained are: {}", words::some(covered.iter().map(pair), 3)));
     }
-    Some(diagnostic.help("remove the entries that are contained in others"))
+    Some(diagnostic.help("remove the entries that are contained in others").fix(Fix::Remove))
 }

@@ -6,7 +6,7 @@ use super::context::LintContext;
 use super::cover_index::{CoverIndex, RulePosition};
 use super::words;
 use weir_model::{Direction, IpBlockPods, Peer, Policy, Rule, rule_path};
-use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Severity};
+use weir_objects::diagnostic::{Code, Diagnostic, Diagnostics, Fix, Severity};
 
 pub(super) static CODE: Code = Code::lint("rule-covered", Severity::Warning, include_str!("rule_covered.diff"))
     .what("A rule allows only what other rules for the same pods allow already.")
@@ -98,6 +98,10 @@ fn describe(
         diagnostic.severity = Severity::Note;
         diagnostic = diagnostic
             .note("blocks contain the addresses of pods; with `--assume ipblock-pods=ignore` this rule is needed");
+    }
+    // A policy that repeats the rule of another one may be meant to be complete on its own.
+    if diagnostic.severity == Severity::Warning {
+        diagnostic = diagnostic.fix(Fix::Remove);
     }
     Some(diagnostic.help("remove the covered rule and leave policyTypes as they are, or narrow the other one"))
 }

@@ -151,6 +151,17 @@ pub struct Diagnostic {
     pub notes: Vec<String>,
     /// One concrete next step.
     pub help: Option<String>,
+    /// A mechanical change of the primary field that removes the finding and keeps every verdict.
+    pub fix: Option<Fix>,
+}
+
+/// A mechanical change of a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fix {
+    /// Remove the item of a list.
+    Remove,
+    /// Write another scalar.
+    Write(String),
 }
 
 impl Diagnostic {
@@ -178,6 +189,7 @@ impl Diagnostic {
             secondary: Vec::new(),
             notes: Vec::new(),
             help: None,
+            fix: None,
         }
     }
 
@@ -206,6 +218,13 @@ impl Diagnostic {
     #[must_use]
     pub fn note(mut self, text: impl Into<String>) -> Self {
         self.notes.push(text.into());
+        self
+    }
+
+    /// Sets the mechanical fix.
+    #[must_use]
+    pub fn fix(mut self, fix: Fix) -> Self {
+        self.fix = Some(fix);
         self
     }
 

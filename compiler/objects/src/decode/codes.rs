@@ -1,7 +1,7 @@
 //! The findings of `decode`: one file for each, with its documentation and the functions that build it.
 
 use super::suggest::nearest;
-use crate::diagnostic::{Code, Diagnostic};
+use crate::diagnostic::{Code, Diagnostic, Fix};
 use crate::origin::FieldOrigin;
 
 pub mod bad_address;

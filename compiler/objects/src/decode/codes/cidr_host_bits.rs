@@ -15,4 +15,5 @@ pub(crate) fn at(origin: FieldOrigin, text: &str, meant: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} means {meant}", quote(text)))
         .label("bits are set beyond the length")
         .help(format!("write `{meant}`, or a longer length if fewer addresses were meant"))
+        .fix(Fix::Write(meant.to_owned()))
 }

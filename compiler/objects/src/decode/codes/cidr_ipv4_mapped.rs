@@ -15,4 +15,5 @@ pub(crate) fn at(origin: FieldOrigin, text: &str, meant: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is IPv4: {meant}", quote(text)))
         .label("an IPv4-mapped address")
         .help(format!("write `{meant}`"))
+        .fix(Fix::Write(meant.to_owned()))
 }

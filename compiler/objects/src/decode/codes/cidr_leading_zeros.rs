@@ -15,4 +15,5 @@ pub(crate) fn at(origin: FieldOrigin, text: &str, meant: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} is read as {meant}", quote(text)))
         .label("leading zeros: decimal here, octal elsewhere")
         .help(format!("write `{meant}`"))
+        .fix(Fix::Write(meant.to_owned()))
 }

@@ -1,0 +1,225 @@
+//! `weir learn`: policies and expectations from recorded flows.
+
+mod records;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use serde_json::json;
+use weir_model::eval::{Flow, FlowProtocol, Oracle};
+use weir_model::resolve::resolve;
+use weir_model::{Cluster, Protocol};
+use weir_suggest::learn::{Allowed, LearnOptions, Learned, Observation, allowed, learn};
+
+use super::CommandOutcome;
+use crate::args::{GlobalArgs, LearnArgs};
+use crate::endpoint_lookup::{EndpointLookup, parse_protocol, reference};
+use crate::failure::with_hint;
+use crate::output_file;
+use crate::page::OutputPage;
+use crate::page::Style::Bold;
+use crate::read::{self, ReadInput};
+use crate::render::text::count;
+use crate::rule_mismatch::protocol_name;
+use records::{Record, RecordedEnd};
+
+/// Flows that would be denied, of which this many are listed.
+const MOST_DENIED: usize = 20;
+
+/// The recorded flows of all files.
+#[derive(Default)]
+struct Recorded {
+    observations: Vec<Observation>,
+    records: usize,
+    /// Records without an end or protocol that the input knows, by reason.
+    unused: BTreeMap<String, usize>,
+}
+
+pub(crate) fn run(global: &GlobalArgs, arguments: &LearnArgs) -> Result<CommandOutcome> {
+    let Some(read) = read::read_valid(global, &arguments.input)? else { return Ok(CommandOutcome::Failed) };
+    let recorded = recorded(&read, arguments)?;
+    if recorded.observations.is_empty() {
+        let hint = "the pods of the flows must be in the input: `kubectl get ns,pods,svc,endpointslices -A -o yaml`";
+        return Err(with_hint("the files record no accepted flow of a pod of the input", hint));
+    }
+    let options = LearnOptions { longest: [arguments.cidr_floor, arguments.cidr_floor_v6] };
+    let learned = learn(&read.objects, read.cluster.assume, &recorded.observations, options);
+    let files = write(&arguments.output, &read.cluster, &learned)?;
+    let mut page = report(&read, arguments, &recorded, &learned, &files)?;
+    read.left_out.mark(&mut page, crate::args::TextOrJson::Text)?;
+    page.print()?;
+    Ok(if learned.denied.is_empty() { CommandOutcome::Clean } else { CommandOutcome::Findings })
+}
+
+fn recorded(read: &ReadInput, arguments: &LearnArgs) -> Result<Recorded> {
+    let lookup = EndpointLookup { cluster: &read.cluster, default_namespace: &read.default_namespace };
+    let oracle = Oracle::new(&read.cluster);
+    let mut recorded = Recorded::default();
+    let mut times: Vec<(Flow, u64)> = Vec::new();
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    for path in &arguments.flows {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        for record in records::parse(&path.display().to_string(), &text)? {
+            recorded.records += 1;
+            match flow(&lookup, &oracle, &record) {
+                Ok(flow) => {
+                    let index = *known.entry(format!("{flow:?}")).or_insert(times.len());
+                    if index == times.len() {
+                        times.push((flow, 0));
+                    }
+                    times[index].1 += 1;
+                }
+                Err(reason) => *recorded.unused.entry(reason).or_default() += 1,
+            }
+        }
+    }
+    recorded.observations = times.into_iter().map(|(flow, times)| Observation { flow, times }).collect();
+    Ok(recorded)
+}
+
+/// The flow of a record. An address that the input gives to no pod is an address outside of the cluster.
+fn flow<'c>(lookup: &EndpointLookup<'c>, oracle: &Oracle<'c>, record: &Record) -> Result<Flow, String> {
+    let protocol = parse_protocol(&record.protocol)?;
+    let end = |end: &RecordedEnd| {
+        let by_name = lookup.end(oracle.directory(), end.pod.as_deref(), end.ip.as_deref());
+        match (by_name, &end.ip) {
+            (Err(_), Some(ip)) if end.pod.is_some() => lookup.end(oracle.directory(), None, Some(ip)),
+            (found, _) => found,
+        }
+    };
+    let (source, destination) = lookup.choose_addresses(end(&record.from)?, end(&record.to)?)?;
+    let port = match protocol {
+        FlowProtocol::Icmp => 0,
+        FlowProtocol::Transport(_) => u16::try_from(record.port).map_err(|_| "not a port".to_owned())?,
+    };
+    if source.endpoint.is_none()
+        && destination.endpoint.is_none()
+        && oracle.services_behind(&Flow { source, destination, protocol, port }).is_none()
+    {
+        return Err("neither end is a pod of the input".to_owned());
+    }
+    Ok(Flow { source, destination, protocol, port })
+}
+
+/// Writes the policies of each namespace, and the expectations. Returns the names of the files.
+fn write(directory: &Path, cluster: &Cluster, learned: &Learned) -> Result<Vec<String>> {
+    let mut files: BTreeMap<String, String> = BTreeMap::new();
+    for policy in &learned.policies {
+        let text = files.entry(format!("policies/{}.yaml", policy.policy.namespace)).or_default();
+        if !text.is_empty() {
+            text.push_str("---\n");
+        }
+        text.push_str(&policy.yaml);
+    }
+    files.insert("expectations.yaml".to_owned(), expectations(cluster, learned));
+    let mut names = Vec::new();
+    for (name, text) in files {
+        let path = directory.join(&name);
+        let parent = path.parent().unwrap_or(directory);
+        std::fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
+        output_file::replace(&path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+        names.push(path.display().to_string());
+    }
+    Ok(names)
+}
+
+/// An expectation for each pair of workloads and port.
+fn expectations(cluster: &Cluster, learned: &Learned) -> String {
+    let end = |end: &weir_model::eval::FlowEnd| match (end.endpoint, end.address) {
+        (Some(id), _) => {
+            let kind = cluster.endpoints[id.index()].kind.to_lowercase();
+            format!("{kind}/{}", cluster.endpoint_name(id))
+        }
+        (None, address) => address.map_or_else(String::new, |it| it.to_string()),
+    };
+    let mut text = "# Connections that were recorded: weir test PATH… --expectations THIS\nexpectations:\n".to_owned();
+    let mut written = BTreeSet::new();
+    for Observation { flow, .. } in &learned.pairs {
+        let FlowProtocol::Transport(protocol) = flow.protocol else { continue };
+        let port = format!("{}/{}", flow.port, protocol_name(protocol));
+        let (from, to) = (json!(end(&flow.source)), json!(end(&flow.destination)));
+        let entry = format!("  - {{from: {from}, to: {to}, port: {port}, expect: allow}}\n");
+        if written.insert(entry.clone()) {
+            text.push_str(&entry);
+        }
+    }
+    text
+}
+
+fn report(
+    read: &ReadInput,
+    arguments: &LearnArgs,
+    recorded: &Recorded,
+    learned: &Learned,
+    files: &[String],
+) -> Result<OutputPage> {
+    let mut page = OutputPage::new();
+    let (policies, flows) =
+        (count(learned.policies.len(), "policy"), count(recorded.observations.len(), "different flow"));
+    let namespaces: BTreeSet<&str> = learned.policies.iter().map(|it| it.policy.namespace.as_str()).collect();
+    let head = format!(
+        "{policies} in {} from {flows} ({})",
+        count(namespaces.len(), "namespace"),
+        count(recorded.records, "record")
+    );
+    page.pieces(&[(Bold, &head)]);
+    let once = recorded.observations.iter().filter(|it| it.times == 1).count();
+    if once > 0 {
+        page.line(format_args!("{} seen only once: look for `seen only once` in the policies", count(once, "flow")));
+    }
+    for (reason, number) in &recorded.unused {
+        page.line(format_args!("not used: {}: {reason}", count(*number, "record")));
+    }
+    page.blank();
+    denied(&mut page, &read.cluster, learned);
+    let (after, _) = resolve(&learned.enforced, read.cluster.assume);
+    let [today, then] = [allowed(&read.objects, &read.cluster)?, allowed(&learned.enforced, &after)?];
+    page.line(format_args!("allowed between workloads today: {}", words(&today)));
+    page.line(format_args!("with these policies alone:       {}", words(&then)));
+    if !read.cluster.policies.is_empty() {
+        page.line("The policies of the input stay in force beside them: policies only add to each other.");
+    }
+    page.blank();
+    files.iter().for_each(|it| page.line(format_args!("wrote {it}")));
+    let directory = arguments.output.display();
+    page.line(format_args!(
+        "The policies are in audit mode: see what they would deny with `kubectl apply -f {directory}/policies`."
+    ));
+    Ok(page)
+}
+
+fn words(allowed: &Allowed) -> String {
+    format!("{}, {}", count(allowed.pairs, "pair"), count(allowed.ports, "port"))
+}
+
+/// What the policies would have denied of what was recorded.
+fn denied(page: &mut OutputPage, cluster: &Cluster, learned: &Learned) {
+    if learned.denied.is_empty() {
+        return page.line(format_args!(
+            "of what was recorded, they deny nothing ({} asked again)",
+            count(learned.allowed, "flow")
+        ));
+    }
+    page.line(format_args!("of what was recorded, they deny {}:", count(learned.denied.len(), "flow")));
+    for (flow, reason) in learned.denied.iter().take(MOST_DENIED) {
+        let mut text = String::new();
+        for (end, between) in [(&flow.source, " -> "), (&flow.destination, "")] {
+            let name =
+                end.endpoint.map(|id| reference(&cluster.endpoints[id.index()].kind, &cluster.endpoint_name(id)));
+            let address = end.address.map(|it| it.to_string());
+            _ = write!(text, "{}{between}", name.or(address).unwrap_or_default());
+        }
+        let protocol = match flow.protocol {
+            FlowProtocol::Transport(protocol @ (Protocol::Tcp | Protocol::Udp | Protocol::Sctp)) => {
+                protocol_name(protocol)
+            }
+            FlowProtocol::Icmp => "icmp",
+        };
+        page.line(format_args!("  {text} {protocol} {}: {reason}", flow.port));
+    }
+    if learned.denied.len() > MOST_DENIED {
+        page.line(format_args!("  … and {} more", learned.denied.len() - MOST_DENIED));
+    }
+}

@@ -1,0 +1,117 @@
+//! `weir learn`: the shop of the examples, recorded, learned and asked again.
+
+use std::path::Path;
+
+use crate::support::Place;
+
+const POD: &str = "---\napiVersion: v1\nkind: Pod\n";
+
+/// The pods of the shop as they run, and DNS.
+fn shop() -> String {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/examples/24-three-tier-shop.yaml");
+    let mut text = std::fs::read_to_string(examples).expect("the example");
+    text.push_str("---\napiVersion: v1\nkind: Namespace\nmetadata: {name: kube-system}\n");
+    for (name, namespace, label, ip, port) in [
+        ("web-5d7-a", "shop", "app: web, pod-template-hash: 5d7", "10.0.0.1", "name: https, containerPort: 8443"),
+        ("web-5d7-b", "shop", "app: web, pod-template-hash: 5d7", "10.0.0.2", "name: https, containerPort: 8443"),
+        ("api-9f1-a", "shop", "app: api", "10.0.0.3", "name: http, containerPort: 8080"),
+        ("db-0", "shop", "app: db", "10.0.0.4", "name: postgres, containerPort: 5432"),
+        ("coredns-1", "kube-system", "k8s-app: kube-dns", "10.0.1.1", "name: dns, protocol: UDP, containerPort: 53"),
+    ] {
+        text.push_str(&format!(
+            "{POD}metadata: {{name: {name}, namespace: {namespace}, labels: {{{label}}}}}\n\
+             spec: {{containers: [{{name: main, image: x, ports: [{{{port}}}]}}]}}\n\
+             status: {{phase: Running, podIP: {ip}}}\n"
+        ));
+    }
+    text
+}
+
+const FLOWS: &str = "src,dst,dport,proto,action
+203.0.113.7,10.0.0.1,8443,6,ACCEPT
+203.0.113.8,10.0.0.2,8443,6,ACCEPT
+10.0.0.1,10.0.0.3,8080,6,ACCEPT
+10.0.0.2,10.0.0.3,8080,6,ACCEPT
+10.0.0.3,10.0.0.4,5432,6,ACCEPT
+10.0.0.1,10.0.1.1,53,17,ACCEPT
+10.0.0.1,10.0.1.1,53,17,ACCEPT
+10.0.0.3,10.0.1.1,53,17,ACCEPT
+10.0.0.9,10.0.0.4,22,6,REJECT
+192.0.2.1,192.0.2.2,22,6,ACCEPT
+";
+
+fn place() -> Place {
+    Place::new().file("cluster/shop.yaml", shop()).file("flows.csv", FLOWS)
+}
+
+const LEARN: &str = "learn cluster --flows flows.csv -o out";
+
+#[test]
+fn the_shop_is_learned_from_its_flows() {
+    let place = place();
+    let expected = "\
+6 policies in 2 namespaces from 7 different flows (9 records)
+6 flows seen only once: look for `seen only once` in the policies
+not used: 1 record: neither end is a pod of the input
+
+of what was recorded, they deny nothing (7 flows asked again)
+";
+    let ran = place.run(LEARN).exits(0).says("wrote out/policies/shop.yaml\n");
+    assert!(ran.out.starts_with(expected), "{}", ran.out);
+    let text = std::fs::read_to_string(place.path().join("out/policies/shop.yaml")).expect("written");
+    let web = "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: learned-web
+  namespace: shop
+  annotations:
+    weir.dev/mode: audit
+spec:
+  podSelector:
+    matchLabels:
+      app: web
+  policyTypes:
+    - Ingress
+    - Egress
+  ingress:
+";
+    assert!(text.contains(web), "{text}");
+    assert!(text.contains("    # DNS, seen 2 times\n") && text.contains("        - port: https\n"), "{text}");
+}
+
+#[test]
+fn learned_policies_allow_what_was_recorded_and_hardly_more() {
+    let place = place();
+    place.run(LEARN).exits(0);
+    let example = std::fs::read_to_string(place.path().join("cluster/shop.yaml")).expect("a file");
+    let documents = example.split("---\n").filter(|it| !it.contains("kind: NetworkPolicy"));
+    std::fs::write(place.path().join("pods.yaml"), documents.collect::<Vec<_>>().join("---\n")).expect("written");
+    let input = "pods.yaml out/policies --assume audit=enforce";
+    place.run(&format!("test {input} --expectations out/expectations.yaml")).exits(0);
+    for (from, to, port, verdict) in [
+        ("203.0.113.7", "shop/web-5d7-b", "8443", "allow"),
+        ("203.0.113.9", "shop/web-5d7-b", "8443", "deny"),
+        ("shop/web-5d7-b", "shop/db-0", "5432", "deny"),
+        ("shop/api-9f1-a", "shop/db-0", "22", "deny"),
+        ("shop/db-0", "kube-system/coredns-1", "53/udp", "deny"),
+    ] {
+        place.run(&format!("explain {input} --from {from} --to {to} --port {port} --expect {verdict}")).exits(0);
+    }
+}
+
+#[test]
+fn addresses_are_widened_to_blocks() {
+    let place = place();
+    place.run(&format!("{LEARN} --cidr-floor 24")).exits(0);
+    let text = std::fs::read_to_string(place.path().join("out/policies/shop.yaml")).expect("written");
+    assert!(text.contains("cidr: 203.0.113.0/24\n") && !text.contains("/32"), "{text}");
+}
+
+#[test]
+fn files_that_record_nothing_are_errors() {
+    let place = place().file("bad.csv", "a,b\n1,2\n").file("none.csv", "src,dst,dport,proto\n");
+    place.run("learn cluster --flows bad.csv -o out").exits(2).complains("bad.csv is not a record of flows");
+    place.run("learn cluster --flows none.csv -o out").exits(2).complains("no accepted flow of a pod of the input");
+    assert!(!place.path().join("out").exists());
+}

@@ -1,0 +1,216 @@
+//! `weir suggest` and `weir check --fix`: files are edited in place, and the result is what was promised.
+
+use std::process::Command;
+
+use weir_testing::schema::check_schema;
+
+use crate::support::Place;
+
+/// A database that accepts the web tier; a job that needs it too.
+const SHOP: &str = "\
+# the shop
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: db
+  namespace: shop
+spec:
+  podSelector:
+    matchLabels: {app: db}
+  policyTypes: [Ingress]
+  ingress:
+    - from:
+        - podSelector:
+            matchLabels: {app: web}  # the front end
+      ports:
+        - {port: 5432}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, labels: {app: web}}
+status: {phase: Running, podIP: 10.0.0.1}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: job, namespace: shop, labels: {app: job}}
+status: {phase: Running, podIP: 10.0.0.3}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db, namespace: shop, labels: {app: db}}
+status: {phase: Running, podIP: 10.0.0.2}
+";
+
+const JOB: &str = "suggest . --from shop/job --to shop/db --port 5432";
+
+fn place() -> Place {
+    Place::new().file("shop.yaml", SHOP)
+}
+
+fn apply(place: &Place, patch: &str) {
+    std::fs::write(place.path().join("change.patch"), patch).expect("written");
+    let git = Command::new("git").args(["apply", "change.patch"]).current_dir(place.path()).output().expect("git runs");
+    assert!(git.status.success(), "{}\n{patch}", String::from_utf8_lossy(&git.stderr));
+}
+
+#[test]
+fn the_proposal_is_a_patch_the_object_and_the_effect() {
+    let expected = "\
+shop/job -> shop/db port 5432 is denied; with this change it is allowed.
+
+  * append to spec.ingress[0].from of shop/db (of 3 edits that do it, the one that changes least)
+
+Patch
+
+--- a/shop.yaml
++++ b/shop.yaml
+@@ -12,6 +12,9 @@
+     - from:
+         - podSelector:
+             matchLabels: {app: web}  # the front end
++        - podSelector:
++            matchLabels:
++              app: job
+       ports:
+         - {port: 5432}
+ ---
+";
+    let ran = place().run(JOB).exits(0).says("Newly allowed\n  + any pod with app=job in namespace shop");
+    assert!(ran.out.starts_with(expected), "{}", ran.out);
+    check_schema("suggest", &place().run(&format!("{JOB} -o json")).exits(0).json());
+}
+
+#[test]
+fn the_applied_patch_gives_the_verdict() {
+    for (from, to, port, deny) in [
+        ("shop/job", "shop/db", "5432", false),
+        ("shop/web", "shop/db", "5432", true),
+        ("shop/web", "192.0.2.1", "443", true),
+        ("203.0.113.9", "shop/db", "443", false),
+    ] {
+        let place = place();
+        let flow = format!("--from {from} --to {to} --port {port}");
+        let flag = if deny { "--deny" } else { "" };
+        let patch = place.run(&format!("suggest . {flow} {flag} -o patch")).exits(0).out;
+        apply(&place, &patch);
+        let expected = if deny { "deny" } else { "allow" };
+        place.run(&format!("explain . {flow} --expect {expected}")).exits(0);
+    }
+}
+
+#[test]
+fn nothing_is_proposed_where_no_policy_can_decide() {
+    let list = "apiVersion: weir.dev/v1alpha1\nkind: CidrList\nmetadata: {name: bad}\n\
+                spec: {action: Deny, cidrs: [192.0.2.0/24]}\n";
+    let place = place().file("list.yaml", list);
+    let to_list = "suggest . --from shop/web --to 192.0.2.1 --port 443";
+    place.run(to_list).exits(2).complains("CidrList bad decides about the egress of the flow");
+    place.run(&format!("{to_list} --deny")).exits(0).complains("nothing to change: the flow is denied");
+    let itself = "suggest . --from shop/web --to shop/web --port 443 --deny";
+    place.run(itself).exits(2).complains("a pod always reaches itself");
+    place.run("suggest . --from shop/app=x --to shop/db --port 1").exits(2).complains("of the input only");
+}
+
+#[test]
+fn a_list_that_two_rules_share_is_not_edited() {
+    let shared = SHOP.replace("    - from:\n", "    - from: &peers\n");
+    let shared = shared.replace("{port: 5432}\n", "{port: 5432}\n    - from: *peers\n      ports: [{port: 80}]\n");
+    let place = Place::new().file("shop.yaml", shared);
+    place.run(JOB).exits(2).complains("does not give the expected objects").complains("without anchors");
+}
+
+#[test]
+fn an_unexpected_verdict_names_the_command_that_proposes_a_change() {
+    let ran = place().run("explain . --from shop/job --to shop/db --port 5432 --expect allow").exits(1);
+    ran.complains("hint: to propose a change: weir suggest . --from shop/job --to shop/db --port 5432\n");
+    let ran = place().run("explain . --from shop/web --to shop/db --port 5432 --expect deny").exits(1);
+    ran.complains("--port 5432 --deny\n");
+}
+
+const FIXABLE: &str = "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: db, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: db}}
+  policyTypes: [Ingress]
+  ingress:
+    # everybody inside
+    - from: [{ipBlock: {cidr: 10.0.0.1/8, except: [10.1.0.0/16, 10.1.2.0/24]}}]
+    # the front end
+    - from:
+        - podSelector: {matchLabels: {app: web}}
+        - podSelector: {matchLabels: {app: job}}
+    - from:
+        - podSelector: {matchLabels: {app: web}}  # again
+      ports: [{port: 80}]
+---
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: bad}
+spec:
+  action: Deny
+  cidrs:
+    - 192.0.2.0/24
+    - 192.0.2.7   # inside
+    - 192.0.2.8   # inside too
+";
+
+const FIXED: &str = "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: db, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: db}}
+  policyTypes: [Ingress]
+  ingress:
+    # everybody inside
+    - from: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}]
+    # the front end
+    - from:
+        - podSelector: {matchLabels: {app: web}}
+        - podSelector: {matchLabels: {app: job}}
+---
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: bad}
+spec:
+  action: Deny
+  cidrs:
+    - 192.0.2.0/24
+";
+
+#[test]
+fn fixes_keep_comments_and_verdicts() {
+    let place = Place::new().file("a.yaml", FIXABLE);
+    let text = || std::fs::read_to_string(place.path().join("a.yaml")).expect("a file");
+    let shown = place.run("check . --fix --diff").exits(0).says("-    - 192.0.2.7   # inside\n");
+    shown.complains("would fix 5 findings in 1 file, and no verdict changes");
+    assert_eq!(text(), FIXABLE);
+    place.run("check . --fix").exits(0).complains("fixed 5 findings in 1 file, and no verdict changes\n");
+    assert_eq!(text(), FIXED);
+    std::fs::write(place.path().join("before.yaml"), FIXABLE).expect("written");
+    place.run("diff before.yaml a.yaml --no-cost").exits(0).says("Nothing changes");
+    place.run("check a.yaml --fix").exits(0).complains("nothing to fix");
+}
+
+#[test]
+fn input_with_errors_is_not_fixed() {
+    let place = Place::new().file("a.yaml", FIXABLE.replace("[Ingress]", "[Ingres]"));
+    place.run("check . --fix").exits(1).complains("nothing is fixed: fix the errors first");
+    let text = std::fs::read_to_string(place.path().join("a.yaml")).expect("a file");
+    assert!(text.contains("10.0.0.1/8"), "{text}");
+    place.run("check . --diff").exits(2).complains("--fix");
+}
+
+#[test]
+fn switched_off_lints_are_not_fixed() {
+    let place = Place::new().file("a.yaml", FIXABLE);
+    place.run("check . --fix -A rule-covered").exits(0);
+    let text = std::fs::read_to_string(place.path().join("a.yaml")).expect("a file");
+    assert!(text.contains("# again") && !text.contains("10.0.0.1/8"), "{text}");
+}
