@@ -22,9 +22,11 @@ mod metrics;
 mod notices;
 mod other_policies;
 mod partial;
+pub(crate) mod probe;
 pub(crate) mod resources;
 pub(crate) mod serve;
 mod supervise;
+pub(crate) mod uninstall;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
