@@ -31,7 +31,9 @@ cargo xtask TASK
   load            measures memory, idle CPU and latencies of an agent at 10,000 pods and 1,000 policies, in a network
                   namespace; needs root. `--pods N`, `--local N`, `--policies N`, `--services N`, `--secs N`
   image [FILE]    builds the agent as one static binary, in an OCI layout tar that `ctr images import` reads
-  deploy          renders deploy/weir.yaml from the chart in deploy/chart
+  deploy          renders deploy/weir.yaml and deploy/uninstall.yaml from the chart in deploy/chart, with Helm (needs Go)
+  check-chart     lints and renders the chart with Helm, for many values; kube-apiserver validates the objects if it is
+                  built (`apiserver build`)
   bench tables    measures look-ups of addresses in the kernel, by structure and size
   bench packets   measures real packets between two pods, with Weir and with iptables and nftables; needs root.
                   `--rounds N`, `--slice MILLISECONDS`, `--cpu N`, `--rules N`, `--only NAME`
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Some("ci") => ci::run_ci(),
         Some("bless") => ci::bless(),
         Some("deploy") => xtask::deploy::write(),
+        Some("check-chart") => xtask::chart::check(),
         Some("apiserver") => xtask::apiserver::task(arguments),
         Some("image") => xtask::image::task(arguments),
         Some("cluster") => cluster::task(arguments),

@@ -43,6 +43,16 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end }}
 
+{{- define "weir.podLabels" -}}
+{{ include "weir.selectorLabels" . }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- with .root.Values.podLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- define "weir.image" -}}
 {{- with .Values.image }}
 {{- if .digest -}}
@@ -158,6 +168,7 @@ unix:/run/weir/health.sock
 {{- end }}
   - --bpffs={{ $values.paths.bpffs }}/weir
   - --cni-socket=/run/weir/cni.sock
+  - --health-addr={{ include "weir.healthAddress" .root }}
   - --cni-bin-dir=/host/bin
   - --cni-conf-dir=/host/conf
 {{- if $values.uninstall.keepCniPlugin }}

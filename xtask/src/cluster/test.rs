@@ -54,7 +54,7 @@ impl LocalCluster {
             self.nodes.iter().try_for_each(|node| runtime::import(node, &self.tools, &path))?;
         }
         let choices: &[(&str, &str)] = if self.options.weir_cni { &[("cni.enabled", "true")] } else { &[] };
-        self.apply_text("weir", &deploy::with(choices)?)?;
+        self.apply_text("weir", &deploy::with(&xtask::helm::build()?, choices)?)?;
         self.wait_rollout()
     }
 
