@@ -49,6 +49,8 @@ pub enum BuildProfile {
     Release,
     /// Linked in the same way, with the tests' optimizations: `cargo xtask ci` has built this binary for its tests.
     Ci,
+    /// As `Ci`, without building the tests.
+    Dev,
 }
 
 /// Builds the agent: one statically linked file.
@@ -61,6 +63,10 @@ pub fn binary(profile: BuildProfile) -> Result<Vec<u8>> {
         }
         BuildProfile::Ci => {
             run(&mut static_cargo(&TEST_BUILD))?;
+            "debug"
+        }
+        BuildProfile::Dev => {
+            run(&mut static_cargo(&["build", "--locked", "-p", "weir"]))?;
             "debug"
         }
     };

@@ -26,8 +26,8 @@ cargo xtask TASK
   kernels         tests the datapath on Linux 6.1 and 6.12 under qemu; WEIR_KERNEL_IMAGES names the kernel images
   apiserver       `build` builds kube-apiserver and etcd from their Go modules, `run [DIR]` runs them on loopback
   cluster         runs a real cluster of one or two nodes in network namespaces: `up`, `test`, `suite`,
-                  `conformance`, `starts N`, `down`, `kubectl …`, `enter NODE …`; needs root. Options of `up` and `test`:
-                  `--cni bridge|ptp`, `--proxy iptables|nftables`, `--nodes 1|2`, `--profile release|ci`, `--weir-cni`
+                  `conformance`, `starts N`, `chart`, `down`, `kubectl …`, `enter NODE …`; needs root. Options of `up` and `test`:
+                  `--cni bridge|ptp`, `--proxy iptables|nftables`, `--nodes 1|2`, `--profile release|ci|dev`, `--weir-cni`
   load            measures memory, idle CPU and latencies of an agent at 10,000 pods and 1,000 policies, in a network
                   namespace; needs root. `--pods N`, `--local N`, `--policies N`, `--services N`, `--secs N`
   image [FILE]    builds the agent as one static binary, in an OCI layout tar that `ctr images import` reads

@@ -1,7 +1,7 @@
 //! `weir watch --uninstall`: removes everything that an agent has left on this node.
 //!
 //! Problem: without an agent, policy stays in force, and with `weir-cni` in the chain no new pod starts. Both are right
-//! after a crash and wrong after an uninstall, and nothing on the node tells the two apart.
+//! after a crash and wrong after an uninstall, and on the node both look the same.
 //! Strategy: only this command ends enforcement. There is no mark that `weir-cni` takes for an uninstall: an attacker, or
 //! a crash that leaves the mark behind, would open every new pod. In this order:
 //!

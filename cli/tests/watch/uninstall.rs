@@ -40,7 +40,7 @@ impl<'n> Runtime<'n> {
         assert!(ended.0, "{}", ended.1);
     }
 
-    /// Runs weir on the node. Returns whether it succeeded, and what it said.
+    /// Runs weir on the node. Returns whether it succeeded, and its output.
     fn weir(&self, command: &str, arguments: &[&str]) -> (bool, String) {
         let mut weir = self.network.settings().command(env!("CARGO_BIN_EXE_weir"));
         let output = weir.arg(command).args(arguments).output().expect("it starts");

@@ -103,7 +103,10 @@ nodeSelector:
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.tolerations }}
+{{- end }}
+
+{{- define "weir.tolerations" -}}
+{{- with . }}
 tolerations:
 {{- toYaml . | nindent 0 }}
 {{- end }}

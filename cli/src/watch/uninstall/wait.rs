@@ -66,9 +66,7 @@ async fn not_ready(client: &Client, object: Json, options: &WaitOptions<'_>) -> 
     let (namespace, name) = (options.namespace, options.name);
     with_hint(
         format!("nodes are not clean after {} s: {named}", options.patience.as_secs()),
-        format!(
-            "the DaemonSet {name} cleans them when they are back; then `kubectl delete daemonset -n {namespace} {name}`"
-        ),
+        format!("{name} cleans them when they are back; then `kubectl delete daemonset,job -n {namespace} {name}`"),
     )
 }
 
