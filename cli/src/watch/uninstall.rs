@@ -101,10 +101,11 @@ impl Uninstaller<'_> {
 
     /// Whether an agent has left nothing. An answer that is not certain is no.
     fn is_clean(&self) -> bool {
-        let pins = std::fs::symlink_metadata(self.bpffs).is_ok();
+        let exists = |path: &Path| std::fs::symlink_metadata(path).is_ok();
+        let plugin = !self.keep_cni_plugin && exists(&self.cni_plugins.join(crate::cni::NAME));
         let chains = std::fs::read_dir(self.cni_chains).into_iter().flatten().flatten();
         let is_named = |path: &Path| std::fs::read(path).is_ok_and(|it| contains(&it, crate::cni::NAME.as_bytes()));
-        !pins && !chains.into_iter().any(|entry| is_named(&entry.path()))
+        !exists(self.bpffs) && !plugin && !chains.into_iter().any(|entry| is_named(&entry.path()))
     }
 }
 

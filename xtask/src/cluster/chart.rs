@@ -140,7 +140,8 @@ impl Release<'_> {
         for (from, to) in nodes.iter().zip(nodes.iter().skip(1)).flat_map(|(one, other)| [(one, other), (other, one)]) {
             let address = ask(to, "{.status.podIP}")?;
             let connect = ["timeout", "3", "nc", "-w", "2", &address, "8080"];
-            let exec = [&["exec", "-n", NAMESPACE, &name(from), "--"], &connect[..]].concat();
+            let from = name(from);
+            let exec = [&["exec", "-n", NAMESPACE, &from, "--"], &connect[..]].concat();
             let what =
                 format!("a pod of {} is {} after {after}", to.name(), if is_isolated { "isolated" } else { "open" });
             wait(&what, PATIENCE, || cluster.kubectl(&exec).is_ok() != is_isolated)?;
