@@ -100,6 +100,8 @@ impl Release<'_> {
         ensure!(ended.is_err(), "Helm does not report a node that was away");
         let log = self.cluster.kubectl(&["logs", "-n", SYSTEM, &format!("job/{UNINSTALLER}")])?;
         ensure!(log.contains(&format!("nodes are not clean after 20 s: {}", away.name())), "{log}");
+        let again = self.put("install", &[]).err().map(|error| format!("{error:#}")).unwrap_or_default();
+        ensure!(again.contains("of an earlier uninstall still cleans nodes"), "installed again: {again}");
         check_clean(self.cluster.first())?;
         ensure!(check_clean(away).is_err(), "nothing has cleaned the node that is away");
         runtime::start_kubelet(away, &self.cluster.tools)?;
