@@ -30,6 +30,9 @@ use wire::{CniQuestion, Verb};
 /// The name of the binary under which it acts as the plug-in.
 pub(crate) const NAME: &str = "weir-cni";
 
+/// Where the agent listens, unless the configuration names another socket.
+pub(crate) const SOCKET: &str = "/run/weir/cni.sock";
+
 /// The name of a pod's main interface inside the pod. containerd and CRI-O always use this name.
 const MAIN: &str = "eth0";
 
@@ -170,7 +173,10 @@ fn ask(call: &CniCall, question: &CniQuestion) -> Result<(), Refusal> {
     let answer = wire::ask(Path::new(&call.socket), question).map_err(|error| Refusal {
         code: TRY_LATER,
         message: format!("the agent did not answer whether policy is in force on {pod}"),
-        details: format!("{}: {error}", call.socket),
+        details: format!(
+            "{}: {error}; if Weir was uninstalled, run `weir watch --uninstall` on this node",
+            call.socket
+        ),
     })?;
     answer.map(|_| ()).map_err(|why| {
         let code = if question.verb == Verb::Check { NOT_ENFORCED } else { TRY_LATER };

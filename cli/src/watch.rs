@@ -22,10 +22,12 @@ mod metrics;
 mod notices;
 mod other_policies;
 mod partial;
+pub(crate) mod probe;
 pub(crate) mod resources;
 mod scope;
 pub(crate) mod serve;
 mod supervise;
+pub(crate) mod uninstall;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -109,6 +109,17 @@ pub struct EnforcedEndpoint {
     /// which pod the interface belongs, or the pod has no rules of its own.
     #[serde(default)]
     pub closed: bool,
+    /// Whether `weir attach` attached it, not an agent. Uninstalling the agent leaves such endpoints alone.
+    #[serde(default)]
+    pub(crate) by_hand: bool,
+}
+
+impl EnforcedEndpoint {
+    /// Whether it is removed when the agent is uninstalled. An agent closes endpoints that it does not know, also those
+    /// that were attached by hand. No other process would ever open these.
+    pub(crate) fn is_agents(&self) -> bool {
+        !self.by_hand || self.closed
+    }
 }
 
 /// An interface on which packets of other hosts arrive.

@@ -23,6 +23,10 @@ pub(crate) fn run_ci() -> Result<()> {
     if let Err(error) = xtask::apiserver::build() {
         eprintln!("note: tests against an API server are skipped: {error:#}");
     }
+    match xtask::helm::build() {
+        Ok(_) => xtask::chart::check()?,
+        Err(error) => eprintln!("note: tests of the chart are skipped: {error:#}"),
+    }
     run(&mut cargo(&["fmt", "--all", "--check"]))?;
     run(&mut static_cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
     // The half that builds without eBPF. Its code differs only where the feature is named.

@@ -13,6 +13,7 @@
 //! process listens outside of the nodes' namespaces.
 
 mod cgroups;
+mod chart;
 mod conformance;
 mod control;
 mod images;
@@ -48,7 +49,7 @@ struct LocalCluster {
     nodes: Vec<ClusterNode>,
 }
 
-/// `cargo xtask cluster up|test|suite|conformance|starts|down|kubectl|enter`
+/// `cargo xtask cluster up|test|suite|conformance|starts|chart|down|kubectl|enter`
 pub(crate) fn task(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     match arguments.next().as_deref() {
         Some("up") => LocalCluster::up(ClusterOptions::parse(arguments)?).map(|cluster| cluster.introduce()),
@@ -60,11 +61,12 @@ pub(crate) fn task(mut arguments: impl Iterator<Item = String>) -> Result<()> {
                 arguments.next().map_or(Ok(200), |it| it.parse()).context("`cluster starts` needs a number of pods")?;
             starts::run(&LocalCluster::find()?, pods)
         }
+        Some("chart") => chart::run(&LocalCluster::find()?),
         Some("down") => down(),
         Some("kubectl") => run(LocalCluster::find()?.kubectl_command().args(arguments)),
         Some("enter") => enter(arguments),
         _ => bail!(
-            "expected `cluster up`, `test`, `suite`, `conformance`, `starts`, `down`, `kubectl ARGUMENTS` or \
+            "expected `cluster up`, `test`, `suite`, `conformance`, `starts`, `chart`, `down`, `kubectl ARGUMENTS` or \
              `enter NODE PROGRAM ARGUMENTS`"
         ),
     }

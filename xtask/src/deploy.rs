@@ -1,42 +1,70 @@
-//! The plain manifests: the chart in `deploy/chart`, rendered with its own values.
+//! The plain manifests in `deploy/`: the chart in `deploy/chart`, rendered by Helm with its own values.
 //!
-//! The chart is the only source. Its templates contain only simple placeholders (`{{ .Values.a.b }}`, `{{
-//! .Release.Namespace }}`) and conditions, so rendering needs no Helm; anything else in braces is an error here.
+//! The chart is the only source. The manifests have no labels that say that Helm manages the objects.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
-/// The namespace in the plain manifests.
+use crate::helm::{self, Helm};
+
+/// The release's name and namespace in the plain manifests.
+const RELEASE: &str = "weir";
 const NAMESPACE: &str = "kube-system";
+const FROM: &str = "# Made from deploy/chart by `cargo xtask deploy`.";
+const UNINSTALLER: &str = "templates/uninstall/daemonset.yaml";
 
-/// Writes `deploy/weir.yaml`.
+/// Writes the manifests.
 pub fn write() -> Result<()> {
-    Ok(fs::write(directory().join("weir.yaml"), plain()?)?)
+    let helm = helm::build()?;
+    for (name, text) in plain(&helm)? {
+        fs::write(directory().join(name), text)?;
+    }
+    Ok(())
 }
 
-/// The expected contents of `deploy/weir.yaml`.
-pub fn plain() -> Result<String> {
-    with(&[])
+/// The names of the files in `deploy/` with their expected contents.
+pub fn plain(helm: &Helm) -> Result<[(&'static str, String); 2]> {
+    let agent = with(helm, &[])?;
+    let uninstaller = template(helm, &[], &["--show-only", UNINSTALLER])?;
+    let after =
+        "# Removes from every node what Weir left there. Apply it after the agents are deleted: see docs/deploying.md.";
+    Ok([("weir.yaml", agent), ("uninstall.yaml", format!("{FROM}\n{after}\n{}", without_helm(&uninstaller)))])
 }
 
-/// The chart's manifests with these values instead of the chart's own.
-pub fn with(choices: &[(&str, &str)]) -> Result<String> {
-    let chart = directory().join("chart");
-    let mut values = values(&read(&chart.join("values.yaml"))?)?;
-    for (name, value) in choices {
-        let known = values.get_mut(*name).with_context(|| format!("values.yaml has no {name}"))?;
-        (*value).clone_into(known);
+/// The agent's plain manifests with these values instead of the chart's own.
+pub fn with(helm: &Helm, choices: &[(&str, &str)]) -> Result<String> {
+    let rendered = template(helm, choices, &["--include-crds", "--no-hooks"])?;
+    Ok(format!("{FROM} Apply with `kubectl apply --server-side -f`.\n{}", without_helm(&rendered)))
+}
+
+/// Everything that Helm would create, hooks too.
+pub fn template(helm: &Helm, choices: &[(&str, &str)], flags: &[&str]) -> Result<String> {
+    let chart = chart().display().to_string();
+    let sets: Vec<String> = choices.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let mut arguments = vec!["template", RELEASE, &chart, "--namespace", NAMESPACE];
+    arguments.extend(flags);
+    sets.iter().for_each(|set| arguments.extend(["--set", set]));
+    helm.run(&arguments)
+}
+
+/// The text without the lines that only Helm needs.
+fn without_helm(text: &str) -> String {
+    const HELM: [&str; 3] = ["# Source: ", "helm.sh/", "app.kubernetes.io/managed-by: "];
+    let lines: Vec<&str> = text.lines().collect();
+    let mut kept = String::new();
+    for (number, line) in lines.iter().enumerate() {
+        let next = lines.get(number + 1).map_or("", |next| next.trim());
+        // Annotations stay if one of them does; Helm's hooks come first.
+        let is_empty = line.trim() == "annotations:" && next.starts_with(HELM[1]);
+        let is_helms = HELM.iter().any(|it| line.trim_start().starts_with(it));
+        if !is_empty && !is_helms {
+            kept += line;
+            kept.push('\n');
+        }
     }
-    let mut text =
-        "# Made from deploy/chart by `cargo xtask deploy`. Apply with `kubectl apply --server-side -f`.\n".to_owned();
-    for path in ["crds/cidrlists.yaml", "templates/rbac.yaml", "templates/daemonset.yaml"] {
-        let rendered = render(&read(&chart.join(path))?, &values).with_context(|| format!("in {path}"))?;
-        text += &format!("---\n{rendered}");
-    }
-    Ok(text)
+    kept
 }
 
 /// `deploy/` of the repository.
@@ -44,62 +72,15 @@ pub fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy")
 }
 
-fn read(path: &Path) -> Result<String> {
+/// The directory of the chart.
+pub fn chart() -> PathBuf {
+    directory().join("chart")
+}
+
+/// Reads a file of `deploy/`.
+pub fn read(name: &str) -> Result<String> {
+    let path: &Path = &directory().join(name);
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
-/// Reads scalars by their paths, from a file of mappings that are indented by two spaces.
-fn values(text: &str) -> Result<BTreeMap<String, String>> {
-    let (mut values, mut above) = (BTreeMap::new(), Vec::new());
-    for line in text.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#')) {
-        let depth = (line.len() - line.trim_start().len()) / 2;
-        let (key, value) = line.trim().split_once(':').with_context(|| format!("values.yaml: {line}"))?;
-        above.truncate(depth);
-        above.push(key);
-        if !value.trim().is_empty() {
-            values.insert(above.join("."), value.trim().to_owned());
-        }
-    }
-    Ok(values)
-}
-
-/// Removes the sections between `{{- if .Values.… }}` and `{{- end }}` whose value is `false`.
-fn chosen(template: &str, values: &BTreeMap<String, String>) -> Result<String> {
-    let (mut kept, mut open) = (String::new(), Vec::new());
-    for line in template.split_inclusive('\n') {
-        let inside = line.trim().strip_prefix("{{- ").and_then(|rest| rest.strip_suffix(" }}"));
-        let condition = inside.and_then(|it| it.strip_prefix("if .Values."));
-        match (inside, condition) {
-            (_, Some(name)) => open.push(match values.get(name).map(String::as_str) {
-                Some("true") => true,
-                Some("false") => false,
-                _ => bail!("{} is neither true nor false in values.yaml", line.trim()),
-            }),
-            (Some("end"), _) => _ = open.pop().context("an `end` without an `if`")?,
-            _ if open.iter().all(|it| *it) => kept += line,
-            _ => {}
-        }
-    }
-    if open.is_empty() { Ok(kept) } else { bail!("an `if` without an `end`") }
-}
-
-fn render(template: &str, values: &BTreeMap<String, String>) -> Result<String> {
-    let template = chosen(template, values)?;
-    let mut rendered = String::new();
-    let mut rest = template.as_str();
-    while let Some((before, after)) = rest.split_once("{{") {
-        let (name, after) = after.split_once("}}").context("a placeholder without }}")?;
-        rendered += before;
-        match name.trim() {
-            ".Release.Namespace" => rendered += NAMESPACE,
-            name => match name.strip_prefix(".Values.").and_then(|name| values.get(name)) {
-                Some(value) => rendered += value,
-                None => bail!("{{{{ {name} }}}} is not a value in values.yaml"),
-            },
-        }
-        rest = after;
-    }
-    Ok(rendered + rest)
 }
 
 #[cfg(test)]
@@ -107,29 +88,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_plain_manifests_are_the_chart_with_its_own_values() {
-        let there = read(&directory().join("weir.yaml")).expect("it is in the tree");
-        assert_eq!(there, plain().expect("the chart renders"), "`cargo xtask deploy` makes it anew");
-    }
-
-    #[test]
-    fn unknown_placeholders_are_errors() {
-        let values = values("a:\n  b: 1\n# c\nd: e\n").expect("mappings");
-        assert_eq!(render("x {{ .Values.a.b }} {{ .Values.d }}", &values).expect("known"), "x 1 e");
-        let conditional = "a\n{{- if .Values.on }}\nb\n{{- end }}\nc\n";
-        let with = |value: &str| render(conditional, &[("on".to_owned(), value.to_owned())].into());
-        assert_eq!(with("true").expect("known"), "a\nb\nc\n");
-        assert_eq!(with("false").expect("known"), "a\nc\n");
-        assert!(with("yes").is_err());
-        for odd in [
-            "{{- if .Values.d }}\n",
-            "{{- end }}\n",
-            "{{ .Values.a }}",
-            "{{ toYaml .Values.a }}",
-            "{{ if .Values.d }}",
-            "{{ .Values.a.b",
-        ] {
-            assert!(render(odd, &values).is_err(), "{odd}");
-        }
+    fn only_helms_own_lines_are_left_out() {
+        let text = "---\n# Source: weir/x.yaml\nmetadata:\n  labels:\n    app.kubernetes.io/managed-by: Helm\n    a: b\n  \
+                    annotations:\n    helm.sh/hook: post-delete\nspec:\n  annotations:\n    c: d\n";
+        let kept = "---\nmetadata:\n  labels:\n    a: b\nspec:\n  annotations:\n    c: d\n";
+        assert_eq!(without_helm(text), kept);
     }
 }

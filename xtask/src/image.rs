@@ -51,6 +51,8 @@ pub enum BuildProfile {
     Release,
     /// Linked in the same way, with the tests' optimizations: `cargo xtask ci` has built this binary for its tests.
     Ci,
+    /// As `Ci`, without building most of the tests.
+    Dev,
 }
 
 /// Builds the agent: one statically linked file.
@@ -63,6 +65,11 @@ pub fn binary(profile: BuildProfile) -> Result<Vec<u8>> {
         }
         BuildProfile::Ci => {
             run(&mut static_cargo(&TEST_BUILD))?;
+            "debug"
+        }
+        BuildProfile::Dev => {
+            // Cargo builds the binary for the tests that run it.
+            run(&mut static_cargo(&["test", "--locked", "-p", "weir", "--test", "sinks", "--no-run"]))?;
             "debug"
         }
     };

@@ -27,8 +27,9 @@ cargo xtask TASK
   kernels         tests the datapath on Linux 6.1 and 6.12 under qemu; WEIR_KERNEL_IMAGES names the kernel images
   apiserver       `build` builds kube-apiserver and etcd from their Go modules, `run [DIR]` runs them on loopback
   cluster         runs a real cluster of one or two nodes in network namespaces: `up`, `test`, `suite`,
-                  `conformance`, `starts N`, `down`, `kubectl …`, `enter NODE …`; needs root. Options of `up` and `test`:
-                  `--cni bridge|ptp`, `--proxy iptables|nftables`, `--nodes 1|2`, `--profile release|ci`, `--weir-cni`
+                  `conformance`, `starts N`, `chart`, `down`, `kubectl …`, `enter NODE …`; needs root. Options of `up` and
+                  `test`: `--cni bridge|ptp`, `--proxy iptables|nftables`, `--nodes 1|2`, `--profile release|ci|dev`,
+                  `--weir-cni`
   load            measures memory, CPU, latencies and API bytes of an agent at 10,000 pods and 1,000 policies, in a network
                   namespace; needs root. `--pods N`, `--local N`, `--policies N`, `--services N`, `--secs N`,
                   `--pod-changes N` (a second), `--ingress-only`, `--cpu-budget SHARE`; `--feeds` simulates the bytes
@@ -38,7 +39,9 @@ cargo xtask TASK
                   checkers of their kinds, which it installs below target; needs Go, Python and Debian
   dist            builds the files of a release in target/release-files: static binaries, packages, image, checksums. `--again`
                   builds everything twice and compares; `--target TRIPLE`; `--tag TAG` refuses a tag that does not fit
-  deploy          renders deploy/weir.yaml from the chart in deploy/chart
+  deploy          renders deploy/weir.yaml and deploy/uninstall.yaml from the chart in deploy/chart, with Helm (needs Go)
+  check-chart     lints and renders the chart with Helm, for many values; kube-apiserver validates the objects if it is
+                  built (`apiserver build`)
   bench tables    measures look-ups of addresses in the kernel, by structure and size
   bench packets   measures real packets between two pods, with Weir and with iptables and nftables; needs root.
                   `--rounds N`, `--slice MILLISECONDS`, `--cpu N`, `--rules N`, `--only NAME`
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Some("ci") => ci::run_ci(),
         Some("bless") => ci::bless(),
         Some("deploy") => xtask::deploy::write(),
+        Some("check-chart") => xtask::chart::check(),
         Some("apiserver") => xtask::apiserver::task(arguments),
         Some("check-delivery") => delivery::check(),
         Some("dist") => xtask::dist::task(arguments),

@@ -16,7 +16,8 @@ use crate::watch::{CpuShare, UnknownPods};
 #[command(after_help = "\
 HTTP paths: /metrics (Prometheus), /livez, /readyz (ready: all objects are known, and policy is in force on every pod of \
 the node). Only at --health-addr, /readyz prints the reasons with the names of pods.
-SIGTERM and SIGINT stop the agent. The policies in force stay in force, and the next agent takes over.")]
+SIGTERM and SIGINT stop the agent. The policies in force stay in force, and the next agent takes over.
+--uninstall fails while an agent runs on the node: it would put everything back.")]
 pub(crate) struct WatchArgs {
     /// Kubeconfig file for the API server [default: as for kubectl, else the service account of the agent's pod]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -79,15 +80,69 @@ pub(crate) struct CniArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ModeArgs {
-    /// Remove all enforcement that an agent has left on this node, and exit
+    /// Remove everything that an agent has left on this node, also weir-cni, and exit
     #[arg(long, conflicts_with = "dry_run")]
     pub(crate) uninstall: bool,
+    #[command(flatten)]
+    pub(crate) uninstalling: UninstallArgs,
+    /// Ask an agent of this node for a page at --health-addr, and exit: 0 if the answer is 200
+    #[arg(long, value_enum, value_name = "PAGE", conflicts_with_all = ["dry_run", "uninstall"])]
+    pub(crate) probe: Option<ProbedPage>,
     /// Compile each generation, but enforce nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// With --dry-run: write each generation's artifact to this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "dry_run")]
     pub(crate) artifact: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Uninstalling")]
+pub(crate) struct UninstallArgs {
+    /// With --uninstall: also remove what `weir attach` attached
+    #[arg(long, requires = "uninstall")]
+    pub(crate) by_hand_too: bool,
+    /// With --uninstall: do not exit, and remove what comes back
+    #[arg(long, requires = "uninstall")]
+    pub(crate) stay: bool,
+    /// With --uninstall: the container runtime's directory of plug-ins
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "/opt/cni/bin")]
+    pub(crate) cni_bin_dir: PathBuf,
+    /// With --uninstall: the container runtime's directory of CNI configurations
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "/etc/cni/net.d")]
+    pub(crate) cni_conf_dir: PathBuf,
+    /// With --uninstall: leave the weir-cni binary, which CRI-O calls when pods end that were started with it
+    #[arg(long, requires = "uninstall")]
+    pub(crate) keep_cni_plugin: bool,
+    /// Wait until this DaemonSet, whose pods run --uninstall --stay, is ready on every node, delete it, and exit
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = parse_object, conflicts_with_all = ["uninstall", "dry_run"])]
+    pub(crate) wait_for_uninstall: Option<(String, String)>,
+    /// With --wait-for-uninstall: how long to wait
+    #[arg(long, value_name = "SECONDS", default_value_t = 180)]
+    pub(crate) wait_seconds: u64,
+}
+
+fn parse_object(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('/').filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty());
+    parts.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())).ok_or("expected NAMESPACE/NAME".to_owned())
+}
+
+/// A page that says whether the agent works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProbedPage {
+    /// Whether the agent makes progress
+    Livez,
+    /// Whether policy is in force on every pod of the node
+    Readyz,
+}
+
+impl ProbedPage {
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            Self::Livez => "/livez",
+            Self::Readyz => "/readyz",
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -113,7 +168,7 @@ pub(crate) struct CniInstallArgs {
     pub(crate) on_timeout: OnTimeoutChoice,
     #[command(flatten)]
     pub(crate) pinned: PinArgs,
-    /// Remove weir-cni from the chain
+    /// Remove weir-cni from every chain of the directory, and its binary
     #[arg(long)]
     pub(crate) remove: bool,
 }

@@ -8,10 +8,8 @@ use serde_json::value::RawValue;
 
 use super::result::CniResult;
 use super::wire::{self, CniPod};
-use super::{BAD_CONFIGURATION, BAD_ENVIRONMENT, BAD_JSON, BAD_VERSION, Refusal, VERSIONS};
+use super::{BAD_CONFIGURATION, BAD_ENVIRONMENT, BAD_JSON, BAD_VERSION, Refusal, SOCKET, VERSIONS};
 
-/// Where the agent listens.
-const SOCKET: &str = "/run/weir/cni.sock";
 const BPFFS: &str = "/sys/fs/bpf/weir";
 const PATIENCE: Duration = Duration::from_secs(15);
 

@@ -17,22 +17,78 @@ use crate::cni;
 use crate::failure::with_hint;
 use crate::page;
 
+/// The end of the name of a file that is not finished.
+const UNFINISHED: &str = ".weir";
+
 pub(crate) fn run(arguments: &CniInstallArgs) -> Result<CommandOutcome> {
-    let plugin = arguments.bin_dir.join(cni::NAME);
-    let path = chain(&arguments.conf_dir)?;
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     if arguments.remove {
-        replace(&path, without(&text, &path)?.as_ref())?;
-        remove(&plugin)?;
-        page::print(format_args!("removed weir-cni from {}", path.display()))?;
+        let chains = remove_from_chains(&arguments.conf_dir)?;
+        remove_plugin(&arguments.bin_dir)?;
+        if chains.is_empty() {
+            page::print(format_args!("no chain in {} has weir-cni", arguments.conf_dir.display()))?;
+        }
+        for chain in chains {
+            page::print(format_args!("removed weir-cni from {}", chain.display()))?;
+        }
         return Ok(CommandOutcome::Clean);
     }
+    let plugin = arguments.bin_dir.join(cni::NAME);
+    let path = chain(&arguments.conf_dir)?;
+    let text = read(&path)?;
     let this = std::env::current_exe().context("cannot find this binary")?;
     let binary = fs::read(&this).with_context(|| format!("cannot read {}", this.display()))?;
     write(&plugin, &binary, 0o755)?;
     replace(&path, with(&text, &path, &entry(arguments))?.as_ref())?;
     page::print(format_args!("{} is the last plug-in of {}", plugin.display(), path.display()))?;
     Ok(CommandOutcome::Clean)
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Removes `weir-cni` from every chain of a directory, and returns the chains that had it. A chain that was the first
+/// one when `weir-cni` was added may be another one now. A directory that does not exist has no chains.
+pub(crate) fn remove_from_chains(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut changed = Vec::new();
+    for path in files(directory)? {
+        if is_unfinished(&path, ".conflist") {
+            remove(&path)?;
+        } else if path.extension().is_some_and(|it| it == "conflist") {
+            let text = read(&path)?;
+            // A file without the name has no such entry, even if it is not valid.
+            let without = text.contains(cni::NAME).then(|| without(&text, &path)).transpose()?.flatten();
+            if let Some(without) = without {
+                write(&path, without.as_bytes(), 0o644)?;
+                changed.push(path);
+            }
+        }
+    }
+    Ok(changed)
+}
+
+/// Removes the plug-in, and a copy of it that was not finished.
+pub(crate) fn remove_plugin(directory: &Path) -> Result<()> {
+    for path in files(directory)?.iter().filter(|path| is_unfinished(path, cni::NAME)) {
+        remove(path)?;
+    }
+    remove(&directory.join(cni::NAME))
+}
+
+/// Whether [`write`] left this file: its process died.
+fn is_unfinished(path: &Path, end: &str) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.strip_prefix('.').and_then(|it| it.strip_suffix(UNFINISHED)).is_some_and(|it| it.ends_with(end))
+}
+
+fn files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.with_context(|| format!("cannot read {}", directory.display()))?,
+    };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    Ok(paths)
 }
 
 fn entry(arguments: &CniInstallArgs) -> Value {
@@ -85,7 +141,7 @@ fn replace(path: &Path, text: Option<&String>) -> Result<()> {
 /// Writes a file atomically. The unfinished file has a name that container runtimes do not read.
 fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let beside = path.with_file_name(format!(".{name}.weir"));
+    let beside = path.with_file_name(format!(".{name}{UNFINISHED}"));
     let written = fs::write(&beside, bytes)
         .and_then(|()| fs::set_permissions(&beside, fs::Permissions::from_mode(mode)))
         .and_then(|()| fs::rename(&beside, path));

@@ -1,21 +1,50 @@
 //! `weir watch`: the agent.
 
+use std::path::Path;
+use std::time::Duration;
+
 use anyhow::Result;
-use weir_runtime::runtime::{PinAccess, Runtime};
 
 use super::CommandOutcome;
 use crate::args::{GlobalArgs, WatchArgs};
+use crate::cni;
 use crate::read;
 use crate::watch::enforce::{DryRun, KernelEnforcer};
-use crate::watch::log::{Log, Value};
-use crate::watch::{self, CniOptions, PageOptions, WatchOptions};
+use crate::watch::log::Log;
+use crate::watch::serve::PageAddress;
+use crate::watch::uninstall::wait::WaitOptions;
+use crate::watch::uninstall::{self, Uninstaller};
+use crate::watch::{self, CniOptions, PageOptions, WatchOptions, probe};
 
 pub(crate) fn run(global: &GlobalArgs, arguments: &WatchArgs) -> Result<CommandOutcome> {
-    if arguments.mode.uninstall {
-        let runtime = Runtime::open(&arguments.pinned.bpffs, PinAccess::Change)?;
-        let endpoints = runtime.detach(None)?.len();
-        log(arguments).info("uninstalled: nothing is enforced any more", &[("endpoints", Value::from(endpoints))]);
+    let uninstalling = &arguments.mode.uninstalling;
+    if let Some((namespace, name)) = &uninstalling.wait_for_uninstall {
+        let waiting = WaitOptions {
+            kubeconfig: arguments.kubeconfig.as_deref(),
+            namespace,
+            name,
+            patience: Duration::from_secs(uninstalling.wait_seconds),
+            log: log(arguments),
+        };
+        uninstall::wait::run(&waiting)?;
         return Ok(CommandOutcome::Clean);
+    }
+    if arguments.mode.uninstall {
+        uninstall::run(&Uninstaller {
+            bpffs: &arguments.pinned.bpffs,
+            by_hand_too: uninstalling.by_hand_too,
+            sockets: sockets(arguments),
+            cni_plugins: &uninstalling.cni_bin_dir,
+            cni_chains: &uninstalling.cni_conf_dir,
+            keep_cni_plugin: uninstalling.keep_cni_plugin,
+            stay: uninstalling.stay,
+            log: log(arguments),
+        })?;
+        return Ok(CommandOutcome::Clean);
+    }
+    if let Some(page) = arguments.mode.probe {
+        let answer = probe::ask(&arguments.http.health_addr, page.path())?;
+        return Ok(if answer.is_ok() { CommandOutcome::Clean } else { CommandOutcome::Findings });
     }
     let options = WatchOptions {
         kubeconfig: arguments.kubeconfig.as_deref(),
@@ -38,6 +67,16 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &WatchArgs) -> Result<CommandO
         watch::run(options, KernelEnforcer::new(arguments.pinned.bpffs.clone(), arguments.hook.way()))?;
     }
     Ok(CommandOutcome::Clean)
+}
+
+/// The agent's Unix sockets.
+fn sockets(arguments: &WatchArgs) -> Vec<&Path> {
+    let health = match &arguments.http.health_addr {
+        PageAddress::Unix(path) => Some(path.as_path()),
+        PageAddress::Tcp(_) => None,
+    };
+    let cni = arguments.cni.cni_socket.as_deref().unwrap_or(Path::new(cni::SOCKET));
+    [cni].into_iter().chain(health).collect()
 }
 
 fn log(arguments: &WatchArgs) -> Log {

@@ -27,17 +27,17 @@ fn previous(network: &Network) -> String {
 }
 
 /// The plug-in on a node.
-struct Plugin<'n> {
+pub(crate) struct Plugin<'n> {
     network: &'n Network,
     binary: PathBuf,
-    socket: PathBuf,
+    pub(crate) socket: PathBuf,
     uid: String,
 }
 
 /// The result of a call.
-struct Ended {
-    success: bool,
-    output: String,
+pub(crate) struct Ended {
+    pub(crate) success: bool,
+    pub(crate) output: String,
 }
 
 impl Ended {
@@ -47,20 +47,20 @@ impl Ended {
 }
 
 impl<'n> Plugin<'n> {
-    fn new(directory: &Directory, network: &'n Network) -> Self {
+    pub(crate) fn new(directory: &Directory, network: &'n Network) -> Self {
         let binary = directory.path().join("weir-cni");
         symlink(env!("CARGO_BIN_EXE_weir"), &binary).expect("the directory is ours");
         Self { network, binary, socket: directory.path().join("run/cni.sock"), uid: String::new() }
     }
 
     /// Reads the pod's UID from the API.
-    fn read_uid(&mut self, server: &ApiServer) {
+    pub(crate) fn read_uid(&mut self, server: &ApiServer) {
         let pod = server.ask("GET", &format!("{PODS}/web"), None).expect("the pod exists");
         let pod: Value = serde_json::from_str(&pod).expect("JSON");
         self.uid = pod["metadata"]["uid"].as_str().expect("the server has given it one").to_owned();
     }
 
-    fn call(&self, command: &str, seconds: u32, on_timeout: &str) -> Ended {
+    pub(crate) fn call(&self, command: &str, seconds: u32, on_timeout: &str) -> Ended {
         let arguments = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID={}", self.uid);
         self.call_for(command, seconds, on_timeout, ["eth0", "/run/netns/web", &arguments])
     }

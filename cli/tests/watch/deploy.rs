@@ -1,37 +1,40 @@
 //! Tests the manifests in `deploy/`: a server accepts them, its validation agrees with ours, and their permissions
 //! suffice.
 
+use std::path::Path;
+use std::process::Command;
+
 use weir_runtime::skip;
 use xtask::apiserver::{ApiServer, Settings};
+use xtask::chart::{self, api_path, documents};
+use xtask::{deploy, helm};
 
 use crate::api::{account, add_cluster, add_pod, agent, has_the_servers_objects};
+use crate::packets::ask;
 use crate::rig::{Agent, Directory, server, until};
 
 const LISTS: &str = "/apis/weir.dev/v1alpha1/cidrlists";
 
 /// Each manifest with its API path.
-fn manifests(choices: &[(&str, &str)]) -> Vec<(&'static str, String)> {
-    let text = xtask::deploy::with(choices).expect("the chart renders");
-    let path = |document: &str| {
-        let kind = document.lines().find_map(|line| line.strip_prefix("kind: ")).expect("a kind");
-        match kind {
-            "CustomResourceDefinition" => "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-            "ServiceAccount" => "/api/v1/namespaces/kube-system/serviceaccounts",
-            "ClusterRole" => "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-            "ClusterRoleBinding" => "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-            "DaemonSet" => "/apis/apps/v1/namespaces/kube-system/daemonsets",
-            other => panic!("no path for {other}"),
-        }
-    };
-    text.split("\n---\n").skip(1).map(|document| (path(document), document.to_owned())).collect()
+fn manifests(text: &str) -> Vec<(&'static str, String)> {
+    let path = |document: &str| api_path(document).expect("a kind").expect("a kind that the server has");
+    documents(text).into_iter().map(|document| (path(document), document.to_owned())).collect()
 }
 
-fn install(server: &ApiServer) {
-    for (path, document) in manifests(&[]) {
+fn plain(name: &str) -> Vec<(&'static str, String)> {
+    manifests(&deploy::read(name).expect("it is in the tree"))
+}
+
+fn create(server: &ApiServer, manifests: Vec<(&'static str, String)>) {
+    for (path, document) in manifests {
         let answer =
             server.ask_as("application/yaml", "POST", &format!("{path}?fieldValidation=Strict"), Some(&document));
         answer.unwrap_or_else(|error| panic!("{error:#}"));
     }
+}
+
+fn install(server: &ApiServer) {
+    create(server, plain("weir.yaml"));
     until("the kind is served", || server.ask("GET", LISTS, None).is_ok());
 }
 
@@ -52,7 +55,6 @@ fn api_server_accepts_the_manifests_and_their_rights_suffice() {
     assert_eq!(agent.metric("weir_objects{kind=\"Pod\"}"), 1.0, "{}", agent.log());
     assert!(!agent.log().contains("403"), "{}", agent.log());
     events_are_sent_once(&server, &directory, &agent);
-    choices_are_taken(&server);
 }
 
 /// A list that the server accepts and the agent does not is reported as an Event, by the first agent that sees it.
@@ -68,23 +70,6 @@ fn events_are_sent_once(server: &ApiServer, directory: &Directory, agent: &Agent
     until("the other agent knows", || other.metric("weir_kubernetes_events_total{outcome=\"known\"}") == 1.0);
 }
 
-/// Creates the manifests with all options that are off by default.
-fn choices_are_taken(server: &ApiServer) {
-    for (path, document) in manifests(&[("cni.enabled", "true"), ("annotatePods", "true")]) {
-        if path.ends_with("clusterroles") {
-            let path = format!("{path}/weir?fieldValidation=Strict&force=true&fieldManager=test");
-            let answer = server.ask_as("application/apply-patch+yaml", "PATCH", &path, Some(&document));
-            answer.unwrap_or_else(|error| panic!("{error:#}"));
-        }
-        if path.ends_with("daemonsets") {
-            let path = format!("{path}/weir?fieldValidation=Strict&dryRun=All&force=true&fieldManager=test");
-            let answer = server.ask_as("application/apply-patch+yaml", "PATCH", &path, Some(&document));
-            let answer = answer.unwrap_or_else(|error| panic!("{error:#}"));
-            assert!(answer.contains("--cni-socket=/run/weir/cni.sock") && answer.contains("cni-install"), "{answer}");
-        }
-    }
-}
-
 /// The lines after a given line of a document that are deeper or belong to the same list.
 fn lines_of(document: &str, of: &str) -> Vec<String> {
     let mut lines = document.lines().skip_while(|line| line.trim() != of);
@@ -95,36 +80,113 @@ fn lines_of(document: &str, of: &str) -> Vec<String> {
 }
 
 #[test]
-fn agents_rights_are_exactly_those_it_needs() {
-    for choices in [&[][..], &[("cni.enabled", "true")]] {
-        let documents = manifests(choices);
-        let document = |kind: &str| {
-            let found = documents.iter().find(|(path, _)| path.ends_with(kind));
-            found.map(|(_, document)| document.as_str()).expect("it is there")
-        };
-        let rights = [
-            [r#"apiGroups: [""]"#, "resources: [namespaces, nodes, pods, services]", "verbs: [list, watch]"],
-            ["apiGroups: [discovery.k8s.io]", "resources: [endpointslices]", "verbs: [list, watch]"],
-            ["apiGroups: [networking.k8s.io]", "resources: [networkpolicies]", "verbs: [list, watch]"],
-            [
-                "apiGroups: [policy.networking.k8s.io]",
-                "resources: [clusternetworkpolicies, adminnetworkpolicies, baselineadminnetworkpolicies]",
-                "verbs: [list, watch]",
-            ],
-            ["apiGroups: [weir.dev]", "resources: [cidrlists]", "verbs: [list, watch]"],
-            [r#"apiGroups: [""]"#, "resources: [events]", "verbs: [create]"],
-        ];
-        assert_eq!(lines_of(document("/clusterroles"), "rules:"), rights.concat());
-        let daemon_set = document("daemonsets");
-        let containers = daemon_set.matches("image: ").count();
-        let count = |line: &str| daemon_set.lines().filter(|it| it.trim() == line).count();
-        for line in ["readOnlyRootFilesystem: true", "allowPrivilegeEscalation: false", "drop: [ALL]"] {
-            assert_eq!(count(line), containers, "{line}");
-        }
-        assert_eq!(daemon_set.matches("add: [").count(), 1, "one container has capabilities");
-        assert_eq!(count("add: [BPF, NET_ADMIN, SYS_ADMIN]"), 1);
-        assert!(!daemon_set.contains("privileged") && !daemon_set.contains("hostPID"));
+fn chart_takes_valid_values_and_refuses_others() {
+    let helm = skip!(unless helm::built());
+    chart::check_rendering(&helm).unwrap_or_else(|error| panic!("{error:#}"));
+}
+
+#[test]
+fn plain_manifests_are_the_chart_with_its_own_values() {
+    let helm = skip!(unless helm::built());
+    for (name, text) in deploy::plain(&helm).expect("the chart renders") {
+        assert_eq!(deploy::read(name).expect("it is in the tree"), text, "`cargo xtask deploy` makes it anew");
     }
+}
+
+/// The documents of one kind of objects.
+fn of_kind<'m>(manifests: &'m [(&str, String)], kind: &str) -> Vec<&'m str> {
+    let found = manifests.iter().filter(|(path, _)| path.ends_with(kind));
+    found.map(|(_, document)| document.as_str()).collect()
+}
+
+#[test]
+fn agents_rights_are_exactly_those_it_needs() {
+    let documents = plain("weir.yaml");
+    let rights = [
+        [r#"apiGroups: [""]"#, "resources: [namespaces, nodes, pods, services]", "verbs: [list, watch]"],
+        ["apiGroups: [discovery.k8s.io]", "resources: [endpointslices]", "verbs: [list, watch]"],
+        ["apiGroups: [networking.k8s.io]", "resources: [networkpolicies]", "verbs: [list, watch]"],
+        [
+            "apiGroups: [policy.networking.k8s.io]",
+            "resources: [clusternetworkpolicies, adminnetworkpolicies, baselineadminnetworkpolicies]",
+            "verbs: [list, watch]",
+        ],
+        ["apiGroups: [weir.dev]", "resources: [cidrlists]", "verbs: [list, watch]"],
+        [r#"apiGroups: [""]"#, "resources: [events]", "verbs: [create]"],
+    ];
+    assert_eq!(lines_of(of_kind(&documents, "/clusterroles")[0], "rules:"), rights.concat());
+    containers_are_confined(of_kind(&documents, "/daemonsets")[0], 1);
+    let uninstaller = plain("uninstall.yaml");
+    let [(_, uninstaller)] = uninstaller.as_slice() else { panic!("it is one object: {uninstaller:?}") };
+    assert!(uninstaller.contains("automountServiceAccountToken: false"), "it does not ask the API server");
+    containers_are_confined(uninstaller, 2);
+}
+
+#[test]
+fn containers_of_the_chart_are_confined_for_all_values() {
+    let helm = skip!(unless helm::built());
+    for choice in chart::ACCEPTED {
+        let text = deploy::template(&helm, choice, &[]).unwrap_or_else(|error| panic!("{error:#}"));
+        let text = text.replace("PodMonitor", "Service").replace("ServiceMonitor", "Service");
+        let documents = manifests(&text.replace("PrometheusRule", "Service"));
+        let daemon_sets = of_kind(&documents, "/daemonsets");
+        for (document, capable) in daemon_sets.iter().rev().zip([2, 1].into_iter().skip(2 - daemon_sets.len())) {
+            containers_are_confined(document, capable);
+        }
+        of_kind(&documents, "/jobs").into_iter().for_each(|job| containers_are_confined(job, 0));
+    }
+}
+
+/// No container has more than it needs, and `capable` of them have capabilities.
+fn containers_are_confined(document: &str, capable: usize) {
+    let containers = document.matches(" image: ").count();
+    let count = |line: &str| document.lines().filter(|it| it.trim() == line).count();
+    for line in ["readOnlyRootFilesystem: true", "allowPrivilegeEscalation: false", "drop: [ALL]"] {
+        assert_eq!(count(line), containers, "{line}: {document}");
+    }
+    assert_eq!(document.matches("add: [").count(), capable, "{document}");
+    assert_eq!(count("add: [BPF, NET_ADMIN, SYS_ADMIN]"), capable);
+    assert!(!document.contains("privileged") && !document.contains("hostPID"));
+}
+
+/// Runs the command that waits for the pods which uninstall.
+fn wait_for_uninstall(kubeconfig: &Path, seconds: &str) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["watch", "--wait-for-uninstall=kube-system/weir-uninstall", "--wait-seconds", seconds]);
+    let output = command.arg("--kubeconfig").arg(kubeconfig).output().expect("it starts");
+    (output.status.success(), String::from_utf8(output.stderr).expect("text"))
+}
+
+#[test]
+fn waiting_for_an_uninstall_needs_exactly_the_rights_of_its_role() {
+    let helm = skip!(unless helm::built());
+    let directory = Directory::new();
+    let server = skip!(unless server(&directory, Settings::default()));
+    let documents = manifests(&deploy::template(&helm, &[], &[]).expect("the chart renders"));
+    let role = of_kind(&documents, "/roles")[0];
+    let rights = [
+        ["apiGroups: [apps]", "resources: [daemonsets]", "resourceNames: [weir-uninstall]", "verbs: [get, delete]"]
+            .as_slice(),
+        [r#"apiGroups: [""]"#, "resources: [pods]", "verbs: [list]"].as_slice(),
+    ];
+    assert_eq!(lines_of(role, "rules:"), rights.concat());
+    let is_of_hook = |(_, document): &(&str, String)| document.contains("helm.sh/hook: post-delete");
+    create(&server, documents.into_iter().filter(is_of_hook).collect());
+    let kubeconfig = account(&server, &directory, "kube-system", "weir-uninstall");
+
+    let (success, log) = wait_for_uninstall(&kubeconfig, "0");
+    assert!(!success && log.contains("nodes are not clean") && !log.contains("orbidden"), "{log}");
+    let path = "/apis/apps/v1/namespaces/kube-system/daemonsets/weir-uninstall";
+    let status = r#"{"status":{"observedGeneration":1,"desiredNumberScheduled":2,"updatedNumberScheduled":2,
+        "currentNumberScheduled":2,"numberMisscheduled":0,"numberReady":NUMBER}}"#;
+    let ready =
+        |number: &str| ask(&server, "PATCH", &format!("{path}/status"), Some(&status.replace("NUMBER", number)));
+    ready("1");
+    assert!(!wait_for_uninstall(&kubeconfig, "0").0, "a node is not clean, and the DaemonSet stays for it");
+    ready("2");
+    let (success, log) = wait_for_uninstall(&kubeconfig, "20");
+    assert!(success, "{log}");
+    until("the DaemonSet is deleted", || server.ask("GET", path, None).is_err());
 }
 
 /// The server accepts the lists that we accept, and refuses those that we refuse, as far as a schema can.

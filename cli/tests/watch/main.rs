@@ -9,3 +9,4 @@ mod kube_runtime;
 mod memory;
 mod packets;
 mod rig;
+mod uninstall;

@@ -244,6 +244,7 @@ impl Runtime {
                 way,
                 hurried,
                 closed,
+                by_hand: request.exact.is_none(),
             });
         }
         Ok(wanted)

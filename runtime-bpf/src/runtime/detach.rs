@@ -8,23 +8,57 @@ use crate::record::{EnforcedEndpoint, EnforcementRecord};
 impl Runtime {
     /// Removes a pod's endpoints, or all. With the last endpoint, everything that is pinned is removed.
     pub fn detach(&self, pod: Option<&str>) -> Result<Vec<EnforcedEndpoint>, Error> {
-        let leaving = self.kept_during(|| self.detach_here(pod))?;
+        let leaving = self.detached(|| self.detach_here(|it| pod.is_none_or(|pod| it.pod == pod), pod.is_none()))?;
+        match (pod, leaving.is_empty()) {
+            (Some(pod), true) => Err(Error::NotAttached(pod.to_owned())),
+            _ => Ok(leaving),
+        }
+    }
+
+    /// Removes the endpoints of an agent that has ended, and opens the interfaces that it closed. Endpoints that `weir
+    /// attach` attached stay enforced, unless `by_hand_too` is set. If no endpoint stays, everything that is pinned is
+    /// removed, also at uplinks.
+    pub fn uninstall(&self, by_hand_too: bool) -> Result<Vec<EnforcedEndpoint>, Error> {
+        let leaving = self.detached(|| {
+            let leaving = self.detach_here(|it| by_hand_too || it.is_agents(), true)?;
+            closed::open_interfaces(&self.system, self.pins.root(), |_| true)?;
+            Ok(leaving)
+        })?;
+        // This fails if endpoints stay, or if the directory is a mount point.
+        _ = self.system.remove_directory(self.pins.root());
+        Ok(leaving)
+    }
+
+    fn detached(
+        &self,
+        operation: impl FnOnce() -> Result<Vec<EnforcedEndpoint>, Error>,
+    ) -> Result<Vec<EnforcedEndpoint>, Error> {
+        let leaving = self.kept_during(operation)?;
         if EnforcementRecord::read(&self.system, &self.pins)?.is_none() {
             self.forget_kept();
         }
         Ok(leaving)
     }
 
-    fn detach_here(&self, pod: Option<&str>) -> Result<Vec<EnforcedEndpoint>, Error> {
+    /// Removes the endpoints for which `leaves` returns true. If there is nothing to enforce and `is_all` is set, pins
+    /// that have no record are removed too.
+    fn detach_here(
+        &self,
+        leaves: impl Fn(&EnforcedEndpoint) -> bool,
+        is_all: bool,
+    ) -> Result<Vec<EnforcedEndpoint>, Error> {
         let Some(mut record) = EnforcementRecord::read(&self.system, &self.pins)? else {
-            return self.nothing(pod);
+            if is_all {
+                self.remove_unrecorded()?;
+            }
+            return Ok(Vec::new());
         };
         self.check_namespace(&record)?;
-        let (leaving, staying) = record.endpoints.drain(..).partition(|it| pod.is_none_or(|pod| it.pod == pod));
-        record.endpoints = staying;
-        if let (Some(pod), true) = (pod, Vec::is_empty(&leaving)) {
-            return Err(Error::NotAttached(pod.to_owned()));
+        let (leaving, staying): (Vec<_>, Vec<_>) = record.endpoints.drain(..).partition(leaves);
+        if leaving.is_empty() && !(is_all && staying.is_empty()) {
+            return Ok(leaving);
         }
+        record.endpoints = staying;
         record.leaving.extend(leaving.iter().cloned());
         // From here on, the next operation continues the removal if this one fails.
         record.write(&self.system, &self.pins)?;
@@ -37,17 +71,12 @@ impl Runtime {
     }
 
     /// Handles a missing record: links may still be pinned.
-    fn nothing(&self, pod: Option<&str>) -> Result<Vec<EnforcedEndpoint>, Error> {
+    fn remove_unrecorded(&self) -> Result<(), Error> {
         let links = self.pins.links();
-        let names = self.system.list(&links).doing("list links")?;
-        if let Some(pod) = pod {
-            return Err(Error::NotAttached(pod.to_owned()));
+        for name in self.system.list(&links).doing("list links")? {
+            self.system.unpin(&links.join(&name)).doing("remove a link")?;
         }
-        for name in names {
-            self.system.unpin(&links.join(name)).doing("remove a link")?;
-        }
-        self.remove_pins()?;
-        Ok(Vec::new())
+        self.remove_pins()
     }
 
     /// Removes the programs first: without them, the other objects have no effect.

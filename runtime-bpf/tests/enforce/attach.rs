@@ -100,6 +100,42 @@ fn the_same_artifact_again_changes_nothing() {
     });
 }
 
+fn uninstall(node: &Node, by_hand_too: bool) -> usize {
+    let uninstalled = node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.uninstall(by_hand_too));
+    uninstalled.unwrap().len()
+}
+
+#[test]
+fn uninstalling_the_agent_leaves_what_was_attached_by_hand() {
+    each(|node, way| {
+        let made = only_port(80);
+        let exact = || Some(ExactPods { closed: Vec::new(), uids: [("default/p0".into(), "u0".into())].into() });
+        let endpoints = vec![("default/p0".to_owned(), node.interface(0))];
+        let of_agent = Request { endpoints, way: Some(way), exact: exact(), ..request(&made) };
+        node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.one_by_one().attach(&of_agent)).unwrap();
+        attach(node, &made, &[1], Some(way)).unwrap();
+        [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+        assert_eq!(uninstall(node, false), 1, "the agent's endpoint");
+        let left = status(node).unwrap().endpoints;
+        assert_eq!(left.iter().map(|it| it.endpoint.pod.as_str()).collect::<Vec<_>>(), ["default/p1"]);
+        let server = pod_address(1, false);
+        assert!(connect(node, 0, server, 80).is_some() && connect(node, 0, server, 81).is_none(), "p1 is enforced");
+        assert_eq!(uninstall(node, false), 0, "nothing of the agent is left");
+        assert!(connect(node, 0, server, 81).is_none(), "p1 is still enforced");
+        assert_eq!(uninstall(node, true), 1, "told to");
+        assert!(connect(node, 0, server, 81).is_some() && !node.bpffs().exists(), "nothing is left");
+
+        // An agent closes what it does not know. No other process would open it again.
+        attach(node, &made, &[1], Some(way)).unwrap();
+        let endpoints = vec![("default/p0".to_owned(), node.interface(0))];
+        let of_agent = Request { endpoints, way: Some(way), exact: exact(), ..request(&made) };
+        node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.one_by_one().attach(&of_agent)).unwrap();
+        assert!(connect(node, 0, server, 80).is_none(), "p1 is closed");
+        assert_eq!(uninstall(node, false), 2);
+        assert!(connect(node, 0, server, 81).is_some() && !node.bpffs().exists(), "nothing is left");
+    });
+}
+
 #[test]
 fn a_node_without_pods_has_no_drift() {
     each(|node, way| {

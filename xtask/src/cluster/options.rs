@@ -61,7 +61,11 @@ impl Default for ClusterOptions {
 impl fmt::Display for ClusterOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "--cni {} --proxy {} --nodes {}", self.cni.name(), self.proxy.name(), self.nodes)?;
-        f.write_str(if self.profile == BuildProfile::Ci { " --profile ci" } else { "" })?;
+        f.write_str(match self.profile {
+            BuildProfile::Release => "",
+            BuildProfile::Ci => " --profile ci",
+            BuildProfile::Dev => " --profile dev",
+        })?;
         f.write_str(if self.weir_cni { " --weir-cni" } else { "" })
     }
 }
@@ -82,10 +86,11 @@ impl ClusterOptions {
                 ("--proxy", "nftables") => options.proxy = Proxy::Nftables,
                 ("--profile", "release") => options.profile = BuildProfile::Release,
                 ("--profile", "ci") => options.profile = BuildProfile::Ci,
+                ("--profile", "dev") => options.profile = BuildProfile::Dev,
                 ("--nodes", number) => options.nodes = number.parse().context("--nodes needs a number")?,
                 _ => bail!(
                     "{name} {value}: expected --cni bridge|ptp, --proxy iptables|nftables, --nodes 1|2, \
-                     --profile release|ci, --weir-cni"
+                     --profile release|ci|dev, --weir-cni"
                 ),
             }
         }

@@ -12,6 +12,7 @@ use super::{control, images, node::ClusterNode};
 use crate::process::{capture, wait};
 
 const SOCKET: &str = "/run/containerd/containerd.sock";
+pub(super) const KUBELET: &str = "kubelet";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts all three.
@@ -51,13 +52,14 @@ fn start_containerd(node: &ClusterNode, tools: &Tools) -> Result<()> {
     wait("containerd answers", PATIENCE, answers).with_context(|| node.log("containerd"))
 }
 
-fn start_kubelet(node: &ClusterNode, tools: &Tools) -> Result<()> {
+/// Starts the kubelet, also again after it was killed.
+pub(super) fn start_kubelet(node: &ClusterNode, tools: &Tools) -> Result<()> {
     let path = node.directory().join("kubelet.yaml");
     fs::write(&path, kubelet(&node.group()))?;
     let mut command = node.command(tools.bin("kubelet"));
     command.arg("--config").arg(&path).arg("--kubeconfig").arg(control::kubeconfig(tools, &node.name()));
     command.args(["--hostname-override", &node.name(), "--node-ip", &node.address()]);
-    node.daemon("kubelet", command)
+    node.daemon(KUBELET, command)
 }
 
 /// The kubelet's configuration. Only the nodes can reach its port, so it needs no authentication; evictions are

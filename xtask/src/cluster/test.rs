@@ -48,22 +48,28 @@ fn policy() -> serde_json::Value {
 impl LocalCluster {
     /// Installs the agent on every node, and waits until each enforces its pods.
     pub(super) fn deploy(&self) -> Result<()> {
+        self.import_agent()?;
+        let choices: &[(&str, &str)] = if self.options.weir_cni { &[("cni.enabled", "true")] } else { &[] };
+        self.apply_text("weir", &deploy::with(&xtask::helm::build()?, choices)?)?;
+        self.wait_rollout()
+    }
+
+    /// Imports the agent's image on every node, under two names.
+    pub(super) fn import_agent(&self) -> Result<()> {
         let binary = image::binary(self.options.profile)?;
         for (name, file) in [(image::name(), "weir"), (NEXT.to_owned(), "weir-next")] {
             let path = images::write(&self.tools, file, &image::of_agent(&name, &binary)?)?;
             self.nodes.iter().try_for_each(|node| runtime::import(node, &self.tools, &path))?;
         }
-        let choices: &[(&str, &str)] = if self.options.weir_cni { &[("cni.enabled", "true")] } else { &[] };
-        self.apply_text("weir", &deploy::with(choices)?)?;
-        self.wait_rollout()
+        Ok(())
     }
 
-    fn wait_rollout(&self) -> Result<()> {
+    pub(super) fn wait_rollout(&self) -> Result<()> {
         let rollout = self.kubectl(&["rollout", "status", "daemonset/weir", "-n", "kube-system", "--timeout=120s"]);
         rollout.map(|_| ()).with_context(|| self.agents_log())
     }
 
-    fn agents_log(&self) -> String {
+    pub(super) fn agents_log(&self) -> String {
         let select = ["-n", "kube-system", "-l", "app.kubernetes.io/name=weir"];
         let ask = |arguments: &[&str]| self.kubectl(&[arguments, &select].concat()).unwrap_or_else(|it| it.to_string());
         format!("{}\n{}", ask(&["describe", "pods"]), ask(&["logs", "--prefix", "--tail=20"]))

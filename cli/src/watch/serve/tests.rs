@@ -45,6 +45,22 @@ fn displayed_addresses_parse_again() {
     }
 }
 
+#[test]
+fn probe_has_the_result_of_the_page() {
+    let path = std::env::temp_dir().join(format!("weir-probe-{}.sock", std::process::id()));
+    let address = PageAddress::Unix(path.clone());
+    assert!(crate::watch::probe::ask(&address, "/livez").is_err(), "nothing listens");
+    let pages = pages(Audience::Host, true);
+    let metrics = Arc::clone(&pages.metrics);
+    serve(address.clone(), pages, Log { format: LogFormat::Text }).expect("the path is ours");
+    let ask = |page| crate::watch::probe::ask(&address, page).expect("it answers");
+    assert_eq!(ask("/livez"), Ok(()));
+    assert_eq!(ask("/readyz"), Err(()), "the agent is not ready");
+    metrics.set_unready(Vec::new());
+    assert_eq!(ask("/readyz"), Ok(()));
+    _ = std::fs::remove_file(path);
+}
+
 /// A server on a free port of the loopback.
 fn served() -> SocketAddr {
     let free = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|it| it.local_addr()).expect("a free port");
