@@ -34,8 +34,9 @@ cargo xtask TASK
   image [FILE]    builds the agent as one static binary, in an OCI layout tar that `ctr images import` reads
   check-delivery  checks workflows, the action, hooks, the chart, the packed crates, and the files of a release with the
                   checkers of their kinds, which it installs below target; needs Go, Python and Debian
-  dist            builds the files of a release in target/release-files: static binaries, packages, image, checksums. `--again`
-                  builds everything twice and compares; `--target TRIPLE`; `--tag TAG` refuses a tag that does not fit
+  dist            builds the files of a release in target/release-files: static binaries, packages, image, checksums.
+                  `--again` builds everything twice and compares; `--target TRIPLE`; `--tag TAG` refuses a tag that does
+                  not fit
   deploy          renders deploy/weir.yaml from the chart in deploy/chart
   bench tables    measures look-ups of addresses in the kernel, by structure and size
   bench packets   measures real packets between two pods, with Weir and with iptables and nftables; needs root.
