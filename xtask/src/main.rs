@@ -37,8 +37,9 @@ cargo xtask TASK
   image [FILE]    builds the agent as one static binary, in an OCI layout tar that `ctr images import` reads
   check-delivery  checks workflows, the action, hooks, the chart, the packed crates, and the files of a release with the
                   checkers of their kinds, which it installs below target; needs Go, Python and Debian
-  dist            builds the files of a release in target/release-files: static binaries, packages, image, checksums. `--again`
-                  builds everything twice and compares; `--target TRIPLE`; `--tag TAG` refuses a tag that does not fit
+  dist            builds the files of a release in target/release-files: static binaries, packages, image, checksums.
+                  `--again` builds everything twice and compares; `--target TRIPLE`; `--tag TAG` refuses a tag that does
+                  not fit
   deploy          renders deploy/weir.yaml and deploy/uninstall.yaml from the chart in deploy/chart, with Helm (needs Go)
   check-chart     lints and renders the chart with Helm, for many values; kube-apiserver validates the objects if it is
                   built (`apiserver build`)

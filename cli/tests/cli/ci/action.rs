@@ -190,6 +190,14 @@ fn the_action_refuses_a_release_with_another_checksum() {
 }
 
 #[test]
+fn the_action_fails_on_a_broken_policy() {
+    let repository = repository();
+    repository.write("policies/shop.yaml", &SHOP.replace("podSelector:", "podselector:"));
+    let ran = run(&repository, &[("program", env!("CARGO_BIN_EXE_weir"))]);
+    assert_eq!((names(&ran), ran[1].1.code), (vec!["Install", "Compare"], Some(2)), "{ran:#?}");
+}
+
+#[test]
 fn the_action_says_what_is_missing() {
     let repository = repository();
     let ran = run(&repository, &[]);
