@@ -36,8 +36,9 @@ const AGENT: &str = "\
 
 Made by `cargo xtask bench agent`, which runs `cargo xtask load`: an agent in a cluster of 10,000 pods, 110 of them on
 its node, and 1,000 policies, on a simulated API server, with the default CPU budget of 10 % of a core. Then 100 pods of
-other nodes, 4 local pods, 20 EndpointSlices and 2 policies change a second, one kind after the other. Changes of
-EndpointSlices wait for the budget: see [the figures of large clusters](scale.md).
+other nodes, 4 local pods, 20 EndpointSlices and 2 policies change a second, one kind after the other. Each
+kind lasts some seconds, and a burst of one second of CPU time is part of the budget, so these figures can exceed 10 %.
+The page about [large clusters](scale.md) has more of them.
 
 | | |
 | --- | --- |

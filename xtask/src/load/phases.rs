@@ -63,7 +63,7 @@ impl Phase {
         let Self { name, rate: changes, metric, .. } = self;
         println!("{:25} {changes} a second", format!("{name}: changes"));
         println!("{:25} {:.2} % of a core", format!("{name}: CPU"), cores * 100.0);
-        println!("{:25} {rate:.1} kB a second", format!("{name}: from the API"));
+        println!("{:25} {rate:.1} kB a second", format!("{name}: API"));
         println!("{:25} {}", format!("{name}: memory"), agent.memory()?);
         // Changes that wait for the CPU budget are in force after at most this time.
         sleep(Duration::from_secs(12));

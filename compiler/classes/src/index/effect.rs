@@ -10,6 +10,9 @@
 use super::{Index, Key, addresses};
 use weir_objects::k8s::{Body, Mode, NetworkPolicy, Object, Pod, PolicyRule};
 
+/// The kinds of cluster-wide policies.
+const CLUSTER_POLICY_KINDS: [&str; 3] = ["ClusterNetworkPolicy", "AdminNetworkPolicy", "BaselineAdminNetworkPolicy"];
+
 /// What a change can do to the verdicts of the generation in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeEffect {
@@ -64,7 +67,12 @@ impl Index {
                 && !baseline.roles.backing.contains(address)
                 && baseline.class_without_pod(*address) == Some(baseline.peer_at(*address))
         };
-        let has_cluster_policies = || self.objects.values().any(|it| matches!(it.body, Body::ClusterPolicy(_)));
+        // A search by kind: this is asked for every new pod of the cluster, so it must not visit all objects.
+        let has_any = |kind: &str| {
+            let first = Key { kind: kind.to_owned(), namespace: String::new(), name: String::new() };
+            self.objects.range(first..).next().is_some_and(|(key, _)| key.kind == kind)
+        };
+        let has_cluster_policies = || CLUSTER_POLICY_KINDS.into_iter().any(has_any);
         is_elsewhere && addresses(pod).iter().all(is_unused) && !has_cluster_policies()
     }
 }
