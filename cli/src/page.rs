@@ -95,7 +95,8 @@ impl OutputPage {
     }
 
     /// Lines that Weir itself composed, such as a listing of instructions. Text from outside must have been escaped
-    /// before the lines were composed, because a line break ends a line here.
+    /// before the lines were composed, because a line break ends a line here. The lines of a file may be given as they
+    /// are, where they are shown as a file's lines.
     pub(crate) fn lines(&mut self, text: &str) {
         text.lines().for_each(|line| self.line(line));
     }

@@ -19,13 +19,15 @@ const DIRECT_OUTPUT: [&str; 11] = [
 ];
 
 /// Files that may print lines of a composed text: everything in it is Weir's own or was escaped before.
-const COMPOSERS: [&str; 9] = [
+const COMPOSERS: [&str; 11] = [
     "panic_report.rs",
+    "commands/check/fix.rs",
     "commands/compile.rs",
     "commands/compile/summary.rs",
     "commands/diff/md.rs",
     "commands/explain_code.rs",
     "commands/inspect.rs",
+    "commands/suggest/output.rs",
     "views/dot.rs",
     "views/html.rs",
     "views/svg.rs",

@@ -48,8 +48,9 @@ pub(crate) enum SuggestFormat {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Flows are the output of `weir flows -o json`, `weir monitor -o jsonl` or `hubble observe -o jsonpb`, or a table with the
-columns src, dst, dport and proto (CSV, VPC flow logs). The policies are in audit mode; docs/learn.md has the next steps.")]
+Flows are the output of `weir flows -o json`, `weir monitor -o jsonl` or `hubble observe -o jsonpb`, or a table with
+the columns src, dst, dport and proto (CSV, VPC flow logs).
+The policies are in audit mode; docs/learn.md has the next steps.")]
 pub(crate) struct LearnArgs {
     #[command(flatten)]
     pub(crate) input: InputPaths,

@@ -194,15 +194,15 @@ fn words(allowed: &Allowed) -> String {
     format!("{}, {}", count(allowed.pairs, "pair"), count(allowed.ports, "port"))
 }
 
-/// What the policies would have denied of what was recorded.
+/// Lists the recorded flows that the policies would deny.
 fn denied(page: &mut OutputPage, cluster: &Cluster, learned: &Learned) {
     if learned.denied.is_empty() {
         return page.line(format_args!(
-            "of what was recorded, they deny nothing ({} asked again)",
+            "they deny none of the recorded flows ({} asked again)",
             count(learned.allowed, "flow")
         ));
     }
-    page.line(format_args!("of what was recorded, they deny {}:", count(learned.denied.len(), "flow")));
+    page.line(format_args!("they deny {} of the recorded ones:", count(learned.denied.len(), "flow")));
     for (flow, reason) in learned.denied.iter().take(MOST_DENIED) {
         let mut text = String::new();
         for (end, between) in [(&flow.source, " -> "), (&flow.destination, "")] {

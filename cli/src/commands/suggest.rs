@@ -124,7 +124,10 @@ fn place_new_files(files: &mut [EditedFile], input: &InputPaths) {
     let directory = first.and_then(|it| if it.is_dir() { Some(it) } else { it.parent() });
     for file in files.iter_mut().filter(|it| it.before.is_none()) {
         let directory = directory.unwrap_or(Path::new(""));
-        file.name = directory.join(&file.name).display().to_string();
+        let stem = file.name.trim_end_matches(".yaml").to_owned();
+        let numbered = (2..).map(|number| format!("{stem}-{number}.yaml"));
+        let mut paths = std::iter::once(file.name.clone()).chain(numbered).map(|it| directory.join(it));
+        file.name = paths.find(|it| !it.exists()).unwrap_or_default().display().to_string();
     }
 }
 

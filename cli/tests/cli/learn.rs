@@ -54,7 +54,7 @@ fn the_shop_is_learned_from_its_flows() {
 6 flows seen only once: look for `seen only once` in the policies
 not used: 1 record: neither end is a pod of the input
 
-of what was recorded, they deny nothing (7 flows asked again)
+they deny none of the recorded flows (7 flows asked again)
 ";
     let ran = place.run(LEARN).exits(0).says("wrote out/policies/shop.yaml\n");
     assert!(ran.out.starts_with(expected), "{}", ran.out);

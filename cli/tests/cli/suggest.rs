@@ -1,4 +1,4 @@
-//! `weir suggest` and `weir check --fix`: files are edited in place, and the result is what was promised.
+//! `weir suggest` and `weir check --fix`: files are edited in place, and the verdicts are as promised.
 
 use std::process::Command;
 

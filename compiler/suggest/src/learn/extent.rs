@@ -20,6 +20,9 @@ pub struct Allowed {
     pub ports: usize,
 }
 
+/// A protocol with its first and last port.
+type PortRange = (Protocol, u16, u16);
+
 /// Measures a cluster: everything that it allows and a cluster that denies everything does not.
 pub fn allowed(objects: &[Object], cluster: &Cluster) -> Result<Allowed, DiffError> {
     let (nothing, _) = resolve(&without_traffic(objects, cluster), cluster.assume);
@@ -32,7 +35,7 @@ pub fn allowed(objects: &[Object], cluster: &Cluster) -> Result<Allowed, DiffErr
         found.dedup();
         found
     };
-    let mut ports: BTreeMap<(GroupId, GroupId), Vec<(Protocol, u16, u16)>> = BTreeMap::new();
+    let mut ports: BTreeMap<(GroupId, GroupId), Vec<PortRange>> = BTreeMap::new();
     for row in diff.rows.iter().filter(|it| it.change == VerdictChange::Added) {
         let (sources, destinations) = (of(&row.source), of(&row.destination));
         for pair in sources.iter().flat_map(|from| destinations.iter().map(|to| (*from, *to))) {
@@ -45,7 +48,7 @@ pub fn allowed(objects: &[Object], cluster: &Cluster) -> Result<Allowed, DiffErr
 }
 
 /// The number of ports in ranges that may overlap.
-fn number(mut ranges: Vec<(Protocol, u16, u16)>) -> usize {
+fn number(mut ranges: Vec<PortRange>) -> usize {
     ranges.sort_unstable();
     let mut total = 0;
     let mut end: Option<(Protocol, u16)> = None;

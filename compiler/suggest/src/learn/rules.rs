@@ -26,15 +26,18 @@ pub(super) struct LearnedPort {
 }
 
 impl LearnedPort {
-    /// Ports in their order in a rule: by number, then by name.
-    fn key(&self) -> (u16, String, Protocol) {
+    fn key(&self) -> PortKey {
         match &self.port {
-            PortMatch::Any => (0, String::new(), self.protocol),
-            PortMatch::Range(first, _) => (*first, String::new(), self.protocol),
-            PortMatch::Named(name) => (u16::MAX, name.clone(), self.protocol),
+            PortMatch::Any => PortKey(0, String::new(), self.protocol),
+            PortMatch::Range(first, _) => PortKey(*first, String::new(), self.protocol),
+            PortMatch::Named(name) => PortKey(u16::MAX, name.clone(), self.protocol),
         }
     }
 }
+
+/// The order of ports in a rule: by number, then by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PortKey(u16, String, Protocol);
 
 /// A rule with its comment.
 pub(super) struct LearnedRule {
@@ -45,7 +48,13 @@ pub(super) struct LearnedRule {
 /// How often each peer used each port.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Traffic {
-    seen: BTreeMap<PeerKey, BTreeMap<(u16, String, Protocol), (LearnedPort, u64)>>,
+    seen: BTreeMap<PeerKey, BTreeMap<PortKey, SeenPort>>,
+}
+
+#[derive(Clone, Debug)]
+struct SeenPort {
+    port: LearnedPort,
+    times: u64,
 }
 
 /// The ports of a rule: rules about DNS and about what was seen only once are rules of their own.
@@ -53,44 +62,52 @@ pub(super) struct Traffic {
 struct RuleKey {
     is_once: bool,
     is_dns: bool,
-    ports: Vec<(u16, String, Protocol)>,
+    ports: Vec<PortKey>,
+}
+
+/// The peers that use the same ports.
+#[derive(Default)]
+struct RuleDraft {
+    peers: Vec<PeerKey>,
+    ports: Vec<LearnedPort>,
+    times: u64,
 }
 
 impl Traffic {
     /// Adds a flow. Returns whether it is the first one from this peer to this port.
     pub(super) fn add(&mut self, peer: PeerKey, port: LearnedPort, times: u64) -> bool {
         let ports = self.seen.entry(peer).or_default();
-        let entry = ports.entry(port.key()).or_insert((port, 0));
-        let is_new = entry.1 == 0;
-        entry.1 = entry.1.saturating_add(times);
+        let seen = ports.entry(port.key()).or_insert(SeenPort { port, times: 0 });
+        let is_new = seen.times == 0;
+        seen.times = seen.times.saturating_add(times);
         is_new
     }
 
     /// The rules: peers with the same ports share one.
     pub(super) fn rules(&self, groups: &Groups, own: GroupId) -> Vec<LearnedRule> {
-        let mut by_ports: BTreeMap<RuleKey, (Vec<PeerKey>, Vec<LearnedPort>, u64)> = BTreeMap::new();
+        let mut drafts: BTreeMap<RuleKey, RuleDraft> = BTreeMap::new();
         for (peer, ports) in &self.seen {
-            for (is_once, is_dns_rule) in [(false, false), (false, true), (true, false), (true, true)] {
-                let is_of_rule =
-                    |(port, times): &&(LearnedPort, u64)| (*times == 1) == is_once && is_dns(port) == is_dns_rule;
-                let chosen: Vec<&(LearnedPort, u64)> = ports.values().filter(is_of_rule).collect();
+            for (is_once, is_dns) in [(false, false), (false, true), (true, false), (true, true)] {
+                let is_of_rule = |it: &&SeenPort| (it.times == 1) == is_once && self::is_dns(&it.port) == is_dns;
+                let chosen: Vec<&SeenPort> = ports.values().filter(is_of_rule).collect();
                 if chosen.is_empty() {
                     continue;
                 }
-                let keys = chosen.iter().map(|(port, _)| port.key()).collect();
-                let key = RuleKey { is_once, is_dns: is_dns_rule, ports: keys };
-                let rule = by_ports.entry(key).or_default();
-                rule.0.push(*peer);
-                rule.1 = chosen.iter().map(|(port, _)| port.clone()).collect();
-                rule.2 = chosen.iter().fold(rule.2, |sum, (_, times)| sum.saturating_add(*times));
+                let key = RuleKey { is_once, is_dns, ports: chosen.iter().map(|it| it.port.key()).collect() };
+                let draft = drafts.entry(key).or_default();
+                draft.peers.push(*peer);
+                draft.ports = chosen.iter().map(|it| it.port.clone()).collect();
+                draft.times = chosen.iter().fold(draft.times, |sum, it| sum.saturating_add(it.times));
             }
         }
-        let rule = |(key, (peers, ports, times)): (RuleKey, (Vec<PeerKey>, Vec<LearnedPort>, u64))| {
-            let ports = ports.into_iter().map(|it| PolicyPort { protocol: it.protocol, port: it.port }).collect();
-            let times = if key.is_once { 1 } else { times };
-            LearnedRule::new(PolicyRule { peers: self::peers(&peers, groups, own), ports }, key.is_dns, times)
+        let rule = |(key, draft): (RuleKey, RuleDraft)| {
+            let port = |it: LearnedPort| PolicyPort { protocol: it.protocol, port: it.port };
+            let ports = draft.ports.into_iter().map(port).collect();
+            let times = if key.is_once { 1 } else { draft.times };
+            let peers = peers(&draft.peers, groups, own);
+            LearnedRule::new(PolicyRule { peers, ports }, key.is_dns, times)
         };
-        by_ports.into_iter().map(rule).collect()
+        drafts.into_iter().map(rule).collect()
     }
 }
 
