@@ -176,7 +176,7 @@ pub(crate) fn test_where_it_starts() -> Result<()> {
     let options = ClusterOptions { profile, ..ClusterOptions::parse(std::iter::empty())? };
     match possible().and_then(|()| LocalCluster::up(options)) {
         Ok(cluster) => {
-            let result = test::run(&cluster);
+            let result = test::run(&cluster).and_then(|()| chart::run(&cluster));
             let ended = down();
             result.and(ended)
         }

@@ -171,7 +171,8 @@ unix:/run/weir/health.sock
 {{- end }}
   - --bpffs={{ $values.paths.bpffs }}/weir
   - --cni-socket=/run/weir/cni.sock
-  - --health-addr={{ include "weir.healthAddress" .root }}
+  # The socket of agents with health.probe=exec: an earlier revision of the release may have had it.
+  - --health-addr=unix:/run/weir/health.sock
   - --cni-bin-dir=/host/bin
   - --cni-conf-dir=/host/conf
 {{- if $values.uninstall.keepCniPlugin }}

@@ -33,6 +33,9 @@ if bpftool net show | grep -E 'from_pod|to_pod|weir_'; then echo "programs are l
 
 pub(super) fn run(cluster: &LocalCluster) -> Result<()> {
     cluster.kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found"])?;
+    // Helm refuses objects that another tool has created.
+    let objects = "daemonset,serviceaccount,clusterrole,clusterrolebinding";
+    cluster.kubectl(&["delete", objects, "-n", SYSTEM, RELEASE, "--ignore-not-found"])?;
     cluster.import_agent()?;
     cluster.apply(
         "chart",
