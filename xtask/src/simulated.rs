@@ -70,7 +70,7 @@ struct SimulatedKind {
     sent: Arc<AtomicU64>,
 }
 
-/// A client that watches, and the only object that it wants, if it has named one.
+/// A client that watches, and the only object that it asked for, if it has named one.
 #[derive(Debug)]
 struct Watcher {
     name: Option<String>,

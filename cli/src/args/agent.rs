@@ -102,7 +102,7 @@ pub(crate) struct UninstallArgs {
     /// With --uninstall: also remove what `weir attach` attached
     #[arg(long, requires = "uninstall")]
     pub(crate) by_hand_too: bool,
-    /// With --uninstall: do not exit, and remove what comes back
+    /// With --uninstall: do not exit, and remove everything again that appears later
     #[arg(long, requires = "uninstall")]
     pub(crate) stay: bool,
     /// With --uninstall: the container runtime's directory of plug-ins

@@ -104,7 +104,7 @@ impl FollowRequests {
 }
 
 /// Waits until the kind must be listed again. The agents of all nodes learn the reason at the same time, so each waits
-/// for a random part of [`RELIST_SPREAD`] first. The watch goes on meanwhile.
+/// for a random part of [`RELIST_SPREAD`] first. The watch continues meanwhile.
 async fn relist_requested(relist: Option<&mut watch::Receiver<()>>) {
     let Some(receiver) = relist else { return std::future::pending().await };
     changed(Some(receiver)).await;

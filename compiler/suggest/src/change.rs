@@ -28,7 +28,7 @@ pub struct Change {
     pub objects: Vec<Object>,
 }
 
-/// One edit, and what it costs.
+/// One edit, and its cost.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// The edit, for the objects after the previous step.

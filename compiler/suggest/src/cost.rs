@@ -1,4 +1,4 @@
-//! What an edit changes besides the wanted flow.
+//! The cost of an edit: the flows that it changes besides the wanted one.
 //!
 //! Problem: two edits that both allow a flow differ in what else they allow, now and for pods that come later.
 //! Strategy: compare both clusters exactly, and count the flows that differ: pairs of ends times ports. The clusters of

@@ -48,7 +48,7 @@ pub enum RewriteError {
         /// The field.
         path: String,
     },
-    /// The edited text does not mean what it should.
+    /// The edited text has another meaning than the edit.
     #[error("the edited text does not give the expected objects")]
     OtherMeaning,
 }

@@ -125,7 +125,7 @@ fn uninstalling_the_agent_leaves_what_was_attached_by_hand() {
         assert_eq!(uninstall(node, true), 1, "told to");
         assert!(connect(node, 0, server, 81).is_some() && !node.bpffs().exists(), "nothing is left");
 
-        // An agent closes what it does not know. No other process would open it again.
+        // An agent closes interfaces that it does not know. No other process would open them again.
         attach(node, &made, &[1], Some(way)).unwrap();
         let endpoints = vec![("default/p0".to_owned(), node.interface(0))];
         let of_agent = Request { endpoints, way: Some(way), exact: exact(), ..request(&made) };

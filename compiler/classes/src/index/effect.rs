@@ -13,7 +13,7 @@ use weir_objects::k8s::{Body, Mode, NetworkPolicy, Object, Pod, PolicyRule};
 /// The kinds of cluster-wide policies.
 const CLUSTER_POLICY_KINDS: [&str; 3] = ["ClusterNetworkPolicy", "AdminNetworkPolicy", "BaselineAdminNetworkPolicy"];
 
-/// What a change can do to the verdicts of the generation in force.
+/// The direction in which a change can move the verdicts of the generation in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeEffect {
     /// It may deny packets that are allowed now.

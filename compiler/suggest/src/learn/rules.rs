@@ -57,7 +57,7 @@ struct SeenPort {
     times: u64,
 }
 
-/// The ports of a rule: rules about DNS and about what was seen only once are rules of their own.
+/// The ports of a rule. DNS, and flows that were recorded only once, get rules of their own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct RuleKey {
     is_once: bool,
