@@ -134,6 +134,16 @@ struct Roles {
     selecting: Vec<(String, Labels)>,
 }
 
+impl Roles {
+    /// Whether a service without slices finds a pod by its labels.
+    fn selects(&self, pod: &Object) -> bool {
+        self.selecting.iter().any(|(namespace, selector)| {
+            *namespace == pod.meta.namespace
+                && selector.iter().all(|(key, value)| pod.meta.labels.get(key) == Some(value))
+        })
+    }
+}
+
 /// The changes that arrived while a generation was being compiled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Late {
@@ -464,10 +474,7 @@ impl Index {
         let local = self.node.is_none() || pod.node == self.node || !is_placed;
         // Services without slices find backends by labels, so a pod can become one without any other object changing.
         // With slices, the slice changes too and is answered by itself.
-        let backs = roles.selecting.iter().any(|(namespace, selector)| {
-            *namespace == object.meta.namespace
-                && selector.iter().all(|(key, value)| object.meta.labels.get(key) == Some(value))
-        });
+        let backs = roles.selects(object);
         let now = after.and_then(as_pod).map_or(&[][..], |(_, pod)| addresses(pod));
         let shares = |address: &IpAddr| {
             // If another pod lists the address too, the one that counts depends on both (`Directory::endpoint_at`), and

@@ -119,3 +119,57 @@ fn new_pod_does_not_wait_where_a_cluster_wide_policy_can_deny_it() {
     assert_eq!(index(Some(deny.clone())).effect_of(&pod("new", "cron", "far", "10.0.1.6")), Isolating);
     assert_eq!(index(None).effect_of(&deny), Isolating);
 }
+
+/// An EndpointSlice of the service `s` with these endpoints: address, and whether it is ready.
+fn slice(endpoints: &[(&str, bool)]) -> Object {
+    let endpoints: Vec<String> = endpoints
+        .iter()
+        .map(|(address, ready)| format!("{{addresses: [{address}], conditions: {{ready: {ready}}}}}"))
+        .collect();
+    object(&format!(
+        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, ports: [{{port: 80}}],
+          metadata: {{name: s-1, namespace: shop, labels: {{kubernetes.io/service-name: s}}}}, endpoints: [{}]}}",
+        endpoints.join(", ")
+    ))
+}
+
+fn service(spec: &str) -> Object {
+    object(&format!("{{apiVersion: v1, kind: Service, metadata: {{name: s, namespace: shop}}, spec: {spec}}}"))
+}
+
+#[test]
+fn services_do_not_wait_unless_they_only_lose_backends() {
+    let (one, two) = (("10.0.1.5", true), ("10.0.1.6", true));
+    let both = index(Some(slice(&[one, two])));
+    assert_eq!(both.effect_of(&slice(&[one])), Allowing);
+    assert_eq!(both.effect_of(&slice(&[])), Isolating, "no backend: the address is an ordinary one again");
+    assert_eq!(both.effect_of(&slice(&[one, two, ("10.0.1.7", true)])), Isolating, "policy can deny the new backend");
+    assert_eq!(both.effect_of(&slice(&[one, ("10.0.1.7", true)])), Isolating, "a replaced backend");
+    assert_eq!(both.effect_of_deletion(&Key::of(&slice(&[one]))), Isolating);
+    assert_eq!(index(None).effect_of(&slice(&[one])), Isolating, "a new slice");
+    let ending = ("10.0.1.6", false);
+    let with_ending = index(Some(slice(&[one, ending])));
+    assert_eq!(with_ending.effect_of(&slice(&[ending])), Isolating, "the service falls back to the backend that ends");
+    // A service gives an address outside of the cluster the verdict of its backends, as long as it exists.
+    let claim = service("{clusterIP: 10.96.0.1, externalIPs: [203.0.113.7], ports: [{port: 443, targetPort: 80}]}");
+    assert_eq!(index(None).effect_of(&claim), Isolating);
+    assert_eq!(index(Some(claim.clone())).effect_of_deletion(&Key::of(&claim)), Isolating);
+}
+
+#[test]
+fn new_pod_behind_a_service_without_slices_does_not_wait() {
+    let of_cron = service("{clusterIP: 10.96.0.1, selector: {app: cron}, ports: [{port: 80}]}");
+    let index = index(Some(of_cron));
+    assert_eq!(index.effect_of(&pod("new", "cron", "far", "10.0.1.6")), Isolating);
+    assert_eq!(index.effect_of(&pod("new", "job", "far", "10.0.1.6")), Allowing);
+}
+
+#[test]
+fn new_pod_does_not_wait_where_blocks_do_not_contain_pods() {
+    let mut assume = Assumptions::default();
+    assume.ipblock_pods = weir_model::IpBlockPods::Ignore;
+    let mut index = Index::new(Some("near".to_owned()), assume);
+    objects(&[NEAR_AND_FAR, CLUSTER].join("---\n")).into_iter().for_each(|object| _ = index.apply(object));
+    index.compile().expect("it compiles");
+    assert_eq!(index.effect_of(&pod("new", "cron", "far", "10.0.1.6")), Isolating);
+}

@@ -8,7 +8,8 @@
 //! Invariant: no answer here changes the content of a generation, only the time at which it begins.
 
 use super::{Index, Key, addresses};
-use weir_objects::k8s::{Body, Mode, NetworkPolicy, Object, Pod, PolicyRule};
+use weir_model::IpBlockPods;
+use weir_objects::k8s::{Body, EndpointSlice, Mode, NetworkPolicy, Object, Pod, PolicyRule};
 
 /// The kinds of cluster-wide policies.
 const CLUSTER_POLICY_KINDS: [&str; 3] = ["ClusterNetworkPolicy", "AdminNetworkPolicy", "BaselineAdminNetworkPolicy"];
@@ -18,7 +19,7 @@ const CLUSTER_POLICY_KINDS: [&str; 3] = ["ClusterNetworkPolicy", "AdminNetworkPo
 pub enum ChangeEffect {
     /// It may deny packets that are allowed now.
     Isolating,
-    /// It only allows more, or changes the backends of a service. It may wait.
+    /// It only allows more. It may wait.
     Allowing,
 }
 
@@ -41,15 +42,13 @@ impl Index {
             (Some(Body::NetworkPolicy(policy)), None) => {
                 policy.mode == Mode::Audit || (policy.ingress.is_empty() && policy.egress.is_empty())
             }
-            // A new backend that policy denies closes its service's port. But the pod and its policies are the same as
-            // before, and direct packets to it are denied already.
-            (
-                None | Some(Body::Service(_) | Body::EndpointSlice(_)),
-                None | Some(Body::Service(_) | Body::EndpointSlice(_)),
-            ) => true,
+            // Programs see the address of a service before it is translated, so any other change of services can close
+            // an address: a new backend that policy denies, and also a service that goes, whose address is an ordinary
+            // one again. A tenant can create and delete services with addresses outside of the cluster.
+            (Some(Body::EndpointSlice(old)), Some(Body::EndpointSlice(new))) => only_loses_backends(old, new),
             (before @ (None | Some(Body::Pod(_))), Some(Body::Pod(pod))) => {
                 let had_addresses = matches!(before, Some(Body::Pod(old)) if !addresses(old).is_empty());
-                !had_addresses && self.is_new_peer(pod)
+                !had_addresses && after.is_some_and(|object| self.is_new_peer(object, pod))
             }
             _ => false,
         };
@@ -57,9 +56,14 @@ impl Index {
     }
 
     /// Whether a pod is another node's, and its addresses have no other part yet. Then its labels can only match more
-    /// rules that allow, unless there is a cluster-wide policy, whose rules can deny.
-    fn is_new_peer(&self, pod: &Pod) -> bool {
+    /// rules that allow, with three exceptions: a cluster-wide policy, whose rules can deny; a service that finds its
+    /// backends by labels, and whose address the pod can close; and the reading of the API in which blocks do not contain
+    /// pods, so that an address is denied when a pod gets it.
+    fn is_new_peer(&self, object: &Object, pod: &Pod) -> bool {
         let Some(baseline) = &self.baseline else { return false };
+        if self.assume.ipblock_pods != IpBlockPods::Match || baseline.roles.selects(object) {
+            return false;
+        }
         let is_elsewhere = self.node.is_some() && pod.node.is_some() && pod.node != self.node;
         let is_unused = |address: &std::net::IpAddr| {
             !self.holders.contains_key(address)
@@ -75,6 +79,15 @@ impl Index {
         let has_cluster_policies = || CLUSTER_POLICY_KINDS.into_iter().any(has_any);
         is_elsewhere && addresses(pod).iter().all(is_unused) && !has_cluster_policies()
     }
+}
+
+/// Whether the new state of a slice has only backends that the old one has, and one of them is ready. Without a ready one,
+/// a service falls back to backends that are ending.
+fn only_loses_backends(old: &EndpointSlice, new: &EndpointSlice) -> bool {
+    old.service == new.service
+        && old.ports == new.ports
+        && new.endpoints.iter().all(|it| old.endpoints.contains(it))
+        && new.endpoints.iter().any(|it| it.ready)
 }
 
 /// Whether the new state of a policy isolates the same pods in the same directions and keeps every rule, or has a wider
