@@ -1,7 +1,13 @@
 //! Files that commands write.
 
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+
+/// Only the owner reads and writes.
+const PRIVATE: u32 = 0o600;
 
 /// Writes a temporary file and renames it, so that a reader sees either the whole new file or the previous one. A
 /// path that exists and is no regular file (a device, a pipe) is written to directly.
@@ -9,10 +15,54 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if std::fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
         return std::fs::write(path, bytes);
     }
+    let part = part_name(path);
+    File::create_new(&part).and_then(|mut file| file.write_all(bytes))?;
+    std::fs::rename(&part, path)
+}
+
+/// Replaces a regular file by one with the same permissions.
+pub(crate) fn replace_with_same_permissions(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let old = std::fs::metadata(path)?;
+    if !old.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let part = part_name(path);
+    write_with_permissions(Path::new(&part), bytes, old.permissions())?;
+    std::fs::rename(&part, path)
+}
+
+/// Writes a new file. It is private until it has the permissions, so that no one else can open it before.
+fn write_with_permissions(path: &Path, bytes: &[u8], permissions: Permissions) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(path)?;
+    file.write_all(bytes)?;
+    file.set_permissions(permissions)
+}
+
+/// The name of the temporary file. A file or link with that name is removed: a link must not be followed, because
+/// another user may own the directory.
+fn part_name(path: &Path) -> OsString {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".part");
-    // A link with that name must not be followed: another user may own the directory.
     _ = std::fs::remove_file(&beside);
-    std::fs::File::create_new(&beside).and_then(|mut file| file.write_all(bytes))?;
-    std::fs::rename(&beside, path)
+    beside
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_temporary_file_has_the_permissions_before_the_rename() {
+        let path = std::env::temp_dir().join(format!("weir-output-file-{}", std::process::id()));
+        let part = part_name(&path);
+        // No umask gives these permissions to a file by default.
+        for mode in [0o600, 0o460] {
+            write_with_permissions(Path::new(&part), b"x", Permissions::from_mode(mode)).expect("written");
+            let written = std::fs::metadata(&part).expect("a file").permissions().mode();
+            std::fs::remove_file(&part).expect("removed");
+            assert_eq!(written & 0o777, mode);
+        }
+    }
 }

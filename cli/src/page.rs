@@ -101,6 +101,18 @@ impl OutputPage {
         text.lines().for_each(|line| self.line(line));
     }
 
+    /// A patch, only if it can be printed byte for byte: an escaped character would make it the patch of another text.
+    /// Returns whether it was printed.
+    pub(crate) fn patch(&mut self, patch: &str) -> bool {
+        let mut printed = Self::new();
+        printed.lines(patch);
+        let is_exact = printed.text == patch;
+        if is_exact {
+            self.text.push_str(patch);
+        }
+        is_exact
+    }
+
     /// A finding as `annotate-snippets` draws it, with an indentation.
     pub(crate) fn drawn(&mut self, indent: usize, group: Group<'_>) {
         let groups = [group];

@@ -1,6 +1,16 @@
 //! Two texts → a patch, as `diff -u` writes it.
 
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::failure::with_hint;
+use crate::page::OutputPage;
+
+const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 /// Unchanged lines around a change.
 const CONTEXT: usize = 3;
@@ -9,7 +19,47 @@ const CONTEXT: usize = 3;
 const MOST_LINES: usize = 4_000;
 
 /// The patch of one file; empty if nothing changes. A file without a text before is new.
-pub(crate) fn patch(name: &str, before: Option<&str>, after: &str) -> String {
+///
+/// Decoding removes a byte order mark, but the patch is for the file: it has the mark if the file has it.
+pub(crate) fn file_patch(name: &str, before: Option<&str>, after: &str) -> String {
+    match before.filter(|_| has_byte_order_mark(name)) {
+        Some(before) => patch(name, Some(&with_byte_order_mark(before)), &with_byte_order_mark(after)),
+        None => patch(name, before, after),
+    }
+}
+
+/// Adds the patch of a file to a page.
+///
+/// # Errors
+/// Fails if the patch cannot be printed byte for byte: `git apply` would reject the printed text.
+pub(crate) fn print(page: &mut OutputPage, name: &str, patch: &str, hint: &str) -> Result<()> {
+    if page.patch(patch) { Ok(()) } else { Err(with_hint(unprintable(name), hint)) }
+}
+
+/// Why a patch is not printed.
+pub(crate) fn unprintable(name: &str) -> String {
+    format!(
+        "the patch of {name} cannot be printed as it is: its lines have carriage returns, tabs or hidden characters"
+    )
+}
+
+/// Whether the file begins with a byte order mark.
+pub(crate) fn has_byte_order_mark(name: impl AsRef<Path>) -> bool {
+    let mut first = [0; BYTE_ORDER_MARK.len()];
+    // A pipe must not be read twice.
+    let is_file = std::fs::metadata(&name).is_ok_and(|it| it.is_file());
+    is_file
+        && File::open(name).is_ok_and(|mut file| file.read_exact(&mut first).is_ok())
+        && first == BYTE_ORDER_MARK.as_bytes()
+}
+
+/// The text of a file that begins with a byte order mark.
+pub(crate) fn with_byte_order_mark(text: &str) -> String {
+    format!("{BYTE_ORDER_MARK}{text}")
+}
+
+/// The patch of two texts.
+fn patch(name: &str, before: Option<&str>, after: &str) -> String {
     let name = name.trim_start_matches("./").trim_start_matches('/');
     let old: Vec<&str> = before.unwrap_or_default().split_inclusive('\n').collect();
     let new: Vec<&str> = after.split_inclusive('\n').collect();

@@ -60,6 +60,9 @@ pub(crate) struct LearnArgs {
     /// The directory to write to; it is created if it does not exist
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) output: PathBuf,
+    /// Overwrite files of an earlier run
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Widen IPv4 addresses outside of the cluster to blocks of this length
     #[arg(long, default_value_t = 32, value_name = "LEN", value_parser = clap::value_parser!(u8).range(0..=32))]
     pub(crate) cidr_floor: u8,

@@ -4,7 +4,7 @@ mod records;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
@@ -46,7 +46,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &LearnArgs) -> Result<CommandO
     }
     let options = LearnOptions { longest: [arguments.cidr_floor, arguments.cidr_floor_v6] };
     let learned = learn(&read.objects, read.cluster.assume, &recorded.observations, options);
-    let files = write(&arguments.output, &read.cluster, &learned)?;
+    let files = write(arguments, &read.cluster, &learned)?;
     let mut page = report(&read, arguments, &recorded, &learned, &files)?;
     read.left_out.mark(&mut page, crate::args::TextOrJson::Text)?;
     page.print()?;
@@ -104,25 +104,44 @@ fn flow<'c>(lookup: &EndpointLookup<'c>, oracle: &Oracle<'c>, record: &Record) -
 }
 
 /// Writes the policies of each namespace, and the expectations. Returns the names of the files.
-fn write(directory: &Path, cluster: &Cluster, learned: &Learned) -> Result<Vec<String>> {
-    let mut files: BTreeMap<String, String> = BTreeMap::new();
+fn write(arguments: &LearnArgs, cluster: &Cluster, learned: &Learned) -> Result<Vec<String>> {
+    let files = files(&arguments.output, cluster, learned);
+    if !arguments.force {
+        refuse_existing(files.keys().map(PathBuf::as_path))?;
+    }
+    for (path, text) in &files {
+        let parent = path.parent().unwrap_or(&arguments.output);
+        std::fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
+        output_file::replace(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(files.keys().map(|it| it.display().to_string()).collect())
+}
+
+/// Fails if one of the files exists: it may have been edited since an earlier run.
+fn refuse_existing<'p>(paths: impl Iterator<Item = &'p Path>) -> Result<()> {
+    let existing = paths.filter(|it| it.symlink_metadata().is_ok());
+    let names: Vec<String> = existing.map(|it| it.display().to_string()).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let verb = if names.len() == 1 { "exists" } else { "exist" };
+    let message = format!("nothing was written, because {} {verb} already", names.join(", "));
+    Err(with_hint(message, "`--force` overwrites files, or choose another directory with `-o`"))
+}
+
+/// The texts of the files, by path.
+fn files(directory: &Path, cluster: &Cluster, learned: &Learned) -> BTreeMap<PathBuf, String> {
+    let mut files: BTreeMap<PathBuf, String> = BTreeMap::new();
     for policy in &learned.policies {
-        let text = files.entry(format!("policies/{}.yaml", policy.policy.namespace)).or_default();
+        let path = directory.join(format!("policies/{}.yaml", policy.policy.namespace));
+        let text = files.entry(path).or_default();
         if !text.is_empty() {
             text.push_str("---\n");
         }
         text.push_str(&policy.yaml);
     }
-    files.insert("expectations.yaml".to_owned(), expectations(cluster, learned));
-    let mut names = Vec::new();
-    for (name, text) in files {
-        let path = directory.join(&name);
-        let parent = path.parent().unwrap_or(directory);
-        std::fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
-        output_file::replace(&path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
-        names.push(path.display().to_string());
-    }
-    Ok(names)
+    files.insert(directory.join("expectations.yaml"), expectations(cluster, learned));
+    files
 }
 
 /// An expectation for each pair of workloads and port.
@@ -179,7 +198,9 @@ fn report(
     page.line(format_args!("allowed between workloads today: {}", words(&today)));
     page.line(format_args!("with these policies alone:       {}", words(&then)));
     if !read.cluster.policies.is_empty() {
-        page.line("The policies of the input stay in force beside them: policies only add to each other.");
+        page.line(
+            "The policies of the input stay as they are: the new ones have other names, and policies only add up.",
+        );
     }
     page.blank();
     files.iter().for_each(|it| page.line(format_args!("wrote {it}")));

@@ -109,6 +109,40 @@ fn addresses_are_widened_to_blocks() {
 }
 
 #[test]
+fn learning_again_never_turns_an_enforced_policy_back_to_audit() {
+    let place = place();
+    place.run(LEARN).exits(0);
+    for namespace in ["shop", "kube-system"] {
+        let text =
+            std::fs::read_to_string(place.path().join(format!("out/policies/{namespace}.yaml"))).expect("written");
+        let enforced = text.replace("  annotations:\n    weir.dev/mode: audit\n", "");
+        std::fs::write(place.path().join(format!("cluster/{namespace}-enforced.yaml")), enforced).expect("written");
+    }
+    let ran = place.run("learn cluster --flows flows.csv -o again").exits(0);
+    ran.says("The policies of the input stay as they are: the new ones have other names");
+    // A name that is written twice is an error.
+    place.run("check cluster again/policies").exits(0);
+    let text = std::fs::read_to_string(place.path().join("again/policies/shop.yaml")).expect("written");
+    assert!(text.contains("name: learned-default-deny-2\n") && text.contains("name: learned-web-2\n"), "{text}");
+}
+
+#[test]
+fn files_of_an_earlier_run_are_overwritten_only_by_force() {
+    let place = place();
+    place.run(LEARN).exits(0);
+    let path = place.path().join("out/policies/shop.yaml");
+    std::fs::write(&path, "# edited\n").expect("written");
+    std::fs::remove_file(place.path().join("out/expectations.yaml")).expect("removed");
+    let ran = place.run(LEARN).exits(2);
+    let ran = ran.complains("because out/policies/kube-system.yaml, out/policies/shop.yaml exist already");
+    ran.complains("hint: `--force` overwrites files");
+    assert_eq!(std::fs::read_to_string(&path).expect("a file"), "# edited\n");
+    assert!(!place.path().join("out/expectations.yaml").exists());
+    place.run(&format!("{LEARN} --force")).exits(0);
+    assert!(std::fs::read_to_string(&path).expect("a file").contains("name: learned-web\n"));
+}
+
+#[test]
 fn files_that_record_nothing_are_errors() {
     let place = place().file("bad.csv", "a,b\n1,2\n").file("none.csv", "src,dst,dport,proto\n");
     place.run("learn cluster --flows bad.csv -o out").exits(2).complains("bad.csv is not a record of flows");

@@ -1,5 +1,6 @@
 //! `weir suggest` and `weir check --fix`: files are edited in place, and the verdicts are as promised.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use weir_testing::schema::check_schema;
@@ -196,6 +197,76 @@ fn fixes_keep_comments_and_verdicts() {
     std::fs::write(place.path().join("before.yaml"), FIXABLE).expect("written");
     place.run("diff before.yaml a.yaml --no-cost").exits(0).says("Nothing changes");
     place.run("check a.yaml --fix").exits(0).complains("nothing to fix");
+}
+
+/// Both entries can only be removed with a comment about another one.
+const COMMENTED: &str = "\
+apiVersion: weir.dev/v1alpha1
+kind: CidrList
+metadata: {name: bad}
+spec:
+  action: Deny
+  cidrs: [
+    192.0.2.0/24, # theirs
+    192.0.2.7, # inside
+    198.51.100.0/24,
+    198.51.100.7 # inside too
+    ]
+";
+
+#[test]
+fn findings_beside_comments_of_other_items_are_not_fixed() {
+    let place = Place::new().file("a.yaml", COMMENTED);
+    let text = || std::fs::read_to_string(place.path().join("a.yaml")).expect("a file");
+    let ran = place.run("check . --fix").exits(0).complains("at spec.cidrs: a comment is beside it\n");
+    ran.complains("nothing is fixed\n");
+    assert_eq!(text(), COMMENTED);
+    std::fs::write(place.path().join("b.yaml"), FIXABLE.replace("name: bad", "name: worse")).expect("written");
+    let ran = place.run("check . --fix").exits(0).complains("not fixed: an item of CidrList bad");
+    ran.complains("fixed 5 findings in 1 file");
+    assert_eq!(text(), COMMENTED);
+}
+
+#[test]
+fn a_patch_that_cannot_be_printed_exactly_is_an_error() {
+    for (from, to) in [("\n", "\r\n"), ("# inside\n", "# inside\u{200b}\n"), ("# inside\n", "#\tinside\n")] {
+        let place = Place::new().file("a.yaml", FIXABLE.replace(from, to));
+        let ran = place.run("check . --fix --diff").exits(2);
+        assert_eq!(ran.out, "");
+        ran.complains("the patch of ./a.yaml cannot be printed as it is").complains("without `--diff`");
+        place.run("check . --fix").exits(0).complains("fixed 5 findings");
+    }
+    let place = Place::new().file("shop.yaml", SHOP.replace('\n', "\r\n"));
+    let ran = place.run(&format!("{JOB} -o patch")).exits(2);
+    assert_eq!(ran.out, "");
+    ran.complains("the patch of ./shop.yaml cannot be printed as it is").complains("`-o json` has the patch");
+    place.run(JOB).exits(0).says("the patch of ./shop.yaml cannot be printed as it is");
+    // The patch in JSON is exact.
+    let document = place.run(&format!("{JOB} -o json")).exits(0).json();
+    apply(&place, document["files"][0]["patch"].as_str().expect("a patch"));
+    place.run("explain . --from shop/job --to shop/db --port 5432 --expect allow").exits(0);
+}
+
+#[test]
+fn fixed_files_keep_their_permissions_and_byte_order_mark() {
+    let place = Place::new().file("a.yaml", format!("\u{feff}{FIXABLE}"));
+    let path = place.path().join("a.yaml");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("set");
+    place.run("check . --fix").exits(0);
+    assert_eq!(std::fs::read_to_string(&path).expect("a file"), format!("\u{feff}{FIXED}"));
+    assert_eq!(std::fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o640);
+}
+
+#[test]
+fn patches_are_for_the_file_with_its_byte_order_mark() {
+    let place = Place::new().file("a.yaml", format!("\u{feff}{FIXABLE}"));
+    apply(&place, &place.run("check . --fix --diff").exits(0).out);
+    assert_eq!(std::fs::read_to_string(place.path().join("a.yaml")).expect("a file"), format!("\u{feff}{FIXED}"));
+    let list = "kind: CidrList\napiVersion: weir.dev/v1alpha1\nmetadata: {name: bad}\n\
+                spec: {action: Deny, cidrs: [10.0.0.1/8]}\n";
+    // The first line is in the patch, with a mark that cannot be printed.
+    let place = Place::new().file("a.yaml", format!("\u{feff}{list}"));
+    place.run("check . --fix --diff").exits(2).complains("cannot be printed as it is");
 }
 
 #[test]

@@ -5,10 +5,12 @@
 //! both directions, with a rule for each set of ports; a policy for each of their namespaces denies the rest. The
 //! policies are judged alone, by the reference: every recorded flow is asked again.
 //! Invariants: a flow between two groups allows these two groups and this port, and nothing else; an address becomes a
-//! block that is no larger than asked for. A flow that the policies would deny is reported, never dropped.
+//! block that is no larger than asked for. No learned policy replaces a policy of the input ([`names`]). A flow that the
+//! policies would deny is reported, never dropped.
 
 mod extent;
 mod groups;
+mod names;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -26,6 +28,7 @@ use crate::edit::NewPolicy;
 use crate::tree::{self, Tree};
 pub use extent::{Allowed, allowed};
 use groups::{GroupId, Groups};
+use names::PolicyNames;
 use rules::{LearnedPort, LearnedRule, PeerKey, Traffic};
 
 /// The port of DNS.
@@ -74,7 +77,7 @@ pub struct LearnedPolicy {
 /// Learns policies from observations.
 pub fn learn(objects: &[Object], assume: Assumptions, observations: &[Observation], options: LearnOptions) -> Learned {
     let (cluster, _) = resolve(objects, assume);
-    let groups = Groups::of(&cluster);
+    let groups = Groups::of(&cluster, PolicyNames::of(objects));
     let mut learner = Learner { cluster: &cluster, groups: &groups, options, traffic: BTreeMap::new() };
     let mut pairs = Vec::new();
     for observation in observations {
@@ -193,7 +196,7 @@ impl Learner<'_> {
         let mut namespaces: Vec<&str> = self.traffic.keys().map(|it| self.groups.namespace(*it)).collect();
         namespaces.dedup();
         for namespace in namespaces {
-            found.push(default_deny(namespace));
+            found.push(default_deny(namespace, self.groups.default_deny_name(namespace)));
             let of_namespace = self.traffic.iter().filter(|(group, _)| self.groups.namespace(**group) == namespace);
             found.extend(of_namespace.map(|(group, traffic)| self.policy(*group, traffic)));
         }
@@ -234,8 +237,8 @@ fn new_policy(namespace: &str, name: &str, pod_selector: LabelSelector) -> NewPo
     NewPolicy { namespace: namespace.to_owned(), name: name.to_owned(), policy }
 }
 
-fn default_deny(namespace: &str) -> LearnedPolicy {
-    let policy = new_policy(namespace, "learned-default-deny", LabelSelector::default());
+fn default_deny(namespace: &str, name: &str) -> LearnedPolicy {
+    let policy = new_policy(namespace, name, LabelSelector::default());
     let yaml = format!("# Pods of which no flow was recorded.\n{}", policy.yaml());
     LearnedPolicy { policy, yaml }
 }

@@ -4,7 +4,7 @@
 //! Strategy: change only the bytes of the list item that the edit is about ([`splice`]): a line more, a line less. The
 //! files are decoded again after each edit, and the result must be the objects that the edit asks for.
 //! Invariants: nothing outside of the item's lines changes; a text that cannot be edited in place (anchors, lists within
-//! lists, an object that is not in a file) is an error and never a guess.
+//! lists, an object that is not in a file, a comment beside an item in brackets) is an error and never a guess.
 
 mod splice;
 
@@ -16,6 +16,7 @@ use weir_objects::syntax::SyntaxFormat;
 
 use crate::edit::{Edit, Item};
 use crate::tree::{self, Tree};
+use splice::Obstacle;
 pub(crate) use splice::TextChange;
 
 /// A file before and after the edits.
@@ -46,6 +47,14 @@ pub enum RewriteError {
         /// The object.
         object: String,
         /// The field.
+        path: String,
+    },
+    /// A comment would be lost, or would seem to be about another item.
+    #[error("an item of {object} cannot be removed in place at {path}: a comment is beside it")]
+    BesideComment {
+        /// The object.
+        object: String,
+        /// The list.
         path: String,
     },
     /// The edited text has another meaning than the edit.
@@ -189,14 +198,22 @@ fn apply(
         }
     };
     let name = read.objects.iter().find(|it| it.id == object).map(|it| {
-        let meta = &it.meta;
-        format!("{} {}/{}", it.body.kind(), meta.namespace, meta.name)
+        let (meta, kind) = (&it.meta, it.body.kind());
+        match meta.namespace.as_str() {
+            "" => format!("{kind} {}", meta.name),
+            namespace => format!("{kind} {namespace}/{}", meta.name),
+        }
     });
-    let error =
-        || RewriteError::NotInPlace { object: name.clone().unwrap_or_default(), path: change.path().to_string() };
-    let source = read.sources.object(object).ok_or_else(error)?;
-    let file = files.get_mut(source.file.0 as usize).ok_or_else(error)?;
-    file.after = splice::splice(&file.after, source, change).ok_or_else(error)?;
+    let error = |obstacle| {
+        let (object, path) = (name.clone().unwrap_or_default(), change.path().to_string());
+        match obstacle {
+            Obstacle::Form => RewriteError::NotInPlace { object, path },
+            Obstacle::Comment => RewriteError::BesideComment { object, path },
+        }
+    };
+    let source = read.sources.object(object).ok_or_else(|| error(Obstacle::Form))?;
+    let file = files.get_mut(source.file.0 as usize).ok_or_else(|| error(Obstacle::Form))?;
+    file.after = splice::splice(&file.after, source, change).map_err(error)?;
     Ok(())
 }
 

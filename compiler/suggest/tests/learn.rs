@@ -153,6 +153,27 @@ fn the_documents_are_the_policies_in_audit_mode() {
 }
 
 #[test]
+fn names_of_the_input_are_not_written_again() {
+    let (mut again, mut numbered) = (0, 0);
+    for_each(20, &enforceable(), |case| {
+        let (cluster, _) = resolve(&case.objects, case.assume);
+        let observations = recorded(&cluster, flows::flows(&cluster, FLOWS, &mut case.random()));
+        let first = learn(&case.objects, case.assume, &observations, EXACT);
+        let second = learn(&first.enforced, case.assume, &observations, EXACT);
+        let names = |learned: &Learned| -> BTreeSet<(String, String)> {
+            let policies = learned.policies.iter().map(|it| &it.policy);
+            policies.map(|it| (it.namespace.clone(), it.name.clone())).collect()
+        };
+        let [old, new] = [names(&first), names(&second)];
+        assert_eq!(new.len(), second.policies.len(), "a name is written twice: {new:?}");
+        assert!(old.is_disjoint(&new), "{:?}", old.intersection(&new));
+        again += new.len();
+        numbered += new.iter().filter(|(_, name)| name == "learned-default-deny-2").count();
+    });
+    assert!(again > 20 && numbered > 5, "{again} policies, {numbered} of them deny the rest");
+}
+
+#[test]
 fn blocks_are_never_narrower_than_asked() {
     for_each(60, &enforceable(), |case| {
         let (cluster, _) = resolve(&case.objects, case.assume);

@@ -82,6 +82,33 @@ fn an_item_is_removed_with_its_lines_alone() {
 }
 
 #[test]
+fn an_item_in_brackets_is_not_removed_if_a_comment_is_beside_it() {
+    let removed = |peers: &str, index| {
+        let text = policy(&format!("  podSelector: {{}}\n  ingress:\n  - from: {peers}\n"));
+        edited(&text, |object| Edit::Remove { object, list: FROM, index })
+    };
+    let [a, b] = ["{ipBlock: {cidr: 10.0.0.0/8}}", "{ipBlock: {cidr: 192.0.2.0/24}}"];
+    for (peers, index) in [
+        (format!("[{a}, # a\n      {b}]"), 0),
+        (format!("[{a}, # a\n      {b}]"), 1),
+        (format!("[\n      # a\n      {a},\n      # b\n      {b},\n      ]"), 0),
+        (format!("[{a},\n      {b} # b\n      ]"), 1),
+        (format!("[{a}, {b}, # b\n      {a}]"), 1),
+    ] {
+        let error = removed(&peers, index).expect_err(&peers);
+        assert!(error.ends_with("at spec.ingress[0].from: a comment is beside it"), "{error}");
+    }
+    for (peers, index, rest) in [
+        (format!("[{a}, {b}] # both"), 1, format!("[{a}] # both")),
+        (format!("[{a}, {b}] # both"), 0, format!("[{b}] # both")),
+        (format!("[{a}, # a\n      {a},\n      {b},\n      ]"), 2, format!("[{a}, # a\n      {a},\n      ]")),
+    ] {
+        let expected = policy(&format!("  podSelector: {{}}\n  ingress:\n  - from: {rest}\n"));
+        assert_eq!(removed(&peers, index), Ok(expected), "{peers}");
+    }
+}
+
+#[test]
 fn json_stays_json() {
     let text = r#"{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "networking.k8s.io/v1",
       "kind": "NetworkPolicy", "metadata": {"name": "p"},

@@ -16,7 +16,7 @@ use crate::args::{CheckArgs, GlobalArgs};
 use crate::failure::with_hint;
 use crate::lints::Levels;
 use crate::page::OutputPage;
-use crate::patch::patch;
+use crate::patch;
 use crate::read::{self, ReadInput};
 use crate::render::text::count;
 use crate::{output_file, page};
@@ -38,17 +38,21 @@ pub(super) fn run(global: &GlobalArgs, check: &CheckArgs, levels: &Levels, read:
         return Ok(FixOutcome::Written(Box::new(read)));
     }
     let (mut files, mut fixed, mut head) = (Vec::new(), 0, None);
+    let mut left = Vec::new();
     for _ in 0..MOST_ROUNDS {
-        let (fixes, edited) = round(head.as_ref().unwrap_or(&read), check, levels);
-        if fixes == 0 {
+        let round = round(head.as_ref().unwrap_or(&read), check, levels);
+        left = round.left;
+        if round.fixed == 0 {
             break;
         }
-        fixed += fixes;
-        head = Some(read::read_texts(global, rewrite::inputs(&edited))?);
-        files = edited;
+        fixed += round.fixed;
+        head = Some(read::read_texts(global, rewrite::inputs(&round.files))?);
+        files = round.files;
     }
+    left.dedup();
+    left.iter().for_each(|it| page::print_to_stderr(format_args!("not fixed: {it}")));
     let Some(mut head) = head else {
-        page::print_to_stderr("nothing to fix");
+        page::print_to_stderr(if left.is_empty() { "nothing to fix" } else { "nothing is fixed" });
         return Ok(if check.diff { FixOutcome::Shown } else { FixOutcome::Written(Box::new(read)) });
     };
     prove(&read, &head)?;
@@ -56,7 +60,11 @@ pub(super) fn run(global: &GlobalArgs, check: &CheckArgs, levels: &Levels, read:
     let (findings, number) = (count(fixed, "finding"), count(changed.len(), "file"));
     if check.diff {
         let mut page = OutputPage::new();
-        changed.iter().for_each(|it| page.lines(&patch(it.name, Some(it.before), it.after)));
+        let hint = "`weir check --fix` without `--diff` edits the files";
+        for file in &changed {
+            let patch = patch::file_patch(file.name, Some(file.before), file.after);
+            patch::print(&mut page, file.name, &patch, hint)?;
+        }
         page.print()?;
         page::print_to_stderr(format_args!("would fix {findings} in {number}, and no verdict changes"));
         return Ok(FixOutcome::Shown);
@@ -80,8 +88,17 @@ fn changed<'f>(read: &'f ReadInput, files: &'f [EditedFile]) -> Vec<FixedFile<'f
     pairs.filter(|it| it.before != it.after).collect()
 }
 
-/// Applies the fixes of all findings at once. Returns their number, and the files afterwards.
-fn round(read: &ReadInput, check: &CheckArgs, levels: &Levels) -> (usize, Vec<EditedFile>) {
+/// The fixes of one round.
+struct Round {
+    /// The number of findings.
+    fixed: usize,
+    files: Vec<EditedFile>,
+    /// Why other findings are not fixed.
+    left: Vec<String>,
+}
+
+/// Applies the fixes of all findings at once.
+fn round(read: &ReadInput, check: &CheckArgs, levels: &Levels) -> Round {
     let mut found = lint::lint(&read.objects, &read.cluster, super::world(check));
     read.diagnostics.iter().for_each(|it| found.push(it.clone()));
     levels.apply(&mut found);
@@ -89,11 +106,18 @@ fn round(read: &ReadInput, check: &CheckArgs, levels: &Levels) -> (usize, Vec<Ed
     let options = DecodeOptions { default_namespace: read.default_namespace.clone(), is_from_server: false };
     let apply = |fixes: &[FieldFix]| rewrite::fix(&read.sources, &read.objects, &options, fixes);
     if let Ok(files) = apply(&wanted) {
-        return (wanted.len(), files);
+        return Round { fixed: wanted.len(), files, left: Vec::new() };
     }
     // Some of the places cannot be edited in place: leave those out.
-    wanted.retain(|it| apply(std::slice::from_ref(it)).is_ok());
-    apply(&wanted).map_or((0, Vec::new()), |files| (wanted.len(), files))
+    let mut left = Vec::new();
+    wanted.retain(|it| apply(std::slice::from_ref(it)).map_err(|error| left.push(error.to_string())).is_ok());
+    match apply(&wanted) {
+        Ok(files) => Round { fixed: wanted.len(), files, left },
+        Err(error) => {
+            left.push(error.to_string());
+            Round { fixed: 0, files: Vec::new(), left }
+        }
+    }
 }
 
 fn field_fix(found: &Diagnostic) -> Option<FieldFix> {
@@ -116,14 +140,16 @@ fn prove(read: &ReadInput, head: &ReadInput) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file, through links and with the permissions that it has.
+/// Writes a file, through links, with the permissions and the byte order mark that it has.
 fn write(path: &Path, text: &str) -> Result<()> {
     let failed = || format!("cannot write {}", path.display());
     if path == Path::new("-") {
         return Err(with_hint("standard input cannot be fixed", "`--diff` prints the fixes"));
     }
     let path = path.canonicalize().with_context(failed)?;
-    let permissions = std::fs::metadata(&path).with_context(failed)?.permissions();
-    output_file::replace(&path, text.as_bytes()).with_context(failed)?;
-    std::fs::set_permissions(&path, permissions).with_context(failed)
+    let text = match patch::has_byte_order_mark(&path) {
+        true => patch::with_byte_order_mark(text),
+        false => text.to_owned(),
+    };
+    output_file::replace_with_same_permissions(&path, text.as_bytes()).with_context(failed)
 }

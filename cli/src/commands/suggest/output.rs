@@ -9,14 +9,17 @@ use super::Proposal;
 use crate::args::SuggestFormat;
 use crate::page::OutputPage;
 use crate::page::Style::Bold;
-use crate::patch::patch;
+use crate::patch::{self, file_patch};
 
 impl Proposal<'_> {
     pub(super) fn page(&self, color: bool) -> Result<OutputPage> {
         let mut page = OutputPage::colored(color);
         match self.arguments.output {
             SuggestFormat::Text => self.text(&mut page),
-            SuggestFormat::Patch => self.patches().iter().for_each(|(_, patch)| page.lines(patch)),
+            SuggestFormat::Patch => {
+                let hint = "`-o json` has the patch as a string, and `-o yaml` the changed objects";
+                self.patches().iter().try_for_each(|(name, it)| patch::print(&mut page, name, it, hint))?;
+            }
             SuggestFormat::Yaml => self.yaml(&mut page),
             SuggestFormat::Json => page.pretty_json(&self.json()?)?,
         }
@@ -38,7 +41,11 @@ impl Proposal<'_> {
             page.line(format_args!("  * {}{}", self.what(step), reason(step)));
         }
         title(page, "Patch");
-        self.patches().iter().for_each(|(_, patch)| page.lines(patch));
+        for (name, patch) in self.patches() {
+            if !page.patch(&patch) {
+                page.line(patch::unprintable(name));
+            }
+        }
         title(page, "The objects with the change");
         self.yaml(page);
         title(page, "Everything that changes");
@@ -58,7 +65,7 @@ impl Proposal<'_> {
 
     fn patches(&self) -> Vec<(&str, String)> {
         let changed = self.files.iter().filter(|it| it.is_changed());
-        changed.map(|it| (it.name.as_str(), patch(&it.name, it.before.as_deref(), &it.after))).collect()
+        changed.map(|it| (it.name.as_str(), file_patch(&it.name, it.before.as_deref(), &it.after))).collect()
     }
 
     fn yaml(&self, page: &mut OutputPage) {
@@ -75,7 +82,7 @@ impl Proposal<'_> {
             |it| json!({"edit": self.what(it), "direction": it.edit.direction().name(), "candidates": it.candidates}),
         );
         let files = self.files.iter().filter(|it| it.is_changed()).map(|it| {
-            let patch = patch(&it.name, it.before.as_deref(), &it.after);
+            let patch = file_patch(&it.name, it.before.as_deref(), &it.after);
             json!({"file": it.name, "new": it.before.is_none(), "patch": patch})
         });
         let objects =

@@ -9,6 +9,7 @@ use weir_objects::k8s::{Body, LabelSelector, Mode, NetworkPolicy, Object};
 use weir_objects::origin::ObjectId;
 
 use super::groups::{GroupId, Groups};
+use super::names::PolicyNames;
 use super::new_policy;
 
 /// Traffic between workloads.
@@ -27,7 +28,7 @@ type PortRange = (Protocol, u16, u16);
 pub fn allowed(objects: &[Object], cluster: &Cluster) -> Result<Allowed, DiffError> {
     let (nothing, _) = resolve(&without_traffic(objects, cluster), cluster.assume);
     let diff = diff::compare(&nothing, cluster)?;
-    let groups = Groups::of(cluster);
+    let groups = Groups::of(cluster, PolicyNames::default());
     let of = |end: &RowEnd| {
         let group = |it: &u32| groups.group(diff.endpoints[*it as usize].ids[1]?);
         let mut found: Vec<GroupId> = end.endpoints.iter().filter_map(group).collect();

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_model::{Cluster, EndpointId};
 use weir_objects::k8s::{LabelSelector, Labels, Operator, Requirement};
 
+use super::names::PolicyNames;
 use crate::allow::is_selectable;
 use crate::labels;
 
@@ -16,6 +17,8 @@ pub(crate) struct GroupId(usize);
 pub(crate) struct Groups {
     groups: Vec<Group>,
     by_endpoint: BTreeMap<u32, GroupId>,
+    /// By namespace: the name of the policy that denies the rest.
+    default_deny: BTreeMap<String, String>,
 }
 
 struct Group {
@@ -28,7 +31,7 @@ struct Group {
 
 impl Groups {
     /// Groups the pods and workloads that policies can select.
-    pub(crate) fn of(cluster: &Cluster) -> Self {
+    pub(crate) fn of(cluster: &Cluster, mut names: PolicyNames) -> Self {
         let mut found: BTreeMap<(String, Labels), Vec<EndpointId>> = BTreeMap::new();
         for (index, endpoint) in cluster.endpoints.iter().enumerate() {
             let id = EndpointId(index as u32);
@@ -38,18 +41,20 @@ impl Groups {
                 found.entry((namespace, labels)).or_default().push(id);
             }
         }
-        let mut names = BTreeSet::new();
         let keys: Vec<(String, Labels)> = found.keys().cloned().collect();
+        let namespaces: BTreeSet<&String> = keys.iter().map(|(namespace, _)| namespace).collect();
+        let named = |namespace: &String| (namespace.clone(), names.free(namespace, "default-deny"));
+        let default_deny = namespaces.into_iter().map(named).collect();
         let mut groups = Vec::with_capacity(found.len());
         let mut by_endpoint = BTreeMap::new();
         for ((namespace, labels), members) in found {
             by_endpoint.extend(members.iter().map(|it| (it.0, GroupId(groups.len()))));
-            let name = free_name(&mut names, &namespace, &workload(cluster, &labels, members[0]));
+            let name = names.free(&namespace, &workload(cluster, &labels, members[0]));
             let others = keys.iter().filter(|(other, _)| *other == namespace).map(|(_, labels)| labels);
             let selector = selector(&labels, others);
             groups.push(Group { namespace, labels, name, selector, members });
         }
-        Self { groups, by_endpoint }
+        Self { groups, by_endpoint, default_deny }
     }
 
     /// The group of an endpoint.
@@ -70,6 +75,11 @@ impl Groups {
         &self.groups[group.0].name
     }
 
+    /// The name of the policy that denies the rest of a namespace.
+    pub(crate) fn default_deny_name(&self, namespace: &str) -> &str {
+        self.default_deny.get(namespace).map_or("", String::as_str)
+    }
+
     pub(crate) fn selector(&self, group: GroupId) -> LabelSelector {
         self.groups[group.0].selector.clone()
     }
@@ -87,13 +97,6 @@ fn workload(cluster: &Cluster, labels: &Labels, member: EndpointId) -> String {
     let label = ["app.kubernetes.io/name", "app", "k8s-app"].into_iter().find_map(|key| labels.get(key));
     let is_name = |it: &&String| weir_objects::decode::names::dns_label(it).is_ok();
     label.filter(is_name).cloned().or(owner).unwrap_or_else(|| endpoint.name.clone())
-}
-
-fn free_name(names: &mut BTreeSet<(String, String)>, namespace: &str, workload: &str) -> String {
-    let base = format!("learned-{workload}");
-    let numbered = std::iter::once(base.clone()).chain((2..).map(|number| format!("{base}-{number}")));
-    let mut free = numbered.filter(|name| names.insert((namespace.to_owned(), name.clone())));
-    free.next().unwrap_or(base)
 }
 
 /// A selector of these labels that leaves out pods of other groups, which may have the same labels and more.

@@ -42,37 +42,47 @@ impl TextChange {
     }
 }
 
+/// Why a change cannot be made in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// The text does not have the expected form.
+    Form,
+    /// A comment beside the item would be lost, or would seem to be about another item.
+    Comment,
+}
+
 /// New text for a range of the old one.
 type Replacement = (Range<usize>, String);
 
-/// The text with the change; `None` if it cannot be made in place.
-pub(super) fn splice(text: &str, source: &ObjectSource, change: &TextChange) -> Option<String> {
+/// The text with the change.
+pub(super) fn splice(text: &str, source: &ObjectSource, change: &TextChange) -> Result<String, Obstacle> {
     let root = match source.format {
-        SyntaxFormat::Json => json::parse(text, source.span).ok()?,
-        SyntaxFormat::Yaml => yaml::parse(text, source.span).ok()??,
-        SyntaxFormat::List => return None,
+        SyntaxFormat::Json => json::parse(text, source.span).ok(),
+        SyntaxFormat::Yaml => yaml::parse(text, source.span).ok().flatten(),
+        SyntaxFormat::List => None,
     };
-    let mut object = &root;
-    for index in &source.items {
-        let SyntaxValue::Seq(items) = &entry(object, "items")?.value.value else { return None };
-        object = items.get(*index as usize)?;
-    }
+    let object = root.as_ref().and_then(|root| descend(root, &source.items)).ok_or(Obstacle::Form)?;
     let edit = TextEdit { text, object, is_json: source.format == SyntaxFormat::Json };
-    let mut replacements = match change {
-        TextChange::Append { list, item } => edit.append(list, item)?,
-        TextChange::Remove { list, index } => edit.remove(list, *index)?,
-        TextChange::Replace { list, index, items } => edit.replace(list, *index, items)?,
-        TextChange::Scalar { path, text } => {
-            let span = range(edit.find(path)?.node?.span);
-            vec![(span, if edit.is_json { text.json() } else { text.block(0).trim_end().to_owned() })]
-        }
-    };
+    if let TextChange::Remove { list, index } = change
+        && edit.is_beside_comment(list, *index)
+    {
+        return Err(Obstacle::Comment);
+    }
+    let mut replacements = edit.replacements(change).ok_or(Obstacle::Form)?;
     replacements.sort_by_key(|(range, _)| std::cmp::Reverse(range.start));
     let mut edited = text.to_owned();
     for (range, replacement) in replacements {
         edited.replace_range(range, &replacement);
     }
-    Some(edited)
+    Ok(edited)
+}
+
+/// The object in a List document.
+fn descend<'n, 't>(root: &'n SyntaxNode<'t>, items: &[u32]) -> Option<&'n SyntaxNode<'t>> {
+    items.iter().try_fold(root, |object, index| {
+        let SyntaxValue::Seq(items) = &entry(object, "items")?.value.value else { return None };
+        items.get(*index as usize)
+    })
 }
 
 /// How the item of a list is written.
@@ -98,6 +108,19 @@ struct TextEdit<'n, 't> {
 }
 
 impl<'n, 't> TextEdit<'n, 't> {
+    fn replacements(&self, change: &TextChange) -> Option<Vec<Replacement>> {
+        match change {
+            TextChange::Append { list, item } => self.append(list, item),
+            TextChange::Remove { list, index } => self.remove(list, *index),
+            TextChange::Replace { list, index, items } => self.replace(list, *index, items),
+            TextChange::Scalar { path, text } => {
+                let span = range(self.find(path)?.node?.span);
+                let text = if self.is_json { text.json() } else { text.block(0).trim_end().to_owned() };
+                Some(vec![(span, text)])
+            }
+        }
+    }
+
     /// The field at a path. Its parent exists; the field itself may not.
     fn find(&self, path: &FieldPath) -> Option<Found<'n, 't>> {
         let mut found = Found { parent: self.object, name: String::new(), key: None, node: Some(self.object) };
@@ -171,12 +194,7 @@ impl<'n, 't> TextEdit<'n, 't> {
         let (found, items) = self.items(list)?;
         let item = items.get(index)?;
         let Style::Block { .. } = self.style(item)? else {
-            let span = match (index, items) {
-                (0, [only]) => only.span.start..only.span.end,
-                (0, [_, next, ..]) => item.span.start..next.span.start,
-                _ => items[index - 1].span.end..item.span.end,
-            };
-            return Some(vec![(span.start as usize..span.end as usize, String::new())]);
+            return Some(vec![(flow_range(items, index)?, String::new())]);
         };
         let (start, end) = (item.span.start as usize, item.span.end as usize);
         let mut replacements = vec![(self.line_start(start)..self.line_end(end), String::new())];
@@ -185,6 +203,21 @@ impl<'n, 't> TextEdit<'n, 't> {
             replacements.push((colon..colon, " []".to_owned()));
         }
         Some(replacements)
+    }
+
+    /// Whether the removal of an item of a flow list would remove a comment that is outside of the item, or would put the
+    /// comment after the item behind another one.
+    fn is_beside_comment(&self, list: &FieldPath, index: usize) -> bool {
+        let Some((_, items)) = self.items(list) else { return false };
+        let (Some(item), Some(removed)) = (items.get(index), flow_range(items, index)) else { return false };
+        if self.is_json || !matches!(self.style(item), Some(Style::Flow)) {
+            return false;
+        }
+        let own = range(item.span);
+        let rest = &self.text[own.end..self.line_end(own.end)];
+        // Between two items are only commas, spaces and comments.
+        let outside = [&self.text[removed.start..own.start], &self.text[own.end..removed.end]];
+        outside.iter().any(|it| it.contains('#')) || rest.trim_start_matches([' ', '\t', ',']).starts_with('#')
     }
 
     fn replace(&self, list: &FieldPath, index: usize, items: &[Tree]) -> Option<Vec<Replacement>> {
@@ -245,6 +278,18 @@ impl<'n, 't> TextEdit<'n, 't> {
     fn line_end(&self, byte: usize) -> usize {
         self.text[byte..].find('\n').map_or(self.text.len(), |at| byte + at + 1)
     }
+}
+
+/// The text that is removed with an item of a flow list: the item, and the comma before or after it.
+fn flow_range(items: &[SyntaxNode<'_>], index: usize) -> Option<Range<usize>> {
+    let item = items.get(index)?;
+    let span = match (index, items) {
+        (0, [_]) => item.span,
+        (0, [_, next, ..]) => Span { end: next.span.start, ..item.span },
+        _ => Span { start: items.get(index.checked_sub(1)?)?.span.end, ..item.span },
+    };
+    // The text of an alias stands elsewhere, where its anchor is.
+    (span.start <= item.span.start && item.span.end <= span.end).then_some(range(span))
 }
 
 fn range(span: Span) -> Range<usize> {
