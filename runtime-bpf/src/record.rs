@@ -117,7 +117,7 @@ pub struct EnforcedEndpoint {
 impl EnforcedEndpoint {
     /// Whether it is removed when the agent is uninstalled. An agent closes endpoints that it does not know, also those
     /// that were attached by hand. No other process would ever open these.
-    pub(crate) fn is_agents(&self) -> bool {
+    pub fn is_agents(&self) -> bool {
         !self.by_hand || self.closed
     }
 }

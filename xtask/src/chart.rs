@@ -200,6 +200,7 @@ mod tests {
             "_helpers.tpl",
             "daemonset.yaml",
             "clusterrole.yaml",
+            "installed.yaml",
             "serviceaccount.yaml",
             "monitoring.yaml",
             "uninstall/daemonset.yaml",

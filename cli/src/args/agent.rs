@@ -17,7 +17,9 @@ use crate::watch::{CpuShare, UnknownPods};
 HTTP paths: /metrics (Prometheus), /livez, /readyz (ready: all objects are known, and policy is in force on every pod of \
 the node). Only at --health-addr, /readyz prints the reasons with the names of pods.
 SIGTERM and SIGINT stop the agent. The policies in force stay in force, and the next agent takes over.
---uninstall fails while an agent runs on the node: it would put everything back.")]
+--uninstall fails while an agent runs on the node: it would put everything back. With --wait-for-agent, an agent that is
+ending is waited for. If it does not end in time, the command stays and reports it until a signal comes: an agent that
+crashes later, or that an upgrade restarts, is not uninstalled.")]
 pub(crate) struct WatchArgs {
     /// Kubeconfig file for the API server [default: as for kubectl, else the service account of the agent's pod]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -102,8 +104,14 @@ pub(crate) struct UninstallArgs {
     /// With --uninstall: also remove what `weir attach` attached
     #[arg(long, requires = "uninstall")]
     pub(crate) by_hand_too: bool,
-    /// With --uninstall: do not exit, and remove everything again that appears later
-    #[arg(long, requires = "uninstall")]
+    /// With --uninstall: how long to wait for a running agent to end; then nothing is removed, also if it ends later
+    #[arg(long, value_name = "SECONDS", requires = "uninstall", default_value_t = 0)]
+    pub(crate) wait_for_agent: u64,
+    /// With --uninstall: fail while this file exists, which says that agents are installed
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "uninstall")]
+    pub(crate) installed_file: Option<PathBuf>,
+    /// With --uninstall: remove nothing, and fail when something of an agent appears
+    #[arg(long, requires = "uninstall", conflicts_with = "wait_for_agent")]
     pub(crate) stay: bool,
     /// With --uninstall: the container runtime's directory of plug-ins
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "/opt/cni/bin")]
@@ -114,7 +122,7 @@ pub(crate) struct UninstallArgs {
     /// With --uninstall: leave the weir-cni binary, which CRI-O calls when pods end that were started with it
     #[arg(long, requires = "uninstall")]
     pub(crate) keep_cni_plugin: bool,
-    /// Wait until this DaemonSet, whose pods run --uninstall --stay, is ready on every node, delete it, and exit
+    /// Wait until this DaemonSet, whose pods run --uninstall, is ready on every node, delete it, and exit
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = parse_object, conflicts_with_all = ["uninstall", "dry_run"])]
     pub(crate) wait_for_uninstall: Option<(String, String)>,
     /// With --wait-for-uninstall: how long to wait

@@ -29,7 +29,7 @@ pub(crate) enum EnforcementCommand {
     /// Measure the cost of packets on this machine
     Bench(BenchArgs),
     /// Run the agent: enforce the policies of the Kubernetes API on this node's pods
-    Watch(WatchArgs),
+    Watch(Box<WatchArgs>),
     /// Add weir-cni to this node's chain of CNI plug-ins: new pods start when policy is in force on them
     CniInstall(CniInstallArgs),
 }

@@ -37,6 +37,8 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &WatchArgs) -> Result<CommandO
             cni_plugins: &uninstalling.cni_bin_dir,
             cni_chains: &uninstalling.cni_conf_dir,
             keep_cni_plugin: uninstalling.keep_cni_plugin,
+            installed_file: uninstalling.installed_file.as_deref(),
+            patience: Duration::from_secs(uninstalling.wait_for_agent),
             stay: uninstalling.stay,
             log: log(arguments),
         })?;

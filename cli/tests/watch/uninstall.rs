@@ -1,15 +1,18 @@
-//! `weir watch --uninstall` on a node: nothing is left, and pods start. A crash is not an uninstall.
+//! `weir watch --uninstall` on a node: nothing is left, and pods start. A crash is not an uninstall, also while an
+//! uninstaller waits on the node.
 
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_runtime::skip;
+use xtask::apiserver::ApiServer;
 
 use crate::api::{add_address, add_cluster, add_pod, add_starting_pod};
 use crate::cni::Plugin;
 use crate::packets::{DENY, Network, POLICIES, ask};
-use crate::rig::{Directory, server, until};
+use crate::rig::{Agent, Directory, server, until};
 
 /// The container runtime's directories on a node.
 struct Runtime<'n> {
@@ -60,10 +63,13 @@ impl<'n> Runtime<'n> {
         self.weir("watch", &arguments.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    fn uninstall_and_stay(&self) -> Child {
+    /// Starts an uninstall that does not end at once.
+    fn start_uninstall(&self, arguments: &[&str]) -> Uninstall {
         let mut weir = self.network.settings().command(env!("CARGO_BIN_EXE_weir"));
-        weir.arg("watch").args(self.uninstall_arguments()).arg("--stay").stdin(Stdio::null());
-        weir.spawn().expect("it starts")
+        let log = self.chains.with_file_name("uninstall.log");
+        let file = std::fs::File::create(&log).expect("the directory is ours");
+        weir.arg("watch").args(self.uninstall_arguments()).args(arguments).stdin(Stdio::null()).stderr(file);
+        Uninstall { process: weir.spawn().expect("it starts"), log }
     }
 
     /// The types of the plug-ins in a chain.
@@ -90,6 +96,28 @@ impl<'n> Runtime<'n> {
         let bpftool = self.network.settings().command("bpftool").args(["net", "show"]).output().expect("it starts");
         let listed = String::from_utf8_lossy(&bpftool.stdout).into_owned();
         assert!(bpftool.status.success() && !listed.contains("v-"), "{listed}");
+    }
+}
+
+/// A running `weir watch --uninstall`.
+struct Uninstall {
+    process: Child,
+    log: PathBuf,
+}
+
+impl Uninstall {
+    #[track_caller]
+    fn until_it_says(&self, text: &str) {
+        until(text, || std::fs::read_to_string(&self.log).is_ok_and(|log| log.contains(text)));
+    }
+
+    fn terminate(&self) {
+        let kill = Command::new("kill").arg(self.process.id().to_string()).status();
+        assert!(kill.is_ok_and(|it| it.success()));
+    }
+
+    fn code(&mut self) -> Option<i32> {
+        self.process.wait().expect("it ends").code()
     }
 }
 
@@ -140,11 +168,69 @@ fn uninstall_leaves_nothing_and_a_crash_opens_nothing() {
     let (success, said) = runtime.uninstall();
     assert!(success, "on a clean node there is nothing to do: {said}");
 
-    // A pod of the agent that still ended has installed the plug-in again.
-    let mut staying = runtime.uninstall_and_stay();
+    let mut staying = runtime.start_uninstall(&["--stay"]);
     runtime.install_cni();
-    until("it is removed again", || runtime.names(&runtime.plugins).is_empty());
-    assert!(std::process::Command::new("kill").arg(staying.id().to_string()).status().is_ok_and(|it| it.success()));
-    assert_eq!(staying.wait().expect("it ends").code(), Some(0));
+    assert_eq!(staying.code(), Some(2));
+    staying.until_it_says("an agent was installed again after the uninstall");
+    assert_eq!(runtime.types("10-net.conflist"), ["ptp", "portmap", "weir-cni"], "it removes nothing");
+    let (success, said) = runtime.uninstall();
+    assert!(success, "{said}");
     runtime.nothing_is_left();
+}
+
+/// An agent whose policy isolates the pod `web`, with `weir-cni` in the chain.
+fn enforcing(directory: &Directory, network: &Network, server: &ApiServer, runtime: &Runtime<'_>) -> Agent {
+    runtime.install_cni();
+    let agent = network.agent_with(directory, server, &["--cni-socket", &runtime.socket]);
+    agent.until_ready();
+    until("policy is in force", || !network.reaches("db", "web"));
+    agent
+}
+
+#[test]
+fn uninstaller_that_is_left_in_place_never_opens_a_pod() {
+    let directory = Directory::new();
+    let network = skip!(unless Network::new(&directory));
+    let server = skip!(unless server(&directory, network.settings()));
+    add_cluster(&server);
+    add_pod(&server, "db", "near", "10.231.7.3");
+    add_pod(&server, "web", "near", "10.231.7.2");
+    ask(&server, "POST", POLICIES, Some(DENY));
+    let runtime = Runtime::new(&directory, &network, directory.path().join("cni.sock").display().to_string());
+    let agent = enforcing(&directory, &network, &server, &runtime);
+    let nothing_changed = |why: &str| {
+        assert_eq!(runtime.types("10-net.conflist"), ["ptp", "portmap", "weir-cni"], "{why}");
+        assert!(!network.reaches("db", "web"), "{why}: policy stays in force");
+    };
+
+    // The agent does not end in time, and crashes later.
+    let mut left = runtime.start_uninstall(&["--wait-for-agent=1"]);
+    left.until_it_says("this process removes nothing any more");
+    agent.kill();
+    std::thread::sleep(Duration::from_secs(3));
+    nothing_changed("after a crash");
+    assert!(left.process.try_wait().expect("it is ours").is_none(), "its successor would not know about the agent");
+    left.terminate();
+    assert_eq!(left.code(), Some(2));
+
+    // The agents are installed, and the one of this node is down for an upgrade.
+    let installed = directory.path().join("installed");
+    std::fs::write(&installed, "").expect("the directory is ours");
+    let file = format!("--installed-file={}", installed.display());
+    for mode in ["--wait-for-agent=60", "--wait-for-agent=0", "--stay"] {
+        let mut left = runtime.start_uninstall(&[&file, mode]);
+        assert_eq!(left.code(), Some(2), "{mode}");
+        left.until_it_says("the agents are installed, so nothing is removed");
+        nothing_changed(mode);
+    }
+
+    // The agents are deleted, and the one of this node is still ending.
+    std::fs::remove_file(&installed).expect("it is ours");
+    let agent = enforcing(&directory, &network, &server, &runtime);
+    let mut uninstall = runtime.start_uninstall(&[&file, "--wait-for-agent=60"]);
+    uninstall.until_it_says("waiting until the agent ends");
+    assert_eq!(agent.terminate(), Some(0));
+    assert_eq!(uninstall.code(), Some(0));
+    runtime.nothing_is_left();
+    assert!(network.reaches("db", "web"), "nothing is enforced any more");
 }

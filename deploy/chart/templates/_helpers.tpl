@@ -17,6 +17,11 @@
 {{ include "weir.fullname" . }}-uninstall
 {{- end }}
 
+{{- /* The ConfigMap that exists while the agents are installed. */}}
+{{- define "weir.installed" -}}
+{{ include "weir.fullname" . }}-installed
+{{- end }}
+
 {{- define "weir.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create }}
 {{- default (include "weir.fullname" .) .Values.serviceAccount.name }}
@@ -175,6 +180,8 @@ unix:/run/weir/health.sock
   - --health-addr=unix:/run/weir/health.sock
   - --cni-bin-dir=/host/bin
   - --cni-conf-dir=/host/conf
+  # Exists while the agents are installed: nothing is removed then.
+  - --installed-file=/installed/agents
 {{- if $values.uninstall.keepCniPlugin }}
   - --keep-cni-plugin
 {{- end }}
@@ -189,4 +196,7 @@ unix:/run/weir/health.sock
     mountPath: /host/bin
   - name: cni-conf
     mountPath: /host/conf
+  - name: installed
+    mountPath: /installed
+    readOnly: true
 {{- end }}

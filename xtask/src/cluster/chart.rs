@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const RELEASE: &str = "weir";
 const SYSTEM: &str = "kube-system";
 const UNINSTALLER: &str = "weir-uninstall";
+/// The ConfigMap that exists while the agents are installed.
+const INSTALLED: &str = "weir-installed";
 const CNI: [&str; 2] = ["--set", "cni.enabled=true"];
 
 /// Fails if anything of Weir is on a node, and names it.
@@ -36,6 +38,7 @@ pub(super) fn run(cluster: &LocalCluster) -> Result<()> {
     // Helm refuses objects that another tool has created.
     let objects = "daemonset,serviceaccount,clusterrole,clusterrolebinding";
     cluster.kubectl(&["delete", objects, "-n", SYSTEM, RELEASE, "--ignore-not-found"])?;
+    cluster.kubectl(&["delete", "configmap", "-n", SYSTEM, INSTALLED, "--ignore-not-found"])?;
     cluster.import_agent()?;
     cluster.apply(
         "chart",
@@ -157,8 +160,14 @@ impl Release<'_> {
 
     fn is_gone(&self, after: &str) -> Result<()> {
         self.cluster.nodes.iter().try_for_each(check_clean).with_context(|| format!("after {after}"))?;
-        let left =
-            self.cluster.kubectl(&["get", "daemonset,job,pod,serviceaccount,role", "-n", SYSTEM, "-o", "name"])?;
+        let left = self.cluster.kubectl(&[
+            "get",
+            "daemonset,job,pod,serviceaccount,role,configmap",
+            "-n",
+            SYSTEM,
+            "-o",
+            "name",
+        ])?;
         let left: Vec<&str> = left.lines().filter(|name| name.contains("/weir")).collect();
         // Pods end a moment after their owners.
         ensure!(left.iter().all(|name| name.starts_with("pod/")), "after {after} there are {left:?}");

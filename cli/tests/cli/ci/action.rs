@@ -104,6 +104,7 @@ fn run(repository: &Repository, given: &[(&str, &str)]) -> Vec<(String, Ran)> {
             ("GITHUB_STEP_SUMMARY", file("summary")),
             ("GITHUB_ACTION_PATH", root().display().to_string()),
             ("GITHUB_BASE_REF", "main".into()),
+            ("GITHUB_REPOSITORY", "o/r".into()),
         ];
         variables.extend(runner.map(|(name, value)| (name.to_owned(), value)));
         let variables: Vec<(&str, &str)> = variables.iter().map(|(name, it)| (name.as_str(), it.as_str())).collect();
@@ -154,7 +155,15 @@ fn the_action_installs_a_release_and_refuses_new_traffic() {
     assert_eq!(temporary_text(&repository, "output"), "changed=true\nrefused=true\n");
     assert!(temporary_text(&repository, "summary").contains("5432"));
     assert!(temporary_text(&repository, "weir-diff.html").contains("<!doctype html>"));
-    assert!(repository.read("gh.log").starts_with("pr comment 7 --edit-last --body-file "));
+    repository.commented(&temporary(&repository).join("weir-diff.md"));
+}
+
+#[test]
+fn the_action_writes_over_its_own_comment() {
+    let repository = repository();
+    repository.write("ids.log", "41\n42\n");
+    run(&repository, &[("program", env!("CARGO_BIN_EXE_weir")), ("comment", "true")]);
+    repository.commented(&temporary(&repository).join("weir-diff.md"));
 }
 
 #[test]
