@@ -166,8 +166,7 @@ fn new_pod_behind_a_service_without_slices_does_not_wait() {
 
 #[test]
 fn new_pod_does_not_wait_where_blocks_do_not_contain_pods() {
-    let mut assume = Assumptions::default();
-    assume.ipblock_pods = weir_model::IpBlockPods::Ignore;
+    let assume = Assumptions { ipblock_pods: weir_model::IpBlockPods::Ignore, ..Assumptions::default() };
     let mut index = Index::new(Some("near".to_owned()), assume);
     objects(&[NEAR_AND_FAR, CLUSTER].join("---\n")).into_iter().for_each(|object| _ = index.apply(object));
     index.compile().expect("it compiles");
