@@ -121,6 +121,13 @@ impl Uninstall {
     }
 }
 
+impl Drop for Uninstall {
+    /// After a test that failed, the process would stay.
+    fn drop(&mut self) {
+        _ = self.process.kill();
+    }
+}
+
 fn chain(types: &[&str]) -> Value {
     let plugins: Vec<Value> = types.iter().map(|name| json!({"type": name})).collect();
     json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins})
