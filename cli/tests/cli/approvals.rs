@@ -1,11 +1,10 @@
 //! `weir diff --approved` and `--write-approved`: the changes that a file of approvals accepts, and those that it refuses.
 
-use serde_json::{Map, Value, json};
-use weir_objects::syntax::{Span, SyntaxNode, SyntaxValue, yaml};
+use serde_json::{Value, json};
 use weir_testing::Random;
 use weir_testing::schema::check_schema;
 
-use crate::support::{DATABASE, Place, Ran};
+use crate::support::{DATABASE, Place, Ran, yaml_value};
 
 /// A rule more, for the backup.
 const BACKUP: &str = "    - from: [{podSelector: {matchLabels: {app: backup}}}]
@@ -83,7 +82,7 @@ approvals:
     reason: nightly
 ";
     assert_eq!(text, expected);
-    check_schema("diff-approvals", &value(&text));
+    check_schema("diff-approvals", &yaml_value(&text));
 }
 
 /// In HEAD, baseline rules accept the port `http`. Admin rules pass `metrics` on, and then deny `web`. A port that has
@@ -121,7 +120,7 @@ fn an_approval_of_a_port_with_several_names_holds_only_for_all_of_them() {
     let written = read(&place);
     let names = "names: [http, metrics]";
     assert!(written.contains(names), "{written}");
-    check_schema("diff-approvals", &value(&written));
+    check_schema("diff-approvals", &yaml_value(&written));
     let with = |from: &str, to: &str| {
         assert!(written.contains(from), "{written}");
         std::fs::write(place.path().join("approved.yaml"), written.replace(from, to)).expect("written");
@@ -354,7 +353,7 @@ fn isolation_that_ends_can_be_approved() {
         write(&place, &inputs);
         assert!(read(&place).contains("change: isolation-ends"), "{}", read(&place));
         gate(&place, &inputs).exits(0).says("all traffic passes; approved: nightly");
-        check_schema("diff-approvals", &value(&read(&place)));
+        check_schema("diff-approvals", &yaml_value(&read(&place)));
         // One more pod of the same kind: part of the group by its labels, and new by its name.
         let place =
             place.file("base.yaml", format!("{DATABASE}{PODS}{second}")).file("head.yaml", format!("{PODS}{second}"));
@@ -401,26 +400,6 @@ fn every_format_shows_rulings() {
     assert_eq!((&results[0]["level"], &results[0]["suppressions"]), (&json!("error"), &Value::Null));
     assert_eq!(results[1]["suppressions"][0]["justification"], "nightly");
     of("html").says("approved: nightly");
-}
-
-/// A document as JSON.
-fn value(text: &str) -> Value {
-    fn convert(node: &SyntaxNode<'_>) -> Value {
-        match &node.value {
-            SyntaxValue::Null => Value::Null,
-            SyntaxValue::Bool(it) => json!(it),
-            SyntaxValue::Int(it) => json!(it),
-            SyntaxValue::Float(it) => json!(it),
-            SyntaxValue::Str(it) => json!(it),
-            SyntaxValue::Seq(items) => items.iter().map(convert).collect(),
-            SyntaxValue::Map(entries) => {
-                let fields: Map<String, Value> =
-                    entries.iter().map(|it| (it.key.to_string(), convert(&it.value))).collect();
-                fields.into()
-            }
-        }
-    }
-    convert(&yaml::parse(text, Span::of(text)).expect("YAML").expect("a document"))
 }
 
 /// A random policy with few keys, so that selectors overlap.
@@ -473,7 +452,7 @@ fn what_was_written_passes_and_no_other_flow_does() {
         let inputs = format!("base.yaml head.yaml --world {world}");
         write(&place, &inputs);
         gate(&place, &inputs).exits(0);
-        check_schema("diff-approvals", &value(&read(&place)));
+        check_schema("diff-approvals", &yaml_value(&read(&place)));
         // Another head: the flows of its approved rows must have changed in the first one, too.
         head[random.below(3)] = policy(&mut random, 0).replace("name: p0", "name: other");
         let place = place.file("other.yaml", text(&head));

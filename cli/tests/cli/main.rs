@@ -6,6 +6,7 @@ mod check;
 mod ci;
 mod compile;
 mod diff;
+mod editors;
 mod empty;
 mod explain;
 mod hostile;

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use serde_json::{Map, Value, json};
+use weir_objects::syntax::{Span, SyntaxNode, SyntaxValue, yaml};
+
 /// A shop: web may reach db on 5432, and no other pod may.
 pub(crate) const SHOP: &str = "\
 apiVersion: networking.k8s.io/v1
@@ -147,4 +150,24 @@ impl Ran {
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
     }
+}
+
+/// A YAML document as JSON.
+pub(crate) fn yaml_value(text: &str) -> Value {
+    fn convert(node: &SyntaxNode<'_>) -> Value {
+        match &node.value {
+            SyntaxValue::Null => Value::Null,
+            SyntaxValue::Bool(it) => json!(it),
+            SyntaxValue::Int(it) => json!(it),
+            SyntaxValue::Float(it) => json!(it),
+            SyntaxValue::Str(it) => json!(it),
+            SyntaxValue::Seq(items) => items.iter().map(convert).collect(),
+            SyntaxValue::Map(entries) => {
+                let fields: Map<String, Value> =
+                    entries.iter().map(|it| (it.key.to_string(), convert(&it.value))).collect();
+                fields.into()
+            }
+        }
+    }
+    convert(&yaml::parse(text, Span::of(text)).expect("YAML").expect("a document"))
 }
