@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use anyhow::Result;
 
@@ -31,8 +31,17 @@ pub(crate) fn file_patch(name: &str, before: Option<&str>, after: &str) -> Strin
 /// Adds the patch of a file to a page.
 ///
 /// # Errors
-/// Fails if the patch cannot be printed byte for byte: `git apply` would reject the printed text.
+/// Fails if the patch cannot be printed byte for byte: `git apply` would reject the printed text. Also if the file is not
+/// below the current directory: a patch cannot name it, and would be applied to another file.
 pub(crate) fn print(page: &mut OutputPage, name: &str, patch: &str, hint: &str) -> Result<()> {
+    let mut parts = Path::new(name).components();
+    if parts.any(|it| !matches!(it, Component::Normal(_) | Component::CurDir)) {
+        let message = format!("a patch cannot name a file outside of the current directory: {name}");
+        return Err(with_hint(
+            message,
+            "run the command in a directory that contains the file, and name it from there",
+        ));
+    }
     if page.patch(patch) { Ok(()) } else { Err(with_hint(unprintable(name), hint)) }
 }
 

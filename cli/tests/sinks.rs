@@ -19,9 +19,8 @@ const DIRECT_OUTPUT: [&str; 11] = [
 ];
 
 /// Files that may print lines of a composed text: everything in it is Weir's own or was escaped before.
-const COMPOSERS: [&str; 11] = [
+const COMPOSERS: [&str; 10] = [
     "panic_report.rs",
-    "commands/check/fix.rs",
     "commands/compile.rs",
     "commands/compile/summary.rs",
     "commands/diff/md.rs",

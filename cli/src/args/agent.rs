@@ -38,7 +38,7 @@ pub(crate) struct WatchArgs {
     /// [default: memory=a quarter of the container's limit, steps=1000000000]
     #[arg(long, value_name = "KEY=N", value_parser = parse_budget)]
     pub(crate) budget: Vec<(Budget, u64)>,
-    /// CPU time that the agent may use in the mean, as a share of a core. Beyond it, changes that only allow more wait
+    /// CPU time that the agent may use on average, as a share of a core. Beyond it, changes that only allow more wait
     #[arg(long, value_name = "SHARE", default_value = "10%")]
     pub(crate) cpu_budget: CpuShare,
     /// Format of the log on standard error

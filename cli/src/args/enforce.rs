@@ -22,7 +22,7 @@ pub(crate) enum EnforcementCommand {
     Status(StatusArgs),
     /// List the flows in the datapath's tables
     Flows(FlowsArgs),
-    /// Print dropped packets as they occur, with the policy that denies them
+    /// Print dropped packets as they occur, and packets that policies in audit mode would drop
     Monitor(MonitorArgs),
     /// Print the numbers of passed and dropped packets, by reason
     Counters(CountersArgs),
@@ -181,7 +181,7 @@ pub(crate) struct MonitorArgs {
 /// The packets that `weir monitor` shows, beside the global `--namespace`. Each option can be repeated; a packet needs
 /// one value of each option.
 #[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Filters (a packet must match one value of each, and --namespace)")]
+#[command(next_help_heading = "Filters (with --namespace; a packet must match one value of each option that is given)")]
 pub(crate) struct EventFilterArgs {
     /// Only packets of this pod of the node
     #[arg(long = "pod", value_name = "NS/POD", value_parser = parse_pod)]

@@ -55,7 +55,7 @@ pub(crate) struct LearnArgs {
     #[command(flatten)]
     pub(crate) input: InputPaths,
     /// Recorded flows (repeatable)
-    #[arg(long, required = true, num_args = 1.., value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) flows: Vec<PathBuf>,
     /// The directory to write to; it is created if it does not exist
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]

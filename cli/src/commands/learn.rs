@@ -41,7 +41,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &LearnArgs) -> Result<CommandO
     let Some(read) = read::read_valid(global, &arguments.input)? else { return Ok(CommandOutcome::Failed) };
     let recorded = recorded(&read, arguments)?;
     if recorded.observations.is_empty() {
-        let hint = "the pods of the flows must be in the input: `kubectl get ns,pods,svc,endpointslices -A -o yaml`";
+        let hint = "the pods of the flows must be in the input: `kubectl get namespaces,nodes,pods,services,endpointslices,networkpolicies -A -o yaml`";
         return Err(with_hint("the files record no accepted flow of a pod of the input", hint));
     }
     let options = LearnOptions { longest: [arguments.cidr_floor, arguments.cidr_floor_v6] };

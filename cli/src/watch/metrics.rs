@@ -52,7 +52,7 @@ const METRICS: &[MetricInfo] = &[
         "Pods whose policy was not in force within the time limit of the CNI plug-in.",
     ),
     metric("weir_compile_seconds", Histogram, "Time from the objects to the programs and maps of a generation."),
-    metric("weir_cpu_budget_cores", Gauge, "Share of a core that the agent may use in the mean, in cores."),
+    metric("weir_cpu_budget_cores", Gauge, "Share of a core that the agent may use on average, in cores."),
     metric(
         "weir_cpu_budget_seconds",
         Gauge,

@@ -285,3 +285,14 @@ fn switched_off_lints_are_not_fixed() {
     let text = std::fs::read_to_string(place.path().join("a.yaml")).expect("a file");
     assert!(text.contains("# again") && !text.contains("10.0.0.1/8"), "{text}");
 }
+
+#[test]
+fn patch_of_a_file_outside_of_the_current_directory_is_refused() {
+    let place = Place::new().file("shop.yaml", crate::support::SHOP);
+    let question = "--from shop/web --to shop/db --port 80 -o patch";
+    place.run(&format!("suggest shop.yaml {question}")).exits(0).says("+++ b/shop.yaml");
+    place.run(&format!("suggest ./shop.yaml {question}")).exits(0).says("+++ b/shop.yaml");
+    let outside = place.path().join("shop.yaml");
+    let ran = place.run(&format!("suggest {} {question}", outside.display())).exits(2);
+    ran.complains("a patch cannot name a file outside of the current directory");
+}

@@ -144,7 +144,7 @@ fn prove(read: &ReadInput, head: &ReadInput) -> Result<()> {
 fn write(path: &Path, text: &str) -> Result<()> {
     let failed = || format!("cannot write {}", path.display());
     if path == Path::new("-") {
-        return Err(with_hint("standard input cannot be fixed", "`--diff` prints the fixes"));
+        return Err(with_hint("standard input cannot be fixed", "add `--diff` to print the fixes as a patch"));
     }
     let path = path.canonicalize().with_context(failed)?;
     let text = match patch::has_byte_order_mark(&path) {
