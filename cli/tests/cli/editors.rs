@@ -1,4 +1,5 @@
-//! The schemas with which editors check and complete the files that people write: they agree with what the binary takes.
+//! The schemas with which editors check and complete the files that people write: a schema and the binary take
+//! and refuse the same files.
 
 use std::collections::BTreeSet;
 use std::fs;

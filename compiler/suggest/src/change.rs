@@ -240,7 +240,7 @@ impl Planner<'_> {
         Err(ChangeError::NoCandidate(direction))
     }
 
-    /// Applies the candidate that costs least among those that do what is wanted.
+    /// Applies the cheapest candidate that gives the flow the wanted verdict.
     fn take_best(
         &mut self,
         candidates: Vec<Edit>,

@@ -1,9 +1,9 @@
 //! The cost of an edit: the flows that it changes besides the wanted one.
 //!
-//! Problem: two edits that both allow a flow differ in what else they allow, now and for pods that come later.
+//! Problem: two edits that both allow a flow can allow different other flows, of present and of future pods.
 //! Strategy: compare both clusters exactly, and count the flows that differ: pairs of ends times ports. The clusters of
 //! the comparison have more pods than the input: for the other end of the flow, pods that differ from it in one label or
-//! in the namespace. They come after the pods of the input, which are the ones that exist.
+//! in the namespace. Flows of the pods that exist, which are those of the input, count more.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -68,7 +68,7 @@ pub(crate) fn isolations(cluster: &Cluster, objects: &[Object], side: &Side) -> 
     found
 }
 
-/// Rules that together allow what a rule allows, without the flow.
+/// Sets of rules. Each set allows the same flows as a rule, except the flow to deny.
 fn splits(cluster: &Cluster, side: &Side, rule: &PolicyRule) -> Vec<Vec<PolicyRule>> {
     let other_ports: Vec<PolicyPort> = match side.protocol {
         FlowProtocol::Icmp if rule.ports.is_empty() => PROTOCOLS.into_iter().map(any_port).collect(),
