@@ -1,6 +1,7 @@
 //! Installs, upgrades, rolls back and uninstalls the agent with Helm on the running cluster.
 //!
-//! After each step, pods start on every node. After an uninstall nothing is left on the nodes, also on one that was away
+//! Pods talk all the time: no step loses an allowed connection or lets a denied one through. After each step, pods start
+//! on every node. After an uninstall nothing is left on the nodes, also on one that was away
 //! meanwhile, and after an uninstall without Helm.
 
 use std::process::Command;
@@ -12,11 +13,13 @@ use xtask::deploy;
 use xtask::helm::{self, Helm};
 
 use super::node::ClusterNode;
-use super::traffic::{NAMESPACE, pod};
+use super::traffic::{ClusterTraffic, NAMESPACE, is_kept_out, only_friends, passes, pod};
 use super::{LocalCluster, control, runtime};
 use crate::process::{capture, wait};
 
 const PATIENCE: Duration = Duration::from_secs(180);
+/// Time in which pods of the uninstaller would remove something, if they did.
+const A_WHILE: Duration = Duration::from_secs(10);
 const RELEASE: &str = "weir";
 const SYSTEM: &str = "kube-system";
 const UNINSTALLER: &str = "weir-uninstall";
@@ -53,11 +56,11 @@ pub(super) fn run(cluster: &LocalCluster) -> Result<()> {
     cluster.kubectl(&["delete", "namespace", NAMESPACE]).map(|_| ())
 }
 
-/// Isolates every pod of the namespace.
+/// Isolates the pods that [`Release::works`] starts.
 fn policy() -> serde_json::Value {
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
-        "metadata": {"name": "nothing", "namespace": NAMESPACE}, "spec": {"podSelector": {}},
+        "metadata": {"name": "nothing", "namespace": NAMESPACE}, "spec": {"podSelector": {"matchLabels": {"app": "new"}}},
     })
 }
 
@@ -85,13 +88,22 @@ impl Release<'_> {
     }
 
     fn lives(&self) -> Result<()> {
-        self.put("install", &[])?;
-        self.put("upgrade", &["--set", "image.tag=next,cni.onTimeout=deny,health.probe=exec,metrics.listen=loopback"])?;
-        self.helm(&["rollback", RELEASE, "1", "--wait", "--timeout", "180s"])?;
-        self.works("rollback", true)?;
-        self.put("upgrade", &["--set", "cni.enabled=false"])?;
-        self.helm(&["uninstall", RELEASE, "--timeout", "180s"])?;
-        self.is_gone("uninstall")
+        let traffic = ClusterTraffic::start(self.cluster)?;
+        traffic.without_loss("install", || self.put("install", &[]))?;
+        self.cluster.apply("policy", &[only_friends()])?;
+        traffic.until("strangers are kept out", |it| passes(it, "friend") && is_kept_out(it, "stranger"))?;
+        let other = "image.tag=next,cni.onTimeout=deny,health.probe=exec,metrics.listen=loopback";
+        traffic.during("upgrade", || self.put("upgrade", &["--set", other]))?;
+        traffic.during("rollback", || {
+            self.helm(&["rollback", RELEASE, "1", "--wait", "--timeout", "180s"])?;
+            self.works("rollback", true)
+        })?;
+        traffic.during("upgrade without weir-cni", || self.put("upgrade", &["--set", "cni.enabled=false"]))?;
+        traffic.without_loss("uninstall", || self.helm(&["uninstall", RELEASE, "--timeout", "180s"]).map(|_| ()))?;
+        self.is_gone("uninstall")?;
+        traffic.until("strangers are let in again", |it| passes(it, "friend") && passes(it, "stranger"))?;
+        self.cluster.kubectl(&["delete", "networkpolicy", "-n", NAMESPACE, "web"])?;
+        traffic.stop()
     }
 
     /// The kubelet of a node is dead while Helm uninstalls; the agent there runs on.
@@ -122,6 +134,7 @@ impl Release<'_> {
         self.cluster.apply_text("weir", &text)?;
         self.cluster.wait_rollout()?;
         self.works("kubectl apply", true)?;
+        self.respects_agents()?;
         let manifests = self.cluster.tools.run().join("weir.yaml").display().to_string();
         self.cluster.kubectl(&["delete", "-f", &manifests])?;
         self.cluster.apply_text("uninstall", &deploy::read("uninstall.yaml")?)?;
@@ -129,6 +142,15 @@ impl Release<'_> {
         self.cluster.kubectl(&rollout)?;
         self.cluster.kubectl(&["delete", "daemonset", "-n", SYSTEM, UNINSTALLER])?;
         self.is_gone("kubectl delete")
+    }
+
+    /// Applying the manifest for uninstalling while agents are installed removes nothing.
+    fn respects_agents(&self) -> Result<()> {
+        self.cluster.apply_text("uninstall", &deploy::read("uninstall.yaml")?)?;
+        std::thread::sleep(A_WHILE);
+        self.works("uninstall.yaml over installed agents", true)?;
+        self.cluster.kubectl(&["delete", "daemonset", "-n", SYSTEM, UNINSTALLER])?;
+        self.cluster.wait_rollout()
     }
 
     /// Pods start on every node. Pods of other nodes reach them, or not: packets of the own node always pass.

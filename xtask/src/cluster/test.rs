@@ -4,10 +4,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::json;
 use xtask::{deploy, image};
 
-use super::traffic::{ClusterTraffic, NAMESPACE, is_kept_out, passes};
+use super::traffic::{ClusterTraffic, NAMESPACE, is_kept_out, only_friends, passes};
 use super::{LocalCluster, control, images, runtime};
 use crate::process::wait;
 
@@ -23,7 +22,7 @@ pub(super) fn run(cluster: &LocalCluster) -> Result<()> {
     cluster.kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found"])?;
     cluster.deploy()?;
     let traffic = ClusterTraffic::start(cluster)?;
-    cluster.apply("policy", &[policy()])?;
+    cluster.apply("policy", &[only_friends()])?;
     traffic.until("strangers are kept out", |it| passes(it, "friend") && is_kept_out(it, "stranger"))?;
     traffic.during("agents are killed", || cluster.kill_agents())?;
     traffic.during("agents are upgraded", || cluster.upgrade_agents())?;
@@ -32,17 +31,6 @@ pub(super) fn run(cluster: &LocalCluster) -> Result<()> {
     traffic.until("strangers are let in again", |it| passes(it, "friend") && passes(it, "stranger"))?;
     cluster.kubectl(&["delete", "namespace", NAMESPACE])?;
     Ok(())
-}
-
-fn policy() -> serde_json::Value {
-    json!({
-        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
-        "metadata": {"name": "web", "namespace": NAMESPACE},
-        "spec": {
-            "podSelector": {"matchLabels": {"app": "web"}},
-            "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "friend"}}}]}],
-        },
-    })
 }
 
 impl LocalCluster {

@@ -200,6 +200,14 @@ impl<'c> ClusterTraffic<'c> {
     /// Runs `act`, and checks that meanwhile and for a while afterwards no allowed connection is lost and no denied one
     /// gets through.
     pub(super) fn during(&self, what: &str, act: impl FnOnce() -> Result<()>) -> Result<()> {
+        let counts = self.without_loss(what, act)?;
+        ensure!(counts.all("stranger", |it| it.passed == 0), "{what}: denied connections passed: {counts:#?}");
+        Ok(())
+    }
+
+    /// Runs `act`, and checks that meanwhile and for a while afterwards no allowed connection is lost. What strangers may
+    /// do can change.
+    pub(super) fn without_loss(&self, what: &str, act: impl FnOnce() -> Result<()>) -> Result<TrafficCounts> {
         let before = self.counts()?;
         act().with_context(|| what.to_owned())?;
         let done = self.counts()?;
@@ -215,9 +223,26 @@ impl<'c> ClusterTraffic<'c> {
             during.all("friend", |it| it.failed == 0 && it.ended == 0),
             "{what}: allowed connections were lost: {during:#?}"
         );
-        ensure!(during.all("stranger", |it| it.passed == 0), "{what}: denied connections passed: {during:#?}");
-        Ok(())
+        Ok(during)
     }
+
+    /// Ends the clients and servers.
+    pub(super) fn stop(self) -> Result<()> {
+        let who = "app in (web, friend, stranger)";
+        self.cluster.kubectl(&["delete", "pods", "-n", NAMESPACE, "-l", who, "--now"]).map(|_| ())
+    }
+}
+
+/// Isolates the servers: only friends may connect.
+pub(super) fn only_friends() -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": "web", "namespace": NAMESPACE},
+        "spec": {
+            "podSelector": {"matchLabels": {"app": "web"}},
+            "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "friend"}}}]}],
+        },
+    })
 }
 
 /// Whether every pair has made enough connections.
