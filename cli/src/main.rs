@@ -13,6 +13,8 @@ mod args;
 mod cni;
 mod commands;
 mod config;
+#[cfg(all(test, feature = "enforce"))]
+mod documented_commands;
 mod endpoint_lookup;
 mod failure;
 mod input_source;

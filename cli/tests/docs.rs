@@ -1,4 +1,5 @@
-//! Checks the documents: links have targets, mentioned names exist, and quoted output is the real output.
+//! Checks the documents: links have targets, mentioned names exist, and quoted output is the real output. A unit test of
+//! the program (`cli/src/documented_commands.rs`) parses the command lines that are not quoted with an output.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -217,51 +218,147 @@ fn the_semantics_list_every_assumption_with_its_values() {
     }
 }
 
+/// The line of a quote for the rest of the output.
+const ELLIPSIS: &str = "…";
+
+/// The part of an output that a document quotes: its end after an ellipsis, its beginning before one, or all of it. The
+/// number of lines is that of the quote.
+fn excerpt<'o>(output: &[&'o str], quoted: &[&str]) -> Vec<&'o str> {
+    let shown = quoted.len().saturating_sub(1);
+    match (quoted.first(), quoted.last()) {
+        _ if shown >= output.len() => output.to_vec(),
+        (Some(&ELLIPSIS), _) => [&[ELLIPSIS], &output[output.len() - shown..]].concat(),
+        (_, Some(&ELLIPSIS)) => [&output[..shown], &[ELLIPSIS]].concat(),
+        _ => output.to_vec(),
+    }
+}
+
 /// A document with what its commands print now: in every ```console block, after each line that begins with `$ weir `.
 fn requoted(text: &str, print: impl Fn(&[&str]) -> String) -> String {
-    let (mut console, mut quoting) = (false, false);
+    let mut console = false;
     let mut fresh = String::new();
-    for line in text.lines() {
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
         if line.starts_with("```") {
             console = line == "```console";
-            quoting = false;
-        }
-        let command = line.strip_prefix("$ weir ").filter(|_| console);
-        if quoting && command.is_none() {
-            continue;
         }
         fresh.push_str(line);
         fresh.push('\n');
-        if let Some(command) = command {
-            quoting = true;
-            let arguments: Vec<&str> = command.split_whitespace().collect();
-            fresh.push_str(print(&arguments).trim_end());
+        let Some(command) = line.strip_prefix("$ weir ").filter(|_| console) else { continue };
+        let mut quoted = Vec::new();
+        while let Some(line) = lines.next_if(|it| !it.starts_with("```") && !it.starts_with("$ weir ")) {
+            quoted.push(line);
+        }
+        let arguments: Vec<&str> = command.split_whitespace().collect();
+        let output = print(&arguments);
+        let output: Vec<&str> = output.trim_end().lines().collect();
+        for line in excerpt(&output, &quoted) {
+            fresh.push_str(line);
             fresh.push('\n');
         }
     }
     fresh
 }
 
-fn printed(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_weir")).current_dir(root()).args(arguments).output();
-    String::from_utf8(output.expect("weir starts").stdout).expect("text")
+/// A directory with the files that are beside the program in the tar file of a release, and nothing else. Quoted
+/// commands run there, without a home directory and other programs.
+struct Unpacked(PathBuf);
+
+impl Unpacked {
+    fn new() -> Self {
+        let directory = std::env::temp_dir().join(format!("weir-docs-{}", std::process::id()));
+        for path in xtask::dist::examples(&root()).expect("the list of the tar file") {
+            let copy = directory.join(&path);
+            std::fs::create_dir_all(copy.parent().expect("a directory")).expect("a writable directory");
+            std::fs::copy(root().join(&path), copy).expect("a readable file");
+        }
+        Self(directory)
+    }
+
+    fn printed(&self, arguments: &[&str]) -> String {
+        let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+        weir.current_dir(&self.0).env_clear().env("PATH", "").args(arguments);
+        let output = weir.output().expect("weir starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 1)), "weir {}: {errors}", arguments.join(" "));
+        String::from_utf8(output.stdout).expect("text")
+    }
+}
+
+impl Drop for Unpacked {
+    fn drop(&mut self) {
+        _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// With `BLESS=1`, writes the real output into the documents, for review.
 #[test]
 fn quoted_output_equals_real_output() {
+    let unpacked = Unpacked::new();
     let mut quoting = 0;
     for document in files(&root(), "md") {
         let text = read(&document);
         quoting += text.matches("\n$ weir ").count();
-        let fresh = requoted(&text, printed);
+        let fresh = requoted(&text, |arguments| unpacked.printed(arguments));
         if std::env::var_os("BLESS").is_some() && fresh != text {
             std::fs::write(&document, fresh).expect("a writable document");
         } else {
-            assert_eq!(text, fresh, "{}: BLESS=1 writes what is printed", document.display());
+            let differs = text.lines().zip(fresh.lines()).find(|(old, new)| old != new);
+            assert!(text == fresh, "{}: BLESS=1 writes what is printed; {differs:?}", document.display());
         }
     }
-    assert!(quoting > 0, "no quotes found");
+    assert!(quoting > 20, "only {quoting} quotes found");
+}
+
+#[test]
+fn every_command_of_the_quick_start_is_quoted_with_its_output() {
+    let text = read(&root().join("docs/quickstart.md"));
+    let mut block = "";
+    let mut quoted = 0;
+    for line in text.lines() {
+        if line.starts_with("```") {
+            block = line.trim_start_matches('`');
+        }
+        assert!(block != "sh" || !line.starts_with("weir "), "the output of this command is not compared: {line}");
+        quoted += usize::from(block == "console" && line.starts_with("$ weir "));
+    }
+    assert!(quoted >= 6, "only {quoted} commands");
+}
+
+/// The lines of all `sh` blocks of a document.
+fn shell_lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut block = false;
+    text.lines().filter(move |line| {
+        let fence = line.trim_start().starts_with("```");
+        block = if fence { line.trim_start() == "```sh" } else { block };
+        block && !fence
+    })
+}
+
+/// Whether a shell line uses only tasks of `cargo xtask`, and files of the repository, that exist.
+fn is_known(line: &str, tasks: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let task = words.windows(3).find(|it| it[..2] == ["cargo", "xtask"]).map(|it| it[2]);
+    let ours = ["deploy/", "policies/examples", "policies/changes", "policies/expectations", "docs/"];
+    let files = words.iter().filter(|word| ours.iter().any(|it| word.starts_with(it)));
+    task.is_none_or(|it| tasks.contains(&format!("Some({it:?})")))
+        && files.into_iter().all(|it| root().join(it).exists())
+}
+
+#[test]
+fn tasks_and_files_in_shell_blocks_exist() {
+    let tasks = read(&root().join("xtask/src/main.rs"));
+    let (mut lines, mut unknown) = (0, Vec::new());
+    for document in files(&root(), "md") {
+        let text = read(&document);
+        lines += shell_lines(&text).count();
+        let found = shell_lines(&text).filter(|line| !is_known(line, &tasks));
+        unknown.extend(found.map(|line| format!("{}: {line}", document.display())));
+    }
+    assert!(unknown.is_empty(), "{unknown:#?}");
+    assert!(lines > 50, "only {lines} lines");
+    assert!(!is_known("cargo xtask no-such-task", &tasks) && is_known("cargo xtask ci", &tasks));
+    assert!(!is_known("helm install weir deploy/no-such-chart", &tasks));
 }
 
 #[test]
@@ -269,4 +366,14 @@ fn only_quoted_output_is_replaced() {
     let text = "a\n```console\n$ weir x\nold\n\nold\n```\n$ weir y\nb\n```sh\n$ weir z\nc\n```\n";
     let expected = "a\n```console\n$ weir x\nnew x\n```\n$ weir y\nb\n```sh\n$ weir z\nc\n```\n";
     assert_eq!(requoted(text, |arguments| format!("new {}\n\n", arguments.join(" "))), expected);
+}
+
+#[test]
+fn excerpts_are_compared_as_far_as_they_are_quoted() {
+    let quoted = |lines: &str| format!("```console\n$ weir x\n{lines}```\n");
+    let print = |_: &[&str]| "1\n2\n3\n4\n".to_owned();
+    assert_eq!(requoted(&quoted("…\nold\nold\n"), print), quoted("…\n3\n4\n"));
+    assert_eq!(requoted(&quoted("old\n…\n"), print), quoted("1\n…\n"));
+    assert_eq!(requoted(&quoted("old\n"), print), quoted("1\n2\n3\n4\n"));
+    assert_eq!(requoted(&quoted("…\na\nb\nc\nd\n"), print), quoted("1\n2\n3\n4\n"));
 }

@@ -29,6 +29,7 @@ use build::{Platform, Tree};
 pub use facts::ReleaseFacts;
 pub use krew::{TEMPLATE as KREW_TEMPLATE, render as render_krew};
 use payload::Payload;
+pub use payload::examples;
 
 /// The most bytes of a binary, and of an image for one architecture as a registry stores it.
 const LARGEST_BINARY: usize = 20_000_000;

@@ -1,6 +1,7 @@
 //! The parts of the developer tasks that tests use too.
 
 pub mod apiserver;
+pub mod book;
 pub mod chart;
 pub mod debian;
 pub mod deploy;

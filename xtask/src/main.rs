@@ -35,6 +35,8 @@ cargo xtask TASK
                   `--pod-changes N` (a second), `--ingress-only`, `--cpu-budget SHARE`; `--feeds` simulates the bytes
                   that agents of a large cluster get from the API
   image [FILE]    builds the agent as one static binary, in an OCI layout tar that `ctr images import` reads
+  book            builds the documentation as a website in target/book, and checks its links; installs mdBook below
+                  target/tools if it is missing
   check-delivery  checks workflows, the action, hooks, the chart, the packed crates, and the files of a release with the
                   checkers of their kinds, which it installs below target; needs Go, Python and Debian
   dist            builds the files of a release in target/release-files: static binaries, packages, image, checksums.
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Some("deploy") => xtask::deploy::write(),
         Some("check-chart") => xtask::chart::check(),
         Some("apiserver") => xtask::apiserver::task(arguments),
+        Some("book") => xtask::book::task(arguments),
         Some("check-delivery") => delivery::check(),
         Some("dist") => xtask::dist::task(arguments),
         Some("image") => xtask::image::task(arguments),

@@ -81,7 +81,13 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &CompileArgs) -> Result<Comman
     let output = arguments.emit.unwrap_or(CompileOutput::Summary);
     let mut page = match output {
         CompileOutput::Summary if global.quiet => OutputPage::new(),
-        CompileOutput::Summary => summary::text(cluster, &compiled, &artifact, report.as_ref(), options.target),
+        CompileOutput::Summary => {
+            let mut page = summary::text(cluster, &compiled, &artifact, report.as_ref(), options.target);
+            if let Some(path) = &arguments.output {
+                page.line(format_args!("written to {}", path.display()));
+            }
+            page
+        }
         other => emit(other, cluster, &compiled, &artifact),
     };
     read.left_out.mark(&mut page, output)?;

@@ -5,7 +5,8 @@ use crate::support::{Place, SHOP};
 #[test]
 fn a_compile_writes_what_verify_accepts() {
     let place = Place::shop();
-    place.run("compile shop.yaml -o shop.o").exits(0).says("endpoints     2 local, 2 in the cluster").says("verified ");
+    let compiled = place.run("compile shop.yaml -o shop.o").exits(0).says("endpoints     2 local, 2 in the cluster");
+    compiled.says("verified ").says("written to shop.o");
     place.run("verify shop.o shop.yaml").exits(0).says("verified ");
     place.run("inspect shop.o").exits(0).says("generation").says("rows");
     place.run("inspect shop.o --emit manifest").exits(0).says("shop/db");

@@ -1,5 +1,7 @@
-//! The tar file with the binary, completions, man pages, and the licences.
+//! The tar file with the binary, completions, man pages, the quick start with its examples, and the licences.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
@@ -27,6 +29,14 @@ pub(super) fn tarball(
         tar.file(&path(name), text, 0o644);
     }
     tar.file(&path(NOTICES), licences.as_bytes(), 0o644);
+    let inside: BTreeSet<&Path> =
+        payload.examples.iter().flat_map(|(name, _)| Path::new(name).ancestors().skip(1)).collect();
+    for directory in inside.into_iter().filter(|it| !it.as_os_str().is_empty()) {
+        tar.directory(&path(&directory.to_string_lossy()));
+    }
+    for (name, text) in &payload.examples {
+        tar.file(&path(name), text, 0o644);
+    }
     tar.directory(&path("completions"));
     for (name, text) in &payload.completions {
         tar.file(&path(&format!("completions/{name}")), text, 0o644);
@@ -60,6 +70,8 @@ mod tests {
         let expected: Vec<String> = expected.iter().map(|it| format!("weir-1.2.3-x/{it}")).collect();
         assert_eq!(names[..6], expected);
         assert!(names.contains(&"weir-1.2.3-x/man/weir-check.1"));
+        assert!(names.contains(&"weir-1.2.3-x/docs/quickstart.md"));
+        assert!(names.contains(&"weir-1.2.3-x/policies/examples/01-default-deny.yaml"));
         assert_eq!(files["weir-1.2.3-x/weir"], b"program");
     }
 

@@ -16,6 +16,8 @@ pub(super) struct Payload {
     /// The names are those that the shells expect.
     pub(super) completions: Vec<(&'static str, Vec<u8>)>,
     pub(super) documents: Vec<(&'static str, Vec<u8>)>,
+    /// The quick start and the files that it uses, with their paths in the repository.
+    pub(super) examples: Vec<(String, Vec<u8>)>,
 }
 
 /// The file name of each shell's completions.
@@ -27,6 +29,21 @@ const SHELLS: [(&str, &str); 5] = [
     ("zsh", "_weir"),
 ];
 const DOCUMENTS: [&str; 3] = ["CHANGELOG.md", "LICENSE", "README.md"];
+const QUICK_START: &str = "docs/quickstart.md";
+/// The directories of the quick start's files.
+const EXAMPLES: [&str; 3] = ["policies/changes", "policies/examples", "policies/expectations"];
+
+/// The paths, relative to the repository, of the quick start and of the files that it uses; sorted.
+pub fn examples(root: &Path) -> Result<Vec<String>> {
+    let mut paths = vec![QUICK_START.to_owned()];
+    for directory in EXAMPLES {
+        for entry in fs::read_dir(root.join(directory)).with_context(|| format!("cannot read {directory}"))? {
+            paths.push(format!("{directory}/{}", entry?.file_name().to_string_lossy()));
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
 
 impl Payload {
     /// Asks the program, which runs on this machine, for its completions and man pages.
@@ -50,10 +67,15 @@ impl Payload {
             let text = fs::read(tree.root.join(name)).with_context(|| format!("cannot read {name}"))?;
             Ok((name, text))
         };
+        let example = |path: String| {
+            let text = fs::read(tree.root.join(&path)).with_context(|| format!("cannot read {path}"))?;
+            Ok((path, text))
+        };
         Ok(Self {
             man,
             completions: SHELLS.into_iter().map(completion).collect::<Result<_>>()?,
             documents: DOCUMENTS.into_iter().map(document).collect::<Result<_>>()?,
+            examples: examples(&tree.root)?.into_iter().map(example).collect::<Result<_>>()?,
         })
     }
 
@@ -73,6 +95,9 @@ pub(super) mod tests {
             man: vec![("weir-check.1".into(), b".TH check".to_vec()), ("weir.1".into(), b".TH weir".to_vec())],
             completions: SHELLS.map(|(shell, name)| (name, shell.as_bytes().to_vec())).to_vec(),
             documents: DOCUMENTS.map(|name| (name, name.as_bytes().to_vec())).to_vec(),
+            examples: ["docs/quickstart.md", "policies/examples/01-default-deny.yaml"]
+                .map(|path| (path.to_owned(), path.as_bytes().to_vec()))
+                .to_vec(),
         }
     }
 }

@@ -47,6 +47,7 @@ impl Tar {
 
     /// Writes a header; the owner is root.
     fn header(&mut self, path: &str, link: &str, size: usize, mode: u32, kind: u8) {
+        assert!(path.len() <= 100, "the path is too long for a ustar header: {path}");
         let mut header = [0; BLOCK];
         let mut put = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
         put(0, path);
