@@ -87,12 +87,12 @@ impl ExposureCounts {
         let tone = if self.outside > 0 || self.open > 0 { Tone::Notice } else { Tone::Calm };
         let of = |number: usize| if number == 0 { "none".to_owned() } else { number.to_string() };
         let text = format!(
-            "Of {}, {} can be reached from outside of the cluster, {} from other namespaces, and {} accept everything \
-             because no policy isolates them.",
+            "Of {}, {} can be reached from outside of the cluster and {} from other namespaces; {} are isolated \
+             for ingress.",
             count(self.workloads, "workload"),
             of(self.outside),
             of(self.namespaces),
-            of(self.open),
+            of(self.workloads - self.open),
         );
         (tone, text)
     }

@@ -39,11 +39,6 @@ impl Markup {
         self
     }
 
-    pub(crate) fn append(&mut self, other: &Self) -> &mut Self {
-        self.html.push_str(&other.html);
-        self
-    }
-
     pub(crate) fn as_str(&self) -> &str {
         &self.html
     }

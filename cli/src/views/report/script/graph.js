@@ -12,7 +12,10 @@ const neighbour = (from, to, end) => {
   const sets = passes(from, to);
   const isOpen = sets.some((it) => it !== undefined && it !== 0n);
   const mark = changeMark(from, to);
-  return isOpen || mark ? { end, mark, isOpen, words: isOpen ? wordsOf(sets) : 'nothing now' } : undefined;
+  if (!isOpen && !mark) return undefined;
+  const now = isOpen ? wordsOf(sets) : 'nothing';
+  const texts = changesOf(from, to).map((it) => `${it.change === 'added' ? '+' : '−'} ${it.ports}`);
+  return { end, mark, isOpen, now, words: [...new Set(texts)].join('; ') || now };
 };
 // The neighbours on one side, those with changes first.
 const neighbours = (centre, side) => {
@@ -46,10 +49,12 @@ const boxes = (centre, side) => {
 };
 
 const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
-const boxLabel = (item, side) => {
-  const verb = side === 'from' ? `reaches ${nameOf(graph.centre)}` : `is reached from ${nameOf(graph.centre)}`;
+// It begins with the text in the box, so that people who see it and use speech can say it.
+const boxLabel = (item, side, shown) => {
+  const verb = side === 'from' ? `source of ${nameOf(graph.centre)}` : `destination of ${nameOf(graph.centre)}`;
   const change = item.mark ? `, ${markWords(item.mark)}` : '';
-  return `${item.title} ${verb}: ${item.words}${change}. ${item.place ? 'Opens the namespace' : 'Moves there'}`;
+  const whole = `${item.title}, ${item.words}`;
+  return `${shown.join(' ')}: ${whole}, ${verb}${change}; ${item.place ? 'opens the namespace' : 'moves there'}`;
 };
 const activateBox = (item) => {
   if (item.place) {
@@ -61,11 +66,12 @@ const activateBox = (item) => {
 const drawBox = (item, side, x, y) => {
   const style = markStyle(item.mark) || 'plain';
   const sign = { added: '+ ', removed: '− ', both: '± ' }[style] || '';
-  const node = makeSvg('g', { role: 'button', tabindex: 0, class: `box ${style}`, 'aria-label': boxLabel(item, side) },
-    makeSvg('title', {}, `${item.title}: ${item.words}`),
+  const shown = [cut(sign + item.title, 32), cut(item.words, 38)];
+  const label = boxLabel(item, side, shown);
+  const node = makeSvg('g', { role: 'button', tabindex: 0, class: `box ${style}`, 'aria-label': label },
     makeSvg('rect', { x, y, width: BOX.width, height: BOX.height, rx: 5 }),
-    makeSvg('text', { x: x + 10, y: y + 17, class: 'name' }, cut(sign + item.title, 34)),
-    makeSvg('text', { x: x + 10, y: y + 33, class: 'ports' }, cut(item.words, 38)));
+    makeSvg('text', { x: x + 10, y: y + 17, class: 'name' }, shown[0]),
+    makeSvg('text', { x: x + 10, y: y + 33, class: 'ports' }, shown[1]));
   node.addEventListener('click', () => activateBox(item));
   node.addEventListener('keydown', (event) => {
     if (event.key !== 'Enter' && event.key !== ' ') return;
@@ -127,8 +133,8 @@ const drawTable = (sides) => {
   if (!byId('graph-table').open) return;
   const line = (side) => (it) => make('tr', {},
     make('td', {}, side === 'from' ? 'reaches it' : 'is reached'), make('th', { scope: 'row' }, nameOf(it.end)),
-    make('td', {}, it.words), make('td', { class: markStyle(it.mark) }, markWords(it.mark) || 'unchanged'));
-  const titles = ['Direction', 'Workload or addresses', 'Traffic', 'Change'];
+    make('td', {}, it.now), ...(isDiff ? [make('td', {}, it.mark ? it.words : 'unchanged')] : []));
+  const titles = ['Direction', 'Workload or addresses', 'Traffic now', ...(isDiff ? ['Change'] : [])];
   const most = 200;
   const all = sides.flatMap(({ side, found }) => found.map(line(side)));
   const rest = all.length > most ? [make('p', {}, `and ${all.length - most} more, which the matrix shows`)] : [];
@@ -176,9 +182,10 @@ const startGraph = () => {
   });
   byId('graph-back').addEventListener('click', () => showGraph(graph.before.pop(), true));
   byId('graph-table').addEventListener('toggle', drawGraph);
-  // Where most changes arrive, or the first workload.
+  // Where most changes arrive, first of all new traffic; or the first workload.
   const busiest = new Map();
-  changes.forEach((change) => change.to.forEach((it) => busiest.set(it, (busiest.get(it) || 0) + 1)));
+  const weight = (change) => (change.change === 'added' ? 1e6 : 1);
+  changes.forEach((change) => change.to.forEach((it) => busiest.set(it, (busiest.get(it) || 0) + weight(change))));
   const [most] = [...busiest].sort((a, b) => b[1] - a[1] || a[0] - b[0]);
   showGraph(ends[most ? most[0] : 0]);
 };

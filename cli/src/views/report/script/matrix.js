@@ -18,7 +18,10 @@ let drawn;
 const layout = () => {
   measureHeaders();
   canvas.style.width = `${SIDE + axes.to.length * CELL + 8}px`;
-  canvas.style.height = `${HEAD + axes.from.length * CELL + 8}px`;
+  const height = HEAD + axes.from.length * CELL + 8;
+  canvas.style.height = `${height}px`;
+  // A small matrix needs no more room than it has cells.
+  grid.parentNode.style.setProperty('--grid', `${Math.max(height + 20, 280)}px`);
   grid.setAttribute('aria-rowcount', axes.from.length + 1);
   grid.setAttribute('aria-colcount', axes.to.length + 1);
   drawn = undefined;
