@@ -207,9 +207,8 @@ fn it_prints_as_a_table_in_black_on_white() {
     assert!(rows.iter().any(|it| it.starts_with("shop/web") && it.contains('◐')), "{rows:?}");
 }
 
-#[test]
-fn two_thousand_workloads_open_with_a_small_document() {
-    need_browser!();
+/// Two thousand workloads in twenty namespaces, every tenth with a policy about its own port.
+fn many_workloads(first_port: usize) -> String {
     let mut text = TIERS.to_owned();
     for index in 0..2000 {
         let (namespace, app) = (index % 20, index / 20);
@@ -222,16 +221,30 @@ fn two_thousand_workloads_open_with_a_small_document() {
                 "---\n{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: p-{index}, namespace: \
                  team-{namespace}}}, spec: {{podSelector: {{matchLabels: {{app: \"{index}\"}}}}, ingress: [{{from: \
                  [{{podSelector: {{}}}}], ports: [{{port: {}}}]}}]}}}}\n",
-                index + 1
+                index + first_port
             ));
         }
     }
-    let browser = report(&Place::new().file("many.yaml", text), "many.yaml");
+    text
+}
+
+#[test]
+fn two_thousand_workloads_open_with_a_small_document() {
+    need_browser!();
+    let place = Place::new().file("base.yaml", many_workloads(1)).file("head.yaml", many_workloads(2));
+    let page = place.run("diff --world closed --no-cost base.yaml head.yaml -o html").exits(1).out;
+    assert!(page.len() < 2_000_000, "{} bytes", page.len());
+    let browser = open(&place, &page);
     let nodes = "return document.querySelectorAll('*').length";
-    assert!(browser.text("return document.getElementById('status').textContent").starts_with("200"));
+    let status = "return document.getElementById('status').textContent";
+    // Only the two hundred workloads with policies, and those that these let in.
+    assert_eq!(browser.text(status), "200 sources, 200 destinations");
+    assert!(browser.run(nodes).as_u64().is_some_and(|it| it < 4000), "{} nodes", browser.run(nodes));
+    browser.click("#changed");
+    browser.wait("return document.getElementById('status').textContent.startsWith('2006 sources, 2006')");
     browser.click("#open");
     assert_eq!(browser.run("return document.getElementById('grid').ariaRowCount > '2020'"), true);
-    assert!(browser.run(nodes).as_u64().is_some_and(|it| it < 4000), "{} nodes", browser.run(nodes));
+    assert!(browser.run(nodes).as_u64().is_some_and(|it| it < 5000), "{} nodes", browser.run(nodes));
     // To the last row and column, by keyboard and by scrolling.
     browser.run("document.querySelector('[role=gridcell][tabindex=\"0\"]').focus()");
     browser.press(&["End"]);
@@ -240,7 +253,16 @@ fn two_thousand_workloads_open_with_a_small_document() {
     browser.wait(
         "return [...document.querySelectorAll('[role=rowheader]')].some((it) => it.textContent.includes('any IPv6'))",
     );
-    assert!(browser.run(nodes).as_u64().is_some_and(|it| it < 4000), "{} nodes", browser.run(nodes));
+    // The headers stay, however far the matrix is scrolled.
+    let headers = browser.run(
+        "const grid = document.getElementById('grid').getBoundingClientRect();
+         const column = document.querySelector('.column').getBoundingClientRect();
+         const side = document.querySelector('.side').getBoundingClientRect();
+         return [column.top - grid.top, side.left - grid.left, getComputedStyle(document.querySelector('.column')).fontSize]",
+    );
+    assert_eq!(headers, serde_json::json!([1, 1, "13px"]));
+    assert!(browser.run(nodes).as_u64().is_some_and(|it| it < 5000), "{} nodes", browser.run(nodes));
+    assert_eq!(browser.console(), [""; 0]);
 }
 
 /// The same cluster with another block, with web on another port, and with one pod replaced by another.

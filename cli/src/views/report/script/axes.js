@@ -37,20 +37,37 @@ const itemName = (item) => (item.end ? nameOf(item.end) : item.place.name);
 
 // ---- Sums of pairs, for cells of namespaces.
 
+// Ends of one class pass the same, so a pair of classes is judged once for all their ends.
+const classesOf = (item) => {
+  if (!item.classes) {
+    const found = new Map();
+    for (const end of item.ends) {
+      const key = `${end.s} ${end.p}`;
+      const known = found.get(key);
+      if (known) known.count += 1; else found.set(key, { end, count: 1 });
+    }
+    item.classes = [...found.values()];
+  }
+  return item.classes;
+};
+
 let sums = new Map();
 const sum = (from, to) => {
   const key = from.index * 1e6 + to.index;
   let found = sums.get(key);
   if (!found) {
     found = { kinds: [0, 0, 0, 0], added: 0, removed: 0 };
+    for (const source of classesOf(from)) {
+      for (const destination of classesOf(to)) {
+        found.kinds[kind(source.end, destination.end)] += source.count * destination.count;
+      }
+    }
     for (const source of from.ends) {
+      if (!changesFrom[source.index].length) continue;
+      const marked = marksFrom(source);
       for (const destination of to.ends) {
-        found.kinds[kind(source, destination)] += 1;
-        if (changesFrom[source.index].length) {
-          const mark = changeMark(source, destination);
-          found.added += mark & ADDED ? 1 : 0;
-          found.removed += mark & REMOVED ? 1 : 0;
-        }
+        found.added += marked[destination.index] & ADDED ? 1 : 0;
+        found.removed += marked[destination.index] & REMOVED ? 1 : 0;
       }
     }
     sums.set(key, found);

@@ -70,7 +70,7 @@ const drawBox = (item, side, x, y) => {
   const label = boxLabel(item, side, shown);
   const node = makeSvg('g', { role: 'button', tabindex: 0, class: `box ${style}`, 'aria-label': label },
     makeSvg('rect', { x, y, width: BOX.width, height: BOX.height, rx: 5 }),
-    makeSvg('text', { x: x + 10, y: y + 17, class: 'name' }, shown[0]),
+    makeSvg('text', { x: x + 10, y: y + 17, class: 'name' }, shown[0]), ' ',
     makeSvg('text', { x: x + 10, y: y + 33, class: 'ports' }, shown[1]));
   node.addEventListener('click', () => activateBox(item));
   node.addEventListener('keydown', (event) => {
@@ -118,8 +118,8 @@ const drawGraph = () => {
     makeSvg('rect', { x: left, y: middle - 24, width: BOX.width, height: 48, rx: 5 }),
     makeSvg('text', { x: left + 10, y: middle + 5, class: 'name' }, cut(nameOf(centre), 32))));
   picture.replaceChildren(...parts, ...boxesOfSides);
-  picture.setAttribute('viewBox', `0 0 ${width} ${height}`);
-  picture.style.aspectRatio = `${width} / ${height}`;
+  picture.setAttribute('viewBox', `-3 0 ${width + 6} ${height}`);
+  picture.style.aspectRatio = `${width + 6} / ${height}`;
   byId('graph-centre').textContent = nameOf(centre);
   byId('graph-back').disabled = !graph.before.length;
   const [into, out] = sides.map((it) => it.found.length);

@@ -174,6 +174,7 @@ const filter = () => {
   port = asked || undefined;
   mask = maskOf(port);
   kinds = new Map();
+  marks = [];
   chosen = undefined;
   [grid.scrollTop, grid.scrollLeft] = [0, 0];
   refresh();

@@ -73,12 +73,20 @@ const speaksOf = (change) => !port || (port.protocol
   : change.portless);
 const changesOf = (from, to) =>
   changesFrom[from.index].filter((it) => it.toSet.has(to.index) && speaksOf(it));
-const changeMark = (from, to) => {
-  let mark = 0;
-  for (const change of changesFrom[from.index]) {
-    if (change.toSet.has(to.index) && speaksOf(change)) mark |= change.change === 'added' ? ADDED : REMOVED;
+// The marks of one source towards all ends, computed once for each source and port.
+let marks = [];
+const marksFrom = (from) => {
+  let found = marks[from.index];
+  if (!found) {
+    found = new Uint8Array(ends.length);
+    for (const change of changesFrom[from.index].filter(speaksOf)) {
+      const bit = change.change === 'added' ? ADDED : REMOVED;
+      for (const to of change.to) found[to] |= bit;
+    }
+    marks[from.index] = found;
   }
-  return mark;
+  return found;
 };
+const changeMark = (from, to) => (changesFrom[from.index].length ? marksFrom(from)[to.index] : 0);
 const markWords = (mark) => ['', 'newly allowed', 'no longer allowed', 'partly newly allowed, partly no longer'][mark];
 const markStyle = (mark) => ['', 'added', 'removed', 'both'][mark];
