@@ -44,6 +44,9 @@ const SCRIPT: &str = concat!(
     include_str!("report/script/main.js"),
 );
 
+/// The largest number of sentences below the list.
+const MOST_FACTS: usize = 100;
+
 /// What a command says about its answer; the tables are those of `read` and `reach`.
 pub(crate) struct Report {
     pub(crate) head: ReportHead,
@@ -94,6 +97,7 @@ pub(crate) fn origin(
 /// The whole page.
 pub(crate) fn page(read: &ReadInput, reach: &Reach<'_>, links: &SourceLinks, report: Report) -> Result<OutputPage> {
     let is_diff = report.changes.is_some();
+    let facts = facts(&report);
     let (rows, values): (Vec<ChangedEnds>, Vec<Value>) = report.changes.unwrap_or_default().into_iter().unzip();
     let ends = ends::ends(reach, &rows);
     let mut data = tables::document(read, reach, links, &ends);
@@ -104,11 +108,6 @@ pub(crate) fn page(read: &ReadInput, reach: &Reach<'_>, links: &SourceLinks, rep
     let mut title = Markup::new();
     let time = report.head.origin.iter().find(|it| it.0 == "Time").map_or("", |it| it.1.as_str());
     title.text(&format!("Weir: {} – {time}", report.head.title));
-    let mut facts = Markup::new();
-    report.facts.iter().for_each(|it| _ = facts.element("<p>", it, "</p>"));
-    if report.rows.is_empty() {
-        facts.element("<p>", report.empty_list, "</p>");
-    }
     let text = assemble(&[
         ("@TITLE@", title.as_str()),
         ("@BODY_CLASS@", if is_diff { "diff" } else { "state" }),
@@ -122,6 +121,19 @@ pub(crate) fn page(read: &ReadInput, reach: &Reach<'_>, links: &SourceLinks, rep
     let mut page = OutputPage::new();
     page.lines(&text);
     Ok(page)
+}
+
+/// The sentences below the list.
+fn facts(report: &Report) -> Markup {
+    let mut facts = Markup::new();
+    if report.rows.is_empty() {
+        facts.element("<p>", report.empty_list, "</p>");
+    }
+    report.facts.iter().take(MOST_FACTS).for_each(|it| _ = facts.element("<p>", it, "</p>"));
+    if report.facts.len() > MOST_FACTS {
+        facts.raw("<p>and ").number(report.facts.len() - MOST_FACTS).raw(" more, which `-o json` has</p>");
+    }
+    facts
 }
 
 /// The page with its parts. Each part of the template is searched for one placeholder, so text that was inserted is

@@ -210,7 +210,7 @@ fn facts(words: &DiffWording<'_, '_>) -> Vec<String> {
     if words.compared.world == World::Open {
         scope.push_str(" The matrix and the graph show only the pods and workloads of the input.");
     }
-    words.endpoint_changes().into_iter().chain(without_effect).chain([scope]).collect()
+    words.endpoint_changes().into_iter().chain([scope]).chain(without_effect).collect()
 }
 
 /// A row for the page's tables.

@@ -9,10 +9,11 @@ use super::open;
 use crate::support::{Place, Ran};
 
 /// The name, the scheme, the size, and the script that brings the part of the page into view.
-const PICTURES: [(&str, &str, (u32, u32), &str); 4] = [
+const PICTURES: [(&str, &str, (u32, u32), &str); 5] = [
     ("report-diff.png", "light", (1280, 800), ""),
     ("report-diff-dark.png", "dark", (1280, 800), ""),
     ("report-graph.png", "light", (1280, 620), "document.getElementById('graph').scrollIntoView()"),
+    ("report-matrix.png", "light", (1280, 620), "document.getElementById('matrix').scrollIntoView()"),
     ("report-phone.png", "light", (390, 844), ""),
 ];
 
