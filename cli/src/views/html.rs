@@ -47,7 +47,7 @@ const SCRIPT: &str = concat!(
 /// The largest number of sentences below the list.
 const MOST_FACTS: usize = 100;
 
-/// What a command says about its answer; the tables are those of `read` and `reach`.
+/// The parts of a report that a command composes; the tables are those of `read` and `reach`.
 pub(crate) struct Report {
     pub(crate) head: ReportHead,
     /// The heading of the list, and the sentence for an empty one.
@@ -165,7 +165,7 @@ fn changes_of_ends(ends: &[ReportEnd], mut values: Vec<Value>) -> Vec<Value> {
     values
 }
 
-/// What the report leaves out, and its extent.
+/// The report's extent, and the traffic and policies that it leaves out.
 fn notes(read: &ReadInput, reach: &Reach<'_>) -> Markup {
     let counts = read.counts();
     let mut namespaces: Vec<&str> = reach.parties.iter().map(|it| reach.namespace(it.namespace)).collect();

@@ -63,6 +63,13 @@ fn cell(browser: &Browser, from: &str, to: &str) -> String {
     ))
 }
 
+/// Opens all namespaces, in a grid that is large enough for all cells.
+const SHOW_ALL_CELLS: &str = "
+    document.getElementById('open').click();
+    document.getElementById('grid').style.cssText =
+      'contain: none; position: fixed; inset: 0; width: 4000px; height: 4000px; z-index: 9';
+    window.dispatchEvent(new Event('resize'))";
+
 #[test]
 fn the_page_agrees_with_the_compiler_about_every_pair() {
     need_browser!();
@@ -72,7 +79,7 @@ fn the_page_agrees_with_the_compiler_about_every_pair() {
         std::fs::copy(policies.join(name), place.path().join("in").join(name)).expect("copied");
     }
     let browser = report(&place, "in");
-    browser.run("document.getElementById('open').click(); document.getElementById('grid').style.cssText = 'contain: none; position: fixed; inset: 0; width: 4000px; height: 4000px; z-index: 9'; window.dispatchEvent(new Event('resize'))");
+    browser.run(SHOW_ALL_CELLS);
     browser.wait("return document.querySelectorAll('[role=gridcell]').length > 300");
     let labels = browser
         .run("return [...document.querySelectorAll('[role=gridcell]')].map((it) => it.getAttribute('aria-label'))");
@@ -140,7 +147,10 @@ fn filters_narrow_the_matrix_to_names_and_ports() {
     assert!(cell(&browser, "ops/probe", "shop/db").ends_with(": nothing"));
     browser.run("document.getElementById('from').value = ''; document.getElementById('port').focus()");
     browser.type_text("443/tcp");
-    browser.wait("return [...document.querySelectorAll('[aria-label^=\"shop/web to shop/db:\"]')].some((it) => it.classList.contains('none'))");
+    browser.wait(
+        "const cells = [...document.querySelectorAll('[aria-label^=\"shop/web to shop/db:\"]')];
+         return cells.some((it) => it.classList.contains('none'))",
+    );
     let full = "return [...document.querySelectorAll('[aria-label^=\"192.0.2.0/24 to shop/db:\"]')][0].className";
     assert!(browser.text(full).contains("full"), "443 passes from the block: {}", browser.text(full));
     browser.type_text("x");
@@ -258,7 +268,8 @@ fn two_thousand_workloads_open_with_a_small_document() {
         "const grid = document.getElementById('grid').getBoundingClientRect();
          const column = document.querySelector('.column').getBoundingClientRect();
          const side = document.querySelector('.side').getBoundingClientRect();
-         return [column.top - grid.top, side.left - grid.left, getComputedStyle(document.querySelector('.column')).fontSize]",
+         const { fontSize } = getComputedStyle(document.querySelector('.column'));
+         return [column.top - grid.top, side.left - grid.left, fontSize]",
     );
     assert_eq!(headers, serde_json::json!([1, 1, "13px"]));
     assert!(browser.run(nodes).as_u64().is_some_and(|it| it < 5000), "{} nodes", browser.run(nodes));
@@ -324,7 +335,7 @@ fn exactly_the_pairs_of_a_row_are_marked() {
     }
     let page = place.run("diff --world closed base.yaml head.yaml -o html").exits(1).out;
     let browser = open(&place, &page);
-    browser.run("document.getElementById('open').click(); document.getElementById('grid').style.cssText = 'contain: none; position: fixed; inset: 0; width: 4000px; height: 4000px; z-index: 9'; window.dispatchEvent(new Event('resize'))");
+    browser.run(SHOW_ALL_CELLS);
     let document = place.run("diff --world closed base.yaml head.yaml -o json").exits(1).json();
     let members = |row: &Value, side: &str| -> Vec<String> {
         let group = &document["groups"][row[side].as_u64().expect("a number") as usize];

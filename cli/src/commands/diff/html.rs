@@ -16,7 +16,7 @@ use crate::views::html::{self, Report};
 use crate::views::report::ends::{ChangeMembers, ChangedEnds, Member};
 use crate::views::report::exposure::{ExposureCounts, ReportExposure};
 use crate::views::report::head::{Card, ReportHead, Tone};
-use crate::views::report::list::{ListRow, RowKind, RuleText};
+use crate::views::report::list::{ListRow, RowKind, RuleLines, RuleText};
 use crate::views::report::source_links::SourceLinks;
 
 pub(super) fn html(global: &GlobalArgs, words: &DiffWording<'_, '_>) -> Result<OutputPage> {
@@ -196,14 +196,15 @@ fn rule(words: &DiffWording<'_, '_>, which: usize, cause: VerdictCause, links: &
     let CauseLine { file, line, end_line } = words.places.line(which, cause)?;
     let when = if which == 1 { "now" } else { "before" };
     let text = text(&words.compared.sides[which].sources, file);
-    Some(RuleText::new((when, cause.name(words.compared, which)), (file, text), (*line, *end_line), links))
+    let lines = RuleLines { file, text, line: *line, end_line: *end_line };
+    Some(RuleText::new(when, cause.name(words.compared, which), lines, links))
 }
 
 fn text<'s>(sources: &'s SourceMap, name: &str) -> &'s str {
     sources.files().iter().find(|it| it.name == name).map_or("", |it| it.text.as_str())
 }
 
-/// Endpoints that exist on one side only, changed rules without effect, and what was compared.
+/// Endpoints that exist on one side only, changed rules without effect, and the extent of the comparison.
 fn facts(words: &DiffWording<'_, '_>) -> Vec<String> {
     let without_effect = words.without_effect().into_iter().map(|it| format!("Without effect: {it}"));
     let mut scope = format!("This is a report on {}.", words.scope());

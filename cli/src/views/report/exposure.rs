@@ -1,4 +1,4 @@
-//! What is open: the cards of a report and the list of a report without changes.
+//! Exposure in reports: the cards, and the list of a report without changes.
 
 use weir_analysis::reach::edges::EndGroup;
 use weir_analysis::reach::exposure::{Exposure, exposures};

@@ -8,7 +8,7 @@ use crate::views::report::markup::Markup;
 /// Everything above the list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReportHead {
-    /// What the report is about, without the product's name.
+    /// The subject of the report, without the product's name.
     pub(crate) title: String,
     /// Names and values: the inputs, the cluster, the time.
     pub(crate) origin: Vec<(&'static str, String)>,

@@ -1,4 +1,4 @@
-//! The list of a report: changes, or what is open. It is HTML, so that it can be read without scripts.
+//! The list of a report: changes, or open workloads. It is HTML, so that it can be read without scripts.
 //!
 //! A large list is written in parts: the first rows are in the document, the others in `template` elements, which a
 //! browser does not draw before the page's script takes them out. Rows that differ only in their namespace are folded
@@ -6,13 +6,16 @@
 
 use std::collections::HashMap;
 
+use weir_objects::diagnostic::FindingPlace;
+use weir_objects::origin::FieldOrigin;
+
 use super::markup::Markup;
 use super::source_links::SourceLinks;
 use crate::locator::Locator;
 
 /// The number of items in the document, and in each further part.
 const PART: usize = 100;
-/// So many rows that differ only in their namespace are folded.
+/// The smallest number of rows that are folded if they differ only in their namespace.
 const FEWEST_FOLDED: usize = 3;
 /// The largest number of lines of a rule that are shown, and of characters of a line.
 const MOST_LINES: usize = 12;
@@ -63,15 +66,21 @@ pub(crate) struct RuleText {
     pub(crate) href: Option<String>,
 }
 
+/// Lines of a file, from 1 and both ends inclusive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RuleLines<'t> {
+    pub(crate) file: &'t str,
+    /// The whole text of the file.
+    pub(crate) text: &'t str,
+    pub(crate) line: usize,
+    pub(crate) end_line: usize,
+}
+
 impl RuleText {
-    /// The lines `line` to `end_line` of a file.
-    pub(crate) fn new(
-        (when, name): (&'static str, String),
-        (file, text): (&str, &str),
-        (line, end_line): (usize, usize),
-        links: &SourceLinks,
-    ) -> Self {
-        let shown = text.lines().skip(line - 1).take((end_line + 1 - line).clamp(1, MOST_LINES));
+    pub(crate) fn new(when: &'static str, name: String, at: RuleLines<'_>, links: &SourceLinks) -> Self {
+        let RuleLines { file, text, line, end_line } = at;
+        let number = (end_line + 1).saturating_sub(line).clamp(1, MOST_LINES);
+        let shown = text.lines().skip(line.saturating_sub(1)).take(number);
         let lines = shown.map(|it| it.chars().take(LONGEST_LINE).collect()).collect();
         Self { when, name, file: file.to_owned(), line, lines, href: links.href(file, line) }
     }
@@ -79,14 +88,14 @@ impl RuleText {
     /// The lines of a place that a locator found.
     pub(crate) fn at(
         locator: &mut Locator<'_>,
-        origin: weir_objects::origin::FieldOrigin,
+        origin: FieldOrigin,
         name: String,
         links: &SourceLinks,
     ) -> Option<Self> {
-        let at = locator.locate(&weir_objects::diagnostic::FindingPlace::Field(origin))?;
+        let at = locator.locate(&FindingPlace::Field(origin))?;
         let [line, end_line] = [at.span.start, at.span.end].map(|byte| locator.position(at.file, byte).line);
         let file = locator.sources().file(at.file);
-        Some(Self::new(("", name), (&file.name, &file.text), (line, end_line), links))
+        Some(Self::new("", name, RuleLines { file: &file.name, text: &file.text, line, end_line }, links))
     }
 }
 

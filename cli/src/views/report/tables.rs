@@ -1,4 +1,4 @@
-//! The tables of a report: classes, rows and rules as JSON, from which the page computes what it shows.
+//! The tables of a report: classes, rows and rules as JSON, from which the page computes its cells.
 //!
 //! The page looks into the tables as [`Reach`] does, so a cell costs nothing until it is shown, and the file has the
 //! classes instead of all pairs.

@@ -138,7 +138,8 @@ impl Browser {
         self.command("refresh", &json!({}));
     }
 
-    /// The messages of the console since the last call: errors of scripts, and what the content security policy forbids.
+    /// The messages of the console since the last call: errors of scripts, and requests that the content security
+    /// policy forbids.
     pub(crate) fn console(&self) -> Vec<String> {
         let entries = self.command("se/log", &json!({"type": "browser"}));
         let text = |entry: &Value| entry["message"].as_str().unwrap_or_default().to_owned();

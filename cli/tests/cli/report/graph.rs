@@ -44,13 +44,17 @@ fn changes_lie_over_the_graph() {
     let browser = open(&place, &page);
     // From the entry of the list to the graph around its destination.
     browser.run(
-        "const entry = [...document.querySelectorAll('[data-change]')].find((it) => it.textContent.includes('TCP 5433'));
+        "const entries = [...document.querySelectorAll('[data-change]')];
+         const entry = entries.find((it) => it.textContent.includes('TCP 5433'));
          entry.id = 'entry'; entry.querySelector('details').open = true",
     );
     browser.wait("return document.querySelector('#entry .show-graph') !== null");
     browser.run("document.querySelector('#entry .show-graph').click()");
     assert_eq!(browser.text(CENTRE), "shop/db");
-    let classes = "return [...document.querySelectorAll('.box')].map((it) => `${it.getAttribute('class')} ${it.querySelector('.name').textContent}: ${it.querySelector('.ports').textContent}`).join('\\n')";
+    let classes = "return [...document.querySelectorAll('.box')].map((it) => {
+         const [name, ports] = ['.name', '.ports'].map((part) => it.querySelector(part).textContent);
+         return `${it.getAttribute('class')} ${name}: ${ports}`;
+       }).join('\\n')";
     let boxes = browser.text(classes);
     for expected in ["box both ± shop/web: + TCP 5433; − TCP 5432", "box removed − 192.0.2.128/25: − TCP 443, 5432"]
     {

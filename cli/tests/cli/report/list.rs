@@ -24,14 +24,16 @@ fn the_list_can_be_filtered_and_sorted() {
     let place = Place::new().file("base.yaml", TIERS).file("head.yaml", changed());
     let page = place.run("diff --world closed base.yaml head.yaml -o html").exits(1).out;
     let browser = open(&place, &page);
-    let shown = "return [...document.querySelectorAll('#change-list > li:not([hidden]) .ports')].map((it) => it.textContent).join('|')";
+    let shown = "const all = [...document.querySelectorAll('#change-list > li:not([hidden]) .ports')];
+                 return all.map((it) => it.textContent).join('|')";
     let all = browser.text(shown);
     assert!(all.split('|').count() > 3, "{all}");
     browser.run("document.getElementById('list-filter').focus()");
     browser.type_text("5433 db");
     browser.wait("return document.getElementById('list-status').textContent.startsWith('1 of ')");
     assert_eq!(browser.text(shown), "TCP 5433");
-    browser.run("document.getElementById('list-filter').value = ''; document.getElementById('list-filter').dispatchEvent(new Event('input'))");
+    browser
+        .run("const it = document.getElementById('list-filter'); it.value = ''; it.dispatchEvent(new Event('input'))");
     browser.wait("return document.getElementById('list-status').textContent === ''");
     let sort = |by: &str| {
         browser.run(&format!(
@@ -54,7 +56,8 @@ fn a_change_in_many_namespaces_is_one_entry() {
     let place = Place::new().file("base.yaml", teams(|_| 5432, 6)).file("head.yaml", teams(|_| 5433, 6));
     let page = place.run("diff base.yaml head.yaml -o html").exits(1).out;
     let browser = open(&place, &page);
-    let folded = "return [...document.querySelectorAll('#change-list > .folded.added > details > summary')].map((it) => it.textContent).join('|')";
+    let folded = "const all = [...document.querySelectorAll('#change-list > .folded.added > details > summary')];
+                  return all.map((it) => it.textContent).join('|')";
     assert!(
         browser.text(folded).contains("The same in 6 namespaces: team-0, team-1, team-2"),
         "{}",

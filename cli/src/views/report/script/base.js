@@ -1,6 +1,6 @@
 'use strict';
-// The report's page. The matrix and the graph show what is in the element `data`; nothing is fetched, and no text of the
-// input is ever HTML. This part has what all other parts use.
+// The report's page. The matrix and the graph show the tables in the element `data`; nothing is fetched, and no text of
+// the input is ever HTML. This part has the functions that all other parts use.
 
 const data = JSON.parse(document.getElementById('data').textContent);
 const byId = (id) => document.getElementById(id);

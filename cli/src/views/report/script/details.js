@@ -5,7 +5,8 @@ const side = (direction, end, other, family) => {
   if (end.s < 0) return [title, make('p', {}, 'No policy applies to it.')];
   const subject = data.subjects[end.s];
   const held = new Set(data.peers[other.p[family]]);
-  const denies = subject.lists.map((id) => data.lists[id]).find((list) => list[direction] && held.has(list.predicate));
+  const lists = subject.lists.map((id) => data.lists[id]);
+  const denies = lists.find((list) => list[direction] && held.has(list.predicate));
   if (denies && denies.action === 'Deny') {
     return [title, make('p', {}, `The address list ${denies.name} denies everything.`), placeLine(denies.at)];
   }
@@ -17,15 +18,20 @@ const side = (direction, end, other, family) => {
   const isolates = policies.map((policy) => make('li', {}, policy.name, placeLine(policy.at)));
   const list = rules.length
     ? [make('p', {}, 'Allowed by:'), make('ul', {}, ...rules)]
-    : [make('p', {}, 'Denied: no rule of the policies that isolate it allows this traffic:'), make('ul', {}, ...isolates)];
+    : [
+      make('p', {}, 'Denied: no rule of the policies that isolate it allows this traffic:'),
+      make('ul', {}, ...isolates),
+    ];
   return [title, ...list];
 };
 const placeLine = (at) => (at ? make('div', {}, placeOf(at)) : '');
+
 const showPair = (from, to) => {
   const nodes = [make('h3', {}, `${nameOf(from)} → ${nameOf(to)}`)];
   const sets = passes(from, to);
   if (sets.every((it) => it === undefined)) {
-    const why = 'Not decided by policy: one end does not exist now, both are outside, or they have no address family in common.';
+    const why = 'Not decided by policy: one end does not exist now, both are outside, or they have no address family ' +
+      'in common.';
     return [...nodes, make('p', {}, why), ...changesOf(from, to).map(showChange)];
   }
   nodes.push(make('p', { class: 'passes' }, `${changes.length ? 'Allowed now' : 'Allowed'}: ${wordsOf(sets)}`));
@@ -37,38 +43,45 @@ const showPair = (from, to) => {
   return nodes;
 };
 const members = (end) => `${end.kind} ${end.name}: ${end.pods.join(', ')}${end.more ? ` and ${end.more} more` : ''}`;
+
+// The pairs of two namespaces, and those of them that have traffic or a change.
+const MOST_PAIRS = 100;
+const pairLine = (from, to) => {
+  const mark = changeMark(from, to);
+  const passing = kind(from, to);
+  if (passing < PART && !mark) return undefined;
+  const traffic = passing === VOID ? 'not decided by policy' : wordsOf(passes(from, to));
+  const signs = (mark & ADDED ? ' (+)' : '') + (mark & REMOVED ? ' (−)' : '');
+  return `${nameOf(from)} → ${nameOf(to)}: ${traffic}${signs}`;
+};
 const showSum = (from, to) => {
   const { kinds: counts, added, removed } = sum(from, to);
   const [nothing, part, full] = [counts[NONE], counts[PART], counts[FULL]];
+  const numbers = `${full} allow everything, ${part} some traffic, ${nothing} nothing`;
   const nodes = [
     make('h3', {}, `${itemName(from)} → ${itemName(to)}`),
-    make('p', { class: 'passes' }, `Of ${plural(nothing + part + full, 'pair')}, ${full} allow everything, ${part} some traffic, ${nothing} nothing.`),
+    make('p', { class: 'passes' }, `Of ${plural(nothing + part + full, 'pair')}, ${numbers}.`),
   ];
-  if (added || removed) nodes.push(make('p', {}, `Traffic is newly allowed for ${plural(added, 'pair')} and no longer allowed for ${removed}.`));
-  const most = 100;
-  const list = make('ul', {});
-  let more = 0;
-  for (const source of from.ends) {
-    for (const destination of to.ends) {
-      const mark = changeMark(source, destination);
-      const passing = kind(source, destination);
-      if (passing < PART && !mark) continue;
-      if (list.childElementCount >= most) { more += 1; continue; }
-      const what = passing === VOID ? 'not decided by policy' : wordsOf(passes(source, destination));
-      const text = `${nameOf(source)} → ${nameOf(destination)}: ${what}`;
-      list.append(make('li', {}, text + (mark & ADDED ? ' (+)' : '') + (mark & REMOVED ? ' (−)' : '')));
-    }
+  if (added || removed) {
+    const text = `Traffic is newly allowed for ${plural(added, 'pair')} and no longer allowed for ${removed}.`;
+    nodes.push(make('p', {}, text));
   }
-  nodes.push(list);
-  if (more) nodes.push(make('p', {}, `and ${more} more pairs: open the namespaces to see them.`));
+  const lines = from.ends.flatMap((source) => to.ends.map((destination) => pairLine(source, destination)));
+  const shown = lines.filter(Boolean);
+  nodes.push(make('ul', {}, ...shown.slice(0, MOST_PAIRS).map((line) => make('li', {}, line))));
+  const more = shown.length - MOST_PAIRS;
+  if (more > 0) nodes.push(make('p', {}, `and ${more} more pairs: open the namespaces to see them.`));
   return nodes;
 };
+
 const show = (from, to) => {
   byId('details').replaceChildren(...(from.end && to.end ? showPair(from.end, to.end) : showSum(from, to)));
 };
+
 const showChange = (change) => {
   const node = make('div', { class: `change ${change.change}` });
-  node.append(make('strong', {}, `${change.change === 'added' ? '+ newly allowed' : '− no longer allowed'}: ${change.ports}`));
+  const title = change.change === 'added' ? '+ newly allowed' : '− no longer allowed';
+  node.append(make('strong', {}, `${title}: ${change.ports}`));
   node.append(make('div', {}, change.text));
   change.reasons.forEach((it) => node.append(make('div', { class: 'rule' }, it)));
   if (change.witness) node.append(make('pre', { class: 'witness' }, change.witness));

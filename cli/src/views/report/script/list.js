@@ -1,5 +1,5 @@
-// ---- The list. It is complete without this part, which adds a filter, an order, and the entries of a long list that the
-// document does not have yet.
+// ---- The list. It can be read without this part, which adds a filter, an order, and the entries of a long list that
+// the document does not have yet.
 
 const list = byId('change-list');
 const listEntries = () => [...list.children];
