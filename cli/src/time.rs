@@ -3,6 +3,7 @@
 #[cfg(feature = "enforce")]
 use std::time::SystemTime;
 
+use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -12,6 +13,20 @@ use jiff::tz::TimeZone;
 pub(crate) fn rfc_3339(time: SystemTime) -> String {
     // No clock is beyond the year 9999, where the calendar ends.
     format!("{:.3}", Timestamp::try_from(time).unwrap_or(Timestamp::MAX))
+}
+
+/// The time of a report, in UTC, to the minute. `SOURCE_DATE_EPOCH` sets it, so that a report can be reproduced byte for
+/// byte.
+pub(crate) fn report_time() -> Result<String> {
+    let time = match std::env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) => source_date(&text).context("SOURCE_DATE_EPOCH is not a number of seconds since 1970")?,
+        Err(_) => Timestamp::now(),
+    };
+    Ok(time.strftime("%Y-%m-%d %H:%M UTC").to_string())
+}
+
+fn source_date(text: &str) -> Result<Timestamp> {
+    Ok(Timestamp::from_second(text.trim().parse()?)?)
 }
 
 /// The date in UTC.

@@ -3,7 +3,7 @@
 pub(crate) mod dot;
 pub(crate) mod html;
 pub(crate) mod links;
-pub(crate) mod report_ends;
+pub(crate) mod report;
 pub(crate) mod svg;
 pub(crate) mod table;
 pub(crate) mod words;

@@ -81,6 +81,12 @@ pub(crate) fn faults() -> Result<()> {
     run_named(&["test", "--locked", "-p", "weir-runtime", "--test", "enforce"], "faults::", &variables)
 }
 
+/// Runs the tests of the HTML report that a test run leaves out.
+pub(crate) fn report_tests(variables: &[(&str, String)]) -> Result<()> {
+    let mut command = cargo(&["test", "--workspace", "--locked", "--test", "cli", "report::", "--", "--ignored"]);
+    run(command.envs(variables.iter().map(|(name, value)| (*name, value))))
+}
+
 /// Re-makes descriptive snapshots.
 pub(crate) fn bless() -> Result<()> {
     run(cargo(&["test", "--workspace", "--locked"]).env("BLESS", "1"))

@@ -7,6 +7,7 @@ mod delivery;
 mod kernels;
 mod load;
 mod packages;
+mod report;
 
 use std::process::ExitCode;
 
@@ -39,6 +40,8 @@ cargo xtask TASK
                   target/tools if it is missing
   check-delivery  checks workflows, the action, hooks, the chart, the packed crates, and the files of a release with the
                   checkers of their kinds, which it installs below target; needs Go, Python and Debian
+  check-report    checks the accessibility of the HTML report with axe-core, which it gets with npm, and makes the pictures
+                  in docs/images again; needs chromium, chromedriver and pngquant
   dist            builds the files of a release in target/release-files: static binaries, packages, image, checksums.
                   `--again` builds everything twice and compares; `--target TRIPLE`; `--tag TAG` refuses a tag that does
                   not fit
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Some("check-chart") => xtask::chart::check(),
         Some("apiserver") => xtask::apiserver::task(arguments),
         Some("book") => xtask::book::task(arguments),
+        Some("check-report") => report::check(),
         Some("check-delivery") => delivery::check(),
         Some("dist") => xtask::dist::task(arguments),
         Some("image") => xtask::image::task(arguments),

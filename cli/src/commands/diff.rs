@@ -6,6 +6,7 @@ mod cause_lines;
 mod cost;
 mod flows;
 mod gate;
+mod html;
 pub(super) mod json;
 mod md;
 mod text;
@@ -170,7 +171,7 @@ fn print(global: &GlobalArgs, arguments: &DiffArgs, words: &DiffWording<'_, '_>,
         DiffFormat::Md => md::markdown(words, costs, most),
         DiffFormat::Sarif => annotations::sarif(words, most)?,
         DiffFormat::Github => annotations::github(words, most),
-        DiffFormat::Html => views::html(words)?,
+        DiffFormat::Html => html::html(global, words)?,
         DiffFormat::Svg => views::graph(words, most),
         DiffFormat::Dot => views::digraph(words, most),
     };

@@ -63,7 +63,7 @@ fn run(
     };
     let reach = Reach::new(&cluster).context("cannot compute who can reach whom")?;
     let mut page = match view.output {
-        ViewFormat::Html => html::page(&read, &reach, None)?,
+        ViewFormat::Html => html::view(global, view, &read, &reach)?,
         _ => print(&read, &reach)?,
     };
     if views::takes_notes(view.output) && !global.quiet {

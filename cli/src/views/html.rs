@@ -1,79 +1,198 @@
-//! The HTML report: one file that needs nothing else, with the class tables in it as JSON.
+//! The HTML report: one file that needs nothing else. `views/report` has its parts.
 //!
-//! The page looks into the tables as [`Reach`] does, so a cell costs nothing until it is shown. Text from the input is
-//! only ever data: JSON without any character that has a meaning in HTML, inserted as text. A content security policy
-//! allows the page's own script and style by their digests, and no URLs.
+//! Text from the input is only ever text: in the page it is written by [`Markup`], and in the tables it is JSON without
+//! any character that has a meaning in HTML, which the script inserts as text. A content security policy allows the
+//! page's own script and style by their digests, and no URLs.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use serde_json::{Value, json};
-use weir_analysis::reach::{Reach, ports};
+use serde_json::Value;
+use weir_analysis::reach::Reach;
 use weir_artifact::Digest;
-use weir_classes::{AtomSet, Predicate, Row};
-use weir_model::eval::RuleId;
-use weir_model::{Direction, ListId, PolicyId, PortMatch, Rule, rule_path};
-use weir_objects::diagnostic::FindingPlace;
 use weir_objects::escape;
-use weir_objects::origin::FieldOrigin;
 
-use super::report_ends::{self, ChangedEnds, ReportEnd};
-use crate::args::ViewLevel;
-use crate::locator::Locator;
+use super::report::ends::{self, ChangedEnds, ReportEnd};
+use super::report::exposure::ReportExposure;
+use super::report::head::{self, ReportHead};
+use super::report::list::{self, ListRow};
+use super::report::markup::Markup;
+use super::report::source_links::SourceLinks;
+use super::report::tables;
+use crate::args::{GlobalArgs, ViewArgs, ViewLevel};
 use crate::page::OutputPage;
 use crate::read::ReadInput;
 use crate::render::text::count;
+use crate::time;
 
-const PAGE: &str = include_str!("report/report.html");
-const STYLE: &str = include_str!("report/report.css");
-const SCRIPT: &str = include_str!("report/report.js");
+const PAGE: &str = include_str!("report/page.html");
+const STYLE: &str = concat!(
+    include_str!("report/style/base.css"),
+    include_str!("report/style/list.css"),
+    include_str!("report/style/matrix.css"),
+    include_str!("report/style/graph.css"),
+    include_str!("report/style/print.css"),
+);
+const SCRIPT: &str = concat!(
+    include_str!("report/script/base.js"),
+    include_str!("report/script/reach.js"),
+    include_str!("report/script/ports.js"),
+    include_str!("report/script/list.js"),
+    include_str!("report/script/axes.js"),
+    include_str!("report/script/matrix.js"),
+    include_str!("report/script/details.js"),
+    include_str!("report/script/graph.js"),
+    include_str!("report/script/main.js"),
+);
 
-/// The largest number of pods of a workload that the report names; for more, it has only their number.
-const MOST_PODS: usize = 20;
+/// The largest number of sentences below the list.
+const MOST_FACTS: usize = 100;
 
-/// The additions to a report on a change; the report's tables are those of the head.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ReportChanges {
-    pub(crate) title: String,
-    pub(crate) summary: String,
+/// The parts of a report that a command composes; the tables are those of `read` and `reach`.
+pub(crate) struct Report {
+    pub(crate) head: ReportHead,
+    /// The heading of the list, and the sentence for an empty one.
+    pub(crate) list_title: &'static str,
+    pub(crate) empty_list: &'static str,
+    pub(crate) rows: Vec<ListRow>,
     /// Facts that are not about pairs of ends.
     pub(crate) facts: Vec<String>,
-    pub(crate) rows: Vec<(ChangedEnds, Value)>,
+    /// The changes that the matrix and the graph mark; `None` without a comparison.
+    pub(crate) changes: Option<Vec<(ChangedEnds, Value)>>,
+}
+
+/// The report of `weir matrix` and `weir graph`.
+pub(crate) fn view(global: &GlobalArgs, view: &ViewArgs, read: &ReadInput, reach: &Reach<'_>) -> Result<OutputPage> {
+    let exposure = ReportExposure::of(reach);
+    let links = SourceLinks::from_environment();
+    let (tone, verdict) = exposure.counts().verdict();
+    let paths: Vec<String> = view.input.paths.iter().map(|it| it.display().to_string()).collect();
+    let head = ReportHead {
+        title: "Who can reach whom".to_owned(),
+        origin: origin(global, &[("Input", &paths.join(" "), read)])?,
+        tone,
+        verdict,
+        cards: exposure.counts().cards(),
+    };
+    let rows = exposure.rows(read, &links);
+    let empty_list = "Nothing can be reached from outside or from other namespaces.";
+    let report = Report { head, list_title: "What is open", empty_list, rows, facts: Vec::new(), changes: None };
+    page(read, reach, &links, report)
+}
+
+/// Where the report comes from: the inputs, their cluster, the lists of the command line, the time.
+pub(crate) fn origin(
+    global: &GlobalArgs,
+    inputs: &[(&'static str, &str, &ReadInput)],
+) -> Result<Vec<(&'static str, String)>> {
+    let mut found: Vec<(&'static str, String)> =
+        inputs.iter().map(|(label, name, read)| (*label, head::input(name, read))).collect();
+    let sides: Vec<&ReadInput> = inputs.iter().map(|it| it.2).collect();
+    found.extend(head::clusters(&sides).map(|it| ("Cluster", it)));
+    found.extend(head::lists(global).map(|it| ("Lists", it)));
+    found.push(("Time", time::report_time()?));
+    found.push(("Version", env!("CARGO_PKG_VERSION").to_owned()));
+    Ok(found)
 }
 
 /// The whole page.
-pub(crate) fn page(read: &ReadInput, reach: &Reach<'_>, changes: Option<ReportChanges>) -> Result<OutputPage> {
-    let (rows, mut values): (Vec<ChangedEnds>, Vec<Value>) =
-        changes.iter().flat_map(|it| it.rows.iter().cloned()).unzip();
-    let ends = report_ends::ends(reach, &rows);
-    let mut data = Data { read, reach, locator: Locator::new(&read.sources) }.document(&ends);
-    if let Some(changes) = changes {
-        let taking_part = |of: fn(&ReportEnd) -> &Vec<usize>, number| -> Vec<usize> {
-            (0..ends.len()).filter(|it| of(&ends[*it]).binary_search(&number).is_ok()).collect()
-        };
-        for (number, value) in values.iter_mut().enumerate() {
-            value["from"] = taking_part(|it| &it.part.from, number).into();
-            value["to"] = taking_part(|it| &it.part.to, number).into();
-        }
-        data["title"] = changes.title.into();
-        data["summary"] = changes.summary.into();
-        data["facts"] = changes.facts.into();
-        data["changes"] = values.into();
+pub(crate) fn page(read: &ReadInput, reach: &Reach<'_>, links: &SourceLinks, report: Report) -> Result<OutputPage> {
+    let is_diff = report.changes.is_some();
+    let facts = facts(&report);
+    let (rows, values): (Vec<ChangedEnds>, Vec<Value>) = report.changes.unwrap_or_default().into_iter().unzip();
+    let ends = ends::ends(reach, &rows);
+    let mut data = tables::document(read, reach, links, &ends);
+    if is_diff {
+        data["changes"] = changes_of_ends(&ends, values).into();
     }
-    if let (Some(sentence), Some(summary)) = (read.left_out.sentence(), data["summary"].as_str()) {
-        data["summary"] = format!("{summary}; {sentence}").into();
-    }
-    let mut page = PAGE.replace("@STYLE_HASH@", &BASE64_STANDARD.encode(Digest::of(STYLE.as_bytes()).0));
-    page = page.replace("@SCRIPT_HASH@", &BASE64_STANDARD.encode(Digest::of(SCRIPT.as_bytes()).0));
-    page = page.replace("@STYLE@", STYLE).replace("@SCRIPT@", SCRIPT);
     make_visible(&mut data);
-    // The data is inserted last, so that its contents are not searched for placeholders.
-    let text = page.replacen("@DATA@", &inert(&serde_json::to_string(&data)?), 1);
+    let mut title = Markup::new();
+    let time = report.head.origin.iter().find(|it| it.0 == "Time").map_or("", |it| it.1.as_str());
+    title.text(&format!("Weir: {} – {time}", report.head.title));
+    let text = assemble(&[
+        ("@TITLE@", title.as_str()),
+        ("@BODY_CLASS@", if is_diff { "diff" } else { "state" }),
+        ("@HEAD@", report.head.markup().as_str()),
+        ("@LIST_TITLE@", report.list_title),
+        ("@LIST@", list::markup(&report.rows).as_str()),
+        ("@FACTS@", facts.as_str()),
+        ("@NOTES@", notes(read, reach).as_str()),
+        ("@DATA@", &inert(&serde_json::to_string(&data).context("the tables cannot be written")?)),
+    ]);
     let mut page = OutputPage::new();
     page.lines(&text);
     Ok(page)
 }
 
-/// Escapes hidden characters in all texts of the page.
+/// The sentences below the list.
+fn facts(report: &Report) -> Markup {
+    let mut facts = Markup::new();
+    if report.rows.is_empty() {
+        facts.element("<p>", report.empty_list, "</p>");
+    }
+    report.facts.iter().take(MOST_FACTS).for_each(|it| _ = facts.element("<p>", it, "</p>"));
+    if report.facts.len() > MOST_FACTS {
+        facts.raw("<p>and ").number(report.facts.len() - MOST_FACTS).raw(" more, which `-o json` has</p>");
+    }
+    facts
+}
+
+/// The page with its parts. Each part of the template is searched for one placeholder, so text that was inserted is
+/// never searched.
+fn assemble(parts: &[(&str, &str)]) -> String {
+    let digest = |text: &str| BASE64_STANDARD.encode(Digest::of(text.as_bytes()).0);
+    let mut rest = PAGE.replace("@STYLE_HASH@", &digest(STYLE)).replace("@SCRIPT_HASH@", &digest(SCRIPT));
+    rest = rest.replace("@STYLE@", STYLE);
+    let mut text = String::new();
+    for (placeholder, part) in parts.iter().chain(&[("@SCRIPT@", SCRIPT)]) {
+        if let Some((before, after)) = rest.split_once(placeholder) {
+            text.push_str(before);
+            text.push_str(part);
+            rest = after.to_owned();
+        }
+    }
+    text + &rest
+}
+
+/// The changes with the numbers of the ends that take part in them.
+fn changes_of_ends(ends: &[ReportEnd], mut values: Vec<Value>) -> Vec<Value> {
+    let taking_part = |of: fn(&ReportEnd) -> &Vec<usize>, number| -> Vec<usize> {
+        (0..ends.len()).filter(|it| of(&ends[*it]).binary_search(&number).is_ok()).collect()
+    };
+    for (number, value) in values.iter_mut().enumerate() {
+        value["from"] = taking_part(|it| &it.part.from, number).into();
+        value["to"] = taking_part(|it| &it.part.to, number).into();
+    }
+    values
+}
+
+/// The report's extent, and the traffic and policies that it leaves out.
+fn notes(read: &ReadInput, reach: &Reach<'_>) -> Markup {
+    let counts = read.counts();
+    let mut namespaces: Vec<&str> = reach.parties.iter().map(|it| reach.namespace(it.namespace)).collect();
+    namespaces.sort_unstable();
+    namespaces.dedup();
+    let extent = format!(
+        "The matrix and the graph show {} in {}, with {} and {}.",
+        count(reach.parties.len(), "workload"),
+        count(namespaces.len(), "namespace"),
+        count(counts.policies, "policy"),
+        count(counts.lists, "list"),
+    );
+    let mut notes = vec![extent];
+    notes.extend(super::notes(reach, ViewLevel::Workload));
+    notes.extend(read.left_out.sentence());
+    notes.push(
+        "A pod can always reach itself, and a pod and its own node can always reach each other; the report shows \
+         neither."
+            .to_owned(),
+    );
+    notes.push("Services are not shown: look at their backend pods and the ports of these pods.".to_owned());
+    let mut out = Markup::new();
+    notes.iter().for_each(|it| _ = out.element("<p>", it, "</p>"));
+    out
+}
+
+/// Escapes hidden characters in all texts of the tables.
 fn make_visible(value: &mut Value) {
     match value {
         Value::String(text) if text.contains(escape::is_hidden) => *text = escape::line(text).into_owned(),
@@ -98,149 +217,6 @@ fn inert(json: &str) -> String {
     text
 }
 
-struct Data<'r> {
-    read: &'r ReadInput,
-    reach: &'r Reach<'r>,
-    locator: Locator<'r>,
-}
-
-impl<'r> Data<'r> {
-    fn document(mut self, ends: &[ReportEnd]) -> Value {
-        let (reach, classes) = (self.reach, &self.reach.classes);
-        let mut names: Vec<&str> = ends.iter().filter_map(|it| it.namespace.as_deref()).collect();
-        names.dedup();
-        let (parties, zones): (Vec<&ReportEnd>, Vec<&ReportEnd>) = ends.iter().partition(|it| it.namespace.is_some());
-        let counts = self.read.counts();
-        let summary = format!(
-            "{} in {}, {}, {}",
-            count(reach.parties.len(), "workload"),
-            count(names.len(), "namespace"),
-            count(counts.policies, "policy"),
-            count(counts.lists, "list"),
-        );
-        json!({
-            "title": "who can reach whom",
-            "summary": summary,
-            "notes": self.notes(),
-            "namespaces": names,
-            "parties": parties.into_iter().map(|it| end(it, &names)).collect::<Vec<_>>(),
-            "zones": zones.into_iter().map(|it| end(it, &[])).collect::<Vec<_>>(),
-            "atoms": classes.atoms.count(),
-            "intervals": classes.atoms.intervals.iter().map(|it| {
-                json!([ports::name(it.spec.protocol), it.spec.first, it.spec.last, it.atom.0])
-            }).collect::<Vec<_>>(),
-            "sets": classes.rows.atom_sets.iter().map(hex).collect::<Vec<_>>(),
-            "egress": classes.rows.egress.iter().map(row).collect::<Vec<_>>(),
-            "ingress": classes.rows.ingress.iter().map(row).collect::<Vec<_>>(),
-            "peers": classes.peers.iter().map(|it| {
-                it.predicates.iter().map(|it| it.0).collect()
-            }).collect::<Vec<Vec<u32>>>(),
-            "subjects": classes.subjects.iter().map(|it| json!({
-                "policies": it.policies.iter().map(|it| it.0).collect::<Vec<_>>(),
-                "lists": it.lists.iter().map(|it| it.0).collect::<Vec<_>>(),
-            })).collect::<Vec<_>>(),
-            "policies": (0..reach.cluster.policies.len() as u32)
-                .map(|id| self.policy(PolicyId(id)))
-                .collect::<Vec<_>>(),
-            "lists": (0..reach.cluster.lists.len() as u32).map(|id| self.list(ListId(id))).collect::<Vec<_>>(),
-        })
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let mut notes = super::notes(self.reach, ViewLevel::Workload);
-        notes.push(
-            "A pod can always reach itself, and a pod and its own node can always reach each other; the report shows \
-             neither."
-                .to_owned(),
-        );
-        notes.push("Services are not shown: look at their backend pods and the ports of these pods.".to_owned());
-        notes
-    }
-
-    fn policy(&mut self, id: PolicyId) -> Value {
-        let policy = &self.reach.cluster.policies[id.index()];
-        let mut value =
-            json!({"name": self.reach.cluster.policy_name(id), "at": self.at(FieldOrigin::object(policy.object))});
-        for direction in Direction::ALL {
-            let Some(rules) = policy.rules(direction) else { continue };
-            let rules = rules.iter().zip(0..).map(|(rule, index)| {
-                let peers = self.reach.classes.peers_of(direction, RuleId { policy: id, rule: index });
-                json!({
-                    "path": rule_path(direction, index as usize).to_string(),
-                    "ports": rule_ports(rule),
-                    "p": peers.map(|all| all.iter().map(|it| it.0).collect::<Vec<_>>()),
-                    "at": self.at(policy.rule_origin(direction, index as usize)),
-                })
-            });
-            value[direction.name()] = rules.collect();
-        }
-        value
-    }
-
-    fn list(&mut self, id: ListId) -> Value {
-        let list = &self.reach.cluster.lists[id.index()];
-        let predicate = self.reach.classes.predicates().iter().position(|it| *it == Predicate::List(id));
-        json!({
-            "name": list.name,
-            "action": format!("{:?}", list.action),
-            "predicate": predicate,
-            "ingress": list.ingress,
-            "egress": list.egress,
-            "at": self.at(FieldOrigin::object(list.object)),
-        })
-    }
-
-    /// `file:line`
-    fn at(&mut self, origin: FieldOrigin) -> Option<String> {
-        let at = self.locator.locate(&FindingPlace::Field(origin))?;
-        let line = self.locator.position(at.file, at.span.start).line;
-        Some(format!("{}:{line}", self.locator.sources().file(at.file).name))
-    }
-}
-
-fn end(end: &ReportEnd, namespaces: &[&str]) -> Value {
-    let namespace = end.namespace.as_deref().and_then(|it| namespaces.binary_search(&it).ok());
-    json!({
-        "n": namespace,
-        "name": end.name,
-        "kind": end.kind,
-        "s": end.subject,
-        "p": end.peers,
-        "pods": end.pods.iter().take(MOST_PODS).collect::<Vec<_>>(),
-        "more": end.pods.len().saturating_sub(MOST_PODS),
-    })
-}
-
-/// A row as numbers: the default set, and then pairs of peer class and set.
-fn row(row: &Row) -> Vec<u32> {
-    let entries = row.entries.iter().flat_map(|(peer, set)| [peer.0, set.0]);
-    std::iter::once(row.default.0).chain(entries).collect()
-}
-
-/// The bits of a set as one hexadecimal number.
-fn hex(set: &AtomSet) -> String {
-    let words: String = set.words().iter().rev().map(|word| format!("{word:016x}")).collect();
-    let short = words.trim_start_matches('0');
-    if short.is_empty() { "0".to_owned() } else { short.to_owned() }
-}
-
-/// The ports of a rule as they are written.
-fn rule_ports(rule: &Rule) -> String {
-    let port = |it: &weir_model::PortRule| {
-        let protocol = ports::name(it.protocol);
-        match &it.port {
-            PortMatch::Any => format!("all {protocol}"),
-            PortMatch::Range(first, last) if first == last => format!("{protocol} {first}"),
-            PortMatch::Range(first, last) => format!("{protocol} {first}-{last}"),
-            PortMatch::Named(name) => format!("{protocol} {name}"),
-        }
-    };
-    match rule.ports.is_empty() {
-        true => "everything".to_owned(),
-        false => rule.ports.iter().map(port).collect::<Vec<_>>().join(", "),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,5 +227,13 @@ mod tests {
         let text = inert(&hostile);
         assert!(!text.contains(['<', '>', '&', '\'', '\u{2028}']), "{text}");
         assert_eq!(serde_json::from_str::<String>(&text).ok().as_deref(), Some("</script><!--'&\u{2028}"));
+    }
+
+    #[test]
+    fn an_inserted_text_is_not_searched_for_placeholders() {
+        let text = assemble(&[("@TITLE@", "@SCRIPT@ @DATA@"), ("@DATA@", "{}")]);
+        assert!(text.contains("<title>@SCRIPT@ @DATA@</title>"));
+        assert!(text.contains("id=\"data\">{}</script>"));
+        assert_eq!(text.matches(SCRIPT).count(), 1);
     }
 }

@@ -61,7 +61,9 @@ impl Browser {
         let mut flags: Vec<String> = FLAGS.map(str::to_owned).to_vec();
         flags.push(format!("--user-data-dir={}", browser.profile.display()));
         let options = json!({"binary": BROWSER, "args": flags});
-        let capabilities = json!({"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}});
+        let capabilities = json!({"alwaysMatch": {
+            "browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"},
+        }});
         let opened = browser.post("/session", &json!({"capabilities": capabilities}));
         browser.session = opened["sessionId"].as_str().expect("a session").to_owned();
         browser.command("url", &json!({"url": format!("file://{}", encoded(page))}));
@@ -99,7 +101,9 @@ impl Browser {
     /// Clicks in the middle of the element that a selector finds, with real mouse events.
     pub(crate) fn click(&self, selector: &str) {
         let at = self.run(&format!(
-            "const box = document.querySelector({selector:?}).getBoundingClientRect();
+            "const node = document.querySelector({selector:?});
+             node.scrollIntoView({{block: 'center', inline: 'nearest', behavior: 'instant'}});
+             const box = node.getBoundingClientRect();
              return [Math.round(box.x + box.width / 2), Math.round(box.y + box.height / 2)]"
         ));
         let actions = json!([
@@ -122,11 +126,52 @@ impl Browser {
         panic!("never: {script}");
     }
 
+    /// Shows the page in a window of this size. A width below 500 is a phone.
+    pub(crate) fn resize(&self, width: u32, height: u32) {
+        let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500});
+        self.devtools("Emulation.setDeviceMetricsOverride", &metrics);
+    }
+
+    /// Switches the page's scripts off or on, and loads it again.
+    pub(crate) fn reload_with_scripts(&self, is_on: bool) {
+        self.devtools("Emulation.setScriptExecutionDisabled", &json!({"value": !is_on}));
+        self.command("refresh", &json!({}));
+    }
+
+    /// The messages of the console since the last call: errors of scripts, and requests that the content security
+    /// policy forbids.
+    pub(crate) fn console(&self) -> Vec<String> {
+        let entries = self.command("se/log", &json!({"type": "browser"}));
+        let text = |entry: &Value| entry["message"].as_str().unwrap_or_default().to_owned();
+        entries.as_array().expect("a log").iter().map(text).collect()
+    }
+
+    /// The nodes of the accessibility tree, as screen readers get them.
+    pub(crate) fn accessibility_nodes(&self) -> Vec<Value> {
+        let tree = self.devtools("Accessibility.getFullAXTree", &json!({}));
+        tree["nodes"].as_array().expect("nodes").clone()
+    }
+
+    /// Runs a piece of script that calls its last argument with the result.
+    pub(crate) fn run_async(&self, script: &str) -> Value {
+        self.command("execute/async", &json!({"script": script, "args": []}))
+    }
+
+    /// A picture of the window as PNG, in base64.
+    pub(crate) fn picture(&self) -> String {
+        let picture = self.devtools("Page.captureScreenshot", &json!({"format": "png"}));
+        picture["data"].as_str().expect("a picture").to_owned()
+    }
+
     /// Emulates `prefers-color-scheme` and the media type, such as paper.
     pub(crate) fn emulate(&self, scheme: &str, media: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         let parameters = json!({"media": media, "features": features});
-        self.command("goog/cdp/execute", &json!({"cmd": "Emulation.setEmulatedMedia", "params": parameters}));
+        self.devtools("Emulation.setEmulatedMedia", &parameters);
+    }
+
+    fn devtools(&self, command: &str, parameters: &Value) -> Value {
+        self.command("goog/cdp/execute", &json!({"cmd": command, "params": parameters}))
     }
 
     fn command(&self, name: &str, body: &Value) -> Value {

@@ -7,7 +7,7 @@ use weir_analysis::reach::{Party, Reach, Zone};
 use weir_model::EndpointId;
 use weir_objects::address::{Family, to_address, to_number};
 
-use super::words;
+use crate::views::words;
 
 /// A change between ends: all of these to all of those.
 #[derive(Clone, Debug, Default)]
