@@ -9,6 +9,7 @@
 mod api_config;
 mod api_kinds;
 mod args;
+mod build_info;
 #[cfg(feature = "enforce")]
 mod cni;
 mod commands;

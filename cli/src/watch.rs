@@ -9,6 +9,7 @@
 
 mod agent;
 mod annotate;
+mod api_health;
 mod backoff;
 mod cni_socket;
 pub(crate) mod cursor;
@@ -49,6 +50,7 @@ pub(crate) use agent::UnknownPods;
 pub(crate) use agent::pace::CpuShare;
 use agent::{NodeAgent, Reports, Setup};
 use annotate::PublishedGeneration;
+use api_health::ApiHealth;
 use discover::{HostPaths, Inventory};
 use enforce::Enforce;
 use log::{Log, Value};
@@ -110,6 +112,7 @@ pub(crate) enum AgentMessage {
 pub(crate) fn run(options: WatchOptions<'_>, enforce: impl Enforce + Send + 'static) -> Result<()> {
     weir_runtime::sys::share_heap();
     let (metrics, log) = (Arc::new(Metrics::default()), options.log);
+    metrics.set_build_info();
     if let Err(error) = weir_runtime::sys::raise_descriptor_limit() {
         log.warn("cannot raise the limit of open file descriptors", &[("error", Value::from(error.to_string()))]);
     }
@@ -188,7 +191,8 @@ pub(crate) fn run(options: WatchOptions<'_>, enforce: impl Enforce + Send + 'sta
             let client = client.clone();
             supervisor.spawn("annotations", move || annotate::annotate(client.clone(), in_force.clone(), log));
         }
-        let context = follow::FollowContext { client, agent: sender, metrics, log, node: followed_node.into() };
+        let health = Arc::new(ApiHealth::new(log));
+        let context = follow::FollowContext { client, agent: sender, metrics, health, node: followed_node.into() };
         for ((resource, relist), orders) in resources.into_iter().zip(relist_requests).zip(order_receivers) {
             let (context, requests) = (context.clone(), follow::FollowRequests { relist, orders });
             supervisor

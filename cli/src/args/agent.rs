@@ -8,7 +8,7 @@ use weir_codegen::compile::Budget;
 
 use super::compile::parse_budget;
 use super::{HookChoice, PinArgs};
-use crate::watch::log::LogFormat;
+use crate::watch::log::{LogFilter, LogFormat};
 use crate::watch::serve::PageAddress;
 use crate::watch::{CpuShare, UnknownPods};
 
@@ -41,9 +41,8 @@ pub(crate) struct WatchArgs {
     /// CPU time that the agent may use on average, as a share of a core. Beyond it, changes that only allow more wait
     #[arg(long, value_name = "SHARE", default_value = "10%")]
     pub(crate) cpu_budget: CpuShare,
-    /// Format of the log on standard error
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) log_format: LogFormat,
+    #[command(flatten)]
+    pub(crate) logging: LogArgs,
     #[command(flatten)]
     pub(crate) pinned: PinArgs,
     /// How to attach programs to interfaces
@@ -65,6 +64,17 @@ pub(crate) struct HttpArgs {
     /// Serve no health pages
     #[arg(long)]
     pub(crate) no_health: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    /// Format of the log on standard error
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
+    /// What is logged: error, warn, info, debug or trace, or a list with levels of libraries such as info,kube=debug
+    /// [default: $WEIR_LOG, or info]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log_level: Option<LogFilter>,
 }
 
 #[derive(Debug, Args)]
