@@ -125,6 +125,7 @@ fn enforcement(global: &GlobalArgs, command: &EnforcementCommand) -> Result<Comm
         EnforcementCommand::Counters(arguments) => commands::counters::run(arguments),
         EnforcementCommand::Bench(arguments) => commands::bench::run(global, arguments),
         EnforcementCommand::Watch(arguments) => commands::watch::run(global, arguments),
+        EnforcementCommand::Bundle(arguments) => commands::bundle::run(arguments),
         EnforcementCommand::CniInstall(arguments) => commands::cni_install::run(arguments),
     }
 }

@@ -24,6 +24,9 @@ pub(crate) struct WatchArgs {
     /// Kubeconfig file for the API server [default: as for kubectl, else the service account of the agent's pod]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) kubeconfig: Option<PathBuf>,
+    /// Without Kubernetes: enforce the objects in the YAML and JSON files of this directory
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["kubeconfig", "annotate_pods"])]
+    pub(crate) files: Option<PathBuf>,
     /// The node whose pods are enforced [default: $NODE_NAME, or the host's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,

@@ -51,6 +51,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &WatchArgs) -> Result<CommandO
     }
     let options = WatchOptions {
         kubeconfig: arguments.kubeconfig.as_deref(),
+        files: arguments.files.as_deref(),
         node: watch::node_name(arguments.node.as_deref())?,
         pages: PageOptions {
             metrics: arguments.http.metrics_addr,

@@ -121,6 +121,7 @@ const METRICS: &[MetricInfo] = &[
     metric("weir_pod_enforced_seconds", Histogram, "Time from receiving a change of a pod until it was in force."),
     metric("weir_policy_enforced_seconds", Histogram, "Time from receiving any other change until it was in force."),
     metric("weir_unenforced_objects", Gauge, "Objects that are not enforced as they are written, by kind and reason."),
+    metric("weir_unreadable_files", Gauge, "Files of --files that cannot be read. Their objects stay in force."),
     metric("weir_waiting_changes", Gauge, "Changes that wait for a generation, by effect: isolating or allowing."),
     metric("weir_waiting_seconds", Gauge, "Age of the oldest change that waits for a generation, by effect."),
     metric("weir_watch_connected", Gauge, "Whether the watch of a kind of objects is connected (1) or not (0)."),
