@@ -74,7 +74,7 @@ pub(crate) struct LogArgs {
     /// Format of the log on standard error
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
-    /// What is logged: error, warn, info, debug or trace, or a list with levels of libraries such as info,kube=debug
+    /// Lowest level of the log: error, warn, info, debug or trace, or a list with levels of libraries such as info,kube=debug
     /// [default: $WEIR_LOG, or info]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log_level: Option<LogFilter>,

@@ -2,7 +2,7 @@
 //!
 //! Problem: a report without the state of the node leads to questions, and a report with too much of it cannot be
 //! published. Strategy: each part is collected by itself ([`parts`]), so a missing privilege or a dead agent costs only
-//! its own parts, and `README.txt` and the terminal name them. What is secret is never read: kubeconfigs, tokens,
+//! its own parts, and `README.txt` and the terminal name them. Secrets are never read: kubeconfigs, tokens,
 //! environment variables. Policies are only included with `--with-policies`, and `--anonymize` replaces names and
 //! addresses ([`pseudonyms`]).
 

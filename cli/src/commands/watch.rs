@@ -91,3 +91,22 @@ fn level(arguments: &WatchArgs) -> Result<LogFilter> {
     let level = std::env::var("WEIR_LOG").unwrap_or_default();
     level.parse().map_err(anyhow::Error::msg).context("the environment variable WEIR_LOG")
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use crate::args::{Cli, CliCommand, EnforcementCommand};
+
+    #[test]
+    fn the_systemd_unit_has_arguments_that_are_known() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/systemd/weir.service");
+        let unit = std::fs::read_to_string(path).expect("it is in the tree");
+        let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("it starts a program");
+        let parsed = Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{error}"));
+        let CliCommand::Enforcement(EnforcementCommand::Watch(arguments)) = parsed.command else {
+            panic!("not the agent")
+        };
+        assert_eq!(arguments.files.as_deref(), Some(std::path::Path::new("/etc/weir/policies")));
+    }
+}

@@ -36,7 +36,7 @@ pub(super) struct AgentRequests {
     pub(super) send_order: Box<SendOrder>,
 }
 
-/// What the tasks share with the rest of the process.
+/// The connections of the tasks to the rest of the process.
 pub(super) struct FeedContext {
     pub(super) node: String,
     pub(super) agent: Sender<AgentMessage>,

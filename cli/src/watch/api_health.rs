@@ -43,8 +43,8 @@ enum FaultKind {
 
 impl FaultKind {
     fn of(fault: &WatchFault) -> Self {
-        const CUT: [&str; 5] =
-            ["connection closed", "onnection reset", "roken pipe", "nexpected EOF", "unexpected end"];
+        const CUT: [&str; 6] =
+            ["reading a body", "connection closed", "onnection reset", "roken pipe", "nexpected EOF", "unexpected end"];
         match fault {
             WatchFault::Refused { code, .. } => Self::Status(*code),
             WatchFault::Silent => Self::Silent,
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn the_words_for_a_cut_connection_are_one_fault() {
         let (mut outage, now) = (Outage::default(), Instant::now());
-        let words = ["connection closed before message completed", "Connection reset by peer (os error 104)"];
+        let words = ["error reading a body from connection", "Connection reset by peer (os error 104)"];
         let reports = words.map(|text| outage.failed("Pod", &broken(text), FailedAt::Request, now));
         assert_eq!(reports, [Report::Failed, Report::Nothing]);
     }

@@ -50,8 +50,8 @@ pub(super) enum FileRequest {
 pub(super) struct FileFeed {
     pub(super) directory: PathBuf,
     pub(super) node: String,
-    /// Whether a generation is in force already. It then stays until every file has been read: what an unreadable file
-    /// said to the previous agent is not known.
+    /// Whether a generation is in force already. It then stays until every file has been read, because the
+    /// objects that an unreadable file had for the previous agent are not known.
     pub(super) has_generation: bool,
     pub(super) requests: Receiver<FileRequest>,
     /// Events about objects. There is no server to send them to.

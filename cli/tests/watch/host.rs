@@ -270,3 +270,33 @@ fn log_level_shows_the_requests_of_the_client() {
     assert!(line["target"].as_str().is_some_and(|target| target.starts_with("kube_client")), "{line}");
     assert!(line["http.url"].as_str().is_some_and(|url| url.contains("/api")), "{line}");
 }
+
+#[test]
+fn bundle_has_the_state_of_the_node_and_no_secrets() {
+    let host = host!(&[]);
+    let pins = host.network.pins();
+    let health = host.agent().health_address();
+    let path = |name: &str| host.directory.path().join(name).display().to_string();
+    let bundle = |name: &str, more: &[&str]| {
+        let file = path(name);
+        let mut command = host.network.settings().command(env!("CARGO_BIN_EXE_weir"));
+        command.args(["bundle", "--bpffs", &pins, "--health-addr", &health, "-o", &file]).args(more);
+        let output = command.env("WEIR_TEST_SECRET", "hunter2").output().expect("it starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = std::process::Command::new("tar").args(["-xzOf", &file]).output().expect("tar starts");
+        (String::from_utf8_lossy(&output.stderr).into_owned(), String::from_utf8_lossy(&text.stdout).into_owned())
+    };
+    let (printed, text) = bundle("bundle.tar.gz", &[]);
+    assert!(!printed.contains("missing"), "{printed}");
+    for part in ["shop/web", "weir_build_info", "\"shared\"", "\"state\": \"enforced\"", "shop/deny", "--kubeconfig"] {
+        assert!(text.contains(part), "{part} is not in the bundle: {printed}");
+    }
+    assert!(!text.contains("hunter2") && !text.contains("current-context"), "environment or kubeconfig");
+    let seeds = text.lines().find(|line| line.contains("\"seeds\"")).unwrap_or_default();
+    assert!(seeds.trim_start().starts_with("\"seeds\": []"), "{seeds}");
+    let (_, text) = bundle("anonymous.tar.gz", &["--anonymize"]);
+    for name in ["shop", "v-web", "10.231.7"] {
+        assert!(!text.contains(name), "{name}: {:?}", text.lines().find(|line| line.contains(name)));
+    }
+    assert!(text.contains("\"state\": \"enforced\"") && text.contains("name-"), "{text}");
+}

@@ -113,6 +113,11 @@ impl Agent {
         self.ask(&["--unix-socket", &socket, &format!("http://localhost{path}")])
     }
 
+    /// The health address, as the command line takes it.
+    pub(crate) fn health_address(&self) -> String {
+        format!("unix:{}", self.log.with_extension("sock").display())
+    }
+
     fn ask(&self, arguments: &[&str]) -> (String, String) {
         let output = self.settings.command("curl").args(["-s", "-w", "\n%{http_code}"]).args(arguments).output();
         let text = String::from_utf8(output.expect("curl starts").stdout).expect("it is text");

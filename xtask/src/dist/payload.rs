@@ -1,4 +1,4 @@
-//! The files beside the binary: completions, man pages and documents.
+//! The files beside the binary: completions, man pages, documents and the systemd unit.
 
 use std::fs;
 use std::path::Path;
@@ -16,6 +16,8 @@ pub(super) struct Payload {
     /// The names are those that the shells expect.
     pub(super) completions: Vec<(&'static str, Vec<u8>)>,
     pub(super) documents: Vec<(&'static str, Vec<u8>)>,
+    /// The systemd unit for hosts without Kubernetes.
+    pub(super) unit: Vec<u8>,
 }
 
 /// The file name of each shell's completions.
@@ -26,6 +28,7 @@ const SHELLS: [(&str, &str); 5] = [
     ("powershell", "_weir.ps1"),
     ("zsh", "_weir"),
 ];
+const UNIT: &str = "deploy/systemd/weir.service";
 const DOCUMENTS: [&str; 3] = ["CHANGELOG.md", "LICENSE", "README.md"];
 
 impl Payload {
@@ -54,6 +57,7 @@ impl Payload {
             man,
             completions: SHELLS.into_iter().map(completion).collect::<Result<_>>()?,
             documents: DOCUMENTS.into_iter().map(document).collect::<Result<_>>()?,
+            unit: fs::read(tree.root.join(UNIT)).with_context(|| format!("cannot read {UNIT}"))?,
         })
     }
 
@@ -73,6 +77,7 @@ pub(super) mod tests {
             man: vec![("weir-check.1".into(), b".TH check".to_vec()), ("weir.1".into(), b".TH weir".to_vec())],
             completions: SHELLS.map(|(shell, name)| (name, shell.as_bytes().to_vec())).to_vec(),
             documents: DOCUMENTS.map(|name| (name, name.as_bytes().to_vec())).to_vec(),
+            unit: b"[Unit]".to_vec(),
         }
     }
 }

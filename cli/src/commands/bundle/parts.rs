@@ -21,7 +21,7 @@ const MOST_EVENTS: usize = 200;
 /// A file of the bundle.
 pub(super) struct BundlePart {
     pub(super) name: &'static str,
-    /// What it is, for people.
+    /// Its contents, described for people.
     pub(super) about: &'static str,
     /// Its bytes, or why it is missing.
     pub(super) contents: Result<Vec<u8>, String>,

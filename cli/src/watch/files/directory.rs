@@ -30,7 +30,7 @@ pub(super) enum FileContent {
 /// The files of a directory by their names.
 pub(super) type FileContents = BTreeMap<String, FileContent>;
 
-/// What tells that a file has not changed.
+/// The metadata of a file that does not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,

@@ -80,7 +80,7 @@ impl KnownFile {
     }
 }
 
-/// The files, and what has been sent of them.
+/// The files, and the objects that were sent to the agent.
 #[derive(Debug)]
 pub(super) struct FileSet {
     node: String,

@@ -24,7 +24,7 @@ pub(super) struct LineLayer {
     pub(super) format: LogFormat,
 }
 
-/// What a line says.
+/// The message and the fields of a line.
 #[derive(Debug, Default)]
 struct LineParts {
     message: String,
