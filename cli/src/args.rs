@@ -22,8 +22,8 @@ pub(crate) use bench::BenchArgs;
 pub(crate) use compile::{CompileArgs, CompileOutput, InspectArgs, InspectOutput, VerifyArgs, parse_target};
 #[cfg(feature = "enforce")]
 pub(crate) use enforce::{
-    AttachArgs, CountersArgs, DetachArgs, EnforcementCommand, EstablishedFlows, EventFilterArgs, EventPeer, EventPort,
-    EventVerdict, FlowsArgs, HookChoice, MonitorArgs, MonitorFormat, PinArgs, StatusArgs,
+    AttachArgs, BundleArgs, CountersArgs, DetachArgs, EnforcementCommand, EstablishedFlows, EventFilterArgs, EventPeer,
+    EventPort, EventVerdict, FlowsArgs, HookChoice, MonitorArgs, MonitorFormat, PinArgs, StatusArgs,
 };
 pub(crate) use propose::{LearnArgs, SuggestArgs, SuggestFormat};
 pub(crate) use views::{

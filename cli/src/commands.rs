@@ -4,6 +4,8 @@
 pub(crate) mod attach;
 #[cfg(feature = "enforce")]
 pub(crate) mod bench;
+#[cfg(feature = "enforce")]
+pub(crate) mod bundle;
 pub(crate) mod check;
 #[cfg(feature = "enforce")]
 pub(crate) mod cni_install;

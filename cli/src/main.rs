@@ -9,6 +9,7 @@
 mod api_config;
 mod api_kinds;
 mod args;
+mod build_info;
 #[cfg(feature = "enforce")]
 mod cni;
 mod commands;
@@ -126,6 +127,7 @@ fn enforcement(global: &GlobalArgs, command: &EnforcementCommand) -> Result<Comm
         EnforcementCommand::Counters(arguments) => commands::counters::run(arguments),
         EnforcementCommand::Bench(arguments) => commands::bench::run(global, arguments),
         EnforcementCommand::Watch(arguments) => commands::watch::run(global, arguments),
+        EnforcementCommand::Bundle(arguments) => commands::bundle::run(arguments),
         EnforcementCommand::CniInstall(arguments) => commands::cni_install::run(arguments),
     }
 }

@@ -1,8 +1,8 @@
 //! A build without the feature `enforce`: says so if a user names a command that it lacks.
 
 /// The commands that need the feature.
-const COMMANDS: [&str; 9] =
-    ["attach", "bench", "cni-install", "counters", "detach", "flows", "monitor", "status", "watch"];
+const COMMANDS: [&str; 10] =
+    ["attach", "bench", "bundle", "cni-install", "counters", "detach", "flows", "monitor", "status", "watch"];
 
 /// The error for the user, if clap did not find a command because this build lacks it.
 #[cfg(not(feature = "enforce"))]

@@ -20,6 +20,19 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     std::fs::rename(&part, path)
 }
 
+/// Like [`replace`], for a file that only its owner may read.
+#[cfg(feature = "enforce")]
+pub(crate) fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    if std::fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
+        return std::fs::write(path, bytes);
+    }
+    let part = part_name(path);
+    write_with_permissions(Path::new(&part), bytes, Permissions::from_mode(PRIVATE))?;
+    std::fs::rename(&part, path)
+}
+
 /// Replaces a regular file by one with the same permissions.
 pub(crate) fn replace_with_same_permissions(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let old = std::fs::metadata(path)?;

@@ -1,19 +1,24 @@
-//! The agent of a node: watches the API server, and keeps policy in force on the pods of the node.
+//! The agent of a node: watches the API server or a directory of files, and keeps policy in force on the pods of the node.
 //!
 //! ```text
 //!  API ──follow──▶ Event ──agent──▶ generation ──enforce──▶ kernel        serve ◀── metrics
-//!        (tokio)           (thread)                                       (thread)
+//!  or    (tokio)           (thread)                                       (thread)
+//!  directory ──files──▶ Event
+//!        (thread)
 //! ```
 //!
 //! Invariant: however the agent ends (by a signal, a bug, or a kill), the policy that is in force stays in force.
 
 mod agent;
 mod annotate;
+mod api_feed;
+mod api_health;
 mod backoff;
 mod cni_socket;
 pub(crate) mod cursor;
 pub(crate) mod discover;
 pub(crate) mod enforce;
+mod files;
 mod follow;
 mod host_changes;
 mod interfaces;
@@ -38,25 +43,24 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use weir_codegen::compile::Budget;
 use weir_ebpf::target::Target;
 use weir_model::Assumptions;
 
-use crate::api_config;
 pub(crate) use agent::UnknownPods;
 pub(crate) use agent::pace::CpuShare;
 use agent::{NodeAgent, Reports, Setup};
 use annotate::PublishedGeneration;
+use api_feed::{AgentRequests, ApiFeed, FeedContext};
 use discover::{HostPaths, Inventory};
 use enforce::Enforce;
+use files::{FileFeed, FileRequest};
 use log::{Log, Value};
 use metrics::Metrics;
 use notices::Notices;
-use scope::{FollowOrders, WatchScope};
+use scope::WatchScope;
 use serve::{Audience, PageAddress, Pages};
-use supervise::Supervisor;
 
 /// If the agent's thread does not beat for this long, the agent counts as not alive.
 const LONGEST_STEP: Duration = Duration::from_secs(120);
@@ -68,6 +72,8 @@ const NOTICES: usize = 64;
 /// The agent's options, from the command line.
 pub(crate) struct WatchOptions<'o> {
     pub(crate) kubeconfig: Option<&'o Path>,
+    /// The directory with the objects, instead of an API server.
+    pub(crate) files: Option<&'o Path>,
     pub(crate) node: String,
     pub(crate) pages: PageOptions,
     pub(crate) cni: CniOptions,
@@ -107,9 +113,10 @@ pub(crate) enum AgentMessage {
 }
 
 /// Runs until a signal says to stop.
-pub(crate) fn run(options: WatchOptions<'_>, enforce: impl Enforce + Send + 'static) -> Result<()> {
+pub(crate) fn run(options: WatchOptions<'_>, mut enforce: impl Enforce + Send + 'static) -> Result<()> {
     weir_runtime::sys::share_heap();
     let (metrics, log) = (Arc::new(Metrics::default()), options.log);
+    metrics.set_build_info();
     if let Err(error) = weir_runtime::sys::raise_descriptor_limit() {
         log.warn("cannot raise the limit of open file descriptors", &[("error", Value::from(error.to_string()))]);
     }
@@ -125,26 +132,20 @@ pub(crate) fn run(options: WatchOptions<'_>, enforce: impl Enforce + Send + 'sta
         serve::serve(PageAddress::Tcp(address), pages(Audience::Network), log).context("--metrics-addr")?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    let config =
-        runtime.block_on(api_config::read(options.kubeconfig, None, "name a kubeconfig: --kubeconfig FILE"))?;
-    let resources = resources::resources(&options.node);
     let (published, in_force) = tokio::sync::watch::channel(PublishedGeneration::default());
     let (notices, queued_notices) = tokio::sync::mpsc::channel(NOTICES);
+    let (source, requests) = runtime.block_on(ObjectSource::open(options.files, options.kubeconfig, &options.node))?;
     let paths = HostPaths { cache: options.cni.results, ..HostPaths::default() };
     let cache = paths.cache.clone();
-    let relist = follow::RelistRequests::new(resources.iter().map(|resource| resource.kind));
-    let relist_requests: Vec<_> = resources.iter().map(|resource| relist.receiver(resource.kind)).collect();
-    let orders = FollowOrders::new(resources.iter().map(|resource| resource.kind));
-    let order_receivers: Vec<_> = resources.iter().map(|resource| orders.receiver(resource.kind)).collect();
-    let listed_first = |kind: &&str| WatchScope::initial(kind) != WatchScope::Nothing;
+    let followed_first = resources::resources(&options.node).into_iter().map(|resource| resource.kind);
     let setup = Setup {
-        kinds: resources.iter().map(|resource| resource.kind).filter(listed_first).collect(),
+        kinds: followed_first.filter(|kind| WatchScope::initial(kind) != WatchScope::Nothing).collect(),
         node: options.node,
         assume: options.assume,
         unknown_pods: options.unknown_pods,
         read_host: Box::new(move |depth| Inventory::read(&paths, depth)),
-        relist: Box::new(move |kind| relist.send(kind)),
-        send_order: Box::new(move |kind, order| orders.send(kind, order)),
+        relist: requests.relist,
+        send_order: requests.send_order,
         reports: Reports {
             metrics: Arc::clone(&metrics),
             notices: Notices::new(notices, Arc::clone(&metrics)),
@@ -156,15 +157,14 @@ pub(crate) fn run(options: WatchOptions<'_>, enforce: impl Enforce + Send + 'sta
         cpu: options.cpu,
         read_cpu: Box::new(weir_runtime::sys::cpu_time),
     };
-    let (node, followed_node) = (setup.node.clone(), setup.node.clone());
-    let started = [("node", Value::from(setup.node.as_str())), ("server", Value::from(config.cluster_url.to_string()))];
-    log.info("watching the API server", &started);
+    let node = setup.node.clone();
     let (sender, messages) = channel();
     let socket_path = options.cni.socket.as_deref();
     let _socket = socket_path.map(|path| cni_socket::listen(path, sender.clone())).transpose()?;
     host_changes::listen(cache, sender.clone(), log)?;
     let stop = sender.clone();
     let (ended, agent_ended) = tokio::sync::oneshot::channel::<()>();
+    let has_generation = enforce.has_generation();
     let agent = NodeAgent::new(setup, enforce);
     let thread = thread::Builder::new().name("agent".to_owned()).spawn(move || {
         // Dropped when the thread ends, also if it panics.
@@ -172,29 +172,10 @@ pub(crate) fn run(options: WatchOptions<'_>, enforce: impl Enforce + Send + 'sta
         work(agent, &messages, &pulse);
     });
     let thread = thread.context("cannot start a thread")?;
+    let annotate = options.annotate_pods.then_some(in_force);
+    let context = FeedContext { node, agent: sender, notices: queued_notices, annotate, metrics, log };
     runtime.block_on(async {
-        let client = Client::try_from(config).context("cannot connect to the API server")?;
-        let supervisor = Supervisor { metrics: Arc::clone(&metrics), log };
-        let queued_notices = Arc::new(tokio::sync::Mutex::new(queued_notices));
-        let (events_client, events_metrics) = (client.clone(), Arc::clone(&metrics));
-        supervisor.spawn("events", move || {
-            let (client, metrics) = (events_client.clone(), Arc::clone(&events_metrics));
-            notices::post(client, node.clone(), Arc::clone(&queued_notices), metrics, log)
-        });
-        let (asking, asking_metrics) = (client.clone(), Arc::clone(&metrics));
-        supervisor
-            .spawn("other policies", move || other_policies::report(asking.clone(), Arc::clone(&asking_metrics), log));
-        if options.annotate_pods {
-            let client = client.clone();
-            supervisor.spawn("annotations", move || annotate::annotate(client.clone(), in_force.clone(), log));
-        }
-        let context = follow::FollowContext { client, agent: sender, metrics, log, node: followed_node.into() };
-        for ((resource, relist), orders) in resources.into_iter().zip(relist_requests).zip(order_receivers) {
-            let (context, requests) = (context.clone(), follow::FollowRequests { relist, orders });
-            supervisor
-                .spawn(resource.kind, move || follow::follow(context.clone(), resource.clone(), requests.clone()));
-        }
-        drop(context);
+        source.start(context, has_generation)?;
         stopped(log, agent_ended).await
     })?;
     drop(runtime);
@@ -203,6 +184,47 @@ pub(crate) fn run(options: WatchOptions<'_>, enforce: impl Enforce + Send + 'sta
     join(thread)?;
     log.info("stopped; the generation in force stays in force", &[]);
     Ok(())
+}
+
+/// The source of objects, opened.
+enum ObjectSource {
+    Api(ApiFeed),
+    Files { directory: PathBuf, requests: Receiver<FileRequest> },
+}
+
+impl ObjectSource {
+    /// Opens the source, and returns the channels on which the agent sends requests to it.
+    async fn open(files: Option<&Path>, kubeconfig: Option<&Path>, node: &str) -> Result<(Self, AgentRequests)> {
+        let Some(directory) = files else {
+            let (feed, requests) = ApiFeed::new(kubeconfig, node).await?;
+            return Ok((Self::Api(feed), requests));
+        };
+        let (sender, receiver) = channel();
+        let orders = sender.clone();
+        // An error means that the thread that reads the files has ended, which it does only with the agent.
+        let requests = AgentRequests {
+            relist: Box::new(move |kind| _ = sender.send(FileRequest::List(kind))),
+            send_order: Box::new(move |kind, order| _ = orders.send(FileRequest::Order(kind, order))),
+        };
+        Ok((Self::Files { directory: directory.to_owned(), requests: receiver }, requests))
+    }
+
+    /// Starts to send objects to the agent.
+    fn start(self, context: FeedContext, has_generation: bool) -> Result<()> {
+        let node = ("node", Value::from(context.node.as_str()));
+        match self {
+            Self::Api(feed) => {
+                context.log.info("watching the API server", &[node, ("server", Value::from(feed.server()))]);
+                feed.spawn(context)
+            }
+            Self::Files { directory, requests } => {
+                let shown = Value::from(directory.display().to_string());
+                context.log.info("watching a directory", &[node, ("directory", shown)]);
+                let FeedContext { node, agent, notices, metrics, log, .. } = context;
+                FileFeed { directory, node, has_generation, requests, notices, agent, metrics, log }.start()
+            }
+        }
+    }
 }
 
 /// The agent's thread: handles all messages that have arrived, then does the work that is due.

@@ -33,7 +33,7 @@ const COMPOSERS: [&str; 10] = [
 ];
 
 /// Files that may print bytes as they are, for programs that do not show them.
-const PRINT_BYTES: [&str; 2] = ["cni.rs", "commands/completions.rs"];
+const PRINT_BYTES: [&str; 3] = ["cni.rs", "commands/bundle.rs", "commands/completions.rs"];
 
 fn sources(package: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(package).join("src")

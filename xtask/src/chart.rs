@@ -28,7 +28,14 @@ pub const ACCEPTED: [Choice; 12] = [
     ],
     &[("cni.remove", "true"), ("uninstall.keepCniPlugin", "true"), ("uninstall.timeoutSeconds", "30")],
     &[("uninstall.enabled", "false"), ("serviceAccount.create", "false"), ("rbac.create", "false")],
-    &[("health.probe", "exec"), ("metrics.enabled", "false"), ("logFormat", "text"), ("unknownPods", "deny")],
+    &[
+        ("health.probe", "exec"),
+        ("metrics.enabled", "false"),
+        ("logFormat", "text"),
+        ("unknownPods", "deny"),
+        ("cpuBudget", "2.5%"),
+        ("logLevel", "warn"),
+    ],
     &[
         ("metrics.listen", "loopback"),
         ("metrics.prometheusRule.enabled", "true"),
@@ -71,9 +78,11 @@ pub const ACCEPTED: [Choice; 12] = [
 ];
 
 /// Values that the chart refuses, and a part of the reason.
-pub const REFUSED: [(Choice, &str); 12] = [
+pub const REFUSED: [(Choice, &str); 14] = [
     (&[("metricsPort", "9345")], "metricsPort"),
     (&[("metrics.port", "0")], "minimum"),
+    (&[("cpuBudget", "half")], "cpuBudget"),
+    (&[("logLevel", "loud")], "logLevel"),
     (&[("metrics.listen", "pods")], "listen"),
     (&[("cni.onTimeout", "shrug")], "onTimeout"),
     (&[("cni.timeoutSeconds", "601")], "timeoutSeconds"),

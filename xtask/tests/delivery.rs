@@ -104,3 +104,24 @@ fn scripts_of_the_action_exist_and_take_no_expressions() {
         assert!(!read(script).contains("${{"), "{script}");
     }
 }
+
+/// The names after each occurrence of `before`, to the end of the line.
+fn after(text: &str, before: &str) -> BTreeSet<String> {
+    text.lines().filter_map(|line| line.trim().strip_prefix(before)).map(|it| it.trim().to_owned()).collect()
+}
+
+#[test]
+fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
+    let (alerts, runbooks) = (read("deploy/alerts.yaml"), read("docs/runbooks.md"));
+    let names = after(&alerts, "- alert: ");
+    assert!(names.len() > 5, "{names:?}");
+    assert_eq!(after(&runbooks, "## "), names);
+    let links: BTreeSet<String> =
+        names.iter().map(|name| format!("docs/runbooks.md#{}", name.to_lowercase())).collect();
+    assert_eq!(after(&alerts, "runbook_url: "), links);
+    for section in runbooks.split("\n## ").skip(1) {
+        for part in ["**Meaning.**", "in force meanwhile"] {
+            assert!(section.to_lowercase().contains(&part.to_lowercase()), "{part} is missing in {section}");
+        }
+    }
+}

@@ -8,7 +8,7 @@ use weir_codegen::compile::Budget;
 
 use super::compile::parse_budget;
 use super::{HookChoice, PinArgs};
-use crate::watch::log::LogFormat;
+use crate::watch::log::{LogFilter, LogFormat};
 use crate::watch::serve::PageAddress;
 use crate::watch::{CpuShare, UnknownPods};
 
@@ -24,6 +24,9 @@ pub(crate) struct WatchArgs {
     /// Kubeconfig file for the API server [default: as for kubectl, else the service account of the agent's pod]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) kubeconfig: Option<PathBuf>,
+    /// Without Kubernetes: enforce the objects in the YAML and JSON files of this directory
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["kubeconfig", "annotate_pods"])]
+    pub(crate) files: Option<PathBuf>,
     /// The node whose pods are enforced [default: $NODE_NAME, or the host's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
@@ -41,9 +44,8 @@ pub(crate) struct WatchArgs {
     /// CPU time that the agent may use on average, as a share of a core. Beyond it, changes that only allow more wait
     #[arg(long, value_name = "SHARE", default_value = "10%")]
     pub(crate) cpu_budget: CpuShare,
-    /// Format of the log on standard error
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) log_format: LogFormat,
+    #[command(flatten)]
+    pub(crate) logging: LogArgs,
     #[command(flatten)]
     pub(crate) pinned: PinArgs,
     /// How to attach programs to interfaces
@@ -65,6 +67,17 @@ pub(crate) struct HttpArgs {
     /// Serve no health pages
     #[arg(long)]
     pub(crate) no_health: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    /// Format of the log on standard error
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
+    /// Lowest level of the log: error, warn, info, debug or trace, or a list with levels of libraries such as info,kube=debug
+    /// [default: $WEIR_LOG, or info]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log_level: Option<LogFilter>,
 }
 
 #[derive(Debug, Args)]

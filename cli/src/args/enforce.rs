@@ -10,6 +10,7 @@ use weir_objects::address::Prefix;
 use weir_runtime::HookKind;
 
 use super::{BenchArgs, CniInstallArgs, TextOrJson, WatchArgs};
+use crate::watch::serve::PageAddress;
 
 /// Commands that need the runtime, which only builds for Linux.
 #[derive(Debug, Subcommand)]
@@ -30,6 +31,8 @@ pub(crate) enum EnforcementCommand {
     Bench(BenchArgs),
     /// Run the agent: enforce the policies of the Kubernetes API on this node's pods
     Watch(Box<WatchArgs>),
+    /// Write everything that a bug report needs into one file, without secrets
+    Bundle(BundleArgs),
     /// Add weir-cni to this node's chain of CNI plug-ins: new pods start when policy is in force on them
     CniInstall(CniInstallArgs),
 }
@@ -147,6 +150,30 @@ pub(crate) struct FlowsArgs {
     /// Output format (docs/schema/flows.json)
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: TextOrJson,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A part that cannot be collected, because a privilege is missing or no agent runs, is named, and the others are written. \
+The bundle never contains kubeconfigs, tokens, environment variables or contents of packets; README.txt in it lists \
+what it contains. Look at it before you publish it.
+
+Exit codes: 0 the bundle is written, 2 the command failed.")]
+pub(crate) struct BundleArgs {
+    /// The file; `-` is standard output
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "weir-bundle.tar.gz")]
+    pub(crate) output: PathBuf,
+    /// Replace names and addresses, the same ones by the same words
+    #[arg(long)]
+    pub(crate) anonymize: bool,
+    /// Include the artifact in force, which contains the policies
+    #[arg(long, conflicts_with = "anonymize")]
+    pub(crate) with_policies: bool,
+    /// Where the agent of this node serves health pages, at ADDRESS:PORT or unix:PATH
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9346")]
+    pub(crate) health_addr: PageAddress,
+    #[command(flatten)]
+    pub(crate) pinned: PinArgs,
 }
 
 #[derive(Debug, Args)]

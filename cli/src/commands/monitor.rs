@@ -223,7 +223,8 @@ fn source_and_destination<'e>(event: &'e DatapathEvent, packet: &'e EventPacket)
     if event.direction == "egress" { (local, remote) } else { (remote, local) }
 }
 
-fn json(event: &DatapathEvent) -> Value {
+/// An event as JSON (docs/schema/monitor.json).
+pub(super) fn json(event: &DatapathEvent) -> Value {
     let mut value = json!({
         "time": rfc_3339(event.time), "verdict": if event.dropped { "deny" } else { "allow" },
         "reason": event.outcome, "direction": event.direction,

@@ -82,7 +82,8 @@ fn generation(generation: &KernelGeneration) -> Value {
     json!({"epoch": generation.epoch, "digest": generation.digest, "established": established})
 }
 
-fn json(status: &EnforcementStatus) -> Value {
+/// The state as JSON (docs/schema/status.json).
+pub(super) fn json(status: &EnforcementStatus) -> Value {
     let endpoint = |it: &weir_runtime::runtime::EndpointState| {
         let local = &it.endpoint;
         json!({

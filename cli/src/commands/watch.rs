@@ -3,20 +3,21 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use super::CommandOutcome;
 use crate::args::{GlobalArgs, WatchArgs};
 use crate::cni;
 use crate::read;
 use crate::watch::enforce::{DryRun, KernelEnforcer};
-use crate::watch::log::Log;
+use crate::watch::log::{self, Log, LogFilter};
 use crate::watch::serve::PageAddress;
 use crate::watch::uninstall::wait::WaitOptions;
 use crate::watch::uninstall::{self, Uninstaller};
 use crate::watch::{self, CniOptions, PageOptions, WatchOptions, probe};
 
 pub(crate) fn run(global: &GlobalArgs, arguments: &WatchArgs) -> Result<CommandOutcome> {
+    log::start(arguments.logging.log_format, &level(arguments)?);
     let uninstalling = &arguments.mode.uninstalling;
     if let Some((namespace, name)) = &uninstalling.wait_for_uninstall {
         let waiting = WaitOptions {
@@ -24,7 +25,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &WatchArgs) -> Result<CommandO
             namespace,
             name,
             patience: Duration::from_secs(uninstalling.wait_seconds),
-            log: log(arguments),
+            log: Log,
         };
         uninstall::wait::run(&waiting)?;
         return Ok(CommandOutcome::Clean);
@@ -40,7 +41,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &WatchArgs) -> Result<CommandO
             installed_file: uninstalling.installed_file.as_deref(),
             patience: Duration::from_secs(uninstalling.wait_for_agent),
             stay: uninstalling.stay,
-            log: log(arguments),
+            log: Log,
         })?;
         return Ok(CommandOutcome::Clean);
     }
@@ -50,6 +51,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &WatchArgs) -> Result<CommandO
     }
     let options = WatchOptions {
         kubeconfig: arguments.kubeconfig.as_deref(),
+        files: arguments.files.as_deref(),
         node: watch::node_name(arguments.node.as_deref())?,
         pages: PageOptions {
             metrics: arguments.http.metrics_addr,
@@ -61,7 +63,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &WatchArgs) -> Result<CommandO
         assume: read::chosen_assumptions(global)?,
         budgets: arguments.budget.clone(),
         cpu: arguments.cpu_budget,
-        log: log(arguments),
+        log: Log,
     };
     if arguments.mode.dry_run {
         watch::run(options, DryRun { artifact: arguments.mode.artifact.clone(), epoch: 0 })?;
@@ -81,6 +83,30 @@ fn sockets(arguments: &WatchArgs) -> Vec<&Path> {
     [cni].into_iter().chain(health).collect()
 }
 
-fn log(arguments: &WatchArgs) -> Log {
-    Log { format: arguments.log_format }
+/// What is logged: from `--log-level`, else from `WEIR_LOG`.
+fn level(arguments: &WatchArgs) -> Result<LogFilter> {
+    if let Some(level) = &arguments.logging.log_level {
+        return Ok(level.clone());
+    }
+    let level = std::env::var("WEIR_LOG").unwrap_or_default();
+    level.parse().map_err(anyhow::Error::msg).context("the environment variable WEIR_LOG")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use crate::args::{Cli, CliCommand, EnforcementCommand};
+
+    #[test]
+    fn the_systemd_unit_has_arguments_that_are_known() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/systemd/weir.service");
+        let unit = std::fs::read_to_string(path).expect("it is in the tree");
+        let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("it starts a program");
+        let parsed = Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{error}"));
+        let CliCommand::Enforcement(EnforcementCommand::Watch(arguments)) = parsed.command else {
+            panic!("not the agent")
+        };
+        assert_eq!(arguments.files.as_deref(), Some(std::path::Path::new("/etc/weir/policies")));
+    }
 }

@@ -12,7 +12,7 @@ use tokio::sync::watch::Receiver;
 use tokio::time::sleep;
 
 use super::interfaces::LocalPod;
-use super::log::{Log, Value};
+use super::log::Log;
 use crate::failure::chain;
 
 const ANNOTATION: &str = "weir.dev/generation";
@@ -63,7 +63,12 @@ pub(crate) async fn annotate(client: Client, mut in_force: Receiver<PublishedGen
                 // The pod is gone, or another pod has its name now.
                 Err(Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => {}
                 Err(error) => {
-                    log.warn("pods cannot be annotated; retrying", &[("error", Value::from(chain(&error)))]);
+                    let (message, fields) = ("pods cannot be annotated; retrying", [("error", chain(&error).into())]);
+                    match error {
+                        Error::Api(_) => log.warn(message, &fields),
+                        // The watches report that the server does not answer.
+                        _ => log.debug(message, &fields),
+                    }
                     sleep(AGAIN).await;
                     in_force.mark_changed();
                     break;

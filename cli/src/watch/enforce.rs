@@ -125,6 +125,11 @@ pub(crate) trait Enforce {
         Vec::new()
     }
 
+    /// Whether a previous agent has left a generation in force.
+    fn has_generation(&mut self) -> bool {
+        false
+    }
+
     /// Puts a generation into force. When this returns without an error, it is in force on all pods except the failed
     /// ones in the result.
     fn install(&mut self, request: &InstallRequest<'_>) -> Result<Installed, EnforceError>;

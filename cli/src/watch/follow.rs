@@ -19,8 +19,8 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::AgentMessage;
+use super::api_health::{ApiHealth, FailedAt, Progress};
 use super::cursor::{ApiEvent, NextRequest, WatchCursor, WatchFault};
-use super::log::{Log, Value};
 use super::metrics::Metrics;
 use super::resources::Resource;
 use super::scope::{FollowOrder, WatchScope};
@@ -50,7 +50,7 @@ pub(crate) struct FollowContext {
     pub(crate) client: Client,
     pub(crate) agent: Sender<AgentMessage>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) log: Log,
+    pub(crate) health: Arc<ApiHealth>,
     /// The name of the agent's node.
     pub(crate) node: Arc<str>,
 }
@@ -149,19 +149,20 @@ pub(crate) async fn follow(context: FollowContext, resource: Resource, mut reque
             // The order is read at the beginning of the loop.
             () = changed(orders.as_mut()) => continue,
         };
-        let Err(fault) = answer else { continue };
+        let Err(FailedRequest { fault, at }) = answer else { continue };
         if cursor.resource().optional && matches!(fault, WatchFault::Refused { code: 404, .. }) {
             cursor.kind_is_absent(|event| _ = context.agent.send(AgentMessage::Api(event, Instant::now())));
             context.metrics.connected(kind, true);
+            context.health.answered(kind, Progress::Read);
             sleep(ABSENT_WAIT).await;
             continue;
         }
         let next = cursor.failed(&fault);
         if fault != WatchFault::Closed {
             context.metrics.watch_fault(kind);
-            context
-                .log
-                .info("watch interrupted", &[("kind", Value::from(kind)), ("error", Value::from(fault.to_string()))]);
+        }
+        if next == NextRequest::Later {
+            context.health.failed(kind, &fault, at);
         }
         if let Some(wait) = waits.after(&fault, next, started.elapsed()) {
             context.metrics.connected(kind, false);
@@ -170,13 +171,29 @@ pub(crate) async fn follow(context: FollowContext, resource: Resource, mut reque
     }
 }
 
+/// A request that failed.
+struct FailedRequest {
+    fault: WatchFault,
+    at: FailedAt,
+}
+
+impl FailedRequest {
+    fn at_once(fault: WatchFault) -> Self {
+        Self { fault, at: FailedAt::Request }
+    }
+
+    fn in_answer(fault: WatchFault) -> Self {
+        Self { fault, at: FailedAt::Answer }
+    }
+}
+
 /// Sends one request and reads its answer to the end. `Ok` means that a page was read: the next request follows at
 /// once.
-async fn send_request(context: &FollowContext, cursor: &mut WatchCursor) -> Result<(), WatchFault> {
+async fn send_request(context: &FollowContext, cursor: &mut WatchCursor) -> Result<(), FailedRequest> {
     // A proxy in between may compress the answer otherwise. A compressed watch can hold an event back until later events
     // fill a block.
     let request = Request::get(cursor.uri(chance())).header(ACCEPT_ENCODING, "identity").body(Vec::new());
-    let request = request.map_err(|error| WatchFault::Broken(error.to_string()))?;
+    let request = request.map_err(|error| FailedRequest::at_once(WatchFault::Broken(error.to_string())))?;
     let kind = cursor.resource().kind;
     let emit = |event: ApiEvent| {
         // An error means that the agent is stopping. The follower is dropped soon.
@@ -184,18 +201,25 @@ async fn send_request(context: &FollowContext, cursor: &mut WatchCursor) -> Resu
     };
     if cursor.wants_page() {
         let answer = timeout(ANSWER, context.client.request_text(request)).await;
-        let text = answer.map_err(|_| WatchFault::Silent)?.map_err(fault)?;
-        return cursor.page(&text, emit);
+        let text = answer.map_err(|_| WatchFault::Silent).and_then(|it| it.map_err(fault));
+        cursor.page(&text.map_err(FailedRequest::at_once)?, emit).map_err(FailedRequest::in_answer)?;
+        context.health.answered(kind, Progress::Read);
+        return Ok(());
     }
     let answer = timeout(ANSWER, context.client.request_stream(request)).await;
-    let mut lines = pin!(answer.map_err(|_| WatchFault::Silent)?.map_err(fault)?.lines());
+    let stream = answer.map_err(|_| WatchFault::Silent).and_then(|it| it.map_err(fault));
+    let mut lines = pin!(stream.map_err(FailedRequest::at_once)?.lines());
     context.metrics.connected(kind, true);
+    context.health.answered(kind, Progress::Begun);
+    let mut is_read = false;
     loop {
         let silence = if cursor.is_initial() { INITIAL_SILENCE } else { WATCH_SILENCE };
-        let line = timeout(silence, lines.try_next()).await.map_err(|_| WatchFault::Silent)?;
-        match line.map_err(|error| WatchFault::Broken(error.to_string()))? {
-            Some(line) => cursor.line(&line, emit)?,
-            None => return Err(WatchFault::Closed),
+        let line = timeout(silence, lines.try_next()).await.map_err(|_| WatchFault::Silent);
+        let line = line.and_then(|it| it.map_err(|error| WatchFault::Broken(error.to_string())));
+        let read = line.and_then(|line| cursor.line(&line.ok_or(WatchFault::Closed)?, emit));
+        read.map_err(FailedRequest::in_answer)?;
+        if !std::mem::replace(&mut is_read, true) {
+            context.health.answered(kind, Progress::Read);
         }
     }
 }

@@ -1,12 +1,29 @@
 //! The agent's log: one line an event, on standard error, for people or as JSON.
+//!
+//! Events go through `tracing`, so those of kube-client, tower and hyper-util are in the same log, at the level that
+//! `--log-level` chooses ([`LogFilter`]), and in the same format ([`lines`]).
+//!
+//! The agent's own events have fields that are JSON values: numbers stay numbers. `tracing` fixes the names and simple
+//! types of an event's fields where it is written, so [`Log`] hands all of them over as one field, a JSON object, and
+//! the lines show its members.
 
-use std::time::SystemTime;
+mod filter;
+mod lines;
+
+use std::fmt;
 
 use serde_json::Map;
 pub(crate) use serde_json::Value;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::Registry;
 
-use crate::page::OutputPage;
-use crate::time::rfc_3339;
+pub(crate) use filter::LogFilter;
+use lines::LineLayer;
+
+/// The target of the agent's own events, as in `--log-level weir=debug`.
+const TARGET: &str = "weir";
+/// The field that holds the fields of the agent's own events.
+const FIELDS: &str = "fields";
 
 /// The format of the lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -18,75 +35,49 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Writes lines.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Log {
-    pub(crate) format: LogFormat,
+/// Sends all events of this process to standard error, in this format. Without a call, as in unit tests, there is no
+/// log.
+pub(crate) fn start(format: LogFormat, filter: &LogFilter) {
+    let subscriber = Registry::default().with(filter.targets()).with(LineLayer { format });
+    // An error means that the log has been started before.
+    _ = tracing::subscriber::set_global_default(subscriber);
 }
+
+/// Writes events of the agent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Log;
 
 /// A field's name and value.
 pub(crate) type LogField<'f> = (&'f str, Value);
 
+/// The fields of an event; `{:?}` writes them as a JSON object.
+struct LogFields<'f>(&'f [LogField<'f>]);
+
+impl fmt::Debug for LogFields<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields = self.0.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        write!(f, "{}", Value::Object(fields.collect::<Map<_, _>>()))
+    }
+}
+
 impl Log {
+    /// Logs a detail that helps to find the cause of a fault.
+    pub(crate) fn debug(self, message: &str, fields: &[LogField<'_>]) {
+        tracing::debug!(target: TARGET, fields = ?LogFields(fields), "{message}");
+    }
+
     /// Logs normal operation.
     pub(crate) fn info(self, message: &str, fields: &[LogField<'_>]) {
-        self.write("info", message, fields);
+        tracing::info!(target: TARGET, fields = ?LogFields(fields), "{message}");
     }
 
     /// Logs a condition that an operator should look at.
     pub(crate) fn warn(self, message: &str, fields: &[LogField<'_>]) {
-        self.write("warn", message, fields);
+        tracing::warn!(target: TARGET, fields = ?LogFields(fields), "{message}");
     }
 
     /// Logs that something is not enforced.
     pub(crate) fn error(self, message: &str, fields: &[LogField<'_>]) {
-        self.write("error", message, fields);
-    }
-
-    fn write(self, level: &str, message: &str, fields: &[LogField<'_>]) {
-        // Its reader may have gone. Enforcement continues.
-        line(self.format, SystemTime::now(), level, message, fields).print_to_stderr();
-    }
-}
-
-fn line(format: LogFormat, now: SystemTime, level: &str, message: &str, fields: &[LogField<'_>]) -> OutputPage {
-    let mut page = OutputPage::new();
-    let time = rfc_3339(now);
-    match format {
-        LogFormat::Text => {
-            let fields: String = fields.iter().map(|(name, value)| format!(" {name}={value}")).collect();
-            page.line(format_args!("{time} {level} {message}{fields}"));
-        }
-        LogFormat::Json => {
-            let own = [("time", time), ("level", level.to_owned()), ("message", message.to_owned())];
-            let own = own.map(|(name, value)| (name.to_owned(), Value::from(value)));
-            let given = fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-            let value = Value::Object(own.into_iter().chain(given).collect::<Map<_, _>>());
-            // A tree of values is always JSON.
-            _ = page.json(&value);
-        }
-    }
-    page
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn both_formats_have_the_same_fields() {
-        let fields = [("pod", Value::from("shop/web")), ("attempt", Value::from(2))];
-        let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_500);
-        assert_eq!(
-            line(LogFormat::Text, now, "warn", "no interface", &fields).as_str(),
-            "1970-01-01T00:00:01.500Z warn no interface pod=\"shop/web\" attempt=2\n"
-        );
-        assert_eq!(
-            line(LogFormat::Json, now, "warn", "no interface", &fields).as_str(),
-            "{\"time\":\"1970-01-01T00:00:01.500Z\",\"level\":\"warn\",\"message\":\"no interface\",\"pod\":\"shop/web\",\
-             \"attempt\":2}\n"
-        );
+        tracing::error!(target: TARGET, fields = ?LogFields(fields), "{message}");
     }
 }

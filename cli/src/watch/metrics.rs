@@ -3,12 +3,16 @@
 //! Every metric is listed in [`METRICS`] with its unit and meaning. A name that is not listed panics in debug builds
 //! (so in tests), and is not shown in release builds.
 
+mod process;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_objects::escape;
+
+use crate::build_info;
 
 /// Upper bounds in seconds: those of Kubernetes' own tests of policy latency, and finer ones below.
 const BUCKETS: [f64; 16] =
@@ -117,12 +121,19 @@ const METRICS: &[MetricInfo] = &[
     metric("weir_pod_enforced_seconds", Histogram, "Time from receiving a change of a pod until it was in force."),
     metric("weir_policy_enforced_seconds", Histogram, "Time from receiving any other change until it was in force."),
     metric("weir_unenforced_objects", Gauge, "Objects that are not enforced as they are written, by kind and reason."),
+    metric("weir_unreadable_files", Gauge, "Files of --files that cannot be read. Their objects stay in force."),
     metric("weir_waiting_changes", Gauge, "Changes that wait for a generation, by effect: isolating or allowing."),
     metric("weir_waiting_seconds", Gauge, "Age of the oldest change that waits for a generation, by effect."),
     metric("weir_watch_connected", Gauge, "Whether the watch of a kind of objects is connected (1) or not (0)."),
     metric("weir_watch_faults_total", Counter, "Interruptions of a watch that the server did not announce."),
+    metric("weir_build_info", Gauge, "The constant 1, with the version, commit and platform of the agent."),
     metric("process_cpu_seconds_total", Counter, "CPU time that the agent has used."),
+    metric("process_max_fds", Gauge, "Limit of the agent's open file descriptors."),
+    metric("process_open_fds", Gauge, "Open file descriptors of the agent."),
     metric("process_resident_memory_bytes", Gauge, "Memory that the agent uses."),
+    metric("process_start_time_seconds", Gauge, "Time at which the agent was started, in seconds since 1970."),
+    metric("process_threads", Gauge, "Threads of the agent."),
+    metric("process_virtual_memory_bytes", Gauge, "Address space of the agent."),
 ];
 
 /// A label's name and value.
@@ -226,9 +237,16 @@ impl Metrics {
         }
     }
 
+    /// Sets the metric that identifies the build.
+    pub(crate) fn set_build_info(&self) {
+        let target = build_info::target();
+        let labels = [("version", build_info::VERSION), ("commit", build_info::COMMIT), ("target", &*target)];
+        self.set("weir_build_info", &labels, 1.0);
+    }
+
     /// The text that Prometheus reads.
     pub(crate) fn text(&self) -> String {
-        self.read_process();
+        process::read().into_iter().for_each(|(name, value)| self.set(name, &[], value));
         // The lock is not held while the value is set.
         let age = self.lock().hooks_checked.map(|at| at.elapsed());
         if let Some(age) = age {
@@ -254,21 +272,6 @@ impl Metrics {
             }
         }
         text
-    }
-
-    /// Reads memory and CPU time from `/proc/self`, where they are in pages and in ticks of a hundredth of a second.
-    fn read_process(&self) {
-        let number = |text: Option<&str>| text.and_then(|it| it.parse::<f64>().ok());
-        let memory = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-        if let Some(pages) = number(memory.split(' ').nth(1)) {
-            self.set("process_resident_memory_bytes", &[], pages * weir_runtime::sys::page_bytes() as f64);
-        }
-        let times = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        // The name in the second field may have spaces in it.
-        let mut fields = times.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11);
-        if let (Some(user), Some(system)) = (number(fields.next()), number(fields.next())) {
-            self.set("process_cpu_seconds_total", &[], (user + system) / 100.0);
-        }
     }
 }
 

@@ -109,7 +109,8 @@ pub(crate) async fn post(
             Err(Error::Api(status)) if status.code == 409 => count(&metrics, "known"),
             Err(error) => {
                 count(&metrics, "refused");
-                if !std::mem::replace(&mut is_refused, true) {
+                // The watches report that the server does not answer.
+                if matches!(error, Error::Api(_)) && !std::mem::replace(&mut is_refused, true) {
                     log.warn(
                         "an Event could not be sent; later ones are tried",
                         &[("error", Value::from(chain(&error)))],

@@ -37,7 +37,7 @@ pub(super) async fn report(client: Client, metrics: Arc<Metrics>, log: Log) {
                 }
             }
             // Enforcement does not depend on the answer.
-            Err(error) => log.info("cannot ask which kinds the server has", &[("error", chain(&error).into())]),
+            Err(error) => log.debug("cannot ask which kinds the server has", &[("error", chain(&error).into())]),
         }
         sleep(INTERVAL).await;
     }
@@ -49,7 +49,6 @@ mod tests {
 
     use super::*;
     use crate::api_config;
-    use crate::watch::log::LogFormat;
 
     #[tokio::test]
     async fn kinds_that_the_server_has_are_exported() {
@@ -58,7 +57,7 @@ mod tests {
         server.write_kubeconfig(&path).expect("the directory is ours");
         let client = Client::try_from(api_config::read(Some(&path), None, "").await.expect("it is valid"));
         let metrics = Arc::new(Metrics::default());
-        let log = Log { format: LogFormat::Text };
+        let log = Log;
         let task = tokio::spawn(report(client.expect("it is valid"), Arc::clone(&metrics), log));
         // The second one is a kind that the agent reads, but served only in a version that it does not read.
         for kind in ["cilium.io/CiliumNetworkPolicy", "policy.networking.k8s.io/BaselineAdminNetworkPolicy"] {

@@ -15,10 +15,26 @@ use crate::page;
 /// The time limit for each step. The kubelet has its own limit for the whole probe.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest answer that is read.
-const LONGEST: u64 = 64 << 10;
+const LONGEST: u64 = 1 << 20;
 
 /// Asks for a page and prints it. The inner result is an error if the status is not 200.
 pub(crate) fn ask(address: &PageAddress, path: &str) -> Result<Result<(), ()>> {
+    let answer = get(address, path)?;
+    page::print(format_args!("{}", answer.body.trim_end()))?;
+    Ok(if answer.status == "200" { Ok(()) } else { Err(()) })
+}
+
+/// The text of a page, whatever its status is.
+pub(crate) fn body(address: &PageAddress, path: &str) -> Result<String> {
+    get(address, path).map(|answer| answer.body)
+}
+
+struct PageAnswer {
+    status: String,
+    body: String,
+}
+
+fn get(address: &PageAddress, path: &str) -> Result<PageAnswer> {
     let answer = match address {
         PageAddress::Tcp(to) => TcpStream::connect_timeout(to, PATIENCE)
             .and_then(|it| it.set_read_timeout(Some(PATIENCE)).map(|()| it))
@@ -29,9 +45,8 @@ pub(crate) fn ask(address: &PageAddress, path: &str) -> Result<Result<(), ()>> {
     };
     let answer = answer.with_context(|| format!("no agent answers at {address}"))?;
     let (head, body) = answer.split_once("\r\n\r\n").context("the answer is not HTTP")?;
-    page::print(format_args!("{}", body.trim_end()))?;
-    let status = head.split(' ').nth(1).unwrap_or_default();
-    Ok(if status == "200" { Ok(()) } else { Err(()) })
+    let status = head.split(' ').nth(1).unwrap_or_default().to_owned();
+    Ok(PageAnswer { status, body: body.to_owned() })
 }
 
 fn exchange(mut stream: impl Read + Write, path: &str) -> std::io::Result<String> {

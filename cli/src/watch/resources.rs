@@ -98,7 +98,8 @@ impl Resource {
     }
 }
 
-fn field(place: &FindingPlace) -> String {
+/// The field that a finding is about, as the beginning of a message.
+pub(super) fn field(place: &FindingPlace) -> String {
     match place {
         FindingPlace::Field(origin) | FindingPlace::FieldName(origin) if !origin.path.steps().is_empty() => {
             format!("{}: ", origin.path)

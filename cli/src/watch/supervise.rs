@@ -41,12 +41,11 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::watch::log::LogFormat;
 
     #[tokio::test]
     async fn task_that_panics_is_restarted() {
         let metrics = Arc::new(Metrics::default());
-        let supervisor = Supervisor { metrics: Arc::clone(&metrics), log: Log { format: LogFormat::Text } };
+        let supervisor = Supervisor { metrics: Arc::clone(&metrics), log: Log };
         let begun = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&begun);
         let (done, ended) = tokio::sync::mpsc::channel::<()>(1);

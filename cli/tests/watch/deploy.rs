@@ -234,3 +234,25 @@ fn lists_are_validated(server: &ApiServer) {
         assert!(server.ask("POST", LISTS, Some(&list("bad", bad))).is_err(), "{bad}");
     }
 }
+
+/// systemd's own check of the unit. It knows the settings, and that the program exists; so a program that does takes
+/// its place.
+#[test]
+fn systemd_accepts_the_unit() {
+    let unit = deploy::read("systemd/weir.service").expect("it is in the tree");
+    let installed = Command::new("systemd-analyze").arg("--version").output();
+    skip!(unless installed.map_err(|error| format!("systemd-analyze: {error}")));
+    let directory = Directory::new();
+    let verify = |text: &str| {
+        let path = directory.path().join("weir.service");
+        std::fs::write(&path, text.replace("/usr/bin/weir", "/bin/true")).expect("the directory is ours");
+        let output =
+            Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&path).output().expect("it starts");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let of_unit = |printed: &str| printed.lines().filter(|line| line.contains("weir.service")).count();
+    let printed = verify(&unit);
+    assert_eq!(of_unit(&printed), 0, "{printed}");
+    let printed = verify(&unit.replace("ProtectSystem=strict", "ProtectSystm=strict"));
+    assert_eq!(of_unit(&printed), 1, "a mistake is found: {printed}");
+}

@@ -79,6 +79,11 @@ impl Host {
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
+    fn watch_faults(&self) -> [f64; 3] {
+        let faults = |kind| self.agent().metric(&format!("weir_watch_faults_total{{kind=\"{kind}\"}}"));
+        ["Pod", "NetworkPolicy", "Namespace"].map(faults)
+    }
+
     fn repairs(&self) -> f64 {
         self.agent().metric("weir_drift_repairs_total")
     }
@@ -218,4 +223,80 @@ fn metrics_address_hides_pod_names_and_sigterm_ends_the_agent() {
     let agent = host.agent.take().expect("it was started");
     assert_eq!(agent.terminate(), Some(0));
     assert!(!socket.exists());
+}
+
+/// The lines of the log after `from` that have this level.
+fn lines_of_level(log: &str, from: usize, level: &str) -> Vec<String> {
+    let level = format!("\"level\":\"{level}\"");
+    log[from..].lines().filter(|line| line.contains(&level)).map(str::to_owned).collect()
+}
+
+#[test]
+fn api_outage_is_one_warning_until_the_server_is_back() {
+    let mut host = host!(&[]);
+    for _ in 0..2 {
+        let from = host.agent().log().len();
+        let before = host.watch_faults();
+        host.api.set_away(true);
+        until("every watch has tried again several times", || {
+            let now = host.watch_faults();
+            now.iter().zip(before).all(|(now, before)| *now >= before + 4.0)
+        });
+        let warnings = lines_of_level(&host.agent().log(), from, "warn");
+        assert!(warnings.len() == 1 && warnings[0].contains("the API server does not answer"), "{warnings:?}");
+        host.api.set_away(false);
+        until("it is reported", || host.agent().log()[from..].contains("the API server answers again"));
+        host.api.apply(POLICIES, isolated("web"));
+        until("every watch works again", || {
+            let kinds = ["Pod", "NetworkPolicy", "Namespace", "CidrList"];
+            kinds.iter().all(|kind| host.agent().metric(&format!("weir_watch_connected{{kind=\"{kind}\"}}")) == 1.0)
+        });
+        let log = host.agent().log();
+        assert_eq!(log[from..].matches("the API server answers again").count(), 1, "{log}");
+        assert_eq!(lines_of_level(&log, from, "warn").len() + lines_of_level(&log, from, "error").len(), 1, "{log}");
+    }
+}
+
+#[test]
+fn log_level_shows_the_requests_of_the_client() {
+    let quiet = host!(&[]);
+    assert!(!quiet.agent().log().contains("requesting"));
+    drop(quiet);
+    let host = host!(&["--log-level", "info,kube=debug"]);
+    let log = host.agent().log();
+    let line = log.lines().find(|line| line.contains("requesting")).unwrap_or_else(|| panic!("{log}"));
+    let line: Value = serde_json::from_str(line).expect("JSON");
+    assert_eq!((&line["level"], &line["http.method"]), (&json!("debug"), &json!("GET")), "{line}");
+    assert!(line["target"].as_str().is_some_and(|target| target.starts_with("kube_client")), "{line}");
+    assert!(line["http.url"].as_str().is_some_and(|url| url.contains("/api")), "{line}");
+}
+
+#[test]
+fn bundle_has_the_state_of_the_node_and_no_secrets() {
+    let host = host!(&[]);
+    let pins = host.network.pins();
+    let health = host.agent().health_address();
+    let path = |name: &str| host.directory.path().join(name).display().to_string();
+    let bundle = |name: &str, more: &[&str]| {
+        let file = path(name);
+        let mut command = host.network.settings().command(env!("CARGO_BIN_EXE_weir"));
+        command.args(["bundle", "--bpffs", &pins, "--health-addr", &health, "-o", &file]).args(more);
+        let output = command.env("WEIR_TEST_SECRET", "hunter2").output().expect("it starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = std::process::Command::new("tar").args(["-xzOf", &file]).output().expect("tar starts");
+        (String::from_utf8_lossy(&output.stderr).into_owned(), String::from_utf8_lossy(&text.stdout).into_owned())
+    };
+    let (printed, text) = bundle("bundle.tar.gz", &[]);
+    assert!(!printed.contains("missing"), "{printed}");
+    for part in ["shop/web", "weir_build_info", "\"shared\"", "\"state\": \"enforced\"", "shop/deny", "--kubeconfig"] {
+        assert!(text.contains(part), "{part} is not in the bundle: {printed}");
+    }
+    assert!(!text.contains("hunter2") && !text.contains("current-context"), "environment or kubeconfig");
+    let seeds = text.lines().find(|line| line.contains("\"seeds\"")).unwrap_or_default();
+    assert!(seeds.trim_start().starts_with("\"seeds\": []"), "{seeds}");
+    let (_, text) = bundle("anonymous.tar.gz", &["--anonymize"]);
+    for name in ["shop", "v-web", "10.231.7"] {
+        assert!(!text.contains(name), "{name}: {:?}", text.lines().find(|line| line.contains(name)));
+    }
+    assert!(text.contains("\"state\": \"enforced\"") && text.contains("name-"), "{text}");
 }

@@ -4,6 +4,7 @@ mod api;
 mod cni;
 mod deploy;
 mod fake;
+mod files;
 mod host;
 mod kube_runtime;
 mod memory;

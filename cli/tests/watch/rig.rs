@@ -82,11 +82,17 @@ pub(crate) struct Agent {
 impl Agent {
     /// Starts the agent in the network namespace of the server.
     pub(crate) fn start(directory: &Directory, kubeconfig: &Path, settings: &Settings, arguments: &[&str]) -> Self {
+        let kubeconfig = kubeconfig.display().to_string();
+        Self::start_without_api(directory, settings, &[&["--kubeconfig", &kubeconfig], arguments].concat())
+    }
+
+    /// Starts an agent whose objects come from where its arguments say.
+    pub(crate) fn start_without_api(directory: &Directory, settings: &Settings, arguments: &[&str]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let log = directory.path().join(format!("agent-{}.log", COUNT.fetch_add(1, Ordering::Relaxed)));
         let port = TcpListener::bind(("127.0.0.1", 0)).and_then(|it| it.local_addr()).expect("a free port").port();
         let mut command = settings.command(env!("CARGO_BIN_EXE_weir"));
-        command.args(["watch", "--node", "near", "--log-format", "json"]).arg("--kubeconfig").arg(kubeconfig);
+        command.args(["watch", "--node", "near", "--log-format", "json"]);
         let health = log.with_extension("sock");
         command.args(["--metrics-addr", &format!("127.0.0.1:{port}")]).args(arguments);
         command.arg("--health-addr").arg(format!("unix:{}", health.display()));
@@ -105,6 +111,11 @@ impl Agent {
     pub(crate) fn health(&self, path: &str) -> (String, String) {
         let socket = self.log.with_extension("sock").display().to_string();
         self.ask(&["--unix-socket", &socket, &format!("http://localhost{path}")])
+    }
+
+    /// The health address, as the command line takes it.
+    pub(crate) fn health_address(&self) -> String {
+        format!("unix:{}", self.log.with_extension("sock").display())
     }
 
     fn ask(&self, arguments: &[&str]) -> (String, String) {

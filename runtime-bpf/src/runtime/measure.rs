@@ -18,6 +18,15 @@ impl Runtime {
         Ok(loaded.maps.iter().filter_map(charged).collect())
     }
 
+    /// The record as JSON, for bug reports. The seeds of the flow tables' hash are left out: with them, others could
+    /// choose flows that share a bucket.
+    pub fn record_for_report(&self) -> Result<serde_json::Value, Error> {
+        let mut record = self.record()?;
+        record.seeds.clear();
+        // A record is plain data, which is always JSON.
+        Ok(serde_json::to_value(&record).unwrap_or_default())
+    }
+
     /// Number of records that were not written since the first generation; wraps around after 4,294,967,295.
     pub fn lost_records(&self) -> Result<u32, Error> {
         let loaded = self.current(&self.record()?)?;

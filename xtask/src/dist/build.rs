@@ -86,6 +86,8 @@ pub(super) fn binary(tree: &Tree, facts: &ReleaseFacts, platform: &Platform) -> 
     let mut build = cargo(&arguments);
     build.current_dir(&tree.root).env("CARGO_TARGET_DIR", &tree.target).env_remove("CARGO_BUILD_TARGET");
     build.env("RUSTFLAGS", flags(&tree.root)?).env("SOURCE_DATE_EPOCH", facts.epoch.to_string());
+    // `weir_build_info` and `weir version -o json` state it.
+    build.env("WEIR_COMMIT", &facts.revision);
     if platform.triple != triple() {
         use_cross_compiler(&mut build, platform.triple)?;
     }

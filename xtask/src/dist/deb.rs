@@ -81,6 +81,7 @@ fn contents(facts: &ReleaseFacts, binary: &[u8], payload: &Payload, licences: &s
     };
     let mut files = vec![
         PackageFile { mode: 0o755, ..file("usr/bin/weir", binary) },
+        file("usr/lib/systemd/system/weir.service", &payload.unit),
         file("usr/share/bash-completion/completions/weir", payload.completion("weir.bash")?),
         file("usr/share/doc/weir/changelog.gz", &gzip(changelog(facts).as_bytes())?),
         file("usr/share/doc/weir/NEWS.gz", &gzip(document("CHANGELOG.md")?)?),
@@ -188,7 +189,9 @@ mod tests {
         let program = line("./usr/bin/weir");
         assert!(program.starts_with("-rwxr-xr-x") && program.contains("2000-02-29"), "{program}");
         assert!(line("kubectl-weir").ends_with("./usr/bin/kubectl-weir -> weir"));
-        for name in ["man1/weir-check.1.gz", "vendor-completions/_weir", "doc/weir/copyright"] {
+        for name in
+            ["systemd/system/weir.service", "man1/weir-check.1.gz", "vendor-completions/_weir", "doc/weir/copyright"]
+        {
             assert!(line(name).starts_with("-rw-r--r--"), "{name}");
         }
     }

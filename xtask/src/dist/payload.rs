@@ -1,4 +1,4 @@
-//! The files beside the binary: completions, man pages and documents.
+//! The files beside the binary: completions, man pages, documents and the systemd unit.
 
 use std::fs;
 use std::path::Path;
@@ -18,6 +18,8 @@ pub(super) struct Payload {
     pub(super) documents: Vec<(&'static str, Vec<u8>)>,
     /// The quick start and the files that it uses, with their paths in the repository.
     pub(super) examples: Vec<(String, Vec<u8>)>,
+    /// The systemd unit for hosts without Kubernetes.
+    pub(super) unit: Vec<u8>,
 }
 
 /// The file name of each shell's completions.
@@ -28,6 +30,7 @@ const SHELLS: [(&str, &str); 5] = [
     ("powershell", "_weir.ps1"),
     ("zsh", "_weir"),
 ];
+const UNIT: &str = "deploy/systemd/weir.service";
 const DOCUMENTS: [&str; 3] = ["CHANGELOG.md", "LICENSE", "README.md"];
 const QUICK_START: &str = "docs/quickstart.md";
 /// The directories of the quick start's files.
@@ -76,6 +79,7 @@ impl Payload {
             completions: SHELLS.into_iter().map(completion).collect::<Result<_>>()?,
             documents: DOCUMENTS.into_iter().map(document).collect::<Result<_>>()?,
             examples: examples(&tree.root)?.into_iter().map(example).collect::<Result<_>>()?,
+            unit: fs::read(tree.root.join(UNIT)).with_context(|| format!("cannot read {UNIT}"))?,
         })
     }
 
@@ -98,6 +102,7 @@ pub(super) mod tests {
             examples: ["docs/quickstart.md", "policies/examples/01-default-deny.yaml"]
                 .map(|path| (path.to_owned(), path.as_bytes().to_vec()))
                 .to_vec(),
+            unit: b"[Unit]".to_vec(),
         }
     }
 }

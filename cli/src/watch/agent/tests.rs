@@ -18,7 +18,7 @@ use crate::watch::discover::{Attachment, Inventory};
 use crate::watch::enforce::{
     AddressChange, CheckedHooks, EnforceError, InstallRequest, Installed, KernelSnapshot, PodAtInterface, PodFailure,
 };
-use crate::watch::log::{Log, LogFormat};
+use crate::watch::log::Log;
 use crate::watch::metrics::Metrics;
 use crate::watch::notices::Notices;
 
@@ -170,7 +170,7 @@ impl Rig {
                 metrics: Arc::clone(&metrics),
                 notices: Notices::new(sender, Arc::clone(&metrics)),
                 published: tokio::sync::watch::channel(PublishedGeneration::default()).0,
-                log: Log { format: LogFormat::Text },
+                log: Log,
             },
             target: Target::BASE,
             budgets,

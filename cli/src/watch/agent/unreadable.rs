@@ -13,6 +13,7 @@ use weir_objects::k8s::{Body, CidrList, ListAction, Object};
 
 use super::{NodeAgent, Notice, Value, shown};
 use crate::watch::enforce::Enforce;
+use crate::watch::files;
 
 impl<E: Enforce> NodeAgent<E> {
     /// Keeps the last content of the object that could be read in force.
@@ -22,6 +23,7 @@ impl<E: Enforce> NodeAgent<E> {
         }
         let effect = match self.objects.index().get(&key) {
             Some(_) => "its last readable content stays in force",
+            None if key.kind == files::KIND => "the objects that it had before stay in force",
             None => "it is ignored",
         };
         self.report_unreadable(key, uid, message, effect, at);

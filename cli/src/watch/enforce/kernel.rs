@@ -64,6 +64,11 @@ impl Enforce for KernelEnforcer {
         attached.into_iter().filter_map(known).collect()
     }
 
+    fn has_generation(&mut self) -> bool {
+        // If the record cannot be read, there is one: nothing may take it out of force by mistake.
+        self.epoch().map_or(true, |epoch| epoch != 0)
+    }
+
     fn install(&mut self, request: &InstallRequest<'_>) -> Result<Installed, EnforceError> {
         let file = request.artifact.to_bytes().map_err(|error| EnforceError::new(error.to_string()))?;
         let before = self.epoch().map_err(enforce_error)?;

@@ -3,7 +3,6 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::watch::log::LogFormat;
 
 fn pages(audience: Audience, alive: bool) -> Pages {
     Pages { metrics: Arc::new(Metrics::default()), is_alive: Arc::new(move || alive), audience }
@@ -52,7 +51,7 @@ fn probe_has_the_result_of_the_page() {
     assert!(crate::watch::probe::ask(&address, "/livez").is_err(), "nothing listens");
     let pages = pages(Audience::Host, true);
     let metrics = Arc::clone(&pages.metrics);
-    serve(address.clone(), pages, Log { format: LogFormat::Text }).expect("the path is ours");
+    serve(address.clone(), pages, Log).expect("the path is ours");
     let ask = |page| crate::watch::probe::ask(&address, page).expect("it answers");
     assert_eq!(ask("/livez"), Ok(()));
     assert_eq!(ask("/readyz"), Err(()), "the agent is not ready");
@@ -64,7 +63,7 @@ fn probe_has_the_result_of_the_page() {
 /// A server on a free port of the loopback.
 fn served() -> SocketAddr {
     let free = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|it| it.local_addr()).expect("a free port");
-    serve(PageAddress::Tcp(free), pages(Audience::Network, true), Log { format: LogFormat::Text }).expect("it is free");
+    serve(PageAddress::Tcp(free), pages(Audience::Network, true), Log).expect("it is free");
     free
 }
 
@@ -145,8 +144,7 @@ fn client_that_sends_headers_without_end_is_disconnected() {
 #[test]
 fn unix_socket_answers_and_only_its_owner_may_connect() {
     let path = std::env::temp_dir().join(format!("weir-health-{}.sock", std::process::id()));
-    serve(PageAddress::Unix(path.clone()), pages(Audience::Host, true), Log { format: LogFormat::Text })
-        .expect("it is free");
+    serve(PageAddress::Unix(path.clone()), pages(Audience::Host, true), Log).expect("it is free");
     assert_eq!(std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
     let mut stream = std::os::unix::net::UnixStream::connect(&path).expect("the server listens");
     stream.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").expect("it is taken");

@@ -214,7 +214,7 @@ fn agent(
             metrics: Arc::clone(&metrics),
             notices: Notices::new(tokio::sync::mpsc::channel(64).0, Arc::clone(&metrics)),
             published: tokio::sync::watch::channel(PublishedGeneration::default()).0,
-            log: Log { format: LogFormat::Text },
+            log: Log,
         },
         relist: Box::new(move |kind| _ = wanted.lock().expect("no test panics while it holds it").insert(kind)),
         send_order: Box::new(move |kind, order| {

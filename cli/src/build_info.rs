@@ -1,0 +1,16 @@
+//! What was built: version, commit and platform, for `weir version`, the metrics and bug reports.
+
+/// The version of the release.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The commit, if the build was told it: `cargo xtask dist` sets `WEIR_COMMIT`. A build script that asks git would make
+/// the binary depend on the directory that it is built in.
+pub(crate) const COMMIT: &str = match option_env!("WEIR_COMMIT") {
+    Some(commit) => commit,
+    None => "unknown",
+};
+
+/// The platform: architecture and operating system.
+pub(crate) fn target() -> String {
+    format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)
+}

@@ -1,0 +1,124 @@
+//! Reads the files of a directory: `*.yaml`, `*.yml` and `*.json` in it, without its subdirectories.
+//!
+//! Hidden files are left out: editors and tools write their temporary files under such names. Links are followed, since
+//! mounted ConfigMaps consist of them.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use std::os::unix::fs::MetadataExt as _;
+
+const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
+
+/// The largest file that is read.
+const LARGEST: u64 = 64 << 20;
+
+/// A change within this time may leave a file's times as they were, so the file is read again.
+const CLOCK_STEP: Duration = Duration::from_secs(2);
+
+/// A file's content, if it may differ from the last time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum FileContent {
+    Unchanged,
+    Bytes(Vec<u8>),
+    Unreadable(String),
+}
+
+/// The files of a directory by their names.
+pub(super) type FileContents = BTreeMap<String, FileContent>;
+
+/// The metadata of a file that does not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(metadata: &fs::Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+
+    /// Whether the file was changed so recently that another change could leave the same stamp.
+    fn is_young(&self) -> bool {
+        let last = self.changed.0.max(self.modified.0);
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        since.as_secs().saturating_sub(CLOCK_STEP.as_secs()) <= u64::try_from(last).unwrap_or(0)
+    }
+}
+
+/// Reads a directory again and again.
+#[derive(Debug)]
+pub(super) struct DirectoryReader {
+    directory: PathBuf,
+    stamps: BTreeMap<String, Stamp>,
+}
+
+impl DirectoryReader {
+    pub(super) fn new(directory: PathBuf) -> Self {
+        Self { directory, stamps: BTreeMap::new() }
+    }
+
+    /// The present files. An error is about the directory as a whole.
+    pub(super) fn read(&mut self) -> Result<FileContents, String> {
+        let error = |error: io::Error| format!("{}: {error}", self.directory.display());
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.directory).map_err(error)? {
+            let name = entry.map_err(error)?.file_name().to_string_lossy().into_owned();
+            let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+            if !name.starts_with('.') && EXTENSIONS.contains(&extension) {
+                names.push(name);
+            }
+        }
+        self.stamps.retain(|name, _| names.contains(name));
+        let contents = names.into_iter().map(|name| {
+            let content = self.content(&name).unwrap_or_else(|error| {
+                self.stamps.remove(&name);
+                FileContent::Unreadable(error)
+            });
+            (name, content)
+        });
+        Ok(contents.collect())
+    }
+
+    /// Reads a file again at the next look, also if it does not change.
+    pub(super) fn read_again(&mut self, name: &str) {
+        self.stamps.remove(name);
+    }
+
+    fn content(&mut self, name: &str) -> Result<FileContent, String> {
+        let path = self.directory.join(name);
+        let metadata = fs::metadata(&path).map_err(|error| error.to_string())?;
+        if !metadata.is_file() {
+            return Err("it is not a file".to_owned());
+        }
+        let stamp = Stamp::of(&metadata);
+        if self.stamps.get(name) == Some(&stamp) {
+            return Ok(FileContent::Unchanged);
+        }
+        let mut bytes = Vec::new();
+        let file = File::open(&path).map_err(|error| error.to_string())?;
+        file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+        if bytes.len() as u64 > LARGEST {
+            return Err(format!("it is larger than {} MiB", LARGEST >> 20));
+        }
+        if stamp.is_young() {
+            self.stamps.remove(name);
+        } else {
+            self.stamps.insert(name.to_owned(), stamp);
+        }
+        Ok(FileContent::Bytes(bytes))
+    }
+}
