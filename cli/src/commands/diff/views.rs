@@ -11,7 +11,7 @@ use crate::page::OutputPage;
 use crate::views::html::{self, ReportChanges};
 use crate::views::links::{GraphLink, LinkEnd, LinkMark};
 use crate::views::report_ends::{self, ChangeMembers, Member};
-use crate::views::{dot, svg};
+use crate::views::{dot, mermaid, svg};
 
 /// The report on the head, with the changes marked.
 pub(super) fn html(words: &DiffWording<'_, '_>) -> Result<OutputPage> {
@@ -65,6 +65,11 @@ pub(super) fn graph(words: &DiffWording<'_, '_>, most: usize) -> OutputPage {
 /// The same for Graphviz.
 pub(super) fn digraph(words: &DiffWording<'_, '_>, most: usize) -> OutputPage {
     dot::digraph(&links(words, most))
+}
+
+/// The same for Mermaid.
+pub(super) fn flowchart(words: &DiffWording<'_, '_>, most: usize) -> OutputPage {
+    mermaid::flowchart(&links(words, most))
 }
 
 /// The links sorted by destination, so that links to one destination are adjacent.
