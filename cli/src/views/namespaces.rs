@@ -76,7 +76,7 @@ fn expanded(template: &str, namespace: &str) -> String {
 
 /// Where a word begins that names a namespace: before a `/`, or after words that announce a namespace.
 fn words_at<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
-    let is_part = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '.' | '_' | '=' | '/' | ':');
+    let is_part = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '.' | '_' | '=' | '/');
     text.match_indices(word).map(|(at, _)| at).filter(move |at| {
         let (before, after) = (&text[..*at], &text[at + word.len()..]);
         let is_name = after.starts_with('/') || ["namespace ", "namespaces ", "pod of "].iter().any(|it| before.ends_with(it));

@@ -211,8 +211,11 @@ impl CellKind {
 
 /// Marks for the values: `*` is everything, `.` nothing, and letters the rest in order of occurrence.
 pub(super) fn marks(table: &ReachMatrix) -> Vec<String> {
+    let mut is_used = vec![false; table.values.len()];
+    table.cells.iter().flatten().for_each(|it| is_used[*it] = true);
     let mut next = 0;
-    let mut mark = |cell: &Cell| match cell.kind {
+    let mut mark = |(cell, is_used): (&Cell, &bool)| match cell.kind {
+        _ if !is_used => String::new(),
         CellKind::Void | CellKind::Hidden => String::new(),
         CellKind::Nothing => ".".to_owned(),
         CellKind::Everything => "*".to_owned(),
@@ -221,7 +224,7 @@ pub(super) fn marks(table: &ReachMatrix) -> Vec<String> {
             letters(next - 1)
         }
     };
-    table.values.iter().map(&mut mark).collect()
+    table.values.iter().zip(&is_used).map(&mut mark).collect()
 }
 
 /// a, b … z, aa, ab …

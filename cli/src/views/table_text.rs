@@ -218,8 +218,12 @@ fn legend(
     }
     page.blank();
     let width = marks.iter().map(|it| it.chars().count()).max().unwrap_or(1).max(3);
+    let mut shown: Vec<(&str, &str)> = Vec::new();
     for (index, value) in table.values.iter().enumerate().filter(|(index, _)| seen[*index]) {
-        if !matches!(value.kind, CellKind::Void | CellKind::Hidden) {
+        // Namespaces of different sizes have different sums, which may read the same.
+        let entry = (marks[index].as_str(), value.words.as_str());
+        if !matches!(value.kind, CellKind::Void | CellKind::Hidden) && !shown.contains(&entry) {
+            shown.push(entry);
             let mark = format!("{:>width$}", marks[index]);
             page.folded(width + 2, &[(style(table, index), &mark), (Style::Plain, &format_args!("  {}", value.words))]);
         }

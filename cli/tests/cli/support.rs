@@ -88,7 +88,10 @@ impl Place {
     pub(crate) fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.args(arguments.split_whitespace()).current_dir(&self.directory);
-        command.env_remove("RUST_BACKTRACE").env_remove("NO_COLOR").stdin(Stdio::null());
+        for variable in ["RUST_BACKTRACE", "NO_COLOR", "COLUMNS"] {
+            command.env_remove(variable);
+        }
+        command.stdin(Stdio::null());
         command
     }
 

@@ -96,7 +96,8 @@ impl TextWriter<'_, '_, '_> {
                 self.page.folded(6, &[(Plain, &"  "), (style, &sign), (Plain, &format_args!(" {}", change.text))]);
                 continue;
             };
-            self.page.folded(6, &[(Plain, &"  "), (style, &sign), (Plain, &format_args!(" {}, {holds}", row.fields[0]))]);
+            self.page.folded(6, &[(Plain, &"  "), (style, &sign), (Plain, &format_args!(" {}", row.fields[0]))]);
+            self.page.folded_line(8, format_args!("      {holds}"));
             self.page.folded(8, &[(Dim, &format_args!("      for example {}", change.text))]);
         }
         if rows.len() > most {
@@ -110,8 +111,10 @@ impl TextWriter<'_, '_, '_> {
         let (sign, style) = if row.change == VerdictChange::Added { ("+", Yellow) } else { ("-", Red) };
         let [from, to, what] = [0, 1, 2].map(|it| repeated.fields[it].as_str());
         let sentence = format!("{sign} from {from} to {to}: {what}");
-        let holds = repeated.where_it_holds(&self.known).map(|it| format!(", {it}")).unwrap_or_default();
-        self.page.folded(6, &[(Plain, &"  "), (style, &sentence), (Plain, &holds)]);
+        self.page.folded(6, &[(Plain, &"  "), (style, &sentence)]);
+        if let Some(holds) = repeated.where_it_holds(&self.known) {
+            self.page.folded_line(8, format_args!("      {holds}"));
+        }
         let first = repeated.namespaces.first().map(|it| format!("in {it}: ")).unwrap_or_default();
         for why in self.words.reasons(index) {
             self.page.folded_line(8, format_args!("      {first}{why}"));

@@ -50,7 +50,7 @@ struct IsolationKey<'a> {
 }
 
 impl<'a> DiffWording<'a, '_> {
-    /// `2 kinds of connections newly allowed, 1 no longer allowed, 3 pods lose isolation`
+    /// `2 connections newly allowed, 1 no longer allowed, 3 pods lose isolation`
     pub(super) fn headline(&self) -> String {
         let totals = &self.compared.totals;
         let decides = |side: &ReadInput| !side.cluster.policies.is_empty() || !side.cluster.lists.is_empty();
@@ -64,14 +64,13 @@ impl<'a> DiffWording<'a, '_> {
             }
             .to_owned();
         }
-        let kinds = |number: usize| if number == 1 { "kind of connection" } else { "kinds of connections" };
         let mut parts = Vec::new();
         match (totals.added, totals.removed) {
             (0, 0) => parts.push("The same traffic is allowed".to_owned()),
-            (0, removed) => parts.push(format!("{removed} {} no longer allowed", kinds(removed))),
-            (added, 0) => parts.push(format!("{added} {} newly allowed", kinds(added))),
+            (0, removed) => parts.push(format!("{} no longer allowed", count(removed, "connection"))),
+            (added, 0) => parts.push(format!("{} newly allowed", count(added, "connection"))),
             (added, removed) => {
-                parts.push(format!("{added} {} newly allowed, {removed} no longer allowed", kinds(added)));
+                parts.push(format!("{} newly allowed, {removed} no longer allowed", count(added, "connection")));
             }
         }
         for (endpoints, [one, many]) in

@@ -66,7 +66,11 @@ fn takes_possible(cluster: &weir_model::Cluster, filter: &ViewFilter, group: &Ex
     let is = |selected: &SelectedEnds, pods: &PodSet| match (&selected.namespace, &selected.described) {
         (Some(name), _) => in_namespace(pods, name),
         (None, Some(pod)) => in_namespace(pods, &pod.namespace) && matches(&pods.pods, &pod.labels),
-        (None, None) => false,
+        (None, None) => selected.endpoints.iter().flatten().any(|id| {
+            let endpoint = &cluster.endpoints[id.index()];
+            in_namespace(pods, &cluster.namespaces[endpoint.namespace.index()].name)
+                && matches(&pods.pods, cluster.labels.labels(endpoint.labels))
+        }),
     };
     let named = [&filter.focus, &filter.to].into_iter().flatten().all(|it| is(it, &group.pods));
     let namespaces = filter.namespaces.is_empty() || filter.namespaces.iter().any(|it| in_namespace(&group.pods, it));

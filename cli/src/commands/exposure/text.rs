@@ -39,11 +39,11 @@ pub(super) fn plain(found: &Findings<'_>, mut page: OutputPage) -> OutputPage {
         }
         let rows = joined(&section);
         let width = |column: usize| rows.iter().map(|row| row.fields[column].chars().count()).max().unwrap_or(0);
-        let (first, second) = (width(0).min(48), width(1).min(40));
-        let is_table = first + second + width(2) + 6 <= page.width().unwrap_or(usize::MAX);
+        // Longer fields are not padded to each other. In a narrow page they would leave no room for the sources.
+        let [widest_first, widest_second] = page.width().map_or([48, 40], |it| [it * 3 / 10, it * 3 / 10]);
+        let (first, second) = (width(0).min(widest_first), width(1).min(widest_second));
         for row in rows.iter().take(found.most) {
             let [who, what, source] = [0, 1, 2].map(|it| row.fields[it].as_str());
-            let (first, second) = if is_table { (first, second) } else { (0, 0) };
             let style = if section.is_open { Style::Green } else { Style::Yellow };
             let pieces: [(Style, &dyn std::fmt::Display); 3] = [
                 (Style::Plain, &format_args!("  {who:first$}  ")),
