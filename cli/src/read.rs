@@ -136,8 +136,7 @@ fn valid(global: &GlobalArgs, mut read: ReadInput) -> Result<Option<ReadInput>> 
     if !read.diagnostics.is_empty() {
         let findings = render::findings(&read.sources, &read.diagnostics);
         let page = OutputPage::colored(page::color_on_stderr(global.color));
-        render::text::findings(&read.sources, &findings, page, usize::MAX)
-            .print_to_stderr();
+        render::text::findings(&read.sources, &findings, page, usize::MAX).print_to_stderr();
         failure::print(&with_hint(
             format!("the input has {}, so there is no answer", render::text::count(findings.len(), "error")),
             "`weir check` prints warnings too",

@@ -243,7 +243,8 @@ fn requoted(text: &str, print: impl Fn(&[&str]) -> String) -> String {
 }
 
 fn printed(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_weir")).current_dir(root()).args(arguments).output();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_weir")).current_dir(root()).args(arguments).env("COLUMNS", "100").output();
     String::from_utf8(output.expect("weir starts").stdout).expect("text")
 }
 

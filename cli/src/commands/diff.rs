@@ -182,7 +182,8 @@ pub(super) fn report(sides: [ReadInput; 2], most: usize, color: bool) -> Result<
     let namer = Namer::new(Some(base), head, &compared.diff);
     let places = CauseLines::find(&compared);
     let words = DiffWording { compared: &compared, namer: &namer, places: &places };
-    let (text, json) = (text::text(&words, None, most, OutputPage::colored(color)), json::json(&words, None, usize::MAX)?);
+    let (text, json) =
+        (text::text(&words, None, most, OutputPage::colored(color)), json::json(&words, None, usize::MAX)?);
     Ok(ChangeReport { text, json })
 }
 

@@ -15,10 +15,10 @@ use super::CommandOutcome;
 use crate::args::{ExpectedVerdict, ExplainArgs, GlobalArgs, TextOrJson, World};
 use crate::endpoint_lookup::{EndpointLookup, reference};
 use crate::failure::{self, with_hint};
+use crate::page::OutputPage;
 use crate::question::{FlowQuestion, JudgedPacket, QuestionEnd};
 use crate::rule_mismatch::protocol_name;
 use crate::verdict_reasons::verdict_name;
-use crate::page::OutputPage;
 use crate::{possible_pods, read};
 
 pub(crate) fn run(global: &GlobalArgs, explain: &ExplainArgs) -> Result<CommandOutcome> {

@@ -39,9 +39,7 @@ pub(crate) fn run_matrix(global: &GlobalArgs, view: &ViewArgs) -> Result<Command
     run(global, view, |asked| {
         let table = table::table(asked.reach, asked.level, asked.filter);
         let page = match view.output {
-            ViewFormat::Text => {
-                table_text::text(&table, OutputPage::for_stdout(global.color), asked.most(MOST_ROWS))
-            }
+            ViewFormat::Text => table_text::text(&table, OutputPage::for_stdout(global.color), asked.most(MOST_ROWS)),
             ViewFormat::Json => table::json(&table, asked.level, asked.filter)?,
             ViewFormat::Md => table::md(&table),
             ViewFormat::Csv => table::csv(&table),

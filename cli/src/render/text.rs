@@ -20,7 +20,12 @@ const CONTEXT: usize = 1;
 const MOST_LINES: usize = 1;
 
 /// Adds at most `max` findings to a page, one after the other.
-pub(crate) fn findings(sources: &SourceMap, findings: &[LocatedFinding], mut page: OutputPage, max: usize) -> OutputPage {
+pub(crate) fn findings(
+    sources: &SourceMap,
+    findings: &[LocatedFinding],
+    mut page: OutputPage,
+    max: usize,
+) -> OutputPage {
     let mut locator = Locator::new(sources);
     for finding in findings.iter().take(max) {
         page.drawn(0, group(&mut locator, finding));

@@ -165,9 +165,9 @@ impl ReachFilter<'_> {
             }
             ReachEnd::Zone(index) => {
                 let ranges = &self.reach.zones[index as usize].ranges;
-                selected.addresses.iter().any(|at| ranges.iter().any(|(first, last)| {
-                    at.is_ipv4() == first.is_ipv4() && first <= at && at <= last
-                }))
+                selected.addresses.iter().any(|at| {
+                    ranges.iter().any(|(first, last)| at.is_ipv4() == first.is_ipv4() && first <= at && at <= last)
+                })
             }
         }
     }

@@ -100,9 +100,7 @@ fn sums(reach: &Reach<'_>, cells: &mut CellCache<'_>, filter: Option<ReachFilter
         .collect();
     let is_asked = |from: usize, to: usize| filter.is_none_or(|it| it.takes_places(&members[from], &members[to]));
     let has_port = |any| filter.is_none_or(|it| it.has_port(cells, Passes::Cell(any)));
-    let passing = sums
-        .iter()
-        .filter(|((from, to), sum)| sum.passing > 0 && is_asked(*from, *to) && has_port(sum.any));
+    let passing = sums.iter().filter(|((from, to), sum)| sum.passing > 0 && is_asked(*from, *to) && has_port(sum.any));
     let mut found: Vec<(usize, usize, GraphLink)> = passing
         .map(|((from, to), sum)| {
             let all = sum.any == sum.all;

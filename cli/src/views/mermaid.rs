@@ -151,7 +151,8 @@ mod tests {
     #[test]
     fn links_beyond_the_limit_are_counted() {
         let end = |name: String| LinkEnd::named(name);
-        let link = |it: usize| GraphLink::new(end(format!("a{it}")), end("b".to_owned()), "x".to_owned(), LinkMark::Plain);
+        let link =
+            |it: usize| GraphLink::new(end(format!("a{it}")), end("b".to_owned()), "x".to_owned(), LinkMark::Plain);
         let links: Vec<GraphLink> = (0..700).map(link).collect();
         let page = flowchart(&links);
         assert_eq!(page.as_str().matches("-->").count(), MOST_EDGES);

@@ -79,7 +79,8 @@ fn words_at<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + '
     let is_part = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '.' | '_' | '=' | '/');
     text.match_indices(word).map(|(at, _)| at).filter(move |at| {
         let (before, after) = (&text[..*at], &text[at + word.len()..]);
-        let is_name = after.starts_with('/') || ["namespace ", "namespaces ", "pod of "].iter().any(|it| before.ends_with(it));
+        let is_name =
+            after.starts_with('/') || ["namespace ", "namespaces ", "pod of "].iter().any(|it| before.ends_with(it));
         let ends = after.starts_with('/') || !after.starts_with(is_part);
         is_name && ends && !before.ends_with(is_part)
     })
@@ -157,7 +158,10 @@ mod tests {
     fn a_template_names_the_namespace_and_nothing_else() {
         let text = "any pod with app=db in namespace db, db/db-1 by db/db spec.ingress[0], other/db and my-db/x";
         let found = template(text, "db").expect("a template");
-        assert_eq!(found, "any pod with app=db in namespace NS, NS/db-1 by NS/db spec.ingress[0], other/db and my-db/x");
+        assert_eq!(
+            found,
+            "any pod with app=db in namespace NS, NS/db-1 by NS/db spec.ingress[0], other/db and my-db/x"
+        );
         assert_eq!(expanded(&found, "db"), text);
         assert_eq!(template("NS/a to b/c", "b"), None);
     }

@@ -86,9 +86,10 @@ fn are_exchangeable(table: &ReachMatrix, a: &[usize], b: &[usize]) -> bool {
         a.iter().zip(b).all(|(a2, b2)| cell(*a1, *a2) == cell(*b1, *b2) && cell(*a1, *b2) == cell(*b1, *a2))
     });
     let others = (0..table.ends.len()).filter(|it| !a.contains(it) && !b.contains(it));
-    inside && others.into_iter().all(|other| {
-        a.iter().zip(b).all(|(a, b)| cell(*a, other) == cell(*b, other) && cell(other, *a) == cell(other, *b))
-    })
+    inside
+        && others.into_iter().all(|other| {
+            a.iter().zip(b).all(|(a, b)| cell(*a, other) == cell(*b, other) && cell(other, *a) == cell(other, *b))
+        })
 }
 
 fn groups(table: &ReachMatrix) -> Vec<NamespaceGroup> {
@@ -106,7 +107,8 @@ fn groups(table: &ReachMatrix) -> Vec<NamespaceGroup> {
     let mut found: Vec<Vec<Vec<usize>>> = found.into_iter().flat_map(single).collect();
     found.sort();
     let namespace = |block: &Vec<usize>| table.names[block[0]].namespace.clone();
-    let group = |blocks: Vec<Vec<usize>>| NamespaceGroup { namespaces: blocks.iter().filter_map(namespace).collect(), blocks };
+    let group =
+        |blocks: Vec<Vec<usize>>| NamespaceGroup { namespaces: blocks.iter().filter_map(namespace).collect(), blocks };
     found.into_iter().map(group).collect()
 }
 
@@ -263,10 +265,9 @@ mod tests {
             ["a", "b", "c", "d", "e"].iter().flat_map(|it| [(Some(*it), "/db"), (Some(*it), "/web")]).collect();
         ends.push((Some("f"), "/web"));
         ends.push((None, "outside"));
-        let names = ends.iter().map(|(namespace, name)| EndName {
-            namespace: namespace.map(str::to_owned),
-            name: (*name).to_owned(),
-        });
+        let names = ends
+            .iter()
+            .map(|(namespace, name)| EndName { namespace: namespace.map(str::to_owned), name: (*name).to_owned() });
         let reaches = |from: usize, to: usize| {
             let (from, to) = (ends[from], ends[to]);
             usize::from(from.0 == to.0 && from.1 == "/web" && to.1 == "/db" && from.0 != Some("e"))

@@ -64,7 +64,10 @@ fn the_same_change_in_all_namespaces_is_one_row() {
 fn isolation_that_ends_is_part_of_the_verdict() {
     let ran = run("diff base.yaml several.yaml").exits(1);
     let words = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.starts_with("216 connections newly allowed, 196 no longer allowed, 24 pods lose isolation."), "{words}");
+    assert!(
+        words.starts_with("216 connections newly allowed, 196 no longer allowed, 24 pods lose isolation."),
+        "{words}"
+    );
     assert!(words.contains("where NS is each of namespaces team-05-dev, team-05-prod, team-05-stage, team-05-test"));
     let isolation = ran.out.find("\nIsolation\n").expect("a section");
     assert!(isolation < ran.out.find("\nNewly allowed\n").expect("a section"), "{}", ran.out);
@@ -102,17 +105,16 @@ fn a_filter_of_a_comparison_shows_exactly_the_matching_rows() {
     let cases: Vec<(&str, Wanted<'_>)> = vec![
         ("--port 9121", Box::new(|_, _, row| has_port(row, 9121))),
         ("--namespace team-05-dev", Box::new(|from, to, _| is_in(from, "team-05-dev/") || is_in(to, "team-05-dev/"))),
+        ("--namespace team-05-dev --direction ingress", Box::new(|_, to, _| is_in(to, "team-05-dev/"))),
         (
-            "--namespace team-05-dev --direction ingress",
-            Box::new(|_, to, _| is_in(to, "team-05-dev/")),
+            "--focus team-45-dev/cache",
+            Box::new(|from, to, _| is_in(from, "team-45-dev/cache") || is_in(to, "team-45-dev/cache")),
         ),
-        ("--focus team-45-dev/cache", Box::new(|from, to, _| {
-            is_in(from, "team-45-dev/cache") || is_in(to, "team-45-dev/cache")
-        })),
         ("--from team-45-dev/api-7d9c-1", Box::new(|from, _, _| is_in(from, "team-45-dev/api-7d9c-1"))),
-        ("--to team-00-dev/app=db --port 5432/tcp", Box::new(|_, to, row| {
-            is_in(to, "team-00-dev/db") && has_port(row, 5432)
-        })),
+        (
+            "--to team-00-dev/app=db --port 5432/tcp",
+            Box::new(|_, to, row| is_in(to, "team-00-dev/db") && has_port(row, 5432)),
+        ),
     ];
     for (options, wanted) in cases {
         let found = run(&format!("diff base.yaml several.yaml --no-cost -o json {options}")).exits(1).json();

@@ -241,8 +241,11 @@ fn a_filter_shows_exactly_the_matching_pairs() {
         }),
     ];
     for (options, wanted) in cases {
-        let expected: BTreeMap<Pair, Value> =
-            all.iter().filter(|((from, to), passes)| wanted(from, to, passes)).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let expected: BTreeMap<Pair, Value> = all
+            .iter()
+            .filter(|((from, to), passes)| wanted(from, to, passes))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
         assert!(!expected.is_empty() && expected.len() < all.len(), "{options}: {expected:#?}");
         let found = place.run(&format!("matrix . --by workload -o json {options}")).exits(0).json();
         check_schema("matrix", &found);

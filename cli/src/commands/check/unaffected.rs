@@ -78,7 +78,9 @@ impl Errors {
                     let namespace = namespace.map(|it| format!("{it}/")).unwrap_or_default();
                     errors.everywhere.get_or_insert(format!("{kind} {namespace}{name} has an error"));
                 }
-                None => _ = errors.everywhere.get_or_insert("a part of the input cannot be read as an object".to_owned()),
+                None => {
+                    _ = errors.everywhere.get_or_insert("a part of the input cannot be read as an object".to_owned())
+                }
             }
         }
         errors.namespaces.sort();
@@ -120,7 +122,11 @@ impl Errors {
             1 => String::new(),
             count => format!(" and policies of {} more", count - 1),
         };
-        let shown = if names.len() > 4 { format!("{} and {} more", names[..3].join(", "), names.len() - 3) } else { names.join(", ") };
+        let shown = if names.len() > 4 {
+            format!("{} and {} more", names[..3].join(", "), names.len() - 3)
+        } else {
+            names.join(", ")
+        };
         let word = if names.len() == 1 { "namespace" } else { "namespaces" };
         vec![format!(
             "those about {word} {shown}, and those that compare namespaces, because of errors in {policy}{more}"

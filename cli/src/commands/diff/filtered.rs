@@ -47,13 +47,21 @@ pub(super) fn apply(compared: &mut Comparison, filter: &ViewFilter) {
         return;
     }
     let shown = ShownEnds { clusters: compared.sides.each_ref().map(|it| &it.cluster), diff: &compared.diff };
-    let rows: Vec<bool> = compared.diff.rows.iter().map(|row| {
-        shown.takes(filter, &row.source, &row.destination) && has_port(filter.port, &row.traffic)
-    }).collect();
-    let isolation: Vec<bool> = compared.diff.isolation.iter().map(|change| {
-        let of = RowEnd { endpoints: change.endpoints.clone(), ..RowEnd::default() };
-        shown.takes_isolation(filter, change.direction, &of)
-    }).collect();
+    let rows: Vec<bool> = compared
+        .diff
+        .rows
+        .iter()
+        .map(|row| shown.takes(filter, &row.source, &row.destination) && has_port(filter.port, &row.traffic))
+        .collect();
+    let isolation: Vec<bool> = compared
+        .diff
+        .isolation
+        .iter()
+        .map(|change| {
+            let of = RowEnd { endpoints: change.endpoints.clone(), ..RowEnd::default() };
+            shown.takes_isolation(filter, change.direction, &of)
+        })
+        .collect();
     retain(&mut compared.diff.rows, &rows);
     retain(&mut compared.diff.isolation, &isolation);
     if let Some(gate) = &mut compared.gate {

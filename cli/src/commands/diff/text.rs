@@ -5,7 +5,7 @@ use weir_analysis::diff::{DiffRow, Presence, VerdictChange};
 use super::cause_lines::CauseLines;
 use super::cost::Costs;
 use super::groups;
-use super::wording::DiffWording;
+use super::wording::{DiffWording, count};
 use crate::page::Style::{Bold, Dim, Plain, Red, Yellow};
 use crate::page::{OutputPage, Style};
 use crate::views::namespaces::{self, NamespaceNames, RepeatedRow};
@@ -45,7 +45,7 @@ pub(super) fn text(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usi
     }
     if found.left_out > 0 {
         writer.page.blank();
-        writer.page.line(format_args!("and {} more rows (--max 0 shows all)", found.left_out));
+        writer.page.line(format_args!("and {} (--max 0 shows all)", count(found.left_out, "more row")));
     }
     let without_effect = words.without_effect();
     if !without_effect.is_empty() {
@@ -87,7 +87,8 @@ impl TextWriter<'_, '_, '_> {
         self.title("Isolation");
         let none = CauseLines::default();
         let without_lines = DiffWording { places: &none, ..*self.words }.isolation();
-        let texts: Vec<_> = without_lines.iter().map(|it| (it.own.clone(), vec![it.text.clone()], String::new())).collect();
+        let texts: Vec<_> =
+            without_lines.iter().map(|it| (it.own.clone(), vec![it.text.clone()], String::new())).collect();
         let rows = namespaces::joined(&texts);
         for row in rows.iter().take(most) {
             let change = &changes[row.rows[0]];

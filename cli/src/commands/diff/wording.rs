@@ -13,8 +13,8 @@ use weir_objects::k8s::LabelSelector;
 use super::Comparison;
 use super::cause_lines::{CauseLines, VerdictCause, causes};
 use super::flows;
-use super::groups;
 use super::gate::Ruling;
+use super::groups;
 use crate::args::World;
 use crate::read::ReadInput;
 
@@ -73,9 +73,10 @@ impl<'a> DiffWording<'a, '_> {
                 parts.push(format!("{} newly allowed, {removed} no longer allowed", count(added, "connection")));
             }
         }
-        for (endpoints, [one, many]) in
-            [(&totals.opened, ["loses isolation", "lose isolation"]), (&totals.closed, ["becomes isolated", "become isolated"])]
-        {
+        for (endpoints, [one, many]) in [
+            (&totals.opened, ["loses isolation", "lose isolation"]),
+            (&totals.closed, ["becomes isolated", "become isolated"]),
+        ] {
             let verb = if endpoints.len() == 1 { one } else { many };
             parts.extend((!endpoints.is_empty()).then(|| format!("{} {verb}", self.counted(endpoints))));
         }

@@ -276,7 +276,13 @@ impl TextExplanation<'_> {
         }
         let mismatches = rule_mismatch::mismatches(cluster, policies, direction, flow);
         if !mismatches.is_empty() {
-            self.line(2, &format!("to allow it, one rule would have to match; the nearest {}:", nearest(mismatches.len(), self.is_verbose)));
+            self.line(
+                2,
+                &format!(
+                    "to allow it, one rule would have to match; the nearest {}:",
+                    nearest(mismatches.len(), self.is_verbose)
+                ),
+            );
         }
         let most = if self.is_verbose { MOST_MISMATCHES } else { 1 };
         for mismatch in mismatches.iter().take(most) {

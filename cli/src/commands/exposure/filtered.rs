@@ -47,9 +47,7 @@ fn touches(filter: &ReachFilter<'_>, selected: &SelectedEnds, group: &EndGroup) 
     let mut of_group = ends.iter().filter(|end| match (group, end) {
         (EndGroup::Everyone, _) => true,
         (EndGroup::Pods, ReachEnd::Party(_)) | (EndGroup::Outside, ReachEnd::Zone(_)) => true,
-        (EndGroup::Namespace(id), ReachEnd::Party(index)) => {
-            filter.reach.parties[*index as usize].namespace == *id
-        }
+        (EndGroup::Namespace(id), ReachEnd::Party(index)) => filter.reach.parties[*index as usize].namespace == *id,
         (EndGroup::Party(one), ReachEnd::Party(index)) => one == index,
         (EndGroup::Ranges(ranges), ReachEnd::Zone(index)) => {
             let zone = &filter.reach.zones[*index as usize];
