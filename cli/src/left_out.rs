@@ -296,6 +296,7 @@ mod tests {
         marked("{\"runs\": [{}]}", NoteForm::Sarif, note);
         marked("<testsuites>\n  <testsuite name=\"a\">", NoteForm::Junit, note);
         marked("digraph reach {\n}", NoteForm::Dot, &format!("digraph reach {{\n  label=\"{note}\";\n}}"));
+        marked("flowchart LR\n  n0[\"a\"]", NoteForm::Mermaid, &format!("flowchart LR\n  %% {note}\n  n0"));
         marked("<svg>\n<title>a</title>\n</svg>", NoteForm::Svg, &format!("</title>\n<desc>{note}</desc>\n"));
     }
 

@@ -36,7 +36,7 @@ pub(crate) fn laid_out(mut command: Command) -> Command {
         let after = it.get_after_help().map(|text| format!("{text}\n\n")).unwrap_or_default();
         it.after_help(format!("{after}{line}"))
     });
-    let template = "{about}\n\n{usage-heading} {usage}\n\nGROUPS\n{options}{after-help}";
+    let template = "{about}\n\n{usage-heading} {usage}\n\nGROUPSGlobal options:\n{options}{after-help}";
     command.help_template(template.replace("GROUPS", &groups))
 }
 

@@ -10,7 +10,9 @@ use super::compile::parse_budget;
 
 /// Which part of the answer is shown. The exit code does not depend on it.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "What is shown (the exit code is that of the whole input)")]
+#[command(
+    next_help_heading = "What is shown, with -n NS only this namespace (exit codes are those of the whole input)"
+)]
 pub(crate) struct FilterArgs {
     /// Only traffic to or from this: a pod, a workload, a service, a namespace, an address, or NAMESPACE/KEY=VALUE
     #[arg(long, value_name = "END")]

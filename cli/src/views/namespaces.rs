@@ -116,7 +116,12 @@ pub(crate) fn joined(rows: &[(Option<String>, Vec<String>, String)]) -> Vec<Repe
     let mut found: Vec<RepeatedRow> = Vec::new();
     for (index, key) in keys.iter().enumerate() {
         let group = key.as_ref().and_then(|(fields, also)| groups.get(&(fields.clone(), also.as_str())));
-        match group.filter(|it| it.len() >= FEWEST) {
+        // Two rows of one namespace can read the same and be about different pods. They must not become one.
+        let are_distinct = |group: &&Vec<usize>| {
+            let namespaces: BTreeSet<&Option<String>> = group.iter().map(|it| &rows[*it].0).collect();
+            group.len() >= FEWEST && namespaces.len() == group.len()
+        };
+        match group.filter(are_distinct) {
             Some(group) if group[0] == index => found.push(RepeatedRow {
                 fields: key.as_ref().map(|it| it.0.clone()).unwrap_or_default(),
                 namespaces: group.iter().filter_map(|it| rows[*it].0.clone()).collect(),
