@@ -7,6 +7,7 @@ mod bench;
 mod compile;
 #[cfg(feature = "enforce")]
 mod enforce;
+pub(crate) mod help;
 mod propose;
 mod views;
 
@@ -27,8 +28,8 @@ pub(crate) use enforce::{
 };
 pub(crate) use propose::{LearnArgs, SuggestArgs, SuggestFormat};
 pub(crate) use views::{
-    DeniedChange, DiffArgs, DiffFormat, ExposureArgs, ExposureFormat, ExposureKind, ViewArgs, ViewFormat, ViewLevel,
-    World,
+    DeniedChange, DiffArgs, DiffFormat, ExposureArgs, ExposureFormat, ExposureKind, FilterArgs, FilterDirection,
+    ViewArgs, ViewFormat, ViewLevel, World,
 };
 
 use crate::lints::LintFlags;
@@ -46,13 +47,21 @@ pub(crate) struct Cli {
     pub(crate) command: CliCommand,
 }
 
+impl GlobalArgs {
+    /// The namespace of objects and names without one. Of several, the first.
+    pub(crate) fn default_namespace(&self) -> Option<&str> {
+        self.namespace.first().map(String::as_str)
+    }
+}
+
 /// Flags that every command takes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalArgs {
-    /// Namespace of objects and pod names without a namespace [default: `default`]
+    /// Namespace of objects and pod names without a namespace [default: `default`]; matrix, graph, exposure and diff
+    /// show only this namespace (repeatable there)
     #[arg(short, long, global = true, value_name = "NAME")]
-    pub(crate) namespace: Option<String>,
+    pub(crate) namespace: Vec<String>,
     /// Set an assumption about a point that the API leaves open (repeatable); docs/semantics.md lists the keys
     #[arg(long, global = true, value_name = "KEY=VALUE", value_parser = parse_assumption)]
     pub(crate) assume: Vec<(String, String)>,
@@ -74,7 +83,7 @@ pub(crate) struct GlobalArgs {
     /// Print less: no summary, no progress
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Print more: files that are read, the configuration file, skipped kinds
+    /// Print more: files that are read, the configuration file, skipped kinds; `explain`: more rules, classes, packets
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 }

@@ -44,6 +44,8 @@ pub(crate) enum NoteForm {
     Junit,
     /// The graph's label.
     Dot,
+    /// A comment.
+    Mermaid,
     /// The picture's description.
     Svg,
     /// The answer contains it already.
@@ -110,6 +112,7 @@ impl From<ViewFormat> for NoteForm {
             ViewFormat::Csv => Self::Stderr,
             ViewFormat::Svg => Self::Svg,
             ViewFormat::Dot => Self::Dot,
+            ViewFormat::Mermaid => Self::Mermaid,
             ViewFormat::Html => Self::Contained,
         }
     }
@@ -135,6 +138,7 @@ impl From<DiffFormat> for NoteForm {
             DiffFormat::Html => Self::Contained,
             DiffFormat::Svg => Self::Svg,
             DiffFormat::Dot => Self::Dot,
+            DiffFormat::Mermaid => Self::Mermaid,
         }
     }
 }
@@ -200,6 +204,7 @@ impl LeftOut {
             })?,
             NoteForm::Junit => page.junit_property("left out", &sentence),
             NoteForm::Dot => _ = page.insert_line_after("digraph ", &format!("  label=\"{sentence}\";")),
+            NoteForm::Mermaid => _ = page.insert_line_after("flowchart ", &format!("  %% {sentence}")),
             NoteForm::Svg => _ = page.insert_line_after("<title>", &format!("<desc>{sentence}</desc>")),
             NoteForm::Contained => {}
             NoteForm::Stderr => page::print_to_stderr(format_args!("note: {sentence}")),
@@ -291,6 +296,7 @@ mod tests {
         marked("{\"runs\": [{}]}", NoteForm::Sarif, note);
         marked("<testsuites>\n  <testsuite name=\"a\">", NoteForm::Junit, note);
         marked("digraph reach {\n}", NoteForm::Dot, &format!("digraph reach {{\n  label=\"{note}\";\n}}"));
+        marked("flowchart LR\n  n0[\"a\"]", NoteForm::Mermaid, &format!("flowchart LR\n  %% {note}\n  n0"));
         marked("<svg>\n<title>a</title>\n</svg>", NoteForm::Svg, &format!("</title>\n<desc>{note}</desc>\n"));
     }
 

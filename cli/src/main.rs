@@ -151,9 +151,9 @@ fn invoked_as(name: &str) -> bool {
 fn parse() -> Result<Cli, clap::Error> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let mut command = if invoked_as("kubectl-weir") {
-        Cli::command().display_name("kubectl weir").bin_name("kubectl weir")
+        args::help::laid_out(Cli::command().display_name("kubectl weir").bin_name("kubectl weir"))
     } else {
-        Cli::command()
+        args::help::command()
     };
     match command.try_get_matches_from_mut(&arguments) {
         Ok(matches) => Cli::from_arg_matches(&matches),

@@ -12,8 +12,10 @@
 //! through every command and format.
 
 mod ci_commands;
+mod fold;
 mod json;
 mod progress;
+mod width;
 
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, IsTerminal as _, Write as _};
@@ -27,12 +29,15 @@ use crate::args::ColorChoice;
 
 pub(crate) use json::JsonLines;
 pub(crate) use progress::Progress;
+pub(crate) use width::of_stdout as width_of_stdout;
 
 /// Lines to print.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OutputPage {
     text: String,
     color: bool,
+    /// Lines of [`OutputPage::folded`] are at most this long; `None`: as long as their text.
+    width: Option<usize>,
 }
 
 /// How a piece of a line looks, if the page is coloured.
@@ -43,6 +48,7 @@ pub(crate) enum Style {
     Dim,
     Green,
     Red,
+    Yellow,
 }
 
 /// Switches all styles off.
@@ -56,6 +62,7 @@ impl Style {
             Self::Dim => "\x1b[2m",
             Self::Green => "\x1b[32m",
             Self::Red => "\x1b[31m",
+            Self::Yellow => "\x1b[33m",
         }
     }
 }
@@ -66,7 +73,17 @@ impl OutputPage {
     }
 
     pub(crate) fn colored(color: bool) -> Self {
-        Self { text: String::new(), color }
+        Self { text: String::new(), color, width: None }
+    }
+
+    /// A page for people: colours and width are those of stdout.
+    pub(crate) fn for_stdout(color: ColorChoice) -> Self {
+        Self { text: String::new(), color: color_on_stdout(color), width: width_of_stdout() }
+    }
+
+    /// The most columns of a line; `None` without a limit.
+    pub(crate) fn width(&self) -> Option<usize> {
+        self.width
     }
 
     /// One line, escaped.
@@ -94,6 +111,20 @@ impl OutputPage {
         self.text.push('\n');
     }
 
+    /// Pieces as [`OutputPage::pieces`], on as many lines as the width needs. All lines but the first are indented.
+    pub(crate) fn folded(&mut self, indent: usize, pieces: &[(Style, &dyn Display)]) {
+        let Some(width) = self.width else { return self.pieces(pieces) };
+        for line in fold::lines(width, indent, pieces) {
+            let shown: Vec<(Style, &dyn Display)> = line.iter().map(|(style, text)| (*style, text as _)).collect();
+            self.pieces(&shown);
+        }
+    }
+
+    /// A plain text, on as many lines as the width needs.
+    pub(crate) fn folded_line(&mut self, indent: usize, text: impl Display) {
+        self.folded(indent, &[(Style::Plain, &text)]);
+    }
+
     /// Lines that Weir itself composed, such as a listing of instructions. Text from outside must have been escaped
     /// before the lines were composed, because a line break ends a line here. The lines of a file may be given as they
     /// are, where they are shown as a file's lines.
@@ -116,11 +147,13 @@ impl OutputPage {
     /// A finding as `annotate-snippets` draws it, with an indentation.
     pub(crate) fn drawn(&mut self, indent: usize, group: Group<'_>) {
         let groups = [group];
-        let plain = Renderer::plain().render(&groups);
+        let width = self.width.unwrap_or(usize::MAX).saturating_sub(indent).max(40);
+        let fit = |renderer: Renderer| if self.width.is_some() { renderer.term_width(width) } else { renderer };
+        let plain = fit(Renderer::plain()).render(&groups);
         // Escape sequences in the coloured drawing are the renderer's own only if the plain drawing has none.
         let is_clean = !plain.contains(|letter| letter != '\n' && escape::is_hidden(letter));
         if self.color && is_clean && !ci_commands::is_armed(&plain) {
-            self.indented(indent, &Renderer::styled().render(&groups));
+            self.indented(indent, &fit(Renderer::styled()).render(&groups));
         } else {
             plain.lines().for_each(|line| self.line(format_args!("{:indent$}{line}", "")));
         }
@@ -185,7 +218,7 @@ impl OutputPage {
 
     /// An empty page with the same colours, for [`OutputPage::insert`].
     pub(crate) fn empty_like(&self) -> Self {
-        Self::colored(self.color)
+        Self { text: String::new(), color: self.color, width: self.width }
     }
 
     /// JSON that another program wrote. Text that is not JSON is written as lines.

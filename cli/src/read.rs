@@ -83,7 +83,7 @@ fn read_loaded(
     let config = config::load(global.config.as_deref())?;
     let assume = assumptions(&config, global)?;
     let ignored = left_out::ignored(&config, global)?;
-    let default_namespace = global.namespace.clone().or_else(|| config.namespace.clone());
+    let default_namespace = global.default_namespace().map(str::to_owned).or_else(|| config.namespace.clone());
     let default_namespace = default_namespace.unwrap_or_else(|| "default".to_owned());
     let mut progress = Progress::new(global.quiet);
     progress.show("reading files");
@@ -135,8 +135,8 @@ fn valid(global: &GlobalArgs, mut read: ReadInput) -> Result<Option<ReadInput>> 
     read.diagnostics.retain_mut(|diagnostic| diagnostic.severity == Severity::Error);
     if !read.diagnostics.is_empty() {
         let findings = render::findings(&read.sources, &read.diagnostics);
-        render::text::findings(&read.sources, &findings, page::color_on_stderr(global.color), usize::MAX)
-            .print_to_stderr();
+        let page = OutputPage::colored(page::color_on_stderr(global.color));
+        render::text::findings(&read.sources, &findings, page, usize::MAX).print_to_stderr();
         failure::print(&with_hint(
             format!("the input has {}, so there is no answer", render::text::count(findings.len(), "error")),
             "`weir check` prints warnings too",

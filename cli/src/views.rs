@@ -1,24 +1,32 @@
 //! Draws who can reach whom: tables, edges, pictures and the HTML report, all from one [`Reach`].
 
 pub(crate) mod dot;
+pub(crate) mod filter;
 pub(crate) mod html;
 pub(crate) mod links;
+pub(crate) mod mermaid;
+pub(crate) mod namespaces;
 pub(crate) mod report;
 pub(crate) mod svg;
 pub(crate) mod table;
+pub(crate) mod table_text;
 pub(crate) mod words;
 
-use weir_analysis::reach::{Reach, possible};
+use weir_analysis::reach::{Party, Reach, possible};
 use weir_model::Peer;
 
 use crate::args::{ViewFormat, ViewLevel};
+use filter::ViewFilter;
 
 /// With more parties than this, output for people is by namespace unless workloads are asked for.
 const MOST_PARTIES: usize = 40;
 
-/// Whether to show workloads or namespaces.
-pub(crate) fn level(asked: ViewLevel, reach: &Reach<'_>) -> ViewLevel {
+/// Whether to show workloads or namespaces. Single ends that a filter names can only be seen as workloads.
+pub(crate) fn level(asked: ViewLevel, reach: &Reach<'_>, filter: &ViewFilter) -> ViewLevel {
+    let is_chosen = |it: &Party| filter.namespaces.iter().any(|name| name == reach.namespace(it.namespace));
+    let chosen = reach.parties.iter().filter(|it| is_chosen(it)).count();
     match asked {
+        ViewLevel::Auto if filter.names_ends() || (1..=MOST_PARTIES).contains(&chosen) => ViewLevel::Workload,
         ViewLevel::Auto if reach.parties.len() > MOST_PARTIES => ViewLevel::Namespace,
         ViewLevel::Auto => ViewLevel::Workload,
         asked => asked,
@@ -31,9 +39,14 @@ pub(crate) fn takes_notes(format: ViewFormat) -> bool {
 }
 
 /// Notes about workloads that the picture leaves out or sums up.
-pub(crate) fn notes(reach: &Reach<'_>, asked: ViewLevel) -> Vec<String> {
+pub(crate) fn notes(reach: &Reach<'_>, level: ViewLevel) -> Vec<String> {
+    notes_at(reach, level, level)
+}
+
+/// The same for a level that was chosen for the user.
+pub(crate) fn notes_at(reach: &Reach<'_>, asked: ViewLevel, level: ViewLevel) -> Vec<String> {
     let mut notes = Vec::new();
-    if asked == ViewLevel::Auto && level(asked, reach) == ViewLevel::Namespace {
+    if asked == ViewLevel::Auto && level == ViewLevel::Namespace {
         notes.push(format!(
             "{} workloads, summarized by namespace; --by workload shows each workload",
             reach.parties.len()

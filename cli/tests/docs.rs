@@ -277,7 +277,7 @@ impl Unpacked {
 
     fn printed(&self, arguments: &[&str]) -> String {
         let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
-        weir.current_dir(&self.0).env_clear().env("PATH", "").args(arguments);
+        weir.current_dir(&self.0).env_clear().env("PATH", "").env("COLUMNS", "100").args(arguments);
         let output = weir.output().expect("weir starts");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(matches!(output.status.code(), Some(0 | 1)), "weir {}: {errors}", arguments.join(" "));

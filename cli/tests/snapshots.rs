@@ -104,7 +104,7 @@ fn explained(case: &str) -> String {
         let (protocol, port) = words[3].split_once('/').unwrap_or((words[3], "1"));
         let (from, to) = (end(words[0]), end(words[2]));
         let arguments =
-            ["explain", "cluster.yaml", case, "--from", &from, "--to", &to, "--proto", protocol, "--port", port];
+            ["explain", "-v", "cluster.yaml", case, "--from", &from, "--to", &to, "--proto", protocol, "--port", port];
         explained.push_str(&format!("$ weir {}\n{}\n", arguments.join(" "), weir(&arguments)));
     }
     explained

@@ -9,6 +9,7 @@ pub mod address_maps;
 pub mod case;
 pub mod datapath;
 pub mod files;
+pub mod large_cluster;
 pub mod packet;
 pub mod schema;
 pub mod shape;

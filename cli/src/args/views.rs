@@ -8,6 +8,37 @@ use weir_codegen::compile::Budget;
 use super::InputPaths;
 use super::compile::parse_budget;
 
+/// Which part of the answer is shown. The exit code does not depend on it.
+#[derive(Clone, Debug, Default, Args)]
+#[command(
+    next_help_heading = "What is shown, with -n NS only this namespace (exit codes are those of the whole input)"
+)]
+pub(crate) struct FilterArgs {
+    /// Only traffic to or from this: a pod, a workload, a service, a namespace, an address, or NAMESPACE/KEY=VALUE
+    #[arg(long, value_name = "END")]
+    pub(crate) focus: Option<String>,
+    /// Only traffic from this
+    #[arg(long, value_name = "END")]
+    pub(crate) from: Option<String>,
+    /// Only traffic to this
+    #[arg(long, value_name = "END")]
+    pub(crate) to: Option<String>,
+    /// Only traffic with this destination port: 80, 53/udp, or icmp
+    #[arg(long, value_name = "PORT[/PROTO]")]
+    pub(crate) port: Option<String>,
+    /// Only ingress to, or only egress from what --focus or --namespace names
+    #[arg(long, value_enum, value_name = "DIRECTION")]
+    pub(crate) direction: Option<FilterDirection>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FilterDirection {
+    /// Traffic to it
+    Ingress,
+    /// Traffic from it
+    Egress,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ViewArgs {
     #[command(flatten)]
@@ -15,12 +46,17 @@ pub(crate) struct ViewArgs {
     /// What rows, columns and nodes represent [default: workloads up to forty, then namespaces; html has both]
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL", hide_default_value = true)]
     pub(crate) by: ViewLevel,
+    /// Show at most N rows; 0 shows all [default: 40 for the text of a matrix, 100 for other text, all for other formats]
+    #[arg(long, value_name = "N")]
+    pub(crate) max: Option<usize>,
     /// Show pods that could exist too: any other pod of each namespace, and pods of other namespaces
     #[arg(long, value_enum, default_value_t = World::Closed, value_name = "WORLD")]
     pub(crate) world: World,
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: ViewFormat,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -58,6 +94,8 @@ pub(crate) enum ViewFormat {
     Csv,
     /// For Graphviz
     Dot,
+    /// For Markdown files and pages that draw Mermaid
+    Mermaid,
     /// A picture
     Svg,
     /// A report that opens in a browser, in one file
@@ -79,6 +117,11 @@ pub(crate) struct ExposureArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: ExposureFormat,
+    /// Show at most N rows of each section; 0 shows all [default: 100 for text, all for other formats]
+    #[arg(long, value_name = "N")]
+    pub(crate) max: Option<usize>,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -152,15 +195,20 @@ pub(crate) struct DiffArgs {
     /// Show at most N rows; 0 shows all [default: 100 for text, all for other formats]
     #[arg(long, value_name = "N")]
     pub(crate) max: Option<usize>,
+    /// Show what enforcing each side costs: instructions, classes, entries and bytes
+    #[arg(long)]
+    pub(crate) cost: bool,
     /// Measure the cost for the pods of this node [default: for all pods together]
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
-    /// Limit on the cost of enforcing HEAD, as for `compile` (repeatable)
+    /// Limit on the cost of enforcing HEAD, as for `compile` (repeatable); shows the cost
     #[arg(long, value_name = "KEY=N", value_parser = parse_budget)]
     pub(crate) budget: Vec<(Budget, u64)>,
-    /// Do not measure the cost
-    #[arg(long, conflicts_with_all = ["budget", "node"])]
+    /// Do not measure the cost; this is the default for text
+    #[arg(long, conflicts_with_all = ["budget", "node", "cost"])]
     pub(crate) no_cost: bool,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 /// The pods that an answer is about.
@@ -201,4 +249,6 @@ pub(crate) enum DiffFormat {
     Svg,
     /// For Graphviz
     Dot,
+    /// For Markdown files and pages that draw Mermaid
+    Mermaid,
 }

@@ -1,16 +1,18 @@
 //! `weir check`: every finding in every input.
 
 mod fix;
+mod unaffected;
 
 use anyhow::Result;
 use weir_lint::{self as lint, LintWorld};
 
 use fix::FixOutcome;
+use unaffected::SoundLints;
 
 use super::CommandOutcome;
 use crate::args::{CheckArgs, CheckFormat, GlobalArgs, World};
 use crate::lints::Levels;
-use crate::page::{self, OutputPage};
+use crate::page::OutputPage;
 use crate::read::{self, ReadInput};
 use crate::render::text::count;
 use crate::render::{self, LocatedFinding, SeverityCounts};
@@ -27,14 +29,16 @@ pub(crate) fn run(global: &GlobalArgs, check: &CheckArgs) -> Result<CommandOutco
             FixOutcome::Written(fixed) => read = *fixed,
         }
     }
-    // A policy with an error is not in the cluster, so lints about the rest could be wrong.
-    let linted = read.complete && !read.diagnostics.has_errors();
-    if linted {
-        read.diagnostics.extend(lint::lint(&read.objects, &read.cluster, world(check)));
+    let mut skipped_lints = Vec::new();
+    if read.complete {
+        let lints = lint::lint(&read.objects, &read.cluster, world(check));
+        let SoundLints { lints, skipped } = unaffected::sound_lints(&read, lints);
+        skipped_lints = skipped;
+        read.diagnostics.extend(lints);
     }
     levels.apply(&mut read.diagnostics);
     let findings = render::findings(&read.sources, &read.diagnostics);
-    print(global, check, &read, &findings, linted)?;
+    print(global, check, &read, &findings, &skipped_lints)?;
     let tally = SeverityCounts::of(&findings);
     Ok(match tally {
         _ if !read.complete => CommandOutcome::Failed,
@@ -63,7 +67,7 @@ fn print(
     check: &CheckArgs,
     read: &ReadInput,
     findings: &[LocatedFinding],
-    linted: bool,
+    skipped_lints: &[String],
 ) -> Result<()> {
     let most = match (check.max, check.output) {
         (Some(0), _) | (None, CheckFormat::Json | CheckFormat::Sarif | CheckFormat::Github) => usize::MAX,
@@ -72,10 +76,9 @@ fn print(
     };
     let mut page = match check.output {
         CheckFormat::Text => {
-            let color = page::color_on_stdout(global.color);
-            let mut page = render::text::findings(&read.sources, findings, color, most);
+            let mut page = render::text::findings(&read.sources, findings, OutputPage::for_stdout(global.color), most);
             if !global.quiet {
-                summarize(&mut page, global, read, findings, most, linted);
+                summarize(&mut page, global, read, findings, most, skipped_lints);
             }
             page
         }
@@ -93,10 +96,10 @@ fn summarize(
     read: &ReadInput,
     findings: &[LocatedFinding],
     most: usize,
-    linted: bool,
+    skipped_lints: &[String],
 ) {
     if findings.len() > most {
-        page.line(format_args!("… and {} more (--max 0 shows all)", findings.len() - most));
+        page.line(format_args!("and {} more (--max 0 shows all)", findings.len() - most));
     }
     let counts = read.counts();
     let parts = [
@@ -121,13 +124,12 @@ fn summarize(
     let tally = SeverityCounts::of(findings);
     let notes = if tally.notes > 0 { format!(", {}", count(tally.notes, "note")) } else { String::new() };
     let (errors, warnings) = (count(tally.errors, "error"), count(tally.warnings, "warning"));
-    page.line(format_args!("checked {checked}: {errors}, {warnings}{notes}"));
+    page.folded_line(2, format_args!("checked {checked}: {errors}, {warnings}{notes}"));
     skipped(page, global, read);
     if !read.complete {
         page.line("lints skipped: some paths could not be read");
-    } else if !linted {
-        page.line("lints skipped: fix the errors first");
     }
+    skipped_lints.iter().for_each(|it| page.folded_line(2, format_args!("lints skipped: {it}")));
 }
 
 fn skipped(page: &mut OutputPage, global: &GlobalArgs, read: &ReadInput) {
@@ -139,5 +141,5 @@ fn skipped(page: &mut OutputPage, global: &GlobalArgs, read: &ReadInput) {
     let shown = if global.verbose > 0 { kinds.len() } else { kinds.len().min(4) };
     let more = if shown < kinds.len() { ", …" } else { "" };
     let kinds = kinds[..shown].join(", ");
-    page.line(format_args!("skipped {} of other kinds ({kinds}{more})", count(total, "object")));
+    page.folded_line(2, format_args!("skipped {} of other kinds ({kinds}{more})", count(total, "object")));
 }

@@ -4,9 +4,11 @@ mod annotations;
 mod approvals;
 mod cause_lines;
 mod cost;
+mod filtered;
 mod flows;
 mod gate;
 mod html;
+mod groups;
 pub(super) mod json;
 mod md;
 mod text;
@@ -24,8 +26,10 @@ use crate::failure::{self, with_hint};
 use crate::input_source::{self, InputSource};
 use crate::page::{self, OutputPage};
 use crate::read::ReadInput;
+use crate::views::filter::ViewFilter;
 use cause_lines::CauseLines;
 use cost::Costs;
+use filtered::DiffTotals;
 use gate::{Gate, Ruling};
 use wording::DiffWording;
 
@@ -43,11 +47,20 @@ pub(super) struct Comparison {
     gate: Option<Gate>,
     /// The prefix of the head's file names that is not part of the path.
     prefix: String,
+    /// The numbers before a filter.
+    totals: DiffTotals,
+    /// What the filter shows, in words and for programs; `None` without a filter.
+    filter: Option<(String, serde_json::Value)>,
 }
 
 impl Comparison {
+    fn new(names: [String; 2], sides: [ReadInput; 2], diff: Diff, world: World, prefix: String) -> Self {
+        let totals = DiffTotals::of(&diff);
+        Self { names, sides, diff, world, gate: None, prefix, totals, filter: None }
+    }
+
     fn is_same(&self) -> bool {
-        self.diff.rows.is_empty() && self.diff.isolation.is_empty()
+        self.totals.rows == 0 && self.totals.isolation == 0
     }
 
     /// The ruling on a row.
@@ -74,15 +87,28 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOu
     if arguments.world == World::Open {
         warn_about_nodes([&base.cluster, &head.cluster]);
     }
+    let filter = {
+        let default = &base.default_namespace;
+        ViewFilter::new(global, &arguments.filter, &[&base.cluster, &head.cluster], default)?
+    };
+    filter.check_direction()?;
+    if filter.is_active() && arguments.output == DiffFormat::Html {
+        return Err(with_hint("the HTML report has filters of its own", "omit the filter, and search in the report"));
+    }
     let diff = compare(arguments, [&base.cluster, &head.cluster]).map_err(failed)?;
     let names = [arguments.base.clone(), arguments.head.clone()];
     let (world, prefix) = (arguments.world, sources[1].prefix());
-    let mut compared = Comparison { names, sides: [base, head], diff, world, gate: None, prefix };
+    let mut compared = Comparison::new(names, [base, head], diff, world, prefix);
     Gate::apply(&mut compared, arguments)?;
+    let is_accepted = match &compared.gate {
+        Some(gate) => !gate.refuses(),
+        None => compared.is_same() || arguments.write_approved.is_some(),
+    };
+    filtered::apply(&mut compared, &filter);
     let [base, head] = compared.sides.each_ref().map(|it| &it.cluster);
-    let measured = match arguments.no_cost {
-        true => None,
-        false => Some(cost::measure([base, head], arguments.node.as_deref(), &arguments.budget)?),
+    let measured = match wants_cost(arguments) {
+        false => None,
+        true => Some(cost::measure([base, head], arguments.node.as_deref(), &arguments.budget)?),
     };
     let costs = measured.as_ref().map(|it| &it.costs);
     let exceeded = measured.as_ref().and_then(|it| it.exceeded.as_ref());
@@ -93,10 +119,6 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOu
     if let Some(exceeded) = exceeded {
         failure::print(&with_hint(exceeded.to_string(), "enforcing the head costs more than its budget"));
     }
-    let is_accepted = match &compared.gate {
-        Some(gate) => !gate.refuses(),
-        None => compared.is_same() || arguments.write_approved.is_some(),
-    };
     Ok(if is_accepted && exceeded.is_none() { CommandOutcome::Clean } else { CommandOutcome::Findings })
 }
 
@@ -130,9 +152,16 @@ fn warn_about_nodes(sides: [&Cluster; 2]) {
     }
 }
 
+/// Whether to measure the cost. People see it if they ask for it; JSON has always had it.
+fn wants_cost(arguments: &DiffArgs) -> bool {
+    let is_asked = arguments.cost || arguments.node.is_some() || !arguments.budget.is_empty();
+    is_asked || (arguments.output == DiffFormat::Json && !arguments.no_cost)
+}
+
 fn compare(arguments: &DiffArgs, [base, head]: [&Cluster; 2]) -> Result<Diff, DiffError> {
     // The report marks changes between the endpoints of the input, and pictures have a box for each of them.
-    let keep_all = matches!(arguments.output, DiffFormat::Html | DiffFormat::Svg | DiffFormat::Dot);
+    let keep_all =
+        matches!(arguments.output, DiffFormat::Html | DiffFormat::Svg | DiffFormat::Dot | DiffFormat::Mermaid);
     match arguments.world {
         World::Open => diff::compare_open(base, head, keep_all),
         World::Closed => diff::compare(base, head),
@@ -149,12 +178,13 @@ pub(super) struct ChangeReport {
 pub(super) fn report(sides: [ReadInput; 2], most: usize, color: bool) -> Result<ChangeReport> {
     let diff = diff::compare_open(&sides[0].cluster, &sides[1].cluster, false).map_err(failed)?;
     let (names, world) = (["before".to_owned(), "after".to_owned()], World::Open);
-    let compared = Comparison { names, sides, diff, world, gate: None, prefix: String::new() };
+    let compared = Comparison::new(names, sides, diff, world, String::new());
     let [base, head] = compared.sides.each_ref().map(|it| &it.cluster);
     let namer = Namer::new(Some(base), head, &compared.diff);
     let places = CauseLines::find(&compared);
     let words = DiffWording { compared: &compared, namer: &namer, places: &places };
-    let (text, json) = (text::text(&words, None, most, color), json::json(&words, None, usize::MAX)?);
+    let (text, json) =
+        (text::text(&words, None, most, OutputPage::colored(color)), json::json(&words, None, usize::MAX)?);
     Ok(ChangeReport { text, json })
 }
 
@@ -166,7 +196,7 @@ fn print(global: &GlobalArgs, arguments: &DiffArgs, words: &DiffWording<'_, '_>,
         None => usize::MAX,
     };
     let mut page = match arguments.output {
-        DiffFormat::Text => text::text(words, costs, most, page::color_on_stdout(global.color)),
+        DiffFormat::Text => text::text(words, costs, most, OutputPage::for_stdout(global.color)),
         DiffFormat::Json => json::json(words, costs, most)?,
         DiffFormat::Md => md::markdown(words, costs, most),
         DiffFormat::Sarif => annotations::sarif(words, most)?,
@@ -174,7 +204,13 @@ fn print(global: &GlobalArgs, arguments: &DiffArgs, words: &DiffWording<'_, '_>,
         DiffFormat::Html => html::html(global, words)?,
         DiffFormat::Svg => views::graph(words, most),
         DiffFormat::Dot => views::digraph(words, most),
+        DiffFormat::Mermaid => views::flowchart(words, most),
     };
+    if let Some((sentence, _)) = &words.compared.filter
+        && !matches!(arguments.output, DiffFormat::Text | DiffFormat::Json | DiffFormat::Md)
+    {
+        page::print_to_stderr(format_args!("note: {sentence}"));
+    }
     words.compared.sides[1].left_out.mark(&mut page, arguments.output)?;
     page.print()
 }

@@ -15,10 +15,11 @@ use super::CommandOutcome;
 use crate::args::{ExpectedVerdict, ExplainArgs, GlobalArgs, TextOrJson, World};
 use crate::endpoint_lookup::{EndpointLookup, reference};
 use crate::failure::{self, with_hint};
+use crate::page::OutputPage;
 use crate::question::{FlowQuestion, JudgedPacket, QuestionEnd};
 use crate::rule_mismatch::protocol_name;
 use crate::verdict_reasons::verdict_name;
-use crate::{page, possible_pods, read};
+use crate::{possible_pods, read};
 
 pub(crate) fn run(global: &GlobalArgs, explain: &ExplainArgs) -> Result<CommandOutcome> {
     let Some(read) = read::read_valid(global, &explain.input)? else { return Ok(CommandOutcome::Failed) };
@@ -37,7 +38,7 @@ pub(crate) fn run(global: &GlobalArgs, explain: &ExplainArgs) -> Result<CommandO
             None => anyhow!(reason),
         })?;
     let mut page = match explain.output {
-        TextOrJson::Text => text::answer(&read, &answer, page::color_on_stdout(global.color)),
+        TextOrJson::Text => text::answer(&read, &answer, OutputPage::for_stdout(global.color), global.verbose > 0),
         TextOrJson::Json => json::answer(&read, &answer)?,
     };
     read.left_out.mark(&mut page, explain.output)?;

@@ -1,6 +1,7 @@
 //! `weir exposure`: the pods and services that are open to the outside or to other namespaces, and the pods that no
 //! policy isolates.
 
+mod filtered;
 mod json;
 mod text;
 
@@ -14,11 +15,15 @@ use weir_model::{Cluster, Service};
 use weir_objects::k8s::Body;
 
 use super::CommandOutcome;
-use crate::args::{ExposureFormat, ExposureKind, GlobalArgs, World};
+use crate::args::{ExposureFormat, ExposureKind, GlobalArgs, ViewLevel, World};
 use crate::failure::{self, with_hint};
 use crate::page::{self, OutputPage};
 use crate::read::{self, ReadInput};
 use crate::render::text::count;
+use crate::views::filter::ViewFilter;
+
+/// Rows of a section shown as text, unless said otherwise.
+const MOST_ROWS: usize = 100;
 
 /// The results to print.
 struct Findings<'r> {
@@ -28,34 +33,54 @@ struct Findings<'r> {
     entrances: Vec<Entrance>,
     /// Of pods that could exist; `None` in the closed world.
     possible: Option<Vec<ExposedGroup>>,
+    /// The filter, with the number of workloads before it.
+    filter: Option<(&'r ViewFilter, usize)>,
+    /// The most rows of a section.
+    most: usize,
 }
 
 pub(crate) fn run(global: &GlobalArgs, arguments: &crate::args::ExposureArgs) -> Result<CommandOutcome> {
     let Some(read) = read::read_valid(global, &arguments.input)? else { return Ok(CommandOutcome::Failed) };
     let reach = Reach::new(&read.cluster).context("cannot compute the exposure")?;
     let possible = (arguments.world == World::Open).then(|| possible(&read.cluster)).transpose()?;
-    let found = Findings { possible, ..find(&read, &reach) };
+    let filter = ViewFilter::new(global, &arguments.filter, &[&read.cluster], &read.default_namespace)?;
+    let most = match arguments.max {
+        Some(0) => usize::MAX,
+        Some(most) => most,
+        None if arguments.output == ExposureFormat::Text => MOST_ROWS,
+        None => usize::MAX,
+    };
+    let mut found = Findings { possible, most, ..find(&read, &reach) };
+    // The exit code is that of the whole input, so `--deny` counts before the filter.
+    let denied: Vec<(ExposureKind, usize)> = arguments
+        .deny
+        .iter()
+        .map(|denied| (*denied, found.exposures.iter().filter(|it| is(it, *denied)).count()))
+        .collect();
+    let is_empty = found.exposures.is_empty();
+    if filter.is_active() {
+        filtered::apply(&mut found, &filter);
+    }
     let mut page: OutputPage = match arguments.output {
-        ExposureFormat::Text => text::plain(&found),
+        ExposureFormat::Text => text::plain(&found, OutputPage::for_stdout(global.color)),
         ExposureFormat::Md => text::markdown(&found),
         ExposureFormat::Csv => text::csv(&found),
         ExposureFormat::Json => json::document(&found)?,
     };
     if matches!(arguments.output, ExposureFormat::Text | ExposureFormat::Md) && !global.quiet {
-        let notes = crate::views::notes(&reach, crate::args::ViewLevel::Workload);
+        let notes = crate::views::notes(&reach, ViewLevel::Workload);
         for note in notes {
             page.blank();
-            page.line(note);
+            page.folded_line(2, note);
         }
     }
     read.left_out.mark(&mut page, arguments.output)?;
     page.print()?;
-    if !arguments.deny.is_empty() && found.exposures.is_empty() {
+    if !arguments.deny.is_empty() && is_empty {
         page::print_to_stderr("warning: `--deny` judges the workloads of the input, and the input has none");
     }
     let mut outcome = CommandOutcome::Clean;
-    for denied in &arguments.deny {
-        let number = found.exposures.iter().filter(|it| is(it, *denied)).count();
+    for (denied, number) in denied {
         if number > 0 {
             failure::print(&anyhow!("{} {}", count(number, "workload"), denied.words()));
             outcome = CommandOutcome::Findings;
@@ -96,5 +121,5 @@ fn find<'r>(read: &ReadInput, reach: &'r Reach<'r>) -> Findings<'r> {
         external.get(&service.object).is_some_and(|claimed| claimed.iter().any(|at| service.addresses.contains(at)))
     };
     let entrances = entrances(reach, &exposures, &cells, is_external);
-    Findings { reach, cells, exposures, entrances, possible: None }
+    Findings { reach, cells, exposures, entrances, possible: None, filter: None, most: usize::MAX }
 }

@@ -29,7 +29,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &MonitorArgs) -> Result<Comman
     let runtime = Runtime::open(&arguments.pinned.bpffs, PinAccess::Read)?;
     let mut events = runtime.events()?;
     let color = page::color_on_stdout(global.color);
-    let mut printer = EventPrinter::new(arguments, global.namespace.as_deref(), color);
+    let mut printer = EventPrinter::new(arguments, global.default_namespace(), color);
     if let Some(last) = arguments.last {
         let mut waiting = EventBatch::default();
         loop {

@@ -19,9 +19,13 @@ const CONTEXT: usize = 1;
 /// If a place has more lines than this, only its first line is underlined.
 const MOST_LINES: usize = 1;
 
-/// At most `max` findings, one after the other.
-pub(crate) fn findings(sources: &SourceMap, findings: &[LocatedFinding], color: bool, max: usize) -> OutputPage {
-    let mut page = OutputPage::colored(color);
+/// Adds at most `max` findings to a page, one after the other.
+pub(crate) fn findings(
+    sources: &SourceMap,
+    findings: &[LocatedFinding],
+    mut page: OutputPage,
+    max: usize,
+) -> OutputPage {
     let mut locator = Locator::new(sources);
     for finding in findings.iter().take(max) {
         page.drawn(0, group(&mut locator, finding));

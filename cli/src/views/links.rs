@@ -1,12 +1,19 @@
 //! Edges with their ends in words: what `graph` prints, and what pictures are drawn from.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use weir_analysis::reach::edges::{self, EndGroup};
-use weir_analysis::reach::{CellCache, CellId, Passes, Reach};
+use weir_analysis::reach::{CellCache, CellId, Passes, Reach, ReachEnd};
 
+use super::filter::ReachFilter;
+use super::namespaces::{self, NamespaceNames};
 use super::words;
 use crate::args::ViewLevel;
-use crate::page::OutputPage;
+use crate::page::{OutputPage, Style};
+
+/// More namespaces than this are counted and not listed.
+const MOST_NAMESPACES: usize = 3;
 
 /// All sources reach all destinations, on the same ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +32,8 @@ pub(crate) struct LinkEnd {
     pub(crate) name: String,
     /// The namespace of a workload.
     pub(crate) namespace: Option<String>,
+    /// The namespace, if the end is all of its pods.
+    whole: Option<String>,
     json: String,
 }
 
@@ -53,21 +62,22 @@ impl GraphLink {
 impl LinkEnd {
     /// An end that is only a name.
     pub(crate) fn named(name: String) -> Self {
-        Self { name, namespace: None, json: String::new() }
+        Self { name, namespace: None, whole: None, json: String::new() }
     }
 }
 
-/// Every link.
-pub(crate) fn links(reach: &Reach<'_>, level: ViewLevel) -> Vec<GraphLink> {
+/// Every link, or those that a filter shows.
+pub(crate) fn links(reach: &Reach<'_>, level: ViewLevel, filter: Option<ReachFilter<'_>>) -> Vec<GraphLink> {
     let mut cells = CellCache::new(reach);
     match level {
-        ViewLevel::Namespace => sums(reach, &mut cells),
-        ViewLevel::Workload | ViewLevel::Auto => edges(reach, &mut cells),
+        ViewLevel::Namespace => sums(reach, &mut cells, filter),
+        ViewLevel::Workload | ViewLevel::Auto => edges(reach, &mut cells, filter),
     }
 }
 
-fn edges(reach: &Reach<'_>, cells: &mut CellCache<'_>) -> Vec<GraphLink> {
-    let found = edges::edges(reach, cells);
+fn edges(reach: &Reach<'_>, cells: &mut CellCache<'_>, filter: Option<ReachFilter<'_>>) -> Vec<GraphLink> {
+    let filter = filter.as_ref().map(|it| it as &dyn edges::PairFilter);
+    let found = edges::edges_among(reach, cells, filter);
     let ends = |all: &[EndGroup]| all.iter().map(|it| end(reach, it)).collect();
     let link = |it: edges::Edge| GraphLink {
         from: ends(&it.from),
@@ -79,11 +89,18 @@ fn edges(reach: &Reach<'_>, cells: &mut CellCache<'_>) -> Vec<GraphLink> {
     found.into_iter().map(link).collect()
 }
 
-fn sums(reach: &Reach<'_>, cells: &mut CellCache<'_>) -> Vec<GraphLink> {
+fn sums(reach: &Reach<'_>, cells: &mut CellCache<'_>, filter: Option<ReachFilter<'_>>) -> Vec<GraphLink> {
     let places = edges::places(reach);
     let group = |place: usize| places[place].map_or(EndGroup::Outside, EndGroup::Namespace);
     let sums = edges::sums(reach, cells);
-    let passing = sums.iter().filter(|(_, sum)| sum.passing > 0);
+    let ends = reach.all_ends();
+    let members: Vec<Vec<ReachEnd>> = places
+        .iter()
+        .map(|place| ends.iter().copied().filter(|it| edges::place_of(reach, *it) == *place).collect())
+        .collect();
+    let is_asked = |from: usize, to: usize| filter.is_none_or(|it| it.takes_places(&members[from], &members[to]));
+    let has_port = |any| filter.is_none_or(|it| it.has_port(cells, Passes::Cell(any)));
+    let passing = sums.iter().filter(|((from, to), sum)| sum.passing > 0 && is_asked(*from, *to) && has_port(sum.any));
     let mut found: Vec<(usize, usize, GraphLink)> = passing
         .map(|((from, to), sum)| {
             let all = sum.any == sum.all;
@@ -120,39 +137,110 @@ fn end(reach: &Reach<'_>, group: &EndGroup) -> LinkEnd {
         EndGroup::Party(index) => Some(reach.namespace(reach.parties[*index as usize].namespace).to_owned()),
         _ => None,
     };
-    LinkEnd { name: words::group(reach, group), namespace, json: words::group_json(reach, group).to_string() }
+    let whole = match group {
+        EndGroup::Namespace(id) => Some(reach.namespace(*id).to_owned()),
+        _ => None,
+    };
+    LinkEnd { name: words::group(reach, group), namespace, whole, json: words::group_json(reach, group).to_string() }
 }
 
-fn names(ends: &[LinkEnd]) -> String {
-    if ends.is_empty() { "no source".to_owned() } else { joined(ends.iter().map(|it| it.name.as_str())) }
+fn names(ends: &[LinkEnd], known: &NamespaceNames) -> String {
+    if ends.is_empty() { "no source".to_owned() } else { compressed(ends, known).join(", ") }
 }
 
-fn joined<'t>(texts: impl Iterator<Item = &'t str>) -> String {
-    texts.collect::<Vec<_>>().join(", ")
+/// The ends in few words: whole namespaces together, and workloads of the same name in several namespaces together.
+fn compressed(ends: &[LinkEnd], known: &NamespaceNames) -> Vec<String> {
+    let whole: Vec<&str> = ends.iter().filter_map(|it| it.whole.as_deref()).collect();
+    let mut by_name: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for end in ends {
+        let Some(namespace) = &end.namespace else { continue };
+        let name = end.name.strip_prefix(namespace.as_str()).and_then(|it| it.strip_prefix('/'));
+        by_name.entry(name.unwrap_or_default()).or_default().push(namespace);
+    }
+    let is_many = |namespaces: &[&str]| namespaces.len() > MOST_NAMESPACES;
+    let mut found = Vec::new();
+    found.extend(is_many(&whole).then(|| format!("every pod of {}", known.words(&whole))));
+    let several = by_name.iter().filter(|(_, namespaces)| is_many(namespaces));
+    found.extend(several.map(|(name, namespaces)| format!("{name} of {}", known.words(namespaces))));
+    let is_alone = |end: &&LinkEnd| match (&end.whole, &end.namespace) {
+        (Some(_), _) => !is_many(&whole),
+        (None, Some(namespace)) => {
+            let name = end.name.strip_prefix(namespace.as_str()).and_then(|it| it.strip_prefix('/'));
+            !is_many(&by_name[name.unwrap_or_default()])
+        }
+        (None, None) => true,
+    };
+    let single = ends.iter().filter(is_alone).map(|it| it.name.clone());
+    single.chain(found).collect()
 }
 
-/// Text for people, by destination.
-pub(crate) fn text(links: &[GraphLink]) -> OutputPage {
-    let mut page = OutputPage::new();
-    for same in links.chunk_by(|a, b| a.to == b.to) {
-        page.line(names(&same[0].to));
+/// The namespaces of all ends.
+pub(crate) fn namespaces_of(reach: &Reach<'_>) -> NamespaceNames {
+    NamespaceNames::new(reach.parties.iter().map(|it| reach.namespace(it.namespace)))
+}
+
+/// Links to the same destinations, with the sources that reach them in the same way together.
+struct Destination {
+    own: Option<String>,
+    /// The destinations, then what reaches them.
+    lines: Vec<String>,
+}
+
+fn destinations(links: &[GraphLink], known: &NamespaceNames) -> Vec<Destination> {
+    let one = |same: &[GraphLink]| {
+        let mut ways: Vec<(&str, LinkMark, Vec<LinkEnd>)> = Vec::new();
         for link in same {
-            match link.mark {
-                LinkMark::NoSource => page.line("  from no source"),
-                _ => page.line(format_args!("  from {}: {}", names(&link.from), link.passes)),
+            match ways.iter_mut().find(|(passes, mark, _)| (*passes, *mark) == (link.passes.as_str(), link.mark)) {
+                Some((_, _, from)) => from.extend(link.from.iter().cloned()),
+                None => ways.push((&link.passes, link.mark, link.from.clone())),
             }
         }
+        let way = |(passes, mark, from): &(&str, LinkMark, Vec<LinkEnd>)| match mark {
+            LinkMark::NoSource => "from no source".to_owned(),
+            _ => format!("from {}: {passes}", names(from, known)),
+        };
+        let lines = [names(&same[0].to, known)].into_iter().chain(ways.iter().map(way)).collect();
+        let namespace = |it: &LinkEnd| it.namespace.clone().or(it.whole.clone());
+        let mut of: Vec<Option<String>> = same[0].to.iter().map(namespace).collect();
+        of.dedup();
+        Destination { own: if of.len() == 1 { of.remove(0) } else { None }, lines }
+    };
+    links.chunk_by(|a, b| a.to == b.to).map(one).collect()
+}
+
+/// Text for people, by destination. Destinations of several namespaces that are equal but for the namespace are one.
+pub(crate) fn text(links: &[GraphLink], mut page: OutputPage, known: &NamespaceNames, most: usize) -> OutputPage {
+    let found = destinations(links, known);
+    let rows: Vec<_> = found.into_iter().map(|it| (it.own, it.lines, String::new())).collect();
+    let rows = namespaces::joined(&rows);
+    for row in rows.iter().take(most) {
+        let [to, ways @ ..] = &row.fields[..] else { continue };
+        match row.where_it_holds(known) {
+            Some(holds) => page.folded_line(4, format_args!("{to}, {holds}")),
+            None => page.folded_line(4, to),
+        }
+        for way in ways {
+            let style = if way == "from no source" { Style::Red } else { Style::Green };
+            let (from, passes) = way.rsplit_once(": ").map_or((way.as_str(), ""), |(from, passes)| (from, passes));
+            match passes {
+                "" => page.folded(6, &[(Style::Plain, &"  "), (style, &from)]),
+                _ => page.folded(6, &[(Style::Plain, &format_args!("  {from}: ")), (style, &passes)]),
+            }
+        }
+    }
+    if rows.len() > most {
+        page.line(format_args!("and {} more destinations (--max 0 shows all)", rows.len() - most));
     }
     page
 }
 
 /// A Markdown table.
-pub(crate) fn md(links: &[GraphLink]) -> OutputPage {
+pub(crate) fn md(links: &[GraphLink], known: &NamespaceNames) -> OutputPage {
     let mut page = OutputPage::new();
     page.line("| to | from | allowed traffic |");
     page.line("| --- | --- | --- |");
     for link in links {
-        let fields = [names(&link.to), names(&link.from), link.passes.clone()].map(|it| words::md(&it));
+        let fields = [names(&link.to, known), names(&link.from, known), link.passes.clone()].map(|it| words::md(&it));
         page.line(format_args!("| {} |", fields.join(" | ")));
     }
     page
@@ -174,7 +262,11 @@ pub(crate) fn csv(links: &[GraphLink]) -> OutputPage {
 }
 
 /// One document: docs/schema/graph.json.
-pub(crate) fn json(links: &[GraphLink], level: ViewLevel) -> serde_json::Result<OutputPage> {
+pub(crate) fn json(
+    links: &[GraphLink],
+    level: ViewLevel,
+    filter: Option<(ReachFilter<'_>, usize)>,
+) -> serde_json::Result<OutputPage> {
     let mut edges = Vec::with_capacity(links.len());
     for link in links {
         let ends =
@@ -185,7 +277,10 @@ pub(crate) fn json(links: &[GraphLink], level: ViewLevel) -> serde_json::Result<
         }
         edges.push(edge);
     }
-    let document = json!({"by": level.name(), "edges": edges});
+    let mut document = json!({"by": level.name(), "edges": edges});
+    if let Some((filter, all)) = filter {
+        document["filter"] = filter.filter.json(links.len(), all);
+    }
     let mut page = OutputPage::new();
     page.pretty_json(&document)?;
     Ok(page)

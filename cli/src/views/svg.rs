@@ -182,7 +182,7 @@ fn square(text: &mut String, x: usize, y: usize, side: usize, kind: CellKind, ti
         CellKind::Everything => "every",
         CellKind::Part => "part",
         CellKind::Nothing => "none",
-        CellKind::Void => "void",
+        CellKind::Void | CellKind::Hidden => "void",
     };
     _ = write!(text, "<g><title>{}</title>", xml(title));
     _ = write!(text, "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{side}\" height=\"{side}\"/>");

@@ -4,18 +4,24 @@ use serde_json::{Value, json};
 use weir_analysis::reach::edges::{self, EndGroup, NamespaceOrOutside, Sum};
 use weir_analysis::reach::{CellCache, Passes, Reach, ReachEnd};
 
+use super::filter::ReachFilter;
+use super::table_text::EndName;
 use super::words;
 use crate::args::ViewLevel;
 use crate::page::OutputPage;
 
 /// A matrix whose rows and columns are the same ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReachMatrix {
     pub(crate) ends: Vec<String>,
     /// For each row and column an index into the values.
     pub(crate) cells: Vec<Vec<usize>>,
     pub(crate) values: Vec<Cell>,
+    /// The ends' names in parts.
+    pub(super) names: Vec<EndName>,
     json: Vec<Value>,
+    /// The number of ends before a filter.
+    pub(crate) all: usize,
 }
 
 /// The content of a cell.
@@ -31,19 +37,37 @@ pub(crate) struct Cell {
 pub(crate) enum CellKind {
     /// Policies do not apply: both ends are outside, or source and destination have no address family in common.
     Void,
+    /// A filter leaves it out.
+    Hidden,
     Nothing,
     /// Only some ports, or only some pairs, are allowed.
     Part,
     Everything,
 }
 
-/// The table of a cluster.
-pub(crate) fn table(reach: &Reach<'_>, level: ViewLevel) -> ReachMatrix {
+/// The table of a cluster; of a part of it, if there is a filter.
+pub(crate) fn table(reach: &Reach<'_>, level: ViewLevel, filter: Option<ReachFilter<'_>>) -> ReachMatrix {
     let mut cells = CellCache::new(reach);
-    let mut table = ReachMatrix { ends: Vec::new(), cells: Vec::new(), values: Vec::new(), json: Vec::new() };
+    let mut table = ReachMatrix::default();
     match level {
-        ViewLevel::Namespace => table.fill_by_namespace(reach, &mut cells),
-        ViewLevel::Workload | ViewLevel::Auto => table.fill_by_workload(reach, &mut cells),
+        ViewLevel::Namespace => {
+            table.fill_by_namespace(reach, &mut cells);
+            let places = edges::places(reach);
+            let ends = reach.all_ends();
+            let of = |place| ends.iter().copied().filter(|it| edges::place_of(reach, *it) == place).collect();
+            let members: Vec<Vec<ReachEnd>> = places.into_iter().map(of).collect();
+            // Sums have no single traffic to look for the port in, so the port does not select among them.
+            table.restrict(filter, &members, |_, _| true);
+        }
+        ViewLevel::Workload | ViewLevel::Auto => {
+            table.fill_by_workload(reach, &mut cells);
+            let ends = reach.all_ends();
+            let members: Vec<Vec<ReachEnd>> = ends.iter().map(|it| vec![*it]).collect();
+            table.restrict(filter, &members, |from, to| {
+                let passes = cells.passes(ends[from], ends[to]);
+                passes.is_some_and(|it| filter.is_none_or(|filter| filter.has_port(&cells, it)))
+            });
+        }
     }
     table
 }
@@ -56,7 +80,9 @@ impl ReachMatrix {
                 ReachEnd::Party(index) => EndGroup::Party(*index),
                 ReachEnd::Zone(index) => EndGroup::Ranges(reach.zones[*index as usize].ranges.clone()),
             };
-            self.ends.push(words::group(reach, &group));
+            let name = words::group(reach, &group);
+            self.names.push(EndName::of_workload(reach, *who, &name));
+            self.ends.push(name);
             self.json.push(words::group_json(reach, &group));
         }
         let mut known: Vec<(Option<Passes>, usize)> = Vec::new();
@@ -81,6 +107,7 @@ impl ReachMatrix {
         let places: Vec<NamespaceOrOutside> = edges::places(reach);
         let group = |place: &NamespaceOrOutside| place.map_or(EndGroup::Outside, EndGroup::Namespace);
         self.ends = places.iter().map(|it| words::place(reach, *it)).collect();
+        self.names = places.iter().map(|it| EndName::of_place(reach, *it)).collect();
         self.json = places.iter().map(|it| words::group_json(reach, &group(it))).collect();
         let sums = edges::sums(reach, cells);
         let mut known: Vec<(Option<Sum>, usize)> = Vec::new();
@@ -94,6 +121,37 @@ impl ReachMatrix {
             let row = row.collect();
             self.cells.push(row);
         }
+    }
+
+    /// Keeps the ends between which a filter shows any traffic, and hides cells that it leaves out.
+    fn restrict(
+        &mut self,
+        filter: Option<ReachFilter<'_>>,
+        members: &[Vec<ReachEnd>],
+        mut has_port: impl FnMut(usize, usize) -> bool,
+    ) {
+        self.all = self.ends.len();
+        let Some(filter) = filter else { return };
+        let hidden = self.values.len();
+        self.values.push(Cell { words: String::new(), kind: CellKind::Hidden, json: json!({}) });
+        let mut kept = vec![false; self.ends.len()];
+        for from in 0..self.ends.len() {
+            for to in 0..self.ends.len() {
+                let kind = self.values[self.cells[from][to]].kind;
+                let is_asked = filter.takes_places(&members[from], &members[to]);
+                if !is_asked || kind == CellKind::Void || (kind != CellKind::Nothing && !has_port(from, to)) {
+                    self.cells[from][to] = hidden;
+                } else if kind != CellKind::Nothing {
+                    (kept[from], kept[to]) = (true, true);
+                }
+            }
+        }
+        let keep = |index: &usize| kept[*index];
+        let indexes: Vec<usize> = (0..self.ends.len()).filter(keep).collect();
+        self.ends = indexes.iter().map(|it| self.ends[*it].clone()).collect();
+        self.names = indexes.iter().map(|it| self.names[*it].clone()).collect();
+        self.json = indexes.iter().map(|it| self.json[*it].clone()).collect();
+        self.cells = indexes.iter().map(|from| indexes.iter().map(|to| self.cells[*from][*to]).collect()).collect();
     }
 
     fn number<T: PartialEq>(&mut self, known: &mut Vec<(T, usize)>, of: T, make: impl FnOnce(&T) -> Cell) -> usize {
@@ -143,6 +201,7 @@ impl CellKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Void => "void",
+            Self::Hidden => "hidden",
             Self::Nothing => "nothing",
             Self::Part => "part",
             Self::Everything => "everything",
@@ -151,10 +210,13 @@ impl CellKind {
 }
 
 /// Marks for the values: `*` is everything, `.` nothing, and letters the rest in order of occurrence.
-fn marks(table: &ReachMatrix) -> Vec<String> {
+pub(super) fn marks(table: &ReachMatrix) -> Vec<String> {
+    let mut is_used = vec![false; table.values.len()];
+    table.cells.iter().flatten().for_each(|it| is_used[*it] = true);
     let mut next = 0;
-    let mut mark = |cell: &Cell| match cell.kind {
-        CellKind::Void => String::new(),
+    let mut mark = |(cell, is_used): (&Cell, &bool)| match cell.kind {
+        _ if !is_used => String::new(),
+        CellKind::Void | CellKind::Hidden => String::new(),
         CellKind::Nothing => ".".to_owned(),
         CellKind::Everything => "*".to_owned(),
         CellKind::Part => {
@@ -162,34 +224,13 @@ fn marks(table: &ReachMatrix) -> Vec<String> {
             letters(next - 1)
         }
     };
-    table.values.iter().map(&mut mark).collect()
+    table.values.iter().zip(&is_used).map(&mut mark).collect()
 }
 
 /// a, b … z, aa, ab …
 fn letters(number: usize) -> String {
     let last = char::from(b'a' + (number % 26) as u8);
     if number < 26 { last.to_string() } else { letters(number / 26 - 1) + &last.to_string() }
-}
-
-/// Text for people: numbered columns, and a legend for the letters.
-pub(crate) fn text(table: &ReachMatrix) -> OutputPage {
-    let marks = marks(table);
-    let digits = table.ends.len().to_string().len();
-    let width = marks.iter().map(String::len).max().unwrap_or(1).max(digits) + 1;
-    let names = table.ends.iter().map(|it| it.chars().count()).max().unwrap_or(0);
-    let mut page = OutputPage::new();
-    let numbers: String = (1..=table.ends.len()).map(|number| format!("{number:>width$}")).collect();
-    page.line(format_args!("{:>digits$} {:names$}{numbers}", "", "from, to:"));
-    for ((number, end), row) in (1..).zip(&table.ends).zip(&table.cells) {
-        let mut line = format!("{number:>digits$} {end:names$}");
-        row.iter().for_each(|cell| line.push_str(&format!("{:>width$}", marks[*cell])));
-        page.line(line.trim_end());
-    }
-    page.blank();
-    for (mark, cell) in marks.iter().zip(&table.values).filter(|(_, cell)| cell.kind != CellKind::Void) {
-        page.line(format_args!("{mark:>width$}  {}", cell.words));
-    }
-    page
 }
 
 /// Markdown, for pull requests.
@@ -218,7 +259,11 @@ pub(crate) fn csv(table: &ReachMatrix) -> OutputPage {
 }
 
 /// One document: docs/schema/matrix.json.
-pub(crate) fn json(table: &ReachMatrix, level: ViewLevel) -> serde_json::Result<OutputPage> {
+pub(crate) fn json(
+    table: &ReachMatrix,
+    level: ViewLevel,
+    filter: Option<ReachFilter<'_>>,
+) -> serde_json::Result<OutputPage> {
     let values: Vec<Value> = table
         .values
         .iter()
@@ -230,7 +275,10 @@ pub(crate) fn json(table: &ReachMatrix, level: ViewLevel) -> serde_json::Result<
             value
         })
         .collect();
-    let document = json!({"by": level.name(), "ends": table.json, "values": values, "cells": table.cells});
+    let mut document = json!({"by": level.name(), "ends": table.json, "values": values, "cells": table.cells});
+    if let Some(filter) = filter {
+        document["filter"] = filter.filter.json(table.ends.len(), table.all);
+    }
     let mut page = OutputPage::new();
     page.json(&document)?;
     Ok(page)
@@ -239,8 +287,21 @@ pub(crate) fn json(table: &ReachMatrix, level: ViewLevel) -> serde_json::Result<
 impl ReachMatrix {
     fn words(&self, cell: usize) -> &str {
         match self.values[cell].kind {
-            CellKind::Void => "",
+            CellKind::Void | CellKind::Hidden => "",
             _ => &self.values[cell].words,
         }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A matrix whose values are nothing and everything.
+    pub(in crate::views) fn matrix(names: Vec<EndName>, cells: Vec<Vec<usize>>) -> ReachMatrix {
+        let value = |kind| Cell { words: String::new(), kind, json: json!({}) };
+        let ends: Vec<String> = names.iter().map(EndName::whole).collect();
+        let values = vec![value(CellKind::Nothing), value(CellKind::Everything)];
+        ReachMatrix { all: ends.len(), ends, cells, values, names, json: Vec::new() }
     }
 }

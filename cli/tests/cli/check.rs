@@ -279,3 +279,40 @@ fn a_configuration_link_out_of_the_repository_is_refused() {
     assert!(!ran.err.contains("root:"), "{ran:#?}");
     place.run("check shop.yaml --config weir.toml").exits(2).complains("it is read as TOML");
 }
+
+/// A policy with a rule that another rule covers: the warning `rule-covered` or, for another policy, `policy-duplicate`.
+fn duplicated(namespace: &str) -> String {
+    let policy = |name: &str| {
+        format!(
+            "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
+             spec: {{podSelector: {{}}, policyTypes: [Ingress]}}\n"
+        )
+    };
+    policy("one") + &policy("two")
+}
+
+const BROKEN: &str = "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: bad, namespace: shop}\n\
+                      spec: {podSelector: {}, ingress: [{ports: [{port: 99999}]}]}\n";
+
+#[test]
+fn an_error_leaves_the_lints_of_other_namespaces() {
+    let (shop, ops) = (duplicated("shop"), duplicated("ops"));
+    let place = Place::new().file("good.yaml", format!("{shop}{ops}")).file("bad.yaml", BROKEN);
+    let both = place.run("check good.yaml").exits(0);
+    assert_eq!(both.out.matches("policy-duplicate").count(), 2, "{}", both.out);
+    let ran = place.run("check good.yaml bad.yaml").exits(1);
+    assert_eq!(ran.out.matches("policy-duplicate").count(), 1, "{}", ran.out);
+    let ran = ran.says("ops/").says(
+        "lints skipped: those about namespace shop, and those that compare namespaces, because of errors in NetworkPolicy \
+         shop/bad",
+    );
+    assert!(!ran.out.contains("shop/two"), "{}", ran.out);
+}
+
+#[test]
+fn an_error_without_an_object_leaves_only_lints_of_single_objects() {
+    let place = Place::new().file("good.yaml", duplicated("ops")).file("bad.yaml", "a: [\n");
+    let ran = place.run("check good.yaml bad.yaml").exits(1);
+    assert!(!ran.out.contains("policy-duplicate"), "{}", ran.out);
+    ran.says("lints skipped: a part of the input cannot be read as an object, so only lints");
+}

@@ -24,22 +24,23 @@ fn nothing_changes_between_a_cluster_and_itself() {
         .run("diff --world closed shop.yaml shop.yaml")
         .exits(0)
         .says("Nothing changes")
-        .says("comparing 2 endpoints");
+        .says("Compared: 2 endpoints.");
 }
 
 #[test]
 fn a_change_names_rule_and_line_on_each_side() {
     let ran = moved_port().run("diff --world closed shop.yaml head.yaml --no-cost").exits(1);
     let expected = "\
-1 region newly allowed, 1 region no longer allowed, comparing 2 endpoints.
+1 connection newly allowed, 1 no longer allowed.
+Compared: 2 endpoints.
 
 Newly allowed
-  + shop/web → shop/db: TCP 5433
+  + from shop/web to shop/db: TCP 5433
       ingress: now allowed by shop/db spec.ingress[0] (head.yaml:11); before isolated by shop/db (shop.yaml:4), and no rule allows it
       for example shop/web → shop/db TCP 5433: denied before, allowed now
 
 No longer allowed
-  - shop/web → shop/db: TCP 5432
+  - from shop/web to shop/db: TCP 5432
       ingress: now isolated by shop/db (head.yaml:4), and no rule allows it; before allowed by shop/db spec.ingress[0] (shop.yaml:11)
       for example shop/web → shop/db TCP 5432: allowed before, denied now
 ";
@@ -174,7 +175,7 @@ fn a_revision_is_compared_with_the_working_directory() {
     place
         .run("diff --world closed git:main:net/policies net/policies")
         .exits(1)
-        .says("+ shop/web → shop/db: TCP 5433")
+        .says("+ from shop/web to shop/db: TCP 5433")
         .says("(main:net/policies/shop.yaml:4)");
     place.run("diff --world closed git:HEAD:./net/policies/shop.yaml git:main:net").exits(0);
     let from_below = Command::new(env!("CARGO_BIN_EXE_weir"))
@@ -237,7 +238,7 @@ fn an_artifact_is_compared_by_its_objects() {
     place
         .run("diff --world closed shop.o head.yaml")
         .exits(1)
-        .says("+ shop/web → shop/db: TCP 5433")
+        .says("+ from shop/web to shop/db: TCP 5433")
         .says("(head.yaml:11)");
     place
         .run("diff --world closed shop.o head.yaml --assume ipblock-pods=ignore")
@@ -275,13 +276,15 @@ fn rows_that_are_not_shown_are_counted() {
     moved_port()
         .run("diff --world closed shop.yaml head.yaml --max 1")
         .exits(1)
-        .says("1 more rows are not shown; `--max 0` shows all.");
+        .says("and 1 more row (--max 0 shows all)");
 }
 
 #[test]
 fn the_cost_is_compared_and_budgets_are_gates() {
     let place = moved_port();
-    let run = place.run("diff --world closed shop.yaml head.yaml").exits(1);
+    let plain = place.run("diff --world closed shop.yaml head.yaml").exits(1);
+    assert!(!plain.out.contains("Cost"), "{}", plain.out);
+    let run = place.run("diff --world closed shop.yaml head.yaml --cost").exits(1);
     run.says("Cost of enforcing it, on a node that has every pod").says("  instructions ");
     let found = place.run("diff --world closed shop.yaml head.yaml -o json").exits(1).json();
     assert!(found["cost"]["head"]["instructions"].as_u64() > Some(100), "{found:#}");
@@ -305,7 +308,7 @@ fn markdown_never_exceeds_the_limit_of_github() {
     let place = moved_port();
     let ran = place.run("diff --world closed shop.yaml head.yaml -o md").exits(1);
     let ran =
-        ran.says("<!-- weir diff -->\n### Allowed traffic\n\n**1 region newly allowed, 1 region no longer allowed**");
+        ran.says("<!-- weir diff -->\n### Allowed traffic\n\n**1 connection newly allowed, 1 no longer allowed.**");
     let ran = ran.says("| ➕ now allowed | shop/web | shop/db | TCP 5433 |").says("<details><summary>Reasons");
     assert!(!ran.out.contains("not shown here"), "{}", ran.out);
     // Each pod may reach a port of its own, so there is one row per pod.
@@ -345,7 +348,7 @@ fn markdown_never_exceeds_the_limit_of_github() {
 fn rows_are_annotated_at_the_lines_that_cause_them() {
     let place = moved_port();
     let ran = place.run("diff --world closed shop.yaml head.yaml -o github").exits(1);
-    ran.says("::warning file=head.yaml,line=11,endLine=15,title=weir%3A traffic is newly allowed::shop/web → shop/db: TCP 5433%0A")
+    ran.says("::warning file=head.yaml,line=11,endLine=15,title=weir%3A traffic is newly allowed::from shop/web to shop/db: TCP 5433%0A")
         .says("::notice file=head.yaml,line=4,endLine=4,title=weir%3A traffic is no longer allowed::");
     let sarif = place.run("diff --world closed shop.yaml head.yaml -o sarif").exits(1).json();
     let results = sarif["runs"][0]["results"].as_array().expect("results").clone();
@@ -379,15 +382,16 @@ fn opened_database() -> Place {
 #[test]
 fn policies_without_pods_are_compared_for_every_possible_pod() {
     let expected = "\
-1 region newly allowed, 1 region no longer allowed, comparing every possible pod.
+1 connection newly allowed, 1 no longer allowed.
+Compared: every possible pod.
 
 Newly allowed
-  + any IPv4 address of a pod or outside → any pod with app=db in namespace shop: TCP 22
+  + from any IPv4 address of a pod or outside to any pod with app=db in namespace shop: TCP 22
       ingress: now allowed by shop/db spec.ingress[0] (head.yaml:8); before isolated by shop/db (base.yaml:4), and no rule allows it
       for example a pod without labels in namespace another → a pod with app=db in namespace shop TCP 22: denied before, allowed now
 
 No longer allowed
-  - any pod with app=api in namespace shop → any pod with app=db in namespace shop: TCP 5432
+  - from any pod with app=api in namespace shop to any pod with app=db in namespace shop: TCP 5432
       ingress: now isolated by shop/db (head.yaml:4), and no rule allows it; before allowed by shop/db spec.ingress[0] (base.yaml:8)
       for example a pod with app=api in namespace shop → a pod with app=db in namespace shop TCP 5432: allowed before, denied now
 ";
@@ -419,7 +423,7 @@ fn query_confirms_the_examples_of_rows_about_possible_pods() {
 #[test]
 fn pods_of_the_input_are_counted_in_rows_about_possible_pods() {
     let ran = moved_port().run("diff shop.yaml head.yaml --no-cost").exits(1);
-    ran.says("(1 in the input) → ").says("comparing every possible pod, 2 endpoints of the input among them");
+    ran.says("(1 in the input) to ").says("Compared: every possible pod, 2 endpoints of the input among them");
     let found = moved_port().run("diff shop.yaml head.yaml --no-cost -o json").exits(1).json();
     let groups = found["groups"].as_array().expect("groups");
     assert!(groups.iter().any(|it| it["endpoints"] == json!(["shop/db"]) && it["pods"] != json!([])), "{found:#}");

@@ -26,11 +26,9 @@ spec: {clusterIP: None, selector: {app: db}, ports: [{name: pg, port: 5432}]}
 
 #[test]
 fn an_allowed_flow_shows_its_rule() {
-    let ran = Place::shop().run("explain shop.yaml --from shop/web --to shop/db --port 5432/tcp").exits(0);
+    let ran = Place::shop().run("explain shop.yaml --from shop/web --to shop/db --port 5432/tcp -v").exits(0);
     let expected = "\
-ALLOW
-
-packet: tcp shop/web (10.0.0.1) -> shop/db (10.0.0.2) port 5432
+ALLOW: tcp shop/web (10.0.0.1) -> shop/db (10.0.0.2) port 5432
 
 egress of shop/web (10.0.0.1): allow
   no policy isolates it in this direction, so everything is allowed
@@ -63,6 +61,20 @@ witness: to_pod of shop/db: allow
           02000000000102000000000208004500002800014000400600000a0000010a0000029c40153800000000000000005002ffff00000000
 ";
     assert_eq!(ran.out, expected);
+    let short = Place::shop().run("explain shop.yaml --from shop/web --to shop/db --port 5432/tcp").exits(0).out;
+    let (before, _) = expected.split_once("\nwitness: ").expect("witnesses");
+    assert_eq!(short, before, "classes and packets only with -v");
+}
+
+#[test]
+fn the_end_that_denies_comes_first_with_the_nearest_rule() {
+    let ran = Place::shop().run("explain shop.yaml --from shop/web --to shop/db --port 5433").exits(0);
+    let lines: Vec<&str> = ran.out.lines().filter(|it| !it.is_empty()).take(3).collect();
+    assert_eq!(lines[0], "DENY: tcp shop/web (10.0.0.1) -> shop/db (10.0.0.2) port 5433");
+    assert!(lines[1].starts_with("ingress of shop/db"), "{}", ran.out);
+    let deciding = ran.out.find("isolates for ingress").expect("the deciding policy");
+    let nearest = ran.out.find("the nearest rule is:").expect("the nearest rule");
+    assert!(deciding < nearest && nearest < ran.out.find("egress of shop/web").expect("the other end"), "{}", ran.out);
 }
 
 /// Selectors and addresses of every kind.
@@ -156,7 +168,7 @@ fn the_witnesses_get_their_verdicts_from_programs_for_the_whole_cluster() {
 #[test]
 fn classes_are_described_by_their_members_properties() {
     let place = Place::shop().file("services.yaml", SERVICES).file("much.yaml", MUCH);
-    let ask = |arguments: &str| place.run(&format!("explain . {arguments}")).exits(0);
+    let ask = |arguments: &str| place.run(&format!("explain . -v {arguments}")).exits(0);
     let far = ask("--from away/far --to shop/db --port 85");
     far.says("selected by shop/db; selected by shop/much; subject to CidrList drop")
         .says("a pod of namespaces with team notin (a,b) with app")
@@ -172,7 +184,11 @@ fn classes_are_described_by_their_members_properties() {
 #[test]
 fn input_that_cannot_be_compiled_has_a_reason_in_place_of_a_witness() {
     let ask = "explain shop.yaml --from shop/web --to shop/db --proto icmp --assume icmp=allow";
-    Place::shop().run(ask).exits(0).says("ALLOW").says("no witness: the input cannot be compiled: `icmp=allow`");
+    Place::shop()
+        .run(&format!("{ask} -v"))
+        .exits(0)
+        .says("ALLOW")
+        .says("no witness: the input cannot be compiled: `icmp=allow`");
     let found = Place::shop().run(&format!("{ask} -o json")).exits(0).json();
     check_schema("explain", &found);
     assert_eq!(found["packets"][0]["witnesses"], serde_json::json!([]));

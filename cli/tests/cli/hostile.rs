@@ -189,6 +189,7 @@ const COMMANDS: [&str; 45] = [
     "matrix IN -o html",
     "graph IN",
     "graph IN -o dot",
+    "graph IN -o mermaid",
     "exposure IN",
     "exposure IN -o md",
 ];

@@ -75,7 +75,7 @@ fn every_format_says_what_it_leaves_out() {
             Some("query") => &["jsonl"],
             Some("explain") => &["text", "json"],
             Some("test") => &["text", "json", "junit"],
-            Some("matrix" | "graph") => &["text", "json", "md", "html", "svg", "dot"],
+            Some("matrix" | "graph") => &["text", "json", "md", "html", "svg", "dot", "mermaid"],
             Some("exposure") => &["text", "json", "md"],
             Some("diff") => &["text", "json", "md", "sarif", "html", "svg", "dot", "github"],
             _ => &[],

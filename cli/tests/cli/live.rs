@@ -108,7 +108,7 @@ fn policies_without_pods_are_compared_on_the_live_cluster() {
         let ran = run(&place, &format!("diff {sides}")).exits(1);
         let ran = ran.complains("taken from the cluster: Namespace, Pod\n");
         let ran = ran.says(&format!(
-            "+ any pod with app=web in namespace shop (1 in the input) → any pod with app=db in namespace shop (1 in the \
+            "+ from any pod with app=web in namespace shop (1 in the input) to any pod with app=db in namespace shop (1 in the \
              input): TCP {added}"
         ));
         assert!(!ran.out.contains("Removed: "), "{ran:#?}");

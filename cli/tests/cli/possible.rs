@@ -27,11 +27,9 @@ fn place() -> Place {
 
 #[test]
 fn a_described_pod_gets_the_verdict_of_its_labels() {
-    let ran = Place::shop().run("explain shop.yaml --from shop/app=web --to shop/db --port 5432").exits(0);
+    let ran = Place::shop().run("explain shop.yaml --from shop/app=web --to shop/db --port 5432 -v").exits(0);
     let expected = "\
-ALLOW
-
-packet: tcp shop/app=web (192.0.2.1) -> shop/db (10.0.0.2) port 5432
+ALLOW: tcp shop/app=web (192.0.2.1) -> shop/db (10.0.0.2) port 5432
   example: shop/app=web with the address 192.0.2.1
   the verdict is the same for every pod that is described; rules may differ
 
@@ -46,7 +44,7 @@ ingress of shop/db (10.0.0.2): allow
     assert!(ran.out.starts_with(expected), "{}", ran.out);
     assert!(ran.out.contains("witness: to_pod of shop/db: allow\n"), "{}", ran.out);
     let ran = Place::shop().run("explain shop.yaml --from shop/= --to shop/app=db --port 5432 --expect deny").exits(0);
-    assert!(ran.out.starts_with("DENY\n"), "{}", ran.out);
+    assert!(ran.out.starts_with("DENY: tcp "), "{}", ran.out);
     assert!(ran.out.contains("peer: shop/=: label app=web is missing"), "{}", ran.out);
 }
 

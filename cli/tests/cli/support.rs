@@ -88,11 +88,14 @@ impl Place {
     pub(crate) fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.args(arguments.split_whitespace()).current_dir(&self.directory);
-        command.env_remove("RUST_BACKTRACE").env_remove("NO_COLOR").stdin(Stdio::null());
-        // Variables of a CI job, from which the report makes links.
-        for name in ["WEIR_SOURCE_URL", "GITHUB_SERVER_URL", "CI_PROJECT_URL", "SOURCE_DATE_EPOCH"] {
-            command.env_remove(name);
+        for variable in ["RUST_BACKTRACE", "NO_COLOR", "COLUMNS"] {
+            command.env_remove(variable);
         }
+        // Variables of a CI job, from which the report makes links.
+        for variable in ["WEIR_SOURCE_URL", "GITHUB_SERVER_URL", "CI_PROJECT_URL", "SOURCE_DATE_EPOCH"] {
+            command.env_remove(variable);
+        }
+        command.stdin(Stdio::null());
         command
     }
 

@@ -75,7 +75,7 @@ fn diff_in_the_closed_world_names_the_rule() {
 #[test]
 fn diff_and_exposure_answer_for_possible_pods() {
     let ran = place().run("diff shop.yaml .").exits(1);
-    let ran = ran.says("any pod in any namespace (2 in the input) → any pod in any namespace (2 in the input)");
+    let ran = ran.says("from any pod in any namespace (2 in the input) to any pod in any namespace (2 in the input)");
     ran.says("ClusterNetworkPolicy wall spec.ingress[1] \"no others\"");
     check_schema("diff", &place().run("diff shop.yaml . -o json").exits(1).json());
     place().run("exposure .").exits(0).says("cluster-wide policies deny a part");

@@ -1,5 +1,9 @@
 //! `weir matrix`, `weir graph` and `weir exposure`: every format, and the exit codes.
 
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
 use crate::support::{Place, SHOP};
 use weir_testing::schema::check_schema;
 
@@ -100,7 +104,7 @@ fn exposure_lists_open_workloads_and_sets_the_exit_code() {
 fn every_format_is_the_same_every_time() {
     let place = shop();
     for command in ["matrix", "graph"] {
-        for format in ["text", "json", "md", "csv", "dot", "svg", "html"] {
+        for format in ["text", "json", "md", "csv", "dot", "mermaid", "svg", "html"] {
             let runs = [0, 1].map(|_| place.run(&format!("{command} . -o {format}")).exits(0).out);
             assert!(runs[0] == runs[1] && runs[0].contains("db"), "{command} {format}: {}", runs[0]);
         }
@@ -148,4 +152,175 @@ fn input_with_errors_is_not_shown() {
     for command in ["matrix", "graph", "exposure"] {
         place.run(&format!("{command} bad.yaml")).exits(2).complains("the input has");
     }
+}
+
+type Pair = (String, String);
+
+/// An end's name as `namespace/name`, or its ranges.
+fn end_name(end: &Value) -> String {
+    match end["kind"].as_str() {
+        Some("workload") => {
+            let part = |key: &str| end[key].as_str().expect("a text").to_owned();
+            format!("{}/{}", part("namespace"), part("name"))
+        }
+        _ => end["ranges"].to_string(),
+    }
+}
+
+fn list(value: &Value) -> Vec<Value> {
+    value.as_array().expect("a list").clone()
+}
+
+/// The pairs of a matrix between which anything passes, with what passes.
+fn pairs_of_matrix(document: &Value) -> BTreeMap<Pair, Value> {
+    let ends: Vec<String> = list(&document["ends"]).iter().map(end_name).collect();
+    let mut found = BTreeMap::new();
+    for (from, row) in ends.iter().zip(list(&document["cells"])) {
+        for (to, cell) in ends.iter().zip(list(&row)) {
+            let value = &document["values"][cell.as_u64().expect("an index") as usize];
+            if value["kind"] == "part" || value["kind"] == "everything" {
+                found.insert((from.clone(), to.clone()), value["passes"].clone());
+            }
+        }
+    }
+    found
+}
+
+/// The same of a graph, between workloads.
+fn pairs_of_graph(document: &Value, workloads: &[String]) -> BTreeMap<Pair, Value> {
+    let members = |end: &Value| -> Vec<String> {
+        let of = |is: &dyn Fn(&str) -> bool| workloads.iter().filter(|it| is(it)).cloned().collect();
+        match end["kind"].as_str().expect("a kind") {
+            "everyone" | "pods" => of(&|_| true),
+            "namespace" => of(&|it| it.split('/').next() == end["namespace"].as_str()),
+            "workload" => vec![end_name(end)],
+            _ => Vec::new(),
+        }
+    };
+    let mut found = BTreeMap::new();
+    for edge in list(&document["edges"]) {
+        for from in list(&edge["from"]).iter().flat_map(members) {
+            for to in list(&edge["to"]).iter().flat_map(members) {
+                assert_eq!(found.insert((from.clone(), to), edge["passes"].clone()), None, "{from}");
+            }
+        }
+    }
+    found
+}
+
+fn has_port(passes: &Value, port: u64) -> bool {
+    list(passes).iter().any(|it| {
+        let is_named = list(&it["ports"]).iter().any(|it| {
+            let range = it["first"].as_u64().expect("a port")..=it["last"].as_u64().expect("a port");
+            it["protocol"] == "TCP" && range.contains(&port)
+        });
+        is_named != (it["other"] == "allow")
+    })
+}
+
+#[test]
+fn a_filter_shows_exactly_the_matching_pairs() {
+    let place = shop();
+    let whole = place.run("matrix . --by workload -o json").exits(0).json();
+    let all = pairs_of_matrix(&whole);
+    let workloads: Vec<String> =
+        list(&whole["ends"]).iter().filter(|it| it["kind"] == "workload").map(end_name).collect();
+    type Wanted = fn(&str, &str, &Value) -> bool;
+    let cases: [(&str, Wanted); 10] = [
+        ("--focus shop/db", |from, to, _| from == "shop/db" || to == "shop/db"),
+        ("--focus 10.0.0.2", |from, to, _| from == "shop/db" || to == "shop/db"),
+        ("--from shop/app=web", |from, _, _| from == "shop/web"),
+        ("--to shop/web", |_, to, _| to == "shop/web"),
+        ("--to service/shop/db", |_, to, _| to == "shop/db"),
+        ("--to ops", |_, to, _| to.starts_with("ops/")),
+        ("--namespace ops", |from, to, _| from.starts_with("ops/") || to.starts_with("ops/")),
+        ("--namespace ops --direction egress", |from, _, _| from.starts_with("ops/")),
+        ("--port 5432/tcp --to shop/db", |_, to, passes| to == "shop/db" && has_port(passes, 5432)),
+        ("--port 80 --focus shop/db", |from, to, passes| {
+            (from == "shop/db" || to == "shop/db") && has_port(passes, 80)
+        }),
+    ];
+    for (options, wanted) in cases {
+        let expected: BTreeMap<Pair, Value> = all
+            .iter()
+            .filter(|((from, to), passes)| wanted(from, to, passes))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
+        assert!(!expected.is_empty() && expected.len() < all.len(), "{options}: {expected:#?}");
+        let found = place.run(&format!("matrix . --by workload -o json {options}")).exits(0).json();
+        check_schema("matrix", &found);
+        assert_eq!(pairs_of_matrix(&found), expected, "{options}");
+        let found = place.run(&format!("graph . --by workload -o json {options}")).exits(0).json();
+        check_schema("graph", &found);
+        let of_workloads = |pairs: BTreeMap<Pair, Value>| -> BTreeMap<Pair, Value> {
+            pairs.into_iter().filter(|((from, to), _)| workloads.contains(from) && workloads.contains(to)).collect()
+        };
+        assert_eq!(pairs_of_graph(&found, &workloads), of_workloads(expected), "{options}");
+        place.run(&format!("graph . {options}")).exits(0).says("shown: ").says(&format!("({options})"));
+    }
+}
+
+#[test]
+fn exposure_is_filtered_and_its_exit_code_is_not() {
+    let place = shop();
+    let ran = place.run("exposure . --to shop/db -o json").exits(0).json();
+    check_schema("exposure", &ran);
+    let names: Vec<String> = list(&ran["workloads"]).iter().map(|it| end_name(&it["workload"])).collect();
+    assert_eq!(names, ["shop/db"]);
+    assert_eq!((&ran["filter"]["shown"], &ran["filter"]["of"]), (&Value::from(1), &Value::from(3)));
+    place.run("exposure . --to shop/db --deny outside").exits(1).complains("2 workloads reachable from outside");
+    place.run("exposure . --namespace ops").exits(0).says("shown: 1 of 3 workloads (--namespace ops)");
+}
+
+#[test]
+fn a_filter_with_a_mistake_names_the_nearest() {
+    let place = shop();
+    place.run("graph . --focus shop/wbe").exits(2).complains("did you mean `shop/web`?");
+    place.run("graph . --namespace shpo").exits(2).complains("did you mean `shop`?");
+    place.run("matrix . --port 99999").exits(2).complains("`99999` is not a port");
+    place.run("matrix . --direction ingress").exits(2).complains("add --focus or --namespace");
+    place.run("graph . --focus shop/db -o html").exits(2).complains("filters of its own");
+    let place = place.file("head.yaml", SHOP.replace("5432", "5433"));
+    place.run("diff shop.yaml head.yaml --to shop/dbb").exits(2).complains("did you mean `shop/db`?");
+}
+
+#[test]
+fn a_filter_does_not_weaken_the_exit_code_of_a_comparison() {
+    let place = shop().file("head.yaml", SHOP.replace("5432", "5433"));
+    let ran = place.run("diff shop.yaml head.yaml --deny added --port 5432").exits(1);
+    let ran = ran.says("1 connection newly allowed, 1 no longer allowed").says("shown: 1 of 2 changes (--port 5432)");
+    assert!(!ran.out.contains("5433"), "{}", ran.out);
+    place.run("diff shop.yaml head.yaml --port 1").exits(1).says("shown: 0 of 2 changes (--port 1)");
+}
+
+/// Lines of a flowchart as <https://mermaid.js.org/syntax/flowchart.html> has them, with quoted labels.
+#[track_caller]
+fn check_flowchart(text: &str) {
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("flowchart LR"));
+    let mut depth = 0;
+    for line in lines {
+        let line = line.trim();
+        let labels = line.matches('"').count();
+        let is_node = line.split_once("[\"").is_some_and(|(id, rest)| {
+            id.split(' ').next_back().is_some_and(|id| id.starts_with(['n', 's'])) && rest.ends_with("\"]")
+        });
+        let is_edge = ["-->", "-.->", "---", "-.-"].iter().any(|it| line.contains(it));
+        match line {
+            _ if line.starts_with("subgraph s") => depth += 1,
+            "end" => depth -= 1,
+            _ => assert!(is_node || is_edge || line.starts_with("linkStyle") || line.ends_with("(( ))"), "{line}"),
+        }
+        assert!(labels == 0 || labels == 2, "a label ends early: {line}");
+    }
+    assert_eq!(depth, 0, "{text}");
+}
+
+#[test]
+fn mermaid_is_well_formed() {
+    let place = shop().file("head.yaml", SHOP.replace("5432", "5433"));
+    check_flowchart(&place.run("graph shop.yaml more.yaml -o mermaid").exits(0).out);
+    check_flowchart(&place.run("matrix shop.yaml more.yaml -o mermaid --by namespace").exits(0).out);
+    let ran = place.run("diff shop.yaml head.yaml -o mermaid").exits(1).says("linkStyle 0 stroke:");
+    check_flowchart(&ran.out);
 }

@@ -15,6 +15,8 @@ pub mod ports;
 pub mod possible;
 mod zones;
 
+pub use parties::workload_of;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;

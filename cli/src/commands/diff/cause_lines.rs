@@ -30,6 +30,7 @@ pub(super) struct CauseLine {
 }
 
 /// The lines of everything that rows mention.
+#[derive(Default)]
 pub(super) struct CauseLines {
     lines: [BTreeMap<VerdictCause, CauseLine>; 2],
 }

@@ -35,6 +35,8 @@ struct DiffJson<'d> {
     #[serde(rename = "withoutEffect", skip_serializing_if = "Vec::is_empty")]
     without_effect: Vec<WithoutEffectJson<'d>>,
     cost: Option<&'d Costs>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filter: Option<&'d serde_json::Value>,
 }
 
 /// A change that no flow can observe.
@@ -205,14 +207,13 @@ pub(super) fn json(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usi
     let shown = &diff.rows[..diff.rows.len().min(most)];
     let mut builder = JsonBuilder { compared, namer, places, groups: Vec::new(), numbers: BTreeMap::new() };
     let rows = shown.iter().enumerate().map(|(index, row)| builder.row(index, row)).collect();
-    let of = |change| diff.rows.iter().filter(|row| row.change == change).count();
     let document = DiffJson {
         base: &compared.names[0],
         head: &compared.names[1],
         summary: DiffSummaryJson {
-            added: of(VerdictChange::Added),
-            removed: of(VerdictChange::Removed),
-            rows: diff.rows.len(),
+            added: compared.totals.added,
+            removed: compared.totals.removed,
+            rows: compared.totals.rows,
             shown: shown.len(),
         },
         endpoints: endpoints(diff),
@@ -221,6 +222,7 @@ pub(super) fn json(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usi
         rows,
         groups: builder.groups,
         cost: costs,
+        filter: compared.filter.as_ref().map(|(_, json)| json),
     };
     let mut page = OutputPage::new();
     page.pretty_json(&document)?;

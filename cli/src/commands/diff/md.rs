@@ -2,15 +2,16 @@
 
 use std::fmt::Write as _;
 
-use weir_analysis::diff::{DiffRow, VerdictChange};
+use weir_analysis::diff::VerdictChange;
 use weir_objects::escape;
 
 use super::cost::Costs;
 use super::gate::Ruling;
-use super::text::sections;
+use super::groups::{self, DiffSection, sections};
 use super::wording::{DiffWording, count};
 use crate::args::World;
 use crate::page::OutputPage;
+use crate::views::namespaces::RepeatedRow;
 use crate::views::words::md;
 
 /// GitHub accepts 65,536 characters.
@@ -24,20 +25,24 @@ const LONGEST_CELL: usize = 160;
 const MARK: &str = "<!-- weir diff -->";
 
 pub(super) fn markdown(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usize) -> OutputPage {
-    let mut out = format!("{MARK}\n### Allowed traffic\n\n**{}**, {}.\n", words.headline(), words.scope());
+    let mut out = format!("{MARK}\n### Allowed traffic\n\n**{}.** {}.\n", words.headline(), words.scope());
     if let Some(gate) = &words.compared.gate {
         _ = writeln!(out, "\n**{}.**", gate.summary());
     }
+    if let Some((sentence, _)) = &words.compared.filter {
+        _ = writeln!(out, "\n{}.", md(sentence));
+    }
     words.endpoint_changes().iter().for_each(|line| _ = writeln!(out, "\n{}", md(line)));
-    let rows: Vec<&DiffRow> = words.compared.diff.rows.iter().take(most).collect();
+    let found = sections(words, most);
+    let rows: Vec<&RepeatedRow> = found.sections.iter().flat_map(|it| &it.rows).collect();
     let ending = ending(costs);
     out.push_str(&table(words, &rows));
     out.push_str(&isolation(words, MOST_CHARACTERS / 4));
     out.push_str(&without_effect(words, MOST_CHARACTERS / 8));
     let room = MOST_CHARACTERS.saturating_sub(out.chars().count() + ending.chars().count() + 400);
-    let details = details(words, rows.len(), room);
+    let details = details(words, &found.sections, room);
     out.push_str(&details.text);
-    let hidden = words.compared.diff.rows.len() - details.lines;
+    let hidden = rows.len() + found.left_out - details.lines;
     if hidden > 0 {
         let names = &words.compared.names;
         let world = if words.compared.world == World::Closed { " --world closed" } else { "" };
@@ -56,19 +61,25 @@ pub(super) fn markdown(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most:
 }
 
 /// The first rows, one line each.
-fn table(words: &DiffWording<'_, '_>, rows: &[&DiffRow]) -> String {
+fn table(words: &DiffWording<'_, '_>, rows: &[&RepeatedRow]) -> String {
     if rows.is_empty() {
         return String::new();
     }
     let mut out = "\n| | from | to | what |\n| --- | --- | --- | --- |\n".to_owned();
-    for (index, row) in rows.iter().take(MOST_AT_ONCE).enumerate() {
+    let known = groups::known(words);
+    for repeated in rows.iter().take(MOST_AT_ONCE) {
+        let index = repeated.rows[0];
+        let row = &words.compared.diff.rows[index];
         let sign = if row.change == VerdictChange::Added { "➕ now allowed" } else { "➖ no longer" };
         let ruling = match words.compared.ruling(index) {
             Ruling::Refused(_) => ", ❌ refused",
             Ruling::Approved { .. } => ", ✅ approved",
             Ruling::Open => "",
         };
-        let cells = [words.from(row), words.to(row), words.what(row)].map(|it| cut(&md(&it)));
+        let mut cells: Vec<String> = repeated.fields.iter().map(|it| cut(&md(it))).collect();
+        if let (Some(holds), Some(what)) = (repeated.where_it_holds(&known), cells.last_mut()) {
+            *what = format!("{what}, {}", cut(&md(&holds)));
+        }
         _ = writeln!(out, "| {sign}{ruling} | {} |", cells.join(" | "));
     }
     if rows.len() > MOST_AT_ONCE {
@@ -109,18 +120,23 @@ struct FittingLines {
 }
 
 /// Every row with its reasons and its example, as long as there is room. `lines` counts rows.
-fn details(words: &DiffWording<'_, '_>, most: usize, room: usize) -> FittingLines {
-    if most == 0 {
+fn details(words: &DiffWording<'_, '_>, sections: &[DiffSection], room: usize) -> FittingLines {
+    if sections.is_empty() {
         return FittingLines::default();
     }
+    let known = groups::known(words);
     let mut lines = Vec::new();
-    for (title, rows) in sections(words, most) {
-        for (place, index) in rows.into_iter().enumerate() {
+    for DiffSection { title, rows } in sections {
+        for (place, repeated) in rows.iter().enumerate() {
+            let index = repeated.rows[0];
             let row = &words.compared.diff.rows[index];
             let title = if place == 0 { format!("\n**{title}**\n\n") } else { String::new() };
+            let [from, to, what] = [0, 1, 2].map(|it| repeated.fields[it].as_str());
+            let holds = repeated.where_it_holds(&known).map(|it| format!(", {it}")).unwrap_or_default();
+            let sentence = format!("from {from} to {to}: {what}{holds}");
             let why: String = words.reasons(index).iter().map(|it| format!("  <br>{}\n", md(it))).collect();
             let example = format!("  <br>_{}_\n", md(&words.example(row)));
-            lines.push(format!("{title}* {}\n{why}{example}", md(&words.sentence(row))));
+            lines.push(format!("{title}* {}\n{why}{example}", md(&sentence)));
         }
     }
     let FittingLines { text, lines } = fitting(lines.into_iter(), room);

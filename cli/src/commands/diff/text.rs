@@ -2,19 +2,19 @@
 
 use weir_analysis::diff::{DiffRow, Presence, VerdictChange};
 
+use super::cause_lines::CauseLines;
 use super::cost::Costs;
-use super::wording::DiffWording;
-use crate::page::Style::{Bold, Dim, Green, Plain, Red};
+use super::groups;
+use super::wording::{DiffWording, count};
+use crate::page::Style::{Bold, Dim, Plain, Red, Yellow};
 use crate::page::{OutputPage, Style};
-
-/// The largest number of changed isolations that are listed.
-const MOST_ISOLATED: usize = 20;
+use crate::views::namespaces::{self, NamespaceNames, RepeatedRow};
 
 type RowFilter = fn(&DiffRow) -> bool;
 
 /// The sections: changes between endpoints that exist on both sides, then those of new and of removed endpoints, then
 /// changes that only follow from others.
-const SECTIONS: [(&str, RowFilter); 5] = [
+pub(super) const SECTIONS: [(&str, RowFilter); 5] = [
     ("Newly allowed", |row| is(row, Presence::Kept) && row.change == VerdictChange::Added),
     ("No longer allowed", |row| is(row, Presence::Kept) && row.change == VerdictChange::Removed),
     ("Of new endpoints", |row| is(row, Presence::Appeared)),
@@ -26,47 +26,36 @@ fn is(row: &DiffRow, presence: Presence) -> bool {
     row.presence == presence && row.destination.services.is_empty()
 }
 
-/// The rows of each section that has any. Rows that a gate refuses are in sections of their own, before all others.
-pub(super) fn sections(words: &DiffWording<'_, '_>, most: usize) -> Vec<(String, Vec<usize>)> {
-    let rows = &words.compared.diff.rows;
-    let mut found = Vec::new();
-    for is_refused in [true, false] {
-        for (title, wanted) in SECTIONS {
-            let is_in = |it: &usize| wanted(&rows[*it]) && words.compared.ruling(*it).is_refused() == is_refused;
-            let of_section: Vec<usize> = (0..rows.len().min(most)).filter(is_in).collect();
-            let title = if is_refused { format!("{title}, and refused") } else { title.to_owned() };
-            found.extend((!of_section.is_empty()).then_some((title, of_section)));
-        }
-    }
-    found
-}
-
-pub(super) fn text(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usize, color: bool) -> OutputPage {
-    let mut writer = TextWriter { words, page: OutputPage::colored(color) };
-    writer.page.pieces(&[(Bold, &words.headline()), (Plain, &format_args!(", {}.", words.scope()))]);
+pub(super) fn text(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usize, page: OutputPage) -> OutputPage {
+    let mut writer = TextWriter { words, page, known: groups::known(words) };
+    writer.page.folded(2, &[(Bold, &words.headline()), (Plain, &".")]);
+    writer.page.folded_line(2, format_args!("{}.", words.scope()));
     if let Some(gate) = &words.compared.gate {
-        writer.page.line(format_args!("{}.", gate.summary()));
+        writer.page.folded_line(2, format_args!("{}.", gate.summary()));
     }
-    words.endpoint_changes().iter().for_each(|line| writer.page.line(line));
-    writer.isolation();
-    let rows = &words.compared.diff.rows;
-    for (title, of_section) in sections(words, most) {
-        writer.title(&title);
-        of_section.into_iter().for_each(|row| writer.row(row));
+    if let Some((sentence, _)) = &words.compared.filter {
+        writer.page.folded_line(2, format_args!("{sentence}."));
+    }
+    words.endpoint_changes().iter().for_each(|line| writer.page.folded_line(2, line));
+    writer.isolation(most);
+    let found = groups::sections(words, most);
+    for section in found.sections {
+        writer.title(&section.title);
+        section.rows.iter().for_each(|row| writer.row(row));
+    }
+    if found.left_out > 0 {
+        writer.page.blank();
+        writer.page.line(format_args!("and {} (--max 0 shows all)", count(found.left_out, "more row")));
     }
     let without_effect = words.without_effect();
     if !without_effect.is_empty() {
         writer.title("Without effect");
         for line in without_effect.iter().take(most) {
-            writer.page.line(format_args!("  {line}"));
+            writer.page.folded_line(6, format_args!("  {line}"));
         }
         if without_effect.len() > most {
-            writer.page.line(format_args!("  and {} more; `--max 0` shows all", without_effect.len() - most));
+            writer.page.line(format_args!("  and {} more (--max 0 shows all)", without_effect.len() - most));
         }
-    }
-    if rows.len() > most {
-        writer.page.blank();
-        writer.page.line(format_args!("{} more rows are not shown; `--max 0` shows all.", rows.len() - most));
     }
     if let Some(costs) = costs {
         writer.title(&format!("Cost of enforcing it{}", costs.condition()));
@@ -81,6 +70,7 @@ pub(super) fn text(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usi
 struct TextWriter<'a, 'w, 'c> {
     words: &'a DiffWording<'w, 'c>,
     page: OutputPage,
+    known: NamespaceNames,
 }
 
 impl TextWriter<'_, '_, '_> {
@@ -89,27 +79,47 @@ impl TextWriter<'_, '_, '_> {
         self.page.pieces(&[(Bold, &title)]);
     }
 
-    fn isolation(&mut self) {
+    fn isolation(&mut self, most: usize) {
         let changes = self.words.isolation();
         if changes.is_empty() {
             return;
         }
         self.title("Isolation");
-        for change in changes.iter().take(MOST_ISOLATED) {
-            let (sign, style): (_, Style) = if change.begins { ("-", Red) } else { ("+", Green) };
-            self.page.pieces(&[(Plain, &"  "), (style, &sign), (Plain, &format_args!(" {}", change.text))]);
+        let none = CauseLines::default();
+        let without_lines = DiffWording { places: &none, ..*self.words }.isolation();
+        let texts: Vec<_> =
+            without_lines.iter().map(|it| (it.own.clone(), vec![it.text.clone()], String::new())).collect();
+        let rows = namespaces::joined(&texts);
+        for row in rows.iter().take(most) {
+            let change = &changes[row.rows[0]];
+            let (sign, style): (_, Style) = if change.begins { ("-", Red) } else { ("+", Yellow) };
+            let Some(holds) = row.where_it_holds(&self.known) else {
+                self.page.folded(6, &[(Plain, &"  "), (style, &sign), (Plain, &format_args!(" {}", change.text))]);
+                continue;
+            };
+            self.page.folded(6, &[(Plain, &"  "), (style, &sign), (Plain, &format_args!(" {}", row.fields[0]))]);
+            self.page.folded_line(8, format_args!("      {holds}"));
+            self.page.folded(8, &[(Dim, &format_args!("      for example {}", change.text))]);
         }
-        if changes.len() > MOST_ISOLATED {
-            let rest = changes.len() - MOST_ISOLATED;
-            self.page.line(format_args!("  {rest} more changes of isolation are not shown; `-o json` has all."));
+        if rows.len() > most {
+            self.page.line(format_args!("  and {} more (--max 0 shows all)", rows.len() - most));
         }
     }
 
-    fn row(&mut self, index: usize) {
+    fn row(&mut self, repeated: &RepeatedRow) {
+        let index = repeated.rows[0];
         let row = &self.words.compared.diff.rows[index];
-        let (sign, style) = if row.change == VerdictChange::Added { ("+", Green) } else { ("-", Red) };
-        self.page.pieces(&[(Plain, &"  "), (style, &format_args!("{sign} {}", self.words.sentence(row)))]);
-        self.words.reasons(index).iter().for_each(|why| self.page.line(format_args!("      {why}")));
-        self.page.pieces(&[(Plain, &"      "), (Dim, &self.words.example(row))]);
+        let (sign, style) = if row.change == VerdictChange::Added { ("+", Yellow) } else { ("-", Red) };
+        let [from, to, what] = [0, 1, 2].map(|it| repeated.fields[it].as_str());
+        let sentence = format!("{sign} from {from} to {to}: {what}");
+        self.page.folded(6, &[(Plain, &"  "), (style, &sentence)]);
+        if let Some(holds) = repeated.where_it_holds(&self.known) {
+            self.page.folded_line(8, format_args!("      {holds}"));
+        }
+        let first = repeated.namespaces.first().map(|it| format!("in {it}: ")).unwrap_or_default();
+        for why in self.words.reasons(index) {
+            self.page.folded_line(8, format_args!("      {first}{why}"));
+        }
+        self.page.folded(8, &[(Plain, &"      "), (Dim, &self.words.example(row))]);
     }
 }

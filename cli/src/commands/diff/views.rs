@@ -5,7 +5,7 @@ use weir_analysis::diff::VerdictChange;
 use super::wording::DiffWording;
 use crate::page::OutputPage;
 use crate::views::links::{GraphLink, LinkEnd, LinkMark};
-use crate::views::{dot, svg};
+use crate::views::{dot, mermaid, svg};
 
 /// A picture of the rows.
 pub(super) fn graph(words: &DiffWording<'_, '_>, most: usize) -> OutputPage {
@@ -15,6 +15,11 @@ pub(super) fn graph(words: &DiffWording<'_, '_>, most: usize) -> OutputPage {
 /// The same for Graphviz.
 pub(super) fn digraph(words: &DiffWording<'_, '_>, most: usize) -> OutputPage {
     dot::digraph(&links(words, most))
+}
+
+/// The same for Mermaid.
+pub(super) fn flowchart(words: &DiffWording<'_, '_>, most: usize) -> OutputPage {
+    mermaid::flowchart(&links(words, most))
 }
 
 /// The links sorted by destination, so that links to one destination are adjacent.

@@ -14,6 +14,7 @@ use super::Comparison;
 use super::cause_lines::{CauseLines, VerdictCause, causes};
 use super::flows;
 use super::gate::Ruling;
+use super::groups;
 use crate::args::World;
 use crate::read::ReadInput;
 
@@ -30,6 +31,8 @@ pub(super) struct DiffWording<'a, 'c> {
 /// Isolation of a group that begins or ends.
 pub(super) struct Isolated<'r> {
     pub(super) begins: bool,
+    /// The namespace of the group, if it has only one.
+    pub(super) own: Option<String>,
     pub(super) ruling: &'r Ruling,
     pub(super) text: String,
     /// The policies that isolate the group, on the side where it is isolated.
@@ -47,9 +50,9 @@ struct IsolationKey<'a> {
 }
 
 impl<'a> DiffWording<'a, '_> {
-    /// `2 regions newly allowed, 1 region no longer allowed`
+    /// `2 connections newly allowed, 1 no longer allowed, 3 pods lose isolation`
     pub(super) fn headline(&self) -> String {
-        let rows = &self.compared.diff.rows;
+        let totals = &self.compared.totals;
         let decides = |side: &ReadInput| !side.cluster.policies.is_empty() || !side.cluster.lists.is_empty();
         if self.compared.is_same() && !self.compared.sides.iter().any(decides) {
             return "Nothing to compare: neither side has a policy or a list".to_owned();
@@ -61,22 +64,42 @@ impl<'a> DiffWording<'a, '_> {
             }
             .to_owned();
         }
-        let of = |change| rows.iter().filter(|row| row.change == change).count();
-        match (of(VerdictChange::Added), of(VerdictChange::Removed)) {
-            (0, 0) => "The same traffic is allowed, but isolation changes".to_owned(),
+        let mut parts = Vec::new();
+        match (totals.added, totals.removed) {
+            (0, 0) => parts.push("The same traffic is allowed".to_owned()),
+            (0, removed) => parts.push(format!("{} no longer allowed", count(removed, "connection"))),
+            (added, 0) => parts.push(format!("{} newly allowed", count(added, "connection"))),
             (added, removed) => {
-                format!("{} newly allowed, {} no longer allowed", count(added, "region"), count(removed, "region"))
+                parts.push(format!("{} newly allowed, {removed} no longer allowed", count(added, "connection")));
             }
+        }
+        for (endpoints, [one, many]) in [
+            (&totals.opened, ["loses isolation", "lose isolation"]),
+            (&totals.closed, ["becomes isolated", "become isolated"]),
+        ] {
+            let verb = if endpoints.len() == 1 { one } else { many };
+            parts.extend((!endpoints.is_empty()).then(|| format!("{} {verb}", self.counted(endpoints))));
+        }
+        parts.join(", ")
+    }
+
+    /// `3 pods`, `1 workload`
+    fn counted(&self, endpoints: &BTreeSet<u32>) -> String {
+        let is_pod = |it: &u32| self.compared.diff.endpoints[*it as usize].kind == "Pod";
+        match endpoints.iter().filter(|it| is_pod(it)).count() {
+            pods if pods == endpoints.len() => count(pods, "pod"),
+            0 => count(endpoints.len(), "workload"),
+            _ => format!("{} pods and workloads", endpoints.len()),
         }
     }
 
-    /// `comparing 7 endpoints`
+    /// `Compared: 7 endpoints`
     pub(super) fn scope(&self) -> String {
         let kept = self.compared.diff.endpoints.iter().filter(|it| it.ids.iter().all(Option::is_some)).count();
         match self.compared.world {
-            World::Open if kept == 0 => "comparing every possible pod".to_owned(),
-            World::Open => format!("comparing every possible pod, {} of the input among them", count(kept, "endpoint")),
-            World::Closed => format!("comparing {}", count(kept, "endpoint")),
+            World::Open if kept == 0 => "Compared: every possible pod".to_owned(),
+            World::Open => format!("Compared: every possible pod, {} of the input among them", count(kept, "endpoint")),
+            World::Closed => format!("Compared: {}", count(kept, "endpoint")),
         }
     }
 
@@ -123,7 +146,7 @@ impl<'a> DiffWording<'a, '_> {
                     false => format!("{what} of {who} {verb} no longer isolated (before: by {by}): all traffic passes"),
                 };
                 let text = [Some(text), ruling.text()].into_iter().flatten().collect::<Vec<_>>().join("; ");
-                Isolated { begins, ruling, text, policies }
+                Isolated { begins, own: groups::of_endpoints(&self.compared.diff, endpoints), ruling, text, policies }
             };
         groups.into_iter().map(one).collect()
     }
@@ -141,9 +164,9 @@ impl<'a> DiffWording<'a, '_> {
         format!("{}{family}", row.traffic)
     }
 
-    /// `shop/web → shop/db: TCP 5432`
+    /// `from shop/web to shop/db: TCP 5432`
     pub(super) fn sentence(&self, row: &DiffRow) -> String {
-        format!("{} → {}: {}", self.from(row), self.to(row), self.what(row))
+        format!("from {} to {}: {}", self.from(row), self.to(row), self.what(row))
     }
 
     /// The ruling on a row, and the reasons for its change.
@@ -264,7 +287,7 @@ fn concerns_other_pods(row: &DiffRow, except: &RowProduct) -> bool {
     is_selected && !other.is_empty() && other.iter().all(|it| !keys(it).is_subset(&known))
 }
 
-/// `1 region`, `2 regions`
+/// `1 change`, `2 changes`
 pub(super) fn count(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

@@ -3,7 +3,7 @@
 use annotate_snippets::{AnnotationKind, Element, Group, Level};
 use weir_analysis::world::labels_text;
 use weir_artifact::layout::program_name;
-use weir_model::eval::{Basis, EndVerdict, Flow, FlowEnd, Judgement};
+use weir_model::eval::{Basis, EndVerdict, Flow, FlowEnd, Judgement, Verdict};
 use weir_model::{Cluster, Direction, ListId, PolicyId, RuleAction, Standing, Tier, TierRuleId};
 use weir_objects::diagnostic::FindingPlace;
 use weir_objects::escape;
@@ -11,7 +11,7 @@ use weir_objects::origin::{FieldOrigin, FieldPath};
 
 use super::{JudgedHostPort, backends, claims, hex, packet, with_audit};
 use crate::locator::Locator;
-use crate::page::OutputPage;
+use crate::page::{OutputPage, Style};
 use crate::possible_pods;
 use crate::question::{FlowAnswer, FlowQuestion, JudgedPacket, PacketExample};
 use crate::read::ReadInput;
@@ -31,10 +31,13 @@ const MOST_WITNESSES: usize = 6;
 const MOST_PARTS: usize = 5;
 
 /// The whole explanation of one question.
-pub(super) fn answer(read: &ReadInput, answer: &FlowAnswer, color: bool) -> OutputPage {
-    let (locator, page) = (Locator::new(&read.sources), OutputPage::colored(color));
-    let mut text = TextExplanation { read, cluster: &read.cluster, locator, page };
-    text.line(0, possible_pods::verdict_word(answer.verdict()).to_uppercase().as_str());
+///
+/// The verdict comes first, then the ends: the one that denies before the other. With `is_verbose`, more rules that do
+/// not match follow, and the classes and witness packets.
+pub(super) fn answer(read: &ReadInput, answer: &FlowAnswer, page: OutputPage, is_verbose: bool) -> OutputPage {
+    let locator = Locator::new(&read.sources);
+    let mut text = TextExplanation { read, cluster: &read.cluster, locator, page, is_verbose };
+    text.verdict(answer);
     if let (None, Some(conditions)) = (answer.verdict(), &answer.verdict_if) {
         text.line(0, &format!("the verdict depends on {}; allowed if:", conditions.fields.join(" and ")));
         conditions.allowed_if.iter().for_each(|condition| text.line(2, condition));
@@ -54,12 +57,14 @@ pub(super) fn answer(read: &ReadInput, answer: &FlowAnswer, color: bool) -> Outp
     for (index, judged) in answer.packets.iter().enumerate() {
         let JudgedPacket { flow, judgement, example } = judged;
         text.cluster = judged.cluster(&read.cluster);
-        text.page.blank();
-        text.line(0, &format!("packet: {}", packet(text.cluster, flow)));
+        if answer.packets.len() > 1 {
+            text.page.blank();
+            text.line(0, &format!("packet: {}", packet(text.cluster, flow)));
+        }
         if let Some(example) = example {
             text.example(example, judgement, answer.verdict().is_some());
         }
-        for direction in [Direction::Egress, Direction::Ingress] {
+        for direction in deciding_first(judgement) {
             text.page.blank();
             text.side(direction, flow, judgement.side(direction));
             let would_be = audited.get(index).map(|audited| audited.side(direction).verdict);
@@ -68,7 +73,9 @@ pub(super) fn answer(read: &ReadInput, answer: &FlowAnswer, color: bool) -> Outp
                 text.line(2, &format!("note: the verdict would be {}, {so}", verdict_name(would_be)));
             }
         }
-        text.witnesses(&witness::of(text.cluster, flow, judgement));
+        if is_verbose {
+            text.witnesses(&witness::of(text.cluster, flow, judgement));
+        }
     }
     text.page
 }
@@ -79,11 +86,36 @@ struct TextExplanation<'r> {
     cluster: &'r Cluster,
     locator: Locator<'r>,
     page: OutputPage,
+    is_verbose: bool,
+}
+
+/// The directions in the order in which a reader needs them: a side that denies decides.
+fn deciding_first(judgement: &Judgement) -> [Direction; 2] {
+    let denies = |direction| judgement.side(direction).verdict == Verdict::Deny;
+    match denies(Direction::Ingress) && !denies(Direction::Egress) {
+        true => [Direction::Ingress, Direction::Egress],
+        false => [Direction::Egress, Direction::Ingress],
+    }
 }
 
 impl TextExplanation<'_> {
     fn line(&mut self, indent: usize, text: &str) {
-        self.page.line(format_args!("{:indent$}{text}", ""));
+        self.page.folded_line(indent + 2, format_args!("{:indent$}{text}", ""));
+    }
+
+    /// The verdict, with the packet if there is only one.
+    fn verdict(&mut self, answer: &FlowAnswer) {
+        let style = match answer.verdict() {
+            Some(Verdict::Allow) => Style::Green,
+            Some(Verdict::Deny) => Style::Red,
+            None => Style::Yellow,
+        };
+        let word = possible_pods::verdict_word(answer.verdict()).to_uppercase();
+        let packet = match &answer.packets[..] {
+            [only] => format!(": {}", packet(only.cluster(&self.read.cluster), &only.flow)),
+            _ => String::new(),
+        };
+        self.page.folded(2, &[(style, &word), (Style::Plain, &packet)]);
     }
 
     /// Indents the lines that `write` prints.
@@ -244,13 +276,21 @@ impl TextExplanation<'_> {
         }
         let mismatches = rule_mismatch::mismatches(cluster, policies, direction, flow);
         if !mismatches.is_empty() {
-            self.line(2, "to allow it, one rule would have to match; the closest rules are:");
+            self.line(
+                2,
+                &format!(
+                    "to allow it, one rule would have to match; the nearest {}:",
+                    nearest(mismatches.len(), self.is_verbose)
+                ),
+            );
         }
-        for mismatch in mismatches.iter().take(MOST_MISMATCHES) {
+        let most = if self.is_verbose { MOST_MISMATCHES } else { 1 };
+        for mismatch in mismatches.iter().take(most) {
             self.miss(direction, mismatch);
         }
-        if mismatches.len() > MOST_MISMATCHES {
-            self.line(2, &format!("… and {} that match no better", count(mismatches.len() - MOST_MISMATCHES, "rule")));
+        if mismatches.len() > most {
+            let more = if self.is_verbose { "" } else { " (-v shows more)" };
+            self.line(2, &format!("… and {} that match no better{more}", count(mismatches.len() - most, "rule")));
         }
     }
 
@@ -307,6 +347,10 @@ fn class(what: &str, class: &ClassDescription, otherwise: &str) -> String {
     let more = if rest == 0 { String::new() } else { format!("; … and {rest} more") };
     let is = if class.is.is_empty() { otherwise } else { &shown };
     format!("{what:8}{}: {is}{more}", class.name)
+}
+
+fn nearest(rules: usize, is_verbose: bool) -> &'static str {
+    if rules > 1 && is_verbose { "rules are" } else { "rule is" }
 }
 
 fn behind(backends: usize) -> &'static str {

@@ -7,39 +7,74 @@ use weir_analysis::reach::{Passes, ports};
 use weir_analysis::world::{EndSet, ExposedBy, ExposedGroup};
 
 use super::Findings;
-use crate::page::OutputPage;
+use crate::page::{OutputPage, Style};
 use crate::render::text::count;
-use crate::views::words;
+use crate::views::namespaces::{self, RepeatedRow};
+use crate::views::{links, words};
 
 /// A heading, its rows, and the sentence for a section without rows.
 struct ExposureSection {
     heading: &'static str,
-    /// The columns: who, what, from where.
-    rows: Vec<[String; 3]>,
+    rows: Vec<ExposureRow>,
     none: &'static str,
+    /// Whether the rows say what is allowed, and not what is missing.
+    is_open: bool,
 }
 
-pub(super) fn plain(found: &Findings<'_>) -> OutputPage {
-    let mut page = OutputPage::new();
-    page.line(summary(found));
+struct ExposureRow {
+    /// The namespace that the row is about.
+    own: Option<String>,
+    /// The columns: who, what, from where.
+    cells: [String; 3],
+}
+
+pub(super) fn plain(found: &Findings<'_>, mut page: OutputPage) -> OutputPage {
+    let names = links::namespaces_of(found.reach);
+    page.folded_line(2, summary(found));
     for section in shown(found) {
         page.blank();
         page.line(section.heading);
         if section.rows.is_empty() {
             page.line(format_args!("  {}", section.none));
         }
-        let width = |column: usize| section.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let (first, second) = (width(0).min(48), width(1).min(40));
-        for [who, what, source] in &section.rows {
-            let line = format!("  {who:first$}  {what:second$}  {source}");
-            page.line(line.trim_end());
+        let rows = joined(&section);
+        let width = |column: usize| rows.iter().map(|row| row.fields[column].chars().count()).max().unwrap_or(0);
+        // Longer fields are not padded to each other. In a narrow page they would leave no room for the sources.
+        let [widest_first, widest_second] = page.width().map_or([48, 40], |it| [it * 3 / 10, it * 3 / 10]);
+        let (first, second) = (width(0).min(widest_first), width(1).min(widest_second));
+        for row in rows.iter().take(found.most) {
+            let [who, what, source] = [0, 1, 2].map(|it| row.fields[it].as_str());
+            let style = if section.is_open { Style::Green } else { Style::Yellow };
+            let pieces: [(Style, &dyn std::fmt::Display); 3] = [
+                (Style::Plain, &format_args!("  {who:first$}  ")),
+                (style, &format_args!("{what:second$}")),
+                (Style::Plain, &format_args!("  {source}")),
+            ];
+            page.folded(6, &pieces);
+            if let Some(holds) = row.where_it_holds(&names) {
+                page.folded_line(6, format_args!("      {holds}"));
+            }
         }
+        if rows.len() > found.most {
+            page.line(format_args!("  and {} more (--max 0 shows all)", rows.len() - found.most));
+        }
+    }
+    if let Some((filter, all)) = found.filter {
+        page.blank();
+        page.folded_line(2, filter.sentence(found.exposures.len(), all, "workloads"));
     }
     page
 }
 
+/// The rows, with those of several namespaces that are equal but for the namespace together.
+fn joined(section: &ExposureSection) -> Vec<RepeatedRow> {
+    let row = |it: &ExposureRow| (it.own.clone(), it.cells.to_vec(), String::new());
+    namespaces::joined(&section.rows.iter().map(row).collect::<Vec<_>>())
+}
+
 pub(super) fn markdown(found: &Findings<'_>) -> OutputPage {
     let mut page = OutputPage::new();
+    let names = links::namespaces_of(found.reach);
     page.line(words::md(&summary(found)));
     for section in shown(found) {
         page.blank();
@@ -51,9 +86,22 @@ pub(super) fn markdown(found: &Findings<'_>) -> OutputPage {
         }
         page.line("| who | what | from where |");
         page.line("| --- | --- | --- |");
-        for row in &section.rows {
-            page.line(format_args!("| {} |", row.each_ref().map(|it| words::md(it)).join(" | ")));
+        let rows = joined(&section);
+        for row in rows.iter().take(found.most) {
+            let mut cells: Vec<String> = row.fields.iter().map(|it| words::md(it)).collect();
+            if let (Some(holds), Some(who)) = (row.where_it_holds(&names), cells.first_mut()) {
+                who.push_str(&format!(", {}", words::md(&holds)));
+            }
+            page.line(format_args!("| {} |", cells.join(" | ")));
         }
+        if rows.len() > found.most {
+            page.blank();
+            page.line(format_args!("and {} more (--max 0 shows all)", rows.len() - found.most));
+        }
+    }
+    if let Some((filter, all)) = found.filter {
+        page.blank();
+        page.line(words::md(&filter.sentence(found.exposures.len(), all, "workloads")));
     }
     page
 }
@@ -62,8 +110,8 @@ pub(super) fn csv(found: &Findings<'_>) -> OutputPage {
     let mut page = OutputPage::new();
     page.line("exposure,who,what,from");
     for (name, section) in NAMES.into_iter().zip(sections(found)) {
-        for row in &section.rows {
-            page.line(format_args!("{name},{}", row.each_ref().map(|it| words::csv(it)).join(",")));
+        for row in section.rows.iter().take(found.most) {
+            page.line(format_args!("{name},{}", row.cells.each_ref().map(|it| words::csv(it)).join(",")));
         }
     }
     page
@@ -102,28 +150,31 @@ fn sections(found: &Findings<'_>) -> Vec<ExposureSection> {
             heading: "Reachable from outside",
             rows: rows(found, |it| &it.outside, |group| words::groups(found.reach, group)),
             none: "nothing",
+            is_open: true,
         },
         ExposureSection {
             heading: "Services with node ports or external addresses",
             rows: found.entrances.iter().map(|it| entrance(found, it)).collect(),
             none: "none",
+            is_open: true,
         },
         ExposureSection {
             heading: "Reachable from other namespaces",
             rows: rows(found, |it| &it.namespaces, |group| from_namespaces(found, group)),
             none: "nothing",
+            is_open: true,
         },
-        ExposureSection { heading: "Not isolated", rows: unprotected(found), none: "none" },
+        ExposureSection { heading: "Not isolated", rows: unprotected(found), none: "none", is_open: false },
     ];
     if let Some(groups) = &found.possible {
         let rows = groups.iter().map(|it| possible(found, it)).collect();
-        sections.push(ExposureSection { heading: "Any pod that could exist", rows, none: "nothing" });
+        sections.push(ExposureSection { heading: "Any pod that could exist", rows, none: "nothing", is_open: true });
     }
     sections
 }
 
 /// A group of pods that could exist: the pods, the traffic, the sources and the reason.
-fn possible(found: &Findings<'_>, group: &ExposedGroup) -> [String; 3] {
+fn possible(found: &Findings<'_>, group: &ExposedGroup) -> ExposureRow {
     let pods = possible_ends(&EndSet { pods: vec![group.pods.clone()], ranges: AddressSet::default() });
     let pods = if group.except.is_empty() { pods } else { pods.replacen("any pod", "any other pod", 1) };
     let cluster = found.reach.cluster;
@@ -138,7 +189,14 @@ fn possible(found: &Findings<'_>, group: &ExposedGroup) -> [String; 3] {
     let tiers = if group.is_cut_by_tiers { "; cluster-wide policies deny a part" } else { "" };
     let egress = if group.is_cut_by_egress { "; only from sources whose egress allows it" } else { "" };
     let source = possible_ends(&group.source);
-    [pods, row_traffic(group.traffic.clone()).to_string(), format!("from {source}: {reason}{lists}{tiers}{egress}")]
+    ExposureRow {
+        own: group.pods.only_namespace().map(str::to_owned),
+        cells: [
+            pods,
+            row_traffic(group.traffic.clone()).to_string(),
+            format!("from {source}: {reason}{lists}{tiers}{egress}"),
+        ],
+    }
 }
 
 fn from_namespaces(found: &Findings<'_>, groups: &[EndGroup]) -> String {
@@ -156,7 +214,7 @@ fn rows(
     found: &Findings<'_>,
     of: fn(&Exposure) -> &OpenTraffic,
     source: impl Fn(&[EndGroup]) -> String,
-) -> Vec<[String; 3]> {
+) -> Vec<ExposureRow> {
     let mut rows = Vec::new();
     let mut ways: Vec<(&OpenTraffic, Vec<&Exposure>)> = Vec::new();
     for exposure in found.exposures.iter().filter(|it| !of(it).is_empty()) {
@@ -172,17 +230,22 @@ fn rows(
     for (way, parties) in ways {
         let names: Vec<String> = parties.iter().map(|it| name(found, it)).collect();
         for (passes, groups) in way {
-            rows.push([names.join(", "), found.cells.words(*passes), format!("from {}", source(groups))]);
+            let cells = [names.join(", "), found.cells.words(*passes), format!("from {}", source(groups))];
+            rows.push(ExposureRow { own: Some(namespace(found, parties[0])), cells });
         }
     }
     rows
+}
+
+fn namespace(found: &Findings<'_>, exposure: &Exposure) -> String {
+    found.reach.namespace(found.reach.parties[exposure.party as usize].namespace).to_owned()
 }
 
 fn name(found: &Findings<'_>, exposure: &Exposure) -> String {
     found.reach.party_name(&found.reach.parties[exposure.party as usize])
 }
 
-fn entrance(found: &Findings<'_>, entrance: &Entrance) -> [String; 3] {
+fn entrance(found: &Findings<'_>, entrance: &Entrance) -> ExposureRow {
     let cluster = found.reach.cluster;
     let port = &cluster.services[entrance.service.index()].ports[entrance.port as usize];
     let node_port = port.node_port.map_or(String::new(), |number| format!(", node port {number}"));
@@ -193,10 +256,14 @@ fn entrance(found: &Findings<'_>, entrance: &Entrance) -> [String; 3] {
         (open, all) => format!("{open} of {} reachable from outside", count(all, "backend")),
     };
     let number = format!("{} {}{node_port}", ports::name(port.protocol), port.port);
-    [format!("service {}", cluster.service_name(entrance.service)), number, lets_in]
+    let service = &cluster.services[entrance.service.index()];
+    ExposureRow {
+        own: Some(found.reach.namespace(service.namespace).to_owned()),
+        cells: [format!("service {}", cluster.service_name(entrance.service)), number, lets_in],
+    }
 }
 
-fn unprotected(found: &Findings<'_>) -> Vec<[String; 3]> {
+fn unprotected(found: &Findings<'_>) -> Vec<ExposureRow> {
     let mut rows = Vec::new();
     let kinds = [
         ([false, false], "no policy at all"),
@@ -213,7 +280,8 @@ fn unprotected(found: &Findings<'_>) -> Vec<[String; 3]> {
             let names: Vec<String> = open.iter().map(|it| name(found, it)).collect();
             let lists = if open.iter().any(|it| it.lists) { "address lists apply" } else { "" };
             if !open.is_empty() {
-                rows.push([names.join(", "), format!("{words} ({all})"), lists.to_owned()]);
+                let cells = [names.join(", "), format!("{words} ({all})"), lists.to_owned()];
+                rows.push(ExposureRow { own: Some(namespace(found, open[0])), cells });
             }
         }
     }

@@ -73,7 +73,7 @@ mod tests {
         let CliCommand::Enforcement(EnforcementCommand::Monitor(arguments)) = cli.command else {
             panic!("not the command")
         };
-        assert_eq!(arguments.filter.takes(cli.global.namespace.as_deref(), &event()), expected, "{options}");
+        assert_eq!(arguments.filter.takes(cli.global.default_namespace(), &event()), expected, "{options}");
     }
 
     #[test]

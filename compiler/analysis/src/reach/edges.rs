@@ -40,15 +40,37 @@ pub struct Edge {
     pub passes: Passes,
 }
 
+/// The pairs that edges are about.
+pub trait PairFilter {
+    /// Whether the traffic of a pair is asked for.
+    fn takes(&self, cells: &CellCache<'_>, from: ReachEnd, to: ReachEnd, passes: Passes) -> bool;
+    /// Whether an end is asked for as a destination, so that an edge shows if no source reaches it.
+    fn takes_destination(&self, to: ReachEnd) -> bool;
+}
+
 /// All edges, by destination.
 pub fn edges(reach: &Reach<'_>, cells: &mut CellCache<'_>) -> Vec<Edge> {
+    edges_among(reach, cells, None)
+}
+
+/// The edges of some of the pairs, by destination.
+pub fn edges_among(reach: &Reach<'_>, cells: &mut CellCache<'_>, filter: Option<&dyn PairFilter>) -> Vec<Edge> {
     let all_ends = reach.all_ends();
     let mut columns: BTreeMap<Vec<Option<Passes>>, Vec<ReachEnd>> = BTreeMap::new();
     for to in &all_ends {
         // The whole column is the key, because an edge claims something about all sources. Parties are few where pods
         // are many, so the square of parties and zones is affordable.
-        let column = all_ends.iter().map(|from| cells.passes(*from, *to)).collect();
-        columns.entry(column).or_default().push(*to);
+        let mut passes = |from: &ReachEnd| {
+            let passes = cells.passes(*from, *to)?;
+            let is_asked = filter.is_none_or(|it| it.takes(cells, *from, *to, passes));
+            Some(if is_asked { passes } else { Passes::NOTHING })
+        };
+        let column: Vec<Option<Passes>> = all_ends.iter().map(&mut passes).collect();
+        // A destination that is not asked for must not share an edge with one that no source reaches.
+        let is_reached = column.iter().flatten().any(|it| *it != Passes::NOTHING);
+        if is_reached || filter.is_none_or(|it| it.takes_destination(*to)) {
+            columns.entry(column).or_default().push(*to);
+        }
     }
     let mut columns: Vec<(Vec<ReachEnd>, Vec<Option<Passes>>)> = columns.into_iter().map(|(a, b)| (b, a)).collect();
     // By destinations: the order of the map is that of the cells' numbers, which says nothing to a reader.

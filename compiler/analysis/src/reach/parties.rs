@@ -74,6 +74,14 @@ pub(super) fn parties(cluster: &Cluster, classes: &Classes) -> (Vec<Party>, Left
     (parties, left_out)
 }
 
+/// The kind and name of the workload that controls a pod, as far as names show it; `None` without a controller.
+pub fn workload_of(cluster: &Cluster, endpoint: &Endpoint) -> Option<(String, String)> {
+    match workload(cluster, endpoint) {
+        WorkloadName::Named(name, kind) if endpoint.owner.is_some() => Some((kind, name)),
+        _ => None,
+    }
+}
+
 fn workload(cluster: &Cluster, endpoint: &Endpoint) -> WorkloadName {
     let labels = cluster.labels.labels(endpoint.labels);
     let owner = endpoint.owner.as_deref().and_then(|it| it.split_once('/'));

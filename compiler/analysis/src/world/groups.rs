@@ -26,6 +26,16 @@ impl PodSet {
         Self { namespaces, pods: cluster.labels.selector(policy.subjects).clone(), addresses: None }
     }
 
+    /// The name of the namespace, if all pods are in one.
+    pub fn only_namespace(&self) -> Option<&str> {
+        let Self { namespaces: LabelSelector { match_labels, match_expressions }, .. } = self;
+        let by_expression = match_expressions.iter().find_map(|it| match (&it.operator, &it.values[..]) {
+            (Operator::In, [only]) if it.key == NAMESPACE_NAME_LABEL => Some(only),
+            _ => None,
+        });
+        match_labels.get(NAMESPACE_NAME_LABEL).or(by_expression).map(String::as_str)
+    }
+
     /// The pods in both sets; `None` if their address ranges have no address in common.
     pub fn and(&self, other: &Self) -> Option<Self> {
         let addresses = match (&self.addresses, &other.addresses) {
