@@ -14,6 +14,7 @@ mod cni;
 mod commands;
 mod config;
 mod endpoint_lookup;
+mod exclude;
 mod failure;
 mod input_source;
 #[cfg(feature = "enforce")]
@@ -30,6 +31,7 @@ mod packet_reasons;
 mod page;
 mod panic_report;
 mod patch;
+mod path_pattern;
 mod possible_pods;
 mod question;
 mod read;
@@ -50,7 +52,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::FromArgMatches as _;
 
 use weir_objects::escape;
 
@@ -147,9 +149,9 @@ fn invoked_as(name: &str) -> bool {
 fn parse() -> Result<Cli, clap::Error> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let mut command = if invoked_as("kubectl-weir") {
-        Cli::command().display_name("kubectl weir").bin_name("kubectl weir")
+        args::command().display_name("kubectl weir").bin_name("kubectl weir")
     } else {
-        Cli::command()
+        args::command()
     };
     match command.try_get_matches_from_mut(&arguments) {
         Ok(matches) => Cli::from_arg_matches(&matches),
