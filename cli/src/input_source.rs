@@ -146,7 +146,10 @@ fn unused_options(options: &LoadOptions, reads_cluster: bool) -> Result<()> {
     if reads_cluster {
         return Ok(());
     }
-    Err(with_hint(format!("{flag} has no effect: no input is a cluster"), "to read the cluster, name the input cluster:"))
+    Err(with_hint(
+        format!("{flag} has no effect: no input is a cluster"),
+        "to read the cluster, name the input cluster:",
+    ))
 }
 
 /// The two sides that `git:A..B[:PATH]` and `git:A...B[:PATH]` name; `None` for another source.

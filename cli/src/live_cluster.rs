@@ -36,14 +36,8 @@ fn kinds() -> Vec<Resource> {
 }
 
 /// Kinds whose objects are in no namespace.
-const CLUSTER_WIDE: [&str; 6] = [
-    "Namespace",
-    "Node",
-    "ClusterNetworkPolicy",
-    "AdminNetworkPolicy",
-    "BaselineAdminNetworkPolicy",
-    "CidrList",
-];
+const CLUSTER_WIDE: [&str; 6] =
+    ["Namespace", "Node", "ClusterNetworkPolicy", "AdminNetworkPolicy", "BaselineAdminNetworkPolicy", "CidrList"];
 /// The number of objects on a page of a list.
 const PAGE: u32 = 500;
 /// The limit for one page.

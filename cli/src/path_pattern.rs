@@ -21,7 +21,10 @@ enum Piece {
     /// `?`
     AnyCharacter,
     /// `[a-z]`, `[!a-z]`
-    Set { negated: bool, ranges: Vec<(char, char)> },
+    Set {
+        negated: bool,
+        ranges: Vec<(char, char)>,
+    },
     Character(char),
     /// A set without an end.
     Nothing,

@@ -192,8 +192,7 @@ fn valid(global: &GlobalArgs, mut read: ReadInput) -> Result<Option<ReadInput>> 
     read.diagnostics.retain_mut(|diagnostic| diagnostic.severity == Severity::Error);
     if !read.diagnostics.is_empty() {
         let findings = render::findings(&read.sources, &read.diagnostics);
-        text::findings(&read.sources, &findings, page::color_on_stderr(global.color), usize::MAX)
-            .print_to_stderr();
+        text::findings(&read.sources, &findings, page::color_on_stderr(global.color), usize::MAX).print_to_stderr();
         failure::print(&with_hint(
             format!("the input has {}, so there is no answer", text::count(findings.len(), "error")),
             "`weir check` prints warnings too",

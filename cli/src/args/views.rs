@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use weir_codegen::compile::Budget;
 
-use super::{InputOptions, InputPaths};
 use super::compile::parse_budget;
+use super::{InputOptions, InputPaths};
 
 #[derive(Debug, Args)]
 pub(crate) struct ViewArgs {

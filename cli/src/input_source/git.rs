@@ -41,12 +41,15 @@ pub(super) fn add(loaded: &mut LoadedInputs, revision: &str, path: &str) -> Resu
         false => Some(PathBuf::from(git(&["rev-parse", "--show-toplevel"], None)?.trim_end()).canonicalize()?),
     };
     let rules = &loaded.options.excluded_paths;
-    let is_excluded = |file: &str, is_directory| root.as_ref().is_some_and(|it| rules.has(&it.join(file), is_directory));
+    let is_excluded =
+        |file: &str, is_directory| root.as_ref().is_some_and(|it| rules.has(&it.join(file), is_directory));
     let WantedFiles { wanted, excluded } = place.wanted(&files, is_excluded)?;
     loaded.excluded += excluded;
     if wanted.is_empty() {
         let hint = match excluded {
-            0 => "paths are relative to the repository's root; write ./PATH for a path relative to this directory".into(),
+            0 => {
+                "paths are relative to the repository's root; write ./PATH for a path relative to this directory".into()
+            }
             _ => format!("excluded files are not read: {excluded}"),
         };
         return Err(with_hint(format!("no files to read in git:{revision}:{path}"), hint));

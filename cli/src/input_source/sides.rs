@@ -81,7 +81,9 @@ fn side(
     let mut texts = Vec::new();
     let read = read::read_valid_from(global, options.clone(), |loaded| {
         match (source, live) {
-            (InputSource::Cluster { context }, Some(live)) => loaded.add_text(cluster_name(*context), live.text.clone()),
+            (InputSource::Cluster { context }, Some(live)) => {
+                loaded.add_text(cluster_name(*context), live.text.clone())
+            }
             _ => {
                 let added = source.add(loaded);
                 loaded.errors.extend(added.err());
