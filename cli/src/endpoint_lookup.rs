@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use weir_model::controllers::{VOLATILE_LABELS, controller_of};
 use weir_model::directory::Directory;
 use weir_model::eval::{FlowEnd, FlowProtocol};
-use weir_model::{Cluster, EndpointId, Protocol, ServiceId, Standing};
+use weir_model::{Cluster, Endpoint, EndpointId, Protocol, ServiceId, Standing};
 use weir_objects::address::Family;
 
 use crate::similar_name::most_similar;
@@ -136,8 +136,8 @@ impl<'c> EndpointLookup<'c> {
         found.map_or_else(|| self.pod_of_workload(directory, Some(kind), namespace, name), Ok)
     }
 
-    /// One pod of a workload that is not in the input, or of the pods that share the beginning of their names. The pods
-    /// must be alike, so that the answer for one of them is the answer for each.
+    /// One pod of a workload that is not in the input, or of pods without a controller that tables show together, by the
+    /// beginning of their names or a label. The pods must be alike, so that the answer for one of them is the answer for each.
     fn pod_of_workload(
         &self,
         directory: &Directory<'c>,
@@ -146,9 +146,14 @@ impl<'c> EndpointLookup<'c> {
         name: &str,
     ) -> Result<EndpointId, String> {
         let endpoint = |id: EndpointId| &self.cluster.endpoints[id.index()];
-        let mut pods = match name.strip_suffix("-*") {
-            Some(stem) => self.pods_with_stem(namespace, stem),
-            None => directory.controlled_by(namespace, name).to_vec(),
+        let mut pods = match (name.strip_suffix("-*"), name.split_once('=')) {
+            (Some(stem), _) => self.pods_without_controller(namespace, |pod| {
+                pod.name.strip_prefix(stem).is_some_and(|rest| rest.starts_with('-'))
+            }),
+            (None, Some((key, value))) => self.pods_without_controller(namespace, |pod| {
+                self.cluster.labels.labels(pod.labels).get(key).is_some_and(|it| it == value)
+            }),
+            (None, None) => directory.controlled_by(namespace, name).to_vec(),
         };
         let controller = |id: &EndpointId| controller_of(self.cluster, endpoint(*id)).map(|it| it.kind);
         pods.retain(|id| kind.is_none_or(|kind| controller(id) == Some(kind)));
@@ -160,7 +165,7 @@ impl<'c> EndpointLookup<'c> {
                 names.collect::<Vec<_>>().join(" or ")
             ));
         }
-        // A pod that has ended, or that has no address yet, stands for the others only if there is no better one.
+        // Pods that have ended or have no address yet are used only if there are no others.
         let is_live = |id: &EndpointId| {
             endpoint(*id).standing == Standing::Member
                 && !endpoint(*id).addresses.is_empty()
@@ -186,22 +191,19 @@ impl<'c> EndpointLookup<'c> {
         }
     }
 
-    /// Pods without a controller whose names begin with these words.
-    fn pods_with_stem(&self, namespace: &str, stem: &str) -> Vec<EndpointId> {
-        let ids = (0..self.cluster.endpoints.len() as u32).map(EndpointId);
-        let is_one = |id: &EndpointId| {
-            let endpoint = &self.cluster.endpoints[id.index()];
-            let rest = endpoint.name.strip_prefix(stem).filter(|it| it.starts_with('-'));
-            let namespace_of = &self.cluster.namespaces[endpoint.namespace.index()].name;
-            rest.is_some() && namespace_of == namespace && endpoint.kind == "Pod" && endpoint.owner.is_none()
+    fn pods_without_controller(&self, namespace: &str, is_one: impl Fn(&Endpoint) -> bool) -> Vec<EndpointId> {
+        let endpoints = (0..).map(EndpointId).zip(&self.cluster.endpoints);
+        let is_one = |(_, pod): &(EndpointId, &Endpoint)| {
+            let is_in = self.cluster.namespaces[pod.namespace.index()].name == namespace;
+            is_in && pod.kind == "Pod" && pod.owner.is_none() && is_one(pod)
         };
-        ids.filter(is_one).collect()
+        endpoints.filter(is_one).map(|(id, _)| id).collect()
     }
 
     /// Whether two pods differ only in what controllers give to single pods.
     fn are_alike(&self, a: EndpointId, b: EndpointId) -> bool {
         let [a, b] = [a, b].map(|id| &self.cluster.endpoints[id.index()]);
-        let labels = |of: &weir_model::Endpoint| {
+        let labels = |of: &Endpoint| {
             let labels = self.cluster.labels.labels(of.labels).iter();
             labels.filter(|(key, _)| !VOLATILE_LABELS.contains(&key.as_str())).collect::<Vec<_>>()
         };
@@ -335,6 +337,8 @@ mod tests {
          "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "cart-7c9d", "controller": true,
            "uid": "u1"}]},
        "status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.5"}]}},
+      {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pair-0", "namespace": "shop", "labels": {"app": "pair"}}},
+      {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pair-1", "namespace": "shop", "labels": {"app": "pair"}}},
       {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "mixed-0", "namespace": "shop", "labels": {"a": "1"},
          "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "mixed", "controller": true,
            "uid": "u2"}]}},
@@ -380,6 +384,9 @@ mod tests {
         check_name("Deployment shop/web", Ok("Deployment shop/web"));
         check_name("shop/web (Pod)", Ok("Pod shop/web"));
         check_name("shop/app=a (old and 2 more)", Ok("Pod shop/old"));
+        check_name("shop/pair-*", Ok("Pod shop/pair-0"));
+        check_name("shop/app=pair", Ok("Pod shop/pair-0"));
+        check_name("shop/app=pear", Err("there is no pod or workload shop/app=pear"));
         check_name("shop/web (template)", Ok("Pod shop/web"));
     }
 

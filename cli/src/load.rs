@@ -47,7 +47,7 @@ pub(crate) struct LoadOptions {
 pub(crate) struct LoadedInputs {
     pub(crate) inputs: Vec<Input>,
     pub(crate) errors: Vec<Error>,
-    /// What the user should know about the inputs.
+    /// Notes for the user.
     pub(crate) notes: Vec<String>,
     pub(crate) options: LoadOptions,
     /// The number of files that were left out by [`ExcludedPaths`].

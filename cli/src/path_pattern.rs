@@ -76,7 +76,7 @@ impl PathPattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IgnoreRule {
     pattern: PathPattern,
-    /// `!pattern`: what it matches is not excluded.
+    /// `!pattern`: includes the paths that it matches.
     negated: bool,
     /// `pattern/`: only directories.
     directories_only: bool,

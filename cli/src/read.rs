@@ -162,7 +162,7 @@ fn read_loaded(
     })
 }
 
-/// What the user should know about the files: above all, how many were left out.
+/// Prints the notes about the files, and the number of those that were left out.
 fn report_notes(global: &GlobalArgs, loaded: &LoadedInputs) {
     if global.quiet {
         return;

@@ -24,7 +24,7 @@ use crate::load::{LoadOptions, LoadedInputs};
 use crate::page;
 use crate::read::{self, ReadInput};
 
-/// Both sides, and what was compared.
+/// Both sides, and the question that they answer.
 pub(crate) struct Sides {
     /// Base and head.
     pub(crate) read: [ReadInput; 2],

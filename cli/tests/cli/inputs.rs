@@ -1,4 +1,4 @@
-//! What a PATH may be: globs, git revisions, clusters, kustomizations and charts; what is left out; and names.
+//! The kinds of inputs: globs, git revisions, clusters, kustomizations and charts; excluded files; and names.
 
 use std::fs;
 use std::io::Write as _;
@@ -355,4 +355,73 @@ fn applied_objects_keep_what_the_server_has_set() {
         "annotations": {"kubectl.kubernetes.io/last-applied-configuration": last}}}),
     );
     run_live(&place, "diff cluster: files.yaml --kubeconfig config --no-cost").exits(1);
+}
+
+/// Pods as `kubectl get pods -o yaml` prints them, without the ReplicaSets, and pods that tables show together.
+const PODS: &str = "\
+{apiVersion: v1, kind: Pod, metadata: {name: web-7c9d-a, namespace: shop, labels: {app: web, pod-template-hash: 7c9d}, \
+ ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-7c9d, controller: true, uid: u}]}, \
+ status: {phase: Running, podIP: 10.1.0.1}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: lone-a, namespace: shop, labels: {app: lone}}, \
+ status: {phase: Running, podIP: 10.1.0.2}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: lone-b, namespace: shop, labels: {app: lone}}, \
+ status: {phase: Running, podIP: 10.1.0.3}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: one, namespace: shop, labels: {app: two}}, \
+ status: {phase: Running, podIP: 10.1.0.4}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: two, namespace: shop, labels: {app: two}}, \
+ status: {phase: Running, podIP: 10.1.0.5}}
+";
+
+/// The names of workloads anywhere in a document.
+fn names(value: &Value, found: &mut Vec<String>) {
+    if let (Some(namespace), Some(name), Some(_)) =
+        (value["namespace"].as_str(), value["name"].as_str(), value["workload"].as_str())
+    {
+        found.push(format!("{namespace}/{name}"));
+    }
+    match value {
+        Value::Array(items) => items.iter().for_each(|it| names(it, found)),
+        Value::Object(fields) => fields.values().for_each(|it| names(it, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_name_that_is_printed_is_taken() {
+    let place = Place::new().file("pods.yaml", PODS);
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../policies/examples");
+    for input in ["pods.yaml", examples] {
+        let mut found = Vec::new();
+        for command in ["matrix --by workload", "graph --by workload", "exposure"] {
+            names(&place.run(&format!("{command} {input} -o json")).json(), &mut found);
+        }
+        found.sort();
+        found.dedup();
+        let flow = |name: &String| {
+            json!({"src": {"pod": name}, "dst": {"pod": name}, "proto": "TCP", "port": 80}).to_string() + "\n"
+        };
+        let flows: String = found.iter().map(flow).collect();
+        let ran = place.run_with_input(&format!("query {input} --flows -"), &flows);
+        for (name, line) in found.iter().zip(ran.out.lines()) {
+            assert!(!line.contains("skip"), "{name}: {line}");
+        }
+        assert_eq!(ran.out.lines().count(), found.len());
+        assert!(found.len() >= 4, "{found:?}");
+        for name in found.iter().take(4) {
+            place.run(&format!("explain {input} --from {name} --to {name} --port 80 --world open")).says("TCP");
+        }
+    }
+    let ran = place.run("explain pods.yaml --from deployment/shop/web --to pod/shop/one --port 80").exits(0);
+    ran.says("shop/web-7c9d-a");
+    let place = place.file("service.yaml", "{apiVersion: v1, kind: Service, metadata: {name: s, namespace: shop}, \
+        spec: {clusterIP: 10.9.0.1, ports: [{name: http, port: 80}]}}");
+    let both = "pods.yaml service.yaml --to shop/s";
+    place.run(&format!("explain {both} --from shop/web --port http")).says("service");
+    place.run(&format!("explain {both} --from shop/web --port htp")).exits(2).complains("did you mean `http`?");
+    place.run(&format!("suggest {both} --from shop/web --port icmp")).exits(2).complains("write --proto icmp");
+    place.run(&format!("explain {both} --from shop/s --port 80")).exits(2).complains("a service, which is no source");
 }
