@@ -8,12 +8,13 @@ mod compile;
 #[cfg(feature = "enforce")]
 mod enforce;
 pub(crate) mod help;
+mod input;
 mod propose;
 mod views;
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
 #[cfg(feature = "enforce")]
@@ -26,6 +27,7 @@ pub(crate) use enforce::{
     AttachArgs, BundleArgs, CountersArgs, DetachArgs, EnforcementCommand, EstablishedFlows, EventFilterArgs, EventPeer,
     EventPort, EventVerdict, FlowsArgs, HookChoice, MonitorArgs, MonitorFormat, PinArgs, StatusArgs,
 };
+pub(crate) use input::{InputOptions, InputPaths};
 pub(crate) use propose::{LearnArgs, SuggestArgs, SuggestFormat};
 pub(crate) use views::{
     DeniedChange, DiffArgs, DiffFormat, ExposureArgs, ExposureFormat, ExposureKind, FilterArgs, FilterDirection,
@@ -52,6 +54,17 @@ impl GlobalArgs {
     pub(crate) fn default_namespace(&self) -> Option<&str> {
         self.namespace.first().map(String::as_str)
     }
+}
+
+/// The command line. `-A` is kubectl's `--all-namespaces`, but `weir check -A CODE` allows a lint, so `check` has only
+/// the long form.
+pub(crate) fn command() -> clap::Command {
+    let short = |command: clap::Command| {
+        let has_long = command.get_arguments().any(|it| it.get_id() == "all_namespaces");
+        let has_short = has_long && command.get_name() != "check";
+        if has_short { command.mut_arg("all_namespaces", |it| it.short('A')) } else { command }
+    };
+    Cli::command().mut_subcommands(short)
 }
 
 /// Flags that every command takes.
@@ -97,14 +110,6 @@ pub(crate) enum ColorChoice {
     Always,
     /// Never
     Never,
-}
-
-/// The paths of the input.
-#[derive(Debug, Args)]
-pub(crate) struct InputPaths {
-    /// Files, directories (searched for *.yaml, *.yml and *.json) or `-` for standard input
-    #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
-    pub(crate) paths: Vec<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -16,7 +16,7 @@ use crate::similar_name::most_similar;
 /// The file's name.
 pub(crate) const FILE_NAME: &str = "weir.toml";
 
-const KEYS: [&str; 4] = ["lints", "assume", "namespace", "ignore-kinds"];
+const KEYS: [&str; 5] = ["lints", "assume", "namespace", "ignore-kinds", "exclude"];
 
 /// The contents of a `weir.toml`. Codes and assumptions are checked where they are used.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -31,13 +31,15 @@ pub(crate) struct Config {
     pub(crate) assume: Vec<(String, String)>,
     /// `ignore-kinds`
     pub(crate) ignore_kinds: Vec<String>,
+    /// `exclude`
+    pub(crate) exclude: Vec<String>,
 }
 
 /// Reads the named file, else the nearest one. Without a file, nothing is configured.
 pub(crate) fn load(named: Option<&Path>) -> Result<Config> {
     let path = match named {
         Some(path) => path.to_owned(),
-        None => match find()? {
+        None => match find(FILE_NAME)? {
             Some(path) => path,
             None => return Ok(Config::default()),
         },
@@ -48,10 +50,11 @@ pub(crate) fn load(named: Option<&Path>) -> Result<Config> {
     Ok(config)
 }
 
-fn find() -> Result<Option<PathBuf>> {
+/// The nearest file of this name: in the current directory or a parent, up to the repository's root.
+pub(crate) fn find(name: &str) -> Result<Option<PathBuf>> {
     let Ok(start) = std::env::current_dir() else { return Ok(None) };
     for directory in start.ancestors() {
-        let candidate = directory.join(FILE_NAME);
+        let candidate = directory.join(name);
         if candidate.is_file() {
             stays_in_repository(&candidate, directory)?;
             return Ok(Some(candidate));
@@ -72,7 +75,7 @@ fn stays_in_repository(file: &Path, directory: &Path) -> Result<()> {
     }
     Err(with_hint(
         format!("{} is a symbolic link that leads out of {}", file.display(), root.display()),
-        "to use its target, name it with --config",
+        "a link that leads out of the repository is not followed; a `weir.toml` can be named with --config",
     ))
 }
 
@@ -97,7 +100,8 @@ impl ConfigParser<'_> {
                 "lints" => config.lints = self.lints(self.table(value, "lints")?)?,
                 "assume" => config.assume = self.assume(self.table(value, "assume")?)?,
                 "namespace" => config.namespace = Some(self.string(value, "namespace")?),
-                "ignore-kinds" => config.ignore_kinds = self.strings(value, "ignore-kinds")?,
+                "ignore-kinds" => config.ignore_kinds = self.strings(value, "ignore-kinds", "GROUP/KIND")?,
+                "exclude" => config.exclude = self.strings(value, "exclude", "PATTERN")?,
                 other => return Err(self.unknown_key(other, key.span().start)),
             }
         }
@@ -134,12 +138,12 @@ impl ConfigParser<'_> {
         text.ok_or_else(|| with_hint(format!("{place}: `{key}` is not a string"), "put the value in quotes"))
     }
 
-    fn strings(&self, value: &Spanned<DeValue<'_>>, key: &str) -> Result<Vec<String>> {
+    fn strings(&self, value: &Spanned<DeValue<'_>>, key: &str, item: &str) -> Result<Vec<String>> {
         let place = self.place(value.span().start);
         let items = value.get_ref().as_array().ok_or_else(|| {
-            with_hint(format!("{place}: `{key}` is not a list"), format!("write {key} = [\"GROUP/KIND\"]"))
+            with_hint(format!("{place}: `{key}` is not a list"), format!("write {key} = [\"{item}\"]"))
         })?;
-        items.iter().map(|item| self.string(item, key)).collect()
+        items.iter().map(|value| self.string(value, key)).collect()
     }
 
     fn unknown_key(&self, key: &str, offset: usize) -> anyhow::Error {

@@ -1,12 +1,14 @@
 //! Finds pods, workloads and services by name and address, and makes them the ends of a flow: [`FlowEnd`]s of one
 //! family.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use weir_model::controllers::{VOLATILE_LABELS, controller_of};
 use weir_model::directory::Directory;
 use weir_model::eval::{FlowEnd, FlowProtocol};
-use weir_model::{Cluster, EndpointId, Protocol, ServiceId};
+use weir_model::{Cluster, Endpoint, EndpointId, Protocol, ServiceId, Standing};
 use weir_objects::address::Family;
 
 use crate::similar_name::most_similar;
@@ -39,8 +41,9 @@ pub(crate) struct EndpointLookup<'c> {
 }
 
 impl<'c> EndpointLookup<'c> {
-    /// The pod or workload of this name.
+    /// The pod or workload of this name. A workload that is not in the input is one of its pods.
     pub(crate) fn endpoint(&self, directory: &Directory<'c>, text: &str) -> Result<EndpointId, String> {
+        let text = &*as_typed(text);
         let mut parts = text.split('/');
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some(name), None, ..) => self.any_kind(directory, self.default_namespace, name),
@@ -59,6 +62,7 @@ impl<'c> EndpointLookup<'c> {
 
     /// The pod, workload or service of this name; an endpoint before a service.
     pub(crate) fn named(&self, directory: &Directory<'c>, text: &str) -> Result<NamedObject, String> {
+        let text = &*as_typed(text);
         let parts: Vec<&str> = text.split('/').collect();
         let is_service = |kind: &str| SERVICE.iter().any(|it| kind.eq_ignore_ascii_case(it));
         let service = |namespace, name| directory.service_named(namespace, name).map(NamedObject::Service);
@@ -97,7 +101,11 @@ impl<'c> EndpointLookup<'c> {
         let wanted = if text.contains('/') { text.to_owned() } else { format!("{}/{text}", self.default_namespace) };
         let endpoints = (0..self.cluster.endpoints.len() as u32).map(|id| self.cluster.endpoint_name(EndpointId(id)));
         let services = (0..self.cluster.services.len() as u32).map(|id| self.cluster.service_name(ServiceId(id)));
-        let known: BTreeSet<String> = endpoints.chain(services).collect();
+        let workloads = self.cluster.endpoints.iter().filter_map(|endpoint| {
+            let namespace = &self.cluster.namespaces[endpoint.namespace.index()].name;
+            Some(format!("{namespace}/{}", controller_of(self.cluster, endpoint)?.name))
+        });
+        let known: BTreeSet<String> = endpoints.chain(services).chain(workloads).collect();
         let elsewhere = || known.iter().find(|it| it.rsplit('/').next() == Some(name)).map(String::as_str);
         most_similar(&wanted, known.iter().map(String::as_str)).or_else(elsewhere).map(str::to_owned)
     }
@@ -105,7 +113,7 @@ impl<'c> EndpointLookup<'c> {
     fn any_kind(&self, directory: &Directory<'c>, namespace: &str, name: &str) -> Result<EndpointId, String> {
         let kind = |id: &EndpointId| self.cluster.endpoints[id.index()].kind.as_ref();
         match directory.endpoints_named(namespace, name) {
-            [] => Err(format!("there is no pod or workload {namespace}/{name}")),
+            [] => self.pod_of_workload(directory, None, namespace, name),
             [only] => Ok(*only),
             // If a pod and a workload have the same name, the pod is meant.
             [first, ..] if kind(first) == "Pod" => Ok(*first),
@@ -125,7 +133,81 @@ impl<'c> EndpointLookup<'c> {
     ) -> Result<EndpointId, String> {
         let mut named = directory.endpoints_named(namespace, name).iter();
         let found = named.find(|id| self.cluster.endpoints[id.index()].kind == kind).copied();
-        found.ok_or_else(|| format!("there is no {} {namespace}/{name}", kind.to_lowercase()))
+        found.map_or_else(|| self.pod_of_workload(directory, Some(kind), namespace, name), Ok)
+    }
+
+    /// One pod of a workload that is not in the input, or of pods without a controller that tables show together, by the
+    /// beginning of their names or a label. The pods must be alike, so that the answer for one of them is the answer for each.
+    fn pod_of_workload(
+        &self,
+        directory: &Directory<'c>,
+        kind: Option<&str>,
+        namespace: &str,
+        name: &str,
+    ) -> Result<EndpointId, String> {
+        let endpoint = |id: EndpointId| &self.cluster.endpoints[id.index()];
+        let mut pods = match (name.strip_suffix("-*"), name.split_once('=')) {
+            (Some(stem), _) => self.pods_without_controller(namespace, |pod| {
+                pod.name.strip_prefix(stem).is_some_and(|rest| rest.starts_with('-'))
+            }),
+            (None, Some((key, value))) => self.pods_without_controller(namespace, |pod| {
+                self.cluster.labels.labels(pod.labels).get(key).is_some_and(|it| it == value)
+            }),
+            (None, None) => directory.controlled_by(namespace, name).to_vec(),
+        };
+        let controller = |id: &EndpointId| controller_of(self.cluster, endpoint(*id)).map(|it| it.kind);
+        pods.retain(|id| kind.is_none_or(|kind| controller(id) == Some(kind)));
+        let kinds: BTreeSet<&str> = pods.iter().filter_map(controller).collect();
+        if kinds.len() > 1 {
+            let names = kinds.iter().map(|kind| format!("{}/{namespace}/{name}", kind.to_lowercase()));
+            return Err(format!(
+                "{namespace}/{name} is ambiguous: it may be {}",
+                names.collect::<Vec<_>>().join(" or ")
+            ));
+        }
+        // Pods that have ended or have no address yet are used only if there are no others.
+        let is_live = |id: &EndpointId| {
+            endpoint(*id).standing == Standing::Member
+                && !endpoint(*id).addresses.is_empty()
+                && !endpoint(*id).terminating
+        };
+        if pods.iter().any(is_live) {
+            pods.retain(is_live);
+        }
+        let Some(first) = pods.first().copied() else {
+            return Err(match kind {
+                Some(kind) => format!("there is no {} {namespace}/{name}", kind.to_lowercase()),
+                None => format!("there is no pod or workload {namespace}/{name}"),
+            });
+        };
+        match pods.iter().find(|id| !self.are_alike(first, **id)) {
+            None => Ok(first),
+            Some(other) => {
+                let [first, other] = [first, *other].map(|id| self.cluster.endpoint_name(id));
+                Err(format!(
+                    "the pods of {namespace}/{name} differ in labels or ports: name one, such as {first} or {other}"
+                ))
+            }
+        }
+    }
+
+    fn pods_without_controller(&self, namespace: &str, is_one: impl Fn(&Endpoint) -> bool) -> Vec<EndpointId> {
+        let endpoints = (0..).map(EndpointId).zip(&self.cluster.endpoints);
+        let is_one = |(_, pod): &(EndpointId, &Endpoint)| {
+            let is_in = self.cluster.namespaces[pod.namespace.index()].name == namespace;
+            is_in && pod.kind == "Pod" && pod.owner.is_none() && is_one(pod)
+        };
+        endpoints.filter(is_one).map(|(id, _)| id).collect()
+    }
+
+    /// Whether two pods differ only in what controllers give to single pods.
+    fn are_alike(&self, a: EndpointId, b: EndpointId) -> bool {
+        let [a, b] = [a, b].map(|id| &self.cluster.endpoints[id.index()]);
+        let labels = |of: &Endpoint| {
+            let labels = self.cluster.labels.labels(of.labels).iter();
+            labels.filter(|(key, _)| !VOLATILE_LABELS.contains(&key.as_str())).collect::<Vec<_>>()
+        };
+        a.standing == b.standing && a.named_ports == b.named_ports && (a.labels == b.labels || labels(a) == labels(b))
     }
 
     /// An end by name, by address, or by both; the address must then be one of the endpoint's, if it has any.
@@ -186,6 +268,24 @@ impl<'c> EndpointLookup<'c> {
     }
 }
 
+/// A name in a form that tables and reports print, as a user would type it: `web (Deployment)` and `Deployment shop/web`
+/// are `deployment/shop/web`, and `web-* (web-1 and 2 more)` is the pod `web-1`.
+fn as_typed(text: &str) -> Cow<'_, str> {
+    if let Some((kind, name)) = text.split_once(' ')
+        && !name.contains(' ')
+        && let Some(kind) = kind_named(kind)
+    {
+        return format!("{kind}/{name}").into();
+    }
+    let Some((name, note)) = text.strip_suffix(')').and_then(|it| it.rsplit_once(" (")) else { return text.into() };
+    match (kind_named(note), name.rsplit_once('/')) {
+        (Some(kind), _) => format!("{kind}/{name}").into(),
+        (None, _) if note == "template" => name.into(),
+        (None, Some((namespace, _))) => format!("{namespace}/{}", note.split(' ').next().unwrap_or(note)).into(),
+        (None, None) => note.split(' ').next().unwrap_or(note).into(),
+    }
+}
+
 fn kind_named(text: &str) -> Option<&'static str> {
     KINDS.iter().find(|(_, names)| names.iter().any(|it| text.eq_ignore_ascii_case(it))).map(|(kind, _)| *kind)
 }
@@ -227,6 +327,24 @@ mod tests {
        "status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.2"}]}},
       {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "new", "namespace": "shop"},
        "status": {"phase": "Running", "podIPs": [{"ip": "fd00::3"}]}},
+      {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "cart-7c9d-a", "namespace": "shop",
+         "labels": {"app": "cart", "pod-template-hash": "7c9d"},
+         "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "cart-7c9d", "controller": true,
+           "uid": "u1"}]},
+       "status": {"phase": "Succeeded"}},
+      {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "cart-7c9d-b", "namespace": "shop",
+         "labels": {"app": "cart", "pod-template-hash": "7c9d"},
+         "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "cart-7c9d", "controller": true,
+           "uid": "u1"}]},
+       "status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.5"}]}},
+      {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pair-0", "namespace": "shop", "labels": {"app": "pair"}}},
+      {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pair-1", "namespace": "shop", "labels": {"app": "pair"}}},
+      {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "mixed-0", "namespace": "shop", "labels": {"a": "1"},
+         "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "mixed", "controller": true,
+           "uid": "u2"}]}},
+      {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "mixed-1", "namespace": "shop", "labels": {"a": "2"},
+         "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "mixed", "controller": true,
+           "uid": "u2"}]}},
       {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {}}}},
       {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "api", "namespace": "shop"},
@@ -258,6 +376,31 @@ mod tests {
         check_name("web", Ok("Pod shop/web"));
         check_name("deployment/shop/web", Ok("Deployment shop/web"));
         check_name("deploy/web", Ok("Deployment shop/web"));
+    }
+
+    #[test]
+    fn a_printed_name_is_taken() {
+        check_name("shop/web (Deployment)", Ok("Deployment shop/web"));
+        check_name("Deployment shop/web", Ok("Deployment shop/web"));
+        check_name("shop/web (Pod)", Ok("Pod shop/web"));
+        check_name("shop/app=a (old and 2 more)", Ok("Pod shop/old"));
+        check_name("shop/pair-*", Ok("Pod shop/pair-0"));
+        check_name("shop/app=pair", Ok("Pod shop/pair-0"));
+        check_name("shop/app=pear", Err("there is no pod or workload shop/app=pear"));
+        check_name("shop/web (template)", Ok("Pod shop/web"));
+    }
+
+    #[test]
+    fn the_pods_of_a_workload_that_is_not_in_the_input_stand_for_it() {
+        check_name("shop/cart", Ok("Pod shop/cart-7c9d-b"));
+        check_name("deployment/shop/cart", Ok("Pod shop/cart-7c9d-b"));
+        check_name("deploy/cart", Ok("Pod shop/cart-7c9d-b"));
+        check_name("statefulset/shop/cart", Err("there is no statefulset shop/cart"));
+        check_name("replicaset/shop/cart-7c9d", Err("there is no replicaset shop/cart-7c9d"));
+        check_name(
+            "shop/mixed",
+            Err("the pods of shop/mixed differ in labels or ports: name one, such as shop/mixed-0 or shop/mixed-1"),
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! The objects of a live cluster, read through its API: what `cluster:` names in a comparison.
+//! The objects of a live cluster, read through its API: the input `cluster:`.
 //!
 //! The answer is one text with all objects in the form in which `kubectl get --output=json` prints them, so findings
 //! show the lines that a user can look up there.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -34,6 +35,9 @@ fn kinds() -> Vec<Resource> {
     kinds
 }
 
+/// Kinds whose objects are in no namespace.
+const CLUSTER_WIDE: [&str; 6] =
+    ["Namespace", "Node", "ClusterNetworkPolicy", "AdminNetworkPolicy", "BaselineAdminNetworkPolicy", "CidrList"];
 /// The number of objects on a page of a list.
 const PAGE: u32 = 500;
 /// The limit for one page.
@@ -66,55 +70,140 @@ struct PageMeta {
     token: String,
 }
 
-/// All relevant objects of a cluster, as the JSON text of a `List`: also the policies that Weir does not read, so that
-/// an answer cannot leave them out silently. `context` is one of the kubeconfig's contexts; without it, the current
-/// one. The user need not have the permission to list the ignored kinds.
-pub(crate) fn objects(context: Option<&str>, ignored: &[&'static ForeignPolicyKind]) -> Result<Vec<u8>> {
+/// The cluster and the part of it to read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ClusterRequest<'r> {
+    /// Without one, the file that kubectl would use.
+    pub(crate) kubeconfig: Option<&'r Path>,
+    /// One of the kubeconfig's contexts; without one, the current one.
+    pub(crate) context: Option<&'r str>,
+    /// Reads only this namespace and its objects.
+    pub(crate) namespace: Option<&'r str>,
+    /// Kinds of policies that the user need not have the permission to list.
+    pub(crate) ignored: &'r [&'static ForeignPolicyKind],
+}
+
+/// The objects of a cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveObjects {
+    /// The JSON text of a `List`.
+    pub(crate) text: Vec<u8>,
+    /// The namespace of the kubeconfig's context.
+    pub(crate) namespace: String,
+}
+
+/// All relevant objects of a cluster, also the policies that Weir does not read, so that an answer cannot leave them
+/// out silently.
+pub(crate) fn objects(request: &ClusterRequest<'_>) -> Result<LiveObjects> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(async {
-        let config = api_config::read(None, context, HINT).await?;
+        let config = api_config::read(request.kubeconfig, request.context, HINT).await?;
+        let namespace = config.default_namespace.clone();
         let client = Client::try_from(config).context("cannot connect to the API server")?;
-        let mut text = br#"{"apiVersion": "v1", "kind": "List", "items": ["#.to_vec();
-        let start = text.len();
-        let mut add = |objects: Vec<Map<String, Value>>| {
-            objects.iter().try_for_each(|object| {
-                text.extend_from_slice(if text.len() == start { b"\n" } else { b",\n" });
-                serde_json::to_writer_pretty(&mut text, object)
-            })
-        };
-        for kind in &kinds() {
-            match all(&client, kind).await {
-                Ok(objects) => add(objects)?,
-                Err(ListError::Refused { code: 404, .. }) if kind.optional => {}
-                Err(error) => return Err(explained(error, kind)),
+        let mut list = ListText::new();
+        match request.namespace {
+            Some(name) => add_namespace(&client, name, &mut list).await?,
+            None => {
+                for kind in &kinds() {
+                    add_kind(&client, kind, &mut list).await?;
+                }
+                add_other_policies(&client, request.ignored, &mut list).await?;
             }
         }
-        let others = served(&client).await.map_err(|error| {
-            with_hint(format!("cannot ask the API server which kinds it has: {}", chain(&error)), HINT)
-        })?;
-        for other in others {
-            let kind = Resource::new(other.kind.kind, other.version, other.path);
-            match all(&client, &kind).await {
-                Ok(objects) => add(objects)?,
-                Err(ListError::Refused { code: 401 | 403, .. }) if ignored.contains(&other.kind) => {
-                    page::print_to_stderr(format_args!(
-                        "note: left out, and not counted without the permission to list it: {}",
-                        other.kind.name()
-                    ));
-                }
-                Err(error) => {
-                    let name = other.kind.name();
-                    let hint = match ForeignPolicyKind::named(&name) {
-                        Some(_) => format!("to answer without this kind, add `--ignore-kind {name}`"),
-                        None => format!("weir knows {name}, but not {}: is there a newer weir?", kind.version),
-                    };
-                    return Err(caused(explained(error, &kind), "the cluster has policies that weir must count", hint));
-                }
-            }
-        }
-        text.extend_from_slice(b"\n]}\n");
-        Ok(text)
+        Ok(LiveObjects { text: list.finish(), namespace })
     })
+}
+
+async fn add_kind(client: &Client, kind: &Resource, list: &mut ListText) -> Result<()> {
+    match all(client, kind).await {
+        Ok(objects) => list.add(&objects),
+        Err(ListError::Refused { code: 404, .. }) if kind.optional => Ok(()),
+        Err(error) => Err(explained(error, kind)),
+    }
+}
+
+/// Reads a namespace and the objects in it, which needs no permission for other namespaces.
+async fn add_namespace(client: &Client, name: &str, list: &mut ListText) -> Result<()> {
+    for mut kind in kinds().into_iter().filter(|it| !CLUSTER_WIDE.contains(&it.kind)) {
+        let (version, plural) = kind.path.rsplit_once('/').unwrap_or_default();
+        kind.path = format!("{version}/namespaces/{}/{plural}", escape(name)).into();
+        add_kind(client, &kind, list).await?;
+    }
+    let namespaces = Resource {
+        field_selector: Some(format!("metadata.name={name}")),
+        ..Resource::new("Namespace", "v1", "/api/v1/namespaces")
+    };
+    match all(client, &namespaces).await {
+        Ok(objects) if objects.is_empty() => {
+            Err(with_hint(format!("the cluster has no namespace {name}"), "`kubectl get namespaces` lists them"))
+        }
+        Ok(objects) => list.add(&objects),
+        Err(ListError::Refused { code: 401 | 403, .. }) => {
+            page::print_to_stderr(format_args!(
+                "note: without the permission to list namespaces, the labels of namespace {name} are not known"
+            ));
+            Ok(())
+        }
+        Err(error) => Err(explained(error, &namespaces)),
+    }
+}
+
+/// The policies that Weir does not read.
+async fn add_other_policies(
+    client: &Client,
+    ignored: &[&'static ForeignPolicyKind],
+    list: &mut ListText,
+) -> Result<()> {
+    let others = served(client)
+        .await
+        .map_err(|error| with_hint(format!("cannot ask the API server which kinds it has: {}", chain(&error)), HINT))?;
+    for other in others {
+        let kind = Resource::new(other.kind.kind, other.version, other.path);
+        match all(client, &kind).await {
+            Ok(objects) => list.add(&objects)?,
+            Err(ListError::Refused { code: 401 | 403, .. }) if ignored.contains(&other.kind) => {
+                page::print_to_stderr(format_args!(
+                    "note: left out, and not counted without the permission to list it: {}",
+                    other.kind.name()
+                ));
+            }
+            Err(error) => {
+                let name = other.kind.name();
+                let hint = match ForeignPolicyKind::named(&name) {
+                    Some(_) => format!("to answer without this kind, add `--ignore-kind {name}`"),
+                    None => format!("weir knows {name}, but not {}: is there a newer weir?", kind.version),
+                };
+                return Err(caused(explained(error, &kind), "the cluster has policies that weir must count", hint));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The text of a `List` with the objects that are added to it.
+struct ListText {
+    text: Vec<u8>,
+    is_empty: bool,
+}
+
+impl ListText {
+    fn new() -> Self {
+        Self { text: br#"{"apiVersion": "v1", "kind": "List", "items": ["#.to_vec(), is_empty: true }
+    }
+
+    fn add(&mut self, objects: &[Map<String, Value>]) -> Result<()> {
+        for object in objects {
+            self.text.extend_from_slice(if self.is_empty { b"\n" } else { b",\n" });
+            self.is_empty = false;
+            serde_json::to_writer_pretty(&mut self.text, object)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.text.extend_from_slice(b"\n]}\n");
+        self.text
+    }
 }
 
 fn explained(error: ListError, kind: &Resource) -> anyhow::Error {
@@ -122,7 +211,7 @@ fn explained(error: ListError, kind: &Resource) -> anyhow::Error {
     match error {
         ListError::Refused { code: code @ (401 | 403), message } => with_hint(
             format!("{list}: the API server answered {code}: {message}"),
-            "the user needs the permission to list this kind in all namespaces",
+            "the user needs the permission to list this kind; `weir check cluster: -n NAMESPACE` reads one namespace",
         ),
         ListError::Refused { code, message } => {
             with_hint(format!("{list}: the API server answered {code}: {message}"), HINT)
@@ -155,7 +244,8 @@ async fn all(client: &Client, kind: &Resource) -> Result<Vec<Map<String, Value>>
 
 async fn page(client: &Client, kind: &Resource, token: &str) -> Result<Page, ListError> {
     let more = if token.is_empty() { String::new() } else { format!("&continue={}", escape(token)) };
-    let request = Request::get(format!("{}?limit={PAGE}{more}", kind.path)).body(Vec::new());
+    let selector = kind.field_selector.as_ref().map(|it| format!("&fieldSelector={}", escape(it))).unwrap_or_default();
+    let request = Request::get(format!("{}?limit={PAGE}{selector}{more}", kind.path)).body(Vec::new());
     let request = request.map_err(|error| ListError::Other(error.into()))?;
     let silent = |_| ListError::Other(anyhow!("the API server sent no answer for {} seconds", ANSWER.as_secs()));
     let text = match timeout(ANSWER, client.request_text(request)).await.map_err(silent)? {

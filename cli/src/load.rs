@@ -6,7 +6,8 @@
 //! search does not leave the directory that was named. A link that leads out of it is an error: otherwise the author of
 //! the directory could make us read, and print parts of, any file of this machine. A pipe or a device with the name of
 //! a manifest is an error too, since reading it might never end. Paths that the user names may be links, pipes or
-//! devices.
+//! devices. Excluded files are counted. The templates of a Helm chart are never read as YAML: a chart that a search
+//! finds is an error, unless it is excluded.
 
 use std::collections::HashSet;
 use std::fs;
@@ -14,34 +15,76 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Error, anyhow};
-use weir_objects::decode::{Input, InputKind};
+use weir_objects::decode::{ForeignPolicyKind, Input, InputKind};
 
+use crate::args::InputOptions;
+use crate::exclude::ExcludedPaths;
 use crate::failure::with_hint;
+use crate::input_source::{self, Renderer};
+use crate::path_pattern::PathPattern;
 
 /// The largest file that is read: ten times the snapshot of a large cluster. A device may have no end.
 const LARGEST: u64 = 1 << 30;
 
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
+/// How inputs are read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LoadOptions {
+    /// How `cluster:` and charts are read.
+    pub(crate) input: InputOptions,
+    /// The only namespace that is read of a cluster; `None` reads all of it.
+    pub(crate) only_namespace: Option<String>,
+    /// The namespace of objects that name none; `None` if neither the command line nor the configuration names it.
+    pub(crate) namespace: Option<String>,
+    pub(crate) excluded_paths: ExcludedPaths,
+    /// Kinds of policies that the user may lack the permission to list.
+    pub(crate) ignored: Vec<&'static ForeignPolicyKind>,
+}
+
 /// The inputs that were read, and the errors of those that could not be read.
 #[derive(Debug, Default)]
 pub(crate) struct LoadedInputs {
     pub(crate) inputs: Vec<Input>,
     pub(crate) errors: Vec<Error>,
+    /// Notes for the user.
+    pub(crate) notes: Vec<String>,
+    pub(crate) options: LoadOptions,
+    /// The number of files that were left out by [`ExcludedPaths`].
+    pub(crate) excluded: usize,
+    /// Whether a cluster was read.
+    pub(crate) reads_cluster: bool,
     seen: HashSet<PathBuf>,
     stdin_read: bool,
 }
 
 impl LoadedInputs {
-    /// Reads every file that a path leads to.
+    pub(crate) fn new(options: LoadOptions) -> Self {
+        Self { options, ..Self::default() }
+    }
+
+    /// Reads every file that a path or a glob leads to. A directory with a kustomization or a chart is rendered.
     pub(crate) fn add_path(&mut self, path: &Path) {
         if path == Path::new("-") {
             return self.add_stdin(InputKind::Manifest);
         }
         match fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => self.add_directory(path),
+            Ok(metadata) if metadata.is_dir() => match Renderer::of(path) {
+                Some(renderer) => self.add_rendered(path, renderer),
+                None => self.add_directory(path),
+            },
             Ok(_) => self.add_file(path, InputKind::Manifest),
-            Err(error) => self.fail(path, error),
+            Err(error) => match path.to_str().filter(|it| PathPattern::is_pattern(it)) {
+                Some(pattern) => self.add_glob(pattern),
+                None => self.fail(path, error),
+            },
+        }
+    }
+
+    fn add_rendered(&mut self, path: &Path, renderer: Renderer) {
+        match input_source::render(path, renderer, &self.options) {
+            Ok(bytes) => self.add_text(format!("{} ({})", path.display(), renderer.name()), bytes),
+            Err(error) => self.errors.push(error),
         }
     }
 
@@ -74,11 +117,64 @@ impl LoadedInputs {
         }
         if files.is_empty() && self.errors.len() == errors {
             let message = format!("no files to read in {}", path.display());
-            self.errors.push(with_hint(message, "a directory is searched for *.yaml, *.yml and *.json"));
+            let hint = match self.excluded {
+                0 => "a directory is searched for *.yaml, *.yml and *.json".to_owned(),
+                excluded => format!("excluded files are not read: {excluded}"),
+            };
+            self.errors.push(with_hint(message, hint));
         }
         for file in files {
             self.add_file(&file, InputKind::Manifest);
         }
+    }
+
+    /// Reads the files that a glob matches. Names before the first special character are an ordinary directory.
+    fn add_glob(&mut self, text: &str) {
+        let fixed = text.split('/').take_while(|name| !PathPattern::is_pattern(name)).map(|it| it.len() + 1);
+        let (base, rest) = text.split_at(fixed.sum());
+        let (base, pattern) = (Path::new(base), PathPattern::parse(rest));
+        let (errors, excluded) = (self.errors.len(), self.excluded);
+        let mut files = Vec::new();
+        match or_here(base).canonicalize() {
+            Ok(root) => GlobSearch { root, pattern }.visit(self, base, &mut Vec::new(), &mut files),
+            Err(error) => return self.fail(base, error),
+        }
+        if files.is_empty() && self.errors.len() == errors {
+            let message = format!("no file matches {text}");
+            self.errors.push(match self.excluded - excluded {
+                0 => with_hint(message, "`*` matches within one name, `**` matches any number of directories"),
+                excluded => with_hint(message, format!("excluded files are not read: {excluded}")),
+            });
+        }
+        for file in files {
+            self.add_file(&file, InputKind::Manifest);
+        }
+    }
+
+    /// Whether a path of a search is excluded; its files are then counted.
+    fn leaves_out(&mut self, path: &Path, is_directory: bool) -> bool {
+        if self.options.excluded_paths.is_empty() {
+            return false;
+        }
+        // A path that cannot be resolved is not excluded: reading it then fails with its own message.
+        let is_excluded = path.canonicalize().is_ok_and(|it| self.options.excluded_paths.has(&it, is_directory));
+        if is_excluded {
+            self.excluded += if is_directory { files_below(path) } else { 1 };
+        }
+        is_excluded
+    }
+
+    /// Whether a directory of a search must not be searched, because it is a chart.
+    fn is_chart(&mut self, path: &Path) -> bool {
+        let is_chart = Renderer::of(path) == Some(Renderer::Helm);
+        if is_chart && !self.leaves_out(&path.join("templates"), true) {
+            self.errors.push(with_hint(
+                format!("{} is a Helm chart, whose templates are not read as YAML", path.display()),
+                "name the chart as a path of its own to render it with helm, or exclude it: \
+                 `exclude` in weir.toml, .weirignore",
+            ));
+        }
+        is_chart
     }
 
     fn search(&mut self, root: &Path, directory: &Path, files: &mut Vec<PathBuf>) {
@@ -103,6 +199,16 @@ impl LoadedInputs {
     fn visit(&mut self, root: &Path, path: PathBuf, files: &mut Vec<PathBuf>) {
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() && is_hidden(&path) => {}
+            Ok(metadata)
+                if (metadata.is_dir() || has_extension(&path)) && self.leaves_out(&path, metadata.is_dir()) => {}
+            Ok(metadata) if metadata.is_dir() && self.is_chart(&path) => {}
+            // A kustomization is not an object. Its resources are read as they are.
+            Ok(metadata) if metadata.is_file() && Renderer::is_kustomization(&path) => {
+                let directory = path.parent().unwrap_or(root).display();
+                self.notes.push(format!(
+                    "{directory} has a kustomization, and its files are read as they are: to render it, name {directory}"
+                ));
+            }
             Ok(metadata) if metadata.is_dir() || has_extension(&path) => match path.canonicalize() {
                 Ok(real) if !real.starts_with(root) => self.errors.push(leads_out(&path, root)),
                 Ok(_) if metadata.is_dir() => self.search(root, &path, files),
@@ -151,6 +257,76 @@ impl LoadedInputs {
             self.errors.push(error);
         }
     }
+}
+
+/// The directory itself, or the current one for the empty path.
+fn or_here(directory: &Path) -> &Path {
+    if directory.as_os_str().is_empty() { Path::new(".") } else { directory }
+}
+
+/// The search for the files that a glob matches.
+struct GlobSearch {
+    /// The real path of the directory that the pattern is relative to.
+    root: PathBuf,
+    pattern: PathPattern,
+}
+
+impl GlobSearch {
+    /// Visits the entries of a directory. `names` are its own names below the root. Links to directories are not
+    /// followed.
+    fn visit(&self, loaded: &mut LoadedInputs, directory: &Path, names: &mut Vec<String>, files: &mut Vec<PathBuf>) {
+        let entries = match fs::read_dir(or_here(directory)).and_then(Iterator::collect::<Result<Vec<_>, _>>) {
+            Ok(entries) => entries,
+            Err(error) => return loaded.fail(directory, error),
+        };
+        let mut entries: Vec<_> = entries.into_iter().map(|it| (it.file_name(), it.file_type())).collect();
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        for (name, kind) in entries {
+            let path = directory.join(&name);
+            names.push(name.to_string_lossy().into_owned());
+            self.visit_entry(loaded, &path, kind.is_ok_and(|it| it.is_dir()), names, files);
+            names.pop();
+        }
+    }
+
+    fn visit_entry(
+        &self,
+        loaded: &mut LoadedInputs,
+        path: &Path,
+        is_directory: bool,
+        names: &mut Vec<String>,
+        files: &mut Vec<PathBuf>,
+    ) {
+        let is_match = self.pattern.matches(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        if is_directory {
+            // A directory that matches is searched, as if a shell had expanded the glob.
+            let is_deeper = self.pattern.depth().is_none_or(|most| names.len() < most);
+            match () {
+                () if is_hidden(path) || !(is_match || is_deeper) || loaded.leaves_out(path, true) => {}
+                () if is_match && self.pattern.depth().is_some() => loaded.search(&self.root, path, files),
+                () => self.visit(loaded, path, names, files),
+            }
+            return;
+        }
+        let is_wanted = is_match && (has_extension(path) || !self.pattern.ends_openly());
+        if is_wanted && !Renderer::is_kustomization(path) && !loaded.leaves_out(path, false) {
+            match path.canonicalize() {
+                Ok(real) if !real.starts_with(&self.root) => loaded.errors.push(leads_out(path, &self.root)),
+                _ => files.push(path.to_owned()),
+            }
+        }
+    }
+}
+
+/// The number of files below an excluded directory that a search would have read.
+fn files_below(directory: &Path) -> usize {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let count = |entry: fs::DirEntry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() && !is_hidden(&entry.path()) => files_below(&entry.path()),
+        Ok(kind) if !kind.is_dir() => usize::from(has_extension(&entry.path())),
+        _ => 0,
+    };
+    entries.map(count).sum()
 }
 
 fn leads_out(path: &Path, root: &Path) -> Error {

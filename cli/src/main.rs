@@ -17,6 +17,7 @@ mod config;
 #[cfg(all(test, feature = "enforce"))]
 mod documented_commands;
 mod endpoint_lookup;
+mod exclude;
 mod failure;
 mod input_source;
 #[cfg(feature = "enforce")]
@@ -33,6 +34,7 @@ mod packet_reasons;
 mod page;
 mod panic_report;
 mod patch;
+mod path_pattern;
 mod possible_pods;
 mod question;
 mod read;
@@ -53,7 +55,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::FromArgMatches as _;
 
 use weir_objects::escape;
 
@@ -151,7 +153,7 @@ fn invoked_as(name: &str) -> bool {
 fn parse() -> Result<Cli, clap::Error> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let mut command = if invoked_as("kubectl-weir") {
-        args::help::laid_out(Cli::command().display_name("kubectl weir").bin_name("kubectl weir"))
+        args::help::laid_out(args::command().display_name("kubectl weir").bin_name("kubectl weir"))
     } else {
         args::help::command()
     };

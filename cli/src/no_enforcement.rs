@@ -20,10 +20,7 @@ pub(crate) fn explained(error: &clap::Error) -> Option<anyhow::Error> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
-    use crate::args::Cli;
 
     #[cfg(feature = "enforce")]
     #[test]
@@ -33,14 +30,15 @@ mod tests {
         let mut names: Vec<&str> = commands.get_subcommands().map(clap::Command::get_name).collect();
         names.sort_unstable();
         assert_eq!(names, COMMANDS);
-        let all = Cli::command();
+        let all = crate::args::command();
         assert!(names.iter().all(|name| all.find_subcommand(name).is_some()));
     }
 
     #[cfg(not(feature = "enforce"))]
     #[test]
     fn a_missing_command_is_explained_and_a_misspelt_one_is_not() {
-        let error = |name: &str| Cli::command().try_get_matches_from(["weir", name]).expect_err("no such command");
+        let error =
+            |name: &str| crate::args::command().try_get_matches_from(["weir", name]).expect_err("no such command");
         for name in COMMANDS {
             let explained = explained(&error(name)).expect("an explanation");
             assert!(explained.to_string().contains("built without enforcement"), "{name}: {explained}");

@@ -13,6 +13,7 @@ use weir_objects::address::Family;
 
 use crate::endpoint_lookup::{EndpointLookup, NamedObject, parse_ip, parse_protocol};
 use crate::possible_pods;
+use crate::similar_name::most_similar;
 
 /// An end as the user asked for it.
 #[derive(Clone, Copy, Debug)]
@@ -239,7 +240,13 @@ impl FlowQuestion<'_> {
         let QuestionEnd::Named(from) = self.from else { return Err("the source is described".to_owned()) };
         Ok(match parse_ip(from) {
             Ok(address) => FlowEnd { endpoint: directory.endpoint_at(address), address: Some(address) },
-            Err(_) => FlowEnd { endpoint: Some(lookup.endpoint(directory, from)?), address: None },
+            Err(_) => match lookup.endpoint(directory, from) {
+                Ok(endpoint) => FlowEnd { endpoint: Some(endpoint), address: None },
+                Err(_) if matches!(lookup.named(directory, from), Ok(NamedObject::Service(_))) => {
+                    return Err(format!("{from} is a service, which is no source: name one of its pods"));
+                }
+                Err(reason) => return Err(reason),
+            },
         })
     }
 
@@ -370,7 +377,7 @@ fn named_port(
         .map(|port| ProtocolPort { protocol: FlowProtocol::Transport(port.protocol), port: port.number })
         .filter(|known| protocol.is_none_or(|wanted| wanted == known.protocol))
         .collect();
-    one_of(&found, name, owner)
+    one_of(&found, name, owner, ports.iter().map(|it| it.name.as_str()))
 }
 
 /// The port number of a port on a service: a name is looked up in the service's ports.
@@ -384,14 +391,25 @@ fn on_service(
         let found: Vec<_> = ports
             .map(|port| ProtocolPort { protocol: FlowProtocol::Transport(port.protocol), port: port.port })
             .collect();
-        one_of(&found, name, &format!("service {}", service.name))
+        one_of(&found, name, &format!("service {}", service.name), service.ports.iter().map(|it| it.name.as_str()))
     })
 }
 
-fn one_of(found: &[ProtocolPort], name: &str, owner: &str) -> Result<ProtocolPort, String> {
+fn one_of<'n>(
+    found: &[ProtocolPort],
+    name: &str,
+    owner: &str,
+    known: impl Iterator<Item = &'n str>,
+) -> Result<ProtocolPort, String> {
     match found {
         [one] => Ok(*one),
-        [] => Err(format!("{owner} has no port named `{name}`")),
+        [] if parse_protocol(name).is_ok() => {
+            Err(format!("{owner} has no port named `{name}`; for the protocol, write --proto {name}"))
+        }
+        [] => Err(match most_similar(name, known.filter(|it| *it != name && !it.is_empty())) {
+            Some(near) => format!("{owner} has no port named `{name}`; did you mean `{near}`?"),
+            None => format!("{owner} has no port named `{name}`"),
+        }),
         _ => Err(format!("{owner} has several ports named `{name}`: use the port number")),
     }
 }

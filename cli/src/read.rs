@@ -10,13 +10,15 @@ use weir_objects::diagnostic::{Diagnostics, Severity};
 use weir_objects::k8s::{Body, Object};
 use weir_objects::source::SourceMap;
 
-use crate::args::{GlobalArgs, InputPaths};
+use crate::args::{GlobalArgs, InputOptions, InputPaths};
 use crate::config::{self, Config};
+use crate::exclude::{self, ExcludedPaths};
 use crate::failure::{self, with_hint};
+use crate::input_source;
 use crate::left_out::{self, LeftOut};
-use crate::load::LoadedInputs;
+use crate::load::{LoadOptions, LoadedInputs};
 use crate::page::{self, OutputPage, Progress};
-use crate::render;
+use crate::render::{self, text};
 
 /// The input after reading and resolving.
 #[derive(Debug)]
@@ -43,22 +45,57 @@ pub(crate) struct ReadInput {
 
 /// Reads everything; reports errors and continues with the rest.
 pub(crate) fn read(global: &GlobalArgs, paths: &InputPaths) -> Result<ReadInput> {
-    read_with(global, paths, |_| Vec::new())
+    read_with(global, paths, load_options(global, &paths.options)?, |_| Vec::new())
+}
+
+/// As [`read`], with only the objects of one namespace of a cluster.
+pub(crate) fn read_namespace(global: &GlobalArgs, paths: &InputPaths, namespace: &str) -> Result<ReadInput> {
+    let options = load_options(global, &paths.options)?;
+    let options = LoadOptions { only_namespace: Some(namespace.to_owned()), ..options };
+    read_with(global, paths, options, |_| Vec::new())
+}
+
+/// How the inputs of a command are read.
+pub(crate) fn load_options(global: &GlobalArgs, input: &InputOptions) -> Result<LoadOptions> {
+    let config = config::load(global.config.as_deref())?;
+    Ok(LoadOptions {
+        input: input.clone(),
+        only_namespace: None,
+        namespace: global.default_namespace().map(str::to_owned).or_else(|| config.namespace.clone()),
+        ignored: left_out::ignored(&config, global)?,
+        excluded_paths: ExcludedPaths::load(&config)?,
+    })
 }
 
 fn read_with(
     global: &GlobalArgs,
     paths: &InputPaths,
+    options: LoadOptions,
     note: fn(&[Input]) -> Vec<artifact::InputFile>,
 ) -> Result<ReadInput> {
-    let add = |loaded: &mut LoadedInputs| paths.paths.iter().for_each(|path| loaded.add_path(path));
-    read_loaded(global, |loaded| add_with_lists(global, loaded, add), note)
+    let add = |loaded: &mut LoadedInputs| input_source::add_paths(loaded, &paths.paths);
+    read_loaded(global, options, |loaded| add_with_lists(global, loaded, add), note, |_| {})
 }
 
 /// Reads the inputs that `add` adds, and the lists of the command line. `None` if there are errors, as in
 /// [`read_valid`].
-pub(crate) fn read_valid_from(global: &GlobalArgs, add: impl FnOnce(&mut LoadedInputs)) -> Result<Option<ReadInput>> {
-    valid(global, read_loaded(global, |loaded| add_with_lists(global, loaded, add), |_| Vec::new())?)
+pub(crate) fn read_valid_from(
+    global: &GlobalArgs,
+    options: LoadOptions,
+    add: impl FnOnce(&mut LoadedInputs),
+) -> Result<Option<ReadInput>> {
+    read_valid_changed(global, options, add, |_| {})
+}
+
+/// As [`read_valid_from`], with a change of the objects before they are resolved.
+pub(crate) fn read_valid_changed(
+    global: &GlobalArgs,
+    options: LoadOptions,
+    add: impl FnOnce(&mut LoadedInputs),
+    change: impl FnOnce(&mut [Object]),
+) -> Result<Option<ReadInput>> {
+    let add = |loaded: &mut LoadedInputs| add_with_lists(global, loaded, add);
+    valid(global, read_loaded(global, options, add, |_| Vec::new(), change)?)
 }
 
 /// Reads the inputs that `add` adds, which already contain their lists. `None` if there are errors, as in
@@ -67,43 +104,48 @@ pub(crate) fn read_valid_without_lists(
     global: &GlobalArgs,
     add: impl FnOnce(&mut LoadedInputs),
 ) -> Result<Option<ReadInput>> {
-    valid(global, read_loaded(global, add, |_| Vec::new())?)
+    let options = load_options(global, &InputOptions::default())?;
+    valid(global, read_loaded(global, options, add, |_| Vec::new(), |_| {})?)
 }
 
 /// Reads texts that were read before, with the lists of the command line among them.
 pub(crate) fn read_texts(global: &GlobalArgs, inputs: Vec<Input>) -> Result<ReadInput> {
-    read_loaded(global, |loaded| loaded.inputs.extend(inputs), |_| Vec::new())
+    let options = load_options(global, &InputOptions::default())?;
+    read_loaded(global, options, |loaded| loaded.inputs.extend(inputs), |_| Vec::new(), |_| {})
 }
 
 fn read_loaded(
     global: &GlobalArgs,
+    options: LoadOptions,
     add: impl FnOnce(&mut LoadedInputs),
     note: fn(&[Input]) -> Vec<artifact::InputFile>,
+    change: impl FnOnce(&mut [Object]),
 ) -> Result<ReadInput> {
     let config = config::load(global.config.as_deref())?;
     let assume = assumptions(&config, global)?;
-    let ignored = left_out::ignored(&config, global)?;
-    let default_namespace = global.default_namespace().map(str::to_owned).or_else(|| config.namespace.clone());
-    let default_namespace = default_namespace.unwrap_or_else(|| "default".to_owned());
-    let mut progress = Progress::new(global.quiet);
-    progress.show("reading files");
-    let mut loaded = LoadedInputs::default();
+    let ignored = options.ignored.clone();
+    let progress = Progress::new(global.quiet, "reading");
+    let mut loaded = LoadedInputs::new(options);
     add(&mut loaded);
+    progress.pause();
     loaded.errors.iter().for_each(failure::print);
+    report_notes(global, &loaded);
     if global.verbose > 0 {
         describe(&config, &loaded);
     }
+    progress.stage("decoding");
     let (complete, stdin_read) = (loaded.errors.is_empty(), loaded.stdin_read());
+    let default_namespace = loaded.options.namespace.take().unwrap_or_else(|| "default".to_owned());
     let inputs = note(&loaded.inputs);
-    progress.show("decoding");
     let options = DecodeOptions { default_namespace: default_namespace.clone(), is_from_server: false };
-    let (decoded, mut diagnostics) = decode::decode(loaded.inputs, &options);
+    let (mut decoded, mut diagnostics) = decode::decode(loaded.inputs, &options);
     let (left_out, unread) = left_out::split(decoded.foreign, &ignored);
     diagnostics.retain_mut(|it| !left_out::is_of_ignored_kind(it, &unread));
-    progress.show("resolving");
+    change(&mut decoded.objects);
+    progress.stage("resolving");
     let (cluster, found) = resolve::resolve(&decoded.objects, assume);
     diagnostics.extend(found);
-    progress.clear();
+    drop(progress);
     Ok(ReadInput {
         config,
         default_namespace,
@@ -120,6 +162,20 @@ fn read_loaded(
     })
 }
 
+/// Prints the notes about the files, and the number of those that were left out.
+fn report_notes(global: &GlobalArgs, loaded: &LoadedInputs) {
+    if global.quiet {
+        return;
+    }
+    let excluded = match loaded.excluded {
+        0 => None,
+        number => Some(format!("left out by `exclude` or {}: {}", exclude::FILE_NAME, text::count(number, "file"))),
+    };
+    for note in loaded.notes.iter().chain(&excluded) {
+        page::print_to_stderr(format_args!("note: {note}"));
+    }
+}
+
 /// Reads the inputs of a command that answers questions. If they have errors or no objects, this is reported and the
 /// result is `None`: there is no answer, and the exit code is 2.
 pub(crate) fn read_valid(global: &GlobalArgs, paths: &InputPaths) -> Result<Option<ReadInput>> {
@@ -128,7 +184,8 @@ pub(crate) fn read_valid(global: &GlobalArgs, paths: &InputPaths) -> Result<Opti
 
 /// As [`read_valid`], with the digests of the inputs.
 pub(crate) fn read_valid_with_digests(global: &GlobalArgs, paths: &InputPaths) -> Result<Option<ReadInput>> {
-    Ok(valid(global, read_with(global, paths, digests)?)?.filter(ReadInput::asks_something))
+    let options = load_options(global, &paths.options)?;
+    Ok(valid(global, read_with(global, paths, options, digests)?)?.filter(ReadInput::asks_something))
 }
 
 fn valid(global: &GlobalArgs, mut read: ReadInput) -> Result<Option<ReadInput>> {
@@ -136,9 +193,9 @@ fn valid(global: &GlobalArgs, mut read: ReadInput) -> Result<Option<ReadInput>> 
     if !read.diagnostics.is_empty() {
         let findings = render::findings(&read.sources, &read.diagnostics);
         let page = OutputPage::colored(page::color_on_stderr(global.color));
-        render::text::findings(&read.sources, &findings, page, usize::MAX).print_to_stderr();
+        text::findings(&read.sources, &findings, page, usize::MAX).print_to_stderr();
         failure::print(&with_hint(
-            format!("the input has {}, so there is no answer", render::text::count(findings.len(), "error")),
+            format!("the input has {}, so there is no answer", text::count(findings.len(), "error")),
             "`weir check` prints warnings too",
         ));
     }

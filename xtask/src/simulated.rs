@@ -8,6 +8,7 @@
 
 mod cluster;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -176,11 +177,16 @@ impl Simulated {
             return ("410 Gone", refusal(410, "Expired"));
         }
         let version = state.version;
-        let Some(kind) = state.kinds.get(path) else { return ("404 Not Found", refusal(404, "NotFound")) };
+        let (path, namespace) = in_namespace(path);
+        let name = selected_name(query);
+        let Some(kind) = state.kinds.get(&*path) else { return ("404 Not Found", refusal(404, "NotFound")) };
         let (first, limit) = (first.unwrap_or(0), limit.unwrap_or(usize::MAX));
-        let items: Vec<&str> = kind.objects.values().map(|it| &**it).skip(first).take(limit).collect();
+        let is_in = |key: &str| namespace.is_none_or(|it| key.split_once('/').is_some_and(|(of, _)| of == it));
+        let selected = kind.objects.iter().filter(|(key, _)| is_named(key, name.as_deref()) && is_in(key));
+        let selected: Vec<&str> = selected.map(|(_, object)| &**object).collect();
+        let items: Vec<&str> = selected.iter().copied().skip(first).take(limit).collect();
         let next = first + items.len();
-        let token = if next < kind.objects.len() { next.to_string() } else { String::new() };
+        let token = if next < selected.len() { next.to_string() } else { String::new() };
         let meta = json!({"resourceVersion": version.to_string(), "continue": token});
         ("200 OK", format!(r#"{{"kind":"List","metadata":{meta},"items":[{}]}}"#, items.join(",")))
     }
@@ -239,6 +245,15 @@ impl SimulatedKind {
         self.watchers.retain(|watcher| {
             !is_named(key, watcher.name.as_deref()) || watcher.changes.send(Arc::clone(&change)).is_ok()
         });
+    }
+}
+
+/// The path of a kind, and the namespace that a path selects.
+fn in_namespace(path: &str) -> (Cow<'_, str>, Option<&str>) {
+    let found = path.split_once("/namespaces/").and_then(|(version, rest)| Some((version, rest.split_once('/')?)));
+    match found {
+        Some((version, (namespace, plural))) => (format!("{version}/{plural}").into(), Some(namespace)),
+        None => (path.into(), None),
     }
 }
 

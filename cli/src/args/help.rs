@@ -1,8 +1,6 @@
 //! The layout of the help: commands in groups, and a command's own options before those that all commands have.
 
-use clap::{Command, CommandFactory as _};
-
-use super::Cli;
+use clap::Command;
 
 /// The commands by what a user wants to do.
 const GROUPS: [(&str, &[&str]); 6] = [
@@ -10,13 +8,16 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Check", &["check", "test", "explain-code"]),
     ("Write policies", &["suggest", "learn"]),
     ("Compile", &["compile", "inspect", "verify"]),
-    ("Enforce", &["attach", "detach", "status", "flows", "monitor", "counters", "bench", "watch", "cni-install"]),
+    (
+        "Enforce",
+        &["attach", "detach", "status", "flows", "monitor", "counters", "bench", "bundle", "watch", "cni-install"],
+    ),
     ("Other", &["version", "completions", "man", "help"]),
 ];
 
 /// The command line with the layout of its help.
 pub(crate) fn command() -> Command {
-    laid_out(Cli::command())
+    laid_out(super::command())
 }
 
 /// The same for a command with another name.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use weir_codegen::compile::Budget;
 
-use super::InputPaths;
 use super::compile::parse_budget;
+use super::{InputOptions, InputPaths};
 
 /// Which part of the answer is shown. The exit code does not depend on it.
 #[derive(Clone, Debug, Default, Args)]
@@ -161,10 +161,14 @@ pub(crate) enum ExposureFormat {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 BASE and HEAD are each:
-  PATH[,PATH]...        files, directories, or `-` for standard input
-  git:REV:PATH          PATH in a git revision, relative to the repository's root (./PATH: to this directory)
+  PATH[,PATH]...        files, directories, globs, or `-` for standard input
+  git:REV[:PATH]        PATH in a git revision, relative to the repository's root (./PATH: to this directory)
   cluster:[CONTEXT]     the live cluster, read with kubectl's kubeconfig
   ARTIFACT              an artifact of `weir compile`: the objects that it was compiled from
+BASE without HEAD:
+  git:A..B[:PATH]       revision A against revision B; git:A...B[:PATH] compares B with the last common ancestor
+
+`weir diff cluster: PATH` shows what `kubectl apply -f PATH` would change; with --prune, PATH is the whole state.
 
 Exit codes: 0 no differences, 1 differences or an exceeded budget, 2 the command failed. With --deny or --approved,
 1 only for changes that --deny names and --approved does not accept; with --write-approved, differences give 0.")]
@@ -172,7 +176,12 @@ pub(crate) struct DiffArgs {
     /// The current state
     pub(crate) base: String,
     /// The proposed state
-    pub(crate) head: String,
+    pub(crate) head: Option<String>,
+    #[command(flatten)]
+    pub(crate) input: InputOptions,
+    /// Compare the cluster with HEAD as the whole state: objects that HEAD does not name count as removed
+    #[arg(long)]
+    pub(crate) prune: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: DiffFormat,

@@ -15,7 +15,7 @@ use weir_runtime::runtime::{
 };
 
 use super::CommandOutcome;
-use crate::args::{AttachArgs, EstablishedFlows, GlobalArgs, InputPaths};
+use crate::args::{AttachArgs, EstablishedFlows, GlobalArgs, InputOptions, InputPaths};
 use crate::failure::{self, with_hint};
 use crate::page::{self, OutputPage};
 use interfaces::{Discovered, HostInterfaces};
@@ -29,7 +29,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &AttachArgs) -> Result<Command
     }
     let artifact = Artifact::read(&file).with_context(|| format!("{} is not a usable artifact", path.display()))?;
     if !arguments.verify.is_empty() {
-        let paths = InputPaths { paths: arguments.verify.clone() };
+        let paths = InputPaths { paths: arguments.verify.clone(), options: InputOptions::default() };
         match precheck::check_policies(global, &artifact, &paths)? {
             CommandOutcome::Clean => {}
             other => return Ok(other),

@@ -21,7 +21,10 @@ use crate::render::{self, LocatedFinding, SeverityCounts};
 const MOST_FOR_PEOPLE: usize = 100;
 
 pub(crate) fn run(global: &GlobalArgs, check: &CheckArgs) -> Result<CommandOutcome> {
-    let mut read = read::read(global, &check.input)?;
+    let mut read = match global.default_namespace().filter(|_| !check.input.options.all_namespaces) {
+        Some(namespace) => read::read_namespace(global, &check.input, namespace)?,
+        None => read::read(global, &check.input)?,
+    };
     let levels = levels(&read, check)?;
     if check.fix {
         match fix::run(global, check, &levels, read)? {

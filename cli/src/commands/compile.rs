@@ -13,14 +13,13 @@ use weir_classes::{ClassifyError, Scope};
 use weir_codegen::compile::{self, Budgets, CompileError, CompileOptions, Compiled};
 use weir_iptables as iptables;
 use weir_model::Cluster;
-use weir_verify as verify;
 
 use super::CommandOutcome;
 use crate::args::{CompileArgs, CompileOutput, GlobalArgs};
 use crate::failure::{self, with_hint};
 use crate::locator::Locator;
 use crate::output_file;
-use crate::page::OutputPage;
+use crate::page::{OutputPage, Progress};
 use crate::read;
 
 pub(crate) fn run(global: &GlobalArgs, arguments: &CompileArgs) -> Result<CommandOutcome> {
@@ -37,6 +36,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &CompileArgs) -> Result<Comman
         ..CompileOptions::default()
     };
     options.forced.extend(&arguments.structure);
+    let progress = Progress::new(global.quiet, "compiling");
     // Encoding the objects for the artifact takes as long as compiling them. Neither needs the other, so they run in
     // parallel.
     let (compiled, objects) = std::thread::scope(|threads| {
@@ -46,6 +46,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &CompileArgs) -> Result<Comman
             objects.map(|it| it.join().unwrap_or_else(|it| resume_unwind(it))),
         )
     });
+    progress.pause();
     let compiled = match compiled {
         Ok(compiled) => compiled,
         Err(CompileError::Budget(exceeded)) => {
@@ -58,6 +59,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &CompileArgs) -> Result<Comman
         }
         Err(error) => return Err(anyhow!(error).context("the input cannot be compiled")),
     };
+    progress.stage("writing the artifact");
     let mut locator = Locator::new(&read.sources);
     let artifact = compiled.artifact_of_files(cluster, &options, &mut |origin| locator.line(origin), |description| {
         description.inputs.clone_from(&read.inputs);
@@ -66,7 +68,8 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &CompileArgs) -> Result<Comman
         description.left_out = read.left_out.counts();
     });
     let artifact = artifact.context("the artifact cannot be put together")?;
-    let report = (!arguments.no_verify).then(|| verify::verify(&artifact, cluster));
+    let report = (!arguments.no_verify).then(|| super::verify::watched(&artifact, cluster, &progress));
+    drop(progress);
     if let Some(report) = report.as_ref().filter(|report| !report.is_verified()) {
         super::verify::print_differences(report);
         failure::print(&with_hint(

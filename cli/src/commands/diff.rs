@@ -7,8 +7,8 @@ mod cost;
 mod filtered;
 mod flows;
 mod gate;
-mod html;
 mod groups;
+mod html;
 pub(super) mod json;
 mod md;
 mod text;
@@ -80,8 +80,15 @@ impl Comparison {
 }
 
 pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOutcome> {
-    let sources = [InputSource::parse(&arguments.base)?, InputSource::parse(&arguments.head)?];
-    let Some([base, mut head]) = input_source::read_both(global, &sources)? else { return Ok(CommandOutcome::Failed) };
+    let names = names(arguments)?;
+    let sources = [InputSource::parse_side(&names[0])?, InputSource::parse_side(&names[1])?];
+    let Some(sides) = input_source::read_both(global, &arguments.input, &sources, arguments.prune)? else {
+        return Ok(CommandOutcome::Failed);
+    };
+    if let Some(question) = sides.question.filter(|_| !global.quiet) {
+        page::print_to_stderr(format_args!("note: {question}"));
+    }
+    let [base, mut head] = sides.read;
     ask_something(&sources, [&base, &head])?;
     head.left_out = head.left_out.merged(&base.left_out);
     if arguments.world == World::Open {
@@ -96,7 +103,6 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOu
         return Err(with_hint("the HTML report has filters of its own", "omit the filter, and search in the report"));
     }
     let diff = compare(arguments, [&base.cluster, &head.cluster]).map_err(failed)?;
-    let names = [arguments.base.clone(), arguments.head.clone()];
     let (world, prefix) = (arguments.world, sources[1].prefix());
     let mut compared = Comparison::new(names, [base, head], diff, world, prefix);
     Gate::apply(&mut compared, arguments)?;
@@ -120,6 +126,23 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOu
         failure::print(&with_hint(exceeded.to_string(), "enforcing the head costs more than its budget"));
     }
     Ok(if is_accepted && exceeded.is_none() { CommandOutcome::Clean } else { CommandOutcome::Findings })
+}
+
+/// Base and head, as arguments or as a range of revisions.
+fn names(arguments: &DiffArgs) -> Result<[String; 2]> {
+    let range = input_source::revision_range(&arguments.base)?;
+    match (&arguments.head, range) {
+        (Some(head), None) => Ok([arguments.base.clone(), head.clone()]),
+        (None, Some(range)) => Ok(range),
+        (Some(head), Some(_)) => Err(with_hint(
+            format!("`{}` names both sides, so `{head}` is one too many", arguments.base),
+            "write `weir diff git:A..B`, or `weir diff git:A HEAD`",
+        )),
+        (None, None) => Err(with_hint(
+            "a second input is needed to compare with",
+            "write `weir diff BASE HEAD`; `weir diff git:A..B` compares two revisions",
+        )),
+    }
 }
 
 /// Refuses to compare nothing with nothing: a path may be wrong. One side may be empty, which is then reported.

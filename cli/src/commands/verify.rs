@@ -21,13 +21,15 @@ use weir_verify::{Difference, VerifyPart, VerifyReport};
 use super::CommandOutcome;
 use super::inspect::load;
 use crate::args::{GlobalArgs, VerifyArgs, parse_target};
-use crate::page::{self, OutputPage};
+use crate::page::{self, OutputPage, Progress};
 use crate::read;
 
 pub(crate) fn run(global: &GlobalArgs, arguments: &VerifyArgs) -> Result<CommandOutcome> {
     let artifact = load(&arguments.artifact)?;
     let Some(read) = read::read_valid(global, &arguments.input)? else { return Ok(CommandOutcome::Failed) };
-    let report = verify::verify(&artifact, &read.cluster);
+    let progress = Progress::new(global.quiet, "verifying");
+    let report = watched(&artifact, &read.cluster, &progress);
+    drop(progress);
     print_differences(&report);
     page::print(line(&report))?;
     if let Some(sentence) = read.left_out.sentence() {
@@ -40,6 +42,12 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &VerifyArgs) -> Result<Command
         );
     }
     Ok(if report.is_verified() { CommandOutcome::Clean } else { CommandOutcome::Findings })
+}
+
+/// Verifies, and shows how much of it is done.
+pub(super) fn watched(artifact: &Artifact, cluster: &Cluster, progress: &Progress) -> VerifyReport {
+    progress.stage("verifying");
+    verify::verify_watched(artifact, cluster, &|it| progress.share(it.done, it.total))
 }
 
 /// Whether programs, maps and endpoints equal those that we compile from the cluster.

@@ -104,7 +104,7 @@ fn policies_without_pods_are_compared_on_the_live_cluster() {
         .file("other.json", policy("db", 5433).to_string())
         .file("empty.yaml", "");
     run(&place, "diff cluster: same.json").exits(0);
-    for (sides, added) in [("cluster: other.json", "5433"), ("other.json cluster:", "5432")] {
+    for (sides, added) in [("cluster: other.json --prune", "5433"), ("other.json cluster:", "5432")] {
         let ran = run(&place, &format!("diff {sides}")).exits(1);
         let ran = ran.complains("taken from the cluster: Namespace, Pod\n");
         let ran = ran.says(&format!(

@@ -10,6 +10,7 @@ mod editors;
 mod empty;
 mod explain;
 mod hostile;
+mod inputs;
 mod large;
 mod learn;
 mod left_out;

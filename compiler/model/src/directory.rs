@@ -4,7 +4,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::OnceLock;
 
+use super::controllers::{ControllerName, controller_of};
 use super::{Cluster, EndpointId, NamespaceId, NodeId, ServiceId, Standing};
 
 /// Names and addresses of one cluster.
@@ -16,6 +18,9 @@ pub struct Directory<'c> {
     endpoint_addresses: HashMap<IpAddr, EndpointId>,
     service_addresses: HashMap<IpAddr, Vec<ServiceId>>,
     node_addresses: HashMap<IpAddr, NodeId>,
+    /// The pods of each workload, in the order of their names. Built when it is first asked for; names are owned,
+    /// because references in a `OnceLock` would make a directory's lifetime invariant.
+    controlled: OnceLock<HashMap<NamespaceId, HashMap<String, Vec<EndpointId>>>>,
 }
 
 impl<'c> Directory<'c> {
@@ -27,6 +32,7 @@ impl<'c> Directory<'c> {
             endpoint_addresses: HashMap::with_capacity(cluster.endpoints.len()),
             service_addresses: HashMap::with_capacity(cluster.frontends.len()),
             node_addresses: HashMap::with_capacity(cluster.nodes.len()),
+            controlled: OnceLock::new(),
         };
         it.add_endpoints();
         it.service_addresses.extend(cluster.frontends.iter().map(|it| (it.address, it.at.services())));
@@ -67,6 +73,26 @@ impl<'c> Directory<'c> {
         let first = self.endpoints.partition_point(|id| key(id) < (namespace, name));
         let named = &self.endpoints[first..];
         &named[..named.partition_point(|id| key(id) == (namespace, name))]
+    }
+
+    /// The pods of the workloads with this name, which the input need not contain.
+    pub fn controlled_by(&self, namespace: &str, name: &str) -> &[EndpointId] {
+        let Some(namespace) = self.namespace(namespace) else { return &[] };
+        let controlled = self.controlled.get_or_init(|| {
+            let mut found: HashMap<_, HashMap<_, Vec<EndpointId>>> = HashMap::new();
+            for (index, endpoint) in self.cluster.endpoints.iter().enumerate() {
+                if let Some(ControllerName { name, .. }) = controller_of(self.cluster, endpoint) {
+                    found
+                        .entry(endpoint.namespace)
+                        .or_default()
+                        .entry(name.to_owned())
+                        .or_default()
+                        .push(EndpointId(index as u32));
+                }
+            }
+            found
+        });
+        controlled.get(&namespace).and_then(|it| it.get(name)).map_or(&[], Vec::as_slice)
     }
 
     /// The service with this name.

@@ -11,6 +11,7 @@ pub mod resolve;
 
 mod added_pod;
 mod address_ranges;
+pub mod controllers;
 pub mod directory;
 pub mod eval;
 mod frontends;

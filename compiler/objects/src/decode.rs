@@ -46,7 +46,7 @@ use crate::source::SourceMap;
 pub const CODES: &[&Code] = codes::ALL;
 
 /// One input.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Input {
     /// The input's name, as the user gave it: a path, or `-`.
     pub name: String,

@@ -57,16 +57,30 @@ pub fn verify(artifact: &Artifact, cluster: &Cluster) -> VerifyReport {
     verify_within(artifact, cluster, MOST_PACKETS)
 }
 
+/// Like [`verify`], and calls `watch` after each step.
+pub fn verify_watched(artifact: &Artifact, cluster: &Cluster, watch: &dyn Fn(VerifyProgress)) -> VerifyReport {
+    verify_whole(artifact, cluster, MOST_PACKETS, watch)
+}
+
 /// Like [`verify`], but runs every combination only if that takes at most `most_packets` packets.
 pub fn verify_within(artifact: &Artifact, cluster: &Cluster, most_packets: u64) -> VerifyReport {
-    let mut report = verify_enforced(artifact, cluster, most_packets);
+    verify_whole(artifact, cluster, most_packets, &|_| ())
+}
+
+fn verify_whole(
+    artifact: &Artifact,
+    cluster: &Cluster,
+    most_packets: u64,
+    watch: &dyn Fn(VerifyProgress),
+) -> VerifyReport {
+    let mut report = verify_enforced(artifact, cluster, most_packets, watch);
     // Both sides are asked: the cluster may have audit policies that the artifact lacks, and the artifact may have
     // audit verdicts that no policy explains. Each is a difference, and only the second run can show it.
     if cluster.has_audit() || audit::is_in(artifact) {
         // A mode of the same checks, not a second set of checks: two sets would drift apart, and a wrong audit verdict
         // has no effect that would show it before it is enforced.
         let enforced = cluster.with_audit_enforced();
-        let check = |artifact: &Artifact| verify_enforced(artifact, &enforced, most_packets);
+        let check = |artifact: &Artifact| verify_enforced(artifact, &enforced, most_packets, watch);
         let mut found = check(&audit::deciding(artifact));
         // Without audit flags, either no endpoint would be filtered, or the audit policies change nothing and the
         // programs have no audit verdicts. The artifact does not show which, so one of both runs must agree.
@@ -78,17 +92,38 @@ pub fn verify_within(artifact: &Artifact, cluster: &Cluster, most_packets: u64) 
     report
 }
 
-fn verify_enforced(artifact: &Artifact, cluster: &Cluster, most_packets: u64) -> VerifyReport {
+/// The progress of an attempt. Artifacts with audit policies are checked twice, and an attempt that learns about the
+/// programs is repeated, so it may begin again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VerifyProgress {
+    /// Finished steps.
+    pub done: u64,
+    /// All steps, which take about the same time.
+    pub total: u64,
+}
+
+fn verify_enforced(
+    artifact: &Artifact,
+    cluster: &Cluster,
+    most_packets: u64,
+    watch: &dyn Fn(VerifyProgress),
+) -> VerifyReport {
     let mut report = VerifyReport::default();
     // The checks before the error may have found differences already, and they often name its cause. So an error ends
     // the run but keeps the report.
-    if let Err(difference) = run(artifact, cluster, most_packets, &mut report) {
+    if let Err(difference) = run(artifact, cluster, most_packets, &mut report, watch) {
         report.add_difference(difference);
     }
     report
 }
 
-fn run(artifact: &Artifact, cluster: &Cluster, most_packets: u64, report: &mut VerifyReport) -> Result<(), Difference> {
+fn run(
+    artifact: &Artifact,
+    cluster: &Cluster,
+    most_packets: u64,
+    report: &mut VerifyReport,
+    watch: &dyn Fn(VerifyProgress),
+) -> Result<(), Difference> {
     // Pods on the host's network share the address of their node, so no packet identifies them. All packets without
     // ports are one atom, so no program can allow ICMP and deny the rest. Verification would compare the oracle with
     // programs that cannot agree with it.
@@ -102,7 +137,7 @@ fn run(artifact: &Artifact, cluster: &Cluster, most_packets: u64, report: &mut V
     let locals = endpoints::check(artifact, cluster, &scope, &mut told);
     report.count(VerifyPart::Endpoints, scope.len() as u64, locals.len() as u64);
     told.into_iter().for_each(|difference| report.add_difference(difference));
-    let mut verifier = Verifier { artifact, cluster, locals, most_packets, lessons: Vec::new() };
+    let mut verifier = Verifier { artifact, cluster, locals, most_packets, lessons: Vec::new(), watch };
     let directory = Directory::new(cluster);
     let mut expected = ExpectedVerdicts::new(cluster, &directory, &scope);
     let mut asker = Asker { cluster, oracle: Oracle::new(cluster) };
@@ -122,6 +157,7 @@ struct Verifier<'a> {
     most_packets: u64,
     /// Probes that failed in earlier attempts because the prober did not know which parts of the state matter.
     lessons: Vec<Unlearned>,
+    watch: &'a dyn Fn(VerifyProgress),
 }
 
 /// After this many lessons, verification gives up: the programs cannot be followed.
@@ -162,7 +198,7 @@ impl<'a> Verifier<'a> {
             // The packets of the product do not show a filter flag that is set without need: the verdicts are right,
             // and every packet pays for a decision that is always "allow".
             parts::check_all_flags(expected, self.cluster, &self.locals, report);
-            product.run(&mut prober, asker, report)?;
+            product.run(&mut prober, asker, report, self.watch)?;
             return Ok(true);
         }
         let mut parts = PartsVerifier {
@@ -173,6 +209,7 @@ impl<'a> Verifier<'a> {
             locals: &self.locals,
             ports: &ports,
             report,
+            watch: self.watch,
         };
         match parts.run(self.cluster) {
             Ok(()) => Ok(true),

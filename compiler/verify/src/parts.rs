@@ -19,7 +19,7 @@ use super::expected::ExpectedVerdicts;
 use super::prober::{Instance, ProbeStop, Prober};
 use super::slots::SlotPort;
 use super::survey::{AddressSurvey, Remote};
-use super::{Difference, VerifyPart, VerifyReport, bits};
+use super::{Difference, VerifyPart, VerifyProgress, VerifyReport, bits};
 use sets::MeasuredSets;
 use weir_artifact::layout::{FILTERS_EGRESS, FILTERS_INGRESS, direction_number};
 use weir_machine::Broken;
@@ -41,6 +41,7 @@ pub(super) struct PartsVerifier<'a, 'c> {
     pub(super) locals: &'a [ArtifactEndpoint],
     pub(super) ports: &'a [SlotPort],
     pub(super) report: &'a mut VerifyReport,
+    pub(super) watch: &'a dyn Fn(VerifyProgress),
 }
 
 /// The run could not be followed from a state that was cut down to its class: learn from this probe and start over.
@@ -91,7 +92,10 @@ impl PartsVerifier<'_, '_> {
         let holders = self.expected.holders();
         // By kind and subject class together. Endpoints of one kind with two classes, or of one class with two kinds,
         // are how a wrong class of an endpoint looks.
-        for ((kind, subject), locals) in pairs(self.expected, self.locals) {
+        let pairs = pairs(self.expected, self.locals);
+        let total = 2 * pairs.len() as u64;
+        for (done, ((kind, subject), locals)) in pairs.into_iter().enumerate() {
+            (self.watch)(VerifyProgress { done: done as u64, total });
             let rows = Direction::ALL.map(|direction| self.expected.row(&holders, kind, direction));
             check_flags(self.expected, self.asker.cluster, kind, &rows, &locals, self.report);
             // Outside of the loop over tables, because it is an update of a map.
@@ -197,7 +201,10 @@ impl PartsVerifier<'_, '_> {
     fn whole(&mut self, cluster: &Cluster) -> Result<(), Difference> {
         let remotes = &self.survey.remotes;
         let mut turn = 0;
-        for local in self.locals {
+        let all = self.locals.len() as u64;
+        for (done, local) in self.locals.iter().enumerate() {
+            // The rows before were the first half.
+            (self.watch)(VerifyProgress { done: done as u64 + all, total: 2 * all });
             let node = cluster.endpoints[local.id.index()].node.and_then(|node| cluster.nodes.get(node.index()));
             for instance in instances(true).into_iter().chain(instances(false)) {
                 let Some(own) = self.asker.own(local.id, instance.is_v4) else { continue };

@@ -9,7 +9,7 @@ use super::expected::ExpectedVerdicts;
 use super::prober::Prober;
 use super::slots::SlotPort;
 use super::survey::AddressSurvey;
-use super::{Difference, VerifyReport};
+use super::{Difference, VerifyProgress, VerifyReport};
 use weir_artifact::Artifact;
 use weir_artifact::layout::endpoint;
 
@@ -62,9 +62,12 @@ impl FullProduct {
         prober: &mut Prober,
         asker: &mut Asker<'_>,
         report: &mut VerifyReport,
+        watch: &dyn Fn(VerifyProgress),
     ) -> Result<(), Difference> {
-        for subject in &self.subjects {
-            for remote in &self.remotes {
+        let total = (self.subjects.len() * self.remotes.len()) as u64;
+        for (first, subject) in self.subjects.iter().enumerate() {
+            for (second, remote) in self.remotes.iter().enumerate() {
+                watch(VerifyProgress { done: (first * self.remotes.len() + second) as u64, total });
                 for instance in instances(remote.is_ipv4()) {
                     for port in &self.ports {
                         asker.ask(&mut prober.loaded, report, subject, instance, *remote, *port)?;

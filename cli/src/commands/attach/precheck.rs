@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use minisign_verify::{PublicKey, Signature};
 use weir_artifact::Artifact;
-use weir_verify as verify;
 
 use super::super::CommandOutcome;
-use super::super::verify::{is_as_compiled, line, print_differences};
+use super::super::verify::{is_as_compiled, line, print_differences, watched};
 use crate::args::{GlobalArgs, InputPaths};
 use crate::failure::{self, with_hint};
-use crate::{page, read};
+use crate::page::{self, Progress};
+use crate::read;
 
 /// The suffix of minisign's signature files.
 const EXTENSION: &str = ".minisig";
@@ -67,7 +67,7 @@ fn read_text(path: &Path) -> Result<String> {
 /// Refuses an artifact that does not enforce these policies, or whose code is not the code that we would compile.
 pub(super) fn check_policies(global: &GlobalArgs, artifact: &Artifact, paths: &InputPaths) -> Result<CommandOutcome> {
     let Some(read) = read::read_valid(global, paths)? else { return Ok(CommandOutcome::Failed) };
-    let report = verify::verify(artifact, &read.cluster);
+    let report = watched(artifact, &read.cluster, &Progress::new(global.quiet, "verifying"));
     print_differences(&report);
     if !report.is_verified() {
         let hint = "nothing was attached; compile the policies again";

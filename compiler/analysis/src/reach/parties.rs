@@ -1,29 +1,18 @@
 //! Endpoints → parties: grouped by workload, and by the classes that policies and lists distinguish.
 //!
-//! A pod is assigned to its controller's controller if names show it: a ReplicaSet to its Deployment, a Job to its
-//! CronJob. Pods without a controller are grouped by their labels.
+//! A pod is assigned to the workload behind its controller ([`weir_model::controllers`]). Pods without a controller are
+//! grouped by their labels.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use super::{LeftOut, Party};
 use weir_classes::{Classes, PeerId, SubjectId};
+use weir_model::controllers::{ControllerName, VOLATILE_LABELS, controller_of};
 use weir_model::directory::Directory;
 use weir_model::{Cluster, Endpoint, EndpointId, NamespaceId, Standing};
 use weir_objects::address::Family;
 use weir_objects::k8s::Labels;
-
-/// Labels that controllers give to single pods or revisions.
-const VOLATILE: [&str; 8] = [
-    "pod-template-hash",
-    "controller-revision-hash",
-    "pod-template-generation",
-    "statefulset.kubernetes.io/pod-name",
-    "apps.kubernetes.io/pod-index",
-    "controller-uid",
-    "batch.kubernetes.io/controller-uid",
-    "batch.kubernetes.io/job-completion-index",
-];
 
 /// The properties that endpoints of one party share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,15 +73,11 @@ pub fn workload_of(cluster: &Cluster, endpoint: &Endpoint) -> Option<(String, St
 
 fn workload(cluster: &Cluster, endpoint: &Endpoint) -> WorkloadName {
     let labels = cluster.labels.labels(endpoint.labels);
-    let owner = endpoint.owner.as_deref().and_then(|it| it.split_once('/'));
-    match (endpoint.kind.as_ref(), owner) {
-        (_, Some((kind, name))) => {
-            let (name, kind) = controller(kind, name, labels);
-            WorkloadName::Named(name.to_owned(), kind.to_owned())
-        }
+    match (endpoint.kind.as_ref(), controller_of(cluster, endpoint)) {
+        (_, Some(ControllerName { kind, name })) => WorkloadName::Named(name.to_owned(), kind.to_owned()),
         ("Pod", None) => {
             // Labels that differ from pod to pod would make each pod a party of its own.
-            let kept = labels.iter().filter(|(key, _)| !VOLATILE.contains(&key.as_str()));
+            let kept = labels.iter().filter(|(key, _)| !VOLATILE_LABELS.contains(&key.as_str()));
             let kept: Labels = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
             match kept.is_empty() {
                 true => WorkloadName::Named(endpoint.name.clone(), endpoint.kind.to_string()),
@@ -100,20 +85,6 @@ fn workload(cluster: &Cluster, endpoint: &Endpoint) -> WorkloadName {
             }
         }
         (kind, None) => WorkloadName::Named(endpoint.name.clone(), kind.to_owned()),
-    }
-}
-
-/// The name and kind of the workload behind a controller, as far as its name shows it.
-fn controller<'n>(kind: &'n str, name: &'n str, labels: &Labels) -> (&'n str, &'n str) {
-    let Some((stem, tail)) = name.rsplit_once('-') else { return (name, kind) };
-    match kind {
-        // Only if the suffix is the hash in the labels: people name ReplicaSets with dashes too, and the name of a
-        // Deployment that does not exist could group unrelated pods.
-        "ReplicaSet" if labels.get("pod-template-hash").is_some_and(|hash| hash == tail) => (stem, "Deployment"),
-        // The suffix is the scheduled time in minutes since 1970.
-        // https://github.com/kubernetes/kubernetes/blob/67a06c20568d/pkg/controller/cronjob/cronjob_controllerv2.go
-        "Job" if tail.len() >= 8 && tail.bytes().all(|it| it.is_ascii_digit()) => (stem, "CronJob"),
-        _ => (name, kind),
     }
 }
 

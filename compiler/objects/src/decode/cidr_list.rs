@@ -24,6 +24,9 @@ pub(super) fn read(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> Ci
         let found = applies_to.get(name);
         found.is_there().then(|| selector::read(found, &applies_at.field(name), report))
     });
+    if !spec.get("cidrs").is_there() {
+        report.missing(&at.field("cidrs"), codes::bad_list_entry::none);
+    }
     CidrList {
         action: action(spec.get("action"), &at.field("action"), report),
         order: spec.get("order").int().unwrap_or(DEFAULT_ORDER),

@@ -5,7 +5,7 @@ use crate::address::{parse_address, parse_cidr};
 
 /// Documentation of the finding.
 pub static CODE: Code = Code::error("bad-list-entry", include_str!("bad_list_entry.diff"))
-    .what("An entry of an address list is not an address, CIDR or range.")
+    .what("An entry of an address list is not an address, CIDR or range, or a CidrList has no `cidrs`.")
     .why(
         "If the entry were skipped, a Deny list would not deny these addresses, and an Allow list would not \
          exempt them.",
@@ -14,6 +14,11 @@ pub static CODE: Code = Code::error("bad-list-entry", include_str!("bad_list_ent
 /// The entry cannot be read; `why` completes a sentence that begins with it.
 pub(crate) fn at(origin: FieldOrigin, text: &str, why: &str) -> Diagnostic {
     Diagnostic::at(&CODE, origin, format!("{} {why}", quote(text))).help(help(text))
+}
+
+/// The list has no entries at all, not even an empty list of them.
+pub(crate) fn none(origin: FieldOrigin) -> Diagnostic {
+    Diagnostic::at(&CODE, origin, "the list has no `cidrs`").help("write the addresses, or `cidrs: []` for none")
 }
 
 /// Recognizes other formats that users keep lists of addresses in.

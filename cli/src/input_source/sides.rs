@@ -1,0 +1,292 @@
+//! Both sides of a comparison.
+//!
+//! With a live cluster on one side, two questions can be meant. `weir diff cluster: PATH` asks what `kubectl apply -f
+//! PATH` would change: the head is the cluster with the objects of PATH in place of those with the same names, and all
+//! other objects stay. With `--prune`, or with the cluster as the head, PATH is the whole state. If it then has no pods
+//! and no workloads, it is the whole state of the kinds that it has, and the others are those of the cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use weir_classes::index::Key;
+use weir_objects::decode::{ForeignPolicyKind, Input, InputKind};
+use weir_objects::k8s::{Body, Labels, Object};
+
+use super::{InputSource, cluster_name, read_cluster, unused_options};
+use crate::args::{GlobalArgs, InputOptions};
+use crate::failure::with_hint;
+use crate::left_out::LeftOut;
+use crate::live_cluster::LiveObjects;
+use crate::load::{LoadOptions, LoadedInputs};
+use crate::page;
+use crate::read::{self, ReadInput};
+
+/// Both sides, and the question that they answer.
+pub(crate) struct Sides {
+    /// Base and head.
+    pub(crate) read: [ReadInput; 2],
+    /// Which of the two questions about a cluster is answered; `None` without a cluster.
+    pub(crate) question: Option<String>,
+}
+
+/// A side with the texts that it was read from.
+struct SideTexts {
+    read: ReadInput,
+    texts: Vec<Input>,
+}
+
+/// Reads both sides; `None` if one has errors, which are then reported already.
+pub(crate) fn read_both(
+    global: &GlobalArgs,
+    options: &InputOptions,
+    sources: &[InputSource<'_>; 2],
+    prune: bool,
+) -> Result<Option<Sides>> {
+    if sources.iter().all(InputSource::reads_stdin) {
+        return Err(with_hint("standard input (`-`) is named twice", "it can be read only once"));
+    }
+    let is_cluster = |source: &InputSource<'_>| matches!(source, InputSource::Cluster { .. });
+    let mut options = read::load_options(global, options)?;
+    unused_options(&options, sources.iter().any(is_cluster))?;
+    let is_proposal = is_cluster(&sources[0]) && !is_cluster(&sources[1]);
+    if prune && !is_proposal {
+        let hint = "`weir diff cluster: PATH --prune` compares the cluster with PATH as the whole state";
+        return Err(with_hint("--prune has no effect: the base is not a cluster, or the head is one", hint));
+    }
+    let mut lives: [Option<LiveObjects>; 2] = [None, None];
+    for (source, live) in sources.iter().zip(&mut lives) {
+        if let InputSource::Cluster { context } = source {
+            let objects = read_cluster(*context, &options)?;
+            options.namespace.get_or_insert_with(|| objects.namespace.clone());
+            *live = Some(objects);
+        }
+    }
+    let Some(base) = side(global, &options, &sources[0], lives[0].as_ref())? else { return Ok(None) };
+    let Some(head) = side(global, &options, &sources[1], lives[1].as_ref())? else { return Ok(None) };
+    with_cluster(global, &options, sources, lives, [base, head], prune)
+}
+
+fn side(
+    global: &GlobalArgs,
+    options: &LoadOptions,
+    source: &InputSource<'_>,
+    live: Option<&LiveObjects>,
+) -> Result<Option<SideTexts>> {
+    if let InputSource::Artifact(path) = source {
+        return Ok(read_artifact(global, path)?.map(|read| SideTexts { read, texts: Vec::new() }));
+    }
+    let mut texts = Vec::new();
+    let read = read::read_valid_from(global, options.clone(), |loaded| {
+        match (source, live) {
+            (InputSource::Cluster { context }, Some(live)) => {
+                loaded.add_text(cluster_name(*context), live.text.clone())
+            }
+            _ => {
+                let added = source.add(loaded);
+                loaded.errors.extend(added.err());
+            }
+        }
+        texts.clone_from(&loaded.inputs);
+    })?;
+    Ok(read.map(|read| SideTexts { read, texts }))
+}
+
+/// The sides, after the objects that a proposal takes from the cluster were added to it.
+fn with_cluster(
+    global: &GlobalArgs,
+    options: &LoadOptions,
+    sources: &[InputSource<'_>; 2],
+    lives: [Option<LiveObjects>; 2],
+    [base, head]: [SideTexts; 2],
+    prune: bool,
+) -> Result<Option<Sides>> {
+    let cluster = |index: usize| match &sources[index] {
+        InputSource::Cluster { context } => cluster_name(*context),
+        _ => String::new(),
+    };
+    let whole = "the files are the whole state: objects that they do not name count as removed".to_owned();
+    Ok(match lives {
+        [None, None] | [Some(_), Some(_)] => Some(Sides { read: [base.read, head.read], question: None }),
+        [Some(_), None] if matches!(sources[1], InputSource::Artifact(_)) => {
+            Some(Sides { read: [base.read, head.read], question: Some(whole) })
+        }
+        [Some(live), None] if !prune => {
+            let head = apply(global, options, head, &base.read, &NamedList::parse(cluster(0), &live)?)?;
+            let question = "the head is the cluster with the objects of the files applied, as `kubectl apply` does; \
+                            objects that they do not name stay (--prune: the files are the whole state)";
+            head.map(|head| Sides { read: [base.read, head], question: Some(question.to_owned()) })
+        }
+        [Some(live), None] => {
+            let head = complete(global, options, head, &NamedList::parse(cluster(0), &live)?)?;
+            head.map(|head| Sides { read: [base.read, head], question: Some(whole) })
+        }
+        [None, Some(live)] => {
+            let base = complete(global, options, base, &NamedList::parse(cluster(1), &live)?)?;
+            base.map(|base| Sides { read: [base, head.read], question: Some(whole) })
+        }
+    })
+}
+
+/// The objects of a cluster as JSON.
+struct NamedList {
+    name: String,
+    items: Vec<Value>,
+}
+
+impl NamedList {
+    fn parse(name: String, live: &LiveObjects) -> Result<Self> {
+        let mut list: Value =
+            serde_json::from_slice(&live.text).with_context(|| format!("the objects of {name} are not JSON"))?;
+        let items = list["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        Ok(Self { name, items })
+    }
+
+    /// The text of the objects that `is_kept` accepts.
+    fn text(&self, mut is_kept: impl FnMut(&Value) -> bool) -> Result<Input> {
+        let items: Vec<&Value> = self.items.iter().filter(|it| is_kept(it)).collect();
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items});
+        Ok(Input { name: self.name.clone(), bytes: serde_json::to_vec_pretty(&list)?, kind: InputKind::Manifest })
+    }
+}
+
+/// The cluster with the objects of a side applied.
+fn apply(
+    global: &GlobalArgs,
+    options: &LoadOptions,
+    side: SideTexts,
+    cluster: &ReadInput,
+    live: &NamedList,
+) -> Result<Option<ReadInput>> {
+    if side.read.objects.is_empty() {
+        let hint = "name files with the objects that would be applied; `--prune` compares with these files alone";
+        return Err(with_hint("nothing is proposed: the input contains no objects of a kind that weir reads", hint));
+    }
+    let named: BTreeSet<Key> = side.read.objects.iter().map(Key::of).collect();
+    let rest = live.text(|item| is_foreign(item) || !named.contains(&key(item)))?;
+    let labels: BTreeMap<Key, Labels> = live.items.iter().map(|it| (key(it), labels_that_stay(it))).collect();
+    let known: BTreeMap<Key, &Object> = cluster.objects.iter().map(|it| (Key::of(it), it)).collect();
+    let mut texts = side.texts;
+    texts.push(rest);
+    let set = |loaded: &mut LoadedInputs| loaded.inputs = texts;
+    read::read_valid_changed(global, options.clone(), set, |objects| {
+        for object in objects {
+            let key = Key::of(object);
+            let (Some(old), Some(labels)) = (known.get(&key), labels.get(&key)) else { continue };
+            if named.contains(&key) {
+                keep_what_the_server_sets(object, old, labels);
+            }
+        }
+    })
+}
+
+fn key(item: &Value) -> Key {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let meta = &item["metadata"];
+    Key { kind: text(&item["kind"]), namespace: text(&meta["namespace"]), name: text(&meta["name"]) }
+}
+
+/// The labels that `kubectl apply` leaves on an object, even if the file lacks them: those that the last `apply` did not
+/// set.
+fn labels_that_stay(item: &Value) -> Labels {
+    const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    let applied = item["metadata"]["annotations"][LAST_APPLIED].as_str();
+    let applied: Value = applied.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default();
+    let labels = item["metadata"]["labels"].as_object().into_iter().flatten();
+    let stays = labels.filter(|(key, _)| applied["metadata"]["labels"][key.as_str()].is_null());
+    stays.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+/// Fields that a manifest does not have, because the API server and controllers set them: addresses above all.
+fn keep_what_the_server_sets(object: &mut Object, old: &Object, labels: &Labels) {
+    let mut merged = labels.clone();
+    merged.extend(object.meta.labels.iter().map(|(key, value)| (key.clone(), value.clone())));
+    object.meta.labels = Arc::new(merged);
+    match (&mut object.body, &old.body) {
+        (Body::Pod(pod), Body::Pod(old)) if pod.addresses.is_empty() && pod.phase.is_none() => {
+            pod.node = pod.node.take().or_else(|| old.node.clone());
+            (pod.phase, pod.unready) = (old.phase, old.unready);
+            pod.addresses.clone_from(&old.addresses);
+            pod.node_addresses.clone_from(&old.node_addresses);
+            pod.owner = pod.owner.take().or_else(|| old.owner.clone());
+        }
+        (Body::Service(service), Body::Service(old)) if !service.headless && !service.external_name => {
+            if service.cluster_addresses.is_empty() {
+                service.cluster_addresses.clone_from(&old.cluster_addresses);
+            }
+            if service.external_addresses.is_empty() {
+                service.external_addresses.clone_from(&old.external_addresses);
+            }
+        }
+        (Body::Node(node), Body::Node(old)) if node.addresses.is_empty() => node.addresses.clone_from(&old.addresses),
+        _ => {}
+    }
+}
+
+/// The side as the whole state. If it has no pods and no workloads, kinds that it lacks are taken from the cluster.
+fn complete(
+    global: &GlobalArgs,
+    options: &LoadOptions,
+    side: SideTexts,
+    live: &NamedList,
+) -> Result<Option<ReadInput>> {
+    if !side.read.cluster.endpoints.is_empty() {
+        return Ok(Some(side.read));
+    }
+    if side.read.objects.is_empty() {
+        let hint =
+            "name files with policies; to compare with no policies at all, name files that contain only the pods";
+        return Err(with_hint("nothing is proposed: the input contains no objects of a kind that weir reads", hint));
+    }
+    let has: BTreeSet<String> = side.read.objects.iter().map(|object| Key::of(object).kind).collect();
+    let is_taken = |item: &Value| item["kind"].as_str().is_some_and(|kind| !has.contains(kind) || is_foreign(item));
+    let read = live.items.iter().filter(|it| is_taken(it) && !is_foreign(it));
+    let taken: BTreeSet<&str> = read.filter_map(|item| item["kind"].as_str()).collect();
+    if !global.quiet {
+        let taken: Vec<&str> = taken.into_iter().collect();
+        page::print_to_stderr(format_args!(
+            "note: your files contain no pods or workloads; taken from the cluster: {}",
+            taken.join(", ")
+        ));
+    }
+    let mut texts = side.texts;
+    texts.push(live.text(is_taken)?);
+    read::read_valid_from(global, options.clone(), |loaded| loaded.inputs = texts)
+}
+
+/// Whether the object is a policy that is not read: its kind may have the name of one that is.
+fn is_foreign(item: &Value) -> bool {
+    let group = item["apiVersion"].as_str().and_then(|it| it.split_once('/')).map_or("", |(group, _)| group);
+    ForeignPolicyKind::find(group, item["kind"].as_str().unwrap_or_default()).is_some()
+}
+
+/// Reads the objects that an artifact was compiled from. They include its lists, and must be read with the options of
+/// the compilation.
+pub(crate) fn read_artifact(global: &GlobalArgs, path: &str) -> Result<Option<ReadInput>> {
+    let artifact = crate::commands::inspect::load(Path::new(path))?;
+    if artifact.objects.is_empty() {
+        let hint =
+            "an older version of weir compiled it; compile it again, or name the files that it was compiled from";
+        return Err(with_hint(format!("{path} does not contain the objects that it was compiled from"), hint));
+    }
+    let objects = artifact.objects.into_bytes();
+    let Some(mut read) = read::read_valid_without_lists(global, |loaded| loaded.add_text(path.to_owned(), objects))?
+    else {
+        return Ok(None);
+    };
+    let manifest: Value =
+        serde_json::from_str(&artifact.manifest).with_context(|| format!("the manifest of {path} cannot be read"))?;
+    read.left_out = LeftOut::of_manifest(&manifest);
+    for (key, value) in manifest["assumptions"].as_object().into_iter().flatten() {
+        let mut assume = read.cluster.assume;
+        let value = value.as_str().unwrap_or_default();
+        assume.set(key, value).with_context(|| format!("in the manifest of {path}"))?;
+        if assume != read.cluster.assume {
+            let hint = format!("compare with `--assume {key}={value}`");
+            return Err(with_hint(format!("{path} was compiled with {key}={value}"), hint));
+        }
+    }
+    Ok(Some(read))
+}
