@@ -9,7 +9,8 @@
 //!  DIR/links/from_pod_N   the place of a program at interface N (TCX)
 //!  DIR/links/at_edge_N    the place of the one at uplinks
 //!  DIR/next/NAME          a generation in the making
-//!  DIR/old/NAME           the one before, until no packet can be under way that it has seen
+//!  DIR/old/NAME           the one before: at first because packets can be under way that it has seen, then as the spare,
+//!                         whose programs and maps the next generation may reuse
 //! ```
 
 use std::path::{Path, PathBuf};

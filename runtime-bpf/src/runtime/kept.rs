@@ -56,7 +56,7 @@ impl Locked {
 impl Runtime {
     /// For the agent: holds all pinned objects by descriptor, and restores pins that other processes remove.
     pub fn keeping(self) -> Result<Self, Error> {
-        let runtime = Self { kept: Some(Default::default()), contests: Some(Default::default()), ..self };
+        let runtime = Self { kept: Some(Default::default()), contests: Some(Default::default()), ..self }.with_spare();
         runtime.remember()?;
         Ok(runtime)
     }

@@ -169,7 +169,9 @@ impl Runtime {
         let mut pins = Vec::new();
         let mut add = |kind, number, path| pins.push(RecordedPin { object: KernelObjectId { kind, number }, path });
         let ages = [(&record.current, Age::Current), (&record.next, Age::Next)];
-        let retired = record.retired.as_ref().map(|(generation, _)| (generation, Age::Old));
+        // There is never a retired generation and a spare: a switch takes the spare, or drops it.
+        let retired = record.retired.as_ref().map(|(generation, _)| generation).or(record.spare.as_ref());
+        let retired = retired.map(|generation| (generation, Age::Old));
         let of_age = ages.into_iter().filter_map(|(it, age)| it.as_ref().map(|it| (it, age))).chain(retired);
         for (generation, age) in of_age {
             for (side, number) in ProgramSide::BOTH.into_iter().zip(generation.programs) {
@@ -598,7 +600,8 @@ impl Runtime {
         self.system.update_descriptor(slot, &[0; 4], itself).doing("unpair two generations")
     }
 
-    /// Removes the previous generation, after waiting until no packet that it has stamped can be under way.
+    /// Removes the previous generation, or makes it the spare, after waiting until no packet that it has stamped can be
+    /// under way.
     pub fn reap(&self) -> Result<(), Error> {
         self.kept_during(|| self.reap_retired(&mut self.record()?))
     }
@@ -612,9 +615,28 @@ impl Runtime {
         if let Some(loaded) = self.current(record)? {
             self.unpair(&loaded)?;
         }
-        record.retired = None;
+        let is_reusable = self.is_reusable(record);
+        record.spare = record.retired.take().map(|(retired, _)| retired).filter(|_| is_reusable);
         record.write(&self.system, &self.pins)?;
         self.place_pins(record).map(|_| ())
+    }
+
+    /// Whether the retired generation can become the spare: no program of it runs any more, nor ever will.
+    fn is_reusable(&self, record: &EnforcementRecord) -> bool {
+        let has_code = record.retired.as_ref().is_some_and(|(retired, _)| !retired.code.is_empty());
+        // Programs of an endpoint that is leaving may be those of the retired generation.
+        let runs_nowhere = self.spares && has_code && record.leaving.is_empty();
+        // A packet can have entered the retired generation just before the two were unpaired.
+        runs_nowhere && self.system.wait_for_programs().is_ok()
+    }
+
+    /// Forgets the spare and removes its pins.
+    pub(crate) fn drop_spare(&self, record: &mut EnforcementRecord) -> Result<(), Error> {
+        if record.spare.take().is_some() {
+            record.write(&self.system, &self.pins)?;
+            self.place_pins(record)?;
+        }
+        Ok(())
     }
 }
 

@@ -169,7 +169,13 @@ impl Runtime {
         loaded: &LoadedGeneration,
         drift: &mut Vec<String>,
     ) -> Result<(), Error> {
-        let artifact = self.artifact(loaded)?;
+        let artifact = match self.artifact(loaded) {
+            Err(Error::Damaged { what, .. }) => {
+                drift.push(format!("the artifact cannot be read from the maps: {what}"));
+                return Ok(());
+            }
+            read => read?,
+        };
         let own = self.own_addresses(&artifact, &record.endpoints)?;
         for image in artifact.maps.iter().filter(|image| !is_shared(image.name)) {
             let (name, Some(map)) = (image.name.name(), loaded.map(image.name)) else { continue };
