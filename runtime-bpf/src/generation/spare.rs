@@ -13,20 +13,16 @@
 //! shapes or other shared maps is not used. Tests: `runtime-bpf/tests/enforce/spare.rs`, and the faults in
 //! `runtime-bpf/tests/enforce/faults.rs`.
 
-use std::collections::BTreeMap;
-
-use weir_artifact::layout::{AT_EDGE, MapName};
+use weir_artifact::layout::MapName;
 use weir_artifact::map_image::MapImage;
 use weir_ebpf::vm::MapKind;
 
 use super::file::keep_file;
 use super::flows::FlowTables;
 use super::{
-    FILE, GenerationSource, LoadedGeneration, configured, definition, is_shared, number_of, open, refused, shared_maps,
-    write,
+    FILE, GenerationSource, LoadedGeneration, configured, definition, is_shared, number_of, open, shared_maps, write,
 };
 use crate::error::{Doing as _, Error};
-use crate::names;
 use crate::pins::{Age, Pins};
 use crate::point::ProgramSide;
 use crate::record::{EnforcementRecord, KernelGeneration};
