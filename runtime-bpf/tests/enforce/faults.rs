@@ -194,19 +194,20 @@ fn switch_with_faults(way: HookKind, dies: bool, making: Making) {
     skip!(unless possible());
     // One endpoint is enough: more endpoints repeat the same operations.
     let node = Node::new(Layout::Routed, 2);
-    [80, 84, BOTH].into_iter().for_each(|port| serve(&node, 1, port));
-    let made = [80, 84].map(|port| only_ports(port, making));
-    repair(&node, &made[0], &[1], way).unwrap();
-    // Two switches: after the second one, the first generation is in force again.
-    repair(&node, &made[1], &[1], way).unwrap();
+    // The spare is the generation before. It has other programs than the next one if three generations take turns.
+    let ports: &[u16] = if making == Making::Anew { &[80, 84, 88] } else { &[80, 84] };
+    ports.iter().chain([&BOTH]).for_each(|port| serve(&node, 1, *port));
+    let made: Vec<Made> = ports.iter().map(|port| only_ports(*port, making)).collect();
+    // After these switches and the one that is watched, the first generation is in force again.
+    made.iter().for_each(|made| repair(&node, made, &[1], way).unwrap());
     let places = operations(&node, &made[0], &[1], way);
     let loads = places.iter().filter(|it| **it == Operation::Load).count();
     assert_eq!(loads, if making == Making::Anew { 2 } else { 0 }, "{making:?}");
     let mut fault = Fault { nth: 0, answer: 0, dies };
     let (mut turn, mut failed, mut met) = (0, 0, BTreeMap::new());
     loop {
-        let (old, new) = ([80, 84][turn % 2], [84, 80][turn % 2]);
-        let next = &made[(turn + 1) % 2];
+        let (old, new) = (ports[turn % ports.len()], ports[(turn + 1) % ports.len()]);
+        let next = &made[(turn + 1) % made.len()];
         let outcome = attach_with(&node, next, &[1], way, fault);
         let what = format!("{:?}, {fault:?}, {way:?}", outcome.failed);
         failed += usize::from(outcome.result.is_err());
