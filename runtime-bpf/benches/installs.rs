@@ -1,4 +1,4 @@
-//! What it costs to bring a generation into force on a node with 110 pods in a cluster of 10,000 pods and 1,000
+//! The cost of bringing a generation into force on a node with 110 pods in a cluster of 10,000 pods and 1,000
 //! policies: after a change that leaves the programs as they are, and after one that does not.
 //!
 //! The figures are medians, and CPU time is that of this process, with the kernel's work in its system calls. With
@@ -61,7 +61,8 @@ fn main() {
         row(programs, &made)
     });
     if let Some(path) = std::env::var_os("WEIR_BENCH_JSON") {
-        std::fs::write(path, serde_json::to_string_pretty(&rows).expect("JSON") + "\n").expect("the file can be written");
+        std::fs::write(path, serde_json::to_string_pretty(&rows).expect("JSON") + "\n")
+            .expect("the file can be written");
     }
 }
 

@@ -101,6 +101,11 @@ impl Pins {
         }
     }
 
+    /// The directory of the previous generation: retired, or the spare.
+    pub(crate) fn old(&self) -> PathBuf {
+        self.programs(Age::Old)
+    }
+
     /// Every directory under the root.
     pub(crate) fn directories(&self) -> [PathBuf; 5] {
         ["progs", "maps", "links", "next", "old"].map(|name| self.root.join(name))

@@ -37,6 +37,7 @@ mod attach;
 mod detach;
 mod edge;
 mod ended;
+mod endpoint_table;
 mod hook_check;
 mod hook_move;
 mod kept;
@@ -80,6 +81,8 @@ pub struct Runtime {
     /// The agent's copy of all pinned objects. `None` for commands, which end after one operation.
     kept: Option<Mutex<kept::Kept>>,
     contests: Option<Mutex<hook_check::Contests>>,
+    /// Only an agent has it: a command looks at a generation once.
+    latest_table: Option<Mutex<endpoint_table::LatestTable>>,
     grace: Duration,
     /// Whether an endpoint that fails is closed, and the operation continues with the others.
     apart: bool,
@@ -100,8 +103,18 @@ impl Runtime {
         let (path, root) = reach(&system, bpffs)?;
         let pins = Pins::new(&path);
         let lock = Mutex::new(None);
-        let mut runtime =
-            Self { system, pins, lock, kept: None, contests: None, grace: GRACE, apart: false, spares: false, _root: root };
+        let mut runtime = Self {
+            system,
+            pins,
+            lock,
+            kept: None,
+            contests: None,
+            latest_table: None,
+            grace: GRACE,
+            apart: false,
+            spares: false,
+            _root: root,
+        };
         if access == PinAccess::Change {
             let make = |directory: &Path| {
                 runtime.system.make_directory(directory).doing(format!("make {}", directory.display()))

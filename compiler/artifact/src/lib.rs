@@ -239,9 +239,9 @@ impl Artifact {
     pub fn code_digest(&self) -> Digest {
         let of = |code: &Assembled| encode(&code.link(|map| map.0 as i32), ByteOrder::Little);
         let programs = self.programs.each_ref().map(|program| (of(&program.code), self.debug_info(program.hook)));
-        let programs = programs.iter().flat_map(|(code, DebugInfo { types, functions, lines })| {
-            [code.as_slice(), types, functions, lines]
-        });
+        let programs = programs
+            .iter()
+            .flat_map(|(code, DebugInfo { types, functions, lines })| [code.as_slice(), types, functions, lines]);
         let edge = self.edge.as_ref().map(of).unwrap_or_default();
         Digest::of_parts(&programs.chain([edge.as_slice()]).collect::<Vec<_>>())
     }

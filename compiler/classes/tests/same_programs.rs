@@ -48,7 +48,8 @@ fn rules_of_another(index: &mut Index, policies: &[Object], turn: usize) {
 
 fn another_rule(index: &mut Index, policies: &[Object], turn: usize) {
     let mut changed = policies[200 + turn].clone();
-    let (Body::NetworkPolicy(body), Body::NetworkPolicy(other)) = (&mut changed.body, &policies[300 + turn].body) else {
+    let (Body::NetworkPolicy(body), Body::NetworkPolicy(other)) = (&mut changed.body, &policies[300 + turn].body)
+    else {
         return;
     };
     body.ingress.extend(other.ingress.clone());

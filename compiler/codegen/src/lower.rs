@@ -28,7 +28,12 @@ pub fn tables_with(classes: &Classes, options: &StructureOptions) -> DecisionTab
         Some(audit) => beside(&enforced, audit, &sets),
         None => (enforced, sets),
     };
-    let rows = DirectionRows { directions: [&ingress, &egress], sets: &sets, words: words(atoms, is_audit), room: options.room };
+    let rows = DirectionRows {
+        directions: [&ingress, &egress],
+        sets: &sets,
+        words: words(atoms, is_audit),
+        room: options.room,
+    };
     DecisionTables {
         structures: Structures::build(&classes.addresses, &classes.atoms.intervals, rows, options),
         addresses: classes.addresses.clone(),

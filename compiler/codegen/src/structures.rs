@@ -244,18 +244,15 @@ fn exact(
             let fits = perfect::predict(width(family), listed, options.room) as u64 <= options.most_value_bytes;
             // Without the table the kernel hash has all entries. So the agent's way to change entries in place works
             // for every size.
-            let table = (listed >= LEAST_LISTED && fits).then(|| perfect_of(addresses.listed(family), family, options.room));
+            let table =
+                (listed >= LEAST_LISTED && fits).then(|| perfect_of(addresses.listed(family), family, options.room));
             Some(ExactTable::Layered(table.flatten()))
         }
         _ => Some(ExactTable::Hash),
     }
 }
 
-fn perfect_of(
-    of: impl Iterator<Item = (IpAddr, PeerId)>,
-    family: Family,
-    room: Room,
-) -> Option<perfect::PerfectTable> {
+fn perfect_of(of: impl Iterator<Item = (IpAddr, PeerId)>, family: Family, room: Room) -> Option<perfect::PerfectTable> {
     let entries: Vec<(HashKey, u32)> = of.map(|(at, peer)| (key(at), peer.0)).collect();
     perfect::build(width(family), &entries, room)
 }
@@ -264,13 +261,7 @@ fn width(family: Family) -> KeyWidth {
     if family == Family::V4 { KeyWidth::W4 } else { KeyWidth::W16 }
 }
 
-fn prefixes(
-    ranges: &[ClassRange],
-    cuts: &[Cut],
-    family: Family,
-    structure: Structure,
-    room: Room,
-) -> Option<Prefixes> {
+fn prefixes(ranges: &[ClassRange], cuts: &[Cut], family: Family, structure: Structure, room: Room) -> Option<Prefixes> {
     match structure {
         Structure::Empty => Some(Prefixes::Empty),
         Structure::Search => search::build(usize::from(family.bits() / 32), cuts, room).map(Prefixes::Search),

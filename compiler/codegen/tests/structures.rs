@@ -61,7 +61,14 @@ fn in_bytes(structures: &Structures, address: IpAddr) -> Option<u32> {
 /// Compares look-ups, and returns their number.
 #[track_caller]
 fn check(addresses: &AddressMap, asked: &[IpAddr], family: Family, forced: &[(LookupSet, Structure)]) -> usize {
-    let of = |room| check_with(addresses, asked, family, &StructureOptions { forced: forced.to_vec(), room, ..StructureOptions::default() });
+    let of = |room| {
+        check_with(
+            addresses,
+            asked,
+            family,
+            &StructureOptions { forced: forced.to_vec(), room, ..StructureOptions::default() },
+        )
+    };
     of(Room::Exact) + of(Room::Rounded)
 }
 

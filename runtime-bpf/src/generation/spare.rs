@@ -8,9 +8,9 @@
 //! written into the spare's maps, and the switch is the usual one. Packets pay nothing for this, because the programs
 //! are the same as without it.
 //!
-//! Invariants: the content of a spare is never trusted, so it does not matter what a process that died has left there:
-//! arrays are written whole, and hashes and tries are read and compared. A spare with other programs, maps of other
-//! shapes or other shared maps is not used. Tests: `runtime-bpf/tests/enforce/spare.rs`, and the faults in
+//! Invariants: the content of a spare is never trusted, so a process that died may leave anything there. Arrays are
+//! written whole; hashes and tries are read and compared. A spare with other programs, maps of other shapes or other
+//! shared maps is not used. Tests: `runtime-bpf/tests/enforce/spare.rs`, and the faults in
 //! `runtime-bpf/tests/enforce/faults.rs`.
 
 use weir_artifact::layout::MapName;
@@ -166,7 +166,8 @@ fn rewrite_entries(
             Err(_) => system.delete(map, &key).doing(&writing)?,
         }
     }
-    let missing: Vec<Entry<'_>> = wanted.into_iter().zip(is_there).filter(|(_, is)| !is).map(|(entry, _)| entry).collect();
+    let missing: Vec<Entry<'_>> =
+        wanted.into_iter().zip(is_there).filter(|(_, is)| !is).map(|(entry, _)| entry).collect();
     write(system, map, image.name, &missing, source.artifact)
 }
 

@@ -38,7 +38,7 @@ fn errnos(operation: Operation) -> &'static [i32] {
         Lookup | Entries => &[EPERM, ENOMEM, EFAULT, EINVAL],
         Delete => &[EPERM, EBUSY, EINVAL],
         Freeze => &[EBUSY, EPERM],
-        WaitForPrograms => &[EINVAL, ENOSYS],
+        WaitForPrograms => &[EINVAL],
         Load => &[EPERM, ENOMEM, EINVAL, EACCES, E2BIG, EAGAIN],
         LoadLines => &[EINVAL, EPERM],
         TestRun => &[EINVAL, ENOMEM],

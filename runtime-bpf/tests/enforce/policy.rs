@@ -40,7 +40,7 @@ pub(crate) fn artifact(yaml: &str) -> (Artifact, Vec<u8>) {
     made(yaml, &CompileOptions::default())
 }
 
-/// What the agent would put in force: a small change of the input leaves the programs as they are.
+/// The artifact of an agent: a small change of the input leaves its programs as they are.
 pub(crate) fn agents_artifact(yaml: &str) -> (Artifact, Vec<u8>) {
     made(yaml, &CompileOptions::for_changes(Target::BASE))
 }

@@ -1,5 +1,5 @@
-//! The spare: a switch to other tables under the same programs loads no program, and whatever a spare contains never
-//! comes into force.
+//! The spare: a switch to other tables under the same programs loads no program, and the earlier content of a spare
+//! never comes into force.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -146,7 +146,7 @@ fn a_spare_with_other_programs_is_dropped() {
     });
 }
 
-/// Whatever another process, or one that died, has left in the spare's maps: the next generation is what was compiled.
+/// Another process, or one that died, may leave any content in the spare's maps. The next generation has none of it.
 #[test]
 fn the_content_of_a_spare_is_not_trusted() {
     skip!(unless possible());
@@ -168,7 +168,11 @@ fn the_content_of_a_spare_is_not_trusted() {
             damage(&BpfKernel::open().unwrap().pinned_map(&path).unwrap());
             damaged.push(name);
         }
-        assert!(["exact4", "rows", "ports", "nodes4", "config", "artifact"].iter().all(|it| damaged.iter().any(|d| d == it)));
+        assert!(
+            ["exact4", "rows", "ports", "nodes4", "config", "artifact"]
+                .iter()
+                .all(|it| damaged.iter().any(|d| d == it))
+        );
         attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
         assert_eq!(loads.load(Ordering::Relaxed), 4, "the spare was used");
         assert_in_force(node, &runtime, 80, 81, "after the damage");

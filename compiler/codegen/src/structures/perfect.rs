@@ -144,8 +144,7 @@ pub fn build(width: KeyWidth, entries: &[(HashKey, u32)], room: Room) -> Option<
     }
     // Seeds in a fixed order, so that the same entries give the same bytes. `>> 1` keeps the seed positive as the
     // constant of an instruction, which is sign-extended.
-    (1..=SEEDS)
-        .find_map(|seed| attempt(PerfectShape::of(width, places, seed.wrapping_mul(0x5bd1_e995) >> 1), entries))
+    (1..=SEEDS).find_map(|seed| attempt(PerfectShape::of(width, places, seed.wrapping_mul(0x5bd1_e995) >> 1), entries))
 }
 
 fn attempt(shape: PerfectShape, entries: &[(HashKey, u32)]) -> Option<PerfectTable> {
