@@ -68,7 +68,8 @@ fn sliced_service(name: &str, address: &str, ports: [u16; 2], backend: &str) -> 
 fn fixed() -> Vec<Object> {
     let outside = sliced_service("outside", "10.97.0.1", [9000; 2], "192.0.2.9");
     let sliced = sliced_service("sliced", "10.97.0.2", [80, 8080], "10.0.0.5");
-    objects(&[NEAR_AND_FAR, FIXED, &outside, &sliced].join("---\n"))
+    let headless = sliced_service("headless", "None", [80, 8080], "10.0.0.5");
+    objects(&[NEAR_AND_FAR, FIXED, &outside, &sliced, &headless].join("---\n"))
 }
 
 /// A pod with one of few names, labels and addresses, so that events repeat and addresses move between pods.
@@ -77,7 +78,9 @@ fn pod(random: &mut Random) -> Object {
     let namespace = random.pick(&["shop", "ops"]);
     let app = random.pick(&["web", "db", "cron"]);
     let node = random.pick(&["near", "far", "far"]);
-    let phase = random.pick(&["Running", "Running", "Running", "Succeeded"]);
+    let phase = random.pick(&["Running", "Running", "Running", "Pending", "Succeeded"]);
+    let ready = random.pick(&["True", "False"]);
+    let deleting = random.pick(&["", "", "", ", deletionTimestamp: '2026-01-01T00:00:00Z'"]);
     let host = random.pick(&["false", "false", "false", "true"]);
     let port = random.pick(&["8080", "8081"]);
     let uid = random.pick(&["u1", "u1", "u1", "u2"]);
@@ -89,14 +92,61 @@ fn pod(random: &mut Random) -> Object {
         _ => "",
     };
     let address = match host {
-        "true" if random.below(2) == 0 => "172.16.0.2".to_owned(),
-        _ => format!("10.0.0.{}", random.below(18)),
+        "true" if random.below(2) == 0 => ", podIP: 172.16.0.2".to_owned(),
+        _ if phase == "Pending" && random.below(2) == 0 => String::new(),
+        _ => format!(", podIP: 10.0.0.{}", random.below(18)),
     };
     let text = format!(
-        "{{apiVersion: v1, kind: Pod, metadata: {{name: p{name}, namespace: {namespace}, uid: {uid}, labels: {{app: {app}}}}}, \
-         spec: {{nodeName: {node}, hostNetwork: {host}, \
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: p{name}, namespace: {namespace}, uid: {uid}{deleting}, \
+         labels: {{app: {app}}}}}, spec: {{nodeName: {node}, hostNetwork: {host}, \
          containers: [{{name: c, ports: [{{name: http, containerPort: {port}{host_port}}}]}}]}}, \
-         status: {{phase: {phase}, podIP: {address}{host_ip}}}}}"
+         status: {{phase: {phase}{address}{host_ip}, conditions: [{{type: Ready, status: '{ready}'}}]}}}}"
+    );
+    objects(&text).remove(0)
+}
+
+/// The same pod a moment later, as the kubelet reports it.
+fn later(random: &mut Random, pod: &Object) -> Object {
+    let mut later = pod.clone();
+    if let Body::Pod(pod) = &mut later.body {
+        pod.unready = random.below(2) == 0;
+        pod.phase = Some(*random.pick(&[&Phase::Running, &Phase::Running, &Phase::Pending]));
+    }
+    later.meta.deleting = random.below(4) == 0;
+    later
+}
+
+/// A slice of a service, with few backends, so that they move between slices and states. Some have a pod's address.
+fn slice(random: &mut Random) -> Object {
+    let name = random.below(2);
+    let service = random.pick(&["sliced", "sliced", "sliced", "sliced", "headless", "none"]);
+    let port = random.pick(&["8080", "8080", "8080", "8081"]);
+    let endpoints: Vec<String> = (0..1 + random.below(4))
+        .map(|_| {
+            let (host, ready) = (random.below(18), random.pick(&["true", "true", "false"]));
+            let ending = random.pick(&["true", "false"]);
+            let target = format!(", targetRef: {{kind: Pod, namespace: shop, name: p{}}}", random.below(8));
+            let target = if random.below(2) == 0 { target } else { String::new() };
+            format!("{{addresses: [10.0.0.{host}], conditions: {{ready: {ready}, serving: true, terminating: {ending}}}{target}}}")
+        })
+        .collect();
+    let text = format!(
+        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, \
+         metadata: {{name: s{name}, namespace: shop, labels: {{kubernetes.io/service-name: {service}}}}}, \
+         addressType: IPv4, ports: [{{name: a, port: {port}}}], endpoints: [{}]}}",
+        endpoints.join(", ")
+    );
+    objects(&text).remove(0)
+}
+
+/// A namespace with labels, of which policies mention only some.
+fn namespace(random: &mut Random) -> Object {
+    let name = random.pick(&["shop", "ops", "ops", "new"]);
+    let team = random.pick(&["a", "a", "b", "b", "c"]);
+    let (other, stage) = (random.below(4), random.pick(&["test", "live"]));
+    let text = format!(
+        "{{apiVersion: v1, kind: Namespace, \
+         metadata: {{name: {name}, labels: {{team: {team}, stage: {stage}, other: 'v{other}'}}}}}}"
     );
     objects(&text).remove(0)
 }
@@ -155,6 +205,7 @@ fn list(random: &mut Random, contents: &mut [BTreeSet<String>; 3]) -> Object {
         (_, 0) => "action: Deny, order: 7",
         (0, _) => "action: Deny",
         (1, _) => "action: Allow, order: 0, directions: [Ingress]",
+        (_, 1..4) => "action: Deny, order: 60, appliesTo: {namespaceSelector: {matchLabels: {stage: live}}}",
         _ => "action: Deny, order: 50, appliesTo: {podSelector: {matchLabels: {app: web}}}",
     };
     let entries = contents[name].iter().cloned().collect::<Vec<_>>().join(", ");
@@ -165,12 +216,43 @@ fn list(random: &mut Random, contents: &mut [BTreeSet<String>; 3]) -> Object {
 }
 
 /// A random change, mostly of pods, as in a cluster.
-fn change(random: &mut Random, lists: &mut [BTreeSet<String>; 3]) -> Object {
-    match random.below(16) {
+fn change(random: &mut Random, lists: &mut [BTreeSet<String>; 3], live: &[Object]) -> Object {
+    let pods: Vec<&Object> = live.iter().filter(|it| matches!(it.body, Body::Pod(_))).collect();
+    match random.below(22) {
         0 | 1 => policy(random),
         2 => service(random),
         3..=6 => list(random, lists),
+        7..=9 => slice(random),
+        10 => namespace(random),
+        11 | 12 if !pods.is_empty() => {
+            let pod = pods[random.below(pods.len())];
+            later(random, pod)
+        }
         _ => pod(random),
+    }
+}
+
+/// The kinds of answers without a compile that a test must have seen.
+#[derive(Debug, Default)]
+struct SmallAnswers {
+    /// A backend moved, and no verdict changed.
+    moves: usize,
+    /// The labels of a namespace changed.
+    namespaces: usize,
+    /// A local pod changed, or appeared without an address.
+    local_pods: usize,
+}
+
+impl SmallAnswers {
+    fn count(&mut self, index: &mut Index, before: Option<&Object>, after: &Object) {
+        let is_changed = before.is_none_or(|before| (&before.meta, &before.body) != (&after.meta, &after.body));
+        match &after.body {
+            Body::Namespace => self.namespaces += usize::from(is_changed),
+            Body::Pod(pod) if pod.node.as_deref() == Some("near") => self.local_pods += usize::from(is_changed),
+            _ => {}
+        }
+        let moved = index.take_moved();
+        self.moves += moved.iter().filter(|it| !it.came.is_empty() || !it.left.is_empty()).count();
     }
 }
 
@@ -254,6 +336,7 @@ impl Picture {
 #[test]
 fn incremental_equals_from_scratch() {
     let (mut nothing, mut addresses, mut relisted, mut everything, mut late, mut later) = (0, 0, 0, 0, 0, 0);
+    let mut small = SmallAnswers::default();
     for seed in 0..120 {
         let mut random = Random::new(seed);
         let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
@@ -262,15 +345,20 @@ fn incremental_equals_from_scratch() {
         let mut live = fixed();
         let mut lists = [const { BTreeSet::new() }; 3];
         let mut change = |random: &mut Random, index: &mut Index, live: &mut Vec<Object>| {
-            let object = change(random, &mut lists);
+            let object = change(random, &mut lists, live);
             let is_list = matches!(object.body, Body::CidrList(_));
             let key = Key::of(&object);
-            live.retain(|it| Key::of(it) != key);
-            let dirty = match random.below(if is_list { 40 } else { 3 }) {
+            let before = live.extract_if(.., |it| Key::of(it) == key).next();
+            let rarely_goes = is_list || matches!(object.body, Body::EndpointSlice(_) | Body::Namespace);
+            let dirty = match random.below(if rarely_goes { 40 } else { 3 }) {
                 0 => index.delete(&key),
                 _ => {
                     live.push(object.clone());
-                    index.apply(object)
+                    let dirty = index.apply(object.clone());
+                    if dirty == Dirty::Nothing {
+                        small.count(index, before.as_ref(), &object);
+                    }
+                    dirty
                 }
             };
             (dirty, is_list)
@@ -316,6 +404,7 @@ fn incremental_equals_from_scratch() {
         nothing > 50 && addresses > 200 && relisted > 200 && everything > 200 && late > 100 && later > 100,
         "{counts}"
     );
+    assert!(small.moves > 50 && small.namespaces > 50 && small.local_pods > 50, "{small:?}");
 }
 
 /// A pod on another node, in the namespace shop.

@@ -84,10 +84,9 @@ impl<'c, 'o> ServiceResolver<'c, 'o> {
             node_port: port.node_port,
             backends: match slices {
                 Some(slices) => {
-                    let is_read = |it: &&Slice<'o>| has_other_proxy(&object.meta.labels) || !it.has_other_proxy;
-                    let slices = slices.iter().filter(is_read).map(|it| it.slice);
-                    let candidates = slices.flat_map(|it| self.slice_candidates(&object.meta.namespace, it, port));
-                    backends(candidates, service.local_traffic)
+                    let owner =
+                        |endpoint: &SliceEndpoint, at| self.owner_in_slice(&object.meta.namespace, endpoint, at);
+                    backends_in_slices(object, service, port, slices, owner)
                 }
                 None => backends(self.selector_candidates(namespace, service, port), service.local_traffic),
             },
@@ -97,38 +96,14 @@ impl<'c, 'o> ServiceResolver<'c, 'o> {
         Resolved { service: Service { namespace, name, addresses, ports, object: object.id }, own, claimed }
     }
 
-    fn slice_candidates(
-        &self,
-        namespace: &str,
-        slice: &'o EndpointSlice,
-        port: &k8s::ServicePort,
-    ) -> Vec<BackendCandidate<'o>> {
-        let mut found = Vec::new();
-        for of_slice in slice.ports.iter().filter(|it| it.name == port.name && it.protocol == port.protocol) {
-            let Some(number) = of_slice.number.or_else(|| number_of(&port.target)) else { continue };
-            for endpoint in &slice.endpoints {
-                let Some(backend) = self.slice_backend(namespace, endpoint, number) else { continue };
-                found.push(BackendCandidate {
-                    backend,
-                    node: endpoint.node.as_deref(),
-                    ready: endpoint.ready,
-                    is_fallback: endpoint.serving && endpoint.terminating,
-                    is_certain: of_slice.number.is_some(),
-                });
-            }
-        }
-        found
-    }
-
-    /// The backend of a slice's endpoint. The service proxy uses only the first address.
-    fn slice_backend(&self, namespace: &str, slice: &SliceEndpoint, port: u16) -> Option<Backend> {
-        let address = *slice.addresses.first()?;
+    /// The endpoint that gets packets to an address of a slice.
+    fn owner_in_slice(&self, namespace: &str, slice: &SliceEndpoint, address: IpAddr) -> Option<EndpointId> {
         let named = slice.pod.as_ref().and_then(|(pod_namespace, name)| {
             let namespace = if pod_namespace.is_empty() { namespace } else { pod_namespace };
             let mut found = self.directory.endpoints_named(namespace, name).iter().copied();
             found.find(|id| self.endpoint(*id).addresses.contains(&address))
         });
-        Some(Backend { endpoint: self.holder(named, address), address: Some(address), port })
+        self.holder(named, address)
     }
 
     /// The endpoints that the EndpointSlice controller would write.
@@ -208,6 +183,56 @@ impl<'c, 'o> ServiceResolver<'c, 'o> {
     }
 }
 
+/// The backends of each port of a service that has these slices, without the endpoints behind their addresses. For
+/// callers that compare two states of one service and have no cluster.
+pub fn backends_of_slices<'o>(
+    object: &Object,
+    service: &'o k8s::Service,
+    slices: impl IntoIterator<Item = &'o Object>,
+) -> Vec<Vec<Backend>> {
+    if service.external_name {
+        return Vec::new();
+    }
+    let slices: Vec<Slice<'o>> = slices.into_iter().filter_map(slice_of).collect();
+    service.ports.iter().map(|port| backends_in_slices(object, service, port, &slices, |_, _| None)).collect()
+}
+
+/// The backends of a service's port in slices. `owner` finds the endpoint behind an address.
+fn backends_in_slices<'o>(
+    object: &Object,
+    service: &'o k8s::Service,
+    port: &'o k8s::ServicePort,
+    slices: &[Slice<'o>],
+    owner: impl Fn(&SliceEndpoint, IpAddr) -> Option<EndpointId>,
+) -> Vec<Backend> {
+    let is_read = |it: &&Slice<'o>| has_other_proxy(&object.meta.labels) || !it.has_other_proxy;
+    let candidates = slices.iter().filter(is_read).flat_map(|it| slice_candidates(it.slice, port, &owner));
+    backends(candidates, service.local_traffic)
+}
+
+fn slice_candidates<'o>(
+    slice: &'o EndpointSlice,
+    port: &k8s::ServicePort,
+    owner: impl Fn(&SliceEndpoint, IpAddr) -> Option<EndpointId>,
+) -> Vec<BackendCandidate<'o>> {
+    let mut found = Vec::new();
+    for of_slice in slice.ports.iter().filter(|it| it.name == port.name && it.protocol == port.protocol) {
+        let Some(number) = of_slice.number.or_else(|| number_of(&port.target)) else { continue };
+        for endpoint in &slice.endpoints {
+            // The service proxy uses only the first address.
+            let Some(address) = endpoint.addresses.first().copied() else { continue };
+            found.push(BackendCandidate {
+                backend: Backend { endpoint: owner(endpoint, address), address: Some(address), port: number },
+                node: endpoint.node.as_deref(),
+                ready: endpoint.ready,
+                is_fallback: endpoint.serving && endpoint.terminating,
+                is_certain: of_slice.number.is_some(),
+            });
+        }
+    }
+    found
+}
+
 fn has_other_proxy(labels: &Labels) -> bool {
     NOT_PROXIED.iter().any(|label| labels.contains_key(*label))
 }
@@ -251,14 +276,18 @@ fn target_number(endpoint: &Endpoint, port: &k8s::ServicePort) -> Option<u16> {
 fn slices_by_service<'o>(objects: &[&'o Object]) -> Slices<'o> {
     let mut slices = Slices::new();
     for object in objects {
-        if let Body::EndpointSlice(slice) = &object.body
-            && let Some(service) = &slice.service
+        if let Some(slice) = slice_of(object)
+            && let Some(service) = &slice.slice.service
         {
-            let slice = Slice { slice, has_other_proxy: has_other_proxy(&object.meta.labels) };
             slices.entry((&object.meta.namespace, service)).or_default().push(slice);
         }
     }
     slices
+}
+
+fn slice_of(object: &Object) -> Option<Slice<'_>> {
+    let Body::EndpointSlice(slice) = &object.body else { return None };
+    Some(Slice { slice, has_other_proxy: has_other_proxy(&object.meta.labels) })
 }
 
 fn unready_pods<'o>(pods: &[(&'o Object, &'o Pod)]) -> BTreeSet<(&'o str, &'o str)> {
