@@ -377,6 +377,7 @@ impl Index {
                 None | Some(Body::Service(_) | Body::EndpointSlice(_)),
                 None | Some(Body::Service(_) | Body::EndpointSlice(_)),
             ) if !self.judges_services() => Dirty::Nothing,
+            (None | Some(Body::Service(_)), None | Some(Body::Service(_))) => self.service_changes(before, after),
             (None | Some(Body::EndpointSlice(_)), None | Some(Body::EndpointSlice(_))) => {
                 self.slice_changes(before, after)
             }
@@ -385,7 +386,7 @@ impl Index {
             (Some(Body::CidrList(old)), Some(Body::CidrList(new))) => {
                 self.list_changes(before.map_or("", |it| &it.meta.name), old, new)
             }
-            // Nodes, services, workloads, and anything that a later version adds: a needless compile costs time, a
+            // Nodes, workloads, and anything that a later version adds: a needless compile costs time, a
             // missed one would leave a wrong verdict in force.
             _ => Dirty::Everything,
         };

@@ -18,7 +18,7 @@ mod services;
 mod tiers;
 
 pub use endpoints::{named_ports, standing};
-pub use services::backends_of_slices;
+pub use services::{backends_of_slices, is_alike_with_slices, is_reached};
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

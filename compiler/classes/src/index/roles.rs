@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::Key;
 use crate::Scope;
-use weir_model::Cluster;
+use weir_model::{Cluster, Service};
 use weir_objects::k8s::{Body, Labels, Object};
 
 /// The parts that addresses play, beside their classes.
@@ -19,7 +19,7 @@ pub(super) struct Roles {
     pub(super) declared: BTreeSet<IpAddr>,
     /// Addresses of local pods that are in scope.
     pub(super) local: BTreeSet<IpAddr>,
-    /// How often an address is behind ports of services and hostPorts.
+    /// How often an address is behind hostPorts, and behind ports of services that packets can reach.
     pub(super) backing: HashMap<IpAddr, u32>,
     /// Label selectors of services that have no slices: (namespace, labels).
     selecting: Vec<(String, Labels)>,
@@ -69,7 +69,10 @@ pub(super) fn node_addresses(object: &Object) -> &[IpAddr] {
 }
 
 fn backing(cluster: &Cluster) -> HashMap<IpAddr, u32> {
-    let backends = cluster.services.iter().flat_map(|it| &it.ports).flat_map(|port| &port.backends);
+    let is_reached =
+        |it: &&Service| !it.addresses.is_empty() || it.ports.iter().any(|port| port.node_port.is_some());
+    let services = cluster.services.iter().filter(is_reached);
+    let backends = services.flat_map(|it| &it.ports).flat_map(|port| &port.backends);
     // hostPorts lead to pods as services do, so their pods' classes decide verdicts on another address as well.
     let behind = backends.chain(cluster.host_ports.iter().map(|it| &it.backend)).filter_map(|it| it.address);
     behind.fold(HashMap::new(), |mut counts, address| {

@@ -1,11 +1,14 @@
-//! Decides which updates a change of an EndpointSlice requires.
+//! Decides which updates a change of a service or an EndpointSlice requires, while services are judged.
 //!
 //! A service's address is judged by the backends of its ports: each backend's peer class and target port, and, for a
 //! local pod that is a backend itself, by the others (`rows/services.rs`). So a slice that exchanges a backend for one of
 //! the same class and port changes no verdict. This is what a rolling update does: the pods that come have the labels of
 //! those that go. If the first backend of a class comes or the last one goes, or a local pod does, a compile answers.
 //!
-//! Whoever may write slices of a service can add any address to it. Its class is compared as any backend's.
+//! No packet is sent to a headless service, so its changes change nothing. A service that has slices can get another
+//! selector or other labels. Any other change of a service changes its address or its ports, and a compile answers.
+//!
+//! Everyone who may write slices of a service can add any address to it. Its class is compared as any backend's.
 //! Invariants: the address of a backend counts as one from the answer on, so a change of its class requires a compile
 //! ([`Baseline::is_backing`]). Every move is kept for [`Departed::moved`](crate::departed::Departed::moved): connections
 //! to a backend that leaves must be found when policy denies the backend later.
@@ -17,7 +20,7 @@ use std::net::IpAddr;
 use super::baseline::Baseline;
 use super::{Dirty, Index, Key, MovedBackends};
 use crate::PeerId;
-use weir_model::resolve::{backends_of_slices, resolve};
+use weir_model::resolve::{backends_of_slices, is_alike_with_slices, is_reached, resolve};
 use weir_model::{Backend, Cluster};
 use weir_objects::k8s::{Body, Object, Service};
 
@@ -66,6 +69,13 @@ fn with_service(object: &Object) -> Option<(&Object, &str)> {
     }
 }
 
+fn as_service(object: &Object) -> Option<(&Object, &Service)> {
+    match &object.body {
+        Body::Service(service) => Some((object, service)),
+        _ => None,
+    }
+}
+
 /// The backends of a service port, as far as verdicts depend on them.
 #[derive(Debug, PartialEq, Eq)]
 struct JudgedBackends {
@@ -87,7 +97,6 @@ impl JudgedBackends {
 /// A service before and after a change of its slices.
 struct SliceChange<'o> {
     object: &'o Object,
-    service: &'o Service,
     /// The slices after the change.
     slices: Vec<&'o Object>,
     /// By port.
@@ -96,6 +105,19 @@ struct SliceChange<'o> {
 }
 
 impl Index {
+    /// A service was created, changed or deleted.
+    pub(super) fn service_changes(&self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
+        let [old, new] = [before, after].map(|it| it.and_then(as_service));
+        if [old, new].into_iter().flatten().all(|(object, service)| !is_reached(object, service)) {
+            return Dirty::Nothing;
+        }
+        let has_slices = |object: &Object| self.slices.of(&Key::of(object)).next().is_some();
+        match (old, new) {
+            (Some(old), Some(new)) if has_slices(new.0) && is_alike_with_slices(old, new) => Dirty::Nothing,
+            _ => Dirty::Everything,
+        }
+    }
+
     /// A slice was created, changed or deleted while services are judged.
     pub(super) fn slice_changes(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
         let [was, is] = [before, after].map(|it| it.and_then(with_service).map(|(_, service)| service));
@@ -106,8 +128,9 @@ impl Index {
         }
         let (namespace, name) = (slice.meta.namespace.clone(), service.to_owned());
         let service = Key { kind: "Service".to_owned(), namespace, name };
-        // A slice without its service is not read.
-        let Some(object) = self.objects.get(&service) else { return Dirty::Nothing };
+        // A slice without its service is not read, and no packet is sent to a service without an address.
+        let object = self.objects.get(&service).and_then(as_service);
+        let Some((object, _)) = object.filter(|(object, it)| is_reached(object, it)) else { return Dirty::Nothing };
         // While a generation is being made: flows to departed backends are found in its cluster, which is older.
         if self.since.is_some() {
             return Dirty::Everything;
@@ -136,8 +159,7 @@ impl Index {
         let baseline = self.baseline.as_ref()?;
         let change = self.slice_change(object, key, before, after)?;
         let [was, is] = [&change.was, &change.is].map(|of| of.iter().map(|it| JudgedBackends::new(baseline, it)));
-        let stays = was.eq(is) || !is_reached(change.service);
-        if !stays || baseline.moved_count() >= MOST_MOVED {
+        if !was.eq(is) || baseline.moved_count() >= MOST_MOVED {
             return None;
         }
         let [lost, got] = [&change.was, &change.is].map(|of| addresses(of).collect::<Vec<_>>());
@@ -156,7 +178,7 @@ impl Index {
         before: Option<&'o Object>,
         after: Option<&'o Object>,
     ) -> Option<SliceChange<'o>> {
-        let Body::Service(service) = &object.body else { return None };
+        let (_, service) = as_service(object)?;
         // The changed slice itself is not among the objects now.
         let others: Vec<&Object> = self.slices.of(key).filter_map(|name| self.slice(&key.namespace, name)).collect();
         let with = |slice: Option<&'o Object>| -> Vec<&'o Object> {
@@ -168,7 +190,7 @@ impl Index {
             return None;
         }
         let is = backends_of_slices(object, service, slices.iter().copied());
-        Some(SliceChange { object, service, slices, was: backends_of_slices(object, service, was), is })
+        Some(SliceChange { object, slices, was: backends_of_slices(object, service, was), is })
     }
 
     fn slice(&self, namespace: &str, name: &str) -> Option<&Object> {
@@ -204,12 +226,6 @@ impl Index {
         let objects = once(change.object).chain(change.slices.iter().copied()).chain(pods.into_values());
         Some(resolve(objects, self.assume).0)
     }
-}
-
-/// Whether packets can be sent to an address of the service itself. A headless service only has names.
-fn is_reached(service: &Service) -> bool {
-    let has_node_port = service.ports.iter().any(|port| port.node_port.is_some());
-    has_node_port || !(service.headless || service.external_name)
 }
 
 /// The addresses behind all ports, each as often as it is behind one.

@@ -72,9 +72,8 @@ struct ServiceResolver<'c, 'o> {
 
 impl<'c, 'o> ServiceResolver<'c, 'o> {
     fn service(&self, namespace: NamespaceId, object: &Object, service: &'o k8s::Service) -> Resolved {
-        let has_none = service.external_name || service.headless;
-        let own = if has_none { Vec::new() } else { sorted_once(service.cluster_addresses.clone()) };
-        let claimed: Vec<IpAddr> = sorted_once(claimed(object, service));
+        let own = sorted_once(own(service).to_vec());
+        let claimed: Vec<IpAddr> = sorted_once(claimed(object, service).collect());
         let addresses = sorted_once([own.as_slice(), &claimed].concat());
         let slices = self.slices.get(&(object.meta.namespace.as_str(), object.meta.name.as_str()));
         let port = |port: &k8s::ServicePort| ServicePort {
@@ -233,20 +232,52 @@ fn slice_candidates<'o>(
     found
 }
 
+/// Whether two states of a service that has slices give it the same ports, addresses and backends.
+pub fn is_alike_with_slices(old: (&Object, &k8s::Service), new: (&Object, &k8s::Service)) -> bool {
+    let ((old, old_service), (new, new_service)) = (old, new);
+    // Field by field: if a field is added, this does not compile until it is decided whether it is read beside slices.
+    let k8s::Service {
+        cluster_addresses,
+        headless,
+        external_addresses,
+        local_traffic,
+        external_name,
+        ports,
+        // Only a service without slices finds pods by these.
+        selector: _,
+        publish_not_ready: _,
+    } = old_service;
+    has_other_proxy(&old.meta.labels) == has_other_proxy(&new.meta.labels)
+        && (cluster_addresses, headless) == (&new_service.cluster_addresses, &new_service.headless)
+        && (external_addresses, local_traffic) == (&new_service.external_addresses, &new_service.local_traffic)
+        && (external_name, ports) == (&new_service.external_name, &new_service.ports)
+}
+
 fn has_other_proxy(labels: &Labels) -> bool {
     NOT_PROXIED.iter().any(|label| labels.contains_key(*label))
 }
 
+/// The ClusterIPs of a service. A headless service only has names.
+fn own(service: &k8s::Service) -> &[IpAddr] {
+    if service.external_name || service.headless { &[] } else { &service.cluster_addresses }
+}
+
 /// The external addresses that kube-proxy translates for a service. It translates none for services that it skips, and
 /// none of a family in which the service has no ClusterIP: those are ordinary addresses.
-fn claimed(object: &Object, service: &k8s::Service) -> Vec<IpAddr> {
-    if service.external_name || service.headless || has_other_proxy(&object.meta.labels) {
-        return Vec::new();
-    }
+fn claimed<'o>(object: &Object, service: &'o k8s::Service) -> impl Iterator<Item = IpAddr> + use<'o> {
+    let has_none = service.external_name || service.headless || has_other_proxy(&object.meta.labels);
     let own = &service.cluster_addresses;
     // Only a manifest has no ClusterIP: the server has not assigned one yet.
-    let is_of_family = |at: &&IpAddr| own.is_empty() || own.iter().any(|it| Family::of(*it) == Family::of(**at));
-    service.external_addresses.iter().filter(is_of_family).copied().collect()
+    let is_of_family = |at: &IpAddr| own.is_empty() || own.iter().any(|it| Family::of(*it) == Family::of(*at));
+    let external = if has_none { &[][..] } else { &service.external_addresses };
+    external.iter().copied().filter(is_of_family)
+}
+
+/// Whether packets can be sent to an address of the service, or to one of its node ports. Verdicts depend on no other
+/// service.
+pub fn is_reached(object: &Object, service: &k8s::Service) -> bool {
+    let has_node_port = !service.external_name && service.ports.iter().any(|port| port.node_port.is_some());
+    has_node_port || !own(service).is_empty() || claimed(object, service).next().is_some()
 }
 
 fn sorted_once(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
