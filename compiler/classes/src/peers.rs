@@ -158,8 +158,7 @@ impl PodClasses {
         of: NamespaceId,
         labels: LabelSetId,
     ) -> bool {
-        matches(namespaces, self.namespace_labels(of))
-            && matches(pods, self.labels.labels(labels))
+        matches(namespaces, self.namespace_labels(of)) && matches(pods, self.labels.labels(labels))
     }
 
     /// Whether a selector of pods in the namespace of a name matches pods with these labels.

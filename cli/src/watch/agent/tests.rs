@@ -321,6 +321,34 @@ fn nothing_is_installed_before_every_kind_is_listed() {
 }
 
 #[test]
+fn steps_of_a_pods_start_without_a_new_address_need_no_generation() {
+    let mut rig = Rig::in_force();
+    let pod = |phase: &str, address: &str, ready: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: new, namespace: shop, uid: u9, labels: {{app: web}}}}, \
+              spec: {{nodeName: near}}, \
+              status: {{phase: {phase}{address}, conditions: [{{type: Ready, status: '{ready}'}}]}}}}"
+        )
+    };
+    rig.apply(&pod("Pending", "", "False"));
+    assert_eq!(rig.after(Duration::from_secs(1)), NONE, "it sends nothing yet");
+    rig.plug("new", "u9", "veth9", [10, 0, 0, 9]);
+    rig.apply(&pod("Pending", ", podIP: 10.0.0.9", "False"));
+    assert_eq!(rig.after(Duration::from_secs(1)), ["install shop/new@veth9,shop/web@veth7 isolated"]);
+    rig.apply(&pod("Running", ", podIP: 10.0.0.9", "False"));
+    rig.apply(&pod("Running", ", podIP: 10.0.0.9", "True"));
+    assert_eq!(rig.after(Duration::from_secs(1)), NONE);
+}
+
+#[test]
+fn labels_of_a_namespace_that_no_policy_mentions_need_no_generation() {
+    let mut rig = Rig::in_force();
+    rig.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}");
+    rig.apply("{apiVersion: v1, kind: Namespace, metadata: {name: new, labels: {team: a}}}");
+    assert_eq!(rig.after(Duration::from_secs(1)), NONE);
+}
+
+#[test]
 fn changes_within_the_gathering_time_are_one_generation() {
     let mut rig = Rig::in_force();
     for _ in 0..3 {

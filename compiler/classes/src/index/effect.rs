@@ -12,7 +12,8 @@ use weir_model::IpBlockPods;
 use weir_objects::k8s::{Body, EndpointSlice, Mode, NetworkPolicy, Object, Pod, PolicyRule};
 
 /// The kinds of cluster-wide policies.
-pub(super) const CLUSTER_POLICY_KINDS: [&str; 3] = ["ClusterNetworkPolicy", "AdminNetworkPolicy", "BaselineAdminNetworkPolicy"];
+pub(super) const CLUSTER_POLICY_KINDS: [&str; 3] =
+    ["ClusterNetworkPolicy", "AdminNetworkPolicy", "BaselineAdminNetworkPolicy"];
 
 /// The direction in which a change can move the verdicts of the generation in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -69,8 +69,7 @@ pub(super) fn node_addresses(object: &Object) -> &[IpAddr] {
 }
 
 fn backing(cluster: &Cluster) -> HashMap<IpAddr, u32> {
-    let is_reached =
-        |it: &&Service| !it.addresses.is_empty() || it.ports.iter().any(|port| port.node_port.is_some());
+    let is_reached = |it: &&Service| !it.addresses.is_empty() || it.ports.iter().any(|port| port.node_port.is_some());
     let services = cluster.services.iter().filter(is_reached);
     let backends = services.flat_map(|it| &it.ports).flat_map(|port| &port.backends);
     // hostPorts lead to pods as services do, so their pods' classes decide verdicts on another address as well.

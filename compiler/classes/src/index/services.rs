@@ -2,8 +2,8 @@
 //!
 //! A service's address is judged by the backends of its ports: each backend's peer class and target port, and, for a
 //! local pod that is a backend itself, by the others (`rows/services.rs`). So a slice that exchanges a backend for one of
-//! the same class and port changes no verdict. This is what a rolling update does: the pods that come have the labels of
-//! those that go. If the first backend of a class comes or the last one goes, or a local pod does, a compile answers.
+//! the same class and port changes no verdict. A rolling update does this: new pods have the labels of those that they
+//! replace. If the first backend of a class comes or the last one goes, or a local pod does, a compile answers.
 //!
 //! No packet is sent to a headless service, so its changes change nothing. A service that has slices can get another
 //! selector or other labels. Any other change of a service changes its address or its ports, and a compile answers.
@@ -24,7 +24,7 @@ use weir_model::resolve::{backends_of_slices, is_alike_with_slices, is_reached, 
 use weir_model::{Backend, Cluster};
 use weir_objects::k8s::{Body, Object, Service};
 
-/// A compile answers if more addresses have moved since the generation: the memory for them ends with it.
+/// A compile answers if more addresses have moved since the generation. It frees the memory that they are kept in.
 const MOST_MOVED: usize = 4_096;
 
 /// The slices of each service.
@@ -159,13 +159,16 @@ impl Index {
         let baseline = self.baseline.as_ref()?;
         let change = self.slice_change(object, key, before, after)?;
         let [was, is] = [&change.was, &change.is].map(|of| of.iter().map(|it| JudgedBackends::new(baseline, it)));
-        if !was.eq(is) || baseline.moved_count() >= MOST_MOVED {
+        if !was.eq(is) {
             return None;
         }
         let [lost, got] = [&change.was, &change.is].map(|of| addresses(of).collect::<Vec<_>>());
         let [before, after] = [&lost, &got].map(|of| of.iter().copied().collect::<BTreeSet<_>>());
         let came: BTreeSet<IpAddr> = after.difference(&before).copied().collect();
-        let left = before.difference(&after).copied().collect();
+        let left: BTreeSet<IpAddr> = before.difference(&after).copied().collect();
+        if baseline.moved_count() + came.len() + left.len() > MOST_MOVED {
+            return None;
+        }
         let service = self.with_pods(&change, &came)?;
         Some((MovedBackends { service, came, left }, [lost, got]))
     }
