@@ -89,6 +89,8 @@ fn pod(random: &mut Random) -> Object {
     // A load balancer may use a node's own address.
     let host_ip = match (node, random.below(8)) {
         ("far", 0) => ", hostIP: 10.96.0.1",
+        ("near", 0 | 1) => ", hostIP: 172.16.0.1",
+        ("near", 2) => ", hostIP: 172.16.0.2",
         _ => "",
     };
     let address = match host {
@@ -111,6 +113,8 @@ fn later(random: &mut Random, pod: &Object) -> Object {
     if let Body::Pod(pod) = &mut later.body {
         pod.unready = random.below(2) == 0;
         pod.phase = Some(*random.pick(&[&Phase::Running, &Phase::Running, &Phase::Pending]));
+        let host = random.pick(&["172.16.0.1", "172.16.0.1", "172.16.0.2"]);
+        pod.node_addresses = vec![host.parse().expect("an address")];
     }
     later.meta.deleting = random.below(4) == 0;
     later

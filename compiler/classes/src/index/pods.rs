@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use super::baseline::Baseline;
-use super::roles::Roles;
-use super::{Dirty, Index};
+use super::roles::{Roles, node_addresses};
+use super::{Dirty, Index, Key};
 use crate::PeerId;
 use weir_model::resolve::{named_ports, standing};
 use weir_objects::k8s::{Body, Object, Phase, Pod};
@@ -89,12 +89,14 @@ impl Index {
         if !is_alike(old_pod, new_pod) || (&old.meta.uid, &old.meta.labels) != (&new.meta.uid, &new.meta.labels) {
             return false;
         }
+        let stays_there = old_pod.node_addresses == new_pod.node_addresses
+            || [old_pod, new_pod].into_iter().all(|pod| self.is_at_a_declared_node(pod));
         // Services without slices take ready pods, and terminating ones only if no other is ready.
         let selected = baseline.judges_egress && baseline.roles.selects(new);
         let is_shared = |address: &IpAddr| self.holders.get(address).is_some_and(|count| *count > 1);
         // A terminating pod loses a shared address to its successor.
         let is_disputed = old.meta.deleting != new.meta.deleting && addresses(new_pod).iter().any(is_shared);
-        !selected && !is_disputed
+        stays_there && !selected && !is_disputed
     }
 
     /// Whether a pod is in no table: it has no address in packets, and no service finds it by its labels.
@@ -103,7 +105,18 @@ impl Index {
         !pod.host_network
             && addresses(pod).is_empty()
             && !(baseline.judges_egress && baseline.roles.selects(object))
-            && pod.node_addresses.iter().all(|address| self.stays_a_nodes(&baseline.roles, address))
+            && self.is_at_a_declared_node(pod)
+    }
+
+    /// Whether the pod's node declares the addresses that the pod's status names as the node's. Then they change nothing:
+    /// the kubelet reports them together with the pod's own address, later than the pod's network has it.
+    fn is_at_a_declared_node(&self, pod: &Pod) -> bool {
+        let Some(name) = pod.node.clone().filter(|_| !pod.node_addresses.is_empty()) else {
+            return pod.node_addresses.is_empty();
+        };
+        let node = self.objects.get(&Key { kind: "Node".to_owned(), namespace: String::new(), name });
+        let declared = node.map_or(&[][..], node_addresses);
+        pod.node_addresses.iter().all(|address| declared.contains(address))
     }
 
     fn is_only_a_peer(&self, roles: &Roles, object: &Object, pod: &Pod, after: Option<&Object>) -> bool {
@@ -162,13 +175,12 @@ pub(super) fn addresses(pod: &Pod) -> &[IpAddr] {
 }
 
 /// Whether two states of a pod differ at most in fields that classification does not read while the pod's role on the
-/// network stays.
+/// network stays, and in the addresses of its node.
 fn is_alike(old: &Pod, new: &Pod) -> bool {
     // Field by field: if a field is added, this does not compile until it is decided whether classification reads it.
-    let Pod { node, host_network, addresses, node_addresses, ports, host_ports, owner, phase: _, unready: _ } = old;
+    let Pod { node, host_network, addresses, node_addresses: _, ports, host_ports, owner, phase: _, unready: _ } = old;
     standing(old) == standing(new)
-        && (node, host_network, addresses, node_addresses)
-            == (&new.node, &new.host_network, &new.addresses, &new.node_addresses)
+        && (node, host_network, addresses) == (&new.node, &new.host_network, &new.addresses)
         // Reports group by the owner.
         && (ports, host_ports, owner) == (&new.ports, &new.host_ports, &new.owner)
 }
