@@ -306,6 +306,7 @@ impl<E: Enforce> NodeAgent<E> {
 
     /// Adds the work that a change of the index needs.
     fn note(&mut self, dirty: Dirty, effect: ChangeEffect, is_pod: bool, at: Instant) {
+        self.note_moved_backends();
         self.pending.add(dirty, effect, at, is_pod, self.enforcement.is_any());
     }
 

@@ -7,12 +7,13 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark tells its figures")]
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use weir_classes::index::{Dirty, Generation, Index, Key};
 use weir_codegen::compile;
 use weir_model::Assumptions;
-use weir_objects::k8s::{Body, Object};
+use weir_objects::k8s::{Body, Object, SliceEndpoint};
 use weir_testing::yaml::objects;
 use xtask::generate::{ClusterSize, snapshot};
 
@@ -59,7 +60,12 @@ fn main() {
             println!("{:<28} {half:>12.1} {most:>12.1}", format!("  {kind}: p50, p99, ms"));
             format!(r#""{kind}_p50_ms": {half:.2}, "{kind}_p99_ms": {most:.2}"#)
         });
+        let small = small(&mut index, &objects).map(|(kind, time, share)| {
+            println!("{:<28} {time:>12.2} {:>11.1}%", format!("  {kind}: µs, without compile"), 100.0 * share);
+            format!(r#""{kind}_us": {time:.2}, "{kind}_small": {share:.4}"#)
+        });
         let (whole, memory) = (whole.join(", "), resident());
+        let whole = format!("{whole}, {}", small.join(", "));
         rows.push(format!(
             r#"{{"pods": {pods}, "policies": {policies}, "compile_ms": {compile:.2}, "pod_comes_us": {comes:.3}, "pod_goes_us": {goes:.3}, "single": {single:.4}, "classify_ms": {classify:.2}, "emit_ms": {emit:.2}, {whole}, "memory_mib": {memory:.1}}}"#
         ));
@@ -67,6 +73,56 @@ fn main() {
     if let Some(path) = std::env::var_os("WEIR_BENCH_JSON") {
         std::fs::write(path, format!("[\n{}\n]\n", rows.join(",\n"))).expect("the file can be written");
     }
+}
+
+/// Changes that need no generation: the time of each kind in microseconds, and the fraction that indeed needed none. The
+/// cluster has services now.
+fn small(index: &mut Index, objects: &[Object]) -> [(&'static str, f64, f64); 3] {
+    let moves = index.keys("EndpointSlice").cloned().collect::<Vec<_>>();
+    let moves = moves.iter().filter_map(|key| rolled(index.get(key)?, objects)).collect::<Vec<_>>();
+    let local = |it: &&Object| matches!(&it.body, Body::Pod(pod) if pod.node.as_deref() == Some(NODE));
+    let reported = objects.iter().filter(local).map(|pod| {
+        let mut pod = pod.clone();
+        if let Body::Pod(pod) = &mut pod.body {
+            pod.unready = !pod.unready;
+        }
+        pod
+    });
+    let namespaces = objects.iter().filter(|it| matches!(it.body, Body::Namespace)).map(|namespace| {
+        let mut namespace = namespace.clone();
+        let mut labels = (*namespace.meta.labels).clone();
+        labels.insert("example.org/label".to_owned(), "of-no-policy".to_owned());
+        namespace.meta.labels = labels.into();
+        namespace
+    });
+    let (reported, namespaces) = (reported.collect(), namespaces.collect());
+    [("slice_moves", moves), ("local_pod_reported", reported), ("namespace_labelled", namespaces)].map(
+        |(kind, changes): (_, Vec<Object>)| {
+            let (count, start) = (changes.len() as f64, Instant::now());
+            let small = changes.into_iter().map(|it| index.apply(it)).filter(|it| *it != Dirty::Everything).count();
+            (kind, start.elapsed().as_secs_f64() * 1e6 / count, small as f64 / count)
+        },
+    )
+}
+
+/// The slice as after a step of a rolling update: a pod of another node with the same labels replaces its first
+/// endpoint that is not local.
+fn rolled(slice: &Object, objects: &[Object]) -> Option<Object> {
+    let pods = || objects.iter().filter(|it| matches!(&it.body, Body::Pod(pod) if pod.node.as_deref() != Some(NODE)));
+    let addresses = |it: &Object| match &it.body {
+        Body::Pod(pod) => pod.addresses.clone(),
+        _ => Vec::new(),
+    };
+    let mut slice = slice.clone();
+    let Body::EndpointSlice(body) = &mut slice.body else { return None };
+    let is_among = |it: &Object| body.endpoints.iter().any(|endpoint| endpoint.addresses == addresses(it));
+    let at = |endpoint: &SliceEndpoint| pods().find(|pod| addresses(pod) == endpoint.addresses);
+    let (index, old) = body.endpoints.iter().enumerate().find_map(|(index, it)| Some((index, at(it)?)))?;
+    let kind = |it: &Object| (it.meta.namespace.clone(), it.meta.labels.clone());
+    let new = pods().find(|it| kind(it) == kind(old) && !is_among(it))?;
+    body.endpoints[index].addresses = addresses(new);
+    body.endpoints[index].pod = Some((new.meta.namespace.clone(), new.meta.name.clone()));
+    Some(slice)
 }
 
 /// Resident memory of this process, in MiB: the objects as text and as values, the index, and one generation.
@@ -131,13 +187,18 @@ fn percentiles(index: &mut Index, changes: impl Iterator<Item = Change>) -> [f64
 /// Services with a slice each, whose backends are pods of the cluster.
 fn services(objects: &[Object]) -> Vec<Object> {
     let address = |it: &Object| match &it.body {
-        Body::Pod(pod) => pod.addresses.first().copied(),
+        Body::Pod(pod) => Some((*pod.addresses.first()?, it.meta.namespace.clone(), it.meta.name.clone())),
         _ => None,
     };
     let pods: Vec<_> = objects.iter().filter_map(address).collect();
     let of = |number: usize| {
-        let backends = (0..BACKENDS).map(|it| pods[(number * BACKENDS + it) * 31 % pods.len()]);
-        let endpoints: Vec<String> = backends.map(|at| format!(r#"{{"addresses":["{at}"]}}"#)).collect();
+        let backends = (0..BACKENDS).map(|it| &pods[(number * BACKENDS + it) * 31 % pods.len()]);
+        let endpoint = |(at, namespace, name): &(IpAddr, String, String)| {
+            format!(
+                r#"{{"addresses":["{at}"],"targetRef":{{"kind":"Pod","namespace":"{namespace}","name":"{name}"}}}}"#
+            )
+        };
+        let endpoints: Vec<String> = backends.map(endpoint).collect();
         let (namespace, name) = (format!("team-{}", number % 20), format!("s{number}"));
         format!(
             r#"{{"apiVersion":"v1","kind":"Service","metadata":{{"name":"{name}","namespace":"{namespace}"}},"spec":{{"clusterIP":"10.96.{}.{}","ports":[{{"port":80,"targetPort":8080}}]}}}}

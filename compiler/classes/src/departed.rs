@@ -77,6 +77,19 @@ pub struct Departed {
     ended: BTreeMap<(String, VipOrNodePort), u64>,
     /// The addresses of departed backends.
     addresses: BTreeSet<IpAddr>,
+    /// The addresses of the local endpoints' nodes in the last cluster.
+    of_nodes: BTreeSet<IpAddr>,
+}
+
+/// Backends that a service got or lost without a new generation.
+#[derive(Clone, Debug)]
+pub struct MovedBackends {
+    /// The service, its slices, and the pods of new backends. Other objects are left out.
+    pub service: Cluster,
+    /// The addresses of new backends.
+    pub came: BTreeSet<IpAddr>,
+    /// The addresses of backends that the service has lost.
+    pub left: BTreeSet<IpAddr>,
 }
 
 impl Departed {
@@ -84,7 +97,8 @@ impl Departed {
     /// end.
     pub fn observe(&mut self, cluster: &Cluster, scope: &Scope) -> Vec<EndedService> {
         self.turn += 1;
-        for (vip, behind) in present(cluster, scope) {
+        self.of_nodes = addresses_of_nodes(cluster, scope);
+        for (vip, behind) in present(cluster, &self.of_nodes) {
             self.vips.entry(vip).or_default().insert(behind, self.turn);
         }
         self.meet(cluster, scope);
@@ -101,6 +115,18 @@ impl Departed {
         let service =
             |(pod, VipOrNodePort { address, port, protocol, .. })| EndedService { pod, address, port, protocol };
         ended.into_iter().map(service).collect()
+    }
+
+    /// Takes backends that a service got or lost since the last cluster. Without this, a backend that comes and goes
+    /// between two generations would stay unknown, and with it the flows that use it.
+    pub fn moved(&mut self, moved: &MovedBackends) {
+        for (vip, behind) in present(&moved.service, &self.of_nodes) {
+            if moved.came.contains(&behind.address) {
+                self.vips.entry(vip).or_default().insert(behind, self.turn);
+            }
+        }
+        // A change of such a pod's class then makes a generation, which finds the flows that have to end.
+        self.addresses.extend(&moved.left);
     }
 
     /// Whether a pod, as it is now, has the address of a departed backend: if its class changes, flows through the
@@ -194,12 +220,15 @@ impl Departed {
     }
 }
 
-/// The service VIPs of a cluster and their backends.
-fn present(cluster: &Cluster, scope: &Scope) -> BTreeSet<(VipOrNodePort, VipBackend)> {
+/// The addresses of the nodes that local endpoints run on.
+fn addresses_of_nodes(cluster: &Cluster, scope: &Scope) -> BTreeSet<IpAddr> {
     let nodes: BTreeSet<NodeId> =
         scope.endpoints().iter().filter_map(|id| cluster.endpoints[id.index()].node).collect();
-    let of_nodes: BTreeSet<IpAddr> =
-        nodes.into_iter().flat_map(|node| node_addresses(cluster, Some(node))).copied().collect();
+    nodes.into_iter().flat_map(|node| node_addresses(cluster, Some(node))).copied().collect()
+}
+
+/// The service VIPs of a cluster and their backends. `of_nodes` are the addresses at which node ports are reached.
+fn present(cluster: &Cluster, of_nodes: &BTreeSet<IpAddr>) -> BTreeSet<(VipOrNodePort, VipBackend)> {
     let mut found = BTreeSet::new();
     let mut add = |vip: VipOrNodePort, port: &ServicePort| {
         found.extend(port.backends.iter().filter_map(|backend| {

@@ -4,30 +4,37 @@
 //! each of 100 pod events a second is waste; missing one is a hole.
 //! Strategy: the index holds every object and the facts of the last compile ([`baseline`]). It answers a change with
 //! the least work that is enough: nothing, a few single entries of the exact address table, or a new compile. An answer
-//! smaller than a compile is given only where it is *proved* to be enough: the proofs are in [`Index::pod_changes`] and
-//! in [`lists`].
+//! smaller than a compile is given only where it is *proved* to be enough: the proofs are in [`pods`], [`lists`],
+//! [`namespaces`] and [`services`].
 //! Invariants: a pure value, without a clock and without an API server; after any series of changes, applying the
 //! answers gives every packet the verdict that a compile from scratch gives (`tests/index.rs` holds it).
 
 mod baseline;
 mod effect;
 mod lists;
+mod namespaces;
 mod needs;
+mod pods;
+mod roles;
+mod services;
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::discriminant;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::departed::MovedBackends;
 use crate::fit::{self, Fit};
 use crate::{Classes, ClassifyError, Limits, PeerId, Scope, classify_within};
 use baseline::Baseline;
 pub use effect::ChangeEffect;
 pub use needs::Needs;
-use weir_model::resolve::{named_ports, resolve};
+use pods::addresses;
+use roles::Roles;
+use services::SliceNames;
+use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster};
-use weir_objects::k8s::{Body, Labels, Mode, Object, Phase, Pod};
+use weir_objects::k8s::{Body, Labels, Mode, Object};
 
 /// The identity of an object: kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,6 +112,10 @@ pub struct Index {
     holders: HashMap<IpAddr, u32>,
     /// How many pods name an address as their node's.
     hosted: HashMap<IpAddr, u32>,
+    /// The slices of each service.
+    slices: SliceNames,
+    /// Backends that have moved without a new generation, until [`Index::take_moved`].
+    moved: Vec<MovedBackends>,
 }
 
 /// The result of the last compile.
@@ -117,31 +128,6 @@ pub struct Generation {
     /// Its classes.
     pub classes: Classes,
     roles: Arc<Roles>,
-}
-
-/// The parts that addresses play, beside their classes.
-#[derive(Debug)]
-struct Roles {
-    /// Addresses of local pods, nodes and services, and those that hostPorts name: never touched singly.
-    fixed: BTreeSet<IpAddr>,
-    /// The addresses of every node. A pod can name its node's addresses too.
-    nodes: BTreeSet<IpAddr>,
-    /// Those of them that Node objects declare.
-    declared: BTreeSet<IpAddr>,
-    /// Addresses behind services and hostPorts.
-    backing: BTreeSet<IpAddr>,
-    /// Label selectors of services that have no slices: (namespace, labels).
-    selecting: Vec<(String, Labels)>,
-}
-
-impl Roles {
-    /// Whether a service without slices finds a pod by its labels.
-    fn selects(&self, pod: &Object) -> bool {
-        self.selecting.iter().any(|(namespace, selector)| {
-            *namespace == pod.meta.namespace
-                && selector.iter().all(|(key, value)| pod.meta.labels.get(key) == Some(value))
-        })
-    }
 }
 
 /// The changes that arrived while a generation was being compiled.
@@ -179,13 +165,7 @@ impl Draft {
     pub fn classify_within(self, limits: Limits) -> Result<Generation, ClassifyError> {
         let Self { cluster, scope, declared, selecting } = self;
         let classes = classify_within(&cluster, &scope, limits)?;
-        let roles = Roles {
-            fixed: fixed_addresses(&cluster, &scope),
-            nodes: cluster.nodes.iter().flat_map(|node| node.addresses.iter().copied()).collect(),
-            declared,
-            backing: backing(&cluster),
-            selecting,
-        };
+        let roles = Roles::new(&cluster, &scope, declared, selecting);
         Ok(Generation { cluster, scope, classes, roles: roles.into() })
     }
 }
@@ -202,6 +182,8 @@ impl Index {
             since: None,
             holders: HashMap::new(),
             hosted: HashMap::new(),
+            slices: SliceNames::default(),
+            moved: Vec::new(),
         }
     }
 
@@ -267,6 +249,12 @@ impl Index {
         self.objects.keys().filter(move |key| key.kind == kind)
     }
 
+    /// The objects of a kind, found without a visit to the others.
+    fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = &Object> {
+        let first = Key { kind: kind.to_owned(), namespace: String::new(), name: String::new() };
+        self.objects.range(first..).take_while(move |(key, _)| key.kind == kind).map(|(_, object)| object)
+    }
+
     /// How many policies are in audit mode.
     pub fn audited(&self) -> usize {
         let is_audited = |object: &&Object| match &object.body {
@@ -312,8 +300,8 @@ impl Index {
         // Sets that no object has any more. Here, because a compile visits all objects anyway; a search at each
         // deletion would not.
         self.labels.retain(|labels| Arc::strong_count(labels) > 1);
-        let declared = self.objects.values().flat_map(node_addresses).copied().collect();
-        Draft { cluster, scope, declared, selecting: selecting(&self.objects) }
+        let declared = self.objects.values().flat_map(roles::node_addresses).copied().collect();
+        Draft { cluster, scope, declared, selecting: roles::selecting(&self.objects) }
     }
 
     /// From here on, changes are answered relative to this generation. Returns the changes that arrived since it was
@@ -326,6 +314,11 @@ impl Index {
             // Taken out and put back, because `answer` needs the whole index. `answer` and not `judge`: the pods'
             // addresses were counted when the change arrived.
             let after = self.objects.remove(&key);
+            // The small answer for a slice compares it beside the other slices of its service as they are now, and not
+            // as they were in the draft.
+            if key.kind == "EndpointSlice" && self.judges_services() {
+                late.is_more = true;
+            }
             match self.answer(before.as_ref(), after.as_ref()) {
                 Dirty::Nothing => {}
                 Dirty::Addresses(changes) => {
@@ -336,7 +329,15 @@ impl Index {
             }
             self.objects.extend(after.map(|after| (key, after)));
         }
+        // The next generation contains them.
+        self.moved.clear();
         late
+    }
+
+    /// Takes the backends that have moved without a new generation since the last call. The caller passes them on to
+    /// [`Departed::moved`](crate::departed::Departed::moved).
+    pub fn take_moved(&mut self) -> Vec<MovedBackends> {
+        std::mem::take(&mut self.moved)
     }
 
     /// Drops the generation that was begun.
@@ -346,6 +347,7 @@ impl Index {
 
     fn judge(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
         self.count_holders(before, after);
+        self.slices.note(before, after);
         self.answer(before, after)
     }
 
@@ -368,18 +370,23 @@ impl Index {
                 let concerns = [before, after].into_iter().flatten().any(|policy| self.concerns_local(policy));
                 if concerns { Dirty::Everything } else { Dirty::Nothing }
             }
+            (None | Some(Body::Namespace), None | Some(Body::Namespace)) => self.namespace_changes(before, after),
             // Safe because classification then makes no class for services (`Classifier::exact_keys`). As soon as a
             // policy for egress appears, that policy's change is a compile of all services.
             (
                 None | Some(Body::Service(_) | Body::EndpointSlice(_)),
                 None | Some(Body::Service(_) | Body::EndpointSlice(_)),
             ) if !self.judges_services() => Dirty::Nothing,
+            (None | Some(Body::Service(_)), None | Some(Body::Service(_))) => self.service_changes(before, after),
+            (None | Some(Body::EndpointSlice(_)), None | Some(Body::EndpointSlice(_))) => {
+                self.slice_changes(before, after)
+            }
             // Only changed lists. A new or deleted list adds or removes a predicate, and so changes the classes
             // themselves.
             (Some(Body::CidrList(old)), Some(Body::CidrList(new))) => {
                 self.list_changes(before.map_or("", |it| &it.meta.name), old, new)
             }
-            // Nodes, namespaces, workloads, and anything that a later version adds: a needless compile costs time, a
+            // Nodes, workloads, and anything that a later version adds: a needless compile costs time, a
             // missed one would leave a wrong verdict in force.
             _ => Dirty::Everything,
         };
@@ -395,37 +402,11 @@ impl Index {
         self.baseline.as_ref().is_none_or(|baseline| baseline.judges_egress)
     }
 
-    fn count_holders(&mut self, before: Option<&Object>, after: Option<&Object>) {
-        if let Some((_, pod)) = before.and_then(as_pod) {
-            let less = |counts: &mut HashMap<IpAddr, u32>, addresses: &[IpAddr]| {
-                for address in addresses {
-                    // Over time, many different addresses occur, so counts of zero are removed.
-                    if let Entry::Occupied(mut count) = counts.entry(*address) {
-                        *count.get_mut() -= 1;
-                        if *count.get() == 0 {
-                            count.remove();
-                        }
-                    }
-                }
-            };
-            // Only what `addresses` returned for the same object before: so the counts return to zero exactly.
-            less(&mut self.holders, addresses(pod));
-            less(&mut self.hosted, &pod.node_addresses);
-        }
-        if let Some((_, pod)) = after.and_then(as_pod) {
-            let more = |counts: &mut HashMap<IpAddr, u32>, addresses: &[IpAddr]| {
-                addresses.iter().for_each(|address| *counts.entry(*address).or_default() += 1);
-            };
-            more(&mut self.holders, addresses(pod));
-            more(&mut self.hosted, &pod.node_addresses);
-        }
-    }
-
     /// Whether a policy selects a local pod, as the last compile knew them.
     fn concerns_local(&self, object: &Object) -> bool {
         let Some(baseline) = &self.baseline else { return true };
-        // The labels of the last compile are enough: a local pod with other labels makes a new compile by itself, and so
-        // does a namespace with other labels.
+        // The labels of local pods as of the last compile are enough: a local pod with other labels makes a new compile
+        // by itself.
         match &object.body {
             Body::NetworkPolicy(policy) => baseline.selects_local(&object.meta.namespace, &policy.pod_selector),
             Body::ClusterPolicy(policy) => {
@@ -434,93 +415,6 @@ impl Index {
             _ => true,
         }
     }
-
-    /// A pod that is not local and backs no service is only ever a peer: its addresses have a class, and nothing else
-    /// in the tables depends on it. If that class exists already, it is enough to update the entries of its addresses.
-    fn pod_changes(&self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
-        let Some(baseline) = &self.baseline else { return Dirty::Everything };
-        let mut classes: BTreeMap<IpAddr, PeerId> = BTreeMap::new();
-        // The old state first: an address that the pod keeps gets its class from the new state, which overwrites the
-        // old one.
-        for (object, is_now) in [(before, false), (after, true)] {
-            let Some((object, pod)) = object.and_then(as_pod) else { continue };
-            // For both states: a pod that was local, or backed a service, is still in the tables as that.
-            if !self.is_only_a_peer(&baseline.roles, object, pod, after) {
-                return Dirty::Everything;
-            }
-            let ports = named_ports(&pod.ports, self.assume);
-            for address in addresses(pod) {
-                let peer = match is_now {
-                    true => baseline.class_of(object, &ports, *address),
-                    // Without the pod, only blocks and lists hold for the address.
-                    false => baseline.class_without_pod(*address),
-                };
-                // A set of predicates that no address had when the classes were made: no row has verdicts for it.
-                let Some(peer) = peer else { return Dirty::Everything };
-                classes.insert(*address, peer);
-            }
-        }
-        // Services are judged by the classes that their backends had when the generation was compiled.
-        let is_behind = |address: &IpAddr| baseline.roles.backing.contains(address) && baseline.judges_egress;
-        if classes.iter().any(|(address, peer)| baseline.peer_at(*address) != *peer && is_behind(address)) {
-            return Dirty::Everything;
-        }
-        baseline.changes(classes, loses_owner(before, after))
-    }
-
-    fn is_only_a_peer(&self, roles: &Roles, object: &Object, pod: &Pod, after: Option<&Object>) -> bool {
-        // A pod that names no node, but has node addresses, may be on this node.
-        let is_placed = pod.node.is_some() || pod.node_addresses.is_empty();
-        let local = self.node.is_none() || pod.node == self.node || !is_placed;
-        // Services without slices find backends by labels, so a pod can become one without any other object changing.
-        // With slices, the slice changes too and is answered by itself.
-        let backs = roles.selects(object);
-        let now = after.and_then(as_pod).map_or(&[][..], |(_, pod)| addresses(pod));
-        let shares = |address: &IpAddr| {
-            // If another pod lists the address too, the one that counts depends on both (`Directory::endpoint_at`), and
-            // this event is about one of them only.
-            let own = u32::from(now.contains(address));
-            roles.fixed.contains(address) || self.holders.get(address).is_some_and(|count| *count > own)
-        };
-        !local
-            && !backs
-            // A pod's status names addresses of its node, and the model reads them. A new one would change the own node
-            // of local pods.
-            && pod.node_addresses.iter().all(|address| self.stays_a_nodes(roles, address))
-            && !addresses(pod).iter().any(shares)
-    }
-
-    /// Whether an address was a node's when the generation was compiled, and a pod or a Node object still says so.
-    fn stays_a_nodes(&self, roles: &Roles, address: &IpAddr) -> bool {
-        // When the last pod that names the address goes, the address may be no node's any more.
-        let is_said = self.hosted.get(address).is_some_and(|count| *count > 0);
-        roles.nodes.contains(address) && (is_said || roles.declared.contains(address))
-    }
-}
-
-fn as_pod(object: &Object) -> Option<(&Object, &Pod)> {
-    match &object.body {
-        Body::Pod(pod) => Some((object, pod)),
-        _ => None,
-    }
-}
-
-/// Whether the previous pod loses one of its addresses: the pod or the address is gone, or another pod has taken
-/// its name. If an address moves between pods of different names, one of them loses it first.
-fn loses_owner(before: Option<&Object>, after: Option<&Object>) -> bool {
-    let Some((old, pod)) = before.and_then(as_pod) else { return false };
-    // By UID: a StatefulSet's pod comes back with the same name, and often with the same address, as another pod.
-    let kept = after.and_then(as_pod).filter(|(new, _)| new.meta.uid == old.meta.uid);
-    let kept = kept.map_or(&[][..], |(_, pod)| addresses(pod));
-    addresses(pod).iter().any(|address| !kept.contains(address))
-}
-
-/// The addresses that identify the pod in packets: none if it is on the host's network or has finished.
-fn addresses(pod: &Pod) -> &[IpAddr] {
-    let away = pod.host_network || matches!(pod.phase, Some(Phase::Succeeded | Phase::Failed));
-    // The status of a finished pod still lists an address that another pod may have meanwhile:
-    // https://github.com/antrea-io/antrea/issues/6507
-    if away { &[] } else { &pod.addresses }
 }
 
 /// Whether nothing has changed that the index reads. The object's number in the input does not count.
@@ -530,46 +424,4 @@ fn is_same(before: Option<&Object>, after: Option<&Object>) -> bool {
         (None, None) => true,
         _ => false,
     }
-}
-
-fn fixed_addresses(cluster: &Cluster, scope: &Scope) -> BTreeSet<IpAddr> {
-    let local = scope.endpoints().iter().flat_map(|id| &cluster.endpoints[id.index()].addresses);
-    let nodes = cluster.nodes.iter().flat_map(|node| &node.addresses);
-    let services = cluster.frontends.iter().map(|frontend| &frontend.address);
-    // The `hostIP` of a hostPort has a class of its own, even if no Node lists this address.
-    let named = cluster.host_ports.iter().filter_map(|it| it.address.as_ref());
-    local.chain(nodes).chain(services).chain(named).copied().collect()
-}
-
-fn node_addresses(object: &Object) -> &[IpAddr] {
-    match &object.body {
-        Body::Node(node) => &node.addresses,
-        _ => &[],
-    }
-}
-
-fn backing(cluster: &Cluster) -> BTreeSet<IpAddr> {
-    let backends = cluster.services.iter().flat_map(|it| &it.ports).flat_map(|port| &port.backends);
-    // hostPorts lead to pods as services do, so their pods' classes decide verdicts on another address as well.
-    backends.chain(cluster.host_ports.iter().map(|it| &it.backend)).filter_map(|it| it.address).collect()
-}
-
-/// Services whose backends are found by their selector, since they have no slices.
-fn selecting(objects: &BTreeMap<Key, Object>) -> Vec<(String, Labels)> {
-    // One slice is enough: then the selector is not used at all, even if the slice is empty.
-    let sliced: BTreeSet<(&str, &str)> = objects
-        .values()
-        .filter_map(|object| match &object.body {
-            Body::EndpointSlice(slice) => Some((object.meta.namespace.as_str(), slice.service.as_deref()?)),
-            _ => None,
-        })
-        .collect();
-    let by_selector = objects.values().filter_map(|object| match &object.body {
-        Body::Service(service) if !service.selector.is_empty() => {
-            let key = (object.meta.namespace.as_str(), object.meta.name.as_str());
-            (!sliced.contains(&key)).then(|| (object.meta.namespace.clone(), service.selector.clone()))
-        }
-        _ => None,
-    });
-    by_selector.collect()
 }

@@ -4,7 +4,7 @@
 //! Pods of one namespace with the same labels are evaluated once.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -62,6 +62,8 @@ impl PeerLookup {
 pub(super) struct PodClasses {
     /// Sorted by name.
     namespaces: Vec<Namespace>,
+    /// The labels of namespaces that have changed since the classes were made.
+    relabelled: HashMap<NamespaceId, Labels>,
     labels: Labelling,
     assume: Assumptions,
     rules: Arc<RulePredicates>,
@@ -72,6 +74,7 @@ impl PodClasses {
     pub(super) fn new(cluster: &Cluster, classes: &Classes) -> Self {
         Self {
             namespaces: cluster.namespaces.clone(),
+            relabelled: HashMap::new(),
             labels: cluster.labels.clone(),
             assume: cluster.assume,
             rules: Arc::clone(&classes.rules),
@@ -83,6 +86,37 @@ impl PodClasses {
         &self.lookup
     }
 
+    /// The namespace of a name; `None` if it is new since the classes were made.
+    pub(super) fn namespace(&self, name: &str) -> Option<NamespaceId> {
+        let found = self.namespaces.binary_search_by(|it| it.name.as_str().cmp(name)).ok()?;
+        Some(NamespaceId(found as u32))
+    }
+
+    /// The present labels of a namespace.
+    fn namespace_labels(&self, id: NamespaceId) -> &Labels {
+        self.relabelled.get(&id).unwrap_or_else(|| self.labels.labels(self.namespaces[id.index()].labels))
+    }
+
+    /// Records the present labels of a namespace. Only for labels with which the same predicates hold: the predicates
+    /// of pods were found with the labels before.
+    pub(super) fn relabel(&mut self, name: &str, labels: Labels) {
+        if let Some(id) = self.namespace(name) {
+            self.relabelled.insert(id, labels);
+        }
+    }
+
+    /// Whether a predicate depends on the labels of namespaces and holds for only one of these two sets.
+    pub(super) fn tells_namespaces_apart(&self, one: &Labels, other: &Labels) -> bool {
+        let selectors = self.rules.predicates.iter().filter_map(|predicate| match predicate {
+            Predicate::Pods { namespaces, .. } => *namespaces,
+            _ => None,
+        });
+        // The same selector occurs in many rules.
+        let selectors: BTreeSet<SelectorId> = selectors.collect();
+        let mut selectors = selectors.into_iter().map(|id| self.labels.selector(id));
+        selectors.any(|selector| matches(selector, one) != matches(selector, other))
+    }
+
     /// The class of a pod's address that these blocks and lists contain, if there is such a class.
     pub(super) fn find(
         &self,
@@ -92,8 +126,7 @@ impl PodClasses {
         of_address: &[PredicateId],
     ) -> Option<PeerId> {
         // `None` for a namespace that is new since the compile: its labels are not in the predicates.
-        let namespace = self.namespaces.binary_search_by(|it| it.name.as_str().cmp(namespace)).ok()?;
-        let namespace = NamespaceId(namespace as u32);
+        let namespace = self.namespace(namespace)?;
         // Most new pods have labels that other pods already had when the classes were made. For the others every
         // predicate is evaluated, which costs less than a compile.
         let known = self.labels.find_labels(labels).and_then(|labels| self.lookup.held.get(&(namespace, labels)));
@@ -103,7 +136,7 @@ impl PodClasses {
 
     /// The pod predicates that hold for a set of labels that is new to the cluster.
     fn predicates_of(&self, namespace: NamespaceId, labels: &Labels) -> Vec<PredicateId> {
-        let namespace_labels = self.labels.labels(self.namespaces[namespace.index()].labels);
+        let namespace_labels = self.namespace_labels(namespace);
         let holds = |predicate: &Predicate| match predicate {
             Predicate::Pods { own, namespaces, pods } => {
                 own.is_none_or(|own| own == namespace)
@@ -125,8 +158,7 @@ impl PodClasses {
         of: NamespaceId,
         labels: LabelSetId,
     ) -> bool {
-        matches(namespaces, self.labels.labels(self.namespaces[of.index()].labels))
-            && matches(pods, self.labels.labels(labels))
+        matches(namespaces, self.namespace_labels(of)) && matches(pods, self.labels.labels(labels))
     }
 
     /// Whether a selector of pods in the namespace of a name matches pods with these labels.

@@ -2,6 +2,7 @@
 
 use weir_classes::Scope;
 use weir_classes::departed::Departed;
+use weir_classes::index::{Dirty, Generation, Index};
 use weir_model::Assumptions;
 use weir_model::resolve::resolve;
 use weir_objects::k8s::Object;
@@ -181,4 +182,61 @@ fn backends_that_are_no_pods_are_remembered_up_to_a_limit_and_flows_end_beyond_i
     let mut departed = Departed::default();
     observe(&mut departed, &[outside(0..3)]);
     assert_eq!(observe(&mut departed, &[outside(1..3)]), ALL, "they may not");
+}
+
+/// An index of the clients and a service with slices, whose generation is observed.
+fn sliced(departed: &mut Departed) -> Index {
+    let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
+    let pods = [pod("a", "a1", SERVES, 1), pod("b", "b1", SERVES, 2), pod("c", "c1", SERVES, 3)];
+    objects(&pods).into_iter().chain([slice(&[1, 2])]).for_each(|object| _ = index.apply(object));
+    assert_eq!(observed(departed, &mut index), NONE);
+    index
+}
+
+/// Makes a generation and observes it.
+fn observed(departed: &mut Departed, index: &mut Index) -> Vec<String> {
+    let Generation { cluster, scope, .. } = index.compile().expect("classes");
+    let ended = departed.observe(&cluster, &scope);
+    ended.iter().map(|it| format!("{} {}:{}", it.pod, it.address, it.port)).collect()
+}
+
+/// The slice of the service, with pods on the node `far`.
+fn slice(hosts: &[u8]) -> Object {
+    let pod = |host: &u8| {
+        let name = ["a", "b", "c"][usize::from(*host) - 1];
+        format!("{{addresses: [10.0.1.{host}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: {name}}}}}")
+    };
+    let endpoints = hosts.iter().map(pod).collect::<Vec<_>>().join(", ");
+    let text = format!(
+        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, \
+         metadata: {{name: db-1, namespace: shop, labels: {{kubernetes.io/service-name: db}}}}, \
+         addressType: IPv4, ports: [{{port: 8080}}], endpoints: [{endpoints}]}}"
+    );
+    weir_testing::yaml::objects(&text).remove(0)
+}
+
+#[test]
+fn a_backend_that_comes_and_goes_without_a_generation_may_become_forbidden_later() {
+    let mut departed = Departed::default();
+    let mut index = sliced(&mut departed);
+    for hosts in [&[1, 2, 3], &[1, 2][..]] {
+        assert_eq!(index.apply(slice(hosts)), Dirty::Nothing, "backends of one class move");
+        index.take_moved().iter().for_each(|it| departed.moved(it));
+    }
+    let quarantined = objects(&[pod("c", "c1", QUARANTINED, 3)]).pop().expect("the last one");
+    assert!(departed.concerns(&quarantined), "its new class needs a generation");
+    index.apply(quarantined);
+    assert_eq!(observed(&mut departed, &mut index), ALL);
+}
+
+#[test]
+fn a_backend_that_left_without_a_generation_may_become_forbidden_later() {
+    let mut departed = Departed::default();
+    let mut index = sliced(&mut departed);
+    assert_eq!(index.apply(slice(&[2])), Dirty::Nothing);
+    index.take_moved().iter().for_each(|it| departed.moved(it));
+    let quarantined = objects(&[pod("a", "a1", QUARANTINED, 1)]).pop().expect("the last one");
+    assert!(departed.concerns(&quarantined));
+    index.apply(quarantined);
+    assert_eq!(observed(&mut departed, &mut index), ALL);
 }

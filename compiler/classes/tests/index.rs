@@ -10,7 +10,7 @@ use weir_classes::{Classes, PeerId, Scope, SubjectId, classify};
 use weir_codegen::compile::{self, Compiled, compile_classes};
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster, Direction, Protocol};
-use weir_objects::k8s::{Body, Object, Phase, Pod};
+use weir_objects::k8s::{Body, Object, Phase, Pod, SliceEndpoint};
 use weir_testing::Random;
 use weir_testing::yaml::{NEAR_AND_FAR, objects};
 
@@ -68,7 +68,8 @@ fn sliced_service(name: &str, address: &str, ports: [u16; 2], backend: &str) -> 
 fn fixed() -> Vec<Object> {
     let outside = sliced_service("outside", "10.97.0.1", [9000; 2], "192.0.2.9");
     let sliced = sliced_service("sliced", "10.97.0.2", [80, 8080], "10.0.0.5");
-    objects(&[NEAR_AND_FAR, FIXED, &outside, &sliced].join("---\n"))
+    let headless = sliced_service("headless", "None", [80, 8080], "10.0.0.5");
+    objects(&[NEAR_AND_FAR, FIXED, &outside, &sliced, &headless].join("---\n"))
 }
 
 /// A pod with one of few names, labels and addresses, so that events repeat and addresses move between pods.
@@ -77,7 +78,9 @@ fn pod(random: &mut Random) -> Object {
     let namespace = random.pick(&["shop", "ops"]);
     let app = random.pick(&["web", "db", "cron"]);
     let node = random.pick(&["near", "far", "far"]);
-    let phase = random.pick(&["Running", "Running", "Running", "Succeeded"]);
+    let phase = random.pick(&["Running", "Running", "Running", "Pending", "Succeeded"]);
+    let ready = random.pick(&["True", "False"]);
+    let deleting = random.pick(&["", "", "", ", deletionTimestamp: '2026-01-01T00:00:00Z'"]);
     let host = random.pick(&["false", "false", "false", "true"]);
     let port = random.pick(&["8080", "8081"]);
     let uid = random.pick(&["u1", "u1", "u1", "u2"]);
@@ -86,17 +89,113 @@ fn pod(random: &mut Random) -> Object {
     // A load balancer may use a node's own address.
     let host_ip = match (node, random.below(8)) {
         ("far", 0) => ", hostIP: 10.96.0.1",
+        ("near", 0 | 1) => ", hostIP: 172.16.0.1",
+        ("near", 2) => ", hostIP: 172.16.0.2",
         _ => "",
     };
     let address = match host {
-        "true" if random.below(2) == 0 => "172.16.0.2".to_owned(),
-        _ => format!("10.0.0.{}", random.below(18)),
+        "true" if random.below(2) == 0 => ", podIP: 172.16.0.2".to_owned(),
+        _ if phase == "Pending" && random.below(2) == 0 => String::new(),
+        _ => format!(", podIP: 10.0.0.{}", random.below(18)),
     };
     let text = format!(
-        "{{apiVersion: v1, kind: Pod, metadata: {{name: p{name}, namespace: {namespace}, uid: {uid}, labels: {{app: {app}}}}}, \
-         spec: {{nodeName: {node}, hostNetwork: {host}, \
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: p{name}, namespace: {namespace}, uid: {uid}{deleting}, \
+         labels: {{app: {app}}}}}, spec: {{nodeName: {node}, hostNetwork: {host}, \
          containers: [{{name: c, ports: [{{name: http, containerPort: {port}{host_port}}}]}}]}}, \
-         status: {{phase: {phase}, podIP: {address}{host_ip}}}}}"
+         status: {{phase: {phase}{address}{host_ip}, conditions: [{{type: Ready, status: '{ready}'}}]}}}}"
+    );
+    objects(&text).remove(0)
+}
+
+/// The same pod a moment later, as the kubelet reports it.
+fn later(random: &mut Random, pod: &Object) -> Object {
+    let mut later = pod.clone();
+    if let Body::Pod(pod) = &mut later.body {
+        pod.unready = random.below(2) == 0;
+        pod.phase = Some(*random.pick(&[&Phase::Running, &Phase::Running, &Phase::Pending]));
+        let host = random.pick(&["172.16.0.1", "172.16.0.1", "172.16.0.2"]);
+        pod.node_addresses = vec![host.parse().expect("an address")];
+    }
+    later.meta.deleting = random.below(4) == 0;
+    later
+}
+
+/// A slice of a service with few backends, mostly pods, so that they move between slices and states.
+fn slice(random: &mut Random, pods: &[&Object]) -> Object {
+    let name = random.below(2);
+    let service = random.pick(&["sliced", "sliced", "sliced", "sliced", "headless", "none"]);
+    let port = random.pick(&["8080", "8080", "8081"]);
+    let endpoints: Vec<String> = (0..1 + random.below(3)).map(|_| slice_endpoint(random, pods)).collect();
+    let text = format!(
+        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, \
+         metadata: {{name: s{name}, namespace: shop, labels: {{kubernetes.io/service-name: {service}}}}}, \
+         addressType: IPv4, ports: [{{name: a, port: {port}}}], endpoints: [{}]}}",
+        endpoints.join(", ")
+    );
+    objects(&text).remove(0)
+}
+
+/// A slice as after a step of a rolling update: a pod with the labels of a backend is one too, or instead of it.
+fn rolled(random: &mut Random, slice: &Object, pods: &[&Object]) -> Object {
+    let mut slice = slice.clone();
+    let Body::EndpointSlice(body) = &mut slice.body else { panic!("a slice") };
+    let addresses = |pod: &Object| match &pod.body {
+        Body::Pod(pod) if pod.phase == Some(Phase::Running) => pod.addresses.clone(),
+        _ => Vec::new(),
+    };
+    let old = body.endpoints[random.below(body.endpoints.len())].clone();
+    let was = pods.iter().find(|pod| addresses(pod) == old.addresses);
+    let alike: Vec<_> = pods.iter().filter(|pod| was.is_some_and(|was| was.meta.labels == pod.meta.labels)).collect();
+    if let Some(pod) = (!alike.is_empty()).then(|| alike[random.below(alike.len())]) {
+        let pod_name = Some((pod.meta.namespace.clone(), pod.meta.name.clone()));
+        let new = SliceEndpoint { addresses: addresses(pod), pod: pod_name, ..old.clone() };
+        body.endpoints.retain(|it| *it != old || random.below(2) == 0);
+        body.endpoints.push(new);
+        body.endpoints.truncate(4);
+    }
+    slice
+}
+
+/// An endpoint of a slice. Some are not ready, and some are no pod's.
+fn slice_endpoint(random: &mut Random, pods: &[&Object]) -> String {
+    let ready = random.pick(&["true", "true", "true", "false"]);
+    let ending = random.pick(&["true", "false", "false"]);
+    let known = (!pods.is_empty() && random.below(8) > 0).then(|| pods[random.below(pods.len())]);
+    let address = known.and_then(|object| match &object.body {
+        Body::Pod(pod) => pod.addresses.first().map(ToString::to_string),
+        _ => None,
+    });
+    let target = match known {
+        Some(pod) if random.below(8) > 0 => {
+            format!(", targetRef: {{kind: Pod, namespace: {}, name: {}}}", pod.meta.namespace, pod.meta.name)
+        }
+        _ => String::new(),
+    };
+    let address = address.unwrap_or_else(|| format!("10.0.0.{}", random.below(18)));
+    format!("{{addresses: [{address}], conditions: {{ready: {ready}, serving: true, terminating: {ending}}}{target}}}")
+}
+
+/// A change of the service with slices or of the headless one.
+fn other_service(random: &mut Random) -> Object {
+    let (name, address) =
+        *random.pick(&[&("sliced", "10.97.0.2"), &("headless", "None"), &("headless", "None"), &("second", "None")]);
+    let (selector, label) = (random.pick(&["", "", "", "selector: {app: web}, "]), random.below(3));
+    let target = random.pick(&["8080", "8080", "8080", "8081"]);
+    let text = format!(
+        "{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: shop, labels: {{v: l{label}}}}}, \
+         spec: {{clusterIP: {address}, {selector}ports: [{{name: a, port: 80, targetPort: {target}}}]}}}}"
+    );
+    objects(&text).remove(0)
+}
+
+/// A namespace with labels, of which policies mention only some.
+fn namespace(random: &mut Random) -> Object {
+    let name = random.pick(&["shop", "ops", "ops", "new"]);
+    let team = random.pick(&["a", "a", "b", "b", "c"]);
+    let (other, stage) = (random.below(4), random.pick(&["test", "live"]));
+    let text = format!(
+        "{{apiVersion: v1, kind: Namespace, \
+         metadata: {{name: {name}, labels: {{team: {team}, stage: {stage}, other: 'v{other}'}}}}}}"
     );
     objects(&text).remove(0)
 }
@@ -155,6 +254,7 @@ fn list(random: &mut Random, contents: &mut [BTreeSet<String>; 3]) -> Object {
         (_, 0) => "action: Deny, order: 7",
         (0, _) => "action: Deny",
         (1, _) => "action: Allow, order: 0, directions: [Ingress]",
+        (_, 1..4) => "action: Deny, order: 60, appliesTo: {namespaceSelector: {matchLabels: {stage: live}}}",
         _ => "action: Deny, order: 50, appliesTo: {podSelector: {matchLabels: {app: web}}}",
     };
     let entries = contents[name].iter().cloned().collect::<Vec<_>>().join(", ");
@@ -165,12 +265,52 @@ fn list(random: &mut Random, contents: &mut [BTreeSet<String>; 3]) -> Object {
 }
 
 /// A random change, mostly of pods, as in a cluster.
-fn change(random: &mut Random, lists: &mut [BTreeSet<String>; 3]) -> Object {
-    match random.below(16) {
+fn change(random: &mut Random, lists: &mut [BTreeSet<String>; 3], live: &[Object]) -> Object {
+    let pods: Vec<&Object> = live.iter().filter(|it| matches!(it.body, Body::Pod(_))).collect();
+    let slices: Vec<&Object> = live.iter().filter(|it| matches!(it.body, Body::EndpointSlice(_))).collect();
+    match random.below(29) {
         0 | 1 => policy(random),
         2 => service(random),
         3..=6 => list(random, lists),
+        7..=10 => slice(random, &pods),
+        11 => other_service(random),
+        12 => namespace(random),
+        13 | 14 if !pods.is_empty() => {
+            let pod = pods[random.below(pods.len())];
+            later(random, pod)
+        }
+        15..=19 if !slices.is_empty() => {
+            let slice = slices[random.below(slices.len())];
+            rolled(random, slice, &pods)
+        }
         _ => pod(random),
+    }
+}
+
+/// The kinds of answers without a compile that a test must have seen.
+#[derive(Debug, Default)]
+struct SmallAnswers {
+    /// A backend moved, and no verdict changed.
+    moves: usize,
+    /// A service changed that no packet reaches, or in fields that are not read.
+    services: usize,
+    /// The labels of a namespace changed.
+    namespaces: usize,
+    /// A local pod changed, or appeared without an address.
+    local_pods: usize,
+}
+
+impl SmallAnswers {
+    fn count(&mut self, index: &mut Index, before: Option<&Object>, after: &Object) {
+        let is_changed = before.is_none_or(|before| (&before.meta, &before.body) != (&after.meta, &after.body));
+        match &after.body {
+            Body::Namespace => self.namespaces += usize::from(is_changed),
+            Body::Service(_) if index.judges_services() => self.services += usize::from(is_changed),
+            Body::Pod(pod) if pod.node.as_deref() == Some("near") => self.local_pods += usize::from(is_changed),
+            _ => {}
+        }
+        let moved = index.take_moved();
+        self.moves += moved.iter().filter(|it| !it.came.is_empty() || !it.left.is_empty()).count();
     }
 }
 
@@ -254,7 +394,8 @@ impl Picture {
 #[test]
 fn incremental_equals_from_scratch() {
     let (mut nothing, mut addresses, mut relisted, mut everything, mut late, mut later) = (0, 0, 0, 0, 0, 0);
-    for seed in 0..120 {
+    let mut small = SmallAnswers::default();
+    for seed in 0..160 {
         let mut random = Random::new(seed);
         let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
         fixed().into_iter().for_each(|object| _ = index.apply(object));
@@ -262,15 +403,20 @@ fn incremental_equals_from_scratch() {
         let mut live = fixed();
         let mut lists = [const { BTreeSet::new() }; 3];
         let mut change = |random: &mut Random, index: &mut Index, live: &mut Vec<Object>| {
-            let object = change(random, &mut lists);
+            let object = change(random, &mut lists, live);
             let is_list = matches!(object.body, Body::CidrList(_));
             let key = Key::of(&object);
-            live.retain(|it| Key::of(it) != key);
-            let dirty = match random.below(if is_list { 40 } else { 3 }) {
+            let before = live.extract_if(.., |it| Key::of(it) == key).next();
+            let rarely_goes = is_list || !matches!(object.body, Body::Pod(_) | Body::NetworkPolicy(_));
+            let dirty = match random.below(if rarely_goes { 40 } else { 3 }) {
                 0 => index.delete(&key),
                 _ => {
                     live.push(object.clone());
-                    index.apply(object)
+                    let dirty = index.apply(object.clone());
+                    if dirty == Dirty::Nothing {
+                        small.count(index, before.as_ref(), &object);
+                    }
+                    dirty
                 }
             };
             (dirty, is_list)
@@ -316,6 +462,7 @@ fn incremental_equals_from_scratch() {
         nothing > 50 && addresses > 200 && relisted > 200 && everything > 200 && late > 100 && later > 100,
         "{counts}"
     );
+    assert!(small.moves > 50 && small.services > 50 && small.namespaces > 50 && small.local_pods > 50, "{small:?}");
 }
 
 /// A pod on another node, in the namespace shop.
@@ -389,6 +536,100 @@ fn a_backend_of_another_class_changes_what_its_service_is_judged_by() {
     index.apply(far("behind", "u3", "db", "10.0.0.5"));
     index.compile().expect("classes");
     assert_eq!(index.apply(far("behind", "u3", "cron", "10.0.0.5")), Dirty::Everything);
+}
+
+/// A slice of the service `sliced`, with these pods as backends: name and address.
+fn slice_of(port: u16, pods: &[(&str, &str)]) -> Object {
+    let endpoint = |(name, address): &(&str, &str)| {
+        format!(
+            "{{addresses: [{address}], conditions: {{ready: true}}, \
+             targetRef: {{kind: Pod, namespace: shop, name: {name}}}}}"
+        )
+    };
+    let endpoints = pods.iter().map(endpoint).collect::<Vec<_>>().join(", ");
+    let text = format!(
+        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, \
+         metadata: {{name: sliced-1, namespace: shop, labels: {{kubernetes.io/service-name: sliced}}}}, \
+         addressType: IPv4, ports: [{{name: a, port: {port}}}], endpoints: [{endpoints}]}}"
+    );
+    objects(&text).remove(0)
+}
+
+const DB: (&str, &str) = ("db", "10.1.0.1");
+const CRON: (&str, &str) = ("cron", "10.1.0.2");
+const DB_2: (&str, &str) = ("db-2", "10.1.0.3");
+const NEAR: (&str, &str) = ("near", "10.0.0.1");
+
+/// An index whose service `sliced` has the pod `db` as its only backend, on port 8080.
+fn with_backend() -> Index {
+    let mut index = compiled();
+    // It has no slices and would select the pods as well.
+    index.delete(&Key { kind: "Service".to_owned(), namespace: "shop".to_owned(), name: "db".to_owned() });
+    index.apply(far(DB_2.0, "u4", "db", DB_2.1));
+    index.apply(slice_of(8080, &[DB]));
+    index.compile().expect("classes");
+    index
+}
+
+#[test]
+fn backends_of_one_class_and_port_move_without_a_compile() {
+    for (next, expected) in [
+        (slice_of(8080, &[DB, DB_2]), Dirty::Nothing),
+        (slice_of(8080, &[DB_2]), Dirty::Nothing),
+        (slice_of(8081, &[DB]), Dirty::Everything),
+        (slice_of(8080, &[CRON]), Dirty::Everything),
+        (slice_of(8080, &[DB, CRON]), Dirty::Everything),
+        // The verdict of a local pod on its own service depends on the other backends.
+        (slice_of(8080, &[DB, NEAR]), Dirty::Everything),
+        (slice_of(8080, &[]), Dirty::Everything),
+        // The address is another pod's than the slice says.
+        (slice_of(8080, &[("other", DB_2.1)]), Dirty::Everything),
+    ] {
+        assert_eq!(with_backend().apply(next.clone()), expected, "{:?}", next.body);
+    }
+}
+
+#[test]
+fn a_local_backend_that_is_exchanged_for_one_of_its_class_requires_a_compile() {
+    let mut index = compiled();
+    index.apply(far("near-2", "u4", "web", "10.0.0.2"));
+    index.apply(slice_of(8080, &[NEAR]));
+    index.compile().expect("classes");
+    let twin = ("near-2", "10.0.0.2");
+    assert_eq!(index.peer_at([10, 0, 0, 2].into()), index.peer_at([10, 0, 0, 1].into()), "one class");
+    assert_eq!(index.apply(slice_of(8080, &[NEAR, twin])), Dirty::Everything);
+}
+
+#[test]
+fn a_new_backend_is_judged_by_its_class_from_then_on() {
+    let mut index = with_backend();
+    assert_eq!(index.apply(slice_of(8080, &[DB_2])), Dirty::Nothing);
+    assert_eq!(index.apply(far(DB_2.0, "u4", "cron", DB_2.1)), Dirty::Everything);
+    let mut index = with_backend();
+    assert_eq!(index.apply(slice_of(8080, &[DB_2])), Dirty::Nothing);
+    assert_ne!(index.apply(far(DB.0, "u1", "cron", DB.1)), Dirty::Everything, "it is no backend any more");
+}
+
+#[test]
+fn a_slice_that_changes_while_a_generation_is_made_requires_another_one() {
+    let mut index = with_backend();
+    let draft = index.begin();
+    assert_eq!(index.apply(slice_of(8080, &[DB_2])), Dirty::Everything);
+    let late = index.adopt(&draft.classify().expect("classes"));
+    assert!(late.is_more);
+}
+
+#[test]
+fn more_moves_than_can_be_remembered_require_a_compile() {
+    let mut index = with_backend();
+    let outside: Vec<String> = (0..5_000).map(|host| format!("198.18.{}.{}", host / 250, host % 250)).collect();
+    let with = |count: usize| -> Vec<(&str, &str)> {
+        outside[..count].iter().map(|address| ("none", address.as_str())).chain([DB]).collect()
+    };
+    assert_eq!(index.apply(slice_of(8080, &with(1))), Dirty::Everything, "addresses that are no pods'");
+    index.compile().expect("classes");
+    assert_eq!(index.apply(slice_of(8080, &with(4_000))), Dirty::Nothing);
+    assert_eq!(index.apply(slice_of(8080, &with(4_200))), Dirty::Everything);
 }
 
 #[test]

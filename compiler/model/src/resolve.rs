@@ -17,7 +17,8 @@ mod policies;
 mod services;
 mod tiers;
 
-pub use endpoints::named_ports;
+pub use endpoints::{named_ports, standing};
+pub use services::{backends_of_slices, is_alike_with_slices, is_reached};
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -95,11 +96,7 @@ impl<'o> Resolver<'o> {
             }
         }
         for (index, (name, declared)) in found.into_iter().enumerate() {
-            let mut labels = declared.map_or_else(Labels::new, |object| Labels::clone(&object.meta.labels));
-            // Spec: "The Kubernetes control plane sets an immutable label kubernetes.io/metadata.name on all
-            // namespaces; the value of the label is the namespace name."
-            labels.insert(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned());
-            let labels = self.cluster.labels.intern_labels(&labels.into());
+            let labels = self.cluster.labels.intern_labels(&namespace_labels(name, declared).into());
             let object = declared.map(|object| object.id);
             self.cluster.namespaces.push(Namespace { name: name.to_owned(), labels, object });
             self.namespace_ids.insert(name, NamespaceId(index as u32));
@@ -120,6 +117,15 @@ impl<'o> Resolver<'o> {
     fn namespace(&self, object: &Object) -> NamespaceId {
         self.namespace_ids.get(object.meta.namespace.as_str()).copied().unwrap_or(NamespaceId(0))
     }
+}
+
+/// The labels of a namespace; `None` if objects mention it and none declares it.
+pub fn namespace_labels(name: &str, declared: Option<&Object>) -> Labels {
+    let mut labels = declared.map_or_else(Labels::new, |object| Labels::clone(&object.meta.labels));
+    // Spec: "The Kubernetes control plane sets an immutable label kubernetes.io/metadata.name on all namespaces; the
+    // value of the label is the namespace name."
+    labels.insert(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned());
+    labels
 }
 
 /// The objects for which `pick` returns a value, sorted by namespace and name.

@@ -180,7 +180,10 @@ pub fn service(index: u32, scale: Scale, without: Option<u32>) -> (Value, Value)
     slice["ports"] = json!([{"name": "http", "port": 8080, "protocol": "TCP"}]);
     let endpoint = |member: u32| {
         let address = if member < scale.local { near_address(member) } else { far_address(member) };
-        json!({"addresses": [address.to_string()], "conditions": {"ready": true, "serving": true, "terminating": false}})
+        let pod = &pod(member, "", None)["metadata"];
+        let target = json!({"kind": "Pod", "namespace": pod["namespace"], "name": pod["name"]});
+        let conditions = json!({"ready": true, "serving": true, "terminating": false});
+        json!({"addresses": [address.to_string()], "conditions": conditions, "targetRef": target})
     };
     slice["endpoints"] = members.map(endpoint).collect();
     (service, slice)

@@ -73,6 +73,14 @@ impl<E: Enforce> NodeAgent<E> {
         }
     }
 
+    /// Passes on the backends that services got or lost without a new generation.
+    pub(super) fn note_moved_backends(&mut self) {
+        for moved in self.objects.index_mut().take_moved() {
+            self.departed.departed.moved(&moved);
+            self.reports.metrics.add("weir_backend_moves_total", &[], 1.0);
+        }
+    }
+
     /// Notes a change of a pod that was written as single entries. If the pod was a backend and left its service, a new
     /// generation must compute the flows that end.
     pub(super) fn note_departed(&mut self, dirty: &Dirty, concerns: bool, at: Instant) {

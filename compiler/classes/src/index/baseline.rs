@@ -3,18 +3,19 @@
 //! The index keeps these instead of the [`Generation`]: the verdicts, the services and the pods are most of a
 //! generation's memory, and answers to changes need none of them. Everything here is copied or shared when a generation
 //! is adopted, so dropping the generation cannot leave this value incomplete.
-//! Invariant: `changed` and `relisted` are differences from the tables of this generation and no other. They are part
+//! Invariant: `changed`, `relisted` and `moved` are differences from the tables of this generation and no other. They are part
 //! of this value, because applied to the tables of a later generation they would hide its own entries.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Changes, Dirty, Generation, Roles};
+use super::roles::Roles;
+use super::{Changes, Dirty, Generation};
 use crate::peers::PodClasses;
 use crate::{AddressMap, PeerId, PredicateId};
 use weir_model::{LabelSetId, ListId, NamedPort, NamespaceId};
-use weir_objects::k8s::{LabelSelector, Object};
+use weir_objects::k8s::{LabelSelector, Labels, Object};
 
 /// The facts of the last compile that changes are compared with, and the changes of single addresses since then.
 #[derive(Debug)]
@@ -33,6 +34,9 @@ pub(super) struct Baseline {
     changed: BTreeMap<IpAddr, Option<PeerId>>,
     /// Addresses whose blocks and lists differ from the generation's, with the present predicates.
     relisted: BTreeMap<IpAddr, Vec<PredicateId>>,
+    /// How much more often an address is behind ports of services than in the generation. Negative if slices have lost
+    /// it.
+    moved: HashMap<IpAddr, i64>,
 }
 
 impl Baseline {
@@ -53,6 +57,7 @@ impl Baseline {
             local: local.map(|endpoint| (endpoint.namespace, endpoint.labels)).collect(),
             changed: BTreeMap::new(),
             relisted: BTreeMap::new(),
+            moved: HashMap::new(),
         }
     }
 
@@ -64,6 +69,49 @@ impl Baseline {
             Some(None) if !self.addresses.is_listed(address) => self.addresses.find_range(address),
             Some(None) | None => self.addresses.find(address),
         }
+    }
+
+    /// Whether an address is behind a service or hostPort at present.
+    pub(super) fn is_backing(&self, address: IpAddr) -> bool {
+        let compiled = self.roles.backing.get(&address).copied().unwrap_or(0);
+        i64::from(compiled) + self.moved.get(&address).copied().unwrap_or(0) > 0
+    }
+
+    /// Records that ports of services have lost and got these backends.
+    pub(super) fn note_moved(&mut self, lost: impl Iterator<Item = IpAddr>, got: impl Iterator<Item = IpAddr>) {
+        let changes = lost.map(|address| (address, -1)).chain(got.map(|address| (address, 1)));
+        for (address, change) in changes {
+            let count = self.moved.entry(address).or_default();
+            *count += change;
+            if *count == 0 {
+                self.moved.remove(&address);
+            }
+        }
+    }
+
+    /// The number of addresses whose backends have changed since the generation.
+    pub(super) fn moved_count(&self) -> usize {
+        self.moved.len()
+    }
+
+    /// Whether the generation has a namespace.
+    pub(super) fn has_namespace(&self, name: &str) -> bool {
+        self.pods.namespace(name).is_some()
+    }
+
+    /// Whether a local pod is in a namespace.
+    pub(super) fn is_any_local_in(&self, name: &str) -> bool {
+        self.pods.namespace(name).is_some_and(|id| self.local.iter().any(|(of, _)| *of == id))
+    }
+
+    /// Whether a predicate in force depends on the labels of namespaces and holds for only one of these two sets.
+    pub(super) fn tells_namespaces_apart(&self, one: &Labels, other: &Labels) -> bool {
+        self.pods.tells_namespaces_apart(one, other)
+    }
+
+    /// Records the present labels of a namespace.
+    pub(super) fn relabel(&mut self, name: &str, labels: Labels) {
+        self.pods.relabel(name, labels);
     }
 
     /// The class of a pod's address; `None` if there is no such class yet.

@@ -12,7 +12,8 @@ use weir_model::IpBlockPods;
 use weir_objects::k8s::{Body, EndpointSlice, Mode, NetworkPolicy, Object, Pod, PolicyRule};
 
 /// The kinds of cluster-wide policies.
-const CLUSTER_POLICY_KINDS: [&str; 3] = ["ClusterNetworkPolicy", "AdminNetworkPolicy", "BaselineAdminNetworkPolicy"];
+pub(super) const CLUSTER_POLICY_KINDS: [&str; 3] =
+    ["ClusterNetworkPolicy", "AdminNetworkPolicy", "BaselineAdminNetworkPolicy"];
 
 /// The direction in which a change can move the verdicts of the generation in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,15 +69,10 @@ impl Index {
         let is_unused = |address: &std::net::IpAddr| {
             !self.holders.contains_key(address)
                 && !baseline.roles.fixed.contains(address)
-                && !baseline.roles.backing.contains(address)
+                && !baseline.is_backing(*address)
                 && baseline.class_without_pod(*address) == Some(baseline.peer_at(*address))
         };
-        // A search by kind: this is asked for every new pod of the cluster, so it must not visit all objects.
-        let has_any = |kind: &str| {
-            let first = Key { kind: kind.to_owned(), namespace: String::new(), name: String::new() };
-            self.objects.range(first..).next().is_some_and(|(key, _)| key.kind == kind)
-        };
-        let has_cluster_policies = || CLUSTER_POLICY_KINDS.into_iter().any(has_any);
+        let has_cluster_policies = || CLUSTER_POLICY_KINDS.into_iter().any(|kind| self.of_kind(kind).next().is_some());
         is_elsewhere && addresses(pod).iter().all(is_unused) && !has_cluster_policies()
     }
 }

@@ -217,7 +217,8 @@ fn numbered(nodes: &[Node], name: &str) -> Option<NodeId> {
     nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok().map(|index| NodeId(index as u32))
 }
 
-fn standing(pod: &Pod) -> Standing {
+/// The role of a pod on the network.
+pub fn standing(pod: &Pod) -> Standing {
     match pod.phase {
         Some(Phase::Succeeded | Phase::Failed) => Standing::Finished,
         _ if pod.host_network => Standing::HostNetwork,

@@ -72,9 +72,8 @@ struct ServiceResolver<'c, 'o> {
 
 impl<'c, 'o> ServiceResolver<'c, 'o> {
     fn service(&self, namespace: NamespaceId, object: &Object, service: &'o k8s::Service) -> Resolved {
-        let has_none = service.external_name || service.headless;
-        let own = if has_none { Vec::new() } else { sorted_once(service.cluster_addresses.clone()) };
-        let claimed: Vec<IpAddr> = sorted_once(claimed(object, service));
+        let own = sorted_once(own(service).to_vec());
+        let claimed: Vec<IpAddr> = sorted_once(claimed(object, service).collect());
         let addresses = sorted_once([own.as_slice(), &claimed].concat());
         let slices = self.slices.get(&(object.meta.namespace.as_str(), object.meta.name.as_str()));
         let port = |port: &k8s::ServicePort| ServicePort {
@@ -84,10 +83,9 @@ impl<'c, 'o> ServiceResolver<'c, 'o> {
             node_port: port.node_port,
             backends: match slices {
                 Some(slices) => {
-                    let is_read = |it: &&Slice<'o>| has_other_proxy(&object.meta.labels) || !it.has_other_proxy;
-                    let slices = slices.iter().filter(is_read).map(|it| it.slice);
-                    let candidates = slices.flat_map(|it| self.slice_candidates(&object.meta.namespace, it, port));
-                    backends(candidates, service.local_traffic)
+                    let owner =
+                        |endpoint: &SliceEndpoint, at| self.owner_in_slice(&object.meta.namespace, endpoint, at);
+                    backends_in_slices(object, service, port, slices, owner)
                 }
                 None => backends(self.selector_candidates(namespace, service, port), service.local_traffic),
             },
@@ -97,38 +95,14 @@ impl<'c, 'o> ServiceResolver<'c, 'o> {
         Resolved { service: Service { namespace, name, addresses, ports, object: object.id }, own, claimed }
     }
 
-    fn slice_candidates(
-        &self,
-        namespace: &str,
-        slice: &'o EndpointSlice,
-        port: &k8s::ServicePort,
-    ) -> Vec<BackendCandidate<'o>> {
-        let mut found = Vec::new();
-        for of_slice in slice.ports.iter().filter(|it| it.name == port.name && it.protocol == port.protocol) {
-            let Some(number) = of_slice.number.or_else(|| number_of(&port.target)) else { continue };
-            for endpoint in &slice.endpoints {
-                let Some(backend) = self.slice_backend(namespace, endpoint, number) else { continue };
-                found.push(BackendCandidate {
-                    backend,
-                    node: endpoint.node.as_deref(),
-                    ready: endpoint.ready,
-                    is_fallback: endpoint.serving && endpoint.terminating,
-                    is_certain: of_slice.number.is_some(),
-                });
-            }
-        }
-        found
-    }
-
-    /// The backend of a slice's endpoint. The service proxy uses only the first address.
-    fn slice_backend(&self, namespace: &str, slice: &SliceEndpoint, port: u16) -> Option<Backend> {
-        let address = *slice.addresses.first()?;
+    /// The endpoint that gets packets to an address of a slice.
+    fn owner_in_slice(&self, namespace: &str, slice: &SliceEndpoint, address: IpAddr) -> Option<EndpointId> {
         let named = slice.pod.as_ref().and_then(|(pod_namespace, name)| {
             let namespace = if pod_namespace.is_empty() { namespace } else { pod_namespace };
             let mut found = self.directory.endpoints_named(namespace, name).iter().copied();
             found.find(|id| self.endpoint(*id).addresses.contains(&address))
         });
-        Some(Backend { endpoint: self.holder(named, address), address: Some(address), port })
+        self.holder(named, address)
     }
 
     /// The endpoints that the EndpointSlice controller would write.
@@ -208,20 +182,102 @@ impl<'c, 'o> ServiceResolver<'c, 'o> {
     }
 }
 
+/// The backends of each port of a service that has these slices, without the endpoints behind their addresses. For
+/// callers that compare two states of one service and have no cluster.
+pub fn backends_of_slices<'o>(
+    object: &Object,
+    service: &'o k8s::Service,
+    slices: impl IntoIterator<Item = &'o Object>,
+) -> Vec<Vec<Backend>> {
+    if service.external_name {
+        return Vec::new();
+    }
+    let slices: Vec<Slice<'o>> = slices.into_iter().filter_map(slice_of).collect();
+    service.ports.iter().map(|port| backends_in_slices(object, service, port, &slices, |_, _| None)).collect()
+}
+
+/// The backends of a service's port in slices. `owner` finds the endpoint behind an address.
+fn backends_in_slices<'o>(
+    object: &Object,
+    service: &'o k8s::Service,
+    port: &'o k8s::ServicePort,
+    slices: &[Slice<'o>],
+    owner: impl Fn(&SliceEndpoint, IpAddr) -> Option<EndpointId>,
+) -> Vec<Backend> {
+    let is_read = |it: &&Slice<'o>| has_other_proxy(&object.meta.labels) || !it.has_other_proxy;
+    let candidates = slices.iter().filter(is_read).flat_map(|it| slice_candidates(it.slice, port, &owner));
+    backends(candidates, service.local_traffic)
+}
+
+fn slice_candidates<'o>(
+    slice: &'o EndpointSlice,
+    port: &k8s::ServicePort,
+    owner: impl Fn(&SliceEndpoint, IpAddr) -> Option<EndpointId>,
+) -> Vec<BackendCandidate<'o>> {
+    let mut found = Vec::new();
+    for of_slice in slice.ports.iter().filter(|it| it.name == port.name && it.protocol == port.protocol) {
+        let Some(number) = of_slice.number.or_else(|| number_of(&port.target)) else { continue };
+        for endpoint in &slice.endpoints {
+            // The service proxy uses only the first address.
+            let Some(address) = endpoint.addresses.first().copied() else { continue };
+            found.push(BackendCandidate {
+                backend: Backend { endpoint: owner(endpoint, address), address: Some(address), port: number },
+                node: endpoint.node.as_deref(),
+                ready: endpoint.ready,
+                is_fallback: endpoint.serving && endpoint.terminating,
+                is_certain: of_slice.number.is_some(),
+            });
+        }
+    }
+    found
+}
+
+/// Whether two states of a service that has slices give it the same ports, addresses and backends.
+pub fn is_alike_with_slices(old: (&Object, &k8s::Service), new: (&Object, &k8s::Service)) -> bool {
+    let ((old, old_service), (new, new_service)) = (old, new);
+    // Field by field: if a field is added, this does not compile until it is decided whether it is read beside slices.
+    let k8s::Service {
+        cluster_addresses,
+        headless,
+        external_addresses,
+        local_traffic,
+        external_name,
+        ports,
+        // Only a service without slices finds pods by these.
+        selector: _,
+        publish_not_ready: _,
+    } = old_service;
+    has_other_proxy(&old.meta.labels) == has_other_proxy(&new.meta.labels)
+        && (cluster_addresses, headless) == (&new_service.cluster_addresses, &new_service.headless)
+        && (external_addresses, local_traffic) == (&new_service.external_addresses, &new_service.local_traffic)
+        && (external_name, ports) == (&new_service.external_name, &new_service.ports)
+}
+
 fn has_other_proxy(labels: &Labels) -> bool {
     NOT_PROXIED.iter().any(|label| labels.contains_key(*label))
 }
 
+/// The ClusterIPs of a service. A headless service only has names.
+fn own(service: &k8s::Service) -> &[IpAddr] {
+    if service.external_name || service.headless { &[] } else { &service.cluster_addresses }
+}
+
 /// The external addresses that kube-proxy translates for a service. It translates none for services that it skips, and
 /// none of a family in which the service has no ClusterIP: those are ordinary addresses.
-fn claimed(object: &Object, service: &k8s::Service) -> Vec<IpAddr> {
-    if service.external_name || service.headless || has_other_proxy(&object.meta.labels) {
-        return Vec::new();
-    }
+fn claimed<'o>(object: &Object, service: &'o k8s::Service) -> impl Iterator<Item = IpAddr> + use<'o> {
+    let has_none = service.external_name || service.headless || has_other_proxy(&object.meta.labels);
     let own = &service.cluster_addresses;
     // Only a manifest has no ClusterIP: the server has not assigned one yet.
-    let is_of_family = |at: &&IpAddr| own.is_empty() || own.iter().any(|it| Family::of(*it) == Family::of(**at));
-    service.external_addresses.iter().filter(is_of_family).copied().collect()
+    let is_of_family = |at: &IpAddr| own.is_empty() || own.iter().any(|it| Family::of(*it) == Family::of(*at));
+    let external = if has_none { &[][..] } else { &service.external_addresses };
+    external.iter().copied().filter(is_of_family)
+}
+
+/// Whether packets can be sent to an address of the service, or to one of its node ports. Verdicts depend on no other
+/// service.
+pub fn is_reached(object: &Object, service: &k8s::Service) -> bool {
+    let has_node_port = !service.external_name && service.ports.iter().any(|port| port.node_port.is_some());
+    has_node_port || !own(service).is_empty() || claimed(object, service).next().is_some()
 }
 
 fn sorted_once(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
@@ -251,14 +307,18 @@ fn target_number(endpoint: &Endpoint, port: &k8s::ServicePort) -> Option<u16> {
 fn slices_by_service<'o>(objects: &[&'o Object]) -> Slices<'o> {
     let mut slices = Slices::new();
     for object in objects {
-        if let Body::EndpointSlice(slice) = &object.body
-            && let Some(service) = &slice.service
+        if let Some(slice) = slice_of(object)
+            && let Some(service) = &slice.slice.service
         {
-            let slice = Slice { slice, has_other_proxy: has_other_proxy(&object.meta.labels) };
             slices.entry((&object.meta.namespace, service)).or_default().push(slice);
         }
     }
     slices
+}
+
+fn slice_of(object: &Object) -> Option<Slice<'_>> {
+    let Body::EndpointSlice(slice) = &object.body else { return None };
+    Some(Slice { slice, has_other_proxy: has_other_proxy(&object.meta.labels) })
 }
 
 fn unready_pods<'o>(pods: &[(&'o Object, &'o Pod)]) -> BTreeSet<(&'o str, &'o str)> {

@@ -177,3 +177,32 @@ fn backend_relabelled_after_it_left_its_service_ends_its_flows() {
     let done = rig.after(Duration::from_secs(1));
     assert_eq!(ends(&done), ["end shop/web 10.96.0.1:80"], "{done:?}");
 }
+
+/// The slice of [`SERVICE`], with pods of the node `far`.
+fn slice(pods: &[(&str, &str)]) -> String {
+    let endpoint = |(name, address): &(&str, &str)| {
+        format!("{{addresses: [{address}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: {name}}}}}")
+    };
+    let endpoints = pods.iter().map(endpoint).collect::<Vec<_>>().join(", ");
+    format!(
+        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: db-1, namespace: shop, \
+          labels: {{kubernetes.io/service-name: db}}}}, addressType: IPv4, ports: [{{port: 8080}}], \
+          endpoints: [{endpoints}]}}"
+    )
+}
+
+#[test]
+fn a_moved_backend_needs_no_generation_until_it_is_quarantined() {
+    let mut rig = serving();
+    rig.apply(&far_pod("db-3", "db", "10.0.1.7"));
+    rig.apply(&slice(&[("db", "10.0.1.5"), ("db-2", "10.0.1.6")]));
+    rig.after(Duration::from_secs(1));
+    // A rolling update: another pod with the same labels comes and goes again.
+    rig.apply(&slice(&[("db", "10.0.1.5"), ("db-3", "10.0.1.7")]));
+    rig.apply(&slice(&[("db", "10.0.1.5")]));
+    assert_eq!(rig.after(Duration::from_secs(1)), NONE);
+    assert!(rig.metrics.text().contains("weir_backend_moves_total 2\n"), "{}", rig.metrics.text());
+    rig.apply(&far_pod("db-3", "none", "10.0.1.7"));
+    let done = rig.after(Duration::from_secs(1));
+    assert_eq!(ends(&done), ["end shop/web 10.96.0.1:80"], "{done:?}");
+}

@@ -1,0 +1,186 @@
+//! Decides which updates a change of a pod requires.
+//!
+//! A pod that is not local and backs no service is only ever a peer: its addresses have a class, and nothing else in the
+//! tables depends on it. If that class exists already, it is enough to update the entries of its addresses. Of a local
+//! pod, only those changes are answered without a compile that classification does not read.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+use super::baseline::Baseline;
+use super::roles::{Roles, node_addresses};
+use super::{Dirty, Index, Key};
+use crate::PeerId;
+use weir_model::resolve::{named_ports, standing};
+use weir_objects::k8s::{Body, Object, Phase, Pod};
+
+impl Index {
+    pub(super) fn count_holders(&mut self, before: Option<&Object>, after: Option<&Object>) {
+        if let Some((_, pod)) = before.and_then(as_pod) {
+            let less = |counts: &mut HashMap<IpAddr, u32>, addresses: &[IpAddr]| {
+                for address in addresses {
+                    // Over time, many different addresses occur, so counts of zero are removed.
+                    if let Entry::Occupied(mut count) = counts.entry(*address) {
+                        *count.get_mut() -= 1;
+                        if *count.get() == 0 {
+                            count.remove();
+                        }
+                    }
+                }
+            };
+            // Only what `addresses` returned for the same object before: so the counts return to zero exactly.
+            less(&mut self.holders, addresses(pod));
+            less(&mut self.hosted, &pod.node_addresses);
+        }
+        if let Some((_, pod)) = after.and_then(as_pod) {
+            let more = |counts: &mut HashMap<IpAddr, u32>, addresses: &[IpAddr]| {
+                addresses.iter().for_each(|address| *counts.entry(*address).or_default() += 1);
+            };
+            more(&mut self.holders, addresses(pod));
+            more(&mut self.hosted, &pod.node_addresses);
+        }
+    }
+
+    /// A pod changed.
+    pub(super) fn pod_changes(&self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
+        let Some(baseline) = &self.baseline else { return Dirty::Everything };
+        if self.is_unread(baseline, before, after) {
+            return Dirty::Nothing;
+        }
+        let mut classes: BTreeMap<IpAddr, PeerId> = BTreeMap::new();
+        // The old state first: an address that the pod keeps gets its class from the new state, which overwrites the
+        // old one.
+        for (object, is_now) in [(before, false), (after, true)] {
+            let Some((object, pod)) = object.and_then(as_pod) else { continue };
+            // For both states: a pod that was local, or backed a service, is still in the tables as that.
+            if !self.is_only_a_peer(&baseline.roles, object, pod, after) {
+                return Dirty::Everything;
+            }
+            let ports = named_ports(&pod.ports, self.assume);
+            for address in addresses(pod) {
+                let peer = match is_now {
+                    true => baseline.class_of(object, &ports, *address),
+                    // Without the pod, only blocks and lists hold for the address.
+                    false => baseline.class_without_pod(*address),
+                };
+                // A set of predicates that no address had when the classes were made: no row has verdicts for it.
+                let Some(peer) = peer else { return Dirty::Everything };
+                classes.insert(*address, peer);
+            }
+        }
+        // Services are judged by the classes that their backends had when the generation was compiled.
+        let is_behind = |address: &IpAddr| baseline.is_backing(*address) && baseline.judges_egress;
+        if classes.iter().any(|(address, peer)| baseline.peer_at(*address) != *peer && is_behind(address)) {
+            return Dirty::Everything;
+        }
+        baseline.changes(classes, loses_owner(before, after))
+    }
+
+    /// Whether classification reads nothing of a pod's change: the pod is no peer and no subject before and after it, or
+    /// only its phase, its readiness or its deletion differ. Most changes of a local pod are of this kind: from its
+    /// scheduling until the kubelet reports it as ready, only its address counts.
+    fn is_unread(&self, baseline: &Baseline, before: Option<&Object>, after: Option<&Object>) -> bool {
+        let [old, new] = [before, after].map(|it| it.and_then(as_pod));
+        if [old, new].into_iter().flatten().all(|(object, pod)| self.has_no_part(baseline, object, pod)) {
+            return true;
+        }
+        let (Some((old, old_pod)), Some((new, new_pod))) = (old, new) else { return false };
+        if !is_alike(old_pod, new_pod) || (&old.meta.uid, &old.meta.labels) != (&new.meta.uid, &new.meta.labels) {
+            return false;
+        }
+        let stays_there = old_pod.node_addresses == new_pod.node_addresses
+            || [old_pod, new_pod].into_iter().all(|pod| self.is_at_a_declared_node(pod));
+        // Services without slices take ready pods, and terminating ones only if no other is ready.
+        let selected = baseline.judges_egress && baseline.roles.selects(new);
+        let is_shared = |address: &IpAddr| self.holders.get(address).is_some_and(|count| *count > 1);
+        // A terminating pod loses a shared address to its successor.
+        let is_disputed = old.meta.deleting != new.meta.deleting && addresses(new_pod).iter().any(is_shared);
+        stays_there && !selected && !is_disputed
+    }
+
+    /// Whether a pod is in no table: it has no address in packets, and no service finds it by its labels.
+    fn has_no_part(&self, baseline: &Baseline, object: &Object, pod: &Pod) -> bool {
+        // A pod on the host's network has its node's address.
+        !pod.host_network
+            && addresses(pod).is_empty()
+            && !(baseline.judges_egress && baseline.roles.selects(object))
+            && self.is_at_a_declared_node(pod)
+    }
+
+    /// Whether the pod's node declares the addresses that the pod's status names as the node's. Then they change nothing:
+    /// the kubelet reports them together with the pod's own address, later than the pod's network has it.
+    fn is_at_a_declared_node(&self, pod: &Pod) -> bool {
+        let Some(name) = pod.node.clone().filter(|_| !pod.node_addresses.is_empty()) else {
+            return pod.node_addresses.is_empty();
+        };
+        let node = self.objects.get(&Key { kind: "Node".to_owned(), namespace: String::new(), name });
+        let declared = node.map_or(&[][..], node_addresses);
+        pod.node_addresses.iter().all(|address| declared.contains(address))
+    }
+
+    fn is_only_a_peer(&self, roles: &Roles, object: &Object, pod: &Pod, after: Option<&Object>) -> bool {
+        // A pod that names no node, but has node addresses, may be on this node.
+        let is_placed = pod.node.is_some() || pod.node_addresses.is_empty();
+        let local = self.node.is_none() || pod.node == self.node || !is_placed;
+        // Services without slices find backends by labels, so a pod can become one without any other object changing.
+        // With slices, the slice changes too and is answered by itself.
+        let backs = roles.selects(object);
+        let now = after.and_then(as_pod).map_or(&[][..], |(_, pod)| addresses(pod));
+        let shares = |address: &IpAddr| {
+            // If another pod lists the address too, the one that counts depends on both (`Directory::endpoint_at`), and
+            // this event is about one of them only.
+            let own = u32::from(now.contains(address));
+            roles.fixed.contains(address) || self.holders.get(address).is_some_and(|count| *count > own)
+        };
+        !local
+            && !backs
+            // A pod's status names addresses of its node, and the model reads them. A new one would change the own node
+            // of local pods.
+            && pod.node_addresses.iter().all(|address| self.stays_a_nodes(roles, address))
+            && !addresses(pod).iter().any(shares)
+    }
+
+    /// Whether an address was a node's when the generation was compiled, and a pod or a Node object still says so.
+    fn stays_a_nodes(&self, roles: &Roles, address: &IpAddr) -> bool {
+        // When the last pod that names the address goes, the address may be no node's any more.
+        let is_said = self.hosted.get(address).is_some_and(|count| *count > 0);
+        roles.nodes.contains(address) && (is_said || roles.declared.contains(address))
+    }
+}
+
+fn as_pod(object: &Object) -> Option<(&Object, &Pod)> {
+    match &object.body {
+        Body::Pod(pod) => Some((object, pod)),
+        _ => None,
+    }
+}
+
+/// Whether the previous pod loses one of its addresses: the pod or the address is gone, or another pod has taken
+/// its name. If an address moves between pods of different names, one of them loses it first.
+fn loses_owner(before: Option<&Object>, after: Option<&Object>) -> bool {
+    let Some((old, pod)) = before.and_then(as_pod) else { return false };
+    // By UID: a StatefulSet's pod comes back with the same name, and often with the same address, as another pod.
+    let kept = after.and_then(as_pod).filter(|(new, _)| new.meta.uid == old.meta.uid);
+    let kept = kept.map_or(&[][..], |(_, pod)| addresses(pod));
+    addresses(pod).iter().any(|address| !kept.contains(address))
+}
+
+/// The addresses that identify the pod in packets: none if it is on the host's network or has finished.
+pub(super) fn addresses(pod: &Pod) -> &[IpAddr] {
+    let away = pod.host_network || matches!(pod.phase, Some(Phase::Succeeded | Phase::Failed));
+    // The status of a finished pod still lists an address that another pod may have meanwhile:
+    // https://github.com/antrea-io/antrea/issues/6507
+    if away { &[] } else { &pod.addresses }
+}
+
+/// Whether two states of a pod differ at most in fields that classification does not read while the pod's role on the
+/// network stays, and in the addresses of its node.
+fn is_alike(old: &Pod, new: &Pod) -> bool {
+    // Field by field: if a field is added, this does not compile until it is decided whether classification reads it.
+    let Pod { node, host_network, addresses, node_addresses: _, ports, host_ports, owner, phase: _, unready: _ } = old;
+    standing(old) == standing(new)
+        && (node, host_network, addresses) == (&new.node, &new.host_network, &new.addresses)
+        // Reports group by the owner.
+        && (ports, host_ports, owner) == (&new.ports, &new.host_ports, &new.owner)
+}

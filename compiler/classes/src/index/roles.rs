@@ -1,0 +1,101 @@
+//! The parts that addresses play in a generation, beside their classes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use super::Key;
+use crate::Scope;
+use weir_model::{Cluster, Service};
+use weir_objects::k8s::{Body, Labels, Object};
+
+/// The parts that addresses play, beside their classes.
+#[derive(Debug)]
+pub(super) struct Roles {
+    /// Addresses of local pods, nodes and services, and those that hostPorts name: never touched singly.
+    pub(super) fixed: BTreeSet<IpAddr>,
+    /// The addresses of every node. A pod can name its node's addresses too.
+    pub(super) nodes: BTreeSet<IpAddr>,
+    /// Those of them that Node objects declare.
+    pub(super) declared: BTreeSet<IpAddr>,
+    /// Addresses of local pods that are in scope.
+    pub(super) local: BTreeSet<IpAddr>,
+    /// How often an address is behind hostPorts, and behind ports of services that packets can reach.
+    pub(super) backing: HashMap<IpAddr, u32>,
+    /// Label selectors of services that have no slices: (namespace, labels).
+    selecting: Vec<(String, Labels)>,
+}
+
+impl Roles {
+    pub(super) fn new(
+        cluster: &Cluster,
+        scope: &Scope,
+        declared: BTreeSet<IpAddr>,
+        selecting: Vec<(String, Labels)>,
+    ) -> Self {
+        let local = scope.endpoints().iter().flat_map(|id| &cluster.endpoints[id.index()].addresses);
+        let local: BTreeSet<IpAddr> = local.copied().collect();
+        Self {
+            fixed: fixed_addresses(cluster, &local),
+            nodes: cluster.nodes.iter().flat_map(|node| node.addresses.iter().copied()).collect(),
+            declared,
+            local,
+            backing: backing(cluster),
+            selecting,
+        }
+    }
+
+    /// Whether a service without slices finds a pod by its labels.
+    pub(super) fn selects(&self, pod: &Object) -> bool {
+        self.selecting.iter().any(|(namespace, selector)| {
+            *namespace == pod.meta.namespace
+                && selector.iter().all(|(key, value)| pod.meta.labels.get(key) == Some(value))
+        })
+    }
+}
+
+fn fixed_addresses(cluster: &Cluster, local: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+    let nodes = cluster.nodes.iter().flat_map(|node| &node.addresses);
+    let services = cluster.frontends.iter().map(|frontend| &frontend.address);
+    // The `hostIP` of a hostPort has a class of its own, even if no Node lists this address.
+    let named = cluster.host_ports.iter().filter_map(|it| it.address.as_ref());
+    local.iter().chain(nodes).chain(services).chain(named).copied().collect()
+}
+
+pub(super) fn node_addresses(object: &Object) -> &[IpAddr] {
+    match &object.body {
+        Body::Node(node) => &node.addresses,
+        _ => &[],
+    }
+}
+
+fn backing(cluster: &Cluster) -> HashMap<IpAddr, u32> {
+    let is_reached = |it: &&Service| !it.addresses.is_empty() || it.ports.iter().any(|port| port.node_port.is_some());
+    let services = cluster.services.iter().filter(is_reached);
+    let backends = services.flat_map(|it| &it.ports).flat_map(|port| &port.backends);
+    // hostPorts lead to pods as services do, so their pods' classes decide verdicts on another address as well.
+    let behind = backends.chain(cluster.host_ports.iter().map(|it| &it.backend)).filter_map(|it| it.address);
+    behind.fold(HashMap::new(), |mut counts, address| {
+        *counts.entry(address).or_default() += 1;
+        counts
+    })
+}
+
+/// Services whose backends are found by their selector, since they have no slices.
+pub(super) fn selecting(objects: &BTreeMap<Key, Object>) -> Vec<(String, Labels)> {
+    // One slice is enough: then the selector is not used at all, even if the slice is empty.
+    let sliced: BTreeSet<(&str, &str)> = objects
+        .values()
+        .filter_map(|object| match &object.body {
+            Body::EndpointSlice(slice) => Some((object.meta.namespace.as_str(), slice.service.as_deref()?)),
+            _ => None,
+        })
+        .collect();
+    let by_selector = objects.values().filter_map(|object| match &object.body {
+        Body::Service(service) if !service.selector.is_empty() => {
+            let key = (object.meta.namespace.as_str(), object.meta.name.as_str());
+            (!sliced.contains(&key)).then(|| (object.meta.namespace.clone(), service.selector.clone()))
+        }
+        _ => None,
+    });
+    by_selector.collect()
+}

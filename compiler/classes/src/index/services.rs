@@ -1,0 +1,237 @@
+//! Decides which updates a change of a service or an EndpointSlice requires, while services are judged.
+//!
+//! A service's address is judged by the backends of its ports: each backend's peer class and target port, and, for a
+//! local pod that is a backend itself, by the others (`rows/services.rs`). So a slice that exchanges a backend for one of
+//! the same class and port changes no verdict. A rolling update does this: new pods have the labels of those that they
+//! replace. If the first backend of a class comes or the last one goes, or a local pod does, a compile answers.
+//!
+//! No packet is sent to a headless service, so its changes change nothing. A service that has slices can get another
+//! selector or other labels. Any other change of a service changes its address or its ports, and a compile answers.
+//!
+//! Everyone who may write slices of a service can add any address to it. Its class is compared as any backend's.
+//! Invariants: the address of a backend counts as one from the answer on, so a change of its class requires a compile
+//! ([`Baseline::is_backing`]). Every move is kept for [`Departed::moved`](crate::departed::Departed::moved): connections
+//! to a backend that leaves must be found when policy denies the backend later.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter::once;
+use std::net::IpAddr;
+
+use super::baseline::Baseline;
+use super::{Dirty, Index, Key, MovedBackends};
+use crate::PeerId;
+use weir_model::resolve::{backends_of_slices, is_alike_with_slices, is_reached, resolve};
+use weir_model::{Backend, Cluster};
+use weir_objects::k8s::{Body, Object, Service};
+
+/// A compile answers if more addresses have moved since the generation. It frees the memory that they are kept in.
+const MOST_MOVED: usize = 4_096;
+
+/// The slices of each service.
+#[derive(Debug, Default)]
+pub(super) struct SliceNames {
+    /// By namespace and service.
+    names: BTreeMap<String, BTreeMap<String, BTreeSet<String>>>,
+}
+
+impl SliceNames {
+    /// Takes a change of an object, if it is a slice.
+    pub(super) fn note(&mut self, before: Option<&Object>, after: Option<&Object>) {
+        if let Some((slice, service)) = before.and_then(with_service) {
+            let of_namespace = self.names.entry(slice.meta.namespace.clone()).or_default();
+            if let Some(names) = of_namespace.get_mut(service) {
+                names.remove(&slice.meta.name);
+            }
+            // Over time, many different services occur.
+            if of_namespace.get(service).is_some_and(BTreeSet::is_empty) {
+                of_namespace.remove(service);
+            }
+            if of_namespace.is_empty() {
+                self.names.remove(&slice.meta.namespace);
+            }
+        }
+        if let Some((slice, service)) = after.and_then(with_service) {
+            let of_namespace = self.names.entry(slice.meta.namespace.clone()).or_default();
+            of_namespace.entry(service.to_owned()).or_default().insert(slice.meta.name.clone());
+        }
+    }
+
+    fn of(&self, service: &Key) -> impl Iterator<Item = &String> {
+        self.names.get(&service.namespace).and_then(|it| it.get(&service.name)).into_iter().flatten()
+    }
+}
+
+/// The service of a slice.
+fn with_service(object: &Object) -> Option<(&Object, &str)> {
+    match &object.body {
+        Body::EndpointSlice(slice) => Some((object, slice.service.as_deref()?)),
+        _ => None,
+    }
+}
+
+fn as_service(object: &Object) -> Option<(&Object, &Service)> {
+    match &object.body {
+        Body::Service(service) => Some((object, service)),
+        _ => None,
+    }
+}
+
+/// The backends of a service port, as far as verdicts depend on them.
+#[derive(Debug, PartialEq, Eq)]
+struct JudgedBackends {
+    /// The class and the target port of backends that are not local, by family.
+    remote: BTreeSet<(bool, PeerId, u16)>,
+    /// Local pods: each of them is judged by the other backends.
+    local: BTreeSet<(IpAddr, u16)>,
+}
+
+impl JudgedBackends {
+    fn new(baseline: &Baseline, backends: &[Backend]) -> Self {
+        let at = backends.iter().filter_map(|it| Some((it.address?, it.port)));
+        let (local, remote): (Vec<_>, Vec<_>) = at.partition(|(address, _)| baseline.roles.local.contains(address));
+        let class = |(address, port): (IpAddr, u16)| (address.is_ipv4(), baseline.peer_at(address), port);
+        Self { remote: remote.into_iter().map(class).collect(), local: local.into_iter().collect() }
+    }
+}
+
+/// A service before and after a change of its slices.
+struct SliceChange<'o> {
+    object: &'o Object,
+    /// The slices after the change.
+    slices: Vec<&'o Object>,
+    /// By port.
+    was: Vec<Vec<Backend>>,
+    is: Vec<Vec<Backend>>,
+}
+
+impl Index {
+    /// A service was created, changed or deleted.
+    pub(super) fn service_changes(&self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
+        let [old, new] = [before, after].map(|it| it.and_then(as_service));
+        if [old, new].into_iter().flatten().all(|(object, service)| !is_reached(object, service)) {
+            return Dirty::Nothing;
+        }
+        let has_slices = |object: &Object| self.slices.of(&Key::of(object)).next().is_some();
+        match (old, new) {
+            (Some(old), Some(new)) if has_slices(new.0) && is_alike_with_slices(old, new) => Dirty::Nothing,
+            _ => Dirty::Everything,
+        }
+    }
+
+    /// A slice was created, changed or deleted while services are judged.
+    pub(super) fn slice_changes(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
+        let [was, is] = [before, after].map(|it| it.and_then(with_service).map(|(_, service)| service));
+        let (Some(slice), Some(service)) = (after.or(before), was.or(is)) else { return Dirty::Nothing };
+        // The slice of another service than before changes two services.
+        if was.is_some_and(|was| is.is_some_and(|is| was != is)) {
+            return Dirty::Everything;
+        }
+        let (namespace, name) = (slice.meta.namespace.clone(), service.to_owned());
+        let service = Key { kind: "Service".to_owned(), namespace, name };
+        // A slice without its service is not read, and no packet is sent to a service without an address.
+        let object = self.objects.get(&service).and_then(as_service);
+        let Some((object, _)) = object.filter(|(object, it)| is_reached(object, it)) else { return Dirty::Nothing };
+        // While a generation is being made: flows to departed backends are found in its cluster, which is older.
+        if self.since.is_some() {
+            return Dirty::Everything;
+        }
+        match self.moved_by(object, &service, before, after) {
+            None => Dirty::Everything,
+            Some((moved, [lost, got])) => {
+                if let Some(baseline) = &mut self.baseline {
+                    baseline.note_moved(lost.into_iter(), got.into_iter());
+                }
+                self.moved.push(moved);
+                Dirty::Nothing
+            }
+        }
+    }
+
+    /// The backends that move with a change of a slice, and the addresses that ports of the service lose and get. `None`
+    /// if it can change a verdict.
+    fn moved_by(
+        &self,
+        object: &Object,
+        key: &Key,
+        before: Option<&Object>,
+        after: Option<&Object>,
+    ) -> Option<(MovedBackends, [Vec<IpAddr>; 2])> {
+        let baseline = self.baseline.as_ref()?;
+        let change = self.slice_change(object, key, before, after)?;
+        let [was, is] = [&change.was, &change.is].map(|of| of.iter().map(|it| JudgedBackends::new(baseline, it)));
+        if !was.eq(is) {
+            return None;
+        }
+        let [lost, got] = [&change.was, &change.is].map(|of| addresses(of).collect::<Vec<_>>());
+        let [before, after] = [&lost, &got].map(|of| of.iter().copied().collect::<BTreeSet<_>>());
+        let came: BTreeSet<IpAddr> = after.difference(&before).copied().collect();
+        let left: BTreeSet<IpAddr> = before.difference(&after).copied().collect();
+        if baseline.moved_count() + came.len() + left.len() > MOST_MOVED {
+            return None;
+        }
+        let service = self.with_pods(&change, &came)?;
+        Some((MovedBackends { service, came, left }, [lost, got]))
+    }
+
+    /// The service before and after the change; `None` if its backends were or will be found by its selector.
+    fn slice_change<'o>(
+        &'o self,
+        object: &'o Object,
+        key: &Key,
+        before: Option<&'o Object>,
+        after: Option<&'o Object>,
+    ) -> Option<SliceChange<'o>> {
+        let (_, service) = as_service(object)?;
+        // The changed slice itself is not among the objects now.
+        let others: Vec<&Object> = self.slices.of(key).filter_map(|name| self.slice(&key.namespace, name)).collect();
+        let with = |slice: Option<&'o Object>| -> Vec<&'o Object> {
+            others.iter().copied().chain(slice.filter(|it| with_service(it).is_some())).collect()
+        };
+        let (was, slices) = (with(before), with(after));
+        // One slice is enough for the selector not to count.
+        if was.is_empty() != slices.is_empty() && !service.selector.is_empty() {
+            return None;
+        }
+        let is = backends_of_slices(object, service, slices.iter().copied());
+        Some(SliceChange { object, slices, was: backends_of_slices(object, service, was), is })
+    }
+
+    fn slice(&self, namespace: &str, name: &str) -> Option<&Object> {
+        let (kind, namespace, name) = ("EndpointSlice".to_owned(), namespace.to_owned(), name.to_owned());
+        self.objects.get(&Key { kind, namespace, name })
+    }
+
+    /// A cluster of the service and the pods of new backends; `None` if an address is a pod's that its slice does not
+    /// name.
+    fn with_pods(&self, change: &SliceChange<'_>, came: &BTreeSet<IpAddr>) -> Option<Cluster> {
+        if came.is_empty() {
+            return Some(Cluster::default());
+        }
+        let mut pods: BTreeMap<IpAddr, &Object> = BTreeMap::new();
+        let endpoints = change.slices.iter().filter_map(|slice| match &slice.body {
+            Body::EndpointSlice(body) => Some(body.endpoints.iter()),
+            _ => None,
+        });
+        for endpoint in endpoints.flatten() {
+            let Some(address) = endpoint.addresses.first().filter(|at| came.contains(at)) else { continue };
+            let Some((namespace, name)) = &endpoint.pod else { continue };
+            let namespace = if namespace.is_empty() { &change.object.meta.namespace } else { namespace };
+            let key = Key { kind: "Pod".to_owned(), namespace: namespace.clone(), name: name.clone() };
+            if let Some(pod) = self.objects.get(&key)
+                && matches!(&pod.body, Body::Pod(pod) if pod.addresses.contains(address))
+            {
+                pods.insert(*address, pod);
+            }
+        }
+        if came.iter().any(|address| self.holders.contains_key(address) && !pods.contains_key(address)) {
+            return None;
+        }
+        let objects = once(change.object).chain(change.slices.iter().copied()).chain(pods.into_values());
+        Some(resolve(objects, self.assume).0)
+    }
+}
+
+/// The addresses behind all ports, each as often as it is behind one.
+fn addresses(ports: &[Vec<Backend>]) -> impl Iterator<Item = IpAddr> {
+    ports.iter().flatten().filter_map(|it| it.address)
+}
