@@ -48,7 +48,7 @@ impl SourceLinks {
             None => (self.revision.clone(), format!("{}{}", self.directory, file.trim_start_matches("./"))),
         };
         let is_inside = Path::new(&path).components().all(|it| matches!(it, Component::Normal(_)));
-        if !is_inside || path.ends_with('-') {
+        if !is_inside || Path::new(file).is_absolute() || file == "-" {
             return None;
         }
         let url = self.pattern.replace("{revision}", &encoded(&revision)).replace("{path}", &encoded(&path));
