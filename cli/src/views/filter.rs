@@ -134,16 +134,21 @@ impl ViewFilter {
             && (self.namespaces.is_empty() || touches(&|end| self.namespaces.iter().any(|it| lives_in(it, end))))
     }
 
-    /// Whether an end is shown as a destination, or as a subject: it is what `--to`, `--focus` or `--namespace` names.
-    pub(crate) fn takes_destination<E: ?Sized>(
+    /// Whether an end is what `--to`, `--focus` or `--namespace` names.
+    pub(crate) fn takes_subject<E: ?Sized>(
         &self,
-        to: &E,
+        end: &E,
         is: &dyn Fn(&SelectedEnds, &E) -> bool,
         lives_in: &dyn Fn(&str, &E) -> bool,
     ) -> bool {
-        self.to.as_ref().is_none_or(|it| is(it, to))
-            && self.focus.as_ref().is_none_or(|it| is(it, to))
-            && (self.namespaces.is_empty() || self.namespaces.iter().any(|it| lives_in(it, to)))
+        self.to.as_ref().is_none_or(|it| is(it, end))
+            && self.focus.as_ref().is_none_or(|it| is(it, end))
+            && (self.namespaces.is_empty() || self.namespaces.iter().any(|it| lives_in(it, end)))
+    }
+
+    /// Whether all traffic to the ends that the filter names is shown, so that a missing source is a fact about them.
+    fn shows_all_ingress(&self) -> bool {
+        self.from.is_none() && self.port.is_none() && self.direction != Some(FilterDirection::Egress)
     }
 }
 
@@ -181,7 +186,7 @@ impl ReachFilter<'_> {
 
     /// Whether an end's exposure is shown.
     pub(crate) fn takes_subject(&self, end: ReachEnd) -> bool {
-        self.takes_destination(end)
+        self.filter.takes_subject(&end, &|it, end| self.is(it, *end), &|it, end| self.lives_in(it, *end))
     }
 
     /// Whether traffic between two groups of ends is shown.
@@ -212,7 +217,7 @@ impl PairFilter for ReachFilter<'_> {
     }
 
     fn takes_destination(&self, to: ReachEnd) -> bool {
-        self.filter.takes_destination(&to, &|it, end| self.is(it, *end), &|it, end| self.lives_in(it, *end))
+        self.filter.shows_all_ingress() && self.takes_subject(to)
     }
 }
 

@@ -260,6 +260,13 @@ fn a_filter_shows_exactly_the_matching_pairs() {
     }
 }
 
+/// The web server is reached on other ports.
+#[test]
+fn a_destination_without_the_port_is_left_out() {
+    let ran = shop().run("graph . --to shop --port 5432").exits(0);
+    assert!(!ran.out.contains("no source"), "{}", ran.out);
+}
+
 #[test]
 fn exposure_is_filtered_and_its_exit_code_is_not() {
     let place = shop();
