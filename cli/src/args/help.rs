@@ -4,7 +4,7 @@ use clap::{Command, CommandFactory as _};
 
 use super::Cli;
 
-/// The commands by what a user wants to do.
+/// The commands by the user's task.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Ask", &["explain", "query", "matrix", "graph", "exposure", "diff"]),
     ("Check", &["check", "test", "explain-code"]),

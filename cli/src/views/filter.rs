@@ -238,7 +238,7 @@ fn parse_port(text: &str) -> Result<FilterPort> {
     }
 }
 
-/// Finds ends by what the user wrote.
+/// Finds ends by the names that users write.
 struct EndResolver<'r> {
     clusters: &'r [&'r Cluster],
     default_namespace: &'r str,

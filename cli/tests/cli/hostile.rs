@@ -145,7 +145,7 @@ fn lines(ran: &Ran) -> [usize; 2] {
 }
 
 /// Every command that reads files, in every format.
-const COMMANDS: [&str; 45] = [
+const COMMANDS: [&str; 46] = [
     "check IN",
     "check IN --color always",
     "check IN -v",

@@ -31,7 +31,7 @@ const OF_SEVERAL_NAMESPACES: [&str; 7] = [
 /// The lints that hold in spite of errors.
 pub(super) struct SoundLints {
     pub(super) lints: Diagnostics,
-    /// What was left out, and why.
+    /// Sentences about the lints that are left out, with the reason.
     pub(super) skipped: Vec<String>,
 }
 
