@@ -41,8 +41,10 @@ pub(crate) struct SelectedEnds {
     /// The endpoints of each cluster of the answer.
     pub(crate) endpoints: Vec<BTreeSet<EndpointId>>,
     pub(crate) namespace: Option<String>,
-    /// Addresses: the one that was named, or a service's.
+    /// The address outside that was named.
     pub(crate) addresses: BTreeSet<IpAddr>,
+    /// The addresses of the service that was named.
+    pub(crate) services: BTreeSet<IpAddr>,
     pub(crate) described: Option<DescribedPod>,
 }
 
@@ -257,8 +259,12 @@ impl EndResolver<'_> {
     fn ends(&self, text: &str) -> Result<SelectedEnds> {
         if let Ok(address) = parse_ip(text) {
             let at = |cluster: &&Cluster| Directory::new(cluster).endpoint_at(address).into_iter().collect();
-            let (endpoints, addresses) = (self.clusters.iter().map(at).collect(), BTreeSet::from([address]));
-            return Ok(SelectedEnds { endpoints, addresses, ..SelectedEnds::default() });
+            let endpoints: Vec<BTreeSet<EndpointId>> = self.clusters.iter().map(at).collect();
+            // Ranges of outside addresses can contain a pod's address, which belongs to the pod alone.
+            let is_outside = endpoints.iter().any(BTreeSet::is_empty);
+            let addresses = is_outside.then_some(address).into_iter().collect();
+            let services = BTreeSet::from([address]);
+            return Ok(SelectedEnds { endpoints, addresses, services, ..SelectedEnds::default() });
         }
         if let Some(described) = possible_pods::parse(text) {
             let described = described.map_err(|reason| anyhow!(reason))?;
@@ -275,9 +281,9 @@ impl EndResolver<'_> {
         let mut all = SelectedEnds::default();
         for it in found {
             all.endpoints.extend(it.endpoints);
-            all.addresses.extend(it.addresses);
+            all.services.extend(it.services);
         }
-        if all.endpoints.iter().any(|it| !it.is_empty()) || !all.addresses.is_empty() {
+        if all.endpoints.iter().any(|it| !it.is_empty()) || !all.services.is_empty() {
             return Ok(all);
         }
         if let Ok(namespace) = self.namespace(text) {
@@ -298,8 +304,8 @@ impl EndResolver<'_> {
             Ok(NamedObject::Service(id)) => {
                 let service = &cluster.services[id.index()];
                 let backends = service.ports.iter().flat_map(|it| &it.backends).filter_map(|it| it.endpoint);
-                let addresses = service.addresses.iter().copied().collect();
-                SelectedEnds { endpoints: vec![backends.collect()], addresses, ..SelectedEnds::default() }
+                let services = service.addresses.iter().copied().collect();
+                SelectedEnds { endpoints: vec![backends.collect()], services, ..SelectedEnds::default() }
             }
             Err(_) => {
                 let members = ids(cluster).filter(|id| self.is_workload(cluster, *id, text)).collect();

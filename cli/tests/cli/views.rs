@@ -75,7 +75,11 @@ fn pods_that_could_exist_are_parties() {
 #[test]
 fn namespaces_sum_up_their_pairs() {
     let ran = shop().run("graph . --by namespace").exits(0);
-    assert!(ran.out.contains("  from every pod of ops: everything (at most; 1 of 2 pairs)"), "{}", ran.out);
+    assert!(
+        ran.out.contains("  from every pod of ops, any address outside: everything (at most; 1 of 2 pairs)"),
+        "{}",
+        ran.out
+    );
 }
 
 #[test]
