@@ -51,6 +51,9 @@ pub(crate) enum Style {
     Yellow,
 }
 
+/// A drawing in less room would show no source.
+const NARROWEST_DRAWING: usize = 30;
+
 /// Switches all styles off.
 const RESET: &str = "\x1b[0m";
 
@@ -147,8 +150,15 @@ impl OutputPage {
     /// A finding as `annotate-snippets` draws it, with an indentation.
     pub(crate) fn drawn(&mut self, indent: usize, group: Group<'_>) {
         let groups = [group];
-        let width = self.width.unwrap_or(usize::MAX).saturating_sub(indent).max(40);
-        let fit = |renderer: Renderer| if self.width.is_some() { renderer.term_width(width) } else { renderer };
+        let room = self.width.map(|it| it.saturating_sub(indent).max(NARROWEST_DRAWING));
+        let fits = |drawn: &str, width: usize| drawn.lines().all(|line| line.chars().count() <= width);
+        // The renderer cuts source lines to the width and then adds the labels, so a label needs a smaller width.
+        let smaller = |room: usize| (NARROWEST_DRAWING..=room).rev().step_by(8);
+        let width = room.map(|room| {
+            let is_enough = |width: &usize| fits(&Renderer::plain().term_width(*width).render(&groups), room);
+            smaller(room).find(is_enough).unwrap_or(room)
+        });
+        let fit = |renderer: Renderer| width.map_or(renderer.clone(), |it| renderer.term_width(it));
         let plain = fit(Renderer::plain()).render(&groups);
         // Escape sequences in the coloured drawing are the renderer's own only if the plain drawing has none.
         let is_clean = !plain.contains(|letter| letter != '\n' && escape::is_hidden(letter));

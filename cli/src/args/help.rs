@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-/// The commands by what a user wants to do.
+/// The commands by the user's task.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Ask", &["explain", "query", "matrix", "graph", "exposure", "diff"]),
     ("Check", &["check", "test", "explain-code"]),

@@ -29,7 +29,7 @@ struct ViewRequest<'v> {
     filter: Option<ReachFilter<'v>>,
 }
 
-/// A page, and what it says about its filter.
+/// A page, and the sentence about its filter.
 struct FilteredPage {
     page: OutputPage,
     shown: Option<String>,

@@ -41,8 +41,10 @@ pub(crate) struct SelectedEnds {
     /// The endpoints of each cluster of the answer.
     pub(crate) endpoints: Vec<BTreeSet<EndpointId>>,
     pub(crate) namespace: Option<String>,
-    /// Addresses: the one that was named, or a service's.
+    /// The address outside that was named.
     pub(crate) addresses: BTreeSet<IpAddr>,
+    /// The addresses of the service that was named.
+    pub(crate) services: BTreeSet<IpAddr>,
     pub(crate) described: Option<DescribedPod>,
 }
 
@@ -134,16 +136,21 @@ impl ViewFilter {
             && (self.namespaces.is_empty() || touches(&|end| self.namespaces.iter().any(|it| lives_in(it, end))))
     }
 
-    /// Whether an end is shown as a destination, or as a subject: it is what `--to`, `--focus` or `--namespace` names.
-    pub(crate) fn takes_destination<E: ?Sized>(
+    /// Whether an end is what `--to`, `--focus` or `--namespace` names.
+    pub(crate) fn takes_subject<E: ?Sized>(
         &self,
-        to: &E,
+        end: &E,
         is: &dyn Fn(&SelectedEnds, &E) -> bool,
         lives_in: &dyn Fn(&str, &E) -> bool,
     ) -> bool {
-        self.to.as_ref().is_none_or(|it| is(it, to))
-            && self.focus.as_ref().is_none_or(|it| is(it, to))
-            && (self.namespaces.is_empty() || self.namespaces.iter().any(|it| lives_in(it, to)))
+        self.to.as_ref().is_none_or(|it| is(it, end))
+            && self.focus.as_ref().is_none_or(|it| is(it, end))
+            && (self.namespaces.is_empty() || self.namespaces.iter().any(|it| lives_in(it, end)))
+    }
+
+    /// Whether all traffic to the ends that the filter names is shown, so that a missing source is a fact about them.
+    fn shows_all_ingress(&self) -> bool {
+        self.from.is_none() && self.port.is_none() && self.direction != Some(FilterDirection::Egress)
     }
 }
 
@@ -181,7 +188,7 @@ impl ReachFilter<'_> {
 
     /// Whether an end's exposure is shown.
     pub(crate) fn takes_subject(&self, end: ReachEnd) -> bool {
-        self.takes_destination(end)
+        self.filter.takes_subject(&end, &|it, end| self.is(it, *end), &|it, end| self.lives_in(it, *end))
     }
 
     /// Whether traffic between two groups of ends is shown.
@@ -212,7 +219,7 @@ impl PairFilter for ReachFilter<'_> {
     }
 
     fn takes_destination(&self, to: ReachEnd) -> bool {
-        self.filter.takes_destination(&to, &|it, end| self.is(it, *end), &|it, end| self.lives_in(it, *end))
+        self.filter.shows_all_ingress() && self.takes_subject(to)
     }
 }
 
@@ -233,7 +240,7 @@ fn parse_port(text: &str) -> Result<FilterPort> {
     }
 }
 
-/// Finds ends by what the user wrote.
+/// Finds ends by the names that users write.
 struct EndResolver<'r> {
     clusters: &'r [&'r Cluster],
     default_namespace: &'r str,
@@ -252,8 +259,12 @@ impl EndResolver<'_> {
     fn ends(&self, text: &str) -> Result<SelectedEnds> {
         if let Ok(address) = parse_ip(text) {
             let at = |cluster: &&Cluster| Directory::new(cluster).endpoint_at(address).into_iter().collect();
-            let (endpoints, addresses) = (self.clusters.iter().map(at).collect(), BTreeSet::from([address]));
-            return Ok(SelectedEnds { endpoints, addresses, ..SelectedEnds::default() });
+            let endpoints: Vec<BTreeSet<EndpointId>> = self.clusters.iter().map(at).collect();
+            // Ranges of outside addresses can contain a pod's address, which belongs to the pod alone.
+            let is_outside = endpoints.iter().any(BTreeSet::is_empty);
+            let addresses = is_outside.then_some(address).into_iter().collect();
+            let services = BTreeSet::from([address]);
+            return Ok(SelectedEnds { endpoints, addresses, services, ..SelectedEnds::default() });
         }
         if let Some(described) = possible_pods::parse(text) {
             let described = described.map_err(|reason| anyhow!(reason))?;
@@ -270,9 +281,9 @@ impl EndResolver<'_> {
         let mut all = SelectedEnds::default();
         for it in found {
             all.endpoints.extend(it.endpoints);
-            all.addresses.extend(it.addresses);
+            all.services.extend(it.services);
         }
-        if all.endpoints.iter().any(|it| !it.is_empty()) || !all.addresses.is_empty() {
+        if all.endpoints.iter().any(|it| !it.is_empty()) || !all.services.is_empty() {
             return Ok(all);
         }
         if let Ok(namespace) = self.namespace(text) {
@@ -293,8 +304,8 @@ impl EndResolver<'_> {
             Ok(NamedObject::Service(id)) => {
                 let service = &cluster.services[id.index()];
                 let backends = service.ports.iter().flat_map(|it| &it.backends).filter_map(|it| it.endpoint);
-                let addresses = service.addresses.iter().copied().collect();
-                SelectedEnds { endpoints: vec![backends.collect()], addresses, ..SelectedEnds::default() }
+                let services = service.addresses.iter().copied().collect();
+                SelectedEnds { endpoints: vec![backends.collect()], services, ..SelectedEnds::default() }
             }
             Err(_) => {
                 let members = ids(cluster).filter(|id| self.is_workload(cluster, *id, text)).collect();

@@ -13,7 +13,7 @@ use crate::page::{self, OutputPage};
 
 /// The most edges that Mermaid draws.
 const MOST_EDGES: usize = 500;
-/// Mermaid takes 50,000 characters. The rest is for the lines that say what was left out.
+/// Mermaid takes 50,000 characters. The rest is for the lines about omitted links.
 const MOST_CHARACTERS: usize = 49_000;
 
 /// One flowchart.

@@ -1,13 +1,13 @@
 //! Namespaces in few words, and rows that are equal in all but their namespace.
 //!
 //! Problem: teams have the same policies in each of their namespaces, and an answer about 200 namespaces is 200 times
-//! the same row. Strategy: a row's text becomes a template, in which `NS` stands for the row's own namespace. Rows with
+//! the same row. Strategy: a row's text becomes a template, in which `NS` replaces the row's own namespace. Rows with
 //! the same template are one row, which says in which namespaces it holds.
 //! Invariant: the template with a namespace's name in place of `NS` is exactly the text of the row of that namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Stands for the namespace. No namespace has this name: names are lower case.
+/// The variable for the namespace. No namespace has this name: names are lower case.
 pub(crate) const VARIABLE: &str = "NS";
 /// Fewer rows are not worth a variable.
 const FEWEST: usize = 3;

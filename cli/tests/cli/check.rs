@@ -68,7 +68,7 @@ fn findings_are_sorted_by_position_without_duplicates() {
 #[test]
 fn max_says_how_many_more() {
     let place = Place::new().file("bad.yaml", BAD);
-    place.run("check bad.yaml --max 1").exits(1).says("… and 1 more");
+    place.run("check bad.yaml --max 1").exits(1).says("and 1 more (--max 0 shows all)");
     let shown = place.run("check bad.yaml --max 1 -o json").exits(1).json();
     assert_eq!(shown["diagnostics"].as_array().map(Vec::len), Some(1));
     assert_eq!(shown["summary"]["errors"], 2);

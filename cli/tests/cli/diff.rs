@@ -300,7 +300,7 @@ fn the_cost_is_compared_and_budgets_are_gates() {
         (Some(0), Some("nowhere"))
     );
     let changes = changes();
-    place.run(&format!("diff --world closed {changes}")).exits(1).says("(counting every workload as one pod)");
+    place.run(&format!("diff --world closed {changes} --cost")).exits(1).says("(counting every workload as one pod)");
 }
 
 #[test]

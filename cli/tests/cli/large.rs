@@ -1,5 +1,5 @@
-//! Views of a cluster of 200 namespaces, 2,000 pods and 500 policies: as wide as the terminal, and one row for what is
-//! the same everywhere.
+//! Views of a cluster of 200 namespaces, 2,000 pods and 500 policies: they fit the terminal, and equal rows of many
+//! namespaces are one row.
 
 use std::sync::LazyLock;
 

@@ -80,7 +80,7 @@ Patch
          - {port: 5432}
  ---
 ";
-    let ran = place().run(JOB).exits(0).says("Newly allowed\n  + any pod with app=job in namespace shop");
+    let ran = place().run(JOB).exits(0).says("Newly allowed\n  + from any pod with app=job in namespace shop");
     assert!(ran.out.starts_with(expected), "{}", ran.out);
     check_schema("suggest", &place().run(&format!("{JOB} -o json")).exits(0).json());
 }

@@ -75,7 +75,11 @@ fn pods_that_could_exist_are_parties() {
 #[test]
 fn namespaces_sum_up_their_pairs() {
     let ran = shop().run("graph . --by namespace").exits(0);
-    assert!(ran.out.contains("  from every pod of ops: everything (at most; 1 of 2 pairs)"), "{}", ran.out);
+    assert!(
+        ran.out.contains("  from every pod of ops, any address outside: everything (at most; 1 of 2 pairs)"),
+        "{}",
+        ran.out
+    );
 }
 
 #[test]
@@ -258,6 +262,13 @@ fn a_filter_shows_exactly_the_matching_pairs() {
         assert_eq!(pairs_of_graph(&found, &workloads), of_workloads(expected), "{options}");
         place.run(&format!("graph . {options}")).exits(0).says("shown: ").says(&format!("({options})"));
     }
+}
+
+/// The web server is reached on other ports.
+#[test]
+fn a_destination_without_the_port_is_left_out() {
+    let ran = shop().run("graph . --to shop --port 5432").exits(0);
+    assert!(!ran.out.contains("no source"), "{}", ran.out);
 }
 
 #[test]

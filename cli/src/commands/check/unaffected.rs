@@ -28,10 +28,13 @@ const OF_SEVERAL_NAMESPACES: [&str; 7] = [
     "tier-rule-covered",
 ];
 
+/// Longer names are cut.
+const LONGEST_NAME: usize = 300;
+
 /// The lints that hold in spite of errors.
 pub(super) struct SoundLints {
     pub(super) lints: Diagnostics,
-    /// What was left out, and why.
+    /// Sentences about the lints that are left out, with the reason.
     pub(super) skipped: Vec<String>,
 }
 
@@ -70,13 +73,14 @@ impl Errors {
                 Some(ObjectIdentity { kind, namespace, name }) if kind == "NetworkPolicy" => {
                     let namespace = namespace.unwrap_or_else(|| read.default_namespace.clone());
                     if !errors.namespaces.iter().any(|(known, _)| *known == namespace) {
-                        let policy = format!("NetworkPolicy {namespace}/{name}");
+                        let policy = clip(format!("NetworkPolicy {namespace}/{name}"));
                         errors.namespaces.push((namespace, policy));
                     }
                 }
                 Some(ObjectIdentity { kind, namespace, name }) => {
                     let namespace = namespace.map(|it| format!("{it}/")).unwrap_or_default();
-                    errors.everywhere.get_or_insert(format!("{kind} {namespace}{name} has an error"));
+                    let object = clip(format!("{kind} {namespace}{name}"));
+                    errors.everywhere.get_or_insert(format!("{object} has an error"));
                 }
                 None => {
                     _ = errors.everywhere.get_or_insert("a part of the input cannot be read as an object".to_owned())
@@ -123,15 +127,24 @@ impl Errors {
             count => format!(" and policies of {} more", count - 1),
         };
         let shown = if names.len() > 4 {
-            format!("{} and {} more", names[..3].join(", "), names.len() - 3)
+            format!("{} and {} more", clip(names[..3].join(", ")), names.len() - 3)
         } else {
-            names.join(", ")
+            clip(names.join(", "))
         };
         let word = if names.len() == 1 { "namespace" } else { "namespaces" };
         vec![format!(
             "those about {word} {shown}, and those that compare namespaces, because of errors in {policy}{more}"
         )]
     }
+}
+
+/// Cuts a text, because invalid names can have any length.
+fn clip(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(LONGEST_NAME) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }
 
 /// Whether objects of a kind have no namespace.

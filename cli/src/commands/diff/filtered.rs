@@ -121,7 +121,7 @@ impl ShownEnds<'_> {
             let ids = self.diff.endpoints[*index as usize].ids;
             ids.iter().zip(&selected.endpoints).any(|(id, of)| id.is_some_and(|id| of.contains(&id)))
         };
-        let is_service = |index: &u32| selected.addresses.contains(&self.diff.services[*index as usize].address);
+        let is_service = |index: &u32| selected.services.contains(&self.diff.services[*index as usize].address);
         end.endpoints.iter().any(is_endpoint)
             || end.services.iter().any(is_service)
             || selected.addresses.iter().any(|it| end.ranges.contains(*it))
