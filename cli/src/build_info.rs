@@ -11,6 +11,7 @@ pub(crate) const COMMIT: &str = match option_env!("WEIR_COMMIT") {
 };
 
 /// The platform: architecture and operating system.
+#[cfg(feature = "enforce")]
 pub(crate) fn target() -> String {
     format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)
 }

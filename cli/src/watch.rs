@@ -188,7 +188,7 @@ pub(crate) fn run(options: WatchOptions<'_>, mut enforce: impl Enforce + Send + 
 
 /// The source of objects, opened.
 enum ObjectSource {
-    Api(ApiFeed),
+    Api(Box<ApiFeed>),
     Files { directory: PathBuf, requests: Receiver<FileRequest> },
 }
 
@@ -197,7 +197,7 @@ impl ObjectSource {
     async fn open(files: Option<&Path>, kubeconfig: Option<&Path>, node: &str) -> Result<(Self, AgentRequests)> {
         let Some(directory) = files else {
             let (feed, requests) = ApiFeed::new(kubeconfig, node).await?;
-            return Ok((Self::Api(feed), requests));
+            return Ok((Self::Api(Box::new(feed)), requests));
         };
         let (sender, receiver) = channel();
         let orders = sender.clone();

@@ -43,8 +43,15 @@ enum FaultKind {
 
 impl FaultKind {
     fn of(fault: &WatchFault) -> Self {
-        const CUT: [&str; 6] =
-            ["reading a body", "connection closed", "onnection reset", "roken pipe", "nexpected EOF", "unexpected end"];
+        const CUT: [&str; 7] = [
+            "handshake eof",
+            "reading a body",
+            "connection closed",
+            "onnection reset",
+            "roken pipe",
+            "nexpected EOF",
+            "unexpected end",
+        ];
         match fault {
             WatchFault::Refused { code, .. } => Self::Status(*code),
             WatchFault::Silent => Self::Silent,
@@ -140,6 +147,15 @@ impl ApiHealth {
                 self.log.warn("the API server does not answer as it should; what is in force stays in force", &fields);
             }
             _ => self.log.debug("watch interrupted", &fields),
+        }
+    }
+
+    /// A request for a kind ended in a way that the next request, which follows at once, takes into account.
+    pub(crate) fn repeated(&self, kind: &'static str, fault: &WatchFault) {
+        let fields = [("kind", Value::from(kind)), ("error", Value::from(fault.to_string()))];
+        match fault {
+            WatchFault::Refused { code: 410, .. } => self.log.info("a watch has expired; listing again", &fields),
+            _ => self.log.debug("watch ended", &fields),
         }
     }
 

@@ -161,8 +161,9 @@ pub(crate) async fn follow(context: FollowContext, resource: Resource, mut reque
         if fault != WatchFault::Closed {
             context.metrics.watch_fault(kind);
         }
-        if next == NextRequest::Later {
-            context.health.failed(kind, &fault, at);
+        match next {
+            NextRequest::Later => context.health.failed(kind, &fault, at),
+            NextRequest::AtOnce => context.health.repeated(kind, &fault),
         }
         if let Some(wait) = waits.after(&fault, next, started.elapsed()) {
             context.metrics.connected(kind, false);

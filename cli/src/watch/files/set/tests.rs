@@ -74,9 +74,9 @@ fn no_prefix_of_a_file_changes_what_is_in_force() {
 }
 
 #[test]
-fn broken_file_keeps_its_objects_until_it_is_mended() {
+fn broken_file_keeps_its_objects_until_it_is_fixed() {
     let mut set = listed();
-    for broken in ["", "# nothing\n", "kind: [\n", &POLICY.replace("podSelector: {}", "podSelectr: {}")] {
+    for broken in ["", "kind: [\n", "# nothing\n", &POLICY.replace("podSelector: {}", "podSelectr: {}")] {
         let events = settle(&mut set, &[("pod.yaml", POD), ("policy.yaml", broken)]);
         assert!(events.len() == 1 && events[0].starts_with("!File policy.yaml: "), "{broken}: {events:?}");
     }
