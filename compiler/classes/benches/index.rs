@@ -75,8 +75,8 @@ fn main() {
     }
 }
 
-/// Changes that need no generation: the time of each kind in microseconds, and the fraction that indeed needed none. The
-/// cluster has services now.
+/// Changes that need no generation: the time of each kind in microseconds, and the fraction that indeed needed none.
+/// The cluster has services now.
 fn small(index: &mut Index, objects: &[Object]) -> [(&'static str, f64, f64); 3] {
     let moves = index.keys("EndpointSlice").cloned().collect::<Vec<_>>();
     let moves = moves.iter().filter_map(|key| rolled(index.get(key)?, objects)).collect::<Vec<_>>();

@@ -3,8 +3,8 @@
 //! The index keeps these instead of the [`Generation`]: the verdicts, the services and the pods are most of a
 //! generation's memory, and answers to changes need none of them. Everything here is copied or shared when a generation
 //! is adopted, so dropping the generation cannot leave this value incomplete.
-//! Invariant: `changed`, `relisted` and `moved` are differences from the tables of this generation and no other. They are part
-//! of this value, because applied to the tables of a later generation they would hide its own entries.
+//! Invariant: `changed`, `relisted` and `moved` are differences from the tables of this generation and no other. They
+//! are part of this value, because applied to the tables of a later generation they would hide its own entries.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;

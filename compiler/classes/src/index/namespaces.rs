@@ -1,9 +1,9 @@
 //! Decides which updates a change of a namespace requires.
 //!
-//! Only the labels of a namespace affect verdicts, in two ways: as a peer, through selectors of namespaces in rules, and
-//! as a subject, through the selectors of cluster-wide policies and lists. If no such selector gives another answer for
-//! the new labels, all rows and classes stay as they are. Tenants can often create namespaces, and controllers write
-//! labels to them that no policy mentions.
+//! Only the labels of a namespace affect verdicts, in two ways: as a peer, through selectors of namespaces in rules,
+//! and as a subject, through the selectors of cluster-wide policies and lists. If no such selector gives another answer
+//! for the new labels, all rows and classes stay as they are. Tenants can often create namespaces, and controllers
+//! write labels to them that no policy mentions.
 
 use super::effect::CLUSTER_POLICY_KINDS;
 use super::{Dirty, Index};
@@ -32,8 +32,8 @@ impl Index {
         Dirty::Nothing
     }
 
-    /// Whether a cluster-wide policy or a list applies to pods of a namespace with only one of these sets of labels. All
-    /// of them are asked, because a policy that selects no local pod yet is in no class.
+    /// Whether a cluster-wide policy or a list applies to pods of a namespace with only one of these sets of labels.
+    /// All of them are asked, because a policy that selects no local pod yet is in no class.
     fn selects_one_as_subject(&self, one: &Labels, other: &Labels) -> bool {
         let kinds = CLUSTER_POLICY_KINDS.into_iter().chain(["CidrList"]);
         let mut selectors = kinds.flat_map(|kind| self.of_kind(kind)).filter_map(|object| match &object.body {

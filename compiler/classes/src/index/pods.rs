@@ -1,8 +1,8 @@
 //! Decides which updates a change of a pod requires.
 //!
-//! A pod that is not local and backs no service is only ever a peer: its addresses have a class, and nothing else in the
-//! tables depends on it. If that class exists already, it is enough to update the entries of its addresses. Of a local
-//! pod, only those changes are answered without a compile that classification does not read.
+//! A pod that is not local and backs no service is only ever a peer: its addresses have a class, and nothing else in
+//! the tables depends on it. If that class exists already, it is enough to update the entries of its addresses. Of a
+//! local pod, only those changes are answered without a compile that classification does not read.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -77,8 +77,8 @@ impl Index {
         baseline.changes(classes, loses_owner(before, after))
     }
 
-    /// Whether classification reads nothing of a pod's change: the pod is no peer and no subject before and after it, or
-    /// only its phase, its readiness or its deletion differ. Most changes of a local pod are of this kind: from its
+    /// Whether classification reads nothing of a pod's change: the pod is no peer and no subject before and after it,
+    /// or only its phase, its readiness or its deletion differ. Most changes of a local pod are of this kind: from its
     /// scheduling until the kubelet reports it as ready, only its address counts.
     fn is_unread(&self, baseline: &Baseline, before: Option<&Object>, after: Option<&Object>) -> bool {
         let [old, new] = [before, after].map(|it| it.and_then(as_pod));
@@ -108,8 +108,8 @@ impl Index {
             && self.is_at_a_declared_node(pod)
     }
 
-    /// Whether the pod's node declares the addresses that the pod's status names as the node's. Then they change nothing:
-    /// the kubelet reports them together with the pod's own address, later than the pod's network has it.
+    /// Whether the pod's node declares the addresses that the pod's status names as the node's. Then they change
+    /// nothing: the kubelet reports them together with the pod's own address, later than the pod's network has it.
     fn is_at_a_declared_node(&self, pod: &Pod) -> bool {
         let Some(name) = pod.node.clone().filter(|_| !pod.node_addresses.is_empty()) else {
             return pod.node_addresses.is_empty();

@@ -1,17 +1,17 @@
 //! Decides which updates a change of a service or an EndpointSlice requires, while services are judged.
 //!
 //! A service's address is judged by the backends of its ports: each backend's peer class and target port, and, for a
-//! local pod that is a backend itself, by the others (`rows/services.rs`). So a slice that exchanges a backend for one of
-//! the same class and port changes no verdict. A rolling update does this: new pods have the labels of those that they
-//! replace. If the first backend of a class comes or the last one goes, or a local pod does, a compile answers.
+//! local pod that is a backend itself, by the others (`rows/services.rs`). So a slice that exchanges a backend for one
+//! of the same class and port changes no verdict. A rolling update does this: new pods have the labels of those that
+//! they replace. If the first backend of a class comes or the last one goes, or a local pod does, a compile answers.
 //!
 //! No packet is sent to a headless service, so its changes change nothing. A service that has slices can get another
 //! selector or other labels. Any other change of a service changes its address or its ports, and a compile answers.
 //!
 //! Everyone who may write slices of a service can add any address to it. Its class is compared as any backend's.
 //! Invariants: the address of a backend counts as one from the answer on, so a change of its class requires a compile
-//! ([`Baseline::is_backing`]). Every move is kept for [`Departed::moved`](crate::departed::Departed::moved): connections
-//! to a backend that leaves must be found when policy denies the backend later.
+//! ([`Baseline::is_backing`]). Every move is kept for [`Departed::moved`](crate::departed::Departed::moved):
+//! connections to a backend that leaves must be found when policy denies the backend later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::once;
@@ -147,8 +147,8 @@ impl Index {
         }
     }
 
-    /// The backends that move with a change of a slice, and the addresses that ports of the service lose and get. `None`
-    /// if it can change a verdict.
+    /// The backends that move with a change of a slice, and the addresses that ports of the service lose and get.
+    /// `None` if it can change a verdict.
     fn moved_by(
         &self,
         object: &Object,
