@@ -417,8 +417,11 @@ fn every_name_that_is_printed_is_taken() {
     }
     let ran = place.run("explain pods.yaml --from deployment/shop/web --to pod/shop/one --port 80").exits(0);
     ran.says("shop/web-7c9d-a");
-    let place = place.file("service.yaml", "{apiVersion: v1, kind: Service, metadata: {name: s, namespace: shop}, \
-        spec: {clusterIP: 10.9.0.1, ports: [{name: http, port: 80}]}}");
+    let place = place.file(
+        "service.yaml",
+        "{apiVersion: v1, kind: Service, metadata: {name: s, namespace: shop}, \
+        spec: {clusterIP: 10.9.0.1, ports: [{name: http, port: 80}]}}",
+    );
     let both = "pods.yaml service.yaml --to shop/s";
     place.run(&format!("explain {both} --from shop/web --port http")).says("service");
     place.run(&format!("explain {both} --from shop/web --port htp")).exits(2).complains("did you mean `http`?");
