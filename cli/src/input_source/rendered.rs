@@ -2,8 +2,8 @@
 //! `helm template`.
 //!
 //! Neither talks to a cluster. kustomize's plug-ins, functions and Helm support stay off, because only flags that we do
-//! not give turn them on; helm updates no dependencies. A kustomization can still name remote resources, which kustomize
-//! then downloads: docs/inputs.md says what runs for a directory that others wrote.
+//! not give turn them on; helm updates no dependencies. A kustomization can still name remote resources, which
+//! kustomize then downloads: docs/inputs.md says what runs for a directory that others wrote.
 
 use std::fs;
 use std::path::{Path, PathBuf};
