@@ -268,8 +268,8 @@ impl<'c> EndpointLookup<'c> {
     }
 }
 
-/// A name in a form that tables and reports print, as a user would type it: `web (Deployment)` and `Deployment shop/web`
-/// are `deployment/shop/web`, and `web-* (web-1 and 2 more)` is the pod `web-1`.
+/// A name in a form that tables and reports print, as a user would type it: `web (Deployment)` and `Deployment
+/// shop/web` are `deployment/shop/web`, and `web-* (web-1 and 2 more)` is the pod `web-1`.
 fn as_typed(text: &str) -> Cow<'_, str> {
     if let Some((kind, name)) = text.split_once(' ')
         && !name.contains(' ')

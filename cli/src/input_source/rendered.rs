@@ -2,8 +2,8 @@
 //! `helm template`.
 //!
 //! Neither talks to a cluster. kustomize's plug-ins, functions and Helm support stay off, because only flags that we do
-//! not give turn them on; helm updates no dependencies. A kustomization can still name remote resources, which kustomize
-//! then downloads: docs/inputs.md says what runs for a directory that others wrote.
+//! not give turn them on; helm updates no dependencies. A kustomization can still name remote resources, which
+//! kustomize then downloads: docs/inputs.md says what runs for a directory that others wrote.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,8 +76,10 @@ impl Renderer {
                 // Without a namespace, helm would take that of the current kubeconfig: the same chart would be other
                 // objects for another user.
                 let namespace = options.namespace.as_deref().unwrap_or("default");
-                let mut helm = command("helm", &["template", "--namespace", namespace]);
+                let mut helm = Command::new("helm");
+                helm.args(["template", "--namespace", namespace]);
                 options.input.helm_values.iter().for_each(|file| _ = helm.arg("--values").arg(file));
+                helm.arg(directory);
                 vec![helm]
             }
         }

@@ -188,8 +188,8 @@ fn key(item: &Value) -> Key {
     Key { kind: text(&item["kind"]), namespace: text(&meta["namespace"]), name: text(&meta["name"]) }
 }
 
-/// The labels that `kubectl apply` leaves on an object, even if the file lacks them: those that the last `apply` did not
-/// set.
+/// The labels that `kubectl apply` leaves on an object, even if the file lacks them: those that the last `apply` did
+/// not set.
 fn labels_that_stay(item: &Value) -> Labels {
     const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
     let applied = item["metadata"]["annotations"][LAST_APPLIED].as_str();

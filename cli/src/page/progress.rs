@@ -1,7 +1,7 @@
 //! A progress line on standard error, if that is a terminal.
 //!
-//! Pure functions do the work; they take no callback, or call it rarely. So a thread draws the line, also during a stage
-//! that reports nothing. Without a terminal there is no thread.
+//! Pure functions do the work; they take no callback, or call it rarely. So a thread draws the line, also during a
+//! stage that reports nothing. Without a terminal there is no thread.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -218,7 +218,7 @@ fn an_unknown_revision_or_path_exits_with_2() {
         .run("diff --world closed git:main:elsewhere net")
         .exits(2)
         .complains("no files to read in git:main:elsewhere");
-    place.run("diff --world closed git:main net").exits(2).complains("names no revision and path");
+    place.run("diff --world closed git::net net").exits(2).complains("names no revision");
     place.run("diff --world closed - -").exits(2).complains("standard input (`-`) is named twice");
     place.run("diff --world closed none.yaml net").exits(2).complains("cannot read none.yaml");
     std::os::unix::fs::symlink("shop.yaml", place.path().join("net/policies/link.yaml")).expect("a link");

@@ -1,7 +1,7 @@
 //! The workload behind a pod: its controller, or the controller's controller if names show it.
 //!
-//! A ReplicaSet belongs to a Deployment, and a Job to a CronJob. The input need not contain any of them: the pod's owner
-//! and its labels are enough.
+//! A ReplicaSet belongs to a Deployment, and a Job to a CronJob. The input need not contain any of them: the pod's
+//! owner and its labels are enough.
 
 use weir_objects::k8s::Labels;
 
