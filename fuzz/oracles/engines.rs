@@ -8,7 +8,7 @@ use weir_classes::{Atoms, Classes, Scope, classify};
 use weir_codegen::emit::{Plan, emit};
 use weir_codegen::ir::{self, DecisionProgram, DecisionTables, PacketFacts, VerdictReason};
 use weir_codegen::map_images::{self, Sizes};
-use weir_codegen::structures::StructureOptions;
+use weir_codegen::structures::{Room, StructureOptions};
 use weir_codegen::{lower, passes};
 use weir_ebpf::asm::Assembled;
 use weir_ebpf::target::Target;
@@ -163,15 +163,21 @@ pub fn forced(round: usize) -> StructureOptions {
     StructureOptions { forced: LookupSet::ALL.iter().map(of).collect(), ..StructureOptions::default() }
 }
 
+/// One of the two, at random.
+pub fn room(random: &mut Random) -> Room {
+    if random.below(2) == 0 { Room::Exact } else { Room::Rounded }
+}
+
 /// Compares the engines on a cluster; returns a difference, or the number of questions on which they agreed. The
-/// tables' structures are chosen at random: those of the cost model or of a round of [`forced`].
+/// tables' structures are chosen at random: those of the cost model or of a round of [`forced`]; and so is their room.
 pub fn agree(cluster: &Cluster, scope: Scope, effort: Effort, random: &mut Random) -> Result<usize, String> {
-    let options = match random.below(rounds() + 1) {
+    let chosen = match random.below(rounds() + 1) {
         0 => StructureOptions::default(),
         round => forced(round - 1),
     };
+    let options = StructureOptions { room: room(random), ..chosen };
     let compiled = Compiled::with(cluster, scope, &options)?;
-    agree_on(&compiled, effort, random).map_err(|text| format!("{text}\n  structures {:?}", options.forced))
+    agree_on(&compiled, effort, random).map_err(|text| format!("{text}\n  {options:?}"))
 }
 
 /// The same for a cluster that is compiled already.

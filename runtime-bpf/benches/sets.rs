@@ -87,7 +87,8 @@ fn look_ups(kernel: &BpfKernel, family: Family, kind: Kind, count: usize, rows: 
     let misses = misses(&mut random, family, &map);
     for structure in structures {
         let forced = vec![(place, *structure)];
-        let options = StructureOptions { most_value_bytes: Target::V4.most_value_bytes(), forced };
+        let options =
+            StructureOptions { most_value_bytes: Target::V4.most_value_bytes(), forced, ..StructureOptions::default() };
         let begun = Instant::now();
         let tables = lay_out(map.clone(), &options);
         let build = milliseconds(begun);

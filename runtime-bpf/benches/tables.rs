@@ -53,7 +53,8 @@ fn size(kernel: &BpfKernel, place: LookupSet, family: Family, count: usize) {
         place.structures().iter().filter(|it| **it != Structure::Compares && **it != Structure::HashPerLength)
     {
         let forced = vec![(place, *structure)];
-        let options = StructureOptions { most_value_bytes: Target::V4.most_value_bytes(), forced };
+        let options =
+            StructureOptions { most_value_bytes: Target::V4.most_value_bytes(), forced, ..StructureOptions::default() };
         let start = Instant::now();
         let tables = lay_out(map.clone(), &options);
         let built = start.elapsed();

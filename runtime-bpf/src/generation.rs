@@ -2,10 +2,12 @@
 //!
 //! There are two kinds of maps. All generations share the maps that packets write (flows, counters, records); they are
 //! created once. Each generation has its own maps for the compiler's output. Apart from endpoints, addresses and a few
-//! configuration values, these do not change once the generation is in force.
+//! configuration values, these do not change once the generation is in force. A generation that is no longer in force
+//! may lend its maps and programs to a later one: [`spare`].
 
 mod file;
 pub(crate) mod flows;
+mod spare;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
@@ -16,7 +18,7 @@ use weir_artifact::layout::{AT_EDGE, MapName, config, endpoint, mark};
 use weir_artifact::map_image::{MapImage, bucket_family};
 use weir_ebpf::asm::Assembled;
 use weir_ebpf::code::{ByteOrder, encode};
-use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
+use weir_ebpf::vm::{MapKind, MapSpec};
 
 use crate::error::{Doing as _, Error};
 use crate::names;
@@ -29,6 +31,7 @@ use crate::system::{System, TypedHash};
 use file::keep_file;
 pub(crate) use file::kept_file;
 use flows::FlowTables;
+pub(crate) use spare::take_over;
 
 /// The map with the generation's own artifact file, for names and comparisons.
 pub(crate) const FILE: &str = "artifact";
@@ -91,6 +94,8 @@ pub(crate) struct GenerationSource<'a> {
     pub(crate) artifact: &'a Artifact,
     pub(crate) file: &'a [u8],
     pub(crate) digest: String,
+    /// The digest of the artifact's programs.
+    pub(crate) code: String,
     pub(crate) keep: bool,
     pub(crate) epoch: u32,
     pub(crate) stamp: u8,
@@ -107,6 +112,11 @@ impl GenerationSource<'_> {
     fn images(&self) -> impl Iterator<Item = &MapImage> {
         self.artifact.maps.iter().filter(|image| self.has_uplinks || !is_of_edge(image.name))
     }
+
+    /// Whether there will be a program at uplinks.
+    fn has_edge(&self) -> bool {
+        self.has_uplinks && self.artifact.edge.is_some()
+    }
 }
 
 /// Makes a generation and pins it under `next`. No hook uses it yet.
@@ -116,13 +126,10 @@ pub(crate) fn load(
     record: &mut EnforcementRecord,
     source: &GenerationSource<'_>,
 ) -> Result<LoadedGeneration, Error> {
-    let mut maps = BTreeMap::new();
-    let (shared_images, own_images): (Vec<_>, Vec<_>) = source.images().partition(|image| is_shared(image.name));
-    for image in shared_images {
-        maps.insert(image.name.name().to_owned(), shared(system, pins, record, image, source)?);
-    }
+    let mut maps = shared_maps(system, pins, record, source)?;
+    let shared = maps.keys().filter_map(|name| Some((name.clone(), *record.shared.get(name)?))).collect();
     let flows = FlowTables::new(system, record, &maps)?;
-    for image in own_images {
+    for image in source.images().filter(|image| !is_shared(image.name)) {
         maps.insert(image.name.name().to_owned(), own(system, pins, image, source, &flows)?);
     }
     let programs = programs(system, source, &maps)?;
@@ -137,7 +144,7 @@ pub(crate) fn load(
     if let Some(edge) = &edge {
         system.pin(edge.as_fd(), &pins.edge_program(Age::Next)).doing("pin the program at_edge")?;
     }
-    let file = keep_file(system, pins, source)?;
+    let file = keep_file(system, pins, source, None)?;
     let mut own = BTreeMap::from([(FILE.to_owned(), number_of(system, &file)?)]);
     for (name, map) in maps.iter().filter(|(name, _)| !record.shared.contains_key(*name)) {
         own.insert(name.clone(), number_of(system, map)?);
@@ -146,6 +153,8 @@ pub(crate) fn load(
     let generation = KernelGeneration {
         epoch: source.epoch,
         digest: source.digest.clone(),
+        code: source.code.clone(),
+        shared,
         keep: source.keep,
         stamp: source.stamp,
         programs: numbers,
@@ -203,6 +212,17 @@ pub(crate) fn open(
     Ok(Some(LoadedGeneration { generation: generation.clone(), maps, endpoints, programs, edge }))
 }
 
+/// The maps that all generations share, by name.
+fn shared_maps(
+    system: &System,
+    pins: &Pins,
+    record: &mut EnforcementRecord,
+    source: &GenerationSource<'_>,
+) -> Result<BTreeMap<String, KernelMap>, Error> {
+    let images = source.images().filter(|image| is_shared(image.name));
+    images.map(|image| Ok((image.name.name().to_owned(), shared(system, pins, record, image, source)?))).collect()
+}
+
 /// A map that all generations share: the existing one, or a new one.
 fn shared(
     system: &System,
@@ -248,15 +268,7 @@ fn own(
 ) -> Result<KernelMap, Error> {
     let name = image.name.name();
     let making = format!("make the map {name}");
-    let mut definition = MapDefinition::from(&image.spec);
-    if matches!(image.name, MapName::Endpoints | MapName::Local4 | MapName::Local6) {
-        definition.max_entries = definition.max_entries.max(source.endpoints.saturating_mul(2));
-    }
-    let own: Vec<&Vec<u8>> = of(&source.own, image.name).collect();
-    // Room for this host's own addresses and for the same number again: the host may get more before the next
-    // generation.
-    definition.max_entries = definition.max_entries.saturating_add(2 * own.len() as u32);
-    let map = system.create_map(name, &definition).doing(&making)?;
+    let map = system.create_map(name, &definition(source, image)).doing(&making)?;
     match image.name {
         MapName::Config => {
             for (key, value) in &image.entries {
@@ -265,16 +277,38 @@ fn own(
             }
         }
         MapName::FlowShape => system.update(&map, &[0; 4], &flows.shape).doing("fill the map flow_shape")?,
-        _ => fill(system, &map, image, source.artifact)?,
+        _ => {
+            let entries: Vec<_> = image.entries.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
+            write(system, &map, image.name, &entries, source.artifact)?;
+        }
     }
-    for key in own {
+    for key in of(&source.own, image.name) {
         system.update(&map, key, &OWN).map_err(|error| refused(&map, image.name, None, error))?;
     }
-    if image.spec.flags.0 & MapFlags::RDONLY_PROG.0 != 0 {
+    if is_frozen(image.name) {
         system.freeze(&map).doing(format!("freeze the map {name}"))?;
     }
     system.pin(map.as_fd(), &pins.map(Age::Next, name)).doing(making)?;
     Ok(map)
+}
+
+/// The definition of a map of this generation.
+fn definition(source: &GenerationSource<'_>, image: &MapImage) -> MapDefinition {
+    let mut definition = MapDefinition::from(&image.spec);
+    if matches!(image.name, MapName::Endpoints | MapName::Local4 | MapName::Local6) {
+        definition.max_entries = definition.max_entries.max(source.endpoints.saturating_mul(2));
+    }
+    // Room for this host's own addresses and for the same number again: the host may get more before the next
+    // generation.
+    let own = of(&source.own, image.name).count() as u32;
+    definition.max_entries = definition.max_entries.saturating_add(2 * own);
+    definition
+}
+
+/// Whether a map's content never changes. The verifier takes the sizes of flow tables as constants. No program may
+/// write the compiled tables, but they are not frozen: a later generation may reuse the map.
+pub(crate) fn is_frozen(name: MapName) -> bool {
+    name == MapName::FlowShape
 }
 
 /// The configuration from the image, completed with values that only this machine knows.
@@ -311,16 +345,23 @@ pub(crate) fn refused(map: &KernelMap, name: MapName, about: Option<String>, err
     }
 }
 
-fn fill(system: &System, map: &KernelMap, image: &MapImage, artifact: &Artifact) -> Result<(), Error> {
-    for batch in image.entries.chunks(BATCH) {
-        let keys: Vec<u8> = batch.iter().flat_map(|(key, _)| key).copied().collect();
-        let values: Vec<u8> = batch.iter().flat_map(|(_, value)| value).copied().collect();
+/// Writes entries of a map.
+fn write(
+    system: &System,
+    map: &KernelMap,
+    name: MapName,
+    entries: &[(&[u8], &[u8])],
+    artifact: &Artifact,
+) -> Result<(), Error> {
+    for batch in entries.chunks(BATCH) {
+        let keys: Vec<u8> = batch.iter().flat_map(|(key, _)| *key).copied().collect();
+        let values: Vec<u8> = batch.iter().flat_map(|(_, value)| *value).copied().collect();
         let done = batch.len() > 1 && system.update_batch(map, &keys, &values).is_ok();
         // If the batch failed, this kernel has no batches for this map type, or it refused one of the entries. Writing
         // them one by one finds out which.
         for (key, value) in batch.iter().filter(|_| !done) {
-            let about = || names::about(artifact, image.name, key);
-            system.update(map, key, value).map_err(|error| refused(map, image.name, about(), error))?;
+            let about = || names::about(artifact, name, key);
+            system.update(map, key, value).map_err(|error| refused(map, name, about(), error))?;
         }
     }
     Ok(())

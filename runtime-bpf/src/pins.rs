@@ -9,7 +9,8 @@
 //!  DIR/links/from_pod_N   the place of a program at interface N (TCX)
 //!  DIR/links/at_edge_N    the place of the one at uplinks
 //!  DIR/next/NAME          a generation in the making
-//!  DIR/old/NAME           the one before, until no packet can be under way that it has seen
+//!  DIR/old/NAME           the one before: at first because packets can be under way that it has seen, then as the spare,
+//!                         whose programs and maps the next generation may reuse
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -98,6 +99,11 @@ impl Pins {
             Age::Current => self.root.join("maps"),
             Age::Next | Age::Old => self.programs(age),
         }
+    }
+
+    /// The directory of the previous generation: retired, or the spare.
+    pub(crate) fn old(&self) -> PathBuf {
+        self.programs(Age::Old)
     }
 
     /// Every directory under the root.

@@ -35,6 +35,10 @@ pub(crate) struct EnforcementRecord {
     pub(crate) next: Option<KernelGeneration>,
     /// The previous generation, with the time (since boot, ms) of the switch.
     pub(crate) retired: Option<(KernelGeneration, u64)>,
+    /// A generation before the one in force, through which no packet passes any more. The next generation may reuse its
+    /// programs and maps.
+    #[serde(default)]
+    pub(crate) spare: Option<KernelGeneration>,
     /// The number of the last generation that was made, even if it never came into force.
     pub(crate) last_epoch: u32,
     /// The enforced endpoints, sorted by interface.
@@ -64,6 +68,12 @@ pub struct KernelGeneration {
     pub epoch: u32,
     /// The digest of the artifact that is enforced.
     pub digest: String,
+    /// The digest of its programs; empty if no later generation may reuse them.
+    #[serde(default)]
+    pub(crate) code: String,
+    /// The shared maps that its programs use: name → number.
+    #[serde(default)]
+    pub(crate) shared: BTreeMap<String, u32>,
     /// Whether flows of other generations continue without being judged again.
     pub keep: bool,
     /// The stamp that its programs write into packets: 1 to 3.
@@ -78,6 +88,13 @@ pub struct KernelGeneration {
     /// Whether entries of single addresses differ from its artifact.
     #[serde(default)]
     pub(crate) patched: bool,
+}
+
+impl KernelGeneration {
+    /// How many programs and maps it has of its own.
+    pub fn objects(&self) -> usize {
+        self.programs.len() + usize::from(self.edge.is_some()) + self.maps.len()
+    }
 }
 
 /// A pod at an interface.
@@ -144,6 +161,7 @@ impl EnforcementRecord {
             current: None,
             next: None,
             retired: None,
+            spare: None,
             last_epoch: 0,
             endpoints: Vec::new(),
             leaving: Vec::new(),

@@ -9,12 +9,13 @@
 //! A switch to another generation:
 //!
 //! ```text
-//!  make next (maps filled, programs loaded, pinned under next/)     not yet in use
+//!  make next (maps filled, programs loaded, pinned under next/)     not yet in use; with the same code, the spare is
+//!                                                                   filled and moved instead: `generation::take_over`
 //!  pair it with current: each knows the other's mark and program    packets that one has seen go through both hooks of that one
 //!  record: next                                                     from here on, recovery goes forward
 //!  replace the program at each uplink, then at each point           atomic each
 //!  record: current = next, retired = current                        in force
-//!  after a grace period: unpair, remove old
+//!  after a grace period: unpair; remove old, or keep it as spare
 //! ```
 
 use std::fs::File;
@@ -28,7 +29,7 @@ use weir_artifact::Artifact;
 use crate::error::{Doing as _, Error};
 use crate::generation::{self, LoadedGeneration};
 use crate::pins::{Age, Pins};
-use crate::record::{EnforcedEndpoint, EnforcementRecord};
+use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration};
 use crate::sys::{Lock, errno};
 use crate::system::System;
 
@@ -36,6 +37,7 @@ mod attach;
 mod detach;
 mod edge;
 mod ended;
+mod endpoint_table;
 mod hook_check;
 mod hook_move;
 mod kept;
@@ -79,9 +81,13 @@ pub struct Runtime {
     /// The agent's copy of all pinned objects. `None` for commands, which end after one operation.
     kept: Option<Mutex<kept::Kept>>,
     contests: Option<Mutex<hook_check::Contests>>,
+    /// Only an agent has it: a command looks at a generation once.
+    latest_table: Option<Mutex<endpoint_table::LatestTable>>,
     grace: Duration,
     /// Whether an endpoint that fails is closed, and the operation continues with the others.
     apart: bool,
+    /// Whether the generation before is kept as a spare, for further changes.
+    spares: bool,
     /// Keeps the directory open through which the paths of pins lead.
     _root: Option<File>,
 }
@@ -97,8 +103,18 @@ impl Runtime {
         let (path, root) = reach(&system, bpffs)?;
         let pins = Pins::new(&path);
         let lock = Mutex::new(None);
-        let mut runtime =
-            Self { system, pins, lock, kept: None, contests: None, grace: GRACE, apart: false, _root: root };
+        let mut runtime = Self {
+            system,
+            pins,
+            lock,
+            kept: None,
+            contests: None,
+            latest_table: None,
+            grace: GRACE,
+            apart: false,
+            spares: false,
+            _root: root,
+        };
         if access == PinAccess::Change {
             let make = |directory: &Path| {
                 runtime.system.make_directory(directory).doing(format!("make {}", directory.display()))
@@ -123,6 +139,13 @@ impl Runtime {
     /// Without this, all endpoints stay with the previous generation.
     pub fn one_by_one(mut self) -> Self {
         self.apart = true;
+        self
+    }
+
+    /// Keeps the previous generation when no packet passes through it any more, so that the next one can reuse its
+    /// programs and maps. Only for processes that switch often: the maps of two generations take twice the memory.
+    pub fn with_spare(mut self) -> Self {
+        self.spares = true;
         self
     }
 
@@ -188,6 +211,11 @@ impl Runtime {
             what: "a program or map of the generation in force is missing".to_owned(),
         };
         loaded.map(Some).ok_or_else(damaged)
+    }
+
+    /// The generation whose programs and maps the next one may reuse.
+    pub fn spare(&self) -> Result<Option<KernelGeneration>, Error> {
+        Ok(EnforcementRecord::read(&self.system, &self.pins)?.and_then(|record| record.spare))
     }
 
     /// The endpoints, as they were attached.

@@ -20,7 +20,7 @@ pub use notify::Notifier;
 pub use objects::{Hook, KernelLink, LinkInfo, MapInfo, ProgramInfo, Queried, XdpMode};
 pub use place::{
     Lock, cpu_time, give_memory_back, is_bpffs, kernel_version, namespace, page_bytes, raise_descriptor_limit, random,
-    roots_outside, share_heap, tick, wait_readable,
+    roots_outside, share_heap, tick, wait_for_programs, wait_readable,
 };
 
 use std::ffi::c_char;

@@ -37,6 +37,7 @@ pub enum Operation {
     Entries,
     Delete,
     Freeze,
+    WaitForPrograms,
     Load,
     LoadLines,
     TestRun,
@@ -169,6 +170,18 @@ impl System {
     pub fn freeze(&self, map: &KernelMap) -> io::Result<()> {
         let _operation = self.ask(Operation::Freeze)?;
         map.freeze()
+    }
+
+    /// Removes an entry; a missing entry is not an error.
+    pub fn delete(&self, map: &KernelMap, key: &[u8]) -> io::Result<()> {
+        let _operation = self.ask(Operation::Delete)?;
+        absent(map.delete(key)).map(|_| ())
+    }
+
+    /// Waits until all programs that run now have ended.
+    pub fn wait_for_programs(&self) -> io::Result<()> {
+        let _operation = self.ask(Operation::WaitForPrograms)?;
+        sys::wait_for_programs()
     }
 
     /// Loads a program with its line information; without it if the kernel refuses the line information.

@@ -13,11 +13,11 @@ use weir_ebpf::code::{ByteOrder, encode};
 use weir_ebpf::context as field;
 use weir_ebpf::insn::Reg;
 use weir_ebpf::target::Target;
-use weir_ebpf::vm::MapFlags;
 use weir_objects::address::Family;
 use weir_objects::k8s::Direction;
 
 use crate::error::{Doing as _, Error};
+use crate::generation::is_frozen;
 use crate::point::ProgramSide;
 use crate::sys::{BpfKernel, KernelMap, KernelProgram};
 
@@ -107,7 +107,7 @@ fn fill(kernel: &BpfKernel, image: &MapImage) -> Result<KernelMap, Error> {
     for (key, value) in &image.entries {
         map.update(key, value, 0).doing(format_args!("write to the map {name}"))?;
     }
-    if image.spec.flags.contains(MapFlags::RDONLY_PROG) {
+    if is_frozen(image.name) {
         map.freeze().doing(format_args!("freeze the map {name}"))?;
     }
     Ok(map)

@@ -54,7 +54,9 @@ pub(super) fn is_as_compiled(artifact: &Artifact, cluster: &Cluster) -> Result<b
     let target = target.and_then(|it| parse_target(it).ok()).unwrap_or(Target::BASE);
     let chosen = CompileOptions { target, ..CompileOptions::default() };
     let forced = CompileOptions { forced: structures(&manifest), ..chosen.clone() };
-    for options in [chosen, forced] {
+    // What `weir watch --dry-run --artifact` writes.
+    let agents = CompileOptions::for_changes(target);
+    for options in [chosen, forced, agents] {
         let compiled = compile(cluster, &scope, &options).context("the policies cannot be compiled")?;
         let own = compiled.artifact(cluster, &options, |_| {}).context("the policies cannot be compiled")?;
         if own.generation()? == artifact.generation()? {

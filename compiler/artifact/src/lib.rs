@@ -60,6 +60,7 @@ use std::ops::Range;
 use crate::layout::MapName;
 use crate::map_image::MapImage;
 use weir_ebpf::asm::{Assembled, MapRef};
+use weir_ebpf::code::{ByteOrder, encode};
 use weir_ebpf::insn::{Imm64, Insn};
 use weir_objects::k8s::Direction;
 
@@ -231,6 +232,18 @@ impl Artifact {
         let edge = self.edge.as_ref().map(object::code).unwrap_or_default();
         let maps = images::write_maps(&self.maps, &[])?;
         Ok(Digest::of_parts(&[&to_pod, &from_pod, &maps, &images::write_endpoints(&self.endpoints), &edge]))
+    }
+
+    /// The digest of the programs as the kernel gets them: their code, with the names of maps, and their lines. If two
+    /// artifacts have the same, and their maps the same definitions, the programs of one run on the maps of the other.
+    pub fn code_digest(&self) -> Digest {
+        let of = |code: &Assembled| encode(&code.link(|map| map.0 as i32), ByteOrder::Little);
+        let programs = self.programs.each_ref().map(|program| (of(&program.code), self.debug_info(program.hook)));
+        let programs = programs
+            .iter()
+            .flat_map(|(code, DebugInfo { types, functions, lines })| [code.as_slice(), types, functions, lines]);
+        let edge = self.edge.as_ref().map(of).unwrap_or_default();
+        Digest::of_parts(&programs.chain([edge.as_slice()]).collect::<Vec<_>>())
     }
 
     /// The code of every program.

@@ -18,7 +18,7 @@ use crate::ir::{DecisionProgram, DecisionTables};
 use crate::lower;
 use crate::map_images::{self, EndpointEntry, Sizes};
 use crate::passes::{self, PassError};
-use crate::structures::StructureOptions;
+use crate::structures::{Room, StructureOptions};
 use weir_artifact::layout::{AT_EDGE, MapName, program_name};
 use weir_artifact::structure::{LookupSet, Structure, StructureNote};
 use weir_artifact::{Artifact, ArtifactParts, Description, LinkError, SourceLine, memory};
@@ -45,13 +45,39 @@ pub struct CompileOptions {
     pub budgets: Budgets,
     /// Structures to take instead of the cost model's choice, where it can be done.
     pub forced: Vec<(LookupSet, Structure)>,
+    /// How the sizes of compiled tables follow their content. With room, a small change of the input usually leaves the
+    /// programs as they are.
+    pub room: Room,
 }
 
 impl Default for CompileOptions {
     fn default() -> Self {
-        Self { target: Target::BASE, sizes: Sizes::default(), budgets: Budgets::default(), forced: Vec::new() }
+        Self {
+            target: Target::BASE,
+            sizes: Sizes::default(),
+            budgets: Budgets::default(),
+            forced: Vec::new(),
+            room: Room::Exact,
+        }
     }
 }
+
+impl CompileOptions {
+    /// Options for a process that often replaces one generation by another, such as the agent. Entries of single
+    /// addresses can be changed in place, and after a small change the programs are usually the same as before.
+    pub fn for_changes(target: Target) -> Self {
+        Self { target, forced: CHANGEABLE.to_vec(), room: Room::Rounded, ..Self::default() }
+    }
+}
+
+/// Structures whose content is not part of the programs. Single addresses: a kernel hash, which can be changed in
+/// place, in front of the compiled table of listed addresses. Ports: a search, because compares contain the ports. All
+/// other structures are chosen by cost.
+const CHANGEABLE: [(LookupSet, Structure); 3] = [
+    (LookupSet::Exact4, Structure::Layered),
+    (LookupSet::Exact6, Structure::Layered),
+    (LookupSet::Ports, Structure::Search),
+];
 
 /// The result of a compile.
 #[derive(Clone, Debug)]
@@ -145,8 +171,9 @@ pub fn compile_classes(
     options: &CompileOptions,
 ) -> Result<Compiled, CompileError> {
     check_classes(&classes)?;
+    let CompileOptions { target, forced, room, .. } = options;
     let structures =
-        StructureOptions { most_value_bytes: options.target.most_value_bytes(), forced: options.forced.clone() };
+        StructureOptions { most_value_bytes: target.most_value_bytes(), forced: forced.clone(), room: *room };
     let tables = lower::tables_with(&classes, &structures);
     let general = Direction::ALL.map(|direction| lower::lower(direction, &tables));
     let mut decisions = general.clone();

@@ -22,13 +22,18 @@ pub fn tables(classes: &Classes) -> DecisionTables {
 
 /// Builds the tables of the programs, with the structures that `options` ask for.
 pub fn tables_with(classes: &Classes, options: &StructureOptions) -> DecisionTables {
-    let Extended { enforced, audit, sets, atoms, icmp_errors } = Extended::new(classes);
+    let Extended { enforced, audit, sets, atoms, icmp_errors } = Extended::new(classes, options.room);
     let is_audit = audit.is_some();
     let ([ingress, egress], sets) = match &audit {
         Some(audit) => beside(&enforced, audit, &sets),
         None => (enforced, sets),
     };
-    let rows = DirectionRows { directions: [&ingress, &egress], sets: &sets, words: words(atoms, is_audit) };
+    let rows = DirectionRows {
+        directions: [&ingress, &egress],
+        sets: &sets,
+        words: words(atoms, is_audit),
+        room: options.room,
+    };
     DecisionTables {
         structures: Structures::build(&classes.addresses, &classes.atoms.intervals, rows, options),
         addresses: classes.addresses.clone(),

@@ -11,6 +11,7 @@ mod aggregate;
 mod cost;
 pub mod dxr;
 pub mod perfect;
+pub mod room;
 pub mod rows;
 pub mod search;
 
@@ -18,6 +19,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use perfect::{HashKey, KeyWidth};
+pub use room::Room;
 use rows::DirectionRows;
 use search::Cut;
 use weir_artifact::structure::{LookupSet, Structure, StructureNote};
@@ -31,6 +33,8 @@ pub struct StructureOptions {
     pub most_value_bytes: u64,
     /// Structures that override the cost model, where they can be built.
     pub forced: Vec<(LookupSet, Structure)>,
+    /// How the sizes of compiled tables follow their content.
+    pub room: Room,
 }
 
 impl StructureOptions {
@@ -56,7 +60,7 @@ impl StructureOptions {
 
 impl Default for StructureOptions {
     fn default() -> Self {
-        Self { most_value_bytes: Self::VALUE_BYTES_BASE, forced: Vec::new() }
+        Self { most_value_bytes: Self::VALUE_BYTES_BASE, forced: Vec::new(), room: Room::Exact }
     }
 }
 
@@ -187,17 +191,17 @@ impl Structures {
             // Computed once: the cost model and two of the builders need them.
             let cuts = cuts(&addresses.ranges, family);
             let ranked = cost::exact(addresses, family, options);
-            let build = |it| exact(addresses, family, it, options.most_value_bytes);
+            let build = |it| exact(addresses, family, it, options);
             made.exact[index] = made.first(LookupSet::exact(family), ranked, build);
             let ranked = cost::prefixes(&addresses.ranges, &cuts, family, options);
-            let build = |it| prefixes(&addresses.ranges, &cuts, family, it);
+            let build = |it| prefixes(&addresses.ranges, &cuts, family, it, options.room);
             made.prefixes[index] = made.first(LookupSet::prefixes(family), ranked, build);
         }
         let cuts = port_cuts(ports);
         // Every place is decided by itself. The structures share a cache, so the costs are not really independent, but
         // a choice over all combinations would depend on details of one machine.
         made.ports = made.first(LookupSet::Ports, cost::ports(&cuts, options), |it| match it {
-            Structure::Search => search::build(1, &cuts).map(PortTable::Search),
+            Structure::Search => search::build(1, &cuts, options.room).map(PortTable::Search),
             _ => Some(PortTable::Compares),
         });
         made.rows = made.first(LookupSet::Rows, cost::rows(rows, options), |it| match it {
@@ -225,37 +229,43 @@ impl Structures {
     }
 }
 
-fn exact(addresses: &AddressMap, family: Family, structure: Structure, most_bytes: u64) -> Option<ExactTable> {
+fn exact(
+    addresses: &AddressMap,
+    family: Family,
+    structure: Structure,
+    options: &StructureOptions,
+) -> Option<ExactTable> {
     match structure {
         Structure::Empty => Some(ExactTable::Empty),
         Structure::Compares => Some(ExactTable::Compares),
-        Structure::Perfect => perfect_of(addresses.of_family(family), family).map(ExactTable::Perfect),
+        Structure::Perfect => perfect_of(addresses.of_family(family), family, options.room).map(ExactTable::Perfect),
         Structure::Layered => {
             let listed = addresses.listed(family).count();
-            let fits = perfect::predict(width(family), listed) as u64 <= most_bytes;
+            let fits = perfect::predict(width(family), listed, options.room) as u64 <= options.most_value_bytes;
             // Without the table the kernel hash has all entries. So the agent's way to change entries in place works
             // for every size.
-            let table = (listed >= LEAST_LISTED && fits).then(|| perfect_of(addresses.listed(family), family));
+            let table =
+                (listed >= LEAST_LISTED && fits).then(|| perfect_of(addresses.listed(family), family, options.room));
             Some(ExactTable::Layered(table.flatten()))
         }
         _ => Some(ExactTable::Hash),
     }
 }
 
-fn perfect_of(of: impl Iterator<Item = (IpAddr, PeerId)>, family: Family) -> Option<perfect::PerfectTable> {
+fn perfect_of(of: impl Iterator<Item = (IpAddr, PeerId)>, family: Family, room: Room) -> Option<perfect::PerfectTable> {
     let entries: Vec<(HashKey, u32)> = of.map(|(at, peer)| (key(at), peer.0)).collect();
-    perfect::build(width(family), &entries)
+    perfect::build(width(family), &entries, room)
 }
 
 fn width(family: Family) -> KeyWidth {
     if family == Family::V4 { KeyWidth::W4 } else { KeyWidth::W16 }
 }
 
-fn prefixes(ranges: &[ClassRange], cuts: &[Cut], family: Family, structure: Structure) -> Option<Prefixes> {
+fn prefixes(ranges: &[ClassRange], cuts: &[Cut], family: Family, structure: Structure, room: Room) -> Option<Prefixes> {
     match structure {
         Structure::Empty => Some(Prefixes::Empty),
-        Structure::Search => search::build(usize::from(family.bits() / 32), cuts).map(Prefixes::Search),
-        Structure::Dxr if family == Family::V4 => dxr::build(cuts).map(Prefixes::Dxr),
+        Structure::Search => search::build(usize::from(family.bits() / 32), cuts, room).map(Prefixes::Search),
+        Structure::Dxr if family == Family::V4 => dxr::build(cuts, room).map(Prefixes::Dxr),
         // The idea of DXR for IPv6. A table over the upper 16 bits would be useless: addresses in use share them.
         Structure::Dxr => search::build_with_first(4, cuts).map(Prefixes::Search),
         Structure::HashPerLength => Some(Prefixes::HashPerLength(aggregate::aggregate(ranges, family))),

@@ -11,7 +11,7 @@ use weir_codegen::ir::{DecisionProgram, DecisionTables};
 use weir_codegen::lower;
 use weir_codegen::map_images::address_maps as images;
 use weir_codegen::structures::rows::DirectionRows;
-use weir_codegen::structures::{ExactTable, Prefixes, StructureOptions, Structures, key};
+use weir_codegen::structures::{ExactTable, Prefixes, Room, StructureOptions, Structures, key};
 use weir_ebpf::asm::{Asm, MapRef};
 use weir_ebpf::insn::{Reg, Size};
 use weir_ebpf::limits;
@@ -26,7 +26,7 @@ use weir_testing::address_maps::generate;
 const INPUT: MapRef = MapRef(1_000);
 
 fn tables(addresses: AddressMap, options: &StructureOptions) -> DecisionTables {
-    let rows = DirectionRows { directions: [&[], &[]], sets: &[], words: 1 };
+    let rows = DirectionRows { directions: [&[], &[]], sets: &[], words: 1, room: options.room };
     let structures = Structures::build(&addresses, &[], rows, options);
     DecisionTables { addresses: addresses.into(), structures, ..DecisionTables::default() }
 }
@@ -61,8 +61,20 @@ fn in_bytes(structures: &Structures, address: IpAddr) -> Option<u32> {
 /// Compares look-ups, and returns their number.
 #[track_caller]
 fn check(addresses: &AddressMap, asked: &[IpAddr], family: Family, forced: &[(LookupSet, Structure)]) -> usize {
-    let options = StructureOptions { forced: forced.to_vec(), ..StructureOptions::default() };
-    let tables = tables(addresses.clone(), &options);
+    let of = |room| {
+        check_with(
+            addresses,
+            asked,
+            family,
+            &StructureOptions { forced: forced.to_vec(), room, ..StructureOptions::default() },
+        )
+    };
+    of(Room::Exact) + of(Room::Rounded)
+}
+
+#[track_caller]
+fn check_with(addresses: &AddressMap, asked: &[IpAddr], family: Family, options: &StructureOptions) -> usize {
+    let tables = tables(addresses.clone(), options);
     if *tables.structures.exact(family) == ExactTable::Compares {
         return 0;
     }

@@ -10,7 +10,7 @@ use weir_classes::{Scope, classify};
 use weir_codegen::describe::lines::{line_of_object, line_table};
 use weir_codegen::describe::{describe, named_endpoint};
 use weir_codegen::map_images;
-use weir_codegen::structures::StructureOptions;
+use weir_codegen::structures::{Room, StructureOptions};
 use weir_ebpf::asm::Tag;
 use weir_ebpf::insn::{Insn, Operand};
 use weir_ebpf::target::Target;
@@ -36,7 +36,8 @@ const ENOUGH: usize = 11;
 /// The structures of one round; in four rounds every structure is used.
 fn forced(round: usize) -> StructureOptions {
     let of = |place: &LookupSet| (*place, place.structures()[round % place.structures().len()]);
-    StructureOptions { forced: LookupSet::ALL.iter().map(of).collect(), ..StructureOptions::default() }
+    let room = if round.is_multiple_of(2) { Room::Rounded } else { Room::Exact };
+    StructureOptions { forced: LookupSet::ALL.iter().map(of).collect(), room, ..StructureOptions::default() }
 }
 
 fn artifact(cluster: &Cluster, scope: Scope, options: &StructureOptions) -> Artifact {

@@ -1,8 +1,8 @@
 //! Keeps a generation's artifact file in a map, so that the file lives as long as the generation.
 //!
 //! Problem: a list of a million addresses is a table of nine megabytes, and the file contains the same bytes. Strategy:
-//! the values of frozen maps are cut out of the stored file and inserted again when it is read. The file's own digest
-//! detects a wrong result.
+//! the values of maps that no program can write are cut out of the stored file and inserted again when it is read. The
+//! file's own digest detects a wrong result, for example if another process has changed a value.
 //!
 //! ```text
 //!  length: u64, CUT where pieces are missing │ count: u64, (name: 16 bytes, start: u64, length: u64) × count │ the rest of the file
@@ -29,7 +29,7 @@ const PIECE: usize = 1 << 16;
 const CUT: u64 = 1 << 63;
 const NAME: usize = 16;
 
-/// A value in the file that is not stored again, because a frozen map holds it.
+/// A value in the file that is not stored again, because a map of the generation holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FileCut {
     /// The map's name.
@@ -38,8 +38,14 @@ struct FileCut {
     range: Range<usize>,
 }
 
-/// Stores the file in a map, without the bytes that the generation's frozen maps hold.
-pub(super) fn keep_file(system: &System, pins: &Pins, source: &GenerationSource<'_>) -> Result<KernelMap, Error> {
+/// Stores the file in a map, without the bytes that the generation's other maps hold. The map of an earlier file is
+/// reused if it is large enough; a new one is pinned.
+pub(super) fn keep_file(
+    system: &System,
+    pins: &Pins,
+    source: &GenerationSource<'_>,
+    earlier: Option<KernelMap>,
+) -> Result<KernelMap, Error> {
     let keeping = "keep the artifact";
     let mut bytes = cut(source.file, &cuts(source));
     let pieces = bytes.len().div_ceil(PIECE);
@@ -51,24 +57,33 @@ pub(super) fn keep_file(system: &System, pins: &Pins, source: &GenerationSource<
         flags: 0,
     };
     bytes.resize(pieces * PIECE, 0);
-    let map = system.create_map("weir_artifact", &definition).doing(keeping)?;
+    let is_large_enough = |map: &KernelMap| {
+        let there = map.definition();
+        let room = definition.max_entries..=2 * definition.max_entries;
+        room.contains(&there.max_entries) && there == MapDefinition { max_entries: there.max_entries, ..definition }
+    };
+    let earlier = earlier.filter(is_large_enough);
+    let is_new = earlier.is_none();
+    let map = earlier.map_or_else(|| system.create_map("weir_artifact", &definition).doing(keeping), Ok)?;
     for (index, piece) in bytes.chunks(PIECE).enumerate() {
         system.update(&map, &(index as u32).to_le_bytes(), piece).doing(keeping)?;
     }
-    system.pin(map.as_fd(), &pins.map(Age::Next, FILE)).doing(keeping)?;
+    if is_new {
+        system.pin(map.as_fd(), &pins.map(Age::Next, FILE)).doing(keeping)?;
+    }
     Ok(map)
 }
 
-/// The values to cut out: large ones of maps that are frozen, so no process can change them. `flow_shape` is frozen
-/// too, but its value depends on this machine and differs from the file's.
+/// The values to cut out: large ones of maps that programs cannot write. `flow_shape` is such a map too, but its value
+/// depends on this machine and differs from the file's.
 fn cuts(source: &GenerationSource<'_>) -> Vec<FileCut> {
-    let is_frozen = |name: MapName| {
+    let is_read_only = |name: MapName| {
         let image = source.artifact.map(name);
         name != MapName::FlowShape && image.is_some_and(|it| it.spec.flags.0 & MapFlags::RDONLY_PROG.0 != 0)
     };
     let values = Artifact::values(source.file).into_iter();
     values
-        .filter(|(name, place)| place.len() >= PIECE && is_frozen(*name))
+        .filter(|(name, place)| place.len() >= PIECE && is_read_only(*name))
         .map(|(name, range)| FileCut { map: name.name(), range })
         .collect()
 }
@@ -95,7 +110,7 @@ fn cut(file: &[u8], cuts: &[FileCut]) -> Vec<u8> {
     bytes
 }
 
-/// Reads the file that [`keep_file`] stored and inserts the values of the frozen maps. If the maps are not that
+/// Reads the file that [`keep_file`] stored and inserts the values that were cut out. If the maps are not that
 /// generation's, the result is not a valid artifact.
 pub(crate) fn kept_file(
     system: &System,

@@ -142,6 +142,10 @@ impl Runtime {
         self.check_namespace(&record)?;
         match self.reconcile(&mut record, None) {
             Ok(mut reconciled) => {
+                // It is not known which programs run at such an endpoint.
+                if !reconciled.failures.is_empty() {
+                    self.drop_spare(&mut record)?;
+                }
                 // Endpoints that could not be repaired are tried again below, and reported if that fails too.
                 reconciled.failures.clear();
                 self.reap_retired(&mut record)?;
@@ -152,6 +156,7 @@ impl Runtime {
                 record.current = None;
                 record.next = None;
                 record.retired = None;
+                record.spare = None;
                 Ok((record, Reconciled { repaired: vec![what], ..Reconciled::default() }))
             }
             Err(error) => Err(error),
@@ -182,7 +187,7 @@ impl Runtime {
         }
         let all = record.endpoints.iter().filter(|it| wanted.iter().all(|new| new.ifindex != it.ifindex));
         let mut open = all.chain(&wanted).filter(|it| !it.closed);
-        if let Some(unknown) = open.find(|it| value_of(request.artifact, it).is_none()) {
+        if let Some(unknown) = open.find(|it| value_of(&request.artifact.endpoints, it).is_none()) {
             return Err(Error::UnknownPod(unknown.pod.clone()));
         }
         Ok(wanted)
@@ -281,17 +286,18 @@ impl Runtime {
             artifact: request.artifact,
             file: request.file,
             digest,
+            code: request.artifact.code_digest().to_string(),
             keep,
             epoch: record.last_epoch,
             stamp: KernelGeneration::free_stamp(record),
             endpoints: record.endpoints.len() as u32,
             has_uplinks: !record.uplinks.is_empty(),
-            own: self.own_addresses(request.artifact, &record.endpoints)?,
+            own: self.own_addresses(&request.artifact.endpoints, &record.endpoints)?,
         };
-        let next = generation::load(&self.system, &self.pins, record, &source)?;
+        let next = self.make(record, &source)?;
         // Entries for those that are in force already; the new ones are closed until both of their programs are there.
         for local in record.endpoints.iter().filter(|it| is_among(enforced, it)) {
-            if let Some(value) = value_of(request.artifact, local) {
+            if let Some(value) = value_of(&request.artifact.endpoints, local) {
                 self.write_entry(&next, local, &value)?;
             }
         }
@@ -307,6 +313,21 @@ impl Runtime {
         record.write(&self.system, &self.pins)?;
         self.place_pins(record)?;
         self.finish(record, &next, request.artifact, enforced, switched, reconciled)
+    }
+
+    /// Makes the next generation from the spare, if that is possible, or anew.
+    fn make(&self, record: &mut EnforcementRecord, source: &GenerationSource<'_>) -> Result<LoadedGeneration, Error> {
+        // An error is no reason to fail: making the generation anew may succeed, and meets the same error if not.
+        if let Ok(Some(next)) = generation::take_over(&self.system, &self.pins, record, source) {
+            record.spare = None;
+            return Ok(next);
+        }
+        // First, so that there are never the maps of three generations. The record is not written yet, because it already
+        // has the new endpoints. A process that dies here leaves a spare without pins, which the next one drops.
+        if let Some(spare) = record.spare.take() {
+            self.remove_spare(&spare)?;
+        }
+        generation::load(&self.system, &self.pins, record, source)
     }
 
     /// The programs are in place: lets the new endpoints' packets through.
@@ -377,9 +398,9 @@ fn close_unknown(
         let is_named = wanted.iter().any(|it| it.ifindex == local.ifindex);
         let is_elsewhere = wanted.iter().any(|it| it.pod == local.pod && it.ifindex != local.ifindex);
         let is_same = local.uid.is_some() && exact.uids.get(&local.pod) == local.uid.as_ref();
-        local.closed |= !is_named && (is_elsewhere || !is_same || value_of(artifact, local).is_none());
+        local.closed |= !is_named && (is_elsewhere || !is_same || value_of(&artifact.endpoints, local).is_none());
     }
-    for local in wanted.iter_mut().filter(|it| !it.closed && value_of(artifact, it).is_none()) {
+    for local in wanted.iter_mut().filter(|it| !it.closed && value_of(&artifact.endpoints, it).is_none()) {
         local.closed = true;
         let (pod, interface) = (local.pod.clone(), local.interface.clone());
         let why = Error::UnknownPod(pod.clone()).to_string();

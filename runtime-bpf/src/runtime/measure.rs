@@ -10,12 +10,23 @@ use crate::system::TypedCell;
 /// The map `event_limit`; the last word is the number of lost events.
 pub(crate) type EventLimit = TypedCell<[u32; 4]>;
 
+/// The name under which [`Runtime::memory`] reports the spare. No map has it.
+const SPARE: &str = "spare";
+
 impl Runtime {
-    /// The maps of the generation in force, and the bytes that the kernel charges for each.
+    /// The maps of the generation in force, and the bytes that the kernel charges for each; and under the name `spare`,
+    /// all maps of the spare together.
     pub fn memory(&self) -> Result<Vec<(String, u64)>, Error> {
-        let Some(loaded) = self.current(&self.record()?)? else { return Ok(Vec::new()) };
-        let charged = |(name, map): (&String, &KernelMap)| Some((name.clone(), charged(map)?));
-        Ok(loaded.maps.iter().filter_map(charged).collect())
+        let record = self.record()?;
+        let Some(loaded) = self.current(&record)? else { return Ok(Vec::new()) };
+        let of_map = |(name, map): (&String, &KernelMap)| Some((name.clone(), charged(map)?));
+        let mut memory: Vec<_> = loaded.maps.iter().filter_map(of_map).collect();
+        if let Some(spare) = &record.spare {
+            let maps = spare.maps.values().map(|number| self.system.numbered_map(*number).doing("open a map"));
+            let maps = maps.collect::<Result<Vec<_>, _>>()?;
+            memory.push((SPARE.to_owned(), maps.iter().flatten().filter_map(charged).sum()));
+        }
+        Ok(memory)
     }
 
     /// Number of records that were not written since the first generation; wraps around after 4,294,967,295.

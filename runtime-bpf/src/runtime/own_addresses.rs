@@ -10,10 +10,11 @@ use std::collections::BTreeSet;
 use std::iter::repeat_n;
 use std::net::IpAddr;
 
+use weir_artifact::NamedEndpoint;
 use weir_artifact::layout::{MapName, address_bytes, endpoint};
-use weir_artifact::{Artifact, NamedEndpoint};
 
 use super::Runtime;
+use super::endpoint_table::EndpointTable;
 use super::reconcile::{KeptKeys, Reconciled};
 use crate::error::{Doing as _, Error};
 use crate::generation::LoadedGeneration;
@@ -29,13 +30,13 @@ impl Runtime {
     /// This host's addresses as entries: under the node of each endpoint.
     pub(crate) fn own_addresses(
         &self,
-        artifact: &Artifact,
+        named: &[NamedEndpoint],
         endpoints: &[EnforcedEndpoint],
     ) -> Result<OwnAddresses, Error> {
         let addresses = self.system.addresses().doing("list this host's addresses")?;
         let pods: BTreeSet<&str> = endpoints.iter().map(|it| it.pod.as_str()).collect();
         let is_here = |it: &&NamedEndpoint| pods.contains(format!("{}/{}", it.namespace, it.name).as_str());
-        let nodes: BTreeSet<[u8; 4]> = artifact.endpoints.iter().filter(is_here).filter_map(node_of).collect();
+        let nodes: BTreeSet<[u8; 4]> = named.iter().filter(is_here).filter_map(node_of).collect();
         let under = |node: [u8; 4], address: IpAddr| {
             let map = if address.is_ipv4() { MapName::Nodes4 } else { MapName::Nodes6 };
             (map, [node.as_slice(), &address_bytes(address)].concat())
@@ -48,24 +49,24 @@ impl Runtime {
     pub(crate) fn keep_addresses(
         &self,
         loaded: &LoadedGeneration,
-        artifact: &Artifact,
+        table: &EndpointTable,
         endpoints: &[EnforcedEndpoint],
         reconciled: &mut Reconciled,
     ) -> Result<(), Error> {
-        let own = self.own_addresses(artifact, endpoints)?;
-        self.keep_family::<8>(MapName::Nodes4, loaded, artifact, &own, reconciled)?;
-        self.keep_family::<20>(MapName::Nodes6, loaded, artifact, &own, reconciled)
+        let own = self.own_addresses(&table.endpoints, endpoints)?;
+        self.keep_family::<8>(MapName::Nodes4, loaded, table, &own, reconciled)?;
+        self.keep_family::<20>(MapName::Nodes6, loaded, table, &own, reconciled)
     }
 
     fn keep_family<const N: usize>(
         &self,
         name: MapName,
         loaded: &LoadedGeneration,
-        artifact: &Artifact,
+        table: &EndpointTable,
         own: &OwnAddresses,
         reconciled: &mut Reconciled,
     ) -> Result<(), Error> {
-        let Some(image) = artifact.map(name) else { return Ok(()) };
+        let Some(image) = table.nodes(name) else { return Ok(()) };
         let wanted = image.entries.iter().map(|(key, _)| key).chain(of(own, name));
         let wanted = wanted.filter_map(|key| key.first_chunk().copied()).collect();
         // If the map is full, the other addresses are judged like any peer until the next generation makes room, and

@@ -6,13 +6,15 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use weir_artifact::Artifact;
 use weir_artifact::layout::buckets::Slot;
 use weir_artifact::layout::{AT_EDGE, MapName, config, endpoint, mark};
 use weir_artifact::map_image::bucket_family;
+use weir_artifact::{Artifact, NamedEndpoint};
 
+use super::endpoint_table::EndpointTable;
 use super::hook_move::FEW;
 use super::{EdgeFailure, Runtime, uptime};
 use crate::error::{Doing as _, Error, Failure, StateAfterFailure};
@@ -60,38 +62,35 @@ pub(crate) struct RecordedPin {
     pub(crate) path: PathBuf,
 }
 
+/// The result of [`Runtime::place_pins`].
+#[derive(Debug, Default)]
+pub(crate) struct PlacedPins {
+    /// Pins that were missing, and are there again.
+    restored: Vec<PathBuf>,
+    /// Pins whose objects no longer exist.
+    lost: Vec<PathBuf>,
+}
+
 /// Weir's program at each side of each interface, as the latest query found it.
 pub(crate) type FoundPrograms = BTreeMap<(u32, ProgramSide), Option<u32>>;
 
-/// The value in `endpoints` for each pod: from the artifact at hand, or from the one that was kept in the kernel.
+/// The endpoints of a generation: from the artifact at hand, or from the one that was kept in the kernel.
 pub(crate) struct Values<'a> {
     given: Option<&'a Artifact>,
-    kept: OnceCell<Artifact>,
+    table: OnceCell<Arc<EndpointTable>>,
 }
 
 impl<'a> Values<'a> {
     pub(crate) fn new(given: Option<&'a Artifact>) -> Self {
-        Self { given, kept: OnceCell::new() }
+        Self { given, table: OnceCell::new() }
     }
 
-    /// The value for an endpoint.
-    pub(crate) fn of(
-        &self,
-        runtime: &Runtime,
-        loaded: &LoadedGeneration,
-        local: &EnforcedEndpoint,
-    ) -> Result<Option<endpoint::Value>, Error> {
-        Ok(value_of(self.artifact(runtime, loaded)?, local))
-    }
-
-    fn artifact(&self, runtime: &Runtime, loaded: &LoadedGeneration) -> Result<&Artifact, Error> {
-        match (self.given, self.kept.get()) {
-            (Some(artifact), _) | (None, Some(artifact)) => Ok(artifact),
-            (None, None) => {
-                let artifact = runtime.artifact(loaded)?;
-                Ok(self.kept.get_or_init(|| artifact))
-            }
+    fn table(&self, runtime: &Runtime, loaded: &LoadedGeneration) -> Result<&EndpointTable, Error> {
+        if let Some(table) = self.table.get() {
+            return Ok(table);
         }
+        let table = runtime.endpoint_table(loaded, self.given)?;
+        Ok(self.table.get_or_init(|| table))
     }
 }
 
@@ -106,12 +105,12 @@ pub(crate) struct KeptKeys {
 
 /// The endpoint's value in the artifact, with its number and its pod's hardware address filled in; `None` if the
 /// endpoint is closed.
-pub(crate) fn value_of(artifact: &Artifact, local: &EnforcedEndpoint) -> Option<endpoint::Value> {
+pub(crate) fn value_of(named: &[NamedEndpoint], local: &EnforcedEndpoint) -> Option<endpoint::Value> {
     if local.closed {
         return None;
     }
     let (namespace, name) = local.pod.split_once('/')?;
-    let named = artifact.endpoints.iter().find(|it| (it.namespace.as_str(), it.name.as_str()) == (namespace, name))?;
+    let named = named.iter().find(|it| (it.namespace.as_str(), it.name.as_str()) == (namespace, name))?;
     let mut value = named.value;
     let mut put = |at: i16, bytes: &[u8]| {
         value.iter_mut().skip(at as usize).zip(bytes).for_each(|(to, from)| *to = *from);
@@ -139,7 +138,7 @@ impl Runtime {
             self.go_forward(record, &mut reconciled)?;
         }
         let loaded = self.current(record)?;
-        let restored = self.place_pins(record)?;
+        let restored = self.place_pins_or_drop_spare(record)?;
         reconciled.repaired.extend(restored.iter().map(|path| format!("the pin {}", path.display())));
         if let Some(loaded) = &loaded {
             self.pair_with_retired(record, loaded)?;
@@ -169,7 +168,9 @@ impl Runtime {
         let mut pins = Vec::new();
         let mut add = |kind, number, path| pins.push(RecordedPin { object: KernelObjectId { kind, number }, path });
         let ages = [(&record.current, Age::Current), (&record.next, Age::Next)];
-        let retired = record.retired.as_ref().map(|(generation, _)| (generation, Age::Old));
+        // There is never a retired generation and a spare: a switch takes the spare, or drops it.
+        let retired = record.retired.as_ref().map(|(generation, _)| generation).or(record.spare.as_ref());
+        let retired = retired.map(|generation| (generation, Age::Old));
         let of_age = ages.into_iter().filter_map(|(it, age)| it.as_ref().map(|it| (it, age))).chain(retired);
         for (generation, age) in of_age {
             for (side, number) in ProgramSide::BOTH.into_iter().zip(generation.programs) {
@@ -184,9 +185,19 @@ impl Runtime {
         pins
     }
 
+    /// Like [`Self::place_pins`]. If an object of the spare no longer exists, the spare is dropped: unlike programs in
+    /// force, nothing but its pins keeps it.
+    fn place_pins_or_drop_spare(&self, record: &mut EnforcementRecord) -> Result<Vec<PathBuf>, Error> {
+        let placed = self.place_pins(record)?;
+        if record.spare.is_some() && placed.lost.iter().any(|path| path.starts_with(self.pins.old())) {
+            self.drop_spare(record)?;
+        }
+        Ok(placed.restored)
+    }
+
     /// Moves every pin to its path and removes all others. A pin that occupies the path of another pin is moved
-    /// first. Returns the paths of the pins that were missing.
-    pub(crate) fn place_pins(&self, record: &EnforcementRecord) -> Result<Vec<PathBuf>, Error> {
+    /// first.
+    pub(crate) fn place_pins(&self, record: &EnforcementRecord) -> Result<PlacedPins, Error> {
         let recorded = self.recorded_pins(record);
         let mut right = BTreeSet::new();
         let mut moves = Vec::new();
@@ -203,19 +214,17 @@ impl Runtime {
         // To old first, then from next: a rename replaces the pin at its target, so the previous generation has to
         // leave before the next one takes its paths. A process that dies in between leaves only pins that the next call
         // finds by their numbers.
-        moves.sort_by_key(|(_, to)| !to.starts_with(self.pins.root().join("old")));
+        moves.sort_by_key(|(_, to)| !to.starts_with(self.pins.old()));
         for (from, to) in moves {
             self.system.rename(&from, &to).doing(format!("move {} to {}", from.display(), to.display()))?;
             right.insert(to);
         }
-        let mut restored = Vec::new();
-        for RecordedPin { object, path } in recorded {
-            if !right.contains(&path) {
-                self.pin_again(object, &path)?;
-                restored.push(path);
-            }
+        let mut placed = PlacedPins::default();
+        for RecordedPin { object, path } in recorded.into_iter().filter(|it| !right.contains(&it.path)) {
+            let list = if self.pin_again(object, &path)? { &mut placed.restored } else { &mut placed.lost };
+            list.push(path);
         }
-        Ok(restored)
+        Ok(placed)
     }
 
     pub(crate) fn pinned(&self) -> Result<Vec<PathBuf>, Error> {
@@ -244,21 +253,23 @@ impl Runtime {
     }
 
     /// Another process has removed a pin. The object may still exist: it is found by its number and pinned again.
-    fn pin_again(&self, object: KernelObjectId, path: &Path) -> Result<(), Error> {
+    /// Returns whether it was found.
+    fn pin_again(&self, object: KernelObjectId, path: &Path) -> Result<bool, Error> {
         use std::os::fd::AsFd as _;
         let pinning = format!("pin {}", path.display());
         match object.kind {
             ObjectKind::Program => {
                 let Some(program) = self.system.numbered_program(object.number).doing(&pinning)? else {
-                    return Ok(());
+                    return Ok(false);
                 };
-                self.system.pin(program.as_fd(), path).doing(pinning)
+                self.system.pin(program.as_fd(), path).doing(pinning)?;
             }
             ObjectKind::Map => {
-                let Some(map) = self.system.numbered_map(object.number).doing(&pinning)? else { return Ok(()) };
-                self.system.pin(map.as_fd(), path).doing(pinning)
+                let Some(map) = self.system.numbered_map(object.number).doing(&pinning)? else { return Ok(false) };
+                self.system.pin(map.as_fd(), path).doing(pinning)?;
             }
         }
+        Ok(true)
     }
 
     /// Finds endpoints whose interfaces are gone. A new interface can have the name or the number of an old one, but
@@ -474,7 +485,8 @@ impl Runtime {
         values: &Values<'_>,
         reconciled: &mut Reconciled,
     ) -> Result<(), Error> {
-        self.keep_addresses(loaded, values.artifact(self, loaded)?, &record.endpoints, reconciled)?;
+        let table = values.table(self, loaded)?;
+        self.keep_addresses(loaded, table, &record.endpoints, reconciled)?;
         let Some((entries, map)) = loaded.endpoints() else { return Ok(()) };
         let writing = "write the map endpoints";
         let there = self.system.entries(entries).doing(writing)?;
@@ -483,7 +495,7 @@ impl Runtime {
                 continue;
             }
             let key = local.ifindex.to_le_bytes();
-            let Some(value) = values.of(self, loaded, local)? else { continue };
+            let Some(value) = value_of(&table.endpoints, local) else { continue };
             if there.iter().any(|(it, known)| it[..] == key && *known == value) {
                 continue;
             }
@@ -598,7 +610,8 @@ impl Runtime {
         self.system.update_descriptor(slot, &[0; 4], itself).doing("unpair two generations")
     }
 
-    /// Removes the previous generation, after waiting until no packet that it has stamped can be under way.
+    /// Removes the previous generation, or makes it the spare, after waiting until no packet that it has stamped can be
+    /// under way.
     pub fn reap(&self) -> Result<(), Error> {
         self.kept_during(|| self.reap_retired(&mut self.record()?))
     }
@@ -612,9 +625,41 @@ impl Runtime {
         if let Some(loaded) = self.current(record)? {
             self.unpair(&loaded)?;
         }
-        record.retired = None;
+        let is_reusable = self.is_reusable(record);
+        record.spare = record.retired.take().map(|(retired, _)| retired).filter(|_| is_reusable);
         record.write(&self.system, &self.pins)?;
-        self.place_pins(record).map(|_| ())
+        self.place_pins_or_drop_spare(record).map(|_| ())
+    }
+
+    /// Whether the retired generation can become the spare: no program of it runs any more, nor ever will.
+    fn is_reusable(&self, record: &EnforcementRecord) -> bool {
+        let has_code = record.retired.as_ref().is_some_and(|(retired, _)| !retired.code.is_empty());
+        // Programs of an endpoint that is leaving may be those of the retired generation.
+        let runs_nowhere = self.spares && has_code && record.leaving.is_empty();
+        // A packet can have entered the retired generation just before the two were unpaired.
+        runs_nowhere && self.system.wait_for_programs().is_ok()
+    }
+
+    /// Removes a spare's pins, also those that were moved to `next`, and lets its objects go.
+    pub(crate) fn remove_spare(&self, spare: &KernelGeneration) -> Result<(), Error> {
+        for age in [Age::Old, Age::Next] {
+            let maps = spare.maps.keys().map(|name| self.pins.map(age, name));
+            let programs = ProgramSide::BOTH.map(|side| self.pins.program(age, side));
+            for path in maps.chain(programs).chain([self.pins.edge_program(age)]) {
+                self.system.unpin(&path).doing(format!("remove {}", path.display()))?;
+            }
+        }
+        self.release(spare);
+        Ok(())
+    }
+
+    /// Forgets the spare and removes its pins.
+    pub(crate) fn drop_spare(&self, record: &mut EnforcementRecord) -> Result<(), Error> {
+        if record.spare.take().is_some() {
+            record.write(&self.system, &self.pins)?;
+            self.place_pins(record)?;
+        }
+        Ok(())
     }
 }
 

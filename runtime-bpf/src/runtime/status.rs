@@ -169,8 +169,14 @@ impl Runtime {
         loaded: &LoadedGeneration,
         drift: &mut Vec<String>,
     ) -> Result<(), Error> {
-        let artifact = self.artifact(loaded)?;
-        let own = self.own_addresses(&artifact, &record.endpoints)?;
+        let artifact = match self.artifact(loaded) {
+            Err(Error::Damaged { what, .. }) => {
+                drift.push(format!("the artifact cannot be read from the maps: {what}"));
+                return Ok(());
+            }
+            read => read?,
+        };
+        let own = self.own_addresses(&artifact.endpoints, &record.endpoints)?;
         for image in artifact.maps.iter().filter(|image| !is_shared(image.name)) {
             let (name, Some(map)) = (image.name.name(), loaded.map(image.name)) else { continue };
             let there = self.entries_of(map, name)?;
@@ -188,12 +194,13 @@ impl Runtime {
                 }
                 MapName::Endpoints => {
                     let entry = |local: &EnforcedEndpoint| {
-                        Some((local.ifindex.to_le_bytes().to_vec(), value_of(&artifact, local)?.to_vec()))
+                        Some((local.ifindex.to_le_bytes().to_vec(), value_of(&artifact.endpoints, local)?.to_vec()))
                     };
                     record.endpoints.iter().filter_map(entry).collect()
                 }
                 MapName::Local4 | MapName::Local6 => {
-                    let values: Vec<_> = record.endpoints.iter().filter_map(|it| value_of(&artifact, it)).collect();
+                    let values: Vec<_> =
+                        record.endpoints.iter().filter_map(|it| value_of(&artifact.endpoints, it)).collect();
                     protected(image.name, values.iter().map(|it| it.as_slice())).into_iter().collect()
                 }
                 name => {

@@ -78,6 +78,9 @@ impl Runtime {
         // One write makes the next generation the current one. Before it, recovery repeats the replacements above,
         // which does no harm. After it, the pins have other places, and `place_pins` moves them.
         record.retired = record.current.take().map(|generation| (generation, uptime()));
+        // Its programs may still run at such an endpoint or uplink, so its maps must not change.
+        let may_run = !reconciled.failures.is_empty() || !reconciled.edge_failures.is_empty();
+        record.retired.iter_mut().filter(|_| may_run).for_each(|(retired, _)| retired.code.clear());
         record.current = record.next.take();
         record.write(&self.system, &self.pins)
     }

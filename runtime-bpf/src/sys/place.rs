@@ -63,6 +63,14 @@ pub fn tick() -> io::Result<Duration> {
     Duration::try_from(rustix::time::clock_getres(ClockId::MonotonicCoarse)).map_err(io::Error::other)
 }
 
+// `membarrier_global`: https://github.com/torvalds/linux/blob/v5.14/kernel/sched/membarrier.c (`MEMBARRIER_CMD_GLOBAL`).
+// Programs on hooks run in read-side critical sections of RCU, and this command waits for a grace period. It does not
+// need the CPU meanwhile. On a machine with one CPU it returns at once, because no program can be in the middle there.
+/// Waits until all BPF programs that run now have ended. `EINVAL` on kernels with CPUs that have no tick (`nohz_full`).
+pub fn wait_for_programs() -> io::Result<()> {
+    Ok(rustix::thread::membarrier(rustix::thread::MembarrierCommand::Global)?)
+}
+
 /// Waits until one of the descriptors is readable. Returns `false` if the time is over first, or a signal arrives.
 pub fn wait_readable<const N: usize>(fds: [BorrowedFd<'_>; N], at_most: Duration) -> io::Result<bool> {
     let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));

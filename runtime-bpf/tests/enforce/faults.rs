@@ -17,7 +17,7 @@ use weir_runtime::{Error, Failure, HookKind, StateAfterFailure, skip};
 
 use crate::attach::{attach, only_port, request, status};
 use crate::net::{Layout, Node, pod_address, possible};
-use crate::policy::{artifact, cluster, policy};
+use crate::policy::{agents_artifact, artifact, cluster, policy};
 use crate::probe::{connect, datagram, serve};
 
 type Made = (weir_artifact::Artifact, Vec<u8>);
@@ -38,6 +38,7 @@ fn errnos(operation: Operation) -> &'static [i32] {
         Lookup | Entries => &[EPERM, ENOMEM, EFAULT, EINVAL],
         Delete => &[EPERM, EBUSY, EINVAL],
         Freeze => &[EBUSY, EPERM],
+        WaitForPrograms => &[EINVAL],
         Load => &[EPERM, ENOMEM, EINVAL, EACCES, E2BIG, EAGAIN],
         LoadLines => &[EINVAL, EPERM],
         TestRun => &[EINVAL, ENOMEM],
@@ -95,7 +96,8 @@ fn attach_through(
     let request = Request { endpoints, way: Some(way), ..request(made) };
     node.here(|| {
         let system = System::with_faults(Box::new(faults)).unwrap();
-        let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change)?.without_grace();
+        let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change)?;
+        let runtime = runtime.without_grace().with_spare();
         runtime.attach(&request)?;
         runtime.reap()
     })
@@ -158,41 +160,54 @@ fn reaches(node: &Node, port: u16) -> bool {
     (0..4).any(|_| connect(node, 0, pod_address(1, false), port).is_some())
 }
 
-/// Allows connections from p0 only, and only to these ports.
-fn only_ports(ports: [u16; 2]) -> Made {
-    let [one, other] = ports;
+/// How a switch makes the next generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Making {
+    /// The programs are others, and the spare is dropped.
+    Anew,
+    /// The programs are the same, and the content is written into the spare.
+    InSpare,
+}
+
+/// Allows connections from p0 only, and only to [`BOTH`] and this port.
+fn only_ports(port: u16, making: Making) -> Made {
     let from = "from: [{podSelector: {matchLabels: {pod: p0}}}]";
-    let rules = format!("ingress: [{{{from}, ports: [{{port: {one}}}, {{port: {other}}}]}}]");
-    artifact(&cluster(2, &policy(1, "Ingress", &rules)))
+    let rules = format!("ingress: [{{{from}, ports: [{{port: {port}}}, {{port: {BOTH}}}]}}]");
+    let yaml = cluster(2, &policy(1, "Ingress", &rules));
+    if making == Making::Anew { artifact(&yaml) } else { agents_artifact(&yaml) }
 }
 
 fn all_is_well(node: &Node, what: &str) {
     let status = status(node).unwrap();
     assert_eq!((status.drift, status.switching_to), (Vec::new(), None), "{what}");
     assert!(status.endpoints.iter().all(|it| it.state == EnforcementState::Enforced), "{what}");
-    for left in ["next", "old"] {
+    let spare = node.here(|| Runtime::open(&node.bpffs(), PinAccess::Read).unwrap().spare().unwrap());
+    for (left, expected) in [("next", 0), ("old", spare.map_or(0, |it| it.objects()))] {
         let pins = std::fs::read_dir(node.bpffs().join(left)).unwrap().count();
-        assert_eq!(pins, 0, "{left} after {what}");
+        assert_eq!(pins, expected, "{left} after {what}");
     }
 }
 
 /// Switches from one policy to another, with a fault at every operation in turn. The first occurrence of an operation
 /// is tested with each of its errnos; at its other occurrences, the errnos take turns.
-fn switch_with_faults(way: HookKind, dies: bool) {
+fn switch_with_faults(way: HookKind, dies: bool, making: Making) {
     skip!(unless possible());
     // One endpoint is enough: more endpoints repeat the same operations.
     let node = Node::new(Layout::Routed, 2);
-    [80, 81, BOTH].into_iter().for_each(|port| serve(&node, 1, port));
-    let made = [only_ports([80, BOTH]), only_ports([81, BOTH])];
-    attach(&node, &made[0], &[1], Some(way)).unwrap();
-    // Two switches: after the second one, the first generation is in force again.
-    repair(&node, &made[1], &[1], way).unwrap();
+    // The spare is the generation before. It has other programs than the next one if three generations take turns.
+    let ports: &[u16] = if making == Making::Anew { &[80, 84, 88] } else { &[80, 84] };
+    ports.iter().chain([&BOTH]).for_each(|port| serve(&node, 1, *port));
+    let made: Vec<Made> = ports.iter().map(|port| only_ports(*port, making)).collect();
+    // After these switches and the one that is watched, the first generation is in force again.
+    made.iter().for_each(|made| repair(&node, made, &[1], way).unwrap());
     let places = operations(&node, &made[0], &[1], way);
+    let loads = places.iter().filter(|it| **it == Operation::Load).count();
+    assert_eq!(loads, if making == Making::Anew { 2 } else { 0 }, "{making:?}");
     let mut fault = Fault { nth: 0, answer: 0, dies };
     let (mut turn, mut failed, mut met) = (0, 0, BTreeMap::new());
     loop {
-        let (old, new) = ([80, 81][turn % 2], [81, 80][turn % 2]);
-        let next = &made[(turn + 1) % 2];
+        let (old, new) = (ports[turn % ports.len()], ports[(turn + 1) % ports.len()]);
+        let next = &made[(turn + 1) % made.len()];
         let outcome = attach_with(&node, next, &[1], way, fault);
         let what = format!("{:?}, {fault:?}, {way:?}", outcome.failed);
         failed += usize::from(outcome.result.is_err());
@@ -231,22 +246,37 @@ fn switch_with_faults(way: HookKind, dies: bool) {
 
 #[test]
 fn a_switch_survives_every_errno_of_every_operation() {
-    switch_with_faults(HookKind::Tcx, false);
+    switch_with_faults(HookKind::Tcx, false, Making::Anew);
+}
+
+#[test]
+fn a_switch_through_the_spare_survives_every_errno_of_every_operation() {
+    switch_with_faults(HookKind::Tcx, false, Making::InSpare);
 }
 
 #[test]
 fn a_switch_with_clsact_survives_every_errno_of_every_operation() {
-    switch_with_faults(HookKind::Clsact, false);
+    switch_with_faults(HookKind::Clsact, false, Making::Anew);
 }
 
 #[test]
 fn a_switch_survives_death_at_every_operation() {
-    switch_with_faults(HookKind::Tcx, true);
+    switch_with_faults(HookKind::Tcx, true, Making::Anew);
+}
+
+#[test]
+fn a_switch_through_the_spare_survives_death_at_every_operation() {
+    switch_with_faults(HookKind::Tcx, true, Making::InSpare);
 }
 
 #[test]
 fn a_switch_with_clsact_survives_death_at_every_operation() {
-    switch_with_faults(HookKind::Clsact, true);
+    switch_with_faults(HookKind::Clsact, true, Making::Anew);
+}
+
+#[test]
+fn a_switch_with_clsact_through_the_spare_survives_death_at_every_operation() {
+    switch_with_faults(HookKind::Clsact, true, Making::InSpare);
 }
 
 /// The first attach, with no policy in force before. Until it succeeds, an endpoint is open as before, or closed; after

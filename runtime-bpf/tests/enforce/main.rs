@@ -15,4 +15,5 @@ mod policy;
 mod probe;
 mod seam;
 mod single;
+mod spare;
 mod switch;

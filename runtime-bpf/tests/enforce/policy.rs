@@ -4,6 +4,7 @@ use weir_artifact::{Artifact, Digest, InputFile as Named};
 use weir_classes::Scope;
 use weir_codegen::compile::{CompileOptions, compile};
 use weir_codegen::structures::StructureOptions as Structures;
+use weir_ebpf::target::Target;
 
 use crate::net::{GATEWAY, pod_address};
 
@@ -36,21 +37,25 @@ pub(crate) fn policy(index: usize, types: &str, rules: &str) -> String {
 
 /// What `weir compile` would write.
 pub(crate) fn artifact(yaml: &str) -> (Artifact, Vec<u8>) {
-    made(yaml, Structures::default())
+    made(yaml, &CompileOptions::default())
+}
+
+/// The artifact of an agent: a small change of the input leaves its programs as they are.
+pub(crate) fn agents_artifact(yaml: &str) -> (Artifact, Vec<u8>) {
+    made(yaml, &CompileOptions::for_changes(Target::BASE))
 }
 
 /// The same, with structures that are forced.
 pub(crate) fn artifact_with(yaml: &str, structures: Structures) -> (Artifact, Vec<u8>) {
-    made(yaml, structures)
+    made(yaml, &CompileOptions { forced: structures.forced, ..CompileOptions::default() })
 }
 
-fn made(yaml: &str, structures: Structures) -> (Artifact, Vec<u8>) {
+fn made(yaml: &str, options: &CompileOptions) -> (Artifact, Vec<u8>) {
     let cluster = weir_testing::yaml::cluster(yaml);
     let scope = Scope::node(&cluster, "here").unwrap();
-    let options = CompileOptions { forced: structures.forced, ..CompileOptions::default() };
-    let compiled = compile(&cluster, &scope, &options).unwrap();
+    let compiled = compile(&cluster, &scope, options).unwrap();
     let inputs = vec![Named { name: "cluster".into(), digest: Digest::of(yaml.as_bytes()) }];
-    let artifact = compiled.artifact(&cluster, &options, |description| description.inputs = inputs).unwrap();
+    let artifact = compiled.artifact(&cluster, options, |description| description.inputs = inputs).unwrap();
     let bytes = artifact.to_bytes().unwrap();
     (Artifact::read(&bytes).unwrap(), bytes)
 }

@@ -64,7 +64,7 @@ fn socket(node: &Node, pod: usize, port: u16) -> UdpSocket {
 }
 
 /// Sends from ever different ports, as fast as possible; returns how many packets were sent and received.
-fn flood(node: &Node, stop: &AtomicBool) -> (u64, u64) {
+pub(crate) fn flood(node: &Node, stop: &AtomicBool) -> (u64, u64) {
     let receiver = socket(node, 1, 7);
     receiver.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let received = AtomicU64::new(0);
@@ -176,7 +176,7 @@ fn no_packet_that_both_generations_allow_is_lost() {
 }
 
 /// Sends requests and waits for each answer; a request without an answer counts as lost.
-fn converse(node: &Node, stop: &AtomicBool) -> (u64, u64) {
+pub(crate) fn converse(node: &Node, stop: &AtomicBool) -> (u64, u64) {
     let (server, mut client) = (socket(node, 1, 7), socket(node, 0, 0));
     let (mut answered, mut lost) = (0_u64, 0);
     std::thread::scope(|scope| {

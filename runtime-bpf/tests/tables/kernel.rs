@@ -28,7 +28,7 @@ pub(crate) struct LookUp {
 
 /// The address map, laid out.
 pub(crate) fn lay_out(addresses: AddressMap, options: &StructureOptions) -> DecisionTables {
-    let rows = DirectionRows { directions: [&[], &[]], sets: &[], words: 1 };
+    let rows = DirectionRows { directions: [&[], &[]], sets: &[], words: 1, room: options.room };
     let structures = Structures::build(&addresses, &[], rows, options);
     DecisionTables { addresses: addresses.into(), structures, ..DecisionTables::default() }
 }

@@ -8,7 +8,6 @@
 use std::time::{Duration, Instant};
 
 use weir_artifact::Artifact;
-use weir_artifact::structure::{LookupSet, Structure};
 use weir_classes::fit::Fit;
 use weir_classes::index::{Draft, Generation};
 use weir_classes::{ClassifyError, Exceeded};
@@ -22,11 +21,6 @@ use crate::failure::chain;
 use crate::watch::annotate::{AnnotatedPod, PublishedGeneration};
 use crate::watch::enforce::{Enforce, InstallRequest, Installed, PodFailure};
 
-/// The structures for exact addresses: a kernel hash, which can be changed in place, in front of the compiled table
-/// of listed addresses. All other structures are chosen by cost.
-const EXACT_STRUCTURES: [(LookupSet, Structure); 2] =
-    [(LookupSet::Exact4, Structure::Layered), (LookupSet::Exact6, Structure::Layered)];
-
 /// How generations are compiled.
 #[derive(Debug)]
 pub(super) struct CompileSettings {
@@ -37,8 +31,7 @@ pub(super) struct CompileSettings {
 
 impl CompileSettings {
     fn options(&self) -> CompileOptions {
-        let budgets = self.budget.budgets().clone();
-        CompileOptions { forced: EXACT_STRUCTURES.to_vec(), target: self.target, budgets, ..CompileOptions::default() }
+        CompileOptions { budgets: self.budget.budgets().clone(), ..CompileOptions::for_changes(self.target) }
     }
 }
 

@@ -13,21 +13,33 @@ use std::collections::{BTreeSet, HashMap};
 
 use weir_classes::{AtomId, AtomSet, AtomSetId, Atoms, Classes, PeerId, Row};
 
+use crate::structures::Room;
+
 /// The rows of the classes, of both directions, and the sets that they name.
 pub(super) struct Extended {
     pub(super) enforced: [Vec<Row>; 2],
     pub(super) audit: Option<[Vec<Row>; 2]>,
     pub(super) sets: Vec<AtomSet>,
+    /// The number of atoms. With room, it is rounded up to whole words of a set, and a set that has every atom has also
+    /// those that do not exist.
     pub(super) atoms: usize,
     /// The atom of ICMP errors, if lists deny any sender.
     pub(super) icmp_errors: Option<AtomId>,
 }
 
 impl Extended {
-    pub(super) fn new(classes: &Classes) -> Self {
+    pub(super) fn new(classes: &Classes, room: Room) -> Self {
+        let mut extended = Self::exact(classes, room);
+        if room == Room::Rounded {
+            extended.fill_words(classes.atoms.count());
+        }
+        extended
+    }
+
+    fn exact(classes: &Classes, room: Room) -> Self {
         let enforced = [&classes.rows.ingress, &classes.rows.egress];
         match &classes.rows.denied_by_lists {
-            Some(denied) => extend(classes, enforced, denied),
+            Some(denied) => extend(classes, enforced, denied, room),
             None => Self {
                 enforced: enforced.map(Clone::clone),
                 audit: classes.rows.audit.clone(),
@@ -37,10 +49,25 @@ impl Extended {
             },
         }
     }
+
+    /// Rounds the number of atoms up to whole words. `count` is the number of atoms of ports. Programs compare sets
+    /// with the full set, so without this each new port would change them.
+    fn fill_words(&mut self, count: usize) {
+        let mut every = AtomSet::all(count).widened(self.atoms);
+        self.icmp_errors.into_iter().for_each(|atom| every.insert(atom));
+        self.atoms = self.atoms.next_multiple_of(WORD);
+        let full = AtomSet::all(self.atoms);
+        self.sets.iter_mut().filter(|set| **set == every).for_each(|set| set.clone_from(&full));
+    }
 }
 
-fn extend(classes: &Classes, enforced: [&Vec<Row>; 2], denied: &[Vec<PeerId>]) -> Extended {
-    let atom = AtomId(classes.atoms.count() as u32);
+/// The atoms in a word of a set.
+const WORD: usize = 64;
+
+fn extend(classes: &Classes, enforced: [&Vec<Row>; 2], denied: &[Vec<PeerId>], room: Room) -> Extended {
+    let first_free = classes.atoms.count();
+    // Programs contain this number. With room it is the last one of a word, so that a new port does not change it.
+    let atom = AtomId(if room == Room::Exact { first_free } else { first_free | (WORD - 1) } as u32);
     let mut extender = Extender { sets: &classes.rows.atom_sets, atom, list: Vec::new(), known: HashMap::new() };
     let enforced = extender.both(enforced, denied);
     let audit = classes.rows.audit.as_ref().map(|rows| extender.both(rows.each_ref(), denied));

@@ -124,7 +124,7 @@ pub(super) fn exact(addresses: &AddressMap, family: Family, options: &StructureO
     let entries = addresses.of_family(family).count();
     let listed = addresses.listed(family).count();
     let [hash, moving] = [entries, entries - listed].map(|it| HASH_ENTRY * it as u64);
-    let [perfect, behind] = [entries, listed].map(|it| perfect::predict(width(family), it) as u64);
+    let [perfect, behind] = [entries, listed].map(|it| perfect::predict(width(family), it, options.room) as u64);
     let mut candidates = vec![
         map(Structure::Hash, hash, HASH + 2 * latency(hash)),
         table(Structure::Perfect, perfect, PERFECT + 2 * latency(perfect)),
@@ -194,7 +194,7 @@ pub(super) fn rows(rows: DirectionRows<'_>, options: &StructureOptions) -> Ranke
     let entries = rows.entries();
     let sets = shape.index_at() as u64;
     let hash = HASH_ENTRY * entries as u64;
-    let perfect = sets + perfect::predict(KeyWidth::W8, entries) as u64;
+    let perfect = sets + perfect::predict(KeyWidth::W8, entries, options.room) as u64;
     let matrix = sets + shape.matrix_bytes() as u64;
     let candidates = vec![
         map(Structure::Hash, hash, HASH + 2 * latency(hash)),

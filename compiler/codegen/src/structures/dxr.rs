@@ -9,6 +9,7 @@
 //!  first table: upper bit set: a number; else the first element of a chunk << 5 │ the levels of its search
 //! ```
 
+use super::room::Room;
 use super::search::{Cut, LEAF};
 
 /// Bytes of the first table.
@@ -53,7 +54,7 @@ pub struct DxrTable {
 }
 
 /// Lays out cuts, which are sorted by address. Before the first cut the number is 0. `None` if there are too many cuts.
-pub fn build(cuts: &[Cut]) -> Option<DxrTable> {
+pub fn build(cuts: &[Cut], room: Room) -> Option<DxrTable> {
     let mut chunks = DxrChunks { first: Vec::with_capacity(1 << 16), elements: Vec::new(), most_levels: 0 };
     let mut rest = cuts;
     let mut before = 0;
@@ -67,7 +68,7 @@ pub fn build(cuts: &[Cut]) -> Option<DxrTable> {
         before = here.last().map_or(before, |last| last.1);
         rest = after;
     }
-    Some(chunks.finish())
+    Some(chunks.finish(room))
 }
 
 struct DxrChunks {
@@ -107,16 +108,17 @@ impl DxrChunks {
         (self.elements.len() <= MOST_ELEMENTS).then_some(())
     }
 
-    fn finish(mut self) -> DxrTable {
-        let used = self.elements.len();
+    fn finish(mut self, room: Room) -> DxrTable {
+        let used = room.of(self.elements.len());
         // Verifier: it does not know that a reference fits its levels. With this room behind the last chunk, one bound
         // on the position covers the whole search instead of a check at each level.
         self.elements.resize(used + (1 << self.most_levels), (u16::MAX, 0));
         // As narrow as the classes allow: most clusters have fewer than 256, and the table is a quarter smaller in the
         // cache.
         let width = match self.elements.iter().map(|(_, number)| *number).max().unwrap_or_default() {
-            0..=0xff => 1,
-            0x100..=0xffff => 2,
+            // With room, one class more must not change the programs.
+            0..=0xff if room == Room::Exact => 1,
+            0..=0xffff => 2,
             _ => 4,
         };
         let (most_levels, elements) = (self.most_levels, self.elements.len() as u32);

@@ -11,6 +11,8 @@
 //! Invariants: a look-up compares the whole key in the slot, so it never finds another key. Empty slots hold the first
 //! entry's key, which hashes to another slot, so no look-up can match them. The same entries give the same bytes.
 
+use super::room::Room;
+
 /// A key: one word, or two for 16 bytes. Shorter keys are zero-extended.
 pub type HashKey = [u64; 2];
 
@@ -130,19 +132,19 @@ pub struct PerfectTable {
 }
 
 /// The size of a table for this many entries.
-pub fn predict(width: KeyWidth, entries: usize) -> usize {
-    PerfectShape::of(width, entries, 0).bytes()
+pub fn predict(width: KeyWidth, entries: usize, room: Room) -> usize {
+    PerfectShape::of(width, room.of(entries), 0).bytes()
 }
 
 /// Lays out entries with distinct keys. `None` without entries, or if no seed works (two equal keys).
-pub fn build(width: KeyWidth, entries: &[(HashKey, u32)]) -> Option<PerfectTable> {
-    if entries.is_empty() || u32::try_from(entries.len() + entries.len() / FREE + 1).is_err() {
+pub fn build(width: KeyWidth, entries: &[(HashKey, u32)], room: Room) -> Option<PerfectTable> {
+    let places = room.of(entries.len());
+    if entries.is_empty() || u32::try_from(places + places / FREE + 1).is_err() {
         return None;
     }
     // Seeds in a fixed order, so that the same entries give the same bytes. `>> 1` keeps the seed positive as the
     // constant of an instruction, which is sign-extended.
-    (1..=SEEDS)
-        .find_map(|seed| attempt(PerfectShape::of(width, entries.len(), seed.wrapping_mul(0x5bd1_e995) >> 1), entries))
+    (1..=SEEDS).find_map(|seed| attempt(PerfectShape::of(width, places, seed.wrapping_mul(0x5bd1_e995) >> 1), entries))
 }
 
 fn attempt(shape: PerfectShape, entries: &[(HashKey, u32)]) -> Option<PerfectTable> {

@@ -10,6 +10,7 @@
 //! ```
 
 use super::perfect::{self, KeyWidth};
+use super::room::Room;
 use weir_classes::{AtomSet, Row};
 
 /// The index over the entries.
@@ -31,11 +32,11 @@ pub enum EntryIndex {
 pub struct RowShape {
     /// 64-bit words of a set.
     pub words: u32,
-    /// The number of sets.
+    /// The number of places for sets.
     pub sets: u32,
-    /// The number of subject classes.
+    /// The number of places for subject classes.
     pub subjects: u32,
-    /// The number of peer classes, including 0.
+    /// The number of places for peer classes, including 0.
     pub peers: u32,
     /// The index over the entries.
     pub index: EntryIndex,
@@ -78,6 +79,8 @@ pub struct DirectionRows<'a> {
     pub sets: &'a [AtomSet],
     /// 64-bit words of a set.
     pub words: usize,
+    /// How sizes follow the content.
+    pub room: Room,
 }
 
 impl DirectionRows<'_> {
@@ -92,29 +95,38 @@ impl DirectionRows<'_> {
         let last = rows.filter_map(|row| row.entries.last()).map(|(peer, _)| peer.0).max();
         RowShape {
             words: self.words as u32,
-            sets: self.sets.len() as u32,
-            subjects: self.directions[0].len() as u32,
+            sets: self.room.of(self.sets.len()) as u32,
+            subjects: self.room.of(self.directions[0].len()) as u32,
             // Up to the last class with an entry, not all classes: those behind it have the default in every row, which
             // programs read beyond the matrix.
-            peers: last.map_or(1, |last| last + 1),
+            peers: self.room.of(last.map_or(1, |last| last as usize + 1)) as u32,
             index: EntryIndex::Defaults,
         }
     }
 }
+
+/// The bytes of a set's number for subject classes that do not exist. It is larger than every number, so programs drop
+/// the packet.
+const NO_SET: u8 = 0xff;
 
 /// Builds a matrix. `None` without rows.
 pub fn matrix(rows: DirectionRows<'_>) -> Option<RowTableBytes> {
     let (mut bytes, mut shape) = begin(rows)?;
     let wide = shape.sets > 1 << 16;
     shape.index = EntryIndex::Matrix { wide };
-    for row in rows.directions.iter().flat_map(|rows| rows.iter()) {
-        let mut entries = row.entries.iter().peekable();
-        for peer in 0..shape.peers {
-            // Entries are sorted by peer, so one pass fills the row.
-            let entry = entries.next_if(|(at, _)| at.0 == peer);
-            let set = entry.map_or(row.default, |(_, set)| *set);
-            bytes.extend(&set.0.to_le_bytes()[..if wide { 4 } else { 2 }]);
+    let cell = if wide { 4 } else { 2 };
+    for rows in rows.directions {
+        for row in rows {
+            let mut entries = row.entries.iter().peekable();
+            for peer in 0..shape.peers {
+                // Entries are sorted by peer, so one pass fills the row.
+                let entry = entries.next_if(|(at, _)| at.0 == peer);
+                let set = entry.map_or(row.default, |(_, set)| *set);
+                bytes.extend(&set.0.to_le_bytes()[..cell]);
+            }
         }
+        let unused_rows = shape.subjects as usize - rows.len();
+        bytes.resize(bytes.len() + unused_rows * shape.peers as usize * cell, NO_SET);
     }
     Some(RowTableBytes { bytes, shape })
 }
@@ -132,7 +144,7 @@ pub fn hash(rows: DirectionRows<'_>) -> Option<RowTableBytes> {
     }
     // `perfect::build` makes no table of nothing, and programs then read the default at once.
     if !entries.is_empty() {
-        let table = perfect::build(KeyWidth::W8, &entries)?;
+        let table = perfect::build(KeyWidth::W8, &entries, rows.room)?;
         bytes.extend(&table.bytes);
         shape.index = EntryIndex::Perfect(table.shape);
     }
@@ -150,8 +162,11 @@ fn begin(rows: DirectionRows<'_>) -> Option<(Vec<u8>, RowShape)> {
     for set in rows.sets {
         set.words().iter().for_each(|word| bytes.extend(word.to_le_bytes()));
     }
-    for row in rows.directions.iter().flat_map(|rows| rows.iter()) {
-        bytes.extend(row.default.0.to_le_bytes());
+    // A place without a set is the empty set.
+    bytes.resize(bytes.len() + 8 * rows.words * (shape.sets as usize - rows.sets.len()), 0);
+    for rows in rows.directions {
+        rows.iter().for_each(|row| bytes.extend(row.default.0.to_le_bytes()));
+        bytes.resize(bytes.len() + 4 * (shape.subjects as usize - rows.len()), NO_SET);
     }
     // A set with another number of words than announced would move everything behind it. Then there is no table instead
     // of a wrong one.

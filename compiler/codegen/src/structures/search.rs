@@ -18,6 +18,8 @@
 //! between the first and the last value at which the number changes, so it is as fine for prefixes that are all in
 //! `2a00::/12` as for prefixes that are everywhere.
 
+use super::room::Room;
+
 /// The bit of a reference which says that it is a number.
 pub const LEAF: u32 = 1 << 31;
 /// The number of elements that references can address.
@@ -85,9 +87,12 @@ pub struct SearchTable {
 pub type Cut = (u128, u32);
 
 /// Lays out cuts, which are sorted by address. Before the first cut the number is 0. `None` if there are too many cuts.
-pub fn build(groups: usize, cuts: &[Cut]) -> Option<SearchTable> {
+pub fn build(groups: usize, cuts: &[Cut], room: Room) -> Option<SearchTable> {
     let mut nodes = Nodes::new(groups);
-    let root = nodes.node(0, 0, cuts)?;
+    let list = nodes.list(0, 0, cuts)?;
+    // Programs contain the place of the first node, so the nodes before it are rounded up, not those at the end.
+    nodes.elements.resize(room.of(nodes.elements.len()), PADDING);
+    let root = nodes.place(0, &list)?;
     nodes.finish(root, None)
 }
 

@@ -12,7 +12,7 @@ fn singles(count: u32) -> AddressMap {
     AddressMap { exact: exact.collect(), ..AddressMap::default() }
 }
 
-const NO_ROWS: DirectionRows<'_> = DirectionRows { directions: [&[], &[]], sets: &[], words: 1 };
+const NO_ROWS: DirectionRows<'_> = DirectionRows { directions: [&[], &[]], sets: &[], words: 1, room: Room::Exact };
 
 #[track_caller]
 fn check(addresses: &AddressMap, options: &StructureOptions, expected: &[&str]) {
@@ -46,7 +46,7 @@ fn pod_addresses_stay_apart_from_listed_addresses() {
         let mut addresses = singles(listed + moving);
         addresses.moving = addresses.exact.iter().skip(1).take(moving as usize).map(|it| it.0).collect();
         let forced = vec![(LookupSet::Exact4, Structure::Layered)];
-        let options = StructureOptions { forced, most_value_bytes };
+        let options = StructureOptions { forced, most_value_bytes, room: Room::Exact };
         check(&addresses, &options, &["exact4=layered"]);
         let built = Structures::build(&addresses, &[], NO_ROWS, &options);
         let ExactTable::Layered(table) = built.exact(Family::V4) else { panic!("{:?}", built.notes) };
@@ -111,8 +111,10 @@ fn rows_in_both_forms_say_what_the_rows_say() {
     let ingress = [row(0, &[(1, 2), (5, 1)]), row(1, &[])];
     let egress = [row(2, &[(0, 1), (4, 0)]), row(0, &[(5, 2)])];
     let sets = [AtomSet::none(70), AtomSet::all(70), AtomSet::all(70)];
-    let rows = DirectionRows { directions: [&ingress, &egress], sets: &sets, words: 2 };
-    for table in [rows::matrix(rows), rows::hash(rows)].map(|it| it.expect("a table")) {
+    let rows = |room| DirectionRows { directions: [&ingress, &egress], sets: &sets, words: 2, room };
+    let tables = [Room::Exact, Room::Rounded].map(rows).map(|rows| [rows::matrix(rows), rows::hash(rows)]);
+    let rows = rows(Room::Exact);
+    for table in tables.into_iter().flatten().map(|it| it.expect("a table")) {
         for (direction, of_direction) in rows.directions.iter().enumerate() {
             for (subject, row) in of_direction.iter().enumerate() {
                 for peer in 0..9 {
@@ -120,6 +122,10 @@ fn rows_in_both_forms_say_what_the_rows_say() {
                     assert_eq!(found, Some(row.find(PeerId(peer)).0), "{direction} {subject} {peer}");
                 }
             }
+        }
+        if table.shape.subjects > 2 {
+            let found = table.find(0, 2, 0).expect("a place without a subject class");
+            assert!(found >= table.shape.sets, "a packet of no subject class is dropped: {found}");
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use weir_artifact::structure::{LookupSet, Structure};
-use weir_fuzz::oracles::engines::{Compiled, Effort, agree_on, forced, rounds, scopes};
+use weir_codegen::structures::StructureOptions;
+use weir_fuzz::oracles::engines::{Compiled, Effort, agree_on, forced, room, rounds, scopes};
 
 use crate::{for_each_cluster, resolved};
 
@@ -15,12 +16,13 @@ fn every_structure_decides_as_the_reference_does() {
         let options = forced(round);
         for_each_cluster(40, |objects, assume, mut random| {
             let cluster = resolved(&objects, assume);
+            let options = StructureOptions { room: room(&mut random), ..options.clone() };
             for scope in scopes(&cluster).into_iter().take(2) {
                 let compiled = Compiled::with(&cluster, scope, &options).expect("it compiles");
                 seen.extend(compiled.tables.structures.notes.iter().map(|it| (it.place, it.structure)));
                 let effort = Effort { questions: 10, packets: 60 };
                 let agreed = agree_on(&compiled, effort, &mut random);
-                asked += agreed.unwrap_or_else(|text| panic!("{:?}: {text}", options.forced));
+                asked += agreed.unwrap_or_else(|text| panic!("{options:?}: {text}"));
             }
         });
     }

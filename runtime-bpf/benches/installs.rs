@@ -1,0 +1,172 @@
+//! The cost of bringing a generation into force on a node with 110 pods in a cluster of 10,000 pods and 1,000
+//! policies: after a change that leaves the programs as they are, and after one that does not.
+//!
+//! The figures are medians, and CPU time is that of this process, with the kernel's work in its system calls. With
+//! `WEIR_BENCH_JSON`, they are written to that file; with `WEIR_BENCH_OPERATIONS`, the time of each kind of operation is
+//! printed.
+
+#![expect(clippy::print_stdout, reason = "a benchmark tells its figures")]
+
+#[expect(dead_code, reason = "shared with tests, which need more of it")]
+#[path = "../tests/enforce/net.rs"]
+mod net;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use net::{Layout, Node};
+use serde_json::{Value, json};
+use weir_artifact::{Artifact, Digest};
+use weir_classes::index::{Generation, Index};
+use weir_codegen::compile::{CompileOptions, compile_classes};
+use weir_codegen::structures::Room;
+use weir_ebpf::target::Target;
+use weir_model::Assumptions;
+use weir_objects::k8s::Object;
+use weir_runtime::HookKind;
+use weir_runtime::runtime::{ExactPods, PinAccess, Request, Runtime};
+use weir_runtime::sys::cpu_time;
+use weir_runtime::system::{Operation, System};
+use weir_testing::yaml::objects;
+use xtask::generate::{ClusterSize, snapshot};
+
+const SIZE: ClusterSize = ClusterSize { pods: 10_000, policies: 1_000, namespaces: 20, tiers: 0 };
+const NODE: &str = "node-5";
+const PODS: std::ops::Range<usize> = 550..660;
+/// The number of generations that take turns. With two, the spare would always have the programs of the next one.
+const GENERATIONS: usize = 3;
+const TURNS: usize = 24;
+/// The first ones make the two banks.
+const WARM_UP: usize = 4;
+
+type Made = (Artifact, Vec<u8>);
+
+fn main() {
+    if let Err(reason) = net::possible() {
+        return eprintln!("nothing is brought into force: {reason}");
+    }
+    let mut index = Index::new(Some(NODE.to_owned()), Assumptions::default());
+    objects(&snapshot(SIZE)).into_iter().for_each(|object| drop(index.apply(object)));
+    let generations: [Generation; GENERATIONS] = std::array::from_fn(|number| {
+        drop(index.apply(one_more(number)));
+        index.compile().expect("it compiles")
+    });
+    let same = CompileOptions::for_changes(Target::V4);
+    let other = CompileOptions { room: Room::Exact, ..same.clone() };
+    let rows = [("other", &other), ("same", &same)].map(|(programs, options)| {
+        let made = generations.each_ref().map(|generation| artifact(generation, options));
+        let digests: BTreeSet<Digest> = made.iter().map(|(artifact, _)| artifact.code_digest()).collect();
+        assert_eq!(digests.len(), if programs == "same" { 1 } else { GENERATIONS }, "{programs} programs");
+        row(programs, &made)
+    });
+    if let Some(path) = std::env::var_os("WEIR_BENCH_JSON") {
+        std::fs::write(path, serde_json::to_string_pretty(&rows).expect("JSON") + "\n")
+            .expect("the file can be written");
+    }
+}
+
+/// A policy that isolates the pods of this node in one namespace.
+fn one_more(number: usize) -> Object {
+    let (namespace, port) = (10 + number, 20_000 + 10 * number);
+    objects(&format!(
+        r#"{{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{{"name":"more-{number}","namespace":"team-{namespace}"}},"spec":{{"podSelector":{{}},"ingress":[{{"from":[{{"podSelector":{{"matchLabels":{{"tier":"web"}}}}}}],"ports":[{{"port":{port}}}]}}]}}}}"#
+    ))
+    .remove(0)
+}
+
+fn artifact(generation: &Generation, options: &CompileOptions) -> Made {
+    let Generation { cluster, scope, classes, .. } = generation;
+    let compiled = compile_classes(cluster, scope, classes.clone(), options).expect("it compiles");
+    let artifact = compiled.artifact(cluster, options, |_| ()).expect("an artifact");
+    let file = artifact.to_bytes().expect("a file");
+    (artifact, file)
+}
+
+/// The number and the time of the operations of each kind. An operation lasts until the next one begins.
+#[derive(Default)]
+struct Operations {
+    of: BTreeMap<Operation, (usize, Duration)>,
+    last: Option<(Operation, Instant)>,
+}
+
+impl Operations {
+    fn begin(&mut self, operation: Option<Operation>) {
+        if let Some((before, since)) = self.last.take() {
+            let (count, time) = self.of.entry(before).or_default();
+            *count += 1;
+            *time += since.elapsed();
+        }
+        self.last = operation.map(|it| (it, Instant::now()));
+    }
+
+    fn add(&mut self, mut other: Self) {
+        other.begin(None);
+        for (operation, (count, time)) in other.of {
+            let (all, total) = self.of.entry(operation).or_default();
+            *all += count;
+            *total += time;
+        }
+    }
+}
+
+fn row(programs: &str, made: &[Made; GENERATIONS]) -> Value {
+    let node = Node::new(Layout::Routed, 0);
+    let links = PODS.map(|pod| format!("link add bare{pod} type veth peer name other{pod}\nlink set bare{pod} up\n"));
+    node.batch(&links.collect::<String>());
+    let operations = Arc::new(Mutex::new(Operations::default()));
+    let (mut cpu, mut wall, mut reap, mut measured) = (Vec::new(), Vec::new(), Vec::new(), Operations::default());
+    node.here(|| {
+        let seen = Arc::clone(&operations);
+        let watch = move |operation| {
+            seen.lock().expect("no panic").begin(Some(operation));
+            None
+        };
+        let system = System::with_faults(Box::new(watch)).expect("the kernel");
+        let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change).expect("a directory");
+        let runtime = runtime.one_by_one().keeping().expect("no record");
+        for turn in 0..TURNS {
+            let (begun, used) = (Instant::now(), cpu_time());
+            attach(&runtime, &made[turn % GENERATIONS]);
+            let seen = std::mem::take(&mut *operations.lock().expect("no panic"));
+            if turn >= WARM_UP {
+                cpu.push(cpu_time() - used);
+                wall.push(begun.elapsed());
+                measured.add(seen);
+            }
+            let used = cpu_time();
+            runtime.reap().expect("it is removed");
+            *operations.lock().expect("no panic") = Operations::default();
+            reap.push(cpu_time() - used);
+        }
+        runtime.detach(None).expect("everything is removed");
+    });
+    if std::env::var_os("WEIR_BENCH_OPERATIONS").is_some() {
+        for (operation, (count, time)) in &measured.of {
+            let turns = TURNS - WARM_UP;
+            println!("  {operation:?}: {} times, {:.2} ms", count / turns, milliseconds(*time) / turns as f64);
+        }
+    }
+    let [cpu, wall, reap] = [cpu, wall, reap].map(median);
+    println!("{programs} programs: {cpu:.1} ms of CPU time, {wall:.1} ms; afterwards {reap:.1} ms of CPU time");
+    json!({"programs": programs, "cpu_ms": cpu, "wall_ms": wall, "after_ms": reap})
+}
+
+fn attach(runtime: &Runtime, (artifact, file): &Made) {
+    let endpoints: Vec<_> =
+        PODS.map(|pod| (format!("team-{}/pod-{pod}", pod % SIZE.namespaces), format!("bare{pod}"))).collect();
+    let uids = endpoints.iter().map(|(pod, _)| (pod.clone(), pod.clone())).collect();
+    let exact = Some(ExactPods { closed: Vec::new(), uids });
+    let way = Some(HookKind::Tcx);
+    let request = Request { artifact, file, endpoints, uplinks: Vec::new(), way, keep: None, exact };
+    runtime.attach(&request).expect("it comes into force");
+}
+
+fn median(mut times: Vec<Duration>) -> f64 {
+    times.sort();
+    milliseconds(times[times.len() / 2])
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

@@ -1,0 +1,185 @@
+//! Reuses the programs and maps of a generation that is no longer in force.
+//!
+//! Problem: after most changes the compiler emits the same programs as before and other tables. Loading the programs
+//! again would cost tens of milliseconds in the kernel's verifier. The tables of the generation in force cannot be
+//! changed in place either: a packet must never see half of a change.
+//! Strategy: two banks, each with its own maps and its own programs on them. One is in force. The other, the *spare*, is
+//! the generation before; no packet can be in it any more. If the next generation has the spare's code, its content is
+//! written into the spare's maps, and the switch is the usual one. Packets pay nothing for this, because the programs
+//! are the same as without it.
+//!
+//! Invariants: the content of a spare is never trusted, so a process that died may leave anything there. Arrays are
+//! written whole; hashes and tries are read and compared. A spare with other programs, maps of other shapes or other
+//! shared maps is not used. Tests: `runtime-bpf/tests/enforce/spare.rs`, and the faults in
+//! `runtime-bpf/tests/enforce/faults.rs`.
+
+use weir_artifact::layout::MapName;
+use weir_artifact::map_image::MapImage;
+use weir_ebpf::vm::MapKind;
+
+use super::file::keep_file;
+use super::flows::FlowTables;
+use super::{
+    FILE, GenerationSource, LoadedGeneration, configured, definition, is_shared, number_of, open, shared_maps, write,
+};
+use crate::error::{Doing as _, Error};
+use crate::pins::{Age, Pins};
+use crate::point::ProgramSide;
+use crate::record::{EnforcementRecord, KernelGeneration};
+use crate::runtime::{OWN, of};
+use crate::sys::{KernelMap, MapDefinition};
+use crate::system::System;
+
+/// Writes a generation into the record's spare and moves its pins to `next`. `None` if there is no spare with the same
+/// code and with maps that have room. After an error, the spare's content is unknown.
+pub(crate) fn take_over(
+    system: &System,
+    pins: &Pins,
+    record: &mut EnforcementRecord,
+    source: &GenerationSource<'_>,
+) -> Result<Option<LoadedGeneration>, Error> {
+    let has_code = |spare: &&KernelGeneration| !spare.code.is_empty() && spare.code == source.code;
+    let Some(spare) = record.spare.as_ref().filter(has_code).cloned() else { return Ok(None) };
+    shared_maps(system, pins, record, source)?;
+    // The programs keep the shared maps that they were loaded with.
+    if spare.shared.iter().any(|(name, number)| record.shared.get(name) != Some(number)) {
+        return Ok(None);
+    }
+    let Some(mut loaded) = open(system, pins, record, &spare, Age::Old)? else { return Ok(None) };
+    let flows = FlowTables::new(system, record, &loaded.maps)?;
+    if !has_room(system, source, &loaded, &flows)? {
+        return Ok(None);
+    }
+    let images = source.images().filter(|image| !is_shared(image.name));
+    for (image, map) in images.filter_map(|image| Some((image, loaded.map(image.name)?))) {
+        rewrite(system, source, image, map, &flows)?;
+    }
+    let file = keep_file(system, pins, source, loaded.maps.remove(FILE))?;
+    let number = number_of(system, &file)?;
+    let is_same_file = spare.maps.get(FILE) == Some(&number);
+    loaded.maps.insert(FILE.to_owned(), file);
+    move_pins(system, pins, &loaded, is_same_file)?;
+    let GenerationSource { epoch, ref digest, keep, stamp, .. } = *source;
+    let mut maps = spare.maps.clone();
+    maps.insert(FILE.to_owned(), number);
+    loaded.generation = KernelGeneration { epoch, digest: digest.clone(), keep, stamp, maps, patched: false, ..spare };
+    Ok(Some(loaded))
+}
+
+/// Whether the spare has the maps that the generation needs: hashes and tries with room for its entries, all others of
+/// the same size.
+fn has_room(
+    system: &System,
+    source: &GenerationSource<'_>,
+    spare: &LoadedGeneration,
+    flows: &FlowTables,
+) -> Result<bool, Error> {
+    let images: Vec<&MapImage> = source.images().filter(|image| !is_shared(image.name)).collect();
+    if spare.generation.maps.len() != images.len() + 1 || spare.edge.is_some() != source.has_edge() {
+        return Ok(false);
+    }
+    for image in images {
+        let Some(map) = spare.map(image.name) else { return Ok(false) };
+        if !fits(source, image, map.definition()) {
+            return Ok(false);
+        }
+        // Frozen, and a constant for the verifier.
+        if image.name == MapName::FlowShape
+            && system.lookup(map, &[0; 4]).doing("read the map flow_shape")?.as_ref() != Some(&flows.shape)
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn fits(source: &GenerationSource<'_>, image: &MapImage, there: MapDefinition) -> bool {
+    let wanted = definition(source, image);
+    match image.spec.kind {
+        MapKind::Hash | MapKind::LpmTrie => {
+            let occupied = match image.name {
+                MapName::Endpoints | MapName::Local4 | MapName::Local6 => source.endpoints,
+                name => (image.entries.len() + of(&source.own, name).count()) as u32,
+            };
+            // A new map has room for changes until the next generation. Half of that room is enough here: otherwise one
+            // more entry than at the previous generation would be too many. A map far too large wastes memory.
+            let room = occupied.midpoint(wanted.max_entries)..=wanted.max_entries.saturating_mul(2);
+            room.contains(&there.max_entries) && there == MapDefinition { max_entries: there.max_entries, ..wanted }
+        }
+        // An array's unused elements would keep what they have.
+        MapKind::Array if image.name != MapName::FlowShape => {
+            there == wanted && image.entries.len() as u32 == there.max_entries
+        }
+        _ => there == wanted,
+    }
+}
+
+/// Gives a map of the spare the content of the new generation.
+fn rewrite(
+    system: &System,
+    source: &GenerationSource<'_>,
+    image: &MapImage,
+    map: &KernelMap,
+    flows: &FlowTables,
+) -> Result<(), Error> {
+    let writing = format!("write the map {}", image.name.name());
+    match (image.name, image.spec.kind) {
+        (MapName::Config, _) => {
+            for (key, value) in &image.entries {
+                let value = configured(system, value, source, &flows.seeds)?;
+                system.update(map, key, &value).doing(&writing)?;
+            }
+            Ok(())
+        }
+        (MapName::FlowShape, _) | (_, MapKind::ProgArray) => Ok(()),
+        (_, MapKind::Hash | MapKind::LpmTrie) => rewrite_entries(system, source, image, map),
+        _ => write(system, map, image.name, &entries_of(image), source.artifact),
+    }
+}
+
+type Entry<'a> = (&'a [u8], &'a [u8]);
+
+fn entries_of(image: &MapImage) -> Vec<Entry<'_>> {
+    image.entries.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect()
+}
+
+/// Removes the entries that the new generation does not have, then writes those that are missing or differ. Reading all
+/// entries costs less than writing all.
+fn rewrite_entries(
+    system: &System,
+    source: &GenerationSource<'_>,
+    image: &MapImage,
+    map: &KernelMap,
+) -> Result<(), Error> {
+    let writing = format!("write the map {}", image.name.name());
+    let own: Vec<Entry<'_>> = of(&source.own, image.name).map(|key| (key.as_slice(), OWN.as_slice())).collect();
+    let mut wanted = entries_of(image);
+    if !own.is_empty() {
+        wanted.extend(own);
+        wanted.sort_unstable();
+        wanted.dedup();
+    }
+    let mut is_there = vec![false; wanted.len()];
+    for (key, value) in system.entries(map).doing(&writing)? {
+        match wanted.binary_search_by(|(it, _)| (*it).cmp(key.as_slice())) {
+            Ok(at) => is_there[at] = wanted[at].1 == value,
+            Err(_) => system.delete(map, &key).doing(&writing)?,
+        }
+    }
+    let missing: Vec<Entry<'_>> =
+        wanted.into_iter().zip(is_there).filter(|(_, is)| !is).map(|(entry, _)| entry).collect();
+    write(system, map, image.name, &missing, source.artifact)
+}
+
+/// Moves the spare's pins to `next` before the record names it as the next generation. If both generations had pins to
+/// exchange when the switch is over, each would be in the other's way.
+fn move_pins(system: &System, pins: &Pins, loaded: &LoadedGeneration, with_file: bool) -> Result<(), Error> {
+    let maps = loaded.generation.maps.keys().filter(|name| with_file || *name != FILE);
+    let places = maps.map(|name| [Age::Old, Age::Next].map(|age| pins.map(age, name)));
+    let programs = ProgramSide::BOTH.map(|side| [Age::Old, Age::Next].map(|age| pins.program(age, side)));
+    let edge = loaded.edge.iter().map(|_| [Age::Old, Age::Next].map(|age| pins.edge_program(age)));
+    for [from, to] in places.chain(programs).chain(edge) {
+        system.rename(&from, &to).doing(format!("move {} to {}", from.display(), to.display()))?;
+    }
+    Ok(())
+}

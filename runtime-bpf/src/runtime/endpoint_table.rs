@@ -1,0 +1,62 @@
+//! The part of a generation's artifact that reconciling needs: the values of its endpoints, and the addresses of nodes.
+//!
+//! Problem: every change begins with a comparison of the kernel and the record, and to read the artifact for it from the
+//! kernel costs more than everything else of the comparison. Strategy: an agent keeps this part, under the digest of the
+//! artifact. Commands read the artifact, which is the only source that they have.
+
+use std::sync::{Arc, PoisonError};
+
+use weir_artifact::layout::MapName;
+use weir_artifact::map_image::MapImage;
+use weir_artifact::{Artifact, NamedEndpoint};
+
+use super::Runtime;
+use crate::error::Error;
+use crate::generation::LoadedGeneration;
+
+/// The endpoints of an artifact, and its maps of node addresses.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EndpointTable {
+    pub(crate) endpoints: Vec<NamedEndpoint>,
+    nodes: Vec<MapImage>,
+}
+
+/// The table of the last generation that was looked at, with the generation's digest.
+pub(crate) type LatestTable = Option<(String, Arc<EndpointTable>)>;
+
+impl From<&Artifact> for EndpointTable {
+    fn from(artifact: &Artifact) -> Self {
+        let nodes = [MapName::Nodes4, MapName::Nodes6].into_iter().filter_map(|name| artifact.map(name).cloned());
+        Self { endpoints: artifact.endpoints.clone(), nodes: nodes.collect() }
+    }
+}
+
+impl EndpointTable {
+    /// The image of a map of node addresses.
+    pub(crate) fn nodes(&self, name: MapName) -> Option<&MapImage> {
+        self.nodes.iter().find(|image| image.name == name)
+    }
+}
+
+impl Runtime {
+    /// The table of a generation; `given` is its artifact, if it is at hand.
+    pub(crate) fn endpoint_table(
+        &self,
+        loaded: &LoadedGeneration,
+        given: Option<&Artifact>,
+    ) -> Result<Arc<EndpointTable>, Error> {
+        let digest = &loaded.generation.digest;
+        let latest = self.latest_table.as_ref().map(|latest| latest.lock().unwrap_or_else(PoisonError::into_inner));
+        let known = latest.as_ref().and_then(|latest| latest.as_ref().filter(|(of, _)| of == digest));
+        if let Some((_, table)) = known {
+            return Ok(Arc::clone(table));
+        }
+        let table = match given {
+            Some(artifact) => EndpointTable::from(artifact),
+            None => EndpointTable::from(&self.artifact(loaded)?),
+        };
+        let table = Arc::new(table);
+        latest.into_iter().for_each(|mut latest| *latest = Some((digest.clone(), Arc::clone(&table))));
+        Ok(table)
+    }
+}

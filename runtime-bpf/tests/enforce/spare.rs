@@ -1,0 +1,291 @@
+//! The spare: a switch to other tables under the same programs loads no program, and the earlier content of a spare
+//! never comes into force.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use weir_runtime::runtime::{PinAccess, Request, Runtime};
+use weir_runtime::sys::{BpfKernel, KernelMap};
+use weir_runtime::system::{Operation, System};
+use weir_runtime::{Error, HookKind, skip};
+
+use crate::attach::{each, request};
+use crate::net::{Layout, Node, pod_address, possible};
+use crate::policy::{agents_artifact, cluster, policy};
+use crate::probe::{connect, serve};
+use crate::switch::{converse, flood};
+
+type Made = (weir_artifact::Artifact, Vec<u8>);
+
+/// Only from p0, only to this port.
+fn only_port(port: u16) -> Made {
+    let from = "ingress: [{from: [{podSelector: {matchLabels: {pod: p0}}}], ports: [{port: PORT}]}]";
+    agents_artifact(&cluster(2, &policy(1, "Ingress", &from.replace("PORT", &port.to_string()))))
+}
+
+/// A runtime as the agent uses it, and the number of programs that it has loaded.
+fn agent(node: &Node) -> (Runtime, Arc<AtomicUsize>) {
+    let loads = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&loads);
+    let count = move |operation| {
+        counted.fetch_add(usize::from(operation == Operation::Load), Ordering::Relaxed);
+        None
+    };
+    let system = System::with_faults(Box::new(count)).unwrap();
+    let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap();
+    (runtime.keeping().unwrap(), loads)
+}
+
+fn attach(runtime: &Runtime, node: &Node, made: &Made, way: HookKind) -> Result<(), Error> {
+    let endpoints = [0, 1].map(|pod| (format!("default/p{pod}"), node.interface(pod))).to_vec();
+    runtime.attach(&Request { endpoints, way: Some(way), ..request(made) }).map(drop)
+}
+
+/// The numbers of the programs and maps that are pinned in a directory, apart from the map of the artifact's file.
+fn pinned(node: &Node, directory: &str) -> BTreeSet<(bool, u32)> {
+    let kernel = BpfKernel::open().unwrap();
+    let number = |path: std::path::PathBuf| {
+        let is_program = ["to_pod", "from_pod"].iter().any(|name| path.ends_with(name));
+        let number = match is_program {
+            true => kernel.pinned_program(&path).unwrap().info().unwrap().id,
+            false => kernel.pinned_map(&path).unwrap().info().unwrap().id,
+        };
+        (is_program, number)
+    };
+    let paths = fs::read_dir(node.bpffs().join(directory)).unwrap().flatten().map(|it| it.path());
+    paths.filter(|path| !path.ends_with("artifact")).map(number).collect()
+}
+
+#[track_caller]
+fn assert_in_force(node: &Node, runtime: &Runtime, allowed: u16, denied: u16, what: &str) {
+    assert!(connect(node, 0, pod_address(1, false), allowed).is_some(), "{what}: {allowed} is allowed");
+    assert!(connect(node, 0, pod_address(1, false), denied).is_none(), "{what}: {denied} is denied");
+    assert_eq!(runtime.status().unwrap().drift, Vec::<String>::new(), "{what}");
+}
+
+#[test]
+fn switches_to_other_tables_load_no_program() {
+    each(|node, way| {
+        [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+        let made = [only_port(80), only_port(81)];
+        node.here(|| {
+            let (runtime, loads) = agent(node);
+            let (mut programs, mut own) = (BTreeSet::new(), BTreeSet::new());
+            for turn in 0..10 {
+                attach(&runtime, node, &made[turn % 2], way).unwrap();
+                let ports = [80, 81];
+                assert_in_force(node, &runtime, ports[turn % 2], ports[(turn + 1) % 2], &format!("{way:?} {turn}"));
+                runtime.reap().unwrap();
+                programs.insert(pinned(node, "progs"));
+                own.insert(pinned(node, "maps"));
+            }
+            assert_eq!(loads.load(Ordering::Relaxed), 4, "{way:?}: two programs for each of the two banks");
+            assert_eq!((programs.len(), own.len()), (2, 2), "{way:?}: two pairs of programs take turns");
+            assert!(runtime.spare().unwrap().is_some());
+            assert!(fs::read_dir(node.bpffs().join("next")).unwrap().next().is_none());
+            assert_eq!(pinned(node, "progs").intersection(&pinned(node, "old")).count(), 0);
+            runtime.detach(None).unwrap();
+            assert!(!node.bpffs().join("old").exists(), "a detach removes the spare too");
+        });
+    });
+}
+
+/// Another process continues where the agent has stopped, and uses its spare.
+#[test]
+fn a_restarted_agent_uses_the_spare() {
+    skip!(unless possible());
+    let node = &Node::new(Layout::Routed, 2);
+    [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+    node.here(|| {
+        for port in [80, 81] {
+            let (runtime, _) = agent(node);
+            attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
+            runtime.reap().unwrap();
+        }
+        let (runtime, loads) = agent(node);
+        attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
+        assert_eq!(loads.load(Ordering::Relaxed), 0);
+        assert_in_force(node, &runtime, 80, 81, "after the restart");
+    });
+}
+
+/// A spare whose programs are others makes room for a new generation.
+#[test]
+fn a_spare_with_other_programs_is_dropped() {
+    skip!(unless possible());
+    let node = &Node::new(Layout::Routed, 2);
+    [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+    node.here(|| {
+        let (runtime, loads) = agent(node);
+        for port in [80, 81] {
+            attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
+            runtime.reap().unwrap();
+        }
+        let spare = pinned(node, "old");
+        attach(&runtime, node, &crate::attach::only_port(80), HookKind::Tcx).unwrap();
+        assert_eq!(loads.load(Ordering::Relaxed), 6);
+        assert_in_force(node, &runtime, 80, 81, "other programs");
+        let kernel = BpfKernel::open().unwrap();
+        let left = || {
+            let (programs, maps) = (kernel.program_numbers().unwrap(), kernel.map_numbers().unwrap());
+            let exists = |(is_program, number): &&(bool, u32)| match is_program {
+                true => programs.contains(number),
+                false => maps.contains(number),
+            };
+            spare.iter().filter(exists).count()
+        };
+        // The shared maps are in another directory. The kernel frees an object some time after its last reference.
+        let is_gone = (0..200).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            left() == 0
+        });
+        assert!(is_gone, "{} objects of the dropped spare are left", left());
+    });
+}
+
+/// Another process, or one that died, may leave any content in the spare's maps. The next generation has none of it.
+#[test]
+fn the_content_of_a_spare_is_not_trusted() {
+    skip!(unless possible());
+    let node = &Node::new(Layout::Routed, 2);
+    [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+    node.here(|| {
+        let (runtime, loads) = agent(node);
+        for port in [80, 81] {
+            attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
+            runtime.reap().unwrap();
+        }
+        let mut damaged = Vec::new();
+        for entry in fs::read_dir(node.bpffs().join("old")).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            if ["to_pod", "from_pod", "other", "flow_shape"].contains(&name.as_str()) {
+                continue;
+            }
+            damage(&BpfKernel::open().unwrap().pinned_map(&path).unwrap());
+            damaged.push(name);
+        }
+        assert!(
+            ["exact4", "rows", "ports", "nodes4", "config", "artifact"]
+                .iter()
+                .all(|it| damaged.iter().any(|d| d == it))
+        );
+        attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
+        assert_eq!(loads.load(Ordering::Relaxed), 4, "the spare was used");
+        assert_in_force(node, &runtime, 80, 81, "after the damage");
+    });
+}
+
+/// Changes every entry of a map, removes one, and adds one if the map has room.
+fn damage(map: &KernelMap) {
+    let entries = map.entries().unwrap();
+    for (key, value) in &entries {
+        map.update(key, &value.iter().map(|byte| !byte).collect::<Vec<_>>(), 0).unwrap();
+    }
+    if let Some((key, value)) = entries.first() {
+        // An array has no entry to remove or to add.
+        _ = map.delete(key);
+        _ = map.update(&vec![0x7b; key.len()], value, 0);
+    }
+}
+
+/// Single entries are written into the generation in force. When it comes into force again, it has none of them.
+#[test]
+fn single_writes_do_not_outlive_their_generation() {
+    skip!(unless possible());
+    let node = &Node::new(Layout::Routed, 2);
+    [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+    let elsewhere: IpAddr = "10.9.7.7".parse().unwrap();
+    node.here(|| {
+        let (runtime, loads) = agent(node);
+        for (turn, port) in [80, 81, 80, 81].into_iter().enumerate() {
+            attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
+            assert_in_force(node, &runtime, port, 161 - port, &format!("turn {turn}"));
+            runtime.write_addresses(&[(elsewhere, Some(1)), (pod_address(0, false), None)], true).unwrap();
+            assert!(connect(node, 0, pod_address(1, false), port).is_none(), "p0 has lost its class");
+            runtime.reap().unwrap();
+        }
+        assert_eq!(loads.load(Ordering::Relaxed), 4);
+    });
+}
+
+/// If the next generation could not be placed at an endpoint, programs of the previous one may still run there, so its
+/// maps must not change.
+#[test]
+fn a_generation_that_still_runs_somewhere_does_not_become_the_spare() {
+    skip!(unless possible());
+    let node = &Node::new(Layout::Routed, 2);
+    let refuses = Arc::new(AtomicBool::new(false));
+    node.here(|| {
+        let refusing = Arc::clone(&refuses);
+        let faults = move |operation| {
+            (operation == Operation::Replace && refusing.load(Ordering::Relaxed)).then_some(libc::ENOMEM)
+        };
+        let system = System::with_faults(Box::new(faults)).unwrap();
+        let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap();
+        let runtime = runtime.one_by_one().keeping().unwrap();
+        for port in [80, 81] {
+            attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
+            runtime.reap().unwrap();
+        }
+        assert!(runtime.spare().unwrap().is_some());
+        refuses.store(true, Ordering::Relaxed);
+        let failed = attach(&runtime, node, &only_port(80), HookKind::Tcx);
+        assert!(matches!(failed, Err(Error::Partial(_))), "{failed:?}");
+        runtime.reap().unwrap();
+        assert!(runtime.spare().unwrap().is_none());
+        refuses.store(false, Ordering::Relaxed);
+        runtime.repair().unwrap();
+        assert_eq!(runtime.status().unwrap().drift, Vec::<String>::new());
+    });
+}
+
+/// Switches between two generations through the spare while `load` runs; then sets the flag that stops `load`.
+fn switch_under(node: &Node, way: HookKind, made: &[Made; 2], load: impl FnOnce(&AtomicBool) + Send) {
+    let stop = AtomicBool::new(false);
+    node.here(|| {
+        let (runtime, loads) = agent(node);
+        [1, 0].into_iter().for_each(|turn| attach(&runtime, node, &made[turn], way).unwrap());
+        std::thread::scope(|scope| {
+            let load = scope.spawn(|| load(&stop));
+            (0..12).for_each(|turn| attach(&runtime, node, &made[(turn + 1) % 2], way).unwrap());
+            stop.store(true, Ordering::Relaxed);
+            load.join().unwrap();
+        });
+        assert_eq!(loads.load(Ordering::Relaxed), 4, "{way:?}: all switches went through the spare");
+    });
+}
+
+/// One generation allows UDP 7 only at p0, the other only at p1.
+#[test]
+fn no_packet_passes_because_two_banks_judge_it() {
+    let (udp, tcp) = ("ports: [{port: 7, protocol: UDP}]", "ports: [{port: 80}]");
+    let pair = [(udp, tcp), (tcp, udp)].map(|(from_p0, to_p1)| {
+        let egress = policy(0, "Egress", &format!("egress: [{{{from_p0}}}]"));
+        let ingress = policy(1, "Ingress", &format!("ingress: [{{{to_p1}}}]"));
+        agents_artifact(&cluster(2, &(egress + &ingress)))
+    });
+    each(|node, way| {
+        switch_under(node, way, &pair, |stop| {
+            let (sent, received) = flood(node, stop);
+            assert!(sent > 1_000, "there was a load: {sent}");
+            assert_eq!(received, 0, "of {sent}, over {way:?}");
+        });
+    });
+}
+
+#[test]
+fn no_packet_is_lost_while_banks_take_turns() {
+    let rules = |port| format!("ingress: [{{ports: [{{port: 7, protocol: UDP}}, {{port: {port}}}]}}]");
+    let pair = [80, 81].map(|port| agents_artifact(&cluster(2, &policy(1, "Ingress", &rules(port)))));
+    each(|node, way| {
+        switch_under(node, way, &pair, |stop| {
+            let (answered, lost) = converse(node, stop);
+            assert!(answered > 1_000, "there was a load: {answered}");
+            assert_eq!(lost, 0, "of {answered}, over {way:?}");
+        });
+    });
+}
