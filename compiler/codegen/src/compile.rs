@@ -70,9 +70,9 @@ impl CompileOptions {
     }
 }
 
-/// Structures whose content is not part of the programs. Single addresses: a kernel hash, which can be changed in place,
-/// in front of the compiled table of listed addresses. Ports: a search, because compares contain the ports. All other
-/// structures are chosen by cost.
+/// Structures whose content is not part of the programs. Single addresses: a kernel hash, which can be changed in
+/// place, in front of the compiled table of listed addresses. Ports: a search, because compares contain the ports. All
+/// other structures are chosen by cost.
 const CHANGEABLE: [(LookupSet, Structure); 3] = [
     (LookupSet::Exact4, Structure::Layered),
     (LookupSet::Exact6, Structure::Layered),

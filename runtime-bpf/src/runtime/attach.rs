@@ -322,8 +322,11 @@ impl Runtime {
             record.spare = None;
             return Ok(next);
         }
-        // First, so that there are never the maps of three generations.
-        self.drop_spare(record)?;
+        // First, so that there are never the maps of three generations. The record is not written yet, because it already
+        // has the new endpoints. A process that dies here leaves a spare without pins, which the next one drops.
+        if let Some(spare) = record.spare.take() {
+            self.remove_spare(&spare)?;
+        }
         generation::load(&self.system, &self.pins, record, source)
     }
 

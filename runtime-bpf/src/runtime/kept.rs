@@ -18,7 +18,7 @@ use super::Runtime;
 use super::reconcile::{KernelObjectId, ObjectKind, RecordedPin};
 use crate::error::{Doing as _, Error};
 use crate::point::{HookKind, ProgramSide};
-use crate::record::EnforcementRecord;
+use crate::record::{EnforcementRecord, KernelGeneration};
 use crate::sys::{KernelLink, KernelMap, KernelProgram, Lock};
 
 /// The copy of the record and its objects.
@@ -80,6 +80,13 @@ impl Runtime {
     /// Called after a detach of all endpoints, when there is nothing to restore.
     pub(crate) fn forget_kept(&self) {
         self.kept().into_iter().for_each(|mut kept| *kept = Kept::default());
+    }
+
+    /// Closes the descriptors of a generation that is no longer needed.
+    pub(crate) fn release(&self, generation: &KernelGeneration) {
+        let Some(mut kept) = self.kept() else { return };
+        kept.programs.retain(|number, _| !generation.programs.contains(number) && generation.edge != Some(*number));
+        kept.maps.retain(|number, _| !generation.maps.values().any(|it| it == number));
     }
 
     /// The pins that were restored since the last call.

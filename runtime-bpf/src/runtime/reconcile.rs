@@ -103,7 +103,7 @@ pub(crate) struct KeptKeys {
     pub(crate) full: Option<Error>,
 }
 
-/// The endpoint's value among those of the artifact, with its number and its pod's hardware address filled in; `None` if the
+/// The endpoint's value in the artifact, with its number and its pod's hardware address filled in; `None` if the
 /// endpoint is closed.
 pub(crate) fn value_of(named: &[NamedEndpoint], local: &EnforcedEndpoint) -> Option<endpoint::Value> {
     if local.closed {
@@ -252,8 +252,8 @@ impl Runtime {
         }
     }
 
-    /// Another process has removed a pin. The object may still exist: it is found by its number and pinned again. Returns
-    /// whether it was found.
+    /// Another process has removed a pin. The object may still exist: it is found by its number and pinned again.
+    /// Returns whether it was found.
     fn pin_again(&self, object: KernelObjectId, path: &Path) -> Result<bool, Error> {
         use std::os::fd::AsFd as _;
         let pinning = format!("pin {}", path.display());
@@ -638,6 +638,19 @@ impl Runtime {
         let runs_nowhere = self.spares && has_code && record.leaving.is_empty();
         // A packet can have entered the retired generation just before the two were unpaired.
         runs_nowhere && self.system.wait_for_programs().is_ok()
+    }
+
+    /// Removes a spare's pins, also those that were moved to `next`, and lets its objects go.
+    pub(crate) fn remove_spare(&self, spare: &KernelGeneration) -> Result<(), Error> {
+        for age in [Age::Old, Age::Next] {
+            let maps = spare.maps.keys().map(|name| self.pins.map(age, name));
+            let programs = ProgramSide::BOTH.map(|side| self.pins.program(age, side));
+            for path in maps.chain(programs).chain([self.pins.edge_program(age)]) {
+                self.system.unpin(&path).doing(format!("remove {}", path.display()))?;
+            }
+        }
+        self.release(spare);
+        Ok(())
     }
 
     /// Forgets the spare and removes its pins.

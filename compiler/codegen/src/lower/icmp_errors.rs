@@ -50,8 +50,8 @@ impl Extended {
         }
     }
 
-    /// Rounds the number of atoms up to whole words. `count` is the number of atoms of ports. Programs compare sets with
-    /// the full set, so without this each new port would change them.
+    /// Rounds the number of atoms up to whole words. `count` is the number of atoms of ports. Programs compare sets
+    /// with the full set, so without this each new port would change them.
     fn fill_words(&mut self, count: usize) {
         let mut every = AtomSet::all(count).widened(self.atoms);
         self.icmp_errors.into_iter().for_each(|atom| every.insert(atom));
