@@ -13,6 +13,7 @@ mod args;
 mod cni;
 mod commands;
 mod config;
+mod connections;
 mod endpoint_lookup;
 mod failure;
 mod input_source;
@@ -99,6 +100,7 @@ fn run(cli: &Cli) -> Result<CommandOutcome> {
         CliCommand::Suggest(arguments) => commands::suggest::run(global, arguments),
         CliCommand::Learn(arguments) => commands::learn::run(global, arguments),
         CliCommand::Test(arguments) => commands::test::run(global, arguments),
+        CliCommand::Init(arguments) => commands::init::run(global, arguments),
         CliCommand::Compile(arguments) => commands::compile::run(global, arguments),
         CliCommand::Inspect(arguments) => commands::inspect::run(arguments),
         CliCommand::Verify(arguments) => commands::verify::run(global, arguments),
