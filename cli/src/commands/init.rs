@@ -153,7 +153,7 @@ fn configuration(policies: &str, ignored: &BTreeSet<String>) -> String {
     };
     format!(
         "\
-# Settings of all `weir` commands in this repository, such as `weir check {policies}`. The command line takes precedence.
+# Settings of `weir` commands in this repository, such as `weir check {policies}`. The command line takes precedence.
 
 # The namespace of objects that name none.
 # namespace = \"default\"

@@ -117,3 +117,23 @@ fn connections_that_no_policy_decides_about_are_not_promised() {
     place.run("init").exits(0).says("no expectations: ");
     assert!(!place.path().join("expectations.yaml").exists());
 }
+
+#[test]
+fn only_three_sources_of_a_port_are_written() {
+    let mut text =
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p, namespace: a}\nspec:\n  \
+                    podSelector: {matchLabels: {app: db}}\n  ingress: [{ports: [{port: 5432}]}]\n"
+            .to_owned();
+    for (number, name) in ["db", "one", "two", "three", "four", "five"].iter().enumerate() {
+        text.push_str(&format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: a, labels: {{app: {name}}}}}\n\
+             status: {{podIP: 10.0.0.{}}}\n",
+            number + 1
+        ));
+    }
+    let place = Place::new().file("policies/a.yaml", text);
+    place.run("init").exits(0);
+    let expectations = read(&place, "expectations.yaml");
+    assert_eq!(expectations.matches("port: 5432/tcp, expect: allow").count(), 3, "{expectations}");
+    assert!(expectations.contains("\n# 2 more are left out: "), "{expectations}");
+}

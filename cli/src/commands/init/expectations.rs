@@ -23,6 +23,8 @@ use crate::read::ReadInput;
 
 /// Expectations of each verdict that are written at most; people review the file.
 const MOST: usize = 100;
+/// Sources of one port of a workload that are written at most: every pod of a cluster may reach its DNS server.
+const MOST_SOURCES: usize = 3;
 /// A pod that no selector of the input is likely to be about, and an address for documentation.
 const OUTSIDE: [&str; 2] = ["another-namespace/=", "192.0.2.1"];
 /// Ports to look for one that is denied or, where nearly all are, allowed.
@@ -39,7 +41,7 @@ struct Line {
 /// The expectations, by the workload that they are about.
 pub(super) struct TodaysVerdicts {
     lines: BTreeMap<String, Vec<Line>>,
-    /// Lines beyond [`MOST`].
+    /// Lines beyond [`MOST`] and [`MOST_SOURCES`].
     left_out: usize,
 }
 
@@ -93,13 +95,15 @@ struct Collector<'c> {
     reach: &'c Reach<'c>,
     oracle: Oracle<'c>,
     numbers: [usize; 2],
+    /// The number of sources for each destination and port.
+    sources: BTreeMap<(usize, PortSpec), usize>,
     found: TodaysVerdicts,
 }
 
 impl<'c> Collector<'c> {
     fn new(read: &'c ReadInput, reach: &'c Reach<'c>) -> Self {
         let found = TodaysVerdicts { lines: BTreeMap::new(), left_out: 0 };
-        Self { read, reach, oracle: Oracle::new(&read.cluster), numbers: [0; 2], found }
+        Self { read, reach, oracle: Oracle::new(&read.cluster), numbers: [0; 2], sources: BTreeMap::new(), found }
     }
 
     fn connection(&mut self, cells: &CellCache<'_>, connection: Connection) {
@@ -119,6 +123,12 @@ impl<'c> Collector<'c> {
             }
         };
         let Some(port) = port.filter(|it| is_decided && it.first > 0) else { return };
+        let sources = self.sources.entry((connection.to, port)).or_default();
+        *sources += 1;
+        if *sources > MOST_SOURCES {
+            self.found.left_out += 1;
+            return;
+        }
         let port = format!("{}/{}", port.first, ports::name(port.protocol).to_lowercase());
         let line = Line { from: self.name(from), to: self.name(to), port, verdict: Verdict::Allow };
         self.add(to, line);
@@ -142,14 +152,13 @@ impl<'c> Collector<'c> {
     }
 
     fn add(&mut self, about: &Party, line: Line) {
-        if !self.holds(&line) {
-            return;
-        }
-        let number = &mut self.numbers[usize::from(line.verdict == Verdict::Deny)];
-        *number += 1;
-        match *number > MOST {
-            true => self.found.left_out += 1,
-            false => self.found.lines.entry(self.reach.party_name(about)).or_default().push(line),
+        let kind = usize::from(line.verdict == Verdict::Deny);
+        // Not asked: a large cluster has millions of connections.
+        if self.numbers[kind] == MOST {
+            self.found.left_out += 1;
+        } else if self.holds(&line) {
+            self.numbers[kind] += 1;
+            self.found.lines.entry(self.reach.party_name(about)).or_default().push(line);
         }
     }
 
