@@ -28,7 +28,7 @@ pub(crate) use enforce::{
     EventPort, EventVerdict, FlowsArgs, HookChoice, MonitorArgs, MonitorFormat, PinArgs, StatusArgs,
 };
 pub(crate) use input::{InputOptions, InputPaths};
-pub(crate) use propose::{LearnArgs, SuggestArgs, SuggestFormat};
+pub(crate) use propose::{InitArgs, LearnArgs, SuggestArgs, SuggestFormat};
 pub(crate) use views::{
     DeniedChange, DiffArgs, DiffFormat, ExposureArgs, ExposureFormat, ExposureKind, FilterArgs, FilterDirection,
     ViewArgs, ViewFormat, ViewLevel, World,
@@ -68,7 +68,7 @@ pub(crate) fn command() -> clap::Command {
 }
 
 /// Flags that every command takes.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalArgs {
     /// Namespace of objects and pod names without a namespace [default: `default`]; matrix, graph, exposure and diff
@@ -126,6 +126,8 @@ pub(crate) enum CliCommand {
     Learn(LearnArgs),
     /// Check flows against a file of expected verdicts
     Test(TestArgs),
+    /// Set up a repository of policies: weir.toml, expectations and a CI file
+    Init(InitArgs),
     /// Compile policies into programs and maps for the kernel, and verify the result
     Compile(CompileArgs),
     /// Show the contents of an artifact
@@ -309,6 +311,15 @@ pub(crate) struct TestArgs {
     /// Answer for pods that are described, or only for pods of the input
     #[arg(long, value_enum, default_value_t, value_name = "WORLD")]
     pub(crate) world: World,
+    /// List the allowed connections between workloads, and the isolated workloads, that no expectation covers
+    #[arg(long)]
+    pub(crate) coverage: bool,
+    /// With --coverage: show at most N items of each list; 0 shows all [default: 20 for text, all for JSON]
+    #[arg(long, value_name = "N", requires = "coverage")]
+    pub(crate) max: Option<usize>,
+    /// Rewrite the file: failed expectations get the verdict that their flows have now; prints the change as a patch
+    #[arg(long, conflicts_with_all = ["coverage", "output"])]
+    pub(crate) bless: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: TestFormat,

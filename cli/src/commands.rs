@@ -21,6 +21,7 @@ pub(crate) mod explain_code;
 pub(crate) mod exposure;
 #[cfg(feature = "enforce")]
 pub(crate) mod flows;
+pub(crate) mod init;
 pub(crate) mod inspect;
 pub(crate) mod learn;
 pub(crate) mod man;

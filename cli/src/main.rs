@@ -14,6 +14,7 @@ mod build_info;
 mod cni;
 mod commands;
 mod config;
+mod connections;
 #[cfg(all(test, feature = "enforce"))]
 mod documented_commands;
 mod endpoint_lookup;
@@ -104,6 +105,7 @@ fn run(cli: &Cli) -> Result<CommandOutcome> {
         CliCommand::Suggest(arguments) => commands::suggest::run(global, arguments),
         CliCommand::Learn(arguments) => commands::learn::run(global, arguments),
         CliCommand::Test(arguments) => commands::test::run(global, arguments),
+        CliCommand::Init(arguments) => commands::init::run(global, arguments),
         CliCommand::Compile(arguments) => commands::compile::run(global, arguments),
         CliCommand::Inspect(arguments) => commands::inspect::run(arguments),
         CliCommand::Verify(arguments) => commands::verify::run(global, arguments),

@@ -6,6 +6,10 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use anyhow::Result;
+
+use crate::failure::with_hint;
+
 /// Only the owner reads and writes.
 const PRIVATE: u32 = 0o600;
 
@@ -31,6 +35,17 @@ pub(crate) fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let part = part_name(path);
     write_with_permissions(Path::new(&part), bytes, Permissions::from_mode(PRIVATE))?;
     std::fs::rename(&part, path)
+}
+
+/// Fails if one of the files exists: a user may have edited it.
+pub(crate) fn refuse_existing<'p>(paths: impl Iterator<Item = &'p Path>, hint: &str) -> Result<()> {
+    let existing = paths.filter(|it| it.symlink_metadata().is_ok());
+    let names: Vec<String> = existing.map(|it| it.display().to_string()).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let verb = if names.len() == 1 { "exists" } else { "exist" };
+    Err(with_hint(format!("nothing was written, because {} {verb} already", names.join(", ")), hint))
 }
 
 /// Replaces a regular file by one with the same permissions.

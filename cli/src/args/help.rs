@@ -6,7 +6,7 @@ use clap::Command;
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Ask", &["explain", "query", "matrix", "graph", "exposure", "diff"]),
     ("Check", &["check", "test", "explain-code"]),
-    ("Write policies", &["suggest", "learn"]),
+    ("Write policies", &["suggest", "learn", "init"]),
     ("Compile", &["compile", "inspect", "verify"]),
     (
         "Enforce",

@@ -33,6 +33,25 @@ pub(crate) struct SuggestArgs {
     pub(crate) output: SuggestFormat,
 }
 
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Writes weir.toml, expectations.yaml with verdicts of today, and a CI file for GitHub or GitLab if the repository uses it.
+The policies must be in a directory of their own, because expectations.yaml is no Kubernetes object.")]
+pub(crate) struct InitArgs {
+    /// The repository
+    #[arg(default_value = ".", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) directory: PathBuf,
+    /// The directory of the policies, below DIR [default: the only one that contains policies]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
+    pub(crate) policies: Option<PathBuf>,
+    /// Overwrite files that exist
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Print the files, and write nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SuggestFormat {
     /// For people: the change, and what else it changes

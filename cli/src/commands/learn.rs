@@ -107,7 +107,8 @@ fn flow<'c>(lookup: &EndpointLookup<'c>, oracle: &Oracle<'c>, record: &Record) -
 fn write(arguments: &LearnArgs, cluster: &Cluster, learned: &Learned) -> Result<Vec<String>> {
     let files = files(&arguments.output, cluster, learned);
     if !arguments.force {
-        refuse_existing(files.keys().map(PathBuf::as_path))?;
+        let hint = "`--force` overwrites files, or choose another directory with `-o`";
+        output_file::refuse_existing(files.keys().map(PathBuf::as_path), hint)?;
     }
     for (path, text) in &files {
         let parent = path.parent().unwrap_or(&arguments.output);
@@ -115,18 +116,6 @@ fn write(arguments: &LearnArgs, cluster: &Cluster, learned: &Learned) -> Result<
         output_file::replace(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(files.keys().map(|it| it.display().to_string()).collect())
-}
-
-/// Fails if one of the files exists: it may have been edited since an earlier run.
-fn refuse_existing<'p>(paths: impl Iterator<Item = &'p Path>) -> Result<()> {
-    let existing = paths.filter(|it| it.symlink_metadata().is_ok());
-    let names: Vec<String> = existing.map(|it| it.display().to_string()).collect();
-    if names.is_empty() {
-        return Ok(());
-    }
-    let verb = if names.len() == 1 { "exists" } else { "exist" };
-    let message = format!("nothing was written, because {} {verb} already", names.join(", "));
-    Err(with_hint(message, "`--force` overwrites files, or choose another directory with `-o`"))
 }
 
 /// The texts of the files, by path.

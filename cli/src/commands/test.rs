@@ -1,5 +1,7 @@
 //! `weir test`: a file of expectations about flows.
 
+mod bless;
+mod coverage;
 mod file;
 mod report;
 
@@ -17,8 +19,12 @@ use super::CommandOutcome;
 use crate::args::{GlobalArgs, TestArgs, TestFormat, World};
 use crate::endpoint_lookup::EndpointLookup;
 use crate::failure::with_hint;
+use crate::left_out::NoteForm;
+use crate::page::OutputPage;
 use crate::question::{FlowQuestion, JudgedPacket};
-use crate::{possible_pods, read, verdict_reasons};
+use crate::read::{self, ReadInput};
+use crate::{possible_pods, verdict_reasons};
+use coverage::Coverage;
 use file::Expectation;
 use report::TestReport;
 
@@ -46,43 +52,31 @@ struct ExpectationResult {
     note: Option<String>,
     /// A flow of described pods that has the other verdict.
     counterexample: Option<Value>,
+    /// The packets that were judged.
+    packets: Vec<JudgedPacket>,
 }
 
+/// Items of a list of `--coverage` that text shows by default.
+const MOST_FOR_PEOPLE: usize = 20;
+
 pub(crate) fn run(global: &GlobalArgs, test: &TestArgs) -> Result<CommandOutcome> {
+    if test.bless {
+        bless::check(&test.expectations)?;
+    }
     let Some(read) = read::read_valid(global, &test.input)? else { return Ok(CommandOutcome::Failed) };
     let name = test.expectations.display().to_string();
-    let expectations = file::parse(load(&test.expectations, read.stdin_read)?, &name)?;
-    let lookup = EndpointLookup { cluster: &read.cluster, default_namespace: &read.default_namespace };
-    let mut oracle = Oracle::new(&read.cluster);
-    let results: Vec<ExpectationResult> = expectations
-        .into_iter()
-        .map(|expectation| {
-            let asked = match expectation.described().next().is_some() && test.world == World::Closed {
-                true => Err(possible_pods::CLOSED.to_owned()),
-                false => expectation.question().ask(&lookup, &mut oracle),
-            };
-            let namesake = asked.as_ref().ok().and_then(|answer| answer.namesake);
-            let note = namesake.map(|it| FlowQuestion::namesake_note(&read.cluster, it));
-            let wrong = |it: &&JudgedPacket| it.judgement.verdict() != expectation.verdict;
-            let failed = asked.as_ref().ok().filter(|it| it.verdict() != Some(expectation.verdict));
-            let counterexample = failed.and_then(|it| counterexample(&read.cluster, it.packets.iter().find(wrong)?));
-            let status = match asked {
-                Err(reason) => ExpectationStatus::Unresolved(reason),
-                Ok(answer) if answer.verdict() == Some(expectation.verdict) => ExpectationStatus::Passed,
-                Ok(answer) => {
-                    let packets = answer.packets.iter().filter(wrong);
-                    let because = packets.flat_map(|it| reasons(&read.cluster, it)).collect();
-                    match answer.verdict_if.filter(|it| !it.fields.is_empty()) {
-                        Some(conditions) => ExpectationStatus::Depends { on: conditions.fields, because },
-                        None => ExpectationStatus::Failed(because),
-                    }
-                }
-            };
-            ExpectationResult { expectation, status, note, counterexample }
-        })
-        .collect();
+    let bytes = load(&test.expectations, read.stdin_read)?;
+    let expectations = file::parse(bytes.clone(), &name)?;
+    let mut results = results(&read, expectations, test.world);
+    if test.bless {
+        bless::bless(&test.expectations, bytes, &mut results)?;
+        // Standard output is the patch.
+        read.left_out.mark(&mut OutputPage::new(), NoteForm::Stderr)?;
+        return Ok(outcome(&results));
+    }
+    let coverage = if test.coverage { Some(Coverage::new(&read.cluster, &results, most(test))?) } else { None };
     let idle = idle_policies(&read.cluster, &results);
-    let report = TestReport { file: &name, results: &results, idle: &idle };
+    let report = TestReport { file: &name, results: &results, idle: &idle, coverage: coverage.as_ref() };
     let mut page = match test.output {
         TestFormat::Text => report.text(global.quiet),
         TestFormat::Json => report.json()?,
@@ -91,6 +85,60 @@ pub(crate) fn run(global: &GlobalArgs, test: &TestArgs) -> Result<CommandOutcome
     read.left_out.mark(&mut page, test.output)?;
     page.print()?;
     Ok(outcome(&results))
+}
+
+/// Whether all expectations of a text hold.
+pub(super) fn all_hold(read: &ReadInput, text: &str) -> Result<bool> {
+    let results = results(read, file::parse(text.into(), "expectations")?, World::Open);
+    Ok(results.iter().all(|it| it.status == ExpectationStatus::Passed))
+}
+
+/// The number of items that each list of `--coverage` shows.
+fn most(test: &TestArgs) -> usize {
+    match (test.max, test.output) {
+        (Some(0), _) | (None, TestFormat::Json | TestFormat::Junit) => usize::MAX,
+        (Some(max), _) => max,
+        (None, TestFormat::Text) => MOST_FOR_PEOPLE,
+    }
+}
+
+/// Asks each expectation's question.
+fn results(read: &ReadInput, expectations: Vec<Expectation>, world: World) -> Vec<ExpectationResult> {
+    let lookup = EndpointLookup { cluster: &read.cluster, default_namespace: &read.default_namespace };
+    let mut oracle = Oracle::new(&read.cluster);
+    expectations.into_iter().map(|it| result(read, &lookup, &mut oracle, it, world)).collect()
+}
+
+fn result<'c>(
+    read: &ReadInput,
+    lookup: &EndpointLookup<'c>,
+    oracle: &mut Oracle<'c>,
+    expectation: Expectation,
+    world: World,
+) -> ExpectationResult {
+    let asked = match expectation.described().next().is_some() && world == World::Closed {
+        true => Err(possible_pods::CLOSED.to_owned()),
+        false => expectation.question().ask(lookup, oracle),
+    };
+    let namesake = asked.as_ref().ok().and_then(|answer| answer.namesake);
+    let note = namesake.map(|it| FlowQuestion::namesake_note(&read.cluster, it));
+    let wrong = |it: &&JudgedPacket| it.judgement.verdict() != expectation.verdict;
+    let failed = asked.as_ref().ok().filter(|it| it.verdict() != Some(expectation.verdict));
+    let counterexample = failed.and_then(|it| counterexample(&read.cluster, it.packets.iter().find(wrong)?));
+    let packets = asked.as_ref().map(|answer| answer.packets.clone()).unwrap_or_default();
+    let status = match asked {
+        Err(reason) => ExpectationStatus::Unresolved(reason),
+        Ok(answer) if answer.verdict() == Some(expectation.verdict) => ExpectationStatus::Passed,
+        Ok(answer) => {
+            let packets = answer.packets.iter().filter(wrong);
+            let because = packets.flat_map(|it| reasons(&read.cluster, it)).collect();
+            match answer.verdict_if.filter(|it| !it.fields.is_empty()) {
+                Some(conditions) => ExpectationStatus::Depends { on: conditions.fields, because },
+                None => ExpectationStatus::Failed(because),
+            }
+        }
+    };
+    ExpectationResult { expectation, status, note, counterexample, packets }
 }
 
 /// The flow of a packet between examples of described pods.

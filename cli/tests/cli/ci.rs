@@ -202,15 +202,27 @@ fn the_github_workflow_comments_on_a_change_and_fails() {
     repository.git("commit -q -m open");
     let ran = run_workflow(&repository);
     let names: Vec<&str> = ran.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["Check", "Compare", "Comment", "Gate"]);
+    assert_eq!(names, ["Check", "Test", "Compare", "Comment", "Gate"]);
     for (name, ran) in &ran {
         assert_eq!(ran.code, Some(i32::from(name == "Gate")), "{name}: {ran:#?}");
     }
-    assert!(ran[1].1.out.contains("::"), "annotations: {:#?}", ran[1].1);
+    assert!(ran[2].1.out.contains("::"), "annotations: {:#?}", ran[2].1);
     assert_eq!(repository.read("output.log"), "changed=1\nrefused=1\n");
     assert!(repository.read("summary.log").contains("5432"), "{}", repository.read("summary.log"));
     assert!(repository.read("weir-diff.html").contains("<!doctype html>"));
     repository.commented(Path::new("weir-diff.md"));
+}
+
+#[test]
+fn the_github_workflow_fails_on_an_expectation_that_does_not_hold() {
+    let repository = Repository::new();
+    repository.write("expectations.yaml", "- {from: 192.0.2.7, to: shop/db, port: 5432, expect: deny}\n");
+    repository.open_the_database();
+    repository.git("add -A");
+    repository.git("commit -q -m open");
+    let ran = run_workflow(&repository);
+    let test = ran.iter().find(|(name, _)| name == "Test").expect("a step");
+    assert_eq!(test.1.code, Some(1), "{ran:#?}");
 }
 
 #[test]
@@ -222,7 +234,7 @@ fn the_github_workflow_passes_approved_changes() {
     repository.git("commit -q -m open");
     let ran = run_workflow(&repository);
     assert!(ran.iter().all(|(_, ran)| ran.code == Some(0)), "{ran:#?}");
-    assert_eq!((ran.len(), repository.read("output.log").as_str()), (3, "changed=1\nrefused=0\n"));
+    assert_eq!((ran.len(), repository.read("output.log").as_str()), (4, "changed=1\nrefused=0\n"));
     assert!(repository.read("weir-diff.md").contains("✅ approved"), "{}", repository.read("weir-diff.md"));
 }
 
@@ -234,7 +246,7 @@ fn the_github_workflow_is_quiet_about_a_comment_in_a_file() {
     repository.git("commit -q -m remark");
     let ran = run_workflow(&repository);
     assert!(ran.iter().all(|(_, ran)| ran.code == Some(0)), "{ran:#?}");
-    assert_eq!((ran.len(), repository.read("gh.log").as_str()), (2, ""));
+    assert_eq!((ran.len(), repository.read("gh.log").as_str()), (3, ""));
     assert_eq!(repository.read("output.log"), "changed=0\nrefused=0\n");
 }
 
@@ -247,7 +259,7 @@ fn the_github_workflow_fails_on_a_broken_policy() {
     let ran = run_workflow(&repository);
     assert_eq!(ran[0].1.code, Some(1), "{ran:#?}");
     assert!(ran[0].1.out.contains("::error file=policies/shop.yaml,line=7"), "{ran:#?}");
-    assert_ne!(ran[1].1.code, Some(0), "{ran:#?}");
+    assert_ne!(ran[2].1.code, Some(0), "{ran:#?}");
 }
 
 #[test]
@@ -267,8 +279,9 @@ fn the_gitlab_job_leaves_a_report_and_is_a_gate() {
         ("APPROVED", approved.as_str()),
         ("CI_MERGE_REQUEST_DIFF_BASE_SHA", base.trim()),
     ];
-    let [check, compare] = items(get(job, "script").expect("a script")) else { panic!("two scripts") };
+    let [check, test, compare] = items(get(job, "script").expect("a script")) else { panic!("three scripts") };
     repository.bash(&text(check), &variables).exits(0);
+    repository.bash(&text(test), &variables).exits(0);
     repository.bash(&text(compare), &variables).exits(1).says("refused: no approvals are given");
     for kept in items(get(get(job, "artifacts").expect("artifacts"), "paths").expect("paths")) {
         assert!(repository.read(&text(kept)).contains("5432"), "{}", text(kept));

@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::Value;
 use weir_analysis::world::DescribedPod;
 use weir_model::eval::Verdict;
-use weir_objects::syntax::{MappingEntry, SyntaxNode, SyntaxValue};
+use weir_objects::syntax::{MappingEntry, Span, SyntaxNode, SyntaxValue};
 
 use crate::failure::with_hint;
 use crate::possible_pods::{self, WrittenPod};
@@ -16,9 +16,14 @@ const FIELDS: [&str; 6] = ["name", "from", "to", "port", "proto", "expect"];
 /// One expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Expectation {
+    /// The field `name`, or words for the flow.
     pub(super) name: String,
+    /// Whether the file gives it a name.
+    pub(super) is_named: bool,
     pub(super) line: usize,
     pub(super) verdict: Verdict,
+    /// The position of the verdict in the text.
+    pub(super) verdict_span: Span,
     from: ExpectedEnd,
     to: ExpectedEnd,
     port: Option<String>,
@@ -59,6 +64,12 @@ impl Expectation {
         })
     }
 
+    /// Whether both are about the same flow, and have the same name.
+    pub(super) fn asks_the_same(&self, other: &Self) -> bool {
+        let asked = |it: &Self| (it.name.clone(), it.from.clone(), it.to.clone());
+        asked(self) == asked(other) && (&self.port, &self.protocol) == (&other.port, &other.protocol)
+    }
+
     pub(super) fn question(&self) -> FlowQuestion<'_> {
         let (from, to) = (self.from.asked(), self.to.asked());
         FlowQuestion { from, to, port: self.port.as_deref(), protocol: self.protocol.as_deref() }
@@ -92,9 +103,9 @@ fn list<'n, 't>(file: &mut StrictYaml<'_>, root: &'n SyntaxNode<'t>) -> Result<&
 fn expectation(file: &mut StrictYaml<'_>, node: &SyntaxNode<'_>) -> Result<Expectation> {
     let entries = file.mapping(node, "an expectation", &FIELDS)?;
     let (from, to) = (end(file, entries, "from")?, end(file, entries, "to")?);
-    let mut field = |name: &str| file.scalar(entries, name);
-    let name = field("name")?;
-    let (port, protocol, expect) = (field("port")?, field("proto")?, field("expect")?);
+    let mut scalar = |name: &str| file.scalar(entries, name);
+    let name = scalar("name")?;
+    let (port, protocol, expect) = (scalar("port")?, scalar("proto")?, scalar("expect")?);
     let from = from.ok_or_else(|| file.missing(node, "from"))?;
     let to = to.ok_or_else(|| file.missing(node, "to"))?;
     let verdict = match expect.as_deref() {
@@ -107,8 +118,11 @@ fn expectation(file: &mut StrictYaml<'_>, node: &SyntaxNode<'_>) -> Result<Expec
         None => return Err(file.missing(node, "expect")),
     };
     let shown_port = port.as_deref().or(protocol.as_deref()).unwrap_or_default();
+    let is_named = name.is_some();
     let name = name.unwrap_or_else(|| format!("{} to {} {shown_port}", from.text(), to.text()).trim_end().to_owned());
-    Ok(Expectation { name, line: file.line(node.span), verdict, from, to, port, protocol })
+    let verdict_span = field(entries, "expect").map_or(node.span, |it| it.span);
+    let line = file.line(node.span);
+    Ok(Expectation { name, is_named, line, verdict, verdict_span, from, to, port, protocol })
 }
 
 /// An end: a name or address, or a pod that could exist, as a text or as a mapping.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::coverage::Coverage;
 use super::{ExpectationResult, ExpectationStatus, opposite};
 use crate::page::OutputPage;
 use crate::render::text::count;
@@ -15,6 +16,8 @@ pub(super) struct TestReport<'r> {
     pub(super) results: &'r [ExpectationResult],
     /// Policies that select no endpoint of the input.
     pub(super) idle: &'r [String],
+    /// With `--coverage`.
+    pub(super) coverage: Option<&'r Coverage>,
 }
 
 impl TestReport<'_> {
@@ -25,6 +28,12 @@ impl TestReport<'_> {
             page.line(format_args!(
                 "note: policy {policy} selects no pod or workload of the input, so nothing tests it"
             ));
+        }
+        if let Some(coverage) = self.coverage {
+            if !quiet {
+                page.blank();
+            }
+            coverage.print(&mut page);
         }
         page
     }
@@ -40,6 +49,9 @@ impl TestReport<'_> {
         });
         if !self.idle.is_empty() {
             document["untested"] = json!(self.idle);
+        }
+        if let Some(coverage) = self.coverage {
+            document["coverage"] = coverage.json();
         }
         let mut page = OutputPage::new();
         page.pretty_json(&document)?;
