@@ -24,15 +24,16 @@ use weir_model::{
 use weir_objects::address::Family;
 use weir_objects::k8s::{LabelSelector, Labels};
 
-/// Every peer class, and the data that finds them.
+/// Every peer class, and the data that finds them. A change of policies that leaves them as they are shares them.
+#[derive(Debug)]
 pub(super) struct Peers {
-    pub(super) list: Vec<PeerClass>,
+    pub(super) list: Arc<Vec<PeerClass>>,
     /// The classes of backends that have no address.
     pub(super) without_address: HashMap<EndpointId, PeerId>,
-    pub(super) addresses: AddressMap,
+    pub(super) addresses: Arc<AddressMap>,
     /// The services behind addresses: [`PeerClass::vip`] is an index into this list.
-    pub(super) vips: Vec<ServiceVip>,
-    pub(super) lookup: PeerLookup,
+    pub(super) vips: Arc<Vec<ServiceVip>>,
+    pub(super) lookup: Arc<PeerLookup>,
 }
 
 /// Finds the class of an address from the facts about it.
@@ -77,6 +78,11 @@ impl PodClasses {
             rules: Arc::clone(&classes.rules),
             lookup: Arc::clone(&classes.lookup),
         }
+    }
+
+    /// The same for classes with the same predicates and other rules.
+    pub(super) fn with_rules(self, classes: &Classes) -> Self {
+        Self { rules: Arc::clone(&classes.rules), ..self }
     }
 
     pub(super) fn lookup(&self) -> &PeerLookup {
@@ -195,6 +201,7 @@ pub(super) fn classify(
     let Classifier { list, lookup, .. } = classifier;
     let addresses = addresses::assemble(lookup.segments.ranges(&of_sets), exact);
     meter.check()?;
+    let (list, addresses, vips, lookup) = (list.into(), addresses.into(), vips.into(), lookup.into());
     Ok(Peers { list, without_address, addresses, vips, lookup })
 }
 

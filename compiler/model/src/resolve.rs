@@ -18,6 +18,7 @@ mod services;
 mod tiers;
 
 pub use endpoints::named_ports;
+pub use policies::{is_audit, network_policy};
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -56,6 +56,18 @@ impl Baseline {
         }
     }
 
+    /// The baseline of a generation that has the same peer classes.
+    pub(super) fn with_changes(self, generation: &Generation) -> Self {
+        let addresses = Arc::clone(&generation.classes.addresses);
+        let pods = self.pods.with_rules(&generation.classes);
+        Self { addresses, pods, changed: BTreeMap::new(), ..self }
+    }
+
+    /// The entries of the exact table that differ from the generation's.
+    pub(super) fn changed(&self) -> &BTreeMap<IpAddr, Option<PeerId>> {
+        &self.changed
+    }
+
     /// The present class of an address: the generation's, with the changes since.
     pub(super) fn peer_at(&self, address: IpAddr) -> PeerId {
         match self.changed.get(&address) {
