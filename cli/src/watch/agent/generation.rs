@@ -203,8 +203,8 @@ impl<E: Enforce> NodeAgent<E> {
         let artifact = watch.time(|| self.adopt(&mut generation, compiled, options, now));
         self.reports.metrics.observe("weir_compile_seconds", watch.elapsed);
         let installed = self.install(&artifact?, now)?;
-        let how = if generation.is_incremental { "incremental" } else { "whole" };
-        self.reports.metrics.add("weir_generations_total", &[("how", how)], 1.0);
+        self.reports.metrics.add("weir_generations_total", &[], 1.0);
+        self.reports.metrics.add("weir_incremental_generations_total", &[], f64::from(generation.is_incremental));
         Ok(NewGeneration { generation, installed })
     }
 
