@@ -9,10 +9,11 @@
 
 use std::time::{Duration, Instant};
 
+use weir_classes::Limits;
 use weir_classes::index::{Dirty, Generation, Index, Key};
 use weir_codegen::compile;
 use weir_model::Assumptions;
-use weir_objects::k8s::{Body, Object};
+use weir_objects::k8s::{Body, Object, PolicyPort, PortMatch, Protocol};
 use weir_testing::yaml::objects;
 use xtask::generate::{ClusterSize, snapshot};
 
@@ -40,7 +41,10 @@ fn main() {
         "cluster", "compile ms", "pod comes, µs", "pod goes, µs", "single", "classify ms", "emit ms"
     );
     let mut rows = Vec::new();
-    for ClusterSize { pods, policies, namespaces, tiers } in SIZES {
+    // `cargo bench` passes `--bench`. A number selects the clusters with so many pods.
+    let pods_wanted: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    let wanted = |size: &ClusterSize| pods_wanted.is_empty() || pods_wanted.contains(&size.pods);
+    for ClusterSize { pods, policies, namespaces, tiers } in SIZES.into_iter().filter(wanted) {
         let objects = objects(&snapshot(ClusterSize { pods, policies, namespaces, tiers }));
         let mut index = Index::new(Some(NODE.to_owned()), Assumptions::default());
         objects.iter().for_each(|object| drop(index.apply(object.clone())));
@@ -50,18 +54,20 @@ fn main() {
         let (comes, goes, single) = events(&mut index, &objects);
         let [comes, goes] = [comes, goes].map(|it| it.as_secs_f64() * 1e6 / EVENTS as f64);
         let [classify, emit] = changes(&mut index, &objects).map(|it| it.as_secs_f64() * 1e3);
+        let [edit, edit_emit] = edits(&mut index, &objects).map(|it| it.as_secs_f64() * 1e3);
         let name = format!("{pods} pods, {policies} policies");
         println!(
             "{name:<28} {compile:>12.1} {comes:>14.2} {goes:>14.2} {:>9.1}% {classify:>12.1} {emit:>12.1}",
             100.0 * single
         );
+        println!("{:<28} {edit:>12.2} {edit_emit:>12.2}", "  port added: classes, emit, ms");
         let whole = whole(&mut index, &objects).map(|(kind, [half, most])| {
             println!("{:<28} {half:>12.1} {most:>12.1}", format!("  {kind}: p50, p99, ms"));
             format!(r#""{kind}_p50_ms": {half:.2}, "{kind}_p99_ms": {most:.2}"#)
         });
         let (whole, memory) = (whole.join(", "), resident());
         rows.push(format!(
-            r#"{{"pods": {pods}, "policies": {policies}, "compile_ms": {compile:.2}, "pod_comes_us": {comes:.3}, "pod_goes_us": {goes:.3}, "single": {single:.4}, "classify_ms": {classify:.2}, "emit_ms": {emit:.2}, {whole}, "memory_mib": {memory:.1}}}"#
+            r#"{{"pods": {pods}, "policies": {policies}, "compile_ms": {compile:.2}, "pod_comes_us": {comes:.3}, "pod_goes_us": {goes:.3}, "single": {single:.4}, "classify_ms": {classify:.2}, "emit_ms": {emit:.2}, "edit_ms": {edit:.2}, "edit_emit_ms": {edit_emit:.2}, {whole}, "memory_mib": {memory:.1}}}"#
         ));
     }
     if let Some(path) = std::env::var_os("WEIR_BENCH_JSON") {
@@ -182,6 +188,43 @@ fn changes(index: &mut Index, objects: &[Object]) -> [Duration; 2] {
     [classified, emitted].map(|mut all| {
         all.sort();
         all[CHANGES / 2]
+    })
+}
+
+/// Adds a port to a rule of policies that select local pods. Returns the median times to apply the change to the classes,
+/// and to make tables, programs and the file.
+fn edits(index: &mut Index, objects: &[Object]) -> [Duration; 2] {
+    let policies = || objects.iter().filter(|it| matches!(it.body, Body::NetworkPolicy(_)));
+    policies().for_each(|policy| _ = index.apply(policy.clone()));
+    index.compile().expect("it compiles");
+    let (mut classified, mut emitted) = (Vec::new(), Vec::new());
+    for (number, policy) in (0..).zip(policies()) {
+        let mut edited = policy.clone();
+        let Body::NetworkPolicy(body) = &mut edited.body else { continue };
+        let ports = body.egress.last_mut().map(|rule| &mut rule.ports);
+        ports.expect("a rule").push(PolicyPort { protocol: Protocol::Tcp, port: PortMatch::Range(7_000 + number, 7_000 + number) });
+        let start = Instant::now();
+        if index.apply(edited) != Dirty::Everything {
+            continue;
+        }
+        let draft = index.begin_changes().expect("only a policy has changed");
+        let mut generation = draft.classify_within(Limits::NONE).expect("no peer is new");
+        index.adopt(&mut generation);
+        classified.push(start.elapsed());
+        let start = Instant::now();
+        let options = compile::CompileOptions::default();
+        let Generation { cluster, scope, classes, .. } = &generation;
+        let compiled = compile::compile_classes(cluster, scope, classes.clone(), &options).expect("it compiles");
+        let artifact = compiled.artifact(cluster, &options, |_| ()).expect("an artifact");
+        std::hint::black_box(artifact.to_bytes().expect("a file"));
+        emitted.push(start.elapsed());
+        if emitted.len() == WHOLE {
+            break;
+        }
+    }
+    [classified, emitted].map(|mut all| {
+        all.sort();
+        all.get(all.len() / 2).copied().unwrap_or_default()
     })
 }
 
