@@ -9,6 +9,7 @@
 
 use std::time::{Duration, Instant};
 
+use weir_artifact::structure::{LookupSet, Structure};
 use weir_classes::Limits;
 use weir_classes::index::{Dirty, Generation, Index, Key};
 use weir_codegen::compile;
@@ -212,7 +213,7 @@ fn edits(index: &mut Index, objects: &[Object]) -> [Duration; 2] {
         index.adopt(&mut generation);
         classified.push(start.elapsed());
         let start = Instant::now();
-        let options = compile::CompileOptions::default();
+        let options = agent_options();
         let Generation { cluster, scope, classes, .. } = &generation;
         let compiled = compile::compile_classes(cluster, scope, classes.clone(), &options).expect("it compiles");
         let artifact = compiled.artifact(cluster, &options, |_| ()).expect("an artifact");
@@ -255,4 +256,10 @@ fn copy(pod: &Object, number: usize) -> Object {
         pod.addresses = vec![[172, 20, (number >> 8) as u8, number as u8].into()];
     }
     object
+}
+
+/// The agent's options: single addresses are in a hash, which can be changed in place.
+fn agent_options() -> compile::CompileOptions {
+    let forced = vec![(LookupSet::Exact4, Structure::Layered), (LookupSet::Exact6, Structure::Layered)];
+    compile::CompileOptions { forced, ..compile::CompileOptions::default() }
 }

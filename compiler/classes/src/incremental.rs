@@ -5,16 +5,17 @@
 //! Strategy: [`Maintained`] keeps the results of all stages, restricted to the node ([`view`]): the local endpoints, the
 //! policies that select them, and their rules in numbers. A changed policy replaces its own rules ([`policies`]). Port
 //! atoms are cut again and keep their numbers ([`crate::ports::StableAtoms`]). Only subject classes that the policy
-//! selects, before or after the change, get new rows ([`subjects`]). Peer classes are shared with the generation before:
-//! they depend on predicates, and a change that needs a new predicate, or ends the use of one, is left to a compile from
-//! scratch ([`NeedsWhole`] has the complete list).
+//! selects, before or after the change, get new rows ([`subjects`]). Peer classes are shared with the generation before,
+//! unless a rule has a new peer or a remote pod is unlike all others ([`peers`]): then the addresses in question get
+//! classes, and all rows of the node are made again. [`NeedsWhole`] lists the changes that need a compile from scratch.
 //! The alternative was to remember the result of each stage for each unit (pod, selector, policy) and to run the stages
 //! over all units. It was not chosen, because looking up 10,000 remembered results takes longer than the change itself.
-//! Invariants: the result has the verdicts, classes and reasons of a compile from scratch, apart from the numbers of
-//! classes, atoms and sets, and apart from classes and atoms that only pods needed that have gone since: those stay until
-//! the next compile from scratch. A number keeps its meaning where nothing changes, so that most tables stay equal.
+//! Invariants: the result has the verdicts and reasons of a compile from scratch. Numbers of classes, atoms and sets are
+//! others, and what was distinguished for a rule or pod that is gone stays distinguished until the next compile from
+//! scratch: two classes there can be one class of a compile from scratch, and never the other way round. A number keeps its meaning where nothing changes, so that most tables stay equal.
 //! `compiler/classes/tests/incremental.rs` holds this over series of changes.
 
+mod peers;
 mod policies;
 mod subjects;
 mod view;
@@ -32,6 +33,7 @@ use crate::subjects::SubjectDraft;
 use crate::{
     AtomSet, Classes, Exceeded, Limits, PeerId, Predicate, PredicateId, Scope, Spent, StageParts, sources,
 };
+pub(crate) use peers::{PeerPod, holds};
 use policies::Uses;
 use weir_model::{Cluster, Interner};
 use weir_objects::k8s::Object;
@@ -39,6 +41,9 @@ use weir_objects::k8s::Object;
 /// Sets that no row uses any more are removed by a compile from scratch when there are more sets than twice those of the
 /// last one, and this number.
 const SPARE_SETS: usize = 256;
+/// The most peers and named ports that no rule uses any more. They are kept, so that a change and its reversal need no
+/// compile from scratch.
+const MOST_UNUSED: usize = 64;
 
 /// Why a change needs a compile from scratch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,12 +58,15 @@ pub enum NeedsWhole {
     /// A namespace is new.
     #[error("a policy is in a new namespace")]
     Namespace,
-    /// A rule has a new peer, or a peer occurs in no rule any more, so that peer classes change.
-    #[error("the peers of all rules have changed")]
+    /// A rule has a new block, or a new peer while a service has backends without addresses.
+    #[error("a rule has a new peer")]
     Peers,
-    /// A rule has a new named port, or a named port occurs in no rule any more.
-    #[error("the named ports of all rules have changed")]
+    /// A rule has a new named port.
+    #[error("a rule has a new named port")]
     Names,
+    /// Too many peers and named ports occur in no rule any more.
+    #[error("too many peers and named ports are unused")]
+    Unused,
     /// Policies apply to egress for the first time or no longer, so that service addresses get or lose classes.
     #[error("egress of local pods is judged for the first time or no longer")]
     Egress,
@@ -80,6 +88,16 @@ pub(crate) struct PolicyChange {
     pub(crate) name: String,
     /// `None` if it is gone.
     pub(crate) now: Option<Object>,
+}
+
+/// All that has changed since a generation.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    pub(crate) policies: Vec<PolicyChange>,
+    /// Pods whose class may be another one: those with a new key, and those that new peers of policies select.
+    pub(crate) pods: Vec<PeerPod>,
+    /// Single addresses whose classes exist.
+    pub(crate) entries: BTreeMap<IpAddr, Option<PeerId>>,
 }
 
 /// The results of all stages for the generation in force, restricted to the node.
@@ -124,26 +142,30 @@ impl Maintained {
         }
     }
 
-    /// Applies changes of policies, and of single addresses.
-    pub(crate) fn apply(
-        mut self,
-        changes: Vec<PolicyChange>,
-        entries: &BTreeMap<IpAddr, Option<PeerId>>,
-        limits: Limits,
-    ) -> Result<Self, NeedsWhole> {
+    /// Applies changes.
+    pub(crate) fn apply(mut self, changes: Changes, limits: Limits) -> Result<Self, NeedsWhole> {
         let meter = Meter::new(limits);
-        let is_moved = !entries.is_empty();
-        if is_moved {
-            self.peers.addresses = self.peers.addresses.with_entries(entries).into();
+        let Changes { policies, pods, entries } = changes;
+        let is_moved = !entries.is_empty() || !pods.is_empty();
+        if !entries.is_empty() {
+            self.peers.addresses = self.peers.addresses.with_entries(&entries).into();
             self.classes.addresses = Arc::clone(&self.peers.addresses);
         }
-        let replaced = self.replace_policies(changes)?;
+        let before = self.specs.len();
+        let mut replaced = self.replace_policies(policies)?;
+        let has_new_peers = self.rekey(&pods, &replaced.predicates, &meter)?;
+        replaced.changes_specs |= self.specs.len() != before;
         if ports::judges_egress(&self.cluster, &self.draft) != self.judges_egress {
             return Err(NeedsWhole::Egress);
         }
         if replaced.changes_specs {
             self.cut_atoms(&meter);
             meter.check()?;
+        }
+        if has_new_peers {
+            let Self { cluster, draft, classes, peers, .. } = &self;
+            self.facts = RowFacts::new(cluster, draft, &classes.rules, &classes.atoms, peers, &meter);
+            replaced.touched = (0..self.draft.local.len()).collect();
         }
         self.rebuild_subjects(&replaced.touched, &meter)?;
         if replaced.changes_specs || is_moved {

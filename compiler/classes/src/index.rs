@@ -392,7 +392,13 @@ impl Index {
             return Dirty::Nothing;
         }
         let dirty = match (before.map(|it| &it.body), after.map(|it| &it.body)) {
-            (None | Some(Body::Pod(_)), None | Some(Body::Pod(_))) => self.pod_changes(before, after),
+            (None | Some(Body::Pod(_)), None | Some(Body::Pod(_))) => match self.pod_changes(before, after) {
+                PodAnswer::Known(dirty) => dirty,
+                PodAnswer::NewClass => {
+                    self.unbuilt.note_new_class(before, after);
+                    return Dirty::Everything;
+                }
+            },
             (None | Some(Body::NetworkPolicy(_)), None | Some(Body::NetworkPolicy(_))) => {
                 // Both states: a policy that stops selecting a local pod changes as much as one that begins to.
                 let concerns = [before, after].into_iter().flatten().any(|policy| self.concerns_local(policy));
@@ -472,8 +478,10 @@ impl Index {
 
     /// A pod that is not local and backs no service is only ever a peer: its addresses have a class, and nothing else
     /// in the tables depends on it. If that class exists already, it is enough to update the entries of its addresses.
-    fn pod_changes(&self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
-        let Some(baseline) = &self.baseline else { return Dirty::Everything };
+    fn pod_changes(&self, before: Option<&Object>, after: Option<&Object>) -> PodAnswer {
+        const EVERYTHING: PodAnswer = PodAnswer::Known(Dirty::Everything);
+        let Some(baseline) = &self.baseline else { return EVERYTHING };
+        let mut has_new_class = false;
         let mut classes: BTreeMap<IpAddr, PeerId> = BTreeMap::new();
         // The old state first: an address that the pod keeps gets its class from the new state, which overwrites the
         // old one.
@@ -481,7 +489,7 @@ impl Index {
             let Some((object, pod)) = object.and_then(as_pod) else { continue };
             // For both states: a pod that was local, or backed a service, is still in the tables as that.
             if !self.is_only_a_peer(&baseline.roles, object, pod, after) {
-                return Dirty::Everything;
+                return EVERYTHING;
             }
             let ports = named_ports(&pod.ports, self.assume);
             for address in addresses(pod) {
@@ -490,17 +498,27 @@ impl Index {
                     // Without the pod, only blocks and lists hold for the address.
                     false => baseline.class_without_pod(*address),
                 };
-                // A set of predicates that no address had when the classes were made: no row has verdicts for it.
-                let Some(peer) = peer else { return Dirty::Everything };
-                classes.insert(*address, peer);
+                match peer {
+                    Some(peer) => _ = classes.insert(*address, peer),
+                    // A set of predicates that no address had when the classes were made: no row has verdicts for it.
+                    None if is_now && !self.is_behind(baseline, *address) => has_new_class = true,
+                    None => return EVERYTHING,
+                }
             }
         }
-        // Services are judged by the classes that their backends had when the generation was compiled.
-        let is_behind = |address: &IpAddr| baseline.roles.backing.contains(address) && baseline.judges_egress;
-        if classes.iter().any(|(address, peer)| baseline.peer_at(*address) != *peer && is_behind(address)) {
-            return Dirty::Everything;
+        let changes = |(address, peer): (&IpAddr, &PeerId)| baseline.peer_at(*address) != *peer;
+        if classes.iter().any(|it| changes(it) && self.is_behind(baseline, *it.0)) {
+            return EVERYTHING;
         }
-        baseline.changes(classes, loses_owner(before, after))
+        match has_new_class {
+            true => PodAnswer::NewClass,
+            false => PodAnswer::Known(baseline.changes(classes, loses_owner(before, after))),
+        }
+    }
+
+    /// Whether services are judged by the class that an address had when the generation was compiled.
+    fn is_behind(&self, baseline: &Baseline, address: IpAddr) -> bool {
+        baseline.roles.backing.contains(&address) && baseline.judges_egress
     }
 
     fn is_only_a_peer(&self, roles: &Roles, object: &Object, pod: &Pod, after: Option<&Object>) -> bool {
@@ -531,6 +549,13 @@ impl Index {
         let is_said = self.hosted.get(address).is_some_and(|count| *count > 0);
         roles.nodes.contains(address) && (is_said || roles.declared.contains(address))
     }
+}
+
+/// The answer to a change of a pod.
+enum PodAnswer {
+    Known(Dirty),
+    /// A new generation, whose only difference is a class for the pod's addresses.
+    NewClass,
 }
 
 fn as_pod(object: &Object) -> Option<(&Object, &Pod)> {

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::addresses::{self, AddressMap, Segments, SetId};
+use super::incremental::holds;
 use super::meter::{CLASS_BYTES, Exceeded, Meter, PAIR_BYTES};
 use super::ports::{self, Atoms};
 use super::predicates::{Predicate, PredicateId, RulePredicates};
@@ -52,6 +53,40 @@ impl PeerLookup {
         self.segments.find(address)
     }
 
+    /// The number of a key, which becomes a class at the end of `list` if it is new.
+    pub(super) fn intern(&mut self, key: PeerClass, list: &mut Vec<PeerClass>) -> PeerId {
+        let next = PeerId(list.len() as u32);
+        let id = *self.ids.entry(key).or_insert_with_key(|key| {
+            list.push(key.clone());
+            next
+        });
+        id
+    }
+
+    /// Adds new predicates to the sets of labels for which they hold.
+    pub(super) fn hold(&mut self, cluster: &Cluster, rules: &RulePredicates, new: &[PredicateId]) {
+        // Their numbers are the highest, so the lists stay sorted.
+        self.held.iter_mut().for_each(|((namespace, labels), held)| {
+            let holding = new.iter().filter(|id| holds(cluster, &rules.predicates[id.index()], *namespace, *labels));
+            held.extend(holding);
+        });
+    }
+
+    /// The pod predicates that hold for pods with these labels.
+    pub(super) fn held_by(
+        &mut self,
+        cluster: &Cluster,
+        rules: &RulePredicates,
+        namespace: NamespaceId,
+        labels: LabelSetId,
+    ) -> Vec<PredicateId> {
+        let all = || {
+            let predicates = (0..).map(PredicateId).zip(&rules.predicates);
+            predicates.filter(|(_, it)| holds(cluster, it, namespace, labels)).map(|(id, _)| id).collect()
+        };
+        self.held.entry((namespace, labels)).or_insert_with(all).clone()
+    }
+
     /// The class of an address for which only these predicates hold, if there is such a class.
     pub(super) fn of_predicates(&self, predicates: &[PredicateId]) -> Option<PeerId> {
         self.ids.get(&PeerClass { predicates: predicates.into(), ..PeerClass::default() }).copied()
@@ -80,9 +115,12 @@ impl PodClasses {
         }
     }
 
-    /// The same for classes with the same predicates and other rules.
-    pub(super) fn with_rules(self, classes: &Classes) -> Self {
-        Self { rules: Arc::clone(&classes.rules), ..self }
+    /// The same for classes after changes.
+    pub(super) fn with_changes(self, cluster: &Cluster, classes: &Classes) -> Self {
+        let (rules, lookup) = (Arc::clone(&classes.rules), Arc::clone(&classes.lookup));
+        // Only new predicates and new keys of pods need labels and selectors that are not here.
+        let labels = if Arc::ptr_eq(&lookup, &self.lookup) { self.labels } else { cluster.labels.clone() };
+        Self { rules, lookup, labels, ..self }
     }
 
     pub(super) fn lookup(&self) -> &PeerLookup {
@@ -142,7 +180,7 @@ impl PodClasses {
 }
 
 /// The key of a pod's address: predicates and named ports.
-fn pod_key(
+pub(super) fn pod_key(
     assume: Assumptions,
     rules: &RulePredicates,
     held: Vec<PredicateId>,
@@ -238,13 +276,7 @@ struct Classifier<'a> {
 
 impl Classifier<'_> {
     fn intern(&mut self, peer: PeerClass) -> PeerId {
-        if let Some(id) = self.lookup.ids.get(&peer) {
-            return *id;
-        }
-        let id = PeerId(self.list.len() as u32);
-        self.list.push(peer.clone());
-        self.lookup.ids.insert(peer, id);
-        id
+        self.lookup.intern(peer, &mut self.list)
     }
 
     /// The keys of single addresses, sorted: pods, services, nodes, hostPorts.

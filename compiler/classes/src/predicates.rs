@@ -210,6 +210,13 @@ impl RulePredicates {
         Self { terms: Arc::clone(&self.terms), rules, tiers: Arc::clone(&self.tiers) }
     }
 
+    /// Adds a predicate.
+    pub(super) fn add_predicate(&mut self, predicate: Predicate) -> PredicateId {
+        let terms = Arc::make_mut(&mut self.terms);
+        terms.predicates.push(predicate);
+        PredicateId(terms.predicates.len() as u32 - 1)
+    }
+
     /// Every rule, in no order, with its direction.
     pub(super) fn all(&self) -> impl Iterator<Item = (Direction, &DraftRule)> {
         let of_policies = self.rules.iter().flat_map(|((_, direction), rules)| rules.iter().map(|it| (*direction, it)));

@@ -171,7 +171,7 @@ fn set_steps(atoms: &Atoms) -> u64 {
 }
 
 impl RowFacts {
-    fn new(
+    pub(super) fn new(
         cluster: &Cluster,
         draft: &SubjectDraft,
         rules: &RulePredicates,

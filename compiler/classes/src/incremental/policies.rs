@@ -46,12 +46,10 @@ impl Uses {
         }
     }
 
-    /// An error if a term occurs in no rule any more.
+    /// An error if too many terms occur in no rule any more.
     fn check(&self) -> Result<(), NeedsWhole> {
-        if self.predicates.contains(&0) {
-            return Err(NeedsWhole::Peers);
-        }
-        if self.names.iter().any(|names| names.contains(&0)) { Err(NeedsWhole::Names) } else { Ok(()) }
+        let unused = self.predicates.iter().chain(self.names.iter().flatten()).filter(|count| **count == 0);
+        if unused.count() > super::MOST_UNUSED { Err(NeedsWhole::Unused) } else { Ok(()) }
     }
 }
 
@@ -61,6 +59,8 @@ pub(super) struct Replaced {
     pub(super) touched: BTreeSet<usize>,
     /// Whether a range of ports is new, or not used any more.
     pub(super) changes_specs: bool,
+    /// New predicates.
+    pub(super) predicates: Vec<PredicateId>,
 }
 
 /// A policy, with its number before the changes.
@@ -101,6 +101,7 @@ impl Maintained {
             }
         }
         self.renumber(&slots);
+        let predicates = self.add_predicates(&slots)?;
         let fresh = self.draft_rules(&slots)?;
         self.count_uses(&gone, &fresh);
         self.uses.check()?;
@@ -113,7 +114,7 @@ impl Maintained {
         [cluster.policies, cluster.audit] =
             [enforced, audit].map(|slots| slots.into_iter().map(|slot| slot.policy).collect());
         self.replace_origins(&gone);
-        Ok(Replaced { touched, changes_specs })
+        Ok(Replaced { touched, changes_specs, predicates })
     }
 
     /// The changed policy; `None` if it is gone or selects no local endpoint.
@@ -165,6 +166,29 @@ impl Maintained {
             }
         }
         self.draft.policies = (0..slots.len() as u32).map(PolicyId).collect();
+    }
+
+    /// Adds the predicates of peers that no rule in force has yet.
+    fn add_predicates(&mut self, slots: &[Slot]) -> Result<Vec<PredicateId>, NeedsWhole> {
+        let mut new = Vec::new();
+        for policy in slots.iter().filter(|slot| slot.changed.is_some()).map(|slot| &slot.policy) {
+            for (direction, rule, index, peer) in peers_of(policy) {
+                let predicate = peer_predicate(Some(policy.namespace), peer);
+                if self.ids.contains_key(&predicate) {
+                    continue;
+                }
+                // A block cuts ranges of addresses, which can change the class of any address in it.
+                if !matches!(predicate, Predicate::Pods { .. }) {
+                    return Err(NeedsWhole::Peers);
+                }
+                let id = Arc::make_mut(&mut self.classes.rules).add_predicate(predicate.clone());
+                self.ids.insert(predicate, id);
+                self.origins.predicates.push(RulePlace::of_policy(policy, direction, rule).peer(index));
+                self.uses.predicates.push(0);
+                new.push(id);
+            }
+        }
+        Ok(new)
     }
 
     /// The rules of the changed policies, in numbers.
@@ -261,7 +285,7 @@ fn take_slots(cluster: &mut Cluster) -> Vec<Slot> {
     numbered.map(|(id, (policy, is_audit))| Slot { policy, is_audit, before: Some(id), changed: None }).collect()
 }
 
-fn namespace_of(cluster: &Cluster, name: &str) -> Option<NamespaceId> {
+pub(super) fn namespace_of(cluster: &Cluster, name: &str) -> Option<NamespaceId> {
     let found = cluster.namespaces.binary_search_by(|it| it.name.as_str().cmp(name)).ok()?;
     Some(NamespaceId(found as u32))
 }

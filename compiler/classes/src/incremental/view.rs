@@ -6,10 +6,9 @@
 use std::collections::HashMap;
 
 use crate::peers::Peers;
-use crate::rows::RowFacts;
 use crate::subjects::{LocalEndpoint, SubjectDraft};
 use crate::{Classes, Scope, StageParts, SubjectClass};
-use weir_model::{Backend, Cluster, Endpoint, EndpointId, LeftOut, PolicyId, Service};
+use weir_model::{Backend, Cluster, Endpoint, EndpointId, LeftOut, PolicyId};
 
 /// A cluster without the objects of other nodes, and the new numbers.
 pub(super) struct View {
@@ -24,11 +23,11 @@ impl View {
     pub(super) fn new(cluster: &Cluster, parts: &StageParts) -> Self {
         let endpoints = kept_endpoints(cluster, parts);
         let mut view = Self { cluster: Cluster::default(), endpoints, policies: parts.draft.policies.clone() };
-        view.cluster = view.restricted(cluster, &parts.facts);
+        view.cluster = view.restricted(cluster);
         view
     }
 
-    fn restricted(&self, cluster: &Cluster, facts: &RowFacts) -> Cluster {
+    fn restricted(&self, cluster: &Cluster) -> Cluster {
         let endpoints: Vec<Endpoint> =
             self.endpoints.iter().map(|id| cluster.endpoints[id.index()].clone()).collect();
         let (mut policies, mut audit) = (Vec::new(), Vec::new());
@@ -36,6 +35,9 @@ impl View {
             let list = if cluster.is_audit(*id) { &mut audit } else { &mut policies };
             list.push(cluster.policy(*id).clone());
         }
+        let mut services = cluster.services.clone();
+        let ports = services.iter_mut().flat_map(|it| &mut it.ports);
+        ports.flat_map(|it| &mut it.backends).for_each(|it| self.renumber(it));
         let mut host_ports = cluster.host_ports.clone();
         for port in &mut host_ports {
             port.pod = self.endpoint(port.pod);
@@ -57,7 +59,7 @@ impl View {
             namespaces: cluster.namespaces.clone(),
             lost_addresses: lost.collect(),
             nodes: cluster.nodes.clone(),
-            services: self.services(cluster, facts),
+            services,
             frontends: Vec::new(),
             lists: lists.collect(),
             tiers: cluster.tiers.clone(),
@@ -68,19 +70,6 @@ impl View {
             policies,
             audit,
         }
-    }
-
-    /// The services, with the backends of ports that lead to local endpoints. The others are in [`RowFacts`], as
-    /// classes.
-    fn services(&self, cluster: &Cluster, facts: &RowFacts) -> Vec<Service> {
-        let mut services: Vec<Service> = cluster.services.iter().map(shallow).collect();
-        for (service, port) in facts.to_local() {
-            let [service, port] = [*service, *port].map(|index| index as usize);
-            let mut backends = cluster.services[service].ports[port].backends.clone();
-            backends.iter_mut().for_each(|it| self.renumber(it));
-            services[service].ports[port].backends = backends;
-        }
-        services
     }
 
     fn renumber(&self, backend: &mut Backend) {
@@ -144,19 +133,4 @@ fn kept_endpoints(cluster: &Cluster, parts: &StageParts) -> Vec<EndpointId> {
     kept.sort_unstable();
     kept.dedup();
     kept
-}
-
-/// A service without backends.
-fn shallow(service: &Service) -> Service {
-    let port = |port: &weir_model::ServicePort| weir_model::ServicePort {
-        backends: Vec::new(),
-        name: port.name.clone(),
-        ..*port
-    };
-    Service {
-        ports: service.ports.iter().map(port).collect(),
-        name: service.name.clone(),
-        addresses: service.addresses.clone(),
-        ..*service
-    }
 }
