@@ -30,9 +30,7 @@ use crate::ports::{self, PortSpecs, StableAtoms};
 use crate::predicates::TermOrigins;
 use crate::rows::RowFacts;
 use crate::subjects::SubjectDraft;
-use crate::{
-    AtomSet, Classes, Exceeded, Limits, PeerId, Predicate, PredicateId, Scope, Spent, StageParts, sources,
-};
+use crate::{AtomSet, Classes, Exceeded, Limits, PeerId, Predicate, PredicateId, Scope, Spent, StageParts, sources};
 pub(crate) use peers::{PeerPod, holds};
 use policies::Uses;
 use weir_model::{Cluster, Interner};
@@ -190,10 +188,8 @@ impl Maintained {
     fn spent(&self, meter: &Meter, limits: Limits) -> Result<Spent, NeedsWhole> {
         meter.check()?;
         let (before, now) = (self.classes.spent, meter.spent());
-        let spent = Spent {
-            bytes: before.bytes.saturating_add(now.bytes),
-            steps: before.steps.saturating_add(now.steps),
-        };
+        let spent =
+            Spent { bytes: before.bytes.saturating_add(now.bytes), steps: before.steps.saturating_add(now.steps) };
         match limits.allow(spent) {
             true => Ok(spent),
             false if spent.bytes > limits.bytes => Err(Exceeded::Bytes(limits.bytes).into()),

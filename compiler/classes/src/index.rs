@@ -21,11 +21,11 @@ use std::mem::discriminant;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::fit::{self, Fit};
-use crate::{Classes, ClassifyError, Limits, PeerId, Scope, classify_parts};
 use crate::StageParts;
+use crate::fit::{self, Fit};
 use crate::incremental::Maintained;
 pub use crate::incremental::NeedsWhole;
+use crate::{Classes, ClassifyError, Limits, PeerId, Scope, classify_parts};
 use baseline::Baseline;
 pub use changes::ChangeDraft;
 use changes::Unbuilt;
@@ -142,7 +142,6 @@ enum Kept {
     /// The data after changes.
     Maintained(Box<Maintained>),
 }
-
 
 /// The parts that addresses play, beside their classes.
 #[derive(Debug)]

@@ -24,8 +24,8 @@ use super::subjects::{LocalEndpoint, SubjectDraft};
 use super::vips::{self, VipPort};
 use super::{AuditEffect, OwnServicePort, PeerClass, PeerId, SubjectClass, SubjectId, VerdictRows};
 use weir_model::{
-    Backend, CidrList, Cluster, Direction, EndpointId, HostPort, Interner, ListAction, ListId, NodeId, Protocol, Service,
-    ServicePort, Standing, Tier,
+    Backend, CidrList, Cluster, Direction, EndpointId, HostPort, Interner, ListAction, ListId, NodeId, Protocol,
+    Service, ServicePort, Standing, Tier,
 };
 use weir_objects::address::Family;
 

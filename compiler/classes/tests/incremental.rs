@@ -104,7 +104,9 @@ fn fixed() -> Vec<Object> {
     let shop = "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}\n";
     let mut all = objects(&[NEAR_AND_FAR, shop, FIXED].join("---\n"));
     let local = (1..).zip(LOCAL);
-    all.extend(local.map(|(host, (namespace, name, app))| pod(namespace, name, "near", app, &format!("10.0.1.{host}"))));
+    all.extend(
+        local.map(|(host, (namespace, name, app))| pod(namespace, name, "near", app, &format!("10.0.1.{host}"))),
+    );
     all.push(pod("shop", "far-db", "far", "db", "10.0.0.1"));
     all.push(pod("ops", "far-web", "far", "web", "10.0.0.2"));
     all
@@ -115,7 +117,8 @@ fn policy(random: &mut Random) -> Object {
     let namespace = random.pick(&["shop", "shop", "ops"]);
     let name = format!("n{}", random.below(5));
     let mode = random.pick(&["enforce", "enforce", "enforce", "audit"]);
-    let subjects = random.pick(&["{}", "{matchLabels: {app: web}}", "{matchLabels: {app: db}}", "{matchLabels: {app: nobody}}"]);
+    let subjects =
+        random.pick(&["{}", "{matchLabels: {app: web}}", "{matchLabels: {app: db}}", "{matchLabels: {app: nobody}}"]);
     let types = random.pick(&["[Ingress]", "[Egress]", "[Ingress, Egress]"]);
     let mut rules = |field: &str, peers: &str| {
         if !types.contains(field) {
@@ -250,7 +253,9 @@ impl Side<'_> {
         let rules: Vec<_> = rules.collect();
         let tiers = self.classes.tier_contributions(self.cluster, direction, subject, peer).into_iter();
         let tiers: Vec<_> = tiers
-            .map(|(rule, action, set)| (self.cluster.tier_policy_name(rule.policy), rule.rule, action, self.ports(&set)))
+            .map(|(rule, action, set)| {
+                (self.cluster.tier_policy_name(rule.policy), rule.rule, action, self.ports(&set))
+            })
             .collect();
         let vip = self.classes.peers[peer.index()].vip.map(|vip| {
             let vip = &self.classes.vips[vip as usize];
@@ -266,7 +271,8 @@ impl Side<'_> {
 
 /// Ports at and around all ends of ranges; `None` is traffic without ports.
 fn ports() -> Vec<Option<(Protocol, u16)>> {
-    let numbers = [1, 52, 53, 80, 443, 444, 8080, 8999, 9000, 9002, 9003, 9004, 9005, 9006, 9007, 9008, 9010, 9011, 30080];
+    let numbers =
+        [1, 52, 53, 80, 443, 444, 8080, 8999, 9000, 9002, 9003, 9004, 9005, 9006, 9007, 9008, 9010, 9011, 30080];
     let with = |protocol| numbers.map(|number| Some((protocol, number)));
     [None].into_iter().chain(with(Protocol::Tcp)).chain(with(Protocol::Udp)).chain(with(Protocol::Sctp)).collect()
 }
@@ -274,7 +280,10 @@ fn ports() -> Vec<Option<(Protocol, u16)>> {
 /// Panics if one class of this side is two classes of the other side. Returns whether no class of the other side is two
 /// classes of this one.
 #[track_caller]
-fn check_refines<A: Ord + Copy + std::fmt::Debug, B: Ord + Copy + std::fmt::Debug>(pairs: &[(A, B)], what: &str) -> bool {
+fn check_refines<A: Ord + Copy + std::fmt::Debug, B: Ord + Copy + std::fmt::Debug>(
+    pairs: &[(A, B)],
+    what: &str,
+) -> bool {
     let (mut there, mut back) = (BTreeMap::new(), BTreeMap::new());
     for (a, b) in pairs {
         assert_eq!(there.entry(*a).or_insert(*b), b, "{what}: {a:?} is two classes of the other side");
@@ -393,7 +402,8 @@ fn changes_of_policies_give_the_classes_of_a_compile_from_scratch() {
         }
     }
     // Every way must occur, otherwise the test proves nothing.
-    let counts = format!("{incremental} incremental: {verified} verified, {same} same, {classes} with new classes; {reasons:?}");
+    let counts =
+        format!("{incremental} incremental: {verified} verified, {same} same, {classes} with new classes; {reasons:?}");
     for why in ["Objects", "Peers", "Names", "Egress", "Audit"] {
         assert!(reasons.get(why).copied().unwrap_or_default() > 0, "{why}: {counts}");
     }

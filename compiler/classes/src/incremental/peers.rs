@@ -33,7 +33,9 @@ impl Maintained {
         let labels = &self.cluster.labels;
         let pods = labels.find_selector(&pods.clone().unwrap_or_default());
         let known = match namespaces {
-            None => super::policies::namespace_of(&self.cluster, namespace).zip(pods).map(|(own, pods)| (Some(own), None, pods)),
+            None => super::policies::namespace_of(&self.cluster, namespace)
+                .zip(pods)
+                .map(|(own, pods)| (Some(own), None, pods)),
             Some(selector) => labels.find_selector(selector).zip(pods).map(|(of, pods)| (None, Some(of), pods)),
         };
         known.is_some_and(|(own, namespaces, pods)| self.ids.contains_key(&Predicate::Pods { own, namespaces, pods }))
@@ -49,12 +51,7 @@ impl Maintained {
     }
 
     /// Gives pods the classes that their labels and ports have now. Returns whether there is a new class.
-    pub(super) fn rekey(
-        &mut self,
-        pods: &[PeerPod],
-        new: &[PredicateId],
-        meter: &Meter,
-    ) -> Result<bool, NeedsWhole> {
+    pub(super) fn rekey(&mut self, pods: &[PeerPod], new: &[PredicateId], meter: &Meter) -> Result<bool, NeedsWhole> {
         if pods.is_empty() && new.is_empty() {
             return Ok(false);
         }

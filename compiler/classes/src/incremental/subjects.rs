@@ -33,10 +33,8 @@ impl Maintained {
             let subject = classes.subjects[index].clone();
             let enforced = Direction::ALL.map(|direction| builder.row(direction, &subject));
             if let Some(rows) = &mut classes.rows.audit {
-                let [ingress, egress] = builder.audit(
-                    std::slice::from_ref(&subject),
-                    enforced.each_ref().map(std::slice::from_ref),
-                );
+                let [ingress, egress] =
+                    builder.audit(std::slice::from_ref(&subject), enforced.each_ref().map(std::slice::from_ref));
                 rows[0][index] = first(ingress, &enforced[0]);
                 rows[1][index] = first(egress, &enforced[1]);
             }

@@ -28,8 +28,7 @@ impl View {
     }
 
     fn restricted(&self, cluster: &Cluster) -> Cluster {
-        let endpoints: Vec<Endpoint> =
-            self.endpoints.iter().map(|id| cluster.endpoints[id.index()].clone()).collect();
+        let endpoints: Vec<Endpoint> = self.endpoints.iter().map(|id| cluster.endpoints[id.index()].clone()).collect();
         let (mut policies, mut audit) = (Vec::new(), Vec::new());
         for id in &self.policies {
             let list = if cluster.is_audit(*id) { &mut audit } else { &mut policies };

@@ -92,7 +92,8 @@ impl Index {
             now: self.objects.get(key).cloned(),
         };
         let policies: Vec<_> = self.unbuilt.policies.iter().map(change).collect();
-        let changes = Changes { pods: self.peer_pods(&maintained, &policies)?, entries: self.entries(baseline)?, policies };
+        let changes =
+            Changes { pods: self.peer_pods(&maintained, &policies)?, entries: self.entries(baseline)?, policies };
         let roles = Arc::clone(&baseline.roles);
         self.since = Some(BTreeMap::new());
         Ok(ChangeDraft { maintained, changes, roles })
