@@ -44,7 +44,7 @@ fn main() {
         "cluster", "compile ms", "pod comes, µs", "pod goes, µs", "single", "classify ms", "emit ms"
     );
     let mut rows = Vec::new();
-    // `cargo bench` passes `--bench`. A number selects the clusters with so many pods.
+    // `cargo bench` passes `--bench`. A number selects the clusters with this number of pods.
     let pods_wanted: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
     let wanted = |size: &ClusterSize| pods_wanted.is_empty() || pods_wanted.contains(&size.pods);
     for ClusterSize { pods, policies, namespaces, tiers } in SIZES.into_iter().filter(wanted) {

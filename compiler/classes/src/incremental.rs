@@ -10,9 +10,9 @@
 //! classes, and all rows of the node are made again. [`NeedsWhole`] lists the changes that need a compile from scratch.
 //! The alternative was to remember the result of each stage for each unit (pod, selector, policy) and to run the stages
 //! over all units. It was not chosen, because looking up 10,000 remembered results takes longer than the change itself.
-//! Invariants: the result has the verdicts and reasons of a compile from scratch. Numbers of classes, atoms and sets are
-//! others, and what was distinguished for a rule or pod that is gone stays distinguished until the next compile from
-//! scratch: two classes there can be one class of a compile from scratch, and never the other way round. A number keeps its meaning where nothing changes, so that most tables stay equal.
+//! Invariants: the result has the verdicts and reasons of a compile from scratch. Numbers of classes, atoms and sets
+//! differ, and distinctions that only a deleted rule or pod needed stay until the next compile from scratch: two peer
+//! classes or atoms can be one of a compile from scratch, but never the other way round. A number keeps its meaning where nothing changes, so that most tables stay equal.
 //! `compiler/classes/tests/incremental.rs` holds this over series of changes.
 
 mod peers;

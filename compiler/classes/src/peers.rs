@@ -56,11 +56,10 @@ impl PeerLookup {
     /// The number of a key, which becomes a class at the end of `list` if it is new.
     pub(super) fn intern(&mut self, key: PeerClass, list: &mut Vec<PeerClass>) -> PeerId {
         let next = PeerId(list.len() as u32);
-        let id = *self.ids.entry(key).or_insert_with_key(|key| {
+        *self.ids.entry(key).or_insert_with_key(|key| {
             list.push(key.clone());
             next
-        });
-        id
+        })
     }
 
     /// Adds new predicates to the sets of labels for which they hold.

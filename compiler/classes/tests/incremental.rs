@@ -322,7 +322,7 @@ fn check_agrees(index: &Index, generation: &Generation, server: &Server) -> bool
     is_same
 }
 
-/// The programs of a generation do what the objects say.
+/// Verifies the programs of a generation against the objects.
 #[track_caller]
 fn check_programs(generation: &Generation, server: &Server) {
     let options = CompileOptions::default();

@@ -99,7 +99,11 @@ impl<E: Enforce> NodeAgent<E> {
         let (started, mut watch) = (Instant::now(), Stopwatch::default());
         let options = self.compile.options();
         let (begun, made) = match self.compile_changes(&options, &mut watch) {
-            Some(new) => (self.pending.begin(now), self.adopt_and_install(new, &options, watch, now)),
+            Some(new) => {
+                let begun = self.pending.begin(now);
+                self.catch_up(inbox, now + started.elapsed());
+                (begun, self.adopt_and_install(new, &options, watch, now))
+            }
             None => {
                 let draft = watch.time(|| self.objects.index_mut().begin());
                 let Some(draft) = self.meet_needs(draft, now) else { return self.objects.index_mut().abandon() };
