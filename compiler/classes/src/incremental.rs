@@ -2,17 +2,19 @@
 //!
 //! Problem: a policy edit that adds a port to a rule changes the verdicts of a few pods. A compile of all objects
 //! resolves every pod, evaluates every selector and makes every row again.
-//! Strategy: [`Maintained`] keeps the results of all stages, restricted to the node ([`view`]): the local endpoints, the
-//! policies that select them, and their rules in numbers. A changed policy replaces its own rules ([`policies`]). Port
-//! atoms are cut again and keep their numbers ([`crate::ports::StableAtoms`]). Only subject classes that the policy
-//! selects, before or after the change, get new rows ([`subjects`]). Peer classes are shared with the generation before,
-//! unless a rule has a new peer or a remote pod is unlike all others ([`peers`]): then the addresses in question get
-//! classes, and all rows of the node are made again. [`NeedsWhole`] lists the changes that need a compile from scratch.
+//! Strategy: [`Maintained`] keeps the results of all stages, restricted to the node ([`view`]): the local endpoints,
+//! the policies that select them, and their rules in numbers. A changed policy replaces its own rules ([`policies`]).
+//! Port atoms are cut again and keep their numbers ([`crate::ports::StableAtoms`]). Only subject classes that the
+//! policy selects, before or after the change, get new rows ([`subjects`]). Peer classes are shared with the generation
+//! before, unless a rule has a new peer or a remote pod is unlike all others ([`peers`]): then the addresses in
+//! question get classes, and all rows of the node are made again. [`NeedsWhole`] lists the changes that need a compile
+//! from scratch.
 //! The alternative was to remember the result of each stage for each unit (pod, selector, policy) and to run the stages
 //! over all units. It was not chosen, because looking up 10,000 remembered results takes longer than the change itself.
 //! Invariants: the result has the verdicts and reasons of a compile from scratch. Numbers of classes, atoms and sets
 //! differ, and distinctions that only a deleted rule or pod needed stay until the next compile from scratch: two peer
-//! classes or atoms can be one of a compile from scratch, but never the other way round. A number keeps its meaning where nothing changes, so that most tables stay equal.
+//! classes or atoms can be one of a compile from scratch, but never the other way round. A number keeps its meaning
+//! where nothing changes, so that most tables stay equal.
 //! `compiler/classes/tests/incremental.rs` holds this over series of changes.
 
 mod peers;
@@ -36,12 +38,16 @@ use policies::Uses;
 use weir_model::{Cluster, Interner};
 use weir_objects::k8s::Object;
 
-/// Sets that no row uses any more are removed by a compile from scratch when there are more sets than twice those of the
-/// last one, and this number.
+/// A compile from scratch removes sets that no row uses. It is due when there are twice as many sets as after the last
+/// one, and this number more.
 const SPARE_SETS: usize = 256;
 /// The most peers and named ports that no rule uses any more. They are kept, so that a change and its reversal need no
 /// compile from scratch.
 const MOST_UNUSED: usize = 64;
+/// New peer classes beyond this number and twice those of the last compile from scratch need another one.
+const SPARE_PEERS: usize = 1_024;
+/// After this number of generations, a compile from scratch frees the selectors and labels that no object has any more.
+const MOST_GENERATIONS: u32 = 1_000;
 
 /// Why a change needs a compile from scratch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,8 +68,8 @@ pub enum NeedsWhole {
     /// A rule has a new named port.
     #[error("a rule has a new named port")]
     Names,
-    /// Too many peers and named ports occur in no rule any more.
-    #[error("too many peers and named ports are unused")]
+    /// Too much is kept that nothing may use any more: peers, named ports, peer classes, selectors or labels.
+    #[error("too much is kept that nothing uses")]
     Unused,
     /// Policies apply to egress for the first time or no longer, so that service addresses get or lose classes.
     #[error("egress of local pods is judged for the first time or no longer")]
@@ -113,6 +119,9 @@ pub(crate) struct Maintained {
     facts: RowFacts,
     sets: Interner<AtomSet>,
     most_sets: usize,
+    most_peers: usize,
+    /// The number of generations since the last compile from scratch.
+    generations: u32,
     judges_egress: bool,
 }
 
@@ -130,6 +139,8 @@ impl Maintained {
             peers: view.peers(peers),
             cluster: view.cluster.into(),
             most_sets: 2 * sets.len() + SPARE_SETS,
+            most_peers: 2 * classes.peers.len() + SPARE_PEERS,
+            generations: 0,
             classes,
             draft,
             origins,
@@ -153,6 +164,10 @@ impl Maintained {
         let mut replaced = self.replace_policies(policies)?;
         let has_new_peers = self.rekey(&pods, &replaced.predicates, &meter)?;
         replaced.changes_specs |= self.specs.len() != before;
+        self.generations += 1;
+        if self.peers.list.len() > self.most_peers || self.generations > MOST_GENERATIONS {
+            return Err(NeedsWhole::Unused);
+        }
         if ports::judges_egress(&self.cluster, &self.draft) != self.judges_egress {
             return Err(NeedsWhole::Egress);
         }
