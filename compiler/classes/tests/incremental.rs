@@ -65,9 +65,14 @@ const PORTS: [&str; 8] = [
 ];
 
 fn pod(namespace: &str, name: &str, node: &str, app: &str, address: &str) -> Object {
+    pod_with_port(namespace, name, node, app, address, 8080)
+}
+
+/// A pod whose port `http` has this number.
+fn pod_with_port(namespace: &str, name: &str, node: &str, app: &str, address: &str, http: u16) -> Object {
     let text = format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: {namespace}, labels: {{app: {app}}}}}, \
-         spec: {{nodeName: {node}, containers: [{{name: c, ports: [{{name: http, containerPort: 8080}}]}}]}}, \
+         spec: {{nodeName: {node}, containers: [{{name: c, ports: [{{name: http, containerPort: {http}}}]}}]}}, \
          status: {{phase: Running, podIP: {address}}}}}"
     );
     objects(&text).remove(0)
@@ -137,7 +142,9 @@ fn policy(random: &mut Random) -> Object {
 fn far_pod(random: &mut Random) -> Object {
     let (namespace, app) = (random.pick(&["shop", "ops"]), random.pick(&["web", "db", "job", "other"]));
     let name = format!("p{}", random.below(6));
-    pod(namespace, &name, "far", app, &format!("10.0.0.{}", random.below(16)))
+    // Numbers that ranges of rules have, and one that none has.
+    let http = random.pick(&[8080, 8080, 8081, 80, 9005]);
+    pod_with_port(namespace, &name, "far", app, &format!("10.0.0.{}", random.below(16)), http)
 }
 
 /// Changes that always need a compile from scratch.
@@ -272,7 +279,7 @@ impl Side<'_> {
 /// Ports at and around all ends of ranges; `None` is traffic without ports.
 fn ports() -> Vec<Option<(Protocol, u16)>> {
     let numbers =
-        [1, 52, 53, 80, 443, 444, 8080, 8999, 9000, 9002, 9003, 9004, 9005, 9006, 9007, 9008, 9010, 9011, 30080];
+        [1, 52, 53, 80, 443, 444, 8080, 8081, 8999, 9000, 9002, 9003, 9004, 9005, 9006, 9007, 9008, 9010, 9011, 30080];
     let with = |protocol| numbers.map(|number| Some((protocol, number)));
     [None].into_iter().chain(with(Protocol::Tcp)).chain(with(Protocol::Udp)).chain(with(Protocol::Sctp)).collect()
 }
