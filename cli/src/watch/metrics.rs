@@ -76,6 +76,12 @@ const METRICS: &[MetricInfo] = &[
     ),
     metric("weir_generation", Gauge, "Number of the generation in force."),
     metric("weir_generations_total", Counter, "Generations that came into force."),
+    metric(
+        "weir_incremental_generations_total",
+        Counter,
+        "Generations that came into force by applying changes of policies to the one before. The others were compiled \
+         from scratch.",
+    ),
     metric("weir_install_seconds", Histogram, "Time that the kernel took to put a generation into force."),
     metric(
         "weir_failures_total",

@@ -10,10 +10,15 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use weir_artifact::structure::{LookupSet, Structure};
+use weir_classes::Limits;
 use weir_classes::index::{Dirty, Generation, Index, Key};
 use weir_codegen::compile;
 use weir_model::Assumptions;
-use weir_objects::k8s::{Body, Object, SliceEndpoint};
+use weir_objects::k8s::{
+    Body, LabelSelector, NetworkPolicy, Object, Operator, PolicyPeer, PolicyPort, PortMatch, Protocol, Requirement,
+    SliceEndpoint,
+};
 use weir_testing::yaml::objects;
 use xtask::generate::{ClusterSize, snapshot};
 
@@ -41,7 +46,10 @@ fn main() {
         "cluster", "compile ms", "pod comes, µs", "pod goes, µs", "single", "classify ms", "emit ms"
     );
     let mut rows = Vec::new();
-    for ClusterSize { pods, policies, namespaces, tiers } in SIZES {
+    // `cargo bench` passes `--bench`. A number selects the clusters with this number of pods.
+    let pods_wanted: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    let wanted = |size: &ClusterSize| pods_wanted.is_empty() || pods_wanted.contains(&size.pods);
+    for ClusterSize { pods, policies, namespaces, tiers } in SIZES.into_iter().filter(wanted) {
         let objects = objects(&snapshot(ClusterSize { pods, policies, namespaces, tiers }));
         let mut index = Index::new(Some(NODE.to_owned()), Assumptions::default());
         objects.iter().for_each(|object| drop(index.apply(object.clone())));
@@ -56,6 +64,11 @@ fn main() {
             "{name:<28} {compile:>12.1} {comes:>14.2} {goes:>14.2} {:>9.1}% {classify:>12.1} {emit:>12.1}",
             100.0 * single
         );
+        let edits = edits(&mut index, &objects).map(|(kind, [classes, emit])| {
+            println!("{:<28} {classes:>12.2} {emit:>12.2}", format!("  {kind}: classes, emit, ms"));
+            format!(r#""{kind}_classes_ms": {classes:.2}, "{kind}_emit_ms": {emit:.2}"#)
+        });
+        let edits = edits.join(", ");
         let whole = whole(&mut index, &objects).map(|(kind, [half, most])| {
             println!("{:<28} {half:>12.1} {most:>12.1}", format!("  {kind}: p50, p99, ms"));
             format!(r#""{kind}_p50_ms": {half:.2}, "{kind}_p99_ms": {most:.2}"#)
@@ -67,7 +80,7 @@ fn main() {
         let (whole, memory) = (whole.join(", "), resident());
         let whole = format!("{whole}, {}", small.join(", "));
         rows.push(format!(
-            r#"{{"pods": {pods}, "policies": {policies}, "compile_ms": {compile:.2}, "pod_comes_us": {comes:.3}, "pod_goes_us": {goes:.3}, "single": {single:.4}, "classify_ms": {classify:.2}, "emit_ms": {emit:.2}, {whole}, "memory_mib": {memory:.1}}}"#
+            r#"{{"pods": {pods}, "policies": {policies}, "compile_ms": {compile:.2}, "pod_comes_us": {comes:.3}, "pod_goes_us": {goes:.3}, "single": {single:.4}, "classify_ms": {classify:.2}, "emit_ms": {emit:.2}, {edits}, {whole}, "memory_mib": {memory:.1}}}"#
         ));
     }
     if let Some(path) = std::env::var_os("WEIR_BENCH_JSON") {
@@ -246,6 +259,86 @@ fn changes(index: &mut Index, objects: &[Object]) -> [Duration; 2] {
     })
 }
 
+/// Changes that are applied to the generation in force: the median times until the classes are known, and from then on
+/// until the file is written, in milliseconds.
+fn edits(index: &mut Index, objects: &[Object]) -> [(&'static str, [f64; 2]); 4] {
+    let policies = || objects.iter().filter(|it| matches!(it.body, Body::NetworkPolicy(_)));
+    policies().for_each(|policy| _ = index.apply(policy.clone()));
+    index.compile().expect("it compiles");
+    let with_port = (0..).zip(policies()).map(|(number, policy)| {
+        edited(policy, |body| {
+            let port = PolicyPort { protocol: Protocol::Tcp, port: PortMatch::Range(7_000 + number, 7_000 + number) };
+            body.egress.last_mut().expect("a rule").ports.push(port);
+        })
+    });
+    let new = |number: usize, policy: &Object| {
+        let mut policy = edited(policy, |body| {
+            let values = vec![format!("app-{}", number % 40), "none".to_owned()];
+            let requirement = Requirement { key: "app".to_owned(), operator: Operator::In, values };
+            let pods = Some(LabelSelector { match_expressions: vec![requirement], ..LabelSelector::default() });
+            body.ingress.last_mut().expect("a rule").peers = vec![PolicyPeer::Pods { pods, namespaces: None }];
+        });
+        policy.meta.name = format!("new-{number}");
+        policy
+    };
+    let new: Vec<Object> = policies().enumerate().map(|(number, policy)| new(number, policy)).collect();
+    let deleted = new.iter().map(|policy| Change::Delete(Key::of(policy)));
+    let moved = objects.iter().filter(|it| matches!(&it.body, Body::Pod(pod) if pod.node.as_deref() != Some(NODE)));
+    let moved = (0..).zip(moved).map(|(number, pod)| {
+        let mut pod = copy(pod, 2 * EVENTS + number);
+        // The labels of one namespace in another: most of these pods are unlike all others.
+        pod.meta.namespace = format!("team-{}", number % 20);
+        Change::Apply(pod)
+    });
+    [
+        ("port", applied(index, with_port.map(Change::Apply))),
+        ("new_policy", applied(index, new.iter().cloned().map(Change::Apply))),
+        ("deleted_policy", applied(index, deleted)),
+        ("new_class", applied(index, moved)),
+    ]
+}
+
+fn edited(policy: &Object, edit: impl FnOnce(&mut NetworkPolicy)) -> Object {
+    let mut policy = policy.clone();
+    if let Body::NetworkPolicy(body) = &mut policy.body {
+        edit(body);
+    }
+    policy
+}
+
+/// The median times of the changes that need a generation.
+fn applied(index: &mut Index, changes: impl Iterator<Item = Change>) -> [f64; 2] {
+    let (mut classified, mut emitted) = (Vec::new(), Vec::new());
+    for change in changes {
+        let start = Instant::now();
+        let dirty = match change {
+            Change::Apply(object) => index.apply(object),
+            Change::Delete(key) => index.delete(&key),
+        };
+        if dirty != Dirty::Everything {
+            continue;
+        }
+        let draft = index.begin_changes().expect("no other object has changed");
+        let mut generation = draft.classify_within(Limits::NONE).expect("the changes can be applied");
+        index.adopt(&mut generation);
+        classified.push(start.elapsed());
+        let start = Instant::now();
+        let options = agent_options();
+        let Generation { cluster, scope, classes, .. } = &generation;
+        let compiled = compile::compile_classes(cluster, scope, classes.clone(), &options).expect("it compiles");
+        let artifact = compiled.artifact(cluster, &options, |_| ()).expect("an artifact");
+        std::hint::black_box(artifact.to_bytes().expect("a file"));
+        emitted.push(start.elapsed());
+        if emitted.len() == WHOLE {
+            break;
+        }
+    }
+    [classified, emitted].map(|mut all| {
+        all.sort();
+        all.get(all.len() / 2).map_or(f64::NAN, |it| it.as_secs_f64() * 1e3)
+    })
+}
+
 /// Adds and removes copies of pods of other nodes, each with a name and an address of its own. Returns the time to add
 /// and to remove them, and the fraction that were single entries.
 fn events(index: &mut Index, objects: &[Object]) -> (Duration, Duration, f64) {
@@ -273,4 +366,10 @@ fn copy(pod: &Object, number: usize) -> Object {
         pod.addresses = vec![[172, 20, (number >> 8) as u8, number as u8].into()];
     }
     object
+}
+
+/// The agent's options: single addresses are in a hash, which can be changed in place.
+fn agent_options() -> compile::CompileOptions {
+    let forced = vec![(LookupSet::Exact4, Structure::Layered), (LookupSet::Exact6, Structure::Layered)];
+    compile::CompileOptions { forced, ..compile::CompileOptions::default() }
 }

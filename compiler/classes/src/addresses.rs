@@ -3,7 +3,7 @@
 //! Every block and list cuts the address space at its ends; between two cuts the same address predicates hold. Ranges
 //! of a single address go to the exact table, so a list of a million hosts makes no range.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -73,6 +73,16 @@ impl AddressMap {
         stands && self.moving.binary_search(&address).is_err()
     }
 
+    /// The same map with other single addresses; `None` removes one, unless blocks and lists need it.
+    pub(crate) fn with_entries(&self, changes: &BTreeMap<IpAddr, Option<PeerId>>) -> Self {
+        let of_map = |(at, peer): (&IpAddr, &Option<PeerId>)| (*at, peer.map(|peer| (*at, peer)));
+        let is_change = |(at, peer): &(&IpAddr, &Option<PeerId>)| peer.is_some() || !self.is_listed(**at);
+        let exact = merged(&self.exact, |(at, _)| *at, changes.iter().filter(is_change).map(of_map));
+        let of_moving = |(at, peer): (&IpAddr, &Option<PeerId>)| (*at, peer.map(|_| *at));
+        let moving = merged(&self.moving, |at| *at, changes.iter().map(of_moving));
+        Self { exact, ranges: self.ranges.clone(), moving }
+    }
+
     /// The class of an address.
     pub fn find(&self, address: IpAddr) -> PeerId {
         // The exact entry alone decides: its class was made with all blocks and lists that contain the address.
@@ -88,6 +98,25 @@ impl AddressMap {
         let before = after.checked_sub(1).map(|index| self.ranges[index]);
         before.filter(|it| address <= it.last).map_or(PeerId(0), |it| it.peer)
     }
+}
+
+/// A sorted list after changes, which are sorted too: each replaces, adds or removes the element of its address.
+fn merged<T: Copy>(
+    list: &[T],
+    address: impl Fn(&T) -> IpAddr,
+    changes: impl Iterator<Item = (IpAddr, Option<T>)>,
+) -> Vec<T> {
+    let (mut found, mut rest) = (Vec::with_capacity(list.len()), list);
+    for (at, new) in changes {
+        // Copied in whole runs: a few changes in a hundred thousand addresses cost about as much as one copy.
+        let before = rest.partition_point(|it| address(it) < at);
+        found.extend_from_slice(&rest[..before]);
+        rest = &rest[before..];
+        rest = rest.split_first().filter(|(it, _)| address(it) == at).map_or(rest, |(_, rest)| rest);
+        found.extend(new);
+    }
+    found.extend_from_slice(rest);
+    found
 }
 
 /// A range under one set of address predicates, as numbers of the family's width.

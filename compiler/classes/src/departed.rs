@@ -129,6 +129,12 @@ impl Departed {
         self.addresses.extend(&moved.left);
     }
 
+    /// Whether any backend has departed that connections may still use. Without one, a generation with the same services
+    /// and the same local pods need not be observed.
+    pub fn is_any(&self) -> bool {
+        !self.addresses.is_empty()
+    }
+
     /// Whether a pod, as it is now, has the address of a departed backend: if its class changes, flows through the
     /// service that it has left may have to end.
     pub fn concerns(&self, object: &Object) -> bool {

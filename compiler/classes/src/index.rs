@@ -10,6 +10,7 @@
 //! answers gives every packet the verdict that a compile from scratch gives (`tests/index.rs` holds it).
 
 mod baseline;
+mod changes;
 mod effect;
 mod lists;
 mod namespaces;
@@ -23,13 +24,18 @@ use std::mem::discriminant;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::StageParts;
 use crate::departed::MovedBackends;
 use crate::fit::{self, Fit};
-use crate::{Classes, ClassifyError, Limits, PeerId, Scope, classify_within};
+use crate::incremental::Maintained;
+pub use crate::incremental::NeedsWhole;
+use crate::{Classes, ClassifyError, Limits, PeerId, Scope, classify_parts};
 use baseline::Baseline;
+pub use changes::ChangeDraft;
+use changes::Unbuilt;
 pub use effect::ChangeEffect;
 pub use needs::Needs;
-use pods::addresses;
+use pods::PodAnswer;
 use roles::Roles;
 use services::SliceNames;
 use weir_model::resolve::resolve;
@@ -116,18 +122,36 @@ pub struct Index {
     slices: SliceNames,
     /// Backends that have moved without a new generation, until [`Index::take_moved`].
     moved: Vec<MovedBackends>,
+    /// The generation in force in the form that changes of policies are applied to.
+    maintained: Option<Box<Maintained>>,
+    /// The changes that the generation in force does not have.
+    unbuilt: Unbuilt,
 }
 
 /// The result of the last compile.
 #[derive(Debug)]
 pub struct Generation {
-    /// The cluster as it was.
-    pub cluster: Cluster,
+    /// The cluster as it was; after changes that needed no compile from scratch, without other nodes' objects.
+    pub cluster: Arc<Cluster>,
     /// The local endpoints.
     pub scope: Scope,
     /// Its classes.
     pub classes: Classes,
+    /// Whether changes were applied to the generation before, instead of a compile from scratch.
+    pub is_incremental: bool,
     roles: Arc<Roles>,
+    kept: Kept,
+}
+
+/// The data of a generation that later changes are applied to.
+#[derive(Debug)]
+enum Kept {
+    /// Nothing: the generation differs from its objects.
+    Nothing,
+    /// The data of a compile from scratch.
+    Stages(Box<StageParts>),
+    /// The data after changes.
+    Maintained(Box<Maintained>),
 }
 
 /// The changes that arrived while a generation was being compiled.
@@ -148,12 +172,16 @@ pub struct Draft {
     scope: Scope,
     declared: BTreeSet<IpAddr>,
     selecting: Vec<(String, Labels)>,
+    /// Whether rules are missing that the objects have.
+    is_altered: bool,
 }
 
 impl Draft {
     /// Removes the rules of policies that do not fit the limits: see [`fit::fit`].
     pub fn fit(&mut self, limits: Limits, highest: Option<u64>) -> Fit {
-        fit::fit(&mut self.cluster, &self.scope, limits, highest)
+        let fit = fit::fit(&mut self.cluster, &self.scope, limits, highest);
+        self.is_altered |= !fit.held.is_empty();
+        fit
     }
 
     /// Makes the classes, without limits.
@@ -163,10 +191,11 @@ impl Draft {
 
     /// Makes the classes, unless they cost more than the limits allow.
     pub fn classify_within(self, limits: Limits) -> Result<Generation, ClassifyError> {
-        let Self { cluster, scope, declared, selecting } = self;
-        let classes = classify_within(&cluster, &scope, limits)?;
+        let Self { cluster, scope, declared, selecting, is_altered } = self;
+        let (classes, parts) = classify_parts(&cluster, &scope, limits)?;
         let roles = Roles::new(&cluster, &scope, declared, selecting);
-        Ok(Generation { cluster, scope, classes, roles: roles.into() })
+        let kept = if is_altered { Kept::Nothing } else { Kept::Stages(parts.into()) };
+        Ok(Generation { cluster: cluster.into(), scope, classes, roles: roles.into(), kept, is_incremental: false })
     }
 }
 
@@ -184,6 +213,8 @@ impl Index {
             hosted: HashMap::new(),
             slices: SliceNames::default(),
             moved: Vec::new(),
+            maintained: None,
+            unbuilt: Unbuilt::default(),
         }
     }
 
@@ -281,8 +312,8 @@ impl Index {
         // every change.
         let generation = self.begin().classify();
         self.since = None;
-        let generation = generation?;
-        self.baseline = Some(Baseline::new(&generation));
+        let mut generation = generation?;
+        self.take_over(&mut generation);
         Ok(generation)
     }
 
@@ -297,18 +328,20 @@ impl Index {
             None => Scope::everything(&cluster),
         };
         self.since = Some(BTreeMap::new());
+        // A compile from scratch replaces it. Both at the same time would need twice the memory.
+        self.maintained = None;
         // Sets that no object has any more. Here, because a compile visits all objects anyway; a search at each
         // deletion would not.
         self.labels.retain(|labels| Arc::strong_count(labels) > 1);
         let declared = self.objects.values().flat_map(roles::node_addresses).copied().collect();
-        Draft { cluster, scope, declared, selecting: roles::selecting(&self.objects) }
+        Draft { cluster, scope, declared, selecting: roles::selecting(&self.objects), is_altered: false }
     }
 
     /// From here on, changes are answered relative to this generation. Returns the changes that arrived since it was
     /// begun.
-    pub fn adopt(&mut self, generation: &Generation) -> Late {
+    pub fn adopt(&mut self, generation: &mut Generation) -> Late {
         // First the generation, then the changes since it was begun: they must be answered relative to its classes.
-        self.baseline = Some(Baseline::new(generation));
+        self.take_over(generation);
         let mut late = Late::default();
         for (key, before) in self.since.take().unwrap_or_default() {
             // Taken out and put back, because `answer` needs the whole index. `answer` and not `judge`: the pods'
@@ -360,7 +393,13 @@ impl Index {
             return Dirty::Nothing;
         }
         let dirty = match (before.map(|it| &it.body), after.map(|it| &it.body)) {
-            (None | Some(Body::Pod(_)), None | Some(Body::Pod(_))) => self.pod_changes(before, after),
+            (None | Some(Body::Pod(_)), None | Some(Body::Pod(_))) => match self.pod_changes(before, after) {
+                PodAnswer::Known(dirty) => dirty,
+                PodAnswer::NewClass => {
+                    self.unbuilt.note_new_class(before, after);
+                    return Dirty::Everything;
+                }
+            },
             (None | Some(Body::NetworkPolicy(_)), None | Some(Body::NetworkPolicy(_))) => {
                 // Both states: a policy that stops selecting a local pod changes as much as one that begins to.
                 let concerns = [before, after].into_iter().flatten().any(|policy| self.concerns_local(policy));
@@ -394,6 +433,7 @@ impl Index {
             // Recorded as written, so that the next change is compared with the table as it is then.
             baseline.note_entries(&changes.entries);
         }
+        self.unbuilt.note(before, after, &dirty);
         dirty
     }
 

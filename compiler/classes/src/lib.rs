@@ -16,6 +16,7 @@
 pub mod departed;
 pub mod edge_denials;
 pub mod fit;
+pub(crate) mod incremental;
 pub mod index;
 
 mod addresses;
@@ -31,7 +32,7 @@ mod stand_ins;
 pub(crate) mod subjects;
 mod vips;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -40,7 +41,9 @@ pub(crate) use addresses::{Number, after, ranges_of, ranges_of_block, ranges_of_
 pub(crate) use meter::{CLASS_BYTES, ENTRY_BYTES, Meter, PAIR_BYTES, SET_COPIES};
 pub use meter::{Exceeded, Limits, Spent};
 pub use ports::{AtomId, AtomSet, AtomSetId, Atoms, PortInterval, PortSpec};
+use predicates::Collected;
 pub use predicates::{Predicate, PredicateId, RuleParts};
+use rows::BuiltRows;
 pub use rows::Row;
 pub use sources::{MOST_COMPARES, SourceId, Sources};
 pub use stand_ins::stand_ins;
@@ -48,7 +51,7 @@ pub use vips::{OtherPorts, ServiceVip, VipPort};
 
 use weir_model::eval::RuleId;
 use weir_model::{
-    Cluster, Direction, EndpointId, HostNetworkPods, Icmp, ListId, NodeId, PolicyId, RuleAction, Standing,
+    Cluster, Direction, EndpointId, HostNetworkPods, Icmp, Interner, ListId, NodeId, PolicyId, RuleAction, Standing,
     TierPolicyId, TierRuleId, id,
 };
 use weir_objects::address::Family;
@@ -138,7 +141,7 @@ pub struct Classes {
     /// The subject class of every local endpoint, in the order of the scope.
     pub subject_of: Vec<(EndpointId, SubjectId)>,
     /// The peer classes; the first one matches nothing.
-    pub peers: Vec<PeerClass>,
+    pub peers: Arc<Vec<PeerClass>>,
     /// Address → peer class.
     pub addresses: Arc<AddressMap>,
     /// (Protocol, port) → atom.
@@ -146,9 +149,9 @@ pub struct Classes {
     /// The verdicts.
     pub rows: VerdictRows,
     /// Services behind addresses.
-    pub vips: Vec<ServiceVip>,
+    pub vips: Arc<Vec<ServiceVip>>,
     /// The positions in the input from which instructions can come.
-    pub sources: Sources,
+    pub sources: Arc<Sources>,
     /// The cost of making these classes.
     pub spent: Spent,
     rules: Arc<predicates::RulePredicates>,
@@ -176,7 +179,7 @@ pub struct VerdictRows {
 }
 
 /// Local endpoints to which the same policies, lists, named ports and node apply.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubjectClass {
     /// The policies that are enforced on it, sorted.
     pub policies: Vec<PolicyId>,
@@ -288,6 +291,27 @@ pub fn classify(cluster: &Cluster, scope: &Scope) -> Result<Classes, ClassifyErr
 
 /// Like [`classify`], but fails as soon as the cost exceeds the limits.
 pub fn classify_within(cluster: &Cluster, scope: &Scope, limits: Limits) -> Result<Classes, ClassifyError> {
+    classify_parts(cluster, scope, limits).map(|(classes, _)| classes)
+}
+
+/// The data of the stages that classes do not contain. Changes of policies are applied to them: see [`incremental`].
+#[derive(Debug)]
+pub(crate) struct StageParts {
+    pub(crate) draft: subjects::SubjectDraft,
+    origins: predicates::TermOrigins,
+    ids: HashMap<Predicate, PredicateId>,
+    specs: ports::PortSpecs,
+    peers: peers::Peers,
+    facts: rows::RowFacts,
+    sets: Interner<AtomSet>,
+}
+
+/// Like [`classify_within`], and returns the data of the stages.
+pub(crate) fn classify_parts(
+    cluster: &Cluster,
+    scope: &Scope,
+    limits: Limits,
+) -> Result<(Classes, StageParts), ClassifyError> {
     // An error, not the nearest reading that can be enforced: the operator chose this one and would believe that it is
     // in force.
     if cluster.assume.hostnetwork_pods == HostNetworkPods::Pod {
@@ -300,21 +324,34 @@ pub fn classify_within(cluster: &Cluster, scope: &Scope, limits: Limits) -> Resu
     // First the subjects: only policies and lists that apply to a local endpoint get predicates, atoms and classes.
     // Those of other nodes would make every table larger and change no verdict here.
     let draft = subjects::draft(cluster, scope);
-    let rules = predicates::collect(cluster, &draft);
-    let specs = ports::specs(cluster, &draft, &rules);
+    let Collected { rules, origins, ids } = predicates::collect(cluster, &draft);
+    let specs = ports::specs(cluster, &draft, &rules, &origins);
     let atoms = ports::atoms(&specs, &rules, &meter);
     // A stage that reached a limit returns an incomplete result. Without this check the next stage would spend as much
     // again on it.
     meter.check()?;
     // Atoms come before peers, because the key of a service address names the atoms of its ports.
     let peers = peers::classify(cluster, &draft, &rules, &atoms, &meter)?;
-    // Before the rows, which take ownership of all of these.
-    let sources = sources::of(cluster, &rules, &specs, &peers);
-    let classes = rows::build(cluster, draft, rules, atoms, peers, &meter);
+    let sources = sources::of(cluster, &rules, &origins, &specs, &peers);
+    let built = rows::build(cluster, &draft, &rules, &atoms, &peers, &meter);
     // The loops over rows end silently at a limit, and then rows can lack denials of lists. This check keeps them from
     // being enforced.
     meter.check()?;
-    Ok(Classes { sources, spent: meter.spent(), ..classes })
+    let BuiltRows { subjects, subject_of, rows, facts, sets } = built;
+    let classes = Classes {
+        subjects,
+        subject_of,
+        peers: Arc::clone(&peers.list),
+        addresses: Arc::clone(&peers.addresses),
+        atoms,
+        rows,
+        vips: Arc::clone(&peers.vips),
+        sources: sources.into(),
+        spent: meter.spent(),
+        rules: rules.into(),
+        lookup: Arc::clone(&peers.lookup),
+    };
+    Ok((classes, StageParts { draft, origins, ids, specs, peers, facts, sets }))
 }
 
 impl Classes {

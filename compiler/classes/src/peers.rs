@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::addresses::{self, AddressMap, Segments, SetId};
+use super::incremental::holds;
 use super::meter::{CLASS_BYTES, Exceeded, Meter, PAIR_BYTES};
 use super::ports::{self, Atoms};
 use super::predicates::{Predicate, PredicateId, RulePredicates};
@@ -24,15 +25,16 @@ use weir_model::{
 use weir_objects::address::Family;
 use weir_objects::k8s::{LabelSelector, Labels};
 
-/// Every peer class, and the data that finds them.
+/// Every peer class, and the data that finds them. A change of policies that leaves them as they are shares them.
+#[derive(Debug)]
 pub(super) struct Peers {
-    pub(super) list: Vec<PeerClass>,
+    pub(super) list: Arc<Vec<PeerClass>>,
     /// The classes of backends that have no address.
     pub(super) without_address: HashMap<EndpointId, PeerId>,
-    pub(super) addresses: AddressMap,
+    pub(super) addresses: Arc<AddressMap>,
     /// The services behind addresses: [`PeerClass::vip`] is an index into this list.
-    pub(super) vips: Vec<ServiceVip>,
-    pub(super) lookup: PeerLookup,
+    pub(super) vips: Arc<Vec<ServiceVip>>,
+    pub(super) lookup: Arc<PeerLookup>,
 }
 
 /// Finds the class of an address from the facts about it.
@@ -49,6 +51,39 @@ impl PeerLookup {
     /// The blocks and lists that contain an address.
     pub(super) fn predicates_at(&self, address: IpAddr) -> &[PredicateId] {
         self.segments.find(address)
+    }
+
+    /// The number of a key, which becomes a class at the end of `list` if it is new.
+    pub(super) fn intern(&mut self, key: PeerClass, list: &mut Vec<PeerClass>) -> PeerId {
+        let next = PeerId(list.len() as u32);
+        *self.ids.entry(key).or_insert_with_key(|key| {
+            list.push(key.clone());
+            next
+        })
+    }
+
+    /// Adds new predicates to the sets of labels for which they hold.
+    pub(super) fn hold(&mut self, cluster: &Cluster, rules: &RulePredicates, new: &[PredicateId]) {
+        // Their numbers are the highest, so the lists stay sorted.
+        self.held.iter_mut().for_each(|((namespace, labels), held)| {
+            let holding = new.iter().filter(|id| holds(cluster, &rules.predicates[id.index()], *namespace, *labels));
+            held.extend(holding);
+        });
+    }
+
+    /// The pod predicates that hold for pods with these labels.
+    pub(super) fn held_by(
+        &mut self,
+        cluster: &Cluster,
+        rules: &RulePredicates,
+        namespace: NamespaceId,
+        labels: LabelSetId,
+    ) -> Vec<PredicateId> {
+        let all = || {
+            let predicates = (0..).map(PredicateId).zip(&rules.predicates);
+            predicates.filter(|(_, it)| holds(cluster, it, namespace, labels)).map(|(id, _)| id).collect()
+        };
+        self.held.entry((namespace, labels)).or_insert_with(all).clone()
     }
 
     /// The class of an address for which only these predicates hold, if there is such a class.
@@ -80,6 +115,14 @@ impl PodClasses {
             rules: Arc::clone(&classes.rules),
             lookup: Arc::clone(&classes.lookup),
         }
+    }
+
+    /// The same for classes after changes.
+    pub(super) fn with_changes(self, cluster: &Cluster, classes: &Classes) -> Self {
+        let (rules, lookup) = (Arc::clone(&classes.rules), Arc::clone(&classes.lookup));
+        // Only new predicates and new keys of pods need labels and selectors that are not here.
+        let labels = if Arc::ptr_eq(&lookup, &self.lookup) { self.labels } else { cluster.labels.clone() };
+        Self { rules, lookup, labels, ..self }
     }
 
     pub(super) fn lookup(&self) -> &PeerLookup {
@@ -168,7 +211,7 @@ impl PodClasses {
 }
 
 /// The key of a pod's address: predicates and named ports.
-fn pod_key(
+pub(super) fn pod_key(
     assume: Assumptions,
     rules: &RulePredicates,
     held: Vec<PredicateId>,
@@ -227,6 +270,7 @@ pub(super) fn classify(
     let Classifier { list, lookup, .. } = classifier;
     let addresses = addresses::assemble(lookup.segments.ranges(&of_sets), exact);
     meter.check()?;
+    let (list, addresses, vips, lookup) = (list.into(), addresses.into(), vips.into(), lookup.into());
     Ok(Peers { list, without_address, addresses, vips, lookup })
 }
 
@@ -263,13 +307,7 @@ struct Classifier<'a> {
 
 impl Classifier<'_> {
     fn intern(&mut self, peer: PeerClass) -> PeerId {
-        if let Some(id) = self.lookup.ids.get(&peer) {
-            return *id;
-        }
-        let id = PeerId(self.list.len() as u32);
-        self.list.push(peer.clone());
-        self.lookup.ids.insert(peer, id);
-        id
+        self.lookup.intern(peer, &mut self.list)
     }
 
     /// The keys of single addresses, sorted: pods, services, nodes, hostPorts.

@@ -1,9 +1,14 @@
 //! Port atoms: sets of (protocol, port) pairs that no range in force distinguishes.
 
+mod stable;
+
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+pub(super) use stable::StableAtoms;
 
 use super::meter::Meter;
-use super::predicates::RulePredicates;
+use super::predicates::{RulePredicates, TermOrigins};
 use super::shared_sets::{SharedSet, SharedSets};
 use super::sources::RulePlace;
 use super::subjects::SubjectDraft;
@@ -142,7 +147,7 @@ pub struct Atoms {
     /// Named ports in egress rules.
     pub egress_names: Vec<(Protocol, String)>,
     count: usize,
-    by_spec: HashMap<PortSpec, AtomSet>,
+    by_spec: Arc<HashMap<PortSpec, AtomSet>>,
 }
 
 impl Atoms {
@@ -156,14 +161,7 @@ impl Atoms {
 
     /// The atom of a port.
     pub fn find(&self, protocol: Protocol, port: u16) -> AtomId {
-        let after = self.intervals.partition_point(|it| (it.spec.protocol, it.spec.first) <= (protocol, port));
-        let before = after.checked_sub(1).map(|index| self.intervals[index]);
-        match before {
-            // One list has the intervals of all protocols, so the interval before the port may be another protocol's.
-            // SCTP is never judged as TCP.
-            Some(it) if it.spec.protocol == protocol && port <= it.spec.last => it.atom,
-            _ => Self::REST,
-        }
+        find_in(&self.intervals, protocol, port)
     }
 
     /// The atoms of a range in force.
@@ -172,14 +170,37 @@ impl Atoms {
     }
 }
 
-pub(super) fn atoms(specs: &BTreeMap<PortSpec, FieldOrigin>, rules: &RulePredicates, meter: &Meter) -> Atoms {
+fn find_in(intervals: &[PortInterval], protocol: Protocol, port: u16) -> AtomId {
+    let after = intervals.partition_point(|it| (it.spec.protocol, it.spec.first) <= (protocol, port));
+    let before = after.checked_sub(1).map(|index| intervals[index]);
+    match before {
+        // One list has the intervals of all protocols, so the interval before the port may be another protocol's.
+        // SCTP is never judged as TCP.
+        Some(it) if it.spec.protocol == protocol && port <= it.spec.last => it.atom,
+        _ => Atoms::REST,
+    }
+}
+
+pub(super) fn atoms(specs: &PortSpecs, rules: &RulePredicates, meter: &Meter) -> Atoms {
     let specs: Vec<PortSpec> = specs.keys().copied().collect();
     let (intervals, count) = sweep(&specs, meter);
+    of_intervals(&specs, intervals, count, rules, meter)
+}
+
+/// The atoms of these intervals.
+fn of_intervals(
+    specs: &[PortSpec],
+    intervals: Vec<PortInterval>,
+    count: usize,
+    rules: &RulePredicates,
+    meter: &Meter,
+) -> Atoms {
     // Made once for each range, because thousands of rules name the same few ranges. It stops at the limit, and the
     // caller then discards everything.
-    let by_spec = specs.iter().map_while(|spec| Some((*spec, atoms_of(*spec, &intervals, count, meter)?))).collect();
+    let by_spec = specs.iter().map_while(|spec| Some((*spec, atoms_of(*spec, &intervals, count, meter)?)));
+    let by_spec: HashMap<PortSpec, AtomSet> = by_spec.collect();
     let (ingress_names, egress_names) = (rules.ingress_names.clone(), rules.egress_names.clone());
-    Atoms { intervals, ingress_names, egress_names, count, by_spec }
+    Atoms { intervals, ingress_names, egress_names, count, by_spec: by_spec.into() }
 }
 
 /// The atoms of a range; `None` if listing them exceeds the meter's limits.
@@ -199,17 +220,31 @@ fn atoms_of(spec: PortSpec, intervals: &[PortInterval], count: usize, meter: &Me
     Some(set)
 }
 
-/// Every range that can distinguish two ports, with the first origin in the input that requires it.
+/// Every range that can distinguish two ports.
+pub(super) type PortSpecs = BTreeMap<PortSpec, SpecUse>;
+
+/// The uses of a range.
+#[derive(Clone, Debug)]
+pub(super) struct SpecUse {
+    /// The first position in the input that requires the range.
+    pub(super) origin: FieldOrigin,
+    /// The number of positions that require it.
+    pub(super) count: u32,
+}
+
+/// Collects every range that can distinguish two ports.
 pub(super) fn specs(
     cluster: &Cluster,
     draft: &SubjectDraft,
     rules: &RulePredicates,
-) -> BTreeMap<PortSpec, FieldOrigin> {
-    let mut specs = BTreeMap::new();
+    origins: &TermOrigins,
+) -> PortSpecs {
+    let mut specs = PortSpecs::new();
     let mut add = |protocol, (first, last), from: &dyn Fn() -> FieldOrigin| {
         // The first origin stays. Policies are visited in the order of their names, so the line that an instruction
         // names does not depend on the order of the input.
-        specs.entry(PortSpec { protocol, first, last }).or_insert_with(from);
+        let spec = PortSpec { protocol, first, last };
+        specs.entry(spec).or_insert_with(|| SpecUse { origin: from(), count: 0 }).count += 1;
     };
     for id in &draft.policies {
         let policy = cluster.policy(*id);
@@ -235,14 +270,14 @@ pub(super) fn specs(
         local.flat_map(|endpoint| named(&endpoint.named_ports, &rules.ids[Direction::Ingress as usize]))
     {
         let name = name as usize;
-        add(rules.ingress_names[name].0, (number, number), &|| rules.ingress_names_from[name].clone());
+        add(rules.ingress_names[name].0, (number, number), &|| origins.ingress_names[name].clone());
     }
     let members = cluster.endpoints.iter().filter(|it| it.standing == Standing::Member);
     for (name, number) in
         members.flat_map(|endpoint| named(&endpoint.named_ports, &rules.ids[Direction::Egress as usize]))
     {
         let name = name as usize;
-        add(rules.egress_names[name].0, (number, number), &|| rules.egress_names_from[name].clone());
+        add(rules.egress_names[name].0, (number, number), &|| origins.egress_names[name].clone());
     }
     // A packet to a service is judged by the backends' ports, not by the service's port, so the latter needs an atom of
     // its own even if no rule names it.
@@ -268,7 +303,7 @@ pub(super) fn specs(
 }
 
 /// Calls `add` with the ranges of a rule's ports.
-fn add_ports(
+pub(super) fn add_ports(
     place: RulePlace<'_>,
     ports: &[PortRule],
     add: &mut impl FnMut(Protocol, (u16, u16), &dyn Fn() -> FieldOrigin),
@@ -299,7 +334,7 @@ pub(super) fn judges_egress(cluster: &Cluster, draft: &SubjectDraft) -> bool {
 pub(super) struct NameIds(HashMap<String, [Option<u32>; 3]>);
 
 impl NameIds {
-    fn get(&self, name: &str, protocol: Protocol) -> Option<u32> {
+    pub(super) fn get(&self, name: &str, protocol: Protocol) -> Option<u32> {
         // The name alone is the key: with (name, protocol) as the key, each look-up would have to copy the name, for
         // every port of every pod.
         self.0.get(name)?[protocol as usize]

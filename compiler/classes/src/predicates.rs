@@ -1,7 +1,10 @@
 //! The conditions of rules on the other end, each stored once.
 
 use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
 
+use super::incremental::NeedsWhole;
 use super::ports::{AtomSet, Atoms, NameIds};
 use super::sources::RulePlace;
 use super::subjects::SubjectDraft;
@@ -43,24 +46,51 @@ pub enum Predicate {
     List(ListId),
 }
 
-/// The rules of the policies in force.
+/// The rules of the policies in force. Dereferences to the terms that they are made of.
+///
+/// The terms and each policy's rules are shared: a change of one policy copies pointers to the rules of the others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RulePredicates {
+    terms: Arc<RuleTerms>,
+    rules: HashMap<(PolicyId, Direction), Arc<[DraftRule]>>,
+    tiers: Arc<HashMap<(TierPolicyId, Direction), Vec<DraftTierRule>>>,
+}
+
+/// The predicates and port names that rules in force contain.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RuleTerms {
     pub(super) predicates: Vec<Predicate>,
-    /// For each predicate, its first position in the input.
-    pub(super) predicates_from: Vec<FieldOrigin>,
     /// Named ports in ingress rules.
     pub(super) ingress_names: Vec<(Protocol, String)>,
     /// Named ports in egress rules.
     pub(super) egress_names: Vec<(Protocol, String)>,
-    /// For each of these names, its first position in the input.
-    pub(super) ingress_names_from: Vec<FieldOrigin>,
-    /// For each of these names, its first position in the input.
-    pub(super) egress_names_from: Vec<FieldOrigin>,
     /// The numbers of named ports, by direction.
     pub(super) ids: [NameIds; 2],
-    rules: HashMap<(PolicyId, Direction), Vec<DraftRule>>,
-    tiers: HashMap<(TierPolicyId, Direction), Vec<DraftTierRule>>,
+}
+
+/// For each term, its first position in the input.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TermOrigins {
+    pub(super) predicates: Vec<FieldOrigin>,
+    pub(super) ingress_names: Vec<FieldOrigin>,
+    pub(super) egress_names: Vec<FieldOrigin>,
+}
+
+/// The rules of the policies in force, with the data that only this stage and later changes need.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    pub(super) rules: RulePredicates,
+    pub(super) origins: TermOrigins,
+    /// The number of each predicate.
+    pub(super) ids: HashMap<Predicate, PredicateId>,
+}
+
+impl Deref for RulePredicates {
+    type Target = RuleTerms;
+
+    fn deref(&self) -> &RuleTerms {
+        &self.terms
+    }
 }
 
 /// A rule of a cluster-wide policy with predicates and names replaced by their numbers.
@@ -92,6 +122,36 @@ pub struct RuleParts {
 }
 
 impl DraftRule {
+    /// A rule made of known terms.
+    pub(super) fn of_known(
+        rule: &Rule,
+        namespace: NamespaceId,
+        direction: Direction,
+        terms: &RuleTerms,
+        ids: &HashMap<Predicate, PredicateId>,
+    ) -> Result<Self, NeedsWhole> {
+        let peers = rule.peers.iter().map(|peer| ids.get(&peer_predicate(Some(namespace), peer)).copied());
+        let peers = peers.collect::<Option<Vec<_>>>().ok_or(NeedsWhole::Peers)?;
+        let mut drafted = DraftPorts::default();
+        for port in &rule.ports {
+            match DraftPort::of(port) {
+                DraftPort::Range(first, last) => drafted.ranges.push((port.protocol, first, last)),
+                DraftPort::Named(name) => {
+                    let known = terms.ids[direction as usize].get(name, port.protocol);
+                    drafted.named.push(known.ok_or(NeedsWhole::Names)?);
+                }
+            }
+        }
+        Ok(Self::new(peers, (!rule.ports.is_empty()).then_some(drafted)))
+    }
+
+    fn new(mut peers: Vec<PredicateId>, ports: Option<DraftPorts>) -> Self {
+        // A peer that a rule names twice must not cost twice in every row.
+        peers.sort();
+        peers.dedup();
+        Self { peers: (!peers.is_empty()).then_some(peers), ports }
+    }
+
     pub(super) fn parts(&self, atoms: &Atoms) -> RuleParts {
         let numbered = self.ports.as_ref().map(|ports| {
             let mut set = AtomSet::none(atoms.count());
@@ -124,7 +184,7 @@ impl DraftPorts {
 impl RulePredicates {
     /// The rules of a policy; `None` if it does not isolate in this direction.
     pub(super) fn of(&self, policy: PolicyId, direction: Direction) -> Option<&[DraftRule]> {
-        self.rules.get(&(policy, direction)).map(Vec::as_slice)
+        self.rules.get(&(policy, direction)).map(|rules| &**rules)
     }
 
     /// The rules of a cluster-wide policy.
@@ -137,6 +197,33 @@ impl RulePredicates {
         self.of_tier(policy, Direction::Ingress).iter().filter_map(|rule| rule.matched.as_ref())
     }
 
+    /// The same rules with other numbers of policies, without those for which `number` returns `None`, and with the rules
+    /// of further policies.
+    pub(super) fn renumbered(
+        &self,
+        number: impl Fn(PolicyId) -> Option<PolicyId>,
+        further: impl IntoIterator<Item = ((PolicyId, Direction), Arc<[DraftRule]>)>,
+    ) -> Self {
+        let kept = self.rules.iter();
+        let kept = kept.filter_map(|((id, direction), rules)| Some(((number(*id)?, *direction), Arc::clone(rules))));
+        let rules = kept.chain(further).collect();
+        Self { terms: Arc::clone(&self.terms), rules, tiers: Arc::clone(&self.tiers) }
+    }
+
+    /// Adds a predicate.
+    pub(super) fn add_predicate(&mut self, predicate: Predicate) -> PredicateId {
+        let terms = Arc::make_mut(&mut self.terms);
+        terms.predicates.push(predicate);
+        PredicateId(terms.predicates.len() as u32 - 1)
+    }
+
+    /// Every rule, in no order, with its direction.
+    pub(super) fn all(&self) -> impl Iterator<Item = (Direction, &DraftRule)> {
+        let of_policies = self.rules.iter().flat_map(|((_, direction), rules)| rules.iter().map(|it| (*direction, it)));
+        let of_tiers = self.tiers.iter().flat_map(|((_, direction), rules)| rules.iter().map(|it| (*direction, it)));
+        of_policies.chain(of_tiers.filter_map(|(direction, rule)| Some((direction, rule.matched.as_ref()?))))
+    }
+
     /// The predicate of each list.
     pub(super) fn of_lists(&self) -> HashMap<ListId, PredicateId> {
         let lists = self.predicates.iter().enumerate().filter_map(|(index, predicate)| match predicate {
@@ -147,8 +234,9 @@ impl RulePredicates {
     }
 }
 
-pub(super) fn collect(cluster: &Cluster, draft: &SubjectDraft) -> RulePredicates {
+pub(super) fn collect(cluster: &Cluster, draft: &SubjectDraft) -> Collected {
     let mut collector = Collector::default();
+    let (mut rules, mut tiers) = (HashMap::new(), HashMap::new());
     for id in &draft.policies {
         let policy = cluster.policy(*id);
         for direction in Direction::ALL {
@@ -160,7 +248,7 @@ pub(super) fn collect(cluster: &Cluster, draft: &SubjectDraft) -> RulePredicates
                 let drafted = drafted.collect();
                 // A direction that the policy does not name has no entry; a direction without rules has an empty one.
                 // Only the latter isolates.
-                collector.rules.rules.insert((*id, direction), drafted);
+                rules.insert((*id, direction), drafted);
             }
         }
     }
@@ -173,14 +261,15 @@ pub(super) fn collect(cluster: &Cluster, draft: &SubjectDraft) -> RulePredicates
                 DraftTierRule { action: of_rule.action, matched }
             });
             let drafted = drafted.collect();
-            collector.rules.tiers.insert((*id, direction), drafted);
+            tiers.insert((*id, direction), drafted);
         }
     }
     for list in &draft.lists {
         let from = || FieldOrigin::new(cluster.lists[list.index()].object, FieldPath::root());
         collector.predicate(Predicate::List(*list), &from);
     }
-    collector.rules
+    let Collector { terms, origins, ids } = collector;
+    Collected { rules: RulePredicates { terms: terms.into(), rules, tiers: tiers.into() }, origins, ids }
 }
 
 fn tier_predicate(peer: &TierPeer) -> Predicate {
@@ -201,7 +290,8 @@ fn tier_predicate(peer: &TierPeer) -> Predicate {
 
 #[derive(Default)]
 struct Collector {
-    rules: RulePredicates,
+    terms: RuleTerms,
+    origins: TermOrigins,
     ids: HashMap<Predicate, PredicateId>,
 }
 
@@ -219,71 +309,84 @@ impl Collector {
         self.draft(place, peers, &matched.ports)
     }
 
-    fn draft(&mut self, place: RulePlace<'_>, mut peers: Vec<PredicateId>, ports: &[PortRule]) -> DraftRule {
-        // A peer that a rule names twice must not cost twice in every row.
-        peers.sort();
-        peers.dedup();
+    fn draft(&mut self, place: RulePlace<'_>, peers: Vec<PredicateId>, ports: &[PortRule]) -> DraftRule {
         let ports = (!ports.is_empty()).then(|| self.ports(place, ports));
-        DraftRule { peers: (!peers.is_empty()).then_some(peers), ports }
+        DraftRule::new(peers, ports)
     }
 
     fn peer(&mut self, place: RulePlace<'_>, index: usize, peer: &Peer) -> PredicateId {
-        let predicate = match peer {
-            // Spec: "Otherwise it selects the pods matching podSelector in the policy's own namespace." So the
-            // namespace is part of the predicate: the same selector of two tenants is two predicates.
-            Peer::Pods { namespaces: None, pods } => {
-                Predicate::Pods { own: place.namespace, namespaces: None, pods: *pods }
-            }
-            Peer::Pods { namespaces, pods } => Predicate::Pods { own: None, namespaces: *namespaces, pods: *pods },
-            Peer::Block { cidr, except } => {
-                let mut except = except.clone();
-                // Exceptions have no order, so blocks that differ only in their order are one predicate.
-                except.sort();
-                except.dedup();
-                Predicate::Block { cidr: *cidr, except }
-            }
-        };
-        self.predicate(predicate, &|| place.peer(index))
+        self.predicate(peer_predicate(place.namespace, peer), &|| place.peer(index))
     }
 
     fn predicate(&mut self, predicate: Predicate, from: &dyn Fn() -> FieldOrigin) -> PredicateId {
         if let Some(id) = self.ids.get(&predicate) {
             return *id;
         }
-        let id = PredicateId(self.rules.predicates.len() as u32);
-        self.rules.predicates.push(predicate.clone());
+        let id = PredicateId(self.terms.predicates.len() as u32);
+        self.terms.predicates.push(predicate.clone());
         // `from` is called for new predicates only: an origin is a path of strings, and most peers occur in many rules.
-        self.rules.predicates_from.push(from());
+        self.origins.predicates.push(from());
         self.ids.insert(predicate, id);
         id
     }
 
     fn ports(&mut self, place: RulePlace<'_>, ports: &[PortRule]) -> DraftPorts {
-        let RulePredicates { ingress_names, egress_names, ingress_names_from, egress_names_from, ids, .. } =
-            &mut self.rules;
+        let RuleTerms { ingress_names, egress_names, ids, .. } = &mut self.terms;
         let (names, from) = match place.direction {
-            Direction::Ingress => (ingress_names, ingress_names_from),
-            Direction::Egress => (egress_names, egress_names_from),
+            Direction::Ingress => (ingress_names, &mut self.origins.ingress_names),
+            Direction::Egress => (egress_names, &mut self.origins.egress_names),
         };
         let mut drafted = DraftPorts::default();
         for (index, port) in ports.iter().enumerate() {
-            match &port.port {
-                // The same range as in `ports::specs`, otherwise `Atoms::of_range` would not find it.
-                PortMatch::Any => drafted.ranges.push((port.protocol, 0, u16::MAX)),
-                PortMatch::Range(first, last) => drafted.ranges.push((port.protocol, *first, *last)),
-                PortMatch::Named(name) => {
+            match DraftPort::of(port) {
+                DraftPort::Range(first, last) => drafted.ranges.push((port.protocol, first, last)),
+                DraftPort::Named(name) => {
                     let next = names.len() as u32;
                     let number = ids[place.direction as usize].number(name, port.protocol, next);
                     // A number for each (name, protocol): `http` over TCP and over UDP are two names, because a pod can
                     // have either.
                     drafted.named.push(number);
                     if number == next {
-                        names.push((port.protocol, name.clone()));
+                        names.push((port.protocol, name.to_owned()));
                         from.push(place.port(index));
                     }
                 }
             }
         }
         drafted
+    }
+}
+
+/// A port of a rule.
+enum DraftPort<'r> {
+    Range(u16, u16),
+    Named(&'r str),
+}
+
+impl<'r> DraftPort<'r> {
+    fn of(port: &'r PortRule) -> Self {
+        match &port.port {
+            // The same range as in `ports::specs`, otherwise `Atoms::of_range` would not find it.
+            PortMatch::Any => Self::Range(0, u16::MAX),
+            PortMatch::Range(first, last) => Self::Range(*first, *last),
+            PortMatch::Named(name) => Self::Named(name),
+        }
+    }
+}
+
+/// The predicate of a NetworkPolicy's peer.
+pub(super) fn peer_predicate(namespace: Option<NamespaceId>, peer: &Peer) -> Predicate {
+    match peer {
+        // Spec: "Otherwise it selects the pods matching podSelector in the policy's own namespace." So the namespace
+        // is part of the predicate: the same selector of two tenants is two predicates.
+        Peer::Pods { namespaces: None, pods } => Predicate::Pods { own: namespace, namespaces: None, pods: *pods },
+        Peer::Pods { namespaces, pods } => Predicate::Pods { own: None, namespaces: *namespaces, pods: *pods },
+        Peer::Block { cidr, except } => {
+            let mut except = except.clone();
+            // Exceptions have no order, so blocks that differ only in their order are one predicate.
+            except.sort();
+            except.dedup();
+            Predicate::Block { cidr: *cidr, except }
+        }
     }
 }

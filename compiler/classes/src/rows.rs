@@ -9,22 +9,23 @@ mod services;
 mod tiers;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use open::{Entries, OpenRow, entry_bytes};
 pub(super) use provenance::{provenance, tier_decision};
 use tiers::{HairpinRows, TierRows};
 
-use super::meter::{ENTRY_BYTES, Meter, SET_COPIES, Spent};
+use super::meter::{ENTRY_BYTES, Meter, SET_COPIES};
 use super::peers::Peers;
 use super::ports::{self, AtomId, AtomSet, AtomSetId, Atoms};
 use super::predicates::{DraftPorts, DraftRule, PredicateId, RulePredicates};
 use super::subjects::{LocalEndpoint, SubjectDraft};
 use super::vips::{self, VipPort};
-use super::{AuditEffect, Classes, OwnServicePort, PeerClass, PeerId, SubjectClass, SubjectId, VerdictRows};
+use super::{AuditEffect, OwnServicePort, PeerClass, PeerId, SubjectClass, SubjectId, VerdictRows};
 use weir_model::{
     Backend, CidrList, Cluster, Direction, EndpointId, HostPort, Interner, ListAction, ListId, NodeId, Protocol,
-    ServicePort, Standing, Tier,
+    Service, ServicePort, Standing, Tier,
 };
 use weir_objects::address::Family;
 
@@ -34,7 +35,7 @@ pub struct Row {
     /// The set for every peer class without an entry.
     pub default: AtomSetId,
     /// The classes whose set differs from the default, sorted by peer class.
-    pub entries: Vec<(PeerId, AtomSetId)>,
+    pub entries: Arc<[(PeerId, AtomSetId)]>,
 }
 
 impl Row {
@@ -45,16 +46,26 @@ impl Row {
     }
 }
 
+/// The verdicts of a cluster, with the data from which the rows of single subjects can be made again.
+pub(super) struct BuiltRows {
+    pub(super) subjects: Vec<SubjectClass>,
+    pub(super) subject_of: Vec<(EndpointId, SubjectId)>,
+    pub(super) rows: VerdictRows,
+    pub(super) facts: RowFacts,
+    pub(super) sets: Interner<AtomSet>,
+}
+
 pub(super) fn build(
     cluster: &Cluster,
-    draft: SubjectDraft,
-    rules: RulePredicates,
-    atoms: Atoms,
-    peers: Peers,
+    draft: &SubjectDraft,
+    rules: &RulePredicates,
+    atoms: &Atoms,
+    peers: &Peers,
     meter: &Meter,
-) -> Classes {
-    let mut builder = RowBuilder::new(cluster, &rules, &atoms, &peers, meter);
-    let subject_of = builder.subjects(&draft);
+) -> BuiltRows {
+    let facts = RowFacts::new(cluster, draft, rules, atoms, peers, meter);
+    let mut builder = RowBuilder::new(cluster, rules, atoms, peers, meter, facts, Interner::default());
+    let subject_of = builder.subjects(&draft.local);
     let mut subjects: Vec<SubjectClass> = subject_of.iter().map(|(_, subject)| subject.clone()).collect();
     // Sorted, so that the numbers of the classes depend on their content and not on the order of endpoints.
     subjects.sort();
@@ -70,43 +81,44 @@ pub(super) fn build(
     let denied_by_lists = denied.iter().any(|peers| !peers.is_empty()).then_some(denied);
     let number = |subject: &SubjectClass| SubjectId(subjects.partition_point(|it| it < subject) as u32);
     let subject_of = subject_of.iter().map(|(id, subject)| (*id, number(subject))).collect();
-    let atom_sets = builder.sets.into_values();
-    let Peers { list: peers, addresses, vips, lookup, .. } = peers;
-    // The caller has collected the sources already and puts them in, with the cost.
-    let sources = super::Sources::default();
-    Classes {
+    let RowBuilder { facts, sets, .. } = builder;
+    let atom_sets = sets.to_vec();
+    BuiltRows {
         subject_of,
         subjects,
         rows: VerdictRows { atom_sets, ingress, egress, audit, denied_by_lists },
-        rules: rules.into(),
-        peers,
-        lookup: lookup.into(),
-        addresses: addresses.into(),
-        atoms,
-        vips,
-        sources,
-        spent: Spent::default(),
+        facts,
+        sets,
     }
 }
 
-struct RowBuilder<'a> {
+pub(super) struct RowBuilder<'a> {
     cluster: &'a Cluster,
     rules: &'a RulePredicates,
     atoms: &'a Atoms,
     peers: &'a Peers,
     meter: &'a Meter,
+    facts: RowFacts,
+    sets: Interner<AtomSet>,
+    tier_rows: RefCell<TierRows>,
+}
+
+/// The facts about peers and services that all rows share.
+#[derive(Debug, Default)]
+pub(super) struct RowFacts {
     matching: Matching,
     node_ports: Vec<VipPort>,
     /// Classes of addresses that services have or claim, of local nodes, and of hostPorts there.
     special: Vec<PeerId>,
     /// By service and port, for IPv4 and IPv6: the different backends. Thousands of backends are a few classes.
     behind: Vec<Vec<[Vec<BackendProperties>; 2]>>,
-    sets: Interner<AtomSet>,
-    tier_rows: RefCell<TierRows>,
+    /// The service ports that lead to local endpoints: service and port.
+    to_local: Vec<(u32, u32)>,
 }
 
 /// From predicates to classes. To ask every class about every rule would cost classes × rules for each subject; with
 /// this, a row costs as much as its rules match.
+#[derive(Debug, Default)]
 struct Matching {
     /// By predicate: the classes for which it holds.
     holding: Vec<Vec<PeerId>>,
@@ -146,6 +158,8 @@ impl Matching {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct BackendProperties {
     peer: PeerId,
+    /// The port, whose atom can become another one while the backends stay the same.
+    port: u16,
     atom: AtomId,
     /// The node of a host-network pod that is only a manifest: it has a node but no address.
     node: Option<NodeId>,
@@ -156,33 +170,77 @@ fn set_steps(atoms: &Atoms) -> u64 {
     1 + atoms.count() as u64 / 256
 }
 
-impl<'a> RowBuilder<'a> {
-    fn new(
-        cluster: &'a Cluster,
-        rules: &'a RulePredicates,
-        atoms: &'a Atoms,
-        peers: &'a Peers,
-        meter: &'a Meter,
+impl RowFacts {
+    pub(super) fn new(
+        cluster: &Cluster,
+        draft: &SubjectDraft,
+        rules: &RulePredicates,
+        atoms: &Atoms,
+        peers: &Peers,
+        meter: &Meter,
     ) -> Self {
         let is_special = |peer: &PeerClass| peer.vip.is_some() || !peer.nodes.is_empty() || !peer.host_ports.is_empty();
-        let of_peers = (0..).map(PeerId).zip(&peers.list);
-        let mut builder = Self {
-            cluster,
-            rules,
-            atoms,
-            peers,
-            meter,
+        let of_peers = (0..).map(PeerId).zip(peers.list.iter());
+        let facts = Self {
             matching: Matching::new(rules, &peers.list),
             node_ports: vips::node_ports(cluster, atoms),
             special: of_peers.filter(|(_, peer)| is_special(peer)).map(|(id, _)| id).collect(),
             // Filled in below, since that reads the other fields.
             behind: Vec::new(),
-            sets: Interner::default(),
-            tier_rows: RefCell::default(),
+            to_local: to_local(cluster, draft),
         };
-        builder.behind =
-            cluster.services.iter().map(|it| it.ports.iter().map(|port| builder.behind(port)).collect()).collect();
-        builder
+        let builder = RowBuilder::new(cluster, rules, atoms, peers, meter, facts, Interner::default());
+        let behind = |it: &Service| it.ports.iter().map(|port| builder.behind(port)).collect();
+        let behind = cluster.services.iter().map(behind).collect();
+        Self { behind, ..builder.facts }
+    }
+
+    /// Finds the atoms of backends again, after the atoms have changed.
+    pub(super) fn renumber_atoms(&mut self, cluster: &Cluster, atoms: &Atoms) {
+        for (service, of_service) in cluster.services.iter().zip(&mut self.behind) {
+            for (port, families) in service.ports.iter().zip(of_service) {
+                for backend in families.iter_mut().flatten() {
+                    backend.atom = atoms.find(port.protocol, backend.port);
+                }
+            }
+        }
+    }
+
+    /// The service ports that lead to local endpoints.
+    pub(super) fn to_local(&self) -> &[(u32, u32)] {
+        &self.to_local
+    }
+}
+
+fn to_local(cluster: &Cluster, draft: &SubjectDraft) -> Vec<(u32, u32)> {
+    let local: HashSet<EndpointId> = draft.local.iter().map(|local| local.endpoint).collect();
+    let mut found = Vec::new();
+    for (service, of_service) in (0..).zip(&cluster.services) {
+        for (index, port) in (0..).zip(&of_service.ports) {
+            if port.backends.iter().any(|it| it.endpoint.is_some_and(|id| local.contains(&id))) {
+                found.push((service, index));
+            }
+        }
+    }
+    found
+}
+
+impl<'a> RowBuilder<'a> {
+    pub(super) fn new(
+        cluster: &'a Cluster,
+        rules: &'a RulePredicates,
+        atoms: &'a Atoms,
+        peers: &'a Peers,
+        meter: &'a Meter,
+        facts: RowFacts,
+        sets: Interner<AtomSet>,
+    ) -> Self {
+        Self { cluster, rules, atoms, peers, meter, facts, sets, tier_rows: RefCell::default() }
+    }
+
+    /// Ends the building of rows.
+    pub(super) fn into_parts(self) -> (RowFacts, Interner<AtomSet>) {
+        (self.facts, self.sets)
     }
 
     fn behind(&self, port: &ServicePort) -> [Vec<BackendProperties>; 2] {
@@ -214,14 +272,15 @@ impl<'a> RowBuilder<'a> {
             // and the packet goes to the address. A backend with neither is an unknown peer, for which only rules
             // without peers hold.
             peer: by_address.or(by_endpoint).unwrap_or(PeerId(0)),
+            port: backend.port,
             atom: self.atoms.find(protocol, backend.port),
             node: host.and_then(|id| self.cluster.endpoints[id.index()].node),
         }
     }
 
-    /// The subject class of every local endpoint, with services and hostPorts.
-    fn subjects(&mut self, draft: &SubjectDraft) -> Vec<(EndpointId, SubjectClass)> {
-        let mut subjects: Vec<_> = draft.local.iter().map(|local| (local.endpoint, self.subject(local))).collect();
+    /// The subject classes of local endpoints, with services and hostPorts. The endpoints are sorted.
+    pub(super) fn subjects(&self, local: &[LocalEndpoint]) -> Vec<(EndpointId, SubjectClass)> {
+        let mut subjects: Vec<_> = local.iter().map(|local| (local.endpoint, self.subject(local))).collect();
         let of_audit =
             |(id, it): &(EndpointId, SubjectClass)| it.audit.is_some().then(|| (*id, it.clone().with_audit_enforced()));
         // Audit variants are asked as subjects of their own: their policies change which backends they reach.
@@ -283,34 +342,31 @@ impl<'a> RowBuilder<'a> {
         let mut rows: HashMap<&SubjectClass, (OpenRow, HairpinRows)> = HashMap::new();
         let mut found: HashMap<EndpointId, Vec<OwnServicePort>> = HashMap::new();
         // From services to local pods. The other way round, every pod would ask about every service.
-        for (service, of_service) in self.cluster.services.iter().enumerate() {
-            for (index, port) in of_service.ports.iter().enumerate() {
-                let behind = |it: &Backend| self.stands_behind(it, port.protocol);
-                for family in [Family::V4, Family::V6] {
-                    let backends = || port.backends.iter().filter(|it| serves(it, family));
-                    let mut local: Vec<_> = backends().filter_map(|it| subject_of(it.endpoint?)).collect();
-                    // A pod can be several backends of one port (several addresses or target ports), but it is asked
-                    // once.
-                    local.sort_unstable_by_key(|(id, _)| *id);
-                    local.dedup_by_key(|(id, _)| *id);
-                    for (own, subject) in local {
-                        if !self.meter.take_for_services(0, 4 * port.backends.len() as u64) {
-                            return found;
-                        }
-                        let (row, hairpin) = rows
-                            .entry(subject)
-                            .or_insert_with(|| (self.ordinary(Direction::Egress, subject), self.hairpin(subject)));
-                        let reached = |it: &Backend| self.reaches(row, hairpin.leaving(), subject, behind(it));
-                        let is_allowed = backends().all(|it| match self.is_backend(it, own) {
-                            true => hairpin.allow(behind(it)),
-                            false => reached(it),
-                        });
-                        // Only where it changes the verdict. If the pod's own backend is allowed anyway, an entry would
-                        // make every backend pod a subject class of its own, with a row of its own.
-                        if is_allowed != backends().all(reached) {
-                            let (service, port) = (service as u32, index as u32);
-                            found.entry(own).or_default().push(OwnServicePort { service, port, family, is_allowed });
-                        }
+        for (service, index) in self.facts.to_local.iter().copied() {
+            let port = &self.cluster.services[service as usize].ports[index as usize];
+            let behind = |it: &Backend| self.stands_behind(it, port.protocol);
+            for family in [Family::V4, Family::V6] {
+                let backends = || port.backends.iter().filter(|it| serves(it, family));
+                let mut local: Vec<_> = backends().filter_map(|it| subject_of(it.endpoint?)).collect();
+                // A pod can be several backends of one port (several addresses or target ports), but it is asked once.
+                local.sort_unstable_by_key(|(id, _)| *id);
+                local.dedup_by_key(|(id, _)| *id);
+                for (own, subject) in local {
+                    if !self.meter.take_for_services(0, 4 * port.backends.len() as u64) {
+                        return found;
+                    }
+                    let (row, hairpin) = rows
+                        .entry(subject)
+                        .or_insert_with(|| (self.ordinary(Direction::Egress, subject), self.hairpin(subject)));
+                    let reached = |it: &Backend| self.reaches(row, hairpin.leaving(), subject, behind(it));
+                    let is_allowed = backends().all(|it| match self.is_backend(it, own) {
+                        true => hairpin.allow(behind(it)),
+                        false => reached(it),
+                    });
+                    // Only where it changes the verdict. If the pod's own backend is allowed anyway, an entry would make
+                    // every backend pod a subject class of its own, with a row of its own.
+                    if is_allowed != backends().all(reached) {
+                        found.entry(own).or_default().push(OwnServicePort { service, port: index, family, is_allowed });
                     }
                 }
             }
@@ -354,7 +410,7 @@ impl<'a> RowBuilder<'a> {
     }
 
     /// The rows as they would be if the audit policies were enforced; most of them are equal to the enforced ones.
-    fn audit(&mut self, subjects: &[SubjectClass], enforced: [&[Row]; 2]) -> [Vec<Row>; 2] {
+    pub(super) fn audit(&mut self, subjects: &[SubjectClass], enforced: [&[Row]; 2]) -> [Vec<Row>; 2] {
         let mut row = |direction, subject: &SubjectClass, row: &Row| match &subject.audit {
             Some(_) => self.row(direction, &subject.clone().with_audit_enforced()),
             // No audit policy selects this class, so the row cannot differ.
@@ -366,7 +422,7 @@ impl<'a> RowBuilder<'a> {
         [rows(Direction::Ingress, enforced[0]), rows(Direction::Egress, enforced[1])]
     }
 
-    fn row(&mut self, direction: Direction, subject: &SubjectClass) -> Row {
+    pub(super) fn row(&mut self, direction: Direction, subject: &SubjectClass) -> Row {
         let mut open = self.ordinary(direction, subject);
         let bytes = open.bytes();
         // Where everything is allowed, all backends are.
@@ -379,7 +435,7 @@ impl<'a> RowBuilder<'a> {
         let default = self.intern(&open.default, false);
         let mut entries: Vec<(PeerId, AtomSetId)> = Vec::new();
         for (peer, set) in open.entries {
-            let is_special = self.special.binary_search(&peer).is_ok();
+            let is_special = self.facts.special.binary_search(&peer).is_ok();
             let set = self.intern(&set, is_special);
             // An entry that equals the default would only make the table larger.
             if set == default {
@@ -393,7 +449,7 @@ impl<'a> RowBuilder<'a> {
         }
         // The open row ends here. Its finished entries and new sets are charged above, since they stay.
         self.meter.give_back(bytes);
-        Row { default, entries }
+        Row { default, entries: entries.into() }
     }
 
     fn intern(&mut self, set: &AtomSet, is_special: bool) -> AtomSetId {
@@ -469,7 +525,7 @@ impl<'a> RowBuilder<'a> {
         // Once for each rule: the classes below get copies of the same bits.
         let atoms = self.atoms_of(direction, subject, rule.ports.as_ref());
         for predicate in peers {
-            let holding = self.matching.holding(*predicate);
+            let holding = self.facts.matching.holding(*predicate);
             // Charged before the loop. A namespace that writes many rules for many classes reaches the limit here.
             if !self.meter.take(0, holding.len() as u64 * set_steps(self.atoms)) {
                 return;
@@ -496,7 +552,7 @@ impl<'a> RowBuilder<'a> {
         let named = rule.ports.as_ref().filter(|_| direction == Direction::Egress).map(|ports| &ports.named);
         for name in named.into_iter().flatten() {
             let protocol = self.rules.egress_names[*name as usize].0;
-            let naming = self.matching.naming(*name);
+            let naming = self.facts.matching.naming(*name);
             if !self.meter.take(0, naming.len() as u64 * (1 + 4 * peers.map_or(0, <[_]>::len) as u64)) {
                 return;
             }
@@ -546,12 +602,12 @@ impl<'a> RowBuilder<'a> {
 
     /// The peer classes that the lists deny. The first list that contains an address decides; a list can deny a packet,
     /// but not allow one that policies deny.
-    fn denied_by_lists(&self, direction: Direction, subject: &SubjectClass) -> Vec<PeerId> {
+    pub(super) fn denied_by_lists(&self, direction: Direction, subject: &SubjectClass) -> Vec<PeerId> {
         let mut decided: BTreeMap<PeerId, ListAction> = BTreeMap::new();
         for id in &subject.lists {
             let list = &self.cluster.lists[id.index()];
-            let predicate = self.matching.of_list(*id).filter(|_| asks(list, direction));
-            for peer in predicate.into_iter().flat_map(|predicate| self.matching.holding(predicate)) {
+            let predicate = self.facts.matching.of_list(*id).filter(|_| asks(list, direction));
+            for peer in predicate.into_iter().flat_map(|predicate| self.facts.matching.holding(predicate)) {
                 // The subject's lists are in the order in which they decide, so the first entry stays.
                 decided.entry(*peer).or_insert(list.action);
             }

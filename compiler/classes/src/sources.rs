@@ -8,8 +8,8 @@ use std::net::IpAddr;
 
 use super::PeerClass;
 use super::peers::Peers;
-use super::ports::PortSpec;
-use super::predicates::{Predicate, RulePredicates};
+use super::ports::{PortSpecs, SpecUse};
+use super::predicates::{Predicate, RulePredicates, TermOrigins};
 use super::vips::ServiceVip;
 use weir_model::{Cluster, Direction, NamespaceId, Policy, TierPolicy, TierRule, id, rule_path};
 use weir_objects::address::Family;
@@ -86,12 +86,13 @@ impl<'a> RulePlace<'a> {
 pub(super) fn of(
     cluster: &Cluster,
     rules: &RulePredicates,
-    ports: &BTreeMap<PortSpec, FieldOrigin>,
+    origins: &TermOrigins,
+    ports: &PortSpecs,
     peers: &Peers,
 ) -> Sources {
     let (mut sources, mut numbers) = (Sources::default(), Numbers::default());
     // Ports are in the order of ranges. For each cut, the first range that begins or ends there gives the origin.
-    for (spec, origin) in ports {
+    for (spec, SpecUse { origin, .. }) in ports {
         let protocol = spec.protocol.number();
         let ends = [u32::from(spec.first), u32::from(spec.last) + 1];
         for cut in ends.map(|port| (protocol, port)) {
@@ -102,7 +103,7 @@ pub(super) fn of(
             }
         }
     }
-    let finder = SourceFinder { cluster, rules, vips: &peers.vips };
+    let finder = SourceFinder { cluster, rules, origins, vips: &peers.vips };
     for family in [Family::V4, Family::V6] {
         let of_family = || peers.addresses.exact.iter().filter(|(at, _)| Family::of(*at) == family);
         // Larger tables do not become instructions, so nothing asks for their origins. For a list of a million
@@ -123,6 +124,7 @@ pub(super) fn of(
 struct SourceFinder<'a> {
     cluster: &'a Cluster,
     rules: &'a RulePredicates,
+    origins: &'a TermOrigins,
     vips: &'a [ServiceVip],
 }
 
@@ -132,7 +134,7 @@ impl SourceFinder<'_> {
     fn address(&self, address: IpAddr, peer: &PeerClass) -> Option<FieldOrigin> {
         let vip = peer.vip.and_then(|vip| self.vips.get(vip as usize)?.ports.first());
         let spoken = || peer.predicates.first().map(|id| self.predicate(id.index(), address));
-        let named = || peer.named.first().map(|(name, _)| self.rules.egress_names_from[*name as usize].clone());
+        let named = || peer.named.first().map(|(name, _)| self.origins.egress_names[*name as usize].clone());
         let service = || vip.map(|it| FieldOrigin::new(self.cluster.services[it.service.index()].object, root()));
         let node = || peer.nodes.first().and_then(|id| self.cluster.nodes[id.index()].object);
         let host_port = peer.host_ports.first().and_then(|index| self.cluster.host_ports.get(*index as usize));
@@ -146,7 +148,7 @@ impl SourceFinder<'_> {
     }
 
     fn predicate(&self, index: usize, address: IpAddr) -> FieldOrigin {
-        let origin = &self.rules.predicates_from[index];
+        let origin = &self.origins.predicates[index];
         // A list may have a million entries, so its origin alone would not help. The entry with the address does.
         let Predicate::List(list) = self.rules.predicates[index] else { return origin.clone() };
         let entry = self.cluster.list_entry(list, address).map(|at| self.cluster.lists[list.index()].entries[at]);

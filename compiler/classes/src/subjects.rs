@@ -11,6 +11,7 @@ use weir_model::{
 use weir_objects::k8s::LabelSelector;
 
 /// Local endpoints with the policies and lists that apply, before they are divided further by ports and services.
+#[derive(Clone, Debug)]
 pub(crate) struct SubjectDraft {
     /// By endpoint, in the order of the scope.
     pub(crate) local: Vec<LocalEndpoint>,
@@ -35,6 +36,7 @@ impl SubjectDraft {
 }
 
 /// One local endpoint.
+#[derive(Clone, Debug)]
 pub(crate) struct LocalEndpoint {
     pub(crate) endpoint: EndpointId,
     pub(crate) policies: Vec<PolicyId>,

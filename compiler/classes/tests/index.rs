@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use weir_artifact::layout::{MapName, address_bytes};
 use weir_artifact::structure::{LookupSet, Structure};
 use weir_classes::index::{Dirty, Generation, Index, Key, Late};
-use weir_classes::{Classes, PeerId, Scope, SubjectId, classify};
+use weir_classes::{Classes, Limits, PeerId, Scope, SubjectId, classify};
 use weir_codegen::compile::{self, Compiled, compile_classes};
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster, Direction, Protocol};
@@ -394,7 +394,7 @@ impl Picture {
 #[test]
 fn incremental_equals_from_scratch() {
     let (mut nothing, mut addresses, mut relisted, mut everything, mut late, mut later) = (0, 0, 0, 0, 0, 0);
-    let mut small = SmallAnswers::default();
+    let (mut small, mut incremental) = (SmallAnswers::default(), 0);
     for seed in 0..160 {
         let mut random = Random::new(seed);
         let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
@@ -439,13 +439,15 @@ fn incremental_equals_from_scratch() {
                 (Dirty::Addresses(_), false) => addresses += 1,
                 (Dirty::Everything, _) => {
                     everything += 1;
-                    let draft = index.begin();
+                    let applied = index.begin_changes().and_then(|draft| draft.classify_within(Limits::NONE));
+                    incremental += usize::from(applied.is_ok());
+                    let draft = applied.map_err(|_| index.begin());
                     // Changes during the compilation are not included in it.
                     for _ in 0..random.below(4) {
                         change(&mut random, &mut index, &mut live);
                     }
-                    generation = draft.classify().expect("classes");
-                    let found = index.adopt(&generation);
+                    generation = draft.unwrap_or_else(|draft| draft.classify().expect("classes"));
+                    let found = index.adopt(&mut generation);
                     late += usize::from(!found.addresses.is_empty() && !found.is_more);
                     if found.is_more {
                         later += 1;
@@ -457,9 +459,15 @@ fn incremental_equals_from_scratch() {
         }
     }
     // Each kind of answer must occur, otherwise the test proves nothing.
-    let counts = format!("{nothing} {addresses} {relisted} {everything} {late} {later}");
+    let counts = format!("{nothing} {addresses} {relisted} {everything} {late} {later} {incremental}");
     assert!(
-        nothing > 50 && addresses > 200 && relisted > 200 && everything > 200 && late > 100 && later > 100,
+        nothing > 50
+            && addresses > 200
+            && relisted > 200
+            && everything > 200
+            && late > 100
+            && later > 100
+            && incremental > 50,
         "{counts}"
     );
     assert!(small.moves > 50 && small.services > 50 && small.namespaces > 50 && small.local_pods > 50, "{small:?}");
@@ -526,7 +534,7 @@ fn a_pod_that_goes_while_a_generation_is_made_is_late_for_it() {
     index.apply(far("new", "u3", "web", "10.1.0.9"));
     let draft = index.begin();
     index.delete(&Key::of(&far("new", "", "web", "10.1.0.9")));
-    let late = index.adopt(&draft.classify().expect("classes"));
+    let late = index.adopt(&mut draft.classify().expect("classes"));
     assert_eq!(late, Late { judge_again: true, ..Late::default() });
 }
 
@@ -615,7 +623,7 @@ fn a_slice_that_changes_while_a_generation_is_made_requires_another_one() {
     let mut index = with_backend();
     let draft = index.begin();
     assert_eq!(index.apply(slice_of(8080, &[DB_2])), Dirty::Everything);
-    let late = index.adopt(&draft.classify().expect("classes"));
+    let late = index.adopt(&mut draft.classify().expect("classes"));
     assert!(late.is_more);
 }
 

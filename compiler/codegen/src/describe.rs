@@ -41,10 +41,10 @@ pub fn named_endpoint(cluster: &Cluster, entry: &EndpointEntry) -> NamedEndpoint
 fn counts(cluster: &Cluster, classes: &Classes) -> Vec<(String, u64)> {
     let entries = |rows: &[weir_classes::Row]| rows.iter().map(|row| row.entries.len()).sum::<usize>();
     let counts = [
-        ("policies", cluster.policies.len()),
-        ("audit_policies", cluster.audit.len()),
+        ("policies", cluster.policies.len() + cluster.left_out.policies),
+        ("audit_policies", cluster.audit.len() + cluster.left_out.audit),
         ("lists", cluster.lists.len()),
-        ("endpoints", cluster.endpoints.len()),
+        ("endpoints", cluster.endpoints.len() + cluster.left_out.endpoints),
         ("local_endpoints", classes.subject_of.len()),
         ("subject_classes", classes.subjects.len()),
         ("peer_classes", classes.peers.len()),

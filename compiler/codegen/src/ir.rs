@@ -177,7 +177,7 @@ pub struct DecisionTables {
     /// Whether each set has beside it the set that would apply if the audit policies were enforced.
     pub is_audit: bool,
     /// The places in the input of everything that can become instructions.
-    pub sources: Sources,
+    pub sources: Arc<Sources>,
     /// The structures that hold the tables.
     pub structures: Structures,
 }

@@ -3,6 +3,7 @@
 mod icmp_errors;
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use crate::ir::{
     Block, BlockId, Condition, DecisionProgram, DecisionTables, Fact, Inst, Terminator, Value, VerdictReason, words,
@@ -44,7 +45,7 @@ pub fn tables_with(classes: &Classes, options: &StructureOptions) -> DecisionTab
         atoms,
         icmp_errors,
         is_audit,
-        sources: classes.sources.clone(),
+        sources: Arc::clone(&classes.sources),
     }
 }
 
@@ -60,7 +61,7 @@ fn beside(enforced: &[Vec<Row>; 2], audit: &[Vec<Row>; 2], sets: &[AtomSet]) -> 
     };
     let mut row = |(one, other): (&Row, &Row)| {
         let default = pair(one.default, other.default);
-        let peers: BTreeSet<PeerId> = one.entries.iter().chain(&other.entries).map(|(peer, _)| *peer).collect();
+        let peers: BTreeSet<PeerId> = one.entries.iter().chain(other.entries.iter()).map(|(peer, _)| *peer).collect();
         let entries = peers.into_iter().map(|peer| (peer, pair(one.find(peer), other.find(peer))));
         Row { default, entries: entries.filter(|(_, set)| *set != default).collect() }
     };

@@ -290,7 +290,7 @@ fn rows(tables: &DecisionTables) -> MapImage {
     let mut entries = Vec::new();
     for direction in Direction::ALL {
         for (subject, row) in tables.rows(direction).iter().enumerate() {
-            for (peer, set) in &row.entries {
+            for (peer, set) in row.entries.iter() {
                 entries.push((
                     layout::row_key(direction, subject as u32, peer.0).to_vec(),
                     set_bytes(tables, set.index()),

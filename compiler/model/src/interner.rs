@@ -21,6 +21,15 @@ impl<T> Default for Interner<T> {
 }
 
 impl<T: Clone + Eq + Hash> Interner<T> {
+    /// Values that have numbers already. Of equal values, [`Self::find`] returns the first.
+    pub fn numbered(values: Vec<T>) -> Self {
+        let mut numbers = HashMap::with_capacity(values.len());
+        for (value, number) in values.iter().zip(0..) {
+            numbers.entry(value.clone()).or_insert(number);
+        }
+        Self { values, numbers }
+    }
+
     /// The number of a value, which is added if it is new.
     pub fn intern(&mut self, value: T) -> u32 {
         if let Some(number) = self.numbers.get(&value) {
@@ -73,5 +82,7 @@ mod tests {
         assert_eq!(names.intern_ref(&"c".to_owned()), 2);
         assert_eq!((names.find("a"), names.find("d")), (Some(1), None));
         assert_eq!(names.into_values(), ["b", "a", "c"]);
+        let mut numbered = Interner::numbered(["b", "a", "b"].map(str::to_owned).to_vec());
+        assert_eq!((numbered.find("b"), numbered.intern("c".to_owned())), (Some(0), 3));
     }
 }

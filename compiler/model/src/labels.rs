@@ -35,6 +35,11 @@ impl Labelling {
         self.sets.find(labels).map(LabelSetId)
     }
 
+    /// The id of a known selector.
+    pub fn find_selector(&self, selector: &LabelSelector) -> Option<SelectorId> {
+        self.selectors.find(selector).map(SelectorId)
+    }
+
     /// The label set with an id.
     pub fn labels(&self, id: LabelSetId) -> &Labels {
         &self.sets[id.index()]

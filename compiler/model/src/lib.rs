@@ -105,6 +105,19 @@ pub struct Cluster {
     pub labels: labels::Labelling,
     /// The choices where the API text is open.
     pub assume: Assumptions,
+    /// Objects of the input that are not here, because no verdict in question depends on them.
+    pub left_out: LeftOut,
+}
+
+/// The numbers of objects that a cluster leaves out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Endpoints.
+    pub endpoints: usize,
+    /// Enforced policies.
+    pub policies: usize,
+    /// Audit policies.
+    pub audit: usize,
 }
 
 /// A namespace.

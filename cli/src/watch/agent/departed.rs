@@ -31,6 +31,11 @@ impl DepartedBackends {
         self.retry.map(|retry| retry.due())
     }
 
+    /// Whether a generation must find out which connections end because of changed policies.
+    pub(super) fn is_any(&self) -> bool {
+        self.departed.is_any()
+    }
+
     /// Whether a pod's new class may forbid connections that still use the pod as a backend. Only a generation finds
     /// out which connections.
     pub(super) fn concerns(&self, object: &Object) -> bool {

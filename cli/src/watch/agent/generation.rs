@@ -1,7 +1,9 @@
 //! Makes a generation from the objects of the index and puts it into force.
 //!
 //! Problem: this takes a tenth of a second or more, and pods come and go in the meantime.
-//! Strategy: between the steps, the agent handles the messages that have arrived. It writes changes of single entries
+//! Strategy: changes of policies are applied to the generation in force, if they need no compile from scratch
+//! ([`weir_classes::index::Index::begin_changes`]). Otherwise the agent compiles all objects. Between the steps of this,
+//! the agent handles the messages that have arrived. It writes changes of single entries
 //! into the generation that is still in force, and the new generation contains them from its first moment on.
 //! Invariant: single entries are written only while the generation in force is the index's.
 
@@ -88,10 +90,19 @@ impl<E: Enforce> NodeAgent<E> {
     pub(super) fn make_generation(&mut self, now: Instant, inbox: &mut Inbox<'_>) {
         self.close_newcomers_first(now);
         let (started, mut watch) = (Instant::now(), Stopwatch::default());
-        let draft = watch.time(|| self.objects.index_mut().begin());
-        let Some(draft) = self.meet_needs(draft, now) else { return self.objects.index_mut().abandon() };
-        let begun = self.pending.begin(now);
-        let made = self.compile_and_install(draft, watch, now, inbox);
+        let options = self.compile.options();
+        let (begun, made) = match self.compile_changes(&options, &mut watch) {
+            Some(new) => {
+                let begun = self.pending.begin(now);
+                self.catch_up(inbox, now + started.elapsed());
+                (begun, self.adopt_and_install(new, &options, watch, now))
+            }
+            None => {
+                let draft = watch.time(|| self.objects.index_mut().begin());
+                let Some(draft) = self.meet_needs(draft, now) else { return self.objects.index_mut().abandon() };
+                (self.pending.begin(now), self.compile_and_install(draft, &options, watch, now, inbox))
+            }
+        };
         self.pace.made(now, (self.read_cpu)(), started.elapsed());
         match made {
             // The generation is dropped at the end of this arm. Freeing its memory comes last: no pod waits for it.
@@ -112,7 +123,7 @@ impl<E: Enforce> NodeAgent<E> {
                 // records the times of the late changes.
                 self.write_entries(now);
                 // While services are not known, no backend can be seen to leave.
-                if self.scopes.knows_services() {
+                if self.scopes.knows_services() && !generation.is_incremental {
                     self.end_flows_to_departed(&generation, now);
                 }
             }
@@ -129,21 +140,37 @@ impl<E: Enforce> NodeAgent<E> {
         }
     }
 
+    /// Applies the changes since the generation in force to it; `None` if a compile from scratch is needed.
+    fn compile_changes(&mut self, options: &CompileOptions, watch: &mut Stopwatch) -> Option<CompiledGeneration> {
+        // Only a compile from scratch has the pods behind services, which say whose connections end.
+        if self.departed.is_any() {
+            return None;
+        }
+        let limits = self.compile.budget.limits();
+        watch.time(|| {
+            let draft = self.objects.index_mut().begin_changes().ok()?;
+            let generation = draft.classify_within(limits).ok()?;
+            // If it exceeds a budget, the compile from scratch finds out which policies are held.
+            let compiled = compiled(&generation, options).ok()?;
+            Some(CompiledGeneration { generation, compiled })
+        })
+    }
+
     /// Compiles the present objects, with fewer rules if they exceed the budget, and installs the result.
     fn compile_and_install(
         &mut self,
         draft: Draft,
+        options: &CompileOptions,
         mut watch: Stopwatch,
         now: Instant,
         inbox: &mut Inbox<'_>,
     ) -> Result<NewGeneration, GenerationError> {
-        let options = self.compile.options();
         let started = Instant::now();
         let mut draft = Some(draft);
         let (new, fit) = loop {
             let at = now + started.elapsed();
             let draft = draft.take().map_or_else(|| self.begin_again(&mut watch, at), Ok)?;
-            let CompileAttempt { result, fit } = self.compile(draft, &options, at, &mut watch, inbox);
+            let CompileAttempt { result, fit } = self.compile(draft, options, at, &mut watch, inbox);
             match result {
                 Ok(new) => break (new, fit),
                 Err(error) if is_size(&error) && self.compile.budget.exceeded(&fit, at) => {
@@ -155,12 +182,26 @@ impl<E: Enforce> NodeAgent<E> {
             }
         };
         self.catch_up(inbox, now + started.elapsed());
-        self.find_interfaces(&new.generation, now);
-        let CompiledGeneration { generation, compiled } = new;
-        let artifact = watch.time(|| self.adopt(&generation, compiled, &options, now));
+        let made = self.adopt_and_install(new, options, watch, now)?;
+        // Changes are never applied to a generation with held policies, so this is not needed after changes.
+        self.report_held_policies(&made.generation.cluster, &fit, now);
+        Ok(made)
+    }
+
+    fn adopt_and_install(
+        &mut self,
+        new: CompiledGeneration,
+        options: &CompileOptions,
+        mut watch: Stopwatch,
+        now: Instant,
+    ) -> Result<NewGeneration, GenerationError> {
+        let CompiledGeneration { mut generation, compiled } = new;
+        self.find_interfaces(&generation, now);
+        let artifact = watch.time(|| self.adopt(&mut generation, compiled, options, now));
         self.reports.metrics.observe("weir_compile_seconds", watch.elapsed);
         let installed = self.install(&artifact?, now)?;
-        self.report_held_policies(&generation.cluster, &fit, now);
+        self.reports.metrics.add("weir_generations_total", &[], 1.0);
+        self.reports.metrics.add("weir_incremental_generations_total", &[], f64::from(generation.is_incremental));
         Ok(NewGeneration { generation, installed })
     }
 
@@ -208,7 +249,7 @@ impl<E: Enforce> NodeAgent<E> {
     /// addresses are added to its tables here, and any other change requests another generation.
     fn adopt(
         &mut self,
-        generation: &Generation,
+        generation: &mut Generation,
         mut compiled: Compiled,
         options: &CompileOptions,
         now: Instant,
@@ -238,7 +279,6 @@ impl<E: Enforce> NodeAgent<E> {
         let installed =
             installed.map_err(|error| GenerationError { stage: GenerationStage::Install, message: error.message })?;
         self.reports.metrics.observe("weir_install_seconds", started.elapsed());
-        self.reports.metrics.add("weir_generations_total", &[], 1.0);
         let fields = [
             ("generation", Value::from(installed.epoch)),
             ("endpoints", Value::from(endpoints.len())),

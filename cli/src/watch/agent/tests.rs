@@ -320,6 +320,34 @@ fn nothing_is_installed_before_every_kind_is_listed() {
     assert_eq!(rig.after(GATHER), ["install  isolated"]);
 }
 
+/// How many generations came into force, and how many of them by changes of the one before.
+fn generations(rig: &Rig) -> [Option<String>; 2] {
+    let text = rig.metrics.text();
+    let value =
+        |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned));
+    ["weir_generations_total", "weir_incremental_generations_total"].map(value)
+}
+
+#[test]
+fn changes_of_policies_and_remote_pods_are_applied_to_the_generation_in_force() {
+    let mut rig = Rig::in_force();
+    let counts = |all: &str, incremental: &str| [all, incremental].map(|count| Some(count.to_owned()));
+    assert_eq!(generations(&rig), counts("1", "0"));
+    rig.apply(NARROW);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
+    assert_eq!(generations(&rig), counts("2", "1"));
+    // No pod of this app existed, so its address has no class yet.
+    let other = NARROW.replace("app: db", "app: job").replace("name: p", "name: q");
+    rig.apply(&other);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
+    rig.apply(&far_pod("job", "job", "10.0.1.6"));
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated with 10.0.1.6"]);
+    assert_eq!(generations(&rig), counts("4", "3"));
+    rig.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}");
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated with 10.0.1.6"]);
+    assert_eq!(generations(&rig), counts("5", "3"), "a namespace has other labels");
+}
+
 #[test]
 fn steps_of_a_pods_start_without_a_new_address_need_no_generation() {
     let mut rig = Rig::in_force();

@@ -120,7 +120,7 @@ impl<'s, 'c> EntryTables<'s, 'c> {
                 // An array over all classes, because nearly every class of the side is asked for; searching the row's
                 // entries would cost a search for each.
                 let mut dense = vec![atoms.of_side(which, side, row.default); side.classes.peers.len()];
-                for (peer, set) in &row.entries {
+                for (peer, set) in row.entries.iter() {
                     dense[peer.index()] = atoms.of_side(which, side, *set);
                 }
                 with(Box::new(move |peer| dense[peer.index()]))

@@ -61,6 +61,18 @@ impl Baseline {
         }
     }
 
+    /// The baseline of a generation that was made by changes of this one.
+    pub(super) fn with_changes(self, generation: &Generation) -> Self {
+        let addresses = Arc::clone(&generation.classes.addresses);
+        let pods = self.pods.with_changes(&generation.cluster, &generation.classes);
+        Self { addresses, pods, changed: BTreeMap::new(), ..self }
+    }
+
+    /// The entries of the exact table that differ from the generation's.
+    pub(super) fn changed(&self) -> &BTreeMap<IpAddr, Option<PeerId>> {
+        &self.changed
+    }
+
     /// The present class of an address: the generation's, with the changes since.
     pub(super) fn peer_at(&self, address: IpAddr) -> PeerId {
         match self.changed.get(&address) {
@@ -188,7 +200,7 @@ impl Baseline {
     /// The entry to write for an address that should have this class; `None` removes the entry, because the prefixes
     /// already give this class. Addresses that lists contain always get an entry: it is not known here whether the
     /// table of these addresses can be changed in place.
-    fn entry_for(&self, address: IpAddr, peer: PeerId) -> Option<PeerId> {
+    pub(super) fn entry_for(&self, address: IpAddr, peer: PeerId) -> Option<PeerId> {
         // The same rule as in `addresses::assemble`: otherwise the tables would differ from those of a compile from
         // scratch.
         let is_said = self.addresses.find_range(address) == peer && !self.addresses.is_listed(address);

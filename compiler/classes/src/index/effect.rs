@@ -7,7 +7,8 @@
 //! same pods can turn a removed rule into a denial.
 //! Invariant: no answer here changes the content of a generation, only the time at which it begins.
 
-use super::{Index, Key, addresses};
+use super::pods::addresses;
+use super::{Index, Key};
 use weir_model::IpBlockPods;
 use weir_objects::k8s::{Body, EndpointSlice, Mode, NetworkPolicy, Object, Pod, PolicyRule};
 

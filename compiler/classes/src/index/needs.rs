@@ -34,6 +34,7 @@ impl Draft {
     /// time in which services are needed and not known: a rule for a service's address must not allow a packet before
     /// the pods behind the address are known. Rules and lists that deny stay. Packets to the own node pass, as always.
     pub fn close_egress(&mut self) {
+        self.is_altered = true;
         for policy in &mut self.cluster.policies {
             // `None` stays: the policy does not isolate in this direction.
             policy.egress.iter_mut().for_each(Vec::clear);
@@ -51,6 +52,7 @@ impl Draft {
     /// Makes every rule with a `nodes` peer fail closed, as if the peer could not be read: an `Accept` rule matches
     /// nothing, a `Deny` or `Pass` rule denies its ports to every peer.
     pub fn close_node_rules(&mut self) {
+        self.is_altered = true;
         for policy in self.cluster.tiers.iter_mut().filter(|policy| !policy.is_audit) {
             for rule in policy.ingress.iter_mut().chain(&mut policy.egress).filter(|rule| names_nodes(rule)) {
                 match rule.action {

@@ -43,11 +43,13 @@ impl Index {
     }
 
     /// A pod changed.
-    pub(super) fn pod_changes(&self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
-        let Some(baseline) = &self.baseline else { return Dirty::Everything };
+    pub(super) fn pod_changes(&self, before: Option<&Object>, after: Option<&Object>) -> PodAnswer {
+        const EVERYTHING: PodAnswer = PodAnswer::Known(Dirty::Everything);
+        let Some(baseline) = &self.baseline else { return EVERYTHING };
         if self.is_unread(baseline, before, after) {
-            return Dirty::Nothing;
+            return PodAnswer::Known(Dirty::Nothing);
         }
+        let mut has_new_class = false;
         let mut classes: BTreeMap<IpAddr, PeerId> = BTreeMap::new();
         // The old state first: an address that the pod keeps gets its class from the new state, which overwrites the
         // old one.
@@ -55,7 +57,7 @@ impl Index {
             let Some((object, pod)) = object.and_then(as_pod) else { continue };
             // For both states: a pod that was local, or backed a service, is still in the tables as that.
             if !self.is_only_a_peer(&baseline.roles, object, pod, after) {
-                return Dirty::Everything;
+                return EVERYTHING;
             }
             let ports = named_ports(&pod.ports, self.assume);
             for address in addresses(pod) {
@@ -64,17 +66,22 @@ impl Index {
                     // Without the pod, only blocks and lists hold for the address.
                     false => baseline.class_without_pod(*address),
                 };
-                // A set of predicates that no address had when the classes were made: no row has verdicts for it.
-                let Some(peer) = peer else { return Dirty::Everything };
-                classes.insert(*address, peer);
+                match peer {
+                    Some(peer) => _ = classes.insert(*address, peer),
+                    // A set of predicates that no address had when the classes were made: no row has verdicts for it.
+                    None if is_now && !is_behind(baseline, *address) => has_new_class = true,
+                    None => return EVERYTHING,
+                }
             }
         }
-        // Services are judged by the classes that their backends had when the generation was compiled.
-        let is_behind = |address: &IpAddr| baseline.is_backing(*address) && baseline.judges_egress;
-        if classes.iter().any(|(address, peer)| baseline.peer_at(*address) != *peer && is_behind(address)) {
-            return Dirty::Everything;
+        let changes = |(address, peer): (&IpAddr, &PeerId)| baseline.peer_at(*address) != *peer;
+        if classes.iter().any(|it| changes(it) && is_behind(baseline, *it.0)) {
+            return EVERYTHING;
         }
-        baseline.changes(classes, loses_owner(before, after))
+        match has_new_class {
+            true => PodAnswer::NewClass,
+            false => PodAnswer::Known(baseline.changes(classes, loses_owner(before, after))),
+        }
     }
 
     /// Whether classification reads nothing of a pod's change: the pod is no peer and no subject before and after it,
@@ -149,7 +156,19 @@ impl Index {
     }
 }
 
-fn as_pod(object: &Object) -> Option<(&Object, &Pod)> {
+/// The answer to a change of a pod.
+pub(super) enum PodAnswer {
+    Known(Dirty),
+    /// A new generation, whose only difference is a class for the pod's addresses.
+    NewClass,
+}
+
+/// Whether services are judged by the class that an address had when the generation was compiled.
+fn is_behind(baseline: &Baseline, address: IpAddr) -> bool {
+    baseline.is_backing(address) && baseline.judges_egress
+}
+
+pub(super) fn as_pod(object: &Object) -> Option<(&Object, &Pod)> {
     match &object.body {
         Body::Pod(pod) => Some((object, pod)),
         _ => None,

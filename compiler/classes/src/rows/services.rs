@@ -25,8 +25,8 @@ impl<'a> RowBuilder<'a> {
     pub(super) fn overlay_special(&self, subject: &SubjectClass, open: &mut OpenRow) {
         let exempt = self.exempt(Direction::Egress, subject);
         let rows = SpecialRows { open, exempt: exempt.as_ref() };
-        let mut special = Vec::with_capacity(self.special.len());
-        for id in &self.special {
+        let mut special = Vec::with_capacity(self.facts.special.len());
+        for id in &self.facts.special {
             let peer = self.peer(*id);
             // Only the own node is always reached. Other nodes are ordinary addresses.
             let own_node = subject.node.is_some_and(|node| peer.nodes.contains(&node));
@@ -81,7 +81,7 @@ impl<'a> RowBuilder<'a> {
     fn ports_at(&self, vip: Option<&ServiceVip>, own_node: bool) -> Vec<VipPort> {
         let mut ports: Vec<VipPort> = vip.map_or_else(Vec::new, |vip| vip.ports.clone());
         if own_node {
-            ports.extend(&self.node_ports);
+            ports.extend(&self.facts.node_ports);
         }
         ports.sort_unstable();
         // A service can claim a port of the node's address twice: as its node port, and as its port on an external
@@ -157,7 +157,7 @@ impl<'a> RowBuilder<'a> {
         let predicates = &self.peer(peer).predicates;
         let contains = |list: &&ListId| {
             let holds = |id: PredicateId| predicates.binary_search(&id).is_ok();
-            self.cluster.lists[list.index()].egress && self.matching.of_list(**list).is_some_and(holds)
+            self.cluster.lists[list.index()].egress && self.facts.matching.of_list(**list).is_some_and(holds)
         };
         // The row does not show this: an entry without atoms can come from a list or from rules.
         let first = subject.lists.iter().find(contains);
@@ -175,7 +175,7 @@ impl<'a> RowBuilder<'a> {
         let ServiceId(service) = port.service;
         let of_service = &self.cluster.services[service as usize].ports[port.port as usize];
         let family = self.family_of(address);
-        let behind = &self.behind[service as usize][port.port as usize][usize::from(family == Family::V6)];
+        let behind = &self.facts.behind[service as usize][port.port as usize][usize::from(family == Family::V6)];
         if behind.is_empty() {
             // If the service port may get backends with any port, only a rule that allows all ports reaches it.
             let allows_all =
@@ -203,7 +203,7 @@ impl<'a> RowBuilder<'a> {
         subject: &SubjectClass,
         behind: BackendProperties,
     ) -> bool {
-        let BackendProperties { peer, atom, node } = behind;
+        let BackendProperties { peer, atom, node, .. } = behind;
         // A backend on the network of the pod's own node is the own node. `open` does not know that yet: it has no
         // special entries.
         let own_node = subject.node.is_some_and(|own| self.peer(peer).nodes.contains(&own) || node == Some(own));

@@ -50,7 +50,7 @@ pub fn provenance(
 }
 
 fn add_peers(made: &mut Provenance, cluster: &Cluster, classes: &Classes) {
-    for (number, peer) in (0..).zip(&classes.peers) {
+    for (number, peer) in (0..).zip(classes.peers.iter()) {
         peer.predicates.iter().for_each(|id| made.predicates[id.index()].push(number));
         if !peer.named.is_empty() {
             made.named.push((number, named(classes, Direction::Egress, &peer.named)));

@@ -1,7 +1,8 @@
 //! Policies and address lists.
 
 use super::{Resolver, sorted};
-use crate::{Audit, CidrList, Direction, Peer, Policy, PortRule, Rule};
+use crate::labels::Labelling;
+use crate::{Assumptions, Audit, CidrList, Direction, NamespaceId, Peer, Policy, PortRule, Rule, SelectorId};
 use weir_objects::k8s::{self, Body, LabelSelector, Mode, NetworkPolicy, Object, PolicyPeer, PolicyRule, PolicyType};
 
 impl<'o> Resolver<'o> {
@@ -11,54 +12,11 @@ impl<'o> Resolver<'o> {
             _ => None,
         });
         for (object, policy) in policies {
-            let is_audit = policy.mode == Mode::Audit && self.cluster.assume.audit == Audit::Report;
-            let policy = self.policy(object, policy);
+            let namespace = self.namespace(object);
+            let is_audit = is_audit(policy, self.cluster.assume);
+            let policy = network_policy(&mut self.cluster.labels, namespace, object, policy);
             if is_audit { self.cluster.audit.push(policy) } else { self.cluster.policies.push(policy) }
         }
-    }
-
-    fn policy(&mut self, object: &Object, policy: &NetworkPolicy) -> Policy {
-        let (ingress, egress) = isolates(policy);
-        let inert = match (ingress, egress) {
-            (false, _) if !policy.ingress.is_empty() => Some(Direction::Ingress),
-            (_, false) if !policy.egress.is_empty() => Some(Direction::Egress),
-            _ => None,
-        };
-        Policy {
-            namespace: self.namespace(object),
-            name: object.meta.name.clone(),
-            subjects: self.cluster.labels.intern_selector(&policy.pod_selector),
-            ingress: ingress.then(|| self.rules(&policy.ingress)),
-            egress: egress.then(|| self.rules(&policy.egress)),
-            inert,
-            object: object.id,
-        }
-    }
-
-    fn rules(&mut self, rules: &[PolicyRule]) -> Vec<Rule> {
-        rules
-            .iter()
-            .map(|rule| Rule {
-                peers: rule.peers.iter().map(|peer| self.peer(peer)).collect(),
-                ports: rule.ports.iter().map(PortRule::from).collect(),
-            })
-            .collect()
-    }
-
-    fn peer(&mut self, peer: &PolicyPeer) -> Peer {
-        match peer {
-            PolicyPeer::Pods { pods, namespaces } => Peer::Pods {
-                namespaces: namespaces.as_ref().map(|selector| self.cluster.labels.intern_selector(selector)),
-                pods: self.selector_or_all(pods.as_ref()),
-            },
-            PolicyPeer::Block { cidr, except } => Peer::Block { cidr: *cidr, except: except.clone() },
-        }
-    }
-
-    // Spec: "This field follows standard label selector semantics; if present but empty, it selects all pods."
-    fn selector_or_all(&mut self, selector: Option<&LabelSelector>) -> crate::SelectorId {
-        let everything = LabelSelector::default();
-        self.cluster.labels.intern_selector(selector.unwrap_or(&everything))
     }
 
     pub(super) fn add_lists(&mut self, objects: &[&'o Object]) {
@@ -81,12 +39,65 @@ impl<'o> Resolver<'o> {
             order: list.order,
             ingress: list.ingress,
             egress: list.egress,
-            namespaces: self.selector_or_all(list.namespaces.as_ref()),
-            pods: self.selector_or_all(list.pods.as_ref()),
+            namespaces: selector_or_all(&mut self.cluster.labels, list.namespaces.as_ref()),
+            pods: selector_or_all(&mut self.cluster.labels, list.pods.as_ref()),
             entries: list.entries.clone(),
             object: object.id,
         }
     }
+}
+
+/// Whether a policy is only reported.
+pub fn is_audit(policy: &NetworkPolicy, assume: Assumptions) -> bool {
+    policy.mode == Mode::Audit && assume.audit == Audit::Report
+}
+
+/// Resolves a policy whose namespace is known. Its selectors are added to `labels`.
+pub fn network_policy(
+    labels: &mut Labelling,
+    namespace: NamespaceId,
+    object: &Object,
+    policy: &NetworkPolicy,
+) -> Policy {
+    let (ingress, egress) = isolates(policy);
+    let inert = match (ingress, egress) {
+        (false, _) if !policy.ingress.is_empty() => Some(Direction::Ingress),
+        (_, false) if !policy.egress.is_empty() => Some(Direction::Egress),
+        _ => None,
+    };
+    Policy {
+        namespace,
+        name: object.meta.name.clone(),
+        subjects: labels.intern_selector(&policy.pod_selector),
+        ingress: ingress.then(|| rules(labels, &policy.ingress)),
+        egress: egress.then(|| rules(labels, &policy.egress)),
+        inert,
+        object: object.id,
+    }
+}
+
+fn rules(labels: &mut Labelling, rules: &[PolicyRule]) -> Vec<Rule> {
+    let mut rule = |rule: &PolicyRule| Rule {
+        peers: rule.peers.iter().map(|it| peer(labels, it)).collect(),
+        ports: rule.ports.iter().map(PortRule::from).collect(),
+    };
+    rules.iter().map(&mut rule).collect()
+}
+
+fn peer(labels: &mut Labelling, peer: &PolicyPeer) -> Peer {
+    match peer {
+        PolicyPeer::Pods { pods, namespaces } => Peer::Pods {
+            namespaces: namespaces.as_ref().map(|selector| labels.intern_selector(selector)),
+            pods: selector_or_all(labels, pods.as_ref()),
+        },
+        PolicyPeer::Block { cidr, except } => Peer::Block { cidr: *cidr, except: except.clone() },
+    }
+}
+
+// Spec: "This field follows standard label selector semantics; if present but empty, it selects all pods."
+fn selector_or_all(labels: &mut Labelling, selector: Option<&LabelSelector>) -> SelectorId {
+    let everything = LabelSelector::default();
+    labels.intern_selector(selector.unwrap_or(&everything))
 }
 
 /// Whether a policy isolates for ingress, and for egress.

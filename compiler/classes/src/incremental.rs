@@ -1,0 +1,214 @@
+//! Changes of policies, applied to the classes of the last generation instead of a compile of all objects.
+//!
+//! Problem: a policy edit that adds a port to a rule changes the verdicts of a few pods. A compile of all objects
+//! resolves every pod, evaluates every selector and makes every row again.
+//! Strategy: [`Maintained`] keeps the results of all stages, restricted to the node ([`view`]): the local endpoints,
+//! the policies that select them, and their rules in numbers. A changed policy replaces its own rules ([`policies`]).
+//! Port atoms are cut again and keep their numbers ([`crate::ports::StableAtoms`]). Only subject classes that the
+//! policy selects, before or after the change, get new rows ([`subjects`]). Peer classes are shared with the generation
+//! before, unless a rule has a new peer or a remote pod is unlike all others ([`peers`]): then the addresses in
+//! question get classes, and all rows of the node are made again. [`NeedsWhole`] lists the changes that need a compile
+//! from scratch.
+//! The alternative was to remember the result of each stage for each unit (pod, selector, policy) and to run the stages
+//! over all units. It was not chosen, because looking up 10,000 remembered results takes longer than the change itself.
+//! Invariants: the result has the verdicts and reasons of a compile from scratch. Numbers of classes, atoms and sets
+//! differ, and distinctions that only a deleted rule or pod needed stay until the next compile from scratch: two peer
+//! classes or atoms can be one of a compile from scratch, but never the other way round. A number keeps its meaning
+//! where nothing changes, so that most tables stay equal.
+//! `compiler/classes/tests/incremental.rs` holds this over series of changes.
+
+mod peers;
+mod policies;
+mod subjects;
+mod view;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::meter::Meter;
+use crate::peers::Peers;
+use crate::ports::{self, PortSpecs, StableAtoms};
+use crate::predicates::TermOrigins;
+use crate::rows::RowFacts;
+use crate::subjects::SubjectDraft;
+use crate::{AtomSet, Classes, Exceeded, Limits, PeerId, Predicate, PredicateId, Scope, Spent, StageParts, sources};
+pub(crate) use peers::{PeerPod, holds};
+use policies::Uses;
+use weir_model::{Cluster, Interner};
+use weir_objects::k8s::Object;
+
+/// A compile from scratch removes sets that no row uses. It is due when there are twice as many sets as after the last
+/// one, and this number more.
+const SPARE_SETS: usize = 256;
+/// The most peers and named ports that no rule uses any more. They are kept, so that a change and its reversal need no
+/// compile from scratch.
+const MOST_UNUSED: usize = 64;
+/// New peer classes beyond this number and twice those of the last compile from scratch need another one.
+const SPARE_PEERS: usize = 1_024;
+/// After this number of generations, a compile from scratch frees the selectors and labels that no object has any more.
+const MOST_GENERATIONS: u32 = 1_000;
+
+/// Why a change needs a compile from scratch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NeedsWhole {
+    /// There is no generation that changes can be applied to: none was compiled, the last one was not adopted, or it
+    /// lacks rules that did not fit the budget or needed objects that were not listed.
+    #[error("there is no generation to change")]
+    Base,
+    /// Another object than a policy or a remote pod has changed.
+    #[error("objects other than policies have changed")]
+    Objects,
+    /// A namespace is new.
+    #[error("a policy is in a new namespace")]
+    Namespace,
+    /// A rule has a new block, or a new peer while a service has backends without addresses.
+    #[error("a rule has a new peer")]
+    Peers,
+    /// A rule has a new named port.
+    #[error("a rule has a new named port")]
+    Names,
+    /// Too much is kept that nothing may use any more: peers, named ports, peer classes, selectors or labels.
+    #[error("too much is kept that nothing uses")]
+    Unused,
+    /// Policies apply to egress for the first time or no longer, so that service addresses get or lose classes.
+    #[error("egress of local pods is judged for the first time or no longer")]
+    Egress,
+    /// The first policy came into audit mode, or the last one left it.
+    #[error("audit rows begin or end")]
+    Audit,
+    /// The change, added to the cost of the last generations, exceeds a limit.
+    #[error(transparent)]
+    Limits(#[from] Exceeded),
+    /// Too many sets of atoms are unused.
+    #[error("too many sets of atoms are unused")]
+    Sets,
+}
+
+/// A NetworkPolicy that has changed.
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyChange {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// `None` if it is gone.
+    pub(crate) now: Option<Object>,
+}
+
+/// All that has changed since a generation.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    pub(crate) policies: Vec<PolicyChange>,
+    /// Pods whose class may be another one: those with a new key, and those that new peers of policies select.
+    pub(crate) pods: Vec<PeerPod>,
+    /// Single addresses whose classes exist.
+    pub(crate) entries: BTreeMap<IpAddr, Option<PeerId>>,
+}
+
+/// The results of all stages for the generation in force, restricted to the node.
+#[derive(Debug)]
+pub(crate) struct Maintained {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) scope: Scope,
+    pub(crate) classes: Classes,
+    draft: SubjectDraft,
+    origins: TermOrigins,
+    ids: HashMap<Predicate, PredicateId>,
+    uses: Uses,
+    specs: PortSpecs,
+    peers: Peers,
+    facts: RowFacts,
+    sets: Interner<AtomSet>,
+    most_sets: usize,
+    most_peers: usize,
+    /// The number of generations since the last compile from scratch.
+    generations: u32,
+    judges_egress: bool,
+}
+
+impl Maintained {
+    /// Keeps the results of a compile from scratch.
+    pub(crate) fn new(cluster: &Cluster, scope: &Scope, classes: Classes, parts: StageParts) -> Self {
+        let view = view::View::new(cluster, &parts);
+        let StageParts { draft, origins, ids, specs, peers, facts, sets } = parts;
+        let draft = view.draft(draft);
+        let classes = view.classes(classes);
+        Self {
+            scope: view.scope(scope),
+            uses: Uses::new(&classes.rules),
+            judges_egress: ports::judges_egress(&view.cluster, &draft),
+            peers: view.peers(peers),
+            cluster: view.cluster.into(),
+            most_sets: 2 * sets.len() + SPARE_SETS,
+            most_peers: 2 * classes.peers.len() + SPARE_PEERS,
+            generations: 0,
+            classes,
+            draft,
+            origins,
+            ids,
+            specs,
+            facts,
+            sets,
+        }
+    }
+
+    /// Applies changes.
+    pub(crate) fn apply(mut self, changes: Changes, limits: Limits) -> Result<Self, NeedsWhole> {
+        let meter = Meter::new(limits);
+        let Changes { policies, pods, entries } = changes;
+        let is_moved = !entries.is_empty() || !pods.is_empty();
+        if !entries.is_empty() {
+            self.peers.addresses = self.peers.addresses.with_entries(&entries).into();
+            self.classes.addresses = Arc::clone(&self.peers.addresses);
+        }
+        let before = self.specs.len();
+        let mut replaced = self.replace_policies(policies)?;
+        let has_new_peers = self.rekey(&pods, &replaced.predicates, &meter)?;
+        replaced.changes_specs |= self.specs.len() != before;
+        self.generations += 1;
+        if self.peers.list.len() > self.most_peers || self.generations > MOST_GENERATIONS {
+            return Err(NeedsWhole::Unused);
+        }
+        if ports::judges_egress(&self.cluster, &self.draft) != self.judges_egress {
+            return Err(NeedsWhole::Egress);
+        }
+        if replaced.changes_specs {
+            self.cut_atoms(&meter);
+            meter.check()?;
+        }
+        if has_new_peers {
+            let Self { cluster, draft, classes, peers, .. } = &self;
+            self.facts = RowFacts::new(cluster, draft, &classes.rules, &classes.atoms, peers, &meter);
+            replaced.touched = (0..self.draft.local.len()).collect();
+        }
+        self.rebuild_subjects(&replaced.touched, &meter)?;
+        if replaced.changes_specs || is_moved {
+            let (rules, specs) = (&self.classes.rules, &self.specs);
+            self.classes.sources = sources::of(&self.cluster, rules, &self.origins, specs, &self.peers).into();
+        }
+        self.classes.spent = self.spent(&meter, limits)?;
+        Ok(self)
+    }
+
+    /// Cuts the ports again. Sets that exist keep their ports.
+    fn cut_atoms(&mut self, meter: &Meter) {
+        let Self { classes, specs, sets, facts, cluster, .. } = self;
+        let stable = StableAtoms::new(&classes.atoms, specs, &classes.rules, meter);
+        *sets = Interner::numbered(sets.iter().map(|set| stable.translated(set)).collect());
+        classes.atoms = stable.atoms;
+        facts.renumber_atoms(cluster, &classes.atoms);
+    }
+
+    /// The cost of the generation: that of the last one and of the change. Costs of rows that were replaced are not
+    /// subtracted, so the sum is too high and never too low.
+    fn spent(&self, meter: &Meter, limits: Limits) -> Result<Spent, NeedsWhole> {
+        meter.check()?;
+        let (before, now) = (self.classes.spent, meter.spent());
+        let spent =
+            Spent { bytes: before.bytes.saturating_add(now.bytes), steps: before.steps.saturating_add(now.steps) };
+        match limits.allow(spent) {
+            true => Ok(spent),
+            false if spent.bytes > limits.bytes => Err(Exceeded::Bytes(limits.bytes).into()),
+            false => Err(Exceeded::Steps(limits.steps).into()),
+        }
+    }
+}

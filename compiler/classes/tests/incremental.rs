@@ -1,0 +1,418 @@
+//! Changes applied to a generation give the classes of a compile from scratch, apart from numbers; changes that need a
+//! compile from scratch say so.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use weir_classes::index::{Dirty, Generation, Index, Key, NeedsWhole};
+use weir_classes::{AtomId, AtomSet, Classes, Limits, PeerId, Scope, SubjectId, classify};
+use weir_codegen::compile::{CompileOptions, compile_classes};
+use weir_model::resolve::resolve;
+use weir_model::{Assumptions, Cluster, Direction, Protocol};
+use weir_objects::k8s::Object;
+use weir_testing::Random;
+use weir_testing::yaml::{NEAR_AND_FAR, objects};
+use weir_verify::verify_within;
+
+const FIXED: &str = "
+{apiVersion: v1, kind: Namespace, metadata: {name: ops, labels: {team: b}}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: db, namespace: shop},
+ spec: {clusterIP: 10.96.0.1, ports: [{name: a, port: 80, targetPort: 9005, nodePort: 30080}]}}
+---
+{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice,
+ metadata: {name: db-1, namespace: shop, labels: {kubernetes.io/service-name: db}}, addressType: IPv4,
+ ports: [{name: a, port: 9005}],
+ endpoints: [{addresses: [10.0.1.2], conditions: {ready: true}}, {addresses: [192.0.2.9], conditions: {ready: true}}]}
+---
+{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {name: denied}, spec: {action: Deny, directions: [Ingress], cidrs: [192.0.2.4/31]}}
+---
+{apiVersion: policy.networking.k8s.io/v1alpha1, kind: AdminNetworkPolicy, metadata: {name: admin},
+ spec: {priority: 5, subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: db}}}},
+ ingress: [{action: Deny, from: [{namespaces: {matchLabels: {team: b}}}],
+ ports: [{portRange: {protocol: TCP, start: 9000, end: 9004}}]}]}}
+";
+
+/// Local pods: namespace, name, app.
+const LOCAL: [(&str, &str, &str); 6] = [
+    ("shop", "web-1", "web"),
+    ("shop", "web-2", "web"),
+    ("shop", "db", "db"),
+    ("shop", "job", "job"),
+    ("ops", "web", "web"),
+    ("ops", "anchor", "anchor"),
+];
+
+const PEERS: [&str; 7] = [
+    "[]",
+    "[{podSelector: {matchLabels: {app: db}}}]",
+    "[{podSelector: {matchExpressions: [{key: app, operator: In, values: [web, job]}]}}]",
+    "[{namespaceSelector: {matchLabels: {team: b}}}]",
+    "[{namespaceSelector: {}, podSelector: {matchLabels: {app: web}}}]",
+    "[{ipBlock: {cidr: 10.0.0.0/28, except: [10.0.0.4/30]}}]",
+    "[{ipBlock: {cidr: 192.0.2.0/28}}]",
+];
+
+const PORTS: [&str; 8] = [
+    "[]",
+    "[{port: http}]",
+    "[{port: 80}]",
+    "[{port: 9000, endPort: 9010}]",
+    "[{port: 9005}]",
+    "[{port: 53, protocol: UDP}]",
+    "[{protocol: TCP}]",
+    "[{port: 9003, endPort: 9007}, {port: 443}]",
+];
+
+fn pod(namespace: &str, name: &str, node: &str, app: &str, address: &str) -> Object {
+    pod_with_port(namespace, name, node, app, address, 8080)
+}
+
+/// A pod whose port `http` has this number.
+fn pod_with_port(namespace: &str, name: &str, node: &str, app: &str, address: &str, http: u16) -> Object {
+    let text = format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: {namespace}, labels: {{app: {app}}}}}, \
+         spec: {{nodeName: {node}, containers: [{{name: c, ports: [{{name: http, containerPort: {http}}}]}}]}}, \
+         status: {{phase: Running, podIP: {address}}}}}"
+    );
+    objects(&text).remove(0)
+}
+
+fn network_policy(namespace: &str, name: &str, mode: &str, spec: &str) -> Object {
+    let text = format!(
+        "{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: {name}, namespace: {namespace}, \
+         annotations: {{weir.dev/mode: {mode}}}}}, spec: {spec}}}"
+    );
+    objects(&text).remove(0)
+}
+
+/// Policies with all peers and names, for one local pod in each namespace. With them, no change of another policy begins
+/// or ends the use of a peer.
+fn anchors() -> Vec<Object> {
+    let (peers, named) = (&PEERS[1..], PORTS[1]);
+    let rules = |field: &str| {
+        let rules: Vec<String> = peers.iter().map(|it| format!("{{{field}: {it}, ports: {named}}}")).collect();
+        rules.join(", ")
+    };
+    let spec = format!(
+        "{{podSelector: {{matchLabels: {{app: anchor}}}}, policyTypes: [Ingress, Egress], ingress: [{}], egress: [{}]}}",
+        rules("from"),
+        rules("to")
+    );
+    let audit = "{podSelector: {matchLabels: {app: anchor}}}";
+    let shop = pod("shop", "anchor", "near", "anchor", "10.0.1.9");
+    let of = |namespace| network_policy(namespace, "anchor", "enforce", &spec);
+    vec![shop, of("shop"), of("ops"), network_policy("ops", "audited", "audit", audit)]
+}
+
+fn fixed() -> Vec<Object> {
+    let shop = "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}\n";
+    let mut all = objects(&[NEAR_AND_FAR, shop, FIXED].join("---\n"));
+    let local = (1..).zip(LOCAL);
+    all.extend(
+        local.map(|(host, (namespace, name, app))| pod(namespace, name, "near", app, &format!("10.0.1.{host}"))),
+    );
+    all.push(pod("shop", "far-db", "far", "db", "10.0.0.1"));
+    all.push(pod("ops", "far-web", "far", "web", "10.0.0.2"));
+    all
+}
+
+/// A policy with one of few names, selectors and rules.
+fn policy(random: &mut Random) -> Object {
+    let namespace = random.pick(&["shop", "shop", "ops"]);
+    let name = format!("n{}", random.below(5));
+    let mode = random.pick(&["enforce", "enforce", "enforce", "audit"]);
+    let subjects =
+        random.pick(&["{}", "{matchLabels: {app: web}}", "{matchLabels: {app: db}}", "{matchLabels: {app: nobody}}"]);
+    let types = random.pick(&["[Ingress]", "[Egress]", "[Ingress, Egress]"]);
+    let mut rules = |field: &str, peers: &str| {
+        if !types.contains(field) {
+            return String::new();
+        }
+        let count = random.below(3);
+        let rule = |_| format!("{{{peers}: {}, ports: {}}}", random.pick(&PEERS), random.pick(&PORTS));
+        let rules: Vec<String> = (0..count).map(rule).collect();
+        format!(", {}: [{}]", field.to_lowercase(), rules.join(", "))
+    };
+    let (ingress, egress) = (rules("Ingress", "from"), rules("Egress", "to"));
+    let spec = format!("{{podSelector: {subjects}, policyTypes: {types}{ingress}{egress}}}");
+    network_policy(namespace, &name, mode, &spec)
+}
+
+fn far_pod(random: &mut Random) -> Object {
+    let (namespace, app) = (random.pick(&["shop", "ops"]), random.pick(&["web", "db", "job", "other"]));
+    let name = format!("p{}", random.below(6));
+    // Numbers that ranges of rules have, and one that none has.
+    let http = random.pick(&[8080, 8080, 8081, 80, 9005]);
+    pod_with_port(namespace, &name, "far", app, &format!("10.0.0.{}", random.below(16)), http)
+}
+
+/// Changes that always need a compile from scratch.
+fn other(random: &mut Random) -> Object {
+    let text = match random.below(4) {
+        0 => return pod("shop", "job", "near", random.pick(&["job", "web"]), "10.0.1.4"),
+        1 => format!(
+            "{{apiVersion: v1, kind: Namespace, metadata: {{name: ops, labels: {{team: {}}}}}}}",
+            random.pick(&["a", "b"])
+        ),
+        2 => format!(
+            "{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {{name: denied}}, \
+             spec: {{action: Deny, order: {}, directions: [Ingress], cidrs: [192.0.2.4/31]}}}}",
+            random.below(3)
+        ),
+        _ => format!(
+            "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, \
+             metadata: {{name: db-1, namespace: shop, labels: {{kubernetes.io/service-name: db}}}}, addressType: IPv4, \
+             ports: [{{name: a, port: 9005}}], \
+             endpoints: [{{addresses: [10.0.1.{}], conditions: {{ready: true}}}}]}}",
+            1 + random.below(6)
+        ),
+    };
+    objects(&text).remove(0)
+}
+
+fn addresses() -> Vec<IpAddr> {
+    let pods = (0..17).map(|host| format!("10.0.0.{host}")).chain((1..10).map(|host| format!("10.0.1.{host}")));
+    let listed = (0..17).map(|host| format!("192.0.2.{host}"));
+    let others = ["10.96.0.1", "172.16.0.1", "172.16.0.2", "8.8.8.8"].map(str::to_owned);
+    pods.chain(listed).chain(others).map(|text| text.parse().expect("an address")).collect()
+}
+
+/// The objects of the API server, as the index has them.
+struct Server {
+    live: BTreeMap<Key, Object>,
+    numbers: BTreeMap<Key, weir_objects::origin::ObjectId>,
+}
+
+impl Server {
+    fn new(objects: Vec<Object>, index: &mut Index) -> Self {
+        let mut server = Self { live: BTreeMap::new(), numbers: BTreeMap::new() };
+        objects.into_iter().for_each(|object| _ = server.apply(object, index));
+        server
+    }
+
+    /// Objects keep their number, as in the agent.
+    fn apply(&mut self, mut object: Object, index: &mut Index) -> Dirty {
+        let key = Key::of(&object);
+        let next = weir_objects::origin::ObjectId(self.numbers.len() as u32);
+        object.id = *self.numbers.entry(key.clone()).or_insert(next);
+        self.live.insert(key, object.clone());
+        index.apply(object)
+    }
+
+    fn delete(&mut self, key: &Key, index: &mut Index) -> Dirty {
+        self.live.remove(key);
+        index.delete(key)
+    }
+
+    /// A random change of policies or remote pods.
+    fn change(&mut self, random: &mut Random, index: &mut Index) -> Dirty {
+        let object = if random.below(3) == 0 { far_pod(random) } else { policy(random) };
+        match random.below(5) {
+            0 => self.delete(&Key::of(&object), index),
+            _ => self.apply(object, index),
+        }
+    }
+
+    fn cluster(&self) -> Cluster {
+        resolve(self.live.values(), Assumptions::default()).0
+    }
+}
+
+/// One side of a comparison.
+struct Side<'a> {
+    cluster: &'a Cluster,
+    classes: &'a Classes,
+    class_of: &'a dyn Fn(IpAddr) -> PeerId,
+}
+
+impl Side<'_> {
+    fn subjects(&self) -> Vec<(String, SubjectId)> {
+        self.classes.subject_of.iter().map(|(id, subject)| (self.cluster.endpoint_name(*id), *subject)).collect()
+    }
+
+    /// The ports of a set, as atoms of a port list that both sides share.
+    fn ports(&self, set: &AtomSet) -> Vec<bool> {
+        ports().into_iter().map(|port| set.contains(self.atom(port))).collect()
+    }
+
+    fn atom(&self, port: Option<(Protocol, u16)>) -> AtomId {
+        port.map_or(weir_classes::Atoms::REST, |(protocol, port)| self.classes.atoms.find(protocol, port))
+    }
+
+    /// Everything that the rows say about a subject class and an address, with the reasons.
+    fn verdicts(&self, direction: Direction, subject: SubjectId, address: IpAddr) -> String {
+        let peer = (self.class_of)(address);
+        let rows = &self.classes.rows;
+        let allowed = self.ports(self.classes.allowed(direction, subject, peer));
+        let audit = rows.audit.as_ref().map(|rows_of| {
+            let row = &rows_of[direction as usize][subject.index()];
+            self.ports(&rows.atom_sets[row.find(peer).index()])
+        });
+        let is_denied = rows.denied_by_lists.as_ref().map(|denied| denied[subject.index()].contains(&peer));
+        let list = self.classes.denying_list(self.cluster, direction, subject, peer);
+        let list = list.map(|id| &self.cluster.lists[id.index()].name);
+        let rules = self.classes.contributions(direction, subject, peer).into_iter().map(|(rule, set)| {
+            let again = self.classes.provenance(direction, subject, peer, self.atom(ports()[1]));
+            let again = again.iter().map(|id| (self.cluster.policy_name(id.policy), id.rule)).collect::<Vec<_>>();
+            (self.cluster.policy_name(rule.policy), rule.rule, self.ports(&set), again)
+        });
+        let rules: Vec<_> = rules.collect();
+        let tiers = self.classes.tier_contributions(self.cluster, direction, subject, peer).into_iter();
+        let tiers: Vec<_> = tiers
+            .map(|(rule, action, set)| {
+                (self.cluster.tier_policy_name(rule.policy), rule.rule, action, self.ports(&set))
+            })
+            .collect();
+        let vip = self.classes.peers[peer.index()].vip.map(|vip| {
+            let vip = &self.classes.vips[vip as usize];
+            let port = |it: &weir_classes::VipPort| {
+                let port = self.cluster.services[it.service.index()].ports[it.port as usize].port;
+                (self.cluster.service_name(it.service), port, it.contested, it.atom == self.atom(ports()[4]))
+            };
+            (vip.rest, vip.ports.iter().map(port).collect::<Vec<_>>())
+        });
+        format!("{allowed:?} {audit:?} {is_denied:?} {list:?} {rules:?} {tiers:?} {vip:?}")
+    }
+}
+
+/// Ports at and around all ends of ranges; `None` is traffic without ports.
+fn ports() -> Vec<Option<(Protocol, u16)>> {
+    let numbers =
+        [1, 52, 53, 80, 443, 444, 8080, 8081, 8999, 9000, 9002, 9003, 9004, 9005, 9006, 9007, 9008, 9010, 9011, 30080];
+    let with = |protocol| numbers.map(|number| Some((protocol, number)));
+    [None].into_iter().chain(with(Protocol::Tcp)).chain(with(Protocol::Udp)).chain(with(Protocol::Sctp)).collect()
+}
+
+/// Panics if one class of this side is two classes of the other side. Returns whether no class of the other side is two
+/// classes of this one.
+#[track_caller]
+fn check_refines<A: Ord + Copy + std::fmt::Debug, B: Ord + Copy + std::fmt::Debug>(
+    pairs: &[(A, B)],
+    what: &str,
+) -> bool {
+    let (mut there, mut back) = (BTreeMap::new(), BTreeMap::new());
+    for (a, b) in pairs {
+        assert_eq!(there.entry(*a).or_insert(*b), b, "{what}: {a:?} is two classes of the other side");
+    }
+    pairs.iter().all(|(a, b)| back.entry(*b).or_insert(*a) == a)
+}
+
+/// Compares a generation with a compile from scratch. Returns whether it distinguishes no more than that.
+#[track_caller]
+fn check_agrees(index: &Index, generation: &Generation, server: &Server) -> bool {
+    let cluster = server.cluster();
+    let scope = Scope::node(&cluster, "near").expect("the node is there");
+    let scratch = classify(&cluster, &scope).expect("classes");
+    let class_of = |address| index.peer_at(address).expect("compiled");
+    let scratch_class_of = |address| scratch.peer_at(address);
+    let ours = Side { cluster: &generation.cluster, classes: &generation.classes, class_of: &class_of };
+    let theirs = Side { cluster: &cluster, classes: &scratch, class_of: &scratch_class_of };
+    let (own, other) = (ours.subjects(), theirs.subjects());
+    assert_eq!(own.iter().map(|it| &it.0).collect::<Vec<_>>(), other.iter().map(|it| &it.0).collect::<Vec<_>>());
+    let subjects: Vec<_> = own.iter().zip(&other).map(|(a, b)| (a.1, b.1)).collect();
+    assert!(check_refines(&subjects, "subjects"), "one subject class is two");
+    assert_eq!(generation.classes.subjects.len(), scratch.subjects.len());
+    let peers: Vec<_> = addresses().into_iter().map(|it| (class_of(it), scratch_class_of(it))).collect();
+    let atoms: Vec<_> = ports().into_iter().map(|it| (ours.atom(it), theirs.atom(it))).collect();
+    let is_same = check_refines(&peers, "peers") && check_refines(&atoms, "atoms");
+    assert_eq!(generation.classes.rows.audit.is_some(), scratch.rows.audit.is_some());
+    for ((name, own), (_, other)) in own.iter().zip(&other) {
+        for address in addresses() {
+            for direction in Direction::ALL {
+                let (incremental, expected) =
+                    (ours.verdicts(direction, *own, address), theirs.verdicts(direction, *other, address));
+                assert_eq!(incremental, expected, "{name} {direction:?} {address}");
+            }
+        }
+    }
+    is_same
+}
+
+/// Verifies the programs of a generation against the objects.
+#[track_caller]
+fn check_programs(generation: &Generation, server: &Server) {
+    let options = CompileOptions::default();
+    let Generation { cluster, scope, classes, .. } = generation;
+    let compiled = compile_classes(cluster, scope, classes.clone(), &options).expect("compiled");
+    let node = |description: &mut weir_artifact::Description| description.node = Some("near".to_owned());
+    let artifact = compiled.artifact(cluster, &options, node).expect("an artifact");
+    let report = verify_within(&artifact, &server.cluster(), 0);
+    assert!(report.is_verified(), "{report:#?}");
+}
+
+/// Makes a generation of the objects as they are now: from changes where that is possible.
+fn generation(index: &mut Index, late: impl FnOnce(&mut Index)) -> (Generation, Option<NeedsWhole>) {
+    let changed = index.begin_changes().and_then(|draft| draft.classify_within(Limits::NONE));
+    let (mut generation, why) = match changed {
+        Ok(generation) => (generation, None),
+        Err(why) => (index.begin().classify().expect("classes"), Some(why)),
+    };
+    late(index);
+    if index.adopt(&mut generation).is_more {
+        // A change arrived meanwhile that the generation does not have.
+        return (generation, why);
+    }
+    (generation, why)
+}
+
+#[test]
+fn changes_of_policies_give_the_classes_of_a_compile_from_scratch() {
+    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+    let (mut incremental, mut verified, mut same, mut classes) = (0, 0, 0, 0);
+    for seed in 0..16 {
+        let mut random = Random::new(seed);
+        let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
+        let mut all = fixed();
+        match seed % 4 {
+            // Then more changes have new peers and names, and egress is judged only if a policy does so.
+            0 => all.retain(|it| it.meta.name != "admin"),
+            _ => all.extend(anchors()),
+        }
+        let mut server = Server::new(all, &mut index);
+        let mut peers = index.compile().expect("classes").classes.peers.len();
+        for step in 0..30 {
+            let mut is_whole = false;
+            for _ in 0..1 + random.below(2) {
+                is_whole |= server.change(&mut random, &mut index) == Dirty::Everything;
+            }
+            if random.below(12) == 0 {
+                is_whole |= server.apply(other(&mut random), &mut index) == Dirty::Everything;
+            }
+            // Also without need: then only addresses have changed.
+            if !is_whole && random.below(3) > 0 {
+                continue;
+            }
+            let (is_late, before) = (random.below(4) == 0, peers);
+            let (made, why) = generation(&mut index, |index| {
+                if is_late {
+                    server.change(&mut random, index);
+                }
+            });
+            peers = made.classes.peers.len();
+            match &why {
+                None => {
+                    incremental += 1;
+                    classes += usize::from(peers > before);
+                }
+                Some(why) => *reasons.entry(format!("{why:?}")).or_default() += 1,
+            }
+            if !is_late {
+                let is_same = check_agrees(&index, &made, &server);
+                same += usize::from(is_same && why.is_none());
+                assert!(is_same || why.is_none(), "a compile from scratch distinguishes too much");
+                if why.is_none() && step % 5 == 0 {
+                    check_programs(&made, &server);
+                    verified += 1;
+                }
+            }
+        }
+    }
+    // Every way must occur, otherwise the test proves nothing.
+    let counts =
+        format!("{incremental} incremental: {verified} verified, {same} same, {classes} with new classes; {reasons:?}");
+    for why in ["Objects", "Peers", "Names", "Egress", "Audit"] {
+        assert!(reasons.get(why).copied().unwrap_or_default() > 0, "{why}: {counts}");
+    }
+    assert!(incremental > 200 && verified > 25 && same > 100 && classes > 30, "{counts}");
+}
