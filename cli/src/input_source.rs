@@ -13,7 +13,9 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 
 pub(crate) use rendered::{Renderer, render};
-pub(crate) use sides::{read_artifact, read_both};
+#[cfg(feature = "enforce")]
+pub(crate) use sides::read_artifact;
+pub(crate) use sides::read_both;
 
 use crate::failure::with_hint;
 use crate::live_cluster::{self, ClusterRequest, LiveObjects};
