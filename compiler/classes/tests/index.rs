@@ -640,6 +640,24 @@ fn more_moves_than_can_be_remembered_require_a_compile() {
     assert_eq!(index.apply(slice_of(8080, &with(4_200))), Dirty::Everything);
 }
 
+/// Addresses that come and go again are remembered as well, until the next compile.
+#[test]
+fn backends_that_are_replaced_again_and_again_require_a_compile() {
+    let mut index = with_backend();
+    let with = |round: usize| -> Vec<String> {
+        (0..1_000).map(|host| format!("198.18.{}.{}", 8 * round + host / 250, host % 250)).collect()
+    };
+    let slice = |addresses: &[String]| {
+        let backends: Vec<(&str, &str)> = addresses.iter().map(|it| ("none", it.as_str())).chain([DB]).collect();
+        slice_of(8080, &backends)
+    };
+    assert_eq!(index.apply(slice(&with(0))), Dirty::Everything, "addresses that are no pods'");
+    index.compile().expect("classes");
+    assert_eq!(index.apply(slice(&with(1))), Dirty::Nothing);
+    assert_eq!(index.apply(slice(&with(2))), Dirty::Nothing);
+    assert_eq!(index.apply(slice(&with(0))), Dirty::Everything, "6,000 moves, although the addresses are the first");
+}
+
 #[test]
 fn a_policy_that_selects_no_local_pod_changes_nothing() {
     let mut index = Index::new(Some("near".to_owned()), Assumptions::default());

@@ -98,7 +98,10 @@ fn fits(source: &GenerationSource<'_>, image: &MapImage, there: MapDefinition) -
     match image.spec.kind {
         MapKind::Hash | MapKind::LpmTrie => {
             let occupied = match image.name {
-                MapName::Endpoints | MapName::Local4 | MapName::Local6 => source.endpoints,
+                // More endpoints of the artifact may be attached later.
+                MapName::Endpoints | MapName::Local4 | MapName::Local6 => {
+                    source.endpoints.max(source.artifact.endpoints.len() as u32)
+                }
                 name => (image.entries.len() + of(&source.own, name).count()) as u32,
             };
             // A new map has room for changes until the next generation. Half of that room is enough here: otherwise one

@@ -142,9 +142,10 @@ impl Runtime {
         self.check_namespace(&record)?;
         match self.reconcile(&mut record, None) {
             Ok(mut reconciled) => {
-                // It is not known which programs run at such an endpoint.
-                if !reconciled.failures.is_empty() {
+                // It is not known which programs run at such an endpoint or uplink.
+                if !reconciled.failures.is_empty() || !reconciled.edge_failures.is_empty() {
                     self.drop_spare(&mut record)?;
+                    record.retired.iter_mut().for_each(|(retired, _)| retired.code.clear());
                 }
                 // Endpoints that could not be repaired are tried again below, and reported if that fails too.
                 reconciled.failures.clear();

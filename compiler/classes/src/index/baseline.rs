@@ -37,6 +37,8 @@ pub(super) struct Baseline {
     /// How much more often an address is behind ports of services than in the generation. Negative if slices have lost
     /// it.
     moved: HashMap<IpAddr, i64>,
+    /// How many backends of ports have come and left since the generation.
+    moves: usize,
 }
 
 impl Baseline {
@@ -58,6 +60,7 @@ impl Baseline {
             changed: BTreeMap::new(),
             relisted: BTreeMap::new(),
             moved: HashMap::new(),
+            moves: 0,
         }
     }
 
@@ -90,7 +93,13 @@ impl Baseline {
     }
 
     /// Records that ports of services have lost and got these backends.
-    pub(super) fn note_moved(&mut self, lost: impl Iterator<Item = IpAddr>, got: impl Iterator<Item = IpAddr>) {
+    pub(super) fn note_moved(
+        &mut self,
+        lost: impl Iterator<Item = IpAddr>,
+        got: impl Iterator<Item = IpAddr>,
+        moves: usize,
+    ) {
+        self.moves += moves;
         let changes = lost.map(|address| (address, -1)).chain(got.map(|address| (address, 1)));
         for (address, change) in changes {
             let count = self.moved.entry(address).or_default();
@@ -101,9 +110,9 @@ impl Baseline {
         }
     }
 
-    /// The number of addresses whose backends have changed since the generation.
-    pub(super) fn moved_count(&self) -> usize {
-        self.moved.len()
+    /// How many backends of ports have come and left since the generation.
+    pub(super) fn moves(&self) -> usize {
+        self.moves
     }
 
     /// Whether the generation has a namespace.

@@ -18,13 +18,15 @@ use std::iter::once;
 use std::net::IpAddr;
 
 use super::baseline::Baseline;
+use super::pods::addresses as pod_addresses;
 use super::{Dirty, Index, Key, MovedBackends};
 use crate::PeerId;
 use weir_model::resolve::{backends_of_slices, is_alike_with_slices, is_reached, resolve};
 use weir_model::{Backend, Cluster};
 use weir_objects::k8s::{Body, Object, Service};
 
-/// A compile answers if more addresses have moved since the generation. It frees the memory that they are kept in.
+/// A compile answers if more backends of ports have moved since the generation. It frees the memory that they are kept
+/// in. An address that comes and goes again counts twice: it is kept, too.
 const MOST_MOVED: usize = 4_096;
 
 /// The slices of each service.
@@ -104,6 +106,16 @@ struct SliceChange<'o> {
     is: Vec<Vec<Backend>>,
 }
 
+/// A change of a slice that changes no verdict.
+struct SliceMove {
+    backends: MovedBackends,
+    /// The addresses behind the service's ports before and after, each as often as it is behind one.
+    lost: Vec<IpAddr>,
+    got: Vec<IpAddr>,
+    /// How many backends of ports come and leave.
+    moves: usize,
+}
+
 impl Index {
     /// A service was created, changed or deleted.
     pub(super) fn service_changes(&self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
@@ -137,25 +149,24 @@ impl Index {
         }
         match self.moved_by(object, &service, before, after) {
             None => Dirty::Everything,
-            Some((moved, [lost, got])) => {
+            Some(SliceMove { backends, lost, got, moves }) => {
                 if let Some(baseline) = &mut self.baseline {
-                    baseline.note_moved(lost.into_iter(), got.into_iter());
+                    baseline.note_moved(lost.into_iter(), got.into_iter(), moves);
                 }
-                self.moved.push(moved);
+                self.moved.push(backends);
                 Dirty::Nothing
             }
         }
     }
 
-    /// The backends that move with a change of a slice, and the addresses that ports of the service lose and get.
-    /// `None` if it can change a verdict.
+    /// The backends that move with a change of a slice. `None` if it can change a verdict.
     fn moved_by(
         &self,
         object: &Object,
         key: &Key,
         before: Option<&Object>,
         after: Option<&Object>,
-    ) -> Option<(MovedBackends, [Vec<IpAddr>; 2])> {
+    ) -> Option<SliceMove> {
         let baseline = self.baseline.as_ref()?;
         let change = self.slice_change(object, key, before, after)?;
         let [was, is] = [&change.was, &change.is].map(|of| of.iter().map(|it| JudgedBackends::new(baseline, it)));
@@ -166,11 +177,12 @@ impl Index {
         let [before, after] = [&lost, &got].map(|of| of.iter().copied().collect::<BTreeSet<_>>());
         let came: BTreeSet<IpAddr> = after.difference(&before).copied().collect();
         let left: BTreeSet<IpAddr> = before.difference(&after).copied().collect();
-        if baseline.moved_count() + came.len() + left.len() > MOST_MOVED {
+        let moves = (came.len() + left.len()) * change.is.len().max(1);
+        if baseline.moves() + moves > MOST_MOVED {
             return None;
         }
         let service = self.with_pods(&change, &came)?;
-        Some((MovedBackends { service, came, left }, [lost, got]))
+        Some(SliceMove { backends: MovedBackends { service, came, left }, lost, got, moves })
     }
 
     /// The service before and after the change; `None` if its backends were or will be found by its selector.
@@ -218,7 +230,9 @@ impl Index {
             let namespace = if namespace.is_empty() { &change.object.meta.namespace } else { namespace };
             let key = Key { kind: "Pod".to_owned(), namespace: namespace.clone(), name: name.clone() };
             if let Some(pod) = self.objects.get(&key)
-                && matches!(&pod.body, Body::Pod(pod) if pod.addresses.contains(address))
+                // Finished pods have no address any more, although their status names one.
+                && matches!(&pod.body, Body::Pod(pod) if pod_addresses(pod).contains(address))
+                && self.holders.get(address) == Some(&1)
             {
                 pods.insert(*address, pod);
             }

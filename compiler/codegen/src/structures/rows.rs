@@ -56,9 +56,13 @@ impl RowShape {
     /// The size of a matrix.
     pub fn matrix_bytes(self) -> usize {
         let cells = 2 * self.subjects as usize * self.peers as usize;
-        // Numbers are below `sets`, so 65,536 of them still fit into 16 bits.
-        if self.sets > 1 << 16 { 4 * cells } else { 2 * cells }
+        if is_wide(self.sets) { 4 * cells } else { 2 * cells }
     }
+}
+
+/// Whether numbers of sets need 32 bits. The largest number of 16 bits means that there is no set.
+fn is_wide(sets: u32) -> bool {
+    sets >= 1 << 16
 }
 
 /// A row table: its bytes and their shape.
@@ -105,14 +109,14 @@ impl DirectionRows<'_> {
     }
 }
 
-/// The bytes of a set's number for subject classes that do not exist. It is larger than every number, so programs drop
-/// the packet.
+/// The bytes of a set's number for subject classes that do not exist. No set has this number ([`is_wide`]), so programs
+/// drop the packet.
 const NO_SET: u8 = 0xff;
 
 /// Builds a matrix. `None` without rows.
 pub fn matrix(rows: DirectionRows<'_>) -> Option<RowTableBytes> {
     let (mut bytes, mut shape) = begin(rows)?;
-    let wide = shape.sets > 1 << 16;
+    let wide = is_wide(shape.sets);
     shape.index = EntryIndex::Matrix { wide };
     let cell = if wide { 4 } else { 2 };
     for rows in rows.directions {
