@@ -128,6 +128,8 @@ impl Outage {
             return Report::Nothing;
         }
         let Some(Failing { fault, .. }) = self.failing.remove(kind) else { return Report::Nothing };
+        // All faults of this watch are over too, and would be news.
+        self.reported.retain(|reported| self.failing.values().any(|it| it.fault == *reported));
         if self.failing.values().any(|it| it.fault == fault) {
             return Report::Nothing;
         }
@@ -136,8 +138,6 @@ impl Outage {
         if still_failing.is_empty() {
             self.since = None;
         }
-        // The other faults of this watch are over too, and would be news.
-        self.reported.retain(|reported| self.failing.values().any(|it| it.fault == *reported));
         Report::Back { after, still_failing }
     }
 }
