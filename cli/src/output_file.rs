@@ -24,13 +24,14 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     std::fs::rename(&part, path)
 }
 
-/// Like [`replace`], for a file that only its owner may read.
+/// Like [`replace`], for a file that only its owner may read. A path that exists and is no regular file is refused:
+/// someone else may have made it, to read the contents or to have them written elsewhere.
 #[cfg(feature = "enforce")]
 pub(crate) fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
 
-    if std::fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
-        return std::fs::write(path, bytes);
+    if path.symlink_metadata().is_ok_and(|it| !it.is_file()) {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it exists and is not a regular file"));
     }
     let part = part_name(path);
     write_with_permissions(Path::new(&part), bytes, Permissions::from_mode(PRIVATE))?;
@@ -92,5 +93,20 @@ mod tests {
             std::fs::remove_file(&part).expect("removed");
             assert_eq!(written & 0o777, mode);
         }
+    }
+
+    #[cfg(feature = "enforce")]
+    #[test]
+    fn private_file_replaces_only_a_regular_file() {
+        let directory = std::env::temp_dir().join(format!("weir-output-private-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let (file, link) = (directory.join("file"), directory.join("link"));
+        std::os::unix::fs::symlink("/dev/null", &link).expect("a link");
+        let refused = [&link, &directory].map(|path| replace_private(path, b"x").map_err(|error| error.kind()));
+        let written = [b"x", b"y"].map(|bytes| replace_private(&file, bytes).is_ok());
+        let contents = std::fs::read(&file);
+        std::fs::remove_dir_all(&directory).expect("removed");
+        assert_eq!(refused, [Err(io::ErrorKind::AlreadyExists); 2]);
+        assert_eq!((written, contents.ok()), ([true; 2], Some(b"y".to_vec())));
     }
 }

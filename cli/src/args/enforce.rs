@@ -169,9 +169,10 @@ pub(crate) struct BundleArgs {
     /// Include the artifact in force, which contains the policies
     #[arg(long, conflicts_with = "anonymize")]
     pub(crate) with_policies: bool,
-    /// Where the agent of this node serves health pages, at ADDRESS:PORT or unix:PATH
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9346")]
-    pub(crate) health_addr: PageAddress,
+    /// Where the agent of this node serves health pages, at ADDRESS:PORT or unix:PATH; without it, 127.0.0.1:9346 and
+    /// unix:/run/weir/health.sock are tried
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) health_addr: Option<PageAddress>,
     #[command(flatten)]
     pub(crate) pinned: PinArgs,
 }

@@ -101,6 +101,10 @@ fn readme(arguments: &BundleArgs, parts: &[BundlePart]) -> String {
             false => "The texts of policies are left out (--with-policies).".to_owned(),
         },
     ]);
+    if parts.iter().any(|it| it.name == parts::EVENTS && it.contents.is_ok()) {
+        let taken = "were taken from the kernel: no `weir monitor` shows them later.";
+        lines.push(format!("The records of dropped packets in {} {taken}", parts::EVENTS));
+    }
     lines.join("\n") + "\n"
 }
 
@@ -112,11 +116,16 @@ mod tests {
     fn readme_names_what_is_there_and_what_is_missing() {
         let arguments = parts::tests::arguments(&["--anonymize"]);
         let part = |name, contents| BundlePart { name, about: "about it", contents };
-        let parts = [part("status.json", Ok(b"{}".to_vec())), part("metrics.txt", Err("no agent answers".to_owned()))];
+        let there = ["status.json", parts::EVENTS].map(|name| part(name, Ok(b"{}".to_vec())));
+        let parts: Vec<BundlePart> =
+            there.into_iter().chain([part("metrics.txt", Err("no agent answers".to_owned()))]).collect();
         let text = readme(&arguments, &parts);
         let (there, missing) = text.split_once("Missing:").expect("something is missing");
         assert!(there.contains("status.json") && !there.contains("metrics.txt"), "{text}");
         assert!(missing.contains("metrics.txt            no agent answers"), "{text}");
-        assert!(text.contains("are replaced") && text.contains("left out"), "{text}");
+        assert!(
+            text.contains("were taken from the kernel") && text.contains("are replaced") && text.contains("left out"),
+            "{text}"
+        );
     }
 }

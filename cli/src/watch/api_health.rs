@@ -31,18 +31,26 @@ pub(crate) enum Progress {
     Read,
 }
 
+/// The most faults of an outage that are reported by their texts.
+const MOST_TEXTS: usize = 32;
+
 /// Faults that are reported as one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum FaultKind {
+    /// The server cannot answer, or it does not know or accept this client.
     Status(u16),
+    /// The server refuses a request for a kind of objects.
+    Refused(u16, &'static str),
     Silent,
     /// The connection ended before the answer. Which error says so depends on the moment.
     Cut,
     Other(String),
+    /// Further ones, after [`MOST_TEXTS`]: a text can differ each time.
+    Rest,
 }
 
 impl FaultKind {
-    fn of(fault: &WatchFault) -> Self {
+    fn of(kind: &'static str, fault: &WatchFault) -> Self {
         const CUT: [&str; 7] = [
             "handshake eof",
             "reading a body",
@@ -53,7 +61,8 @@ impl FaultKind {
             "unexpected end",
         ];
         match fault {
-            WatchFault::Refused { code, .. } => Self::Status(*code),
+            WatchFault::Refused { code: code @ (401 | 429 | 500..), .. } => Self::Status(*code),
+            WatchFault::Refused { code, .. } => Self::Refused(*code, kind),
             WatchFault::Silent => Self::Silent,
             other => {
                 let text = other.to_string();
@@ -98,9 +107,16 @@ impl Outage {
             return Report::Nothing;
         }
         self.since.get_or_insert(now);
-        let fault = FaultKind::of(fault);
+        let fault = self.at_most(FaultKind::of(kind, fault));
         self.failing.insert(kind, Failing { fault: fault.clone(), at });
         if self.reported.insert(fault) { Report::Failed } else { Report::Nothing }
+    }
+
+    fn at_most(&self, fault: FaultKind) -> FaultKind {
+        let is_text = |it: &&FaultKind| matches!(it, FaultKind::Other(_));
+        let is_new = is_text(&&fault) && !self.reported.contains(&fault);
+        let is_full = is_new && self.reported.iter().filter(is_text).count() >= MOST_TEXTS;
+        if is_full { FaultKind::Rest } else { fault }
     }
 
     fn answered(&mut self, kind: &'static str, progress: Progress, now: Instant) -> Report {
@@ -112,15 +128,15 @@ impl Outage {
             return Report::Nothing;
         }
         let Some(Failing { fault, .. }) = self.failing.remove(kind) else { return Report::Nothing };
+        // All faults of this watch are over too, and would be news.
+        self.reported.retain(|reported| self.failing.values().any(|it| it.fault == *reported));
         if self.failing.values().any(|it| it.fault == fault) {
             return Report::Nothing;
         }
         let still_failing: Vec<_> = self.failing.keys().copied().collect();
         let after = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         if still_failing.is_empty() {
-            (self.since, self.reported) = (None, BTreeSet::new());
-        } else {
-            self.reported.remove(&fault);
+            self.since = None;
         }
         Report::Back { after, still_failing }
     }
@@ -234,6 +250,26 @@ mod tests {
         assert_eq!(reports, [Report::Back { after, still_failing: vec!["CidrList"] }]);
         assert_eq!(outage.failed("CidrList", &refused(403), FailedAt::Request, now), Report::Nothing);
         assert_eq!(rounds(&mut outage, &broken("connection refused"), FailedAt::Request, now), 1, "the next outage");
+    }
+
+    #[test]
+    fn each_kind_that_is_refused_is_reported() {
+        let (mut outage, now) = (Outage::default(), Instant::now());
+        assert_eq!(outage.failed("CidrList", &refused(403), FailedAt::Request, now), Report::Failed);
+        assert_eq!(outage.failed("NetworkPolicy", &refused(403), FailedAt::Request, now), Report::Failed);
+        assert_eq!(outage.failed("NetworkPolicy", &refused(403), FailedAt::Request, now), Report::Nothing);
+        assert_eq!(rounds(&mut outage, &refused(401), FailedAt::Request, now), 1, "it is about the client");
+        outage.answered("NetworkPolicy", Progress::Begun, now);
+        assert_eq!(outage.failed("NetworkPolicy", &refused(403), FailedAt::Request, now), Report::Failed, "again");
+    }
+
+    #[test]
+    fn changing_texts_are_bounded() {
+        let (mut outage, now) = (Outage::default(), Instant::now());
+        let faults = (0..1_000).map(|number| broken(&format!("port {number}")));
+        let reports = faults.map(|fault| outage.failed("Pod", &fault, FailedAt::Request, now));
+        assert_eq!(reports.filter(|it| *it == Report::Failed).count(), MOST_TEXTS + 1);
+        assert_eq!(outage.reported.len(), MOST_TEXTS + 1);
     }
 
     #[test]

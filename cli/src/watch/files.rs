@@ -82,7 +82,7 @@ impl FileFeed {
                     due = Instant::now() + POLL;
                     let events = set.update(reader.read());
                     set.undecided().for_each(|name| reader.read_again(name));
-                    self.report(&set, &mut broken);
+                    self.report(&mut set, &mut broken);
                     events
                 }
             };
@@ -95,8 +95,13 @@ impl FileFeed {
         }
     }
 
-    /// Counts the unreadable files. The agent reports each of them; here only the end of it is logged.
-    fn report(&self, set: &FileSet, broken: &mut BTreeSet<String>) {
+    /// Logs the files that are gone, and counts the unreadable ones. The agent reports each of these; here only the end
+    /// of it is logged.
+    fn report(&self, set: &mut FileSet, broken: &mut BTreeSet<String>) {
+        for (file, objects) in set.take_gone() {
+            let fields = [("file", Value::from(file)), ("objects", Value::from(objects))];
+            self.log.warn("the file is gone; its objects are deleted", &fields);
+        }
         let now: BTreeSet<String> = set.unreadable().map(str::to_owned).collect();
         for file in broken.difference(&now) {
             self.log.info("the file can be read again, or is gone", &[("file", Value::from(file.as_str()))]);

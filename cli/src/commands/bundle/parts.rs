@@ -1,6 +1,7 @@
 //! The parts of a bundle: each is collected by itself, and is either there or says why not.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -14,9 +15,13 @@ use crate::build_info;
 use crate::commands::{monitor, status};
 use crate::failure::chain;
 use crate::watch::probe;
+use crate::watch::serve::PageAddress;
 
 /// The most events of dropped packets.
 const MOST_EVENTS: usize = 200;
+
+/// The part whose records are taken from the kernel.
+pub(super) const EVENTS: &str = "events.json";
 
 /// A file of the bundle.
 pub(super) struct BundlePart {
@@ -97,7 +102,7 @@ impl Parts {
             let events: Vec<Value> = read.events[first..].iter().map(monitor::json).collect();
             Ok(json!({"events": events, "lost": read.lost}))
         });
-        self.json("events.json", "the last dropped packets that no monitor has read: headers, no contents", events);
+        self.json(EVENTS, "the last dropped packets that no monitor has read: headers, no contents", events);
         let record = asked(Runtime::record_for_report).map(|it| pretty(&it));
         self.named("record.json", "the record that the kernel's state is compared with, without its seeds", record);
         let artifact = opened.as_ref().map_err(Clone::clone);
@@ -117,12 +122,35 @@ impl Parts {
 
     /// The pages of the agent.
     fn agent(&mut self, arguments: &BundleArgs) {
-        let page =
-            |path| probe::body(&arguments.health_addr, path).map(String::into_bytes).map_err(|it| format!("{it:#}"));
-        self.add("metrics.txt", "the agent's metrics", page("/metrics"));
-        self.add("livez.txt", "whether the agent makes progress", page("/livez"));
+        let addresses = health_addresses(arguments);
+        let page = |path| page(&addresses, path);
+        self.named("metrics.txt", "the agent's metrics", page("/metrics"));
+        self.named("livez.txt", "whether the agent makes progress", page("/livez"));
         self.named("readyz.txt", "whether policy is in force on every pod, and why not", page("/readyz"));
     }
+}
+
+/// Where the agent may serve its pages: by default, where `weir watch` does, and where the systemd unit's agent does.
+fn health_addresses(arguments: &BundleArgs) -> Vec<PageAddress> {
+    match &arguments.health_addr {
+        Some(address) => vec![address.clone()],
+        None => vec![
+            PageAddress::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 9346))),
+            PageAddress::Unix("/run/weir/health.sock".into()),
+        ],
+    }
+}
+
+/// A page of the first agent that answers.
+fn page(addresses: &[PageAddress], path: &str) -> Result<Vec<u8>, String> {
+    let mut errors = Vec::new();
+    for address in addresses {
+        match probe::body(address, path) {
+            Ok(body) => return Ok(body.into_bytes()),
+            Err(error) => errors.push(format!("{error:#}")),
+        }
+    }
+    Err(errors.join("; "))
 }
 
 fn pretty(value: &Value) -> Vec<u8> {
@@ -176,9 +204,21 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn pages_are_of_the_first_agent_that_answers() {
+        let words = |options: &[&str]| health_addresses(&arguments(options)).iter().map(ToString::to_string).collect();
+        let both: Vec<String> = words(&[]);
+        assert_eq!(both, ["127.0.0.1:9346", "unix:/run/weir/health.sock"]);
+        let one: Vec<String> = words(&["--health-addr", "unix:/x"]);
+        assert_eq!(one, ["unix:/x"]);
+        let nowhere = ["/nonexistent/a", "/nonexistent/b"].map(|path| PageAddress::Unix(path.into()));
+        let error = page(&nowhere, "/livez").expect_err("no one answers");
+        assert!(error.contains("/nonexistent/a") && error.contains("/nonexistent/b"), "{error}");
+    }
+
+    #[test]
     fn anonymous_bundle_has_no_part_that_cannot_be_anonymous() {
         let parts = collect(&arguments(&["--anonymize", "--bpffs", "/nonexistent/bpf"]));
-        for name in ["agent.json", "record.json", "manifest.json", "readyz.txt"] {
+        for name in ["agent.json", "record.json", "manifest.json", "metrics.txt", "livez.txt", "readyz.txt"] {
             let part = parts.iter().find(|it| it.name == name).expect("it is listed");
             assert_eq!(part.contents, Err("left out by --anonymize".to_owned()), "{name}");
         }

@@ -4,12 +4,14 @@
 //! mounted ConfigMaps consist of them.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+
+use rustix::fs::OFlags;
 
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
@@ -29,6 +31,16 @@ pub(super) enum FileContent {
 
 /// The files of a directory by their names.
 pub(super) type FileContents = BTreeMap<String, FileContent>;
+
+/// The device and inode of a directory. Another one means that something was mounted over it, or unmounted.
+pub(super) type DirectoryId = (u64, u64);
+
+/// What a look at the directory finds.
+#[derive(Clone, Debug)]
+pub(super) struct DirectoryLook {
+    pub(super) directory: DirectoryId,
+    pub(super) files: FileContents,
+}
 
 /// The metadata of a file that does not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +84,9 @@ impl DirectoryReader {
     }
 
     /// The present files. An error is about the directory as a whole.
-    pub(super) fn read(&mut self) -> Result<FileContents, String> {
+    pub(super) fn read(&mut self) -> Result<DirectoryLook, String> {
         let error = |error: io::Error| format!("{}: {error}", self.directory.display());
+        let metadata = fs::metadata(&self.directory).map_err(error)?;
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.directory).map_err(error)? {
             let name = entry.map_err(error)?.file_name().to_string_lossy().into_owned();
@@ -90,7 +103,7 @@ impl DirectoryReader {
             });
             (name, content)
         });
-        Ok(contents.collect())
+        Ok(DirectoryLook { directory: (metadata.dev(), metadata.ino()), files: contents.collect() })
     }
 
     /// Reads a file again at the next look, also if it does not change.
@@ -100,16 +113,13 @@ impl DirectoryReader {
 
     fn content(&mut self, name: &str) -> Result<FileContent, String> {
         let path = self.directory.join(name);
-        let metadata = fs::metadata(&path).map_err(|error| error.to_string())?;
-        if !metadata.is_file() {
-            return Err("it is not a file".to_owned());
-        }
-        let stamp = Stamp::of(&metadata);
+        let stamp = stamp_of_file(fs::metadata(&path))?;
         if self.stamps.get(name) == Some(&stamp) {
             return Ok(FileContent::Unchanged);
         }
+        let file = open(&path)?;
+        let stamp = stamp_of_file(file.metadata())?;
         let mut bytes = Vec::new();
-        let file = File::open(&path).map_err(|error| error.to_string())?;
         file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
         if bytes.len() as u64 > LARGEST {
             return Err(format!("it is larger than {} MiB", LARGEST >> 20));
@@ -120,5 +130,39 @@ impl DirectoryReader {
             self.stamps.insert(name.to_owned(), stamp);
         }
         Ok(FileContent::Bytes(bytes))
+    }
+}
+
+/// Opens a file for reading. The path may have become a pipe, which must not block the thread.
+fn open(path: &Path) -> Result<File, String> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| error.to_string())
+}
+
+/// The stamp of a regular file.
+fn stamp_of_file(metadata: io::Result<fs::Metadata>) -> Result<Stamp, String> {
+    let metadata = metadata.map_err(|error| error.to_string())?;
+    if metadata.is_file() { Ok(Stamp::of(&metadata)) } else { Err("it is not a file".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn pipe_is_unreadable_and_does_not_block() {
+        let directory = std::env::temp_dir().join(format!("weir-directory-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory");
+        let pipe = directory.join("a.yaml");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).expect("a pipe");
+        let look = DirectoryReader::new(directory.clone()).read();
+        // What the reader does if the pipe takes the file's place after the look at its metadata.
+        let opened = open(&pipe).and_then(|file| stamp_of_file(file.metadata()));
+        fs::remove_dir_all(&directory).expect("removed");
+        let error = "it is not a file".to_owned();
+        assert_eq!(look.expect("it is a directory").files["a.yaml"], FileContent::Unreadable(error.clone()));
+        assert_eq!(opened, Err(error));
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! Problem: a file can be seen while it is being written, can be broken by an edit, and editors rename files while they
 //! save. None of that may take a policy out of force, or put half of one into force.
-//! Strategy: a content counts when two looks in a row find it, and a file is gone when two looks in a row miss it. A
-//! file with any error keeps all objects that it last had. A YAML file must end with a line break, because a text that
-//! is cut within a line can be valid and mean more (`from:` without its peers allows all peers). An empty file is an
-//! error: its objects are deleted by deleting the file.
+//! Strategy: a content counts when two looks in a row find it, and a file is gone when two looks in a row find the same
+//! other files in the same directory. A file with any error keeps all objects that it last had. A YAML file must end
+//! with a line break, because a text that is cut within a line can be valid and mean more (`from:` without its peers
+//! allows all peers). An empty file is an error: its objects are deleted by deleting the file. A directory without files
+//! is an error too, because a directory whose file system is not mounted looks like that.
 //! Invariants: the events lead to exactly the objects of the last accepted contents. Nothing is listed before every
 //! file has been seen twice.
 
@@ -19,7 +20,7 @@ use weir_objects::k8s::{Body, Meta, Object, Phase};
 use weir_objects::origin::ObjectId;
 
 use super::KIND;
-use super::directory::{FileContent, FileContents};
+use super::directory::{DirectoryId, DirectoryLook, FileContent, FileContents};
 use crate::watch::cursor::ApiEvent;
 use crate::watch::resources::{field, kinds};
 use crate::watch::scope::{FollowOrder, WatchScope};
@@ -28,6 +29,8 @@ use crate::watch::scope::{FollowOrder, WatchScope};
 const DEFAULT_NAMESPACE: &str = "default";
 /// The name under which an unreadable directory is reported.
 const DIRECTORY: &str = ".";
+/// The error of a directory without files.
+const NO_FILES: &str = "the directory has no *.yaml, *.yml or *.json file";
 /// The errors of a file that a message names.
 const MOST_ERRORS: usize = 3;
 
@@ -39,7 +42,6 @@ struct KnownFile {
     seen: Option<u64>,
     /// The digest of the content that was decoded last.
     decoded: Option<u64>,
-    is_missing: bool,
     /// The objects of the last content without errors.
     objects: Objects,
     /// The objects of a content that has just been decoded.
@@ -53,11 +55,10 @@ impl KnownFile {
     }
 
     fn is_settled(&self) -> bool {
-        !self.is_missing && (self.error.is_some() || self.seen == self.decoded)
+        self.error.is_some() || self.seen == self.decoded
     }
 
     fn look(&mut self, content: FileContent, decode: impl FnOnce(Vec<u8>) -> Result<Objects, String>) {
-        self.is_missing = false;
         match content {
             FileContent::Unchanged => {}
             FileContent::Unreadable(error) => {
@@ -89,6 +90,12 @@ pub(super) struct FileSet {
     is_listed: bool,
     files: BTreeMap<String, KnownFile>,
     directory_error: Option<String>,
+    /// The directory and the names of its files at the last look, unless that failed.
+    last: Option<(DirectoryId, BTreeSet<String>)>,
+    /// Whether the last two looks found the same files in the same directory.
+    is_steady: bool,
+    /// The files that are gone since the last call of [`Self::take_gone`], with the number of objects deleted.
+    gone: Vec<(String, usize)>,
     orders: BTreeMap<&'static str, FollowOrder>,
     sent: Objects,
     sent_errors: BTreeMap<String, String>,
@@ -103,6 +110,9 @@ impl FileSet {
             is_listed: false,
             files: BTreeMap::new(),
             directory_error: None,
+            last: None,
+            is_steady: false,
+            gone: Vec::new(),
             orders,
             sent: Objects::new(),
             sent_errors: BTreeMap::new(),
@@ -125,13 +135,18 @@ impl FileSet {
     }
 
     /// Compares a look at the directory with the state, and returns the events.
-    pub(super) fn update(&mut self, look: Result<FileContents, String>) -> Vec<ApiEvent> {
+    pub(super) fn update(&mut self, look: Result<DirectoryLook, String>) -> Vec<ApiEvent> {
+        let look = look.and_then(|it| if it.files.is_empty() { Err(NO_FILES.to_owned()) } else { Ok(it) });
         match look {
-            Err(error) => self.directory_error = Some(error),
-            Ok(contents) => {
+            Err(error) => (self.directory_error, self.last, self.is_steady) = (Some(error), None, false),
+            Ok(look) => {
                 self.directory_error = None;
-                self.look(contents);
+                let last = Some((look.directory, look.files.keys().cloned().collect()));
+                self.is_steady = self.last == last;
+                self.last = last;
+                let gone = self.look(look.files);
                 self.accept();
+                self.note_gone(gone);
             }
         }
         let mut events = self.error_events();
@@ -148,15 +163,34 @@ impl FileSet {
     fn can_be_listed(&self) -> bool {
         let is_settled = self.files.values().all(KnownFile::is_settled);
         let has_errors = self.errors().next().is_some();
-        is_settled && self.directory_error.is_none() && !(self.waits_for_all && has_errors)
+        is_settled && self.is_steady && !(self.waits_for_all && has_errors)
     }
 
-    fn look(&mut self, contents: FileContents) {
-        self.files.retain(|name, file| contents.contains_key(name) || !std::mem::replace(&mut file.is_missing, true));
+    /// Compares the contents with the files, and returns those that are gone.
+    fn look(&mut self, contents: FileContents) -> BTreeMap<String, KnownFile> {
+        let is_gone = |name: &String, _: &mut KnownFile| self.is_steady && !contents.contains_key(name);
+        let gone = self.files.extract_if(.., is_gone).collect();
         for (name, content) in contents {
             let file = self.files.entry(name.clone()).or_default();
             file.look(content, |bytes| decoded(&name, bytes, &self.node));
         }
+        gone
+    }
+
+    /// Notes how many objects are deleted with each file: those that no other file has.
+    fn note_gone(&mut self, gone: BTreeMap<String, KnownFile>) {
+        for (name, file) in gone {
+            let is_deleted = |key: &&Key| !self.files.values().any(|other| other.objects.contains_key(*key));
+            let deleted = file.objects.keys().filter(is_deleted).count();
+            if self.is_listed && deleted > 0 {
+                self.gone.push((name, deleted));
+            }
+        }
+    }
+
+    /// The files that are gone, with the number of objects that were deleted with each.
+    pub(super) fn take_gone(&mut self) -> Vec<(String, usize)> {
+        std::mem::take(&mut self.gone)
     }
 
     /// Accepts proposed contents, unless an object is in two files. Then the proposal that comes later by its file's

@@ -17,8 +17,16 @@ metadata: {name: web, namespace: shop, labels: {app: web}}
 status: {podIP: 10.0.0.1}
 ";
 
-fn look(files: &[(&str, &str)]) -> Result<FileContents, String> {
-    Ok(files.iter().map(|(name, text)| ((*name).to_owned(), FileContent::Bytes(text.as_bytes().to_vec()))).collect())
+fn look(files: &[(&str, &str)]) -> Result<DirectoryLook, String> {
+    look_at((1, 2), files)
+}
+
+fn look_at(directory: DirectoryId, files: &[(&str, &str)]) -> Result<DirectoryLook, String> {
+    let content = |text: &str| FileContent::Bytes(text.as_bytes().to_vec());
+    Ok(DirectoryLook {
+        directory,
+        files: files.iter().map(|(name, text)| ((*name).to_owned(), content(text))).collect(),
+    })
 }
 
 /// The events of looks until nothing changes any more, in words.
@@ -93,6 +101,36 @@ fn file_that_is_missing_once_is_not_deleted() {
     let unreadable = set.update(Err("no such directory".to_owned()));
     assert_eq!(unreadable.iter().map(words).collect::<Vec<_>>(), ["!File .: no such directory"]);
     assert_eq!(settle(&mut set, &[("pod.yaml", POD), ("policy.yaml", POLICY)]), ["-File ."]);
+}
+
+#[test]
+fn directory_without_files_is_an_error_and_deletes_nothing() {
+    let error = format!("!File .: {NO_FILES}");
+    for has_generation in [false, true] {
+        let mut set = FileSet::new("near".to_owned(), has_generation);
+        assert_eq!(settle(&mut set, &[]), [error.as_str()], "it may not be mounted yet");
+        assert!(settle(&mut set, &[("pod.yaml", POD)]).contains(&"=Pod 1 0".to_owned()));
+    }
+    let mut set = listed();
+    assert_eq!(settle(&mut set, &[]), [error.as_str()]);
+    assert_eq!(settle(&mut set, &[("pod.yaml", POD), ("policy.yaml", POLICY)]), ["-File ."]);
+    assert_eq!(set.take_gone(), []);
+    assert_eq!(settle(&mut set, &[("pod.yaml", POD)]), ["-NetworkPolicy shop/deny"]);
+    assert_eq!(set.take_gone(), [("policy.yaml".to_owned(), 1)]);
+}
+
+#[test]
+fn other_directory_needs_two_equal_looks() {
+    let (mut set, pod) = (listed(), [("pod.yaml", POD)]);
+    for directory in [(3, 2), (1, 2), (1, 9)] {
+        assert!(set.update(look_at(directory, &pod)).is_empty(), "{directory:?} was seen once");
+    }
+    assert!(set.update(look_at((1, 9), &pod)).iter().map(words).eq(["-NetworkPolicy shop/deny"]));
+    let mut set = FileSet::new("near".to_owned(), false);
+    for directory in [(1, 2), (3, 2)] {
+        assert!(set.update(look_at(directory, &pod)).is_empty(), "{directory:?} was seen once");
+    }
+    assert!(!set.update(look_at((3, 2), &pod)).is_empty());
 }
 
 #[test]
