@@ -110,7 +110,9 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOu
         Some(gate) => !gate.refuses(),
         None => compared.is_same() || arguments.write_approved.is_some(),
     };
-    filtered::apply(&mut compared, &filter);
+    // These formats have no line for the gate: a failed run must not be without an error.
+    let keeps_refused = matches!(arguments.output, DiffFormat::Sarif | DiffFormat::Github);
+    filtered::apply(&mut compared, &filter, keeps_refused);
     let [base, head] = compared.sides.each_ref().map(|it| &it.cluster);
     let measured = match wants_cost(arguments) {
         false => None,

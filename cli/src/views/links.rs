@@ -7,7 +7,7 @@ use weir_analysis::reach::edges::{self, EndGroup};
 use weir_analysis::reach::{CellCache, CellId, Passes, Reach, ReachEnd};
 
 use super::filter::ReachFilter;
-use super::namespaces::{self, NamespaceNames};
+use super::namespaces::{self, JoinableRow, NamespaceNames};
 use super::words;
 use crate::args::ViewLevel;
 use crate::page::{OutputPage, Style};
@@ -179,14 +179,25 @@ pub(crate) fn namespaces_of(reach: &Reach<'_>) -> NamespaceNames {
     NamespaceNames::new(reach.parties.iter().map(|it| reach.namespace(it.namespace)))
 }
 
-/// Links to the same destinations, with the sources that reach them in the same way together.
-struct Destination {
-    own: Option<String>,
-    /// The destinations, then what reaches them.
-    lines: Vec<String>,
+/// The ends and the traffic of a link, complete, and without the name of the own namespace.
+type LinkKey = (Vec<String>, Vec<String>, String);
+
+fn key(link: &GraphLink, own: &str) -> Option<LinkKey> {
+    let end = |it: &LinkEnd| match (&it.whole, &it.namespace) {
+        (None, None) => Some(it.json.clone()),
+        _ => namespaces::template(&it.name, own),
+    };
+    let ends = |all: &[LinkEnd]| match all.len() > MOST_NAMESPACES {
+        // The text counts namespaces, the row's own among them, so the complete list must be the same.
+        true => Some(all.iter().map(|it| it.json.clone()).collect()),
+        false => all.iter().map(end).collect::<Option<Vec<String>>>(),
+    };
+    Some((ends(&link.from)?, ends(&link.to)?, link.json.to_string()))
 }
 
-fn destinations(links: &[GraphLink], known: &NamespaceNames) -> Vec<Destination> {
+/// Links to the same destinations, with the sources that reach them in the same way together. The fields of a row are
+/// the destinations, then what reaches them.
+fn destinations(links: &[GraphLink], known: &NamespaceNames) -> Vec<JoinableRow<Vec<LinkKey>>> {
     let one = |same: &[GraphLink]| {
         let mut ways: Vec<(&str, LinkMark, Vec<LinkEnd>)> = Vec::new();
         for link in same {
@@ -199,20 +210,20 @@ fn destinations(links: &[GraphLink], known: &NamespaceNames) -> Vec<Destination>
             LinkMark::NoSource => "from no source".to_owned(),
             _ => format!("from {}: {passes}", names(from, known)),
         };
-        let lines = [names(&same[0].to, known)].into_iter().chain(ways.iter().map(way)).collect();
+        let fields = [names(&same[0].to, known)].into_iter().chain(ways.iter().map(way)).collect();
         let namespace = |it: &LinkEnd| it.namespace.clone().or(it.whole.clone());
         let mut of: Vec<Option<String>> = same[0].to.iter().map(namespace).collect();
         of.dedup();
-        Destination { own: if of.len() == 1 { of.remove(0) } else { None }, lines }
+        let own = if of.len() == 1 { of.remove(0) } else { None };
+        let key = own.as_deref().and_then(|own| same.iter().map(|it| key(it, own)).collect());
+        JoinableRow { own, fields, key }
     };
     links.chunk_by(|a, b| a.to == b.to).map(one).collect()
 }
 
 /// Text for people, by destination. Destinations of several namespaces that are equal but for the namespace are one.
 pub(crate) fn text(links: &[GraphLink], mut page: OutputPage, known: &NamespaceNames, most: usize) -> OutputPage {
-    let found = destinations(links, known);
-    let rows: Vec<_> = found.into_iter().map(|it| (it.own, it.lines, String::new())).collect();
-    let rows = namespaces::joined(&rows);
+    let rows = namespaces::joined(&destinations(links, known));
     for row in rows.iter().take(most) {
         let [to, ways @ ..] = &row.fields[..] else { continue };
         match row.where_it_holds(known) {

@@ -122,12 +122,13 @@ fn style(mark: LinkMark) -> Option<&'static str> {
     }
 }
 
-/// A label. Letters with a meaning for Mermaid, Markdown or HTML are written as entity codes.
+/// A label. Letters with a meaning for Mermaid, Markdown or HTML are written as entity codes. Mermaid looks for
+/// directives (`%%{init: …}%%`) and comments before it knows what is quoted.
 fn quote(text: &str) -> String {
     let mut quoted = "\"".to_owned();
     for letter in text.chars() {
         match letter {
-            '"' | '#' | '<' | '>' | '&' | '`' | '*' | '_' | ';' | '\\' => {
+            '"' | '#' | '<' | '>' | '&' | '`' | '*' | '_' | ';' | '\\' | '%' | '{' | '}' => {
                 quoted.push_str(&format!("#{};", u32::from(letter)));
             }
             letter if is_hidden(letter) => {
@@ -146,6 +147,13 @@ mod tests {
     #[test]
     fn labels_cannot_be_closed_from_inside() {
         assert_eq!(quote("a\"]\n<b>`#"), "\"a#34;]#92;n#60;b#62;#96;#35;\"");
+    }
+
+    #[test]
+    fn a_name_is_no_directive() {
+        let quoted = quote("%%{init: {}}%% %%comment");
+        assert!(!quoted.contains(['%', '{', '}']), "{quoted}");
+        assert!(quoted.starts_with("\"#37;#37;#123;init: "), "{quoted}");
     }
 
     #[test]

@@ -2,13 +2,19 @@
 //!
 //! Problem: teams have the same policies in each of their namespaces, and an answer about 200 namespaces is 200 times
 //! the same row. Strategy: a row's text becomes a template, in which `NS` replaces the row's own namespace. Rows with
-//! the same template are one row, which says in which namespaces it holds.
+//! the same template are one row, which says in which namespaces it holds. Texts leave out what is long, so rows have a
+//! key too, with everything that they are about.
 //! Invariant: the template with a namespace's name in place of `NS` is exactly the text of the row of that namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_analysis::world::PodSet;
+use weir_objects::k8s::NAMESPACE_NAME_LABEL;
+
 /// The variable for the namespace. No namespace has this name: names are lower case.
 pub(crate) const VARIABLE: &str = "NS";
+/// The row's own namespace in the selectors of a key. No label has this value.
+const OWN: &str = "/";
 /// Fewer rows are not worth a variable.
 const FEWEST: usize = 3;
 /// At most this many namespaces are named, or left out by name.
@@ -62,6 +68,17 @@ pub(crate) fn template(text: &str, namespace: &str) -> Option<String> {
     Some(found)
 }
 
+/// Possible pods, without the name of the row's own namespace.
+pub(crate) fn pods_template(set: &PodSet, namespace: &str) -> PodSet {
+    let mut found = set.clone();
+    let own = found.namespaces.match_labels.get_mut(NAMESPACE_NAME_LABEL).into_iter();
+    let requirements = found.namespaces.match_expressions.iter_mut().filter(|it| it.key == NAMESPACE_NAME_LABEL);
+    for value in own.chain(requirements.flat_map(|it| &mut it.values)).filter(|it| *it == namespace) {
+        OWN.clone_into(value);
+    }
+    found
+}
+
 /// The text of one of a template's namespaces.
 #[cfg(test)]
 fn expanded(template: &str, namespace: &str) -> String {
@@ -97,39 +114,56 @@ pub(crate) struct RepeatedRow {
     pub(crate) rows: Vec<usize>,
 }
 
-/// Joins rows that are equal but for their own namespace. `rows` has the own namespace of each row, if it has one, its
-/// texts, and a text that is not shown and must be equal too.
-pub(crate) fn joined(rows: &[(Option<String>, Vec<String>, String)]) -> Vec<RepeatedRow> {
-    type Key<'k> = (Vec<String>, &'k str);
-    let mut groups: BTreeMap<Key<'_>, Vec<usize>> = BTreeMap::new();
-    let key = |(own, fields, also): &'_ (Option<String>, Vec<String>, String)| -> Option<(Vec<String>, String)> {
-        let own = own.as_deref()?;
-        let fields: Option<Vec<String>> = fields.iter().map(|it| template(it, own)).collect();
-        Some((fields?, template(also, own)?))
-    };
-    let keys: Vec<Option<(Vec<String>, String)>> = rows.iter().map(key).collect();
-    for (index, key) in keys.iter().enumerate() {
-        if let Some((fields, also)) = key {
-            groups.entry((fields.clone(), also)).or_default().push(index);
+/// A row that may be equal to others but for its own namespace.
+#[derive(Clone, Debug)]
+pub(crate) struct JoinableRow<K> {
+    /// The namespace that the row is about, if it is only one.
+    pub(crate) own: Option<String>,
+    /// The texts of the row.
+    pub(crate) fields: Vec<String>,
+    /// What the texts may leave out, without the own namespace. Rows without a key stay single.
+    pub(crate) key: Option<K>,
+}
+
+impl<K> JoinableRow<K> {
+    /// What must be equal in rows that become one.
+    fn template(&self) -> Option<(Vec<String>, &K)> {
+        let own = self.own.as_deref()?;
+        let fields: Option<Vec<String>> = self.fields.iter().map(|it| template(it, own)).collect();
+        Some((fields?, self.key.as_ref()?))
+    }
+}
+
+/// Joins rows that are equal but for their own namespace.
+pub(crate) fn joined<K: Ord>(rows: &[JoinableRow<K>]) -> Vec<RepeatedRow> {
+    let templates: Vec<Option<(Vec<String>, &K)>> = rows.iter().map(JoinableRow::template).collect();
+    let mut groups: BTreeMap<&(Vec<String>, &K), Vec<usize>> = BTreeMap::new();
+    for (index, template) in templates.iter().enumerate() {
+        if let Some(template) = template {
+            groups.entry(template).or_default().push(index);
         }
     }
     let mut found: Vec<RepeatedRow> = Vec::new();
-    for (index, key) in keys.iter().enumerate() {
-        let group = key.as_ref().and_then(|(fields, also)| groups.get(&(fields.clone(), also.as_str())));
+    for (index, template) in templates.iter().enumerate() {
+        let group = template.as_ref().and_then(|it| groups.get(it));
         // Two rows of one namespace can read the same and be about different pods. They must not become one.
         let are_distinct = |group: &&Vec<usize>| {
-            let namespaces: BTreeSet<&Option<String>> = group.iter().map(|it| &rows[*it].0).collect();
+            let namespaces: BTreeSet<&Option<String>> = group.iter().map(|it| &rows[*it].own).collect();
             group.len() >= FEWEST && namespaces.len() == group.len()
         };
         match group.filter(are_distinct) {
             Some(group) if group[0] == index => found.push(RepeatedRow {
-                fields: key.as_ref().map(|it| it.0.clone()).unwrap_or_default(),
-                namespaces: group.iter().filter_map(|it| rows[*it].0.clone()).collect(),
+                fields: template.as_ref().map(|it| it.0.clone()).unwrap_or_default(),
+                namespaces: group.iter().filter_map(|it| rows[*it].own.clone()).collect(),
                 rows: group.clone(),
             }),
             Some(_) => {}
             None => {
-                found.push(RepeatedRow { fields: rows[index].1.clone(), namespaces: Vec::new(), rows: vec![index] });
+                found.push(RepeatedRow {
+                    fields: rows[index].fields.clone(),
+                    namespaces: Vec::new(),
+                    rows: vec![index],
+                });
             }
         }
     }
@@ -174,10 +208,12 @@ mod tests {
     #[test]
     fn joined_rows_expand_to_the_rows() {
         let row = |own: &str, port: u16| {
-            (Some(own.to_owned()), vec![format!("{own}/web"), format!("TCP {port}")], String::new())
+            let fields = vec![format!("{own}/web"), format!("TCP {port}")];
+            JoinableRow { own: Some(own.to_owned()), fields, key: Some(()) }
         };
         let mut rows: Vec<_> = (0..9).map(|it| row(&format!("team-{it}"), if it == 4 { 81 } else { 80 })).collect();
-        rows.push((None, vec!["x/y".to_owned(), "TCP 80".to_owned()], String::new()));
+        let fields = vec!["x/y".to_owned(), "TCP 80".to_owned()];
+        rows.push(JoinableRow { own: None, fields, key: Some(()) });
         let found = joined(&rows);
         assert_eq!(found.len(), 3);
         let mut seen = vec![None; rows.len()];
@@ -187,7 +223,7 @@ mod tests {
                 seen[*row] = Some(group.fields.iter().map(expand).collect::<Vec<_>>());
             }
         }
-        let expected: Vec<_> = rows.into_iter().map(|it| Some(it.1)).collect();
+        let expected: Vec<_> = rows.into_iter().map(|it| Some(it.fields)).collect();
         assert_eq!(seen, expected);
     }
 }

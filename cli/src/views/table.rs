@@ -1,5 +1,7 @@
 //! The matrix: sources (rows), destinations (columns), and the allowed traffic as letters.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use weir_analysis::reach::edges::{self, EndGroup, NamespaceOrOutside, Sum};
 use weir_analysis::reach::{CellCache, Passes, Reach, ReachEnd};
@@ -51,13 +53,15 @@ pub(crate) fn table(reach: &Reach<'_>, level: ViewLevel, filter: Option<ReachFil
     let mut table = ReachMatrix::default();
     match level {
         ViewLevel::Namespace => {
-            table.fill_by_namespace(reach, &mut cells);
+            let sums = table.fill_by_namespace(reach, &mut cells);
             let places = edges::places(reach);
             let ends = reach.all_ends();
             let of = |place| ends.iter().copied().filter(|it| edges::place_of(reach, *it) == place).collect();
             let members: Vec<Vec<ReachEnd>> = places.into_iter().map(of).collect();
-            // Sums have no single traffic to look for the port in, so the port does not select among them.
-            table.restrict(filter, &members, |_, _| true);
+            table.restrict(filter, &members, |from, to| {
+                let any = sums.get(&(from, to)).map(|it| Passes::Cell(it.any));
+                any.is_some_and(|it| filter.is_none_or(|filter| filter.has_port(&cells, it)))
+            });
         }
         ViewLevel::Workload | ViewLevel::Auto => {
             table.fill_by_workload(reach, &mut cells);
@@ -103,7 +107,8 @@ impl ReachMatrix {
         }
     }
 
-    fn fill_by_namespace(&mut self, reach: &Reach<'_>, cells: &mut CellCache<'_>) {
+    /// Returns the sums: by the indexes of row and column.
+    fn fill_by_namespace(&mut self, reach: &Reach<'_>, cells: &mut CellCache<'_>) -> BTreeMap<(usize, usize), Sum> {
         let places: Vec<NamespaceOrOutside> = edges::places(reach);
         let group = |place: &NamespaceOrOutside| place.map_or(EndGroup::Outside, EndGroup::Namespace);
         self.ends = places.iter().map(|it| words::place(reach, *it)).collect();
@@ -121,6 +126,7 @@ impl ReachMatrix {
             let row = row.collect();
             self.cells.push(row);
         }
+        sums
     }
 
     /// Keeps the ends between which a filter shows any traffic, and hides cells that it leaves out.

@@ -41,8 +41,8 @@ impl DiffTotals {
     }
 }
 
-/// Removes the changes that the filter does not show.
-pub(super) fn apply(compared: &mut Comparison, filter: &ViewFilter) {
+/// Removes the changes that the filter does not show. `keeps_refused` if all that a gate refuses is shown nevertheless.
+pub(super) fn apply(compared: &mut Comparison, filter: &ViewFilter, keeps_refused: bool) {
     if !filter.is_active() {
         return;
     }
@@ -51,15 +51,21 @@ pub(super) fn apply(compared: &mut Comparison, filter: &ViewFilter) {
         .diff
         .rows
         .iter()
-        .map(|row| shown.takes(filter, &row.source, &row.destination) && has_port(filter.port, &row.traffic))
+        .enumerate()
+        .map(|(index, row)| {
+            (keeps_refused && compared.ruling(index).is_refused())
+                || (shown.takes(filter, &row.source, &row.destination) && has_port(filter.port, &row.traffic))
+        })
         .collect();
     let isolation: Vec<bool> = compared
         .diff
         .isolation
         .iter()
-        .map(|change| {
+        .enumerate()
+        .map(|(index, change)| {
             let of = RowEnd { endpoints: change.endpoints.clone(), ..RowEnd::default() };
-            shown.takes_isolation(filter, change.direction, &of)
+            (keeps_refused && compared.isolation_ruling(index).is_refused())
+                || shown.takes_isolation(filter, change.direction, &of)
         })
         .collect();
     retain(&mut compared.diff.rows, &rows);

@@ -45,6 +45,15 @@ pub(super) struct Gate {
     pub(super) rows: Vec<Ruling>,
     /// In the order of its changes of isolation.
     pub(super) isolation: Vec<Ruling>,
+    totals: GateTotals,
+}
+
+/// The numbers of changes, which a filter does not alter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct GateTotals {
+    changes: usize,
+    refused: usize,
+    approved: usize,
 }
 
 impl Gate {
@@ -65,23 +74,30 @@ impl Gate {
         }
         let [isolation, rows] =
             [isolation, rows].map(|changes| changes.iter().map(|it| judge.ruling(it)).collect::<Vec<Ruling>>());
+        let all = || rows.iter().chain(&isolation);
+        let totals = GateTotals {
+            changes: all().count(),
+            refused: all().filter(|it| it.is_refused()).count(),
+            approved: all().filter(|it| matches!(it, Ruling::Approved { .. })).count(),
+        };
         let Diff { rows: changes, isolation: isolation_changes, .. } = &mut compared.diff;
-        compared.gate =
-            Some(Self { rows: refused_first(changes, rows), isolation: refused_first(isolation_changes, isolation) });
+        compared.gate = Some(Self {
+            rows: refused_first(changes, rows),
+            isolation: refused_first(isolation_changes, isolation),
+            totals,
+        });
         Ok(())
     }
 
     pub(super) fn refuses(&self) -> bool {
-        self.rows.iter().chain(&self.isolation).any(Ruling::is_refused)
+        self.totals.refused > 0
     }
 
     /// `The gate refuses 1 of 3 changes; 2 changes are approved`
     pub(super) fn summary(&self) -> String {
-        let all = || self.rows.iter().chain(&self.isolation);
-        let refused = all().filter(|it| it.is_refused()).count();
-        let approved = all().filter(|it| matches!(it, Ruling::Approved { .. })).count();
+        let GateTotals { changes, refused, approved } = self.totals;
         let verb = if approved == 1 { "is" } else { "are" };
-        let of = count(all().count(), "change");
+        let of = count(changes, "change");
         format!("The gate refuses {refused} of {of}; {approved} {verb} approved")
     }
 }

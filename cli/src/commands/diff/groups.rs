@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use weir_analysis::diff::{Diff, DiffRow, RowEnd};
+use weir_analysis::diff::{AddressSet, Decides, Diff, DiffRow, EndState, Presence, RowEnd, RowTraffic, VerdictChange};
+use weir_analysis::world::PodSet;
+use weir_model::Direction;
+use weir_objects::address::Family;
 
-use super::cause_lines::CauseLines;
+use super::cause_lines::{CauseLines, VerdictCause, causes};
 use super::text::SECTIONS;
-use super::wording::DiffWording;
-use crate::views::namespaces::{self, NamespaceNames, RepeatedRow};
+use super::wording::{DiffWording, Isolated};
+use crate::views::namespaces::{self, JoinableRow, NamespaceNames, RepeatedRow};
 
 /// The rows of a section under its title.
 pub(super) struct DiffSection {
@@ -53,13 +56,105 @@ fn joined(words: &DiffWording<'_, '_>, rows: &[usize]) -> Vec<RepeatedRow> {
         .map(|index| {
             let row = &words.compared.diff.rows[*index];
             let fields = vec![words.from(row), words.to(row), words.what(row)];
-            let also = format!("{:?} {:?} {}", row.presence, row.change, without_lines.reasons(*index).join("; "));
-            (own_namespace(&words.compared.diff, row), fields, also)
+            let own = own_namespace(&words.compared.diff, row);
+            let key = own.as_deref().and_then(|own| RowKey::new(&without_lines, *index, own));
+            JoinableRow { own, fields, key }
         })
         .collect();
     let mut found = namespaces::joined(&texts);
     found.iter_mut().flat_map(|it| &mut it.rows).for_each(|place| *place = rows[*place]);
     found
+}
+
+/// What must be equal in rows that become one: everything, also what texts leave out. Names are templates of the row's
+/// own namespace.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct RowKey {
+    kind: (Presence, VerdictChange, Decides, Option<Family>, Option<Direction>),
+    ends: [EndKey; 2],
+    traffic: RowTraffic,
+    accounts: Vec<AccountKey>,
+    except: Vec<([EndKey; 2], RowTraffic)>,
+    /// The ruling and the reasons.
+    reasons: String,
+}
+
+/// The direction, the side, the state and the names of all causes.
+type AccountKey = (Direction, usize, EndState, Vec<String>);
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct EndKey {
+    /// The endpoints, if the text does not say exactly which ones they are.
+    names: Vec<String>,
+    ranges: AddressSet,
+    services: Vec<u32>,
+    pods: Vec<PodSet>,
+}
+
+impl RowKey {
+    fn new(words: &DiffWording<'_, '_>, index: usize, own: &str) -> Option<Self> {
+        let row = &words.compared.diff.rows[index];
+        let ends = |source, destination| {
+            Some([EndKey::new(words, source, row.presence, own)?, EndKey::new(words, destination, row.presence, own)?])
+        };
+        let mut accounts = Vec::new();
+        for direction in Direction::ALL {
+            for (which, account) in row.accounts(direction).into_iter().flatten().enumerate() {
+                let names = cause_names(words, which, &causes(direction, account), own)?;
+                accounts.push((direction, which, account.state, names));
+            }
+        }
+        let except = row.except.iter().map(|it| Some((ends(&it.source, &it.destination)?, it.traffic.clone())));
+        Some(Self {
+            kind: (row.presence, row.change, row.decides, row.family, row.given),
+            ends: ends(&row.source, &row.destination)?,
+            traffic: row.traffic.clone(),
+            accounts,
+            except: except.collect::<Option<_>>()?,
+            reasons: namespaces::template(&words.reasons(index).join("; "), own)?,
+        })
+    }
+}
+
+impl EndKey {
+    fn new(words: &DiffWording<'_, '_>, end: &RowEnd, presence: Presence, own: &str) -> Option<Self> {
+        // Endpoints among possible pods follow from these.
+        let names =
+            if end.pods.is_empty() { endpoint_names(words, &end.endpoints, presence, own)? } else { Vec::new() };
+        let pods = end.pods.iter().map(|it| namespaces::pods_template(it, own)).collect();
+        Some(Self { names, ranges: end.ranges.clone(), services: end.services.clone(), pods })
+    }
+}
+
+/// The names of endpoints, if their text says `and 3 more`; other texts are exact.
+fn endpoint_names(
+    words: &DiffWording<'_, '_>,
+    endpoints: &[u32],
+    presence: Presence,
+    own: &str,
+) -> Option<Vec<String>> {
+    if endpoints.is_empty() || !words.namer.endpoints(endpoints, presence).contains(" more") {
+        return Some(Vec::new());
+    }
+    endpoints.iter().map(|it| namespaces::template(&words.namer.name(*it), own)).collect()
+}
+
+fn cause_names(words: &DiffWording<'_, '_>, which: usize, causes: &[VerdictCause], own: &str) -> Option<Vec<String>> {
+    causes.iter().map(|it| namespaces::template(&it.name(words.compared, which), own)).collect()
+}
+
+/// Changes of isolation that differ only in their namespace together.
+pub(super) fn joined_isolation(words: &DiffWording<'_, '_>) -> Vec<RepeatedRow> {
+    let none = CauseLines::default();
+    let row = |it: Isolated<'_>| {
+        let key = it.own.as_deref().and_then(|own| {
+            let names = endpoint_names(words, it.endpoints, Presence::Kept, own)?;
+            Some((it.begins, names, cause_names(words, usize::from(it.begins), &it.policies, own)?))
+        });
+        JoinableRow { own: it.own, fields: vec![it.text], key }
+    };
+    let without_lines = DiffWording { places: &none, ..*words };
+    namespaces::joined(&without_lines.isolation().into_iter().map(row).collect::<Vec<_>>())
 }
 
 /// The namespace that a row is about: that of its destinations, or else that of its sources.

@@ -2,13 +2,12 @@
 
 use weir_analysis::diff::{DiffRow, Presence, VerdictChange};
 
-use super::cause_lines::CauseLines;
 use super::cost::Costs;
 use super::groups;
 use super::wording::{DiffWording, count};
 use crate::page::Style::{Bold, Dim, Plain, Red, Yellow};
 use crate::page::{OutputPage, Style};
-use crate::views::namespaces::{self, NamespaceNames, RepeatedRow};
+use crate::views::namespaces::{NamespaceNames, RepeatedRow};
 
 type RowFilter = fn(&DiffRow) -> bool;
 
@@ -85,11 +84,7 @@ impl TextWriter<'_, '_, '_> {
             return;
         }
         self.title("Isolation");
-        let none = CauseLines::default();
-        let without_lines = DiffWording { places: &none, ..*self.words }.isolation();
-        let texts: Vec<_> =
-            without_lines.iter().map(|it| (it.own.clone(), vec![it.text.clone()], String::new())).collect();
-        let rows = namespaces::joined(&texts);
+        let rows = groups::joined_isolation(self.words);
         for row in rows.iter().take(most) {
             let change = &changes[row.rows[0]];
             let (sign, style): (_, Style) = if change.begins { ("-", Red) } else { ("+", Yellow) };

@@ -33,6 +33,7 @@ pub(super) struct Isolated<'r> {
     pub(super) begins: bool,
     /// The namespace of the group, if it has only one.
     pub(super) own: Option<String>,
+    pub(super) endpoints: &'r [u32],
     pub(super) ruling: &'r Ruling,
     pub(super) text: String,
     /// The policies that isolate the group, on the side where it is isolated.
@@ -146,7 +147,8 @@ impl<'a> DiffWording<'a, '_> {
                     false => format!("{what} of {who} {verb} no longer isolated (before: by {by}): all traffic passes"),
                 };
                 let text = [Some(text), ruling.text()].into_iter().flatten().collect::<Vec<_>>().join("; ");
-                Isolated { begins, own: groups::of_endpoints(&self.compared.diff, endpoints), ruling, text, policies }
+                let own = groups::of_endpoints(&self.compared.diff, endpoints);
+                Isolated { begins, own, endpoints, ruling, text, policies }
             };
         groups.into_iter().map(one).collect()
     }

@@ -4,12 +4,12 @@ use weir_analysis::diff::{AddressSet, possible_ends, row_traffic};
 use weir_analysis::reach::edges::EndGroup;
 use weir_analysis::reach::exposure::{Entrance, Exposure};
 use weir_analysis::reach::{Passes, ports};
-use weir_analysis::world::{EndSet, ExposedBy, ExposedGroup};
+use weir_analysis::world::{EndSet, ExposedBy, ExposedGroup, PodSet, TrafficSet};
 
 use super::Findings;
 use crate::page::{OutputPage, Style};
 use crate::render::text::count;
-use crate::views::namespaces::{self, RepeatedRow};
+use crate::views::namespaces::{self, JoinableRow, RepeatedRow};
 use crate::views::{links, words};
 
 /// A heading, its rows, and the sentence for a section without rows.
@@ -26,6 +26,41 @@ struct ExposureRow {
     own: Option<String>,
     /// The columns: who, what, from where.
     cells: [String; 3],
+    /// What the columns leave out.
+    key: ExposureKey,
+}
+
+/// What must be equal in rows that become one, though their texts may not say it.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct ExposureKey {
+    passes: Option<Passes>,
+    /// The ranges among the sources. Texts name all other sources.
+    ranges: Vec<EndGroup>,
+    /// Possible pods, without the name of the row's own namespace.
+    pods: Vec<PodSet>,
+    except: Vec<PodSet>,
+    source: EndSet,
+    traffic: TrafficSet,
+}
+
+impl ExposureKey {
+    fn of_groups(passes: Passes, groups: &[EndGroup]) -> Self {
+        let is_ranges = |it: &&EndGroup| matches!(it, EndGroup::Ranges(_));
+        let ranges = groups.iter().filter(is_ranges).cloned().collect();
+        Self { passes: Some(passes), ranges, ..Self::default() }
+    }
+
+    fn of_possible(group: &ExposedGroup) -> Self {
+        let own = group.pods.only_namespace().unwrap_or_default();
+        let pods = |sets: &[PodSet]| sets.iter().map(|it| namespaces::pods_template(it, own)).collect();
+        Self {
+            pods: pods(std::slice::from_ref(&group.pods)),
+            except: pods(&group.except),
+            source: EndSet { pods: pods(&group.source.pods), ranges: group.source.ranges.clone() },
+            traffic: group.traffic.clone(),
+            ..Self::default()
+        }
+    }
 }
 
 pub(super) fn plain(found: &Findings<'_>, mut page: OutputPage) -> OutputPage {
@@ -68,7 +103,8 @@ pub(super) fn plain(found: &Findings<'_>, mut page: OutputPage) -> OutputPage {
 
 /// The rows, with those of several namespaces that are equal but for the namespace together.
 fn joined(section: &ExposureSection) -> Vec<RepeatedRow> {
-    let row = |it: &ExposureRow| (it.own.clone(), it.cells.to_vec(), String::new());
+    let row =
+        |it: &ExposureRow| JoinableRow { own: it.own.clone(), fields: it.cells.to_vec(), key: Some(it.key.clone()) };
     namespaces::joined(&section.rows.iter().map(row).collect::<Vec<_>>())
 }
 
@@ -196,6 +232,7 @@ fn possible(found: &Findings<'_>, group: &ExposedGroup) -> ExposureRow {
             row_traffic(group.traffic.clone()).to_string(),
             format!("from {source}: {reason}{lists}{tiers}{egress}"),
         ],
+        key: ExposureKey::of_possible(group),
     }
 }
 
@@ -231,7 +268,8 @@ fn rows(
         let names: Vec<String> = parties.iter().map(|it| name(found, it)).collect();
         for (passes, groups) in way {
             let cells = [names.join(", "), found.cells.words(*passes), format!("from {}", source(groups))];
-            rows.push(ExposureRow { own: Some(namespace(found, parties[0])), cells });
+            let key = ExposureKey::of_groups(*passes, groups);
+            rows.push(ExposureRow { own: Some(namespace(found, parties[0])), cells, key });
         }
     }
     rows
@@ -260,6 +298,7 @@ fn entrance(found: &Findings<'_>, entrance: &Entrance) -> ExposureRow {
     ExposureRow {
         own: Some(found.reach.namespace(service.namespace).to_owned()),
         cells: [format!("service {}", cluster.service_name(entrance.service)), number, lets_in],
+        key: ExposureKey::default(),
     }
 }
 
@@ -281,7 +320,8 @@ fn unprotected(found: &Findings<'_>) -> Vec<ExposureRow> {
             let lists = if open.iter().any(|it| it.lists) { "address lists apply" } else { "" };
             if !open.is_empty() {
                 let cells = [names.join(", "), format!("{words} ({all})"), lists.to_owned()];
-                rows.push(ExposureRow { own: Some(namespace(found, open[0])), cells });
+                let own = Some(namespace(found, open[0]));
+                rows.push(ExposureRow { own, cells, key: ExposureKey::default() });
             }
         }
     }
