@@ -50,8 +50,8 @@ pub(crate) struct LoadedInputs {
     /// Notes for the user.
     pub(crate) notes: Vec<String>,
     pub(crate) options: LoadOptions,
-    /// The number of files that were left out by [`ExcludedPaths`].
-    pub(crate) excluded: usize,
+    /// The files that were left out by [`ExcludedPaths`].
+    pub(crate) excluded: Vec<String>,
     /// Whether a cluster was read.
     pub(crate) reads_cluster: bool,
     seen: HashSet<PathBuf>,
@@ -117,7 +117,7 @@ impl LoadedInputs {
         }
         if files.is_empty() && self.errors.len() == errors {
             let message = format!("no files to read in {}", path.display());
-            let hint = match self.excluded {
+            let hint = match self.excluded.len() {
                 0 => "a directory is searched for *.yaml, *.yml and *.json".to_owned(),
                 excluded => format!("excluded files are not read: {excluded}"),
             };
@@ -133,7 +133,7 @@ impl LoadedInputs {
         let fixed = text.split('/').take_while(|name| !PathPattern::is_pattern(name)).map(|it| it.len() + 1);
         let (base, rest) = text.split_at(fixed.sum());
         let (base, pattern) = (Path::new(base), PathPattern::parse(rest));
-        let (errors, excluded) = (self.errors.len(), self.excluded);
+        let (errors, excluded) = (self.errors.len(), self.excluded.len());
         let mut files = Vec::new();
         match or_here(base).canonicalize() {
             Ok(root) => GlobSearch { root, pattern }.visit(self, base, &mut Vec::new(), &mut files),
@@ -141,7 +141,7 @@ impl LoadedInputs {
         }
         if files.is_empty() && self.errors.len() == errors {
             let message = format!("no file matches {text}");
-            self.errors.push(match self.excluded - excluded {
+            self.errors.push(match self.excluded.len() - excluded {
                 0 => with_hint(message, "`*` matches within one name, `**` matches any number of directories"),
                 excluded => with_hint(message, format!("excluded files are not read: {excluded}")),
             });
@@ -159,7 +159,10 @@ impl LoadedInputs {
         // A path that cannot be resolved is not excluded: reading it then fails with its own message.
         let is_excluded = path.canonicalize().is_ok_and(|it| self.options.excluded_paths.has(&it, is_directory));
         if is_excluded {
-            self.excluded += if is_directory { files_below(path) } else { 1 };
+            match is_directory {
+                true => add_files_below(path, &mut self.excluded),
+                false => self.excluded.push(path.display().to_string()),
+            }
         }
         is_excluded
     }
@@ -318,15 +321,19 @@ impl GlobSearch {
     }
 }
 
-/// The number of files below an excluded directory that a search would have read.
-fn files_below(directory: &Path) -> usize {
+/// Adds the files below an excluded directory that a search would have read. A link to a directory counts as a file.
+fn add_files_below(directory: &Path, found: &mut Vec<String>) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let count = |entry: fs::DirEntry| match entry.file_type() {
-        Ok(kind) if kind.is_dir() && !is_hidden(&entry.path()) => files_below(&entry.path()),
-        Ok(kind) if !kind.is_dir() => usize::from(has_extension(&entry.path())),
-        _ => 0,
-    };
-    entries.map(count).sum()
+    let mut paths: Vec<PathBuf> = entries.map(|it| it.path()).collect();
+    paths.sort();
+    for path in paths {
+        match path.is_dir() {
+            true if is_hidden(&path) => {}
+            true if !path.is_symlink() => add_files_below(&path, found),
+            is_directory if is_directory || has_extension(&path) => found.push(path.display().to_string()),
+            _ => {}
+        }
+    }
 }
 
 fn leads_out(path: &Path, root: &Path) -> Error {

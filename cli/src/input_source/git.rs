@@ -44,13 +44,14 @@ pub(super) fn add(loaded: &mut LoadedInputs, revision: &str, path: &str) -> Resu
     let is_excluded =
         |file: &str, is_directory| root.as_ref().is_some_and(|it| rules.has(&it.join(file), is_directory));
     let WantedFiles { wanted, excluded } = place.wanted(&files, is_excluded)?;
-    loaded.excluded += excluded;
+    let number = excluded.len();
+    loaded.excluded.extend(excluded);
     if wanted.is_empty() {
-        let hint = match excluded {
+        let hint = match number {
             0 => {
                 "paths are relative to the repository's root; write ./PATH for a path relative to this directory".into()
             }
-            _ => format!("excluded files are not read: {excluded}"),
+            _ => format!("excluded files are not read: {number}"),
         };
         return Err(with_hint(format!("no files to read in git:{revision}:{path}"), hint));
     }
@@ -73,11 +74,11 @@ struct NamedText {
     bytes: Vec<u8>,
 }
 
-/// The files that a search reads, and the number of those that it leaves out.
+/// The files that a search reads, and the names of those that it leaves out.
 #[derive(Default)]
 struct WantedFiles {
     wanted: Vec<GitBlob>,
-    excluded: usize,
+    excluded: Vec<String>,
 }
 
 /// An entry of `git ls-tree`.
@@ -134,7 +135,7 @@ impl<'r> GitPath<'r> {
                 continue;
             }
             if !is_named && is_excluded(file, false) {
-                found.excluded += usize::from(is_wanted);
+                found.excluded.extend(is_wanted.then(|| format!("{revision}:{file}")));
                 continue;
             }
             if is_link && (is_wanted || is_directory(tree, file, id)?) {
@@ -153,7 +154,9 @@ impl<'r> GitPath<'r> {
             }
             let mut directories = Path::new(file).ancestors().skip(1).filter_map(Path::to_str);
             match directories.find(|it| !is_named && it.len() > at.len() && charts.contains(it)) {
-                Some(chart) if is_excluded(&format!("{chart}/templates"), true) => found.excluded += 1,
+                Some(chart) if is_excluded(&format!("{chart}/templates"), true) => {
+                    found.excluded.push(format!("{revision}:{file}"));
+                }
                 Some(chart) => {
                     return Err(with_hint(
                         format!("{revision}:{chart} is a Helm chart, whose templates are not read as YAML"),

@@ -137,6 +137,28 @@ fn excluded_files_of_a_revision_are_left_out_too() {
     place.run("check git:HEAD:policies/gen/a.yaml").exits(1);
 }
 
+/// A pull request may contain the rule that leaves files out.
+#[test]
+fn a_gate_refuses_a_comparison_without_excluded_files() {
+    let place = repository().file("policies/gen/a.yaml", DATABASE.replace("name: db", "name: db2"));
+    git(&place, "add .");
+    git(&place, "commit --quiet -m b");
+    let place = place
+        .file(".weirignore", "gen/\n")
+        .file("none.yaml", "apiVersion: weir.dev/v1alpha1\nkind: DiffApprovals\napprovals: []\n");
+    for gate in ["--deny added", "--deny removed", "--approved none.yaml"] {
+        let ran = place.run(&format!("diff git:HEAD:policies policies {gate}")).exits(2);
+        ran.complains("leaves out 2 files: HEAD:policies/gen/a.yaml, policies/gen/a.yaml").complains("remove the rule");
+    }
+    place
+        .run("diff git:HEAD:policies policies/shop.yaml -q")
+        .exits(0)
+        .complains("left out by `exclude` or .weirignore: 1");
+    place.run("matrix policies -q").exits(0).complains("left out by `exclude` or .weirignore: 1 file");
+    let place = place.file(".weirignore", "");
+    place.run("diff git:HEAD:policies policies --deny added").exits(0);
+}
+
 /// The rules are those of `.gitignore`, as git itself applies them.
 #[test]
 fn excluded_files_are_those_that_git_ignores() {
