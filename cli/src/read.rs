@@ -18,7 +18,7 @@ use crate::exclude::{self, ExcludedPaths};
 use crate::failure::{self, with_hint};
 use crate::input_source;
 use crate::left_out::{self, LeftOut};
-use crate::load::{LoadOptions, LoadedInputs};
+use crate::load::{LoadOptions, LoadedInputs, ReadDirectory};
 use crate::page::{self, OutputPage, Progress};
 use crate::render::{self, text};
 
@@ -39,6 +39,8 @@ pub(crate) struct ReadInput {
     pub(crate) inputs: Vec<artifact::InputFile>,
     pub(crate) cluster: Cluster,
     pub(crate) diagnostics: Diagnostics,
+    /// The directories that were named, and how they were read.
+    pub(crate) directories: Vec<ReadDirectory>,
     /// The files that were left out by `exclude` or `.weirignore`.
     pub(crate) excluded: Vec<String>,
     /// Whether every path could be read. Errors are reported already.
@@ -140,7 +142,7 @@ fn read_loaded(
     }
     progress.stage("decoding");
     let (complete, stdin_read) = (loaded.errors.is_empty(), loaded.stdin_read());
-    let excluded = std::mem::take(&mut loaded.excluded);
+    let (excluded, directories) = (std::mem::take(&mut loaded.excluded), std::mem::take(&mut loaded.directories));
     let default_namespace = loaded.options.namespace.take().unwrap_or_else(|| "default".to_owned());
     let inputs = note(&loaded.inputs);
     let options = DecodeOptions { default_namespace: default_namespace.clone(), is_from_server: false };
@@ -163,6 +165,7 @@ fn read_loaded(
         inputs,
         cluster,
         diagnostics,
+        directories,
         excluded,
         complete,
         stdin_read,

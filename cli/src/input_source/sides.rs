@@ -15,12 +15,12 @@ use weir_classes::index::Key;
 use weir_objects::decode::{ForeignPolicyKind, Input, InputKind};
 use weir_objects::k8s::{Body, Labels, Object};
 
-use super::{InputSource, cluster_name, read_cluster, unused_options};
+use super::{InputSource, Renderer, cluster_name, read_cluster, unused_options};
 use crate::args::{GlobalArgs, InputOptions};
 use crate::failure::with_hint;
 use crate::left_out::LeftOut;
 use crate::live_cluster::LiveObjects;
-use crate::load::{LoadOptions, LoadedInputs};
+use crate::load::{LoadOptions, LoadedInputs, ReadDirectory};
 use crate::page;
 use crate::read::{self, ReadInput};
 
@@ -68,9 +68,30 @@ pub(crate) fn read_both(
     }
     let Some(base) = side(global, &options, &sources[0], lives[0].as_ref())? else { return Ok(None) };
     let Some(head) = side(global, &options, &sources[1], lives[1].as_ref())? else { return Ok(None) };
+    refuse_two_ways([&base.read, &head.read])?;
     let excluded = [&base, &head].into_iter().flat_map(|it| it.read.excluded.clone()).collect();
     let compared = with_cluster(global, &options, sources, lives, [base, head], prune)?;
     Ok(compared.map(|(read, question)| Sides { read, question, excluded }))
+}
+
+/// Refuses to compare a directory that is rendered with one whose files are read as they are: a kustomization or chart
+/// that a change adds would take files out of the head that the base has.
+fn refuse_two_ways(sides: [&ReadInput; 2]) -> Result<()> {
+    const WAYS: [Option<Renderer>; 3] = [None, Some(Renderer::Kustomize), Some(Renderer::Helm)];
+    let of = |side: usize, way| sides[side].directories.iter().filter(move |it| it.renderer == way);
+    let more_often = |side: usize, other: usize| {
+        let way = WAYS.into_iter().find(|way| of(side, *way).count() > of(other, *way).count())?;
+        of(side, way).next_back()
+    };
+    let (Some(base), Some(head)) = (more_often(0, 1), more_often(1, 0)) else { return Ok(()) };
+    let shown = |it: &ReadDirectory| match it.renderer {
+        Some(renderer) => format!("{} is {}, and other files in it are not read", it.name, renderer.name()),
+        None => format!("the files of {} are read as they are", it.name),
+    };
+    Err(with_hint(
+        format!("the sides are read in two ways. Base: {}; head: {}", shown(base), shown(head)),
+        "compare directories that are both rendered, or files: give the rendered objects, or 'DIR/*.yaml'",
+    ))
 }
 
 fn side(
