@@ -1,7 +1,7 @@
 //! `weir.toml`: the same choices as on the command line, kept beside the policies.
 //!
-//! Found in the current directory or the nearest parent that has one, no further than the repository's root. A key
-//! that does not exist is an error with its line and the nearest key that does: a mistyped lint must not stay on.
+//! Found in the current directory or the nearest parent that has one, no further than the repository's root. Without a
+//! repository, only the current directory counts: others may be able to write to its parents. A key that does not exist is an error with its line and the nearest key that does: a mistyped lint must not stay on.
 
 use std::path::{Path, PathBuf};
 
@@ -50,17 +50,16 @@ pub(crate) fn load(named: Option<&Path>) -> Result<Config> {
     Ok(config)
 }
 
-/// The nearest file of this name: in the current directory or a parent, up to the repository's root.
+/// The nearest file of this name: in the current directory or a parent, up to the repository's root. Outside of a
+/// repository, only in the current directory.
 pub(crate) fn find(name: &str) -> Result<Option<PathBuf>> {
     let Ok(start) = std::env::current_dir() else { return Ok(None) };
-    for directory in start.ancestors() {
+    let root = start.ancestors().find(|it| it.join(".git").exists()).unwrap_or(&start);
+    for directory in start.ancestors().take_while(|it| it.starts_with(root)) {
         let candidate = directory.join(name);
         if candidate.is_file() {
             stays_in_repository(&candidate, directory)?;
             return Ok(Some(candidate));
-        }
-        if directory.join(".git").exists() {
-            return Ok(None);
         }
     }
     Ok(None)

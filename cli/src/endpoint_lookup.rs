@@ -8,7 +8,8 @@ use std::net::IpAddr;
 use weir_model::controllers::{VOLATILE_LABELS, controller_of};
 use weir_model::directory::Directory;
 use weir_model::eval::{FlowEnd, FlowProtocol};
-use weir_model::{Cluster, Endpoint, EndpointId, Protocol, ServiceId, Standing};
+use weir_model::labels::{SelectorId, matches};
+use weir_model::{Cluster, Endpoint, EndpointId, Peer, Protocol, ServiceId, Standing, TierPeer};
 use weir_objects::address::Family;
 
 use crate::similar_name::most_similar;
@@ -185,7 +186,7 @@ impl<'c> EndpointLookup<'c> {
             Some(other) => {
                 let [first, other] = [first, *other].map(|id| self.cluster.endpoint_name(id));
                 Err(format!(
-                    "the pods of {namespace}/{name} differ in labels or ports: name one, such as {first} or {other}"
+                    "the pods of {namespace}/{name} differ in labels, ports or blocks of addresses: name one, such as {first} or {other}"
                 ))
             }
         }
@@ -200,14 +201,48 @@ impl<'c> EndpointLookup<'c> {
         endpoints.filter(is_one).map(|(id, _)| id).collect()
     }
 
-    /// Whether two pods differ only in what controllers give to single pods.
+    /// Whether two pods differ only in what controllers give to single pods, and no policy tells them apart by that.
     fn are_alike(&self, a: EndpointId, b: EndpointId) -> bool {
         let [a, b] = [a, b].map(|id| &self.cluster.endpoints[id.index()]);
         let labels = |of: &Endpoint| {
             let labels = self.cluster.labels.labels(of.labels).iter();
             labels.filter(|(key, _)| !VOLATILE_LABELS.contains(&key.as_str())).collect::<Vec<_>>()
         };
-        a.standing == b.standing && a.named_ports == b.named_ports && (a.labels == b.labels || labels(a) == labels(b))
+        a.standing == b.standing
+            && a.named_ports == b.named_ports
+            && (a.labels == b.labels || labels(a) == labels(b))
+            && !self.selectors_tell_apart(a, b)
+            && !self.blocks_tell_apart(a, b)
+    }
+
+    fn selectors_tell_apart(&self, a: &Endpoint, b: &Endpoint) -> bool {
+        let labelling = &self.cluster.labels;
+        let [a_has, b_has] = [a, b].map(|it| labelling.labels(it.labels));
+        let mut selectors = (0..labelling.selector_count() as u32).map(|id| labelling.selector(SelectorId(id)));
+        a.labels != b.labels && selectors.any(|it| matches(it, a_has) != matches(it, b_has))
+    }
+
+    /// Whether a block of a policy contains addresses of only one of the pods. Lists may have too many entries for this.
+    fn blocks_tell_apart(&self, a: &Endpoint, b: &Endpoint) -> bool {
+        let differ = |is_in: &dyn Fn(IpAddr) -> bool| {
+            let [a, b] = [a, b].map(|it| it.addresses.iter().any(|address| is_in(*address)));
+            a != b
+        };
+        let Cluster { policies, audit, tiers, .. } = self.cluster;
+        let rules = policies.iter().chain(audit).flat_map(|it| it.ingress.iter().chain(&it.egress).flatten());
+        let in_policies = rules.flat_map(|it| &it.peers).any(|peer| match peer {
+            Peer::Block { cidr, except } => {
+                differ(&|it| cidr.contains(it) && !except.iter().any(|hole| hole.contains(it)))
+            }
+            Peer::Pods { .. } => false,
+        });
+        let matched =
+            tiers.iter().flat_map(|it| it.ingress.iter().chain(&it.egress)).filter_map(|it| it.matched.as_ref());
+        in_policies
+            || matched.flat_map(|it| &it.peers).any(|peer| match peer {
+                TierPeer::Networks(networks) => differ(&|it| networks.iter().any(|network| network.contains(it))),
+                TierPeer::Pods { .. } | TierPeer::Nodes(_) => false,
+            })
     }
 
     /// An end by name, by address, or by both; the address must then be one of the endpoint's, if it has any.
@@ -399,7 +434,9 @@ mod tests {
         check_name("replicaset/shop/cart-7c9d", Err("there is no replicaset shop/cart-7c9d"));
         check_name(
             "shop/mixed",
-            Err("the pods of shop/mixed differ in labels or ports: name one, such as shop/mixed-0 or shop/mixed-1"),
+            Err(
+                "the pods of shop/mixed differ in labels, ports or blocks of addresses: name one, such as shop/mixed-0 or shop/mixed-1",
+            ),
         );
     }
 

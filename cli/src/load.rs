@@ -7,7 +7,7 @@
 //! the directory could make us read, and print parts of, any file of this machine. A pipe or a device with the name of
 //! a manifest is an error too, since reading it might never end. Paths that the user names may be links, pipes or
 //! devices. Excluded files are counted. The templates of a Helm chart are never read as YAML: a chart that a search
-//! finds is an error, unless it is excluded.
+//! finds is an error, unless its templates are excluded.
 
 use std::collections::HashSet;
 use std::fs;
@@ -42,6 +42,15 @@ pub(crate) struct LoadOptions {
     pub(crate) ignored: Vec<&'static ForeignPolicyKind>,
 }
 
+/// A directory that was read.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadDirectory {
+    /// Its name for messages.
+    pub(crate) name: String,
+    /// What rendered it; `None` if it was searched for files.
+    pub(crate) renderer: Option<Renderer>,
+}
+
 /// The inputs that were read, and the errors of those that could not be read.
 #[derive(Debug, Default)]
 pub(crate) struct LoadedInputs {
@@ -50,8 +59,10 @@ pub(crate) struct LoadedInputs {
     /// Notes for the user.
     pub(crate) notes: Vec<String>,
     pub(crate) options: LoadOptions,
-    /// The number of files that were left out by [`ExcludedPaths`].
-    pub(crate) excluded: usize,
+    /// The files that were left out by [`ExcludedPaths`].
+    pub(crate) excluded: Vec<String>,
+    /// The directories that were named, and how they were read.
+    pub(crate) directories: Vec<ReadDirectory>,
     /// Whether a cluster was read.
     pub(crate) reads_cluster: bool,
     seen: HashSet<PathBuf>,
@@ -83,9 +94,21 @@ impl LoadedInputs {
 
     fn add_rendered(&mut self, path: &Path, renderer: Renderer) {
         match input_source::render(path, renderer, &self.options) {
-            Ok(bytes) => self.add_text(format!("{} ({})", path.display(), renderer.name()), bytes),
+            Ok(bytes) => self.add_rendered_text(path.display().to_string(), renderer, bytes),
             Err(error) => self.errors.push(error),
         }
+    }
+
+    /// Adds the text that a renderer made from a directory.
+    pub(crate) fn add_rendered_text(&mut self, name: String, renderer: Renderer, bytes: Vec<u8>) {
+        self.notes.push(format!("{name} is {}: other files in it are not read", renderer.name()));
+        self.add_text(format!("{name} ({})", renderer.name()), bytes);
+        self.directories.push(ReadDirectory { name, renderer: Some(renderer) });
+    }
+
+    /// Notes that a directory is searched for files.
+    pub(crate) fn note_search(&mut self, name: String) {
+        self.directories.push(ReadDirectory { name, renderer: None });
     }
 
     /// Adds a text that does not come from a path.
@@ -109,6 +132,7 @@ impl LoadedInputs {
     }
 
     fn add_directory(&mut self, path: &Path) {
+        self.note_search(path.display().to_string());
         let mut files = Vec::new();
         let errors = self.errors.len();
         match path.canonicalize() {
@@ -117,7 +141,7 @@ impl LoadedInputs {
         }
         if files.is_empty() && self.errors.len() == errors {
             let message = format!("no files to read in {}", path.display());
-            let hint = match self.excluded {
+            let hint = match self.excluded.len() {
                 0 => "a directory is searched for *.yaml, *.yml and *.json".to_owned(),
                 excluded => format!("excluded files are not read: {excluded}"),
             };
@@ -130,10 +154,11 @@ impl LoadedInputs {
 
     /// Reads the files that a glob matches. Names before the first special character are an ordinary directory.
     fn add_glob(&mut self, text: &str) {
+        self.note_search(text.to_owned());
         let fixed = text.split('/').take_while(|name| !PathPattern::is_pattern(name)).map(|it| it.len() + 1);
         let (base, rest) = text.split_at(fixed.sum());
         let (base, pattern) = (Path::new(base), PathPattern::parse(rest));
-        let (errors, excluded) = (self.errors.len(), self.excluded);
+        let (errors, excluded) = (self.errors.len(), self.excluded.len());
         let mut files = Vec::new();
         match or_here(base).canonicalize() {
             Ok(root) => GlobSearch { root, pattern }.visit(self, base, &mut Vec::new(), &mut files),
@@ -141,7 +166,7 @@ impl LoadedInputs {
         }
         if files.is_empty() && self.errors.len() == errors {
             let message = format!("no file matches {text}");
-            self.errors.push(match self.excluded - excluded {
+            self.errors.push(match self.excluded.len() - excluded {
                 0 => with_hint(message, "`*` matches within one name, `**` matches any number of directories"),
                 excluded => with_hint(message, format!("excluded files are not read: {excluded}")),
             });
@@ -151,30 +176,36 @@ impl LoadedInputs {
         }
     }
 
+    fn is_excluded(&self, path: &Path, is_directory: bool) -> bool {
+        let rules = &self.options.excluded_paths;
+        // A path that cannot be resolved is not excluded: reading it then fails with its own message.
+        !rules.is_empty() && path.canonicalize().is_ok_and(|it| rules.has(&it, is_directory))
+    }
+
     /// Whether a path of a search is excluded; its files are then counted.
     fn leaves_out(&mut self, path: &Path, is_directory: bool) -> bool {
-        if self.options.excluded_paths.is_empty() {
-            return false;
-        }
-        // A path that cannot be resolved is not excluded: reading it then fails with its own message.
-        let is_excluded = path.canonicalize().is_ok_and(|it| self.options.excluded_paths.has(&it, is_directory));
+        let is_excluded = self.is_excluded(path, is_directory);
         if is_excluded {
-            self.excluded += if is_directory { files_below(path) } else { 1 };
+            match is_directory {
+                true => add_files_below(path, &mut self.excluded),
+                false => self.excluded.push(path.display().to_string()),
+            }
         }
         is_excluded
     }
 
-    /// Whether a directory of a search must not be searched, because it is a chart.
-    fn is_chart(&mut self, path: &Path) -> bool {
+    /// Refuses a directory of a search that is a chart, unless its templates are excluded.
+    fn refuses_chart(&mut self, path: &Path) -> bool {
         let is_chart = Renderer::of(path) == Some(Renderer::Helm);
-        if is_chart && !self.leaves_out(&path.join("templates"), true) {
+        let is_refused = is_chart && !self.is_excluded(&path.join("templates"), true);
+        if is_refused {
             self.errors.push(with_hint(
                 format!("{} is a Helm chart, whose templates are not read as YAML", path.display()),
                 "name the chart as a path of its own to render it with helm, or exclude it: \
                  `exclude` in weir.toml, .weirignore",
             ));
         }
-        is_chart
+        is_refused
     }
 
     fn search(&mut self, root: &Path, directory: &Path, files: &mut Vec<PathBuf>) {
@@ -201,7 +232,10 @@ impl LoadedInputs {
             Ok(metadata) if metadata.is_dir() && is_hidden(&path) => {}
             Ok(metadata)
                 if (metadata.is_dir() || has_extension(&path)) && self.leaves_out(&path, metadata.is_dir()) => {}
-            Ok(metadata) if metadata.is_dir() && self.is_chart(&path) => {}
+            Ok(metadata) if metadata.is_dir() && self.refuses_chart(&path) => {}
+            Ok(metadata) if metadata.is_file() && Renderer::is_part_of_chart(&path) => {
+                self.excluded.push(path.display().to_string());
+            }
             // A kustomization is not an object. Its resources are read as they are.
             Ok(metadata) if metadata.is_file() && Renderer::is_kustomization(&path) => {
                 let directory = path.parent().unwrap_or(root).display();
@@ -209,18 +243,23 @@ impl LoadedInputs {
                     "{directory} has a kustomization, and its files are read as they are: to render it, name {directory}"
                 ));
             }
-            Ok(metadata) if metadata.is_dir() || has_extension(&path) => match path.canonicalize() {
-                Ok(real) if !real.starts_with(root) => self.errors.push(leads_out(&path, root)),
-                Ok(_) if metadata.is_dir() => self.search(root, &path, files),
-                Ok(_) if metadata.is_file() => files.push(path),
-                Ok(_) => self.errors.push(with_hint(
-                    format!("cannot read {}: it is not a file but a pipe, a socket or a device", path.display()),
-                    "to read it, name it as a path of its own",
-                )),
-                Err(error) => self.fail(&path, error),
-            },
+            Ok(metadata) if metadata.is_dir() || has_extension(&path) => self.take(root, path, &metadata, files),
             Err(error) if has_extension(&path) => self.fail(&path, error),
             _ => {}
+        }
+    }
+
+    /// A directory or a file that a search wants.
+    fn take(&mut self, root: &Path, path: PathBuf, metadata: &fs::Metadata, files: &mut Vec<PathBuf>) {
+        match path.canonicalize() {
+            Ok(real) if !real.starts_with(root) => self.errors.push(leads_out(&path, root)),
+            Ok(_) if metadata.is_dir() => self.search(root, &path, files),
+            Ok(_) if metadata.is_file() => files.push(path),
+            Ok(_) => self.errors.push(with_hint(
+                format!("cannot read {}: it is not a file but a pipe, a socket or a device", path.display()),
+                "to read it, name it as a path of its own",
+            )),
+            Err(error) => self.fail(&path, error),
         }
     }
 
@@ -272,61 +311,63 @@ struct GlobSearch {
 }
 
 impl GlobSearch {
-    /// Visits the entries of a directory. `names` are its own names below the root. Links to directories are not
-    /// followed.
+    /// Visits the entries of a directory. `names` are its own names below the root. A link to a directory that may
+    /// contain matches is an error.
     fn visit(&self, loaded: &mut LoadedInputs, directory: &Path, names: &mut Vec<String>, files: &mut Vec<PathBuf>) {
         let entries = match fs::read_dir(or_here(directory)).and_then(Iterator::collect::<Result<Vec<_>, _>>) {
             Ok(entries) => entries,
             Err(error) => return loaded.fail(directory, error),
         };
-        let mut entries: Vec<_> = entries.into_iter().map(|it| (it.file_name(), it.file_type())).collect();
-        entries.sort_by(|a, b| a.0.cmp(&b.0));
-        for (name, kind) in entries {
-            let path = directory.join(&name);
+        let mut entries: Vec<_> = entries.into_iter().map(|it| it.file_name()).collect();
+        entries.sort();
+        for name in entries {
             names.push(name.to_string_lossy().into_owned());
-            self.visit_entry(loaded, &path, kind.is_ok_and(|it| it.is_dir()), names, files);
+            self.visit_entry(loaded, &directory.join(&name), names, files);
             names.pop();
         }
     }
 
-    fn visit_entry(
-        &self,
-        loaded: &mut LoadedInputs,
-        path: &Path,
-        is_directory: bool,
-        names: &mut Vec<String>,
-        files: &mut Vec<PathBuf>,
-    ) {
-        let is_match = self.pattern.matches(&names.iter().map(String::as_str).collect::<Vec<_>>());
-        if is_directory {
-            // A directory that matches is searched, as if a shell had expanded the glob.
-            let is_deeper = self.pattern.depth().is_none_or(|most| names.len() < most);
+    fn visit_entry(&self, loaded: &mut LoadedInputs, path: &Path, names: &mut Vec<String>, files: &mut Vec<PathBuf>) {
+        let parts: Vec<&str> = names.iter().map(String::as_str).collect();
+        let is_match = self.pattern.matches(&parts);
+        let metadata = fs::metadata(path);
+        if metadata.as_ref().is_ok_and(fs::Metadata::is_dir) {
+            let is_deeper = self.pattern.may_match_below(&parts);
             match () {
                 () if is_hidden(path) || !(is_match || is_deeper) || loaded.leaves_out(path, true) => {}
-                () if is_match && self.pattern.depth().is_some() => loaded.search(&self.root, path, files),
+                // A directory that matches is searched, as if a shell had expanded the glob.
+                () if is_match && self.pattern.is_limited() => loaded.visit(&self.root, path.to_owned(), files),
+                () if path.is_symlink() => loaded.errors.push(with_hint(
+                    format!("cannot search {}: it is a symbolic link to a directory", path.display()),
+                    "a glob does not follow it: name the link as a path of its own, or exclude it",
+                )),
                 () => self.visit(loaded, path, names, files),
             }
             return;
         }
         let is_wanted = is_match && (has_extension(path) || !self.pattern.ends_openly());
         if is_wanted && !Renderer::is_kustomization(path) && !loaded.leaves_out(path, false) {
-            match path.canonicalize() {
-                Ok(real) if !real.starts_with(&self.root) => loaded.errors.push(leads_out(path, &self.root)),
-                _ => files.push(path.to_owned()),
+            match metadata {
+                Ok(metadata) => loaded.take(&self.root, path.to_owned(), &metadata, files),
+                Err(error) => loaded.fail(path, error),
             }
         }
     }
 }
 
-/// The number of files below an excluded directory that a search would have read.
-fn files_below(directory: &Path) -> usize {
+/// Adds the files below an excluded directory that a search would have read. A link to a directory counts as a file.
+fn add_files_below(directory: &Path, found: &mut Vec<String>) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let count = |entry: fs::DirEntry| match entry.file_type() {
-        Ok(kind) if kind.is_dir() && !is_hidden(&entry.path()) => files_below(&entry.path()),
-        Ok(kind) if !kind.is_dir() => usize::from(has_extension(&entry.path())),
-        _ => 0,
-    };
-    entries.map(count).sum()
+    let mut paths: Vec<PathBuf> = entries.map(|it| it.path()).collect();
+    paths.sort();
+    for path in paths {
+        match path.is_dir() {
+            true if is_hidden(&path) => {}
+            true if !path.is_symlink() => add_files_below(&path, found),
+            is_directory if is_directory || has_extension(&path) => found.push(path.display().to_string()),
+            _ => {}
+        }
+    }
 }
 
 fn leads_out(path: &Path, root: &Path) -> Error {

@@ -56,10 +56,16 @@ impl PathPattern {
         match_names(&self.names, path)
     }
 
-    /// The largest number of names of a path that matches; `None` if there is no limit.
-    pub(crate) fn depth(&self) -> Option<usize> {
-        let is_limited = self.names.iter().all(|it| matches!(it, NamePattern::Name(_)));
-        is_limited.then_some(self.names.len())
+    /// Whether all paths that match have the same number of names.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.names.iter().all(|it| matches!(it, NamePattern::Name(_)))
+    }
+
+    /// Whether a path below this directory may match.
+    pub(crate) fn may_match_below(&self, directory: &[&str]) -> bool {
+        let is_open = self.names.last() == Some(&NamePattern::AnyNames);
+        let longest = if is_open { self.names.len() } else { self.names.len().saturating_sub(1) };
+        (0..=longest).any(|length| match_names(&self.names[..length], directory))
     }
 
     /// Whether the last name of the pattern says nothing about the end of a file's name.

@@ -18,7 +18,7 @@ use crate::exclude::{self, ExcludedPaths};
 use crate::failure::{self, with_hint};
 use crate::input_source;
 use crate::left_out::{self, LeftOut};
-use crate::load::{LoadOptions, LoadedInputs};
+use crate::load::{LoadOptions, LoadedInputs, ReadDirectory};
 use crate::page::{self, OutputPage, Progress};
 use crate::render::{self, text};
 
@@ -39,6 +39,10 @@ pub(crate) struct ReadInput {
     pub(crate) inputs: Vec<artifact::InputFile>,
     pub(crate) cluster: Cluster,
     pub(crate) diagnostics: Diagnostics,
+    /// The directories that were named, and how they were read.
+    pub(crate) directories: Vec<ReadDirectory>,
+    /// The files that were left out by `exclude` or `.weirignore`.
+    pub(crate) excluded: Vec<String>,
     /// Whether every path could be read. Errors are reported already.
     pub(crate) complete: bool,
     /// Whether standard input was read.
@@ -47,14 +51,15 @@ pub(crate) struct ReadInput {
 
 /// Reads everything; reports errors and continues with the rest.
 pub(crate) fn read(global: &GlobalArgs, paths: &InputPaths) -> Result<ReadInput> {
-    read_with(global, paths, load_options(global, &paths.options)?, |_| Vec::new())
+    let read = read_with(global, paths, load_options(global, &paths.options)?, |_| Vec::new())?;
+    Ok(read.with_excluded_reported(!global.quiet))
 }
 
 /// As [`read`], with only the objects of one namespace of a cluster.
 pub(crate) fn read_namespace(global: &GlobalArgs, paths: &InputPaths, namespace: &str) -> Result<ReadInput> {
     let options = load_options(global, &paths.options)?;
     let options = LoadOptions { only_namespace: Some(namespace.to_owned()), ..options };
-    read_with(global, paths, options, |_| Vec::new())
+    Ok(read_with(global, paths, options, |_| Vec::new())?.with_excluded_reported(!global.quiet))
 }
 
 /// How the inputs of a command are read.
@@ -137,6 +142,7 @@ fn read_loaded(
     }
     progress.stage("decoding");
     let (complete, stdin_read) = (loaded.errors.is_empty(), loaded.stdin_read());
+    let (excluded, directories) = (std::mem::take(&mut loaded.excluded), std::mem::take(&mut loaded.directories));
     let default_namespace = loaded.options.namespace.take().unwrap_or_else(|| "default".to_owned());
     let inputs = note(&loaded.inputs);
     let options = DecodeOptions { default_namespace: default_namespace.clone(), is_from_server: false };
@@ -159,21 +165,16 @@ fn read_loaded(
         inputs,
         cluster,
         diagnostics,
+        directories,
+        excluded,
         complete,
         stdin_read,
     })
 }
 
-/// Prints the notes about the files, and the number of those that were left out.
+/// Prints the notes about the files.
 fn report_notes(global: &GlobalArgs, loaded: &LoadedInputs) {
-    if global.quiet {
-        return;
-    }
-    let excluded = match loaded.excluded {
-        0 => None,
-        number => Some(format!("left out by `exclude` or {}: {}", exclude::FILE_NAME, text::count(number, "file"))),
-    };
-    for note in loaded.notes.iter().chain(&excluded) {
+    for note in loaded.notes.iter().filter(|_| !global.quiet) {
         page::print_to_stderr(format_args!("note: {note}"));
     }
 }
@@ -181,7 +182,8 @@ fn report_notes(global: &GlobalArgs, loaded: &LoadedInputs) {
 /// Reads the inputs of a command that answers questions. If they have errors or no objects, this is reported and the
 /// result is `None`: there is no answer, and the exit code is 2.
 pub(crate) fn read_valid(global: &GlobalArgs, paths: &InputPaths) -> Result<Option<ReadInput>> {
-    Ok(valid(global, read(global, paths)?)?.filter(ReadInput::asks_something))
+    let read = read_with(global, paths, load_options(global, &paths.options)?, |_| Vec::new())?;
+    Ok(valid(global, read)?.filter(ReadInput::asks_something))
 }
 
 /// As [`read_valid`], with the digests of the inputs.
@@ -190,7 +192,8 @@ pub(crate) fn read_valid_with_digests(global: &GlobalArgs, paths: &InputPaths) -
     Ok(valid(global, read_with(global, paths, options, digests)?)?.filter(ReadInput::asks_something))
 }
 
-fn valid(global: &GlobalArgs, mut read: ReadInput) -> Result<Option<ReadInput>> {
+fn valid(global: &GlobalArgs, read: ReadInput) -> Result<Option<ReadInput>> {
+    let mut read = read.with_excluded_reported(true);
     read.diagnostics.retain_mut(|diagnostic| diagnostic.severity == Severity::Error);
     if !read.diagnostics.is_empty() {
         let findings = render::findings(&read.sources, &read.diagnostics);
@@ -262,6 +265,16 @@ pub(crate) struct ObjectCounts {
 }
 
 impl ReadInput {
+    /// Prints how many files were left out. An answer without them may be another one, so commands that answer print
+    /// this with `--quiet` too.
+    fn with_excluded_reported(self, is_wanted: bool) -> Self {
+        if is_wanted && !self.excluded.is_empty() {
+            let (file, number) = (exclude::FILE_NAME, text::count(self.excluded.len(), "file"));
+            page::print_to_stderr(format_args!("note: left out by `exclude` or {file}: {number}"));
+        }
+        self
+    }
+
     /// Whether the input has objects; reports that it has none. Without objects every answer is "allowed", which would
     /// hide a wrong path.
     fn asks_something(&self) -> bool {

@@ -85,6 +85,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOu
     let Some(sides) = input_source::read_both(global, &arguments.input, &sources, arguments.prune)? else {
         return Ok(CommandOutcome::Failed);
     };
+    refuse_excluded(arguments, &sides.excluded)?;
     if let Some(question) = sides.question.filter(|_| !global.quiet) {
         page::print_to_stderr(format_args!("note: {question}"));
     }
@@ -145,6 +146,21 @@ fn names(arguments: &DiffArgs) -> Result<[String; 2]> {
             "write `weir diff BASE HEAD`; `weir diff git:A..B` compares two revisions",
         )),
     }
+}
+
+/// Refuses a gate for a comparison without some files: the change itself may contain the rule that leaves them out.
+fn refuse_excluded(arguments: &DiffArgs, excluded: &[String]) -> Result<()> {
+    const SHOWN: usize = 3;
+    if excluded.is_empty() || (arguments.deny.is_none() && arguments.approved.is_none()) {
+        return Ok(());
+    }
+    let more = if excluded.len() > SHOWN { ", …" } else { "" };
+    let names = excluded.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let number = wording::count(excluded.len(), "file");
+    Err(with_hint(
+        format!("a gate decides about all files, and `exclude` or .weirignore leaves out {number}: {names}{more}"),
+        "name the paths without excluded files, or remove the rule",
+    ))
 }
 
 /// Refuses to compare nothing with nothing: a path may be wrong. One side may be empty, which is then reported.

@@ -10,7 +10,6 @@ use super::program::{self, TemporaryDirectory};
 use super::{Renderer, render};
 use crate::failure::with_hint;
 use crate::load::LoadedInputs;
-use crate::page;
 
 /// A file in a git revision.
 struct GitBlob {
@@ -32,9 +31,12 @@ pub(super) fn add(loaded: &mut LoadedInputs, revision: &str, path: &str) -> Resu
     let files = place.list()?;
     let names: Vec<&str> = files.iter().filter_map(|it| it.file.strip_prefix(&place.at)).collect();
     if let Some(renderer) = Renderer::of_files(names.iter().map(|it| it.trim_start_matches('/'))) {
-        let name = format!("{revision}:{} ({})", place.at, renderer.name());
-        loaded.add_text(name, place.render(renderer, loaded)?);
+        let bytes = place.render(renderer, loaded)?;
+        loaded.add_rendered_text(format!("{revision}:{}", place.at), renderer, bytes);
         return Ok(());
+    }
+    if files.iter().all(|it| it.file != place.at) {
+        loaded.note_search(format!("{revision}:{}", place.at));
     }
     let root = match loaded.options.excluded_paths.is_empty() {
         true => None,
@@ -44,13 +46,14 @@ pub(super) fn add(loaded: &mut LoadedInputs, revision: &str, path: &str) -> Resu
     let is_excluded =
         |file: &str, is_directory| root.as_ref().is_some_and(|it| rules.has(&it.join(file), is_directory));
     let WantedFiles { wanted, excluded } = place.wanted(&files, is_excluded)?;
-    loaded.excluded += excluded;
+    let number = excluded.len();
+    loaded.excluded.extend(excluded);
     if wanted.is_empty() {
-        let hint = match excluded {
+        let hint = match number {
             0 => {
                 "paths are relative to the repository's root; write ./PATH for a path relative to this directory".into()
             }
-            _ => format!("excluded files are not read: {excluded}"),
+            _ => format!("excluded files are not read: {number}"),
         };
         return Err(with_hint(format!("no files to read in git:{revision}:{path}"), hint));
     }
@@ -73,11 +76,11 @@ struct NamedText {
     bytes: Vec<u8>,
 }
 
-/// The files that a search reads, and the number of those that it leaves out.
+/// The files that a search reads, and the names of those that it leaves out.
 #[derive(Default)]
 struct WantedFiles {
     wanted: Vec<GitBlob>,
-    excluded: usize,
+    excluded: Vec<String>,
 }
 
 /// An entry of `git ls-tree`.
@@ -119,7 +122,7 @@ impl<'r> GitPath<'r> {
         entries.collect::<Option<_>>().context("git ls-tree printed an unexpected line")
     }
 
-    /// The files that a search reads. Links are refused, and submodules are named in a warning.
+    /// The files that a search reads. Links and submodules are refused.
     fn wanted(&self, files: &[TreeEntry], is_excluded: impl Fn(&str, bool) -> bool) -> Result<WantedFiles> {
         let Self { revision, tree, at } = self;
         let charts: BTreeSet<&str> = files.iter().filter_map(|it| it.file.strip_suffix("/Chart.yaml")).collect();
@@ -128,13 +131,15 @@ impl<'r> GitPath<'r> {
             let below = Path::new(file.strip_prefix(at.as_str()).unwrap_or(file));
             let is_named = file == at;
             let is_wanted = is_named || (LoadedInputs::is_wanted(below) && !Renderer::is_kustomization(below));
-            let is_link = mode == "120000";
-            let is_searched = LoadedInputs::is_searched(below) && (is_link || mode == "160000");
+            let (is_link, is_submodule) = (mode == "120000", mode == "160000");
+            let is_searched = LoadedInputs::is_searched(below) && (is_link || is_submodule);
             if !is_wanted && !is_searched {
                 continue;
             }
-            if !is_named && is_excluded(file, false) {
-                found.excluded += usize::from(is_wanted);
+            if !is_named && is_excluded(file, is_submodule) {
+                if is_wanted || is_submodule || is_directory(tree, file, id)? {
+                    found.excluded.push(format!("{revision}:{file}"));
+                }
                 continue;
             }
             if is_link && (is_wanted || is_directory(tree, file, id)?) {
@@ -143,17 +148,24 @@ impl<'r> GitPath<'r> {
                     "links are not followed in a revision: name the link's target instead",
                 ));
             }
-            if mode == "160000" {
-                page::print_to_stderr(format_args!(
-                    "warning: {revision}:{file} is a submodule: its files are not read"
+            if is_submodule {
+                return Err(with_hint(
+                    format!("{revision}:{file} is a submodule, whose files are not part of the revision"),
+                    "name paths without it, or exclude it: `exclude` in weir.toml, .weirignore",
                 ));
             }
-            if is_link || mode == "160000" {
+            if is_link {
                 continue;
             }
+            let name = format!("{revision}:{file}");
             let mut directories = Path::new(file).ancestors().skip(1).filter_map(Path::to_str);
             match directories.find(|it| !is_named && it.len() > at.len() && charts.contains(it)) {
-                Some(chart) if is_excluded(&format!("{chart}/templates"), true) => found.excluded += 1,
+                Some(chart) if is_excluded(&format!("{chart}/templates"), true) => {
+                    match file[chart.len()..].strip_prefix('/').is_some_and(Renderer::is_chart_file) {
+                        true => found.excluded.push(name),
+                        false => found.wanted.push(GitBlob { name, id: id.clone() }),
+                    }
+                }
                 Some(chart) => {
                     return Err(with_hint(
                         format!("{revision}:{chart} is a Helm chart, whose templates are not read as YAML"),
@@ -161,7 +173,7 @@ impl<'r> GitPath<'r> {
                          weir.toml, .weirignore",
                     ));
                 }
-                None => found.wanted.push(GitBlob { name: format!("{revision}:{file}"), id: id.clone() }),
+                None => found.wanted.push(GitBlob { name, id: id.clone() }),
             }
         }
         Ok(found)
@@ -170,11 +182,15 @@ impl<'r> GitPath<'r> {
     /// Renders the directory in a copy of the revision, because a kustomization may refer to other directories.
     fn render(&self, renderer: Renderer, loaded: &LoadedInputs) -> Result<Vec<u8>> {
         let copy = TemporaryDirectory::new()?;
-        let (index, files) = (copy.path().join("index"), copy.path().join("files"));
+        // Where git runs, because `checkout-index` copies only the files below its directory.
+        let top = git(&["rev-parse", "--show-toplevel"], None)?;
+        let place = copy.path().canonicalize().context("cannot read the temporary directory")?;
+        let (index, files) = (place.join("index"), place.join("files"));
         let in_copy = |arguments: &[&str]| {
             let mut command = Command::new("git");
             // A link becomes a file with the link's text, so that it cannot lead out of the copy.
-            command.args(["-c", "core.symlinks=false"]).args(arguments).env("GIT_INDEX_FILE", &index);
+            command.args(["-c", "core.symlinks=false"]).args(arguments);
+            command.current_dir(top.trim_end()).env("GIT_INDEX_FILE", &index);
             program::run(&mut command, None)
         };
         in_copy(&["read-tree", &self.tree])?;

@@ -26,6 +26,7 @@ pub(crate) enum Renderer {
 /// The names that kustomize takes.
 const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 const CHART: &str = "Chart.yaml";
+const CHART_FILES: [&str; 3] = [CHART, "values.yaml", "values.schema.json"];
 
 impl Renderer {
     /// The renderer for a directory; `None` if its files are objects.
@@ -48,6 +49,17 @@ impl Renderer {
     /// Whether a file is a kustomization, and so no object.
     pub(crate) fn is_kustomization(file: &Path) -> bool {
         file.file_name().is_some_and(|name| KUSTOMIZATIONS.iter().any(|it| name == *it))
+    }
+
+    /// Whether a file is one that Helm reads beside a chart's templates, and so no object.
+    pub(crate) fn is_part_of_chart(file: &Path) -> bool {
+        let is_named = file.file_name().is_some_and(|name| CHART_FILES.iter().any(|it| name == *it));
+        is_named && file.with_file_name(CHART).is_file()
+    }
+
+    /// As [`Self::is_part_of_chart`], for a file in the directory of a chart.
+    pub(super) fn is_chart_file(name: &str) -> bool {
+        CHART_FILES.contains(&name)
     }
 
     pub(crate) fn name(self) -> &'static str {

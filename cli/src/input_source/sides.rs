@@ -15,12 +15,12 @@ use weir_classes::index::Key;
 use weir_objects::decode::{ForeignPolicyKind, Input, InputKind};
 use weir_objects::k8s::{Body, Labels, Object};
 
-use super::{InputSource, cluster_name, read_cluster, unused_options};
+use super::{InputSource, Renderer, cluster_name, read_cluster, unused_options};
 use crate::args::{GlobalArgs, InputOptions};
 use crate::failure::with_hint;
 use crate::left_out::LeftOut;
 use crate::live_cluster::LiveObjects;
-use crate::load::{LoadOptions, LoadedInputs};
+use crate::load::{LoadOptions, LoadedInputs, ReadDirectory};
 use crate::page;
 use crate::read::{self, ReadInput};
 
@@ -30,6 +30,8 @@ pub(crate) struct Sides {
     pub(crate) read: [ReadInput; 2],
     /// Which of the two questions about a cluster is answered; `None` without a cluster.
     pub(crate) question: Option<String>,
+    /// The files of either side that were left out.
+    pub(crate) excluded: Vec<String>,
 }
 
 /// A side with the texts that it was read from.
@@ -66,7 +68,30 @@ pub(crate) fn read_both(
     }
     let Some(base) = side(global, &options, &sources[0], lives[0].as_ref())? else { return Ok(None) };
     let Some(head) = side(global, &options, &sources[1], lives[1].as_ref())? else { return Ok(None) };
-    with_cluster(global, &options, sources, lives, [base, head], prune)
+    refuse_two_ways([&base.read, &head.read])?;
+    let excluded = [&base, &head].into_iter().flat_map(|it| it.read.excluded.clone()).collect();
+    let compared = with_cluster(global, &options, sources, lives, [base, head], prune)?;
+    Ok(compared.map(|(read, question)| Sides { read, question, excluded }))
+}
+
+/// Refuses to compare a directory that is rendered with one whose files are read as they are: a kustomization or chart
+/// that a change adds would take files out of the head that the base has.
+fn refuse_two_ways(sides: [&ReadInput; 2]) -> Result<()> {
+    const WAYS: [Option<Renderer>; 3] = [None, Some(Renderer::Kustomize), Some(Renderer::Helm)];
+    let of = |side: usize, way| sides[side].directories.iter().filter(move |it| it.renderer == way);
+    let more_often = |side: usize, other: usize| {
+        let way = WAYS.into_iter().find(|way| of(side, *way).count() > of(other, *way).count())?;
+        of(side, way).next_back()
+    };
+    let (Some(base), Some(head)) = (more_often(0, 1), more_often(1, 0)) else { return Ok(()) };
+    let shown = |it: &ReadDirectory| match it.renderer {
+        Some(renderer) => format!("{} is {}, and other files in it are not read", it.name, renderer.name()),
+        None => format!("the files of {} are read as they are", it.name),
+    };
+    Err(with_hint(
+        format!("the sides are read in two ways. Base: {}; head: {}", shown(base), shown(head)),
+        "compare directories that are both rendered, or files: give the rendered objects, or 'DIR/*.yaml'",
+    ))
 }
 
 fn side(
@@ -102,30 +127,30 @@ fn with_cluster(
     lives: [Option<LiveObjects>; 2],
     [base, head]: [SideTexts; 2],
     prune: bool,
-) -> Result<Option<Sides>> {
+) -> Result<Option<([ReadInput; 2], Option<String>)>> {
     let cluster = |index: usize| match &sources[index] {
         InputSource::Cluster { context } => cluster_name(*context),
         _ => String::new(),
     };
     let whole = "the files are the whole state: objects that they do not name count as removed".to_owned();
     Ok(match lives {
-        [None, None] | [Some(_), Some(_)] => Some(Sides { read: [base.read, head.read], question: None }),
+        [None, None] | [Some(_), Some(_)] => Some(([base.read, head.read], None)),
         [Some(_), None] if matches!(sources[1], InputSource::Artifact(_)) => {
-            Some(Sides { read: [base.read, head.read], question: Some(whole) })
+            Some(([base.read, head.read], Some(whole)))
         }
         [Some(live), None] if !prune => {
             let head = apply(global, options, head, &base.read, &NamedList::parse(cluster(0), &live)?)?;
             let question = "the head is the cluster with the objects of the files applied, as `kubectl apply` does; \
                             objects that they do not name stay (--prune: the files are the whole state)";
-            head.map(|head| Sides { read: [base.read, head], question: Some(question.to_owned()) })
+            head.map(|head| ([base.read, head], Some(question.to_owned())))
         }
         [Some(live), None] => {
             let head = complete(global, options, head, &NamedList::parse(cluster(0), &live)?)?;
-            head.map(|head| Sides { read: [base.read, head], question: Some(whole) })
+            head.map(|head| ([base.read, head], Some(whole)))
         }
         [None, Some(live)] => {
             let base = complete(global, options, base, &NamedList::parse(cluster(1), &live)?)?;
-            base.map(|base| Sides { read: [base, head.read], question: Some(whole) })
+            base.map(|base| ([base, head.read], Some(whole)))
         }
     })
 }

@@ -112,6 +112,30 @@ fn a_glob_names_the_files_that_match() {
 }
 
 #[test]
+fn a_glob_follows_no_link_and_reads_no_pipe() {
+    let place = Place::new().file("a/x/shop.yaml", SHOP).file("b/db.yaml", DATABASE);
+    std::os::unix::fs::symlink("../b", place.path().join("a/link")).expect("a link");
+    place.run("check a/**/*.yaml").exits(2).complains("cannot search a/link: it is a symbolic link to a directory");
+    place.run("check a/*/*.yaml").exits(2).complains("cannot search a/link: it is a symbolic link to a directory");
+    // No match can be below the link.
+    place.run("check a/[x]/*.yaml").exits(0).says("checked 1 policy");
+    place.run("check a/l*").exits(2).complains("a/link: it is a symbolic link that leads out of");
+    let made = Command::new("mkfifo").arg(place.path().join("b/pipe.yaml")).status().expect("mkfifo runs");
+    assert!(made.success());
+    place.run("check b/*.yaml").exits(2).complains("b/pipe.yaml: it is not a file but a pipe");
+}
+
+#[test]
+fn without_a_repository_the_rules_of_parent_directories_do_not_count() {
+    let place = Place::new().file("sub/shop.yaml", SHOP).file(".weirignore", "*\n").file("weir.toml", "nope = 1\n");
+    place.run("check sub").exits(2);
+    fs::remove_dir(place.path().join(".git")).expect("it is empty");
+    let mut command = place.command("check .");
+    command.current_dir(place.path().join("sub"));
+    Ran::from(command.output().expect("weir runs")).exits(0).says("checked 1 policy");
+}
+
+#[test]
 fn excluded_files_are_left_out_and_counted() {
     let place = Place::shop().file("gen/a.yaml", "not: [yaml").file("gen/b/c.json", "{").file("x.yaml", "- 1");
     let place = place.file(".weirignore", "# generated\n/gen/\n").file("weir.toml", "exclude = [\"x.*\"]\n");
@@ -135,6 +159,28 @@ fn excluded_files_of_a_revision_are_left_out_too() {
     let place = place.file(".weirignore", "gen/\n");
     place.run("check git:HEAD").exits(0).complains("left out by `exclude` or .weirignore: 1 file\n");
     place.run("check git:HEAD:policies/gen/a.yaml").exits(1);
+}
+
+/// A pull request may contain the rule that leaves files out.
+#[test]
+fn a_gate_refuses_a_comparison_without_excluded_files() {
+    let place = repository().file("policies/gen/a.yaml", DATABASE.replace("name: db", "name: db2"));
+    git(&place, "add .");
+    git(&place, "commit --quiet -m b");
+    let place = place
+        .file(".weirignore", "gen/\n")
+        .file("none.yaml", "apiVersion: weir.dev/v1alpha1\nkind: DiffApprovals\napprovals: []\n");
+    for gate in ["--deny added", "--deny removed", "--approved none.yaml"] {
+        let ran = place.run(&format!("diff git:HEAD:policies policies {gate}")).exits(2);
+        ran.complains("leaves out 2 files: HEAD:policies/gen/a.yaml, policies/gen/a.yaml").complains("remove the rule");
+    }
+    place
+        .run("diff git:HEAD:policies policies/shop.yaml -q")
+        .exits(0)
+        .complains("left out by `exclude` or .weirignore: 1");
+    place.run("matrix policies -q").exits(0).complains("left out by `exclude` or .weirignore: 1 file");
+    let place = place.file(".weirignore", "");
+    place.run("diff git:HEAD:policies policies --deny added").exits(0);
 }
 
 /// The rules are those of `.gitignore`, as git itself applies them.
@@ -219,7 +265,10 @@ fn a_chart_is_rendered_with_its_values() {
     // Templates are never read as YAML.
     run(&place, "check .").exits(2).complains("./chart is a Helm chart, whose templates are not read as YAML");
     let place = place.file("weir.toml", "exclude = [\"chart/templates\", \"v.yaml\"]\n");
-    run(&place, "check .").exits(0).complains("left out by `exclude` or .weirignore: 2 files");
+    run(&place, "check .").exits(0).complains("left out by `exclude` or .weirignore: 3 files").says("1 policy");
+    // Other files of the chart are not excluded.
+    let place = place.file("chart/files/db.yaml", DATABASE.replace("name: db", "name: db2"));
+    run(&place, "check .").exits(0).says("2 policies");
     std::os::unix::fs::symlink("/etc/hostname", place.path().join("chart/templates/b.yaml")).expect("a link");
     run(&place, "check chart").exits(2).complains("is a link that leads out of it");
 }
@@ -237,6 +286,44 @@ fn a_kustomization_of_a_revision_is_rendered_from_a_copy() {
     let left = fs::read_dir(std::env::temp_dir()).expect("listed").flatten();
     let left = left.filter(|it| it.path().join("index").exists() && it.path().join("files/over").exists());
     assert_eq!(left.count(), 0, "the copy is removed");
+}
+
+#[test]
+fn a_revision_is_rendered_from_any_directory_of_the_repository() {
+    let place = repository().file("over/kustomization.yaml", "resources: [../policies]\n").file("deep/a.txt", "");
+    git(&place, "add .");
+    git(&place, "commit --quiet -m b");
+    let place = with_program(place, "kubectl", "cat \"$2/../policies/shop.yaml\"");
+    run(&place, "check git:HEAD:over").exits(0);
+    let mut command = place.command("check git:HEAD:over");
+    command.current_dir(place.path().join("deep")).env("PATH", place.path().join("bin"));
+    Ran::from(command.output().expect("weir runs")).exits(0).says("checked 1 policy, 2 pods");
+}
+
+#[test]
+fn a_submodule_is_an_error_unless_it_is_excluded() {
+    let place = repository();
+    git(&place, "update-index --add --cacheinfo 160000,1111111111111111111111111111111111111111,policies/sub");
+    git(&place, "commit --quiet -m b");
+    place.run("check git:HEAD:policies").exits(2).complains("HEAD:policies/sub is a submodule");
+    let place = place.file(".weirignore", "sub/\n");
+    place.run("check git:HEAD:policies").exits(0).complains("left out by `exclude` or .weirignore: 1 file");
+}
+
+/// A kustomization that a change adds must not take files out of the head.
+#[test]
+fn a_rendered_side_is_not_compared_with_files() {
+    let place = repository().file("policies/kustomization.yaml", "resources: [shop.yaml]\n");
+    let place = with_program(place, "kubectl", "cat \"$2/shop.yaml\"");
+    let ran = run(&place, "diff git:HEAD:policies policies").exits(2).complains("the sides are read in two ways");
+    ran.complains("Base: the files of HEAD:policies are read as they are; head: policies is rendered by kustomize");
+    run(&place, "diff policies git:HEAD:policies --deny added").exits(2).complains("the sides are read in two ways");
+    git(&place, "add policies");
+    git(&place, "commit --quiet -m b");
+    let ran = run(&place, "diff git:HEAD:policies policies").exits(0);
+    ran.complains("note: policies is rendered by kustomize: other files in it are not read");
+    // One file is no directory that a change could turn into a kustomization.
+    run(&place, "diff policies/shop.yaml policies").exits(0);
 }
 
 /// The real program, where there is one: no check needs it, because other tests use a program of their own.
@@ -427,4 +514,34 @@ fn every_name_that_is_printed_is_taken() {
     place.run(&format!("explain {both} --from shop/web --port htp")).exits(2).complains("did you mean `http`?");
     place.run(&format!("suggest {both} --from shop/web --port icmp")).exits(2).complains("write --proto icmp");
     place.run(&format!("explain {both} --from shop/s --port 80")).exits(2).complains("a service, which is no source");
+}
+
+/// Two pods of a StatefulSet, and a policy that selects one of them.
+#[test]
+fn pods_of_a_workload_that_a_policy_tells_apart_are_not_one_answer() {
+    let pod = |number: u8| {
+        let owner =
+            json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "controller": true, "uid": "u"});
+        let labels = json!({"app": "db", "statefulset.kubernetes.io/pod-name": format!("db-{number}")});
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("db-{number}"), "namespace": "shop",
+            "labels": labels, "ownerReferences": [owner]}, "status": {"phase": "Running", "podIP": format!("10.0.{number}.1")}})
+    };
+    let policy = |spec: Value| {
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+            "metadata": {"name": "p", "namespace": "shop"}, "spec": spec})
+    };
+    let list = |spec: Value| json!({"apiVersion": "v1", "kind": "List", "items": [pod(0), pod(1), policy(spec)]});
+    let explain = "explain a.json --from shop/db-0 --to statefulset/shop/db --port 80";
+    let select =
+        |key: &str, value: &str| json!({"podSelector": {"matchLabels": {key: value}}, "policyTypes": ["Ingress"]});
+    let place = Place::new().file("a.json", list(select("app", "db")).to_string());
+    place.run(explain).exits(0);
+    let place = place.file("a.json", list(select("statefulset.kubernetes.io/pod-name", "db-1")).to_string());
+    place
+        .run(explain)
+        .exits(2)
+        .complains("differ in labels, ports or blocks of addresses: name one, such as shop/db-0");
+    let blocks = json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": [{"to": [{"ipBlock": {"cidr": "10.0.1.0/24"}}]}]});
+    let place = place.file("a.json", list(blocks).to_string());
+    place.run(explain).exits(2).complains("blocks of addresses: name one, such as shop/db-0 or shop/db-1");
 }
