@@ -499,7 +499,7 @@ fn every_name_that_is_printed_is_taken() {
         assert_eq!(ran.out.lines().count(), found.len());
         assert!(found.len() >= 3, "{found:?}");
         for name in found.iter().take(4) {
-            place.run(&format!("explain {input} --from {name} --to {name} --port 80")).says("packet: tcp");
+            place.run(&format!("explain {input} --from {name} --to {name} --port 80")).says(": tcp ");
         }
     }
     let ran = place.run("explain pods.yaml --from deployment/shop/web --to pod/shop/one --port 80").exits(0);

@@ -239,8 +239,8 @@ fn a_filter_shows_exactly_the_matching_pairs() {
         ("--to ops", |_, to, _| to.starts_with("ops/")),
         ("--namespace ops", |from, to, _| from.starts_with("ops/") || to.starts_with("ops/")),
         ("--namespace ops --direction egress", |from, _, _| from.starts_with("ops/")),
-        ("--port 5432/tcp --to shop/db", |_, to, passes| to == "shop/db" && has_port(passes, 5432)),
-        ("--port 80 --focus shop/db", |from, to, passes| {
+        ("--to shop/db --port 5432/tcp", |_, to, passes| to == "shop/db" && has_port(passes, 5432)),
+        ("--focus shop/db --port 80", |from, to, passes| {
             (from == "shop/db" || to == "shop/db") && has_port(passes, 80)
         }),
     ];
