@@ -344,8 +344,10 @@ fn changes_of_policies_and_remote_pods_are_applied_to_the_generation_in_force() 
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated with 10.0.1.6"]);
     assert_eq!(generations(&rig), counts("4", "3"));
     rig.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}");
-    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated with 10.0.1.6"]);
-    assert_eq!(generations(&rig), counts("5", "3"), "a namespace has other labels");
+    assert_eq!(rig.after(GATHER), NONE);
+    rig.apply(&other.replace("app: job", "app: cron"));
+    assert_eq!(rig.after(GATHER).len(), 1);
+    assert_eq!(generations(&rig), counts("5", "3"), "a policy changes after a namespace got other labels");
 }
 
 #[test]
