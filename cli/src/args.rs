@@ -72,7 +72,7 @@ pub(crate) fn command() -> clap::Command {
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalArgs {
     /// Namespace of objects and pod names without a namespace [default: `default`]; matrix, graph, exposure and diff
-    /// show only this namespace (repeatable there)
+    /// also show only this namespace (repeatable there)
     #[arg(short, long, global = true, value_name = "NAME")]
     pub(crate) namespace: Vec<String>,
     /// Set an assumption about a point that the API leaves open (repeatable); docs/semantics.md lists the keys

@@ -9,6 +9,7 @@ mod coverage;
 mod diff;
 mod editors;
 mod empty;
+mod equal_rows;
 mod explain;
 mod hostile;
 mod init;

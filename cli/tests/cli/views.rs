@@ -304,6 +304,59 @@ fn a_filter_does_not_weaken_the_exit_code_of_a_comparison() {
     place.run("diff shop.yaml head.yaml --port 1").exits(1).says("shown: 0 of 2 changes (--port 1)");
 }
 
+/// The gate is about the whole comparison, so its numbers are too, and what it refuses is never silently left out.
+#[test]
+fn a_filter_does_not_change_the_numbers_of_the_gate() {
+    let place = shop().file("head.yaml", SHOP.replace("5432", "5433"));
+    let gate = "diff shop.yaml head.yaml --deny added --port 5432";
+    for (format, begins) in [("text", ""), ("md", "**")] {
+        let ran = place.run(&format!("{gate} -o {format}")).exits(1);
+        ran.says(&format!("{begins}The gate refuses 1 of 2 changes; 0 are approved.")).says("shown: 1 of 2 changes");
+    }
+    let document = place.run(&format!("{gate} -o sarif")).exits(1).json();
+    let results = list(&document["runs"][0]["results"]);
+    let mut levels: Vec<&str> = results.iter().filter_map(|it| it["level"].as_str()).collect();
+    levels.sort_unstable();
+    assert_eq!(levels, ["error", "note"], "{document:#}");
+    let ran = place.run(&format!("{gate} -o github")).exits(1);
+    assert!(ran.out.contains("::error ") && ran.out.contains("5433"), "{}", ran.out);
+}
+
+/// In sums as in single pairs: other traffic is not an answer to a question about a port.
+#[test]
+fn sums_without_the_port_are_hidden() {
+    let policy = |namespace: &str, port: u16| {
+        format!(
+            "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: p, namespace: {namespace}}}\n\
+             spec: {{podSelector: {{}}, ingress: [{{ports: [{{port: {port}}}]}}]}}\n---\n\
+             {{apiVersion: v1, kind: Pod, metadata: {{name: a, namespace: {namespace}}}, status: {{podIP: 10.0.0.{port}}}}}\n"
+        )
+    };
+    let place = Place::new().file("all.yaml", policy("one", 22) + &policy("two", 54));
+    let whole = place.run("matrix all.yaml --by namespace").exits(0).out;
+    assert!(whole.contains("TCP 22") && whole.contains("TCP 54"), "{whole}");
+    let shown = place.run("matrix all.yaml --by namespace --port 22").exits(0).says("(--port 22)").out;
+    assert!(shown.contains("TCP 22") && !shown.contains("TCP 54"), "{shown}");
+    let graph = place.run("graph all.yaml --by namespace --port 22").exits(0).out;
+    assert!(graph.contains("TCP 22") && !graph.contains("TCP 54"), "{graph}");
+    let others = place.run("matrix all.yaml --by namespace --port 80").exits(0).out;
+    assert!(!others.contains("TCP"), "{others}");
+}
+
+/// The short form is the same option: the default namespace of names, and the part that is shown.
+#[test]
+fn a_namespace_filters_and_says_so() {
+    let place = shop().file("head.yaml", SHOP.replace("5432", "5433"));
+    for command in ["matrix shop.yaml more.yaml", "graph shop.yaml more.yaml", "exposure shop.yaml more.yaml"] {
+        place.run(&format!("{command} -n ops")).exits(0).says("shown: ").says("(--namespace ops)");
+    }
+    place.run("diff shop.yaml head.yaml -n shop").exits(1).says("shown: 2 of 2 changes (--namespace shop)");
+    // That of the configuration is a default alone.
+    let place = place.file("weir.toml", "namespace = \"shop\"\n");
+    let ran = place.run("graph shop.yaml more.yaml --to db").exits(0).says("(--to db)");
+    assert!(!ran.out.contains("--namespace"), "{}", ran.out);
+}
+
 /// Lines of a flowchart as <https://mermaid.js.org/syntax/flowchart.html> has them, with quoted labels.
 #[track_caller]
 fn check_flowchart(text: &str) {
