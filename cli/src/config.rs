@@ -1,7 +1,8 @@
 //! `weir.toml`: the same choices as on the command line, kept beside the policies.
 //!
 //! Found in the current directory or the nearest parent that has one, no further than the repository's root. Without a
-//! repository, only the current directory counts: others may be able to write to its parents. A key that does not exist is an error with its line and the nearest key that does: a mistyped lint must not stay on.
+//! repository, only the current directory counts: others may be able to write to its parents. A key that does not exist
+//! is an error with its line and the nearest key that does: a mistyped lint must not stay on.
 
 use std::path::{Path, PathBuf};
 

@@ -222,7 +222,8 @@ impl<'c> EndpointLookup<'c> {
         a.labels != b.labels && selectors.any(|it| matches(it, a_has) != matches(it, b_has))
     }
 
-    /// Whether a block of a policy contains addresses of only one of the pods. Lists may have too many entries for this.
+    /// Whether a block of a policy contains addresses of only one of the pods. Lists are left out: they may have
+    /// too many entries.
     fn blocks_tell_apart(&self, a: &Endpoint, b: &Endpoint) -> bool {
         let differ = |is_in: &dyn Fn(IpAddr) -> bool| {
             let [a, b] = [a, b].map(|it| it.addresses.iter().any(|address| is_in(*address)));
