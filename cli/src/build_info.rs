@@ -1,4 +1,4 @@
-//! What was built: version, commit and platform, for `weir version`, the metrics and bug reports.
+//! The version, commit and platform of this build, for `weir version`, the metrics and bug reports.
 
 /// The version of the release.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");

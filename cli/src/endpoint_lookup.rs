@@ -201,7 +201,7 @@ impl<'c> EndpointLookup<'c> {
         endpoints.filter(is_one).map(|(id, _)| id).collect()
     }
 
-    /// Whether two pods differ only in what controllers give to single pods, and no policy tells them apart by that.
+    /// Whether two pods differ only in labels that controllers give to single pods, and no policy selects such a label.
     fn are_alike(&self, a: EndpointId, b: EndpointId) -> bool {
         let [a, b] = [a, b].map(|id| &self.cluster.endpoints[id.index()]);
         let labels = |of: &Endpoint| {

@@ -249,7 +249,7 @@ impl LoadedInputs {
         }
     }
 
-    /// A directory or a file that a search wants.
+    /// A directory, or a file that a search reads.
     fn take(&mut self, root: &Path, path: PathBuf, metadata: &fs::Metadata, files: &mut Vec<PathBuf>) {
         match path.canonicalize() {
             Ok(real) if !real.starts_with(root) => self.errors.push(leads_out(&path, root)),

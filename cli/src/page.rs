@@ -114,7 +114,7 @@ impl OutputPage {
         self.text.push('\n');
     }
 
-    /// Pieces as [`OutputPage::pieces`], on as many lines as the width needs. All lines but the first are indented.
+    /// Pieces as [`OutputPage::pieces`], folded to the width. All lines but the first are indented.
     pub(crate) fn folded(&mut self, indent: usize, pieces: &[(Style, &dyn Display)]) {
         let Some(width) = self.width else { return self.pieces(pieces) };
         for line in fold::lines(width, indent, pieces) {

@@ -177,7 +177,7 @@ fn set(text: &str) -> Option<(Piece, &str)> {
 fn match_names(pattern: &[NamePattern], path: &[&str]) -> bool {
     match (pattern, path) {
         ([], path) => path.is_empty(),
-        // At the end, `**` matches what is in the directory and not the directory itself.
+        // At the end, `**` matches the entries of the directory, and not the directory itself.
         ([NamePattern::AnyNames], path) => !path.is_empty(),
         ([NamePattern::AnyNames, rest @ ..], path) => (0..=path.len()).any(|skip| match_names(rest, &path[skip..])),
         ([NamePattern::Name(pieces), rest @ ..], [name, path @ ..]) => {

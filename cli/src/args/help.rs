@@ -41,7 +41,7 @@ pub(crate) fn laid_out(mut command: Command) -> Command {
     command.help_template(template.replace("GROUPS", &groups))
 }
 
-/// The commands of each group, with what they do.
+/// The commands of each group, with their descriptions.
 fn groups(command: &Command) -> String {
     let mut text = String::new();
     for (title, names) in GROUPS {

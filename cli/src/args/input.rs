@@ -1,4 +1,4 @@
-//! Arguments about what is read, of every command that reads objects.
+//! The arguments that select inputs, of every command that reads objects.
 
 use std::path::PathBuf;
 

@@ -69,7 +69,7 @@ fn summary(arguments: &BundleArgs, parts: &[BundlePart], bytes: usize) -> Output
     page
 }
 
-/// The text that says what is in the bundle and what is not.
+/// The text that lists the contents of the bundle and the data that was left out.
 fn readme(arguments: &BundleArgs, parts: &[BundlePart]) -> String {
     let mut lines = vec![
         format!("Made by `weir bundle` {} at {}.", build_info::VERSION, rfc_3339(std::time::SystemTime::now())),

@@ -49,7 +49,7 @@ pub(super) struct Comparison {
     prefix: String,
     /// The numbers before a filter.
     totals: DiffTotals,
-    /// What the filter shows, in words and for programs; `None` without a filter.
+    /// The description of the filter, in words and for programs; `None` without a filter.
     filter: Option<(String, serde_json::Value)>,
 }
 

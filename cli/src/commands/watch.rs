@@ -83,7 +83,7 @@ fn sockets(arguments: &WatchArgs) -> Vec<&Path> {
     [cni].into_iter().chain(health).collect()
 }
 
-/// What is logged: from `--log-level`, else from `WEIR_LOG`.
+/// The log filter: from `--log-level`, else from `WEIR_LOG`.
 fn level(arguments: &WatchArgs) -> Result<LogFilter> {
     if let Some(level) = &arguments.logging.log_level {
         return Ok(level.clone());

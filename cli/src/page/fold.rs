@@ -36,7 +36,7 @@ pub(super) fn lines(width: usize, indent: usize, pieces: &[(Style, &dyn Display)
     }
 }
 
-/// The place of the last space after a word that fits; the room if there is none.
+/// The index of the last space after a word that fits; the width if no word fits.
 fn break_before(letters: &[(Style, char)], room: usize) -> usize {
     let first = letters.iter().position(|(_, letter)| *letter != ' ').unwrap_or(0);
     let spaces = (first..=room).rev();

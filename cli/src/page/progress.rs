@@ -20,7 +20,7 @@ pub(crate) struct Progress {
     drawer: Option<Drawer>,
 }
 
-/// The thread that draws, and what it draws.
+/// The drawing thread and its state.
 struct Drawer {
     shared: Arc<SharedState>,
     thread: Option<JoinHandle<()>>,

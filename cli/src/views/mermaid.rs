@@ -123,7 +123,7 @@ fn style(mark: LinkMark) -> Option<&'static str> {
 }
 
 /// A label. Letters with a meaning for Mermaid, Markdown or HTML are written as entity codes. Mermaid looks for
-/// directives (`%%{init: …}%%`) and comments before it knows what is quoted.
+/// directives (`%%{init: …}%%`) and comments before it parses quotes.
 fn quote(text: &str) -> String {
     let mut quoted = "\"".to_owned();
     for letter in text.chars() {

@@ -414,7 +414,7 @@ fn files_are_applied_to_the_cluster_and_other_objects_stay() {
     ran.complains("note: the files are the whole state").complains("taken from the cluster: Namespace, Pod");
     run_live(&place, &format!("diff {cluster} cluster:")).exits(0).complains("name the same input");
     run_live(&place, "diff db.json db.json --prune").exits(2).complains("--prune has no effect");
-    // What is in force already changes nothing, also from standard input.
+    // Objects that are in force already change nothing, also from standard input.
     let mut same = policy("db", 5432);
     same["metadata"].as_object_mut().expect("an object").remove("namespace");
     let place = place.file("same.json", same.to_string());

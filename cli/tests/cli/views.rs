@@ -304,7 +304,7 @@ fn a_filter_does_not_weaken_the_exit_code_of_a_comparison() {
     place.run("diff shop.yaml head.yaml --port 1").exits(1).says("shown: 0 of 2 changes (--port 1)");
 }
 
-/// The gate is about the whole comparison, so its numbers are too, and what it refuses is never silently left out.
+/// The gate is about the whole comparison, so its numbers are too, and refused rows are never silently left out.
 #[test]
 fn a_filter_does_not_change_the_numbers_of_the_gate() {
     let place = shop().file("head.yaml", SHOP.replace("5432", "5433"));

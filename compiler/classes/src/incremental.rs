@@ -38,8 +38,8 @@ use policies::Uses;
 use weir_model::{Cluster, Interner};
 use weir_objects::k8s::Object;
 
-/// A compile from scratch removes sets that no row uses. It is due when there are twice as many sets as after the last
-/// one, and this number more.
+/// A compile from scratch removes sets that no row uses. It is due when there are more than twice as many sets as after
+/// the last one, plus this number.
 const SPARE_SETS: usize = 256;
 /// The most peers and named ports that no rule uses any more. They are kept, so that a change and its reversal need no
 /// compile from scratch.

@@ -109,7 +109,7 @@ fn fits(source: &GenerationSource<'_>, image: &MapImage, there: MapDefinition) -
             let room = occupied.midpoint(wanted.max_entries)..=wanted.max_entries.saturating_mul(2);
             room.contains(&there.max_entries) && there == MapDefinition { max_entries: there.max_entries, ..wanted }
         }
-        // An array's unused elements would keep what they have.
+        // Every element must be written: the others would keep their earlier values.
         MapKind::Array if image.name != MapName::FlowShape => {
             there == wanted && image.entries.len() as u32 == there.max_entries
         }

@@ -9,7 +9,7 @@ use super::Findings;
 use crate::args::FilterDirection;
 use crate::views::filter::{ReachFilter, SelectedEnds, ViewFilter, selects_namespace};
 
-/// Removes what the filter does not show.
+/// Removes the rows that the filter hides.
 pub(super) fn apply<'r>(found: &mut Findings<'r>, filter: &'r ViewFilter) {
     let reach = found.reach;
     found.filter = Some((filter, found.exposures.len()));

@@ -17,7 +17,7 @@ struct ExposureSection {
     heading: &'static str,
     rows: Vec<ExposureRow>,
     none: &'static str,
-    /// Whether the rows say what is allowed, and not what is missing.
+    /// Whether the rows are about allowed connections, and not about missing policies.
     is_open: bool,
 }
 

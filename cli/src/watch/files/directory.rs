@@ -35,7 +35,7 @@ pub(super) type FileContents = BTreeMap<String, FileContent>;
 /// The device and inode of a directory. Another one means that something was mounted over it, or unmounted.
 pub(super) type DirectoryId = (u64, u64);
 
-/// What a look at the directory finds.
+/// The result of one look at the directory.
 #[derive(Clone, Debug)]
 pub(super) struct DirectoryLook {
     pub(super) directory: DirectoryId,

@@ -263,7 +263,7 @@ impl FileSet {
         })
     }
 
-    /// The differences between what was sent and the accepted contents. Policies come before pods (the kinds are in
+    /// The differences between the objects that were sent and the accepted contents. Policies come before pods (the kinds are in
     /// alphabetical order), and deletions last, so that no pod loses its policy to the order of events.
     fn changes(&mut self) -> Vec<ApiEvent> {
         let now = self.followed();

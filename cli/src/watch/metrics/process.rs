@@ -23,7 +23,7 @@ pub(super) fn read() -> Vec<ProcessValue> {
     values
 }
 
-/// `/proc/self/statm` has numbers of pages: all of the address space, then what is in memory.
+/// `/proc/self/statm` has numbers of pages: of the address space, then of the resident memory.
 fn memory(statm: &str, page: f64) -> Vec<ProcessValue> {
     let names = ["process_virtual_memory_bytes", "process_resident_memory_bytes"];
     let pages = statm.split_whitespace().map_while(|it| it.parse::<f64>().ok());
