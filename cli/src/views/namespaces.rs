@@ -2,8 +2,8 @@
 //!
 //! Problem: teams have the same policies in each of their namespaces, and an answer about 200 namespaces is 200 times
 //! the same row. Strategy: a row's text becomes a template, in which `NS` replaces the row's own namespace. Rows with
-//! the same template are one row, which says in which namespaces it holds. Texts shorten long lists, so rows also have a
-//! key, which contains all of their parts.
+//! the same template are one row, which says in which namespaces it holds. Texts shorten long lists, so rows also have
+//! a key, which contains all of their parts.
 //! Invariant: the template with a namespace's name in place of `NS` is exactly the text of the row of that namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
