@@ -223,7 +223,10 @@ fn policies_of_the_api_decide_real_connections() {
     server.start_apiserver().expect("it starts again");
     agent.until_ready();
     assert!(network.reaches("db", "web") && !network.reaches("cron", "web"), "adopted");
-    assert_eq!(agent.metric("weir_generation"), before, "the same objects are the same generation: {}", agent.log());
+    // Changes were applied to the classes before, so their numbers can differ from those of this agent's compile. Then
+    // the first generation is a new one with the same verdicts.
+    let after = agent.metric("weir_generation");
+    assert!(after == before || after == before + 1.0, "{before}, {after}: {}", agent.log());
 
     // The pod's network is recreated: another interface with the same name and address. Only the CNI result shows that
     // it belongs to this pod.
