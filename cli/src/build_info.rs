@@ -3,8 +3,8 @@
 /// The version of the release.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The commit, if the build was told it: `cargo xtask dist` sets `WEIR_COMMIT`. A build script that asks git would make
-/// the binary depend on the directory that it is built in.
+/// The commit, if `WEIR_COMMIT` was set at build time: `cargo xtask dist` sets it. A build script that asks git would
+/// make the binary depend on the directory that it is built in.
 pub(crate) const COMMIT: &str = match option_env!("WEIR_COMMIT") {
     Some(commit) => commit,
     None => "unknown",

@@ -123,7 +123,7 @@ impl OutputPage {
         }
     }
 
-    /// A plain text, on as many lines as the width needs.
+    /// A plain text, folded to the width.
     pub(crate) fn folded_line(&mut self, indent: usize, text: impl Display) {
         self.folded(indent, &[(Style::Plain, &text)]);
     }

@@ -121,7 +121,7 @@ pub(crate) struct JoinableRow<K> {
     pub(crate) own: Option<String>,
     /// The texts of the row.
     pub(crate) fields: Vec<String>,
-    /// What the texts may leave out, without the own namespace. Rows without a key stay single.
+    /// The parts of a row that its text may shorten, without the own namespace. Rows without a key stay single.
     pub(crate) key: Option<K>,
 }
 

@@ -171,12 +171,11 @@ impl Serving {
         _ = if request.starts_with("GET") && query.contains("watch=true") {
             self.stream(stream, path, query)
         } else {
-            let text = "{\"kind\":\"Status\",\"code\":201}";
-            write!(
-                &*stream,
-                "HTTP/1.1 201 Created\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
-                text.len()
-            )
+            let (status, text) = match path {
+                "/apis" => ("200 OK", "{\"kind\":\"APIGroupList\",\"groups\":[]}"),
+                _ => ("201 Created", "{\"kind\":\"Status\",\"code\":201}"),
+            };
+            write!(&*stream, "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}", text.len())
         };
     }
 

@@ -205,9 +205,7 @@ fn ending_pods_are_not_reported_as_failures() {
         until("it is back", || host.agent().metric("weir_endpoints{state=\"enforced\"}") == 3.0);
     }
     let log = host.agent().log();
-    // The server of this test answers the question for groups of the API with something else, and kube-client says so.
-    let mut lines = log.lines().filter(|line| !line.contains("\"target\":\"kube_client"));
-    assert!(lines.all(|it| !it.contains("\"level\":\"warn\"") && !it.contains("\"level\":\"error\"")), "{log}");
+    assert!(!log.contains("\"level\":\"warn\"") && !log.contains("\"level\":\"error\""), "{log}");
 }
 
 #[test]

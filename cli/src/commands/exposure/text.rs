@@ -26,7 +26,7 @@ struct ExposureRow {
     own: Option<String>,
     /// The columns: who, what, from where.
     cells: [String; 3],
-    /// What the columns leave out.
+    /// The parts of the row that its columns may shorten.
     key: ExposureKey,
 }
 
