@@ -10,4 +10,5 @@ mod kube_runtime;
 mod memory;
 mod packets;
 mod rig;
+mod systemd;
 mod uninstall;
