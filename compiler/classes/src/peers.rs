@@ -135,6 +135,16 @@ impl PodClasses {
         Some(NamespaceId(found as u32))
     }
 
+    /// The present labels of the namespace of a name.
+    pub(super) fn labels_of(&self, name: &str) -> Option<&Labels> {
+        self.namespace(name).map(|id| self.namespace_labels(id))
+    }
+
+    /// The ports that ingress rules name.
+    pub(super) fn named_in_ingress(&self, ports: &[NamedPort]) -> Vec<(u32, u16)> {
+        ports::named(ports, &self.rules.ids[Direction::Ingress as usize])
+    }
+
     /// The present labels of a namespace.
     fn namespace_labels(&self, id: NamespaceId) -> &Labels {
         self.relabelled.get(&id).unwrap_or_else(|| self.labels.labels(self.namespaces[id.index()].labels))
