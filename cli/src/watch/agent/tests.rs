@@ -16,7 +16,8 @@ use crate::watch::annotate::PublishedGeneration;
 use crate::watch::cni_socket::PendingQuestion;
 use crate::watch::discover::{Attachment, Inventory};
 use crate::watch::enforce::{
-    AddressChange, CheckedHooks, EnforceError, InstallRequest, Installed, KernelSnapshot, PodAtInterface, PodFailure,
+    AddressChange, CheckedHooks, EnforceError, GonePod, InstallRequest, Installed, KernelSnapshot, NewPod,
+    PodAtInterface, PodFailure,
 };
 use crate::watch::log::Log;
 use crate::watch::metrics::Metrics;
@@ -50,6 +51,7 @@ struct FakeKernelState {
     closed: Vec<String>,
     refuse_install: bool,
     refuse_write: bool,
+    refuse_single: bool,
     refuse_pod: bool,
     refuse_end: bool,
     refuse_check: bool,
@@ -96,6 +98,20 @@ impl Enforce for FakeKernel {
             seen.done.push("again".to_owned());
         }
         if seen.refuse_write { Err(EnforceError::new("full")) } else { Ok(()) }
+    }
+
+    fn add_pod(&mut self, new: &NewPod) -> Result<u32, EnforceError> {
+        let mut seen = self.0.lock().expect("no test panics while it holds it");
+        let PodAtInterface { pod, interface } = &new.at;
+        seen.done.push(format!("add {pod}@{interface} like {}", new.like));
+        if seen.refuse_single { Err(EnforceError::new("full")) } else { Ok(1) }
+    }
+
+    fn remove_pods(&mut self, pods: &[GonePod]) -> Result<(), EnforceError> {
+        let mut seen = self.0.lock().expect("no test panics while it holds it");
+        let shown = |it: &GonePod| format!("{} {}", if it.is_deleted { "delete" } else { "lose" }, it.pod);
+        seen.done.extend(pods.iter().map(shown));
+        if seen.refuse_single { Err(EnforceError::new("busy")) } else { Ok(()) }
     }
 
     fn end_flows(&mut self, ended: &[EndedService]) -> Result<usize, EnforceError> {
