@@ -151,8 +151,11 @@ fn conditions_that_require_a_compile() {
         );
         objects(&text).remove(0)
     };
+    // The policy `everyone` of this namespace selects no local pod.
+    let mut in_ops = near("web-2", "web", "10.2.0.3");
+    in_ops.meta.namespace = "ops".to_owned();
     for (what, new) in [
-        ("a new set of policies", near("db-2", "db", "10.2.0.3")),
+        ("a new set of policies", in_ops),
         ("a hostPort", with_port("{containerPort: 80, hostPort: 80}")),
         ("a port that an ingress rule names", with_port("{name: http, containerPort: 8080}")),
         ("an address family that the programs do not know", at(&["10.2.0.3", "2001:db8::99"])),

@@ -75,6 +75,7 @@ fn allowed(classes: &Classes, direction: Direction, subject: SubjectId, peer: Pe
 #[derive(Default)]
 struct LocalPods {
     subjects: BTreeMap<String, SubjectId>,
+    of_generation: BTreeMap<String, SubjectId>,
     came: usize,
     left: usize,
 }
@@ -85,6 +86,7 @@ impl LocalPods {
         let Generation { cluster, classes, .. } = generation;
         let of = classes.subject_of.iter().map(|(id, subject)| (cluster.endpoint_name(*id), *subject));
         self.subjects = of.collect();
+        self.of_generation = self.subjects.clone();
     }
 
     /// Takes an answer to a change.
@@ -93,7 +95,7 @@ impl LocalPods {
         for change in &changes.locals {
             match change {
                 LocalChange::Came(it) => {
-                    assert_eq!(self.subjects.get(&it.like), Some(&it.subject), "the other pod has this class");
+                    assert_eq!(self.of_generation.get(&it.like), Some(&it.subject), "the class of the other pod");
                     let before = self.subjects.insert(format!("{}/{}", it.pod.namespace, it.pod.name), it.subject);
                     assert_eq!(before, None, "it was not here");
                     self.came += 1;
