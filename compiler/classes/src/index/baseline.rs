@@ -159,9 +159,9 @@ impl Baseline {
         self.pods.tells_namespaces_apart(one, other)
     }
 
-    /// Records the present labels of a namespace.
-    pub(super) fn relabel(&mut self, name: &str, labels: Labels) {
-        self.pods.relabel(name, labels);
+    /// Records the present labels of a namespace: see [`PodClasses::relabel`].
+    pub(super) fn relabel(&mut self, name: &str, labels: Labels, moves: bool) {
+        self.pods.relabel(name, labels, moves);
     }
 
     /// The class of a pod's address; `None` if there is no such class yet.

@@ -1,6 +1,7 @@
 //! After any series of changes, the index's answers give every packet the verdict of a compile from scratch.
 
 mod local;
+mod namespaces;
 mod objects;
 mod services;
 mod single;
