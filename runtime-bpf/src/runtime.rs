@@ -54,9 +54,9 @@ pub use attach::{Attached, ExactPods, Request};
 pub use edge::{EdgeFailure, EdgeState};
 pub use ended::EndedFlows;
 pub use hook_check::HookCheck;
-pub use pods::{ComingPod, LeavingPod};
 pub(crate) use measure::EventLimit;
 pub(crate) use own_addresses::{OWN, OwnAddresses, of};
+pub use pods::{ComingPod, LeavingPod};
 pub use status::{EndpointState, EnforcementState, EnforcementStatus, Fill, UplinkState};
 pub use unattached::{UnattachedEndpoint, unattached};
 

@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use weir_artifact::Artifact;
-use weir_classes::{PeerId, SubjectId};
 use weir_classes::departed::EndedService;
+use weir_classes::{PeerId, SubjectId};
 use weir_runtime::observe::Counter;
 use weir_runtime::runtime::Fill;
 

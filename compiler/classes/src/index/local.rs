@@ -252,7 +252,13 @@ impl Index {
 
     /// The policies and lists are those of now, not those of the generation: a policy that selected no local pod is not
     /// in the generation, and may select the new one.
-    fn subject_facts(&self, baseline: &Baseline, namespace: &str, labels: &Labels, ports: &[NamedPort]) -> SubjectFacts {
+    fn subject_facts(
+        &self,
+        baseline: &Baseline,
+        namespace: &str,
+        labels: &Labels,
+        ports: &[NamedPort],
+    ) -> SubjectFacts {
         let first = Key { kind: "NetworkPolicy".to_owned(), namespace: namespace.to_owned(), name: String::new() };
         let of_namespace = self.objects.range(first..);
         let of_namespace =

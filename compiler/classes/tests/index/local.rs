@@ -102,7 +102,11 @@ fn cluster_policies_and_lists_that_select_the_new_pod_alone_require_a_compile() 
         let mut index = compiled();
         index.apply(objects(text).remove(0));
         index.compile().expect("classes");
-        assert_eq!(index.apply(labelled(near("web-2", "web", "10.2.0.3"), "tier", "back")), Dirty::Everything, "{text}");
+        assert_eq!(
+            index.apply(labelled(near("web-2", "web", "10.2.0.3"), "tier", "back")),
+            Dirty::Everything,
+            "{text}"
+        );
     }
 }
 
