@@ -62,6 +62,14 @@ pub enum Error {
     /// table.
     #[error("the map {0} does not accept single entries")]
     NotSingle(String),
+    /// A pod cannot be added or removed without a new generation.
+    #[error("the pod {pod} needs a new generation: {why}")]
+    NotSinglePod {
+        /// `namespace/name`
+        pod: String,
+        /// The condition that does not hold.
+        why: &'static str,
+    },
     /// The artifact does not contain a pod that was asked for.
     #[error("the artifact does not contain the pod {0}")]
     UnknownPod(String),
@@ -227,7 +235,7 @@ impl Error {
             Self::Full { .. } => {
                 "compile again: the compiler sizes maps for its input. The previous generation stays in force".into()
             }
-            Self::NotSingle(_) => "attach a new generation".into(),
+            Self::NotSingle(_) | Self::NotSinglePod { .. } => "attach a new generation".into(),
             Self::UnknownPod(_) => {
                 "compile with this pod in the input, or remove the pod with `weir detach --endpoint`".into()
             }

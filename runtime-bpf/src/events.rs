@@ -169,7 +169,12 @@ impl Events<'_> {
     fn learn(&mut self, generation: u32) -> Result<(), Error> {
         let runtime = self.runtime;
         let record = runtime.record()?;
+        let known = self.pods.len();
         self.pods.extend(record.endpoints.iter().map(|it| (it.ifindex, it.pod.clone())));
+        if let Some(current) = record.current.as_ref().filter(|_| self.pods.len() > known) {
+            // A pod can come without a new generation. Its name is in the artifact of the generation in force.
+            self.names.remove(&current.epoch);
+        }
         let current = record.current.iter().map(|it| (it, Age::Current));
         let all = current.chain(record.next.iter().map(|it| (it, Age::Next)));
         for (it, age) in all.chain(record.retired.iter().map(|(it, _)| (it, Age::Old))) {

@@ -24,7 +24,7 @@ use crate::error::{Doing as _, Error};
 use crate::names;
 use crate::pins::{Age, Pins};
 use crate::point::ProgramSide;
-use crate::record::{EnforcementRecord, KernelGeneration};
+use crate::record::{EnforcementRecord, KernelGeneration, SinglePods};
 use crate::runtime::{OWN, OwnAddresses, of};
 use crate::sys::{KernelMap, KernelProgram, MapDefinition, MapType, errno};
 use crate::system::{System, TypedHash};
@@ -161,6 +161,7 @@ pub(crate) fn load(
         edge: edge.as_ref().map(number).transpose()?,
         maps: own,
         patched: false,
+        pods: SinglePods::default(),
     };
     let endpoints = endpoints(system, &maps)?;
     Ok(LoadedGeneration { generation, maps, endpoints, programs, edge })

@@ -28,4 +28,4 @@ pub mod trial;
 
 pub use error::{Error, Failure, StateAfterFailure};
 pub use point::{HookKind, HookNeighbour, ProgramSide};
-pub use record::{EnforcedEndpoint, KernelGeneration, Uplink};
+pub use record::{EnforcedEndpoint, KernelGeneration, SinglePods, Uplink};

@@ -7,10 +7,12 @@
 //! It contains the kernel's numbers of programs and maps. The kernel never uses a number twice, so an object that
 //! another process pinned under one of our names is detected.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
 
 use serde::{Deserialize, Serialize};
+use weir_artifact::NamedEndpoint;
+use weir_artifact::layout::endpoint;
 
 use crate::error::{Doing as _, Error};
 use crate::pins::Pins;
@@ -88,6 +90,72 @@ pub struct KernelGeneration {
     /// Whether entries of single addresses differ from its artifact.
     #[serde(default)]
     pub(crate) patched: bool,
+    /// The pods of this node that differ from its artifact.
+    #[serde(default)]
+    pub(crate) pods: SinglePods,
+}
+
+/// Pods of this node that came or left since the artifact of a generation was made.
+///
+/// Invariant: `left` contains only names of the artifact, so it cannot grow while other pods come and go.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinglePods {
+    pub(crate) came: Vec<CamePod>,
+    /// `namespace/name`. The artifact's value of such a pod does not count, even if the pod has come again.
+    pub(crate) left: BTreeSet<String>,
+}
+
+/// A pod that is not in the artifact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CamePod {
+    /// `namespace/name`
+    pub(crate) pod: String,
+    /// Its value in the map `endpoints`.
+    pub(crate) value: Vec<u8>,
+}
+
+impl SinglePods {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.came.is_empty() && self.left.is_empty()
+    }
+
+    pub(crate) fn come(&mut self, pod: &str, value: &endpoint::Value) {
+        self.came.retain(|it| it.pod != pod);
+        self.came.push(CamePod { pod: pod.to_owned(), value: value.to_vec() });
+    }
+
+    /// `is_named` says whether the artifact has a pod with this name.
+    pub(crate) fn leave(&mut self, pod: &str, is_named: bool) {
+        self.came.retain(|it| it.pod != pod);
+        if is_named {
+            self.left.insert(pod.to_owned());
+        }
+    }
+
+    /// A pod that came, as an artifact would have it.
+    pub(crate) fn named(&self, pod: &str) -> Option<NamedEndpoint> {
+        self.came.iter().find(|it| it.pod == pod)?.named()
+    }
+
+    /// Changes the endpoints of the artifact to those of this node now.
+    pub(crate) fn apply(&self, endpoints: &mut Vec<NamedEndpoint>) {
+        let came: Vec<NamedEndpoint> = self.came.iter().filter_map(CamePod::named).collect();
+        let is_replaced = |it: &NamedEndpoint| came.iter().any(|new| is_same_pod(new, it));
+        endpoints.retain(|it| !self.left.contains(&it.pod()) && !is_replaced(it));
+        endpoints.extend(came);
+    }
+}
+
+impl CamePod {
+    fn named(&self) -> Option<NamedEndpoint> {
+        let (namespace, name) = self.pod.split_once('/')?;
+        let value = self.value.first_chunk().copied().filter(|value| value.len() == self.value.len())?;
+        Some(NamedEndpoint { namespace: namespace.to_owned(), name: name.to_owned(), value })
+    }
+}
+
+fn is_same_pod(one: &NamedEndpoint, other: &NamedEndpoint) -> bool {
+    (&one.namespace, &one.name) == (&other.namespace, &other.name)
 }
 
 impl KernelGeneration {

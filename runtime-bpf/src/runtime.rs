@@ -43,6 +43,7 @@ mod hook_move;
 mod kept;
 mod measure;
 mod own_addresses;
+mod pods;
 mod reconcile;
 mod single;
 mod status;
@@ -55,6 +56,7 @@ pub use ended::EndedFlows;
 pub use hook_check::HookCheck;
 pub(crate) use measure::EventLimit;
 pub(crate) use own_addresses::{OWN, OwnAddresses, of};
+pub use pods::{ComingPod, LeavingPod};
 pub use status::{EndpointState, EnforcementState, EnforcementStatus, Fill, UplinkState};
 pub use unattached::{UnattachedEndpoint, unattached};
 
@@ -229,8 +231,15 @@ impl Runtime {
         self.current(&record)?.map(|loaded| self.artifact(&loaded)).transpose()
     }
 
-    /// The artifact that a generation was made from.
+    /// The artifact that a generation was made from, with the pods that are on this node now.
     pub(crate) fn artifact(&self, loaded: &LoadedGeneration) -> Result<Artifact, Error> {
+        let mut artifact = self.stored_artifact(loaded)?;
+        loaded.generation.pods.apply(&mut artifact.endpoints);
+        Ok(artifact)
+    }
+
+    /// The artifact that a generation was made from.
+    pub(crate) fn stored_artifact(&self, loaded: &LoadedGeneration) -> Result<Artifact, Error> {
         let damaged = |what: String| Error::Damaged { path: self.pins.root().to_owned(), what };
         let map =
             loaded.maps.get(generation::FILE).ok_or_else(|| damaged("the map with the artifact is missing".into()))?;

@@ -73,6 +73,7 @@ mod entry_writes;
 mod generation;
 mod hook_checks;
 mod local;
+mod local_changes;
 mod namespaces;
 mod newcomers;
 mod objects;
@@ -306,6 +307,7 @@ impl<E: Enforce> NodeAgent<E> {
 
     /// Adds the work that a change of the index needs.
     fn note(&mut self, dirty: Dirty, effect: ChangeEffect, is_pod: bool, at: Instant) {
+        self.forget_left(&dirty);
         self.note_moved_backends();
         self.pending.add(dirty, effect, at, is_pod, self.enforcement.is_any());
     }

@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use weir_artifact::Artifact;
-use weir_classes::PeerId;
 use weir_classes::departed::EndedService;
+use weir_classes::{PeerId, SubjectId};
 use weir_runtime::observe::Counter;
 use weir_runtime::runtime::Fill;
 
@@ -81,6 +81,28 @@ pub(crate) struct AddressChange {
     pub(crate) class: Option<PeerId>,
 }
 
+/// A pod of this node that the generation in force does not contain, and a pod that it contains and that has the same
+/// policies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NewPod {
+    pub(crate) at: PodAtInterface,
+    pub(crate) uid: Option<String>,
+    pub(crate) ifindex: u32,
+    pub(crate) addresses: Vec<IpAddr>,
+    /// `namespace/name`
+    pub(crate) like: String,
+    pub(crate) subject: SubjectId,
+}
+
+/// A pod whose interface is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GonePod {
+    /// `namespace/name`
+    pub(crate) pod: String,
+    /// Whether the API has deleted it.
+    pub(crate) is_deleted: bool,
+}
+
 /// The result of a check of all hooks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CheckedHooks {
@@ -138,6 +160,13 @@ pub(crate) trait Enforce {
     /// that were judged before are judged again, even if `changes` is empty.
     fn write_addresses(&mut self, changes: &[AddressChange], judge_again: bool) -> Result<(), EnforceError>;
 
+    /// Puts the generation in force on a pod that it does not contain, and returns its number. After an error, the pod
+    /// is closed or as before.
+    fn add_pod(&mut self, pod: &NewPod) -> Result<u32, EnforceError>;
+
+    /// Removes pods whose interface is gone from the generation in force.
+    fn remove_pods(&mut self, pods: &[GonePod]) -> Result<(), EnforceError>;
+
     /// Ends flows to services in the generation in force, and returns their number.
     fn end_flows(&mut self, ended: &[EndedService]) -> Result<usize, EnforceError>;
 
@@ -181,6 +210,21 @@ impl Enforce for DryRun {
                 Err(EnforceError::new("a dry run with --artifact writes whole generations"))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Refused if the generation is in a file: see `write_addresses`.
+    fn add_pod(&mut self, _: &NewPod) -> Result<u32, EnforceError> {
+        match &self.artifact {
+            Some(_) => Err(EnforceError::new("a dry run with --artifact writes whole generations")),
+            None => Ok(self.epoch),
+        }
+    }
+
+    fn remove_pods(&mut self, _: &[GonePod]) -> Result<(), EnforceError> {
+        match &self.artifact {
+            Some(_) => Err(EnforceError::new("a dry run with --artifact writes whole generations")),
+            None => Ok(()),
         }
     }
 

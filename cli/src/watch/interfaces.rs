@@ -83,13 +83,6 @@ struct ReportedAttachment {
     ifindexes: BTreeSet<u32>,
 }
 
-/// The host's interfaces, compared with those of pods.
-pub(crate) struct InterfaceCheck {
-    pub(crate) host: Inventory,
-    /// Whether the interface of a pod is no longer among them.
-    pub(crate) is_any_lost: bool,
-}
-
 /// Reads the state of the host.
 pub(crate) type ReadHost = dyn FnMut(Depth) -> Inventory + Send;
 
@@ -191,6 +184,33 @@ impl PodInterfaces {
         changed
     }
 
+    /// Finds the interface of one more pod. `None` if it is not found, or if the interfaces of other pods have changed.
+    pub(crate) fn find_also(&mut self, pod: &LocalPod, now: Instant) -> Option<FoundInterface> {
+        let before = (self.found.clone(), self.missing.clone(), self.contested.clone());
+        let pods = self.found.keys().chain(self.missing.keys()).chain([pod]).cloned().collect();
+        self.find(&pods, now);
+        let found = self.found.get(pod)?;
+        let mut others = self.found.clone();
+        others.remove(pod);
+        (before == (others, self.missing.clone(), self.contested.clone())).then(|| found.clone())
+    }
+
+    /// Forgets a pod that is gone.
+    pub(crate) fn forget(&mut self, pod: &LocalPod) {
+        let is_other = |it: &LocalPod| it.identity() != pod.identity();
+        self.found.retain(|it, _| is_other(it));
+        self.missing.retain(|it, _| is_other(it));
+        self.lost.remove(&pod.identity());
+    }
+
+    /// The pods that had an interface before the last search and have none any more, if nothing else has changed.
+    pub(crate) fn only_lost(&self, before: &BTreeMap<LocalPod, FoundInterface>) -> Option<Vec<LocalPod>> {
+        let is_same = |(pod, found): (&LocalPod, &FoundInterface)| before.get(pod) == Some(found);
+        let lost: Vec<LocalPod> = before.keys().filter(|pod| !self.found.contains_key(pod)).cloned().collect();
+        let are_missing = lost.iter().all(|pod| self.missing.get(pod).is_some_and(|why| !why.is_contested));
+        (self.found.iter().all(is_same) && are_missing && self.contested.is_empty() && !lost.is_empty()).then_some(lost)
+    }
+
     fn remembered(&self, pod: &LocalPod) -> Option<(&LocalPod, &FoundInterface)> {
         let first = LocalPod { addresses: Vec::new(), ..pod.clone() };
         let (known, found) = self.found.range(first..).next()?;
@@ -276,11 +296,14 @@ impl PodInterfaces {
         self.remembered(pod).is_some_and(|(_, it)| it.ifindex == found.ifindex)
     }
 
-    /// Reads the host's interfaces, and compares them with those of pods.
-    pub(crate) fn check(&mut self) -> InterfaceCheck {
-        let host = self.inventory(Depth::Interfaces);
-        let is_any_lost = self.found.values().any(|found| !host.has(found));
-        InterfaceCheck { host, is_any_lost }
+    /// Reads the host's interfaces.
+    pub(crate) fn host(&mut self) -> Inventory {
+        self.inventory(Depth::Interfaces)
+    }
+
+    /// Whether the interface of a pod is not among those of the host any more.
+    pub(crate) fn is_any_lost(&self, host: &Inventory) -> bool {
+        self.found.values().any(|found| !host.has(found))
     }
 
     /// When to search again, if a pod is missing.

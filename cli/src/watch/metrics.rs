@@ -44,6 +44,7 @@ const fn metric(name: &'static str, kind: MetricType, meaning: &'static str) -> 
 /// All metrics that the agent can have.
 const METRICS: &[MetricInfo] = &[
     metric("weir_address_writes_total", Counter, "Single map entries that were written for changes of addresses."),
+    metric("weir_single_pods_total", Counter, "Pods of this node that came or left without a new generation."),
     metric("weir_backend_moves_total", Counter, "Changes of EndpointSlices that needed no new generation."),
     metric("weir_audit_policies", Gauge, "Policies in audit mode: evaluated and reported, not enforced."),
     metric(

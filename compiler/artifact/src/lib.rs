@@ -78,6 +78,13 @@ pub struct NamedEndpoint {
     pub value: layout::endpoint::Value,
 }
 
+impl NamedEndpoint {
+    /// `namespace/name`
+    pub fn pod(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
 /// One program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArtifactProgram {

@@ -13,6 +13,7 @@ mod baseline;
 mod changes;
 mod effect;
 mod lists;
+mod local;
 mod namespaces;
 mod needs;
 mod pods;
@@ -34,6 +35,7 @@ use baseline::Baseline;
 pub use changes::ChangeDraft;
 use changes::Unbuilt;
 pub use effect::ChangeEffect;
+pub use local::{LocalArrival, LocalChange};
 pub use needs::Needs;
 use pods::PodAnswer;
 use roles::Roles;
@@ -81,9 +83,16 @@ pub struct Changes {
     /// gave before, or the pod that had the address is gone or another one. An address without a pod so far that keeps
     /// its class needs no such thing: its flows were judged with this class, and they are not another pod's.
     pub judge_again: bool,
+    /// Pods of this node that come or leave, in order. Their entries are in `entries`, which are written first.
+    pub locals: Vec<LocalChange>,
 }
 
 impl Dirty {
+    /// Whether a pod of this node comes without a compile.
+    pub fn brings_local_pod(&self) -> bool {
+        matches!(self, Self::Addresses(changes) if changes.locals.iter().any(|it| matches!(it, LocalChange::Came(_))))
+    }
+
     /// The answer that includes both.
     fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -94,6 +103,7 @@ impl Dirty {
                 // for it holds.
                 a.entries.extend(b.entries);
                 a.judge_again |= b.judge_again;
+                a.locals.extend(b.locals);
                 Self::Addresses(a)
             }
         }
@@ -126,6 +136,8 @@ pub struct Index {
     maintained: Option<Box<Maintained>>,
     /// The changes that the generation in force does not have.
     unbuilt: Unbuilt,
+    /// Whether a change needs a compile that the generation in force does not have.
+    is_outdated: bool,
 }
 
 /// The result of the last compile.
@@ -215,6 +227,7 @@ impl Index {
             moved: Vec::new(),
             maintained: None,
             unbuilt: Unbuilt::default(),
+            is_outdated: false,
         }
     }
 
@@ -343,6 +356,8 @@ impl Index {
         // First the generation, then the changes since it was begun: they must be answered relative to its classes.
         self.take_over(generation);
         let mut late = Late::default();
+        // Until all changes are answered, no local pod comes singly: the rest may have a policy for it.
+        self.is_outdated = true;
         for (key, before) in self.since.take().unwrap_or_default() {
             // Taken out and put back, because `answer` needs the whole index. `answer` and not `judge`: the pods'
             // addresses were counted when the change arrived.
@@ -362,6 +377,7 @@ impl Index {
             }
             self.objects.extend(after.map(|after| (key, after)));
         }
+        self.is_outdated = late.is_more;
         // The next generation contains them.
         self.moved.clear();
         late
@@ -385,6 +401,12 @@ impl Index {
     }
 
     fn answer(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
+        let dirty = self.required_work(before, after);
+        self.is_outdated |= dirty == Dirty::Everything;
+        dirty
+    }
+
+    fn required_work(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
         // There are no classes yet to which a smaller answer could refer.
         if self.baseline.is_none() {
             return if before.is_none() && after.is_none() { Dirty::Nothing } else { Dirty::Everything };
@@ -432,6 +454,7 @@ impl Index {
         if let (Dirty::Addresses(changes), Some(baseline)) = (&dirty, &mut self.baseline) {
             // Recorded as written, so that the next change is compared with the table as it is then.
             baseline.note_entries(&changes.entries);
+            baseline.note_locals(&changes.locals, before);
         }
         self.unbuilt.note(before, after, &dirty);
         dirty

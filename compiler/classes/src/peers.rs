@@ -99,6 +99,8 @@ pub(super) struct PodClasses {
     namespaces: Vec<Namespace>,
     /// The labels of namespaces that have changed since the classes were made.
     relabelled: HashMap<NamespaceId, Labels>,
+    /// Those of them with whose labels other predicates hold for the pods.
+    moved: BTreeSet<NamespaceId>,
     labels: Labelling,
     assume: Assumptions,
     rules: Arc<RulePredicates>,
@@ -110,6 +112,7 @@ impl PodClasses {
         Self {
             namespaces: cluster.namespaces.clone(),
             relabelled: HashMap::new(),
+            moved: BTreeSet::new(),
             labels: cluster.labels.clone(),
             assume: cluster.assume,
             rules: Arc::clone(&classes.rules),
@@ -135,16 +138,26 @@ impl PodClasses {
         Some(NamespaceId(found as u32))
     }
 
+    /// The present labels of the namespace of a name.
+    pub(super) fn labels_of(&self, name: &str) -> Option<&Labels> {
+        self.namespace(name).map(|id| self.namespace_labels(id))
+    }
+
+    /// The ports that ingress rules name.
+    pub(super) fn named_in_ingress(&self, ports: &[NamedPort]) -> Vec<(u32, u16)> {
+        ports::named(ports, &self.rules.ids[Direction::Ingress as usize])
+    }
+
     /// The present labels of a namespace.
     fn namespace_labels(&self, id: NamespaceId) -> &Labels {
         self.relabelled.get(&id).unwrap_or_else(|| self.labels.labels(self.namespaces[id.index()].labels))
     }
 
-    /// Records the present labels of a namespace. Only for labels with which the same predicates hold: the predicates
-    /// of pods were found with the labels before.
-    pub(super) fn relabel(&mut self, name: &str, labels: Labels) {
+    /// Records the present labels of a namespace. `moves` says whether other predicates may hold for its pods.
+    pub(super) fn relabel(&mut self, name: &str, labels: Labels, moves: bool) {
         if let Some(id) = self.namespace(name) {
             self.relabelled.insert(id, labels);
+            self.moved.extend(moves.then_some(id));
         }
     }
 
@@ -172,7 +185,9 @@ impl PodClasses {
         let namespace = self.namespace(namespace)?;
         // Most new pods have labels that other pods already had when the classes were made. For the others every
         // predicate is evaluated, which costs less than a compile.
-        let known = self.labels.find_labels(labels).and_then(|labels| self.lookup.held.get(&(namespace, labels)));
+        // The predicates were found with the namespace's labels at that time.
+        let known = self.labels.find_labels(labels).filter(|_| !self.moved.contains(&namespace));
+        let known = known.and_then(|labels| self.lookup.held.get(&(namespace, labels)));
         let held = known.cloned().unwrap_or_else(|| self.predicates_of(namespace, labels));
         self.lookup.ids.get(&pod_key(self.assume, &self.rules, held, of_address, ports)).copied()
     }

@@ -25,7 +25,7 @@ use super::{
 use crate::error::{Doing as _, Error};
 use crate::pins::{Age, Pins};
 use crate::point::ProgramSide;
-use crate::record::{EnforcementRecord, KernelGeneration};
+use crate::record::{EnforcementRecord, KernelGeneration, SinglePods};
 use crate::runtime::{OWN, of};
 use crate::sys::{KernelMap, MapDefinition};
 use crate::system::System;
@@ -62,7 +62,8 @@ pub(crate) fn take_over(
     let GenerationSource { epoch, ref digest, keep, stamp, .. } = *source;
     let mut maps = spare.maps.clone();
     maps.insert(FILE.to_owned(), number);
-    loaded.generation = KernelGeneration { epoch, digest: digest.clone(), keep, stamp, maps, patched: false, ..spare };
+    let (digest, pods) = (digest.clone(), SinglePods::default());
+    loaded.generation = KernelGeneration { epoch, digest, keep, stamp, maps, patched: false, pods, ..spare };
     Ok(Some(loaded))
 }
 

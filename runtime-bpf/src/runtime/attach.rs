@@ -84,8 +84,10 @@ impl Runtime {
         let before = record.current.clone();
         let keep = request.keep.unwrap_or_else(|| keeps(request.artifact));
         let digest = digest(request.artifact)?;
-        // The digest does not cover entries that were written later.
-        let same = record.current.as_ref().is_some_and(|it| it.digest == digest && it.keep == keep && !it.patched);
+        // The digest does not cover entries and pods that were written later.
+        let is_unchanged = |it: &KernelGeneration| !it.patched && it.pods.is_empty();
+        let is_same = |it: &KernelGeneration| it.digest == digest && it.keep == keep && is_unchanged(it);
+        let same = record.current.as_ref().is_some_and(is_same);
         let enforced = record.endpoints.clone();
         let moves = merge(&mut record, wanted);
         let has_edge = record.current.as_ref().is_some_and(|it| it.edge.is_some());
@@ -458,7 +460,7 @@ impl From<Failure> for Error {
 }
 
 /// The lowest number that no endpoint has.
-fn free_number(record: &EnforcementRecord, wanted: &[EnforcedEndpoint]) -> u16 {
+pub(super) fn free_number(record: &EnforcementRecord, wanted: &[EnforcedEndpoint]) -> u16 {
     let taken: BTreeSet<u16> = record.endpoints.iter().chain(wanted).map(|it| it.number).collect();
     (0..=u16::MAX).find(|number| !taken.contains(number)).unwrap_or(u16::MAX)
 }

@@ -18,7 +18,7 @@ use crate::generation::LoadedGeneration;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndpointTable {
     pub(crate) endpoints: Vec<NamedEndpoint>,
-    nodes: Vec<MapImage>,
+    nodes: Arc<[MapImage]>,
 }
 
 /// The table of the last generation that was looked at, with the generation's digest.
@@ -39,8 +39,25 @@ impl EndpointTable {
 }
 
 impl Runtime {
-    /// The table of a generation; `given` is its artifact, if it is at hand.
+    /// The table of a generation, with the pods that came or left since its artifact was made. `given` is the artifact,
+    /// if it is at hand.
     pub(crate) fn endpoint_table(
+        &self,
+        loaded: &LoadedGeneration,
+        given: Option<&Artifact>,
+    ) -> Result<Arc<EndpointTable>, Error> {
+        let table = self.stored_table(loaded, given)?;
+        let pods = &loaded.generation.pods;
+        if pods.is_empty() {
+            return Ok(table);
+        }
+        let mut table = EndpointTable::clone(&table);
+        pods.apply(&mut table.endpoints);
+        Ok(table.into())
+    }
+
+    /// The table of a generation's artifact.
+    pub(crate) fn stored_table(
         &self,
         loaded: &LoadedGeneration,
         given: Option<&Artifact>,
@@ -53,7 +70,7 @@ impl Runtime {
         }
         let table = match given {
             Some(artifact) => EndpointTable::from(artifact),
-            None => EndpointTable::from(&self.artifact(loaded)?),
+            None => EndpointTable::from(&self.stored_artifact(loaded)?),
         };
         let table = Arc::new(table);
         latest.into_iter().for_each(|mut latest| *latest = Some((digest.clone(), Arc::clone(&table))));

@@ -323,32 +323,44 @@ impl Runtime {
         reconciled: &mut Reconciled,
     ) {
         for local in &record.endpoints {
-            let mut errors = Vec::new();
-            for (side, number) in ProgramSide::BOTH.into_iter().zip(loaded.generation.programs) {
-                let point = self.point(local, side);
-                let there = found.get(&(local.ifindex, side)).map_or_else(|| point.program(), |there| Ok(*there));
-                match there {
-                    Ok(Some(there)) if there == number => {}
-                    // The query failed, but placing the program again does no harm.
-                    there => match point.place(loaded.program(side)) {
-                        Ok(()) if there.is_ok() => {
-                            reconciled.repaired.push(format!("{} at {}", side.program(), local.interface));
-                        }
-                        Ok(()) => {}
-                        Err(error) => errors.push(format!("{}: {error}", side.program())),
-                    },
-                }
+            self.place_programs_at(record, local, loaded, found, reconciled);
+        }
+    }
+
+    /// The same at one endpoint.
+    pub(crate) fn place_programs_at(
+        &self,
+        record: &EnforcementRecord,
+        local: &EnforcedEndpoint,
+        loaded: &LoadedGeneration,
+        found: &FoundPrograms,
+        reconciled: &mut Reconciled,
+    ) {
+        let mut errors = Vec::new();
+        for (side, number) in ProgramSide::BOTH.into_iter().zip(loaded.generation.programs) {
+            let point = self.point(local, side);
+            let there = found.get(&(local.ifindex, side)).map_or_else(|| point.program(), |there| Ok(*there));
+            match there {
+                Ok(Some(there)) if there == number => {}
+                // The query failed, but placing the program again does no harm.
+                there => match point.place(loaded.program(side)) {
+                    Ok(()) if there.is_ok() => {
+                        reconciled.repaired.push(format!("{} at {}", side.program(), local.interface));
+                    }
+                    Ok(()) => {}
+                    Err(error) => errors.push(format!("{}: {error}", side.program())),
+                },
             }
-            let is_there = |(side, number)| matches!(self.point(local, side).program(), Ok(Some(it)) if it == number);
-            let all_are_there = || ProgramSide::BOTH.into_iter().zip(loaded.generation.programs).all(is_there);
-            if !errors.is_empty() && !all_are_there() {
-                let retired = self.retired(record).unwrap_or_else(|error| {
-                    errors.push(format!("its entry in the retired generation stays: {}", text(&error)));
-                    None
-                });
-                let generations: Vec<&LoadedGeneration> = retired.iter().chain([loaded]).collect();
-                reconciled.failures.push(self.fail_closed(local, &generations, errors.join("; ")));
-            }
+        }
+        let is_there = |(side, number)| matches!(self.point(local, side).program(), Ok(Some(it)) if it == number);
+        let all_are_there = || ProgramSide::BOTH.into_iter().zip(loaded.generation.programs).all(is_there);
+        if !errors.is_empty() && !all_are_there() {
+            let retired = self.retired(record).unwrap_or_else(|error| {
+                errors.push(format!("its entry in the retired generation stays: {}", text(&error)));
+                None
+            });
+            let generations: Vec<&LoadedGeneration> = retired.iter().chain([loaded]).collect();
+            reconciled.failures.push(self.fail_closed(local, &generations, errors.join("; ")));
         }
     }
 

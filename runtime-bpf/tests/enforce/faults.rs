@@ -20,14 +20,14 @@ use crate::net::{Layout, Node, pod_address, possible};
 use crate::policy::{agents_artifact, artifact, cluster, policy};
 use crate::probe::{connect, datagram, serve};
 
-type Made = (weir_artifact::Artifact, Vec<u8>);
+pub(crate) type Made = (weir_artifact::Artifact, Vec<u8>);
 
 /// A port that all policies allow.
 const BOTH: u16 = 82;
 
 /// The errnos that an operation can return, from its manual page and the kernel's source. A missing object is not a
 /// fault: the methods return `None` for it, and other tests cover it.
-fn errnos(operation: Operation) -> &'static [i32] {
+pub(crate) fn errnos(operation: Operation) -> &'static [i32] {
     use Operation::*;
     use libc::*;
     match operation {
@@ -142,7 +142,7 @@ fn stride() -> usize {
 }
 
 /// The places to test in a series of operations, and behind them places without an operation, where no fault is felt.
-fn places_to_test(operations: &[Operation]) -> impl Iterator<Item = usize> {
+pub(crate) fn places_to_test(operations: &[Operation]) -> impl Iterator<Item = usize> {
     let mut met = BTreeSet::new();
     let places = operations.iter().enumerate();
     let chosen = places.filter(|(nth, operation)| met.insert(**operation) | nth.is_multiple_of(stride()));

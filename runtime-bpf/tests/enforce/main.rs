@@ -11,6 +11,7 @@ mod leftovers;
 mod limits;
 mod neighbours;
 mod net;
+mod pods;
 mod policy;
 mod probe;
 mod seam;

@@ -35,7 +35,7 @@ impl<E: Enforce> NodeAgent<E> {
     pub(crate) fn asked(&mut self, question: PendingQuestion) {
         // A recreated interface has the same name, but policy is not in force on it. So interfaces that are gone are
         // forgotten before the question is answered.
-        let host = self.local.interfaces_mut().check().host;
+        let host = self.local.interfaces_mut().host();
         self.enforcement.forget_gone(&host);
         match question.question.verb {
             Verb::Status => reply(&question, self.can_pods_start()),
@@ -74,9 +74,11 @@ impl<E: Enforce> NodeAgent<E> {
         if let Some(object) = known {
             let object = self.starting.addresses.complete(&self.node, &key, object, since);
             let dirty = self.objects.index_mut().apply(object);
-            self.note(dirty, ChangeEffect::Isolating, true, since);
             // Even if no class changes, the interface may be another one.
-            self.pending.need_generation(since);
+            if !dirty.brings_local_pod() {
+                self.pending.need_generation(since);
+            }
+            self.note(dirty, ChangeEffect::Isolating, true, since);
         }
         self.starting.held.questions.push(held);
     }

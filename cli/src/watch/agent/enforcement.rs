@@ -85,6 +85,16 @@ impl Enforcement {
         self.pods.retain(|pod, _| !local.is_unaddressed(pod) && !is_refused(pod));
     }
 
+    /// Adds a pod that came into force without a new generation.
+    pub(super) fn add_pod(&mut self, pod: LocalPod, at: FoundInterface) {
+        self.pods.insert(pod, at);
+    }
+
+    /// Removes pods that left without a new generation.
+    pub(super) fn remove_pods(&mut self, is_gone: impl Fn(&LocalPod) -> bool) {
+        self.pods.retain(|pod, _| !is_gone(pod));
+    }
+
     /// Removes the pods whose interface is gone. A recreated interface has the same name, but no policy.
     pub(super) fn forget_gone(&mut self, host: &Inventory) {
         self.pods.retain(|_, at| host.has(at));

@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use weir_classes::PeerId;
-use weir_classes::index::Changes;
+use weir_classes::index::{Changes, LocalChange};
 
 use super::{NodeAgent, RETRY, Value};
 use crate::watch::backoff::Backoff;
@@ -30,6 +30,8 @@ pub(super) const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct EntryWrites {
     entries: BTreeMap<IpAddr, Option<PeerId>>,
+    /// Pods of this node that come or leave, in order. Only after the entries are written.
+    locals: Vec<LocalChange>,
     /// The time since which flows have to be judged again.
     judge_since: Option<Instant>,
     /// The time at which the last epoch began.
@@ -41,6 +43,7 @@ pub(super) struct EntryWrites {
 impl EntryWrites {
     pub(super) fn add(&mut self, changes: Changes, at: Instant) {
         self.entries.extend(changes.entries);
+        self.locals.extend(changes.locals);
         if changes.judge_again {
             self.judge_again(at);
         }
@@ -51,9 +54,15 @@ impl EntryWrites {
         self.judge_since.get_or_insert(at);
     }
 
-    /// Drops all entries: a generation has them, or will have them.
+    /// Drops all entries and pods: a generation has them, or will have them.
     pub(super) fn forget_entries(&mut self) {
         self.entries.clear();
+        self.locals.clear();
+    }
+
+    /// Takes the pods of this node that come or leave.
+    pub(super) fn take_locals(&mut self) -> Vec<LocalChange> {
+        std::mem::take(&mut self.locals)
     }
 
     /// Notes that a new epoch has begun.
@@ -117,6 +126,7 @@ impl<E: Enforce> NodeAgent<E> {
             }
             self.reports.metrics.add("weir_address_writes_total", &[], changes.len() as f64);
         }
+        self.change_local_pods(now);
         let written = self.pending.take_entry_times();
         self.reports.time_changes(written, Instant::now());
     }

@@ -15,7 +15,7 @@ use super::absent::AbsentPods;
 use super::{NodeAgent, shown};
 use crate::watch::discover::{FoundInterface, InterfaceSource, Inventory};
 use crate::watch::enforce::{Enforce, PodAtInterface, PodFailure, RecordedPod};
-use crate::watch::interfaces::{InterfaceCheck, LocalPod, PodInterfaces, ReadHost};
+use crate::watch::interfaces::{LocalPod, PodInterfaces, ReadHost};
 
 /// Local pods and their interfaces.
 pub(super) struct LocalPods {
@@ -199,6 +199,14 @@ impl<E: Enforce> NodeAgent<E> {
         }
     }
 
+    /// Finds the interface of a pod that comes. `None` if it is not found, or if other interfaces have changed.
+    pub(super) fn find_also(&mut self, pod: &LocalPod, now: Instant) -> Option<FoundInterface> {
+        let found_before: BTreeSet<LocalPod> = self.local.interfaces.found().keys().cloned().collect();
+        let found = self.local.interfaces.find_also(pod, now);
+        self.note_absent(&found_before, now);
+        found
+    }
+
     fn find_pods(&mut self, pods: &BTreeSet<LocalPod>, now: Instant) -> bool {
         let found_before: BTreeSet<LocalPod> = self.local.interfaces.found().keys().cloned().collect();
         let changed = self.local.interfaces.find(pods, now);
@@ -209,12 +217,21 @@ impl<E: Enforce> NodeAgent<E> {
     /// Checks which interfaces still exist. A deleted pod stays enforced until its interface is gone. Any other pod
     /// that lost its interface may come back at another one, so it is searched for.
     pub(super) fn check_interfaces(&mut self, now: Instant) {
-        let InterfaceCheck { host, is_any_lost } = self.local.interfaces.check();
+        let host = self.local.interfaces.host();
         for key in self.local.take_left(&host) {
             self.delete_pod(&key, now);
         }
-        if is_any_lost && !self.pending.needs_generation() && self.find_interfaces_again(now) {
-            self.pending.need_generation(now);
+        // Otherwise the changes of these pods would wait for the next call.
+        self.write_entries(now);
+        if !self.local.interfaces.is_any_lost(&host) || self.pending.needs_generation() {
+            return;
+        }
+        let found_before = self.local.interfaces.found().clone();
+        if self.find_interfaces_again(now) {
+            match self.local.interfaces.only_lost(&found_before) {
+                Some(lost) => self.remove_lost(&lost, now),
+                None => self.pending.need_generation(now),
+            }
         }
     }
 
@@ -241,7 +258,7 @@ impl<E: Enforce> NodeAgent<E> {
         true
     }
 
-    fn delete_pod(&mut self, key: &Key, now: Instant) {
+    pub(super) fn delete_pod(&mut self, key: &Key, now: Instant) {
         let dirty = self.objects.index_mut().delete(key);
         self.note(dirty, ChangeEffect::Isolating, true, now);
     }

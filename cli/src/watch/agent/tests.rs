@@ -16,7 +16,8 @@ use crate::watch::annotate::PublishedGeneration;
 use crate::watch::cni_socket::PendingQuestion;
 use crate::watch::discover::{Attachment, Inventory};
 use crate::watch::enforce::{
-    AddressChange, CheckedHooks, EnforceError, InstallRequest, Installed, KernelSnapshot, PodAtInterface, PodFailure,
+    AddressChange, CheckedHooks, EnforceError, GonePod, InstallRequest, Installed, KernelSnapshot, NewPod,
+    PodAtInterface, PodFailure,
 };
 use crate::watch::log::Log;
 use crate::watch::metrics::Metrics;
@@ -50,6 +51,7 @@ struct FakeKernelState {
     closed: Vec<String>,
     refuse_install: bool,
     refuse_write: bool,
+    refuse_single: bool,
     refuse_pod: bool,
     refuse_end: bool,
     refuse_check: bool,
@@ -96,6 +98,20 @@ impl Enforce for FakeKernel {
             seen.done.push("again".to_owned());
         }
         if seen.refuse_write { Err(EnforceError::new("full")) } else { Ok(()) }
+    }
+
+    fn add_pod(&mut self, new: &NewPod) -> Result<u32, EnforceError> {
+        let mut seen = self.0.lock().expect("no test panics while it holds it");
+        let PodAtInterface { pod, interface } = &new.at;
+        seen.done.push(format!("add {pod}@{interface} like {}", new.like));
+        if seen.refuse_single { Err(EnforceError::new("full")) } else { Ok(1) }
+    }
+
+    fn remove_pods(&mut self, pods: &[GonePod]) -> Result<(), EnforceError> {
+        let mut seen = self.0.lock().expect("no test panics while it holds it");
+        let shown = |it: &GonePod| format!("{} {}", if it.is_deleted { "delete" } else { "lose" }, it.pod);
+        seen.done.extend(pods.iter().map(shown));
+        if seen.refuse_single { Err(EnforceError::new("busy")) } else { Ok(()) }
     }
 
     fn end_flows(&mut self, ended: &[EndedService]) -> Result<usize, EnforceError> {
@@ -364,7 +380,7 @@ fn steps_of_a_pods_start_without_a_new_address_need_no_generation() {
     assert_eq!(rig.after(Duration::from_secs(1)), NONE, "it sends nothing yet");
     rig.plug("new", "u9", "veth9", [10, 0, 0, 9]);
     rig.apply(&pod("Pending", ", podIP: 10.0.0.9", "False"));
-    assert_eq!(rig.after(Duration::from_secs(1)), ["install shop/new@veth9,shop/web@veth7 isolated"]);
+    assert_eq!(rig.after(Duration::from_secs(1)), ["add shop/new@veth9 like shop/web"]);
     rig.apply(&pod("Running", ", podIP: 10.0.0.9, hostIP: 172.16.0.1", "False"));
     rig.apply(&pod("Running", ", podIP: 10.0.0.9, hostIP: 172.16.0.1", "True"));
     assert_eq!(rig.after(Duration::from_secs(1)), NONE);
@@ -616,7 +632,7 @@ fn policies_stay_until_their_terminating_namespace_is_gone() {
     assert_eq!(rig.after(GATHER), NONE, "the generation in force has it");
     rig.unplug("veth7");
     rig.delete("Pod", "web");
-    assert_eq!(rig.after(GATHER), ["install "]);
+    assert_eq!(rig.after(GATHER), ["delete shop/web"]);
     rig.delete("Namespace", "shop");
     assert_eq!(rig.agent.objects.index().get(&key("NetworkPolicy", "p")), None);
     assert_eq!(rig.after(GATHER), NONE, "no pod is left");
@@ -636,7 +652,7 @@ fn deleted_pod_stays_enforced_until_its_interface_is_gone() {
     rig.apply(OPEN);
     assert_eq!(rig.after(Duration::from_secs(5)), ["install shop/web@veth7"]);
     rig.unplug("veth7");
-    assert_eq!(rig.after(CHECK + GATHER), ["install "]);
+    assert_eq!(rig.after(CHECK + GATHER), ["again", "delete shop/web"]);
 }
 
 /// The order of the kubelet: the interface goes first, then the API reports the end of the pod.
@@ -683,7 +699,7 @@ fn pod_that_was_never_found_is_reported_although_it_is_terminating() {
 fn pod_is_found_at_a_recreated_interface() {
     let mut rig = Rig::in_force();
     rig.unplug("veth7");
-    assert_eq!(rig.after(CHECK + GATHER), ["install  isolated"]);
+    assert_eq!(rig.after(CHECK + GATHER), ["lose shop/web"]);
     rig.plug("web", "u1", "veth8", [10, 0, 0, 5]);
     assert_eq!(rig.after(Duration::from_secs(10)), ["install shop/web@veth8 isolated"]);
 }
@@ -703,8 +719,7 @@ fn pod_is_enforced_before_the_api_has_its_address() {
     rig.plug("web-2", "u6", "veth6", [10, 0, 0, 6]);
     assert_eq!(rig.after(Duration::from_secs(3)), NONE);
     rig.plug("web-2", "u7", "veth8", [10, 0, 0, 7]);
-    let both = ["install shop/web@veth7,shop/web-2@veth8 isolated"];
-    assert_eq!(rig.after(Duration::from_secs(1) + GATHER), both);
+    assert_eq!(rig.after(Duration::from_secs(1) + GATHER), ["add shop/web-2@veth8 like shop/web"]);
     // The next update of the API still has no address.
     rig.apply(&starting("{phase: Pending, conditions: [{type: PodScheduled, status: 'True'}]}"));
     assert_eq!(rig.after(Duration::from_secs(3)), NONE);
@@ -716,6 +731,7 @@ mod budget;
 mod flows;
 mod identity;
 mod life;
+mod local_changes;
 mod newcomers;
 mod pace;
 mod scopes;

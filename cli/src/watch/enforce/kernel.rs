@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use weir_classes::departed::EndedService;
-use weir_runtime::runtime::{Attached, EndedFlows, ExactPods, PinAccess, Request, Runtime};
+use weir_runtime::runtime::{Attached, ComingPod, EndedFlows, ExactPods, LeavingPod, PinAccess, Request, Runtime};
 use weir_runtime::{EnforcedEndpoint, Error, HookKind, KernelGeneration, StateAfterFailure};
 
 use super::{
-    AddressChange, CheckedHooks, Enforce, EnforceError, InstallRequest, Installed, KernelSnapshot, PodAtInterface,
-    PodFailure, RecordedPod,
+    AddressChange, CheckedHooks, Enforce, EnforceError, GonePod, InstallRequest, Installed, KernelSnapshot, NewPod,
+    PodAtInterface, PodFailure, RecordedPod,
 };
 use crate::failure::chain;
 
@@ -94,6 +94,21 @@ impl Enforce for KernelEnforcer {
     fn write_addresses(&mut self, changes: &[AddressChange], judge_again: bool) -> Result<(), EnforceError> {
         let changes: Vec<_> = changes.iter().map(|it| (it.address, it.class.map(|class| class.0))).collect();
         self.runtime().and_then(|runtime| runtime.write_addresses(&changes, judge_again)).map_err(enforce_error)
+    }
+
+    fn add_pod(&mut self, pod: &NewPod) -> Result<u32, EnforceError> {
+        let NewPod { at, uid, ifindex, addresses, like, subject } = pod.clone();
+        let PodAtInterface { pod, interface } = at;
+        let pod = ComingPod { pod, uid, interface, ifindex, addresses, like, subject: subject.0 };
+        let way = self.way;
+        let generation = self.runtime().and_then(|runtime| runtime.add_pod(&pod, way)).map_err(enforce_error)?;
+        Ok(generation.epoch)
+    }
+
+    fn remove_pods(&mut self, pods: &[GonePod]) -> Result<(), EnforceError> {
+        let leaving = |it: &GonePod| LeavingPod { pod: it.pod.clone(), is_gone: it.is_deleted };
+        let pods: Vec<LeavingPod> = pods.iter().map(leaving).collect();
+        self.runtime().and_then(|runtime| runtime.remove_pods(&pods)).map_err(enforce_error)
     }
 
     fn end_flows(&mut self, ended: &[EndedService]) -> Result<usize, EnforceError> {

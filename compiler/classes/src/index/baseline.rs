@@ -10,10 +10,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::local::{LocalChange, LocalPods};
+use super::pods::{addresses as pod_addresses, as_pod};
 use super::roles::Roles;
 use super::{Changes, Dirty, Generation};
 use crate::peers::PodClasses;
 use crate::{AddressMap, PeerId, PredicateId};
+use weir_model::labels::matches;
 use weir_model::{LabelSetId, ListId, NamedPort, NamespaceId};
 use weir_objects::k8s::{LabelSelector, Labels, Object};
 
@@ -30,6 +33,8 @@ pub(super) struct Baseline {
     lists: BTreeMap<String, Option<PredicateId>>,
     /// The namespaces and labels of local endpoints.
     local: BTreeSet<(NamespaceId, LabelSetId)>,
+    /// Local pods that other pods are compared with, and those that came or left since the generation.
+    pub(super) local_pods: LocalPods,
     /// Entries of the exact table that differ from the generation's.
     changed: BTreeMap<IpAddr, Option<PeerId>>,
     /// Addresses whose blocks and lists differ from the generation's, with the present predicates.
@@ -57,6 +62,7 @@ impl Baseline {
             addresses: Arc::clone(&classes.addresses),
             lists,
             local: local.map(|endpoint| (endpoint.namespace, endpoint.labels)).collect(),
+            local_pods: LocalPods::new(generation),
             changed: BTreeMap::new(),
             relisted: BTreeMap::new(),
             moved: HashMap::new(),
@@ -68,7 +74,9 @@ impl Baseline {
     pub(super) fn with_changes(self, generation: &Generation) -> Self {
         let addresses = Arc::clone(&generation.classes.addresses);
         let pods = self.pods.with_changes(&generation.cluster, &generation.classes);
-        Self { addresses, pods, changed: BTreeMap::new(), ..self }
+        // Subject classes have other numbers. A pod that came or left is never a change that a generation is made from.
+        let local_pods = LocalPods::new(generation);
+        Self { addresses, pods, local_pods, changed: BTreeMap::new(), ..self }
     }
 
     /// The entries of the exact table that differ from the generation's.
@@ -84,6 +92,26 @@ impl Baseline {
             Some(None) if !self.addresses.is_listed(address) => self.addresses.find_range(address),
             Some(None) | None => self.addresses.find(address),
         }
+    }
+
+    /// Whether a local pod has an address at present.
+    pub(super) fn is_local(&self, address: IpAddr) -> bool {
+        self.local_pods.has(address).unwrap_or_else(|| self.roles.local.contains(&address))
+    }
+
+    /// Whether an address is a local pod's, and no node, service or hostPort has it too.
+    pub(super) fn is_only_local(&self, address: IpAddr) -> bool {
+        self.is_local(address) && !self.roles.fixed.contains(&address)
+    }
+
+    /// Whether an address is a local pod's, a node's, a service's, or named by a hostPort.
+    pub(super) fn is_fixed(&self, address: IpAddr) -> bool {
+        self.is_local(address) || self.roles.fixed.contains(&address)
+    }
+
+    /// The ports that ingress rules in force name.
+    pub(super) fn named_in_ingress(&self, ports: &[NamedPort]) -> Vec<(u32, u16)> {
+        self.pods.named_in_ingress(ports)
     }
 
     /// Whether an address is behind a service or hostPort at present.
@@ -122,7 +150,8 @@ impl Baseline {
 
     /// Whether a local pod is in a namespace.
     pub(super) fn is_any_local_in(&self, name: &str) -> bool {
-        self.pods.namespace(name).is_some_and(|id| self.local.iter().any(|(of, _)| *of == id))
+        let was_any = self.pods.namespace(name).is_some_and(|id| self.local.iter().any(|(of, _)| *of == id));
+        was_any || self.local_pods.came().any(|(of, _)| of == name)
     }
 
     /// Whether a predicate in force depends on the labels of namespaces and holds for only one of these two sets.
@@ -130,9 +159,9 @@ impl Baseline {
         self.pods.tells_namespaces_apart(one, other)
     }
 
-    /// Records the present labels of a namespace.
-    pub(super) fn relabel(&mut self, name: &str, labels: Labels) {
-        self.pods.relabel(name, labels);
+    /// Records the present labels of a namespace: see [`PodClasses::relabel`].
+    pub(super) fn relabel(&mut self, name: &str, labels: Labels, moves: bool) {
+        self.pods.relabel(name, labels, moves);
     }
 
     /// The class of a pod's address; `None` if there is no such class yet.
@@ -165,11 +194,16 @@ impl Baseline {
     /// Whether a selector of pods in a namespace matches the labels that a local pod had.
     pub(super) fn selects_local(&self, namespace: &str, selector: &LabelSelector) -> bool {
         self.local.iter().any(|(of, labels)| self.pods.selects(namespace, selector, *of, *labels))
+            || self.local_pods.came().any(|(of, labels)| of == namespace && matches(selector, labels))
     }
 
     /// Whether selectors of namespaces and pods match the labels that a local pod had.
     pub(super) fn selects_local_anywhere(&self, namespaces: &LabelSelector, pods: &LabelSelector) -> bool {
+        let came = |(of, labels): (&str, &Labels)| {
+            matches(pods, labels) && self.pods.labels_of(of).is_none_or(|it| matches(namespaces, it))
+        };
         self.local.iter().any(|(of, labels)| self.pods.selects_anywhere(namespaces, pods, *of, *labels))
+            || self.local_pods.came().any(came)
     }
 
     /// The changes that give these addresses these classes.
@@ -182,13 +216,19 @@ impl Baseline {
         let entries: Vec<_> = entries.filter(|(address, peer)| self.entry(*address) != *peer).collect();
         match entries.is_empty() && !judge_again {
             true => Dirty::Nothing,
-            false => Dirty::Addresses(Changes { entries, judge_again }),
+            false => Dirty::Addresses(Changes { entries, judge_again, locals: Vec::new() }),
         }
     }
 
     /// Records entries of the exact table as written.
     pub(super) fn note_entries(&mut self, entries: &[(IpAddr, Option<PeerId>)]) {
         self.changed.extend(entries.iter().copied());
+    }
+
+    /// Records changes of local pods as made; `before` is the previous state of the pod.
+    pub(super) fn note_locals(&mut self, locals: &[LocalChange], before: Option<&Object>) {
+        let had = before.and_then(as_pod).map_or(&[][..], |(_, pod)| pod_addresses(pod));
+        locals.iter().for_each(|change| self.local_pods.note(change, had));
     }
 
     /// Records which blocks and lists contain these addresses now.

@@ -37,6 +37,8 @@ impl Unbuilt {
         let Some(object) = after.or(before) else { return };
         match (&object.body, dirty) {
             // A policy that selects no local pod is not in the data, and a pod's class is in the address table.
+            // The data has the local pods of the generation.
+            (Body::Pod(_), Dirty::Addresses(changes)) if !changes.locals.is_empty() => self.is_more = true,
             (Body::NetworkPolicy(_) | Body::Pod(_), Dirty::Nothing | Dirty::Addresses(_)) => {}
             (Body::NetworkPolicy(_), Dirty::Everything) => _ = self.policies.insert(Key::of(object)),
             // Also if nothing has to be done now: a service that no policy asks for must be known when one does.
@@ -154,6 +156,7 @@ impl Index {
     /// From here on, changes are answered relative to this generation, which has all changes so far.
     pub(super) fn take_over(&mut self, generation: &mut Generation) {
         self.unbuilt = Unbuilt::default();
+        self.is_outdated = false;
         let kept = std::mem::replace(&mut generation.kept, Kept::Nothing);
         let before = self.baseline.take();
         self.baseline = Some(match (&kept, before) {

@@ -4,12 +4,28 @@
 //! and as a subject, through the selectors of cluster-wide policies and lists. If no such selector gives another answer
 //! for the new labels, all rows and classes stay as they are. Tenants can often create namespaces, and controllers
 //! write labels to them that no policy mentions.
+//!
+//! If a rule's selector gives another answer, the pods of the namespace get other peer classes. If these classes exist,
+//! the entries of the pods' addresses are enough, under these conditions:
+//! * no pod of the namespace is local. Each address moves by itself, so a packet between two local pods could pass
+//!   because the ingress of one is judged with the new labels and the egress of the other with the labels before. A
+//!   packet from or to a pod of another node is judged here by one entry: the old one or the new one;
+//! * no service or hostPort whose address is judged leads to a pod that moves, and none of the addresses is shared;
+//! * at most [`MOST_MOVED`] addresses are visited. A namespace can have thousands of pods.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use super::effect::CLUSTER_POLICY_KINDS;
-use super::{Dirty, Index};
+use super::pods::{addresses, as_pod, is_behind};
+use super::{Dirty, Index, Key};
+use crate::PeerId;
 use weir_model::labels::matches;
-use weir_model::resolve::namespace_labels;
-use weir_objects::k8s::{Body, Labels, Object};
+use weir_model::resolve::{named_ports, namespace_labels};
+use weir_objects::k8s::{Body, Labels, Object, Pod};
+
+/// The most addresses that are written singly for one change.
+const MOST_MOVED: usize = 256;
 
 impl Index {
     /// A namespace was created, changed or deleted.
@@ -22,14 +38,45 @@ impl Index {
         }
         let [was, is] = [before, after].map(|it| namespace_labels(name, it));
         let concerns_subjects = baseline.is_any_local_in(name) && self.selects_one_as_subject(&was, &is);
-        if concerns_subjects || baseline.tells_namespaces_apart(&was, &is) {
+        let moves = baseline.tells_namespaces_apart(&was, &is);
+        if concerns_subjects || (moves && baseline.is_any_local_in(name)) {
             return Dirty::Everything;
         }
-        // For later changes: a new cluster-wide policy is compared with the present labels.
+        // For later changes: a new cluster-wide policy is compared with the present labels, and so is a new pod.
         if let Some(baseline) = &mut self.baseline {
-            baseline.relabel(name, is);
+            baseline.relabel(name, is, moves);
         }
-        Dirty::Nothing
+        if moves { self.pods_of_namespace_move(name).unwrap_or(Dirty::Everything) } else { Dirty::Nothing }
+    }
+
+    /// The entries of a namespace's pods with its present labels; `None` if a compile is needed.
+    fn pods_of_namespace_move(&self, name: &str) -> Option<Dirty> {
+        let baseline = self.baseline.as_ref()?;
+        let mut classes: BTreeMap<IpAddr, PeerId> = BTreeMap::new();
+        for (object, pod) in self.pods_of(name) {
+            // Such a service finds the pod by its labels, also while it has no address.
+            if pod.node == self.node || baseline.roles.selects(object) {
+                return None;
+            }
+            let ports = named_ports(&pod.ports, self.assume);
+            for address in addresses(pod) {
+                let peer = baseline.class_of(object, &ports, *address)?;
+                let is_shared = baseline.is_fixed(*address) || self.holders.get(address) != Some(&1);
+                let is_judged_by = is_behind(baseline, *address) && baseline.peer_at(*address) != peer;
+                if is_shared || is_judged_by || classes.len() == MOST_MOVED {
+                    return None;
+                }
+                classes.insert(*address, peer);
+            }
+        }
+        Some(baseline.changes(classes, false))
+    }
+
+    fn pods_of<'s>(&'s self, namespace: &'s str) -> impl Iterator<Item = (&'s Object, &'s Pod)> {
+        let first = Key { kind: "Pod".to_owned(), namespace: namespace.to_owned(), name: String::new() };
+        let of_namespace = self.objects.range(first..);
+        let is_in = move |(key, _): &(&Key, &Object)| key.kind == "Pod" && key.namespace == namespace;
+        of_namespace.take_while(is_in).filter_map(|(_, object)| as_pod(object))
     }
 
     /// Whether a cluster-wide policy or a list applies to pods of a namespace with only one of these sets of labels.

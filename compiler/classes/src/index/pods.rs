@@ -2,7 +2,8 @@
 //!
 //! A pod that is not local and backs no service is only ever a peer: its addresses have a class, and nothing else in
 //! the tables depends on it. If that class exists already, it is enough to update the entries of its addresses. Of a
-//! local pod, only those changes are answered without a compile that classification does not read.
+//! local pod, only those changes are answered without a compile that classification does not read, and the changes in
+//! [`super::local`].
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -49,6 +50,9 @@ impl Index {
         if self.is_unread(baseline, before, after) {
             return PodAnswer::Known(Dirty::Nothing);
         }
+        if let Some(dirty) = self.local_pod_changes(baseline, before, after) {
+            return PodAnswer::Known(dirty);
+        }
         let mut has_new_class = false;
         let mut classes: BTreeMap<IpAddr, PeerId> = BTreeMap::new();
         // The old state first: an address that the pod keeps gets its class from the new state, which overwrites the
@@ -56,7 +60,7 @@ impl Index {
         for (object, is_now) in [(before, false), (after, true)] {
             let Some((object, pod)) = object.and_then(as_pod) else { continue };
             // For both states: a pod that was local, or backed a service, is still in the tables as that.
-            if !self.is_only_a_peer(&baseline.roles, object, pod, after) {
+            if !self.is_only_a_peer(baseline, object, pod, after) {
                 return EVERYTHING;
             }
             let ports = named_ports(&pod.ports, self.assume);
@@ -107,7 +111,7 @@ impl Index {
     }
 
     /// Whether a pod is in no table: it has no address in packets, and no service finds it by its labels.
-    fn has_no_part(&self, baseline: &Baseline, object: &Object, pod: &Pod) -> bool {
+    pub(super) fn has_no_part(&self, baseline: &Baseline, object: &Object, pod: &Pod) -> bool {
         // A pod on the host's network has its node's address.
         !pod.host_network
             && addresses(pod).is_empty()
@@ -117,7 +121,7 @@ impl Index {
 
     /// Whether the pod's node declares the addresses that the pod's status names as the node's. Then they change
     /// nothing: the kubelet reports them together with the pod's own address, later than the pod's network has it.
-    fn is_at_a_declared_node(&self, pod: &Pod) -> bool {
+    pub(super) fn is_at_a_declared_node(&self, pod: &Pod) -> bool {
         let Some(name) = pod.node.clone().filter(|_| !pod.node_addresses.is_empty()) else {
             return pod.node_addresses.is_empty();
         };
@@ -126,7 +130,8 @@ impl Index {
         pod.node_addresses.iter().all(|address| declared.contains(address))
     }
 
-    fn is_only_a_peer(&self, roles: &Roles, object: &Object, pod: &Pod, after: Option<&Object>) -> bool {
+    fn is_only_a_peer(&self, baseline: &Baseline, object: &Object, pod: &Pod, after: Option<&Object>) -> bool {
+        let roles = &baseline.roles;
         // A pod that names no node, but has node addresses, may be on this node.
         let is_placed = pod.node.is_some() || pod.node_addresses.is_empty();
         let local = self.node.is_none() || pod.node == self.node || !is_placed;
@@ -138,7 +143,7 @@ impl Index {
             // If another pod lists the address too, the one that counts depends on both (`Directory::endpoint_at`), and
             // this event is about one of them only.
             let own = u32::from(now.contains(address));
-            roles.fixed.contains(address) || self.holders.get(address).is_some_and(|count| *count > own)
+            baseline.is_fixed(*address) || self.holders.get(address).is_some_and(|count| *count > own)
         };
         !local
             && !backs
@@ -164,7 +169,7 @@ pub(super) enum PodAnswer {
 }
 
 /// Whether services are judged by the class that an address had when the generation was compiled.
-fn is_behind(baseline: &Baseline, address: IpAddr) -> bool {
+pub(super) fn is_behind(baseline: &Baseline, address: IpAddr) -> bool {
     baseline.is_backing(address) && baseline.judges_egress
 }
 

@@ -11,7 +11,7 @@ use weir_objects::k8s::{Body, Labels, Object};
 /// The parts that addresses play, beside their classes.
 #[derive(Debug)]
 pub(super) struct Roles {
-    /// Addresses of local pods, nodes and services, and those that hostPorts name: never touched singly.
+    /// Addresses of nodes and services, and those that hostPorts name: never touched singly.
     pub(super) fixed: BTreeSet<IpAddr>,
     /// The addresses of every node. A pod can name its node's addresses too.
     pub(super) nodes: BTreeSet<IpAddr>,
@@ -35,7 +35,7 @@ impl Roles {
         let local = scope.endpoints().iter().flat_map(|id| &cluster.endpoints[id.index()].addresses);
         let local: BTreeSet<IpAddr> = local.copied().collect();
         Self {
-            fixed: fixed_addresses(cluster, &local),
+            fixed: fixed_addresses(cluster),
             nodes: cluster.nodes.iter().flat_map(|node| node.addresses.iter().copied()).collect(),
             declared,
             local,
@@ -53,12 +53,12 @@ impl Roles {
     }
 }
 
-fn fixed_addresses(cluster: &Cluster, local: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+fn fixed_addresses(cluster: &Cluster) -> BTreeSet<IpAddr> {
     let nodes = cluster.nodes.iter().flat_map(|node| &node.addresses);
     let services = cluster.frontends.iter().map(|frontend| &frontend.address);
     // The `hostIP` of a hostPort has a class of its own, even if no Node lists this address.
     let named = cluster.host_ports.iter().filter_map(|it| it.address.as_ref());
-    local.iter().chain(nodes).chain(services).chain(named).copied().collect()
+    nodes.chain(services).chain(named).copied().collect()
 }
 
 pub(super) fn node_addresses(object: &Object) -> &[IpAddr] {

@@ -90,7 +90,7 @@ struct JudgedBackends {
 impl JudgedBackends {
     fn new(baseline: &Baseline, backends: &[Backend]) -> Self {
         let at = backends.iter().filter_map(|it| Some((it.address?, it.port)));
-        let (local, remote): (Vec<_>, Vec<_>) = at.partition(|(address, _)| baseline.roles.local.contains(address));
+        let (local, remote): (Vec<_>, Vec<_>) = at.partition(|(address, _)| baseline.is_local(*address));
         let class = |(address, port): (IpAddr, u16)| (address.is_ipv4(), baseline.peer_at(address), port);
         Self { remote: remote.into_iter().map(class).collect(), local: local.into_iter().collect() }
     }

@@ -94,7 +94,8 @@ impl Life {
             return Vec::new();
         }
         let (pods, of) = (self.world.expected_pods(), &self.world.of);
-        let state = self.world.host.lock();
+        let mut state = self.world.host.lock();
+        *self.tally.entry("single").or_default() += std::mem::take(&mut state.singles);
         let mut wrong = verdicts::differences(&self.world.server, &state, &pods, of, &mut self.tally);
         let held = std::mem::take(&mut self.held)
             .into_iter()
@@ -252,7 +253,7 @@ fn kernel_matches_the_reference_after_random_events() {
     println!("{rounds} rounds from seed {first}: {tally:?}");
     let occurs = |result| tally.contains_key(result);
     assert!(
-        ["allowed", "denied", "started", "ordered"].into_iter().all(occurs),
+        ["allowed", "denied", "started", "ordered", "single"].into_iter().all(occurs),
         "each kind of answer occurs: {tally:?}"
     );
     // This occurs only if a new agent meets a pod that it did not know and a neighbour that acts first.

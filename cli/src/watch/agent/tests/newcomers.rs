@@ -13,8 +13,12 @@ impl Rig {
     }
 
     fn starting(&mut self, name: &str, uid: &str) {
+        self.starting_as("web", name, uid);
+    }
+
+    fn starting_as(&mut self, app: &str, name: &str, uid: &str) {
         self.apply(&format!(
-            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, uid: {uid}, labels: {{app: web}}}},
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, uid: {uid}, labels: {{app: {app}}}}},
               spec: {{nodeName: near}}, status: {{phase: Pending}}}}"
         ));
     }
@@ -29,7 +33,7 @@ fn new_pod_is_closed_and_then_enforced_when_its_cni_result_appears() {
     assert_eq!(rig.seen().closed, NONE);
     rig.plug("web-2", "u7", "veth8", [10, 0, 0, 7]);
     rig.agent.host_changed(rig.now);
-    assert_eq!(rig.after(MOMENT), ["install shop/web@veth7,shop/web-2@veth8 isolated"]);
+    assert_eq!(rig.after(MOMENT), ["add shop/web-2@veth8 like shop/web"]);
     assert_eq!(std::mem::take(&mut rig.seen().closed), ["veth8"]);
     assert_eq!(rig.stir(), NONE, "an enforced interface is not closed again");
 }
@@ -39,11 +43,12 @@ fn new_pod_is_closed_and_then_enforced_when_its_cni_result_appears() {
 #[test]
 fn new_pod_is_closed_before_its_generation_is_compiled() {
     let mut rig = Rig::in_force();
-    rig.starting("web-2", "u7");
+    // No local pod is like it, so it needs a generation.
+    rig.starting_as("api", "api", "u7");
     rig.after(Duration::from_millis(700));
     rig.agent.host_changed(rig.now);
     rig.agent.act(rig.now, &mut || None);
-    rig.plug("web-2", "u7", "veth8", [10, 0, 0, 7]);
+    rig.plug("api", "u7", "veth8", [10, 0, 0, 7]);
     rig.agent.host_changed(rig.now);
     rig.agent.act(rig.now, &mut || None);
     assert_eq!(rig.seen().closed, NONE, "the pause after the last read is not over");

@@ -5,15 +5,15 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
-use weir_artifact::Artifact;
-use weir_artifact::layout::{MapName, address_bytes};
+use weir_artifact::layout::{MapName, address_bytes, endpoint};
+use weir_artifact::{Artifact, NamedEndpoint};
 use weir_classes::departed::EndedService;
 use weir_runtime::sys::links::{NamespaceInterface, NetworkNamespace};
 
 use crate::watch::discover::{Attachment, Depth, Inventory, MountedNamespace};
 use crate::watch::enforce::{
-    AddressChange, CheckedHooks, Enforce, EnforceError, InstallRequest, Installed, KernelSnapshot, PodAtInterface,
-    PodFailure, RecordedPod,
+    AddressChange, CheckedHooks, Enforce, EnforceError, GonePod, InstallRequest, Installed, KernelSnapshot, NewPod,
+    PodAtInterface, PodFailure, RecordedPod,
 };
 
 /// An endpoint in the kernel's record.
@@ -37,6 +37,8 @@ pub(super) struct FakeHostState {
     /// How many of the next installations fail, and how many single pods fail in them.
     pub(super) refuse: usize,
     pub(super) refuse_pod: usize,
+    /// How many pods came or left without an installation.
+    pub(super) singles: u64,
 }
 
 #[derive(Clone, Default)]
@@ -185,6 +187,51 @@ impl Enforce for FakeHost {
         }
         map.entries.sort();
         if map.entries.len() > map.spec.max_entries as usize { Err(EnforceError::new("full")) } else { Ok(()) }
+    }
+
+    /// Follows the rules of the runtime (`runtime-bpf/src/runtime/pods.rs`).
+    fn add_pod(&mut self, new: &NewPod) -> Result<u32, EnforceError> {
+        let mut state = self.lock();
+        if state.refuse > 0 {
+            state.refuse -= 1;
+            return Err(EnforceError::new("no memory"));
+        }
+        let PodAtInterface { pod, interface: name } = new.at.clone();
+        if state.interface(&name) != Some(new.ifindex) {
+            return Err(EnforceError::new("the interface is gone"));
+        }
+        // An interface that `close` has closed is in no record of the runtime.
+        state.endpoints.retain(|it| it.ifindex != new.ifindex || !it.pod.is_empty());
+        if state.endpoints.iter().any(|it| it.pod == pod || it.ifindex == new.ifindex) {
+            return Err(EnforceError::new("it is enforced already"));
+        }
+        let endpoints = state.artifact.as_mut().map(|it| &mut it.endpoints).ok_or_else(|| EnforceError::new("none"))?;
+        let like = endpoints.iter().find(|it| it.pod() == new.like).cloned();
+        let mut value = like.ok_or_else(|| EnforceError::new("there is no pod like it"))?.value;
+        value[endpoint::V4 as usize..endpoint::MAC as usize].fill(0);
+        for address in &new.addresses {
+            let (at, bytes) = (if address.is_ipv4() { endpoint::V4 } else { endpoint::V6 }, address_bytes(*address));
+            value[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);
+        }
+        let (namespace, short) = pod.split_once('/').expect("it has a namespace");
+        endpoints.retain(|it| it.pod() != pod);
+        endpoints.push(NamedEndpoint { namespace: namespace.to_owned(), name: short.to_owned(), value });
+        let (uid, ifindex) = (new.uid.clone(), new.ifindex);
+        state.endpoints.push(FakeEndpoint { pod, uid, ifindex, name, closed: false });
+        state.singles += 1;
+        Ok(state.epoch)
+    }
+
+    fn remove_pods(&mut self, pods: &[GonePod]) -> Result<(), EnforceError> {
+        let mut state = self.lock();
+        for gone in pods {
+            if state.endpoints.iter().any(|it| it.pod == gone.pod && state.is_there(it.ifindex)) {
+                return Err(EnforceError::new("its interface is still there"));
+            }
+            state.endpoints.retain(|it| it.pod != gone.pod);
+            state.singles += 1;
+        }
+        Ok(())
     }
 
     fn end_flows(&mut self, ended: &[EndedService]) -> Result<usize, EnforceError> {

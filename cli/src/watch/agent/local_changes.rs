@@ -1,0 +1,88 @@
+//! Pods of this node that come or leave without a new generation.
+//!
+//! Problem and conditions are in `compiler/classes/src/index/local.rs`, the order of the kernel's operations in
+//! `runtime-bpf/src/runtime/pods.rs`. This file finds the interface of a pod that comes, and makes a generation if the
+//! pod cannot come alone.
+//! Invariants: the entries of a pod's addresses are written before its interface opens ([`super::entry_writes`]). If
+//! anything fails, a generation is requested, which contains the pod.
+
+use std::time::Instant;
+
+use weir_classes::index::{Dirty, Key, LocalArrival, LocalChange};
+
+use super::{LocalPod, NodeAgent, Value, shown};
+use crate::watch::annotate::{AnnotatedPod, PublishedGeneration};
+use crate::watch::discover::FoundInterface;
+use crate::watch::enforce::{Enforce, EnforceError, GonePod, NewPod, PodAtInterface};
+
+impl<E: Enforce> NodeAgent<E> {
+    /// Makes the changes of local pods that wait. If a generation is needed anyway, it contains them.
+    pub(super) fn change_local_pods(&mut self, now: Instant) {
+        let locals = self.pending.writes.take_locals();
+        if locals.is_empty() || self.pending.needs_generation() {
+            return;
+        }
+        for change in locals {
+            let made = match change {
+                LocalChange::Came(arrival) => self.add_local_pod(arrival, now),
+                LocalChange::Left { pod, .. } => self.remove_gone(&[gone(&pod)]),
+            };
+            if let Err(EnforceError { message }) = made {
+                let fields = [("error", Value::from(message))];
+                self.reports.log.info("a pod cannot come or leave alone; compiling a new generation", &fields);
+                // The generation contains this change and the others.
+                return self.pending.need_generation(now);
+            }
+        }
+    }
+
+    fn add_local_pod(&mut self, arrival: LocalArrival, now: Instant) -> Result<(), EnforceError> {
+        let LocalArrival { pod: key, uid, addresses, like, subject, .. } = arrival;
+        let Key { namespace, name, .. } = key.clone();
+        let pod = LocalPod { namespace, name, uid: uid.clone(), addresses: addresses.clone() };
+        let found = self.find_also(&pod, now).ok_or_else(|| EnforceError::new("its interface is not found"))?;
+        let FoundInterface { name: interface, ifindex, .. } = found.clone();
+        let at = PodAtInterface { pod: pod.path(), interface };
+        let generation = self.enforce.add_pod(&NewPod { at, uid, ifindex, addresses, like, subject })?;
+        self.enforcement.add_pod(pod, found);
+        self.time_new_pods();
+        self.reports.metrics.add("weir_single_pods_total", &[("change", "came")], 1.0);
+        self.reports.log.info("the generation in force has a new pod", &[("pod", shown(&key))]);
+        let pods = self.enforcement.pods().keys().map(AnnotatedPod::from).collect();
+        self.reports.published.send_replace(PublishedGeneration { generation, pods });
+        Ok(())
+    }
+
+    /// Removes pods that lost their interface, and may come back at another one.
+    pub(super) fn remove_lost(&mut self, lost: &[LocalPod], now: Instant) {
+        let pods: Vec<GonePod> = lost.iter().map(|pod| GonePod { pod: pod.path(), is_deleted: false }).collect();
+        match self.enforcement.is_writable() {
+            true if self.remove_gone(&pods).is_ok() => {}
+            _ => self.pending.need_generation(now),
+        }
+    }
+
+    fn remove_gone(&mut self, pods: &[GonePod]) -> Result<(), EnforceError> {
+        self.enforce.remove_pods(pods)?;
+        self.enforcement.remove_pods(|pod| pods.iter().any(|gone| gone.pod == pod.path()));
+        let deleted = pods.iter().filter(|it| it.is_deleted).count();
+        self.reports.metrics.add("weir_single_pods_total", &[("change", "left")], deleted as f64);
+        Ok(())
+    }
+
+    /// Forgets the interfaces of pods that leave without a generation. A generation would do this when it searches.
+    pub(super) fn forget_left(&mut self, dirty: &Dirty) {
+        let Dirty::Addresses(changes) = dirty else { return };
+        for change in &changes.locals {
+            if let LocalChange::Left { pod, uid } = change {
+                let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
+                let pod = LocalPod { namespace, name, uid: uid.clone(), addresses: Vec::new() };
+                self.local.interfaces_mut().forget(&pod);
+            }
+        }
+    }
+}
+
+fn gone(key: &Key) -> GonePod {
+    GonePod { pod: format!("{}/{}", key.namespace, key.name), is_deleted: true }
+}

@@ -1,0 +1,279 @@
+//! Pods that come and leave without a new generation.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use weir_artifact::layout::endpoint;
+use weir_runtime::closed::close_interface;
+use weir_runtime::runtime::{ComingPod, EnforcementState, LeavingPod, PinAccess, Runtime};
+use weir_runtime::sys::netlink::NetlinkSocket;
+use weir_runtime::system::{Operation, System};
+use weir_runtime::{Error, HookKind, skip};
+
+use crate::attach::{attach, detach, each, status};
+use crate::faults::{Made, errnos, places_to_test};
+use crate::net::{Layout, Node, pod_address, possible};
+use crate::policy::{agents_artifact, cluster};
+use crate::probe::{connect, serve};
+
+/// Only p0 may connect to p1 and p2, and only to port 80. The first `pods` pods exist.
+fn made(pods: usize) -> Made {
+    let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p, namespace: default}\nspec: \
+                  {podSelector: {matchExpressions: [{key: pod, operator: In, values: [p1, p2]}]}, ingress: \
+                  [{from: [{podSelector: {matchLabels: {pod: p0}}}], ports: [{port: 80}]}]}\n";
+    agents_artifact(&cluster(pods, policy))
+}
+
+/// p2, which has the policy of p1.
+fn coming(node: &Node, made: &Made) -> ComingPod {
+    let like = made.0.endpoints.iter().find(|it| it.name == "p1").expect("the artifact has it");
+    let subject = *like.value[endpoint::SUBJECT as usize..].first_chunk().expect("it has a class");
+    let interface = node.interface(2);
+    let ifindex = node.here(|| NetlinkSocket::open().unwrap().interface_named(&interface).unwrap().ifindex);
+    ComingPod {
+        pod: "default/p2".to_owned(),
+        uid: Some("u2".to_owned()),
+        interface,
+        ifindex,
+        addresses: vec![pod_address(2, false), pod_address(2, true)],
+        like: "default/p1".to_owned(),
+        subject: u32::from_le_bytes(subject),
+    }
+}
+
+fn open(node: &Node) -> Result<Runtime, Error> {
+    Runtime::open(&node.bpffs(), PinAccess::Change)
+}
+
+fn add(node: &Node, pod: &ComingPod, way: HookKind) -> Result<(), Error> {
+    node.here(|| open(node)?.add_pod(pod, Some(way)).map(|_| ()))
+}
+
+fn remove(node: &Node, pod: &str) -> Result<(), Error> {
+    node.here(|| open(node)?.remove_pods(&[LeavingPod { pod: pod.to_owned(), is_gone: true }]))
+}
+
+fn state_of(node: &Node, pod: &str) -> Option<EnforcementState> {
+    let status = status(node).unwrap();
+    assert_eq!((&status.drift, &status.unattached), (&Vec::new(), &Vec::new()));
+    status.endpoints.iter().find(|it| it.endpoint.pod == pod).map(|it| it.state)
+}
+
+/// The pods of the artifact in force.
+fn named(node: &Node) -> Vec<String> {
+    let artifact = node.here(|| Runtime::open(&node.bpffs(), PinAccess::Read)?.artifact_in_force()).unwrap();
+    artifact.expect("a generation is in force").endpoints.iter().map(|it| it.name.clone()).collect()
+}
+
+/// Whether p0 reaches port 80 of p2, at once or later: a host that asked for the hardware address of a closed pod asks
+/// again after a second.
+fn reaches(node: &Node, to: IpAddr) -> bool {
+    (0..8).any(|_| connect(node, 0, to, 80).is_some())
+}
+
+/// p2 accepts port 80 from p0, and nothing from p1.
+fn is_enforced(node: &Node) -> bool {
+    let to = [false, true].map(|v6| pod_address(2, v6));
+    to.iter().all(|to| reaches(node, *to) && connect(node, 1, *to, 80).is_none())
+        && connect(node, 0, to[0], 81).is_none()
+}
+
+fn node_of_three(layout: Layout) -> Node {
+    let node = Node::new(layout, 3);
+    [80, 81].into_iter().for_each(|port| serve(&node, 2, port));
+    node
+}
+
+#[test]
+fn a_pod_that_comes_has_the_policy_of_the_pod_that_it_is_like() {
+    each(|_, way| {
+        let node = &node_of_three(Layout::Routed);
+        let made = made(2);
+        attach(node, &made, &[0, 1], Some(way)).unwrap();
+        let before = status(node).unwrap().generation.unwrap();
+        node.here(|| close_interface(&node.bpffs(), &node.interface(2))).unwrap();
+        assert!(connect(node, 0, pod_address(2, false), 80).is_none(), "closed");
+        add(node, &coming(node, &made), way).unwrap();
+        assert!(is_enforced(node));
+        assert_eq!(state_of(node, "default/p2"), Some(EnforcementState::Enforced));
+        assert_eq!(named(node), ["p0", "p1", "p2"]);
+        let now = status(node).unwrap().generation.unwrap();
+        assert_eq!((now.epoch, &now.digest), (before.epoch, &before.digest), "the same generation");
+        // The next process finds the same state.
+        assert_eq!(node.here(|| open(node)?.repair()).unwrap(), Vec::<String>::new());
+        assert!(is_enforced(node));
+        attach(node, &self::made(3), &[2], None).unwrap();
+        assert!(is_enforced(node));
+        assert_eq!(named(node), ["p0", "p1", "p2"]);
+    });
+}
+
+#[test]
+fn a_pod_that_leaves_is_neither_in_the_record_nor_in_the_artifact() {
+    each(|_, way| {
+        let node = &node_of_three(Layout::Routed);
+        let made = made(2);
+        attach(node, &made, &[0, 1], Some(way)).unwrap();
+        let entries = || status(node).unwrap().maps.iter().find(|it| it.name == "endpoints").map(|it| it.entries);
+        for _ in 0..2 {
+            add(node, &coming(node, &made), way).unwrap();
+            let refused = remove(node, "default/p2");
+            assert!(matches!(refused, Err(Error::NotSinglePod { .. })), "its interface is there: {refused:?}");
+            assert_eq!(entries(), Some(3));
+            node.ip("link del veth2");
+            remove(node, "default/p2").unwrap();
+            assert_eq!((state_of(node, "default/p2"), entries()), (None, Some(2)));
+            assert_eq!(named(node), ["p0", "p1"]);
+            node.plug(2);
+        }
+        // A pod of the artifact, which then is not reported as unattached.
+        node.ip("link del veth1");
+        remove(node, "default/p1").unwrap();
+        assert_eq!((state_of(node, "default/p1"), entries()), (None, Some(1)));
+        assert_eq!(named(node), ["p0"]);
+        // It is still the one that others are like.
+        add(node, &coming(node, &made), way).unwrap();
+        assert!(connect(node, 0, pod_address(2, false), 81).is_none());
+        assert!(reaches(node, pod_address(2, false)));
+    });
+}
+
+/// A pod without its interface may come back: it stays in the artifact.
+#[test]
+fn a_pod_that_lost_its_interface_is_reported_as_unattached() {
+    skip!(unless possible());
+    let node = &node_of_three(Layout::Routed);
+    attach(node, &made(2), &[0, 1], None).unwrap();
+    node.ip("link del veth1");
+    let lost = LeavingPod { pod: "default/p1".to_owned(), is_gone: false };
+    node.here(|| open(node)?.remove_pods(&[lost])).unwrap();
+    let status = status(node).unwrap();
+    assert_eq!(status.drift, Vec::<String>::new());
+    assert_eq!(status.unattached.iter().map(|it| it.pod.as_str()).collect::<Vec<_>>(), ["default/p1"]);
+    assert_eq!(named(node), ["p0", "p1"]);
+}
+
+#[test]
+fn a_pod_that_needs_a_generation_is_refused_before_anything_changes() {
+    skip!(unless possible());
+    let node = &node_of_three(Layout::Routed);
+    let made = made(2);
+    attach(node, &made, &[0, 1], None).unwrap();
+    let right = coming(node, &made);
+    let like = |like: &str| ComingPod { like: like.to_owned(), ..right.clone() };
+    for (what, wrong) in [
+        ("an unknown pod", like("default/p9")),
+        ("a pod of another class", like("default/p0")),
+        ("another interface of this name", ComingPod { ifindex: right.ifindex + 100, ..right.clone() }),
+        ("a pod that is enforced", ComingPod { pod: "default/p1".to_owned(), ..right.clone() }),
+    ] {
+        assert!(add(node, &wrong, HookKind::Tcx).is_err(), "{what}");
+        assert_eq!((state_of(node, "default/p2"), named(node)), (None, vec!["p0".into(), "p1".into()]), "{what}");
+    }
+    add(node, &right, HookKind::Tcx).unwrap();
+    assert!(add(node, &right, HookKind::Tcx).is_err(), "twice");
+}
+
+/// Adds p2 with a fault at one operation: it alone fails, or all from there on.
+fn add_with_fault(node: &Node, pod: &ComingPod, way: HookKind, nth: usize, dies: bool) -> (Vec<Operation>, bool) {
+    let (asked, seen) = (AtomicUsize::new(0), Arc::new(Mutex::new(Vec::new())));
+    let log = Arc::clone(&seen);
+    let faults = move |operation: Operation| {
+        log.lock().unwrap().push(operation);
+        let number = asked.fetch_add(1, Ordering::Relaxed);
+        (number == nth || dies && number > nth).then(|| errnos(operation)[nth % errnos(operation).len()])
+    };
+    let result = node.here(|| {
+        let system = System::with_faults(Box::new(faults)).unwrap();
+        Runtime::with_system(system, &node.bpffs(), PinAccess::Change)?.add_pod(pod, Some(way))
+    });
+    let operations = seen.lock().unwrap().clone();
+    (operations, result.is_ok())
+}
+
+/// The state before is a closed interface, so a connection that the policy denies never succeeds, whatever fails. Then
+/// the next process, or the next generation, puts the policy in force.
+fn come_with_faults(way: HookKind) {
+    skip!(unless possible());
+    let node = &node_of_three(Layout::Routed);
+    let (without, with) = (made(2), made(3));
+    let to = pod_address(2, false);
+    let begin = || {
+        attach(node, &without, &[0, 1], Some(way)).unwrap();
+        node.here(|| close_interface(&node.bpffs(), &node.interface(2))).unwrap();
+    };
+    begin();
+    let (operations, is_added) = add_with_fault(node, &coming(node, &without), way, usize::MAX, false);
+    assert!(is_added && operations.len() > 20, "{operations:?}");
+    let mut felt = 0;
+    for nth in places_to_test(&operations).take_while(|nth| *nth < operations.len()) {
+        for dies in [false, true] {
+            detach(node, Some("default/p2")).unwrap();
+            begin();
+            let (_, is_added) = add_with_fault(node, &coming(node, &without), way, nth, dies);
+            let what = format!("{way:?} {:?} at {nth}, dies: {dies}", operations[nth]);
+            felt += usize::from(!is_added);
+            assert!(connect(node, 1, to, 80).is_none(), "open after {what}");
+            assert!(connect(node, 0, to, 81).is_none(), "open after {what}");
+            if is_added {
+                assert!(reaches(node, to), "it said that it is in force: {what}");
+            }
+            // The next process: the pod stays closed, or is complete.
+            node.here(|| open(node).and_then(|it| it.repair().and_then(|_| it.open_closed_interfaces()))).unwrap();
+            assert!(connect(node, 1, to, 80).is_none(), "open after {what} and a repair");
+            let state = state_of(node, "default/p2");
+            assert!(matches!(state, None | Some(EnforcementState::Enforced)), "{what}: {state:?}");
+            attach(node, &with, &[2], Some(way)).unwrap();
+            node.here(|| open(node)?.open_closed_interfaces()).unwrap();
+            assert!(reaches(node, to) && connect(node, 1, to, 80).is_none(), "{what}");
+        }
+    }
+    println!("{way:?}: {} operations, {felt} faults felt", operations.len());
+    assert!(felt > 10, "faults were felt: {felt}");
+}
+
+#[test]
+fn a_pod_that_comes_is_never_open_whatever_fails() {
+    come_with_faults(HookKind::Tcx);
+}
+
+#[test]
+fn a_pod_that_comes_with_clsact_is_never_open_whatever_fails() {
+    come_with_faults(HookKind::Clsact);
+}
+
+/// The next operation completes a removal.
+#[test]
+fn a_pod_that_leaves_is_gone_after_a_repair_whatever_fails() {
+    skip!(unless possible());
+    let node = &node_of_three(Layout::Routed);
+    let made = made(2);
+    attach(node, &made, &[0, 1], Some(HookKind::Tcx)).unwrap();
+    for nth in 0.. {
+        add(node, &coming(node, &made), HookKind::Tcx).unwrap();
+        node.ip("link del veth2");
+        let asked = AtomicUsize::new(0);
+        let count = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&count);
+        let faults = move |operation: Operation| {
+            seen.fetch_add(1, Ordering::Relaxed);
+            (asked.fetch_add(1, Ordering::Relaxed) >= nth).then(|| errnos(operation)[0])
+        };
+        _ = node.here(|| {
+            let system = System::with_faults(Box::new(faults)).unwrap();
+            let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change)?;
+            runtime.remove_pods(&[LeavingPod { pod: "default/p2".to_owned(), is_gone: true }])
+        });
+        node.here(|| open(node)?.repair()).unwrap();
+        let status = status(node).unwrap();
+        assert_eq!(status.drift, Vec::<String>::new(), "death at {nth}");
+        assert!(status.endpoints.iter().all(|it| it.endpoint.pod != "default/p2"), "death at {nth}");
+        node.plug(2);
+        if count.load(Ordering::Relaxed) <= nth {
+            return;
+        }
+        // The process can die before the record says that the pod is gone. The agent then removes it again.
+        _ = remove(node, "default/p2");
+    }
+}
