@@ -31,11 +31,6 @@ impl DepartedBackends {
         self.retry.map(|retry| retry.due())
     }
 
-    /// Whether a generation must find out which connections end because of changed policies.
-    pub(super) fn is_any(&self) -> bool {
-        self.departed.is_any()
-    }
-
     /// Whether a pod's new class may forbid connections that still use the pod as a backend. Only a generation finds
     /// out which connections.
     pub(super) fn concerns(&self, object: &Object) -> bool {
@@ -46,8 +41,12 @@ impl DepartedBackends {
 impl<E: Enforce> NodeAgent<E> {
     /// Called when a generation has come into force.
     pub(super) fn end_flows_to_departed(&mut self, generation: &Generation, now: Instant) {
-        let Generation { cluster, scope, .. } = generation;
-        self.departed.pending.extend(self.departed.departed.observe(cluster, scope));
+        let departed = &mut self.departed.departed;
+        let ended = match generation.is_incremental {
+            true => departed.observe_changes(generation, self.objects.index()),
+            false => departed.observe(&generation.cluster, &generation.scope),
+        };
+        self.departed.pending.extend(ended);
         self.end_flows(now);
     }
 
