@@ -1,7 +1,7 @@
 //! Changes applied to a generation give the classes of a compile from scratch, apart from numbers; changes that need a
 //! compile from scratch say so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use weir_classes::index::{Dirty, Generation, Index, Key, NeedsWhole};
@@ -265,12 +265,14 @@ fn addresses() -> Vec<IpAddr> {
 /// The objects of the API server, as the index has them.
 struct Server {
     live: BTreeMap<Key, Object>,
+    /// The kinds of objects whose changes the generation in force does not have.
+    changed: BTreeSet<&'static str>,
     numbers: BTreeMap<Key, weir_objects::origin::ObjectId>,
 }
 
 impl Server {
     fn new(objects: Vec<Object>, index: &mut Index) -> Self {
-        let mut server = Self { live: BTreeMap::new(), numbers: BTreeMap::new() };
+        let mut server = Self { live: BTreeMap::new(), changed: BTreeSet::new(), numbers: BTreeMap::new() };
         objects.into_iter().for_each(|object| _ = server.apply(object, index));
         server
     }
@@ -291,14 +293,15 @@ impl Server {
 
     /// A random change of policies or remote pods, or of other objects whose changes are applied.
     fn change(&mut self, random: &mut Random, index: &mut Index) -> Dirty {
-        let object = match random.below(8) {
-            0 => far_pod(random),
-            1 => local_pod(random),
-            2 => service(random),
-            3 => slice(random),
-            4 => namespace(random),
-            _ => policy(random),
+        let (kind, object) = match random.below(8) {
+            0 => ("pod", far_pod(random)),
+            1 => ("local pod", local_pod(random)),
+            2 => ("service", service(random)),
+            3 => ("slice", slice(random)),
+            4 => ("namespace", namespace(random)),
+            _ => ("policy", policy(random)),
         };
+        self.changed.insert(kind);
         match random.below(5) {
             0 => self.delete(&Key::of(&object), index),
             _ => self.apply(object, index),
@@ -454,6 +457,7 @@ fn generation(index: &mut Index, late: impl FnOnce(&mut Index)) -> (Generation, 
 #[test]
 fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut incremental, mut verified, mut same, mut classes) = (0, 0, 0, 0);
     for seed in 0..16 {
         let mut random = Random::new(seed);
@@ -479,6 +483,7 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
                 continue;
             }
             let (is_late, before) = (random.below(4) == 0, peers);
+            let changed = std::mem::take(&mut server.changed);
             let (made, why) = generation(&mut index, |index| {
                 if is_late {
                     server.change(&mut random, index);
@@ -488,6 +493,7 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
             match &why {
                 None => {
                     incremental += 1;
+                    changed.into_iter().for_each(|kind| *kinds.entry(kind).or_default() += 1);
                     classes += usize::from(peers > before);
                 }
                 Some(why) => *reasons.entry(format!("{why:?}")).or_default() += 1,
@@ -505,9 +511,11 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
     }
     // Every way must occur, otherwise the test proves nothing.
     let counts =
-        format!("{incremental} incremental: {verified} verified, {same} same, {classes} with new classes; {reasons:?}");
+        format!("{incremental} incremental: {verified} verified, {same} same, {classes} with new classes; {kinds:?}; {reasons:?}");
+    println!("{counts}");
     for why in ["Objects", "ClusterWide", "Peers", "Names", "Egress", "Audit"] {
         assert!(reasons.get(why).copied().unwrap_or_default() > 0, "{why}: {counts}");
     }
+    assert!(kinds.len() == 6 && kinds.values().all(|count| *count > 40), "{counts}");
     assert!(incremental > 200 && verified > 25 && same > 100 && classes > 30, "{counts}");
 }
