@@ -510,8 +510,9 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
         }
     }
     // Every way must occur, otherwise the test proves nothing.
-    let counts =
-        format!("{incremental} incremental: {verified} verified, {same} same, {classes} with new classes; {kinds:?}; {reasons:?}");
+    let counts = format!(
+        "{incremental} incremental: {verified} verified, {same} same, {classes} with new classes; {kinds:?}; {reasons:?}"
+    );
     println!("{counts}");
     for why in ["Objects", "ClusterWide", "Peers", "Names", "Egress", "Audit"] {
         assert!(reasons.get(why).copied().unwrap_or_default() > 0, "{why}: {counts}");

@@ -79,10 +79,15 @@ impl<E: Enforce> NodeAgent<E> {
 
     /// Passes on the backends that services got or lost without a new generation.
     pub(super) fn note_moved_backends(&mut self) {
-        for moved in self.objects.index_mut().take_moved() {
-            self.departed.departed.moved(&moved);
-            self.reports.metrics.add("weir_backend_moves_total", &[], 1.0);
-        }
+        let count = self.take_moved_backends();
+        self.reports.metrics.add("weir_backend_moves_total", &[], count as f64);
+    }
+
+    /// Passes on the backends that services got or lost. Returns the number of changes.
+    pub(super) fn take_moved_backends(&mut self) -> usize {
+        let moved = self.objects.index_mut().take_moved();
+        moved.iter().for_each(|moved| self.departed.departed.moved(moved));
+        moved.len()
     }
 
     /// Notes a change of a pod that was written as single entries. If the pod was a backend and left its service, a new

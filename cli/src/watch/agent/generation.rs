@@ -123,7 +123,7 @@ impl<E: Enforce> NodeAgent<E> {
                 // records the times of the late changes.
                 self.write_entries(now);
                 // While services are not known, no backend can be seen to leave.
-                self.note_moved_backends();
+                self.take_moved_backends();
                 if self.scopes.knows_services() {
                     self.end_flows_to_departed(&generation, now);
                 }
@@ -145,7 +145,7 @@ impl<E: Enforce> NodeAgent<E> {
     /// is counted.
     fn compile_changes(&mut self, options: &CompileOptions, watch: &mut Stopwatch) -> Option<CompiledGeneration> {
         let limits = self.compile.budget.limits();
-        let made = watch.time(|| {
+        let made: Result<_, &'static str> = watch.time(|| {
             let draft = self.objects.index_mut().begin_changes().map_err(NeedsWhole::label)?;
             let generation = draft.classify_within(limits).map_err(NeedsWhole::label)?;
             // If it exceeds a budget, the compile from scratch finds out which policies are held.
