@@ -157,7 +157,8 @@ fn local_pod(random: &mut Random) -> Object {
         0 => format!("10.0.0.{}", random.below(16)),
         _ => format!("10.0.1.{}", 10 + random.below(5)),
     };
-    pod_with_port(namespace, name, "near", app, &address, random.pick(&[8080, 8080, 80, 9005]))
+    // Numbers of which some are in no rule and no service.
+    pod_with_port(namespace, name, "near", app, &address, random.pick(&[8080, 8082, 8084, 9005]))
 }
 
 /// Services: namespace, name, ClusterIP, node port.
@@ -375,8 +376,8 @@ impl Side<'_> {
 /// Ports at and around all ends of ranges; `None` is traffic without ports.
 fn ports() -> Vec<Option<(Protocol, u16)>> {
     let numbers = [
-        1, 52, 53, 80, 443, 444, 8080, 8081, 8999, 9000, 9002, 9003, 9004, 9005, 9006, 9007, 9008, 9010, 9011, 30080,
-        30082,
+        1, 52, 53, 80, 443, 444, 8080, 8081, 8082, 8083, 8084, 8999, 9000, 9002, 9003, 9004, 9005, 9006, 9007, 9008,
+        9010, 9011, 30080, 30082,
     ];
     let with = |protocol| numbers.map(|number| Some((protocol, number)));
     [None].into_iter().chain(with(Protocol::Tcp)).chain(with(Protocol::Udp)).chain(with(Protocol::Sctp)).collect()
@@ -470,6 +471,7 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
         }
         let mut server = Server::new(all, &mut index);
         let mut peers = index.compile().expect("classes").classes.peers.len();
+        let mut last: Option<Generation> = None;
         for step in 0..30 {
             let mut is_whole = false;
             for _ in 0..1 + random.below(2) {
@@ -480,6 +482,9 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
             }
             // Also without need: then only addresses have changed.
             if !is_whole && random.below(3) > 0 {
+                if let Some(last) = last.as_ref().filter(|_| random.below(2) == 0) {
+                    check_agrees(&index, last, &server);
+                }
                 continue;
             }
             let (is_late, before) = (random.below(4) == 0, peers);
@@ -490,6 +495,7 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
                 }
             });
             peers = made.classes.peers.len();
+            last = None;
             match &why {
                 None => {
                     incremental += 1;
@@ -506,6 +512,7 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
                     check_programs(&made, &server);
                     verified += 1;
                 }
+                last = Some(made);
             }
         }
     }
@@ -519,4 +526,89 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
     }
     assert!(kinds.len() == 6 && kinds.values().all(|count| *count > 40), "{counts}");
     assert!(incremental > 200 && verified > 25 && same > 100 && classes > 30, "{counts}");
+}
+
+/// A local client that may reach pods with `app: db`, and pods of another node.
+const CLIENT: &str = "
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: to-db, namespace: shop},
+ spec: {podSelector: {matchLabels: {app: client}}, policyTypes: [Egress],
+ egress: [{to: [{podSelector: {matchLabels: {app: db}}}]}]}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: db, namespace: shop}, spec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}}
+";
+
+fn slice_of(service: &str, addresses: &[&str]) -> Object {
+    let endpoints: Vec<String> =
+        addresses.iter().map(|it| format!("{{addresses: [{it}], conditions: {{ready: true}}}}")).collect();
+    let text = format!(
+        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, \
+         metadata: {{name: {service}-1, namespace: shop, labels: {{kubernetes.io/service-name: {service}}}}}, \
+         addressType: IPv4, ports: [{{port: 80}}], endpoints: [{}]}}",
+        endpoints.join(", ")
+    );
+    objects(&text).remove(0)
+}
+
+/// A cluster with a local client, and backends of a service on another node.
+fn client() -> (Server, Index) {
+    let mut all = objects(&[NEAR_AND_FAR, CLIENT].join("---"));
+    all.push(pod("shop", "client", "near", "client", "10.0.1.1"));
+    all.push(pod("shop", "db-1", "far", "db", "10.0.0.1"));
+    all.push(pod("shop", "db-2", "far", "db", "10.0.0.2"));
+    all.push(pod("shop", "web", "far", "web", "10.0.0.3"));
+    all.push(slice_of("db", &["10.0.0.1"]));
+    let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
+    let server = Server::new(all, &mut index);
+    index.compile().expect("classes");
+    (server, index)
+}
+
+/// Applies a change that needs a generation, which must not be a compile from scratch.
+#[track_caller]
+fn applied(server: &mut Server, index: &mut Index, object: Object) -> Generation {
+    assert_eq!(server.apply(object, index), Dirty::Everything);
+    let (made, why) = generation(index, |_| ());
+    assert_eq!(why, None);
+    check_agrees(index, &made, server);
+    check_programs(&made, server);
+    made
+}
+
+#[test]
+fn a_backend_that_came_without_a_generation_is_judged_when_its_pod_changes() {
+    let (mut server, mut index) = client();
+    let moved = slice_of("db", &["10.0.0.2"]);
+    assert_eq!(server.apply(moved, &mut index), Dirty::Nothing, "a backend of the same class");
+    let policy = network_policy("shop", "more", "enforce", "{podSelector: {}, policyTypes: [Ingress]}");
+    applied(&mut server, &mut index, policy);
+    // Its class is known. Only the service's address has another verdict now.
+    applied(&mut server, &mut index, pod("shop", "db-2", "far", "web", "10.0.0.2"));
+    applied(&mut server, &mut index, pod("shop", "db-2", "far", "db", "10.0.0.2"));
+}
+
+#[test]
+fn a_slice_that_precedes_its_service_counts_when_the_service_comes() {
+    let (mut server, mut index) = client();
+    assert_eq!(server.apply(slice_of("api", &["10.0.0.3"]), &mut index), Dirty::Nothing);
+    let text = "{apiVersion: v1, kind: Service, metadata: {name: api, namespace: shop}, \
+                spec: {clusterIP: 10.96.0.2, externalIPs: [192.0.2.11], ports: [{port: 80}]}}";
+    applied(&mut server, &mut index, objects(text).remove(0));
+    // The pod would have the address of a service.
+    assert_eq!(server.apply(pod("shop", "new", "far", "db", "192.0.2.11"), &mut index), Dirty::Everything);
+    let (made, why) = generation(&mut index, |_| ());
+    assert_eq!(why, Some(NeedsWhole::Objects));
+    check_agrees(&index, &made, &server);
+}
+
+#[test]
+fn a_service_without_slices_follows_the_labels_of_its_pods() {
+    let (mut server, mut index) = client();
+    let text = "{apiVersion: v1, kind: Service, metadata: {name: api, namespace: shop}, \
+                spec: {clusterIP: 10.96.0.2, selector: {app: db}, ports: [{port: 80}]}}";
+    applied(&mut server, &mut index, objects(text).remove(0));
+    applied(&mut server, &mut index, pod("shop", "web", "far", "db", "10.0.0.3"));
+    applied(&mut server, &mut index, pod("shop", "web", "far", "web", "10.0.0.3"));
+    applied(&mut server, &mut index, slice_of("api", &["10.0.0.3"]));
 }
