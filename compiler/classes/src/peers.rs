@@ -158,7 +158,8 @@ impl PodClasses {
         // Most changes need no labels and selectors that are not here.
         let counts = |it: &Labelling| (it.set_count(), it.selector_count());
         let labels = if counts(&self.labels) == counts(&cluster.labels) { self.labels } else { cluster.labels.clone() };
-        let namespaces = cluster.namespaces.clone();
+        let is_same = self.namespaces == cluster.namespaces;
+        let namespaces = if is_same { self.namespaces } else { cluster.namespaces.clone() };
         Self { namespaces, names, relabelled: HashMap::new(), rules, lookup, labels, assume: self.assume }
     }
 

@@ -521,7 +521,7 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
         "{incremental} incremental: {verified} verified, {same} same, {classes} with new classes; {kinds:?}; {reasons:?}"
     );
     println!("{counts}");
-    for why in ["Objects", "ClusterWide", "Peers", "Names", "Egress", "Audit"] {
+    for why in ["Objects", "ClusterWide", "Peers", "Egress", "Audit"] {
         assert!(reasons.get(why).copied().unwrap_or_default() > 0, "{why}: {counts}");
     }
     assert!(kinds.len() == 6 && kinds.values().all(|count| *count > 40), "{counts}");
@@ -540,8 +540,12 @@ const CLIENT: &str = "
 ";
 
 fn slice_of(service: &str, addresses: &[&str]) -> Object {
-    let endpoints: Vec<String> =
-        addresses.iter().map(|it| format!("{{addresses: [{it}], conditions: {{ready: true}}}}")).collect();
+    let endpoint = |it: &&str| {
+        let pod = BTreeMap::from([("10.0.0.1", "db-1"), ("10.0.0.2", "db-2"), ("10.0.0.3", "web")])[it];
+        let target = format!("{{kind: Pod, namespace: shop, name: {pod}}}");
+        format!("{{addresses: [{it}], conditions: {{ready: true}}, targetRef: {target}}}")
+    };
+    let endpoints: Vec<String> = addresses.iter().map(endpoint).collect();
     let text = format!(
         "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, \
          metadata: {{name: {service}-1, namespace: shop, labels: {{kubernetes.io/service-name: {service}}}}}, \
@@ -611,4 +615,18 @@ fn a_service_without_slices_follows_the_labels_of_its_pods() {
     applied(&mut server, &mut index, pod("shop", "web", "far", "db", "10.0.0.3"));
     applied(&mut server, &mut index, pod("shop", "web", "far", "web", "10.0.0.3"));
     applied(&mut server, &mut index, slice_of("api", &["10.0.0.3"]));
+}
+
+#[test]
+fn a_new_named_port_or_block_needs_a_compile_from_scratch() {
+    for (rule, expected) in
+        [("{ports: [{port: http}]}", NeedsWhole::Names), ("{to: [{ipBlock: {cidr: 192.0.2.0/24}}]}", NeedsWhole::Peers)]
+    {
+        let (mut server, mut index) = client();
+        let spec = format!("{{podSelector: {{}}, policyTypes: [Egress], egress: [{rule}]}}");
+        server.apply(network_policy("shop", "more", "enforce", &spec), &mut index);
+        let (made, why) = generation(&mut index, |_| ());
+        assert_eq!(why, Some(expected));
+        check_agrees(&index, &made, &server);
+    }
 }

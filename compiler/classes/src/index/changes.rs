@@ -41,6 +41,8 @@ pub(super) struct Unbuilt {
     left: BTreeSet<IpAddr>,
     /// Services that have changed, or their slices, by namespace and name.
     services: BTreeSet<(String, String)>,
+    /// Those whose slices have exchanged backends without a generation. Their moves are known already.
+    moved: BTreeSet<(String, String)>,
     /// Namespaces of the generation whose labels have changed.
     namespaces: BTreeSet<String>,
     /// Whether there are other changes, which need a compile from scratch.
@@ -74,11 +76,14 @@ impl Unbuilt {
             }
             (Body::EndpointSlice(_), _) => {
                 let of = [before, after].into_iter().flatten().filter_map(with_service);
-                self.note_services(of.map(|(slice, service)| (slice.meta.namespace.clone(), service.to_owned())));
+                let of = of.map(|(slice, service)| (slice.meta.namespace.clone(), service.to_owned()));
+                let list = if *dirty == Dirty::Nothing { &mut self.moved } else { &mut self.services };
+                list.extend(of);
             }
             _ => self.is_more = true,
         }
-        self.is_more |= self.namespaces.len().max(self.services.len()) > MOST_COLLECTED;
+        let counts = [self.namespaces.len(), self.services.len(), self.moved.len()];
+        self.is_more |= counts.into_iter().any(|count| count > MOST_COLLECTED);
     }
 
     pub(super) fn note_services(&mut self, services: impl IntoIterator<Item = (String, String)>) {
@@ -235,14 +240,17 @@ impl Index {
     /// The services that have changed, with their present backends.
     fn service_changes_since(&self, maintained: &Maintained) -> Result<(ServiceChanges, Applied), NeedsWhole> {
         let (mut changes, mut applied) = (ServiceChanges::default(), Applied::default());
-        for (namespace, name) in &self.unbuilt.services {
+        for of in self.unbuilt.services.union(&self.unbuilt.moved) {
+            let (namespace, name) = of;
             let key = Key { kind: "Service".to_owned(), namespace: namespace.clone(), name: name.clone() };
             let now = self.service_now(&key)?;
             let was = maintained.service(namespace, name);
             if was.is_none() && now.is_none() {
                 continue;
             }
-            applied.moved.extend(self.moved_backends(&key, was, now.as_ref()));
+            if self.unbuilt.services.contains(of) {
+                applied.moved.extend(self.moved_backends(&key, was, now.as_ref()));
+            }
             for (service, change) in [(was, -1), (now.as_ref(), 1)] {
                 let Some(service) = service else { continue };
                 applied.addresses.extend(&service.addresses);
