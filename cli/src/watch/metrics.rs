@@ -80,8 +80,7 @@ const METRICS: &[MetricInfo] = &[
     metric(
         "weir_incremental_generations_total",
         Counter,
-        "Generations that came into force by applying changes of policies to the one before. The others were compiled \
-         from scratch.",
+        "Generations that came into force by applying changes to the one before. The others were compiled from scratch.",
     ),
     metric("weir_install_seconds", Histogram, "Time that the kernel took to put a generation into force."),
     metric(
@@ -134,6 +133,11 @@ const METRICS: &[MetricInfo] = &[
     metric("weir_waiting_seconds", Gauge, "Age of the oldest change that waits for a generation, by effect."),
     metric("weir_watch_connected", Gauge, "Whether the watch of a kind of objects is connected (1) or not (0)."),
     metric("weir_watch_faults_total", Counter, "Interruptions of a watch that the server did not announce."),
+    metric(
+        "weir_whole_generations_total",
+        Counter,
+        "Compiles from scratch, by the reason why changes could not be applied to the generation in force.",
+    ),
     metric("weir_build_info", Gauge, "The constant 1, with the version, commit and platform of the agent."),
     metric("process_cpu_seconds_total", Counter, "CPU time that the agent has used."),
     metric("process_max_fds", Gauge, "Limit of the agent's open file descriptors."),

@@ -73,6 +73,11 @@ fn main() {
             println!("{:<28} {half:>12.1} {most:>12.1}", format!("  {kind}: p50, p99, ms"));
             format!(r#""{kind}_p50_ms": {half:.2}, "{kind}_p99_ms": {most:.2}"#)
         });
+        let more = applied_objects(&mut index, &objects).map(|(kind, [classes, emit])| {
+            println!("{:<28} {classes:>12.2} {emit:>12.2}", format!("  {kind}: classes, emit, ms"));
+            format!(r#""{kind}_classes_ms": {classes:.2}, "{kind}_emit_ms": {emit:.2}"#)
+        });
+        let edits = format!("{edits}, {}", more.join(", "));
         let small = small(&mut index, &objects).map(|(kind, time, share)| {
             println!("{:<28} {time:>12.2} {:>11.1}%", format!("  {kind}: µs, without compile"), 100.0 * share);
             format!(r#""{kind}_us": {time:.2}, "{kind}_small": {share:.4}"#)
@@ -86,6 +91,42 @@ fn main() {
     if let Some(path) = std::env::var_os("WEIR_BENCH_JSON") {
         std::fs::write(path, format!("[\n{}\n]\n", rows.join(",\n"))).expect("the file can be written");
     }
+}
+
+/// Changes of other objects that are applied to the generation in force, in a cluster with services: a backend leaves a
+/// service, a service comes, a local pod comes and goes, a pod of another node that is a backend gets other labels.
+fn applied_objects(index: &mut Index, objects: &[Object]) -> [(&'static str, [f64; 2]); 4] {
+    let slices: Vec<Key> = index.keys("EndpointSlice").cloned().collect();
+    let slices: Vec<Object> = slices.iter().filter_map(|key| Some(without_one(index.get(key)?))).collect();
+    let services: Vec<Object> =
+        services(objects).into_iter().filter(|it| matches!(it.body, Body::Service(_))).collect();
+    let services = (0..).zip(&services).map(|(number, service)| {
+        let mut service = service.clone();
+        service.meta.name = format!("more-{number}");
+        if let Body::Service(body) = &mut service.body {
+            body.cluster_addresses = vec![[10, 97, 0, number].into()];
+        }
+        Change::Apply(service)
+    });
+    let local = |it: &&Object| matches!(&it.body, Body::Pod(pod) if pod.node.as_deref() == Some(NODE));
+    let local = objects.iter().filter(local).enumerate();
+    let local = local.flat_map(|(number, pod)| {
+        let pod = copy(pod, EVENTS + 1_000 + number);
+        [Change::Apply(pod.clone()), Change::Delete(Key::of(&pod))]
+    });
+    let elsewhere = objects.iter().filter(|it| matches!(&it.body, Body::Pod(pod) if pod.node.as_deref() != Some(NODE)));
+    let labels: Vec<_> = elsewhere.clone().map(|it| it.meta.labels.clone()).take(1_000).collect();
+    let relabelled = elsewhere.zip(labels.iter().cycle().skip(500)).map(|(pod, labels)| {
+        let mut pod = pod.clone();
+        pod.meta.labels = labels.clone();
+        Change::Apply(pod)
+    });
+    [
+        ("slice_applied", applied(index, slices.into_iter().map(Change::Apply))),
+        ("service_applied", applied(index, services)),
+        ("local_pod_applied", applied(index, local)),
+        ("backend_relabelled", applied(index, relabelled)),
+    ]
 }
 
 /// Changes that need no generation: the time of each kind in microseconds, and the fraction that indeed needed none.

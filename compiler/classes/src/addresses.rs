@@ -83,6 +83,12 @@ impl AddressMap {
         Self { exact, ranges: self.ranges.clone(), moving }
     }
 
+    /// The entry of the exact table that gives an address this class; `None` if the ranges already give it.
+    pub(crate) fn entry_for(&self, address: IpAddr, peer: PeerId) -> Option<PeerId> {
+        let is_said = self.find_range(address) == peer && !self.is_listed(address);
+        (!is_said).then_some(peer)
+    }
+
     /// The class of an address.
     pub fn find(&self, address: IpAddr) -> PeerId {
         // The exact entry alone decides: its class was made with all blocks and lists that contain the address.

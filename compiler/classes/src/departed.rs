@@ -19,9 +19,11 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
 use crate::Scope;
+use crate::index::{Generation, Index};
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::{
-    Cluster, Endpoint, EndpointId, Established, Frontend, FrontendPort, NodeId, ServiceAddress, ServicePort, Standing,
+    Cluster, Direction, Endpoint, EndpointId, Established, Frontend, FrontendPort, NodeId, ServiceAddress, ServicePort,
+    Standing,
 };
 use weir_objects::address::Family;
 use weir_objects::k8s::{Body, Object, Phase, Protocol};
@@ -109,6 +111,62 @@ impl Departed {
         }
         let mut ended = self.forget_oldest(cluster, scope);
         ended.extend(self.denied(cluster, scope));
+        self.end(ended)
+    }
+
+    /// A generation that changes were applied to has come into force: returns the flows that have to end. Only rows of the
+    /// generation are asked, because its cluster lacks the pods behind services. They say what the packets' own egress
+    /// allows; ingress is enforced where the backend is.
+    ///
+    /// A backend that one service has lost and another one has counts as departed for both. This ends no flow that may
+    /// continue: the other service is denied as a whole if policy denies the backend.
+    pub fn observe_changes(&mut self, generation: &Generation, index: &Index) -> Vec<EndedService> {
+        if self.addresses.is_empty() {
+            return Vec::new();
+        }
+        self.turn += 1;
+        let Generation { cluster, scope, .. } = generation;
+        let (turn, departed) = (self.turn, std::mem::take(&mut self.addresses));
+        for behind in self.vips.values_mut() {
+            behind.retain(|it, last| {
+                let has_left = departed.contains(&it.address);
+                *last = if has_left { *last } else { turn };
+                !has_left || it.owner.is_none() || index.has_holder(it.address)
+            });
+        }
+        self.vips.retain(|_, behind| !behind.is_empty());
+        let left = self.vips.values().flat_map(|behind| behind.keys()).map(|it| it.address);
+        self.addresses = left.filter(|address| departed.contains(address)).collect();
+        self.meet(cluster, scope);
+        if cluster.assume.established == Established::Keep || cluster.assume.service_address == ServiceAddress::Address
+        {
+            return Vec::new();
+        }
+        let ended = self.denied_by_rows(generation, index);
+        self.end(ended)
+    }
+
+    /// The local pods and service VIPs with a departed backend to which the rows of a generation allow no packet.
+    fn denied_by_rows(&self, generation: &Generation, index: &Index) -> BTreeSet<(String, VipOrNodePort)> {
+        let Generation { cluster, classes, .. } = generation;
+        let mut ended = BTreeSet::new();
+        for (vip, behind) in &self.vips {
+            let departed = behind.iter().filter(|(_, last)| **last < self.turn);
+            for (it, last) in departed {
+                let peer = index.peer_at(it.address).unwrap_or_else(|| classes.peer_at(it.address));
+                let atom = classes.atoms.find(vip.protocol, it.port);
+                let denied = classes.subject_of.iter().filter(|(id, subject)| {
+                    self.may_use(cluster, *id, vip, *last)
+                        && !classes.allowed(Direction::Egress, *subject, peer).contains(atom)
+                });
+                ended.extend(denied.map(|(id, _)| (cluster.endpoint_name(*id), *vip)));
+            }
+        }
+        ended
+    }
+
+    /// Notes that flows end.
+    fn end(&mut self, ended: BTreeSet<(String, VipOrNodePort)>) -> Vec<EndedService> {
         for (pod, vip) in &ended {
             self.ended.insert((pod.clone(), *vip), self.turn);
         }
@@ -127,12 +185,6 @@ impl Departed {
         }
         // A change of such a pod's class then makes a generation, which finds the flows that have to end.
         self.addresses.extend(&moved.left);
-    }
-
-    /// Whether any backend has departed that connections may still use. Without one, a generation with the same services
-    /// and the same local pods need not be observed.
-    pub fn is_any(&self) -> bool {
-        !self.addresses.is_empty()
     }
 
     /// Whether a pod, as it is now, has the address of a departed backend: if its class changes, flows through the

@@ -1,4 +1,4 @@
-//! Changes of policies, applied to the classes of the last generation instead of a compile of all objects.
+//! Changes of objects, applied to the classes of the last generation instead of a compile of all objects.
 //!
 //! Problem: a policy edit that adds a port to a rule changes the verdicts of a few pods. A compile of all objects
 //! resolves every pod, evaluates every selector and makes every row again.
@@ -7,8 +7,9 @@
 //! Port atoms are cut again and keep their numbers ([`crate::ports::StableAtoms`]). Only subject classes that the
 //! policy selects, before or after the change, get new rows ([`subjects`]). Peer classes are shared with the generation
 //! before, unless a rule has a new peer or a remote pod is unlike all others ([`peers`]): then the addresses in
-//! question get classes, and all rows of the node are made again. [`NeedsWhole`] lists the changes that need a compile
-//! from scratch.
+//! question get classes, and all rows of the node are made again. Local pods come and go ([`local`]), services get other
+//! addresses, ports and backends ([`services`]), namespaces get other labels ([`namespaces`]). [`NeedsWhole`] lists the
+//! changes that need a compile from scratch.
 //! The alternative was to remember the result of each stage for each unit (pod, selector, policy) and to run the stages
 //! over all units. It was not chosen, because looking up 10,000 remembered results takes longer than the change itself.
 //! Invariants: the result has the verdicts and reasons of a compile from scratch. Numbers of classes, atoms and sets
@@ -17,26 +18,33 @@
 //! where nothing changes, so that most tables stay equal.
 //! `compiler/classes/tests/incremental.rs` holds this over series of changes.
 
+mod local;
+mod namespaces;
 mod peers;
 mod policies;
+mod services;
 mod subjects;
 mod view;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::meter::Meter;
-use crate::peers::Peers;
-use crate::ports::{self, PortSpecs, StableAtoms};
+use crate::peers::{NamespaceNames, Peers};
+use crate::ports::{self, PortSpec, PortSpecs, SpecUse, StableAtoms};
 use crate::predicates::TermOrigins;
-use crate::rows::RowFacts;
+use crate::rows::{RowBuilder, RowFacts};
 use crate::subjects::SubjectDraft;
 use crate::{AtomSet, Classes, Exceeded, Limits, PeerId, Predicate, PredicateId, Scope, Spent, StageParts, sources};
+pub(crate) use local::LocalChange;
+pub(crate) use namespaces::NamespaceChange;
 pub(crate) use peers::{PeerPod, holds};
 use policies::Uses;
+pub(crate) use services::{ServiceChange, ServiceChanges, is_alike};
 use weir_model::{Cluster, Interner};
 use weir_objects::k8s::Object;
+use weir_objects::origin::FieldOrigin;
 
 /// A compile from scratch removes sets that no row uses. It is due when there are more than twice as many sets as after
 /// the last one, plus this number.
@@ -56,12 +64,19 @@ pub enum NeedsWhole {
     /// lacks rules that did not fit the budget or needed objects that were not listed.
     #[error("there is no generation to change")]
     Base,
-    /// Another object than a policy or a remote pod has changed.
-    #[error("objects other than policies have changed")]
+    /// A change for which no smaller work is proved to be enough: of a node, a list, a cluster-wide policy, a pod with
+    /// hostPorts or with an address that another object has.
+    #[error("an object has changed whose changes are not applied to a generation")]
     Objects,
-    /// A namespace is new.
-    #[error("a policy is in a new namespace")]
-    Namespace,
+    /// The node's first local pod has come or its last one has gone.
+    #[error("the first local pod has come or the last one has gone")]
+    LocalPods,
+    /// Cluster-wide policies or lists begin or cease to apply to any local pod.
+    #[error("a cluster-wide policy or list begins or ceases to apply to local pods")]
+    ClusterWide,
+    /// A service has a backend without an address.
+    #[error("a service has a backend without an address")]
+    Backends,
     /// A rule has a new block, or a new peer while a service has backends without addresses.
     #[error("a rule has a new peer")]
     Peers,
@@ -85,6 +100,26 @@ pub enum NeedsWhole {
     Sets,
 }
 
+impl NeedsWhole {
+    /// The reason as the label of a metric.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Base => "base",
+            Self::Objects => "objects",
+            Self::LocalPods => "local_pods",
+            Self::ClusterWide => "cluster_wide",
+            Self::Backends => "backends",
+            Self::Peers => "peers",
+            Self::Names => "names",
+            Self::Unused => "unused",
+            Self::Egress => "egress",
+            Self::Audit => "audit",
+            Self::Limits(_) => "limits",
+            Self::Sets => "sets",
+        }
+    }
+}
+
 /// A NetworkPolicy that has changed.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyChange {
@@ -97,11 +132,33 @@ pub(crate) struct PolicyChange {
 /// All that has changed since a generation.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
+    /// Namespaces that are new or have other labels.
+    pub(crate) namespaces: Vec<NamespaceChange>,
+    /// Local pods that have come, changed or gone.
+    pub(crate) local: Vec<LocalChange>,
     pub(crate) policies: Vec<PolicyChange>,
     /// Pods whose class may be another one: those with a new key, and those that new peers of policies select.
     pub(crate) pods: Vec<PeerPod>,
     /// Single addresses whose classes exist.
     pub(crate) entries: BTreeMap<IpAddr, Option<PeerId>>,
+    pub(crate) services: ServiceChanges,
+    /// Whether an address behind a service or hostPort may have got another class.
+    pub(crate) moves_backends: bool,
+}
+
+/// The effect of changes on the later stages.
+#[derive(Debug, Default)]
+struct Effect {
+    /// The local endpoints whose subject class or rows may be others: indices into the draft.
+    touched: BTreeSet<usize>,
+    /// Whether a range of ports is new, or not used any more.
+    changes_specs: bool,
+    /// Whether a single address has another class, so that instructions may have other origins.
+    changes_addresses: bool,
+    /// Whether the facts that all rows share have to be made again.
+    changes_facts: bool,
+    /// Whether a backend may have become local, or ceased to be.
+    changes_local_backends: bool,
 }
 
 /// The results of all stages for the generation in force, restricted to the node.
@@ -123,6 +180,9 @@ pub(crate) struct Maintained {
     /// The number of generations since the last compile from scratch.
     generations: u32,
     judges_egress: bool,
+    names: NamespaceNames,
+    /// How many addresses each element of [`Peers::vips`] is for.
+    vip_uses: Vec<u32>,
 }
 
 impl Maintained {
@@ -136,6 +196,8 @@ impl Maintained {
             scope: view.scope(scope),
             uses: Uses::new(&classes.rules),
             judges_egress: ports::judges_egress(&view.cluster, &draft),
+            names: NamespaceNames::new(&view.cluster.namespaces),
+            vip_uses: services::vip_uses(&peers),
             peers: view.peers(peers),
             cluster: view.cluster.into(),
             most_sets: 2 * sets.len() + SPARE_SETS,
@@ -151,19 +213,24 @@ impl Maintained {
         }
     }
 
+    /// The numbers of namespaces.
+    pub(crate) fn names(&self) -> &NamespaceNames {
+        &self.names
+    }
+
     /// Applies changes.
     pub(crate) fn apply(mut self, changes: Changes, limits: Limits) -> Result<Self, NeedsWhole> {
         let meter = Meter::new(limits);
-        let Changes { policies, pods, entries } = changes;
-        let is_moved = !entries.is_empty() || !pods.is_empty();
-        if !entries.is_empty() {
-            self.peers.addresses = self.peers.addresses.with_entries(&entries).into();
-            self.classes.addresses = Arc::clone(&self.peers.addresses);
-        }
-        let before = self.specs.len();
-        let mut replaced = self.replace_policies(policies)?;
-        let has_new_peers = self.rekey(&pods, &replaced.predicates, &meter)?;
-        replaced.changes_specs |= self.specs.len() != before;
+        let Changes { namespaces, local, mut policies, pods, entries, services, moves_backends } = changes;
+        let mut effect =
+            Effect { changes_addresses: !pods.is_empty(), changes_facts: moves_backends, ..Effect::default() };
+        self.take_entries(&entries, &mut effect);
+        self.change_namespaces(namespaces)?;
+        let arrived = self.replace_local(local, &mut policies, &mut effect)?;
+        let new = self.replace_policies(policies, &mut effect)?;
+        effect.touched.extend(self.local_indices(&arrived));
+        self.rekey(&pods, &new, &mut effect, &meter)?;
+        let replaced = self.replace_services(services, &mut effect);
         self.generations += 1;
         if self.peers.list.len() > self.most_peers || self.generations > MOST_GENERATIONS {
             return Err(NeedsWhole::Unused);
@@ -171,22 +238,73 @@ impl Maintained {
         if ports::judges_egress(&self.cluster, &self.draft) != self.judges_egress {
             return Err(NeedsWhole::Egress);
         }
-        if replaced.changes_specs {
+        if effect.changes_specs {
             self.cut_atoms(&meter);
             meter.check()?;
         }
-        if has_new_peers {
-            let Self { cluster, draft, classes, peers, .. } = &self;
-            self.facts = RowFacts::new(cluster, draft, &classes.rules, &classes.atoms, peers, &meter);
-            replaced.touched = (0..self.draft.local.len()).collect();
-        }
-        self.rebuild_subjects(&replaced.touched, &meter)?;
-        if replaced.changes_specs || is_moved {
+        self.change_vips(&replaced, &mut effect)?;
+        self.renew_facts(&replaced, &mut effect, &meter);
+        self.rebuild_subjects(&effect.touched, &meter)?;
+        if effect.changes_specs || effect.changes_addresses {
             let (rules, specs) = (&self.classes.rules, &self.specs);
             self.classes.sources = sources::of(&self.cluster, rules, &self.origins, specs, &self.peers).into();
         }
+        self.classes.lookup = Arc::clone(&self.peers.lookup);
         self.classes.spent = self.spent(&meter, limits)?;
         Ok(self)
+    }
+
+    /// Changes single addresses.
+    fn take_entries(&mut self, entries: &BTreeMap<IpAddr, Option<PeerId>>, effect: &mut Effect) {
+        if !entries.is_empty() {
+            self.peers.addresses = self.peers.addresses.with_entries(entries).into();
+            self.classes.addresses = Arc::clone(&self.peers.addresses);
+            effect.changes_addresses = true;
+        }
+    }
+
+    /// Makes the facts that all rows share again, if they may have changed. Then every row may have changed.
+    fn renew_facts(&mut self, replaced: &services::Replaced, effect: &mut Effect, meter: &Meter) {
+        let Self { cluster, draft, classes, peers, facts, .. } = self;
+        if effect.changes_facts {
+            *facts = RowFacts::new(cluster, draft, &classes.rules, &classes.atoms, peers, meter);
+        } else if !replaced.changed.is_empty() {
+            let builder = RowBuilder::new(
+                cluster,
+                &classes.rules,
+                &classes.atoms,
+                peers,
+                meter,
+                std::mem::take(facts),
+                Interner::default(),
+            );
+            let (renewed, is_other) = builder.with_backends(&replaced.changed);
+            (*facts, effect.changes_facts) = (renewed, is_other);
+        }
+        if effect.changes_local_backends || !replaced.changed.is_empty() {
+            effect.changes_facts |= facts.renew_local(cluster, draft);
+        }
+        if effect.changes_facts {
+            effect.touched = (0..self.draft.local.len()).collect();
+        }
+    }
+
+    /// Takes away one use of a range of ports.
+    fn drop_spec(&mut self, spec: PortSpec, effect: &mut Effect) {
+        if let Some(used) = self.specs.get_mut(&spec) {
+            used.count = used.count.saturating_sub(1);
+            if used.count == 0 {
+                self.specs.remove(&spec);
+                effect.changes_specs = true;
+            }
+        }
+    }
+
+    /// Adds a use of a range of ports.
+    fn add_spec(&mut self, spec: PortSpec, origin: FieldOrigin, effect: &mut Effect) {
+        let before = self.specs.len();
+        self.specs.entry(spec).or_insert_with(|| SpecUse { origin, count: 0 }).count += 1;
+        effect.changes_specs |= self.specs.len() > before;
     }
 
     /// Cuts the ports again. Sets that exist keep their ports.

@@ -33,7 +33,7 @@ pub use crate::incremental::NeedsWhole;
 use crate::{Classes, ClassifyError, Limits, PeerId, Scope, classify_parts};
 use baseline::Baseline;
 pub use changes::ChangeDraft;
-use changes::Unbuilt;
+use changes::{Applied, Unbuilt};
 pub use effect::ChangeEffect;
 pub use local::{LocalArrival, LocalChange};
 pub use needs::Needs;
@@ -153,6 +153,8 @@ pub struct Generation {
     pub is_incremental: bool,
     roles: Arc<Roles>,
     kept: Kept,
+    /// Backends that services have got or lost with these changes.
+    moved: Vec<MovedBackends>,
 }
 
 /// The data of a generation that later changes are applied to.
@@ -163,7 +165,7 @@ enum Kept {
     /// The data of a compile from scratch.
     Stages(Box<StageParts>),
     /// The data after changes.
-    Maintained(Box<Maintained>),
+    Maintained(Box<Maintained>, Box<Applied>),
 }
 
 /// The changes that arrived while a generation was being compiled.
@@ -183,7 +185,7 @@ pub struct Draft {
     cluster: Cluster,
     scope: Scope,
     declared: BTreeSet<IpAddr>,
-    selecting: Vec<(String, Labels)>,
+    selecting: roles::Selecting,
     /// Whether rules are missing that the objects have.
     is_altered: bool,
 }
@@ -207,7 +209,8 @@ impl Draft {
         let (classes, parts) = classify_parts(&cluster, &scope, limits)?;
         let roles = Roles::new(&cluster, &scope, declared, selecting);
         let kept = if is_altered { Kept::Nothing } else { Kept::Stages(parts.into()) };
-        Ok(Generation { cluster: cluster.into(), scope, classes, roles: roles.into(), kept, is_incremental: false })
+        let (cluster, roles, moved) = (cluster.into(), roles.into(), Vec::new());
+        Ok(Generation { cluster, scope, classes, roles, kept, moved, is_incremental: false })
     }
 }
 
@@ -319,6 +322,12 @@ impl Index {
         self.baseline.as_ref().map(|baseline| baseline.peer_at(address))
     }
 
+    /// Whether a pod or a node may have an address.
+    pub(crate) fn has_holder(&self, address: IpAddr) -> bool {
+        let is_taken = self.baseline.as_ref().is_none_or(|baseline| baseline.is_taken(address));
+        is_taken || self.holders.contains_key(&address)
+    }
+
     /// Compiles the objects as they are now. From here on, changes are answered relative to the result.
     pub fn compile(&mut self) -> Result<Generation, ClassifyError> {
         // Without `?` here: after an error, too, no generation is in the making. If `since` stayed, it would grow with
@@ -378,8 +387,8 @@ impl Index {
             self.objects.extend(after.map(|after| (key, after)));
         }
         self.is_outdated = late.is_more;
-        // The next generation contains them.
-        self.moved.clear();
+        // A compile from scratch contains them.
+        self.moved = std::mem::take(&mut generation.moved);
         late
     }
 
@@ -417,8 +426,9 @@ impl Index {
         let dirty = match (before.map(|it| &it.body), after.map(|it| &it.body)) {
             (None | Some(Body::Pod(_)), None | Some(Body::Pod(_))) => match self.pod_changes(before, after) {
                 PodAnswer::Known(dirty) => dirty,
-                PodAnswer::NewClass => {
-                    self.unbuilt.note_new_class(before, after);
+                PodAnswer::Generation { is_local, services } => {
+                    self.unbuilt.note_pod(before, after, is_local);
+                    self.unbuilt.note_services(services);
                     return Dirty::Everything;
                 }
             },
@@ -456,7 +466,9 @@ impl Index {
             baseline.note_entries(&changes.entries);
             baseline.note_locals(&changes.locals, before);
         }
-        self.unbuilt.note(before, after, &dirty);
+        let (judges_services, baseline) = (self.judges_services(), &self.baseline);
+        let knows = |name: &str| baseline.as_ref().is_some_and(|it| it.has_namespace(name));
+        self.unbuilt.note(before, after, &dirty, judges_services, knows);
         dirty
     }
 

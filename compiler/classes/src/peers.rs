@@ -73,17 +73,31 @@ impl PeerLookup {
 
     /// The pod predicates that hold for pods with these labels.
     pub(super) fn held_by(
-        &mut self,
+        &self,
         cluster: &Cluster,
         rules: &RulePredicates,
-        namespace: NamespaceId,
-        labels: LabelSetId,
+        (namespace, labels): (NamespaceId, LabelSetId),
     ) -> Vec<PredicateId> {
         let all = || {
             let predicates = (0..).map(PredicateId).zip(&rules.predicates);
             predicates.filter(|(_, it)| holds(cluster, it, namespace, labels)).map(|(id, _)| id).collect()
         };
-        self.held.entry((namespace, labels)).or_insert_with(all).clone()
+        self.held.get(&(namespace, labels)).cloned().unwrap_or_else(all)
+    }
+
+    /// Keeps the pod predicates that hold for pods with these labels.
+    pub(super) fn keep_held(&mut self, kind: (NamespaceId, LabelSetId), held: Vec<PredicateId>) {
+        self.held.entry(kind).or_insert(held);
+    }
+
+    /// Forgets the predicates that hold for pods of a namespace.
+    pub(super) fn forget_namespace(&mut self, namespace: NamespaceId) {
+        self.held.retain(|(of, _), _| *of != namespace);
+    }
+
+    /// The class of a key, if there is one.
+    pub(super) fn find(&self, key: &PeerClass) -> Option<PeerId> {
+        self.ids.get(key).copied()
     }
 
     /// The class of an address for which only these predicates hold, if there is such a class.
@@ -92,11 +106,31 @@ impl PeerLookup {
     }
 }
 
+/// The numbers of namespaces by name. Namespaces that are new since the last compile from scratch have the highest
+/// numbers, so the numbers of the others stay.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NamespaceNames(Arc<HashMap<String, NamespaceId>>);
+
+impl NamespaceNames {
+    pub(super) fn new(namespaces: &[Namespace]) -> Self {
+        let numbered = (0..).map(NamespaceId).zip(namespaces);
+        Self(Arc::new(numbered.map(|(id, it)| (it.name.clone(), id)).collect()))
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<NamespaceId> {
+        self.0.get(name).copied()
+    }
+
+    pub(super) fn add(&mut self, name: &str, id: NamespaceId) {
+        Arc::make_mut(&mut self.0).insert(name.to_owned(), id);
+    }
+}
+
 /// Finds the classes of pods that are new since the classes were made. It needs only some parts of the cluster.
 #[derive(Debug)]
 pub(super) struct PodClasses {
-    /// Sorted by name.
     namespaces: Vec<Namespace>,
+    names: NamespaceNames,
     /// The labels of namespaces that have changed since the classes were made.
     relabelled: HashMap<NamespaceId, Labels>,
     /// Those of them with whose labels other predicates hold for the pods.
@@ -111,6 +145,7 @@ impl PodClasses {
     pub(super) fn new(cluster: &Cluster, classes: &Classes) -> Self {
         Self {
             namespaces: cluster.namespaces.clone(),
+            names: NamespaceNames::new(&cluster.namespaces),
             relabelled: HashMap::new(),
             moved: BTreeSet::new(),
             labels: cluster.labels.clone(),
@@ -121,11 +156,14 @@ impl PodClasses {
     }
 
     /// The same for classes after changes.
-    pub(super) fn with_changes(self, cluster: &Cluster, classes: &Classes) -> Self {
+    pub(super) fn with_changes(self, cluster: &Cluster, classes: &Classes, names: NamespaceNames) -> Self {
         let (rules, lookup) = (Arc::clone(&classes.rules), Arc::clone(&classes.lookup));
-        // Only new predicates and new keys of pods need labels and selectors that are not here.
-        let labels = if Arc::ptr_eq(&lookup, &self.lookup) { self.labels } else { cluster.labels.clone() };
-        Self { rules, lookup, labels, ..self }
+        // Most changes need no labels and selectors that are not here.
+        let counts = |it: &Labelling| (it.set_count(), it.selector_count());
+        let labels = if counts(&self.labels) == counts(&cluster.labels) { self.labels } else { cluster.labels.clone() };
+        let is_same = self.namespaces == cluster.namespaces;
+        let namespaces = if is_same { self.namespaces } else { cluster.namespaces.clone() };
+        Self { namespaces, names, relabelled: HashMap::new(), rules, lookup, labels, assume: self.assume }
     }
 
     pub(super) fn lookup(&self) -> &PeerLookup {
@@ -134,8 +172,7 @@ impl PodClasses {
 
     /// The namespace of a name; `None` if it is new since the classes were made.
     pub(super) fn namespace(&self, name: &str) -> Option<NamespaceId> {
-        let found = self.namespaces.binary_search_by(|it| it.name.as_str().cmp(name)).ok()?;
-        Some(NamespaceId(found as u32))
+        self.names.find(name)
     }
 
     /// The present labels of the namespace of a name.
@@ -347,7 +384,7 @@ impl Classifier<'_> {
         // it ignores every change of services (`Index::judges_services`).
         if ports::judges_egress(self.cluster, draft) {
             let is_pod = |address| directory.endpoint_at(address).is_some();
-            for (address, vip) in vips::by_address(self.cluster, atoms, is_pod) {
+            for (address, vip) in vips::by_address(&self.cluster.frontends, self.cluster.assume, atoms, is_pod) {
                 // Equal service VIPs are stored once, such as those of a service with many external addresses.
                 let number = vips.intern(vip);
                 match is_pod(address) {

@@ -25,7 +25,7 @@ use super::vips::{self, VipPort};
 use super::{AuditEffect, OwnServicePort, PeerClass, PeerId, SubjectClass, SubjectId, VerdictRows};
 use weir_model::{
     Backend, CidrList, Cluster, Direction, EndpointId, HostPort, Interner, ListAction, ListId, NodeId, Protocol,
-    Service, ServicePort, Standing, Tier,
+    Service, ServiceId, ServicePort, Standing, Tier,
 };
 use weir_objects::address::Family;
 
@@ -206,6 +206,12 @@ impl RowFacts {
         }
     }
 
+    /// Finds the service ports that lead to local endpoints again. Returns whether they are others.
+    pub(super) fn renew_local(&mut self, cluster: &Cluster, draft: &SubjectDraft) -> bool {
+        let before = std::mem::replace(&mut self.to_local, to_local(cluster, draft));
+        before != self.to_local
+    }
+
     /// The service ports that lead to local endpoints.
     pub(super) fn to_local(&self) -> &[(u32, u32)] {
         &self.to_local
@@ -241,6 +247,21 @@ impl<'a> RowBuilder<'a> {
     /// Ends the building of rows.
     pub(super) fn into_parts(self) -> (RowFacts, Interner<AtomSet>) {
         (self.facts, self.sets)
+    }
+
+    /// The facts after the backends of some services have changed, and whether a verdict can depend on the change. The
+    /// services and their ports are the same as before.
+    pub(super) fn with_backends(mut self, services: &[ServiceId]) -> (RowFacts, bool) {
+        let mut is_other = false;
+        for id in services {
+            let ports = self.cluster.services[id.index()].ports.iter();
+            let behind: Vec<_> = ports.map(|port| self.behind(port)).collect();
+            is_other |= self.facts.behind[id.index()] != behind;
+            self.facts.behind[id.index()] = behind;
+            // A local pod that is a backend itself is judged by the other backends.
+            is_other |= self.facts.to_local.iter().any(|(service, _)| *service == id.0);
+        }
+        (self.facts, is_other)
     }
 
     fn behind(&self, port: &ServicePort) -> [Vec<BackendProperties>; 2] {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::AtomId;
 use super::ports::Atoms;
 use super::subjects::SubjectDraft;
-use weir_model::{Cluster, Frontend, HostPort, ServiceAddress, ServiceId};
+use weir_model::{Assumptions, Cluster, Frontend, HostPort, ServiceAddress, ServiceId};
 use weir_objects::address::Family;
 
 /// The services on one address.
@@ -43,14 +43,15 @@ pub enum OtherPorts {
     Address,
 }
 
-/// The services on every service address, sorted by address.
+/// The services on the addresses of frontends, sorted by address.
 pub(super) fn by_address(
-    cluster: &Cluster,
+    frontends: &[Frontend],
+    assume: Assumptions,
     atoms: &Atoms,
     is_pod: impl Fn(IpAddr) -> bool,
 ) -> BTreeMap<IpAddr, ServiceVip> {
     // With this assumption a service address is like any other address, so it must not get a class of its own.
-    if cluster.assume.service_address == ServiceAddress::Address {
+    if assume.service_address == ServiceAddress::Address {
         return BTreeMap::new();
     }
     let vip = |Frontend { address, at }: &Frontend| {
@@ -69,7 +70,7 @@ pub(super) fn by_address(
         (*address, ServiceVip { family: Family::of(*address), ports: ports.collect(), rest })
     };
     // If a pod has the ClusterIP of a service without ports, the address is the pod's alone.
-    cluster.frontends.iter().map(vip).filter(|(_, it)| !it.ports.is_empty() || it.rest == OtherPorts::Closed).collect()
+    frontends.iter().map(vip).filter(|(_, it)| !it.ports.is_empty() || it.rest == OtherPorts::Closed).collect()
 }
 
 /// The node ports of all services, which every node claims on its own addresses.

@@ -240,3 +240,34 @@ fn a_backend_that_left_without_a_generation_may_become_forbidden_later() {
     index.apply(quarantined);
     assert_eq!(observed(&mut departed, &mut index), ALL);
 }
+
+/// Applies a change of one pod to the generation in force. Returns the flows that end.
+fn apply(index: &mut Index, departed: &mut Departed, pod: &str) -> Vec<String> {
+    let changed = weir_testing::yaml::objects(pod).remove(0);
+    // As in the agent: the class of a departed backend may be another one.
+    let concerns = departed.concerns(&changed);
+    if index.apply(changed) != Dirty::Everything && !concerns {
+        index.take_moved().iter().for_each(|moved| departed.moved(moved));
+        return Vec::new();
+    }
+    let draft = index.begin_changes().expect("the change can be applied");
+    let mut generation = draft.classify_within(weir_classes::Limits::NONE).expect("the change can be applied");
+    index.adopt(&mut generation);
+    index.take_moved().iter().for_each(|moved| departed.moved(moved));
+    let ended = departed.observe_changes(&generation, index);
+    ended.iter().map(|it| format!("{} {}:{}", it.pod, it.address, it.port)).collect()
+}
+
+#[test]
+fn applied_changes_end_the_flows_that_a_compile_from_scratch_ends() {
+    let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
+    objects(&[pod("a", "a1", SERVES, 1), pod("b", "b1", SERVES, 2)]).into_iter().for_each(|it| _ = index.apply(it));
+    let mut departed = Departed::default();
+    let Generation { cluster, scope, .. } = index.compile().expect("classes");
+    assert!(departed.observe(&cluster, &scope).is_empty());
+    assert_eq!(apply(&mut index, &mut departed, &pod("b", "b1", DRAINED, 2)), NONE, "policy still allows it");
+    assert_eq!(apply(&mut index, &mut departed, &pod("c", "c1", SERVES, 3)), NONE);
+    assert_eq!(apply(&mut index, &mut departed, &pod("b", "b1", QUARANTINED, 2)), ALL, "it left the service earlier");
+    assert_eq!(apply(&mut index, &mut departed, &pod("d", "d1", SERVES, 4)), NONE, "flows end once");
+    assert_eq!(apply(&mut index, &mut departed, &pod("a", "a1", QUARANTINED, 1)), ALL);
+}

@@ -1,7 +1,7 @@
 //! Changes applied to a generation give the classes of a compile from scratch, apart from numbers; changes that need a
 //! compile from scratch say so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use weir_classes::index::{Dirty, Generation, Index, Key, NeedsWhole};
@@ -119,7 +119,7 @@ fn fixed() -> Vec<Object> {
 
 /// A policy with one of few names, selectors and rules.
 fn policy(random: &mut Random) -> Object {
-    let namespace = random.pick(&["shop", "shop", "ops"]);
+    let namespace = random.pick(&["shop", "shop", "ops", "ops", "dev"]);
     let name = format!("n{}", random.below(5));
     let mode = random.pick(&["enforce", "enforce", "enforce", "audit"]);
     let subjects =
@@ -142,51 +142,138 @@ fn policy(random: &mut Random) -> Object {
 fn far_pod(random: &mut Random) -> Object {
     let (namespace, app) = (random.pick(&["shop", "ops"]), random.pick(&["web", "db", "job", "other"]));
     let name = format!("p{}", random.below(6));
+    let namespace = if random.below(8) == 0 { "dev" } else { namespace };
     // Numbers that ranges of rules have, and one that none has.
     let http = random.pick(&[8080, 8080, 8081, 80, 9005]);
     pod_with_port(namespace, &name, "far", app, &format!("10.0.0.{}", random.below(16)), http)
 }
 
-/// Changes that always need a compile from scratch.
+/// A local pod with one of few names; often with the address that another one had.
+fn local_pod(random: &mut Random) -> Object {
+    let (namespace, app) = (random.pick(&["shop", "ops", "dev"]), random.pick(&["web", "db", "job", "other"]));
+    let name = random.pick(&["job", "l0", "l1", "l2"]);
+    // Sometimes the address of a pod of another node.
+    let address = match random.below(6) {
+        0 => format!("10.0.0.{}", random.below(16)),
+        _ => format!("10.0.1.{}", 10 + random.below(5)),
+    };
+    // Numbers of which some are in no rule and no service.
+    pod_with_port(namespace, name, "near", app, &address, random.pick(&[8080, 8082, 8084, 9005]))
+}
+
+/// Services: namespace, name, ClusterIP, node port.
+const SERVICES: [(&str, &str, &str, u16); 4] = [
+    ("shop", "db", "10.96.0.1", 30080),
+    ("shop", "api", "10.96.0.2", 30081),
+    ("ops", "db", "10.96.0.3", 30082),
+    ("dev", "web", "10.96.0.4", 30083),
+];
+
+fn service(random: &mut Random) -> Object {
+    let (namespace, name, address, node_port) = random.pick(&SERVICES);
+    let ports = match random.below(5) {
+        0 => "[{name: a, port: 80, targetPort: 9005}, {name: b, port: 443, targetPort: 80}]".to_owned(),
+        1 => "[{name: a, port: 9005, targetPort: 8080}]".to_owned(),
+        2 => "[{name: a, port: 80, targetPort: http}]".to_owned(),
+        _ => format!("[{{name: a, port: 80, targetPort: 9005, nodePort: {node_port}}}]"),
+    };
+    let address = if random.below(8) == 0 { "None" } else { address };
+    // An address outside, a pod's, and another service's ClusterIP.
+    let external = match random.below(9) {
+        0 => ", externalIPs: [192.0.2.5]",
+        1 => ", externalIPs: [192.0.2.5, 192.0.2.11]",
+        2 => ", externalIPs: [10.0.0.3]",
+        3 => ", externalIPs: [10.96.0.1]",
+        _ => "",
+    };
+    let selector = if random.below(3) == 0 { ", selector: {app: db}" } else { "" };
+    let spec = format!("{{clusterIP: {address}, ports: {ports}{external}{selector}}}");
+    let meta = format!("{{name: {name}, namespace: {namespace}}}");
+    objects(&format!("{{apiVersion: v1, kind: Service, metadata: {meta}, spec: {spec}}}")).remove(0)
+}
+
+/// A slice of one of the services, which may not exist.
+fn slice(random: &mut Random) -> Object {
+    let (namespace, service, ..) = random.pick(&SERVICES);
+    let endpoint = |random: &mut Random| {
+        let address = match random.below(5) {
+            0 | 1 => format!("10.0.0.{}", random.below(16)),
+            2 | 3 => format!("10.0.1.{}", 1 + random.below(14)),
+            _ => format!("192.0.2.{}", random.below(16)),
+        };
+        format!("{{addresses: [{address}], conditions: {{ready: {}}}}}", random.below(5) > 0)
+    };
+    let count = random.below(4);
+    let endpoints: Vec<String> = (0..count).map(|_| endpoint(random)).collect();
+    let port = random.pick(&[9005, 9005, 80, 8080]);
+    let meta = format!(
+        "{{name: {service}-{}, namespace: {namespace}, labels: {{kubernetes.io/service-name: {service}}}}}",
+        1 + random.below(2)
+    );
+    let text = format!(
+        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {meta}, addressType: IPv4, \
+         ports: [{{name: a, port: {port}}}], endpoints: [{}]}}",
+        endpoints.join(", ")
+    );
+    objects(&text).remove(0)
+}
+
+/// A namespace with labels that rules tell apart, and one that none mentions.
+fn namespace(random: &mut Random) -> Object {
+    let (name, team) = (random.pick(&["shop", "ops", "dev", "dev"]), random.pick(&["a", "b", "c"]));
+    let labels = format!("{{team: {team}, other: v{}}}", random.below(3));
+    objects(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}, labels: {labels}}}}}")).remove(0)
+}
+
+/// Changes of which some always need a compile from scratch.
 fn other(random: &mut Random) -> Object {
     let text = match random.below(4) {
-        0 => return pod("shop", "job", "near", random.pick(&["job", "web"]), "10.0.1.4"),
-        1 => format!(
-            "{{apiVersion: v1, kind: Namespace, metadata: {{name: ops, labels: {{team: {}}}}}}}",
-            random.pick(&["a", "b"])
-        ),
-        2 => format!(
+        0 => format!(
             "{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {{name: denied}}, \
              spec: {{action: Deny, order: {}, directions: [Ingress], cidrs: [192.0.2.4/31]}}}}",
             random.below(3)
         ),
+        1 => format!(
+            "{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {{name: denied}}, \
+             spec: {{action: Deny, directions: [Ingress], cidrs: [192.0.2.{}/31]}}}}",
+            random.pick(&[4, 6, 8])
+        ),
+        2 => format!(
+            "{{apiVersion: v1, kind: Node, metadata: {{name: {}}}, \
+             status: {{addresses: [{{type: InternalIP, address: 172.16.0.{}}}]}}}}",
+            random.pick(&["near", "far", "third"]),
+            1 + random.below(4)
+        ),
         _ => format!(
-            "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, \
-             metadata: {{name: db-1, namespace: shop, labels: {{kubernetes.io/service-name: db}}}}, addressType: IPv4, \
-             ports: [{{name: a, port: 9005}}], \
-             endpoints: [{{addresses: [10.0.1.{}], conditions: {{ready: true}}}}]}}",
-            1 + random.below(6)
+            "{{apiVersion: policy.networking.k8s.io/v1alpha1, kind: AdminNetworkPolicy, metadata: {{name: more}}, \
+             spec: {{priority: {}, subject: {{namespaces: {{matchLabels: {{team: c}}}}}}, \
+             egress: [{{action: Deny, to: [{{namespaces: {{matchLabels: {{team: b}}}}}}]}}]}}}}",
+            random.below(3)
         ),
     };
     objects(&text).remove(0)
 }
 
 fn addresses() -> Vec<IpAddr> {
-    let pods = (0..17).map(|host| format!("10.0.0.{host}")).chain((1..10).map(|host| format!("10.0.1.{host}")));
+    let pods = (0..17).map(|host| format!("10.0.0.{host}")).chain((1..16).map(|host| format!("10.0.1.{host}")));
     let listed = (0..17).map(|host| format!("192.0.2.{host}"));
-    let others = ["10.96.0.1", "172.16.0.1", "172.16.0.2", "8.8.8.8"].map(str::to_owned);
+    let others =
+        ["10.96.0.1", "10.96.0.2", "10.96.0.3", "10.96.0.4", "172.16.0.1", "172.16.0.2", "172.16.0.3", "8.8.8.8"];
+    let others = others.map(str::to_owned);
     pods.chain(listed).chain(others).map(|text| text.parse().expect("an address")).collect()
 }
 
 /// The objects of the API server, as the index has them.
 struct Server {
     live: BTreeMap<Key, Object>,
+    /// The kinds of objects whose changes the generation in force does not have.
+    changed: BTreeSet<&'static str>,
     numbers: BTreeMap<Key, weir_objects::origin::ObjectId>,
 }
 
 impl Server {
     fn new(objects: Vec<Object>, index: &mut Index) -> Self {
-        let mut server = Self { live: BTreeMap::new(), numbers: BTreeMap::new() };
+        let mut server = Self { live: BTreeMap::new(), changed: BTreeSet::new(), numbers: BTreeMap::new() };
         objects.into_iter().for_each(|object| _ = server.apply(object, index));
         server
     }
@@ -205,9 +292,17 @@ impl Server {
         index.delete(key)
     }
 
-    /// A random change of policies or remote pods.
+    /// A random change of policies or remote pods, or of other objects whose changes are applied.
     fn change(&mut self, random: &mut Random, index: &mut Index) -> Dirty {
-        let object = if random.below(3) == 0 { far_pod(random) } else { policy(random) };
+        let (kind, object) = match random.below(8) {
+            0 => ("pod", far_pod(random)),
+            1 => ("local pod", local_pod(random)),
+            2 => ("service", service(random)),
+            3 => ("slice", slice(random)),
+            4 => ("namespace", namespace(random)),
+            _ => ("policy", policy(random)),
+        };
+        self.changed.insert(kind);
         match random.below(5) {
             0 => self.delete(&Key::of(&object), index),
             _ => self.apply(object, index),
@@ -267,8 +362,10 @@ impl Side<'_> {
         let vip = self.classes.peers[peer.index()].vip.map(|vip| {
             let vip = &self.classes.vips[vip as usize];
             let port = |it: &weir_classes::VipPort| {
-                let port = self.cluster.services[it.service.index()].ports[it.port as usize].port;
-                (self.cluster.service_name(it.service), port, it.contested, it.atom == self.atom(ports()[4]))
+                let of_service = &self.cluster.services[it.service.index()].ports[it.port as usize];
+                let is_its_atom = it.atom == self.atom(Some((of_service.protocol, of_service.port)));
+                assert!(is_its_atom, "the claim names the atom of its port");
+                (self.cluster.service_name(it.service), of_service.port, it.contested)
             };
             (vip.rest, vip.ports.iter().map(port).collect::<Vec<_>>())
         });
@@ -278,8 +375,10 @@ impl Side<'_> {
 
 /// Ports at and around all ends of ranges; `None` is traffic without ports.
 fn ports() -> Vec<Option<(Protocol, u16)>> {
-    let numbers =
-        [1, 52, 53, 80, 443, 444, 8080, 8081, 8999, 9000, 9002, 9003, 9004, 9005, 9006, 9007, 9008, 9010, 9011, 30080];
+    let numbers = [
+        1, 52, 53, 80, 443, 444, 8080, 8081, 8082, 8083, 8084, 8999, 9000, 9002, 9003, 9004, 9005, 9006, 9007, 9008,
+        9010, 9011, 30080, 30082,
+    ];
     let with = |protocol| numbers.map(|number| Some((protocol, number)));
     [None].into_iter().chain(with(Protocol::Tcp)).chain(with(Protocol::Udp)).chain(with(Protocol::Sctp)).collect()
 }
@@ -357,8 +456,9 @@ fn generation(index: &mut Index, late: impl FnOnce(&mut Index)) -> (Generation, 
 }
 
 #[test]
-fn changes_of_policies_give_the_classes_of_a_compile_from_scratch() {
+fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut incremental, mut verified, mut same, mut classes) = (0, 0, 0, 0);
     for seed in 0..16 {
         let mut random = Random::new(seed);
@@ -371,6 +471,7 @@ fn changes_of_policies_give_the_classes_of_a_compile_from_scratch() {
         }
         let mut server = Server::new(all, &mut index);
         let mut peers = index.compile().expect("classes").classes.peers.len();
+        let mut last: Option<Generation> = None;
         for step in 0..30 {
             let mut is_whole = false;
             for _ in 0..1 + random.below(2) {
@@ -381,18 +482,24 @@ fn changes_of_policies_give_the_classes_of_a_compile_from_scratch() {
             }
             // Also without need: then only addresses have changed.
             if !is_whole && random.below(3) > 0 {
+                if let Some(last) = last.as_ref().filter(|_| random.below(2) == 0) {
+                    check_agrees(&index, last, &server);
+                }
                 continue;
             }
             let (is_late, before) = (random.below(4) == 0, peers);
+            let changed = std::mem::take(&mut server.changed);
             let (made, why) = generation(&mut index, |index| {
                 if is_late {
                     server.change(&mut random, index);
                 }
             });
             peers = made.classes.peers.len();
+            last = None;
             match &why {
                 None => {
                     incremental += 1;
+                    changed.into_iter().for_each(|kind| *kinds.entry(kind).or_default() += 1);
                     classes += usize::from(peers > before);
                 }
                 Some(why) => *reasons.entry(format!("{why:?}")).or_default() += 1,
@@ -405,14 +512,121 @@ fn changes_of_policies_give_the_classes_of_a_compile_from_scratch() {
                     check_programs(&made, &server);
                     verified += 1;
                 }
+                last = Some(made);
             }
         }
     }
     // Every way must occur, otherwise the test proves nothing.
-    let counts =
-        format!("{incremental} incremental: {verified} verified, {same} same, {classes} with new classes; {reasons:?}");
-    for why in ["Objects", "Peers", "Names", "Egress", "Audit"] {
+    let counts = format!(
+        "{incremental} incremental: {verified} verified, {same} same, {classes} with new classes; {kinds:?}; {reasons:?}"
+    );
+    println!("{counts}");
+    for why in ["Objects", "ClusterWide", "Peers", "Egress", "Audit"] {
         assert!(reasons.get(why).copied().unwrap_or_default() > 0, "{why}: {counts}");
     }
+    assert!(kinds.len() == 6 && kinds.values().all(|count| *count > 40), "{counts}");
     assert!(incremental > 200 && verified > 25 && same > 100 && classes > 30, "{counts}");
+}
+
+/// A local client that may reach pods with `app: db`, and pods of another node.
+const CLIENT: &str = "
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: to-db, namespace: shop},
+ spec: {podSelector: {matchLabels: {app: client}}, policyTypes: [Egress],
+ egress: [{to: [{podSelector: {matchLabels: {app: db}}}]}]}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: db, namespace: shop}, spec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}}
+";
+
+fn slice_of(service: &str, addresses: &[&str]) -> Object {
+    let endpoint = |it: &&str| {
+        let pod = BTreeMap::from([("10.0.0.1", "db-1"), ("10.0.0.2", "db-2"), ("10.0.0.3", "web")])[it];
+        let target = format!("{{kind: Pod, namespace: shop, name: {pod}}}");
+        format!("{{addresses: [{it}], conditions: {{ready: true}}, targetRef: {target}}}")
+    };
+    let endpoints: Vec<String> = addresses.iter().map(endpoint).collect();
+    let text = format!(
+        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, \
+         metadata: {{name: {service}-1, namespace: shop, labels: {{kubernetes.io/service-name: {service}}}}}, \
+         addressType: IPv4, ports: [{{port: 80}}], endpoints: [{}]}}",
+        endpoints.join(", ")
+    );
+    objects(&text).remove(0)
+}
+
+/// A cluster with a local client, and backends of a service on another node.
+fn client() -> (Server, Index) {
+    let mut all = objects(&[NEAR_AND_FAR, CLIENT].join("---"));
+    all.push(pod("shop", "client", "near", "client", "10.0.1.1"));
+    all.push(pod("shop", "db-1", "far", "db", "10.0.0.1"));
+    all.push(pod("shop", "db-2", "far", "db", "10.0.0.2"));
+    all.push(pod("shop", "web", "far", "web", "10.0.0.3"));
+    all.push(slice_of("db", &["10.0.0.1"]));
+    let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
+    let server = Server::new(all, &mut index);
+    index.compile().expect("classes");
+    (server, index)
+}
+
+/// Applies a change that needs a generation, which must not be a compile from scratch.
+#[track_caller]
+fn applied(server: &mut Server, index: &mut Index, object: Object) -> Generation {
+    assert_eq!(server.apply(object, index), Dirty::Everything);
+    let (made, why) = generation(index, |_| ());
+    assert_eq!(why, None);
+    check_agrees(index, &made, server);
+    check_programs(&made, server);
+    made
+}
+
+#[test]
+fn a_backend_that_came_without_a_generation_is_judged_when_its_pod_changes() {
+    let (mut server, mut index) = client();
+    let moved = slice_of("db", &["10.0.0.2"]);
+    assert_eq!(server.apply(moved, &mut index), Dirty::Nothing, "a backend of the same class");
+    let policy = network_policy("shop", "more", "enforce", "{podSelector: {}, policyTypes: [Ingress]}");
+    applied(&mut server, &mut index, policy);
+    // Its class is known. Only the service's address has another verdict now.
+    applied(&mut server, &mut index, pod("shop", "db-2", "far", "web", "10.0.0.2"));
+    applied(&mut server, &mut index, pod("shop", "db-2", "far", "db", "10.0.0.2"));
+}
+
+#[test]
+fn a_slice_that_precedes_its_service_counts_when_the_service_comes() {
+    let (mut server, mut index) = client();
+    assert_eq!(server.apply(slice_of("api", &["10.0.0.3"]), &mut index), Dirty::Nothing);
+    let text = "{apiVersion: v1, kind: Service, metadata: {name: api, namespace: shop}, \
+                spec: {clusterIP: 10.96.0.2, externalIPs: [192.0.2.11], ports: [{port: 80}]}}";
+    applied(&mut server, &mut index, objects(text).remove(0));
+    // The pod would have the address of a service.
+    assert_eq!(server.apply(pod("shop", "new", "far", "db", "192.0.2.11"), &mut index), Dirty::Everything);
+    let (made, why) = generation(&mut index, |_| ());
+    assert_eq!(why, Some(NeedsWhole::Objects));
+    check_agrees(&index, &made, &server);
+}
+
+#[test]
+fn a_service_without_slices_follows_the_labels_of_its_pods() {
+    let (mut server, mut index) = client();
+    let text = "{apiVersion: v1, kind: Service, metadata: {name: api, namespace: shop}, \
+                spec: {clusterIP: 10.96.0.2, selector: {app: db}, ports: [{port: 80}]}}";
+    applied(&mut server, &mut index, objects(text).remove(0));
+    applied(&mut server, &mut index, pod("shop", "web", "far", "db", "10.0.0.3"));
+    applied(&mut server, &mut index, pod("shop", "web", "far", "web", "10.0.0.3"));
+    applied(&mut server, &mut index, slice_of("api", &["10.0.0.3"]));
+}
+
+#[test]
+fn a_new_named_port_or_block_needs_a_compile_from_scratch() {
+    for (rule, expected) in
+        [("{ports: [{port: http}]}", NeedsWhole::Names), ("{to: [{ipBlock: {cidr: 192.0.2.0/24}}]}", NeedsWhole::Peers)]
+    {
+        let (mut server, mut index) = client();
+        let spec = format!("{{podSelector: {{}}, policyTypes: [Egress], egress: [{rule}]}}");
+        server.apply(network_policy("shop", "more", "enforce", &spec), &mut index);
+        let (made, why) = generation(&mut index, |_| ());
+        assert_eq!(why, Some(expected));
+        check_agrees(&index, &made, &server);
+    }
 }

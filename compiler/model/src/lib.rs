@@ -197,6 +197,8 @@ pub struct Service {
     pub name: String,
     /// ClusterIPs, and the external and load-balancer addresses that a service proxy translates, sorted.
     pub addresses: Vec<IpAddr>,
+    /// The ClusterIPs among them, sorted.
+    pub cluster_addresses: Vec<IpAddr>,
     /// Its ports, in the order written.
     pub ports: Vec<ServicePort>,
     /// The object.

@@ -17,7 +17,8 @@ mod policies;
 mod services;
 mod tiers;
 
-pub use endpoints::{named_ports, standing};
+pub use endpoints::{endpoint_of_pod, named_ports, standing};
+pub use frontends::{AddressUse, frontends};
 pub use policies::{is_audit, network_policy};
 pub use services::{backends_of_slices, is_alike_with_slices, is_reached};
 

@@ -31,11 +31,6 @@ impl DepartedBackends {
         self.retry.map(|retry| retry.due())
     }
 
-    /// Whether a generation must find out which connections end because of changed policies.
-    pub(super) fn is_any(&self) -> bool {
-        self.departed.is_any()
-    }
-
     /// Whether a pod's new class may forbid connections that still use the pod as a backend. Only a generation finds
     /// out which connections.
     pub(super) fn concerns(&self, object: &Object) -> bool {
@@ -46,8 +41,12 @@ impl DepartedBackends {
 impl<E: Enforce> NodeAgent<E> {
     /// Called when a generation has come into force.
     pub(super) fn end_flows_to_departed(&mut self, generation: &Generation, now: Instant) {
-        let Generation { cluster, scope, .. } = generation;
-        self.departed.pending.extend(self.departed.departed.observe(cluster, scope));
+        let departed = &mut self.departed.departed;
+        let ended = match generation.is_incremental {
+            true => departed.observe_changes(generation, self.objects.index()),
+            false => departed.observe(&generation.cluster, &generation.scope),
+        };
+        self.departed.pending.extend(ended);
         self.end_flows(now);
     }
 
@@ -80,10 +79,15 @@ impl<E: Enforce> NodeAgent<E> {
 
     /// Passes on the backends that services got or lost without a new generation.
     pub(super) fn note_moved_backends(&mut self) {
-        for moved in self.objects.index_mut().take_moved() {
-            self.departed.departed.moved(&moved);
-            self.reports.metrics.add("weir_backend_moves_total", &[], 1.0);
-        }
+        let count = self.take_moved_backends();
+        self.reports.metrics.add("weir_backend_moves_total", &[], count as f64);
+    }
+
+    /// Passes on the backends that services got or lost. Returns the number of changes.
+    pub(super) fn take_moved_backends(&mut self) -> usize {
+        let moved = self.objects.index_mut().take_moved();
+        moved.iter().for_each(|moved| self.departed.departed.moved(moved));
+        moved.len()
     }
 
     /// Notes a change of a pod that was written as single entries. If the pod was a backend and left its service, a new

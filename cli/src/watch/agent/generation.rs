@@ -1,7 +1,7 @@
 //! Makes a generation from the objects of the index and puts it into force.
 //!
 //! Problem: this takes a tenth of a second or more, and pods come and go in the meantime.
-//! Strategy: changes of policies are applied to the generation in force, if they need no compile from scratch
+//! Strategy: changes are applied to the generation in force, if they need no compile from scratch
 //! ([`weir_classes::index::Index::begin_changes`]). Otherwise the agent compiles all objects. Between the steps of this,
 //! the agent handles the messages that have arrived. It writes changes of single entries
 //! into the generation that is still in force, and the new generation contains them from its first moment on.
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use weir_artifact::Artifact;
 use weir_classes::fit::Fit;
-use weir_classes::index::{Draft, Generation};
+use weir_classes::index::{Draft, Generation, NeedsWhole};
 use weir_classes::{ClassifyError, Exceeded};
 use weir_codegen::compile::{self, CompileError, CompileOptions, Compiled};
 use weir_ebpf::target::Target;
@@ -123,7 +123,8 @@ impl<E: Enforce> NodeAgent<E> {
                 // records the times of the late changes.
                 self.write_entries(now);
                 // While services are not known, no backend can be seen to leave.
-                if self.scopes.knows_services() && !generation.is_incremental {
+                self.take_moved_backends();
+                if self.scopes.knows_services() {
                     self.end_flows_to_departed(&generation, now);
                 }
             }
@@ -140,20 +141,18 @@ impl<E: Enforce> NodeAgent<E> {
         }
     }
 
-    /// Applies the changes since the generation in force to it; `None` if a compile from scratch is needed.
+    /// Applies the changes since the generation in force to it; `None` if a compile from scratch is needed, whose reason
+    /// is counted.
     fn compile_changes(&mut self, options: &CompileOptions, watch: &mut Stopwatch) -> Option<CompiledGeneration> {
-        // Only a compile from scratch has the pods behind services, which say whose connections end.
-        if self.departed.is_any() {
-            return None;
-        }
         let limits = self.compile.budget.limits();
-        watch.time(|| {
-            let draft = self.objects.index_mut().begin_changes().ok()?;
-            let generation = draft.classify_within(limits).ok()?;
+        let made: Result<_, &'static str> = watch.time(|| {
+            let draft = self.objects.index_mut().begin_changes().map_err(NeedsWhole::label)?;
+            let generation = draft.classify_within(limits).map_err(NeedsWhole::label)?;
             // If it exceeds a budget, the compile from scratch finds out which policies are held.
-            let compiled = compiled(&generation, options).ok()?;
-            Some(CompiledGeneration { generation, compiled })
-        })
+            let compiled = compiled(&generation, options).map_err(|_| "limits")?;
+            Ok(CompiledGeneration { generation, compiled })
+        });
+        made.inspect_err(|why| self.reports.metrics.add("weir_whole_generations_total", &[("reason", why)], 1.0)).ok()
     }
 
     /// Compiles the present objects, with fewer rules if they exceed the budget, and installs the result.

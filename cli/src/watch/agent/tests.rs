@@ -363,7 +363,7 @@ fn changes_of_policies_and_remote_pods_are_applied_to_the_generation_in_force() 
     assert_eq!(rig.after(GATHER), NONE);
     rig.apply(&other.replace("app: job", "app: cron"));
     assert_eq!(rig.after(GATHER).len(), 1);
-    assert_eq!(generations(&rig), counts("5", "3"), "a policy changes after a namespace got other labels");
+    assert_eq!(generations(&rig), counts("5", "4"), "a policy changes after a namespace got other labels");
 }
 
 #[test]

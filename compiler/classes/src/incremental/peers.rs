@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Maintained, NeedsWhole};
+use super::{Effect, Maintained, NamespaceChange, NeedsWhole};
 use crate::meter::{CLASS_BYTES, Meter, PAIR_BYTES};
-use crate::peers::{PeerLookup, pod_key};
-use crate::ports::{PortSpec, SpecUse};
+use crate::peers::{Peers, pod_key};
+use crate::ports::PortSpec;
 use crate::{PeerClass, PeerId, Predicate, PredicateId};
 use weir_model::labels::matches;
 use weir_model::{Cluster, LabelSetId, NamedPort, NamespaceId};
@@ -22,8 +22,8 @@ pub(crate) struct PeerPod {
     pub(crate) namespace: String,
     pub(crate) labels: Arc<Labels>,
     pub(crate) ports: Vec<NamedPort>,
-    /// The addresses that are this pod's alone.
-    pub(crate) addresses: Vec<IpAddr>,
+    /// The addresses that are this pod's alone, with the blocks and lists that contain them at present.
+    pub(crate) addresses: Vec<(IpAddr, Vec<PredicateId>)>,
 }
 
 impl Maintained {
@@ -33,95 +33,123 @@ impl Maintained {
         let labels = &self.cluster.labels;
         let pods = labels.find_selector(&pods.clone().unwrap_or_default());
         let known = match namespaces {
-            None => super::policies::namespace_of(&self.cluster, namespace)
-                .zip(pods)
-                .map(|(own, pods)| (Some(own), None, pods)),
+            None => self.names.find(namespace).zip(pods).map(|(own, pods)| (Some(own), None, pods)),
             Some(selector) => labels.find_selector(selector).zip(pods).map(|(of, pods)| (None, Some(of), pods)),
         };
         known.is_some_and(|(own, namespaces, pods)| self.ids.contains_key(&Predicate::Pods { own, namespaces, pods }))
     }
 
-    /// The namespaces that a peer of a policy in `namespace` selects.
-    pub(crate) fn namespaces_of<'s>(&'s self, namespace: &'s str, peer: &'s PolicyPeer) -> Vec<&'s str> {
+    /// The namespaces that a peer of a policy in `namespace` selects, after changes of namespaces.
+    pub(crate) fn namespaces_of<'s>(
+        &'s self,
+        namespace: &'s str,
+        peer: &'s PolicyPeer,
+        changes: &'s [NamespaceChange],
+    ) -> Vec<&'s str> {
         let PolicyPeer::Pods { namespaces, .. } = peer else { return Vec::new() };
         let Some(selector) = namespaces else { return vec![namespace] };
-        let selected = self.cluster.namespaces.iter();
-        let selected = selected.filter(|it| matches(selector, self.cluster.labels.labels(it.labels)));
-        selected.map(|it| it.name.as_str()).collect()
+        let unchanged = self.cluster.namespaces.iter().filter(|it| changes.iter().all(|change| change.name != it.name));
+        let selected = unchanged.filter(|it| matches(selector, self.cluster.labels.labels(it.labels)));
+        let changed = changes.iter().filter(|it| matches(selector, &it.labels));
+        selected.map(|it| it.name.as_str()).chain(changed.map(|it| it.name.as_str())).collect()
     }
 
-    /// Gives pods the classes that their labels and ports have now. Returns whether there is a new class.
-    pub(super) fn rekey(&mut self, pods: &[PeerPod], new: &[PredicateId], meter: &Meter) -> Result<bool, NeedsWhole> {
+    /// Gives pods the classes that their labels and ports have now, and new predicates the classes for which they hold.
+    pub(super) fn rekey(
+        &mut self,
+        pods: &[PeerPod],
+        new: &[PredicateId],
+        effect: &mut Effect,
+        meter: &Meter,
+    ) -> Result<(), NeedsWhole> {
         if pods.is_empty() && new.is_empty() {
-            return Ok(false);
+            return Ok(());
         }
         // Backends without an address are found by their labels. Their classes are made by a compile from scratch.
         if !self.peers.without_address.is_empty() {
-            return Err(NeedsWhole::Peers);
+            return Err(NeedsWhole::Backends);
         }
-        let before = self.peers.list.len();
-        let mut keyed = Keyed {
-            lookup: PeerLookup::clone(&self.peers.lookup),
-            list: Vec::clone(&self.peers.list),
-            entries: BTreeMap::new(),
-        };
-        keyed.lookup.hold(&self.cluster, &self.classes.rules, new);
+        if !new.is_empty() {
+            let (cluster, rules) = (Arc::clone(&self.cluster), Arc::clone(&self.classes.rules));
+            Arc::make_mut(&mut self.peers.lookup).hold(&cluster, &rules, new);
+            effect.changes_facts = true;
+        }
+        let mut keyed = Keyed::default();
         for pod in pods {
             self.key_pod(pod, &mut keyed, meter)?;
         }
-        self.add_named(&keyed.list[before..]);
-        let Keyed { lookup, list, entries } = keyed;
-        self.peers.addresses = self.peers.addresses.with_entries(&entries).into();
-        (self.peers.lookup, self.peers.list) = (lookup.into(), list.into());
-        let classes = &mut self.classes;
-        classes.peers = Arc::clone(&self.peers.list);
-        classes.addresses = Arc::clone(&self.peers.addresses);
-        classes.lookup = Arc::clone(&self.peers.lookup);
-        Ok(true)
+        let entries = self.number_keys(keyed, effect);
+        self.take_entries(&entries, effect);
+        Ok(())
     }
 
     fn key_pod(&mut self, pod: &PeerPod, keyed: &mut Keyed, meter: &Meter) -> Result<(), NeedsWhole> {
-        let namespace = super::policies::namespace_of(&self.cluster, &pod.namespace).ok_or(NeedsWhole::Namespace)?;
-        let cluster = Arc::make_mut(&mut self.cluster);
-        let labels = cluster.labels.intern_labels(&pod.labels);
+        let namespace = self.names.find(&pod.namespace).ok_or(NeedsWhole::Objects)?;
+        // Most pods have labels that the cluster has already. Then it is not copied.
+        let known = self.cluster.labels.find_labels(&pod.labels);
+        let labels = known.unwrap_or_else(|| Arc::make_mut(&mut self.cluster).labels.intern_labels(&pod.labels));
         let rules = &self.classes.rules;
-        let held = keyed.lookup.held_by(cluster, rules, namespace, labels);
-        for address in &pod.addresses {
-            let old = self.peers.addresses.find(*address);
-            let key = pod_key(cluster.assume, rules, held.clone(), keyed.lookup.predicates_at(*address), &pod.ports);
+        let held = self.peers.lookup.held_by(&self.cluster, rules, (namespace, labels));
+        for (address, of_address) in &pod.addresses {
+            let key = pod_key(self.cluster.assume, rules, held.clone(), of_address, &pod.ports);
             // A service may claim the address of a pod.
-            let key = PeerClass { vip: keyed.list[old.index()].vip, ..key };
+            let old = self.peers.addresses.find(*address);
+            let key = PeerClass { vip: self.peers.list[old.index()].vip, ..key };
             let length = key.predicates.len() as u64;
             if !meter.take(PAIR_BYTES * length + CLASS_BYTES, length) {
                 meter.check()?;
             }
-            let peer = keyed.lookup.intern(key, &mut keyed.list);
-            if peer != old {
-                let map = &self.peers.addresses;
-                let is_said = map.find_range(*address) == peer && !map.is_listed(*address);
-                keyed.entries.insert(*address, (!is_said).then_some(peer));
-            }
+            keyed.keys.push((*address, key));
         }
+        keyed.held.push(((namespace, labels), held));
         Ok(())
     }
 
+    /// The entries that give addresses the classes of their keys. Keys that no address had before become classes.
+    pub(super) fn number_keys(
+        &mut self,
+        Keyed { keys, held }: Keyed,
+        effect: &mut Effect,
+    ) -> BTreeMap<IpAddr, Option<PeerId>> {
+        // The generation before shares it, unless it was copied for this one.
+        if let Some(lookup) = Arc::get_mut(&mut self.peers.lookup) {
+            held.iter().for_each(|(kind, held)| lookup.keep_held(*kind, held.clone()));
+        }
+        if keys.iter().any(|(_, key)| self.peers.lookup.find(key).is_none()) {
+            let before = self.peers.list.len();
+            let Peers { lookup, list, .. } = &mut self.peers;
+            let (lookup, list) = (Arc::make_mut(lookup), Arc::make_mut(list));
+            held.into_iter().for_each(|(kind, held)| lookup.keep_held(kind, held));
+            keys.iter().for_each(|(_, key)| _ = lookup.intern(key.clone(), list));
+            let new: Vec<PeerClass> = list[before..].to_vec();
+            self.add_named(&new, effect);
+            self.classes.peers = Arc::clone(&self.peers.list);
+            effect.changes_facts = true;
+        }
+        let map = &self.peers.addresses;
+        let numbered = keys.iter().filter_map(|(address, key)| Some((*address, self.peers.lookup.find(key)?)));
+        let changed = numbered.filter(|(address, peer)| map.find(*address) != *peer);
+        changed.map(|(address, peer)| (address, map.entry_for(address, peer))).collect()
+    }
+
     /// Adds the ranges that the named ports of new classes need.
-    fn add_named(&mut self, new: &[PeerClass]) {
+    fn add_named(&mut self, new: &[PeerClass], effect: &mut Effect) {
         for (name, number) in new.iter().flat_map(|peer| &peer.named) {
             let (protocol, number) = (self.classes.rules.egress_names[*name as usize].0, *number);
             let spec = PortSpec { protocol, first: number, last: number };
-            let origin = || self.origins.egress_names[*name as usize].clone();
+            let origin = self.origins.egress_names[*name as usize].clone();
             // Counted also if a policy has the range: the class needs it after the policy is gone.
-            self.specs.entry(spec).or_insert_with(|| SpecUse { origin: origin(), count: 0 }).count += 1;
+            self.add_spec(spec, origin, effect);
         }
     }
 }
 
-/// The classes while pods get theirs.
-struct Keyed {
-    lookup: PeerLookup,
-    list: Vec<PeerClass>,
-    entries: BTreeMap<IpAddr, Option<PeerId>>,
+/// The keys that addresses have now.
+#[derive(Default)]
+pub(super) struct Keyed {
+    pub(super) keys: Vec<(IpAddr, PeerClass)>,
+    /// The predicates that hold for the labels of pods.
+    held: Vec<((NamespaceId, LabelSetId), Vec<PredicateId>)>,
 }
 
 /// Whether a pod predicate holds for pods with these labels.

@@ -3,14 +3,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::{Maintained, NeedsWhole, PolicyChange};
+use super::{Effect, Maintained, NeedsWhole, PolicyChange};
 use crate::PredicateId;
 use crate::ports::{PortSpec, PortSpecs, SpecUse, add_ports};
 use crate::predicates::{DraftRule, Predicate, RulePredicates, peer_predicate};
 use crate::sources::RulePlace;
 use weir_model::labels::matches;
 use weir_model::resolve::{is_audit, network_policy};
-use weir_model::{Cluster, Direction, NamespaceId, Policy, PolicyId};
+use weir_model::{Cluster, Direction, Namespace, NamespaceId, Policy, PolicyId};
 use weir_objects::k8s::Body;
 
 /// The rules of a policy in one direction, by their number.
@@ -53,16 +53,6 @@ impl Uses {
     }
 }
 
-/// The effect of replaced policies.
-pub(super) struct Replaced {
-    /// The local endpoints that a changed policy selects, or selected: indices into the draft.
-    pub(super) touched: BTreeSet<usize>,
-    /// Whether a range of ports is new, or not used any more.
-    pub(super) changes_specs: bool,
-    /// New predicates.
-    pub(super) predicates: Vec<PredicateId>,
-}
-
 /// A policy, with its number before the changes.
 struct Slot {
     policy: Policy,
@@ -73,31 +63,39 @@ struct Slot {
 }
 
 impl Slot {
-    fn order(&self) -> (bool, NamespaceId, &str) {
-        (self.is_audit, self.policy.namespace, &self.policy.name)
+    /// By the namespace's name, because new namespaces have the highest numbers.
+    fn order<'s>(&'s self, namespaces: &'s [Namespace]) -> (bool, &'s str, &'s str) {
+        (self.is_audit, &namespaces[self.policy.namespace.index()].name, &self.policy.name)
     }
 }
 
 impl Maintained {
-    pub(super) fn replace_policies(&mut self, changes: Vec<PolicyChange>) -> Result<Replaced, NeedsWhole> {
+    /// Replaces policies. Returns the predicates that no rule had before.
+    pub(super) fn replace_policies(
+        &mut self,
+        changes: Vec<PolicyChange>,
+        effect: &mut Effect,
+    ) -> Result<Vec<PredicateId>, NeedsWhole> {
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut slots = take_slots(Arc::make_mut(&mut self.cluster));
         let mut gone: Vec<(PolicyId, Policy)> = Vec::new();
-        let mut touched = BTreeSet::new();
         for change in changes {
-            let Some(namespace) = namespace_of(&self.cluster, &change.namespace) else {
-                // A policy that is gone was in no generation.
-                if change.now.is_some() { return Err(NeedsWhole::Namespace) } else { continue }
-            };
+            // The namespaces of policies that exist are known. A policy that is gone may have been in no generation.
+            let Some(namespace) = self.names.find(&change.namespace) else { continue };
             let is_it = |slot: &Slot| slot.policy.namespace == namespace && slot.policy.name == change.name;
             let old = slots.iter().position(is_it).map(|index| slots.remove(index));
             let new = self.slot(namespace, &change);
-            touched.extend(new.iter().flat_map(|slot| slot.changed.iter().flatten()));
+            effect.touched.extend(new.iter().flat_map(|slot| slot.changed.iter().flatten()));
             if let Some(Slot { policy, before: Some(id), .. }) = old {
-                touched.extend(self.selected_before(id));
+                effect.touched.extend(self.selected_before(id));
                 gone.push((id, policy));
             }
             if let Some(new) = new {
-                slots.insert(slots.partition_point(|slot| slot.order() < new.order()), new);
+                let namespaces = &self.cluster.namespaces;
+                let at = slots.partition_point(|slot| slot.order(namespaces) < new.order(namespaces));
+                slots.insert(at, new);
             }
         }
         self.renumber(&slots);
@@ -108,13 +106,13 @@ impl Maintained {
         let numbers = numbers(&slots);
         self.classes.rules =
             self.classes.rules.renumbered(|id| numbers.get(id.index()).copied().flatten(), fresh).into();
-        let changes_specs = self.replace_specs(&gone, &slots);
+        effect.changes_specs |= self.replace_specs(&gone, &slots);
         let cluster = Arc::make_mut(&mut self.cluster);
         let (audit, enforced): (Vec<Slot>, Vec<Slot>) = slots.into_iter().partition(|slot| slot.is_audit);
         [cluster.policies, cluster.audit] =
             [enforced, audit].map(|slots| slots.into_iter().map(|slot| slot.policy).collect());
         self.replace_origins(&gone);
-        Ok(Replaced { touched, changes_specs, predicates })
+        Ok(predicates)
     }
 
     /// The changed policy; `None` if it is gone or selects no local endpoint.
@@ -135,6 +133,13 @@ impl Maintained {
         let policy = network_policy(&mut cluster.labels, namespace, object, body);
         let is_audit = is_audit(body, cluster.assume);
         Some(Slot { policy, is_audit, before: None, changed: Some(selected) })
+    }
+
+    /// Whether a policy is among those that select local pods.
+    pub(crate) fn has_policy(&self, namespace: &str, name: &str) -> bool {
+        let Some(namespace) = self.names.find(namespace) else { return false };
+        let mut all = self.cluster.policies.iter().chain(&self.cluster.audit);
+        all.any(|policy| policy.namespace == namespace && policy.name == name)
     }
 
     fn selected_before(&self, id: PolicyId) -> impl Iterator<Item = usize> {
@@ -285,11 +290,6 @@ fn take_slots(cluster: &mut Cluster) -> Vec<Slot> {
     numbered.map(|(id, (policy, is_audit))| Slot { policy, is_audit, before: Some(id), changed: None }).collect()
 }
 
-pub(super) fn namespace_of(cluster: &Cluster, name: &str) -> Option<NamespaceId> {
-    let found = cluster.namespaces.binary_search_by(|it| it.name.as_str().cmp(name)).ok()?;
-    Some(NamespaceId(found as u32))
-}
-
 /// The new number of each policy, by its old one; `None` for those that are gone or have changed.
 fn numbers(slots: &[Slot]) -> Vec<Option<PolicyId>> {
     let most = slots.iter().filter_map(|slot| slot.before).max().map_or(0, |id| id.index() + 1);
@@ -303,7 +303,10 @@ fn numbers(slots: &[Slot]) -> Vec<Option<PolicyId>> {
 }
 
 /// Calls `act` with each range of ports of a policy, and its position.
-fn each_spec(policy: &Policy, act: &mut dyn FnMut(PortSpec, &dyn Fn() -> weir_objects::origin::FieldOrigin)) {
+pub(super) fn each_spec(
+    policy: &Policy,
+    act: &mut dyn FnMut(PortSpec, &dyn Fn() -> weir_objects::origin::FieldOrigin),
+) {
     for direction in Direction::ALL {
         for (rule, of_rule) in policy.rules(direction).unwrap_or_default().iter().enumerate() {
             let place = RulePlace::of_policy(policy, direction, rule);

@@ -10,11 +10,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::changes::Applied;
 use super::local::{LocalChange, LocalPods};
 use super::pods::{addresses as pod_addresses, as_pod};
-use super::roles::Roles;
+use super::roles::{Roles, local_addresses};
 use super::{Changes, Dirty, Generation};
-use crate::peers::PodClasses;
+use crate::peers::{NamespaceNames, PodClasses};
 use crate::{AddressMap, PeerId, PredicateId};
 use weir_model::labels::matches;
 use weir_model::{LabelSetId, ListId, NamedPort, NamespaceId};
@@ -35,6 +36,9 @@ pub(super) struct Baseline {
     local: BTreeSet<(NamespaceId, LabelSetId)>,
     /// Local pods that other pods are compared with, and those that came or left since the generation.
     pub(super) local_pods: LocalPods,
+    local_addresses: BTreeSet<IpAddr>,
+    /// Changes that were applied since the last compile from scratch.
+    applied: AppliedSince,
     /// Entries of the exact table that differ from the generation's.
     changed: BTreeMap<IpAddr, Option<PeerId>>,
     /// Addresses whose blocks and lists differ from the generation's, with the present predicates.
@@ -45,6 +49,23 @@ pub(super) struct Baseline {
     /// How many backends of ports have come and left since the generation.
     moves: usize,
 }
+
+/// Differences from the last compile from scratch. [`Baseline::is_full`] bounds them.
+#[derive(Debug, Default)]
+struct AppliedSince {
+    /// Addresses of services. One that a service has lost stays here: a pod that gets it then needs a compile from
+    /// scratch.
+    fixed: BTreeSet<IpAddr>,
+    /// How much more often an address is behind ports of services.
+    backing: HashMap<IpAddr, i64>,
+    /// Services that have no slices now; `None` for those that had none and are gone or have some.
+    selecting: BTreeMap<(String, String), Option<Labels>>,
+    /// How many backends of ports have come and left.
+    moves: usize,
+}
+
+/// The most entries of [`AppliedSince`].
+const MOST_APPLIED: usize = 16_384;
 
 impl Baseline {
     pub(super) fn new(generation: &Generation) -> Self {
@@ -63,6 +84,8 @@ impl Baseline {
             lists,
             local: local.map(|endpoint| (endpoint.namespace, endpoint.labels)).collect(),
             local_pods: LocalPods::new(generation),
+            local_addresses: roles.local.clone(),
+            applied: AppliedSince::default(),
             changed: BTreeMap::new(),
             relisted: BTreeMap::new(),
             moved: HashMap::new(),
@@ -71,12 +94,54 @@ impl Baseline {
     }
 
     /// The baseline of a generation that was made by changes of this one.
-    pub(super) fn with_changes(self, generation: &Generation) -> Self {
-        let addresses = Arc::clone(&generation.classes.addresses);
-        let pods = self.pods.with_changes(&generation.cluster, &generation.classes);
-        // Subject classes have other numbers. A pod that came or left is never a change that a generation is made from.
-        let local_pods = LocalPods::new(generation);
-        Self { addresses, pods, local_pods, changed: BTreeMap::new(), ..self }
+    pub(super) fn with_changes(self, generation: &Generation, names: NamespaceNames, applied: Applied) -> Self {
+        let Generation { cluster, scope, classes, .. } = generation;
+        let addresses = Arc::clone(&classes.addresses);
+        let pods = self.pods.with_changes(cluster, classes, names);
+        let local = scope.endpoints().iter().map(|id| &cluster.endpoints[id.index()]);
+        let mut since = self.applied;
+        since.fixed.extend(applied.addresses);
+        for (address, change) in applied.backends {
+            add_count(&mut since.backing, address, change);
+        }
+        since.selecting.extend(applied.selecting);
+        since.moves += self.moves + applied.moves;
+        Self {
+            addresses,
+            pods,
+            local: local.map(|endpoint| (endpoint.namespace, endpoint.labels)).collect(),
+            local_addresses: local_addresses(cluster, scope),
+            // The generation has the pods that came, and its subject classes may have other numbers.
+            local_pods: LocalPods::new(generation),
+            applied: since,
+            changed: BTreeMap::new(),
+            // The changes of services contain these.
+            moved: HashMap::new(),
+            moves: 0,
+            ..self
+        }
+    }
+
+    /// Whether so much has changed since the last compile from scratch that another one is due, to free the memory.
+    pub(super) fn is_full(&self) -> bool {
+        let AppliedSince { fixed, backing, selecting, moves } = &self.applied;
+        [fixed.len(), backing.len(), selecting.len(), *moves].into_iter().any(|count| count > MOST_APPLIED)
+    }
+
+    /// Whether an address is a node's or a service's, or a hostPort names it.
+    pub(super) fn is_fixed(&self, address: IpAddr) -> bool {
+        self.roles.fixed.contains(&address) || self.applied.fixed.contains(&address)
+    }
+
+    /// The services without slices that find a pod by its labels.
+    pub(super) fn selecting(&self, pod: &Object) -> impl Iterator<Item = &(String, String)> {
+        let compiled = self.roles.selecting.iter().filter(|(name, _)| !self.applied.selecting.contains_key(*name));
+        let since = self.applied.selecting.iter().filter_map(|(name, labels)| Some((name, labels.as_ref()?)));
+        let selects = |((namespace, _), selector): &(&(String, String), &Labels)| {
+            *namespace == pod.meta.namespace
+                && selector.iter().all(|(key, value)| pod.meta.labels.get(key) == Some(value))
+        };
+        compiled.chain(since).filter(selects).map(|(name, _)| name)
     }
 
     /// The entries of the exact table that differ from the generation's.
@@ -96,17 +161,12 @@ impl Baseline {
 
     /// Whether a local pod has an address at present.
     pub(super) fn is_local(&self, address: IpAddr) -> bool {
-        self.local_pods.has(address).unwrap_or_else(|| self.roles.local.contains(&address))
-    }
-
-    /// Whether an address is a local pod's, and no node, service or hostPort has it too.
-    pub(super) fn is_only_local(&self, address: IpAddr) -> bool {
-        self.is_local(address) && !self.roles.fixed.contains(&address)
+        self.local_pods.has(address).unwrap_or_else(|| self.local_addresses.contains(&address))
     }
 
     /// Whether an address is a local pod's, a node's, a service's, or named by a hostPort.
-    pub(super) fn is_fixed(&self, address: IpAddr) -> bool {
-        self.is_local(address) || self.roles.fixed.contains(&address)
+    pub(super) fn is_taken(&self, address: IpAddr) -> bool {
+        self.is_local(address) || self.is_fixed(address)
     }
 
     /// The ports that ingress rules in force name.
@@ -117,7 +177,8 @@ impl Baseline {
     /// Whether an address is behind a service or hostPort at present.
     pub(super) fn is_backing(&self, address: IpAddr) -> bool {
         let compiled = self.roles.backing.get(&address).copied().unwrap_or(0);
-        i64::from(compiled) + self.moved.get(&address).copied().unwrap_or(0) > 0
+        let since = [&self.applied.backing, &self.moved].map(|counts| counts.get(&address).copied().unwrap_or(0));
+        i64::from(compiled) + since.iter().sum::<i64>() > 0
     }
 
     /// Records that ports of services have lost and got these backends.
@@ -129,13 +190,7 @@ impl Baseline {
     ) {
         self.moves += moves;
         let changes = lost.map(|address| (address, -1)).chain(got.map(|address| (address, 1)));
-        for (address, change) in changes {
-            let count = self.moved.entry(address).or_default();
-            *count += change;
-            if *count == 0 {
-                self.moved.remove(&address);
-            }
-        }
+        changes.for_each(|(address, change)| add_count(&mut self.moved, address, change));
     }
 
     /// How many backends of ports have come and left since the generation.
@@ -252,7 +307,14 @@ impl Baseline {
     pub(super) fn entry_for(&self, address: IpAddr, peer: PeerId) -> Option<PeerId> {
         // The same rule as in `addresses::assemble`: otherwise the tables would differ from those of a compile from
         // scratch.
-        let is_said = self.addresses.find_range(address) == peer && !self.addresses.is_listed(address);
-        (!is_said).then_some(peer)
+        self.addresses.entry_for(address, peer)
+    }
+}
+
+fn add_count(counts: &mut HashMap<IpAddr, i64>, address: IpAddr, change: i64) {
+    let count = counts.entry(address).or_default();
+    *count += change;
+    if *count == 0 {
+        counts.remove(&address);
     }
 }

@@ -1,8 +1,8 @@
 //! Generations that are made by applying changes to the one in force: see [`crate::incremental`].
 //!
-//! The index collects the changes that the generation in force does not have. If all of them are changes of policies,
-//! or are in the address table already, they are applied to the generation; otherwise the caller begins a compile from
-//! scratch. A draft of changes borrows nothing from the index, which takes further changes meanwhile.
+//! The index collects the changes that the generation in force does not have. If changes of their kinds can be applied,
+//! they are applied to the generation; otherwise the caller begins a compile from scratch. A draft of changes borrows
+//! nothing from the index, which takes further changes meanwhile.
 //! Invariant: whatever happens to a draft of changes, the index stays as it is, or needs a compile from scratch.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,48 +12,116 @@ use std::sync::Arc;
 use super::baseline::Baseline;
 use super::pods::{addresses, as_pod};
 use super::roles::Roles;
+use super::services::{as_service, with_service};
 use super::{Dirty, Generation, Index, Kept, Key};
-use crate::incremental::{Changes, Maintained, NeedsWhole, PeerPod, PolicyChange};
+use crate::departed::MovedBackends;
+use crate::incremental::{
+    Changes, LocalChange, Maintained, NamespaceChange, NeedsWhole, PeerPod, PolicyChange, ServiceChange,
+    ServiceChanges, is_alike,
+};
 use crate::{Limits, PeerId};
+use weir_model::Service;
 use weir_model::labels::matches;
-use weir_model::resolve::named_ports;
-use weir_objects::k8s::{Body, Object, Pod, PolicyPeer};
+use weir_model::resolve::{named_ports, namespace_labels, resolve};
+use weir_objects::k8s::{Body, Labels, Object, Pod, PolicyPeer};
+
+/// The most changes that are collected. Changes that need no generation are collected too, so that the next generation
+/// has them, and a tenant can make any number of them.
+const MOST_COLLECTED: usize = 4_096;
 
 /// The changes that the generation in force does not have.
 #[derive(Debug, Default)]
 pub(super) struct Unbuilt {
     policies: BTreeSet<Key>,
-    /// Remote pods whose addresses need a new class.
+    /// Pods whose addresses need a class.
     pods: BTreeSet<Key>,
+    /// Those of them that are or were local.
+    local: BTreeSet<Key>,
     /// Addresses that such pods had before.
     left: BTreeSet<IpAddr>,
+    /// Services that have changed, or their slices, by namespace and name.
+    services: BTreeSet<(String, String)>,
+    /// Those whose slices have exchanged backends without a generation. Their moves are known already.
+    moved: BTreeSet<(String, String)>,
+    /// Namespaces of the generation whose labels have changed.
+    namespaces: BTreeSet<String>,
     /// Whether there are other changes, which need a compile from scratch.
     is_more: bool,
 }
 
 impl Unbuilt {
-    /// Records a change and the answer to it.
-    pub(super) fn note(&mut self, before: Option<&Object>, after: Option<&Object>, dirty: &Dirty) {
+    /// Records a change and the answer to it. `knows` tells whether a namespace is in the generation.
+    pub(super) fn note(
+        &mut self,
+        before: Option<&Object>,
+        after: Option<&Object>,
+        dirty: &Dirty,
+        judges_services: bool,
+        knows: impl Fn(&str) -> bool,
+    ) {
         let Some(object) = after.or(before) else { return };
         match (&object.body, dirty) {
-            // A policy that selects no local pod is not in the data, and a pod's class is in the address table.
-            // The data has the local pods of the generation.
-            (Body::Pod(_), Dirty::Addresses(changes)) if !changes.locals.is_empty() => self.is_more = true,
-            (Body::NetworkPolicy(_) | Body::Pod(_), Dirty::Nothing | Dirty::Addresses(_)) => {}
+            // The generation in force has its entries, and the next one has it as a subject.
+            (Body::Pod(_), Dirty::Addresses(changes)) if !changes.locals.is_empty() => {
+                self.note_pod(before, after, true);
+            }
+            // A policy that selects no local pod is not in the data, and a pod's class is in the address table. Entries
+            // of lists are in the address table, too.
+            (Body::NetworkPolicy(_) | Body::Pod(_) | Body::CidrList(_), Dirty::Nothing | Dirty::Addresses(_)) => {}
             (Body::NetworkPolicy(_), Dirty::Everything) => _ = self.policies.insert(Key::of(object)),
-            // Also if nothing has to be done now: a service that no policy asks for must be known when one does.
+            // Also if nothing has to be done now: labels and backends must be known when a later change asks for them.
+            (Body::Namespace, _) if knows(&object.meta.name) => _ = self.namespaces.insert(object.meta.name.clone()),
+            // Its labels are read when the first object in it is.
+            (Body::Namespace, _) => {}
+            // Before services are judged, a compile from scratch reads all of them.
+            (Body::Service(_) | Body::EndpointSlice(_), _) if !judges_services => {}
+            (Body::Service(_), _) => {
+                self.note_services([(object.meta.namespace.clone(), object.meta.name.clone())]);
+            }
+            (Body::EndpointSlice(_), _) => {
+                let of = [before, after].into_iter().flatten().filter_map(with_service);
+                let of = of.map(|(slice, service)| (slice.meta.namespace.clone(), service.to_owned()));
+                let list = if *dirty == Dirty::Nothing { &mut self.moved } else { &mut self.services };
+                list.extend(of);
+            }
             _ => self.is_more = true,
+        }
+        let counts = [self.namespaces.len(), self.services.len(), self.moved.len(), self.pods.len(), self.local.len()];
+        self.is_more |= counts.into_iter().chain([self.left.len()]).any(|count| count > MOST_COLLECTED);
+        if self.is_more {
+            // A compile from scratch reads all objects, so the rest would only use memory.
+            *self = Self { is_more: true, ..Self::default() };
+        }
+    }
+
+    pub(super) fn note_services(&mut self, services: impl IntoIterator<Item = (String, String)>) {
+        self.services.extend(services);
+    }
+
+    /// Records a change of a pod whose addresses need a class.
+    pub(super) fn note_pod(&mut self, before: Option<&Object>, after: Option<&Object>, is_local: bool) {
+        let had = before.and_then(as_pod).map_or(&[][..], |(_, pod)| addresses(pod));
+        self.left.extend(had);
+        self.pods.extend(after.map(Key::of));
+        if is_local {
+            self.local.extend(after.or(before).map(Key::of));
         }
     }
 }
 
-impl Unbuilt {
-    /// Records a change of a remote pod that needs a new class.
-    pub(super) fn note_new_class(&mut self, before: Option<&Object>, after: Option<&Object>) {
-        let had = before.and_then(as_pod).map_or(&[][..], |(_, pod)| addresses(pod));
-        self.left.extend(had);
-        self.pods.extend(after.map(Key::of));
-    }
+/// The facts about changes that a baseline gets, once they are applied.
+#[derive(Debug, Default)]
+pub(super) struct Applied {
+    /// Addresses of services that have changed.
+    pub(super) addresses: BTreeSet<IpAddr>,
+    /// How much more often an address is behind ports of services.
+    pub(super) backends: Vec<(IpAddr, i64)>,
+    /// How many backends of ports have come and left.
+    pub(super) moves: usize,
+    /// The selectors of services that have changed; `None` if they do not decide about its backends.
+    pub(super) selecting: BTreeMap<(String, String), Option<Labels>>,
+    /// The backends that services have got and lost.
+    moved: Vec<MovedBackends>,
 }
 
 /// A generation in the making, from changes of the one in force.
@@ -61,13 +129,14 @@ impl Unbuilt {
 pub struct ChangeDraft {
     maintained: Box<Maintained>,
     changes: Changes,
+    applied: Applied,
     roles: Arc<Roles>,
 }
 
 impl ChangeDraft {
     /// Applies the changes, unless they need a compile from scratch or cost more than the limits allow.
     pub fn classify_within(self, limits: Limits) -> Result<Generation, NeedsWhole> {
-        let Self { maintained, changes, roles } = self;
+        let Self { maintained, changes, mut applied, roles } = self;
         let maintained = Box::new(maintained.apply(changes, limits)?);
         let (cluster, scope) = (Arc::clone(&maintained.cluster), maintained.scope.clone());
         Ok(Generation {
@@ -76,7 +145,8 @@ impl ChangeDraft {
             classes: maintained.classes.clone(),
             is_incremental: true,
             roles,
-            kept: Kept::Maintained(maintained),
+            moved: std::mem::take(&mut applied.moved),
+            kept: Kept::Maintained(maintained, applied.into()),
         })
     }
 }
@@ -89,18 +159,173 @@ impl Index {
         if self.unbuilt.is_more {
             return Err(NeedsWhole::Objects);
         }
+        if baseline.is_full() {
+            return Err(NeedsWhole::Unused);
+        }
+        let maintained = self.maintained.as_ref().ok_or(NeedsWhole::Base)?;
+        let (changes, applied) = self.changes(baseline, maintained)?;
+        let roles = Arc::clone(&baseline.roles);
         let maintained = self.maintained.take().ok_or(NeedsWhole::Base)?;
+        self.since = Some(BTreeMap::new());
+        Ok(ChangeDraft { maintained, changes, applied, roles })
+    }
+
+    fn changes(&self, baseline: &Baseline, maintained: &Maintained) -> Result<(Changes, Applied), NeedsWhole> {
+        let relabelled = self.relabelled(maintained);
+        let local = self.local_changes(&relabelled)?;
+        let policies = self.policy_changes(maintained, &local);
+        let (services, applied) = self.service_changes_since(maintained)?;
+        let mentioned = policies.iter().filter(|it| it.now.is_some()).map(|it| it.namespace.as_str());
+        let mentioned = mentioned.chain(self.unbuilt.pods.iter().map(|key| key.namespace.as_str()));
+        let mentioned = mentioned.chain(services.list.iter().map(|it| it.namespace.as_str()));
+        let new: BTreeSet<&str> = mentioned.filter(|name| !maintained.knows_namespace(name)).collect();
+        let mut namespaces: Vec<NamespaceChange> = new.into_iter().map(|name| self.namespace_now(name)).collect();
+        namespaces.extend(relabelled);
+        let pods = self.peer_pods(baseline, maintained, &policies, &namespaces)?;
+        let moved = pods.iter().flat_map(|pod| pod.addresses.iter().map(|(address, _)| *address));
+        let moves_backends =
+            baseline.judges_egress && moved.chain(self.unbuilt.left.iter().copied()).any(|it| baseline.is_backing(it));
+        let entries = self.entries(baseline)?;
+        Ok((Changes { namespaces, local, policies, pods, entries, services, moves_backends }, applied))
+    }
+
+    fn namespace_now(&self, name: &str) -> NamespaceChange {
+        let key = Key { kind: "Namespace".to_owned(), namespace: String::new(), name: name.to_owned() };
+        let object = self.objects.get(&key);
+        let labels = namespace_labels(name, object).into();
+        NamespaceChange { name: name.to_owned(), labels, object: object.map(|it| it.id) }
+    }
+
+    /// The namespaces of the generation that have other labels now.
+    fn relabelled(&self, maintained: &Maintained) -> Vec<NamespaceChange> {
+        let now = self.unbuilt.namespaces.iter().map(|name| self.namespace_now(name));
+        now.filter(|it| maintained.knows_namespace(&it.name) && !maintained.has_labels(&it.name, &it.labels)).collect()
+    }
+
+    /// The pods that have come or gone as subjects, and those that labels of their namespace may select.
+    fn local_changes(&self, relabelled: &[NamespaceChange]) -> Result<Vec<LocalChange>, NeedsWhole> {
+        let in_relabelled = relabelled.iter().flat_map(|it| self.of_namespace("Pod", &it.name));
+        let in_relabelled = in_relabelled.filter(|(_, object)| self.is_subject(object)).map(|(key, _)| key);
+        let keys: BTreeSet<&Key> = self.unbuilt.local.iter().chain(in_relabelled).collect();
+        let change = |key: &Key| LocalChange {
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            now: self.objects.get(key).filter(|object| self.is_subject(object)).cloned(),
+        };
+        let changes: Vec<LocalChange> = keys.into_iter().map(change).collect();
+        let mut pods = changes.iter().filter_map(|it| as_pod(it.now.as_ref()?));
+        // Which of several pods has an address is decided when all objects are resolved.
+        match pods.any(|(_, pod)| addresses(pod).iter().any(|address| self.is_disputed(address))) {
+            true => Err(NeedsWhole::Objects),
+            false => Ok(changes),
+        }
+    }
+
+    fn is_subject(&self, object: &Object) -> bool {
+        as_pod(object).is_some_and(|(_, pod)| pod.node == self.node && !addresses(pod).is_empty())
+    }
+
+    /// The policies that have changed, and those that begin to select a local pod with the pod's own change.
+    fn policy_changes(&self, maintained: &Maintained, local: &[LocalChange]) -> Vec<PolicyChange> {
+        let mut keys: BTreeSet<&Key> = self.unbuilt.policies.iter().collect();
+        for pod in local.iter().filter_map(|change| change.now.as_ref()) {
+            let policies = self.of_namespace("NetworkPolicy", &pod.meta.namespace);
+            let selects = |object: &Object| match &object.body {
+                Body::NetworkPolicy(policy) => matches(&policy.pod_selector, &pod.meta.labels),
+                _ => false,
+            };
+            let new = policies.filter(|(_, object)| selects(object)).map(|(key, _)| key);
+            keys.extend(new.filter(|key| !maintained.has_policy(&key.namespace, &key.name)));
+        }
         let change = |key: &Key| PolicyChange {
             namespace: key.namespace.clone(),
             name: key.name.clone(),
             now: self.objects.get(key).cloned(),
         };
-        let policies: Vec<_> = self.unbuilt.policies.iter().map(change).collect();
-        let changes =
-            Changes { pods: self.peer_pods(&maintained, &policies)?, entries: self.entries(baseline)?, policies };
-        let roles = Arc::clone(&baseline.roles);
-        self.since = Some(BTreeMap::new());
-        Ok(ChangeDraft { maintained, changes, roles })
+        keys.into_iter().map(change).collect()
+    }
+
+    /// The services that have changed, with their present backends.
+    fn service_changes_since(&self, maintained: &Maintained) -> Result<(ServiceChanges, Applied), NeedsWhole> {
+        let (mut changes, mut applied) = (ServiceChanges::default(), Applied::default());
+        for of in self.unbuilt.services.union(&self.unbuilt.moved) {
+            let (namespace, name) = of;
+            let key = Key { kind: "Service".to_owned(), namespace: namespace.clone(), name: name.clone() };
+            let now = self.service_now(&key)?;
+            let was = maintained.service(namespace, name);
+            if was.is_none() && now.is_none() {
+                continue;
+            }
+            if self.unbuilt.services.contains(of) {
+                applied.moved.extend(self.moved_backends(&key, was, now.as_ref()));
+            }
+            for (service, change) in [(was, -1), (now.as_ref(), 1)] {
+                let Some(service) = service else { continue };
+                applied.addresses.extend(&service.addresses);
+                let is_reached = !service.addresses.is_empty() || service.ports.iter().any(|it| it.node_port.is_some());
+                let backends = service.ports.iter().flat_map(|port| &port.backends).filter(|_| is_reached);
+                applied.backends.extend(backends.filter_map(|it| Some((it.address?, change))));
+            }
+            let selector = self.objects.get(&key).and_then(as_service).map(|(_, service)| &service.selector);
+            let selector = selector.filter(|it| !it.is_empty() && self.slices.of(&key).next().is_none());
+            applied.selecting.insert((namespace.clone(), name.clone()), selector.cloned());
+            changes.list.push(ServiceChange { namespace: namespace.clone(), name: name.clone(), now });
+        }
+        applied.moves = applied.moved.iter().map(|it| it.came.len() + it.left.len()).sum();
+        changes.of_pods = applied.addresses.iter().copied().filter(|it| self.holders.contains_key(it)).collect();
+        match changes.of_pods.iter().any(|address| self.is_disputed(address)) {
+            true => Err(NeedsWhole::Objects),
+            false => Ok((changes, applied)),
+        }
+    }
+
+    /// A service as it is now, without the pods behind its backends' addresses.
+    fn service_now(&self, key: &Key) -> Result<Option<Service>, NeedsWhole> {
+        let Some(object) = self.objects.get(key) else { return Ok(None) };
+        let Some((_, service)) = as_service(object) else { return Ok(None) };
+        let mut objects: Vec<&Object> = vec![object];
+        objects.extend(self.slices.of(key).filter_map(|name| self.slice(&key.namespace, name)));
+        if objects.len() == 1 && !service.selector.is_empty() {
+            // Without pods, a workload would be a backend.
+            if self.baseline.as_ref().is_some_and(|it| it.roles.has_workloads) {
+                return Err(NeedsWhole::Backends);
+            }
+            let pods = self.of_namespace("Pod", &key.namespace).map(|(_, object)| object);
+            let selects =
+                |pod: &&Object| service.selector.iter().all(|(key, value)| pod.meta.labels.get(key) == Some(value));
+            objects.extend(pods.filter(selects));
+        }
+        let addresses = objects.iter().filter_map(|object| as_pod(object)).flat_map(|(_, pod)| addresses(pod));
+        if addresses.into_iter().any(|address| self.is_disputed(address)) {
+            return Err(NeedsWhole::Objects);
+        }
+        let service = resolve(objects, self.assume).0.services.into_iter().next();
+        let mut backends = service.iter().flat_map(|it| &it.ports).flat_map(|port| &port.backends);
+        if backends.any(|it| it.address.is_none()) { Err(NeedsWhole::Backends) } else { Ok(service) }
+    }
+
+    /// The backends that a service has got and lost. All present ones count as new, and all earlier ones as lost if the
+    /// service has another address or port: connections to the old one may use any of them.
+    fn moved_backends(&self, key: &Key, was: Option<&Service>, now: Option<&Service>) -> Option<MovedBackends> {
+        let is_alike = is_alike(was, now);
+        let [was, now] = [was, now].map(|it| {
+            let backends = it.into_iter().flat_map(|it| &it.ports).flat_map(|port| &port.backends);
+            backends.filter_map(|it| it.address).collect::<BTreeSet<IpAddr>>()
+        });
+        let left = was.iter().copied().filter(|address| !is_alike || !now.contains(address)).collect();
+        let service = self.service_with_pods(key, &now)?;
+        Some(MovedBackends { service, came: now, left })
+    }
+
+    fn is_disputed(&self, address: &IpAddr) -> bool {
+        self.holders.get(address).is_some_and(|count| *count > 1)
+    }
+
+    /// The objects of a kind in a namespace.
+    fn of_namespace(&self, kind: &'static str, namespace: &str) -> impl Iterator<Item = (&Key, &Object)> + use<'_> {
+        let first = Key { kind: kind.to_owned(), namespace: namespace.to_owned(), name: String::new() };
+        let own = namespace.to_owned();
+        self.objects.range(first..).take_while(move |(key, _)| key.kind == kind && key.namespace == own)
     }
 
     /// The entries of the address table that differ from the generation's.
@@ -114,42 +339,48 @@ impl Index {
         Ok(entries)
     }
 
-    /// The pods whose class may be a new one.
-    fn peer_pods(&self, maintained: &Maintained, policies: &[PolicyChange]) -> Result<Vec<PeerPod>, NeedsWhole> {
+    /// The pods whose class may be another one.
+    fn peer_pods(
+        &self,
+        baseline: &Baseline,
+        maintained: &Maintained,
+        policies: &[PolicyChange],
+        namespaces: &[NamespaceChange],
+    ) -> Result<Vec<PeerPod>, NeedsWhole> {
         let mut found: BTreeSet<&Key> = self.unbuilt.pods.iter().collect();
         for change in policies {
             let Some(Body::NetworkPolicy(policy)) = change.now.as_ref().map(|it| &it.body) else { continue };
             let peers = policy.ingress.iter().chain(&policy.egress).flat_map(|rule| &rule.peers);
             for peer in peers.filter(|peer| !maintained.knows(&change.namespace, peer)) {
-                let namespaces = maintained.namespaces_of(&change.namespace, peer);
-                found.extend(namespaces.into_iter().flat_map(|it| self.selected(it, peer)));
+                let selected = maintained.namespaces_of(&change.namespace, peer, namespaces);
+                found.extend(selected.into_iter().flat_map(|it| self.selected(it, peer)));
             }
         }
+        for namespace in namespaces.iter().filter(|it| maintained.tells_apart(&it.name, &it.labels)) {
+            found.extend(self.of_namespace("Pod", &namespace.name).map(|(key, _)| key));
+        }
         let pods = found.into_iter().filter_map(|key| as_pod(self.objects.get(key)?));
-        pods.map(|(object, pod)| self.peer_pod(object, pod)).collect()
+        pods.map(|(object, pod)| self.peer_pod(baseline, object, pod)).collect()
     }
 
     /// The pods of a namespace that a peer selects.
     fn selected<'s>(&'s self, namespace: &str, peer: &'s PolicyPeer) -> impl Iterator<Item = &'s Key> + use<'s> {
-        let first = Key { kind: "Pod".to_owned(), namespace: namespace.to_owned(), name: String::new() };
-        let of_namespace = namespace.to_owned();
-        let pods = self.objects.range(first..);
-        let pods = pods.take_while(move |(key, _)| key.kind == "Pod" && key.namespace == of_namespace);
         let is_selected = move |object: &Object| match peer {
             PolicyPeer::Pods { pods: Some(selector), .. } => matches(selector, &object.meta.labels),
             PolicyPeer::Pods { pods: None, .. } => true,
             PolicyPeer::Block { .. } => false,
         };
-        pods.filter(move |(_, object)| is_selected(object)).map(|(key, _)| key)
+        self.of_namespace("Pod", namespace).filter(move |(_, object)| is_selected(object)).map(|(key, _)| key)
     }
 
-    fn peer_pod(&self, object: &Object, pod: &Pod) -> Result<PeerPod, NeedsWhole> {
-        let addresses = addresses(pod).to_vec();
+    fn peer_pod(&self, baseline: &Baseline, object: &Object, pod: &Pod) -> Result<PeerPod, NeedsWhole> {
         // Which of several pods has an address is decided when all objects are resolved.
-        if addresses.iter().any(|address| self.holders.get(address).is_some_and(|count| *count > 1)) {
+        if addresses(pod).iter().any(|address| self.is_disputed(address)) {
             return Err(NeedsWhole::Objects);
         }
         let (namespace, labels) = (object.meta.namespace.clone(), Arc::clone(&object.meta.labels));
+        let at = |address: &IpAddr| (*address, baseline.predicates_at(*address).to_vec());
+        let addresses = addresses(pod).iter().map(at).collect();
         Ok(PeerPod { namespace, labels, ports: named_ports(&pod.ports, self.assume), addresses })
     }
 
@@ -159,17 +390,17 @@ impl Index {
         self.is_outdated = false;
         let kept = std::mem::replace(&mut generation.kept, Kept::Nothing);
         let before = self.baseline.take();
-        self.baseline = Some(match (&kept, before) {
-            (Kept::Maintained(_), Some(before)) => before.with_changes(generation),
-            _ => Baseline::new(generation),
-        });
-        self.maintained = match kept {
-            Kept::Nothing => None,
-            Kept::Stages(parts) => {
-                let Generation { cluster, scope, classes, .. } = &*generation;
-                Some(Maintained::new(cluster, scope, classes.clone(), *parts).into())
+        (self.baseline, self.maintained) = match (kept, before) {
+            (Kept::Maintained(maintained, applied), Some(before)) => {
+                let names = maintained.names().clone();
+                (Some(before.with_changes(generation, names, *applied)), Some(maintained))
             }
-            Kept::Maintained(maintained) => Some(maintained),
+            (Kept::Stages(parts), _) => {
+                let Generation { cluster, scope, classes, .. } = &*generation;
+                let maintained = Maintained::new(cluster, scope, classes.clone(), *parts);
+                (Some(Baseline::new(generation)), Some(maintained.into()))
+            }
+            (Kept::Nothing | Kept::Maintained(..), _) => (Some(Baseline::new(generation)), None),
         };
     }
 }

@@ -63,13 +63,13 @@ impl Index {
     /// pods, so that an address is denied when a pod gets it.
     fn is_new_peer(&self, object: &Object, pod: &Pod) -> bool {
         let Some(baseline) = &self.baseline else { return false };
-        if self.assume.ipblock_pods != IpBlockPods::Match || baseline.roles.selects(object) {
+        if self.assume.ipblock_pods != IpBlockPods::Match || baseline.selecting(object).next().is_some() {
             return false;
         }
         let is_elsewhere = self.node.is_some() && pod.node.is_some() && pod.node != self.node;
         let is_unused = |address: &std::net::IpAddr| {
             !self.holders.contains_key(address)
-                && !baseline.is_fixed(*address)
+                && !baseline.is_taken(*address)
                 && !baseline.is_backing(*address)
                 && baseline.class_without_pod(*address) == Some(baseline.peer_at(*address))
         };

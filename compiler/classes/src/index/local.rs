@@ -191,7 +191,7 @@ impl Index {
 
     fn local_pod_comes(&self, baseline: &Baseline, object: &Object, pod: &Pod) -> Option<Dirty> {
         let addresses = addresses(pod);
-        let is_used = |address: &IpAddr| baseline.is_fixed(*address) || self.holders.get(address) != Some(&1);
+        let is_used = |address: &IpAddr| baseline.is_taken(*address) || self.holders.get(address) != Some(&1);
         if !self.is_plain(baseline, object, pod)
             || object.meta.deleting
             || !baseline.local_pods.takes(addresses)
@@ -218,7 +218,9 @@ impl Index {
     fn local_pod_leaves(&self, baseline: &Baseline, object: &Object, pod: &Pod) -> Option<Dirty> {
         let addresses = addresses(pod);
         // The deleted pod is not counted any more.
-        let is_used = |address: &IpAddr| !baseline.is_only_local(*address) || self.holders.contains_key(address);
+        let is_used = |address: &IpAddr| {
+            !baseline.is_local(*address) || baseline.is_fixed(*address) || self.holders.contains_key(address)
+        };
         if !self.is_plain(baseline, object, pod) || addresses.iter().any(is_used) {
             return None;
         }
@@ -235,7 +237,7 @@ impl Index {
             && pod.host_ports.is_empty()
             && !addresses(pod).is_empty()
             && self.is_at_a_declared_node(pod)
-            && !baseline.roles.selects(object)
+            && baseline.selecting(object).next().is_none()
             && !addresses(pod).iter().any(|address| is_behind(baseline, *address))
     }
 

@@ -55,13 +55,13 @@ impl Index {
         let mut classes: BTreeMap<IpAddr, PeerId> = BTreeMap::new();
         for (object, pod) in self.pods_of(name) {
             // Such a service finds the pod by its labels, also while it has no address.
-            if pod.node == self.node || baseline.roles.selects(object) {
+            if pod.node == self.node || baseline.selecting(object).next().is_some() {
                 return None;
             }
             let ports = named_ports(&pod.ports, self.assume);
             for address in addresses(pod) {
                 let peer = baseline.class_of(object, &ports, *address)?;
-                let is_shared = baseline.is_fixed(*address) || self.holders.get(address) != Some(&1);
+                let is_shared = baseline.is_taken(*address) || self.holders.get(address) != Some(&1);
                 let is_judged_by = is_behind(baseline, *address) && baseline.peer_at(*address) != peer;
                 if is_shared || is_judged_by || classes.len() == MOST_MOVED {
                     return None;

@@ -53,16 +53,31 @@ impl Index {
         if let Some(dirty) = self.local_pod_changes(baseline, before, after) {
             return PodAnswer::Known(dirty);
         }
+        let states = || [before, after].into_iter().flatten().filter_map(as_pod);
+        let roles = || states().map(|(object, pod)| self.role(baseline, object, pod, after));
+        if roles().any(|role| role.is_none()) {
+            return EVERYTHING;
+        }
+        let is_local = roles().any(|role| role == Some(PodRole::Local));
+        let services = || match baseline.judges_egress {
+            true => states().flat_map(|(object, _)| baseline.selecting(object).cloned()).collect::<Vec<_>>(),
+            false => Vec::new(),
+        };
+        let services = services();
+        if is_local || !services.is_empty() {
+            return PodAnswer::Generation { is_local, services };
+        }
+        self.peer_changes(baseline, before, after)
+    }
+
+    /// A pod changed that is only a peer.
+    fn peer_changes(&self, baseline: &Baseline, before: Option<&Object>, after: Option<&Object>) -> PodAnswer {
         let mut has_new_class = false;
         let mut classes: BTreeMap<IpAddr, PeerId> = BTreeMap::new();
         // The old state first: an address that the pod keeps gets its class from the new state, which overwrites the
         // old one.
         for (object, is_now) in [(before, false), (after, true)] {
             let Some((object, pod)) = object.and_then(as_pod) else { continue };
-            // For both states: a pod that was local, or backed a service, is still in the tables as that.
-            if !self.is_only_a_peer(baseline, object, pod, after) {
-                return EVERYTHING;
-            }
             let ports = named_ports(&pod.ports, self.assume);
             for address in addresses(pod) {
                 let peer = match is_now {
@@ -73,17 +88,16 @@ impl Index {
                 match peer {
                     Some(peer) => _ = classes.insert(*address, peer),
                     // A set of predicates that no address had when the classes were made: no row has verdicts for it.
-                    None if is_now && !is_behind(baseline, *address) => has_new_class = true,
-                    None => return EVERYTHING,
+                    None if is_now => has_new_class = true,
+                    None => return PodAnswer::Known(Dirty::Everything),
                 }
             }
         }
         let changes = |(address, peer): (&IpAddr, &PeerId)| baseline.peer_at(*address) != *peer;
-        if classes.iter().any(|it| changes(it) && is_behind(baseline, *it.0)) {
-            return EVERYTHING;
-        }
-        match has_new_class {
-            true => PodAnswer::NewClass,
+        // Verdicts on the address of a service depend on the classes of its backends.
+        let moves_backend = classes.iter().any(|it| changes(it) && is_behind(baseline, *it.0));
+        match has_new_class || moves_backend {
+            true => PodAnswer::Generation { is_local: false, services: Vec::new() },
             false => PodAnswer::Known(baseline.changes(classes, loses_owner(before, after))),
         }
     }
@@ -103,7 +117,7 @@ impl Index {
         let stays_there = old_pod.node_addresses == new_pod.node_addresses
             || [old_pod, new_pod].into_iter().all(|pod| self.is_at_a_declared_node(pod));
         // Services without slices take ready pods, and terminating ones only if no other is ready.
-        let selected = baseline.judges_egress && baseline.roles.selects(new);
+        let selected = baseline.judges_egress && baseline.selecting(new).next().is_some();
         let is_shared = |address: &IpAddr| self.holders.get(address).is_some_and(|count| *count > 1);
         // A terminating pod loses a shared address to its successor.
         let is_disputed = old.meta.deleting != new.meta.deleting && addresses(new_pod).iter().any(is_shared);
@@ -115,7 +129,7 @@ impl Index {
         // A pod on the host's network has its node's address.
         !pod.host_network
             && addresses(pod).is_empty()
-            && !(baseline.judges_egress && baseline.roles.selects(object))
+            && !(baseline.judges_egress && baseline.selecting(object).next().is_some())
             && self.is_at_a_declared_node(pod)
     }
 
@@ -130,14 +144,8 @@ impl Index {
         pod.node_addresses.iter().all(|address| declared.contains(address))
     }
 
-    fn is_only_a_peer(&self, baseline: &Baseline, object: &Object, pod: &Pod, after: Option<&Object>) -> bool {
-        let roles = &baseline.roles;
-        // A pod that names no node, but has node addresses, may be on this node.
-        let is_placed = pod.node.is_some() || pod.node_addresses.is_empty();
-        let local = self.node.is_none() || pod.node == self.node || !is_placed;
-        // Services without slices find backends by labels, so a pod can become one without any other object changing.
-        // With slices, the slice changes too and is answered by itself.
-        let backs = roles.selects(object);
+    /// The role of a pod; `None` if more than its own classes can depend on it.
+    fn role(&self, baseline: &Baseline, object: &Object, pod: &Pod, after: Option<&Object>) -> Option<PodRole> {
         let now = after.and_then(as_pod).map_or(&[][..], |(_, pod)| addresses(pod));
         let shares = |address: &IpAddr| {
             // If another pod lists the address too, the one that counts depends on both (`Directory::endpoint_at`), and
@@ -145,12 +153,25 @@ impl Index {
             let own = u32::from(now.contains(address));
             baseline.is_fixed(*address) || self.holders.get(address).is_some_and(|count| *count > own)
         };
-        !local
-            && !backs
-            // A pod's status names addresses of its node, and the model reads them. A new one would change the own node
-            // of local pods.
-            && pod.node_addresses.iter().all(|address| self.stays_a_nodes(roles, address))
-            && !addresses(pod).iter().any(shares)
+        // A pod's status names addresses of its node, and the model reads them. A new one would change the own node
+        // of local pods.
+        let is_placed = pod.node_addresses.iter().all(|address| self.stays_a_nodes(&baseline.roles, address));
+        if !is_placed || addresses(pod).iter().any(shares) {
+            return None;
+        }
+        match &pod.node {
+            _ if self.node.is_none() => None,
+            // A pod that names no node, but has node addresses, may be on this node.
+            None if !pod.node_addresses.is_empty() => None,
+            // The addresses of a pod on the host's network are its node's, and its hostPorts are at them.
+            node if *node == self.node => {
+                let is_plain = !pod.host_network && pod.host_ports.is_empty();
+                (is_plain && !object.meta.namespace.is_empty()).then_some(PodRole::Local)
+            }
+            // The address was a local pod's, which has lost it since the generation.
+            _ if addresses(pod).iter().any(|address| baseline.is_local(*address)) => Some(PodRole::Local),
+            _ => Some(PodRole::Peer),
+        }
     }
 
     /// Whether an address was a node's when the generation was compiled, and a pod or a Node object still says so.
@@ -164,8 +185,22 @@ impl Index {
 /// The answer to a change of a pod.
 pub(super) enum PodAnswer {
     Known(Dirty),
-    /// A new generation, whose only difference is a class for the pod's addresses.
-    NewClass,
+    /// A new generation, in which the pod's addresses get their classes again.
+    Generation {
+        /// Whether it was or is a subject.
+        is_local: bool,
+        /// The services without slices that find it by its labels.
+        services: Vec<(String, String)>,
+    },
+}
+
+/// The part that a pod plays in classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PodRole {
+    /// Only a peer.
+    Peer,
+    /// A subject, too; or the address of a pod that was one.
+    Local,
 }
 
 /// Whether services are judged by the class that an address had when the generation was compiled.

@@ -21,36 +21,32 @@ pub(super) struct Roles {
     pub(super) local: BTreeSet<IpAddr>,
     /// How often an address is behind hostPorts, and behind ports of services that packets can reach.
     pub(super) backing: HashMap<IpAddr, u32>,
-    /// Label selectors of services that have no slices: (namespace, labels).
-    selecting: Vec<(String, Labels)>,
+    /// Label selectors of services that have no slices.
+    pub(super) selecting: Selecting,
+    /// Whether a workload represents pods.
+    pub(super) has_workloads: bool,
 }
 
+/// Label selectors of services that have no slices, by the services' namespaces and names.
+pub(super) type Selecting = BTreeMap<(String, String), Labels>;
+
 impl Roles {
-    pub(super) fn new(
-        cluster: &Cluster,
-        scope: &Scope,
-        declared: BTreeSet<IpAddr>,
-        selecting: Vec<(String, Labels)>,
-    ) -> Self {
-        let local = scope.endpoints().iter().flat_map(|id| &cluster.endpoints[id.index()].addresses);
-        let local: BTreeSet<IpAddr> = local.copied().collect();
+    pub(super) fn new(cluster: &Cluster, scope: &Scope, declared: BTreeSet<IpAddr>, selecting: Selecting) -> Self {
         Self {
             fixed: fixed_addresses(cluster),
             nodes: cluster.nodes.iter().flat_map(|node| node.addresses.iter().copied()).collect(),
             declared,
-            local,
+            local: local_addresses(cluster, scope),
             backing: backing(cluster),
             selecting,
+            has_workloads: cluster.endpoints.iter().any(|it| it.kind != "Pod"),
         }
     }
+}
 
-    /// Whether a service without slices finds a pod by its labels.
-    pub(super) fn selects(&self, pod: &Object) -> bool {
-        self.selecting.iter().any(|(namespace, selector)| {
-            *namespace == pod.meta.namespace
-                && selector.iter().all(|(key, value)| pod.meta.labels.get(key) == Some(value))
-        })
-    }
+/// The addresses of local pods.
+pub(super) fn local_addresses(cluster: &Cluster, scope: &Scope) -> BTreeSet<IpAddr> {
+    scope.endpoints().iter().flat_map(|id| &cluster.endpoints[id.index()].addresses).copied().collect()
 }
 
 fn fixed_addresses(cluster: &Cluster) -> BTreeSet<IpAddr> {
@@ -81,7 +77,7 @@ fn backing(cluster: &Cluster) -> HashMap<IpAddr, u32> {
 }
 
 /// Services whose backends are found by their selector, since they have no slices.
-pub(super) fn selecting(objects: &BTreeMap<Key, Object>) -> Vec<(String, Labels)> {
+pub(super) fn selecting(objects: &BTreeMap<Key, Object>) -> Selecting {
     // One slice is enough: then the selector is not used at all, even if the slice is empty.
     let sliced: BTreeSet<(&str, &str)> = objects
         .values()
@@ -93,7 +89,8 @@ pub(super) fn selecting(objects: &BTreeMap<Key, Object>) -> Vec<(String, Labels)
     let by_selector = objects.values().filter_map(|object| match &object.body {
         Body::Service(service) if !service.selector.is_empty() => {
             let key = (object.meta.namespace.as_str(), object.meta.name.as_str());
-            (!sliced.contains(&key)).then(|| (object.meta.namespace.clone(), service.selector.clone()))
+            let name = || (object.meta.namespace.clone(), object.meta.name.clone());
+            (!sliced.contains(&key)).then(|| (name(), service.selector.clone()))
         }
         _ => None,
     });

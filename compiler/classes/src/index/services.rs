@@ -58,20 +58,20 @@ impl SliceNames {
         }
     }
 
-    fn of(&self, service: &Key) -> impl Iterator<Item = &String> {
+    pub(super) fn of(&self, service: &Key) -> impl Iterator<Item = &String> {
         self.names.get(&service.namespace).and_then(|it| it.get(&service.name)).into_iter().flatten()
     }
 }
 
 /// The service of a slice.
-fn with_service(object: &Object) -> Option<(&Object, &str)> {
+pub(super) fn with_service(object: &Object) -> Option<(&Object, &str)> {
     match &object.body {
         Body::EndpointSlice(slice) => Some((object, slice.service.as_deref()?)),
         _ => None,
     }
 }
 
-fn as_service(object: &Object) -> Option<(&Object, &Service)> {
+pub(super) fn as_service(object: &Object) -> Option<(&Object, &Service)> {
     match &object.body {
         Body::Service(service) => Some((object, service)),
         _ => None,
@@ -208,9 +208,17 @@ impl Index {
         Some(SliceChange { object, slices, was: backends_of_slices(object, service, was), is })
     }
 
-    fn slice(&self, namespace: &str, name: &str) -> Option<&Object> {
+    pub(super) fn slice(&self, namespace: &str, name: &str) -> Option<&Object> {
         let (kind, namespace, name) = ("EndpointSlice".to_owned(), namespace.to_owned(), name.to_owned());
         self.objects.get(&Key { kind, namespace, name })
+    }
+
+    /// A cluster of the service, its slices, and the pods of these backends.
+    pub(super) fn service_with_pods(&self, key: &Key, backends: &BTreeSet<IpAddr>) -> Option<Cluster> {
+        let Some(object) = self.objects.get(key) else { return Some(Cluster::default()) };
+        let slices: Vec<&Object> = self.slices.of(key).filter_map(|name| self.slice(&key.namespace, name)).collect();
+        let pods = self.pods_behind(object, &slices, backends);
+        Some(resolve(once(object).chain(slices).chain(pods.into_values()), self.assume).0)
     }
 
     /// A cluster of the service and the pods of new backends; `None` if an address is a pod's that its slice does not
@@ -219,15 +227,30 @@ impl Index {
         if came.is_empty() {
             return Some(Cluster::default());
         }
+        let pods = self.pods_behind(change.object, &change.slices, came);
+        if came.iter().any(|address| self.holders.contains_key(address) && !pods.contains_key(address)) {
+            return None;
+        }
+        let objects = once(change.object).chain(change.slices.iter().copied()).chain(pods.into_values());
+        Some(resolve(objects, self.assume).0)
+    }
+
+    /// The pods that slices name for these addresses, and that have them.
+    fn pods_behind<'o>(
+        &'o self,
+        service: &Object,
+        slices: &[&Object],
+        addresses: &BTreeSet<IpAddr>,
+    ) -> BTreeMap<IpAddr, &'o Object> {
         let mut pods: BTreeMap<IpAddr, &Object> = BTreeMap::new();
-        let endpoints = change.slices.iter().filter_map(|slice| match &slice.body {
+        let endpoints = slices.iter().filter_map(|slice| match &slice.body {
             Body::EndpointSlice(body) => Some(body.endpoints.iter()),
             _ => None,
         });
         for endpoint in endpoints.flatten() {
-            let Some(address) = endpoint.addresses.first().filter(|at| came.contains(at)) else { continue };
+            let Some(address) = endpoint.addresses.first().filter(|at| addresses.contains(at)) else { continue };
             let Some((namespace, name)) = &endpoint.pod else { continue };
-            let namespace = if namespace.is_empty() { &change.object.meta.namespace } else { namespace };
+            let namespace = if namespace.is_empty() { &service.meta.namespace } else { namespace };
             let key = Key { kind: "Pod".to_owned(), namespace: namespace.clone(), name: name.clone() };
             if let Some(pod) = self.objects.get(&key)
                 // Finished pods have no address any more, although their status names one.
@@ -237,15 +260,11 @@ impl Index {
                 pods.insert(*address, pod);
             }
         }
-        if came.iter().any(|address| self.holders.contains_key(address) && !pods.contains_key(address)) {
-            return None;
-        }
-        let objects = once(change.object).chain(change.slices.iter().copied()).chain(pods.into_values());
-        Some(resolve(objects, self.assume).0)
+        pods
     }
 }
 
 /// The addresses behind all ports, each as often as it is behind one.
-fn addresses(ports: &[Vec<Backend>]) -> impl Iterator<Item = IpAddr> {
+pub(super) fn addresses(ports: &[Vec<Backend>]) -> impl Iterator<Item = IpAddr> {
     ports.iter().flatten().filter_map(|it| it.address)
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Objects, Resolver, codes};
-use crate::{Assumptions, Endpoint, EndpointId, NamedPortTwice, Node, NodeId, Standing};
+use crate::{Assumptions, Endpoint, EndpointId, LabelSetId, NamedPortTwice, NamespaceId, Node, NodeId, Standing};
 use weir_objects::k8s::{Body, NamedPort, Object, Phase, Pod, Workload};
 
 impl<'o> Resolver<'o> {
@@ -67,21 +67,8 @@ impl<'o> Resolver<'o> {
     }
 
     fn pod_endpoint(&mut self, object: &'o Object, pod: &'o Pod, node: Option<NodeId>) -> Endpoint {
-        Endpoint {
-            namespace: self.namespace(object),
-            name: object.meta.name.clone(),
-            kind: "Pod".into(),
-            is_several: false,
-            labels: self.labels(&object.meta.labels),
-            standing: standing(pod),
-            addresses: pod.addresses.clone(),
-            node,
-            named_ports: self.ports(&pod.ports),
-            owner: pod.owner.clone(),
-            terminating: object.meta.deleting,
-            uid: object.meta.uid.clone(),
-            object: object.id,
-        }
+        let (namespace, labels) = (self.namespace(object), self.labels(&object.meta.labels));
+        endpoint_of_pod((object, pod), namespace, labels, node, self.ports(&pod.ports))
     }
 
     fn workload_endpoint(&mut self, object: &Object, workload: &'o Workload) -> Endpoint {
@@ -215,6 +202,31 @@ fn node_name<'o>(pod: &'o Pod, declared: &HashMap<IpAddr, &'o str>) -> Option<Co
 /// The number of a node among all of them, which are sorted.
 fn numbered(nodes: &[Node], name: &str) -> Option<NodeId> {
     nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok().map(|index| NodeId(index as u32))
+}
+
+/// The endpoint of a pod.
+pub fn endpoint_of_pod(
+    (object, pod): (&Object, &Pod),
+    namespace: NamespaceId,
+    labels: LabelSetId,
+    node: Option<NodeId>,
+    named_ports: Arc<[NamedPort]>,
+) -> Endpoint {
+    Endpoint {
+        namespace,
+        name: object.meta.name.clone(),
+        kind: "Pod".into(),
+        is_several: false,
+        labels,
+        standing: standing(pod),
+        addresses: pod.addresses.clone(),
+        node,
+        named_ports,
+        owner: pod.owner.clone(),
+        terminating: object.meta.deleting,
+        uid: object.meta.uid.clone(),
+        object: object.id,
+    }
 }
 
 /// The role of a pod on the network.

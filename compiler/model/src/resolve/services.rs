@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::backends::{BackendCandidate, backends};
+use super::frontends::AddressUse;
 use super::{Objects, Resolver, frontends, key, sorted};
 use crate::directory::Directory;
 use crate::{Backend, Cluster, Endpoint, EndpointId, NamespaceId, Service, ServicePort, Standing};
@@ -42,23 +43,19 @@ impl<'o> Resolver<'o> {
             unready: unready_pods(&objects.pods),
             by_namespace: endpoints_by_namespace(&self.cluster),
         };
-        let resolved: Vec<Resolved> = services
+        let resolved: Vec<Service> = services
             .into_iter()
             .map(|(object, service)| finder.service(self.namespace(object), object, service))
             .collect();
-        let frontends = frontends::frontends(&resolved, &finder.directory);
-        self.cluster.services = resolved.into_iter().map(|it| it.service).collect();
+        let directory = &finder.directory;
+        let use_of = |address| AddressUse {
+            is_pod: directory.endpoint_at(address).is_some(),
+            is_node: directory.node_at(address).is_some(),
+        };
+        let frontends = frontends::frontends(&resolved, |_| true, use_of);
+        self.cluster.services = resolved;
         self.cluster.frontends = frontends;
     }
-}
-
-/// A service, with the addresses that it has and the addresses that it claims.
-pub(super) struct Resolved {
-    pub(super) service: Service,
-    /// ClusterIPs.
-    pub(super) own: Vec<IpAddr>,
-    /// External and load-balancer addresses that a service proxy translates.
-    pub(super) claimed: Vec<IpAddr>,
 }
 
 struct ServiceResolver<'c, 'o> {
@@ -71,10 +68,9 @@ struct ServiceResolver<'c, 'o> {
 }
 
 impl<'c, 'o> ServiceResolver<'c, 'o> {
-    fn service(&self, namespace: NamespaceId, object: &Object, service: &'o k8s::Service) -> Resolved {
-        let own = sorted_once(own(service).to_vec());
-        let claimed: Vec<IpAddr> = sorted_once(claimed(object, service).collect());
-        let addresses = sorted_once([own.as_slice(), &claimed].concat());
+    fn service(&self, namespace: NamespaceId, object: &Object, service: &'o k8s::Service) -> Service {
+        let cluster_addresses = sorted_once(own(service).to_vec());
+        let addresses = sorted_once(cluster_addresses.iter().copied().chain(claimed(object, service)).collect());
         let slices = self.slices.get(&(object.meta.namespace.as_str(), object.meta.name.as_str()));
         let port = |port: &k8s::ServicePort| ServicePort {
             name: port.name.clone(),
@@ -92,7 +88,7 @@ impl<'c, 'o> ServiceResolver<'c, 'o> {
         };
         let ports = if service.external_name { Vec::new() } else { service.ports.iter().map(port).collect() };
         let name = object.meta.name.clone();
-        Resolved { service: Service { namespace, name, addresses, ports, object: object.id }, own, claimed }
+        Service { namespace, name, addresses, cluster_addresses, ports, object: object.id }
     }
 
     /// The endpoint that gets packets to an address of a slice.

@@ -1,0 +1,266 @@
+//! Services with other addresses, ports or backends.
+//!
+//! The address of a service has a class of its own: its key names an element of [`Peers::vips`], which lists the claims on
+//! the ports of the address. If the claims change, the element changes, and the address keeps its class where no other
+//! address shares the element. A change of backends changes no class; the rows of the subjects that egress is judged for
+//! are made again if a backend of another class or target port comes or goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::peers::Keyed;
+use super::policies::each_spec;
+use super::{Effect, Maintained, NeedsWhole};
+use crate::peers::Peers;
+use crate::ports::PortSpec;
+use crate::vips::{self, OtherPorts, ServiceVip};
+use crate::{PeerClass, PeerId};
+use weir_model::resolve::{AddressUse, frontends};
+use weir_model::{NamespaceId, Service, ServiceId};
+use weir_objects::address::Family;
+use weir_objects::origin::{FieldOrigin, FieldPath};
+
+/// A service as it is now, with its backends' addresses.
+#[derive(Clone, Debug)]
+pub(crate) struct ServiceChange {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// `None` if it is gone. Its namespace's number and the endpoints of its backends are found here.
+    pub(crate) now: Option<Service>,
+}
+
+/// The services that have changed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ServiceChanges {
+    pub(crate) list: Vec<ServiceChange>,
+    /// The addresses of these services, before or after the change, that pods have.
+    pub(crate) of_pods: BTreeSet<IpAddr>,
+}
+
+/// The effect of replaced services.
+#[derive(Debug, Default)]
+pub(crate) struct Replaced {
+    /// The new number of each service, by its old one; `None` for those that are gone.
+    numbers: Vec<Option<ServiceId>>,
+    /// The services that are new or have changed, sorted.
+    pub(crate) changed: Vec<ServiceId>,
+    /// Ranges whose position was in a service that has changed.
+    stale: BTreeSet<PortSpec>,
+    /// Their addresses, before or after the change.
+    addresses: BTreeSet<IpAddr>,
+    of_pods: BTreeSet<IpAddr>,
+    /// Whether a service or one of its ports is new, other or gone.
+    pub(crate) changes_ports: bool,
+}
+
+/// A service, with its number before the changes.
+struct Slot {
+    service: Service,
+    before: Option<ServiceId>,
+    is_new: bool,
+}
+
+/// How many addresses each element of [`Peers::vips`] is for.
+pub(super) fn vip_uses(peers: &Peers) -> Vec<u32> {
+    let mut uses = vec![0; peers.vips.len()];
+    for vip in peers.addresses.exact.iter().filter_map(|(_, peer)| peers.list[peer.index()].vip) {
+        uses[vip as usize] += 1;
+    }
+    uses
+}
+
+impl Maintained {
+    /// The addresses and backends that a service has in the generation.
+    pub(crate) fn service(&self, namespace: &str, name: &str) -> Option<&Service> {
+        let namespace = self.names.find(namespace)?;
+        self.cluster.services.iter().find(|it| it.namespace == namespace && it.name == name)
+    }
+
+    /// Replaces services, and the ranges that their ports need.
+    pub(super) fn replace_services(&mut self, changes: ServiceChanges, effect: &mut Effect) -> Replaced {
+        let mut replaced = Replaced { of_pods: changes.of_pods, ..Replaced::default() };
+        if changes.list.is_empty() {
+            return replaced;
+        }
+        let services = std::mem::take(&mut Arc::make_mut(&mut self.cluster).services);
+        replaced.numbers = vec![None; services.len()];
+        let numbered = (0..).map(ServiceId).zip(services);
+        let mut slots: Vec<Slot> =
+            numbered.map(|(id, service)| Slot { service, before: Some(id), is_new: false }).collect();
+        for change in changes.list {
+            if let Some(namespace) = self.names.find(&change.namespace) {
+                self.replace_service(change, namespace, &mut slots, &mut replaced, effect);
+            }
+        }
+        for (id, slot) in (0..).map(ServiceId).zip(&slots) {
+            slot.before.into_iter().for_each(|before| replaced.numbers[before.index()] = Some(id));
+            replaced.changed.extend(slot.is_new.then_some(id));
+        }
+        Arc::make_mut(&mut self.cluster).services = slots.into_iter().map(|slot| slot.service).collect();
+        self.refresh_origins(std::mem::take(&mut replaced.stale));
+        effect.changes_addresses = true;
+        replaced
+    }
+
+    /// Finds positions for ranges whose position was in a service that has changed, in objects that still have them.
+    fn refresh_origins(&mut self, mut stale: BTreeSet<PortSpec>) {
+        let Self { cluster, specs, .. } = self;
+        if stale.is_empty() {
+            return;
+        }
+        for policy in cluster.policies.iter().chain(&cluster.audit) {
+            each_spec(policy, &mut |spec, origin| {
+                if stale.remove(&spec) {
+                    specs.get_mut(&spec).into_iter().for_each(|used| used.origin = origin());
+                }
+            });
+        }
+        for (spec, origin) in cluster.services.iter().flat_map(specs_of) {
+            if stale.remove(&spec)
+                && let Some(used) = specs.get_mut(&spec)
+            {
+                used.origin = origin;
+            }
+        }
+    }
+
+    fn replace_service(
+        &mut self,
+        change: ServiceChange,
+        namespace: NamespaceId,
+        slots: &mut Vec<Slot>,
+        replaced: &mut Replaced,
+        effect: &mut Effect,
+    ) {
+        let is_it = |slot: &Slot| slot.service.namespace == namespace && slot.service.name == change.name;
+        let old = slots.iter().position(is_it).map(|index| slots.remove(index));
+        let new = change.now.map(|service| self.with_endpoints(Service { namespace, ..service }));
+        let [was, is] = [old.as_ref().map(|slot| &slot.service), new.as_ref()];
+        replaced.addresses.extend([was, is].into_iter().flatten().flat_map(|it| &it.addresses));
+        if !is_alike(was, is) {
+            replaced.changes_ports = true;
+            // First the new ranges: one that stays is not taken away in between.
+            is.into_iter().flat_map(specs_of).for_each(|(spec, origin)| self.add_spec(spec, origin, effect));
+            for (spec, origin) in was.into_iter().flat_map(specs_of) {
+                self.drop_spec(spec, effect);
+                let is_stale = self.specs.get(&spec).is_some_and(|used| used.origin.object == origin.object);
+                replaced.stale.extend(is_stale.then_some(spec));
+            }
+        }
+        let Some(service) = new else { return };
+        let namespaces = &self.cluster.namespaces;
+        let key = |it: &Service| (namespaces[it.namespace.index()].name.as_str(), it.name.clone());
+        let at = slots.partition_point(|slot| key(&slot.service) < key(&service));
+        slots.insert(at, Slot { service, before: old.and_then(|slot| slot.before), is_new: true });
+    }
+
+    /// The service with the local pods that have its backends' addresses.
+    fn with_endpoints(&self, mut service: Service) -> Service {
+        let endpoint_at = |address: IpAddr| {
+            let mut local = self.draft.local.iter().map(|local| local.endpoint);
+            local.find(|id| self.cluster.endpoints[id.index()].addresses.contains(&address))
+        };
+        for backend in service.ports.iter_mut().flat_map(|port| &mut port.backends) {
+            backend.endpoint = backend.address.and_then(endpoint_at);
+        }
+        service
+    }
+
+    /// Gives the addresses of changed services the claims on them.
+    pub(super) fn change_vips(&mut self, replaced: &Replaced, effect: &mut Effect) -> Result<(), NeedsWhole> {
+        if !replaced.changes_ports {
+            return Ok(());
+        }
+        self.renumber_vips(replaced);
+        let cluster = &self.cluster;
+        let is_pod = |address: IpAddr| replaced.of_pods.contains(&address);
+        let is_node = |address| cluster.nodes.iter().any(|node| node.addresses.contains(&address));
+        let use_of = |address| AddressUse { is_pod: is_pod(address), is_node: is_node(address) };
+        let frontends = frontends(&cluster.services, |address| replaced.addresses.contains(&address), use_of);
+        let mut claimed = vips::by_address(&frontends, cluster.assume, &self.classes.atoms, is_pod);
+        let old: BTreeMap<IpAddr, PeerClass> = replaced.addresses.iter().map(|it| (*it, self.key_at(*it))).collect();
+        for vip in old.values().filter_map(|key| key.vip) {
+            self.vip_uses[vip as usize] -= 1;
+        }
+        let mut keyed = Keyed::default();
+        for (address, key) in old {
+            let vip = claimed.remove(&address).map(|vip| self.number_vip(vip, key.vip));
+            keyed.keys.push((address, PeerClass { vip, ..key }));
+        }
+        self.clear_unused_vips();
+        let entries = self.number_keys(keyed, effect);
+        self.take_entries(&entries, effect);
+        self.classes.vips = Arc::clone(&self.peers.vips);
+        // Node ports are at the node's address, whichever services have one.
+        effect.changes_facts = true;
+        if self.vip_uses.len() > self.most_peers { Err(NeedsWhole::Unused) } else { Ok(()) }
+    }
+
+    fn key_at(&self, address: IpAddr) -> PeerClass {
+        let PeerId(peer) = self.peers.addresses.find(address);
+        self.peers.list[peer as usize].clone()
+    }
+
+    fn renumber_vips(&mut self, replaced: &Replaced) {
+        if replaced.numbers.iter().enumerate().all(|(old, new)| *new == Some(ServiceId(old as u32))) {
+            return;
+        }
+        let vips = Arc::make_mut(&mut self.peers.vips);
+        for port in vips.iter_mut().flat_map(|vip| &mut vip.ports) {
+            // Claims of services that are gone are at addresses whose claims are found again.
+            port.service = replaced.numbers[port.service.index()].unwrap_or(port.service);
+        }
+    }
+
+    /// The element for these claims: an equal one, the one that the address had, or an unused one.
+    fn number_vip(&mut self, vip: ServiceVip, old: Option<u32>) -> u32 {
+        let (vips, uses) = (Arc::make_mut(&mut self.peers.vips), &mut self.vip_uses);
+        let is_used = |index: usize| uses[index] > 0;
+        let equal = (0..vips.len()).find(|index| is_used(*index) && vips[*index] == vip);
+        let unused = old.map(|old| old as usize).into_iter().chain(0..vips.len()).find(|index| !is_used(*index));
+        let index = equal.or(unused).unwrap_or(vips.len());
+        if index == vips.len() {
+            vips.push(vip);
+            uses.push(0);
+        } else {
+            vips[index] = vip;
+        }
+        uses[index] += 1;
+        index as u32
+    }
+
+    /// Classes that no address has any more can name these elements, and rows are made for every class.
+    fn clear_unused_vips(&mut self) {
+        let unused = ServiceVip { family: Family::V4, ports: Vec::new(), rest: OtherPorts::Address };
+        let vips = Arc::make_mut(&mut self.peers.vips);
+        for (vip, _) in vips.iter_mut().zip(&self.vip_uses).filter(|(_, uses)| **uses == 0) {
+            vip.clone_from(&unused);
+        }
+    }
+}
+
+/// Whether two states of a service differ at most in their backends.
+pub(crate) fn is_alike(was: Option<&Service>, is: Option<&Service>) -> bool {
+    let (Some(was), Some(is)) = (was, is) else { return was.is_none() && is.is_none() };
+    let ports = |it: &Service| -> Vec<_> {
+        it.ports.iter().map(|port| (port.name.clone(), port.protocol, port.port, port.node_port)).collect()
+    };
+    (&was.addresses, &was.cluster_addresses, was.object) == (&is.addresses, &is.cluster_addresses, is.object)
+        && ports(was) == ports(is)
+}
+
+/// The ranges that the ports of a service need.
+fn specs_of(service: &Service) -> Vec<(PortSpec, FieldOrigin)> {
+    let mut found = Vec::new();
+    for (index, port) in service.ports.iter().enumerate() {
+        let path = FieldPath::root().field("spec").field("ports").index(index);
+        // A headless service is reached at its pods' own ports.
+        let at_address = Some(port.port).filter(|_| !service.addresses.is_empty());
+        for number in [at_address, port.node_port].into_iter().flatten() {
+            let spec = PortSpec { protocol: port.protocol, first: number, last: number };
+            found.push((spec, FieldOrigin::new(service.object, path.clone())));
+        }
+    }
+    found
+}
