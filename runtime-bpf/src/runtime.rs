@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use weir_artifact::Artifact;
 
 use crate::error::{Doing as _, Error};
-use crate::generation::{self, LoadedGeneration};
+use crate::generation::{self, LoadedGeneration, ObjectSource};
 use crate::pins::{Age, Pins};
 use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration};
 use crate::sys::{Lock, errno};
@@ -53,6 +53,7 @@ pub use attach::{Attached, ExactPods, Request};
 pub use edge::{EdgeFailure, EdgeState};
 pub use ended::EndedFlows;
 pub use hook_check::HookCheck;
+pub(crate) use kept::HeldObjects;
 pub(crate) use measure::EventLimit;
 pub(crate) use own_addresses::{OWN, OwnAddresses, of};
 pub use status::{EndpointState, EnforcementState, EnforcementStatus, Fill, UplinkState};
@@ -202,10 +203,15 @@ impl Runtime {
         if record.namespace == here { Ok(()) } else { Err(Error::OtherNamespace(self.pins.root().to_owned())) }
     }
 
+    /// Finds the objects of generations.
+    pub(crate) fn objects(&self) -> ObjectSource<'_> {
+        ObjectSource { system: &self.system, pins: &self.pins, held: self.held_objects() }
+    }
+
     /// The generation in force with its objects.
     pub(crate) fn current(&self, record: &EnforcementRecord) -> Result<Option<LoadedGeneration>, Error> {
         let Some(generation) = &record.current else { return Ok(None) };
-        let loaded = generation::open(&self.system, &self.pins, record, generation, Age::Current)?;
+        let loaded = generation::open(&self.objects(), record, generation, Age::Current)?;
         let damaged = || Error::Damaged {
             path: self.pins.root().to_owned(),
             what: "a program or map of the generation in force is missing".to_owned(),

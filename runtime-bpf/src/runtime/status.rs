@@ -7,7 +7,7 @@ use weir_artifact::layout::{AT_EDGE, MapName, buckets, config, protected};
 use weir_artifact::map_image::bucket_family;
 use weir_ebpf::vm::MapKind;
 
-use super::reconcile::{FoundPrograms, RecordedPin, value_of};
+use super::reconcile::{EndpointsByName, FoundPrograms, RecordedPin};
 use super::{EdgeState, OWN, Runtime, UnattachedEndpoint, of, unattached};
 use crate::error::{Doing as _, Error};
 use crate::generation::{self, LoadedGeneration, is_shared};
@@ -176,6 +176,7 @@ impl Runtime {
             }
             read => read?,
         };
+        let named = EndpointsByName::new(&artifact.endpoints);
         let own = self.own_addresses(&artifact.endpoints, &record.endpoints)?;
         for image in artifact.maps.iter().filter(|image| !is_shared(image.name)) {
             let (name, Some(map)) = (image.name.name(), loaded.map(image.name)) else { continue };
@@ -194,13 +195,12 @@ impl Runtime {
                 }
                 MapName::Endpoints => {
                     let entry = |local: &EnforcedEndpoint| {
-                        Some((local.ifindex.to_le_bytes().to_vec(), value_of(&artifact.endpoints, local)?.to_vec()))
+                        Some((local.ifindex.to_le_bytes().to_vec(), named.value_of(local)?.to_vec()))
                     };
                     record.endpoints.iter().filter_map(entry).collect()
                 }
                 MapName::Local4 | MapName::Local6 => {
-                    let values: Vec<_> =
-                        record.endpoints.iter().filter_map(|it| value_of(&artifact.endpoints, it)).collect();
+                    let values: Vec<_> = record.endpoints.iter().filter_map(|it| named.value_of(it)).collect();
                     protected(image.name, values.iter().map(|it| it.as_slice())).into_iter().collect()
                 }
                 name => {
