@@ -21,7 +21,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_artifact::Artifact;
@@ -158,6 +158,11 @@ impl Runtime {
         Ok(())
     }
 
+    /// Whether other processes cannot change anything.
+    pub(crate) fn has_lock(&self) -> bool {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     fn take_lock(&self) -> Result<Lock, Error> {
         let (path, begun) = (self.pins.root(), Instant::now());
         loop {
@@ -237,7 +242,7 @@ impl Runtime {
 
     /// The artifact that a generation was made from.
     pub(crate) fn artifact(&self, loaded: &LoadedGeneration) -> Result<Artifact, Error> {
-        let damaged = |what: String| Error::Damaged { path: self.pins.root().to_owned(), what };
+        let damaged = |what: String| Error::Unreadable { path: self.pins.root().to_owned(), what };
         let map =
             loaded.maps.get(generation::FILE).ok_or_else(|| damaged("the map with the artifact is missing".into()))?;
         let file = generation::kept_file(&self.system, &loaded.maps, map)?;

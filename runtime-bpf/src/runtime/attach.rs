@@ -147,6 +147,12 @@ impl Runtime {
                     self.drop_spare(&mut record)?;
                     record.retired.iter_mut().for_each(|(retired, _)| retired.code.clear());
                 }
+                // The generation stays the one in force, so that the next one is paired with it. But it does not count as
+                // what its artifact says, not even if that artifact is attached again.
+                if let Some(unreadable) = reconciled.unreadable.take() {
+                    record.current.iter_mut().for_each(|current| current.patched = true);
+                    reconciled.repaired.push(unreadable.to_string());
+                }
                 // Endpoints that could not be repaired are tried again below, and reported if that fails too.
                 reconciled.failures.clear();
                 self.reap_retired(&mut record)?;
@@ -205,11 +211,14 @@ impl Runtime {
         let way = point::choose(&self.system, request.way)?;
         let closed = request.exact.as_ref().map_or(&[][..], |it| &it.closed);
         let asked = request.endpoints.iter().map(|it| (it, false)).chain(closed.iter().map(|it| (it, true)));
-        let listed = match request.endpoints.len() + closed.len() > FEW {
-            true => self.system.interfaces().doing("list this host's interfaces")?,
-            false => Vec::new(),
-        };
-        let listed: BTreeMap<&str, &HostInterface> = listed.iter().map(|it| (it.name.as_str(), it)).collect();
+        let is_many = request.endpoints.len() + closed.len() > FEW;
+        let mut listed = std::mem::take(&mut reconciled.interfaces);
+        if is_many && listed.is_empty() {
+            let interfaces = self.system.interfaces().doing("list this host's interfaces")?;
+            listed = interfaces.into_iter().map(|it| (it.ifindex, it)).collect();
+        }
+        let listed = listed.values().filter(|_| is_many);
+        let listed: BTreeMap<&str, &HostInterface> = listed.map(|it| (it.name.as_str(), it)).collect();
         for ((pod, name), closed) in asked {
             let asking = format!("ask for the interface {name}");
             let interface = match listed.get(name.as_str()) {

@@ -40,6 +40,10 @@ pub(crate) struct Reconciled {
     pub(crate) edge_failures: Vec<EdgeFailure>,
     /// Uplinks whose drivers did not take the program in this operation, and why.
     pub(crate) generic: Vec<EdgeFailure>,
+    /// This host's interfaces, if they were listed.
+    pub(crate) interfaces: BTreeMap<u32, HostInterface>,
+    /// The error, if the file of the generation in force cannot be read. Entries were not compared then.
+    pub(crate) unreadable: Option<Error>,
 }
 
 /// Programs and maps have numbers of their own: the same number may belong to one of each.
@@ -163,7 +167,11 @@ impl Runtime {
         // Entries come after the programs. In the other order, packets in the direction of a program that is not
         // attached yet would pass while the other direction already lets connections through.
         if let Some(loaded) = &loaded {
-            self.open_endpoints(record, loaded, &Values::new(given), &mut reconciled)?;
+            match self.open_endpoints(record, loaded, &Values::new(given), &mut reconciled) {
+                // Its programs and maps are in force nevertheless.
+                Err(unreadable @ Error::Unreadable { .. }) => reconciled.unreadable = Some(unreadable),
+                other => other?,
+            }
         }
         self.remove_stray_links(record)?;
         if !reconciled.repaired.is_empty() {
@@ -312,6 +320,7 @@ impl Runtime {
             record.write(&self.system, &self.pins)?;
             reconciled.gone.extend(gone);
         }
+        reconciled.interfaces = interfaces;
         Ok(found)
     }
 

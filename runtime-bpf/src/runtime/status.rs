@@ -1,6 +1,7 @@
 //! `weir status`: the desired state, the kernel's state, and how full the maps are. Changes nothing.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 use weir_artifact::layout::{AT_EDGE, MapName, buckets, config, protected};
@@ -14,6 +15,11 @@ use crate::generation::{self, LoadedGeneration, is_shared};
 use crate::point::{HookNeighbour, ProgramSide};
 use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration, Uplink};
 use crate::sys::MapType;
+
+/// How often a difference that is read without the lock must be found again, and the time between two readings. A
+/// switch takes some milliseconds, and maps are not reused before [`super::GRACE`] is over.
+const MORE_READINGS: usize = 4;
+const BETWEEN_READINGS: Duration = Duration::from_millis(37);
 
 /// The report of `weir status`.
 #[derive(Clone, Debug)]
@@ -84,8 +90,23 @@ pub struct Fill {
 }
 
 impl Runtime {
-    /// Compares the record with the kernel's state.
+    /// Compares the record with the kernel's state. Without the lock, another process may change both meanwhile: only
+    /// differences that are found several times count.
     pub fn status(&self) -> Result<EnforcementStatus, Error> {
+        let mut status = self.read_status()?;
+        for _ in 0..if self.has_lock() { 0 } else { MORE_READINGS } {
+            if status.drift.is_empty() {
+                break;
+            }
+            std::thread::sleep(BETWEEN_READINGS);
+            let again = self.read_status()?;
+            let drift = status.drift.into_iter().filter(|it| again.drift.contains(it)).collect();
+            status = EnforcementStatus { drift, ..again };
+        }
+        Ok(status)
+    }
+
+    fn read_status(&self) -> Result<EnforcementStatus, Error> {
         let record = self.record()?;
         let mut drift = self.check(&record)?;
         let loaded = self.current(&record).or_else(|error| match error {
@@ -170,7 +191,7 @@ impl Runtime {
         drift: &mut Vec<String>,
     ) -> Result<(), Error> {
         let artifact = match self.artifact(loaded) {
-            Err(Error::Damaged { what, .. }) => {
+            Err(Error::Unreadable { what, .. }) => {
                 drift.push(format!("the artifact cannot be read from the maps: {what}"));
                 return Ok(());
             }
