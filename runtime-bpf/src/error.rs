@@ -111,7 +111,7 @@ pub enum Error {
         /// A description of the damage.
         what: String,
     },
-    /// The artifact's file cannot be read from the maps of a generation. What is in force stays in force.
+    /// The artifact's file cannot be read from the maps of a generation. The generation stays in force.
     #[error("cannot read the artifact of the generation in force from the maps under {}: {what}", .path.display())]
     Unreadable {
         /// The directory of the pins.

@@ -111,7 +111,7 @@ fn bracket<T>(out: &mut String, depth: usize, marks: [char; 2], items: &[T], wri
     out.push(marks[1]);
 }
 
-/// Appends a number. Manifests have hundreds of thousands of them, and the formatting machinery takes ten times as long.
+/// Appends a number. A manifest can have hundreds of thousands of them, and `write!` costs several times more.
 fn digits(out: &mut String, mut number: u64) {
     let (mut text, mut at) = ([0; 20], 20);
     while at == 20 || number > 0 {

@@ -331,7 +331,7 @@ fn check_agrees(index: &Index, generation: &Generation, server: &Server) -> bool
     is_same
 }
 
-/// The artifacts of a series of generations, each made with what the one before has described.
+/// Makes the artifacts of a series of generations; each takes descriptions of policies from the one before.
 struct Artifacts {
     last: DescribedPolicies,
     /// How many descriptions were taken from the artifact before.

@@ -228,8 +228,8 @@ impl Compiled {
         self.clone().into_artifact(cluster, options, &mut DescribedPolicies::default(), complete)
     }
 
-    /// The same, byte for byte, for a process that makes one artifact after the other: `last` has what the next one can
-    /// take from this one.
+    /// The same, byte for byte, for a process that makes one artifact after the other: it takes descriptions of policies
+    /// from `last`, and replaces those in `last`.
     pub fn into_artifact(
         self,
         cluster: &Cluster,

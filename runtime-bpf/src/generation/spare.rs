@@ -153,7 +153,7 @@ fn rewrite_entries(
 ) -> Result<(), Error> {
     let writing = format!("write the map {}", image.name.name());
     let wanted = source.entries(image);
-    // A table of hashes: a search in sorted keys takes several times as long, because it compares slices.
+    // A search in the sorted keys would cost several times more, because each step compares two slices.
     let places: HashMap<&[u8], usize> = wanted.iter().enumerate().map(|(at, (key, _))| (*key, at)).collect();
     let mut is_there = vec![false; wanted.len()];
     for (key, value) in system.flat_entries(map).doing(&writing)?.iter() {

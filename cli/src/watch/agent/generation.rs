@@ -30,7 +30,7 @@ pub(super) struct CompileSettings {
     /// The kernel that programs are compiled for.
     pub(super) target: Target,
     pub(super) budget: BudgetState,
-    /// What the next artifact can take from the last one.
+    /// Descriptions of policies in the last artifact, for the next one.
     pub(super) described: DescribedPolicies,
 }
 
