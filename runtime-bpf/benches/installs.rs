@@ -83,11 +83,11 @@ fn artifact(generation: &Generation, options: &CompileOptions) -> Made {
     (artifact, file)
 }
 
-/// The number and the time of the operations of each kind. An operation lasts until the next one begins.
+/// The number and the CPU time of the operations of each kind. An operation lasts until the next one begins.
 #[derive(Default)]
 struct Operations {
     of: BTreeMap<Operation, (usize, Duration)>,
-    last: Option<(Operation, Instant)>,
+    last: Option<(Operation, Duration)>,
 }
 
 impl Operations {
@@ -95,9 +95,9 @@ impl Operations {
         if let Some((before, since)) = self.last.take() {
             let (count, time) = self.of.entry(before).or_default();
             *count += 1;
-            *time += since.elapsed();
+            *time += cpu_time() - since;
         }
-        self.last = operation.map(|it| (it, Instant::now()));
+        self.last = operation.map(|it| (it, cpu_time()));
     }
 
     fn add(&mut self, mut other: Self) {

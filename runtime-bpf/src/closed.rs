@@ -40,7 +40,7 @@ pub fn close_interface(bpffs: &Path, interface: &str) -> Result<(), Error> {
     // program and its place. With clsact, there is one filter for both, so the generation's program later replaces this
     // one.
     for side in ProgramSide::BOTH {
-        Point { system: &system, pins: &pins, ifindex, side, way }.place(&program).doing(&closing)?;
+        Point { system: &system, pins: &pins, ifindex, side, way, held: None }.place(&program).doing(&closing)?;
     }
     Ok(())
 }
@@ -57,7 +57,7 @@ pub(crate) fn move_to_front(
     system.make_directory(&pins.links()).doing(&moving)?;
     let closed =
         system.load("weir_held", &DROP, None).map_err(|error| Error::Refused { program: "weir_held", error })?;
-    point.move_to_front(program, &Point { pins: &pins, ..*point }, &closed).doing(moving)
+    point.move_to_front(program, &Point { pins: &pins, held: None, ..point.clone() }, &closed).doing(moving)
 }
 
 /// Opens the closed interfaces on which a generation is in force now (`is_done`), and forgets those that are gone.

@@ -119,6 +119,14 @@ pub enum Error {
         /// A description of the damage.
         what: String,
     },
+    /// The artifact's file cannot be read from the maps of a generation. The generation stays in force.
+    #[error("cannot read the artifact of the generation in force from the maps under {}: {what}", .path.display())]
+    Unreadable {
+        /// The directory of the pins.
+        path: PathBuf,
+        /// A description of the damage.
+        what: String,
+    },
     /// A shared map has the layout of another version of weir.
     #[error("another version of weir made the map {0}, and this version cannot read its layout")]
     OtherVersion(String),
@@ -250,7 +258,9 @@ impl Error {
             Self::NotAttached(_) => "`weir status` lists the attached endpoints".into(),
             Self::NotAnUplink(_) => "`weir status` lists the uplinks".into(),
             Self::Edge { .. } => "an interface can have only one XDP program; `ip link show` lists it".into(),
-            Self::Damaged { .. } => "run `weir attach` again; if that fails, run `weir detach` first".into(),
+            Self::Damaged { .. } | Self::Unreadable { .. } => {
+                "run `weir attach` again; if that fails, run `weir detach` first".into()
+            }
             Self::OtherVersion(_) => {
                 "run `weir detach`, then `weir attach`; the programs judge established flows again".into()
             }

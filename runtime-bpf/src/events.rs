@@ -179,8 +179,7 @@ impl Events<'_> {
         let all = current.chain(record.next.iter().map(|it| (it, Age::Next)));
         for (it, age) in all.chain(record.retired.iter().map(|(it, _)| (it, Age::Old))) {
             if let Entry::Vacant(unknown) = self.names.entry(it.epoch) {
-                let loaded: Option<LoadedGeneration> =
-                    generation::open(&runtime.system, &runtime.pins, &record, it, age)?;
+                let loaded: Option<LoadedGeneration> = generation::open(&runtime.objects(), &record, it, age)?;
                 let names =
                     loaded.map(|it| runtime.artifact(&it).map(|artifact| ArtifactNames::new(&artifact))).transpose()?;
                 unknown.insert(names.unwrap_or_default());

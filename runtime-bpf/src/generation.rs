@@ -11,7 +11,8 @@ mod spare;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
-use std::path::PathBuf;
+use std::path::Path;
+use std::sync::Arc;
 
 use weir_artifact::Artifact;
 use weir_artifact::layout::{AT_EDGE, MapName, config, endpoint, mark};
@@ -25,7 +26,7 @@ use crate::names;
 use crate::pins::{Age, Pins};
 use crate::point::ProgramSide;
 use crate::record::{EnforcementRecord, KernelGeneration, SinglePods};
-use crate::runtime::{OWN, OwnAddresses, of};
+use crate::runtime::{HeldObjects, OWN, OwnAddresses, of};
 use crate::sys::{KernelMap, KernelProgram, MapDefinition, MapType, errno};
 use crate::system::{System, TypedHash};
 use file::keep_file;
@@ -89,6 +90,9 @@ pub(crate) fn is_of_edge(name: MapName) -> bool {
     matches!(name, MapName::Edge | MapName::Local4 | MapName::Local6 | MapName::EdgeDrops)
 }
 
+/// Key and value.
+type Entry<'a> = (&'a [u8], &'a [u8]);
+
 /// The input from which a generation is made.
 pub(crate) struct GenerationSource<'a> {
     pub(crate) artifact: &'a Artifact,
@@ -101,6 +105,8 @@ pub(crate) struct GenerationSource<'a> {
     pub(crate) stamp: u8,
     /// How many endpoints there will be.
     pub(crate) endpoints: u32,
+    /// The entries of the map `endpoints` before the switch, by the interface's number.
+    pub(crate) open: BTreeMap<[u8; 4], endpoint::Value>,
     /// Whether there are uplinks.
     pub(crate) has_uplinks: bool,
     /// This host's addresses.
@@ -108,6 +114,22 @@ pub(crate) struct GenerationSource<'a> {
 }
 
 impl GenerationSource<'_> {
+    /// The entries of a map whose content is entries, sorted: the image's, and those that only this machine knows.
+    fn entries<'s>(&'s self, image: &'s MapImage) -> Vec<Entry<'s>> {
+        let mut entries: Vec<Entry<'_>> =
+            image.entries.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
+        if image.name == MapName::Endpoints {
+            entries.extend(self.open.iter().map(|(key, value)| (key.as_slice(), value.as_slice())));
+        }
+        let compiled = entries.len();
+        entries.extend(of(&self.own, image.name).map(|key| (key.as_slice(), OWN.as_slice())));
+        if entries.len() > compiled {
+            entries.sort_unstable();
+            entries.dedup();
+        }
+        entries
+    }
+
     /// The maps to make. Without uplinks, the XDP program's maps are left out.
     fn images(&self) -> impl Iterator<Item = &MapImage> {
         self.artifact.maps.iter().filter(|image| self.has_uplinks || !is_of_edge(image.name))
@@ -171,38 +193,58 @@ fn number_of(system: &System, map: &KernelMap) -> Result<u32, Error> {
     Ok(system.map_info(map).doing("ask for a map's number")?.id)
 }
 
+/// Finds objects by number: among the agent's descriptors, then at the paths of their pins, then by asking the kernel.
+pub(crate) struct ObjectSource<'a> {
+    pub(crate) system: &'a System,
+    pub(crate) pins: &'a Pins,
+    pub(crate) held: Arc<HeldObjects>,
+}
+
+impl ObjectSource<'_> {
+    fn map(&self, name: &str, number: u32, age: Age) -> Result<Option<KernelMap>, Error> {
+        if let Some(held) = self.held.map(number) {
+            return Ok(Some(held));
+        }
+        let opening = format!("open the map {name}");
+        let pinned = self.system.pinned_map(&self.pins.map(age, name)).doing(&opening)?;
+        let right = pinned.filter(|map| self.system.map_info(map).is_ok_and(|info| info.id == number));
+        right.map_or_else(|| self.system.numbered_map(number), |map| Ok(Some(map))).doing(opening)
+    }
+
+    fn program(&self, name: &str, number: u32, place: &Path) -> Result<Option<KernelProgram>, Error> {
+        if let Some(held) = self.held.program(number) {
+            return Ok(Some(held));
+        }
+        let opening = format!("open the program {name}");
+        let pinned = self.system.pinned_program(place).doing(&opening)?;
+        let right = pinned.filter(|it| self.system.program_info(it).is_ok_and(|info| info.id == number));
+        right.map_or_else(|| self.system.numbered_program(number), |it| Ok(Some(it))).doing(opening)
+    }
+}
+
 /// Opens a generation's objects, wherever they are pinned; `None` if one of them no longer exists.
 pub(crate) fn open(
-    system: &System,
-    pins: &Pins,
+    objects: &ObjectSource<'_>,
     record: &EnforcementRecord,
     generation: &KernelGeneration,
     age: Age,
 ) -> Result<Option<LoadedGeneration>, Error> {
+    let ObjectSource { system, pins, .. } = *objects;
     let mut maps = BTreeMap::new();
     let shared = record.shared.iter().map(|entry| (entry, Age::Current));
     let own = generation.maps.iter().map(|entry| (entry, age));
     for ((name, number), age) in shared.chain(own) {
-        let opening = format!("open the map {name}");
-        let pinned = system.pinned_map(&pins.map(age, name)).doing(&opening)?;
-        let right = pinned.filter(|map| system.map_info(map).is_ok_and(|info| info.id == *number));
-        let map = right.map_or_else(|| system.numbered_map(*number), |map| Ok(Some(map))).doing(&opening)?;
-        let Some(map) = map else { return Ok(None) };
+        let Some(map) = objects.map(name, *number, age)? else { return Ok(None) };
         maps.insert(name.clone(), map);
     }
-    let program = |place: PathBuf, name: &str, number: u32| {
-        let opening = format!("open the program {name}");
-        let pinned = system.pinned_program(&place).doing(&opening)?;
-        let right = pinned.filter(|program| system.program_info(program).is_ok_and(|info| info.id == number));
-        right.map_or_else(|| system.numbered_program(number), |it| Ok(Some(it))).doing(opening)
-    };
     let mut programs = Vec::new();
     for (side, number) in ProgramSide::BOTH.into_iter().zip(generation.programs) {
-        let Some(program) = program(pins.program(age, side), side.program(), number)? else { return Ok(None) };
+        let program = objects.program(side.program(), number, &pins.program(age, side))?;
+        let Some(program) = program else { return Ok(None) };
         programs.push(program);
     }
     let edge = match generation.edge {
-        Some(number) => match program(pins.edge_program(age), AT_EDGE, number)? {
+        Some(number) => match objects.program(AT_EDGE, number, &pins.edge_program(age))? {
             None => return Ok(None),
             found => found,
         },
@@ -278,13 +320,7 @@ fn own(
             }
         }
         MapName::FlowShape => system.update(&map, &[0; 4], &flows.shape).doing("fill the map flow_shape")?,
-        _ => {
-            let entries: Vec<_> = image.entries.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
-            write(system, &map, image.name, &entries, source.artifact)?;
-        }
-    }
-    for key in of(&source.own, image.name) {
-        system.update(&map, key, &OWN).map_err(|error| refused(&map, image.name, None, error))?;
+        _ => write(system, &map, image.name, &source.entries(image), source.artifact)?,
     }
     if is_frozen(image.name) {
         system.freeze(&map).doing(format!("freeze the map {name}"))?;
@@ -351,7 +387,7 @@ fn write(
     system: &System,
     map: &KernelMap,
     name: MapName,
-    entries: &[(&[u8], &[u8])],
+    entries: &[Entry<'_>],
     artifact: &Artifact,
 ) -> Result<(), Error> {
     for batch in entries.chunks(BATCH) {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Doing as _, Error};
 use crate::pins::Pins;
 use crate::sys::netlink::{Filter, Put};
-use crate::sys::{Hook, KernelLink, KernelProgram, errno};
+use crate::sys::{Hook, KernelLink, KernelProgram, LinkInfo, errno};
 use crate::system::System;
 
 /// The way in which programs are attached to an interface.
@@ -82,13 +82,15 @@ pub struct HookNeighbour {
 }
 
 /// One side of one interface.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Point<'a> {
     pub(crate) system: &'a System,
     pub(crate) pins: &'a Pins,
     pub(crate) ifindex: u32,
     pub(crate) side: ProgramSide,
     pub(crate) way: HookKind,
+    /// The agent's descriptor of the link here. It saves opening the pin, and finds the link if the pin was removed.
+    pub(crate) held: Option<KernelLink>,
 }
 
 fn filter(side: ProgramSide) -> Filter {
@@ -114,16 +116,36 @@ impl Point<'_> {
     pub(crate) fn program(&self) -> Result<Option<u32>, Error> {
         let asking = format!("read the programs of interface {}", self.ifindex);
         match self.way {
-            HookKind::Tcx => {
-                let link = self.system.pinned_link(&self.pins.link(self.ifindex, self.side)).doing(&asking)?;
-                let info = link.map(|link| self.system.link_info(&link)).transpose().doing(asking)?;
-                Ok(info.filter(|info| info.ifindex == self.ifindex).map(|info| info.program))
-            }
+            HookKind::Tcx => Ok(self.link().doing(asking)?.map(|(_, info)| info.program)),
             HookKind::Clsact => {
                 let filters = self.system.filters(self.ifindex, self.side.hook()).doing(asking)?;
                 let ours = filters.into_iter().find(|it| (it.priority, it.handle) == (PRIORITY, HANDLE));
                 Ok(ours.filter(|it| it.name == filter(self.side).name).map(|it| it.program))
             }
+        }
+    }
+
+    /// Our link at this interface.
+    fn link(&self) -> std::io::Result<Option<(KernelLink, LinkInfo)>> {
+        if let Some(held) = &self.held {
+            let info = self.system.link_info(held)?;
+            // Otherwise its interface is gone, or another process has detached it.
+            if info.ifindex == self.ifindex {
+                return Ok(Some((held.clone(), info)));
+            }
+        }
+        let Some(link) = self.system.pinned_link(&self.pins.link(self.ifindex, self.side))? else { return Ok(None) };
+        let info = self.system.link_info(&link)?;
+        Ok(Some((link, info)).filter(|(_, info)| info.ifindex == self.ifindex))
+    }
+
+    /// Like [`Self::place`], for an endpoint that was in force until now: one system call.
+    pub(crate) fn switch(&self, program: &KernelProgram) -> std::io::Result<()> {
+        let Some(held) = self.held.as_ref().filter(|_| self.way == HookKind::Tcx) else { return self.place(program) };
+        match self.system.replace(held, program) {
+            // The link is not attached any more.
+            Err(error) if errno(&error) == Some(libc::ENOLINK) => self.place(program),
+            other => other,
         }
     }
 
@@ -213,9 +235,8 @@ impl Point<'_> {
         };
         let first = links.first().copied();
         if self.way == HookKind::Tcx {
-            let own = self.system.pinned_link(&self.pins.link(self.ifindex, self.side)).doing(&asking)?;
-            let own = own.map(|own| self.system.link_info(&own)).transpose().doing(asking)?;
-            let other = first.filter(|(_, link)| own.is_none_or(|own| own.id != *link));
+            let own = self.link().doing(asking)?;
+            let other = first.filter(|(_, link)| own.as_ref().is_none_or(|(_, own)| own.id != *link));
             return Ok(other.map(|(program, _)| (program, self.name_of(program))));
         }
         if let Some((program, _)) = first {

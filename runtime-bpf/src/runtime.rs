@@ -21,13 +21,13 @@
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_artifact::Artifact;
 
 use crate::error::{Doing as _, Error};
-use crate::generation::{self, LoadedGeneration};
+use crate::generation::{self, LoadedGeneration, ObjectSource};
 use crate::pins::{Age, Pins};
 use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration};
 use crate::sys::{Lock, errno};
@@ -54,6 +54,7 @@ pub use attach::{Attached, ExactPods, Request};
 pub use edge::{EdgeFailure, EdgeState};
 pub use ended::EndedFlows;
 pub use hook_check::HookCheck;
+pub(crate) use kept::HeldObjects;
 pub(crate) use measure::EventLimit;
 pub(crate) use own_addresses::{OWN, OwnAddresses, of};
 pub use pods::{ComingPod, LeavingPod};
@@ -159,6 +160,11 @@ impl Runtime {
         Ok(())
     }
 
+    /// Whether other processes cannot change anything.
+    pub(crate) fn has_lock(&self) -> bool {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     fn take_lock(&self) -> Result<Lock, Error> {
         let (path, begun) = (self.pins.root(), Instant::now());
         loop {
@@ -204,10 +210,15 @@ impl Runtime {
         if record.namespace == here { Ok(()) } else { Err(Error::OtherNamespace(self.pins.root().to_owned())) }
     }
 
+    /// Finds the objects of generations.
+    pub(crate) fn objects(&self) -> ObjectSource<'_> {
+        ObjectSource { system: &self.system, pins: &self.pins, held: self.held_objects() }
+    }
+
     /// The generation in force with its objects.
     pub(crate) fn current(&self, record: &EnforcementRecord) -> Result<Option<LoadedGeneration>, Error> {
         let Some(generation) = &record.current else { return Ok(None) };
-        let loaded = generation::open(&self.system, &self.pins, record, generation, Age::Current)?;
+        let loaded = generation::open(&self.objects(), record, generation, Age::Current)?;
         let damaged = || Error::Damaged {
             path: self.pins.root().to_owned(),
             what: "a program or map of the generation in force is missing".to_owned(),
@@ -240,7 +251,7 @@ impl Runtime {
 
     /// The artifact that a generation was made from.
     pub(crate) fn stored_artifact(&self, loaded: &LoadedGeneration) -> Result<Artifact, Error> {
-        let damaged = |what: String| Error::Damaged { path: self.pins.root().to_owned(), what };
+        let damaged = |what: String| Error::Unreadable { path: self.pins.root().to_owned(), what };
         let map =
             loaded.maps.get(generation::FILE).ok_or_else(|| damaged("the map with the artifact is missing".into()))?;
         let file = generation::kept_file(&self.system, &loaded.maps, map)?;

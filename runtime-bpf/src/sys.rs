@@ -26,6 +26,7 @@ pub use place::{
 use std::ffi::c_char;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_link_info, bpf_map_info, bpf_map_type, bpf_prog_info, bpf_prog_type};
 use rustix::process::{Resource, Rlimit};
@@ -100,19 +101,19 @@ pub struct BpfKernel {
     possible_cpus: usize,
 }
 
-/// A map of the kernel.
-#[derive(Debug)]
+/// A map of the kernel. A clone has the same descriptor.
+#[derive(Clone, Debug)]
 pub struct KernelMap {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     definition: MapDefinition,
     /// Bytes of a value as the system call reads and writes it.
     value_bytes: usize,
 }
 
-/// A program that the kernel has loaded.
-#[derive(Debug)]
+/// A program that the kernel has loaded. A clone has the same descriptor.
+#[derive(Clone, Debug)]
 pub struct KernelProgram {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
 }
 
 /// The result of a test run.
@@ -172,7 +173,7 @@ impl BpfKernel {
         let size = definition.value_size as usize;
         let per_cpu = matches!(definition.map_type, MapType::PercpuArray | MapType::PercpuHash);
         let value_bytes = if per_cpu { size.next_multiple_of(8) * self.possible_cpus } else { size };
-        KernelMap { fd, definition, value_bytes }
+        KernelMap { fd: Arc::new(fd), definition, value_bytes }
     }
 
     /// Loads a tc program from its instructions' bytes; asks for the verifier's log only if it is refused.
@@ -252,7 +253,7 @@ impl BpfKernel {
             attr.__bindgen_anon_3.log_size = log.len() as u32;
             attr.__bindgen_anon_3.log_buf = log.as_mut_ptr() as u64;
         }
-        new_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr).map(|fd| KernelProgram { fd })
+        new_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr).map(KernelProgram::new)
     }
 
     fn load_with_lines(&self, name: &str, instructions: &[u8], debug: &DebugInfo) -> io::Result<KernelProgram> {
@@ -268,7 +269,7 @@ impl BpfKernel {
         attr.__bindgen_anon_3.line_info_rec_size = DebugInfo::LINE_BYTES;
         attr.__bindgen_anon_3.line_info = debug.lines.as_ptr() as u64;
         attr.__bindgen_anon_3.line_info_cnt = debug.lines.len() as u32 / DebugInfo::LINE_BYTES;
-        new_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr).map(|fd| KernelProgram { fd })
+        new_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr).map(KernelProgram::new)
     }
 }
 
@@ -398,8 +399,13 @@ impl KernelMap {
 
     /// All entries, in the kernel's order, read in batches. Entries that change meanwhile may be missed or occur twice.
     pub fn entries(&self) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let mut entries = Vec::new();
-        self.each(|key, value| entries.push((key.to_vec(), value.to_vec())))?;
+        Ok(self.flat_entries()?.iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect())
+    }
+
+    /// The same in two allocations, for maps with many entries.
+    pub fn flat_entries(&self) -> io::Result<FlatEntries> {
+        let mut entries = FlatEntries::new(self);
+        self.each(|key, value| entries.push(key, value))?;
         Ok(entries)
     }
 
@@ -463,7 +469,38 @@ fn batch_count(attr: &bpf_attr) -> u32 {
     unsafe { attr.batch.count }
 }
 
+/// Entries of a map, concatenated.
+#[derive(Clone, Debug)]
+pub struct FlatEntries {
+    key_size: usize,
+    value_size: usize,
+    keys: Vec<u8>,
+    values: Vec<u8>,
+}
+
+impl FlatEntries {
+    pub(crate) fn new(map: &KernelMap) -> Self {
+        // Only a map without keys, such as a ring buffer, has a size of 0, and it has no entries.
+        let (key_size, value_size) = (map.definition.key_size.max(1) as usize, map.value_bytes.max(1));
+        Self { key_size, value_size, keys: Vec::new(), values: Vec::new() }
+    }
+
+    pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.keys.extend(key);
+        self.values.extend(value);
+    }
+
+    /// The entries: key and value.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.keys.chunks_exact(self.key_size).zip(self.values.chunks_exact(self.value_size))
+    }
+}
+
 impl KernelProgram {
+    fn new(fd: OwnedFd) -> Self {
+        Self { fd: Arc::new(fd) }
+    }
+
     /// Runs the program `repeat` times on a packet, with a `struct __sk_buff` (or nothing) as context.
     pub fn test_run(&self, packet: &[u8], context: &[u8], repeat: u32) -> io::Result<TestRun> {
         // A program may make the packet longer; the kernel refuses to cut its answer short.

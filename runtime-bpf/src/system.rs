@@ -10,6 +10,7 @@ mod typed;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::DirEntryExt as _;
 use std::path::Path;
 
 use weir_artifact::DebugInfo;
@@ -19,8 +20,8 @@ use weir_objects::address::Family;
 use crate::sys::beside::InOperation;
 use crate::sys::netlink::{Filter, HostInterface, NetlinkSocket, Put};
 use crate::sys::{
-    self, BpfKernel, Hook, KernelLink, KernelMap, KernelProgram, LinkInfo, Lock, MapDefinition, MapInfo, ProgramInfo,
-    ProgramLoadError, Queried, XdpMode, errno,
+    self, BpfKernel, FlatEntries, Hook, KernelLink, KernelMap, KernelProgram, LinkInfo, Lock, MapDefinition, MapInfo,
+    ProgramInfo, ProgramLoadError, Queried, XdpMode, errno,
 };
 
 pub use typed::{TypedCell, TypedHash, TypedMap, TypedPerCpu};
@@ -77,6 +78,15 @@ pub enum Operation {
 
 /// Called before each operation: returns the errno with which it fails, or `None`.
 pub type Faults = dyn Fn(Operation) -> Option<i32> + Send + Sync;
+
+/// A file in a directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ListedFile {
+    /// Its name.
+    pub name: String,
+    /// The number of its inode. A pin is an inode of its own, whose object never changes, also when it is renamed.
+    pub inode: u64,
+}
 
 /// The kernel's operations that enforcement uses.
 pub struct System {
@@ -149,8 +159,13 @@ impl System {
     }
 
     pub fn entries(&self, map: &KernelMap) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        Ok(self.flat_entries(map)?.iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect())
+    }
+
+    /// All entries of a map, in few allocations.
+    pub fn flat_entries(&self, map: &KernelMap) -> io::Result<FlatEntries> {
         let _operation = self.ask(Operation::Entries)?;
-        match map.entries() {
+        match map.flat_entries() {
             // This kernel has no batch operations for this map type.
             Err(error) if matches!(errno(&error), Some(libc::EINVAL | libc::EOPNOTSUPP | 524)) => one_by_one(map),
             other => other,
@@ -161,7 +176,7 @@ impl System {
         let _operation = self.ask(Operation::Entries)?;
         match map.count() {
             Err(error) if matches!(errno(&error), Some(libc::EINVAL | libc::EOPNOTSUPP | 524)) => {
-                one_by_one(map).map(|entries| entries.len() as u64)
+                one_by_one(map).map(|entries| entries.iter().count() as u64)
             }
             other => other,
         }
@@ -417,12 +432,20 @@ impl System {
 
     /// The names in a directory, sorted; none if it is not there.
     pub fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        Ok(self.list_files(directory)?.into_iter().map(|file| file.name).collect())
+    }
+
+    /// The files in a directory, sorted by name; none if it is not there.
+    pub fn list_files(&self, directory: &Path) -> io::Result<Vec<ListedFile>> {
         let _operation = self.ask(Operation::List)?;
         let Some(entries) = absent(std::fs::read_dir(directory))? else { return Ok(Vec::new()) };
-        let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
-        let mut names = names.collect::<io::Result<Vec<_>>>()?;
-        names.sort();
-        Ok(names)
+        let listed = |entry: std::fs::DirEntry| ListedFile {
+            name: entry.file_name().to_string_lossy().into_owned(),
+            inode: entry.ino(),
+        };
+        let mut files = entries.map(|entry| entry.map(listed)).collect::<io::Result<Vec<_>>>()?;
+        files.sort();
+        Ok(files)
     }
 
     /// Renames a file atomically and replaces an existing one.
@@ -438,11 +461,11 @@ impl System {
     }
 }
 
-fn one_by_one(map: &KernelMap) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let (mut entries, mut last) = (Vec::new(), None);
+fn one_by_one(map: &KernelMap) -> io::Result<FlatEntries> {
+    let (mut entries, mut last) = (FlatEntries::new(map), None);
     while let Some(key) = map.next_key(last.as_deref())? {
         if let Some(value) = absent(map.lookup(&key))? {
-            entries.push((key.clone(), value));
+            entries.push(&key, &value);
         }
         last = Some(key);
     }

@@ -197,7 +197,7 @@ impl<E: Enforce> NodeAgent<E> {
             pending: PendingWork::default(),
             pace: Pace::new(cpu),
             read_cpu,
-            compile: CompileSettings { target, budget: BudgetState::new(budgets) },
+            compile: CompileSettings { target, budget: BudgetState::new(budgets), described: Default::default() },
             enforcement: Enforcement::default(),
             departed: DepartedBackends::default(),
             upkeep: Upkeep::default(),

@@ -6,6 +6,9 @@
 //! entry.
 //! Invariant: that product is [`Classes::provenance`] (a test of each entry holds it).
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use super::json::Json;
 use weir_objects::k8s::Direction;
 
@@ -14,7 +17,7 @@ use weir_objects::k8s::Direction;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Provenance {
     /// The policies that select any local endpoint, audit ones last.
-    pub policies: Vec<ProvenancePolicy>,
+    pub policies: Vec<Arc<DescribedPolicy>>,
     /// The cluster-wide policies that select any local endpoint, in the order in which they are evaluated.
     pub tiers: Vec<ProvenanceTier>,
     /// The lists that apply to any local endpoint, in the order in which they decide.
@@ -41,6 +44,32 @@ pub struct ProvenancePolicy {
     /// Ingress and egress; `None` where it does not isolate.
     pub rules: [Option<Vec<ProvenanceRule>>; 2],
 }
+
+/// A policy and its text in the manifest. Both are made once, and shared by all manifests that have this policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescribedPolicy {
+    policy: ProvenancePolicy,
+    text: String,
+}
+
+impl From<ProvenancePolicy> for DescribedPolicy {
+    fn from(policy: ProvenancePolicy) -> Self {
+        let mut text = String::new();
+        policy.json().write(&mut text, POLICY_DEPTH);
+        Self { policy, text }
+    }
+}
+
+impl Deref for DescribedPolicy {
+    type Target = ProvenancePolicy;
+
+    fn deref(&self) -> &ProvenancePolicy {
+        &self.policy
+    }
+}
+
+/// The levels of the manifest above a policy.
+const POLICY_DEPTH: usize = 2;
 
 /// A rule; its position is the same as in the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,7 +157,7 @@ impl Provenance {
     pub(super) fn json<'a>(&'a self) -> [(&'static str, Json<'a>); 7] {
         let lists = |numbers: &'a [Vec<u32>]| numbers.iter().map(|it| Json::Numbers(it)).collect();
         [
-            ("policies", Json::List(self.policies.iter().map(ProvenancePolicy::json).collect())),
+            ("policies", Json::List(self.policies.iter().map(|it| Json::Written(&it.text)).collect())),
             ("tiers", Json::List(self.tiers.iter().map(ProvenanceTier::json).collect())),
             ("lists", Json::List(self.lists.iter().map(ProvenanceList::json).collect())),
             ("predicates", Json::List(lists(&self.predicates))),

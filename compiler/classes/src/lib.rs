@@ -158,6 +158,31 @@ pub struct Classes {
     lookup: Arc<peers::PeerLookup>,
 }
 
+/// The rules of a policy. Two are equal if they are the same object: an incremental generation shares the rules of
+/// policies that have not changed with the generation before.
+#[derive(Clone, Debug)]
+pub struct PolicyDraft([Option<Arc<[predicates::DraftRule]>>; 2]);
+
+impl PolicyDraft {
+    fn addresses(&self) -> [Option<*const predicates::DraftRule>; 2] {
+        self.0.each_ref().map(|rules| rules.as_ref().map(|rules| rules.as_ptr()))
+    }
+}
+
+impl PartialEq for PolicyDraft {
+    fn eq(&self, other: &Self) -> bool {
+        self.addresses() == other.addresses()
+    }
+}
+
+impl Eq for PolicyDraft {}
+
+impl std::hash::Hash for PolicyDraft {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.addresses().hash(state);
+    }
+}
+
 /// The verdicts of all subject classes.
 ///
 /// Invariant: every list has one element for each subject class, and every number in a row is one of a set in
@@ -434,6 +459,11 @@ impl Classes {
     pub fn drafted(&self, policy: PolicyId, direction: Direction) -> Option<Vec<RuleParts>> {
         let rules = self.rules.of(policy, direction)?;
         Some(rules.iter().map(|rule| rule.parts(&self.atoms)).collect())
+    }
+
+    /// Identifies the rules of a policy in force.
+    pub fn draft_of(&self, policy: PolicyId) -> PolicyDraft {
+        PolicyDraft(Direction::ALL.map(|direction| self.rules.shared(policy, direction)))
     }
 
     /// The rules of a cluster-wide policy in force, each with its action, as predicate numbers and atoms; `None` for a

@@ -151,6 +151,13 @@ pub struct Atoms {
 }
 
 impl Atoms {
+    /// Whether every range that both have is the same atoms in both.
+    pub fn keeps(&self, before: &Self) -> bool {
+        let is_kept =
+            |(spec, set): (&PortSpec, &AtomSet)| self.by_spec.get(spec).is_none_or(|now| now.atoms().eq(set.atoms()));
+        Arc::ptr_eq(&self.by_spec, &before.by_spec) || before.by_spec.iter().all(is_kept)
+    }
+
     /// All traffic without ports, and every port that no range covers.
     pub const REST: AtomId = AtomId(0);
 

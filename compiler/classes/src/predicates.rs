@@ -187,6 +187,11 @@ impl RulePredicates {
         self.rules.get(&(policy, direction)).map(|rules| &**rules)
     }
 
+    /// The same, shared with the generations that have the same rules.
+    pub(super) fn shared(&self, policy: PolicyId, direction: Direction) -> Option<Arc<[DraftRule]>> {
+        self.rules.get(&(policy, direction)).cloned()
+    }
+
     /// The rules of a cluster-wide policy.
     pub(super) fn of_tier(&self, policy: TierPolicyId, direction: Direction) -> &[DraftTierRule] {
         self.tiers.get(&(policy, direction)).map_or(&[], Vec::as_slice)

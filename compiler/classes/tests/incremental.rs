@@ -4,9 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use weir_artifact::Artifact;
 use weir_classes::index::{Dirty, Generation, Index, Key, NeedsWhole};
 use weir_classes::{AtomId, AtomSet, Classes, Limits, PeerId, Scope, SubjectId, classify};
 use weir_codegen::compile::{CompileOptions, compile_classes};
+use weir_codegen::describe::provenance::DescribedPolicies;
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster, Direction, Protocol};
 use weir_objects::k8s::Object;
@@ -428,15 +430,33 @@ fn check_agrees(index: &Index, generation: &Generation, server: &Server) -> bool
     is_same
 }
 
+/// Makes the artifacts of a series of generations; each takes descriptions of policies from the one before.
+struct Artifacts {
+    last: DescribedPolicies,
+    /// How many descriptions were taken from the artifact before.
+    taken: usize,
+}
+
+impl Artifacts {
+    /// Makes an artifact, and checks that it is byte for byte the one that is made without the artifact before.
+    #[track_caller]
+    fn make(&mut self, generation: &Generation) -> Artifact {
+        let options = CompileOptions::default();
+        let Generation { cluster, scope, classes, .. } = generation;
+        let compiled = compile_classes(cluster, scope, classes.clone(), &options).expect("compiled");
+        let node = |description: &mut weir_artifact::Description| description.node = Some("near".to_owned());
+        let alone = compiled.artifact(cluster, &options, node).expect("an artifact");
+        let after = compiled.into_artifact(cluster, &options, &mut self.last, node).expect("an artifact");
+        self.taken += self.last.taken();
+        assert_eq!(after.to_bytes().expect("a file"), alone.to_bytes().expect("a file"));
+        after
+    }
+}
+
 /// Verifies the programs of a generation against the objects.
 #[track_caller]
-fn check_programs(generation: &Generation, server: &Server) {
-    let options = CompileOptions::default();
-    let Generation { cluster, scope, classes, .. } = generation;
-    let compiled = compile_classes(cluster, scope, classes.clone(), &options).expect("compiled");
-    let node = |description: &mut weir_artifact::Description| description.node = Some("near".to_owned());
-    let artifact = compiled.artifact(cluster, &options, node).expect("an artifact");
-    let report = verify_within(&artifact, &server.cluster(), 0);
+fn check_programs(artifact: &Artifact, server: &Server) {
+    let report = verify_within(artifact, &server.cluster(), 0);
     assert!(report.is_verified(), "{report:#?}");
 }
 
@@ -460,6 +480,7 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut incremental, mut verified, mut same, mut classes) = (0, 0, 0, 0);
+    let mut artifacts = Artifacts { last: DescribedPolicies::default(), taken: 0 };
     for seed in 0..16 {
         let mut random = Random::new(seed);
         let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
@@ -504,12 +525,13 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
                 }
                 Some(why) => *reasons.entry(format!("{why:?}")).or_default() += 1,
             }
+            let artifact = artifacts.make(&made);
             if !is_late {
                 let is_same = check_agrees(&index, &made, &server);
                 same += usize::from(is_same && why.is_none());
                 assert!(is_same || why.is_none(), "a compile from scratch distinguishes too much");
                 if why.is_none() && step % 5 == 0 {
-                    check_programs(&made, &server);
+                    check_programs(&artifact, &server);
                     verified += 1;
                 }
                 last = Some(made);
@@ -525,6 +547,7 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
         assert!(reasons.get(why).copied().unwrap_or_default() > 0, "{why}: {counts}");
     }
     assert!(kinds.len() == 6 && kinds.values().all(|count| *count > 40), "{counts}");
+    assert!(artifacts.taken > 200, "{} descriptions were taken: {counts}", artifacts.taken);
     assert!(incremental > 200 && verified > 25 && same > 100 && classes > 30, "{counts}");
 }
 
@@ -576,7 +599,8 @@ fn applied(server: &mut Server, index: &mut Index, object: Object) -> Generation
     let (made, why) = generation(index, |_| ());
     assert_eq!(why, None);
     check_agrees(index, &made, server);
-    check_programs(&made, server);
+    let mut artifacts = Artifacts { last: DescribedPolicies::default(), taken: 0 };
+    check_programs(&artifacts.make(&made), server);
     made
 }
 

@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use weir_artifact::map_image::{MapImage, bucket_family, flow_room};
 
 use crate::describe::lines::{line_of_object, line_table};
+use crate::describe::provenance::{DescribedPolicies, Positions};
 use crate::describe::{describe, named_endpoint};
 use crate::emit::{self, EmitError, Plan};
 use crate::ir::{DecisionProgram, DecisionTables};
@@ -224,7 +225,21 @@ impl Compiled {
         options: &CompileOptions,
         complete: impl FnOnce(&mut Description),
     ) -> Result<Artifact, LinkError> {
-        self.artifact_of_files(cluster, options, &mut |_| None, complete)
+        self.clone().into_artifact(cluster, options, &mut DescribedPolicies::default(), complete)
+    }
+
+    /// The same, byte for byte, for a process that makes one artifact after the other: it takes descriptions of policies
+    /// from `last`, and replaces those in `last`.
+    pub fn into_artifact(
+        self,
+        cluster: &Cluster,
+        options: &CompileOptions,
+        last: &mut DescribedPolicies,
+        complete: impl FnOnce(&mut Description),
+    ) -> Result<Artifact, LinkError> {
+        let mut description = describe(cluster, &self.classes, options.target, &mut Positions::None(last));
+        complete(&mut description);
+        self.linked(cluster, description, &mut |_| None)
     }
 
     /// The same for objects that came from files; `locate` finds the line of an origin.
@@ -236,17 +251,26 @@ impl Compiled {
         complete: impl FnOnce(&mut Description),
     ) -> Result<Artifact, LinkError> {
         let mut place = |origin: &FieldOrigin| locate(origin).map(|line| format!("{}:{}", line.file, line.number));
-        let mut description = describe(cluster, &self.classes, options.target, &mut place);
-        description.structures = self.structures();
+        let mut description = describe(cluster, &self.classes, options.target, &mut Positions::Of(&mut place));
         complete(&mut description);
-        let mut programs = self.programs.clone();
+        self.clone().linked(cluster, description, locate)
+    }
+
+    fn linked(
+        self,
+        cluster: &Cluster,
+        mut description: Description,
+        locate: &mut dyn FnMut(&FieldOrigin) -> Option<SourceLine>,
+    ) -> Result<Artifact, LinkError> {
+        description.structures = self.structures();
+        let mut programs = self.programs;
         let mut line = |origin: &FieldOrigin| locate(origin).unwrap_or_else(|| line_of_object(cluster, origin));
         let lines = line_table(&mut programs, &self.tables.sources, &mut line);
         Artifact::link(ArtifactParts {
             programs,
-            edge: self.edge.clone(),
+            edge: self.edge,
             lines,
-            maps: self.maps.clone(),
+            maps: self.maps,
             endpoints: self.endpoints.iter().map(|entry| named_endpoint(cluster, entry)).collect(),
             description,
         })

@@ -4,20 +4,14 @@ pub mod lines;
 pub mod provenance;
 
 use crate::map_images::EndpointEntry;
+use provenance::Positions;
 use weir_artifact::{Description, NamedEndpoint};
 use weir_classes::Classes;
 use weir_ebpf::target::Target;
 use weir_model::{Audit, Cluster, Established, HostNetworkPods, Icmp, IpBlockPods, NamedPortTwice, ServiceAddress};
-use weir_objects::origin::FieldOrigin;
 
-/// Describes all but the inputs, the objects, the node and the structures, which the caller adds. `place` names the
-/// file and line of a field.
-pub fn describe(
-    cluster: &Cluster,
-    classes: &Classes,
-    target: Target,
-    place: &mut dyn FnMut(&FieldOrigin) -> Option<String>,
-) -> Description {
+/// Describes all but the inputs, the objects, the node and the structures, which the caller adds.
+pub fn describe(cluster: &Cluster, classes: &Classes, target: Target, positions: &mut Positions<'_>) -> Description {
     Description {
         inputs: Vec::new(),
         objects: String::new(),
@@ -27,7 +21,7 @@ pub fn describe(
         structures: Vec::new(),
         assumptions: assumptions(cluster),
         left_out: Vec::new(),
-        provenance: provenance::provenance(cluster, classes, place),
+        provenance: provenance::provenance(cluster, classes, positions),
     }
 }
 

@@ -5,6 +5,7 @@ use weir_artifact::layout::MapName;
 use weir_artifact::*;
 use weir_classes::{Scope, classify};
 use weir_codegen::describe::lines::{line_of_object, line_table};
+use weir_codegen::describe::provenance::Positions;
 use weir_codegen::describe::{describe, named_endpoint};
 use weir_codegen::emit::{self, Plan};
 use weir_codegen::{lower, map_images, passes};
@@ -33,8 +34,8 @@ fn parts() -> ArtifactParts {
     };
     let mut programs = Direction::ALL.map(|hook| emit::emit(&plan, hook).unwrap());
     let lines = line_table(&mut programs, &tables.sources, &mut |origin| line_of_object(&cluster, origin));
-    let place = |origin: &weir_objects::origin::FieldOrigin| Some(format!("shop.yaml:{}", origin.path));
-    let mut description = describe(&cluster, &classes, Target::BASE, &mut { place });
+    let mut place = |origin: &weir_objects::origin::FieldOrigin| Some(format!("shop.yaml:{}", origin.path));
+    let mut description = describe(&cluster, &classes, Target::BASE, &mut Positions::Of(&mut place));
     description.inputs.push(InputFile { name: "shop.yaml".to_owned(), digest: Digest::of(SHOP.as_bytes()) });
     let endpoints = map_images::endpoints(&cluster, &classes, &tables);
     ArtifactParts {

@@ -8,6 +8,7 @@ use weir_artifact::structure::{LookupSet, Structure};
 use weir_artifact::{Artifact, ArtifactParts};
 use weir_classes::{Scope, classify};
 use weir_codegen::describe::lines::{line_of_object, line_table};
+use weir_codegen::describe::provenance::Positions;
 use weir_codegen::describe::{describe, named_endpoint};
 use weir_codegen::map_images;
 use weir_codegen::structures::{Room, StructureOptions};
@@ -52,7 +53,7 @@ fn artifact(cluster: &Cluster, scope: Scope, options: &StructureOptions) -> Arti
         lines,
         maps: compiled.maps(),
         endpoints: endpoints.iter().map(|entry| named_endpoint(cluster, entry)).collect(),
-        description: describe(cluster, &compiled.classes, Target::BASE, &mut |_| None),
+        description: describe(cluster, &compiled.classes, Target::BASE, &mut Positions::Of(&mut |_| None)),
     };
     Artifact::link(parts).expect("linked")
 }

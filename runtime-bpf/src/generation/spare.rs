@@ -13,6 +13,8 @@
 //! shared maps is not used. Tests: `runtime-bpf/tests/enforce/spare.rs`, and the faults in
 //! `runtime-bpf/tests/enforce/faults.rs`.
 
+use std::collections::HashMap;
+
 use weir_artifact::layout::MapName;
 use weir_artifact::map_image::MapImage;
 use weir_ebpf::vm::MapKind;
@@ -20,24 +22,25 @@ use weir_ebpf::vm::MapKind;
 use super::file::keep_file;
 use super::flows::FlowTables;
 use super::{
-    FILE, GenerationSource, LoadedGeneration, configured, definition, is_shared, number_of, open, shared_maps, write,
+    Entry, FILE, GenerationSource, LoadedGeneration, ObjectSource, configured, definition, is_shared, number_of, open,
+    shared_maps, write,
 };
 use crate::error::{Doing as _, Error};
 use crate::pins::{Age, Pins};
 use crate::point::ProgramSide;
 use crate::record::{EnforcementRecord, KernelGeneration, SinglePods};
-use crate::runtime::{OWN, of};
+use crate::runtime::of;
 use crate::sys::{KernelMap, MapDefinition};
 use crate::system::System;
 
 /// Writes a generation into the record's spare and moves its pins to `next`. `None` if there is no spare with the same
 /// code and with maps that have room. After an error, the spare's content is unknown.
 pub(crate) fn take_over(
-    system: &System,
-    pins: &Pins,
+    objects: &ObjectSource<'_>,
     record: &mut EnforcementRecord,
     source: &GenerationSource<'_>,
 ) -> Result<Option<LoadedGeneration>, Error> {
+    let ObjectSource { system, pins, .. } = *objects;
     let has_code = |spare: &&KernelGeneration| !spare.code.is_empty() && spare.code == source.code;
     let Some(spare) = record.spare.as_ref().filter(has_code).cloned() else { return Ok(None) };
     shared_maps(system, pins, record, source)?;
@@ -45,7 +48,7 @@ pub(crate) fn take_over(
     if spare.shared.iter().any(|(name, number)| record.shared.get(name) != Some(number)) {
         return Ok(None);
     }
-    let Some(mut loaded) = open(system, pins, record, &spare, Age::Old)? else { return Ok(None) };
+    let Some(mut loaded) = open(objects, record, &spare, Age::Old)? else { return Ok(None) };
     let flows = FlowTables::new(system, record, &loaded.maps)?;
     if !has_room(system, source, &loaded, &flows)? {
         return Ok(None);
@@ -137,14 +140,8 @@ fn rewrite(
         }
         (MapName::FlowShape, _) | (_, MapKind::ProgArray) => Ok(()),
         (_, MapKind::Hash | MapKind::LpmTrie) => rewrite_entries(system, source, image, map),
-        _ => write(system, map, image.name, &entries_of(image), source.artifact),
+        _ => write(system, map, image.name, &source.entries(image), source.artifact),
     }
-}
-
-type Entry<'a> = (&'a [u8], &'a [u8]);
-
-fn entries_of(image: &MapImage) -> Vec<Entry<'_>> {
-    image.entries.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect()
 }
 
 /// Removes the entries that the new generation does not have, then writes those that are missing or differ. Reading all
@@ -156,22 +153,17 @@ fn rewrite_entries(
     map: &KernelMap,
 ) -> Result<(), Error> {
     let writing = format!("write the map {}", image.name.name());
-    let own: Vec<Entry<'_>> = of(&source.own, image.name).map(|key| (key.as_slice(), OWN.as_slice())).collect();
-    let mut wanted = entries_of(image);
-    if !own.is_empty() {
-        wanted.extend(own);
-        wanted.sort_unstable();
-        wanted.dedup();
-    }
+    let wanted = source.entries(image);
+    // A search in the sorted keys would cost several times more, because each step compares two slices.
+    let places: HashMap<&[u8], usize> = wanted.iter().enumerate().map(|(at, (key, _))| (*key, at)).collect();
     let mut is_there = vec![false; wanted.len()];
-    for (key, value) in system.entries(map).doing(&writing)? {
-        match wanted.binary_search_by(|(it, _)| (*it).cmp(key.as_slice())) {
-            Ok(at) => is_there[at] = wanted[at].1 == value,
-            Err(_) => system.delete(map, &key).doing(&writing)?,
+    for (key, value) in system.flat_entries(map).doing(&writing)?.iter() {
+        match places.get(key) {
+            Some(at) => is_there[*at] = wanted[*at].1 == value,
+            None => system.delete(map, key).doing(&writing)?,
         }
     }
-    let missing: Vec<Entry<'_>> =
-        wanted.into_iter().zip(is_there).filter(|(_, is)| !is).map(|(entry, _)| entry).collect();
+    let missing: Vec<Entry<'_>> = wanted.iter().zip(is_there).filter(|(_, is)| !is).map(|(entry, _)| *entry).collect();
     write(system, map, image.name, &missing, source.artifact)
 }
 

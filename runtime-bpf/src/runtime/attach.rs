@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_artifact::Artifact;
-use weir_artifact::layout::{MapName, config};
+use weir_artifact::layout::{MapName, config, endpoint};
 
 use super::hook_move::FEW;
-use super::reconcile::{FoundPrograms, Reconciled, Values, value_of};
+use super::reconcile::{EndpointsByName, FoundPrograms, Reconciled, Values};
 use super::{EdgeFailure, PinAccess, Runtime, UplinkState};
 use crate::error::{Doing as _, Error, Failure, StateAfterFailure};
 use crate::generation::{self, GenerationSource, LoadedGeneration, flows};
@@ -149,6 +149,12 @@ impl Runtime {
                     self.drop_spare(&mut record)?;
                     record.retired.iter_mut().for_each(|(retired, _)| retired.code.clear());
                 }
+                // The generation stays the one in force, so that the next one is paired with it. But it does not count as
+                // what its artifact says, not even if that artifact is attached again.
+                if let Some(unreadable) = reconciled.unreadable.take() {
+                    record.current.iter_mut().for_each(|current| current.patched = true);
+                    reconciled.repaired.push(unreadable.to_string());
+                }
                 // Endpoints that could not be repaired are tried again below, and reported if that fails too.
                 reconciled.failures.clear();
                 self.reap_retired(&mut record)?;
@@ -185,12 +191,13 @@ impl Runtime {
                 |it: &&mut EnforcedEndpoint| is_new(it) && it.way == HookKind::Tcx && self.has_no_links(it.ifindex);
             wanted.iter_mut().filter(hurried).for_each(|it| (it.way, it.hurried) = (HookKind::Clsact, true));
         }
+        let named = EndpointsByName::new(&request.artifact.endpoints);
         if let Some(exact) = &request.exact {
-            close_unknown(record, &mut wanted, request.artifact, exact, reconciled);
+            close_unknown(record, &mut wanted, &named, exact, reconciled);
         }
         let all = record.endpoints.iter().filter(|it| wanted.iter().all(|new| new.ifindex != it.ifindex));
         let mut open = all.chain(&wanted).filter(|it| !it.closed);
-        if let Some(unknown) = open.find(|it| value_of(&request.artifact.endpoints, it).is_none()) {
+        if let Some(unknown) = open.find(|it| named.value_of(it).is_none()) {
             return Err(Error::UnknownPod(unknown.pod.clone()));
         }
         Ok(wanted)
@@ -206,11 +213,14 @@ impl Runtime {
         let way = point::choose(&self.system, request.way)?;
         let closed = request.exact.as_ref().map_or(&[][..], |it| &it.closed);
         let asked = request.endpoints.iter().map(|it| (it, false)).chain(closed.iter().map(|it| (it, true)));
-        let listed = match request.endpoints.len() + closed.len() > FEW {
-            true => self.system.interfaces().doing("list this host's interfaces")?,
-            false => Vec::new(),
-        };
-        let listed: BTreeMap<&str, &HostInterface> = listed.iter().map(|it| (it.name.as_str(), it)).collect();
+        let is_many = request.endpoints.len() + closed.len() > FEW;
+        let mut listed = std::mem::take(&mut reconciled.interfaces);
+        if is_many && listed.is_empty() {
+            let interfaces = self.system.interfaces().doing("list this host's interfaces")?;
+            listed = interfaces.into_iter().map(|it| (it.ifindex, it)).collect();
+        }
+        let listed = listed.values().filter(|_| is_many);
+        let listed: BTreeMap<&str, &HostInterface> = listed.map(|it| (it.name.as_str(), it)).collect();
         for ((pod, name), closed) in asked {
             let asking = format!("ask for the interface {name}");
             let interface = match listed.get(name.as_str()) {
@@ -296,14 +306,9 @@ impl Runtime {
             endpoints: record.endpoints.len() as u32,
             has_uplinks: !record.uplinks.is_empty(),
             own: self.own_addresses(&request.artifact.endpoints, &record.endpoints)?,
+            open: open_entries(record, request.artifact, enforced),
         };
         let next = self.make(record, &source)?;
-        // Entries for those that are in force already; the new ones are closed until both of their programs are there.
-        for local in record.endpoints.iter().filter(|it| is_among(enforced, it)) {
-            if let Some(value) = value_of(&request.artifact.endpoints, local) {
-                self.write_entry(&next, local, &value)?;
-            }
-        }
         self.protect(record, &next)?;
         // Everything is ready before the record names the next generation: from this write on, recovery goes forward
         // and must not meet a map that is only half filled. If the process dies before it, the pins under `next` belong
@@ -321,7 +326,7 @@ impl Runtime {
     /// Makes the next generation from the spare, if that is possible, or anew.
     fn make(&self, record: &mut EnforcementRecord, source: &GenerationSource<'_>) -> Result<LoadedGeneration, Error> {
         // An error is no reason to fail: making the generation anew may succeed, and meets the same error if not.
-        if let Ok(Some(next)) = generation::take_over(&self.system, &self.pins, record, source) {
+        if let Ok(Some(next)) = generation::take_over(&self.objects(), record, source) {
             record.spare = None;
             return Ok(next);
         }
@@ -393,7 +398,7 @@ fn skip(
 fn close_unknown(
     record: &mut EnforcementRecord,
     wanted: &mut [EnforcedEndpoint],
-    artifact: &Artifact,
+    named: &EndpointsByName<'_>,
     exact: &ExactPods,
     reconciled: &mut Reconciled,
 ) {
@@ -401,14 +406,26 @@ fn close_unknown(
         let is_named = wanted.iter().any(|it| it.ifindex == local.ifindex);
         let is_elsewhere = wanted.iter().any(|it| it.pod == local.pod && it.ifindex != local.ifindex);
         let is_same = local.uid.is_some() && exact.uids.get(&local.pod) == local.uid.as_ref();
-        local.closed |= !is_named && (is_elsewhere || !is_same || value_of(&artifact.endpoints, local).is_none());
+        local.closed |= !is_named && (is_elsewhere || !is_same || named.value_of(local).is_none());
     }
-    for local in wanted.iter_mut().filter(|it| !it.closed && value_of(&artifact.endpoints, it).is_none()) {
+    for local in wanted.iter_mut().filter(|it| !it.closed && named.value_of(it).is_none()) {
         local.closed = true;
         let (pod, interface) = (local.pod.clone(), local.interface.clone());
         let why = Error::UnknownPod(pod.clone()).to_string();
         reconciled.failures.push(Failure { pod, interface, now: StateAfterFailure::Closed, why });
     }
+}
+
+/// The entries of the endpoints that are in force already. The new ones are closed until both of their programs are
+/// there.
+fn open_entries(
+    record: &EnforcementRecord,
+    artifact: &Artifact,
+    enforced: &[EnforcedEndpoint],
+) -> BTreeMap<[u8; 4], endpoint::Value> {
+    let named = EndpointsByName::new(&artifact.endpoints);
+    let open = record.endpoints.iter().filter(|it| is_among(enforced, it));
+    open.filter_map(|local| Some((local.ifindex.to_le_bytes(), named.value_of(local)?))).collect()
 }
 
 /// The shared maps of the programs at pods.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::Runtime;
 use super::reconcile::{KernelObjectId, ObjectKind, RecordedPin};
@@ -21,16 +21,42 @@ use crate::point::{HookKind, ProgramSide};
 use crate::record::{EnforcementRecord, KernelGeneration};
 use crate::sys::{KernelLink, KernelMap, KernelProgram, Lock};
 
+/// Open programs and maps by number. The kernel uses no number twice, so an object that is found here is the right one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HeldObjects {
+    programs: BTreeMap<u32, KernelProgram>,
+    maps: BTreeMap<u32, KernelMap>,
+}
+
+impl HeldObjects {
+    pub(crate) fn program(&self, number: u32) -> Option<KernelProgram> {
+        self.programs.get(&number).cloned()
+    }
+
+    pub(crate) fn map(&self, number: u32) -> Option<KernelMap> {
+        self.maps.get(&number).cloned()
+    }
+}
+
+/// A link, and the inode of its pin if it was seen to be this link's.
+#[derive(Debug)]
+struct HeldLink {
+    link: KernelLink,
+    pin: Option<u64>,
+}
+
+/// Links by interface and side.
+type HeldLinks = BTreeMap<(u32, ProgramSide), HeldLink>;
+
 /// The copy of the record and its objects.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// The record, and the number of the map that contains it.
     record: Option<(EnforcementRecord, u32)>,
-    /// Programs and maps by number. They are held only to keep the objects alive.
-    programs: BTreeMap<u32, KernelProgram>,
-    maps: BTreeMap<u32, KernelMap>,
-    /// The links, by the path of their pin.
-    links: BTreeMap<PathBuf, KernelLink>,
+    objects: Arc<HeldObjects>,
+    links: HeldLinks,
+    /// The objects of the pins that were opened, by inode. A pin's object never changes, so no pin is opened twice.
+    pins: BTreeMap<u64, KernelObjectId>,
     /// Restored pins, in words, since the last report.
     restored: Vec<String>,
 }
@@ -85,8 +111,9 @@ impl Runtime {
     /// Closes the descriptors of a generation that is no longer needed.
     pub(crate) fn release(&self, generation: &KernelGeneration) {
         let Some(mut kept) = self.kept() else { return };
-        kept.programs.retain(|number, _| !generation.programs.contains(number) && generation.edge != Some(*number));
-        kept.maps.retain(|number, _| !generation.maps.values().any(|it| it == number));
+        let HeldObjects { programs, maps } = Arc::make_mut(&mut kept.objects);
+        programs.retain(|number, _| !generation.programs.contains(number) && generation.edge != Some(*number));
+        maps.retain(|number, _| !generation.maps.values().any(|it| it == number));
     }
 
     /// The pins that were restored since the last call.
@@ -103,18 +130,56 @@ impl Runtime {
     pub(crate) fn bring_back(&self) -> Result<(), Error> {
         self.bring_record_back()?;
         let Some(mut kept) = self.kept() else { return Ok(()) };
+        let there = self.link_pins()?;
         let Kept { links, restored, .. } = &mut *kept;
-        links.iter().try_for_each(|(place, link)| self.bring_link_back(place, link, restored))
+        for ((ifindex, side), held) in links {
+            let place = self.pins.link(*ifindex, *side);
+            // Opening every pin would take more than half of the system calls of a switch.
+            let pin = inode_of(&there, &place);
+            if held.pin.is_none() || held.pin != pin {
+                held.pin = None;
+                let is_right = self.bring_link_back(&place, &held.link, restored)?;
+                held.pin = pin.filter(|_| is_right);
+            }
+        }
+        Ok(())
+    }
+
+    /// The inodes of the pins of links, by name.
+    fn link_pins(&self) -> Result<BTreeMap<String, u64>, Error> {
+        let files = self.system.list_files(&self.pins.links()).doing("list links")?;
+        Ok(files.into_iter().map(|file| (file.name, file.inode)).collect())
+    }
+
+    /// The open programs and maps; none for a command.
+    pub(crate) fn held_objects(&self) -> Arc<HeldObjects> {
+        self.kept().map(|kept| Arc::clone(&kept.objects)).unwrap_or_default()
+    }
+
+    /// The agent's link at an interface.
+    pub(crate) fn held_link(&self, ifindex: u32, side: ProgramSide) -> Option<KernelLink> {
+        self.kept()?.links.get(&(ifindex, side)).map(|held| held.link.clone())
+    }
+
+    /// The object of a pin that was opened before.
+    pub(crate) fn known_pin(&self, inode: u64) -> Option<KernelObjectId> {
+        self.kept()?.pins.get(&inode).copied()
+    }
+
+    /// Remembers the objects of exactly these pins.
+    pub(crate) fn know_pins(&self, pins: BTreeMap<u64, KernelObjectId>) {
+        self.kept().into_iter().for_each(|mut kept| kept.pins = pins.clone());
     }
 
     /// Calls `work` with a held map.
     pub(crate) fn with_kept_map<T>(&self, number: u32, work: impl FnOnce(&KernelMap) -> T) -> Option<T> {
-        self.kept().and_then(|kept| kept.maps.get(&number).map(work))
+        self.held_objects().maps.get(&number).map(work)
     }
 
     /// The paths of the pins of the held links.
     pub(crate) fn kept_link_pins(&self) -> Vec<PathBuf> {
-        self.kept().map(|kept| kept.links.keys().cloned().collect()).unwrap_or_default()
+        let of = |kept: MutexGuard<'_, Kept>| kept.links.keys().map(|(at, side)| self.pins.link(*at, *side)).collect();
+        self.kept().map(of).unwrap_or_default()
     }
 
     /// Restores the record alone, for operations that are frequent and need no links.
@@ -157,22 +222,23 @@ impl Runtime {
             .map(|it| it.id))
     }
 
-    fn bring_link_back(&self, place: &Path, link: &KernelLink, restored: &mut Vec<String>) -> Result<(), Error> {
+    /// Pins a link again if its pin is missing or holds another object. Returns whether the pin was right.
+    fn bring_link_back(&self, place: &Path, link: &KernelLink, restored: &mut Vec<String>) -> Result<bool, Error> {
         let doing = format!("restore {}", place.display());
         let info = self.system.link_info(link).doing(&doing)?;
         // The interface is gone, or another process detached the link. `reconcile` makes a new link if necessary.
         if info.ifindex == 0 {
-            return Ok(());
+            return Ok(false);
         }
         let there = self.system.pinned_link(place).ok().flatten();
         let there = there.and_then(|there| self.system.link_info(&there).ok());
         if there.is_some_and(|there| there.id == info.id) {
-            return Ok(());
+            return Ok(true);
         }
         self.system.unpin(place).doing(&doing)?;
         self.system.pin(link.as_fd(), place).doing(&doing)?;
         restored.push(format!("the pin {}", place.display()));
-        Ok(())
+        Ok(false)
     }
 
     /// Updates the copy if there is a new record.
@@ -184,22 +250,8 @@ impl Runtime {
             return Ok(());
         };
         let Some(record) = EnforcementRecord::read(&self.system, &self.pins)? else { return Ok(()) };
-        let (mut programs, mut maps) = (BTreeMap::new(), BTreeMap::new());
-        for RecordedPin { object: KernelObjectId { kind, number }, path } in self.recorded_pins(&record) {
-            let holding = format!("open {}", path.display());
-            if kind == ObjectKind::Program {
-                let known = kept
-                    .programs
-                    .remove(&number)
-                    .map_or_else(|| self.system.numbered_program(number), |it| Ok(Some(it)));
-                programs.extend(known.doing(holding)?.map(|it| (number, it)));
-            } else {
-                let known =
-                    kept.maps.remove(&number).map_or_else(|| self.system.numbered_map(number), |it| Ok(Some(it)));
-                maps.extend(known.doing(holding)?.map(|it| (number, it)));
-            }
-        }
-        (kept.programs, kept.maps) = (programs, maps);
+        let objects = self.objects_of(&record, &kept.objects)?;
+        kept.objects = Arc::new(objects);
         let before = kept.record.as_ref().map(|(before, _)| (before.repaired, &before.endpoints));
         if before != Some((record.repaired, &record.endpoints)) {
             kept.links = self.links_of(&record, std::mem::take(&mut kept.links))?;
@@ -208,18 +260,50 @@ impl Runtime {
         Ok(())
     }
 
-    fn links_of(
-        &self,
-        record: &EnforcementRecord,
-        mut before: BTreeMap<PathBuf, KernelLink>,
-    ) -> Result<BTreeMap<PathBuf, KernelLink>, Error> {
-        let mut links = BTreeMap::new();
-        for local in record.endpoints.iter().filter(|it| it.way == HookKind::Tcx) {
-            for place in ProgramSide::BOTH.map(|side| self.pins.link(local.ifindex, side)) {
-                let there = self.system.pinned_link(&place).doing(format!("open {}", place.display()))?;
-                links.extend(there.or_else(|| before.remove(&place)).map(|link| (place, link)));
+    fn objects_of(&self, record: &EnforcementRecord, before: &HeldObjects) -> Result<HeldObjects, Error> {
+        let mut held = HeldObjects::default();
+        for RecordedPin { object: KernelObjectId { kind, number }, path } in self.recorded_pins(record) {
+            let holding = || format!("open {}", path.display());
+            if kind == ObjectKind::Program {
+                let known =
+                    before.program(number).map_or_else(|| self.system.numbered_program(number), |it| Ok(Some(it)));
+                held.programs.extend(known.doing(holding())?.map(|it| (number, it)));
+            } else {
+                let known = before.map(number).map_or_else(|| self.system.numbered_map(number), |it| Ok(Some(it)));
+                held.maps.extend(known.doing(holding())?.map(|it| (number, it)));
             }
+        }
+        Ok(held)
+    }
+
+    /// The links of the record's endpoints. Only pins that were not seen before are opened.
+    fn links_of(&self, record: &EnforcementRecord, mut before: HeldLinks) -> Result<HeldLinks, Error> {
+        let (there, mut links) = (self.link_pins()?, HeldLinks::new());
+        let tcx = record.endpoints.iter().filter(|it| it.way == HookKind::Tcx);
+        for key in tcx.flat_map(|local| ProgramSide::BOTH.map(|side| (local.ifindex, side))) {
+            let place = self.pins.link(key.0, key.1);
+            let pin = inode_of(&there, &place);
+            let known = before.remove(&key);
+            if known.as_ref().is_some_and(|held| held.pin.is_some() && held.pin == pin) {
+                links.extend(known.map(|held| (key, held)));
+                continue;
+            }
+            let opened = self.pinned_link_at(&place, key.0)?.map(|link| HeldLink { link, pin });
+            links.extend(opened.or(known).map(|held| (key, held)));
         }
         Ok(links)
     }
+
+    /// The link that is pinned there, unless it is another interface's.
+    fn pinned_link_at(&self, place: &Path, ifindex: u32) -> Result<Option<KernelLink>, Error> {
+        let opening = format!("open {}", place.display());
+        let Some(link) = self.system.pinned_link(place).doing(&opening)? else { return Ok(None) };
+        let info = self.system.link_info(&link).doing(opening)?;
+        Ok(Some(link).filter(|_| info.ifindex == ifindex))
+    }
+}
+
+/// The inode of a pin, if it was listed.
+fn inode_of(listed: &BTreeMap<String, u64>, place: &Path) -> Option<u64> {
+    listed.get(place.file_name()?.to_str()?).copied()
 }

@@ -24,7 +24,8 @@ use crate::pins::{Age, Pins};
 use crate::point::{HookKind, NOTHING, Point, ProgramSide};
 use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration};
 use crate::sys::errno;
-use crate::system::{TypedCell, TypedHash};
+use crate::sys::netlink::HostInterface;
+use crate::system::TypedCell;
 
 /// The result of reconciling.
 #[derive(Debug, Default)]
@@ -39,6 +40,10 @@ pub(crate) struct Reconciled {
     pub(crate) edge_failures: Vec<EdgeFailure>,
     /// Uplinks whose drivers did not take the program in this operation, and why.
     pub(crate) generic: Vec<EdgeFailure>,
+    /// This host's interfaces, if they were listed.
+    pub(crate) interfaces: BTreeMap<u32, HostInterface>,
+    /// The error, if the file of the generation in force cannot be read. Entries were not compared then.
+    pub(crate) unreadable: Option<Error>,
 }
 
 /// Programs and maps have numbers of their own: the same number may belong to one of each.
@@ -103,26 +108,35 @@ pub(crate) struct KeptKeys {
     pub(crate) full: Option<Error>,
 }
 
-/// The endpoint's value in the artifact, with its number and its pod's hardware address filled in; `None` if the
-/// endpoint is closed.
-pub(crate) fn value_of(named: &[NamedEndpoint], local: &EnforcedEndpoint) -> Option<endpoint::Value> {
-    if local.closed {
-        return None;
+/// The endpoints of an artifact by namespace and name.
+pub(crate) struct EndpointsByName<'a>(BTreeMap<(&'a str, &'a str), &'a endpoint::Value>);
+
+impl<'a> EndpointsByName<'a> {
+    pub(crate) fn new(named: &'a [NamedEndpoint]) -> Self {
+        // The first one of a name counts.
+        Self(named.iter().rev().map(|it| ((it.namespace.as_str(), it.name.as_str()), &it.value)).collect())
     }
-    let (namespace, name) = local.pod.split_once('/')?;
-    let named = named.iter().find(|it| (it.namespace.as_str(), it.name.as_str()) == (namespace, name))?;
-    let mut value = named.value;
-    let mut put = |at: i16, bytes: &[u8]| {
-        value.iter_mut().skip(at as usize).zip(bytes).for_each(|(to, from)| *to = *from);
-    };
-    put(endpoint::NUMBER, &local.number.to_le_bytes());
-    put(endpoint::MAC, &local.pod_address.unwrap_or_default());
-    Some(value)
+
+    /// The endpoint's value in the artifact, with its number and its pod's hardware address filled in; `None` if the
+    /// endpoint is closed.
+    pub(crate) fn value_of(&self, local: &EnforcedEndpoint) -> Option<endpoint::Value> {
+        if local.closed {
+            return None;
+        }
+        let mut value = **self.0.get(&local.pod.split_once('/')?)?;
+        let mut put = |at: i16, bytes: &[u8]| {
+            value.iter_mut().skip(at as usize).zip(bytes).for_each(|(to, from)| *to = *from);
+        };
+        put(endpoint::NUMBER, &local.number.to_le_bytes());
+        put(endpoint::MAC, &local.pod_address.unwrap_or_default());
+        Some(value)
+    }
 }
 
 impl Runtime {
     pub(crate) fn point<'a>(&'a self, local: &EnforcedEndpoint, side: ProgramSide) -> Point<'a> {
-        Point { system: &self.system, pins: &self.pins, ifindex: local.ifindex, side, way: local.way }
+        let held = self.held_link(local.ifindex, side).filter(|_| local.way == HookKind::Tcx);
+        Point { system: &self.system, pins: &self.pins, ifindex: local.ifindex, side, way: local.way, held }
     }
 
     /// Reconciles the kernel with the record. Changes of the record itself are written.
@@ -153,7 +167,11 @@ impl Runtime {
         // Entries come after the programs. In the other order, packets in the direction of a program that is not
         // attached yet would pass while the other direction already lets connections through.
         if let Some(loaded) = &loaded {
-            self.open_endpoints(record, loaded, &Values::new(given), &mut reconciled)?;
+            match self.open_endpoints(record, loaded, &Values::new(given), &mut reconciled) {
+                // Its programs and maps are in force nevertheless.
+                Err(unreadable @ Error::Unreadable { .. }) => reconciled.unreadable = Some(unreadable),
+                other => other?,
+            }
         }
         self.remove_stray_links(record)?;
         if !reconciled.repaired.is_empty() {
@@ -201,9 +219,11 @@ impl Runtime {
         let recorded = self.recorded_pins(record);
         let mut right = BTreeSet::new();
         let mut moves = Vec::new();
-        for path in self.pinned()? {
+        let mut known = BTreeMap::new();
+        for (path, inode) in self.pinned()? {
             // A pin that cannot be opened as a program or map belongs to another process.
-            let object = self.object_at(&path).ok().flatten();
+            let object = self.known_pin(inode).or_else(|| self.object_at(&path).ok().flatten());
+            known.extend(object.map(|object| (inode, object)));
             let to = recorded.iter().find(|it| Some(it.object) == object).map(|it| it.path.clone());
             match to {
                 Some(to) if to == path => _ = right.insert(path),
@@ -211,6 +231,7 @@ impl Runtime {
                 None => self.system.unpin(&path).doing(format!("remove {}", path.display()))?,
             }
         }
+        self.know_pins(known);
         // To old first, then from next: a rename replaces the pin at its target, so the previous generation has to
         // leave before the next one takes its paths. A process that dies in between leaves only pins that the next call
         // finds by their numbers.
@@ -227,13 +248,14 @@ impl Runtime {
         Ok(placed)
     }
 
-    pub(crate) fn pinned(&self) -> Result<Vec<PathBuf>, Error> {
-        let mut paths = Vec::new();
+    /// The pins of programs and maps, and their inodes.
+    fn pinned(&self) -> Result<Vec<(PathBuf, u64)>, Error> {
+        let mut pins = Vec::new();
         for directory in self.pins.directories().into_iter().filter(|it| *it != self.pins.links()) {
-            let names = self.system.list(&directory).doing(format!("list {}", directory.display()))?;
-            paths.extend(names.into_iter().map(|name| directory.join(name)));
+            let files = self.system.list_files(&directory).doing(format!("list {}", directory.display()))?;
+            pins.extend(files.into_iter().map(|file| (directory.join(file.name), file.inode)));
         }
-        Ok(paths)
+        Ok(pins)
     }
 
     /// The program or map that is pinned there; `None` if there is no pin.
@@ -278,6 +300,7 @@ impl Runtime {
     fn find_gone(&self, record: &mut EnforcementRecord, reconciled: &mut Reconciled) -> Result<FoundPrograms, Error> {
         let mut found = FoundPrograms::new();
         let interfaces = self.system.interfaces().doing("list this host's interfaces")?;
+        let interfaces: BTreeMap<u32, HostInterface> = interfaces.into_iter().map(|it| (it.ifindex, it)).collect();
         let (mut gone, mut changed) = (Vec::new(), false);
         for local in &mut record.endpoints {
             // If the query fails, the endpoint does not count as gone. Whether its programs are there is checked when
@@ -286,7 +309,7 @@ impl Runtime {
                 self.is_gone(local, &mut found).or_else(|error| if self.apart { Ok(false) } else { Err(error) });
             if is_gone? {
                 gone.push(local.clone());
-            } else if let Some(now) = interfaces.iter().find(|it| it.ifindex == local.ifindex) {
+            } else if let Some(now) = interfaces.get(&local.ifindex) {
                 changed |= (&local.interface, &local.address) != (&now.name, &now.address);
                 (local.interface, local.address) = (now.name.clone(), now.address.clone());
             }
@@ -297,6 +320,7 @@ impl Runtime {
             record.write(&self.system, &self.pins)?;
             reconciled.gone.extend(gone);
         }
+        reconciled.interfaces = interfaces;
         Ok(found)
     }
 
@@ -501,21 +525,23 @@ impl Runtime {
         self.keep_addresses(loaded, table, &record.endpoints, reconciled)?;
         let Some((entries, map)) = loaded.endpoints() else { return Ok(()) };
         let writing = "write the map endpoints";
-        let there = self.system.entries(entries).doing(writing)?;
+        let there: BTreeMap<Vec<u8>, Vec<u8>> = self.system.entries(entries).doing(writing)?.into_iter().collect();
+        let named = EndpointsByName::new(&table.endpoints);
         for local in &record.endpoints {
             if reconciled.failures.iter().any(|it| it.interface == local.interface) {
                 continue;
             }
             let key = local.ifindex.to_le_bytes();
-            let Some(value) = value_of(&table.endpoints, local) else { continue };
-            if there.iter().any(|(it, known)| it[..] == key && *known == value) {
+            let Some(value) = named.value_of(local) else { continue };
+            if there.get(key.as_slice()).is_some_and(|known| *known == value) {
                 continue;
             }
             self.write_entry(loaded, local, &value)?;
             reconciled.repaired.push(format!("the entry of {}", local.pod));
         }
-        let known = |ifindex: &u32| record.endpoints.iter().any(|it| !it.closed && it.ifindex == *ifindex);
-        for ifindex in there.iter().map(|(key, _)| word(key, 0)).filter(|it| !known(it)) {
+        let open = record.endpoints.iter().filter(|it| !it.closed);
+        let open: BTreeSet<u32> = open.map(|it| it.ifindex).collect();
+        for ifindex in there.keys().map(|key| word(key, 0)).filter(|it| !open.contains(it)) {
             self.system.remove(map, &ifindex).doing(writing)?;
             reconciled.repaired.push("an entry of no endpoint".to_owned());
         }
@@ -544,14 +570,14 @@ impl Runtime {
         let mut kept = KeptKeys::default();
         let Some(map) = loaded.map(name) else { return Ok(kept) };
         let writing = format!("write the map {}", name.name());
-        let keys: TypedHash<[u8; N], [u8; 4]> = self.system.typed(map).doing(&writing)?;
-        let there = self.system.keys(&keys).doing(&writing)?;
+        let there = self.system.flat_entries(map).doing(&writing)?;
+        let there: BTreeSet<[u8; N]> = there.iter().filter_map(|(key, _)| key.first_chunk().copied()).collect();
         for key in there.difference(wanted) {
-            self.system.remove(&keys, key).doing(&writing)?;
+            self.system.delete(map, key).doing(&writing)?;
             kept.removed += 1;
         }
         for key in wanted.difference(&there) {
-            match self.system.insert(&keys, key, &value).map_err(|error| refused(map, name, None, error)) {
+            match self.system.update(map, key, &value).map_err(|error| refused(map, name, None, error)) {
                 Ok(()) => kept.written += 1,
                 Err(full @ Error::Full { .. }) => return Ok(KeptKeys { full: Some(full), ..kept }),
                 Err(error) => return Err(error),
@@ -603,7 +629,7 @@ impl Runtime {
     /// The objects of the previous generation, as long as it is kept.
     fn retired(&self, record: &EnforcementRecord) -> Result<Option<LoadedGeneration>, Error> {
         let Some((retired, _)) = &record.retired else { return Ok(None) };
-        generation::open(&self.system, &self.pins, record, retired, Age::Old)
+        generation::open(&self.objects(), record, retired, Age::Old)
     }
 
     fn pair_with_retired(&self, record: &EnforcementRecord, loaded: &LoadedGeneration) -> Result<(), Error> {

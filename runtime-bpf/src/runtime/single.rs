@@ -112,6 +112,10 @@ impl Runtime {
         if let Some(loaded) = self.current(&record)? {
             self.move_hurried(&mut record, &loaded, &mut reconciled)?;
         }
-        if reconciled.failures.is_empty() { Ok(reconciled.repaired) } else { Err(Error::Partial(reconciled.failures)) }
+        match reconciled.unreadable {
+            _ if !reconciled.failures.is_empty() => Err(Error::Partial(reconciled.failures)),
+            Some(unreadable) => Err(unreadable),
+            None => Ok(reconciled.repaired),
+        }
     }
 }

@@ -1,19 +1,25 @@
 //! `weir status`: the desired state, the kernel's state, and how full the maps are. Changes nothing.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 use weir_artifact::layout::{AT_EDGE, MapName, buckets, config, protected};
 use weir_artifact::map_image::bucket_family;
 use weir_ebpf::vm::MapKind;
 
-use super::reconcile::{FoundPrograms, RecordedPin, value_of};
+use super::reconcile::{EndpointsByName, FoundPrograms, RecordedPin};
 use super::{EdgeState, OWN, Runtime, UnattachedEndpoint, of, unattached};
 use crate::error::{Doing as _, Error};
 use crate::generation::{self, LoadedGeneration, is_shared};
 use crate::point::{HookNeighbour, ProgramSide};
 use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration, Uplink};
 use crate::sys::MapType;
+
+/// How often a difference that is read without the lock must be found again, and the time between two readings. A
+/// switch takes some milliseconds, and maps are not reused before [`super::GRACE`] is over.
+const MORE_READINGS: usize = 4;
+const BETWEEN_READINGS: Duration = Duration::from_millis(37);
 
 /// The report of `weir status`.
 #[derive(Clone, Debug)]
@@ -84,8 +90,23 @@ pub struct Fill {
 }
 
 impl Runtime {
-    /// Compares the record with the kernel's state.
+    /// Compares the record with the kernel's state. Without the lock, another process may change both meanwhile: only
+    /// differences that are found several times count.
     pub fn status(&self) -> Result<EnforcementStatus, Error> {
+        let mut status = self.read_status()?;
+        for _ in 0..if self.has_lock() { 0 } else { MORE_READINGS } {
+            if status.drift.is_empty() {
+                break;
+            }
+            std::thread::sleep(BETWEEN_READINGS);
+            let again = self.read_status()?;
+            let drift = status.drift.into_iter().filter(|it| again.drift.contains(it)).collect();
+            status = EnforcementStatus { drift, ..again };
+        }
+        Ok(status)
+    }
+
+    fn read_status(&self) -> Result<EnforcementStatus, Error> {
         let record = self.record()?;
         let mut drift = self.check(&record)?;
         let loaded = self.current(&record).or_else(|error| match error {
@@ -170,12 +191,13 @@ impl Runtime {
         drift: &mut Vec<String>,
     ) -> Result<(), Error> {
         let artifact = match self.artifact(loaded) {
-            Err(Error::Damaged { what, .. }) => {
+            Err(Error::Unreadable { what, .. }) => {
                 drift.push(format!("the artifact cannot be read from the maps: {what}"));
                 return Ok(());
             }
             read => read?,
         };
+        let named = EndpointsByName::new(&artifact.endpoints);
         let own = self.own_addresses(&artifact.endpoints, &record.endpoints)?;
         for image in artifact.maps.iter().filter(|image| !is_shared(image.name)) {
             let (name, Some(map)) = (image.name.name(), loaded.map(image.name)) else { continue };
@@ -194,13 +216,12 @@ impl Runtime {
                 }
                 MapName::Endpoints => {
                     let entry = |local: &EnforcedEndpoint| {
-                        Some((local.ifindex.to_le_bytes().to_vec(), value_of(&artifact.endpoints, local)?.to_vec()))
+                        Some((local.ifindex.to_le_bytes().to_vec(), named.value_of(local)?.to_vec()))
                     };
                     record.endpoints.iter().filter_map(entry).collect()
                 }
                 MapName::Local4 | MapName::Local6 => {
-                    let values: Vec<_> =
-                        record.endpoints.iter().filter_map(|it| value_of(&artifact.endpoints, it)).collect();
+                    let values: Vec<_> = record.endpoints.iter().filter_map(|it| named.value_of(it)).collect();
                     protected(image.name, values.iter().map(|it| it.as_slice())).into_iter().collect()
                 }
                 name => {

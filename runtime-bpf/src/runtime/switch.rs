@@ -13,7 +13,7 @@ impl Runtime {
     pub(crate) fn go_forward(&self, record: &mut EnforcementRecord, reconciled: &mut Reconciled) -> Result<(), Error> {
         let Some(generation) = record.next.clone() else { return Ok(()) };
         let current = self.current(record)?;
-        match generation::open(&self.system, &self.pins, record, &generation, Age::Next)? {
+        match generation::open(&self.objects(), record, &generation, Age::Next)? {
             Some(next) => self.switch(record, current.as_ref(), &next, reconciled),
             None => {
                 record.next = None;
@@ -92,7 +92,7 @@ impl Runtime {
         replaced: &mut Vec<(EnforcedEndpoint, ProgramSide)>,
     ) -> std::io::Result<()> {
         for side in ProgramSide::BOTH {
-            self.point(local, side).place(next.program(side))?;
+            self.point(local, side).switch(next.program(side))?;
             replaced.push((local.clone(), side));
         }
         Ok(())

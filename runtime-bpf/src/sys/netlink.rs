@@ -29,6 +29,8 @@ pub(super) use message::NetlinkError;
 const DATAGRAM: usize = 1 << 16;
 /// `ETH_P_ALL`, as on the wire.
 const ALL_PROTOCOLS: u32 = (libc::ETH_P_ALL as u16).to_be() as u32;
+/// `RTEXT_FILTER_SKIP_STATS`
+const SKIP_STATS: u32 = 1 << 3;
 /// From `linux/if_addr.h`: the namespace to list, by the number that this namespace has for it.
 const IFA_TARGET_NETNSID: u16 = 10;
 const CLSACT_HANDLE: u32 = TC_H_CLSACT & TC_H_MAJ_MASK;
@@ -159,7 +161,10 @@ impl NetlinkSocket {
 
     /// All interfaces.
     pub fn interfaces(&self) -> io::Result<Vec<HostInterface>> {
-        Ok(self.ask(link(0, NLM_F_DUMP))?.iter().filter_map(|payload| read_interface(payload)).collect())
+        let mut request = link(0, NLM_F_DUMP);
+        // The kernel would add up each interface's packet counters over all CPUs.
+        request.attribute(libc::IFLA_EXT_MASK, &SKIP_STATS.to_ne_bytes());
+        Ok(self.ask(request)?.iter().filter_map(|payload| read_interface(payload)).collect())
     }
 
     /// All addresses, with their interfaces' numbers.

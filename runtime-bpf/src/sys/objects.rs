@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use aya_obj::generated::{
     BPF_F_BEFORE, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE, bpf_attach_type, bpf_attr, bpf_cmd, bpf_link_info,
@@ -52,10 +53,11 @@ impl XdpMode {
     }
 }
 
-/// The attachment of a program to an interface. Unless it is pinned, it ends when its last descriptor is closed.
-#[derive(Debug)]
+/// The attachment of a program to an interface. Unless it is pinned, it ends when its last descriptor is closed. A clone
+/// has the same descriptor.
+#[derive(Clone, Debug)]
 pub struct KernelLink {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
 }
 
 /// The kernel's information about a link.
@@ -117,7 +119,7 @@ impl BpfKernel {
 
     /// The program that is pinned there.
     pub fn pinned_program(&self, path: &Path) -> io::Result<KernelProgram> {
-        Ok(KernelProgram { fd: pinned(path)? })
+        pinned(path).map(KernelProgram::new)
     }
 
     /// The map of this number. It exists as long as a process, a pin or a program holds it.
@@ -133,7 +135,7 @@ impl BpfKernel {
     pub fn numbered_program(&self, id: u32) -> io::Result<KernelProgram> {
         let mut attr = bpf_attr::zeroed();
         attr.__bindgen_anon_6.__bindgen_anon_1.prog_id = id;
-        new_fd(bpf_cmd::BPF_PROG_GET_FD_BY_ID, &mut attr).map(|fd| KernelProgram { fd })
+        new_fd(bpf_cmd::BPF_PROG_GET_FD_BY_ID, &mut attr).map(KernelProgram::new)
     }
 
     /// The numbers of all maps of the machine. Opens none of them: see [`Self::program_numbers`].
@@ -151,7 +153,7 @@ impl BpfKernel {
 
     /// The link that is pinned there.
     pub fn pinned_link(&self, path: &Path) -> io::Result<KernelLink> {
-        Ok(KernelLink { fd: pinned(path)? })
+        pinned(path).map(KernelLink::new)
     }
 
     /// Attaches a program to an interface's TCX hook, before all other programs there.
@@ -210,10 +212,14 @@ fn create_link(
     attr.link_create.__bindgen_anon_2.target_ifindex = ifindex;
     attr.link_create.attach_type = attach_type as u32;
     attr.link_create.flags = flags;
-    new_fd(bpf_cmd::BPF_LINK_CREATE, &mut attr).map(|fd| KernelLink { fd })
+    new_fd(bpf_cmd::BPF_LINK_CREATE, &mut attr).map(KernelLink::new)
 }
 
 impl KernelLink {
+    fn new(fd: OwnedFd) -> Self {
+        Self { fd: Arc::new(fd) }
+    }
+
     /// Replaces the link's program atomically: every packet is seen by one of the two.
     pub fn replace(&self, program: &KernelProgram) -> io::Result<()> {
         let mut attr = bpf_attr::zeroed();

@@ -279,6 +279,58 @@ fn a_switch_with_clsact_through_the_spare_survives_death_at_every_operation() {
     switch_with_faults(HookKind::Clsact, true, Making::InSpare);
 }
 
+/// The agent holds its links, and knows the pins: a switch makes other operations than that of a command. A fault at each
+/// of them leaves one of the two generations in force, and the same agent's next switch succeeds.
+#[test]
+fn an_agents_switch_survives_every_fault() {
+    skip!(unless possible());
+    let node = Node::new(Layout::Routed, 2);
+    let ports = [80, 84];
+    ports.iter().chain([&BOTH]).for_each(|port| serve(&node, 1, *port));
+    let made = ports.map(|port| only_ports(port, Making::InSpare));
+    // The number of operations since the watch began, and the place that fails.
+    let (asked, failing) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(usize::MAX)));
+    let (count, place) = (Arc::clone(&asked), Arc::clone(&failing));
+    let faults = move |operation: Operation| {
+        let number = count.fetch_add(1, Ordering::Relaxed);
+        let answers = errnos(operation);
+        (number == place.load(Ordering::Relaxed)).then(|| answers[number % answers.len()])
+    };
+    let runtime = node.here(|| {
+        let system = System::with_faults(Box::new(faults)).unwrap();
+        Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().without_grace().keeping().unwrap()
+    });
+    let switch = |turn: usize| {
+        let endpoints = vec![("default/p1".to_owned(), node.interface(1))];
+        let request = Request { endpoints, way: Some(HookKind::Tcx), ..request(&made[turn % 2]) };
+        node.here(|| runtime.attach(&request).and_then(|_| runtime.reap()))
+    };
+    (0..4).for_each(|turn| switch(turn).unwrap());
+    let (mut turn, mut failed, mut nth) = (4, 0, 0);
+    loop {
+        asked.store(0, Ordering::Relaxed);
+        failing.store(nth, Ordering::Relaxed);
+        let result = switch(turn);
+        let is_felt = asked.load(Ordering::Relaxed) > nth;
+        failing.store(usize::MAX, Ordering::Relaxed);
+        let port = ports[turn % 2];
+        match result {
+            Ok(()) => assert!(reaches(&node, port), "it said that it is in force: {nth}"),
+            Err(_) => assert!(reaches(&node, BOTH), "both allow it: {nth}"),
+        }
+        failed += usize::from(result.is_err());
+        switch(turn).unwrap_or_else(|error| panic!("place {nth}: {error}"));
+        assert!(reaches(&node, port), "after place {nth}");
+        all_is_well(&node, &format!("place {nth}"));
+        if !is_felt {
+            break;
+        }
+        (turn, nth) = (turn + 1, nth + stride());
+    }
+    println!("{nth} places, {failed} felt");
+    assert!(failed > 40 / stride(), "{failed} of {nth}");
+}
+
 /// The first attach, with no policy in force before. Until it succeeds, an endpoint is open as before, or closed; after
 /// a repair, everything is in force.
 #[test]

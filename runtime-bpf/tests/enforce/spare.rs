@@ -1,11 +1,11 @@
 //! The spare: a switch to other tables under the same programs loads no program, and the earlier content of a spare
 //! never comes into force.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use weir_runtime::runtime::{PinAccess, Request, Runtime};
 use weir_runtime::sys::{BpfKernel, KernelMap};
@@ -93,12 +93,28 @@ fn switches_to_other_tables_load_no_program() {
     });
 }
 
+/// A node with servers on both ports.
+fn with_servers() -> Node {
+    let node = Node::new(Layout::Routed, 2);
+    [80, 81].into_iter().for_each(|port| serve(&node, 1, port));
+    node
+}
+
+/// An agent with a generation in force, which allows port 81, and a spare, which allowed port 80.
+fn agent_with_spare(node: &Node) -> (Runtime, Arc<AtomicUsize>) {
+    let (runtime, loads) = agent(node);
+    for port in [80, 81] {
+        attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
+        runtime.reap().unwrap();
+    }
+    (runtime, loads)
+}
+
 /// Another process continues where the agent has stopped, and uses its spare.
 #[test]
 fn a_restarted_agent_uses_the_spare() {
     skip!(unless possible());
-    let node = &Node::new(Layout::Routed, 2);
-    [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+    let node = &with_servers();
     node.here(|| {
         for port in [80, 81] {
             let (runtime, _) = agent(node);
@@ -116,14 +132,9 @@ fn a_restarted_agent_uses_the_spare() {
 #[test]
 fn a_spare_with_other_programs_is_dropped() {
     skip!(unless possible());
-    let node = &Node::new(Layout::Routed, 2);
-    [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+    let node = &with_servers();
     node.here(|| {
-        let (runtime, loads) = agent(node);
-        for port in [80, 81] {
-            attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
-            runtime.reap().unwrap();
-        }
+        let (runtime, loads) = agent_with_spare(node);
         let spare = pinned(node, "old");
         attach(&runtime, node, &crate::attach::only_port(80), HookKind::Tcx).unwrap();
         assert_eq!(loads.load(Ordering::Relaxed), 6);
@@ -150,14 +161,9 @@ fn a_spare_with_other_programs_is_dropped() {
 #[test]
 fn the_content_of_a_spare_is_not_trusted() {
     skip!(unless possible());
-    let node = &Node::new(Layout::Routed, 2);
-    [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+    let node = &with_servers();
     node.here(|| {
-        let (runtime, loads) = agent(node);
-        for port in [80, 81] {
-            attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
-            runtime.reap().unwrap();
-        }
+        let (runtime, loads) = agent_with_spare(node);
         let mut damaged = Vec::new();
         for entry in fs::read_dir(node.bpffs().join("old")).unwrap() {
             let path = entry.unwrap().path();
@@ -196,8 +202,7 @@ fn damage(map: &KernelMap) {
 #[test]
 fn single_writes_do_not_outlive_their_generation() {
     skip!(unless possible());
-    let node = &Node::new(Layout::Routed, 2);
-    [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+    let node = &with_servers();
     let elsewhere: IpAddr = "10.9.7.7".parse().unwrap();
     node.here(|| {
         let (runtime, loads) = agent(node);
@@ -209,6 +214,114 @@ fn single_writes_do_not_outlive_their_generation() {
             runtime.reap().unwrap();
         }
         assert_eq!(loads.load(Ordering::Relaxed), 4);
+    });
+}
+
+/// The agent holds its links by descriptor, and the pins of its objects are known.
+#[test]
+fn an_agents_switch_takes_one_update_for_each_program_and_opens_no_pin() {
+    skip!(unless possible());
+    let node = &with_servers();
+    node.here(|| {
+        let seen = Arc::new(Mutex::new(BTreeMap::new()));
+        let counts = Arc::clone(&seen);
+        let count = move |operation| {
+            *counts.lock().unwrap().entry(operation).or_insert(0) += 1;
+            None
+        };
+        let system = System::with_faults(Box::new(count)).unwrap();
+        let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().keeping().unwrap();
+        for port in [80, 81, 80, 81] {
+            seen.lock().unwrap().clear();
+            attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
+            runtime.reap().unwrap();
+        }
+        let seen = seen.lock().unwrap();
+        let of = |operation| seen.get(&operation).copied().unwrap_or(0);
+        let opened =
+            [Operation::PinnedLink, Operation::PinnedProgram, Operation::NumberedMap, Operation::NumberedProgram];
+        assert_eq!((of(Operation::Replace), opened.map(of)), (4, [0; 4]), "{seen:?}");
+        // Only the record is a new map after each change.
+        assert!(of(Operation::PinnedMap) < 16, "{seen:?}");
+        assert_in_force(node, &runtime, 81, 80, "after four switches");
+    });
+}
+
+/// The pin of a link is replaced by another link's: the agent's own link is updated, and its pin is restored.
+#[test]
+fn exchanged_pins_of_links_are_restored_before_a_switch() {
+    skip!(unless possible());
+    let node = &with_servers();
+    node.here(|| {
+        let (runtime, _) = agent_with_spare(node);
+        let links = node.bpffs().join("links");
+        let mut pins: Vec<_> = fs::read_dir(&links).unwrap().map(|it| it.unwrap().path()).collect();
+        pins.sort();
+        let (one, other, between) = (&pins[0], &pins[1], links.join("between"));
+        [(one, &between), (other, one), (&between, other)].iter().for_each(|(from, to)| fs::rename(from, to).unwrap());
+        attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
+        assert_in_force(node, &runtime, 80, 81, "after the exchange");
+        drop(runtime);
+        let (runtime, _) = agent(node);
+        assert_in_force(node, &runtime, 80, 81, "by the pins alone");
+    });
+}
+
+/// The status is read without the lock, while the maps that it reads are written for a later generation.
+#[test]
+fn a_reader_beside_switches_sees_no_drift() {
+    skip!(unless possible());
+    let node = &with_servers();
+    let made = [only_port(80), only_port(81)];
+    node.here(|| {
+        let (runtime, _) = agent_with_spare(node);
+        let runtime = runtime.without_grace();
+        let reader = Runtime::open(&node.bpffs(), PinAccess::Read).unwrap();
+        let (reading, mut readings) = (AtomicBool::new(true), Vec::new());
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let all = (0..20).map(|_| reader.status().map(|it| it.drift)).collect::<Vec<_>>();
+                reading.store(false, Ordering::Relaxed);
+                all
+            });
+            for turn in (0..2).cycle() {
+                attach(&runtime, node, &made[turn], HookKind::Tcx).unwrap();
+                runtime.reap().unwrap();
+                if !reading.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+            readings = reader.join().unwrap();
+        });
+        // A map can disappear while it is read; such a reading is an error, not drift.
+        let drift: Vec<_> = readings.iter().flatten().flatten().collect();
+        assert!(drift.is_empty(), "{drift:?}");
+        assert!(readings.iter().any(Result::is_ok));
+    });
+}
+
+/// Another process has changed a byte of a table, so the artifact's file cannot be put together again. The generation
+/// is in force nevertheless, and the next one is paired with it.
+#[test]
+fn a_generation_whose_file_is_unreadable_stays_the_one_in_force() {
+    skip!(unless possible());
+    let node = &with_servers();
+    node.here(|| {
+        let (runtime, _) = agent_with_spare(node);
+        let epoch = runtime.epoch().unwrap();
+        drop(runtime);
+        let file = BpfKernel::open().unwrap().pinned_map(&node.bpffs().join("maps/artifact")).unwrap();
+        let mut piece = file.lookup(&[0; 4]).unwrap();
+        piece[200] ^= 1;
+        file.update(&[0; 4], &piece, 0).unwrap();
+        let (runtime, _) = agent(node);
+        assert!(matches!(runtime.repair(), Err(Error::Unreadable { .. })));
+        // The same artifact again: it does not count as being in force.
+        for port in [81, 80] {
+            let attached = runtime.attach(&request(&only_port(port))).unwrap();
+            assert!(attached.before.is_some_and(|it| it.epoch >= epoch), "{port}: {:?}", attached.repaired);
+            assert_in_force(node, &runtime, port, 161 - port, "after the damage");
+        }
     });
 }
 

@@ -9,11 +9,12 @@
 
 use std::time::{Duration, Instant};
 
-use weir_artifact::Artifact;
+use weir_artifact::{Artifact, Description};
 use weir_classes::fit::Fit;
 use weir_classes::index::{Draft, Generation, NeedsWhole};
 use weir_classes::{ClassifyError, Exceeded};
 use weir_codegen::compile::{self, CompileError, CompileOptions, Compiled};
+use weir_codegen::describe::provenance::DescribedPolicies;
 use weir_ebpf::target::Target;
 
 use super::budget::BudgetState;
@@ -29,6 +30,8 @@ pub(super) struct CompileSettings {
     /// The kernel that programs are compiled for.
     pub(super) target: Target,
     pub(super) budget: BudgetState,
+    /// Descriptions of policies in the last artifact, for the next one.
+    pub(super) described: DescribedPolicies,
 }
 
 impl CompileSettings {
@@ -266,7 +269,9 @@ impl<E: Enforce> NodeAgent<E> {
             self.pending.need_generation_and_judging(now);
         }
         let node = self.node.clone();
-        let artifact = compiled.artifact(&generation.cluster, options, |description| description.node = Some(node));
+        let last = &mut self.compile.described;
+        let node = |description: &mut Description| description.node = Some(node);
+        let artifact = compiled.into_artifact(&generation.cluster, options, last, node);
         artifact.map_err(|error| GenerationError::compile(chain(&error)))
     }
 

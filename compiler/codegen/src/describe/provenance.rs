@@ -1,23 +1,91 @@
 //! The rules, lists and services behind each entry of the tables, from the classes.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use weir_artifact::Provenance;
-use weir_artifact::provenance::{ProvenanceList, ProvenancePolicy, ProvenanceRule, ProvenanceSubject, ProvenanceTier};
-use weir_classes::{AtomSet, Classes, Predicate, RuleParts, VipPort};
+use weir_artifact::provenance::{
+    DescribedPolicy, ProvenanceList, ProvenancePolicy, ProvenanceRule, ProvenanceSubject, ProvenanceTier,
+};
+use weir_classes::{AtomSet, Atoms, Classes, PolicyDraft, Predicate, RuleParts, VipPort};
 use weir_model::{Cluster, Direction, ListAction, PolicyId, RuleAction, TierPolicyId};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
-/// The provenance of these classes; `place` finds the position of an origin.
-pub fn provenance(
-    cluster: &Cluster,
-    classes: &Classes,
-    place: &mut dyn FnMut(&FieldOrigin) -> Option<String>,
-) -> Provenance {
+/// The descriptions of policies in the last manifest, for the next one. Most policies are the same then, and with
+/// thousands of policies, their descriptions take longer than the rest of an artifact.
+///
+/// Invariant: a manifest that takes descriptions from here is byte for byte the one that is made without them. For this,
+/// a description is taken only if the policy has the same rules, name and mode, and if no range of ports that is in
+/// force has other atoms.
+#[derive(Debug, Default)]
+pub struct DescribedPolicies {
+    atoms: Option<Atoms>,
+    known: HashMap<PolicyDraft, Arc<DescribedPolicy>>,
+    taken: usize,
+}
+
+impl DescribedPolicies {
+    /// How many descriptions the last manifest took from the one before.
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+
+    fn begin(&mut self, classes: &Classes) -> HashMap<PolicyDraft, Arc<DescribedPolicy>> {
+        self.taken = 0;
+        let is_kept = self.atoms.as_ref().is_some_and(|before| classes.atoms.keeps(before));
+        self.atoms = Some(classes.atoms.clone());
+        let before = std::mem::take(&mut self.known);
+        if is_kept { before } else { HashMap::new() }
+    }
+}
+
+/// Descriptions without positions, as far as possible those of the last manifest.
+fn described(cluster: &Cluster, classes: &Classes, last: &mut DescribedPolicies) -> Vec<Arc<DescribedPolicy>> {
+    let before = last.begin(classes);
+    let describe = |id: PolicyId| {
+        let draft = classes.draft_of(id);
+        let known = before.get(&draft).filter(|known| is_of(known, cluster, id));
+        last.taken += usize::from(known.is_some());
+        let description =
+            known.cloned().unwrap_or_else(|| Arc::new(policy(cluster, classes, id, &mut |_| None).into()));
+        last.known.insert(draft, Arc::clone(&description));
+        description
+    };
+    classes.policies().into_iter().map(describe).collect()
+}
+
+/// Whether a description has the policy's name and mode.
+fn is_of(known: &DescribedPolicy, cluster: &Cluster, id: PolicyId) -> bool {
+    let policy = cluster.policy(id);
+    let name = (cluster.namespaces[policy.namespace.index()].name.as_str(), policy.name.as_str());
+    known.is_audit == cluster.is_audit(id) && known.name.split_once('/') == Some(name)
+}
+
+/// The positions of origins, or the last manifest if none has a position.
+pub enum Positions<'a> {
+    /// Finds the position of an origin.
+    Of(&'a mut dyn FnMut(&FieldOrigin) -> Option<String>),
+    /// No object came from a file.
+    None(&'a mut DescribedPolicies),
+}
+
+/// The provenance of these classes.
+pub fn provenance(cluster: &Cluster, classes: &Classes, positions: &mut Positions<'_>) -> Provenance {
     let predicates = vec![Vec::new(); classes.predicates().len()];
     let mut made = Provenance { predicates, ..Provenance::default() };
     let (policies, lists) = (classes.policies(), classes.lists());
-    for id in &policies {
-        made.policies.push(policy(cluster, classes, *id, place));
-    }
+    let mut nowhere = |_: &FieldOrigin| None;
+    let place: &mut dyn FnMut(&FieldOrigin) -> Option<String> = match positions {
+        Positions::Of(place) => {
+            let one = |id: &PolicyId| Arc::new(policy(cluster, classes, *id, place).into());
+            made.policies = policies.iter().map(one).collect();
+            place
+        }
+        Positions::None(last) => {
+            made.policies = described(cluster, classes, last);
+            &mut nowhere
+        }
+    };
     let tiers = classes.tiers();
     for id in &tiers {
         made.tiers.push(tier(cluster, classes, *id, place));
