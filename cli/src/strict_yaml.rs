@@ -4,10 +4,10 @@
 use anyhow::{Result, anyhow};
 use weir_objects::source::{FileId, SourceMap};
 use weir_objects::syntax::{self, MappingEntry, Span, SyntaxFormat, SyntaxNode, SyntaxValue, json, yaml};
+use weir_policy::locator::Locator;
+use weir_policy::similar_name::most_similar;
 
 use crate::failure::with_hint;
-use crate::locator::Locator;
-use crate::similar_name::most_similar;
 
 /// A file, and how it is described in errors.
 pub(crate) struct StrictYaml<'s> {

@@ -13,11 +13,11 @@ use weir_classes::{ClassifyError, Scope};
 use weir_codegen::compile::{self, Budgets, CompileError, CompileOptions, Compiled};
 use weir_iptables as iptables;
 use weir_model::Cluster;
+use weir_policy::locator::Locator;
 
 use super::CommandOutcome;
 use crate::args::{CompileArgs, CompileOutput, GlobalArgs};
 use crate::failure::{self, with_hint};
-use crate::locator::Locator;
 use crate::output_file;
 use crate::page::{OutputPage, Progress};
 use crate::read;

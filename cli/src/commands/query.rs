@@ -11,13 +11,14 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use weir_model::directory::Directory;
 use weir_model::eval::{Flow, Judgement};
+use weir_policy::endpoint_lookup::EndpointLookup;
+use weir_policy::possible_pods;
 
 use super::CommandOutcome;
 use crate::args::{GlobalArgs, QueryArgs, QueryFormat, World};
-use crate::endpoint_lookup::EndpointLookup;
 use crate::failure::with_hint;
 use crate::page::JsonLines;
-use crate::{possible_pods, read};
+use crate::read;
 use answer::JsonNames;
 use engine::{QueryEngine, QueryError};
 use flow::{FlowLine, WrittenFlow};

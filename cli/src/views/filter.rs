@@ -15,12 +15,12 @@ use weir_model::directory::Directory;
 use weir_model::eval::FlowProtocol;
 use weir_model::labels::matches;
 use weir_model::{Cluster, EndpointId, NamespaceId, Protocol};
+use weir_policy::endpoint_lookup::{EndpointLookup, NamedObject, parse_ip, parse_protocol};
+use weir_policy::possible_pods;
+use weir_policy::similar_name::most_similar;
 
 use crate::args::{FilterArgs, FilterDirection, GlobalArgs};
-use crate::endpoint_lookup::{EndpointLookup, NamedObject, parse_ip, parse_protocol};
 use crate::failure::with_hint;
-use crate::possible_pods;
-use crate::similar_name::most_similar;
 
 /// The chosen part of an answer.
 #[derive(Clone, Debug, Default)]

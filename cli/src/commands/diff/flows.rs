@@ -7,9 +7,10 @@ use weir_analysis::diff::{self, Diff, DiffEndpoint, DiffRow};
 use weir_analysis::world::{PossibleEnd, PossibleFlow};
 use weir_model::Protocol;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Verdict};
+use weir_policy::answers::PodDescription;
+use weir_policy::endpoint_lookup;
 
 use super::Comparison;
-use crate::{endpoint_lookup, possible_pods};
 
 /// An endpoint's name as `weir query` takes it: `shop/web`, or `deployment/shop/web`.
 pub(super) fn reference(diff: &Diff, endpoint: u32) -> String {
@@ -52,7 +53,7 @@ pub(super) fn flows(compared: &Comparison, row: &DiffRow) -> [Option<serde_json:
 fn possible_json(flow: &PossibleFlow) -> serde_json::Value {
     let end = |end: &PossibleEnd| match end {
         PossibleEnd::Address(address) => json!({"ip": address}),
-        PossibleEnd::Pod(pod) => possible_pods::end(pod),
+        PossibleEnd::Pod(pod) => json!(PodDescription::of(pod)),
     };
     let mut value = json!({"src": end(&flow.source), "dst": end(&flow.destination)});
     match flow.protocol {

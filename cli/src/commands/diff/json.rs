@@ -13,6 +13,7 @@ use weir_analysis::world::{EndSet, PodSet, RowCause, TrafficSet};
 use weir_classes::PortSpec;
 use weir_model::Direction;
 use weir_objects::k8s::{LabelSelector, Requirement};
+use weir_policy::verdict_reasons::verdict_name;
 
 use super::Comparison;
 use super::cause_lines::{CauseLine, CauseLines, VerdictCause};
@@ -21,7 +22,6 @@ use super::flows::{flows, protocol, reference};
 use super::gate::Ruling;
 use super::wording::DiffWording;
 use crate::page::OutputPage;
-use crate::verdict_reasons::verdict_name;
 
 #[derive(Serialize)]
 struct DiffJson<'d> {

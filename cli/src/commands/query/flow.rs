@@ -8,9 +8,8 @@ use serde_json::value::RawValue;
 use weir_analysis::world::AskedEnd;
 use weir_model::directory::Directory;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol};
-
-use crate::endpoint_lookup::{EndpointLookup, parse_protocol};
-use crate::possible_pods::{self, WrittenPod};
+use weir_policy::endpoint_lookup::{EndpointLookup, parse_protocol};
+use weir_policy::possible_pods::{self, WrittenPod};
 
 /// Text that is borrowed from the line where it has no escapes. (Within an `Option`, only a newtype is.)
 #[derive(Debug, Deserialize)]

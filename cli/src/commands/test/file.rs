@@ -5,10 +5,10 @@ use serde_json::Value;
 use weir_analysis::world::DescribedPod;
 use weir_model::eval::Verdict;
 use weir_objects::syntax::{MappingEntry, Span, SyntaxNode, SyntaxValue};
+use weir_policy::possible_pods::{self, WrittenPod};
+use weir_policy::question::{FlowQuestion, QuestionEnd};
 
 use crate::failure::with_hint;
-use crate::possible_pods::{self, WrittenPod};
-use crate::question::{FlowQuestion, QuestionEnd};
 use crate::strict_yaml::{self, StrictYaml, field};
 
 const FIELDS: [&str; 6] = ["name", "from", "to", "port", "proto", "expect"];
