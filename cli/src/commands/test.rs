@@ -128,7 +128,11 @@ fn result<'c>(
     let counterexample = failed.and_then(|it| counterexample(&read.cluster, it.packets.iter().find(wrong)?));
     let packets = asked.as_ref().map(|answer| answer.packets.clone()).unwrap_or_default();
     let status = match asked {
-        Err(reason) => ExpectationStatus::Unresolved(reason),
+        Err(reason) => {
+            let question = expectation.question();
+            let reason = question.reason_with_similar_name(reason, lookup, oracle.directory());
+            ExpectationStatus::Unresolved(reason)
+        }
         Ok(answer) if answer.verdict() == Some(expectation.verdict) => ExpectationStatus::Passed,
         Ok(answer) => {
             let packets = answer.packets.iter().filter(wrong);

@@ -262,6 +262,11 @@ fn a_chart_is_rendered_with_its_values() {
     let script = "[ \"$*\" = 'template --namespace shop --values v.yaml chart' ] && cat shop.yaml || echo \"$*\" >&2";
     let place = with_program(place, "helm", script).file("v.yaml", "a: 1\n");
     run(&place, "check chart --helm-values v.yaml -n shop").exits(0).says("checked 1 policy, 2 pods");
+    let asks = "{{ if lookup \"v1\" \"Secret\" \"a\" \"b\" }}{{ end }}\n{{ .Capabilities.KubeVersion }}\n";
+    let place = place.file("chart/templates/asks.yaml", asks);
+    let ran = run(&place, "check chart --helm-values v.yaml -n shop --quiet").exits(0);
+    ran.complains("note: chart asks the cluster")
+        .complains("`lookup` at templates/asks.yaml:1, `.Capabilities` at templates/asks.yaml:2");
     // Templates are never read as YAML.
     run(&place, "check .").exits(2).complains("./chart is a Helm chart, whose templates are not read as YAML");
     let place = place.file("weir.toml", "exclude = [\"chart/templates\", \"v.yaml\"]\n");
@@ -442,6 +447,58 @@ fn applied_objects_keep_what_the_server_has_set() {
         "annotations": {"kubectl.kubernetes.io/last-applied-configuration": last}}}),
     );
     run_live(&place, "diff cluster: files.yaml --kubeconfig config --no-cost").exits(1);
+}
+
+/// `kubectl apply` keeps a field that neither the file nor the last `apply` sets.
+#[test]
+fn a_default_that_the_server_has_stored_stays_when_a_file_adds_egress_rules() {
+    let (server, place) = live();
+    let mut file = policy("db", 5432);
+    let spec = file["spec"].as_object_mut().expect("an object");
+    spec.remove("policyTypes");
+    spec.insert("egress".to_owned(), json!([{"to": [{"podSelector": {"matchLabels": {"app": "web"}}}]}]));
+    let place = place.file("db.json", file.to_string());
+    let diff = "diff cluster: db.json --kubeconfig config";
+    // The stored types are the server's default, so the new rules isolate nothing.
+    let ran = run_live(&place, diff).exits(0);
+    ran.complains("NetworkPolicy shop/db keeps fields of the cluster that the file does not set: spec.policyTypes");
+    // The last apply has set the types: they are removed, and the default for the new rules isolates egress.
+    let mut stored = policy("db", 5432);
+    let last = json!({"spec": {"policyTypes": ["Ingress"]}}).to_string();
+    stored["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": last});
+    server.put("NetworkPolicy", stored);
+    let ran = run_live(&place, diff).exits(1).says("egress");
+    assert!(!ran.err.contains("keeps fields"), "{ran:#?}");
+    // Rows show the lines of the file.
+    let mut file = policy("db", 5433);
+    file["metadata"]["namespace"].take();
+    file["metadata"].as_object_mut().expect("an object").remove("namespace");
+    let place = place.file("db.json", format!("{file:#}"));
+    run_live(&place, "diff cluster: db.json -n shop -A --kubeconfig config").exits(1).says("(db.json:");
+}
+
+#[test]
+fn an_applied_object_that_the_server_would_refuse_is_an_error() {
+    let (server, place) = live();
+    let mut stored = policy("db", 5432);
+    stored["spec"]["podSelector"] = json!({"matchLabels": {"app": "db"}});
+    server.put("NetworkPolicy", stored);
+    let mut file = policy("db", 5432);
+    file["spec"]["ingress"] = json!([{"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]);
+    file["spec"]["policyTypes"] = json!(["Ingress", "Egress"]);
+    let place = place.file("db.json", file.to_string());
+    // Lists are replaced, so no rule has both a selector and a block.
+    run_live(&place, "diff cluster: db.json --kubeconfig config").exits(1);
+    let subject = |of: Value| {
+        json!({"apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy",
+        "metadata": {"name": "a"}, "spec": {"tier": "Admin", "priority": 1, "subject": of,
+            "ingress": [{"action": "Deny", "from": [{"namespaces": {}}]}]}})
+    };
+    server.put("ClusterNetworkPolicy", subject(json!({"namespaces": {}})));
+    let both = json!({"pods": {"namespaceSelector": {}, "podSelector": {}}});
+    let place = place.file("cnp.json", subject(both).to_string());
+    let ran = run_live(&place, "diff cluster: cnp.json --kubeconfig config").exits(2);
+    ran.complains("the API server would refuse the objects that `kubectl apply` makes of the files and the cluster");
 }
 
 /// Pods as `kubectl get pods -o yaml` prints them, without the ReplicaSets, and pods that tables show together.

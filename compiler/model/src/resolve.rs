@@ -18,7 +18,7 @@ mod services;
 mod tiers;
 
 pub use endpoints::{named_ports, standing};
-pub use policies::{is_audit, network_policy};
+pub use policies::{is_audit, isolates, network_policy};
 pub use services::{backends_of_slices, is_alike_with_slices, is_reached};
 
 use std::collections::{BTreeMap, HashMap};

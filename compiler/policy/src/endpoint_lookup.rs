@@ -115,6 +115,11 @@ impl<'c> EndpointLookup<'c> {
         most_similar(&wanted, known.iter().map(String::as_str)).or_else(elsewhere).map(str::to_owned)
     }
 
+    /// `did you mean `shop/web`?`, for a name that is not found; `None` if no known name is similar.
+    pub fn did_you_mean(&self, text: &str) -> Option<String> {
+        Some(format!("did you mean `{}`?", self.similar_name(text)?))
+    }
+
     fn any_kind(&self, directory: &Directory<'c>, namespace: &str, name: &str) -> Result<EndpointId, String> {
         let kind = |id: &EndpointId| self.cluster.endpoints[id.index()].kind.as_ref();
         match directory.endpoints_named(namespace, name) {

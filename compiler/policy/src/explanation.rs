@@ -117,10 +117,12 @@ fn word(verdict: Verdict) -> VerdictWord {
     }
 }
 
-fn direction_word(direction: Direction) -> DirectionWord {
-    match direction {
-        Direction::Egress => DirectionWord::Egress,
-        Direction::Ingress => DirectionWord::Ingress,
+impl From<Direction> for DirectionWord {
+    fn from(direction: Direction) -> Self {
+        match direction {
+            Direction::Egress => Self::Egress,
+            Direction::Ingress => Self::Ingress,
+        }
     }
 }
 
@@ -251,7 +253,7 @@ impl Explanation<'_, '_> {
             ShownReason::List(id) => {
                 let list = &self.cluster.lists[id.index()];
                 Reason::List(ListReason {
-                    direction: direction_word(direction),
+                    direction: direction.into(),
                     policy: list.name.clone(),
                     kind: "CidrList".to_owned(),
                     location: self.location(FieldOrigin::object(list.object)),
@@ -265,7 +267,7 @@ impl Explanation<'_, '_> {
     fn tier_rule(&mut self, direction: Direction, id: TierRuleId) -> TierReason {
         let (policy, rule) = (self.cluster.tier_policy(id.policy), self.cluster.tier_rule(id));
         TierReason {
-            direction: direction_word(direction),
+            direction: direction.into(),
             policy: policy.name.clone(),
             kind: policy.kind.name().to_owned(),
             tier: policy.tier.name().to_owned(),
@@ -281,7 +283,7 @@ impl Explanation<'_, '_> {
         let origin = rule
             .map_or_else(|| FieldOrigin::object(policy.object), |rule| policy.rule_origin(direction, rule as usize));
         PolicyReason {
-            direction: direction_word(direction),
+            direction: direction.into(),
             policy: self.cluster.policy_name(id),
             location: self.location(origin),
             rule: rule.map(|rule| format!("spec.{}[{rule}]", direction.name())),

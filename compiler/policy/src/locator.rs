@@ -130,6 +130,12 @@ impl<'s> Locator<'s> {
         })
     }
 
+    /// The text of an object, parsed again; `None` for an object without text and for a list file.
+    pub fn tree(&mut self, object: ObjectId) -> Option<&SyntaxNode<'s>> {
+        let source = self.sources.object(object)?;
+        if source.format == SyntaxFormat::List { None } else { self.object_node(source) }
+    }
+
     fn object_node(&mut self, source: &ObjectSource) -> Option<&SyntaxNode<'s>> {
         let (file, span) = (source.file, source.span);
         if self.document.as_ref().is_none_or(|it| (it.file, it.span) != (file, span)) {

@@ -223,26 +223,42 @@ impl FlowQuestion<'_> {
         format!("{name} is also the name of a service; write service/{name} to ask about the service")
     }
 
+    /// The reason why a question cannot be answered, with the name that was probably meant.
+    pub fn reason_with_similar_name<'c>(
+        &self,
+        reason: String,
+        lookup: &EndpointLookup<'c>,
+        directory: &Directory<'c>,
+    ) -> String {
+        let similar = self.port().ok().and_then(|_| lookup.did_you_mean(self.unknown_name(lookup, directory)?));
+        similar.map_or(reason.clone(), |similar| format!("{reason}; {similar}"))
+    }
+
     /// A hint for a question that cannot be answered.
     pub fn hint<'c>(&self, lookup: &EndpointLookup<'c>, directory: &Directory<'c>) -> Option<String> {
         if self.port().is_err() {
             return Some("a port is 1 to 65535, or a name: 80, 53/udp, http".to_owned());
         }
+        let text = self.unknown_name(lookup, directory)?;
+        if looks_like_address(text) {
+            return Some(format!("`{text}` looks like an address, but is not a valid one"));
+        }
+        Some(match lookup.did_you_mean(text) {
+            Some(hint) => hint,
+            None => "write NAME, NAMESPACE/NAME, KIND/NAMESPACE/NAME or an address; names without a namespace \
+                     are searched in the namespace of -n"
+                .to_owned(),
+        })
+    }
+
+    /// The first end that is a name which the cluster does not have.
+    fn unknown_name<'c>(&self, lookup: &EndpointLookup<'c>, directory: &Directory<'c>) -> Option<&str> {
         let is_unknown = |it: &&str| parse_ip(it).is_err() && lookup.named(directory, it).is_err();
         let named = [self.from, self.to].into_iter().filter_map(|end| match end {
             QuestionEnd::Named(text) => Some(text),
             QuestionEnd::Described(_) => None,
         });
-        let text = named.into_iter().find(is_unknown)?;
-        if looks_like_address(text) {
-            return Some(format!("`{text}` looks like an address, but is not a valid one"));
-        }
-        Some(match lookup.similar_name(text) {
-            Some(name) => format!("did you mean `{name}`?"),
-            None => "write NAME, NAMESPACE/NAME, KIND/NAMESPACE/NAME or an address; names without a namespace \
-                     are searched in the namespace of -n"
-                .to_owned(),
-        })
+        named.into_iter().find(is_unknown)
     }
 
     fn source<'c>(&self, lookup: &EndpointLookup<'c>, directory: &Directory<'c>) -> Result<FlowEnd, String> {

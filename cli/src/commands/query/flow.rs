@@ -128,6 +128,11 @@ impl WrittenFlow<'_> {
         Ok((protocol, port))
     }
 
+    /// The names of the ends that are named.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        [&self.src, &self.dst].into_iter().filter_map(|end| end.pod.as_ref().map(|it| &*it.0))
+    }
+
     /// Finds the flow between the ends that the names and addresses refer to.
     pub(super) fn resolve<'c>(&self, lookup: &EndpointLookup<'c>, directory: &Directory<'c>) -> Result<Flow, String> {
         let (protocol, port) = self.target()?;

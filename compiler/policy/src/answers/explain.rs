@@ -4,35 +4,19 @@ use std::net::IpAddr;
 
 use super::{IgnoredKind, PodDescription};
 
-/// A verdict
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[allow(missing_docs, reason = "the names say it; a comment would make each a schema of its own")]
-pub enum VerdictWord {
-    Allow,
-    Deny,
+words! {
+    /// A verdict
+    VerdictWord "lowercase" { Allow, Deny }
 }
 
-/// `depends` only if an end is described, and not every pod that it describes has the same verdict
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[allow(missing_docs, reason = "the names say it; a comment would make each a schema of its own")]
-pub enum VerdictOrDepends {
-    Allow,
-    Deny,
-    Depends,
+words! {
+    /// `depends` only if an end is described, and not every pod that it describes has the same verdict
+    VerdictOrDepends "lowercase" { Allow, Deny, Depends }
 }
 
-/// The side of a flow that rules are about
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[allow(missing_docs, reason = "the names say it; a comment would make each a schema of its own")]
-pub enum DirectionWord {
-    Egress,
-    Ingress,
+words! {
+    /// The side of a flow that rules are about
+    DirectionWord "lowercase" { Egress, Ingress }
 }
 
 /// The explanation of one question
@@ -135,24 +119,9 @@ pub struct EndpointEnd {
     pub ip: Option<IpAddr>,
 }
 
-/// The part of the verdict that decided
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[allow(missing_docs, reason = "weir_model::eval::Basis has the comments")]
-pub enum Basis {
-    NotSubject,
-    Itself,
-    OwnNode,
-    IcmpAssumed,
-    NotIsolated,
-    List,
-    Tier,
-    Rules,
-    Isolated,
-    Service,
-    Claims,
-    HostPort,
+words! {
+    /// The part of the verdict that decided
+    Basis "kebab-case" { NotSubject, Itself, OwnNode, IcmpAssumed, NotIsolated, List, Tier, Rules, Isolated, Service, Claims, HostPort }
 }
 
 /// The judgement of one side

@@ -4,12 +4,13 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-use super::{CheckAnswer, ExplainAnswer};
+use super::{CheckAnswer, DiffAnswer, ExplainAnswer};
 
 /// The schemas in `docs/schema` that are generated: the file's name without its extension, and its content.
 pub fn generated() -> Vec<(&'static str, Value)> {
     vec![
         ("check", document::<CheckAnswer>("weir check -o json")),
+        ("diff", document::<DiffAnswer>("weir diff -o json")),
         ("explain", document::<ExplainAnswer>("weir explain -o json")),
     ]
 }
