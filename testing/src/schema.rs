@@ -30,6 +30,10 @@ fn validate(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(),
                 let holds = value.as_i64().is_none_or(|it| Some(it) >= wanted.as_i64());
                 holds.then_some(()).ok_or("too small".into())
             }
+            "maximum" => {
+                let holds = value.as_i64().is_none_or(|it| Some(it) <= wanted.as_i64());
+                holds.then_some(()).ok_or("too large".into())
+            }
             "required" => required(wanted, value),
             "items" => {
                 let items = value.as_array().map_or(&[][..], Vec::as_slice);

@@ -262,11 +262,6 @@ fn a_chart_is_rendered_with_its_values() {
     let script = "[ \"$*\" = 'template --namespace shop --values v.yaml chart' ] && cat shop.yaml || echo \"$*\" >&2";
     let place = with_program(place, "helm", script).file("v.yaml", "a: 1\n");
     run(&place, "check chart --helm-values v.yaml -n shop").exits(0).says("checked 1 policy, 2 pods");
-    let asks = "{{ if lookup \"v1\" \"Secret\" \"a\" \"b\" }}{{ end }}\n{{ .Capabilities.KubeVersion }}\n";
-    let place = place.file("chart/templates/asks.yaml", asks);
-    let ran = run(&place, "check chart --helm-values v.yaml -n shop --quiet").exits(0);
-    ran.complains("note: chart asks the cluster")
-        .complains("`lookup` at templates/asks.yaml:1, `.Capabilities` at templates/asks.yaml:2");
     // Templates are never read as YAML.
     run(&place, "check .").exits(2).complains("./chart is a Helm chart, whose templates are not read as YAML");
     let place = place.file("weir.toml", "exclude = [\"chart/templates\", \"v.yaml\"]\n");
@@ -274,6 +269,11 @@ fn a_chart_is_rendered_with_its_values() {
     // Other files of the chart are not excluded.
     let place = place.file("chart/files/db.yaml", DATABASE.replace("name: db", "name: db2"));
     run(&place, "check .").exits(0).says("2 policies");
+    let asks = "{{ if lookup \"v1\" \"Secret\" \"a\" \"b\" }}{{ end }}\n{{ .Capabilities.KubeVersion }}\n";
+    let place = place.file("chart/templates/asks.yaml", asks);
+    let ran = run(&place, "check chart --helm-values v.yaml -n shop --quiet").exits(0);
+    ran.complains("note: chart asks the cluster")
+        .complains("`lookup` at templates/asks.yaml:1, `.Capabilities` at templates/asks.yaml:2");
     std::os::unix::fs::symlink("/etc/hostname", place.path().join("chart/templates/b.yaml")).expect("a link");
     run(&place, "check chart").exits(2).complains("is a link that leads out of it");
 }
@@ -471,34 +471,9 @@ fn a_default_that_the_server_has_stored_stays_when_a_file_adds_egress_rules() {
     assert!(!ran.err.contains("keeps fields"), "{ran:#?}");
     // Rows show the lines of the file.
     let mut file = policy("db", 5433);
-    file["metadata"]["namespace"].take();
     file["metadata"].as_object_mut().expect("an object").remove("namespace");
     let place = place.file("db.json", format!("{file:#}"));
     run_live(&place, "diff cluster: db.json -n shop -A --kubeconfig config").exits(1).says("(db.json:");
-}
-
-#[test]
-fn an_applied_object_that_the_server_would_refuse_is_an_error() {
-    let (server, place) = live();
-    let mut stored = policy("db", 5432);
-    stored["spec"]["podSelector"] = json!({"matchLabels": {"app": "db"}});
-    server.put("NetworkPolicy", stored);
-    let mut file = policy("db", 5432);
-    file["spec"]["ingress"] = json!([{"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]);
-    file["spec"]["policyTypes"] = json!(["Ingress", "Egress"]);
-    let place = place.file("db.json", file.to_string());
-    // Lists are replaced, so no rule has both a selector and a block.
-    run_live(&place, "diff cluster: db.json --kubeconfig config").exits(1);
-    let subject = |of: Value| {
-        json!({"apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy",
-        "metadata": {"name": "a"}, "spec": {"tier": "Admin", "priority": 1, "subject": of,
-            "ingress": [{"action": "Deny", "from": [{"namespaces": {}}]}]}})
-    };
-    server.put("ClusterNetworkPolicy", subject(json!({"namespaces": {}})));
-    let both = json!({"pods": {"namespaceSelector": {}, "podSelector": {}}});
-    let place = place.file("cnp.json", subject(both).to_string());
-    let ran = run_live(&place, "diff cluster: cnp.json --kubeconfig config").exits(2);
-    ran.complains("the API server would refuse the objects that `kubectl apply` makes of the files and the cluster");
 }
 
 /// Pods as `kubectl get pods -o yaml` prints them, without the ReplicaSets, and pods that tables show together.

@@ -23,6 +23,10 @@ fn meaning(object: &Value) -> Option<String> {
         let types = [(ingress, PolicyType::Ingress), (egress, PolicyType::Egress)];
         policy.policy_types = types.into_iter().filter(|it| it.0).map(|it| it.1).collect();
     }
+    if let Body::Service(service) = &mut object.body {
+        // Their order means nothing.
+        service.ports.sort_by_key(|it| it.port);
+    }
     Some(format!("{:#?} {:#?}", object.meta.labels, object.body))
 }
 

@@ -46,6 +46,15 @@ pub fn applied(live: &Value, file: &Value) -> Value {
     if let Some(fields) = file.as_object_mut() {
         fields.remove("status");
     }
+    // kubectl sends the namespace and its own annotation in every request, and records empty annotations. Without them,
+    // all annotations of other users would count as removed.
+    if let Some(metadata) = file["metadata"].as_object_mut() {
+        let annotations = metadata.entry("annotations").or_insert(Value::Null);
+        if annotations.is_null() {
+            *annotations = Value::Object(Map::new());
+        }
+        metadata.entry("namespace").or_insert_with(|| live["metadata"]["namespace"].clone());
+    }
     ApplyMerge { kind }.value(&last, live, &file, "")
 }
 

@@ -11,6 +11,7 @@ use weir_model::Cluster;
 use weir_policy::answers::{Cost, Costs, MapCost};
 
 use super::super::compile::{cpus, unknown_node};
+use crate::page;
 
 /// The result of [`measure`].
 pub(super) struct MeasuredCosts {
@@ -21,7 +22,10 @@ pub(super) struct MeasuredCosts {
 
 pub(super) fn measure(clusters: [&Cluster; 2], node: Option<&str>, budgets: &[(Budget, u64)]) -> Result<MeasuredCosts> {
     if let Some(name) = node.filter(|name| clusters.iter().all(|it| Scope::node(it, name).is_none())) {
-        return Err(unknown_node(&clusters, name));
+        page::print_to_stderr(format_args!(
+            "warning: {:#}; its cost is that of no pods",
+            unknown_node(&clusters, name)
+        ));
     }
     let has_addresses = |it: &&Cluster| it.endpoints.iter().any(|endpoint| !endpoint.addresses.is_empty());
     let assumed_pods = !clusters.iter().any(has_addresses);

@@ -10,10 +10,10 @@ use weir_model::eval::{Flow, FlowEnd, FlowProtocol};
 
 use crate::endpoint_lookup::reference;
 
-/// A container port of a pod.
+/// A container port of a pod
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "camelCase"))]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(deny_unknown_fields))]
 pub struct ContainerPort {
     /// Its name
     pub name: String,
