@@ -71,8 +71,8 @@ pub(crate) fn command() -> clap::Command {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalArgs {
-    /// Namespace of objects and pod names without a namespace [default: `default`]; matrix, graph, exposure and diff
-    /// also show only this namespace (repeatable there)
+    /// Namespace of objects and names that have none [default: `default`; with `cluster:`, that of the context]. matrix,
+    /// graph, exposure and diff also show only this namespace, unless -A is given (repeatable there)
     #[arg(short, long, global = true, value_name = "NAME")]
     pub(crate) namespace: Vec<String>,
     /// Set an assumption about a point that the API leaves open (repeatable); docs/semantics.md lists the keys

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use weir_policy::similar_name::most_similar;
 
 use crate::failure::with_hint;
 use crate::lints::LintLevel;
-use crate::similar_name::most_similar;
 
 /// The file's name.
 pub(crate) const FILE_NAME: &str = "weir.toml";

@@ -2,6 +2,8 @@
 //!
 //! Every command that reads takes the first three as a PATH. An artifact is a side of a comparison only.
 
+mod applied;
+mod chart_notes;
 mod git;
 mod program;
 mod rendered;

@@ -12,6 +12,8 @@ use weir_objects::decode::{ForeignPolicy, ForeignPolicyKind, codes};
 use weir_objects::diagnostic::{Diagnostic, FindingPlace};
 use weir_objects::origin::FieldOrigin;
 use weir_objects::source::SourceMap;
+use weir_policy::locator::Locator;
+use weir_policy::similar_name::most_similar;
 
 use crate::args::{
     CheckFormat, CompileOutput, DiffFormat, ExposureFormat, GlobalArgs, SuggestFormat, TestFormat, TextOrJson,
@@ -19,9 +21,7 @@ use crate::args::{
 };
 use crate::config::Config;
 use crate::failure::with_hint;
-use crate::locator::Locator;
 use crate::page::{self, OutputPage};
-use crate::similar_name::most_similar;
 
 /// The policies that an answer leaves out: the number of objects of each ignored kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

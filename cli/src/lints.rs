@@ -6,9 +6,9 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 use weir_lint::codes;
 use weir_objects::diagnostic::{Code, Diagnostics, Severity};
+use weir_policy::similar_name::most_similar;
 
 use crate::failure::with_hint;
-use crate::similar_name::most_similar;
 
 /// How a lint is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

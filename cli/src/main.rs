@@ -17,7 +17,6 @@ mod config;
 mod connections;
 #[cfg(all(test, feature = "enforce"))]
 mod documented_commands;
-mod endpoint_lookup;
 mod exclude;
 mod failure;
 mod input_source;
@@ -27,7 +26,6 @@ mod left_out;
 mod lints;
 mod live_cluster;
 mod load;
-mod locator;
 #[cfg(any(not(feature = "enforce"), test))]
 mod no_enforcement;
 mod output_file;
@@ -36,20 +34,14 @@ mod page;
 mod panic_report;
 mod patch;
 mod path_pattern;
-mod possible_pods;
-mod question;
 mod read;
 mod render;
-mod rule_mismatch;
 mod served_policies;
-mod similar_name;
 mod strict_yaml;
 mod time;
-mod verdict_reasons;
 mod views;
 #[cfg(feature = "enforce")]
 mod watch;
-mod witness;
 
 use std::ffi::OsString;
 use std::path::Path;

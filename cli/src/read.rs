@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result};
-use serde::Serialize;
 use weir_artifact as artifact;
 use weir_artifact::Digest;
 use weir_model::{Assumptions, Cluster, resolve};
 use weir_objects::decode::{self, DecodeOptions, ForeignPolicy, Input, InputKind};
 use weir_objects::diagnostic::{Diagnostics, Severity};
-use weir_objects::k8s::{Body, Object};
+use weir_objects::k8s::Object;
 use weir_objects::source::SourceMap;
+use weir_policy::answers::ObjectCounts;
+use weir_policy::findings;
 
 use crate::args::{GlobalArgs, InputOptions, InputPaths};
 use crate::config::{self, Config};
@@ -20,7 +21,7 @@ use crate::input_source;
 use crate::left_out::{self, LeftOut};
 use crate::load::{LoadOptions, LoadedInputs, ReadDirectory};
 use crate::page::{self, OutputPage, Progress};
-use crate::render::{self, text};
+use crate::render::text;
 
 /// The input after reading and resolving.
 #[derive(Debug)]
@@ -196,7 +197,7 @@ fn valid(global: &GlobalArgs, read: ReadInput) -> Result<Option<ReadInput>> {
     let mut read = read.with_excluded_reported(true);
     read.diagnostics.retain_mut(|diagnostic| diagnostic.severity == Severity::Error);
     if !read.diagnostics.is_empty() {
-        let findings = render::findings(&read.sources, &read.diagnostics);
+        let findings = findings::located(&read.sources, &read.diagnostics);
         let page = OutputPage::colored(page::color_on_stderr(global.color));
         text::findings(&read.sources, &findings, page, usize::MAX).print_to_stderr();
         failure::print(&with_hint(
@@ -250,20 +251,6 @@ fn describe(config: &Config, loaded: &LoadedInputs) {
     page.print_to_stderr();
 }
 
-/// The number of objects of each kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ObjectCounts {
-    pub(crate) policies: usize,
-    pub(crate) cluster_policies: usize,
-    pub(crate) lists: usize,
-    pub(crate) pods: usize,
-    pub(crate) workloads: usize,
-    pub(crate) services: usize,
-    pub(crate) namespaces: usize,
-    pub(crate) nodes: usize,
-}
-
 impl ReadInput {
     /// Prints how many files were left out. An answer without them may be another one, so commands that answer print
     /// this with `--quiet` too.
@@ -302,20 +289,6 @@ impl ReadInput {
     }
 
     pub(crate) fn counts(&self) -> ObjectCounts {
-        let mut counts = ObjectCounts::default();
-        for object in &self.objects {
-            *match object.body {
-                Body::NetworkPolicy(_) => &mut counts.policies,
-                Body::ClusterPolicy(_) => &mut counts.cluster_policies,
-                Body::CidrList(_) => &mut counts.lists,
-                Body::Pod(_) => &mut counts.pods,
-                Body::Workload(_) => &mut counts.workloads,
-                Body::Service(_) => &mut counts.services,
-                Body::Namespace => &mut counts.namespaces,
-                Body::Node(_) => &mut counts.nodes,
-                Body::EndpointSlice(_) => continue,
-            } += 1;
-        }
-        counts
+        ObjectCounts::of(&self.objects)
     }
 }

@@ -2,12 +2,13 @@
 //! a mistyped field must not make a test or a gate pass.
 
 use anyhow::{Result, anyhow};
+use serde_json::Value;
 use weir_objects::source::{FileId, SourceMap};
 use weir_objects::syntax::{self, MappingEntry, Span, SyntaxFormat, SyntaxNode, SyntaxValue, json, yaml};
+use weir_policy::locator::Locator;
+use weir_policy::similar_name::most_similar;
 
 use crate::failure::with_hint;
-use crate::locator::Locator;
-use crate::similar_name::most_similar;
 
 /// A file, and how it is described in errors.
 pub(crate) struct StrictYaml<'s> {
@@ -131,4 +132,25 @@ impl<'s> StrictYaml<'s> {
 /// The value of a field.
 pub(crate) fn field<'n, 't>(entries: &'n [MappingEntry<'t>], name: &str) -> Option<&'n SyntaxNode<'t>> {
     entries.iter().find(|entry| entry.key == name).map(|entry| &entry.value)
+}
+
+/// The same value as JSON. A key that is given twice is an error.
+pub(crate) fn to_json(node: &SyntaxNode<'_>) -> Result<Value, String> {
+    Ok(match &node.value {
+        SyntaxValue::Null => Value::Null,
+        SyntaxValue::Bool(value) => Value::from(*value),
+        SyntaxValue::Int(number) => Value::from(*number),
+        SyntaxValue::Float(number) => Value::from(*number),
+        SyntaxValue::Str(text) => Value::from(&**text),
+        SyntaxValue::Seq(items) => items.iter().map(to_json).collect::<Result<_, _>>()?,
+        SyntaxValue::Map(entries) => {
+            let mut map = serde_json::Map::new();
+            for entry in entries {
+                if map.insert(entry.key.to_string(), to_json(&entry.value)?).is_some() {
+                    return Err(format!("`{}` is given twice", entry.key));
+                }
+            }
+            Value::Object(map)
+        }
+    })
 }

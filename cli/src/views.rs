@@ -3,6 +3,7 @@
 pub(crate) mod dot;
 pub(crate) mod filter;
 pub(crate) mod html;
+pub(crate) mod label_filter;
 pub(crate) mod links;
 pub(crate) mod mermaid;
 pub(crate) mod namespaces;

@@ -17,17 +17,22 @@ fn validate(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(),
     let schema = schema.as_object().ok_or("a schema is an object")?;
     for (keyword, wanted) in schema {
         let holds = match keyword.as_str() {
-            "$schema" | "title" | "description" | "$defs" | "properties" | "additionalProperties" => Ok(()),
+            "$schema" | "title" | "description" | "$defs" | "properties" | "additionalProperties" | "format" => Ok(()),
             "$ref" => {
                 let name = wanted.as_str().and_then(|it| it.strip_prefix("#/$defs/")).ok_or("a $ref")?;
                 validate(root, &root["$defs"][name], value, at)
             }
+            "const" => (value == wanted).then_some(()).ok_or(format!("is not {wanted}")),
             "anyOf" => any_of(root, wanted, value, at),
             "type" => is_of_type(wanted, value).then_some(()).ok_or(format!("is no {wanted}")),
             "enum" => wanted.as_array().is_some_and(|all| all.contains(value)).then_some(()).ok_or("not listed".into()),
             "minimum" => {
                 let holds = value.as_i64().is_none_or(|it| Some(it) >= wanted.as_i64());
                 holds.then_some(()).ok_or("too small".into())
+            }
+            "maximum" => {
+                let holds = value.as_i64().is_none_or(|it| Some(it) <= wanted.as_i64());
+                holds.then_some(()).ok_or("too large".into())
             }
             "required" => required(wanted, value),
             "items" => {

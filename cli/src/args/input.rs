@@ -27,7 +27,8 @@ pub(crate) struct InputOptions {
     /// The kubeconfig's context for `cluster:` [default: the current one]
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
-    /// Read all namespaces of `cluster:`, which is the default, except for `check -n` [short: -A, except for `check`]
+    /// Read and show all namespaces, also with -n: -n is then only the namespace of names without one [short: -A, except
+    /// for `check`]
     #[arg(long)]
     pub(crate) all_namespaces: bool,
     /// Values for Helm charts (repeatable)

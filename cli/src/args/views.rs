@@ -26,7 +26,10 @@ pub(crate) struct FilterArgs {
     /// Only traffic with this destination port: 80, 53/udp, or icmp
     #[arg(long, value_name = "PORT[/PROTO]")]
     pub(crate) port: Option<String>,
-    /// Only ingress to, or only egress from what --focus or --namespace names
+    /// Only traffic to or from pods with these labels: KEY=VALUE, KEY!=VALUE, KEY in (A, B), KEY, !KEY, separated by commas
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub(crate) selector: Option<String>,
+    /// Only ingress to, or only egress from what --focus, --selector or --namespace names
     #[arg(long, value_enum, value_name = "DIRECTION")]
     pub(crate) direction: Option<FilterDirection>,
 }

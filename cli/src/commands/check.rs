@@ -5,6 +5,8 @@ mod unaffected;
 
 use anyhow::Result;
 use weir_lint::{self as lint, LintWorld};
+use weir_policy::answers::SeverityCounts;
+use weir_policy::findings::{self, LocatedFinding};
 
 use fix::FixOutcome;
 use unaffected::SoundLints;
@@ -14,8 +16,8 @@ use crate::args::{CheckArgs, CheckFormat, GlobalArgs, World};
 use crate::lints::Levels;
 use crate::page::OutputPage;
 use crate::read::{self, ReadInput};
+use crate::render;
 use crate::render::text::count;
-use crate::render::{self, LocatedFinding, SeverityCounts};
 
 /// The most findings to show to people, unless `--max` sets another limit.
 const MOST_FOR_PEOPLE: usize = 100;
@@ -40,7 +42,7 @@ pub(crate) fn run(global: &GlobalArgs, check: &CheckArgs) -> Result<CommandOutco
         read.diagnostics.extend(lints);
     }
     levels.apply(&mut read.diagnostics);
-    let findings = render::findings(&read.sources, &read.diagnostics);
+    let findings = findings::located(&read.sources, &read.diagnostics);
     print(global, check, &read, &findings, &skipped_lints)?;
     let tally = SeverityCounts::of(&findings);
     Ok(match tally {

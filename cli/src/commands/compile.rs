@@ -2,6 +2,7 @@
 
 mod summary;
 
+use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -13,11 +14,12 @@ use weir_classes::{ClassifyError, Scope};
 use weir_codegen::compile::{self, Budgets, CompileError, CompileOptions, Compiled};
 use weir_iptables as iptables;
 use weir_model::Cluster;
+use weir_policy::locator::Locator;
+use weir_policy::similar_name::most_similar;
 
 use super::CommandOutcome;
 use crate::args::{CompileArgs, CompileOutput, GlobalArgs};
 use crate::failure::{self, with_hint};
-use crate::locator::Locator;
 use crate::output_file;
 use crate::page::{OutputPage, Progress};
 use crate::read;
@@ -100,14 +102,21 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &CompileArgs) -> Result<Comman
 
 fn scope(cluster: &Cluster, node: Option<&str>) -> Result<Scope> {
     let Some(name) = node else { return Ok(Scope::everything(cluster)) };
-    Scope::node(cluster, name).ok_or_else(|| {
-        let known: Vec<&str> = cluster.nodes.iter().take(5).map(|node| node.name.as_str()).collect();
-        let hint = match known.is_empty() {
-            true => "no pod has a node name, and there are no Node objects".to_owned(),
-            false => format!("the nodes are: {}{}", known.join(", "), if cluster.nodes.len() > 5 { ", …" } else { "" }),
-        };
-        with_hint(format!("the input has no node {name}"), hint)
-    })
+    Scope::node(cluster, name).ok_or_else(|| unknown_node(&[cluster], name))
+}
+
+/// The error for a node that no input has.
+pub(super) fn unknown_node(clusters: &[&Cluster], name: &str) -> anyhow::Error {
+    let known: BTreeSet<&str> = clusters.iter().flat_map(|it| &it.nodes).map(|node| node.name.as_str()).collect();
+    let hint = match most_similar(name, known.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if known.is_empty() => "no pod has a node name, and there are no Node objects".to_owned(),
+        None => {
+            let shown: Vec<&str> = known.iter().copied().take(5).collect();
+            format!("the nodes are: {}{}", shown.join(", "), if known.len() > 5 { ", …" } else { "" })
+        }
+    };
+    with_hint(format!("the input has no node {name}"), hint)
 }
 
 fn write(path: &Path, artifact: &Artifact) -> Result<()> {

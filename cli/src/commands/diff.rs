@@ -19,6 +19,7 @@ use anyhow::{Result, anyhow};
 use weir_analysis::diff::{self, Diff, DiffError, Namer};
 use weir_analysis::world::WorldError;
 use weir_model::{Cluster, TierPeer};
+use weir_policy::answers::{Costs, ShownPart};
 
 use super::CommandOutcome;
 use crate::args::{DiffArgs, DiffFormat, GlobalArgs, World};
@@ -28,7 +29,6 @@ use crate::page::{self, OutputPage};
 use crate::read::ReadInput;
 use crate::views::filter::ViewFilter;
 use cause_lines::CauseLines;
-use cost::Costs;
 use filtered::DiffTotals;
 use gate::{Gate, Ruling};
 use wording::DiffWording;
@@ -50,7 +50,7 @@ pub(super) struct Comparison {
     /// The numbers before a filter.
     totals: DiffTotals,
     /// The description of the filter, in words and for programs; `None` without a filter.
-    filter: Option<(String, serde_json::Value)>,
+    filter: Option<(String, ShownPart)>,
 }
 
 impl Comparison {
@@ -97,7 +97,8 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOu
     }
     let filter = {
         let default = &base.default_namespace;
-        ViewFilter::new(global, &arguments.filter, &[&base.cluster, &head.cluster], default)?
+        let clusters = [&base.cluster, &head.cluster];
+        ViewFilter::new(global, &arguments.input, &arguments.filter, &clusters, default)?
     };
     filter.check_direction()?;
     if filter.is_active() && arguments.output == DiffFormat::Html {

@@ -1,25 +1,23 @@
 //! `weir explain`: explains one flow to people: the rules that decide it on each side, their lines, and what would have
 //! to change.
 
-mod json;
 mod text;
 
 use anyhow::{Result, anyhow, ensure};
 use weir_analysis::world::DescribedPod;
-use weir_model::eval::{
-    EndVerdict, Flow, FlowEnd, FlowProtocol, HostPortBasis, Judgement, Oracle, ServiceBasis, Verdict,
-};
-use weir_model::{Backend, Cluster, EndpointId};
+use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
+use weir_model::{Cluster, EndpointId};
+use weir_policy::endpoint_lookup::{EndpointLookup, reference};
+use weir_policy::explanation::{explain as explain_answer, protocol};
+use weir_policy::possible_pods;
+use weir_policy::question::{FlowQuestion, QuestionEnd};
+use weir_policy::verdict_reasons::verdict_name;
 
 use super::CommandOutcome;
 use crate::args::{ExpectedVerdict, ExplainArgs, GlobalArgs, TextOrJson, World};
-use crate::endpoint_lookup::{EndpointLookup, reference};
 use crate::failure::{self, with_hint};
 use crate::page::OutputPage;
-use crate::question::{FlowQuestion, JudgedPacket, QuestionEnd};
-use crate::rule_mismatch::protocol_name;
-use crate::verdict_reasons::verdict_name;
-use crate::{possible_pods, read};
+use crate::read;
 
 pub(crate) fn run(global: &GlobalArgs, explain: &ExplainArgs) -> Result<CommandOutcome> {
     let Some(read) = read::read_valid(global, &explain.input)? else { return Ok(CommandOutcome::Failed) };
@@ -39,7 +37,11 @@ pub(crate) fn run(global: &GlobalArgs, explain: &ExplainArgs) -> Result<CommandO
         })?;
     let mut page = match explain.output {
         TextOrJson::Text => text::answer(&read, &answer, OutputPage::for_stdout(global.color), global.verbose > 0),
-        TextOrJson::Json => json::answer(&read, &answer)?,
+        TextOrJson::Json => {
+            let mut page = OutputPage::new();
+            page.pretty_json(&explain_answer(&read.cluster, &read.sources, &answer))?;
+            page
+        }
     };
     read.left_out.mark(&mut page, explain.output)?;
     page.print()?;
@@ -78,18 +80,6 @@ fn described(text: &str, world: World) -> Result<Option<DescribedPod>> {
     Ok(pod)
 }
 
-/// The verdicts if the policies in audit mode were enforced; `None` if there are no such policies.
-fn with_audit(cluster: &Cluster, packets: &[JudgedPacket]) -> Option<Vec<Judgement>> {
-    if cluster.audit.is_empty() {
-        return None;
-    }
-    let judge = |packet: &JudgedPacket| {
-        let enforced = packet.cluster(cluster).with_audit_enforced();
-        Oracle::new(&enforced).judge(&packet.flow)
-    };
-    Some(packets.iter().map(judge).collect())
-}
-
 /// The packet: protocol, both lookup, destination port.
 fn packet(cluster: &Cluster, flow: &Flow) -> String {
     let protocol = protocol(flow.protocol);
@@ -102,13 +92,6 @@ fn packet(cluster: &Cluster, flow: &Flow) -> String {
     }
 }
 
-fn protocol(protocol: FlowProtocol) -> &'static str {
-    match protocol {
-        FlowProtocol::Transport(protocol) => protocol_name(protocol),
-        FlowProtocol::Icmp => "icmp",
-    }
-}
-
 fn end(cluster: &Cluster, end: &FlowEnd) -> String {
     let name = end.endpoint.map(|id| reference(&cluster.endpoints[id.index()].kind, &cluster.endpoint_name(id)));
     match (name, end.address) {
@@ -117,42 +100,4 @@ fn end(cluster: &Cluster, end: &FlowEnd) -> String {
         (None, Some(address)) => address.to_string(),
         (None, None) => "any address".to_owned(),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// A hostPort that claims the destination of a flow.
-struct JudgedHostPort<'b> {
-    name: String,
-    /// The flow to the hostPort's pod.
-    flow: Flow,
-    side: &'b EndVerdict,
-}
-
-/// The hostPorts that claim the destination, each with its own judgement.
-fn claims<'b>(cluster: &Cluster, flow: &Flow, basis: &'b HostPortBasis) -> Vec<JudgedHostPort<'b>> {
-    let claim = |(index, side): &'b (usize, EndVerdict)| {
-        let Backend { endpoint, address, port } = cluster.host_ports.get(*index)?.backend;
-        let flow = Flow { destination: FlowEnd { endpoint, address }, port, ..flow.clone() };
-        Some(JudgedHostPort { name: cluster.host_port_name(*index), flow, side })
-    };
-    basis.claims.iter().filter_map(claim).collect()
-}
-
-/// The backends of a service: for each the flow to it, and the side that was judged.
-fn backends<'b>(cluster: &Cluster, flow: &Flow, basis: &'b ServiceBasis) -> Vec<(Flow, &'b EndVerdict)> {
-    let ports = &cluster.services[basis.service.index()].ports;
-    let backends = basis.port.and_then(|port| ports.get(port as usize)).map_or(&[][..], |port| &port.backends);
-    let family = flow.destination.address.map(|it| it.is_ipv4());
-    let serving = backends
-        .iter()
-        .filter(|it| it.address.is_none_or(|address| family.is_none_or(|family| address.is_ipv4() == family)));
-    let flow_to = |backend: &Backend| Flow {
-        destination: FlowEnd { endpoint: backend.endpoint, address: backend.address },
-        port: backend.port,
-        ..flow.clone()
-    };
-    serving.map(flow_to).zip(&basis.backends).collect()
 }

@@ -43,7 +43,13 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &crate::args::ExposureArgs) ->
     let Some(read) = read::read_valid(global, &arguments.input)? else { return Ok(CommandOutcome::Failed) };
     let reach = Reach::new(&read.cluster).context("cannot compute the exposure")?;
     let possible = (arguments.world == World::Open).then(|| possible(&read.cluster)).transpose()?;
-    let filter = ViewFilter::new(global, &arguments.filter, &[&read.cluster], &read.default_namespace)?;
+    let filter = ViewFilter::new(
+        global,
+        &arguments.input.options,
+        &arguments.filter,
+        &[&read.cluster],
+        &read.default_namespace,
+    )?;
     let most = match arguments.max {
         Some(0) => usize::MAX,
         Some(most) => most,

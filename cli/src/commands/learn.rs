@@ -11,18 +11,18 @@ use serde_json::json;
 use weir_model::eval::{Flow, FlowProtocol, Oracle};
 use weir_model::resolve::resolve;
 use weir_model::{Cluster, Protocol};
+use weir_policy::endpoint_lookup::{EndpointLookup, parse_protocol, reference};
+use weir_policy::rule_mismatch::protocol_name;
 use weir_suggest::learn::{Allowed, LearnOptions, Learned, Observation, allowed, learn};
 
 use super::CommandOutcome;
 use crate::args::{GlobalArgs, LearnArgs};
-use crate::endpoint_lookup::{EndpointLookup, parse_protocol, reference};
 use crate::failure::with_hint;
 use crate::output_file;
 use crate::page::OutputPage;
 use crate::page::Style::Bold;
 use crate::read::{self, ReadInput};
 use crate::render::text::count;
-use crate::rule_mismatch::protocol_name;
 use records::{Record, RecordedEnd};
 
 /// Flows that would be denied, of which this many are listed.

@@ -111,7 +111,7 @@ fn run(
         World::Open => Cow::Owned(with_possible_pods(&read.cluster)),
         World::Closed => Cow::Borrowed(&read.cluster),
     };
-    let filter = ViewFilter::new(global, &view.filter, &[&cluster], &read.default_namespace)?;
+    let filter = ViewFilter::new(global, &view.input.options, &view.filter, &[&cluster], &read.default_namespace)?;
     filter.check_direction()?;
     if filter.is_active() && view.output == ViewFormat::Html {
         return Err(with_hint("the HTML report has filters of its own", "omit the filter, and search in the report"));

@@ -3,6 +3,7 @@
 mod answer;
 mod engine;
 mod flow;
+mod similar;
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter, Write};
@@ -11,16 +12,18 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use weir_model::directory::Directory;
 use weir_model::eval::{Flow, Judgement};
+use weir_policy::endpoint_lookup::EndpointLookup;
+use weir_policy::possible_pods;
 
 use super::CommandOutcome;
 use crate::args::{GlobalArgs, QueryArgs, QueryFormat, World};
-use crate::endpoint_lookup::EndpointLookup;
 use crate::failure::with_hint;
 use crate::page::JsonLines;
-use crate::{possible_pods, read};
+use crate::read;
 use answer::JsonNames;
 use engine::{QueryEngine, QueryError};
 use flow::{FlowLine, WrittenFlow};
+use similar::SimilarNames;
 
 /// Bytes in flight, each way.
 const BUFFER: usize = 1 << 17;
@@ -36,7 +39,9 @@ pub(crate) fn run(global: &GlobalArgs, query: &QueryArgs) -> Result<CommandOutco
     let writer = BufWriter::with_capacity(BUFFER, JsonLines);
     let (directory, judge) = (Directory::new(&read.cluster), QueryEngine::new(query.engine, &read.cluster)?);
     let names = JsonNames::new(&read.cluster, &read.left_out);
-    QuerySession { lookup, directory, judge, names, skipped: false, world: query.world }.answer_all(source, writer)
+    let similar = SimilarNames::default();
+    QuerySession { lookup, directory, judge, names, similar, skipped: false, world: query.world }
+        .answer_all(source, writer)
 }
 
 /// The source of the flows. `waits` is set if a read may have to wait for another program.
@@ -91,6 +96,7 @@ struct QuerySession<'c> {
     directory: Directory<'c>,
     judge: QueryEngine<'c>,
     names: JsonNames,
+    similar: SimilarNames,
     skipped: bool,
     world: World,
 }
@@ -104,17 +110,23 @@ impl QuerySession<'_> {
             }
             let lines = batch.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
             let lines: Vec<FlowLine<'_>> = lines.map(FlowLine::parse).collect();
-            let questions: Vec<Question<'_, '_>> = lines.iter().map(|line| self.question(line)).collect();
+            let mut questions = Vec::with_capacity(lines.len());
+            for line in &lines {
+                questions.push(self.question(line));
+            }
             self.answer(&lines, &questions, &mut writer)?;
             writer.flush()?;
         }
         Ok(if self.skipped { CommandOutcome::Findings } else { CommandOutcome::Clean })
     }
 
-    fn question<'q, 'l>(&self, line: &'q FlowLine<'l>) -> Question<'q, 'l> {
+    fn question<'q, 'l>(&mut self, line: &'q FlowLine<'l>) -> Question<'q, 'l> {
         match line.flow() {
             Ok(flow) if flow.is_possible() => Question::Possible(flow),
-            Ok(flow) => flow.resolve(&self.lookup, &self.directory).map_or_else(Question::Bad, Question::Flow),
+            Ok(flow) => match flow.resolve(&self.lookup, &self.directory) {
+                Ok(flow) => Question::Flow(flow),
+                Err(reason) => Question::Bad(self.similar.add(reason, flow.names(), &self.lookup, &self.directory)),
+            },
             Err(reason) => Question::Bad(reason),
         }
     }
@@ -133,7 +145,13 @@ impl QuerySession<'_> {
         let (mut asked, mut ready) = (0, 0);
         for (line, question) in lines.iter().zip(questions) {
             let judged = match question {
-                Question::Possible(flow) => self.judge_possible(flow).map_err(QueryError::Skip),
+                Question::Possible(flow) => {
+                    let judged = self.judge_possible(flow);
+                    judged.map_err(|reason| {
+                        let names = flow.names();
+                        QueryError::Skip(self.similar.add(reason, names, &self.lookup, &self.directory))
+                    })
+                }
                 Question::Bad(reason) => Err(QueryError::Skip(reason.clone())),
                 Question::Flow(flow) => {
                     if asked == ready {

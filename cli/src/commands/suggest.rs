@@ -10,6 +10,9 @@ use std::path::Path;
 use anyhow::{Result, anyhow, bail, ensure};
 use weir_model::eval::{Flow, Oracle, Verdict};
 use weir_objects::decode::DecodeOptions;
+use weir_policy::endpoint_lookup::EndpointLookup;
+use weir_policy::possible_pods;
+use weir_policy::question::{FlowQuestion, QuestionEnd};
 use weir_suggest::change::{self, Change, ChangeError};
 use weir_suggest::edit::Edit;
 use weir_suggest::rewrite::{self, EditedFile};
@@ -17,11 +20,8 @@ use weir_suggest::rewrite::{self, EditedFile};
 use super::CommandOutcome;
 use super::diff;
 use crate::args::{GlobalArgs, InputPaths, SuggestArgs, SuggestFormat};
-use crate::endpoint_lookup::EndpointLookup;
 use crate::failure::with_hint;
 use crate::page;
-use crate::possible_pods;
-use crate::question::{FlowQuestion, QuestionEnd};
 use crate::read::{self, ReadInput};
 
 /// Rows of the comparison that are shown as text.
@@ -97,7 +97,7 @@ fn ask(read: &ReadInput, arguments: &SuggestArgs) -> Result<(Vec<Flow>, Verdict)
     })?;
     let Some(verdict) = answer.verdict() else { bail!("the verdict depends on pods that are not in the input") };
     // A service is denied only if each of its backends is.
-    let is_denied = |it: &crate::question::JudgedPacket| it.judgement.verdict() == Verdict::Deny;
+    let is_denied = |it: &weir_policy::question::JudgedPacket| it.judgement.verdict() == Verdict::Deny;
     let verdict = match arguments.deny && !answer.packets.iter().all(is_denied) {
         true => Verdict::Allow,
         false => verdict,

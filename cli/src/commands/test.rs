@@ -9,21 +9,22 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 use weir_analysis::world::{DescribedPod, labels_text};
 use weir_model::eval::{Oracle, Verdict};
 use weir_model::labels::{Selection, matches};
 use weir_model::{Cluster, Policy, PolicyId, Standing};
+use weir_policy::answers::FlowDescription;
+use weir_policy::endpoint_lookup::EndpointLookup;
+use weir_policy::question::{FlowQuestion, JudgedPacket};
+use weir_policy::{possible_pods, verdict_reasons};
 
 use super::CommandOutcome;
 use crate::args::{GlobalArgs, TestArgs, TestFormat, World};
-use crate::endpoint_lookup::EndpointLookup;
 use crate::failure::with_hint;
 use crate::left_out::NoteForm;
 use crate::page::OutputPage;
-use crate::question::{FlowQuestion, JudgedPacket};
 use crate::read::{self, ReadInput};
-use crate::{possible_pods, verdict_reasons};
 use coverage::Coverage;
 use file::Expectation;
 use report::TestReport;
@@ -127,7 +128,11 @@ fn result<'c>(
     let counterexample = failed.and_then(|it| counterexample(&read.cluster, it.packets.iter().find(wrong)?));
     let packets = asked.as_ref().map(|answer| answer.packets.clone()).unwrap_or_default();
     let status = match asked {
-        Err(reason) => ExpectationStatus::Unresolved(reason),
+        Err(reason) => {
+            let question = expectation.question();
+            let reason = question.reason_with_similar_name(reason, lookup, oracle.directory());
+            ExpectationStatus::Unresolved(reason)
+        }
         Ok(answer) if answer.verdict() == Some(expectation.verdict) => ExpectationStatus::Passed,
         Ok(answer) => {
             let packets = answer.packets.iter().filter(wrong);
@@ -144,7 +149,8 @@ fn result<'c>(
 /// The flow of a packet between examples of described pods.
 fn counterexample(input: &Cluster, packet: &JudgedPacket) -> Option<Value> {
     let example = packet.example.as_ref()?;
-    Some(possible_pods::flow(packet.cluster(input), &packet.flow, example.pods.each_ref().map(Option::as_ref)))
+    let pods = example.pods.each_ref().map(Option::as_ref);
+    Some(json!(FlowDescription::of(packet.cluster(input), &packet.flow, pods)))
 }
 
 /// The reasons for a packet's verdict, after its examples of described pods.

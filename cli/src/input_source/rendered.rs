@@ -11,6 +11,7 @@ use std::process::{Command, Output};
 
 use anyhow::{Context as _, Result};
 
+use super::chart_notes;
 use super::program::run_if_installed;
 use crate::failure::with_hint;
 use crate::load::LoadOptions;
@@ -104,6 +105,8 @@ pub(crate) fn render(directory: &Path, renderer: Renderer, options: &LoadOptions
     if renderer == Renderer::Helm {
         let root = directory.canonicalize().with_context(|| format!("cannot read {shown}"))?;
         refuse_links_out(&root, &root)?;
+        // Also with --quiet: the answer may be another one in the cluster.
+        chart_notes::notes(directory).iter().for_each(|it| page::print_to_stderr(format_args!("note: {it}")));
     }
     for mut command in renderer.commands(directory, options) {
         let program = command.get_program().to_string_lossy().into_owned();

@@ -1,21 +1,19 @@
 //! Both sides of a comparison.
 //!
 //! With a live cluster on one side, two questions can be meant. `weir diff cluster: PATH` asks what `kubectl apply -f
-//! PATH` would change: the head is the cluster with the objects of PATH in place of those with the same names, and all
-//! other objects stay. With `--prune`, or with the cluster as the head, PATH is the whole state. If it then has no pods
+//! PATH` would change: the head is the cluster with the objects of PATH merged into those with the same names
+//! ([`applied`]), and all other objects stay. With `--prune`, or with the cluster as the head, PATH is the whole state. If it then has no pods
 //! and no workloads, it is the whole state of the kinds that it has, and the others are those of the cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use weir_classes::index::Key;
 use weir_objects::decode::{ForeignPolicyKind, Input, InputKind};
-use weir_objects::k8s::{Body, Labels, Object};
 
-use super::{InputSource, Renderer, cluster_name, read_cluster, unused_options};
+use super::{InputSource, Renderer, applied, cluster_name, read_cluster, unused_options};
 use crate::args::{GlobalArgs, InputOptions};
 use crate::failure::with_hint;
 use crate::left_out::LeftOut;
@@ -139,7 +137,7 @@ fn with_cluster(
             Some(([base.read, head.read], Some(whole)))
         }
         [Some(live), None] if !prune => {
-            let head = apply(global, options, head, &base.read, &NamedList::parse(cluster(0), &live)?)?;
+            let head = apply(global, options, head, &NamedList::parse(cluster(0), &live)?)?;
             let question = "the head is the cluster with the objects of the files applied, as `kubectl apply` does; \
                             objects that they do not name stay (--prune: the files are the whole state)";
             head.map(|head| ([base.read, head], Some(question.to_owned())))
@@ -178,76 +176,28 @@ impl NamedList {
 }
 
 /// The cluster with the objects of a side applied.
-fn apply(
-    global: &GlobalArgs,
-    options: &LoadOptions,
-    side: SideTexts,
-    cluster: &ReadInput,
-    live: &NamedList,
-) -> Result<Option<ReadInput>> {
+fn apply(global: &GlobalArgs, options: &LoadOptions, side: SideTexts, live: &NamedList) -> Result<Option<ReadInput>> {
     if side.read.objects.is_empty() {
         let hint = "name files with the objects that would be applied; `--prune` compares with these files alone";
         return Err(with_hint("nothing is proposed: the input contains no objects of a kind that weir reads", hint));
     }
+    let mut applied = applied::objects(&side.read, &live.items)?;
+    if !global.quiet {
+        applied.print_notes();
+    }
     let named: BTreeSet<Key> = side.read.objects.iter().map(Key::of).collect();
     let rest = live.text(|item| is_foreign(item) || !named.contains(&key(item)))?;
-    let labels: BTreeMap<Key, Labels> = live.items.iter().map(|it| (key(it), labels_that_stay(it))).collect();
-    let known: BTreeMap<Key, &Object> = cluster.objects.iter().map(|it| (Key::of(it), it)).collect();
     let mut texts = side.texts;
     texts.push(rest);
     let set = |loaded: &mut LoadedInputs| loaded.inputs = texts;
-    read::read_valid_changed(global, options.clone(), set, |objects| {
-        for object in objects {
-            let key = Key::of(object);
-            let (Some(old), Some(labels)) = (known.get(&key), labels.get(&key)) else { continue };
-            if named.contains(&key) {
-                keep_what_the_server_sets(object, old, labels);
-            }
-        }
-    })
+    read::read_valid_changed(global, options.clone(), set, |objects| applied.put_into(objects))
 }
 
-fn key(item: &Value) -> Key {
+/// The name of a live object.
+pub(super) fn key(item: &Value) -> Key {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let meta = &item["metadata"];
     Key { kind: text(&item["kind"]), namespace: text(&meta["namespace"]), name: text(&meta["name"]) }
-}
-
-/// The labels that `kubectl apply` leaves on an object, even if the file lacks them: those that the last `apply` did
-/// not set.
-fn labels_that_stay(item: &Value) -> Labels {
-    const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-    let applied = item["metadata"]["annotations"][LAST_APPLIED].as_str();
-    let applied: Value = applied.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default();
-    let labels = item["metadata"]["labels"].as_object().into_iter().flatten();
-    let stays = labels.filter(|(key, _)| applied["metadata"]["labels"][key.as_str()].is_null());
-    stays.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
-}
-
-/// Fields that a manifest does not have, because the API server and controllers set them: addresses above all.
-fn keep_what_the_server_sets(object: &mut Object, old: &Object, labels: &Labels) {
-    let mut merged = labels.clone();
-    merged.extend(object.meta.labels.iter().map(|(key, value)| (key.clone(), value.clone())));
-    object.meta.labels = Arc::new(merged);
-    match (&mut object.body, &old.body) {
-        (Body::Pod(pod), Body::Pod(old)) if pod.addresses.is_empty() && pod.phase.is_none() => {
-            pod.node = pod.node.take().or_else(|| old.node.clone());
-            (pod.phase, pod.unready) = (old.phase, old.unready);
-            pod.addresses.clone_from(&old.addresses);
-            pod.node_addresses.clone_from(&old.node_addresses);
-            pod.owner = pod.owner.take().or_else(|| old.owner.clone());
-        }
-        (Body::Service(service), Body::Service(old)) if !service.headless && !service.external_name => {
-            if service.cluster_addresses.is_empty() {
-                service.cluster_addresses.clone_from(&old.cluster_addresses);
-            }
-            if service.external_addresses.is_empty() {
-                service.external_addresses.clone_from(&old.external_addresses);
-            }
-        }
-        (Body::Node(node), Body::Node(old)) if node.addresses.is_empty() => node.addresses.clone_from(&old.addresses),
-        _ => {}
-    }
 }
 
 /// The side as the whole state. If it has no pods and no workloads, kinds that it lacks are taken from the cluster.

@@ -2,8 +2,8 @@
 
 use weir_objects::diagnostic::Severity;
 use weir_objects::escape;
+use weir_policy::findings::{LocatedFinding, LocatedSpan};
 
-use super::{LocatedFinding, LocatedSpan};
 use crate::page::OutputPage;
 
 /// At most `max` findings, one per line.

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use weir_objects::diagnostic::{Code, Severity};
+use weir_policy::findings::{LocatedFinding, LocatedSpan};
 
-use super::{LocatedFinding, LocatedSpan};
 use crate::page::OutputPage;
 
 /// The schema that the document names.

@@ -7,9 +7,9 @@ use annotate_snippets::{AnnotationKind, Element, Group, Level, Origin, Snippet};
 use weir_objects::diagnostic::Severity;
 use weir_objects::escape;
 use weir_objects::source::SourceMap;
+use weir_policy::findings::{LocatedFinding, LocatedSpan, RelatedLabel};
+use weir_policy::locator::Locator;
 
-use super::{LocatedFinding, LocatedSpan, RelatedLabel};
-use crate::locator::Locator;
 use crate::page::OutputPage;
 
 /// Longer lines are not shown, only their position: a whole cluster in one line of JSON would be unreadable.

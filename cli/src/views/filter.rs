@@ -1,4 +1,4 @@
-//! `--focus`, `--from`, `--to`, `--port`, `--namespace` and `--direction`: the part of an answer that is shown.
+//! `--focus`, `--from`, `--to`, `--port`, `--selector`, `--namespace` and `--direction`: the part of an answer that is shown.
 //!
 //! Invariants: a filter removes rows and never changes one; each output says that it is filtered; exit codes and gates
 //! are about the whole input.
@@ -14,13 +14,16 @@ use weir_classes::Atoms;
 use weir_model::directory::Directory;
 use weir_model::eval::FlowProtocol;
 use weir_model::labels::matches;
-use weir_model::{Cluster, EndpointId, NamespaceId, Protocol};
+use weir_model::{Cluster, EndpointId, NamespaceId, Protocol, Service};
+use weir_objects::k8s::LabelSelector;
+use weir_policy::answers::ShownPart;
+use weir_policy::endpoint_lookup::{EndpointLookup, NamedObject, parse_ip, parse_protocol};
+use weir_policy::possible_pods;
+use weir_policy::similar_name::most_similar;
 
-use crate::args::{FilterArgs, FilterDirection, GlobalArgs};
-use crate::endpoint_lookup::{EndpointLookup, NamedObject, parse_ip, parse_protocol};
+use crate::args::{FilterArgs, FilterDirection, GlobalArgs, InputOptions};
 use crate::failure::with_hint;
-use crate::possible_pods;
-use crate::similar_name::most_similar;
+use crate::views::label_filter;
 
 /// The chosen part of an answer.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +31,7 @@ pub(crate) struct ViewFilter {
     pub(crate) focus: Option<SelectedEnds>,
     pub(crate) from: Option<SelectedEnds>,
     pub(crate) to: Option<SelectedEnds>,
+    pub(crate) selector: Option<SelectedEnds>,
     pub(crate) namespaces: Vec<String>,
     pub(crate) port: Option<FilterPort>,
     pub(crate) direction: Option<FilterDirection>,
@@ -40,6 +44,8 @@ pub(crate) struct ViewFilter {
 pub(crate) struct SelectedEnds {
     /// The endpoints of each cluster of the answer.
     pub(crate) endpoints: Vec<BTreeSet<EndpointId>>,
+    /// A selector of labels, for pods that could exist.
+    pub(crate) selector: Option<LabelSelector>,
     pub(crate) namespace: Option<String>,
     /// The address outside that was named.
     pub(crate) addresses: BTreeSet<IpAddr>,
@@ -58,18 +64,28 @@ pub(crate) enum FilterPort {
 
 impl ViewFilter {
     /// The filter of a command about these clusters. A name has to exist in one of them.
-    pub(crate) fn new(global: &GlobalArgs, asked: &FilterArgs, clusters: &[&Cluster], default: &str) -> Result<Self> {
+    ///
+    /// `-n` names the namespace that is shown, as in kubectl. With `-A` it is only that of names without one.
+    pub(crate) fn new(
+        global: &GlobalArgs,
+        input: &InputOptions,
+        asked: &FilterArgs,
+        clusters: &[&Cluster],
+        default: &str,
+    ) -> Result<Self> {
+        let shown = if input.all_namespaces { &[][..] } else { &global.namespace };
         let ends = |option: &str, text: &Option<String>| -> Result<Option<SelectedEnds>> {
             let resolver = EndResolver { clusters, default_namespace: default };
             let found = text.as_deref().map(|it| resolver.ends(it)).transpose();
             found.map_err(|error| error.context(format!("--{option} cannot be followed")))
         };
         let resolver = EndResolver { clusters, default_namespace: default };
-        let namespaces = global.namespace.iter().map(|it| resolver.namespace(it)).collect::<Result<_>>()?;
+        let namespaces = shown.iter().map(|it| resolver.namespace(it)).collect::<Result<_>>()?;
         let mut options = Vec::new();
         let written = [("focus", &asked.focus), ("from", &asked.from), ("to", &asked.to), ("port", &asked.port)];
         options.extend(written.iter().filter_map(|(name, text)| Some(format!("--{name} {}", text.as_deref()?))));
-        options.extend(global.namespace.iter().map(|it| format!("--namespace {it}")));
+        options.extend(asked.selector.iter().map(|it| format!("--selector {it}")));
+        options.extend(shown.iter().map(|it| format!("--namespace {it}")));
         options.extend(asked.direction.map(|it| match it {
             FilterDirection::Ingress => "--direction ingress".to_owned(),
             FilterDirection::Egress => "--direction egress".to_owned(),
@@ -78,6 +94,7 @@ impl ViewFilter {
             focus: ends("focus", &asked.focus)?,
             from: ends("from", &asked.from)?,
             to: ends("to", &asked.to)?,
+            selector: asked.selector.as_deref().map(|it| resolver.selected(it)).transpose()?,
             namespaces,
             port: asked.port.as_deref().map(parse_port).transpose()?,
             direction: asked.direction,
@@ -87,10 +104,10 @@ impl ViewFilter {
 
     /// Refuses a direction without anything that it is a direction of.
     pub(crate) fn check_direction(&self) -> Result<()> {
-        if self.direction.is_some() && self.focus.is_none() && self.namespaces.is_empty() {
+        if self.direction.is_some() && self.focus.is_none() && self.selector.is_none() && self.namespaces.is_empty() {
             return Err(with_hint(
                 "--direction says nothing by itself: ingress to what, or egress from what?",
-                "add --focus or --namespace, or use --from or --to",
+                "add --focus or --namespace or --selector, or use --from or --to",
             ));
         }
         Ok(())
@@ -112,8 +129,8 @@ impl ViewFilter {
     }
 
     /// The same for programs.
-    pub(crate) fn json(&self, shown: usize, all: usize) -> serde_json::Value {
-        serde_json::json!({"options": self.options, "shown": shown, "of": all})
+    pub(crate) fn json(&self, shown: usize, all: usize) -> ShownPart {
+        ShownPart { options: self.options.clone(), shown, of: all }
     }
 
     /// Whether traffic between two ends is shown. `is` says whether an end is among the selected ones, `lives_in`
@@ -133,6 +150,7 @@ impl ViewFilter {
         self.from.as_ref().is_none_or(|it| is(it, from))
             && self.to.as_ref().is_none_or(|it| is(it, to))
             && self.focus.as_ref().is_none_or(|it| touches(&|end| is(it, end)))
+            && self.selector.as_ref().is_none_or(|it| touches(&|end| is(it, end)))
             && (self.namespaces.is_empty() || touches(&|end| self.namespaces.iter().any(|it| lives_in(it, end))))
     }
 
@@ -145,6 +163,7 @@ impl ViewFilter {
     ) -> bool {
         self.to.as_ref().is_none_or(|it| is(it, end))
             && self.focus.as_ref().is_none_or(|it| is(it, end))
+            && self.selector.as_ref().is_none_or(|it| is(it, end))
             && (self.namespaces.is_empty() || self.namespaces.iter().any(|it| lives_in(it, end)))
     }
 
@@ -294,6 +313,27 @@ impl EndResolver<'_> {
         Err(unknown(format!("there is no pod, workload, service or namespace {text} in the input"), similar))
     }
 
+    /// The pods and workloads that a selector of labels matches, and the services in front of them.
+    fn selected(&self, text: &str) -> Result<SelectedEnds> {
+        let selector = label_filter::parse(text).map_err(|reason| anyhow!("--selector: {reason}"))?;
+        let mut selected = SelectedEnds::default();
+        for cluster in self.clusters {
+            let has = |id: &EndpointId| {
+                let labels = cluster.labels.labels(cluster.endpoints[id.index()].labels);
+                matches(&selector, labels)
+            };
+            let endpoints: BTreeSet<EndpointId> = ids(cluster).filter(has).collect();
+            let is_in_front = |it: &&Service| {
+                let mut backends = it.ports.iter().flat_map(|it| &it.backends).filter_map(|it| it.endpoint);
+                backends.any(|it| endpoints.contains(&it))
+            };
+            let services = cluster.services.iter().filter(is_in_front).flat_map(|it| it.addresses.iter().copied());
+            selected.services.extend(services);
+            selected.endpoints.push(endpoints);
+        }
+        Ok(SelectedEnds { selector: Some(selector), ..selected })
+    }
+
     /// The pod, service or workload of a name in one cluster.
     fn named(&self, cluster: &Cluster, text: &str) -> SelectedEnds {
         let lookup = EndpointLookup { cluster, default_namespace: self.default_namespace };
@@ -363,11 +403,7 @@ fn labelled(cluster: &Cluster, described: &DescribedPod) -> BTreeSet<EndpointId>
 }
 
 /// Whether a selector of namespaces selects the namespace of this name in one of the clusters.
-pub(crate) fn selects_namespace(
-    clusters: [&Cluster; 2],
-    selector: &weir_objects::k8s::LabelSelector,
-    name: &str,
-) -> bool {
+pub(crate) fn selects_namespace(clusters: [&Cluster; 2], selector: &LabelSelector, name: &str) -> bool {
     clusters.into_iter().any(|cluster| {
         let found = cluster.namespaces.iter().find(|it| it.name == name);
         found.is_some_and(|it| matches(selector, cluster.labels.labels(it.labels)))

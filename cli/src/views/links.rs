@@ -290,7 +290,7 @@ pub(crate) fn json(
     }
     let mut document = json!({"by": level.name(), "edges": edges});
     if let Some((filter, all)) = filter {
-        document["filter"] = filter.filter.json(links.len(), all);
+        document["filter"] = json!(filter.filter.json(links.len(), all));
     }
     let mut page = OutputPage::new();
     page.pretty_json(&document)?;

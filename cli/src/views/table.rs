@@ -283,7 +283,7 @@ pub(crate) fn json(
         .collect();
     let mut document = json!({"by": level.name(), "ends": table.json, "values": values, "cells": table.cells});
     if let Some(filter) = filter {
-        document["filter"] = filter.filter.json(table.ends.len(), table.all);
+        document["filter"] = json!(filter.filter.json(table.ends.len(), table.all));
     }
     let mut page = OutputPage::new();
     page.json(&document)?;

@@ -269,6 +269,11 @@ fn a_chart_is_rendered_with_its_values() {
     // Other files of the chart are not excluded.
     let place = place.file("chart/files/db.yaml", DATABASE.replace("name: db", "name: db2"));
     run(&place, "check .").exits(0).says("2 policies");
+    let asks = "{{ if lookup \"v1\" \"Secret\" \"a\" \"b\" }}{{ end }}\n{{ .Capabilities.KubeVersion }}\n";
+    let place = place.file("chart/templates/asks.yaml", asks);
+    let ran = run(&place, "check chart --helm-values v.yaml -n shop --quiet").exits(0);
+    ran.complains("note: chart asks the cluster")
+        .complains("`lookup` at templates/asks.yaml:1, `.Capabilities` at templates/asks.yaml:2");
     std::os::unix::fs::symlink("/etc/hostname", place.path().join("chart/templates/b.yaml")).expect("a link");
     run(&place, "check chart").exits(2).complains("is a link that leads out of it");
 }
@@ -442,6 +447,33 @@ fn applied_objects_keep_what_the_server_has_set() {
         "annotations": {"kubectl.kubernetes.io/last-applied-configuration": last}}}),
     );
     run_live(&place, "diff cluster: files.yaml --kubeconfig config --no-cost").exits(1);
+}
+
+/// `kubectl apply` keeps a field that neither the file nor the last `apply` sets.
+#[test]
+fn a_default_that_the_server_has_stored_stays_when_a_file_adds_egress_rules() {
+    let (server, place) = live();
+    let mut file = policy("db", 5432);
+    let spec = file["spec"].as_object_mut().expect("an object");
+    spec.remove("policyTypes");
+    spec.insert("egress".to_owned(), json!([{"to": [{"podSelector": {"matchLabels": {"app": "web"}}}]}]));
+    let place = place.file("db.json", file.to_string());
+    let diff = "diff cluster: db.json --kubeconfig config";
+    // The stored types are the server's default, so the new rules isolate nothing.
+    let ran = run_live(&place, diff).exits(0);
+    ran.complains("NetworkPolicy shop/db keeps fields of the cluster that the file does not set: spec.policyTypes");
+    // The last apply has set the types: they are removed, and the default for the new rules isolates egress.
+    let mut stored = policy("db", 5432);
+    let last = json!({"spec": {"policyTypes": ["Ingress"]}}).to_string();
+    stored["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": last});
+    server.put("NetworkPolicy", stored);
+    let ran = run_live(&place, diff).exits(1).says("egress");
+    assert!(!ran.err.contains("keeps fields"), "{ran:#?}");
+    // Rows show the lines of the file.
+    let mut file = policy("db", 5433);
+    file["metadata"].as_object_mut().expect("an object").remove("namespace");
+    let place = place.file("db.json", format!("{file:#}"));
+    run_live(&place, "diff cluster: db.json -n shop -A --kubeconfig config").exits(1).says("(db.json:");
 }
 
 /// Pods as `kubectl get pods -o yaml` prints them, without the ReplicaSets, and pods that tables show together.

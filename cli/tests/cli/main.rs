@@ -21,6 +21,7 @@ mod live;
 mod possible;
 mod query;
 mod report;
+mod schemas;
 mod signed;
 mod suggest;
 mod support;

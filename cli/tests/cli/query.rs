@@ -53,6 +53,19 @@ fn a_list_that_denies_is_named_as_one() {
 }
 
 #[test]
+fn an_unknown_name_is_answered_with_the_most_similar_one() {
+    let flow = |name: &str| {
+        format!("{{\"src\":{{\"pod\":\"{name}\"}},\"dst\":{{\"pod\":\"shop/db\"}},\"proto\":\"TCP\",\"port\":80}}\n")
+    };
+    let flows = format!("{}{}{}", flow("shop/wbe"), flow("shop/unlike"), flow("shop/wbe"));
+    let ran = Place::shop().run_with_input("query shop.yaml --flows -", &flows).exits(1);
+    let lines: Vec<&str> = ran.out.lines().collect();
+    assert!(lines[0].contains("no pod or workload shop/wbe; did you mean `shop/web`?"), "{ran:#?}");
+    assert!(!lines[1].contains("did you mean"), "{ran:#?}");
+    assert_eq!(lines[0], lines[2]);
+}
+
+#[test]
 fn flows_without_a_verdict_are_skipped_in_order() {
     check(
         "",

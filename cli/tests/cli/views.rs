@@ -230,12 +230,14 @@ fn a_filter_shows_exactly_the_matching_pairs() {
     let workloads: Vec<String> =
         list(&whole["ends"]).iter().filter(|it| it["kind"] == "workload").map(end_name).collect();
     type Wanted = fn(&str, &str, &Value) -> bool;
-    let cases: [(&str, Wanted); 10] = [
+    let cases: [(&str, Wanted); 12] = [
         ("--focus shop/db", |from, to, _| from == "shop/db" || to == "shop/db"),
         ("--focus 10.0.0.2", |from, to, _| from == "shop/db" || to == "shop/db"),
         ("--from shop/app=web", |from, _, _| from == "shop/web"),
         ("--to shop/web", |_, to, _| to == "shop/web"),
         ("--to service/shop/db", |_, to, _| to == "shop/db"),
+        ("--selector app=db", |from, to, _| from == "shop/db" || to == "shop/db"),
+        ("--selector app=db --direction ingress", |_, to, _| to == "shop/db"),
         ("--to ops", |_, to, _| to.starts_with("ops/")),
         ("--namespace ops", |from, to, _| from.starts_with("ops/") || to.starts_with("ops/")),
         ("--namespace ops --direction egress", |from, _, _| from.starts_with("ops/")),
@@ -264,6 +266,16 @@ fn a_filter_shows_exactly_the_matching_pairs() {
     }
 }
 
+/// As in kubectl, `-A` shows all namespaces, and `-n` is then only the namespace of names without one.
+#[test]
+fn a_namespace_with_all_namespaces_is_only_a_default() {
+    let place = shop();
+    let whole = place.run("graph . --to shop/db").exits(0).out;
+    let ran = place.run("graph . -n shop -A --to db").exits(0);
+    assert_eq!(ran.out.replace("--to db", "--to shop/db"), whole);
+    place.run("graph . -n shop --to db").exits(0).says("--namespace shop");
+}
+
 /// The web server is reached on other ports.
 #[test]
 fn a_destination_without_the_port_is_left_out() {
@@ -288,6 +300,7 @@ fn a_filter_with_a_mistake_names_the_nearest() {
     let place = shop();
     place.run("graph . --focus shop/wbe").exits(2).complains("did you mean `shop/web`?");
     place.run("graph . --namespace shpo").exits(2).complains("did you mean `shop`?");
+    place.run("graph . -l app=db=x").exits(2).complains("is no selector of labels");
     place.run("matrix . --port 99999").exits(2).complains("`99999` is not a port");
     place.run("matrix . --direction ingress").exits(2).complains("add --focus or --namespace");
     place.run("graph . --focus shop/db -o html").exits(2).complains("filters of its own");

@@ -19,7 +19,7 @@ mod tiers;
 
 pub use endpoints::{endpoint_of_pod, named_ports, standing};
 pub use frontends::{AddressUse, frontends};
-pub use policies::{is_audit, network_policy};
+pub use policies::{is_audit, isolates, network_policy};
 pub use services::{backends_of_slices, is_alike_with_slices, is_reached};
 
 use std::collections::{BTreeMap, HashMap};

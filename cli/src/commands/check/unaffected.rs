@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 
 use weir_objects::diagnostic::{Diagnostic, Diagnostics, FindingPlace, Severity};
 use weir_objects::origin::ObjectId;
+use weir_policy::locator::{Locator, ObjectIdentity};
 
-use crate::locator::{Locator, ObjectIdentity};
 use crate::read::ReadInput;
 
 /// Lints that need nothing but the object that they are about.

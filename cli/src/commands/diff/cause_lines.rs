@@ -8,9 +8,9 @@ use weir_model::eval::RuleId;
 use weir_model::{Direction, ListId, PolicyId, TierRuleId};
 use weir_objects::diagnostic::FindingPlace;
 use weir_objects::origin::FieldOrigin;
+use weir_policy::locator::Locator;
 
 use super::Comparison;
-use crate::locator::Locator;
 
 /// A rule, policy or list that causes a verdict, on one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

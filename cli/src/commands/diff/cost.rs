@@ -1,49 +1,17 @@
 //! The cost of enforcing each side: both are compiled, and the results are measured.
 
-use anyhow::{Result, anyhow};
-use serde::Serialize;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use anyhow::{Result, anyhow};
 use weir_artifact::memory::{self, MemorySize};
 use weir_classes::{Scope, stand_ins};
 use weir_codegen::compile::{self, Budget, BudgetError, Budgets, CompileError, CompileOptions, Compiled};
 use weir_model::Cluster;
+use weir_policy::answers::{Cost, Costs, MapCost};
 
-use super::super::compile::cpus;
-
-/// The costs of both sides; the base's is `None` if it cannot be compiled.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Costs {
-    base: Option<Cost>,
-    head: Cost,
-    cpus: u64,
-    /// Whether every workload counts as one pod, because no pod has an address.
-    assumed_pods: bool,
-    node: Option<String>,
-}
-
-#[derive(Serialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct Cost {
-    endpoints: u64,
-    subject_classes: u64,
-    peer_classes: u64,
-    port_atoms: u64,
-    instructions: u64,
-    entries: u64,
-    map_bytes: u64,
-    /// Bytes, including per-CPU copies.
-    memory: u64,
-    maps: BTreeMap<&'static str, MapCost>,
-}
-
-#[derive(Serialize, Clone, Copy, Default, PartialEq, Eq)]
-struct MapCost {
-    entries: u64,
-    bytes: u64,
-}
+use super::super::compile::{cpus, unknown_node};
+use crate::page;
 
 /// The result of [`measure`].
 pub(super) struct MeasuredCosts {
@@ -53,6 +21,12 @@ pub(super) struct MeasuredCosts {
 }
 
 pub(super) fn measure(clusters: [&Cluster; 2], node: Option<&str>, budgets: &[(Budget, u64)]) -> Result<MeasuredCosts> {
+    if let Some(name) = node.filter(|name| clusters.iter().all(|it| Scope::node(it, name).is_none())) {
+        page::print_to_stderr(format_args!(
+            "warning: {:#}; its cost is that of no pods",
+            unknown_node(&clusters, name)
+        ));
+    }
     let has_addresses = |it: &&Cluster| it.endpoints.iter().any(|endpoint| !endpoint.addresses.is_empty());
     let assumed_pods = !clusters.iter().any(has_addresses);
     let base = compiled(clusters[0], node, assumed_pods);
@@ -87,7 +61,7 @@ fn cost(compiled: &Compiled) -> Cost {
     let total: MemorySize = compiled.maps.iter().map(memory::full).sum();
     let map = |map: &weir_artifact::map_image::MapImage| {
         let (entries, bytes) = (map.entries.len() as u64, memory::full(map).on(cpus()));
-        (map.name.name(), MapCost { entries, bytes })
+        (map.name.name().to_owned(), MapCost { entries, bytes })
     };
     Cost {
         endpoints: classes.subject_of.len() as u64,
@@ -102,48 +76,46 @@ fn cost(compiled: &Compiled) -> Cost {
     }
 }
 
-impl Costs {
-    /// The assumption under which the costs hold, in words.
-    pub(super) fn condition(&self) -> String {
-        let whose = match &self.node {
-            Some(node) => format!(", on node {node}"),
-            None => ", on a node that has every pod".to_owned(),
-        };
-        let assumed = if self.assumed_pods { " (counting every workload as one pod)" } else { "" };
-        format!("{whose}{assumed}")
-    }
+/// The assumption under which the costs hold, in words.
+pub(super) fn condition(costs: &Costs) -> String {
+    let whose = match &costs.node {
+        Some(node) => format!(", on node {node}"),
+        None => ", on a node that has every pod".to_owned(),
+    };
+    let assumed = if costs.assumed_pods { " (counting every workload as one pod)" } else { "" };
+    format!("{whose}{assumed}")
+}
 
-    /// The lines of the table: name, cost before, cost after, change. There is one for each total and each map that
-    /// changes.
-    pub(super) fn lines(&self) -> Vec<[String; 4]> {
-        let of = |cost: &Cost| {
-            [
-                ("instructions", cost.instructions),
-                ("classes of endpoints", cost.subject_classes),
-                ("classes of addresses", cost.peer_classes),
-                ("port atoms", cost.port_atoms),
-                ("entries", cost.entries),
-                ("bytes", cost.memory),
-            ]
-        };
-        let head = of(&self.head);
-        let base = self.base.as_ref().map(of);
-        let mut lines: Vec<[String; 4]> = head
-            .iter()
-            .enumerate()
-            .map(|(index, (what, after))| line(what, base.as_ref().map(|it| it[index].1), *after))
-            .collect();
-        let Some(before) = &self.base else { return lines };
-        let names: BTreeSet<&str> = before.maps.keys().chain(self.head.maps.keys()).copied().collect();
-        for name in names {
-            let [was, is] = [before, &self.head].map(|it| it.maps.get(name).copied().unwrap_or_default());
-            if was != is {
-                lines.push(line(&format!("{name}: entries"), Some(was.entries), is.entries));
-                lines.push(line(&format!("{name}: bytes"), Some(was.bytes), is.bytes));
-            }
+/// The lines of the table: name, cost before, cost after, change. There is one for each total and each map that
+/// changes.
+pub(super) fn lines(costs: &Costs) -> Vec<[String; 4]> {
+    let of = |cost: &Cost| {
+        [
+            ("instructions", cost.instructions),
+            ("classes of endpoints", cost.subject_classes),
+            ("classes of addresses", cost.peer_classes),
+            ("port atoms", cost.port_atoms),
+            ("entries", cost.entries),
+            ("bytes", cost.memory),
+        ]
+    };
+    let head = of(&costs.head);
+    let base = costs.base.as_ref().map(of);
+    let mut lines: Vec<[String; 4]> = head
+        .iter()
+        .enumerate()
+        .map(|(index, (what, after))| line(what, base.as_ref().map(|it| it[index].1), *after))
+        .collect();
+    let Some(before) = &costs.base else { return lines };
+    let names: BTreeSet<&str> = before.maps.keys().chain(costs.head.maps.keys()).map(String::as_str).collect();
+    for name in names {
+        let [was, is] = [before, &costs.head].map(|it| it.maps.get(name).copied().unwrap_or_default());
+        if was != is {
+            lines.push(line(&format!("{name}: entries"), Some(was.entries), is.entries));
+            lines.push(line(&format!("{name}: bytes"), Some(was.bytes), is.bytes));
         }
-        lines
     }
+    lines
 }
 
 fn line(what: &str, before: Option<u64>, after: u64) -> [String; 4] {

@@ -10,6 +10,7 @@ use weir_model::{Cluster, Direction};
 use super::Comparison;
 use crate::args::FilterDirection;
 use crate::views::filter::{FilterPort, SelectedEnds, ViewFilter, selects_namespace};
+use crate::views::label_filter::may_both_match;
 
 /// The numbers of a whole comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,6 +120,7 @@ impl ShownEnds<'_> {
             && filter.direction != opposite
             && own.as_ref().is_none_or(is)
             && filter.focus.as_ref().is_none_or(is)
+            && filter.selector.as_ref().is_none_or(is)
             && (filter.namespaces.is_empty() || filter.namespaces.iter().any(|it| self.lives_in(it, of)))
     }
 
@@ -132,6 +134,7 @@ impl ShownEnds<'_> {
             || end.services.iter().any(is_service)
             || selected.addresses.iter().any(|it| end.ranges.contains(*it))
             || selected.namespace.as_ref().is_some_and(|it| self.lives_in(it, end))
+            || selected.selector.as_ref().is_some_and(|it| end.pods.iter().any(|set| may_both_match(it, &set.pods)))
             || selected.described.as_ref().is_some_and(|pod| {
                 end.pods.iter().any(|it| {
                     selects_namespace(self.clusters, &it.namespaces, &pod.namespace) && matches(&it.pods, &pod.labels)

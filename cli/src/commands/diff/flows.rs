@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 
-use serde_json::json;
 use weir_analysis::diff::{self, Diff, DiffEndpoint, DiffRow};
 use weir_analysis::world::{PossibleEnd, PossibleFlow};
 use weir_model::Protocol;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Verdict};
+use weir_policy::answers::{FlowDescription, FlowSide, NamedEnd, PodDescription};
+use weir_policy::endpoint_lookup;
 
 use super::Comparison;
-use crate::{endpoint_lookup, possible_pods};
 
 /// An endpoint's name as `weir query` takes it: `shop/web`, or `deployment/shop/web`.
 pub(super) fn reference(diff: &Diff, endpoint: u32) -> String {
@@ -18,7 +18,7 @@ pub(super) fn reference(diff: &Diff, endpoint: u32) -> String {
 }
 
 /// Ends by name, with an address where that is the same on both sides or is needed.
-pub(super) fn flows(compared: &Comparison, row: &DiffRow) -> [Option<serde_json::Value>; 2] {
+pub(super) fn flows(compared: &Comparison, row: &DiffRow) -> [Option<FlowDescription>; 2] {
     let of = |which: usize| row.witness.flows[which].as_ref();
     let address = |pick: fn(&Flow) -> FlowEnd, which: usize| {
         let [base, head] = [of(0).map(pick), of(1).map(pick)];
@@ -27,42 +27,34 @@ pub(super) fn flows(compared: &Comparison, row: &DiffRow) -> [Option<serde_json:
         let same = other.is_none_or(|it| it.address == own.address);
         own.address.filter(|_| same || own.endpoint.is_none() || is_second(compared, which, own))
     };
-    let end = |name: Option<u32>, address: Option<IpAddr>| {
-        let mut end = serde_json::Map::new();
-        end.extend(name.map(|it| ("pod".to_owned(), reference(&compared.diff, it).into())));
-        end.extend(address.map(|it| ("ip".to_owned(), it.to_string().into())));
-        serde_json::Value::Object(end)
+    let end = |name: Option<u32>, ip: Option<IpAddr>| {
+        FlowSide::Named(NamedEnd { pod: name.map(|it| reference(&compared.diff, it)), ip })
     };
     if let Some(possible) = &row.witness.possible {
-        return [Some(possible_json(possible)), Some(possible_json(possible))];
+        return [Some(described(possible)), Some(described(possible))];
     }
     [0, 1].map(|which| {
-        let flow = of(which)?;
-        let mut value = serde_json::Map::new();
-        value.insert("src".to_owned(), end(row.witness.source, address(|it| it.source, which)));
-        value.insert("dst".to_owned(), end(row.witness.destination, address(|it| it.destination, which)));
-        let FlowTarget { protocol, port } = target(flow);
-        value.insert("proto".to_owned(), protocol.into());
-        value.extend(port.map(|it| ("port".to_owned(), it.into())));
-        Some(serde_json::Value::Object(value))
+        let FlowTarget { protocol, port } = target(of(which)?);
+        Some(FlowDescription {
+            src: end(row.witness.source, address(|it| it.source, which)),
+            dst: end(row.witness.destination, address(|it| it.destination, which)),
+            proto: protocol.to_owned(),
+            port,
+        })
     })
 }
 
 /// A flow with a possible pod as an end, as `weir query` takes it.
-fn possible_json(flow: &PossibleFlow) -> serde_json::Value {
+fn described(flow: &PossibleFlow) -> FlowDescription {
     let end = |end: &PossibleEnd| match end {
-        PossibleEnd::Address(address) => json!({"ip": address}),
-        PossibleEnd::Pod(pod) => possible_pods::end(pod),
+        PossibleEnd::Address(address) => FlowSide::Named(NamedEnd { pod: None, ip: Some(*address) }),
+        PossibleEnd::Pod(pod) => FlowSide::Described(PodDescription::of(pod)),
     };
-    let mut value = json!({"src": end(&flow.source), "dst": end(&flow.destination)});
-    match flow.protocol {
-        FlowProtocol::Transport(it) => {
-            value["proto"] = protocol(it).into();
-            value["port"] = flow.port.into();
-        }
-        FlowProtocol::Icmp => value["proto"] = "ICMP".into(),
-    }
-    value
+    let (proto, port) = match flow.protocol {
+        FlowProtocol::Transport(it) => (protocol(it), Some(flow.port)),
+        FlowProtocol::Icmp => ("ICMP", None),
+    };
+    FlowDescription { src: end(&flow.source), dst: end(&flow.destination), proto: proto.to_owned(), port }
 }
 
 /// Whether the address is not the first of its endpoint's: then it has to be named.

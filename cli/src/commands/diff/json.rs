@@ -2,9 +2,7 @@
 //! by number.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
-use serde::Serialize;
 use serde_json::json;
 use weir_analysis::diff::{
     AddressRange, Decides, Diff, DiffRow, EndReason, EndState, Namer, Presence, RowEnd, RowTraffic, VerdictChange,
@@ -12,193 +10,22 @@ use weir_analysis::diff::{
 use weir_analysis::world::{EndSet, PodSet, RowCause, TrafficSet};
 use weir_classes::PortSpec;
 use weir_model::Direction;
-use weir_objects::k8s::{LabelSelector, Requirement};
+use weir_model::eval::Verdict;
+use weir_objects::address::Family;
+use weir_objects::k8s::{LabelSelector, Operator, Requirement};
+use weir_policy::answers::{
+    AddressSpan, Approval, ChangeWord, Costs, DecidesWord, DiffAccount, DiffAnswer, DiffEndpoints, DiffGroup,
+    DiffProduct, DiffRowAnswer, DiffService, DiffSides, DiffSummary, DiffTraffic, DiffWitness, DirectionWord,
+    EndStateWord, FamilyWord, IsolationAnswer, IsolationWord, OperatorWord, PodSetAnswer, PortRange, PresenceWord,
+    Responsible, Selector, SelectorRequirement, WithoutEffect, WitnessWord,
+};
 
 use super::Comparison;
 use super::cause_lines::{CauseLine, CauseLines, VerdictCause};
-use super::cost::Costs;
-use super::flows::{flows, protocol, reference};
+use super::flows::{flows, reference};
 use super::gate::Ruling;
 use super::wording::DiffWording;
 use crate::page::OutputPage;
-use crate::verdict_reasons::verdict_name;
-
-#[derive(Serialize)]
-struct DiffJson<'d> {
-    base: &'d str,
-    head: &'d str,
-    summary: DiffSummaryJson,
-    endpoints: EndpointsJson,
-    isolation: Vec<IsolationJson<'d>>,
-    groups: Vec<GroupJson>,
-    rows: Vec<RowJson<'d>>,
-    #[serde(rename = "withoutEffect", skip_serializing_if = "Vec::is_empty")]
-    without_effect: Vec<WithoutEffectJson<'d>>,
-    cost: Option<&'d Costs>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    filter: Option<&'d serde_json::Value>,
-}
-
-/// A change that no flow can observe.
-#[derive(Serialize)]
-struct WithoutEffectJson<'d> {
-    change: &'d str,
-    direction: &'d str,
-    cause: ResponsibleJson<'d>,
-}
-
-#[derive(Serialize)]
-struct DiffSummaryJson {
-    added: usize,
-    removed: usize,
-    rows: usize,
-    shown: usize,
-}
-
-#[derive(Serialize)]
-struct EndpointsJson {
-    kept: usize,
-    appeared: Vec<String>,
-    disappeared: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct IsolationJson<'d> {
-    direction: &'d str,
-    change: &'d str,
-    endpoints: Vec<String>,
-    text: String,
-    policies: Vec<ResponsibleJson<'d>>,
-    #[serde(flatten)]
-    ruling: RulingJson<'d>,
-}
-
-/// The decision of the gate on a change.
-#[derive(Default, Serialize)]
-struct RulingJson<'d> {
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    refused: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    approved: Option<ApprovalJson<'d>>,
-}
-
-#[derive(Serialize)]
-struct ApprovalJson<'d> {
-    reason: &'d str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expires: Option<String>,
-}
-
-#[derive(Serialize)]
-struct GroupJson {
-    text: String,
-    endpoints: Vec<String>,
-    addresses: Vec<AddressRangeJson>,
-    services: Vec<ServiceJson>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pods: Vec<PodSetJson>,
-}
-
-/// Possible pods.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PodSetJson {
-    namespace_selector: serde_json::Value,
-    pod_selector: serde_json::Value,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    addresses: Option<Vec<AddressRangeJson>>,
-}
-
-#[derive(Serialize)]
-struct ProductJson {
-    from: usize,
-    to: usize,
-    traffic: TrafficJson,
-}
-
-#[derive(Serialize)]
-struct AddressRangeJson {
-    first: IpAddr,
-    last: IpAddr,
-}
-
-#[derive(Serialize)]
-struct ServiceJson {
-    address: IpAddr,
-    base: Vec<String>,
-    head: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct RowJson<'d> {
-    presence: &'d str,
-    change: &'d str,
-    decides: &'d str,
-    from: usize,
-    to: usize,
-    traffic: TrafficJson,
-    family: Option<String>,
-    egress: Option<SidesJson<'d>>,
-    ingress: Option<SidesJson<'d>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    except: Vec<ProductJson>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    given: Option<&'d str>,
-    #[serde(flatten)]
-    ruling: RulingJson<'d>,
-    witness: WitnessJson<'d>,
-}
-
-#[derive(Serialize)]
-struct TrafficJson {
-    text: String,
-    ports: Vec<PortRangeJson>,
-    /// ICMP and all other protocols without ports.
-    portless: bool,
-}
-
-#[derive(Serialize)]
-struct PortRangeJson {
-    protocol: &'static str,
-    first: u16,
-    last: u16,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    named: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct SidesJson<'d> {
-    base: AccountJson<'d>,
-    head: AccountJson<'d>,
-}
-
-#[derive(Serialize)]
-struct AccountJson<'d> {
-    state: &'d str,
-    rules: Vec<ResponsibleJson<'d>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tiers: Vec<ResponsibleJson<'d>>,
-    #[serde(rename = "isolatedBy")]
-    isolated_by: Vec<ResponsibleJson<'d>>,
-    list: Option<ResponsibleJson<'d>>,
-}
-
-#[derive(Serialize)]
-struct ResponsibleJson<'d> {
-    name: String,
-    rule: Option<String>,
-    file: Option<&'d str>,
-    line: Option<usize>,
-}
-
-#[derive(Serialize)]
-struct WitnessJson<'d> {
-    flow: serde_json::Value,
-    #[serde(rename = "headFlow", skip_serializing_if = "Option::is_none")]
-    head_flow: Option<serde_json::Value>,
-    base: &'d str,
-    head: &'d str,
-}
 
 /// One document with at most `most` rows.
 pub(super) fn json(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usize) -> serde_json::Result<OutputPage> {
@@ -207,10 +34,10 @@ pub(super) fn json(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usi
     let shown = &diff.rows[..diff.rows.len().min(most)];
     let mut builder = JsonBuilder { compared, namer, places, groups: Vec::new(), numbers: BTreeMap::new() };
     let rows = shown.iter().enumerate().map(|(index, row)| builder.row(index, row)).collect();
-    let document = DiffJson {
-        base: &compared.names[0],
-        head: &compared.names[1],
-        summary: DiffSummaryJson {
+    let document = DiffAnswer {
+        base: compared.names[0].clone(),
+        head: compared.names[1].clone(),
+        summary: DiffSummary {
             added: compared.totals.added,
             removed: compared.totals.removed,
             rows: compared.totals.rows,
@@ -221,56 +48,58 @@ pub(super) fn json(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usi
         without_effect: builder.without_effect(),
         rows,
         groups: builder.groups,
-        cost: costs,
-        filter: compared.filter.as_ref().map(|(_, json)| json),
+        cost: costs.cloned(),
+        filter: compared.filter.as_ref().map(|(_, shown)| shown.clone()),
+        left_out: Vec::new(),
     };
     let mut page = OutputPage::new();
     page.pretty_json(&document)?;
     Ok(page)
 }
 
-fn endpoints(diff: &Diff) -> EndpointsJson {
+fn endpoints(diff: &Diff) -> DiffEndpoints {
     let named = |wanted: [bool; 2]| -> Vec<String> {
         let all = diff.endpoints.iter().enumerate().filter(|(_, it)| it.ids.map(|id| id.is_some()) == wanted);
         all.map(|(index, _)| reference(diff, index as u32)).collect()
     };
-    EndpointsJson { kept: named([true, true]).len(), appeared: named([false, true]), disappeared: named([true, false]) }
+    DiffEndpoints { kept: named([true, true]).len(), appeared: named([false, true]), disappeared: named([true, false]) }
 }
 
 struct JsonBuilder<'d, 'c> {
     compared: &'d Comparison,
     namer: &'d Namer<'c>,
     places: &'d CauseLines,
-    groups: Vec<GroupJson>,
+    groups: Vec<DiffGroup>,
     numbers: BTreeMap<(RowEnd, Presence), usize>,
 }
 
 impl<'d> JsonBuilder<'d, '_> {
-    fn row(&mut self, index: usize, row: &'d DiffRow) -> RowJson<'d> {
+    fn row(&mut self, index: usize, row: &'d DiffRow) -> DiffRowAnswer {
         let sides = |direction| {
             let [base, head] = row.accounts(direction)?;
-            Some(SidesJson { base: self.account(0, direction, base), head: self.account(1, direction, head) })
+            Some(DiffSides { base: self.account(0, direction, base), head: self.account(1, direction, head) })
         };
         let (egress, ingress) = (sides(Direction::Egress), sides(Direction::Ingress));
-        let except = row.except.iter().map(|it| ProductJson {
+        let except = row.except.iter().map(|it| DiffProduct {
             from: self.group(&it.source, row.presence),
             to: self.group(&it.destination, row.presence),
             traffic: traffic(&it.traffic),
         });
         let except = except.collect();
-        RowJson {
+        DiffRowAnswer {
             presence: presence(row.presence),
             change: change(row.change),
             decides: decides(row.decides),
             from: self.group(&row.source, row.presence),
             to: self.group(&row.destination, row.presence),
             traffic: traffic(&row.traffic),
-            family: row.family.map(|it| it.to_string()),
+            family: row.family.map(family),
             egress,
             ingress,
             except,
-            given: row.given.map(Direction::name),
-            ruling: ruling(self.compared.ruling(index)),
+            given: row.given.map(DirectionWord::from),
+            refused: self.compared.ruling(index).is_refused(),
+            approved: approval(self.compared.ruling(index)),
             witness: witness(self.compared, row),
         }
     }
@@ -287,9 +116,9 @@ impl<'d> JsonBuilder<'d, '_> {
                 let cluster = &self.compared.sides[which].cluster;
                 it.services[which].iter().map(|id| cluster.service_name(*id)).collect()
             };
-            ServiceJson { address: it.address, base: on(0), head: on(1) }
+            DiffService { address: it.address, base: on(0), head: on(1) }
         };
-        self.groups.push(GroupJson {
+        self.groups.push(DiffGroup {
             text: self.namer.party(party, presence),
             endpoints: party.endpoints.iter().map(|it| reference(diff, *it)).collect(),
             addresses: ranges(&party.ranges),
@@ -300,12 +129,12 @@ impl<'d> JsonBuilder<'d, '_> {
         self.groups.len() - 1
     }
 
-    fn account(&self, which: usize, direction: Direction, account: &EndReason) -> AccountJson<'d> {
+    fn account(&self, which: usize, direction: Direction, account: &EndReason) -> DiffAccount {
         let list = match account.state {
             EndState::List(list) => Some(self.responsible(which, VerdictCause::List(list))),
             _ => None,
         };
-        AccountJson {
+        DiffAccount {
             state: state(account.state),
             rules: account.rules.iter().map(|it| self.responsible(which, VerdictCause::Rule(direction, *it))).collect(),
             tiers: account.tiers.iter().map(|it| self.responsible(which, VerdictCause::Tier(*it))).collect(),
@@ -318,7 +147,7 @@ impl<'d> JsonBuilder<'d, '_> {
         }
     }
 
-    fn responsible(&self, which: usize, cause: VerdictCause) -> ResponsibleJson<'d> {
+    fn responsible(&self, which: usize, cause: VerdictCause) -> Responsible {
         let cluster = &self.compared.sides[which].cluster;
         let (name, rule) = match cause {
             VerdictCause::Rule(direction, id) => {
@@ -331,23 +160,24 @@ impl<'d> JsonBuilder<'d, '_> {
             VerdictCause::List(id) => (cluster.lists[id.index()].name.clone(), None),
         };
         let at: Option<&CauseLine> = self.places.line(which, cause);
-        ResponsibleJson { name, rule, file: at.map(|it| it.file.as_str()), line: at.map(|it| it.line) }
+        Responsible { name, rule, file: at.map(|it| it.file.clone()), line: at.map(|it| it.line) }
     }
 
-    fn without_effect(&self) -> Vec<WithoutEffectJson<'d>> {
+    fn without_effect(&self) -> Vec<WithoutEffect> {
         let one = |(kind, cause): &(VerdictChange, RowCause)| {
             let (which, of) = VerdictCause::of_row(*kind, cause);
-            let (direction, cause) = (cause.direction.name(), self.responsible(which, of));
-            WithoutEffectJson { change: change(*kind), direction, cause }
+            let (direction, cause) = (cause.direction.into(), self.responsible(which, of));
+            WithoutEffect { change: change(*kind), direction, cause }
         };
         self.compared.diff.without_effect.iter().map(one).collect()
     }
 
-    fn isolation(&self) -> Vec<IsolationJson<'d>> {
-        let one = |(index, change): (usize, &'d weir_analysis::diff::IsolationChange)| IsolationJson {
-            ruling: ruling(self.compared.isolation_ruling(index)),
-            direction: change.direction.name(),
-            change: if change.begins { "begins" } else { "ends" },
+    fn isolation(&self) -> Vec<IsolationAnswer> {
+        let one = |(index, change): (usize, &'d weir_analysis::diff::IsolationChange)| IsolationAnswer {
+            direction: change.direction.into(),
+            change: if change.begins { IsolationWord::Begins } else { IsolationWord::Ends },
+            refused: self.compared.isolation_ruling(index).is_refused(),
+            approved: approval(self.compared.isolation_ruling(index)),
             endpoints: change.endpoints.iter().map(|it| reference(&self.compared.diff, *it)).collect(),
             text: self.namer.endpoints(&change.endpoints, Presence::Kept),
             policies: change
@@ -360,24 +190,22 @@ impl<'d> JsonBuilder<'d, '_> {
     }
 }
 
-fn ruling(ruling: &Ruling) -> RulingJson<'_> {
+fn approval(ruling: &Ruling) -> Option<Approval> {
     match ruling {
-        Ruling::Open => RulingJson::default(),
-        Ruling::Refused(_) => RulingJson { refused: true, approved: None },
         Ruling::Approved { reason, expires } => {
-            let expires = expires.map(|it| it.to_string());
-            RulingJson { refused: false, approved: Some(ApprovalJson { reason, expires }) }
+            Some(Approval { reason: reason.clone(), expires: expires.map(|it| it.to_string()) })
         }
+        Ruling::Open | Ruling::Refused(_) => None,
     }
 }
 
-fn ranges(ranges: &[AddressRange]) -> Vec<AddressRangeJson> {
-    ranges.iter().map(|it| AddressRangeJson { first: it.first, last: it.last }).collect()
+fn ranges(ranges: &[AddressRange]) -> Vec<AddressSpan> {
+    ranges.iter().map(|it| AddressSpan { first: it.first, last: it.last }).collect()
 }
 
 /// Possible ends in the form of a group: `pods` and `addresses`.
 pub(in crate::commands) fn possible_ends(set: &EndSet) -> serde_json::Value {
-    let pods: Vec<PodSetJson> = set.pods.iter().map(pod_set).collect();
+    let pods: Vec<PodSetAnswer> = set.pods.iter().map(pod_set).collect();
     json!({"text": weir_analysis::diff::possible_ends(set), "addresses": ranges(&set.ranges), "pods": pods})
 }
 
@@ -386,8 +214,8 @@ pub(in crate::commands) fn possible_traffic(set: &TrafficSet) -> serde_json::Val
     json!(traffic(&weir_analysis::diff::row_traffic(set.clone())))
 }
 
-fn pod_set(set: &PodSet) -> PodSetJson {
-    PodSetJson {
+fn pod_set(set: &PodSet) -> PodSetAnswer {
+    PodSetAnswer {
         namespace_selector: selector(&set.namespaces),
         pod_selector: selector(&set.pods),
         addresses: set.addresses.as_deref().map(ranges),
@@ -395,89 +223,99 @@ fn pod_set(set: &PodSet) -> PodSetJson {
 }
 
 /// A selector as in a manifest.
-pub(super) fn selector(selector: &LabelSelector) -> serde_json::Value {
-    let mut value = serde_json::Map::new();
-    if !selector.match_labels.is_empty() {
-        value.insert("matchLabels".to_owned(), json!(selector.match_labels));
+pub(super) fn selector(selector: &LabelSelector) -> Selector {
+    let requirement = |it: &Requirement| SelectorRequirement {
+        key: it.key.clone(),
+        operator: match it.operator {
+            Operator::In => OperatorWord::In,
+            Operator::NotIn => OperatorWord::NotIn,
+            Operator::Exists => OperatorWord::Exists,
+            Operator::DoesNotExist => OperatorWord::DoesNotExist,
+        },
+        values: it.values.clone(),
+    };
+    Selector {
+        match_labels: selector.match_labels.clone(),
+        match_expressions: selector.match_expressions.iter().map(requirement).collect(),
     }
-    if !selector.match_expressions.is_empty() {
-        let requirement = |it: &Requirement| {
-            let mut value = json!({"key": it.key, "operator": it.operator.name()});
-            if !it.values.is_empty() {
-                value["values"] = json!(it.values);
-            }
-            value
-        };
-        let all = selector.match_expressions.iter().map(requirement).collect();
-        value.insert("matchExpressions".to_owned(), serde_json::Value::Array(all));
-    }
-    serde_json::Value::Object(value)
 }
 
-fn traffic(traffic: &RowTraffic) -> TrafficJson {
-    let range = |it: &PortSpec, names: &[String]| PortRangeJson {
-        protocol: protocol(it.protocol),
+fn traffic(traffic: &RowTraffic) -> DiffTraffic {
+    let range = |it: &PortSpec, names: &[String]| PortRange {
+        protocol: it.protocol.into(),
         first: it.first,
         last: it.last,
         named: names.to_vec(),
     };
     let plain = traffic.ranges.iter().map(|it| range(it, &[]));
     let named = traffic.named.iter().map(|(it, names)| range(it, names));
-    TrafficJson { text: traffic.to_string(), ports: plain.chain(named).collect(), portless: traffic.portless }
+    DiffTraffic { text: traffic.to_string(), ports: plain.chain(named).collect(), portless: traffic.portless }
 }
 
-fn presence(presence: Presence) -> &'static str {
+fn family(family: Family) -> FamilyWord {
+    match family {
+        Family::V4 => FamilyWord::V4,
+        Family::V6 => FamilyWord::V6,
+    }
+}
+
+fn presence(presence: Presence) -> PresenceWord {
     match presence {
-        Presence::Kept => "kept",
-        Presence::Appeared => "appeared",
-        Presence::Disappeared => "disappeared",
+        Presence::Kept => PresenceWord::Kept,
+        Presence::Appeared => PresenceWord::Appeared,
+        Presence::Disappeared => PresenceWord::Disappeared,
     }
 }
 
-fn change(change: VerdictChange) -> &'static str {
+fn change(change: VerdictChange) -> ChangeWord {
     match change {
-        VerdictChange::Added => "added",
-        VerdictChange::Removed => "removed",
+        VerdictChange::Added => ChangeWord::Added,
+        VerdictChange::Removed => ChangeWord::Removed,
     }
 }
 
-fn decides(decides: Decides) -> &'static str {
+fn decides(decides: Decides) -> DecidesWord {
     match decides {
-        Decides::Egress => "egress",
-        Decides::Ingress => "ingress",
-        Decides::Both => "both",
+        Decides::Egress => DecidesWord::Egress,
+        Decides::Ingress => DecidesWord::Ingress,
+        Decides::Both => DecidesWord::Both,
     }
 }
 
-fn state(state: EndState) -> &'static str {
+fn state(state: EndState) -> EndStateWord {
     match state {
-        EndState::Absent => "absent",
-        EndState::Free => "no-subject",
-        EndState::Open => "not-isolated",
-        EndState::Isolated => "isolated",
-        EndState::List(_) => "list",
-        EndState::Tier => "tier",
-        EndState::Service => "service",
+        EndState::Absent => EndStateWord::Absent,
+        EndState::Free => EndStateWord::NoSubject,
+        EndState::Open => EndStateWord::NotIsolated,
+        EndState::Isolated => EndStateWord::Isolated,
+        EndState::List(_) => EndStateWord::List,
+        EndState::Tier => EndStateWord::Tier,
+        EndState::Service => EndStateWord::Service,
+    }
+}
+
+fn verdict(verdict: Verdict) -> WitnessWord {
+    match verdict {
+        Verdict::Allow => WitnessWord::Allow,
+        Verdict::Deny => WitnessWord::Deny,
     }
 }
 
 /// A flow as `weir query` takes it. It is the same on both sides, unless an end has another address there and the
 /// families would be mistaken without one.
-fn witness<'d>(compared: &Comparison, row: &DiffRow) -> WitnessJson<'d> {
-    let verdict = |which: usize| match &row.witness.flows[which] {
-        None => "absent",
-        Some(_) => verdict_name(row.witness.verdicts[which]),
+fn witness(compared: &Comparison, row: &DiffRow) -> DiffWitness {
+    let of_side = |which: usize| match &row.witness.flows[which] {
+        None => WitnessWord::Absent,
+        Some(_) => verdict(row.witness.verdicts[which]),
     };
-    if row.witness.possible.is_some() {
-        let [flow, _] = flows(compared, row);
-        let [base, head] = row.witness.verdicts.map(verdict_name);
-        return WitnessJson { flow: flow.unwrap_or_default(), head_flow: None, base, head };
-    }
     let [base, head] = flows(compared, row);
+    if row.witness.possible.is_some() {
+        let [base_word, head_word] = row.witness.verdicts.map(verdict);
+        return DiffWitness { flow: base, head_flow: None, base: base_word, head: head_word };
+    }
     let (flow, head_flow) = match (base, head) {
-        (Some(base), Some(head)) if base != head => (base, Some(head)),
-        (Some(flow), _) | (None, Some(flow)) => (flow, None),
-        (None, None) => (serde_json::Value::Null, None),
+        (Some(base), Some(head)) if base != head => (Some(base), Some(head)),
+        (flow, head) => (flow.or(head), None),
     };
-    WitnessJson { flow, head_flow, base: verdict(0), head: verdict(1) }
+    DiffWitness { flow, head_flow, base: of_side(0), head: of_side(1) }
 }

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use weir_analysis::diff::VerdictChange;
 use weir_objects::escape;
+use weir_policy::answers::Costs;
 
-use super::cost::Costs;
+use super::cost;
 use super::gate::Ruling;
 use super::groups::{self, DiffSection, sections};
 use super::wording::{DiffWording, count};
@@ -146,10 +147,10 @@ fn details(words: &DiffWording<'_, '_>, sections: &[DiffSection], room: usize) -
 fn ending(costs: Option<&Costs>) -> String {
     let Some(costs) = costs else { return String::new() };
     let mut table = "| | before | after | |\n| --- | ---: | ---: | ---: |\n".to_owned();
-    for line in costs.lines() {
+    for line in cost::lines(costs) {
         _ = writeln!(table, "| {} |", line.map(|it| md(&it)).join(" | "));
     }
-    fold(&format!("Cost of enforcing it{}", costs.condition()), &table)
+    fold(&format!("Cost of enforcing it{}", cost::condition(costs)), &table)
 }
 
 fn fold(title: &str, text: &str) -> String {

@@ -1,8 +1,9 @@
 //! Text for people: sentences about the changes, the policies that cause them, and one flow to try.
 
 use weir_analysis::diff::{DiffRow, Presence, VerdictChange};
+use weir_policy::answers::Costs;
 
-use super::cost::Costs;
+use super::cost;
 use super::groups;
 use super::wording::{DiffWording, count};
 use crate::page::Style::{Bold, Dim, Plain, Red, Yellow};
@@ -57,8 +58,8 @@ pub(super) fn text(words: &DiffWording<'_, '_>, costs: Option<&Costs>, most: usi
         }
     }
     if let Some(costs) = costs {
-        writer.title(&format!("Cost of enforcing it{}", costs.condition()));
-        costs.lines().iter().for_each(|[what, before, after, change]| {
+        writer.title(&format!("Cost of enforcing it{}", cost::condition(costs)));
+        cost::lines(costs).iter().for_each(|[what, before, after, change]| {
             let line = format!("  {what:<22} {before:>12} → {after:<12} {change}");
             writer.page.line(line.trim_end());
         });

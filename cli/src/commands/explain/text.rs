@@ -8,18 +8,19 @@ use weir_model::{Cluster, Direction, ListId, PolicyId, RuleAction, Standing, Tie
 use weir_objects::diagnostic::FindingPlace;
 use weir_objects::escape;
 use weir_objects::origin::{FieldOrigin, FieldPath};
+use weir_policy::explanation::{JudgedHostPort, backends, claims, hex, with_audit};
+use weir_policy::findings::LocatedSpan;
+use weir_policy::locator::Locator;
+use weir_policy::possible_pods;
+use weir_policy::question::{FlowAnswer, FlowQuestion, JudgedPacket, PacketExample};
+use weir_policy::rule_mismatch::{self, RuleMismatch};
+use weir_policy::verdict_reasons::verdict_name;
+use weir_policy::witness::{self, ClassDescription, PacketClasses, WitnessPacket};
 
-use super::{JudgedHostPort, backends, claims, hex, packet, with_audit};
-use crate::locator::Locator;
+use super::packet;
 use crate::page::{OutputPage, Style};
-use crate::possible_pods;
-use crate::question::{FlowAnswer, FlowQuestion, JudgedPacket, PacketExample};
 use crate::read::ReadInput;
-use crate::render::LocatedSpan;
 use crate::render::text::{count, excerpt};
-use crate::rule_mismatch::{self, RuleMismatch};
-use crate::verdict_reasons::verdict_name;
-use crate::witness::{self, ClassDescription, PacketClasses, WitnessPacket};
 
 /// The most rules that do not match to explain in detail. The others are counted.
 const MOST_MISMATCHES: usize = 3;

@@ -8,6 +8,7 @@ use weir_model::labels::matches;
 use super::Findings;
 use crate::args::FilterDirection;
 use crate::views::filter::{ReachFilter, SelectedEnds, ViewFilter, selects_namespace};
+use crate::views::label_filter::may_both_match;
 
 /// Removes the rows that the filter hides.
 pub(super) fn apply<'r>(found: &mut Findings<'r>, filter: &'r ViewFilter) {
@@ -71,6 +72,8 @@ fn takes_possible(cluster: &weir_model::Cluster, filter: &ViewFilter, group: &Ex
         }),
     };
     let named = [&filter.focus, &filter.to].into_iter().flatten().all(|it| is(it, &group.pods));
+    let selector = filter.selector.as_ref().and_then(|it| it.selector.as_ref());
+    let selected = selector.is_none_or(|it| may_both_match(it, &group.pods.pods));
     let namespaces = filter.namespaces.is_empty() || filter.namespaces.iter().any(|it| in_namespace(&group.pods, it));
-    named && namespaces && filter.from.is_none() && filter.port.is_none()
+    named && selected && namespaces && filter.from.is_none() && filter.port.is_none()
 }

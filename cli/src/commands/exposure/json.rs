@@ -22,7 +22,7 @@ pub(super) fn document(found: &Findings<'_>) -> serde_json::Result<OutputPage> {
         document["possible"] = groups.iter().map(|it| possible(found, it)).collect();
     }
     if let Some((filter, all)) = found.filter {
-        document["filter"] = filter.json(found.exposures.len(), all);
+        document["filter"] = json!(filter.json(found.exposures.len(), all));
     }
     let mut page = OutputPage::new();
     page.pretty_json(&document)?;

@@ -13,12 +13,12 @@ use weir_analysis::reach::{CellCache, Party, Reach, ports};
 use weir_classes::PortSpec;
 use weir_model::eval::{Oracle, Verdict};
 use weir_model::{Direction, Protocol};
+use weir_policy::endpoint_lookup::EndpointLookup;
+use weir_policy::possible_pods;
+use weir_policy::question::{FlowQuestion, QuestionEnd};
 
 use super::super::test;
 use crate::connections::{self, Connection, ConnectionPorts};
-use crate::endpoint_lookup::EndpointLookup;
-use crate::possible_pods;
-use crate::question::{FlowQuestion, QuestionEnd};
 use crate::read::ReadInput;
 
 /// Expectations of each verdict that are written at most; people review the file.
@@ -80,7 +80,7 @@ impl TodaysVerdicts {
             let workload = weir_objects::escape::line(workload);
             _ = writeln!(text, "  # {workload}");
             for Line { from, to, port, verdict } in lines {
-                let verdict = crate::verdict_reasons::verdict_name(*verdict);
+                let verdict = weir_policy::verdict_reasons::verdict_name(*verdict);
                 let (from, to) = (json!(from), json!(to));
                 _ = writeln!(text, "  - {{from: {from}, to: {to}, port: {port}, expect: {verdict}}}");
             }

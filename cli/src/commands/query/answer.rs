@@ -8,9 +8,9 @@ use std::io::{self, Write};
 use serde_json::value::RawValue;
 use weir_model::eval::Judgement;
 use weir_model::{Cluster, Direction, PolicyId, TierRule, TierRuleId};
+use weir_policy::verdict_reasons::{self, ShownReason, verdict_name};
 
 use crate::left_out::LeftOut;
-use crate::verdict_reasons::{self, ShownReason, verdict_name};
 
 /// Policies and lists by their number, as JSON strings.
 #[derive(Debug)]

@@ -8,9 +8,8 @@ use serde_json::value::RawValue;
 use weir_analysis::world::AskedEnd;
 use weir_model::directory::Directory;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol};
-
-use crate::endpoint_lookup::{EndpointLookup, parse_protocol};
-use crate::possible_pods::{self, WrittenPod};
+use weir_policy::endpoint_lookup::{EndpointLookup, parse_protocol};
+use weir_policy::possible_pods::{self, WrittenPod};
 
 /// Text that is borrowed from the line where it has no escapes. (Within an `Option`, only a newtype is.)
 #[derive(Debug, Deserialize)]
@@ -127,6 +126,11 @@ impl WrittenFlow<'_> {
             (_, Some(port)) => u16::try_from(port).map_err(|_| format!("{port} is not a port"))?,
         };
         Ok((protocol, port))
+    }
+
+    /// The names of the ends that are named.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        [&self.src, &self.dst].into_iter().filter_map(|end| end.pod.as_ref().map(|it| &*it.0))
     }
 
     /// Finds the flow between the ends that the names and addresses refer to.

@@ -7,13 +7,13 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use weir_objects::syntax;
+use weir_policy::verdict_reasons::verdict_name;
 
 use super::file::{self, Expectation};
 use super::{ExpectationResult, ExpectationStatus, opposite};
 use crate::failure::with_hint;
 use crate::page::{self, OutputPage};
 use crate::render::text::count;
-use crate::verdict_reasons::verdict_name;
 use crate::{output_file, patch};
 
 /// Refuses inputs that cannot be written back, before any work.

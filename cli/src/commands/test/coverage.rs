@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use weir_analysis::reach::{CellCache, Reach};
 use weir_model::eval::{Flow, FlowProtocol, Oracle, Verdict};
 use weir_model::{Cluster, Direction, EndpointId};
+use weir_policy::question::JudgedPacket;
 
 use super::{ExpectationResult, ExpectationStatus};
 use crate::connections::{self, Connection};
 use crate::page::OutputPage;
-use crate::question::JudgedPacket;
 use crate::render::text::count;
 
 /// Items of a kind, and those of them that no expectation tests.

@@ -1,15 +1,14 @@
 //! The expectations file.
 
 use anyhow::Result;
-use serde_json::Value;
 use weir_analysis::world::DescribedPod;
 use weir_model::eval::Verdict;
 use weir_objects::syntax::{MappingEntry, Span, SyntaxNode, SyntaxValue};
+use weir_policy::possible_pods::{self, WrittenPod};
+use weir_policy::question::{FlowQuestion, QuestionEnd};
 
 use crate::failure::with_hint;
-use crate::possible_pods::{self, WrittenPod};
-use crate::question::{FlowQuestion, QuestionEnd};
-use crate::strict_yaml::{self, StrictYaml, field};
+use crate::strict_yaml::{self, StrictYaml, field, to_json};
 
 const FIELDS: [&str; 6] = ["name", "from", "to", "port", "proto", "expect"];
 
@@ -144,27 +143,6 @@ fn end(file: &mut StrictYaml<'_>, entries: &[MappingEntry<'_>], name: &str) -> R
         Some(Err(reason)) => Err(file.wrong(node.span, &format!("`{name}`: {reason}"), POD_LAYOUT)),
         None => Ok(file.scalar(entries, name)?.map(ExpectedEnd::Named)),
     }
-}
-
-/// The same value as JSON. A key that is given twice is an error.
-fn to_json(node: &SyntaxNode<'_>) -> Result<Value, String> {
-    Ok(match &node.value {
-        SyntaxValue::Null => Value::Null,
-        SyntaxValue::Bool(value) => Value::from(*value),
-        SyntaxValue::Int(number) => Value::from(*number),
-        SyntaxValue::Float(number) => Value::from(*number),
-        SyntaxValue::Str(text) => Value::from(&**text),
-        SyntaxValue::Seq(items) => items.iter().map(to_json).collect::<Result<_, _>>()?,
-        SyntaxValue::Map(entries) => {
-            let mut map = serde_json::Map::new();
-            for entry in entries {
-                if map.insert(entry.key.to_string(), to_json(&entry.value)?).is_some() {
-                    return Err(format!("`{}` is given twice", entry.key));
-                }
-            }
-            Value::Object(map)
-        }
-    })
 }
 
 const POD_LAYOUT: &str = "a pod that could exist is NAMESPACE/KEY=VALUE[,KEY=VALUE], or {namespace, labels, namespaceLabels, \

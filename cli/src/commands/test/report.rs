@@ -1,12 +1,12 @@
 //! The results of expectations: for people, for programs, for CI systems.
 
 use serde_json::{Value, json};
+use weir_policy::verdict_reasons::verdict_name;
 
 use super::coverage::Coverage;
 use super::{ExpectationResult, ExpectationStatus, opposite};
 use crate::page::OutputPage;
 use crate::render::text::count;
-use crate::verdict_reasons::verdict_name;
 use crate::views::words::xml;
 
 /// The results of a run, and the policies that no expectation can test.

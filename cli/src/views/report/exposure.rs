@@ -6,11 +6,11 @@ use weir_analysis::reach::{CellCache, Passes, Reach, Zone};
 use weir_classes::PeerId;
 use weir_model::eval::RuleId;
 use weir_model::{Direction, rule_path};
+use weir_policy::locator::Locator;
 
 use super::head::{Card, Tone};
 use super::list::{ListRow, RowKind, RuleText};
 use super::source_links::SourceLinks;
-use crate::locator::Locator;
 use crate::read::ReadInput;
 use crate::render::text::count;
 use crate::views::words;

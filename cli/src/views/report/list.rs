@@ -8,10 +8,10 @@ use std::collections::HashMap;
 
 use weir_objects::diagnostic::FindingPlace;
 use weir_objects::origin::FieldOrigin;
+use weir_policy::locator::Locator;
 
 use super::markup::Markup;
 use super::source_links::SourceLinks;
-use crate::locator::Locator;
 
 /// The number of items in the document, and in each further part.
 const PART: usize = 100;

@@ -10,10 +10,10 @@ use weir_model::eval::RuleId;
 use weir_model::{Direction, ListId, PolicyId, PortMatch, Rule, rule_path};
 use weir_objects::diagnostic::FindingPlace;
 use weir_objects::origin::FieldOrigin;
+use weir_policy::locator::Locator;
 
 use super::ends::ReportEnd;
 use super::source_links::SourceLinks;
-use crate::locator::Locator;
 use crate::read::ReadInput;
 
 /// The largest number of pods of a workload that the report names; for more, it has only their number.

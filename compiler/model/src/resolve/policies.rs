@@ -104,7 +104,7 @@ fn selector_or_all(labels: &mut Labelling, selector: Option<&LabelSelector>) -> 
 // Spec: "If this field is not specified, it will default based on the existence of ingress or egress rules; policies
 // that contain an egress section are assumed to affect egress, and all policies (whether or not they contain an ingress
 // section) are assumed to affect ingress." The server looks at the rules: `egress: []` has none.
-fn isolates(policy: &NetworkPolicy) -> (bool, bool) {
+pub fn isolates(policy: &NetworkPolicy) -> (bool, bool) {
     if policy.policy_types.is_empty() {
         return (true, !policy.egress.is_empty());
     }

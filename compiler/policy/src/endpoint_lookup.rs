@@ -29,21 +29,25 @@ const SERVICE: &[&str] = &["service", "services", "svc"];
 
 /// The object that a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NamedObject {
+pub enum NamedObject {
+    /// A pod or a workload.
     Endpoint(EndpointId),
+    /// A service.
     Service(ServiceId),
 }
 
 /// Finds ends by name and address.
 #[derive(Clone, Copy)]
-pub(crate) struct EndpointLookup<'c> {
-    pub(crate) cluster: &'c Cluster,
-    pub(crate) default_namespace: &'c str,
+pub struct EndpointLookup<'c> {
+    /// The cluster that is searched.
+    pub cluster: &'c Cluster,
+    /// The namespace of names without one.
+    pub default_namespace: &'c str,
 }
 
 impl<'c> EndpointLookup<'c> {
     /// The pod or workload of this name. A workload that is not in the input is one of its pods.
-    pub(crate) fn endpoint(&self, directory: &Directory<'c>, text: &str) -> Result<EndpointId, String> {
+    pub fn endpoint(&self, directory: &Directory<'c>, text: &str) -> Result<EndpointId, String> {
         let text = &*as_typed(text);
         let mut parts = text.split('/');
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
@@ -62,7 +66,7 @@ impl<'c> EndpointLookup<'c> {
     }
 
     /// The pod, workload or service of this name; an endpoint before a service.
-    pub(crate) fn named(&self, directory: &Directory<'c>, text: &str) -> Result<NamedObject, String> {
+    pub fn named(&self, directory: &Directory<'c>, text: &str) -> Result<NamedObject, String> {
         let text = &*as_typed(text);
         let parts: Vec<&str> = text.split('/').collect();
         let is_service = |kind: &str| SERVICE.iter().any(|it| kind.eq_ignore_ascii_case(it));
@@ -87,7 +91,7 @@ impl<'c> EndpointLookup<'c> {
     }
 
     /// The service with the same name as the endpoint that a text refers to.
-    pub(crate) fn namesake(&self, directory: &Directory<'c>, text: &str) -> Option<ServiceId> {
+    pub fn namesake(&self, directory: &Directory<'c>, text: &str) -> Option<ServiceId> {
         let Ok(NamedObject::Endpoint(_)) = self.named(directory, text) else { return None };
         match text.split('/').collect::<Vec<_>>()[..] {
             [name] => directory.service_named(self.default_namespace, name),
@@ -97,7 +101,7 @@ impl<'c> EndpointLookup<'c> {
     }
 
     /// The name of an endpoint or service that is most similar to this one, or the same name in another namespace.
-    pub(crate) fn similar_name(&self, text: &str) -> Option<String> {
+    pub fn similar_name(&self, text: &str) -> Option<String> {
         let name = text.rsplit('/').next().unwrap_or(text);
         let wanted = if text.contains('/') { text.to_owned() } else { format!("{}/{text}", self.default_namespace) };
         let endpoints = (0..self.cluster.endpoints.len() as u32).map(|id| self.cluster.endpoint_name(EndpointId(id)));
@@ -109,6 +113,11 @@ impl<'c> EndpointLookup<'c> {
         let known: BTreeSet<String> = endpoints.chain(services).chain(workloads).collect();
         let elsewhere = || known.iter().find(|it| it.rsplit('/').next() == Some(name)).map(String::as_str);
         most_similar(&wanted, known.iter().map(String::as_str)).or_else(elsewhere).map(str::to_owned)
+    }
+
+    /// `did you mean `shop/web`?`, for a name that is not found; `None` if no known name is similar.
+    pub fn did_you_mean(&self, text: &str) -> Option<String> {
+        Some(format!("did you mean `{}`?", self.similar_name(text)?))
     }
 
     fn any_kind(&self, directory: &Directory<'c>, namespace: &str, name: &str) -> Result<EndpointId, String> {
@@ -247,12 +256,7 @@ impl<'c> EndpointLookup<'c> {
     }
 
     /// An end by name, by address, or by both; the address must then be one of the endpoint's, if it has any.
-    pub(crate) fn end(
-        &self,
-        directory: &Directory<'c>,
-        pod: Option<&str>,
-        ip: Option<&str>,
-    ) -> Result<FlowEnd, String> {
+    pub fn end(&self, directory: &Directory<'c>, pod: Option<&str>, ip: Option<&str>) -> Result<FlowEnd, String> {
         let address = ip.map(parse_ip).transpose()?;
         let endpoint = match (pod, address) {
             (Some(name), _) => Some(self.endpoint(directory, name)?),
@@ -270,7 +274,7 @@ impl<'c> EndpointLookup<'c> {
 
     /// Gives an address to ends that are only named, so that both ends have one family: a packet has only one, and
     /// `ipBlock` rules are about addresses.
-    pub(crate) fn choose_addresses(&self, source: FlowEnd, destination: FlowEnd) -> Result<(FlowEnd, FlowEnd), String> {
+    pub fn choose_addresses(&self, source: FlowEnd, destination: FlowEnd) -> Result<(FlowEnd, FlowEnd), String> {
         let (from, to) = (self.addresses(&source), self.addresses(&destination));
         let family = match (source.address, destination.address) {
             (Some(a), _) if to.is_empty() => Family::of(a),
@@ -327,17 +331,17 @@ fn kind_named(text: &str) -> Option<&'static str> {
 }
 
 /// The name of an endpoint as commands take it: `shop/web` for a pod, `deployment/shop/web` for a workload.
-pub(crate) fn reference(kind: &str, name: &str) -> String {
+pub fn reference(kind: &str, name: &str) -> String {
     if kind == "Pod" { name.to_owned() } else { format!("{}/{name}", kind.to_lowercase()) }
 }
 
 /// An address; an IPv4-mapped one is that IPv4 address.
-pub(crate) fn parse_ip(text: &str) -> Result<IpAddr, String> {
+pub fn parse_ip(text: &str) -> Result<IpAddr, String> {
     text.parse().map(|ip: IpAddr| ip.to_canonical()).map_err(|_| format!("`{text}` is not an address"))
 }
 
 /// A protocol by its name in any case.
-pub(crate) fn parse_protocol(text: &str) -> Result<FlowProtocol, String> {
+pub fn parse_protocol(text: &str) -> Result<FlowProtocol, String> {
     const NAMES: [(&str, FlowProtocol); 5] = [
         ("TCP", FlowProtocol::Transport(Protocol::Tcp)),
         ("UDP", FlowProtocol::Transport(Protocol::Udp)),

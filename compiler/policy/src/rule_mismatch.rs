@@ -15,22 +15,19 @@ use weir_objects::k8s::{LabelSelector, Labels, Operator, Requirement};
 
 /// Why one rule does not match a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RuleMismatch {
-    pub(crate) policy: PolicyId,
-    pub(crate) rule: u32,
+pub struct RuleMismatch {
+    /// The policy.
+    pub policy: PolicyId,
+    /// The rule's position in its direction.
+    pub rule: u32,
     /// The mismatch of every peer; empty if one matches, or if the rule names no peers.
-    pub(crate) peers: Vec<String>,
+    pub peers: Vec<String>,
     /// The mismatch of every port; empty if one matches, or if the rule names no ports.
-    pub(crate) ports: Vec<String>,
+    pub ports: Vec<String>,
 }
 
 /// Rules of these policies that do not match, the nearest first.
-pub(crate) fn mismatches(
-    cluster: &Cluster,
-    policies: &[PolicyId],
-    direction: Direction,
-    flow: &Flow,
-) -> Vec<RuleMismatch> {
+pub fn mismatches(cluster: &Cluster, policies: &[PolicyId], direction: Direction, flow: &Flow) -> Vec<RuleMismatch> {
     let mut found = Vec::new();
     for id in policies {
         let policy = &cluster.policies[id.index()];
@@ -201,7 +198,7 @@ fn unmet_requirement(requirement: &Requirement, labels: &Labels) -> Option<Strin
 }
 
 /// `tcp`, `udp`, `sctp`
-pub(crate) fn protocol_name(protocol: Protocol) -> &'static str {
+pub fn protocol_name(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Tcp => "tcp",
         Protocol::Udp => "udp",

@@ -18,22 +18,25 @@ use weir_model::eval::{Basis, Flow, Judgement, Verdict};
 use weir_model::{Cluster, EndpointId, ServiceId};
 
 use describe::ClassDescriber;
-pub(crate) use describe::{ClassDescription, PacketClasses, summary};
+pub use describe::{ClassDescription, PacketClasses, summary};
 
 /// One packet at one endpoint.
 #[derive(Clone, Debug)]
-pub(crate) struct WitnessPacket {
-    pub(crate) question: PacketQuestion,
-    pub(crate) endpoint: EndpointId,
+pub struct WitnessPacket {
+    /// The question to the program.
+    pub question: PacketQuestion,
+    /// The endpoint at whose interface the packet is.
+    pub endpoint: EndpointId,
     /// The program's verdict.
-    pub(crate) verdict: Verdict,
-    pub(crate) classes: PacketClasses,
+    pub verdict: Verdict,
+    /// The classes that the program finds.
+    pub classes: PacketClasses,
     /// The packet's bytes, from the Ethernet header on.
-    pub(crate) packet: Vec<u8>,
+    pub packet: Vec<u8>,
 }
 
 /// The packets of a judged flow, or the reason why the engine has no answer for it.
-pub(crate) fn of(cluster: &Cluster, flow: &Flow, judgement: &Judgement) -> Result<Vec<WitnessPacket>, String> {
+pub fn of(cluster: &Cluster, flow: &Flow, judgement: &Judgement) -> Result<Vec<WitnessPacket>, String> {
     let seen: Rc<RefCell<Vec<RecordedQuestion>>> = Rc::default();
     let asked = endpoints(cluster, flow, judgement);
     if asked.is_empty() {

@@ -17,7 +17,7 @@ use crate::similar_name::most_similar;
 
 /// An end as the user asked for it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum QuestionEnd<'q> {
+pub enum QuestionEnd<'q> {
     /// A name or an address.
     Named(&'q str),
     /// A pod that could exist.
@@ -26,60 +26,68 @@ pub(crate) enum QuestionEnd<'q> {
 
 /// A question as the user asked it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FlowQuestion<'q> {
-    pub(crate) from: QuestionEnd<'q>,
-    pub(crate) to: QuestionEnd<'q>,
-    pub(crate) port: Option<&'q str>,
-    pub(crate) protocol: Option<&'q str>,
+pub struct FlowQuestion<'q> {
+    /// The source of the connection.
+    pub from: QuestionEnd<'q>,
+    /// The destination of the connection.
+    pub to: QuestionEnd<'q>,
+    /// `80`, `53/udp`, or the name of a port of the destination.
+    pub port: Option<&'q str>,
+    /// `tcp`, `udp`, `sctp` or `icmp`, if the port does not contain it.
+    pub protocol: Option<&'q str>,
 }
 
 /// The packets to judge; the answer is "allowed" only if all of them are.
 #[derive(Clone, Debug)]
-pub(crate) struct FlowAnswer {
+pub struct FlowAnswer {
     /// The service that was named, if it has no address.
-    pub(crate) service: Option<ServiceId>,
+    pub service: Option<ServiceId>,
     /// A service with the same name as the endpoint that was meant.
-    pub(crate) namesake: Option<ServiceId>,
-    pub(crate) packets: Vec<JudgedPacket>,
+    pub namesake: Option<ServiceId>,
+    /// In the order in which they were asked.
+    pub packets: Vec<JudgedPacket>,
     /// For every pod that the ends describe; `None` if no end is described.
-    pub(crate) verdict_if: Option<VerdictConditions>,
+    pub verdict_if: Option<VerdictConditions>,
 }
 
 /// Properties that the verdict on described pods depends on.
 #[derive(Clone, Debug)]
-pub(crate) struct VerdictConditions {
+pub struct VerdictConditions {
     /// The verdict on all of them, if it is one.
     verdict: Option<Verdict>,
     /// The fields of a description that would determine it.
-    pub(crate) fields: Vec<String>,
+    pub fields: Vec<String>,
     /// The conditions under which the flow is allowed.
-    pub(crate) allowed_if: Vec<String>,
+    pub allowed_if: Vec<String>,
     /// Whether there are more conditions.
-    pub(crate) has_more: bool,
+    pub has_more: bool,
 }
 
 /// One packet of the flow, with the oracle's judgement.
 #[derive(Clone, Debug)]
-pub(crate) struct JudgedPacket {
-    pub(crate) flow: Flow,
-    pub(crate) judgement: Judgement,
+pub struct JudgedPacket {
+    /// The flow between its ends.
+    pub flow: Flow,
+    /// Of both sides.
+    pub judgement: Judgement,
     /// Examples of described pods.
-    pub(crate) example: Option<Rc<PacketExample>>,
+    pub example: Option<Rc<PacketExample>>,
 }
 
 /// Pods that fit the descriptions of a question, in a cluster.
 #[derive(Clone, Debug)]
-pub(crate) struct PacketExample {
-    pub(crate) cluster: Cluster,
+pub struct PacketExample {
+    /// The cluster with these pods in it.
+    pub cluster: Cluster,
     /// Source and destination.
-    pub(crate) pods: [Option<PossiblePod>; 2],
+    pub pods: [Option<PossiblePod>; 2],
     /// Properties that the example adds to each description.
-    pub(crate) added: [Option<String>; 2],
+    pub added: [Option<String>; 2],
 }
 
 impl JudgedPacket {
     /// The cluster that the packet is in.
-    pub(crate) fn cluster<'c>(&'c self, input: &'c Cluster) -> &'c Cluster {
+    pub fn cluster<'c>(&'c self, input: &'c Cluster) -> &'c Cluster {
         self.example.as_ref().map_or(input, |it| &it.cluster)
     }
 }
@@ -111,7 +119,7 @@ struct ProtocolPort {
 
 impl FlowAnswer {
     /// The verdict; `None` if it depends on what descriptions leave out.
-    pub(crate) fn verdict(&self) -> Option<Verdict> {
+    pub fn verdict(&self) -> Option<Verdict> {
         let worst = || self.packets.iter().map(|it| it.judgement.verdict()).max().unwrap_or(Verdict::Allow);
         self.verdict_if.as_ref().map_or_else(|| Some(worst()), |it| it.verdict)
     }
@@ -125,7 +133,8 @@ enum WrittenPort<'q> {
 }
 
 impl FlowQuestion<'_> {
-    pub(crate) fn ask<'c>(&self, lookup: &EndpointLookup<'c>, oracle: &mut Oracle<'c>) -> Result<FlowAnswer, String> {
+    /// Resolves the names and judges each packet. The error is a reason without a hint.
+    pub fn ask<'c>(&self, lookup: &EndpointLookup<'c>, oracle: &mut Oracle<'c>) -> Result<FlowAnswer, String> {
         let namesake = match self.to {
             QuestionEnd::Named(to) => lookup.namesake(oracle.directory(), to),
             QuestionEnd::Described(_) => None,
@@ -209,31 +218,47 @@ impl FlowQuestion<'_> {
     }
 
     /// The note for a name that a service has too: the pod or workload was meant.
-    pub(crate) fn namesake_note(cluster: &Cluster, namesake: ServiceId) -> String {
+    pub fn namesake_note(cluster: &Cluster, namesake: ServiceId) -> String {
         let name = cluster.service_name(namesake);
         format!("{name} is also the name of a service; write service/{name} to ask about the service")
     }
 
+    /// The reason why a question cannot be answered, with the name that was probably meant.
+    pub fn reason_with_similar_name<'c>(
+        &self,
+        reason: String,
+        lookup: &EndpointLookup<'c>,
+        directory: &Directory<'c>,
+    ) -> String {
+        let similar = self.port().ok().and_then(|_| lookup.did_you_mean(self.unknown_name(lookup, directory)?));
+        similar.map_or(reason.clone(), |similar| format!("{reason}; {similar}"))
+    }
+
     /// A hint for a question that cannot be answered.
-    pub(crate) fn hint<'c>(&self, lookup: &EndpointLookup<'c>, directory: &Directory<'c>) -> Option<String> {
+    pub fn hint<'c>(&self, lookup: &EndpointLookup<'c>, directory: &Directory<'c>) -> Option<String> {
         if self.port().is_err() {
             return Some("a port is 1 to 65535, or a name: 80, 53/udp, http".to_owned());
         }
+        let text = self.unknown_name(lookup, directory)?;
+        if looks_like_address(text) {
+            return Some(format!("`{text}` looks like an address, but is not a valid one"));
+        }
+        Some(match lookup.did_you_mean(text) {
+            Some(hint) => hint,
+            None => "write NAME, NAMESPACE/NAME, KIND/NAMESPACE/NAME or an address; names without a namespace \
+                     are searched in the namespace of -n"
+                .to_owned(),
+        })
+    }
+
+    /// The first end that is a name which the cluster does not have.
+    fn unknown_name<'c>(&self, lookup: &EndpointLookup<'c>, directory: &Directory<'c>) -> Option<&str> {
         let is_unknown = |it: &&str| parse_ip(it).is_err() && lookup.named(directory, it).is_err();
         let named = [self.from, self.to].into_iter().filter_map(|end| match end {
             QuestionEnd::Named(text) => Some(text),
             QuestionEnd::Described(_) => None,
         });
-        let text = named.into_iter().find(is_unknown)?;
-        if looks_like_address(text) {
-            return Some(format!("`{text}` looks like an address, but is not a valid one"));
-        }
-        Some(match lookup.similar_name(text) {
-            Some(name) => format!("did you mean `{name}`?"),
-            None => "write NAME, NAMESPACE/NAME, KIND/NAMESPACE/NAME or an address; names without a namespace \
-                     are searched in the namespace of -n"
-                .to_owned(),
-        })
+        named.into_iter().find(is_unknown)
     }
 
     fn source<'c>(&self, lookup: &EndpointLookup<'c>, directory: &Directory<'c>) -> Result<FlowEnd, String> {

@@ -14,28 +14,33 @@ use weir_objects::syntax::{Span, SyntaxFormat, SyntaxNode, SyntaxValue, json, ya
 
 /// A place in a file, for people and for programs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Location {
+pub struct Location {
     /// The file that contains the place.
-    pub(crate) file: FileId,
+    pub file: FileId,
     /// The bytes of the place in the file.
-    pub(crate) span: Span,
+    pub span: Span,
     /// The document's number in the file, from 1; `None` for text that never became an object.
-    pub(crate) document: Option<u32>,
+    pub document: Option<u32>,
 }
 
 /// A line and a column, both from 1; columns count characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LineColumn {
-    pub(crate) line: usize,
-    pub(crate) column: usize,
+pub struct LineColumn {
+    /// From 1.
+    pub line: usize,
+    /// From 1, in characters.
+    pub column: usize,
 }
 
 /// The kind and name of an object, as far as its text contains them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ObjectIdentity {
-    pub(crate) kind: String,
-    pub(crate) namespace: Option<String>,
-    pub(crate) name: String,
+pub struct ObjectIdentity {
+    /// As in the text; empty if it has none.
+    pub kind: String,
+    /// As in the text.
+    pub namespace: Option<String>,
+    /// As in the text; empty if it has none.
+    pub name: String,
 }
 
 /// The part of a field to locate.
@@ -59,7 +64,7 @@ struct ParsedDocument<'s> {
 }
 
 /// Finds the locations of places. It keeps the last tree and the line tables for the next search.
-pub(crate) struct Locator<'s> {
+pub struct Locator<'s> {
     sources: &'s SourceMap,
     /// The document that was parsed last.
     document: Option<ParsedDocument<'s>>,
@@ -70,16 +75,18 @@ pub(crate) struct Locator<'s> {
 }
 
 impl<'s> Locator<'s> {
-    pub(crate) fn new(sources: &'s SourceMap) -> Self {
+    /// A locator for the places of these sources.
+    pub fn new(sources: &'s SourceMap) -> Self {
         Self { sources, document: None, lines: HashMap::new(), counts: HashMap::new() }
     }
 
-    pub(crate) fn sources(&self) -> &'s SourceMap {
+    /// The sources that it searches.
+    pub fn sources(&self) -> &'s SourceMap {
         self.sources
     }
 
     /// The location of a place; `None` for an object without text.
-    pub(crate) fn locate(&mut self, place: &FindingPlace) -> Option<Location> {
+    pub fn locate(&mut self, place: &FindingPlace) -> Option<Location> {
         let (origin, part) = match place {
             FindingPlace::Text(at) => return Some(Location { file: at.file, span: at.span, document: None }),
             FindingPlace::Field(origin) => (origin, FieldPart::Value),
@@ -95,7 +102,7 @@ impl<'s> Locator<'s> {
     }
 
     /// The line of a field, as in the line table of programs.
-    pub(crate) fn line(&mut self, origin: &FieldOrigin) -> Option<artifact::SourceLine> {
+    pub fn line(&mut self, origin: &FieldOrigin) -> Option<artifact::SourceLine> {
         let location = self.locate(&FindingPlace::Field(origin.clone()))?;
         let number = self.position(location.file, location.span.start).line;
         let (start, end) = (self.line_start(location.file, number), self.line_start(location.file, number + 1));
@@ -104,7 +111,7 @@ impl<'s> Locator<'s> {
     }
 
     /// The kind and name of an object.
-    pub(crate) fn identity(&mut self, object: ObjectId) -> Option<ObjectIdentity> {
+    pub fn identity(&mut self, object: ObjectId) -> Option<ObjectIdentity> {
         let source = self.sources.object(object)?;
         if source.format == SyntaxFormat::List {
             let name = self.sources.file(source.file).name.clone();
@@ -121,6 +128,12 @@ impl<'s> Locator<'s> {
             namespace: text(metadata.and_then(|it| child(it, "namespace"))),
             name: text(metadata.and_then(|it| child(it, "name"))).unwrap_or_default(),
         })
+    }
+
+    /// The text of an object, parsed again; `None` for an object without text and for a list file.
+    pub fn tree(&mut self, object: ObjectId) -> Option<&SyntaxNode<'s>> {
+        let source = self.sources.object(object)?;
+        if source.format == SyntaxFormat::List { None } else { self.object_node(source) }
     }
 
     fn object_node(&mut self, source: &ObjectSource) -> Option<&SyntaxNode<'s>> {
@@ -141,7 +154,7 @@ impl<'s> Locator<'s> {
     }
 
     /// Line and column of a byte.
-    pub(crate) fn position(&mut self, file: FileId, byte: u32) -> LineColumn {
+    pub fn position(&mut self, file: FileId, byte: u32) -> LineColumn {
         let text = &self.sources.file(file).text;
         let byte = (byte as usize).min(text.len());
         let lines = self.lines(file);
@@ -179,7 +192,7 @@ impl<'s> Locator<'s> {
     }
 
     /// The byte at which a line (from 1) begins; the text's end behind the last.
-    pub(crate) fn line_start(&mut self, file: FileId, line: usize) -> usize {
+    pub fn line_start(&mut self, file: FileId, line: usize) -> usize {
         let end = self.sources.file(file).text.len();
         self.lines(file).get(line.saturating_sub(1)).copied().unwrap_or(end)
     }

@@ -2,7 +2,7 @@
 
 /// The most similar of the known names. `None` if it differs in more than a third of the letters: a suggestion that is
 /// probably wrong is worse than none.
-pub(crate) fn most_similar<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+pub fn most_similar<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let most = (name.chars().count() / 3).max(1);
     let name = name.to_lowercase();
     let scored = known.into_iter().map(|it| (strsim::osa_distance(&name, &it.to_lowercase()), it)).min()?;

@@ -6,47 +6,58 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(feature = "serde")]
 use serde::Deserialize;
-use serde_json::{Value, json};
-use weir_analysis::reach::ports;
 use weir_analysis::world::{
     AskedEnd, AskedTarget, DescribedPod, OpenAnswer, OpenProperty, OpenQuestion, OpenQuestionError, PossiblePod,
     WorldError, ask, labels_text,
 };
-use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Judgement, Verdict};
+use weir_model::eval::{FlowEnd, FlowProtocol, Judgement, Verdict};
 use weir_model::{Cluster, NamedPort, Protocol};
 use weir_objects::decode::names;
 use weir_objects::k8s::Labels;
 
-use crate::endpoint_lookup::{parse_ip, parse_protocol, reference};
+use crate::endpoint_lookup::{parse_ip, parse_protocol};
 
 /// The reason why `--world closed` has no answer.
-pub(crate) const CLOSED: &str = "a described pod is not in the input, and `--world closed` asks about the input alone";
+pub const CLOSED: &str = "a described pod is not in the input, and `--world closed` asks about the input alone";
 
 /// A description as it was written.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object with `namespace` and `labels`")]
-pub(crate) struct WrittenPod {
-    pub(crate) namespace: String,
-    #[serde(default)]
-    pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) namespace_labels: Option<BTreeMap<String, String>>,
-    pub(crate) ports: Option<Vec<WrittenContainerPort>>,
-    pub(crate) ip: Option<String>,
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object with `namespace` and `labels`")
+)]
+pub struct WrittenPod {
+    /// Its namespace.
+    pub namespace: String,
+    #[cfg_attr(feature = "serde", serde(default))]
+    /// All of its labels.
+    pub labels: BTreeMap<String, String>,
+    /// The labels of its namespace; `None` if they are unknown.
+    pub namespace_labels: Option<BTreeMap<String, String>>,
+    /// Its named ports; `None` if they are unknown.
+    pub ports: Option<Vec<WrittenContainerPort>>,
+    /// Its address; `None` if it is unknown.
+    pub ip: Option<String>,
 }
 
 /// A container port of a description.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct WrittenContainerPort {
-    name: String,
-    protocol: Option<String>,
-    container_port: u16,
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(Deserialize), serde(rename_all = "camelCase", deny_unknown_fields))]
+pub struct WrittenContainerPort {
+    /// Its name.
+    pub name: String,
+    /// `TCP`, `UDP` or `SCTP`; `None` is TCP.
+    pub protocol: Option<String>,
+    /// Its number.
+    pub container_port: u16,
 }
 
 impl WrittenPod {
     /// The pod, if Kubernetes would accept its names and labels.
-    pub(crate) fn pod(self) -> Result<DescribedPod, String> {
+    pub fn pod(self) -> Result<DescribedPod, String> {
         valid("namespace", &self.namespace, names::dns_label)?;
         for (key, value) in self.labels.iter().chain(self.namespace_labels.iter().flatten()) {
             valid("label", key, names::label_key)?;
@@ -76,13 +87,22 @@ fn valid(what: &str, text: &str, check: fn(&str) -> Result<(), &'static str>) ->
 }
 
 /// The description that a text of the command line is; `None` if it is a name or an address.
-pub(crate) fn parse(text: &str) -> Option<Result<DescribedPod, String>> {
+pub fn parse(text: &str) -> Option<Result<DescribedPod, String>> {
     if text.starts_with('{') {
-        let written: Result<WrittenPod, _> = serde_json::from_str(text);
-        let written = written.map_err(|error| format!("`{text}` is not a description of a pod: {error}"));
-        return Some(written.and_then(WrittenPod::pod));
+        return Some(of_json(text));
     }
     text.contains('=').then(|| short(text))
+}
+
+#[cfg(feature = "serde")]
+fn of_json(text: &str) -> Result<DescribedPod, String> {
+    let written: Result<WrittenPod, _> = serde_json::from_str(text);
+    written.map_err(|error| format!("`{text}` is not a description of a pod: {error}")).and_then(WrittenPod::pod)
+}
+
+#[cfg(not(feature = "serde"))]
+fn of_json(text: &str) -> Result<DescribedPod, String> {
+    Err(format!("`{text}` is JSON, which needs the feature `serde`: write NAMESPACE/KEY=VALUE[,KEY=VALUE]"))
 }
 
 /// `shop/app=web,tier=front`; `shop/=` for a pod without labels.
@@ -100,50 +120,12 @@ fn short(text: &str) -> Result<DescribedPod, String> {
 }
 
 /// The pod as the command line takes it.
-pub(crate) fn text(pod: &DescribedPod) -> String {
+pub fn text(pod: &DescribedPod) -> String {
     format!("{}/{}", pod.namespace, labels_text(&pod.labels))
 }
 
-/// A pod as an end of a flow, for programs. Every property is given, so that the end means this pod alone.
-pub(crate) fn end(pod: &PossiblePod) -> Value {
-    let mut value = json!({"namespace": pod.namespace, "labels": pod.labels});
-    if let Some(labels) = &pod.namespace_labels {
-        value["namespaceLabels"] = json!(labels);
-    }
-    let port =
-        |it: &NamedPort| json!({"name": it.name, "protocol": ports::name(it.protocol), "containerPort": it.number});
-    value["ports"] = pod.ports.iter().map(port).collect();
-    value["ip"] = json!(pod.address);
-    value
-}
-
-/// A flow as `weir query` takes it. Ends without a pod are those of the flow.
-pub(crate) fn flow(cluster: &Cluster, flow: &Flow, pods: [Option<&PossiblePod>; 2]) -> Value {
-    let end = |flow_end: &FlowEnd, pod: Option<&PossiblePod>| match (pod, flow_end.endpoint) {
-        (Some(pod), _) => end(pod),
-        (None, None) => json!({"ip": flow_end.address}),
-        (None, Some(id)) => {
-            let name = cluster.endpoint_name(id);
-            let mut value = json!({"pod": reference(&cluster.endpoints[id.index()].kind, &name)});
-            if let Some(address) = flow_end.address {
-                value["ip"] = json!(address);
-            }
-            value
-        }
-    };
-    let mut value = json!({"src": end(&flow.source, pods[0]), "dst": end(&flow.destination, pods[1])});
-    match flow.protocol {
-        FlowProtocol::Transport(protocol) => {
-            value["proto"] = ports::name(protocol).into();
-            value["port"] = flow.port.into();
-        }
-        FlowProtocol::Icmp => value["proto"] = "ICMP".into(),
-    }
-    value
-}
-
 /// The answer for every pod that the descriptions fit.
-pub(crate) fn answer(cluster: &Cluster, question: &OpenQuestion) -> Result<OpenAnswer, String> {
+pub fn answer(cluster: &Cluster, question: &OpenQuestion) -> Result<OpenAnswer, String> {
     ask(cluster, question).map_err(|error| match error {
         OpenQuestionError::Description(reason) => reason,
         OpenQuestionError::World(WorldError::TooLarge { .. }) => {
@@ -156,7 +138,7 @@ pub(crate) fn answer(cluster: &Cluster, question: &OpenQuestion) -> Result<OpenA
 }
 
 /// The judgement of a flow, if it is the same for every pod that the descriptions fit: the reference's for one of them.
-pub(crate) fn judge(
+pub fn judge(
     cluster: &Cluster,
     [source, end]: [AskedEnd; 2],
     protocol: FlowProtocol,
@@ -173,13 +155,13 @@ pub(crate) fn judge(
 }
 
 /// An end that is a pod, workload or address of the cluster.
-pub(crate) fn known(cluster: &Cluster, end: FlowEnd) -> AskedEnd {
+pub fn known(cluster: &Cluster, end: FlowEnd) -> AskedEnd {
     let of_endpoint = || end.endpoint.map(|id| cluster.endpoints[id.index()].addresses.clone()).unwrap_or_default();
     AskedEnd::Known(end.endpoint, end.address.map_or_else(of_endpoint, |it| vec![it]))
 }
 
 /// The fields that would determine the verdict: `src.ip`, `dst.namespaceLabels`.
-pub(crate) fn fields(question: &OpenQuestion, answer: &OpenAnswer) -> Vec<String> {
+pub fn fields(question: &OpenQuestion, answer: &OpenAnswer) -> Vec<String> {
     let is_source = |name: &str| matches!(&question.source, AskedEnd::Described(pod) if pod.namespace == name);
     let field = |property: &OpenProperty| match property {
         OpenProperty::SourceAddress => "src.ip".to_owned(),
@@ -192,13 +174,13 @@ pub(crate) fn fields(question: &OpenQuestion, answer: &OpenAnswer) -> Vec<String
 }
 
 /// The conditions under which the flow is allowed, in one sentence.
-pub(crate) fn conditions(answer: &OpenAnswer) -> String {
+pub fn conditions(answer: &OpenAnswer) -> String {
     let more = if answer.has_more_conditions { "; or more" } else { "" };
     format!("{}{more}", answer.allowed_if.join("; or "))
 }
 
 /// The properties that an example adds to the description: `the address 192.0.2.1, namespace ops with team=a`.
-pub(crate) fn added(asked: &DescribedPod, pod: &PossiblePod) -> Option<String> {
+pub fn added(asked: &DescribedPod, pod: &PossiblePod) -> Option<String> {
     let mut parts = Vec::new();
     parts.extend(asked.address.is_none().then(|| format!("the address {}", pod.address)));
     if let (None, Some(labels)) = (&asked.namespace_labels, &pod.namespace_labels) {
@@ -213,7 +195,7 @@ pub(crate) fn added(asked: &DescribedPod, pod: &PossiblePod) -> Option<String> {
 }
 
 /// The verdict's word; `depends` if it is not the same for every pod that the descriptions fit.
-pub(crate) fn verdict_word(verdict: Option<Verdict>) -> &'static str {
+pub fn verdict_word(verdict: Option<Verdict>) -> &'static str {
     verdict.map_or("depends", crate::verdict_reasons::verdict_name)
 }
 
@@ -238,6 +220,7 @@ mod tests {
         check("shop/app.kubernetes.io/name=web", Ok("shop/app.kubernetes.io/name=web"));
         check("shop/app=", Ok("shop/app="));
         check("shop/=", Ok("shop/="));
+        #[cfg(feature = "serde")]
         check("{\"namespace\": \"shop\", \"ip\": \"10.0.0.1\"}", Ok("shop/="));
     }
 

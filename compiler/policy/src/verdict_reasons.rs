@@ -8,16 +8,18 @@ use weir_model::{Cluster, Direction, ListId, PolicyId, RuleAction, TierRuleId};
 
 /// A list, a policy with the rule that allows, or a rule of a cluster-wide policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ShownReason {
+pub enum ShownReason {
+    /// A list that denies.
     List(ListId),
     /// A rule of a cluster-wide policy: it decides, or passes the flow on to the next tier.
     Tier(TierRuleId),
+    /// A policy that isolates, or its rule that allows.
     Policy(PolicyId, Option<u32>),
 }
 
 /// The reasons in the order in which they decided: rules that passed the flow on, then policies in order, then rules.
 /// Empty if neither a policy nor a list decides.
-pub(crate) fn reasons(side: &EndVerdict) -> Vec<ShownReason> {
+pub fn reasons(side: &EndVerdict) -> Vec<ShownReason> {
     let passed = side.passed.iter().map(|rule| ShownReason::Tier(*rule));
     passed.chain(of_basis(side)).collect()
 }
@@ -44,7 +46,7 @@ fn of_basis(side: &EndVerdict) -> Vec<ShownReason> {
 }
 
 /// `allow` or `deny`
-pub(crate) fn verdict_name(verdict: Verdict) -> &'static str {
+pub fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Allow => "allow",
         Verdict::Deny => "deny",
@@ -52,7 +54,7 @@ pub(crate) fn verdict_name(verdict: Verdict) -> &'static str {
 }
 
 /// The reasons for a judgement as text, one line for each.
-pub(crate) fn lines(cluster: &Cluster, judgement: &Judgement) -> Vec<String> {
+pub fn lines(cluster: &Cluster, judgement: &Judgement) -> Vec<String> {
     let mut lines = Vec::new();
     for direction in [Direction::Egress, Direction::Ingress] {
         let name = direction.name();

@@ -12,28 +12,33 @@ use crate::rule_mismatch::protocol_name;
 
 /// The classes of a packet's ends and of its port.
 #[derive(Clone, Debug)]
-pub(crate) struct PacketClasses {
-    pub(crate) subject: ClassDescription,
-    pub(crate) peer: ClassDescription,
-    pub(crate) atom: ClassDescription,
+pub struct PacketClasses {
+    /// The endpoint's class.
+    pub subject: ClassDescription,
+    /// The class of the other end's address.
+    pub peer: ClassDescription,
+    /// The class of protocol and port.
+    pub atom: ClassDescription,
 }
 
 /// A class: its name, and the properties that all its members share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ClassDescription {
-    pub(crate) name: String,
-    pub(crate) is: Vec<String>,
+pub struct ClassDescription {
+    /// Its number in words.
+    pub name: String,
+    /// The properties that distinguish its members from others.
+    pub is: Vec<String>,
 }
 
 /// Classes, with the cluster that they were compiled from.
-pub(super) struct ClassDescriber<'c> {
-    pub(super) cluster: &'c Cluster,
-    pub(super) classes: &'c Classes,
+pub(crate) struct ClassDescriber<'c> {
+    pub(crate) cluster: &'c Cluster,
+    pub(crate) classes: &'c Classes,
 }
 
 impl ClassDescriber<'_> {
     /// Describes the classes that decide about a packet.
-    pub(super) fn packet(&self, question: &PacketQuestion) -> PacketClasses {
+    pub(crate) fn packet(&self, question: &PacketQuestion) -> PacketClasses {
         let atom = match question.protocol {
             FlowProtocol::Transport(protocol) => self.classes.atoms.find(protocol, question.port),
             FlowProtocol::Icmp => Atoms::REST,
@@ -133,7 +138,7 @@ fn ports(first: u16, last: u16, protocol: Protocol) -> String {
 }
 
 /// `IPv4 10.0.0.1 > 10.0.0.2, tcp 40000 > 80 syn, 54 bytes`
-pub(crate) fn summary(witness: &WitnessPacket) -> String {
+pub fn summary(witness: &WitnessPacket) -> String {
     let PacketQuestion { direction, own, remote, protocol, port, .. } = witness.question;
     let (source, destination) = match direction {
         Direction::Ingress => (remote, own),

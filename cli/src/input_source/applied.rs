@@ -1,0 +1,119 @@
+//! The objects of files after `kubectl apply`: merged with the live objects of the same names.
+//!
+//! The merge ([`weir_policy::apply`]) works on JSON, and its result is decoded like any other input. The decoded fields
+//! then replace those of the file's object, which keeps its number: findings and rows still show the lines of the file.
+//! Specifications that differ from the file's, because a field of the live object stays, are named in a note.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, anyhow};
+use serde_json::{Value, json};
+use weir_classes::index::Key;
+use weir_model::resolve::isolates;
+use weir_objects::decode::{self, DecodeOptions, Input, InputKind};
+use weir_objects::k8s::{Body, Object};
+use weir_policy::apply;
+use weir_policy::locator::Locator;
+
+use super::sides::key;
+use crate::failure::with_hint;
+use crate::page::{self, OutputPage};
+use crate::read::ReadInput;
+use crate::render::text;
+use crate::strict_yaml::to_json;
+
+/// The most objects to name in notes. The others are counted.
+const MOST_NOTES: usize = 5;
+
+/// Merged objects, by their names.
+pub(super) struct AppliedObjects {
+    objects: BTreeMap<Key, Object>,
+    notes: Vec<String>,
+}
+
+/// Merges the objects of a side with those of the cluster. An object that the cluster does not have is created as it is.
+pub(super) fn objects(side: &ReadInput, live: &[Value]) -> Result<AppliedObjects> {
+    let live: BTreeMap<Key, &Value> = live.iter().map(|it| (key(it), it)).collect();
+    let mut locator = Locator::new(&side.sources);
+    let (mut merged, mut kept) = (Vec::new(), BTreeMap::new());
+    for object in &side.objects {
+        let key = Key::of(object);
+        let (Some(old), Some(tree)) = (live.get(&key), locator.tree(object.id)) else { continue };
+        let file = to_json(tree).map_err(|reason| anyhow!(reason)).with_context(|| name(&key))?;
+        let applied = apply::applied(old, &file);
+        kept.insert(key, apply::kept_fields(&applied, &file));
+        merged.push(applied);
+    }
+    let objects = decoded(&merged, &side.default_namespace)?;
+    let changed = side.objects.iter().filter_map(|file| {
+        let key = Key::of(file);
+        let is_changed = is_policy(file) && objects.get(&key).is_some_and(|it| !means_the_same(&it.body, &file.body));
+        let fields = kept.get(&key).filter(|it| is_changed && !it.is_empty())?;
+        Some(format!("{} keeps fields of the cluster that the file does not set: {}", name(&key), fields.join(", ")))
+    });
+    Ok(AppliedObjects { notes: changed.collect(), objects })
+}
+
+impl AppliedObjects {
+    /// Prints which policies keep fields of the cluster.
+    pub(super) fn print_notes(&self) {
+        for note in self.notes.iter().take(MOST_NOTES) {
+            page::print_to_stderr(format_args!("note: {note}"));
+        }
+        if self.notes.len() > MOST_NOTES {
+            let more = text::count(self.notes.len() - MOST_NOTES, "policy");
+            page::print_to_stderr(format_args!("note: so do {more} more"));
+        }
+    }
+
+    /// Puts the merged fields into the objects of the files. Objects of the cluster have other names.
+    pub(super) fn put_into(&mut self, objects: &mut [Object]) {
+        for object in objects {
+            if let Some(merged) = self.objects.remove(&Key::of(object)) {
+                object.meta = merged.meta;
+                object.body = merged.body;
+            }
+        }
+    }
+}
+
+fn decoded(merged: &[Value], default_namespace: &str) -> Result<BTreeMap<Key, Object>> {
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": merged});
+    let input = Input {
+        name: "the cluster after `kubectl apply`".to_owned(),
+        bytes: serde_json::to_vec_pretty(&list)?,
+        kind: InputKind::Manifest,
+    };
+    let options = DecodeOptions { default_namespace: default_namespace.to_owned(), is_from_server: false };
+    let (decoded, mut found) = decode::decode(vec![input], &options);
+    if found.has_errors() {
+        found.retain_mut(|it| it.severity == weir_objects::diagnostic::Severity::Error);
+        let findings = weir_policy::findings::located(&decoded.sources, &found);
+        text::findings(&decoded.sources, &findings, OutputPage::new(), usize::MAX).print_to_stderr();
+        return Err(with_hint(
+            "the API server would refuse the objects that `kubectl apply` makes of the files and the cluster",
+            "fields that the files do not set stay as they are in the cluster: set them, or compare with --prune",
+        ));
+    }
+    Ok(decoded.objects.into_iter().map(|it| (Key::of(&it), it)).collect())
+}
+
+fn is_policy(object: &Object) -> bool {
+    matches!(object.body, Body::NetworkPolicy(_) | Body::ClusterPolicy(_) | Body::CidrList(_))
+}
+
+/// Whether two policies are equal, if `policyTypes` gets its default where it is absent.
+fn means_the_same(a: &Body, b: &Body) -> bool {
+    match (a, b) {
+        (Body::NetworkPolicy(a), Body::NetworkPolicy(b)) => {
+            (&a.pod_selector, &a.ingress, &a.egress, a.mode) == (&b.pod_selector, &b.ingress, &b.egress, b.mode)
+                && isolates(a) == isolates(b)
+        }
+        (a, b) => a == b,
+    }
+}
+
+fn name(key: &Key) -> String {
+    let namespace = if key.namespace.is_empty() { String::new() } else { format!("{}/", key.namespace) };
+    format!("{} {namespace}{}", key.kind, key.name)
+}
