@@ -13,8 +13,19 @@ use weir_objects::address::Family;
 
 use super::{KernelMap, beside};
 
+/// The bits of a slot's sequence number.
+const SEQUENCE_BITS: u32 = 64 - buckets::SEQUENCE_SHIFT;
 /// Number of times that a slot is read again if it changes meanwhile.
 const ATTEMPTS: usize = 16;
+
+/// What a table got since the last look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BegunFlows {
+    /// The new flows.
+    pub slots: Vec<Slot>,
+    /// At most this many flows came and went between the two looks.
+    pub missed: u64,
+}
 
 /// A table of flows.
 #[derive(Debug)]
@@ -66,6 +77,29 @@ impl MappedFlowTable {
     /// The live flows.
     pub fn live(&self) -> Vec<Slot> {
         self.slots().filter_map(|slot| self.read(slot)).collect()
+    }
+
+    /// The flows that the slots got since the last look; `seen` has the sequence number of each slot at that look.
+    // A slot's number grows by one when it gets a flow, and by one if it loses the flow before it gets the next. So a
+    // step of more than one can mean flows that no look has seen, and their number is at most that of the further steps.
+    pub fn begun(&self, seen: &mut [u32]) -> BegunFlows {
+        let number = |word: u64| (word >> buckets::SEQUENCE_SHIFT) as u32;
+        let mut found = BegunFlows::default();
+        for (slot, seen) in self.slots().zip(seen) {
+            let word = slot.first().map_or(0, |it| it.load(Ordering::Relaxed));
+            // A slot that a program is writing has its new number already: it is read at the next look.
+            let is_written = word & (buckets::LIVE | buckets::BUSY) == buckets::BUSY;
+            if number(word) == *seen || is_written {
+                continue;
+            }
+            let live = self.read(slot);
+            let now = live.as_ref().map_or(number(word), |it| number(it.word()));
+            let steps = now.wrapping_sub(*seen) & (u32::MAX >> (32 - SEQUENCE_BITS));
+            found.missed += u64::from(steps.saturating_sub(1));
+            found.slots.extend(live);
+            *seen = now;
+        }
+        found
     }
 
     /// A live slot as it was at one moment.
