@@ -30,6 +30,8 @@ pub(crate) use enforce::{
     AttachArgs, BundleArgs, CountersArgs, DetachArgs, EnforcementCommand, EstablishedFlows, HookChoice,
 };
 pub(crate) use input::{InputOptions, InputPaths};
+#[cfg(test)]
+pub(crate) use observe::CONNECTION_REASONS;
 pub(crate) use observe::{
     EventFilterArgs, EventPeer, EventPort, EventVerdict, FlowsArgs, MonitorArgs, MonitorFormat, ObserveCommand,
     PinArgs, StatusArgs,

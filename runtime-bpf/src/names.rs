@@ -35,8 +35,24 @@ struct NamedPolicy {
     name: String,
     /// `file:line`
     place: Option<String>,
-    ingress: Option<serde::de::IgnoredAny>,
-    egress: Option<serde::de::IgnoredAny>,
+    ingress: Option<Vec<NamedRule>>,
+    egress: Option<Vec<NamedRule>>,
+}
+
+/// A rule of a policy.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NamedRule {
+    /// `file:line`
+    place: Option<String>,
+}
+
+impl NamedPolicy {
+    /// The rules of a direction, if the policy isolates it.
+    fn rules(&self, direction: &str) -> Option<&[NamedRule]> {
+        let rules = if direction == "ingress" { &self.ingress } else { &self.egress };
+        rules.as_deref()
+    }
 }
 
 /// A cluster-wide policy.
@@ -160,11 +176,16 @@ impl ArtifactNames {
     }
 
     /// The policies of which a rule can have allowed a connection: those that isolate the pod, and the enforced
-    /// cluster-wide policies with an `Accept` rule.
+    /// cluster-wide policies with an `Accept` rule. The places are also those of all rules of the former.
     pub fn why_allowed(&self, pod: &str, direction: &str) -> Why {
         let Some(subject) = self.subject(pod) else { return Why::default() };
         let mut why = Why::default();
         why.policies = self.isolating(&subject.policies, direction, &mut why.places);
+        for policy in subject.policies.iter().filter_map(|number| self.manifest.policies.get(*number as usize)) {
+            let rules = policy.rules(direction).unwrap_or_default().iter().enumerate();
+            let name = |index| format!("{} spec.{direction}[{index}]", policy.name);
+            why.places.extend(rules.filter_map(|(index, it)| Some((name(index), it.place.clone()?))));
+        }
         let tiers = subject.tiers.iter().filter_map(|number| self.manifest.tiers.get(*number as usize));
         let accepts =
             |tier: &&NamedTier| tier.mode.is_none() && tier.rules(direction).iter().any(|it| it.action == "Accept");
@@ -201,10 +222,7 @@ impl ArtifactNames {
     /// The policies that isolate a direction. Adds their places.
     fn isolating(&self, policies: &[u32], direction: &str, places: &mut BTreeMap<String, String>) -> Vec<String> {
         let policies = policies.iter().filter_map(|number| self.manifest.policies.get(*number as usize));
-        let isolates = |policy: &&NamedPolicy| match direction {
-            "ingress" => policy.ingress.is_some(),
-            _ => policy.egress.is_some(),
-        };
+        let isolates = |policy: &&NamedPolicy| policy.rules(direction).is_some();
         let isolating: Vec<&NamedPolicy> = policies.filter(isolates).collect();
         places.extend(isolating.iter().filter_map(|it| Some((it.name.clone(), it.place.clone()?))));
         isolating.into_iter().map(|it| it.name.clone()).collect()

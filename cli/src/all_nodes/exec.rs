@@ -203,7 +203,10 @@ impl Follower {
             let _turn = self.turns.acquire().await;
             let silent = |_| format!("no connection within {} s", self.limit.as_secs());
             let start = RemoteProcess::start(&self.client, &self.pod, &self.command);
-            timeout(self.limit, start).await.map_err(silent)??
+            tokio::select! {
+                started = timeout(self.limit, start) => started.map_err(silent)??,
+                _ = self.stopped.wait_for(|it| *it) => return Err("it had not answered yet".to_owned()),
+            }
         };
         let (mut lines, mut buffer) = (LineBuffer::new(self.longest), vec![0; BUFFER]);
         let mut stopped = self.stopped.clone();

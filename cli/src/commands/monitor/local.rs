@@ -47,11 +47,11 @@ pub(super) fn run(global: &GlobalArgs, arguments: &MonitorArgs) -> Result<Comman
     let end = arguments.duration.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let input = arguments.until_eof.then(watch_input);
     let is_ended = || input.as_ref().is_some_and(|it| it.load(Ordering::Relaxed));
-    let mut sign_of_life = Instant::now();
+    let mut sign_of_life: Option<Instant> = None;
     while !printer.is_done() && !is_ended() && end.is_none_or(|end| Instant::now() < end) {
         printer.batch(monitor.batch()?)?;
-        if arguments.until_eof && sign_of_life.elapsed() >= SIGN_OF_LIFE {
-            sign_of_life = Instant::now();
+        if arguments.until_eof && sign_of_life.is_none_or(|it| it.elapsed() >= SIGN_OF_LIFE) {
+            sign_of_life = Some(Instant::now());
             print_sign_of_life(arguments)?;
         }
     }

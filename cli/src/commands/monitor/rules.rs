@@ -61,14 +61,16 @@ impl RuleFinder {
 
     /// Names the rules of connections that were allowed.
     pub(super) fn name_rules(&self, events: &mut [ShownEvent]) {
-        let Some(read) = &self.read else { return };
         let mut oracle = None;
         for event in events.iter_mut().filter(|it| it.row.reason == "allowed") {
-            // An oracle indexes all objects, so the events of a batch share one.
-            let oracle = oracle.get_or_insert_with(|| Oracle::new(&read.cluster));
-            if let Some(rules) = self.rules(oracle, &read.cluster, &event.row).filter(|it| !it.is_empty()) {
-                event.set_rules(rules);
+            if let Some(read) = &self.read {
+                // An oracle indexes all objects, so the events of a batch share one.
+                let oracle = oracle.get_or_insert_with(|| Oracle::new(&read.cluster));
+                if let Some(rules) = self.rules(oracle, &read.cluster, &event.row) {
+                    event.set_rules(rules);
+                }
             }
+            event.keep_named_places();
         }
     }
 
@@ -137,12 +139,19 @@ impl ShownEvent {
         let mut policies: Vec<String> = rules.iter().map(|it| it.policy.clone()).collect();
         policies.dedup();
         self.value["policies"] = json!(policies);
-        // The place of the rule is not known, so it gets that of its policy.
-        if let Some(place) = self.row.why.places.get(&first.policy).cloned() {
-            self.row.why.places.insert(first.rule.clone(), place);
+        // Without the place of the rule, that of its policy is the best.
+        let places = &mut self.row.why.places;
+        if let Some(place) = places.get(&first.policy).filter(|_| !places.contains_key(&first.rule)).cloned() {
+            places.insert(first.rule.clone(), place);
         }
-        self.row.why.places.retain(|name, _| *name == first.rule || policies.contains(name));
-        self.value["places"] = json!(self.row.why.places);
         self.row.why.policies = policies;
+    }
+
+    /// Leaves out the places of rules that did not decide.
+    fn keep_named_places(&mut self) {
+        let why = &mut self.row.why;
+        let (policies, rule) = (why.policies.clone(), why.rule.clone());
+        why.places.retain(|name, _| policies.contains(name) || rule.as_ref() == Some(name));
+        self.value["places"] = json!(why.places);
     }
 }
