@@ -33,8 +33,8 @@ use exec::{RemoteCommand, RemoteEnd};
 
 /// The number of nodes that are asked at the same time. Each costs the API server a connection to a kubelet.
 const MOST_AT_ONCE: usize = 16;
-/// The longest answer of a node: a table of a million flows has about 300 MiB, a usual one far less than 1 MiB.
-const LONGEST_ANSWER: usize = 512 << 20;
+/// The longest answer of a node in bytes: about 400,000 flows. A usual answer has less than 1 MiB.
+const LONGEST_ANSWER: usize = 128 << 20;
 /// The longest line of a monitor.
 const LONGEST_EVENT: usize = 64 << 10;
 /// The number of events that wait for the terminal. When they are too many, further ones are counted as lost.
@@ -138,7 +138,7 @@ impl Followed {
     }
 }
 
-/// Runs a command on the chosen nodes until it ends or is stopped, and `work` with what they send.
+/// Runs a command on the chosen nodes until it ends or is stopped. `work` gets the events that they send.
 pub(crate) fn follow<T>(
     arguments: &AgentArgs,
     command: &[&str],

@@ -148,6 +148,7 @@ impl Connections<'_> {
                 peer: names.and_then(|names| names.pod_at(tuple.remote)).map(str::to_owned),
                 ports: matches!(tuple.protocol, 6 | 17 | 132).then_some((tuple.local_port, tuple.remote_port)),
             }),
+            unparsed: None,
             pod,
             generation,
             why,

@@ -34,8 +34,10 @@ pub struct DatapathEvent {
     pub outcome: &'static str,
     /// Whether the packet was dropped.
     pub dropped: bool,
-    /// The packet's headers; `None` if it is not an IP packet.
+    /// The packet's headers; `None` if they were not parsed, or if it is not an IP packet.
     pub packet: Option<EventPacket>,
+    /// 4 or 6 for an IP packet whose headers were not parsed, because no pod of the node has an address of the family.
+    pub unparsed: Option<u8>,
     /// The generation that judged the packet.
     pub generation: u32,
     /// The list or the policies that denied the packet.
@@ -152,10 +154,18 @@ impl Events<'_> {
             outcome: outcome.map_or("unknown", Outcome::name),
             dropped: outcome.is_none_or(Outcome::drops),
             packet: packet(record, names),
+            unparsed: record.get(event::FAMILY as usize).copied().filter(|it| *it != 0 && !is_parsed(record)),
             generation,
             why,
         })
     }
+}
+
+/// Whether a record has addresses. The unspecified address as both ends is no packet's: a pod cannot send it, and no
+/// packet to a pod has it.
+fn is_parsed(record: &[u8]) -> bool {
+    let ends = record.get(event::REMOTE as usize..event::REMOTE_PORT as usize).unwrap_or_default();
+    ends.iter().any(|byte| *byte != 0)
 }
 
 fn packet(record: &[u8], names: Option<&ArtifactNames>) -> Option<EventPacket> {
@@ -164,6 +174,9 @@ fn packet(record: &[u8], names: Option<&ArtifactNames>) -> Option<EventPacket> {
         6 => true,
         _ => return None,
     };
+    if !is_parsed(record) {
+        return None;
+    }
     let number = *record.get(event::PROTOCOL as usize)?;
     let remote = address(record.get(event::REMOTE as usize..)?, v6)?;
     let ports = (port(record, event::LOCAL_PORT as usize)?, port(record, event::REMOTE_PORT as usize)?);

@@ -24,8 +24,8 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 pub use cluster::{Scale, far_address, far_nodes, near_address, node, pod, policy, populate, service};
-pub use exec::ExecStep;
 use exec::ExecScript;
+pub use exec::ExecStep;
 
 /// The kinds, by the paths that clients request.
 pub const KINDS: [(&str, &str); 15] = [

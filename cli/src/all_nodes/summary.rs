@@ -1,4 +1,4 @@
-//! Which nodes answered, which did not and why, and what is odd about the answers.
+//! The nodes that answered, those that did not and the reasons, and defects of the answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +51,7 @@ impl NodeSummary {
         seen.0 += 1;
     }
 
-    /// The first line: who is asked.
+    /// The first lines: the nodes that are asked, and those that cannot be.
     pub(crate) fn head(&self, page: &mut OutputPage, asked: &[String]) {
         let total = asked.len() + self.failed.len();
         let mut names = asked.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join(", ");

@@ -96,8 +96,13 @@ pub(crate) struct MonitorArgs {
 }
 
 impl MonitorArgs {
-    /// Whether new connections are shown too.
+    /// Whether new connections are shown too. The last ones of the past are not known.
     pub(crate) fn shows_connections(&self) -> bool {
+        self.asks_for_connections() && self.last.is_none()
+    }
+
+    /// Whether the filters take new connections.
+    pub(crate) fn asks_for_connections(&self) -> bool {
         let is_of_connections = |it: &String| CONNECTION_REASONS.iter().any(|reason| reason.name() == it);
         matches!(self.filter.verdict, Some(EventVerdict::Allow | EventVerdict::All))
             || self.filter.reasons.iter().any(is_of_connections)

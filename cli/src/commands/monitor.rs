@@ -19,12 +19,9 @@ use crate::args::{GlobalArgs, MonitorArgs};
 pub(super) use local::json;
 
 pub(crate) fn run(global: &GlobalArgs, arguments: &MonitorArgs) -> Result<CommandOutcome> {
-    if arguments.last.is_some() && arguments.shows_connections() {
-        let hint = "`weir flows` lists the connections that are known now, with the time of their last packet";
-        return Err(crate::failure::with_hint(
-            "--last has no connections that are allowed: they have no records",
-            hint,
-        ));
+    if arguments.last.is_some() && arguments.asks_for_connections() {
+        let note = "note: --last shows records, and new connections have none; `weir flows` lists known connections";
+        crate::page::print_to_stderr(note);
     }
     if arguments.agents.is_remote() {
         return remote::run(global, arguments);

@@ -106,12 +106,15 @@ fn nodes_that_fail_hang_or_send_rubbish_are_named_and_the_others_are_shown() {
     cluster.agent("broken", |_| vec![Out(event(2, "shop/half")), Break]);
     cluster.agent("hangs", |_| vec![Out(event(3, "shop/hung")), Hang]);
     cluster.agent("rubbish", |_| {
-        vec![Out("\u{1b}]0;title\u{7}\u{1b}[2J{\n[1]\n{\"time\": 7}\n".to_owned() + &event(4, "\u{1b}[31mred")), Exit(0)]
+        vec![
+            Out("\u{1b}]0;title\u{7}\u{1b}[2J{\n[1]\n{\"time\": 7}\n".to_owned() + &event(4, "\u{1b}[31mred")),
+            Exit(0),
+        ]
     });
     cluster.pod("refused", "Running");
     cluster.pod("pending", "Pending");
     let ran = cluster.run("monitor --all-nodes --duration 60 --node-timeout 2").exits(1);
-    for said in ["4 of 7 nodes", "good", "none: no agent runs on it", "weir-pending is not running: it is Pending"] {
+    for said in ["5 of 7 nodes", "good", "none: no agent runs on it", "weir-pending is not running: it is Pending"] {
         let lines: String = ran.out.lines().collect::<Vec<_>>().join(" ");
         assert!(lines.contains(said), "{said}: {}", ran.out);
     }
@@ -159,7 +162,7 @@ fn interrupted_monitor_ends_the_commands_on_the_nodes() {
         read_until(&mut child, "shop/db");
         kill_process(Pid::from_child(&child), signal).expect("it runs");
         let ran = Ran::from(child.wait_with_output().expect("it ends")).exits(0);
-        assert_eq!(cluster.server.ended_inputs().len(), before + 2, "the commands were not told to end");
+        assert_eq!(cluster.server.ended_inputs().len(), before + 2, "the standard input of the commands has not ended");
         assert_eq!(ran.out.matches("shop/late").count(), 2, "events of the last moment are shown: {}", ran.out);
     }
 }
@@ -244,7 +247,10 @@ fn flows_of_all_nodes_have_their_node() {
     cluster.agent("b", move |_| vec![Out(text.clone()), Exit(0)]);
     let ran = cluster.run("flows --all-nodes").exits(0);
     let lines: Vec<&str> = ran.out.lines().collect();
-    assert_eq!(lines[2], "a     TCP    10.0.0.2:4000 -> shop/db 10.0.0.1:80  open, idle 1 s, expires in 9 s, generation 1");
+    assert_eq!(
+        lines[2],
+        "a     TCP    10.0.0.2:4000 -> shop/db 10.0.0.1:80  open, idle 1 s, expires in 9 s, generation 1"
+    );
     assert!(ran.err.contains("note: b: its agent is older, its answers lack answered"), "{}", ran.err);
     let document: Value = serde_json::from_str(&cluster.run("flows --all-nodes -o json").exits(0).out).expect("JSON");
     assert_eq!((&document["flows"][0]["node"], &document["flows"][1]["node"]), (&json!("a"), &json!("b")));
@@ -267,7 +273,10 @@ fn user_who_may_not_list_nodes_is_told_what_is_unknown() {
     cluster.server.forbid("/api/v1/nodes");
     let ran = cluster.run("status --all-nodes").exits(0);
     ran.says("note: this user may not list nodes, so nodes without an agent are not known");
-    cluster.run("status --node-selector zone=a").exits(2).complains("cannot list the nodes: the API server answered 403");
+    cluster
+        .run("status --node-selector zone=a")
+        .exits(2)
+        .complains("cannot list the nodes: the API server answered 403");
     cluster.server.forbid("/api/v1/namespaces/kube-system/pods");
     cluster.run("status --all-nodes").exits(2).complains("cannot list the agents' pods in namespace kube-system");
 }

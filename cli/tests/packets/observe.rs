@@ -149,7 +149,10 @@ fn new_connections_are_shown_once_with_the_rule_that_allows_them() {
     }
     let is_denied = |it: &Value| it["verdict"] == "deny";
     assert!(!seen[1].iter().any(is_denied), "{:#?}", seen[1]);
-    assert!(by_default.end().iter().all(|it| it["verdict"] != "allow"), "connections are shown without being asked for");
+    assert!(
+        by_default.end().iter().all(|it| it["verdict"] != "allow"),
+        "connections are shown without being asked for"
+    );
 }
 
 #[test]

@@ -18,7 +18,7 @@ const SEQUENCE_BITS: u32 = 64 - buckets::SEQUENCE_SHIFT;
 /// Number of times that a slot is read again if it changes meanwhile.
 const ATTEMPTS: usize = 16;
 
-/// What a table got since the last look.
+/// The flows that a table got since the last look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BegunFlows {
     /// The new flows.
@@ -175,7 +175,7 @@ mod tests {
         words
     }
 
-    /// What a look finds: the ports of new flows, and the number of missed ones.
+    /// The result of a look: the ports of new flows, and the number of missed ones.
     fn look(words: &mut [u64], seen: &mut [u32]) -> (Vec<u16>, u64) {
         let atomics: Vec<AtomicU64> = words.iter().map(|it| AtomicU64::new(*it)).collect();
         let slots = atomics.chunks_exact(buckets::slot_bytes(Family::V4) as usize / 8);

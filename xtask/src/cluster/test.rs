@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use xtask::{deploy, image};
 
-use super::traffic::{ClusterTraffic, NAMESPACE, is_kept_out, only_friends, passes};
 use super::node::ClusterNode;
+use super::traffic::{ClusterTraffic, NAMESPACE, is_kept_out, only_friends, passes};
 use super::{LocalCluster, control, images, runtime};
 use crate::process::{capture, wait};
 

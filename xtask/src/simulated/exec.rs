@@ -1,6 +1,6 @@
-//! `pods/exec` over a WebSocket: commands of the tests' own making, for programs that run commands in pods.
+//! `pods/exec` over a WebSocket: scripts in the place of commands, to test programs that run commands in pods.
 //!
-//! A script says what the command in a pod prints and how it ends. The protocol is `v5.channel.k8s.io`: the first byte
+//! A script has the output of a command and its end. The protocol is `v5.channel.k8s.io`: the first byte
 //! of a message is the number of a stream, and a message to stream 255 closes the stream that it names.
 
 use std::fmt;
@@ -36,9 +36,12 @@ pub enum ExecStep {
     Break,
 }
 
-/// The script of a pod: the steps for a command.
+/// The steps for a command.
+type Steps = dyn Fn(&[String]) -> Vec<ExecStep> + Send + Sync;
+
+/// The script of a pod.
 #[derive(Clone)]
-pub(super) struct ExecScript(pub(super) Arc<dyn Fn(&[String]) -> Vec<ExecStep> + Send + Sync>);
+pub(super) struct ExecScript(Arc<Steps>);
 
 impl fmt::Debug for ExecScript {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,7 +60,7 @@ impl Simulated {
         self.lock().executed.clone()
     }
 
-    /// The pods of the commands that were told by the end of their standard input to end.
+    /// The pods of the commands whose standard input has ended.
     pub fn ended_inputs(&self) -> Vec<String> {
         self.lock().ended_inputs.clone()
     }
@@ -93,9 +96,10 @@ impl Simulated {
     fn step(&self, socket: &mut WebSocket<&TcpStream>, pod: &str, step: ExecStep) -> Result<(), tungstenite::Error> {
         let message = |stream: u8, text: &str| Message::Binary(Bytes::from([&[stream], text.as_bytes()].concat()));
         match step {
-            ExecStep::Out(text) => text.as_bytes().chunks(1000).try_for_each(|it| {
-                socket.send(Message::Binary(Bytes::from([&[1], it].concat())))
-            }),
+            ExecStep::Out(text) => text
+                .as_bytes()
+                .chunks(1000)
+                .try_for_each(|it| socket.send(Message::Binary(Bytes::from([&[1], it].concat())))),
             ExecStep::Err(text) => socket.send(message(2, &text)),
             ExecStep::Pause(time) => {
                 thread::sleep(time);

@@ -79,6 +79,7 @@ mod tests {
                 peer: Some("shop/db".to_owned()),
                 ports: Some((40_000, 5432)),
             }),
+            unparsed: None,
             generation: 1,
             why: Why { policies: vec!["shop/deny".to_owned()], ..Why::default() },
         }

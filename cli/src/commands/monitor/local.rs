@@ -24,8 +24,8 @@ use crate::time::rfc_3339;
 const TURN: Duration = Duration::from_millis(200);
 /// The time between two signs of life, with `--until-eof`.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
-/// The looks at the flow tables take at most this part of one CPU: one in so many.
-const LOOKS: u32 = 50;
+/// The monitor pauses for this many times the duration of a look at the flow tables: a look takes at most 2 % of a CPU.
+const PAUSE: u32 = 50;
 
 pub(super) fn run(global: &GlobalArgs, arguments: &MonitorArgs) -> Result<CommandOutcome> {
     let runtime = Runtime::open(&arguments.pinned.bpffs, PinAccess::Read)?;
@@ -110,7 +110,7 @@ impl LocalMonitor<'_> {
             batch.missed = found.missed;
             events.extend(found.connections);
             events.sort_by_key(|it| it.time);
-            self.next_look = Instant::now() + (began.elapsed() * LOOKS).max(TURN);
+            self.next_look = Instant::now() + (began.elapsed() * PAUSE).max(TURN);
         }
         events.retain(|it| self.takes(it));
         let is_allowed = |it: &DatapathEvent| it.outcome == "allowed";
@@ -156,6 +156,9 @@ pub(in crate::commands) fn json(event: &DatapathEvent) -> Value {
         "policies": why.policies, "tiers": why.tiers, "audit": why.audit, "rule": why.rule, "list": why.list,
         "places": why.places,
     });
+    if let Some(family) = event.unparsed {
+        value["family"] = json!(family);
+    }
     if let Some(packet) = &event.packet {
         value["proto"] = json!(packet.protocol);
         value["local"] = json!({"ip": packet.local, "port": packet.ports.map(|it| it.0)});

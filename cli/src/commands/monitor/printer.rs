@@ -133,7 +133,9 @@ impl<'a> EventPrinter<'a> {
         self.summarized = Instant::now();
         if self.housekeeping > 0 {
             let count = std::mem::take(&mut self.housekeeping);
-            let text = format!("{count} packets of IPv6 neighbour discovery and group membership (--all shows them)");
+            let text = format!(
+                "{count} packets of IPv6 neighbour discovery, or of IPv6 at pods without it (--all shows them)"
+            );
             page.folded(INDENT, &[(Style::Dim, &text)]);
         }
     }

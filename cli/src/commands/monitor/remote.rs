@@ -120,7 +120,7 @@ impl MergeBuffer {
         taken
     }
 
-    /// Drops the oldest events but for so many.
+    /// Drops all but the last `count` events.
     fn keep_last(&mut self, count: usize) {
         while self.waiting.len() > count {
             self.waiting.pop_first();
@@ -139,7 +139,7 @@ struct MergedMonitor<'a> {
     rules: RuleFinder,
     summary: NodeSummary,
     buffer: MergeBuffer,
-    /// What was lost, and is not printed yet.
+    /// The numbers of lost events that are not printed yet.
     counts: ShownBatch,
     /// Nodes whose monitors have failed since the last print.
     failed: Vec<String>,

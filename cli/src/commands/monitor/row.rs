@@ -24,6 +24,8 @@ pub(super) struct EventRow {
     pub(super) direction: String,
     pub(super) pod: Option<String>,
     pub(super) proto: Option<String>,
+    /// 4 or 6, if the headers of the packet were not parsed.
+    pub(super) family: Option<u8>,
     pub(super) local: Option<RowEnd>,
     pub(super) peer: Option<RowEnd>,
     #[serde(flatten)]
@@ -74,8 +76,12 @@ impl EventRow {
 
     /// Whether a packet is one of those that every host with IPv6 sends to its link without being asked: neighbour
     /// discovery and group membership. A record has no ICMPv6 type, so this goes by the addresses: between link-local
-    /// addresses, or to a group of the link.
+    /// addresses, or to a group of the link. Where no pod has IPv6, every IPv6 frame of a pod counts: its headers were
+    /// not parsed.
     pub(super) fn is_housekeeping(&self) -> bool {
+        if self.family == Some(6) {
+            return true;
+        }
         let ends = self.local.as_ref().zip(self.peer.as_ref());
         self.proto.as_deref() == Some("ICMPv6") && ends.is_some_and(|(a, b)| is_of_link(a.ip) && is_of_link(b.ip))
     }
@@ -84,7 +90,10 @@ impl EventRow {
     pub(super) fn packet(&self) -> String {
         match (self.source_and_destination(), &self.proto) {
             (Some((from, to)), Some(protocol)) => format!("{protocol} {} -> {}", from.text(), to.text()),
-            _ => self.pod.clone().unwrap_or_else(|| "no endpoint".to_owned()),
+            _ => {
+                let pod = self.pod.as_deref().unwrap_or("no endpoint");
+                self.family.map_or_else(|| pod.to_owned(), |family| format!("{pod}, an IPv{family} frame"))
+            }
         }
     }
 
@@ -204,6 +213,15 @@ pub(super) mod tests {
             assert_eq!(row(&icmp6(local, remote)).is_housekeeping(), expected, "{local} {remote}");
         }
         assert!(!row(&event()).is_housekeeping());
+        // A pod without IPv6, on a node whose pods have none: the frame was not parsed. Forged ARP has no family.
+        let frame = |family: Value| {
+            let mut value = event();
+            ["proto", "local", "peer"].iter().for_each(|it| _ = value.as_object_mut().expect("an object").remove(*it));
+            value["family"] = family;
+            row(&value)
+        };
+        assert!(frame(json!(6)).is_housekeeping() && !frame(json!(null)).is_housekeeping());
+        assert_eq!(frame(json!(6)).packet(), "shop/web, an IPv6 frame");
     }
 
     #[test]

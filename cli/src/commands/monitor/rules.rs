@@ -30,6 +30,7 @@ pub(super) struct RuleFinder {
     /// The pods by `namespace/name`.
     pods: HashMap<String, EndpointId>,
     /// The generation that the objects are from; `None` if none was looked for.
+    #[cfg(feature = "enforce")]
     generation: Option<u32>,
 }
 
@@ -38,7 +39,7 @@ impl RuleFinder {
     pub(super) fn of(read: ReadInput) -> Self {
         let ids = (0..read.cluster.endpoints.len() as u32).map(EndpointId);
         let pods = ids.map(|id| (read.cluster.endpoint_name(id), id)).collect();
-        Self { read: Some(Box::new(read)), pods, generation: None }
+        Self { read: Some(Box::new(read)), pods, ..Self::default() }
     }
 
     /// Takes the objects of the generation in force, if its artifact has any. An agent's artifact has none.
