@@ -2,6 +2,7 @@
 
 #[cfg(feature = "enforce")]
 mod agent;
+mod agents;
 #[cfg(feature = "enforce")]
 mod bench;
 mod compile;
@@ -9,6 +10,7 @@ mod compile;
 mod enforce;
 pub(crate) mod help;
 mod input;
+mod observe;
 mod propose;
 mod views;
 
@@ -19,15 +21,21 @@ use clap_complete::Shell;
 
 #[cfg(feature = "enforce")]
 pub(crate) use agent::{CniInstallArgs, WatchArgs};
+pub(crate) use agents::AgentArgs;
 #[cfg(feature = "enforce")]
 pub(crate) use bench::BenchArgs;
 pub(crate) use compile::{CompileArgs, CompileOutput, InspectArgs, InspectOutput, VerifyArgs, parse_target};
 #[cfg(feature = "enforce")]
 pub(crate) use enforce::{
-    AttachArgs, BundleArgs, CountersArgs, DetachArgs, EnforcementCommand, EstablishedFlows, EventFilterArgs, EventPeer,
-    EventPort, EventVerdict, FlowsArgs, HookChoice, MonitorArgs, MonitorFormat, PinArgs, StatusArgs,
+    AttachArgs, BundleArgs, CountersArgs, DetachArgs, EnforcementCommand, EstablishedFlows, HookChoice,
 };
 pub(crate) use input::{InputOptions, InputPaths};
+#[cfg(test)]
+pub(crate) use observe::CONNECTION_REASONS;
+pub(crate) use observe::{
+    EventFilterArgs, EventPeer, EventPort, EventVerdict, FlowsArgs, MonitorArgs, MonitorFormat, ObserveCommand,
+    PinArgs, StatusArgs,
+};
 pub(crate) use propose::{InitArgs, LearnArgs, SuggestArgs, SuggestFormat};
 pub(crate) use views::{
     DeniedChange, DiffArgs, DiffFormat, ExposureArgs, ExposureFormat, ExposureKind, FilterArgs, FilterDirection,
@@ -134,6 +142,8 @@ pub(crate) enum CliCommand {
     Inspect(InspectArgs),
     /// Verify that an artifact enforces exactly the policies
     Verify(VerifyArgs),
+    #[command(flatten)]
+    Observe(ObserveCommand),
     #[cfg(feature = "enforce")]
     #[command(flatten)]
     Enforcement(EnforcementCommand),

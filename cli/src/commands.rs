@@ -19,17 +19,14 @@ pub(crate) mod diff;
 pub(crate) mod explain;
 pub(crate) mod explain_code;
 pub(crate) mod exposure;
-#[cfg(feature = "enforce")]
 pub(crate) mod flows;
 pub(crate) mod init;
 pub(crate) mod inspect;
 pub(crate) mod learn;
 pub(crate) mod man;
 pub(crate) mod matrix;
-#[cfg(feature = "enforce")]
 pub(crate) mod monitor;
 pub(crate) mod query;
-#[cfg(feature = "enforce")]
 pub(crate) mod status;
 pub(crate) mod suggest;
 pub(crate) mod test;

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod all_nodes;
 mod api_config;
 mod api_kinds;
 mod args;
@@ -52,9 +53,9 @@ use clap::FromArgMatches as _;
 
 use weir_objects::escape;
 
-use args::{Cli, CliCommand};
 #[cfg(feature = "enforce")]
-use args::{EnforcementCommand, GlobalArgs};
+use args::EnforcementCommand;
+use args::{Cli, CliCommand, GlobalArgs, ObserveCommand};
 use commands::CommandOutcome;
 
 fn main() -> ExitCode {
@@ -101,6 +102,7 @@ fn run(cli: &Cli) -> Result<CommandOutcome> {
         CliCommand::Compile(arguments) => commands::compile::run(global, arguments),
         CliCommand::Inspect(arguments) => commands::inspect::run(arguments),
         CliCommand::Verify(arguments) => commands::verify::run(global, arguments),
+        CliCommand::Observe(command) => observe(global, command),
         #[cfg(feature = "enforce")]
         CliCommand::Enforcement(command) => enforcement(global, command),
         CliCommand::Matrix(arguments) => commands::matrix::run_matrix(global, arguments),
@@ -112,14 +114,19 @@ fn run(cli: &Cli) -> Result<CommandOutcome> {
     }
 }
 
+fn observe(global: &GlobalArgs, command: &ObserveCommand) -> Result<CommandOutcome> {
+    match command {
+        ObserveCommand::Status(arguments) => commands::status::run(global, arguments),
+        ObserveCommand::Flows(arguments) => commands::flows::run(global, arguments),
+        ObserveCommand::Monitor(arguments) => commands::monitor::run(global, arguments),
+    }
+}
+
 #[cfg(feature = "enforce")]
 fn enforcement(global: &GlobalArgs, command: &EnforcementCommand) -> Result<CommandOutcome> {
     match command {
         EnforcementCommand::Attach(arguments) => commands::attach::run(global, arguments),
         EnforcementCommand::Detach(arguments) => commands::detach::run(global, arguments),
-        EnforcementCommand::Status(arguments) => commands::status::run(arguments),
-        EnforcementCommand::Flows(arguments) => commands::flows::run(arguments),
-        EnforcementCommand::Monitor(arguments) => commands::monitor::run(global, arguments),
         EnforcementCommand::Counters(arguments) => commands::counters::run(arguments),
         EnforcementCommand::Bench(arguments) => commands::bench::run(global, arguments),
         EnforcementCommand::Watch(arguments) => commands::watch::run(global, arguments),

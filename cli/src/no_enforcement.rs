@@ -1,8 +1,7 @@
 //! A build without the feature `enforce`: says so if a user names a command that it lacks.
 
 /// The commands that need the feature.
-const COMMANDS: [&str; 10] =
-    ["attach", "bench", "bundle", "cni-install", "counters", "detach", "flows", "monitor", "status", "watch"];
+const COMMANDS: [&str; 7] = ["attach", "bench", "bundle", "cni-install", "counters", "detach", "watch"];
 
 /// The error for the user, if clap did not find a command because this build lacks it.
 #[cfg(not(feature = "enforce"))]
@@ -16,6 +15,15 @@ pub(crate) fn explained(error: &clap::Error) -> Option<anyhow::Error> {
              `weir compile` here makes artifacts for it",
         )
     })
+}
+
+/// The error for a user who asks for the state of this machine.
+#[cfg(not(feature = "enforce"))]
+pub(crate) fn only_remote(name: &str) -> anyhow::Error {
+    crate::failure::with_hint(
+        format!("this weir was built without enforcement, so `{name}` knows nothing about this machine"),
+        format!("`weir {name} --all-nodes` asks the agents of a cluster"),
+    )
 }
 
 #[cfg(test)]

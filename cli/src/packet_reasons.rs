@@ -1,4 +1,4 @@
-//! What each outcome of a packet means, and what to do about it: for `weir explain-code` and docs/runtime.md.
+//! What each outcome of a packet means, and what to do about it: for `weir explain-code` and docs/troubleshooting.md.
 
 use weir_artifact::layout::Outcome;
 
@@ -98,13 +98,28 @@ fn of(outcome: Outcome) -> PacketReason {
 mod tests {
     use super::*;
 
+    /// Each reason that a row can have: of records, by the emitted programs, and of new connections.
+    #[test]
+    fn every_reason_of_a_row_is_explained_and_is_a_value_of_the_option() {
+        let schema = include_str!("../../docs/schema/monitor.json");
+        let schema: serde_json::Value = serde_json::from_str(schema).expect("JSON");
+        let events = schema["anyOf"].as_array().expect("kinds of lines").iter();
+        let reasons = events.filter_map(|it| it["properties"]["reason"]["enum"].as_array()).next().expect("reasons");
+        let is_shown = |it: &Outcome| it.is_recorded() || crate::args::CONNECTION_REASONS.contains(it);
+        for PacketReason { outcome, what, action } in all() {
+            assert!(what.ends_with('.') && action.ends_with('.'), "{}", outcome.name());
+            let is_in_schema = reasons.iter().any(|it| it == outcome.name());
+            assert_eq!(is_in_schema, is_shown(&outcome), "docs/schema/monitor.json: {}", outcome.name());
+        }
+    }
+
     #[test]
     fn documentation_has_every_reason() {
-        let page = include_str!("../../docs/runtime.md");
+        let page = include_str!("../../docs/troubleshooting.md");
         for PacketReason { outcome, what, .. } in all() {
             let verdict = if outcome.drops() { "dropped" } else { "passes" };
             let row = format!("| `{}` | {what} | {verdict} |", outcome.name());
-            assert!(page.contains(&row), "docs/runtime.md has no row: {row}");
+            assert!(page.contains(&row), "docs/troubleshooting.md has no row: {row}");
         }
     }
 }

@@ -260,13 +260,11 @@ impl OutputPage {
     }
 
     /// Prints the page in place of everything on the terminal.
-    #[cfg(feature = "enforce")]
     pub(crate) fn print_over(&self) -> Result<()> {
         const HOME_AND_CLEAR: &str = "\x1b[H\x1b[2J";
         to_stdout(format!("{HOME_AND_CLEAR}{}", self.text).as_bytes()).context("cannot write to standard output")
     }
 
-    #[cfg(feature = "enforce")]
     pub(crate) fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
@@ -324,7 +322,6 @@ impl fmt::Write for Escaped<'_> {
 }
 
 /// Whether stdout is a terminal.
-#[cfg(feature = "enforce")]
 pub(crate) fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }

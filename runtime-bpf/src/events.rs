@@ -5,8 +5,6 @@
 //! lost. A record carries the number of the generation that judged the packet. Its names come from that generation's
 //! artifact, as long as the artifact is still pinned.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, SystemTime};
@@ -15,10 +13,9 @@ use aya::maps::{MapData, RingBuf};
 use weir_artifact::layout::{MapName, Outcome, event};
 
 use crate::error::{Doing as _, Error};
-use crate::generation::{self, LoadedGeneration};
+use crate::generation_names::GenerationNames;
 use crate::names::{ArtifactNames, Why, address, protocol};
 use crate::observe::{port, word};
-use crate::pins::Age;
 use crate::runtime::{EventLimit, Runtime};
 use crate::sys::wait_readable;
 
@@ -37,8 +34,10 @@ pub struct DatapathEvent {
     pub outcome: &'static str,
     /// Whether the packet was dropped.
     pub dropped: bool,
-    /// The packet's headers; `None` if it is not an IP packet.
+    /// The packet's headers; `None` if they were not parsed, or if it is not an IP packet.
     pub packet: Option<EventPacket>,
+    /// 4 or 6 for an IP packet whose headers were not parsed, because no pod of the node has an address of the family.
+    pub unparsed: Option<u8>,
     /// The generation that judged the packet.
     pub generation: u32,
     /// The list or the policies that denied the packet.
@@ -66,8 +65,7 @@ pub struct Events<'a> {
     ring: RingBuf<MapData>,
     limit: EventLimit,
     lost: u32,
-    names: BTreeMap<u32, ArtifactNames>,
-    pods: BTreeMap<u32, String>,
+    names: GenerationNames<'a>,
     ticks: u32,
 }
 
@@ -90,8 +88,7 @@ impl Runtime {
         let map = |name| loaded.map(name).ok_or_else(missing);
         let ring = map(MapName::Events).and_then(|map| self.system.ring(map)).doing(opening)?;
         let limit = map(MapName::EventLimit).and_then(|map| self.system.typed(map)).doing(opening)?;
-        let mut events =
-            Events { runtime: self, ring, limit, lost: 0, names: BTreeMap::new(), pods: BTreeMap::new(), ticks };
+        let mut events = Events { runtime: self, ring, limit, lost: 0, names: GenerationNames::new(self), ticks };
         events.lost = events.lost_so_far()?;
         Ok(events)
     }
@@ -133,15 +130,13 @@ impl Events<'_> {
     fn event(&mut self, record: &[u8], (now, ticks): (SystemTime, u32)) -> Result<DatapathEvent, Error> {
         let generation = word(record, event::EPOCH as usize);
         let ifindex = word(record, event::IFINDEX as usize);
-        if !self.names.contains_key(&generation) || !self.pods.contains_key(&ifindex) {
-            self.learn(generation)?;
-        }
+        self.names.learn(generation, ifindex)?;
         let since = ticks.wrapping_sub(word(record, event::TIME as usize));
         let byte = |at: i16| record.get(at as usize).copied().unwrap_or(0);
         let direction = if byte(event::HOOK) == 1 { "egress" } else { "ingress" };
         let outcome = Outcome::ALL.into_iter().find(|it| *it as u8 == byte(event::OUTCOME));
-        let pod = self.pods.get(&ifindex).cloned();
-        let names = self.names.get(&generation);
+        let pod = self.names.pod(ifindex).map(str::to_owned);
+        let names = self.names.of(generation);
         let why = match (names, &pod, outcome) {
             (Some(names), Some(pod), Some(Outcome::Denied | Outcome::Cut)) => {
                 names.why_denied(pod, direction, word(record, event::PEER as usize))
@@ -159,35 +154,18 @@ impl Events<'_> {
             outcome: outcome.map_or("unknown", Outcome::name),
             dropped: outcome.is_none_or(Outcome::drops),
             packet: packet(record, names),
+            unparsed: record.get(event::FAMILY as usize).copied().filter(|it| *it != 0 && !is_parsed(record)),
             generation,
             why,
         })
     }
+}
 
-    /// Loads the names of generations and interfaces that appeared after the reader started: of the generation in
-    /// force, of the next one, and of earlier ones that are still pinned.
-    fn learn(&mut self, generation: u32) -> Result<(), Error> {
-        let runtime = self.runtime;
-        let record = runtime.record()?;
-        let known = self.pods.len();
-        self.pods.extend(record.endpoints.iter().map(|it| (it.ifindex, it.pod.clone())));
-        if let Some(current) = record.current.as_ref().filter(|_| self.pods.len() > known) {
-            // A pod can come without a new generation. Its name is in the artifact of the generation in force.
-            self.names.remove(&current.epoch);
-        }
-        let current = record.current.iter().map(|it| (it, Age::Current));
-        let all = current.chain(record.next.iter().map(|it| (it, Age::Next)));
-        for (it, age) in all.chain(record.retired.iter().map(|(it, _)| (it, Age::Old))) {
-            if let Entry::Vacant(unknown) = self.names.entry(it.epoch) {
-                let loaded: Option<LoadedGeneration> = generation::open(&runtime.objects(), &record, it, age)?;
-                let names =
-                    loaded.map(|it| runtime.artifact(&it).map(|artifact| ArtifactNames::new(&artifact))).transpose()?;
-                unknown.insert(names.unwrap_or_default());
-            }
-        }
-        self.names.entry(generation).or_default();
-        Ok(())
-    }
+/// Whether a record has addresses. The unspecified address as both ends is no packet's: a pod cannot send it, and no
+/// packet to a pod has it.
+fn is_parsed(record: &[u8]) -> bool {
+    let ends = record.get(event::REMOTE as usize..event::REMOTE_PORT as usize).unwrap_or_default();
+    ends.iter().any(|byte| *byte != 0)
 }
 
 fn packet(record: &[u8], names: Option<&ArtifactNames>) -> Option<EventPacket> {
@@ -196,6 +174,9 @@ fn packet(record: &[u8], names: Option<&ArtifactNames>) -> Option<EventPacket> {
         6 => true,
         _ => return None,
     };
+    if !is_parsed(record) {
+        return None;
+    }
     let number = *record.get(event::PROTOCOL as usize)?;
     let remote = address(record.get(event::REMOTE as usize..)?, v6)?;
     let ports = (port(record, event::LOCAL_PORT as usize)?, port(record, event::REMOTE_PORT as usize)?);

@@ -12,9 +12,11 @@
 #![warn(missing_docs)]
 
 pub mod closed;
+pub mod connections;
 mod error;
 pub mod events;
 mod generation;
+mod generation_names;
 pub mod names;
 pub mod observe;
 mod pins;

@@ -33,8 +33,26 @@ struct Manifest {
 #[serde(default)]
 struct NamedPolicy {
     name: String,
-    ingress: Option<serde::de::IgnoredAny>,
-    egress: Option<serde::de::IgnoredAny>,
+    /// `file:line`
+    place: Option<String>,
+    ingress: Option<Vec<NamedRule>>,
+    egress: Option<Vec<NamedRule>>,
+}
+
+/// A rule of a policy.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NamedRule {
+    /// `file:line`
+    place: Option<String>,
+}
+
+impl NamedPolicy {
+    /// The rules of a direction, if the policy isolates it.
+    fn rules(&self, direction: &str) -> Option<&[NamedRule]> {
+        let rules = if direction == "ingress" { &self.ingress } else { &self.egress };
+        rules.as_deref()
+    }
 }
 
 /// A cluster-wide policy.
@@ -58,6 +76,8 @@ struct NamedTierRule {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct NamedTierMatch {
+    /// `file:line`
+    place: Option<String>,
     predicates: Option<Vec<u32>>,
     matches: Option<String>,
 }
@@ -66,6 +86,8 @@ struct NamedTierMatch {
 #[serde(default)]
 struct NamedList {
     name: String,
+    /// `file:line`
+    place: Option<String>,
     action: String,
     directions: Vec<String>,
     predicate: u32,
@@ -81,7 +103,7 @@ struct NamedSubject {
     lists: Vec<u32>,
 }
 
-/// The list or the policies that denied a packet, or would.
+/// The list or the policies that decided about a packet, or would.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Why {
     /// The list that contains the other end.
@@ -92,6 +114,10 @@ pub struct Why {
     pub tiers: Vec<String>,
     /// The policies in audit mode that would isolate the pod too, if they would change the verdict.
     pub audit: Vec<String>,
+    /// The rule that decided, as `POLICY spec.DIRECTION[INDEX]`; `None` if it is not known, or if no rule did.
+    pub rule: Option<String>,
+    /// `file:line` of the list, the policies and the rule, by the names above. Objects from the API have none.
+    pub places: BTreeMap<String, String>,
 }
 
 impl ArtifactNames {
@@ -118,32 +144,62 @@ impl ArtifactNames {
     /// Finds the list or the policies that deny a peer class to a pod (`namespace/name`), in a direction (`ingress`,
     /// `egress`).
     pub fn why_denied(&self, pod: &str, direction: &str, peer: u32) -> Why {
-        let subject = self.subjects.get(pod).and_then(|number| self.manifest.subjects.get(*number as usize));
-        let Some(subject) = subject else { return Why::default() };
+        let Some(subject) = self.subject(pod) else { return Why::default() };
         let lists = subject.lists.iter().filter_map(|number| self.manifest.lists.get(*number as usize));
         let holds = |list: &&NamedList| {
             let of = self.manifest.predicates.get(list.predicate as usize);
             list.directions.iter().any(|it| it == direction) && of.is_some_and(|peers| peers.contains(&peer))
         };
         if let Some(list) = lists.into_iter().find(holds).filter(|list| list.action == "Deny") {
-            return Why { list: Some(list.name.clone()), ..Why::default() };
+            let places = list.place.iter().map(|place| (list.name.clone(), place.clone())).collect();
+            return Why { list: Some(list.name.clone()), places, ..Why::default() };
         }
-        let tiers = self.denying(&subject.tiers, direction, peer);
-        Why { policies: self.isolating(&subject.policies, direction), tiers, ..Why::default() }
+        let denying = self.denying(&subject.tiers, direction, peer);
+        let mut why = Why { tiers: denying.iter().map(|it| it.tier.clone()).collect(), ..Why::default() };
+        why.tiers.dedup();
+        if let [only] = denying.as_slice() {
+            why.rule = Some(only.rule.clone());
+            why.places.extend(only.place.clone().map(|place| (only.rule.clone(), place)));
+        }
+        why.policies = self.isolating(&subject.policies, direction, &mut why.places);
+        why
     }
 
     /// The policies that isolate the pod now, and the audit policies that would change the verdict if they were
     /// enforced.
     pub fn why_otherwise(&self, pod: &str, direction: &str) -> Why {
-        let subject = self.subjects.get(pod).and_then(|number| self.manifest.subjects.get(*number as usize));
-        let Some(subject) = subject else { return Why::default() };
-        let [policies, audit] = [&subject.policies, &subject.audit].map(|it| self.isolating(it, direction));
-        Why { policies, audit, ..Why::default() }
+        let Some(subject) = self.subject(pod) else { return Why::default() };
+        let mut why = Why::default();
+        why.policies = self.isolating(&subject.policies, direction, &mut why.places);
+        why.audit = self.isolating(&subject.audit, direction, &mut why.places);
+        why
     }
 
-    /// The enforced cluster-wide policies with a `Deny` rule that matches a peer class. The record of a packet does not
-    /// say which of its rules matched first.
-    fn denying(&self, tiers: &[u32], direction: &str, peer: u32) -> Vec<String> {
+    /// The policies of which a rule can have allowed a connection: those that isolate the pod, and the enforced
+    /// cluster-wide policies with an `Accept` rule. The places are also those of all rules of the former.
+    pub fn why_allowed(&self, pod: &str, direction: &str) -> Why {
+        let Some(subject) = self.subject(pod) else { return Why::default() };
+        let mut why = Why::default();
+        why.policies = self.isolating(&subject.policies, direction, &mut why.places);
+        for policy in subject.policies.iter().filter_map(|number| self.manifest.policies.get(*number as usize)) {
+            let rules = policy.rules(direction).unwrap_or_default().iter().enumerate();
+            let name = |index| format!("{} spec.{direction}[{index}]", policy.name);
+            why.places.extend(rules.filter_map(|(index, it)| Some((name(index), it.place.clone()?))));
+        }
+        let tiers = subject.tiers.iter().filter_map(|number| self.manifest.tiers.get(*number as usize));
+        let accepts =
+            |tier: &&NamedTier| tier.mode.is_none() && tier.rules(direction).iter().any(|it| it.action == "Accept");
+        why.tiers = tiers.filter(accepts).map(|it| it.name.clone()).collect();
+        why
+    }
+
+    fn subject(&self, pod: &str) -> Option<&NamedSubject> {
+        self.subjects.get(pod).and_then(|number| self.manifest.subjects.get(*number as usize))
+    }
+
+    /// The `Deny` rules of enforced cluster-wide policies that match a peer class. The record of a packet does not say
+    /// which of them matched first.
+    fn denying(&self, tiers: &[u32], direction: &str, peer: u32) -> Vec<DenyingRule> {
         let contains = |predicate: &u32| {
             self.manifest.predicates.get(*predicate as usize).is_some_and(|peers| peers.contains(&peer))
         };
@@ -151,22 +207,38 @@ impl ArtifactNames {
             let is_met = it.rule.predicates.as_ref().is_none_or(|predicates| predicates.iter().any(contains));
             it.action == "Deny" && it.rule.matches.is_none() && is_met
         };
-        let tiers = tiers.iter().filter_map(|number| self.manifest.tiers.get(*number as usize));
-        let tiers = tiers.filter(|tier| tier.mode.is_none());
-        let denying = tiers.filter(|tier| match direction {
-            "ingress" => tier.ingress.iter().any(denies),
-            _ => tier.egress.iter().any(denies),
-        });
-        denying.map(|tier| tier.name.clone()).collect()
+        let mut found = Vec::new();
+        for tier in tiers.iter().filter_map(|number| self.manifest.tiers.get(*number as usize)) {
+            let rules = tier.rules(direction).iter().enumerate().filter(|(_, it)| tier.mode.is_none() && denies(it));
+            found.extend(rules.map(|(index, it)| DenyingRule {
+                tier: tier.name.clone(),
+                rule: format!("{} spec.{direction}[{index}]", tier.name),
+                place: it.rule.place.clone(),
+            }));
+        }
+        found
     }
 
-    fn isolating(&self, policies: &[u32], direction: &str) -> Vec<String> {
+    /// The policies that isolate a direction. Adds their places.
+    fn isolating(&self, policies: &[u32], direction: &str, places: &mut BTreeMap<String, String>) -> Vec<String> {
         let policies = policies.iter().filter_map(|number| self.manifest.policies.get(*number as usize));
-        let isolates = |policy: &&NamedPolicy| match direction {
-            "ingress" => policy.ingress.is_some(),
-            _ => policy.egress.is_some(),
-        };
-        policies.filter(isolates).map(|it| it.name.clone()).collect()
+        let isolates = |policy: &&NamedPolicy| policy.rules(direction).is_some();
+        let isolating: Vec<&NamedPolicy> = policies.filter(isolates).collect();
+        places.extend(isolating.iter().filter_map(|it| Some((it.name.clone(), it.place.clone()?))));
+        isolating.into_iter().map(|it| it.name.clone()).collect()
+    }
+}
+
+/// A rule of a cluster-wide policy that can have denied a packet.
+struct DenyingRule {
+    tier: String,
+    rule: String,
+    place: Option<String>,
+}
+
+impl NamedTier {
+    fn rules(&self, direction: &str) -> &[NamedTierRule] {
+        if direction == "ingress" { &self.ingress } else { &self.egress }
     }
 }
 

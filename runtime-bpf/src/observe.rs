@@ -88,7 +88,8 @@ pub(crate) struct FlowTiming {
     pub(crate) timeouts: Vec<u32>,
 }
 
-const BUCKETS: [(MapName, Family); 2] = [(MapName::FlowBuckets4, Family::V4), (MapName::FlowBuckets6, Family::V6)];
+pub(crate) const BUCKETS: [(MapName, Family); 2] =
+    [(MapName::FlowBuckets4, Family::V4), (MapName::FlowBuckets6, Family::V6)];
 
 /// `call jiffies64; exit`: returns the lower half of the time.
 const CLOCK: [u8; 16] = [0x85, 0, 0, 0, 118, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
@@ -173,7 +174,7 @@ impl Runtime {
 }
 
 /// The newest generation, up to the one in force, whose number has these lower bits.
-fn whole(lower: u32, epoch: u32) -> u32 {
+pub(crate) fn whole(lower: u32, epoch: u32) -> u32 {
     epoch.wrapping_sub(epoch.wrapping_sub(lower) & ((1 << buckets::EPOCH_BITS) - 1))
 }
 

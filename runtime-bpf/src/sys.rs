@@ -15,7 +15,7 @@ mod notify;
 mod objects;
 mod place;
 
-pub use mapped::MappedFlowTable;
+pub use mapped::{BegunFlows, MappedFlowTable};
 pub use notify::Notifier;
 pub use objects::{Hook, KernelLink, LinkInfo, MapInfo, ProgramInfo, Queried, XdpMode};
 pub use place::{

@@ -21,7 +21,7 @@ use crate::sys::beside::InOperation;
 use crate::sys::netlink::{Filter, HostInterface, NetlinkSocket, Put};
 use crate::sys::{
     self, BpfKernel, FlatEntries, Hook, KernelLink, KernelMap, KernelProgram, LinkInfo, Lock, MapDefinition, MapInfo,
-    ProgramInfo, ProgramLoadError, Queried, XdpMode, errno,
+    MappedFlowTable, ProgramInfo, ProgramLoadError, Queried, XdpMode, errno,
 };
 
 pub use typed::{TypedCell, TypedHash, TypedMap, TypedPerCpu};
@@ -398,6 +398,12 @@ impl System {
     pub fn slots(&self, map: &KernelMap, family: Family) -> io::Result<Vec<Slot>> {
         let _operation = self.ask(Operation::Entries)?;
         map.flow_table(family).map(|table| table.live())
+    }
+
+    /// Maps a table of buckets, for a caller that reads it many times.
+    pub fn flow_table(&self, map: &KernelMap, family: Family) -> io::Result<MappedFlowTable> {
+        let _operation = self.ask(Operation::Entries)?;
+        map.flow_table(family)
     }
 
     /// Removes flows from a table of buckets.

@@ -57,24 +57,25 @@ pub enum BuildProfile {
 
 /// Builds the agent: one statically linked file.
 pub fn binary(profile: BuildProfile) -> Result<Vec<u8>> {
-    let directory = match profile {
+    match profile {
         BuildProfile::Release => {
             let mut build = cargo(&["build", "--release", "--locked", "-p", "weir", "--target", &triple()]);
             run(build.env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=debuginfo"))?;
-            "release"
         }
-        BuildProfile::Ci => {
-            run(&mut static_cargo(&TEST_BUILD))?;
-            "debug"
-        }
+        BuildProfile::Ci => run(&mut static_cargo(&TEST_BUILD))?,
         BuildProfile::Dev => {
             // Cargo builds the binary for the tests that run it.
             run(&mut static_cargo(&["test", "--locked", "-p", "weir", "--test", "sinks", "--no-run"]))?;
-            "debug"
         }
-    };
-    let path = target().join(triple()).join(directory).join("weir");
+    }
+    let path = path(profile);
     fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Where [`binary`] finds the program that it has built.
+pub fn path(profile: BuildProfile) -> PathBuf {
+    let directory = if profile == BuildProfile::Release { "release" } else { "debug" };
+    target().join(triple()).join(directory).join("weir")
 }
 
 /// The arguments with which cargo builds all tests and the programs that they run.

@@ -7,6 +7,7 @@
 //! exist when it connects, then every change, in order.
 
 mod cluster;
+mod exec;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,8 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 pub use cluster::{Scale, far_address, far_nodes, near_address, node, pod, policy, populate, service};
+use exec::ExecScript;
+pub use exec::ExecStep;
 
 /// The kinds, by the paths that clients request.
 pub const KINDS: [(&str, &str); 15] = [
@@ -44,6 +47,8 @@ pub const KINDS: [(&str, &str); 15] = [
     ("BaselineAdminNetworkPolicy", "/apis/policy.networking.k8s.io/v2/baselineadminnetworkpolicies"),
 ];
 
+/// The header with the client's part of a WebSocket's handshake.
+const KEY: &str = "Sec-WebSocket-Key";
 /// The interval at which watchers get a bookmark.
 const BOOKMARK: Duration = Duration::from_secs(30);
 
@@ -60,6 +65,12 @@ struct SimulatedState {
     /// How many of the next requests for a later page are answered with 410: the version of the list has expired.
     expiring: u32,
     kinds: BTreeMap<&'static str, SimulatedKind>,
+    /// What commands in pods do, by `namespace/name`.
+    scripts: BTreeMap<String, ExecScript>,
+    executed: Vec<(String, Vec<String>)>,
+    ended_inputs: Vec<String>,
+    /// Paths whose lists are forbidden.
+    forbidden: Vec<String>,
 }
 
 #[derive(Debug, Default)]
@@ -90,7 +101,7 @@ impl Simulated {
     pub fn start() -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen on loopback")?;
         let kinds = KINDS.map(|(_, path)| (path, SimulatedKind::default())).into();
-        let state = Arc::new(Mutex::new(SimulatedState { version: 1, expiring: 0, kinds }));
+        let state = Arc::new(Mutex::new(SimulatedState { version: 1, kinds, ..SimulatedState::default() }));
         let server = Self { port: listener.local_addr()?.port(), state };
         let serving = server.clone();
         thread::spawn(move || {
@@ -145,6 +156,11 @@ impl Simulated {
         self.lock().expiring = requests;
     }
 
+    /// Refuses lists of this path, as for a user without the permission.
+    pub fn forbid(&self, path: &str) {
+        self.lock().forbidden.push(path.to_owned());
+    }
+
     fn lock(&self) -> MutexGuard<'_, SimulatedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -152,9 +168,17 @@ impl Simulated {
     fn answer(&self, connection: &TcpStream) -> io::Result<()> {
         let mut lines = BufReader::new(connection.try_clone()?).lines();
         while let Some(request) = lines.next().transpose()? {
-            while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
+            let mut key = String::new();
+            while let Some(line) = lines.next().transpose()?.filter(|line| !line.is_empty()) {
+                if let Some((_, value)) = line.split_once(':').filter(|(name, _)| name.eq_ignore_ascii_case(KEY)) {
+                    key = value.trim().to_owned();
+                }
+            }
             let target = request.split(' ').nth(1).unwrap_or_default();
             let (path, query) = target.split_once('?').unwrap_or((target, ""));
+            if let Some(pod) = executing_pod(path) {
+                return self.exec(connection, &pod, query, &key);
+            }
             if query.contains("sendInitialEvents=true") {
                 return self.stream(connection, path, selected_name(query));
             }
@@ -176,6 +200,9 @@ impl Simulated {
             state.expiring -= 1;
             return ("410 Gone", refusal(410, "Expired"));
         }
+        if state.forbidden.iter().any(|it| it == path) {
+            return ("403 Forbidden", refusal(403, "Forbidden"));
+        }
         let version = state.version;
         let (path, namespace) = in_namespace(path);
         let name = selected_name(query);
@@ -183,7 +210,8 @@ impl Simulated {
         let (first, limit) = (first.unwrap_or(0), limit.unwrap_or(usize::MAX));
         let is_in = |key: &str| namespace.is_none_or(|it| key.split_once('/').is_some_and(|(of, _)| of == it));
         let selected = kind.objects.iter().filter(|(key, _)| is_named(key, name.as_deref()) && is_in(key));
-        let selected: Vec<&str> = selected.map(|(_, object)| &**object).collect();
+        let labels = selected_labels(query);
+        let selected: Vec<&str> = selected.map(|(_, object)| &**object).filter(|it| has_labels(it, &labels)).collect();
         let items: Vec<&str> = selected.iter().copied().skip(first).take(limit).collect();
         let next = first + items.len();
         let token = if next < selected.len() { next.to_string() } else { String::new() };
@@ -261,6 +289,42 @@ fn in_namespace(path: &str) -> (Cow<'_, str>, Option<&str>) {
 fn selected_name(query: &str) -> Option<String> {
     let selector = query.split('&').find_map(|it| it.strip_prefix("fieldSelector="))?;
     selector.strip_prefix("metadata.name%3D").map(str::to_owned)
+}
+
+/// The labels in a label selector of `KEY=VALUE` pairs.
+fn selected_labels(query: &str) -> Vec<(String, String)> {
+    let selector = query.split('&').find_map(|it| it.strip_prefix("labelSelector=")).map(decoded).unwrap_or_default();
+    let pair = |it: &str| it.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
+    selector.split(',').filter_map(pair).collect()
+}
+
+fn has_labels(object: &str, labels: &[(String, String)]) -> bool {
+    // Most lists have no selector, and their objects need not be parsed.
+    let object: Value = if labels.is_empty() { Value::Null } else { serde_json::from_str(object).unwrap_or_default() };
+    labels.iter().all(|(key, value)| object["metadata"]["labels"][key] == value.as_str())
+}
+
+/// The pod, as `namespace/name`, in the path of a command.
+fn executing_pod(path: &str) -> Option<String> {
+    let (namespace, rest) = path.strip_prefix("/api/v1/namespaces/")?.split_once("/pods/")?;
+    Some(format!("{namespace}/{}", rest.strip_suffix("/exec")?))
+}
+
+/// The text of a percent-encoded value in a query.
+fn decoded(value: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::new(), value.as_bytes());
+    while let Some((first, after)) = rest.split_first() {
+        let number = value_of(rest);
+        bytes.push(number.unwrap_or(if *first == b'+' { b' ' } else { *first }));
+        rest = if number.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The byte of an escape sequence at the start of a text.
+fn value_of(text: &[u8]) -> Option<u8> {
+    let digits = text.strip_prefix(b"%")?.get(..2)?;
+    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 fn is_named(key: &str, name: Option<&str>) -> bool {

@@ -1,15 +1,12 @@
-//! Arguments of the commands that enforce on interfaces and observe the datapath.
+//! Arguments of the commands that enforce on interfaces and measure.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use weir_artifact::layout::Outcome;
-use weir_objects::address::Prefix;
 use weir_runtime::HookKind;
 
-use super::{BenchArgs, CniInstallArgs, TextOrJson, WatchArgs};
+use super::observe::parse_pod;
+use super::{BenchArgs, CniInstallArgs, PinArgs, TextOrJson, WatchArgs};
 use crate::watch::serve::PageAddress;
 
 /// Commands that need the runtime, which only builds for Linux.
@@ -19,12 +16,6 @@ pub(crate) enum EnforcementCommand {
     Attach(AttachArgs),
     /// Remove enforcement
     Detach(DetachArgs),
-    /// Show the state of each interface, and whether the kernel still agrees with the record
-    Status(StatusArgs),
-    /// List the flows in the datapath's tables
-    Flows(FlowsArgs),
-    /// Print dropped packets as they occur, and packets that policies in audit mode would drop
-    Monitor(MonitorArgs),
     /// Print the numbers of passed and dropped packets, by reason
     Counters(CountersArgs),
     /// Measure the cost of packets on this machine
@@ -37,13 +28,6 @@ pub(crate) enum EnforcementCommand {
     CniInstall(CniInstallArgs),
 }
 
-/// Where pins are.
-#[derive(Debug, Args)]
-pub(crate) struct PinArgs {
-    /// Directory for pins, in a bpf file system
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "/sys/fs/bpf/weir")]
-    pub(crate) bpffs: PathBuf,
-}
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Returns when the artifact is in force. It stays in force after the command ends. The same command with another artifact \
@@ -134,25 +118,6 @@ pub(crate) struct DetachArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 the kernel's state agrees with the record, 1 it differs, 2 the command failed.")]
-pub(crate) struct StatusArgs {
-    #[command(flatten)]
-    pub(crate) pinned: PinArgs,
-    /// Output format (docs/schema/status.json)
-    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) output: TextOrJson,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct FlowsArgs {
-    #[command(flatten)]
-    pub(crate) pinned: PinArgs,
-    /// Output format (docs/schema/flows.json)
-    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) output: TextOrJson,
-}
-
-#[derive(Debug, Args)]
 #[command(after_help = "\
 A part that cannot be collected, because a privilege is missing or no agent runs, is named, and the others are written. \
 The bundle never contains kubeconfigs, tokens, environment variables or contents of packets; README.txt in it lists \
@@ -178,137 +143,12 @@ pub(crate) struct BundleArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Runs until it is interrupted. The kernel writes at most 200 records per second. Further packets are only counted, and \
-the monitor prints their number. Run one monitor at a time: two monitors would each get a part of the records.")]
-pub(crate) struct MonitorArgs {
-    #[command(flatten)]
-    pub(crate) pinned: PinArgs,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) output: MonitorFormat,
-    #[command(flatten)]
-    pub(crate) filter: EventFilterArgs,
-    /// Stop after this many packets
-    #[arg(long, value_name = "N", conflicts_with = "top")]
-    pub(crate) count: Option<u64>,
-    /// Stop after this many seconds
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) duration: Option<u64>,
-    /// Show the last N packets whose records are waiting in the kernel, and stop
-    #[arg(long, value_name = "N", conflicts_with_all = ["count", "duration", "top"])]
-    pub(crate) last: Option<usize>,
-    /// Show a table of the pairs with most packets; on a terminal, it refreshes every second
-    #[arg(long, conflicts_with = "output")]
-    pub(crate) top: bool,
-    /// Also show neighbour discovery and group membership of IPv6, which text output only counts
-    #[arg(long)]
-    pub(crate) all: bool,
-}
-
-/// The packets that `weir monitor` shows, beside the global `--namespace`. Each option can be repeated; a packet needs
-/// one value of each option.
-#[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Filters (with --namespace; a packet must match one value of each option that is given)")]
-pub(crate) struct EventFilterArgs {
-    /// Only packets of this pod of the node
-    #[arg(long = "pod", value_name = "NS/POD", value_parser = parse_pod)]
-    pub(crate) pods: Vec<String>,
-    /// Only packets to or from this pod, address or CIDR
-    #[arg(long = "peer", value_name = "NS/POD|CIDR", value_parser = EventPeer::read)]
-    pub(crate) peers: Vec<EventPeer>,
-    /// Only packets to this destination port: 53, 53/udp, icmp
-    #[arg(long = "port", value_name = "PORT[/PROTOCOL]", value_parser = EventPort::read)]
-    pub(crate) ports: Vec<EventPort>,
-    /// Only packets with this outcome; `weir explain-code REASON` describes it
-    #[arg(long = "reason", value_name = "REASON", value_parser = reasons())]
-    pub(crate) reasons: Vec<String>,
-    /// Only packets that were dropped, or only packets that passed
-    #[arg(long, value_enum, value_name = "VERDICT")]
-    pub(crate) verdict: Option<EventVerdict>,
-}
-
-/// The other end of a packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum EventPeer {
-    Pod(String),
-    Block(Prefix),
-}
-
-impl EventPeer {
-    fn read(text: &str) -> Result<Self, String> {
-        let error = || "expected NAMESPACE/POD, an address or a CIDR".to_owned();
-        if let Some(block) = Prefix::read_strictly(text) {
-            return Ok(Self::Block(block));
-        }
-        // A namespace is no address: this is a CIDR with a mistake.
-        let is_address = text.split('/').next().is_some_and(|it| it.parse::<IpAddr>().is_ok());
-        parse_pod(text).ok().filter(|_| !is_address).map(Self::Pod).ok_or_else(error)
-    }
-}
-
-/// A destination port, a protocol, or both.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EventPort {
-    pub(crate) port: Option<u16>,
-    /// In upper case.
-    pub(crate) protocol: Option<String>,
-}
-
-impl EventPort {
-    fn read(text: &str) -> Result<Self, String> {
-        const PROTOCOLS: [&str; 4] = ["TCP", "UDP", "SCTP", "ICMP"];
-        let error = || "expected a port from 1 to 65535, PORT/PROTOCOL, or one of tcp, udp, sctp, icmp".to_owned();
-        let (port, protocol) = match text.split_once('/') {
-            Some((port, protocol)) => (Some(port), Some(protocol)),
-            None if text.starts_with(|it: char| it.is_ascii_digit()) => (Some(text), None),
-            None => (None, Some(text)),
-        };
-        let port = port.map(|it| it.parse().ok().filter(|port| *port > 0).ok_or_else(error)).transpose()?;
-        let protocol = protocol.map(str::to_ascii_uppercase);
-        let is_known = protocol.as_deref().is_none_or(|it| PROTOCOLS.contains(&it));
-        let has_ports = port.is_none() || protocol.as_deref() != Some("ICMP");
-        if is_known && has_ports { Ok(Self { port, protocol }) } else { Err(error()) }
-    }
-}
-
-/// Whether a packet passed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum EventVerdict {
-    /// Dropped packets
-    Deny,
-    /// Packets that passed, and would be dropped if policies in audit mode were enforced
-    Allow,
-}
-
-/// The names of the outcomes of which the programs write records.
-fn reasons() -> PossibleValuesParser {
-    PossibleValuesParser::new(Outcome::ALL.into_iter().filter(|it| it.is_recorded()).map(Outcome::name))
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum MonitorFormat {
-    /// For people
-    #[default]
-    Text,
-    /// One JSON object per line (docs/schema/monitor.json)
-    Jsonl,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct CountersArgs {
     #[command(flatten)]
     pub(crate) pinned: PinArgs,
     /// Output format (docs/schema/counters.json)
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: TextOrJson,
-}
-
-fn parse_pod(text: &str) -> Result<String, String> {
-    match text.split_once('/') {
-        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => Ok(text.into()),
-        _ => Err("expected NAMESPACE/POD".into()),
-    }
 }
 
 fn parse_endpoint(text: &str) -> Result<(String, String), String> {

@@ -1,5 +1,6 @@
 //! The built binary, driven as its users drive it.
 
+mod all_nodes;
 mod approvals;
 mod bench;
 mod check;

@@ -1,9 +1,12 @@
 //! The commands that show the datapath's state, after real packets.
 
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, Stdio};
+
 use serde_json::Value;
 
 use crate::By;
-use crate::enforce::ask;
+use crate::enforce::{ask, pins, weir};
 use crate::probe::Protocol::{Tcp, Udp};
 use crate::stage::Stage;
 use crate::topology::Layout;
@@ -77,6 +80,79 @@ fn monitor_shows_only_the_packets_that_its_filters_take() {
     let table = ask(&stage.net.nodes[0], &stage.place, &words).unwrap();
     let row = table.lines().nth(1).unwrap_or_default();
     assert!(row.contains("denied      ingress UDP    default/other ") && row.contains(":53 "), "{table}");
+}
+
+/// A monitor in the background, which has begun to look.
+struct Watching {
+    child: Child,
+    out: BufReader<std::process::ChildStdout>,
+}
+
+impl Watching {
+    fn begin(stage: &Stage, options: &str) -> Self {
+        let node = &stage.net.nodes[0];
+        let mut command = node.space.command(weir());
+        command.args(["monitor", "-o", "jsonl", "--until-eof"]).args(options.split_whitespace());
+        command.arg("--bpffs").arg(pins(&stage.place, node)).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut first = String::new();
+        out.read_line(&mut first).unwrap();
+        Self { child, out }
+    }
+
+    /// Ends the monitor by the end of its standard input; returns its events.
+    fn end(mut self) -> Vec<Value> {
+        // A look at the flow tables comes every 200 ms.
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        drop(self.child.stdin.take());
+        let mut text = String::new();
+        self.out.read_to_string(&mut text).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{text}");
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+fn connections<'v>(events: &'v [Value], direction: &str, proto: &str) -> Vec<&'v Value> {
+    let is_it = |it: &&Value| it["direction"] == direction && it["proto"] == proto && it["verdict"] == "allow";
+    events.iter().filter(is_it).collect()
+}
+
+#[test]
+fn new_connections_are_shown_once_with_the_rule_that_allows_them() {
+    let stage = skip!(unless stage());
+    stage.between("client", "server", Tcp, 80, true);
+    // Several monitors see all connections; one that is killed leaves nothing behind that could disturb them.
+    let mut killed = Watching::begin(&stage, "--verdict allowed");
+    killed.child.kill().unwrap();
+    killed.child.wait().unwrap();
+    let monitors = [Watching::begin(&stage, "--verdict all"), Watching::begin(&stage, "--verdict allowed")];
+    let by_default = Watching::begin(&stage, "");
+    stage.between("client", "server", Udp, 53, true);
+    stage.between("other", "server", Udp, 53, false);
+    let seen = monitors.map(Watching::end);
+    for events in &seen {
+        events.iter().for_each(|it| check_schema("monitor", it));
+        let arrived = connections(events, "ingress", "UDP");
+        assert_eq!(arrived.len(), 1, "{events:#?}");
+        let event = arrived[0];
+        assert_eq!((&event["reason"], &event["pod"]), (&"allowed".into(), &"default/server".into()), "{event:#}");
+        assert_eq!((&event["peer"]["pod"], &event["local"]["port"]), (&"default/client".into(), &53.into()));
+        let rule = event["rule"].as_str().unwrap_or_default();
+        assert!(rule.starts_with("default/") && rule.contains(" spec.ingress["), "{event:#}");
+        assert!(event["places"][rule].as_str().unwrap_or_default().contains("cluster.yaml:"), "{event:#}");
+        let left = connections(events, "egress", "UDP");
+        assert!(left.iter().any(|it| it["pod"] == "default/client" && it["reason"] == "unfiltered"), "{events:#?}");
+        assert!(connections(events, "ingress", "TCP").is_empty(), "a connection from before the monitor is shown");
+        let missed: u64 = events.iter().filter_map(|it| it["missed"].as_u64()).sum();
+        assert_eq!(missed, 0, "{events:#?}");
+    }
+    let is_denied = |it: &Value| it["verdict"] == "deny";
+    assert!(!seen[1].iter().any(is_denied), "{:#?}", seen[1]);
+    assert!(
+        by_default.end().iter().all(|it| it["verdict"] != "allow"),
+        "connections are shown without being asked for"
+    );
 }
 
 #[test]

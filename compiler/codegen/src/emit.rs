@@ -42,6 +42,7 @@ use weir_artifact::layout::{AT_EDGE, MapName, Outcome, config, direction_number,
 
 use crate::ir::{DecisionProgram, DecisionTables, Inst, Value};
 use frame::{StackFrame, skb};
+use parse::family_number;
 use weir_classes::edge_denials::EdgeDenials;
 use weir_ebpf::asm::{Asm, AsmError, Assembled, Label, MapRef};
 use weir_ebpf::helper::Helper;
@@ -248,8 +249,13 @@ impl<'a> Emitter<'a> {
         for family in absent.collect::<Vec<_>>() {
             // Only the pod is restricted. A packet of such a family to the pod falls through and is `Unknown`.
             if self.hook == Direction::Egress {
-                let spoofed = self.end(Outcome::Source);
-                self.asm.jump_if(Cond::Eq, Reg::R1, ether_type(family), spoofed);
+                let (spoofed, other) = (self.end(Outcome::Source), self.asm.label("not an absent family"));
+                self.asm.jump_if(Cond::Ne, Reg::R1, ether_type(family), other);
+                // The record has the family and no addresses: by the family, a monitor distinguishes the router
+                // solicitations of every pod without IPv6 from forged ARP.
+                self.store_constant(StackFrame::FAMILY, family_number(family));
+                self.asm.jump(spoofed);
+                self.asm.bind(other);
             }
         }
     }

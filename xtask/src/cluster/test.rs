@@ -4,11 +4,13 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 use xtask::{deploy, image};
 
+use super::node::ClusterNode;
 use super::traffic::{ClusterTraffic, NAMESPACE, is_kept_out, only_friends, passes};
 use super::{LocalCluster, control, images, runtime};
-use crate::process::wait;
+use crate::process::{capture, wait};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Time for which the API server is down.
@@ -24,6 +26,7 @@ pub(super) fn run(cluster: &LocalCluster) -> Result<()> {
     let traffic = ClusterTraffic::start(cluster)?;
     cluster.apply("policy", &[only_friends()])?;
     traffic.until("strangers are kept out", |it| passes(it, "friend") && is_kept_out(it, "stranger"))?;
+    every_node_answers(cluster)?;
     traffic.during("agents are killed", || cluster.kill_agents())?;
     traffic.during("agents are upgraded", || cluster.upgrade_agents())?;
     traffic.during("the API server is away", || cluster.restart_apiserver())?;
@@ -33,7 +36,54 @@ pub(super) fn run(cluster: &LocalCluster) -> Result<()> {
     Ok(())
 }
 
+/// Asks the agents of all nodes through the API server, while pods of each node talk: each node must have rows.
+fn every_node_answers(cluster: &LocalCluster) -> Result<()> {
+    let names: Vec<String> = cluster.nodes.iter().map(ClusterNode::name).collect();
+    let document = |text: &str| serde_json::from_str::<Value>(text).with_context(|| format!("not JSON: {text}"));
+    let status = document(&cluster.weir(&["status", "--all-nodes", "-o", "json"])?)?;
+    let flows = document(&cluster.weir(&["flows", "--all-nodes", "-o", "json"])?)?;
+    let last = ["monitor", "--all-nodes", "--last", "1000", "-o", "jsonl"];
+    let drops = cluster.weir(&last)?.lines().map(document).collect::<Result<Vec<_>>>()?;
+    let new = ["monitor", "--all-nodes", "--verdict", "allowed", "--duration", "5", "-o", "jsonl"];
+    let connections = cluster.weir(&new)?.lines().map(document).collect::<Result<Vec<_>>>()?;
+    let rows = |list: &Value| list.as_array().cloned().unwrap_or_default();
+    for (what, rows) in [
+        ("status", rows(&status["statuses"])),
+        ("flows", rows(&flows["flows"])),
+        ("monitor of drops", drops),
+        ("monitor of connections", connections.clone()),
+    ] {
+        for node in &names {
+            let of_node = rows.iter().filter(|it| it["node"] == node.as_str() && it.get("error").is_none()).count();
+            ensure!(of_node > 0, "{what} --all-nodes has no rows of {node}: {rows:?}");
+            eprintln!("{what} --all-nodes: {of_node} rows of {node}");
+        }
+    }
+    let has_rule = |it: &Value| it["rule"].as_str().is_some_and(|it| it.starts_with("weir-test/web spec.ingress["));
+    ensure!(connections.iter().any(has_rule), "no connection names the rule that allows it: {connections:?}");
+    cluster.no_monitor_is_left()
+}
+
 impl LocalCluster {
+    /// Runs the weir of this build on the first node, with the administrator's kubeconfig.
+    fn weir(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = self.first().command(image::path(self.options.profile));
+        command.args(arguments).arg("--kubeconfig").arg(control::kubeconfig(&self.tools, "admin"));
+        capture(&mut command)
+    }
+
+    /// Checks that each node runs one process of weir, the agent.
+    fn no_monitor_is_left(&self) -> Result<()> {
+        let list = "for it in /proc/[0-9]*; do
+            if [ \"$(cat $it/comm 2> /dev/null)\" = weir ]; then cat $it/cmdline | tr '\\0' ' '; echo; fi
+        done";
+        for node in &self.nodes {
+            let is_gone = || node.shell(list).is_ok_and(|it| !it.contains("monitor"));
+            wait("the monitors on the nodes end", PATIENCE, is_gone)?;
+        }
+        Ok(())
+    }
+
     /// Installs the agent on every node, and waits until each enforces its pods.
     pub(super) fn deploy(&self) -> Result<()> {
         self.import_agent()?;

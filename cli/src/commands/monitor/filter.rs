@@ -1,7 +1,5 @@
 //! Which packets `weir monitor` shows.
 
-use std::net::IpAddr;
-
 use weir_runtime::events::{DatapathEvent, EventPacket};
 
 use crate::args::{EventFilterArgs, EventPeer, EventPort, EventVerdict};
@@ -15,7 +13,17 @@ impl EventFilterArgs {
             && any(&self.reasons, |it| it == event.outcome)
             && any(&self.peers, |it| event.packet.as_ref().is_some_and(|packet| it.is_of(packet)))
             && any(&self.ports, |it| event.packet.as_ref().is_some_and(|packet| it.is_of(event, packet)))
-            && self.verdict.is_none_or(|it| (it == EventVerdict::Deny) == event.dropped)
+            && self.verdict.is_none_or(|it| it.takes(event.dropped))
+    }
+}
+
+impl EventVerdict {
+    fn takes(self, is_dropped: bool) -> bool {
+        match self {
+            Self::Deny => is_dropped,
+            Self::Allow => !is_dropped,
+            Self::All => true,
+        }
     }
 }
 
@@ -42,37 +50,45 @@ impl EventPort {
     }
 }
 
-/// Whether a packet is one of those that every host with IPv6 sends to its link without being asked: neighbour discovery
-/// and group membership. A record has no ICMPv6 type, so this goes by the addresses: between link-local addresses, or to
-/// a group of the link.
-pub(super) fn is_housekeeping(event: &DatapathEvent) -> bool {
-    let Some(packet) = event.packet.as_ref().filter(|it| it.protocol == "ICMPv6") else { return false };
-    is_of_link(packet.local) && is_of_link(packet.remote)
-}
-
-/// Whether an address has no meaning outside of the link: `::`, `fe80::/10`, `ff02::/16`.
-fn is_of_link(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(_) => false,
-        IpAddr::V6(v6) => v6.is_unspecified() || v6.is_unicast_link_local() || v6.segments()[0] == 0xff02,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
 
-    use super::super::tests::{event, icmp6};
+    use std::net::IpAddr;
+    use std::time::SystemTime;
+
+    use weir_runtime::names::Why;
+
     use super::*;
-    use crate::args::{Cli, CliCommand, EnforcementCommand};
+    use crate::args::{Cli, CliCommand, ObserveCommand};
 
     #[track_caller]
+    /// A packet from a pod to another one, which a policy denies.
+    fn event() -> DatapathEvent {
+        DatapathEvent {
+            time: SystemTime::UNIX_EPOCH,
+            pod: Some("shop/web".to_owned()),
+            ifindex: 7,
+            direction: "egress",
+            outcome: "denied",
+            dropped: true,
+            packet: Some(EventPacket {
+                protocol: "TCP".to_owned(),
+                local: IpAddr::from([10, 0, 0, 1]),
+                remote: IpAddr::from([10, 0, 0, 2]),
+                peer: Some("shop/db".to_owned()),
+                ports: Some((40_000, 5432)),
+            }),
+            unparsed: None,
+            generation: 1,
+            why: Why { policies: vec!["shop/deny".to_owned()], ..Why::default() },
+        }
+    }
+
     fn check(options: &str, expected: bool) {
         let words = ["weir", "monitor"].into_iter().chain(options.split_whitespace());
         let cli = Cli::try_parse_from(words).expect("valid");
-        let CliCommand::Enforcement(EnforcementCommand::Monitor(arguments)) = cli.command else {
-            panic!("not the command")
-        };
+        let CliCommand::Observe(ObserveCommand::Monitor(arguments)) = cli.command else { panic!("not the command") };
         assert_eq!(arguments.filter.takes(cli.global.default_namespace(), &event()), expected, "{options}");
     }
 
@@ -100,7 +116,10 @@ mod tests {
             ("--reason denied", true),
             ("--reason cut", false),
             ("--verdict deny", true),
+            ("--verdict dropped", true),
             ("--verdict allow", false),
+            ("--verdict allowed", false),
+            ("--verdict all", true),
             ("--pod shop/web --port 80", false),
         ] {
             check(options, expected);
@@ -116,16 +135,5 @@ mod tests {
         }
         let unrecorded = ["weir", "monitor", "--reason", "established"];
         assert!(Cli::try_parse_from(unrecorded).is_err(), "the programs write no records of such packets");
-    }
-
-    #[test]
-    fn only_packets_within_the_link_are_housekeeping() {
-        assert!(is_housekeeping(&icmp6("fe80::1", "ff02::16")));
-        assert!(is_housekeeping(&icmp6("::", "ff02::1:ff00:5")));
-        assert!(is_housekeeping(&icmp6("fe80::1", "fe80::2")));
-        // An echo request to or from an address that can be reached from elsewhere.
-        assert!(!is_housekeeping(&icmp6("fd00::5", "fe80::2")));
-        assert!(!is_housekeeping(&icmp6("fe80::1", "ff05::2")));
-        assert!(!is_housekeeping(&event()));
     }
 }

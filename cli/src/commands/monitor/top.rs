@@ -4,9 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use weir_runtime::events::DatapathEvent;
-
-use super::{source_and_destination, why};
+use super::row::EventRow;
 use crate::page::{OutputPage, Style};
 
 /// The time between two pictures.
@@ -19,8 +17,9 @@ const MOST_PAIRS: usize = 10_000;
 /// A pair of ends and the port, with the outcome of its packets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Pair {
-    reason: &'static str,
-    direction: &'static str,
+    node: Option<String>,
+    reason: String,
+    direction: String,
     protocol: String,
     from: String,
     to: String,
@@ -42,16 +41,15 @@ impl TopPairs {
         Self { packets: HashMap::new(), beyond: 0, lost: 0, drawn: None }
     }
 
-    pub(super) fn add(&mut self, event: &DatapathEvent) {
-        let (from, to, protocol) = match &event.packet {
-            Some(packet) => {
-                let (from, to) = source_and_destination(event, packet);
-                // The client's port differs for each connection.
-                (from.without_port(), to.to_string(), packet.protocol.clone())
-            }
-            None => (event.pod.clone().unwrap_or_else(|| "no endpoint".to_owned()), String::new(), "-".to_owned()),
+    pub(super) fn add(&mut self, row: &EventRow) {
+        let (from, to) = match row.source_and_destination() {
+            // The client's port differs for each connection.
+            Some((from, to)) => (from.without_port(), to.text()),
+            None => (row.pod.clone().unwrap_or_else(|| "no endpoint".to_owned()), String::new()),
         };
-        let pair = Pair { reason: event.outcome, direction: event.direction, protocol, from, to, why: why(event) };
+        let protocol = row.proto.clone().unwrap_or_else(|| "-".to_owned());
+        let (node, reason, direction) = (row.node.clone(), row.reason.clone(), row.direction.clone());
+        let pair = Pair { node, reason, direction, protocol, from, to, why: row.why() };
         if let Some(count) = self.packets.get_mut(&pair) {
             *count += 1;
         } else if self.packets.len() < MOST_PAIRS {
@@ -83,8 +81,9 @@ impl TopPairs {
             &format_args!("{:>8}  {:11} {:7} {:6} FROM -> TO", "PACKETS", "REASON", "SIDE", "PROTO"),
         )]);
         for (pair, count) in pairs.iter().take(ROWS) {
-            let Pair { reason, direction, protocol, from, to, why } = pair;
-            page.line(format_args!("{count:>8}  {reason:11} {direction:7} {protocol:6} {from} -> {to}{why}"));
+            let Pair { node, reason, direction, protocol, from, to, why } = pair;
+            let node = node.as_ref().map(|it| format!("{it}: ")).unwrap_or_default();
+            page.line(format_args!("{count:>8}  {reason:11} {direction:7} {protocol:6} {node}{from} -> {to}  {why}"));
         }
         if pairs.len() > ROWS {
             let rest: u64 = pairs.iter().skip(ROWS).map(|(_, count)| count).sum();
@@ -108,20 +107,20 @@ impl TopPairs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::event;
+    use serde_json::json;
+
+    use super::super::row::tests::{event, row};
     use super::*;
 
     #[test]
     fn packets_of_a_pair_are_counted_whatever_the_clients_port() {
         let mut top = TopPairs::new();
         let mut first = event();
-        top.add(&first);
-        if let Some(packet) = &mut first.packet {
-            packet.ports = Some((40_001, 5432));
-        }
-        top.add(&first);
-        first.outcome = "cut";
-        top.add(&first);
+        top.add(&row(&first));
+        first["local"]["port"] = json!(40_001);
+        top.add(&row(&first));
+        first["reason"] = json!("cut");
+        top.add(&row(&first));
         top.add_lost(7);
         let page = top.page(false);
         let expected = " PACKETS  REASON      SIDE    PROTO  FROM -> TO
@@ -137,8 +136,8 @@ mod tests {
         let mut top = TopPairs::new();
         for port in 1..=25 {
             let mut event = event();
-            event.packet.as_mut().expect("an IP packet").ports = Some((40_000, port));
-            top.add(&event);
+            event["peer"]["port"] = json!(port);
+            top.add(&row(&event));
         }
         let page = top.page(false);
         assert!(page.as_str().ends_with("       5  and 5 more pairs\n"), "{}", page.as_str());

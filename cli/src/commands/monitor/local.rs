@@ -1,0 +1,168 @@
+//! The packets of this machine.
+
+use std::collections::VecDeque;
+use std::io::Read as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use weir_runtime::connections::Connections;
+use weir_runtime::events::{DatapathEvent, Events};
+use weir_runtime::runtime::{PinAccess, Runtime};
+
+use super::printer::{EventPrinter, ShownBatch, ShownEvent};
+use super::row::EventRow;
+use super::rules::RuleFinder;
+use crate::args::{GlobalArgs, MonitorArgs, MonitorFormat};
+use crate::commands::CommandOutcome;
+use crate::page::OutputPage;
+use crate::time::rfc_3339;
+
+/// How long one reading waits: `--duration` may be exceeded by this time.
+const TURN: Duration = Duration::from_millis(200);
+/// The time between two signs of life, with `--until-eof`.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+/// The monitor pauses for this many times the duration of a look at the flow tables: a look takes at most 2 % of a CPU.
+const PAUSE: u32 = 50;
+
+pub(super) fn run(global: &GlobalArgs, arguments: &MonitorArgs) -> Result<CommandOutcome> {
+    let runtime = Runtime::open(&arguments.pinned.bpffs, PinAccess::Read)?;
+    let mut monitor = LocalMonitor {
+        arguments,
+        global,
+        events: runtime.events()?,
+        connections: if arguments.shows_connections() { Some(runtime.connections()?) } else { None },
+        next_look: Instant::now(),
+        rules: RuleFinder::default(),
+        runtime: &runtime,
+    };
+    let mut printer = EventPrinter::new(arguments, global.color, 0);
+    if let Some(last) = arguments.last {
+        printer.batch(monitor.waiting(last)?)?;
+        printer.finish()?;
+        return Ok(CommandOutcome::Clean);
+    }
+    let end = arguments.duration.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let input = arguments.until_eof.then(watch_input);
+    let is_ended = || input.as_ref().is_some_and(|it| it.load(Ordering::Relaxed));
+    let mut sign_of_life: Option<Instant> = None;
+    while !printer.is_done() && !is_ended() && end.is_none_or(|end| Instant::now() < end) {
+        printer.batch(monitor.batch()?)?;
+        if arguments.until_eof && sign_of_life.is_none_or(|it| it.elapsed() >= SIGN_OF_LIFE) {
+            sign_of_life = Some(Instant::now());
+            print_sign_of_life(arguments)?;
+        }
+    }
+    printer.finish()?;
+    Ok(CommandOutcome::Clean)
+}
+
+/// A line that says nothing. If the reader is gone, writing it fails, and the monitor ends.
+fn print_sign_of_life(arguments: &MonitorArgs) -> Result<()> {
+    if arguments.output != MonitorFormat::Jsonl {
+        return Ok(());
+    }
+    let mut page = OutputPage::new();
+    page.json(&json!({"lost": 0}))?;
+    page.print()
+}
+
+/// Waits for the end of standard input; returns where it is noted.
+fn watch_input() -> Arc<AtomicBool> {
+    let ended = Arc::new(AtomicBool::new(false));
+    let of_thread = Arc::clone(&ended);
+    std::thread::spawn(move || {
+        let mut buffer = [0; 256];
+        // An error is an end too: nothing can be read any more.
+        while std::io::stdin().read(&mut buffer).is_ok_and(|count| count > 0) {}
+        of_thread.store(true, Ordering::Relaxed);
+    });
+    ended
+}
+
+/// The sources of events on this machine.
+struct LocalMonitor<'a> {
+    arguments: &'a MonitorArgs,
+    global: &'a GlobalArgs,
+    runtime: &'a Runtime,
+    events: Events<'a>,
+    connections: Option<Connections<'a>>,
+    /// When the flow tables are looked at again.
+    next_look: Instant,
+    rules: RuleFinder,
+}
+
+impl LocalMonitor<'_> {
+    fn takes(&self, event: &DatapathEvent) -> bool {
+        self.arguments.filter.takes(self.global.default_namespace(), event)
+    }
+
+    /// The next events, if there are any within [`TURN`].
+    fn batch(&mut self) -> Result<ShownBatch> {
+        let read = self.events.read(TURN)?;
+        let mut batch = ShownBatch { lost: read.lost, ..ShownBatch::default() };
+        let mut events = read.events;
+        let began = Instant::now();
+        if let Some(connections) = self.connections.as_mut().filter(|_| began >= self.next_look) {
+            let found = connections.read()?;
+            batch.missed = found.missed;
+            events.extend(found.connections);
+            events.sort_by_key(|it| it.time);
+            self.next_look = Instant::now() + (began.elapsed() * PAUSE).max(TURN);
+        }
+        events.retain(|it| self.takes(it));
+        let is_allowed = |it: &DatapathEvent| it.outcome == "allowed";
+        if events.iter().any(is_allowed) {
+            self.rules.follow(self.global, self.runtime)?;
+        }
+        batch.events = events.iter().map(shown).collect::<Result<_>>()?;
+        self.rules.name_rules(&mut batch.events);
+        Ok(batch)
+    }
+
+    /// The last waiting records that the filters take.
+    fn waiting(&mut self, last: usize) -> Result<ShownBatch> {
+        let mut batch = ShownBatch::default();
+        // The ring buffer holds thousands of records, of which usually only a few are wanted.
+        let mut kept: VecDeque<DatapathEvent> = VecDeque::new();
+        loop {
+            let read = self.events.read(Duration::ZERO)?;
+            batch.lost += read.lost;
+            if read.events.is_empty() {
+                break;
+            }
+            kept.extend(read.events.into_iter().filter(|it| self.takes(it)));
+            kept.drain(..kept.len().saturating_sub(last));
+        }
+        batch.events = kept.iter().map(shown).collect::<Result<_>>()?;
+        Ok(batch)
+    }
+}
+
+fn shown(event: &DatapathEvent) -> Result<ShownEvent> {
+    let value = json(event);
+    Ok(ShownEvent { row: EventRow::read(&value)?.0, value })
+}
+
+/// An event as JSON (docs/schema/monitor.json).
+pub(in crate::commands) fn json(event: &DatapathEvent) -> Value {
+    let why = &event.why;
+    let mut value = json!({
+        "time": rfc_3339(event.time), "verdict": if event.dropped { "deny" } else { "allow" },
+        "reason": event.outcome, "direction": event.direction,
+        "pod": event.pod, "ifindex": event.ifindex, "generation": event.generation,
+        "policies": why.policies, "tiers": why.tiers, "audit": why.audit, "rule": why.rule, "list": why.list,
+        "places": why.places,
+    });
+    if let Some(family) = event.unparsed {
+        value["family"] = json!(family);
+    }
+    if let Some(packet) = &event.packet {
+        value["proto"] = json!(packet.protocol);
+        value["local"] = json!({"ip": packet.local, "port": packet.ports.map(|it| it.0)});
+        value["peer"] = json!({"ip": packet.remote, "pod": packet.peer, "port": packet.ports.map(|it| it.1)});
+    }
+    value
+}
