@@ -147,7 +147,7 @@ pub(crate) enum CliCommand {
     Exposure(ExposureArgs),
     /// Show exactly the connections that a change newly allows, and those that it no longer allows
     Diff(DiffArgs),
-    /// Build a small shop on this machine, enforce its policies, and show what passes and what is dropped
+    /// Build a small shop on this machine, enforce its policies, and show the verdict on each connection
     Demo(DemoArgs),
     /// Explain a diagnostic's code
     ExplainCode(ExplainCodeArgs),

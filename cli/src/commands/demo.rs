@@ -1,6 +1,6 @@
-//! `weir demo`: a small shop, its policies in force, and what passes.
+//! `weir demo`: a small shop, its policies in force, and the verdicts on its connections.
 //!
-//! Problem: a first look at enforcement needs a cluster, and a page of text proves nothing. Strategy: one script, told on
+//! Problem: a first look at enforcement needs a cluster, and a page of text proves nothing. Strategy: one script, run on
 //! one of two networks ([`DemoNetwork`]): network namespaces of this machine with real packets, or the machine in
 //! userspace. Invariants: each verdict that is printed was observed on the network, and the command fails if it is not
 //! the reference's; the reasons are the reference's. A demo touches nothing that it has not made (`kernel/sandbox.rs`).
@@ -11,7 +11,7 @@ mod reason;
 mod shop;
 mod userspace;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use weir_ebpf::target::Target;
 use weir_model::eval::{Flow, Oracle, Verdict};
 
@@ -158,7 +158,7 @@ impl DemoScript<'_> {
         Ok(programs)
     }
 
-    /// Tries connections, compares what happens with the reference, and prints it with the reasons.
+    /// Tries connections, compares the results with the reference, and prints them with the reasons.
     fn try_all(&mut self, shop: &Shop, attempts: &[Attempt]) -> Result<()> {
         let observed = self.network.connect(shop, attempts)?;
         let mut oracle = Oracle::new(&shop.cluster);
@@ -174,14 +174,14 @@ impl DemoScript<'_> {
             }
             if observed != judgement.verdict() {
                 page.print()?;
-                ensure!(false, "the last connection is not treated as the policies say: please report this");
+                bail!("the last connection is not treated as the policies say: please report this");
             }
         }
         page.print()
     }
 }
 
-/// A connection, and what happened to it.
+/// A connection and its verdict.
 fn print_attempt(page: &mut OutputPage, attempt: &Attempt, observed: Verdict) {
     let (style, word) = match observed {
         Verdict::Allow => (Style::Green, "passes "),
@@ -204,7 +204,7 @@ fn next_commands(page: &mut OutputPage) {
     let commands = [
         ("sudo weir demo --keep", "the same, left in place: to send your own packets"),
         ("weir check DIR", "mistakes in your own policies, with file and line"),
-        ("weir exposure DIR", "what is reachable from outside, and what has no policy"),
+        ("weir exposure DIR", "workloads that are open to the outside, or have no policy"),
         ("weir explain DIR --from NS/POD --to NS/POD --port 80", "which line decides"),
         ("weir diff git:main:DIR DIR", "the connections that a change opens and closes"),
         ("weir compile DIR --node NODE -o node.o", "programs for a node, for `weir attach`"),

@@ -1,4 +1,4 @@
-//! `weir demo` with real packets, and what is left of it: nothing.
+//! `weir demo` with real packets. Nothing is left of it.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;

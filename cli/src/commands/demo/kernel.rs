@@ -35,7 +35,7 @@ pub(super) fn run(global: &GlobalArgs, arguments: &DemoArgs) -> Result<CommandOu
     let signals = StopSignals::note()?;
     match sandbox::remove_all(None, false)?.len() {
         0 => {}
-        count => page::print(format_args!("removed what {count} killed demo{} left behind", plural(count)))?,
+        count => page::print(format_args!("removed the leftovers of {count} killed demo{}", plural(count)))?,
     }
     let kernel = weir_runtime::sys::kernel_version().unwrap_or(Target::BASE.kernel);
     let target = Target { kernel }.max(Target::BASE);

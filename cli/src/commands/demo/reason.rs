@@ -68,7 +68,7 @@ impl ReasonLines<'_> {
         }
     }
 
-    /// The rule that nearly allows the connection, and what is different. A rule with other peers and other ports is not
+    /// The rule that nearly allows the connection, and the difference. A rule with other peers and other ports is not
     /// near.
     fn nearest(&mut self, policies: &[PolicyId], direction: Direction) -> Option<String> {
         let shop = self.shop;

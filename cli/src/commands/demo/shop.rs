@@ -62,7 +62,7 @@ const fn tcp(from: DemoEnd, to: DemoEnd, port: u16, purpose: &'static str) -> At
     Attempt { from, to, protocol: Protocol::Tcp, port, purpose }
 }
 
-/// What the shop is for, then what should not happen.
+/// The connections that the shop needs, then those that should not be possible.
 pub(super) const ATTEMPTS: [Attempt; 7] = [
     tcp(INTERNET, WEB, 8443, "a customer opens the shop"),
     tcp(WEB, API, 8080, "the front end asks the API"),

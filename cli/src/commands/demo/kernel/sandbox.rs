@@ -1,6 +1,6 @@
-//! What a demo makes on the machine, and how it is removed.
+//! The objects of a demo on the machine: made, claimed and removed.
 //!
-//! Problem: a demo that is killed cannot clean up, and its successor must remove what it left without touching anything
+//! Problem: a demo that is killed cannot clean up, and its successor must remove the leftovers without touching anything
 //! of another owner. Strategy: each demo claims a random number by making `/run/weir-demo/NUMBER`, and holds a lock on
 //! that directory while it lives. All that it makes is in the directory (files, a bpf file system of its own) or is a
 //! network namespace `weir-demo-NUMBER-ROLE`; interfaces, routes and programs are in the namespaces and end with them. A
@@ -141,7 +141,7 @@ pub(super) fn remove_all(which: Option<&str>, kept: bool) -> Result<Vec<String>>
     for id in ids {
         let Ok(_lock) = Lock::take(&directory(&id)) else { continue };
         if kept || !directory(&id).join(KEPT).exists() {
-            remove(&id).with_context(|| format!("cannot remove what demo {id} left behind"))?;
+            remove(&id).with_context(|| format!("cannot remove the leftovers of demo {id}"))?;
             removed.push(id);
         }
     }

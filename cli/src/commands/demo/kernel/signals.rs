@@ -1,4 +1,4 @@
-//! Signals that end the demo. They are only noted, because a demo that ends at once could not remove what it has made.
+//! Signals that end the demo. They are only noted, because a demo that ends at once could not remove its namespaces.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_millis(1_500);
 const INTERVAL: Duration = Duration::from_millis(2);
 const QUESTION: &[u8] = b"weir?";
 
-/// Servers that send back what they get, at the destination of each attempt.
+/// Servers that send back all data, at the destination of each attempt.
 pub(super) struct EchoServers {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
