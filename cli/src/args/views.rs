@@ -156,6 +156,8 @@ pub(crate) enum ExposureFormat {
     Md,
     /// For spreadsheets
     Csv,
+    /// A report that opens in a browser, in one file
+    Html,
 }
 
 #[derive(Debug, Args)]
