@@ -124,7 +124,7 @@ pub struct CellCache<'r> {
     watch: Watch<'r>,
 }
 
-/// A function that is told how much is done: finished rows and all rows.
+/// A function that gets the number of finished rows and the number of all rows.
 #[derive(Clone, Copy)]
 struct Watch<'w>(Option<&'w dyn Fn(u64, u64)>);
 
@@ -213,12 +213,12 @@ impl<'r> CellCache<'r> {
         Self { reach, sets, known: HashMap::new(), watch: Watch(None) }
     }
 
-    /// The same cache. Functions that go through all pairs of ends then tell `watch` after each row.
+    /// The same cache. Functions that go through all pairs of ends then call `watch` for each row.
     pub fn watched(self, watch: &'r dyn Fn(u64, u64)) -> Self {
         Self { watch: Watch(Some(watch)), ..self }
     }
 
-    /// Tells the watch how many rows are finished.
+    /// Calls the watch with the number of finished rows.
     pub fn report(&self, finished: usize, all: usize) {
         if let Some(watch) = self.watch.0 {
             watch(finished as u64, all as u64);

@@ -22,7 +22,7 @@ pub fn compare_open(base: &Cluster, head: &Cluster, keep_all: bool) -> Result<Di
     compare_open_watched(base, head, keep_all, &|_, _| ())
 }
 
-/// The same. `watch` is told how much is done: finished steps and all steps.
+/// The same. `watch` gets the number of finished steps and the number of all steps.
 pub fn compare_open_watched(
     base: &Cluster,
     head: &Cluster,
