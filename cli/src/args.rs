@@ -6,6 +6,7 @@ mod agents;
 #[cfg(feature = "enforce")]
 mod bench;
 mod compile;
+mod demo;
 #[cfg(feature = "enforce")]
 mod enforce;
 pub(crate) mod help;
@@ -25,6 +26,7 @@ pub(crate) use agents::AgentArgs;
 #[cfg(feature = "enforce")]
 pub(crate) use bench::BenchArgs;
 pub(crate) use compile::{CompileArgs, CompileOutput, InspectArgs, InspectOutput, VerifyArgs, parse_target};
+pub(crate) use demo::DemoArgs;
 #[cfg(feature = "enforce")]
 pub(crate) use enforce::{
     AttachArgs, BundleArgs, CountersArgs, DetachArgs, EnforcementCommand, EstablishedFlows, HookChoice,
@@ -155,6 +157,8 @@ pub(crate) enum CliCommand {
     Exposure(ExposureArgs),
     /// Show exactly the connections that a change newly allows, and those that it no longer allows
     Diff(DiffArgs),
+    /// Build a small shop on this machine, enforce its policies, and show the verdict on each connection
+    Demo(DemoArgs),
     /// Explain a diagnostic's code
     ExplainCode(ExplainCodeArgs),
     /// Print the version
@@ -324,8 +328,9 @@ pub(crate) struct TestArgs {
     /// List the allowed connections between workloads, and the isolated workloads, that no expectation covers
     #[arg(long)]
     pub(crate) coverage: bool,
-    /// With --coverage: show at most N items of each list; 0 shows all [default: 20 for text, all for JSON]
-    #[arg(long, value_name = "N", requires = "coverage")]
+    /// Show at most N expectations that fail, and with --coverage at most N items of each list; 0 shows all [default:
+    /// for text, 100 and 20; all failures for other formats, and all items for JSON]
+    #[arg(long, value_name = "N")]
     pub(crate) max: Option<usize>,
     /// Rewrite the file: failed expectations get the verdict that their flows have now; prints the change as a patch
     #[arg(long, conflicts_with_all = ["coverage", "output"])]

@@ -13,6 +13,7 @@ pub(crate) mod compile;
 pub(crate) mod completions;
 #[cfg(feature = "enforce")]
 pub(crate) mod counters;
+pub(crate) mod demo;
 #[cfg(feature = "enforce")]
 pub(crate) mod detach;
 pub(crate) mod diff;

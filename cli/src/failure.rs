@@ -74,6 +74,12 @@ pub(crate) fn page(error: &Error) -> OutputPage {
     page
 }
 
+/// Whether an error says what to do next.
+#[cfg(feature = "enforce")]
+pub(crate) fn has_hint(error: &Error) -> bool {
+    hint(error).is_some()
+}
+
 fn hint(error: &Error) -> Option<String> {
     if let Some(hinted) = error.downcast_ref::<ErrorWithHint>() {
         return Some(hinted.hint.clone());

@@ -22,6 +22,7 @@ use crate::args::{
 use crate::config::Config;
 use crate::failure::with_hint;
 use crate::page::{self, OutputPage};
+use crate::render::sarif;
 
 /// The policies that an answer leaves out: the number of objects of each ignored kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -124,6 +125,7 @@ impl From<ExposureFormat> for NoteForm {
             ExposureFormat::Text | ExposureFormat::Md => Self::Line,
             ExposureFormat::Json => Self::Json,
             ExposureFormat::Csv => Self::Stderr,
+            ExposureFormat::Html => Self::Contained,
         }
     }
 }
@@ -197,11 +199,7 @@ impl LeftOut {
             }
             NoteForm::Json => page.edit_json(|document| document["leftOut"] = self.json())?,
             NoteForm::Github => page.command("warning", &[("title", "weir: policies left out")], &sentence),
-            NoteForm::Sarif => page.edit_json(|document| {
-                let notification = json!({"level": "warning", "message": {"text": sentence}});
-                document["runs"][0]["invocations"] =
-                    json!([{"executionSuccessful": true, "toolExecutionNotifications": [notification]}]);
-            })?,
+            NoteForm::Sarif => sarif::add_notification(page, "warning", &sentence)?,
             NoteForm::Junit => page.junit_property("left out", &sentence),
             NoteForm::Dot => _ = page.insert_line_after("digraph ", &format!("  label=\"{sentence}\";")),
             NoteForm::Mermaid => _ = page.insert_line_after("flowchart ", &format!("  %% {sentence}")),

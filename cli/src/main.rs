@@ -108,6 +108,7 @@ fn run(cli: &Cli) -> Result<CommandOutcome> {
         CliCommand::Matrix(arguments) => commands::matrix::run_matrix(global, arguments),
         CliCommand::Graph(arguments) => commands::matrix::run_graph(global, arguments),
         CliCommand::Exposure(arguments) => commands::exposure::run(global, arguments),
+        CliCommand::Demo(arguments) => commands::demo::run(global, arguments),
         CliCommand::Version(arguments) => commands::version::run(arguments),
         CliCommand::Completions(arguments) => commands::completions::run(arguments),
         CliCommand::Man(arguments) => commands::man::run(arguments),

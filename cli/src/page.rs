@@ -84,6 +84,11 @@ impl OutputPage {
         Self { text: String::new(), color: color_on_stdout(color), width: width_of_stdout() }
     }
 
+    /// The same page with lines of at most this many columns.
+    pub(crate) fn at_most(self, columns: usize) -> Self {
+        Self { width: Some(self.width.map_or(columns, |width| width.min(columns))), ..self }
+    }
+
     /// The most columns of a line; `None` without a limit.
     pub(crate) fn width(&self) -> Option<usize> {
         self.width

@@ -1,5 +1,7 @@
 //! Draws who can reach whom: tables, edges, pictures and the HTML report, all from one [`Reach`].
 
+pub(crate) mod alike;
+mod boxes;
 pub(crate) mod dot;
 pub(crate) mod filter;
 pub(crate) mod html;
@@ -20,7 +22,7 @@ use crate::args::{ViewFormat, ViewLevel};
 use filter::ViewFilter;
 
 /// With more parties than this, output for people is by namespace unless workloads are asked for.
-const MOST_PARTIES: usize = 40;
+pub(crate) const MOST_PARTIES: usize = 40;
 
 /// Whether to show workloads or namespaces. Single ends that a filter names can only be seen as workloads.
 pub(crate) fn level(asked: ViewLevel, reach: &Reach<'_>, filter: &ViewFilter) -> ViewLevel {

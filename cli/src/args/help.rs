@@ -10,7 +10,19 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Compile", &["compile", "inspect", "verify"]),
     (
         "Enforce",
-        &["attach", "detach", "status", "flows", "monitor", "counters", "bench", "bundle", "watch", "cni-install"],
+        &[
+            "demo",
+            "attach",
+            "detach",
+            "status",
+            "flows",
+            "monitor",
+            "counters",
+            "bench",
+            "bundle",
+            "watch",
+            "cni-install",
+        ],
     ),
     ("Other", &["version", "completions", "man", "help"]),
 ];

@@ -159,6 +159,8 @@ pub(crate) enum ExposureFormat {
     Md,
     /// For spreadsheets
     Csv,
+    /// A report that opens in a browser, in one file
+    Html,
 }
 
 #[derive(Debug, Args)]

@@ -14,7 +14,7 @@ use unaffected::SoundLints;
 use super::CommandOutcome;
 use crate::args::{CheckArgs, CheckFormat, GlobalArgs, World};
 use crate::lints::Levels;
-use crate::page::OutputPage;
+use crate::page::{OutputPage, Progress};
 use crate::read::{self, ReadInput};
 use crate::render;
 use crate::render::text::count;
@@ -36,7 +36,9 @@ pub(crate) fn run(global: &GlobalArgs, check: &CheckArgs) -> Result<CommandOutco
     }
     let mut skipped_lints = Vec::new();
     if read.complete {
+        let progress = Progress::new(global.quiet, "checking");
         let lints = lint::lint(&read.objects, &read.cluster, world(check));
+        drop(progress);
         let SoundLints { lints, skipped } = unaffected::sound_lints(&read, lints);
         skipped_lints = skipped;
         read.diagnostics.extend(lints);

@@ -25,8 +25,9 @@ use super::CommandOutcome;
 use crate::args::{DiffArgs, DiffFormat, GlobalArgs, World};
 use crate::failure::{self, with_hint};
 use crate::input_source::{self, InputSource};
-use crate::page::{self, OutputPage};
+use crate::page::{self, OutputPage, Progress};
 use crate::read::ReadInput;
+use crate::render::sarif;
 use crate::views::filter::ViewFilter;
 use cause_lines::CauseLines;
 use filtered::DiffTotals;
@@ -104,7 +105,8 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOu
     if filter.is_active() && arguments.output == DiffFormat::Html {
         return Err(with_hint("the HTML report has filters of its own", "omit the filter, and search in the report"));
     }
-    let diff = compare(arguments, [&base.cluster, &head.cluster]).map_err(failed)?;
+    let progress = Progress::new(global.quiet, "comparing");
+    let diff = compare(arguments, [&base.cluster, &head.cluster], &progress).map_err(failed)?;
     let (world, prefix) = (arguments.world, sources[1].prefix());
     let mut compared = Comparison::new(names, [base, head], diff, world, prefix);
     Gate::apply(&mut compared, arguments)?;
@@ -118,14 +120,20 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &DiffArgs) -> Result<CommandOu
     let [base, head] = compared.sides.each_ref().map(|it| &it.cluster);
     let measured = match wants_cost(arguments) {
         false => None,
-        true => Some(cost::measure([base, head], arguments.node.as_deref(), &arguments.budget)?),
+        true => Some({
+            progress.stage("measuring the cost");
+            cost::measure([base, head], arguments.node.as_deref(), &arguments.budget)?
+        }),
     };
     let costs = measured.as_ref().map(|it| &it.costs);
     let exceeded = measured.as_ref().and_then(|it| it.exceeded.as_ref());
     let namer = Namer::new(Some(base), head, &compared.diff);
     let places = CauseLines::find(&compared);
     let words = DiffWording { compared: &compared, namer: &namer, places: &places };
-    print(global, arguments, &words, costs)?;
+    progress.stage("writing the answer");
+    let page = page(global, arguments, &words, costs)?;
+    drop(progress);
+    print(arguments, &words, page)?;
     if let Some(exceeded) = exceeded {
         failure::print(&with_hint(exceeded.to_string(), "enforcing the head costs more than its budget"));
     }
@@ -200,12 +208,12 @@ fn wants_cost(arguments: &DiffArgs) -> bool {
     is_asked || (arguments.output == DiffFormat::Json && !arguments.no_cost)
 }
 
-fn compare(arguments: &DiffArgs, [base, head]: [&Cluster; 2]) -> Result<Diff, DiffError> {
+fn compare(arguments: &DiffArgs, [base, head]: [&Cluster; 2], progress: &Progress) -> Result<Diff, DiffError> {
     // The report marks changes between the endpoints of the input, and pictures have a box for each of them.
     let keep_all =
         matches!(arguments.output, DiffFormat::Html | DiffFormat::Svg | DiffFormat::Dot | DiffFormat::Mermaid);
     match arguments.world {
-        World::Open => diff::compare_open(base, head, keep_all),
+        World::Open => diff::compare_open_watched(base, head, keep_all, &|finished, all| progress.share(finished, all)),
         World::Closed => diff::compare(base, head),
     }
 }
@@ -217,7 +225,7 @@ pub(super) struct ChangeReport {
 }
 
 /// Compares two inputs for another command.
-pub(super) fn report(sides: [ReadInput; 2], most: usize, color: bool) -> Result<ChangeReport> {
+pub(super) fn report(sides: [ReadInput; 2], most: usize, text: OutputPage) -> Result<ChangeReport> {
     let diff = diff::compare_open(&sides[0].cluster, &sides[1].cluster, false).map_err(failed)?;
     let (names, world) = (["before".to_owned(), "after".to_owned()], World::Open);
     let compared = Comparison::new(names, sides, diff, world, String::new());
@@ -225,19 +233,24 @@ pub(super) fn report(sides: [ReadInput; 2], most: usize, color: bool) -> Result<
     let namer = Namer::new(Some(base), head, &compared.diff);
     let places = CauseLines::find(&compared);
     let words = DiffWording { compared: &compared, namer: &namer, places: &places };
-    let (text, json) =
-        (text::text(&words, None, most, OutputPage::colored(color)), json::json(&words, None, usize::MAX)?);
+    let (text, json) = (text::text(&words, None, most, text), json::json(&words, None, usize::MAX)?);
     Ok(ChangeReport { text, json })
 }
 
-fn print(global: &GlobalArgs, arguments: &DiffArgs, words: &DiffWording<'_, '_>, costs: Option<&Costs>) -> Result<()> {
+/// The answer in its format, without notes.
+fn page(
+    global: &GlobalArgs,
+    arguments: &DiffArgs,
+    words: &DiffWording<'_, '_>,
+    costs: Option<&Costs>,
+) -> Result<OutputPage> {
     let most = match arguments.max {
         Some(0) => usize::MAX,
         Some(most) => most,
         None if arguments.output == DiffFormat::Text => MOST_ROWS,
         None => usize::MAX,
     };
-    let mut page = match arguments.output {
+    Ok(match arguments.output {
         DiffFormat::Text => text::text(words, costs, most, OutputPage::for_stdout(global.color)),
         DiffFormat::Json => json::json(words, costs, most)?,
         DiffFormat::Md => md::markdown(words, costs, most),
@@ -247,11 +260,18 @@ fn print(global: &GlobalArgs, arguments: &DiffArgs, words: &DiffWording<'_, '_>,
         DiffFormat::Svg => views::graph(words, most),
         DiffFormat::Dot => views::digraph(words, most),
         DiffFormat::Mermaid => views::flowchart(words, most),
-    };
-    if let Some((sentence, _)) = &words.compared.filter
-        && !matches!(arguments.output, DiffFormat::Text | DiffFormat::Json | DiffFormat::Md)
-    {
-        page::print_to_stderr(format_args!("note: {sentence}"));
+    })
+}
+
+/// Prints the answer with notes about its filter and about policies that it leaves out.
+fn print(arguments: &DiffArgs, words: &DiffWording<'_, '_>, mut page: OutputPage) -> Result<()> {
+    if let Some((sentence, _)) = &words.compared.filter {
+        match arguments.output {
+            DiffFormat::Text | DiffFormat::Json | DiffFormat::Md => {}
+            DiffFormat::Sarif => sarif::add_notification(&mut page, "note", sentence)?,
+            DiffFormat::Github => page.command("notice", &[("title", "weir: filtered")], sentence),
+            _ => page::print_to_stderr(format_args!("note: {sentence}")),
+        }
     }
     words.compared.sides[1].left_out.mark(&mut page, arguments.output)?;
     page.print()

@@ -2,6 +2,7 @@
 //! policy isolates.
 
 mod filtered;
+mod html;
 mod json;
 mod text;
 
@@ -17,7 +18,7 @@ use weir_objects::k8s::Body;
 use super::CommandOutcome;
 use crate::args::{ExposureFormat, ExposureKind, GlobalArgs, ViewLevel, World};
 use crate::failure::{self, with_hint};
-use crate::page::{self, OutputPage};
+use crate::page::{self, OutputPage, Progress};
 use crate::read::{self, ReadInput};
 use crate::render::text::count;
 use crate::views::filter::ViewFilter;
@@ -41,7 +42,9 @@ struct Findings<'r> {
 
 pub(crate) fn run(global: &GlobalArgs, arguments: &crate::args::ExposureArgs) -> Result<CommandOutcome> {
     let Some(read) = read::read_valid(global, &arguments.input)? else { return Ok(CommandOutcome::Failed) };
+    let progress = Progress::new(global.quiet, "finding pods that policies treat alike");
     let reach = Reach::new(&read.cluster).context("cannot compute the exposure")?;
+    progress.stage("computing the exposure of possible pods");
     let possible = (arguments.world == World::Open).then(|| possible(&read.cluster)).transpose()?;
     let filter = ViewFilter::new(
         global,
@@ -50,13 +53,19 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &crate::args::ExposureArgs) ->
         &[&read.cluster],
         &read.default_namespace,
     )?;
+    if filter.is_active() && arguments.output == ExposureFormat::Html {
+        return Err(with_hint("the HTML report has filters of its own", "omit the filter, and search in the report"));
+    }
     let most = match arguments.max {
         Some(0) => usize::MAX,
         Some(most) => most,
         None if arguments.output == ExposureFormat::Text => MOST_ROWS,
         None => usize::MAX,
     };
-    let mut found = Findings { possible, most, ..find(&read, &reach) };
+    progress.stage("computing the exposure");
+    let share = |done, all| progress.share(done, all);
+    let mut found = Findings { possible, most, ..find(&read, &reach, &share) };
+    progress.pause();
     // The exit code is that of the whole input, so `--deny` counts before the filter.
     let denied: Vec<(ExposureKind, usize)> = arguments
         .deny
@@ -72,6 +81,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &crate::args::ExposureArgs) ->
         ExposureFormat::Md => text::markdown(&found),
         ExposureFormat::Csv => text::csv(&found),
         ExposureFormat::Json => json::document(&found)?,
+        ExposureFormat::Html => html::page(global, arguments, &read, &found)?,
     };
     if matches!(arguments.output, ExposureFormat::Text | ExposureFormat::Md) && !global.quiet {
         let notes = crate::views::notes(&reach, ViewLevel::Workload);
@@ -113,8 +123,8 @@ fn possible(cluster: &Cluster) -> Result<Vec<ExposedGroup>> {
     })
 }
 
-fn find<'r>(read: &ReadInput, reach: &'r Reach<'r>) -> Findings<'r> {
-    let mut cells = CellCache::new(reach);
+fn find<'r>(read: &ReadInput, reach: &'r Reach<'r>, watch: &'r dyn Fn(u64, u64)) -> Findings<'r> {
+    let mut cells = CellCache::new(reach).watched(watch);
     let exposures = exposures(reach, &mut cells);
     let mut external = HashMap::new();
     for object in &read.objects {

@@ -40,7 +40,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &InitArgs) -> Result<CommandOu
     if !arguments.force && !arguments.dry_run {
         output_file::refuse_existing(files.keys().map(PathBuf::as_path), "`--force` overwrites files")?;
     }
-    let mut page = OutputPage::new();
+    let mut page = OutputPage::for_stdout(global.color);
     for (path, text) in &files {
         match arguments.dry_run {
             true => print(&mut page, path, text),
@@ -194,10 +194,14 @@ fn summary(
 ) {
     files.keys().for_each(|it| page.line(format_args!("wrote {}", it.display())));
     if verdicts.is_none() {
-        page.line("no expectations: the input has no pod or workload that a policy isolates or lets reach another one");
+        page.folded_line(
+            2,
+            "no expectations: the input has no pod or workload that a policy isolates or lets reach another one",
+        );
     }
     if forge.is_none() {
-        page.line(
+        page.folded_line(
+            2,
             "no CI file: the repository has neither `.github` nor `.gitlab-ci.yml`, and no remote of one of them",
         );
     }
@@ -207,7 +211,10 @@ fn summary(
     page.line(format_args!("  weir check {policies}"));
     if verdicts.is_some() {
         page.line(format_args!("  weir test {policies} --expectations {EXPECTATIONS} --coverage"));
-        page.line(format_args!("  review {EXPECTATIONS}: it has the verdicts of today, also where they are mistakes"));
+        page.folded_line(
+            4,
+            format_args!("  review {EXPECTATIONS}: it has the verdicts of today, also where they are mistakes"),
+        );
     }
-    forge.iter().flat_map(|it| it.next_steps()).for_each(|it| page.line(format_args!("  {it}")));
+    forge.iter().flat_map(|it| it.next_steps()).for_each(|it| page.folded_line(4, format_args!("  {it}")));
 }

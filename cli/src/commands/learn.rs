@@ -47,7 +47,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &LearnArgs) -> Result<CommandO
     let options = LearnOptions { longest: [arguments.cidr_floor, arguments.cidr_floor_v6] };
     let learned = learn(&read.objects, read.cluster.assume, &recorded.observations, options);
     let files = write(arguments, &read.cluster, &learned)?;
-    let mut page = report(&read, arguments, &recorded, &learned, &files)?;
+    let mut page = report(global, &read, arguments, &recorded, &learned, &files)?;
     read.left_out.mark(&mut page, crate::args::TextOrJson::Text)?;
     page.print()?;
     Ok(if learned.denied.is_empty() { CommandOutcome::Clean } else { CommandOutcome::Findings })
@@ -157,13 +157,14 @@ fn expectations(cluster: &Cluster, learned: &Learned) -> String {
 }
 
 fn report(
+    global: &GlobalArgs,
     read: &ReadInput,
     arguments: &LearnArgs,
     recorded: &Recorded,
     learned: &Learned,
     files: &[String],
 ) -> Result<OutputPage> {
-    let mut page = OutputPage::new();
+    let mut page = OutputPage::for_stdout(global.color);
     let (policies, flows) =
         (count(learned.policies.len(), "policy"), count(recorded.observations.len(), "different flow"));
     let namespaces: BTreeSet<&str> = learned.policies.iter().map(|it| it.policy.namespace.as_str()).collect();
@@ -172,13 +173,16 @@ fn report(
         count(namespaces.len(), "namespace"),
         count(recorded.records, "record")
     );
-    page.pieces(&[(Bold, &head)]);
+    page.folded(2, &[(Bold, &head)]);
     let once = recorded.observations.iter().filter(|it| it.times == 1).count();
     if once > 0 {
-        page.line(format_args!("{} seen only once: look for `seen only once` in the policies", count(once, "flow")));
+        page.folded_line(
+            2,
+            format_args!("{} seen only once: look for `seen only once` in the policies", count(once, "flow")),
+        );
     }
     for (reason, number) in &recorded.unused {
-        page.line(format_args!("not used: {}: {reason}", count(*number, "record")));
+        page.folded_line(2, format_args!("not used: {}: {reason}", count(*number, "record")));
     }
     page.blank();
     denied(&mut page, &read.cluster, learned);
@@ -187,16 +191,20 @@ fn report(
     page.line(format_args!("allowed between workloads today: {}", words(&today)));
     page.line(format_args!("with these policies alone:       {}", words(&then)));
     if !read.cluster.policies.is_empty() {
-        page.line(
+        page.folded_line(
+            2,
             "The policies of the input stay as they are: the new ones have other names, and policies only add up.",
         );
     }
     page.blank();
     files.iter().for_each(|it| page.line(format_args!("wrote {it}")));
     let directory = arguments.output.display();
-    page.line(format_args!(
-        "The policies are in audit mode: see what they would deny with `kubectl apply -f {directory}/policies`."
-    ));
+    page.folded_line(
+        2,
+        format_args!(
+            "The policies are in audit mode: see what they would deny with `kubectl apply -f {directory}/policies`."
+        ),
+    );
     Ok(page)
 }
 
@@ -207,10 +215,10 @@ fn words(allowed: &Allowed) -> String {
 /// Lists the recorded flows that the policies would deny.
 fn denied(page: &mut OutputPage, cluster: &Cluster, learned: &Learned) {
     if learned.denied.is_empty() {
-        return page.line(format_args!(
-            "they deny none of the recorded flows ({} asked again)",
-            count(learned.allowed, "flow")
-        ));
+        return page.folded_line(
+            2,
+            format_args!("they deny none of the recorded flows ({} asked again)", count(learned.allowed, "flow")),
+        );
     }
     page.line(format_args!("they deny {} of the recorded ones:", count(learned.denied.len(), "flow")));
     for (flow, reason) in learned.denied.iter().take(MOST_DENIED) {
@@ -227,7 +235,7 @@ fn denied(page: &mut OutputPage, cluster: &Cluster, learned: &Learned) {
             }
             FlowProtocol::Icmp => "icmp",
         };
-        page.line(format_args!("  {text} {protocol} {}: {reason}", flow.port));
+        page.folded_line(4, format_args!("  {text} {protocol} {}: {reason}", flow.port));
     }
     if learned.denied.len() > MOST_DENIED {
         page.line(format_args!("  … and {} more", learned.denied.len() - MOST_DENIED));

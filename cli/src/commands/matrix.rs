@@ -1,6 +1,7 @@
 //! `weir matrix` and `weir graph`: who can reach whom, as a table and as edges.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result};
 use weir_analysis::reach::Reach;
@@ -9,15 +10,19 @@ use weir_analysis::reach::possible::with_possible_pods;
 use super::CommandOutcome;
 use crate::args::{GlobalArgs, ViewArgs, ViewFormat, ViewLevel, World};
 use crate::failure::with_hint;
-use crate::page::{self, OutputPage};
+use crate::page::{self, OutputPage, Progress};
 use crate::read;
 use crate::views::filter::{ReachFilter, ViewFilter};
-use crate::views::{self, dot, html, links, mermaid, svg, table, table_text};
+use crate::views::links::GraphLink;
+use crate::views::namespaces::NamespaceNames;
+use crate::views::{self, alike, dot, html, links, mermaid, svg, table, table_text};
 
 /// Rows of a matrix shown as text, unless said otherwise.
 const MOST_ROWS: usize = 40;
 /// Destinations of a graph shown as text, unless said otherwise.
 const MOST_DESTINATIONS: usize = 100;
+/// A picture with more boxes, rows or columns gets a note that says how to draw a part.
+const MOST_BOXES: usize = 60;
 
 /// What to print about a cluster.
 #[derive(Clone, Copy)]
@@ -27,6 +32,7 @@ struct ViewRequest<'v> {
     reach: &'v Reach<'v>,
     level: ViewLevel,
     filter: Option<ReachFilter<'v>>,
+    progress: &'v Progress,
 }
 
 /// A page, and the sentence about its filter.
@@ -37,7 +43,16 @@ struct FilteredPage {
 
 pub(crate) fn run_matrix(global: &GlobalArgs, view: &ViewArgs) -> Result<CommandOutcome> {
     run(global, view, |asked| {
-        let table = table::table(asked.reach, asked.level, asked.filter);
+        let share = |done, all| asked.progress.share(done, all);
+        let table = table::table(asked.reach, asked.level, asked.filter, &share);
+        asked.progress.pause();
+        if view.output == ViewFormat::Svg && table.ends.len() > MOST_BOXES {
+            page::print_to_stderr(format_args!(
+                "note: the picture has {0} rows and {0} columns: --focus POD or --namespace NAME draws a part; `weir graph \
+                 -o svg` draws namespaces that are alike as one",
+                table.ends.len()
+            ));
+        }
         let page = match view.output {
             ViewFormat::Text => table_text::text(&table, OutputPage::for_stdout(global.color), asked.most(MOST_ROWS)),
             ViewFormat::Json => table::json(&table, asked.level, asked.filter)?,
@@ -57,8 +72,14 @@ pub(crate) fn run_graph(global: &GlobalArgs, view: &ViewArgs) -> Result<CommandO
 
 fn graph(asked: ViewRequest<'_>) -> Result<FilteredPage> {
     let ViewRequest { reach, level, filter, .. } = asked;
-    let mut links = links::links(reach, level, filter);
-    let all = filter.map(|it| (it, links::links(reach, level, None).len()));
+    let share = |done, all| asked.progress.share(done, all);
+    let mut links = links::links(reach, level, filter, &share);
+    let all = filter.map(|it| (it, links::links(reach, level, None, &share).len()));
+    asked.progress.pause();
+    let known = links::namespaces_of(reach);
+    if matches!(asked.view.output, ViewFormat::Svg | ViewFormat::Dot | ViewFormat::Mermaid) {
+        links = readable(asked, links, &known);
+    }
     let shown = all.map(|(filter, all)| filter.filter.sentence(links.len(), all, "edges"));
     if !matches!(asked.view.output, ViewFormat::Text | ViewFormat::Html) {
         let (most, found) = (asked.most(usize::MAX), links.len());
@@ -67,7 +88,6 @@ fn graph(asked: ViewRequest<'_>) -> Result<FilteredPage> {
             page::print_to_stderr(format_args!("note: and {} more edges (--max 0 shows all)", found - most));
         }
     }
-    let known = links::namespaces_of(reach);
     let page = match asked.view.output {
         ViewFormat::Text => {
             let page = OutputPage::for_stdout(asked.global.color);
@@ -82,6 +102,36 @@ fn graph(asked: ViewRequest<'_>) -> Result<FilteredPage> {
         ViewFormat::Html => OutputPage::new(),
     };
     Ok(FilteredPage { page, shown })
+}
+
+/// The links of a picture. With many namespaces, those that are alike are one box; if the picture stays large, a note says
+/// how to draw a part.
+fn readable(asked: ViewRequest<'_>, mut links: Vec<GraphLink>, known: &NamespaceNames) -> Vec<GraphLink> {
+    let before = boxes(&links);
+    if asked.level == ViewLevel::Namespace && asked.view.max.is_none() && before > views::MOST_PARTIES {
+        links = alike::joined(links, known);
+        let after = boxes(&links);
+        if after < before {
+            page::print_to_stderr(format_args!(
+                "note: {before} namespaces and outsides are drawn as {after} boxes: namespaces with the same links are one; \
+                 --max 0 draws each, --focus POD or --namespace NAME a part"
+            ));
+        }
+    }
+    let count = boxes(&links);
+    if count > MOST_BOXES {
+        page::print_to_stderr(format_args!(
+            "note: the picture has {count} boxes: --focus POD or --namespace NAME draws a part"
+        ));
+    }
+    links
+}
+
+/// The number of different ends.
+fn boxes(links: &[GraphLink]) -> usize {
+    let ends: BTreeSet<&str> =
+        links.iter().flat_map(|it| it.from.iter().chain(&it.to)).map(|it| it.name.as_str()).collect();
+    ends.len()
 }
 
 impl ViewRequest<'_> {
@@ -116,18 +166,21 @@ fn run(
     if filter.is_active() && view.output == ViewFormat::Html {
         return Err(with_hint("the HTML report has filters of its own", "omit the filter, and search in the report"));
     }
+    let progress = Progress::new(global.quiet, "finding pods that policies treat alike");
     let reach = Reach::new(&cluster).context("cannot compute who can reach whom")?;
     let reach_filter = filter.is_active().then_some(ReachFilter { filter: &filter, reach: &reach });
     let level = views::level(view.by, &reach, &filter);
+    progress.stage("computing who can reach whom");
     let mut page = match view.output {
         ViewFormat::Html => html::view(global, view, &read, &reach)?,
         _ => {
             let FilteredPage { mut page, shown } =
-                print(ViewRequest { global, view, reach: &reach, level, filter: reach_filter })?;
+                print(ViewRequest { global, view, reach: &reach, level, filter: reach_filter, progress: &progress })?;
             mark_filter(&mut page, view.output, shown);
             page
         }
     };
+    drop(progress);
     if views::takes_notes(view.output) && !global.quiet {
         for note in views::notes_at(&reach, view.by, level) {
             page.blank();

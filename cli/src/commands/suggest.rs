@@ -21,7 +21,7 @@ use super::CommandOutcome;
 use super::diff;
 use crate::args::{GlobalArgs, InputPaths, SuggestArgs, SuggestFormat};
 use crate::failure::with_hint;
-use crate::page;
+use crate::page::{self, OutputPage, Progress};
 use crate::read::{self, ReadInput};
 
 /// Rows of the comparison that are shown as text.
@@ -56,21 +56,28 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &SuggestArgs) -> Result<Comman
         page::print_to_stderr(format_args!("nothing to change: the flow is {word}"));
         return Ok(CommandOutcome::Clean);
     }
+    let progress = Progress::new(global.quiet, "searching for the smallest change");
     let change = change::change(&read.objects, read.cluster.assume, &flows, wanted).map_err(failed)?;
     let edits: Vec<Edit> = change.steps.iter().map(|it| it.edit.clone()).collect();
     let mut files = rewrite::rewrite(&read.sources, &read.objects, &options(&read), &edits)
         .map_err(|error| with_hint(error.to_string(), "write the list with one item on each line, without anchors"))?;
     place_new_files(&mut files, &arguments.input);
+    progress.pause();
     let Some(head) = read_again(global, &files)? else { return Ok(CommandOutcome::Failed) };
     if ask(&head, arguments)?.1 != wanted {
         panic!("the changed files do not give the wanted verdict: {edits:?}");
     }
     let objects = edits.iter().filter_map(|edit| proposed(edit, &read, &head)).collect();
-    let color = page::color_on_stdout(global.color) && arguments.output == SuggestFormat::Text;
+    let page = match arguments.output {
+        SuggestFormat::Text => OutputPage::for_stdout(global.color),
+        _ => OutputPage::new(),
+    };
     let left_out = read.left_out.clone();
-    let report = diff::report([read, head], MOST_ROWS, color)?;
+    progress.stage("comparing");
+    let report = diff::report([read, head], MOST_ROWS, page.empty_like())?;
+    drop(progress);
     let proposal = Proposal { arguments, change, files, objects: unique(objects), report };
-    let mut page = proposal.page(color)?;
+    let mut page = proposal.page(page)?;
     left_out.mark(&mut page, arguments.output)?;
     page.print()?;
     Ok(CommandOutcome::Clean)

@@ -59,6 +59,8 @@ struct ExpectationResult {
 
 /// Items of a list of `--coverage` that text shows by default.
 const MOST_FOR_PEOPLE: usize = 20;
+/// Expectations that fail, which text shows by default.
+const MOST_FAILURES: usize = 100;
 
 pub(crate) fn run(global: &GlobalArgs, test: &TestArgs) -> Result<CommandOutcome> {
     if test.bless {
@@ -79,7 +81,7 @@ pub(crate) fn run(global: &GlobalArgs, test: &TestArgs) -> Result<CommandOutcome
     let idle = idle_policies(&read.cluster, &results);
     let report = TestReport { file: &name, results: &results, idle: &idle, coverage: coverage.as_ref() };
     let mut page = match test.output {
-        TestFormat::Text => report.text(global.quiet),
+        TestFormat::Text => report.text(global.quiet, most_failures(test)),
         TestFormat::Json => report.json()?,
         TestFormat::Junit => report.junit(),
     };
@@ -100,6 +102,15 @@ fn most(test: &TestArgs) -> usize {
         (Some(0), _) | (None, TestFormat::Json | TestFormat::Junit) => usize::MAX,
         (Some(max), _) => max,
         (None, TestFormat::Text) => MOST_FOR_PEOPLE,
+    }
+}
+
+/// The number of expectations that fail and are shown.
+fn most_failures(test: &TestArgs) -> usize {
+    match test.max {
+        Some(0) => usize::MAX,
+        Some(max) => max,
+        None => MOST_FAILURES,
     }
 }
 

@@ -35,6 +35,19 @@ pub(crate) fn run(rules: Vec<Value>, results: Vec<Value>) -> serde_json::Result<
     Ok(page)
 }
 
+/// Adds a sentence about the whole run to a document.
+pub(crate) fn add_notification(page: &mut OutputPage, level: &str, sentence: &str) -> serde_json::Result<()> {
+    page.edit_json(|document| {
+        let invocations = &mut document["runs"][0]["invocations"];
+        if invocations.is_null() {
+            *invocations = json!([{"executionSuccessful": true, "toolExecutionNotifications": []}]);
+        }
+        if let Value::Array(notifications) = &mut invocations[0]["toolExecutionNotifications"] {
+            notifications.push(json!({"level": level, "message": {"text": sentence}}));
+        }
+    })
+}
+
 fn rule(code: &Code) -> Value {
     let (problem, fixed) = (code.example.problem(), code.example.fixed());
     json!({

@@ -18,7 +18,7 @@ use super::report::list::{self, ListRow};
 use super::report::markup::Markup;
 use super::report::source_links::SourceLinks;
 use super::report::tables;
-use crate::args::{GlobalArgs, ViewArgs, ViewLevel};
+use crate::args::{GlobalArgs, InputPaths, ViewArgs, ViewLevel};
 use crate::page::OutputPage;
 use crate::read::ReadInput;
 use crate::render::text::count;
@@ -60,20 +60,43 @@ pub(crate) struct Report {
     pub(crate) changes: Option<Vec<(ChangedEnds, Value)>>,
 }
 
+/// The parts of a report without changes besides the exposure of the workloads.
+pub(crate) struct StateTexts {
+    pub(crate) title: &'static str,
+    /// A sentence behind the verdict.
+    pub(crate) addition: Option<String>,
+    /// Further rows of the list.
+    pub(crate) rows: Vec<ListRow>,
+}
+
 /// The report of `weir matrix` and `weir graph`.
 pub(crate) fn view(global: &GlobalArgs, view: &ViewArgs, read: &ReadInput, reach: &Reach<'_>) -> Result<OutputPage> {
+    let texts = StateTexts { title: "Who can reach whom", addition: None, rows: Vec::new() };
+    state(global, &view.input, read, reach, texts)
+}
+
+/// A report without changes.
+pub(crate) fn state(
+    global: &GlobalArgs,
+    input: &InputPaths,
+    read: &ReadInput,
+    reach: &Reach<'_>,
+    texts: StateTexts,
+) -> Result<OutputPage> {
     let exposure = ReportExposure::of(reach);
     let links = SourceLinks::from_environment();
     let (tone, verdict) = exposure.counts().verdict();
-    let paths: Vec<String> = view.input.paths.iter().map(|it| it.display().to_string()).collect();
+    let verdict = std::iter::once(verdict).chain(texts.addition).collect::<Vec<_>>().join(" ");
+    let paths: Vec<String> = input.paths.iter().map(|it| it.display().to_string()).collect();
     let head = ReportHead {
-        title: "Who can reach whom".to_owned(),
+        title: texts.title.to_owned(),
         origin: origin(global, &[("Input", &paths.join(" "), read)])?,
         tone,
         verdict,
         cards: exposure.counts().cards(),
     };
-    let rows = exposure.rows(read, &links);
+    let mut rows = exposure.rows(read, &links);
+    rows.extend(texts.rows);
     let empty_list = "Nothing can be reached from outside or from other namespaces.";
     let report = Report { head, list_title: "What is open", empty_list, rows, facts: Vec::new(), changes: None };
     page(read, reach, &links, report)

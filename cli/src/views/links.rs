@@ -64,11 +64,31 @@ impl LinkEnd {
     pub(crate) fn named(name: String) -> Self {
         Self { name, namespace: None, whole: None, json: String::new() }
     }
+
+    /// All pods of a namespace.
+    #[cfg(test)]
+    pub(crate) fn of_namespace(name: &str) -> Self {
+        Self { whole: Some(name.to_owned()), ..Self::named(name.to_owned()) }
+    }
+
+    /// The namespace, if the end is all of its pods.
+    pub(super) fn whole_namespace(&self) -> Option<&str> {
+        self.whole.as_deref()
+    }
+
+    pub(super) fn is_namespace(&self) -> bool {
+        self.whole.is_some()
+    }
 }
 
 /// Every link, or those that a filter shows.
-pub(crate) fn links(reach: &Reach<'_>, level: ViewLevel, filter: Option<ReachFilter<'_>>) -> Vec<GraphLink> {
-    let mut cells = CellCache::new(reach);
+pub(crate) fn links(
+    reach: &Reach<'_>,
+    level: ViewLevel,
+    filter: Option<ReachFilter<'_>>,
+    watch: &dyn Fn(u64, u64),
+) -> Vec<GraphLink> {
+    let mut cells = CellCache::new(reach).watched(watch);
     match level {
         ViewLevel::Namespace => sums(reach, &mut cells, filter),
         ViewLevel::Workload | ViewLevel::Auto => edges(reach, &mut cells, filter),

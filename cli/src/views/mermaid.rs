@@ -4,10 +4,9 @@
 //! (<https://mermaid.js.org/config/schema-docs/config.html#maxedges>). Links beyond that are left out, and a node and a
 //! warning say how many.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use weir_objects::escape::{self, is_hidden};
 
+use super::boxes::{self, LinkEdges, NamespaceBox, NumberedEnds};
 use super::links::{GraphLink, LinkEnd, LinkMark};
 use crate::page::{self, OutputPage};
 
@@ -57,13 +56,12 @@ fn edges_of(link: &GraphLink) -> usize {
 }
 
 fn drawn(links: &[GraphLink]) -> String {
-    let ends: BTreeSet<&LinkEnd> = links.iter().flat_map(|it| it.from.iter().chain(&it.to)).collect();
-    let numbers: BTreeMap<&LinkEnd, usize> = ends.iter().enumerate().map(|(index, end)| (*end, index)).collect();
+    let ends = NumberedEnds::new(links);
     let mut text = "flowchart LR\n".to_owned();
-    text.push_str(&boxes(&ends, &numbers));
+    ends.boxes().iter().for_each(|it| text.push_str(&box_text(it, &ends)));
     let (mut edge, mut styles) = (0, String::new());
     for (index, link) in links.iter().enumerate().filter(|(_, link)| link.mark != LinkMark::NoSource) {
-        let (lines, count) = edges(index, link, &numbers);
+        let (lines, count) = edges(index, link, &ends);
         text.push_str(&lines);
         if let Some(style) = style(link.mark) {
             let all: Vec<String> = (edge..edge + count).map(|it| it.to_string()).collect();
@@ -74,42 +72,34 @@ fn drawn(links: &[GraphLink]) -> String {
     text + &styles
 }
 
-fn boxes(ends: &BTreeSet<&LinkEnd>, numbers: &BTreeMap<&LinkEnd, usize>) -> String {
-    let mut by_namespace: BTreeMap<Option<&str>, Vec<&LinkEnd>> = BTreeMap::new();
-    for end in ends {
-        by_namespace.entry(end.namespace.as_deref()).or_default().push(end);
-    }
-    let mut text = String::new();
-    for (index, (namespace, ends)) in by_namespace.iter().enumerate() {
-        if let Some(namespace) = namespace {
-            text.push_str(&format!("  subgraph s{index}[{}]\n", quote(namespace)));
-        }
-        for end in ends {
-            let indent = if namespace.is_some() { "    " } else { "  " };
-            text.push_str(&format!("{indent}n{}[{}]\n", numbers[end], quote(&end.name)));
-        }
-        text.push_str(if namespace.is_some() { "  end\n" } else { "" });
-    }
-    text
+fn box_text(of: &NamespaceBox<'_>, numbers: &NumberedEnds<'_>) -> String {
+    let node = |end: &&LinkEnd| format!("{}[{}]\n", numbers.id(end), quote(&end.name));
+    let Some(namespace) = of.namespace else {
+        return of.ends.iter().map(|end| format!("  {}", node(end))).collect();
+    };
+    let nodes: String = of.ends.iter().map(|end| format!("    {}", node(end))).collect();
+    format!("  subgraph s{}[{}]\n{nodes}  end\n", of.number, quote(namespace))
 }
 
 /// The lines of a link, and how many edges they have. Several sources and destinations meet in a point.
-fn edges(index: usize, link: &GraphLink, numbers: &BTreeMap<&LinkEnd, usize>) -> (String, usize) {
+fn edges(index: usize, link: &GraphLink, numbers: &NumberedEnds<'_>) -> (String, usize) {
     let label = quote(&link.passes);
     let (plain, arrow) = match link.mark {
         LinkMark::Some | LinkMark::Removed => ("-.-", "-.->"),
         _ => ("---", "-->"),
     };
-    let number = |end: &LinkEnd| format!("n{}", numbers[end]);
     let mut text = String::new();
-    if link.from.len() == 1 || link.to.len() == 1 {
-        for (from, to) in link.from.iter().flat_map(|from| link.to.iter().map(move |to| (from, to))) {
-            text.push_str(&format!("  {} {arrow}|{label}| {}\n", number(from), number(to)));
+    match boxes::edges(link) {
+        LinkEdges::Pairs(pairs) => {
+            for (from, to) in pairs {
+                text.push_str(&format!("  {} {arrow}|{label}| {}\n", numbers.id(from), numbers.id(to)));
+            }
         }
-    } else {
-        text.push_str(&format!("  e{index}(( ))\n"));
-        link.from.iter().for_each(|it| text.push_str(&format!("  {} {plain} e{index}\n", number(it))));
-        link.to.iter().for_each(|it| text.push_str(&format!("  e{index} {arrow}|{label}| {}\n", number(it))));
+        LinkEdges::ThroughPoint => {
+            text.push_str(&format!("  e{index}(( ))\n"));
+            link.from.iter().for_each(|it| text.push_str(&format!("  {} {plain} e{index}\n", numbers.id(it))));
+            link.to.iter().for_each(|it| text.push_str(&format!("  e{index} {arrow}|{label}| {}\n", numbers.id(it))));
+        }
     }
     (text, edges_of(link))
 }

@@ -48,8 +48,13 @@ pub(crate) enum CellKind {
 }
 
 /// The table of a cluster; of a part of it, if there is a filter.
-pub(crate) fn table(reach: &Reach<'_>, level: ViewLevel, filter: Option<ReachFilter<'_>>) -> ReachMatrix {
-    let mut cells = CellCache::new(reach);
+pub(crate) fn table(
+    reach: &Reach<'_>,
+    level: ViewLevel,
+    filter: Option<ReachFilter<'_>>,
+    watch: &dyn Fn(u64, u64),
+) -> ReachMatrix {
+    let mut cells = CellCache::new(reach).watched(watch);
     let mut table = ReachMatrix::default();
     match level {
         ViewLevel::Namespace => {
@@ -90,7 +95,8 @@ impl ReachMatrix {
             self.json.push(words::group_json(reach, &group));
         }
         let mut known: Vec<(Option<Passes>, usize)> = Vec::new();
-        for from in &ends {
+        for (index, from) in ends.iter().enumerate() {
+            cells.report(index, ends.len());
             let row = ends.iter().map(|to| {
                 let passes = cells.passes(*from, *to);
                 self.number(&mut known, passes, |passes| match passes {

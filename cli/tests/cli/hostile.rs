@@ -145,7 +145,8 @@ fn lines(ran: &Ran) -> [usize; 2] {
 }
 
 /// Every command that reads files, in every format.
-const COMMANDS: [&str; 46] = [
+const COMMANDS: [&str; 47] = [
+    "demo --remove none",
     "check IN",
     "check IN --color always",
     "check IN -v",

@@ -83,6 +83,61 @@ fn more_rows_than_the_limit_are_counted() {
 }
 
 #[test]
+fn pictures_draw_namespaces_with_the_same_links_as_one_box() {
+    let is_box = |line: &&str| line.contains(" [label=") && !line.contains(" -> ");
+    let boxes = |text: &str| text.lines().filter(is_box).count();
+    let ran = run("graph base.yaml -o dot").exits(0).complains("namespaces with the same links are one");
+    assert!((2..=40).contains(&boxes(&ran.out)), "{}", ran.out);
+    assert!(ran.out.contains("of 200 namespaces"), "{}", ran.out);
+    let svg = run("graph base.yaml -o svg").exits(0);
+    assert!((2..=80).contains(&svg.out.matches("class=\"box\"").count()), "{}", svg.out);
+    let all = run("graph base.yaml -o dot --max 0").exits(0).complains("the picture has 201 boxes: --focus POD");
+    assert_eq!(boxes(&all.out), 201);
+    let focused = run("graph base.yaml -o dot --namespace team-00-dev").exits(0);
+    assert!(!focused.err.contains("the picture has"), "{}", focused.err);
+    run("matrix base.yaml -o svg").exits(0).complains("the picture has 201 rows and 201 columns");
+}
+
+#[test]
+fn suggestion_fits_the_terminal_except_for_its_patch() {
+    let ran = run("suggest base.yaml --from team-00-dev/web-7d9c-0 --to team-01-dev/cache-7d9c-0 --port 6379").exits(0);
+    let (before, rest) = ran.out.split_once("\nPatch\n").expect("a patch");
+    let (_, changes) = rest.split_once("\nEverything that changes\n").expect("the comparison");
+    let wide = before.lines().chain(changes.lines()).filter(|line| line.chars().count() > COLUMNS);
+    assert_eq!(wide.collect::<Vec<_>>(), Vec::<&str>::new());
+}
+
+#[test]
+fn failing_expectations_beyond_the_limit_are_counted() {
+    let expectation = |number: usize| {
+        format!("- {{name: e{number}, from: team-00-dev/web, to: team-01-dev/cache, port: 6379/tcp, expect: allow}}\n")
+    };
+    let text = format!("expectations:\n{}", (0..7).map(expectation).collect::<String>());
+    std::fs::write(PLACE.path().join("fails.yaml"), text).expect("written");
+    let ran = run("test base.yaml --expectations fails.yaml --max 2").exits(1);
+    assert_eq!(ran.out.matches("FAILED").count(), 2, "{}", ran.out);
+    let ran = ran.says("and 5 more that fail (--max 0 shows all)\n").says("7 expectations: 0 passed, 7 failed");
+    drop(ran);
+    let all = run("test base.yaml --expectations fails.yaml --max 0").exits(1);
+    assert_eq!(all.out.matches("FAILED").count(), 7, "{}", all.out);
+    let json = run("test base.yaml --expectations fails.yaml --max 2 -o json").exits(1).json();
+    assert_eq!(json["results"].as_array().map(Vec::len), Some(7), "programs get everything");
+}
+
+#[test]
+fn formats_for_ci_say_that_a_comparison_is_filtered() {
+    let github = run("diff base.yaml port.yaml --port 1 -o github").exits(1);
+    let notice = github.out.lines().find(|line| line.starts_with("::notice title=weir%3A filtered::"));
+    assert!(notice.is_some(), "{}", github.out);
+    let sarif = run("diff base.yaml port.yaml --port 1 -o sarif").exits(1).json();
+    let notification = &sarif["runs"][0]["invocations"][0]["toolExecutionNotifications"][0];
+    assert_eq!(notification["level"], "note");
+    assert!(notification["message"]["text"].as_str().is_some_and(|it| !it.is_empty()), "{notification}");
+    let whole = run("diff base.yaml port.yaml -o sarif").exits(1).json();
+    assert!(whole["runs"][0]["invocations"].is_null(), "a whole answer has no such note");
+}
+
+#[test]
 fn a_filter_of_a_comparison_shows_exactly_the_matching_rows() {
     let whole = run("diff base.yaml several.yaml --no-cost -o json").exits(1).json();
     let names = |document: &serde_json::Value, row: &serde_json::Value, end: &str| -> Vec<String> {

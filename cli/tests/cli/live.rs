@@ -48,6 +48,19 @@ fn the_live_cluster_is_read_through_its_api() {
 }
 
 #[test]
+fn report_names_the_cluster() {
+    let (_server, place) = live_shop();
+    let row = |report: &Ran| {
+        let (_, rest) = report.out.split_once("<dt>Cluster</dt>").unwrap_or_default();
+        rest.split_once("</div>").unwrap_or_default().0.to_owned()
+    };
+    assert_eq!(row(&run(&place, "matrix cluster: -o html").exits(0)), "<dd>the current context</dd>");
+    assert_eq!(row(&run(&place, "exposure cluster:weir -o html").exits(0)), "<dd>weir</dd>");
+    assert_eq!(row(&run(&place, "diff cluster:weir head.yaml -o html").exits(1)), "<dd>weir</dd>");
+    assert_eq!(row(&run(&place, "matrix shop.yaml -o html").exits(0)), "", "files are of no cluster");
+}
+
+#[test]
 fn every_page_of_a_list_is_read_also_if_its_version_expires() {
     let (server, place) = live_shop();
     let mut names: Vec<String> = (0..1_200).map(|number| format!("p{number:04}")).collect();

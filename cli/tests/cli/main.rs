@@ -7,6 +7,7 @@ mod check;
 mod ci;
 mod compile;
 mod coverage;
+mod demo;
 mod diff;
 mod editors;
 mod empty;

@@ -5,6 +5,7 @@
 
 mod attacks;
 mod corpus;
+mod demo;
 mod enforce;
 mod load;
 mod mounts;

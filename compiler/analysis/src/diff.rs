@@ -49,8 +49,8 @@ use std::net::IpAddr;
 
 pub use crate::addresses::{AddressRange, AddressSet};
 pub use names::Namer;
-pub use open::compare_open;
 pub use open::row_traffic;
+pub use open::{compare_open, compare_open_watched};
 pub use possible::{ends as possible_ends, flow as possible_words};
 
 use crate::world::{PodSet, PossibleFlow, RowCause, WorldError};

@@ -121,6 +121,17 @@ pub struct CellCache<'r> {
     reach: &'r Reach<'r>,
     sets: Interner<AtomSet>,
     known: HashMap<(AtomSetId, AtomSetId), CellId>,
+    watch: Watch<'r>,
+}
+
+/// A function that gets the number of finished rows and the number of all rows.
+#[derive(Clone, Copy)]
+struct Watch<'w>(Option<&'w dyn Fn(u64, u64)>);
+
+impl std::fmt::Debug for Watch<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Watch").field(&self.0.is_some()).finish()
+    }
 }
 
 impl<'c> Reach<'c> {
@@ -199,7 +210,19 @@ impl<'r> CellCache<'r> {
         let mut sets = Interner::default();
         let first = [AtomSet::none(count), AtomSet::all(count)].map(|set| CellId(sets.intern(set)));
         debug_assert_eq!(first, [CellId::NOTHING, CellId::EVERYTHING]);
-        Self { reach, sets, known: HashMap::new() }
+        Self { reach, sets, known: HashMap::new(), watch: Watch(None) }
+    }
+
+    /// The same cache. Functions that go through all pairs of ends then call `watch` for each row.
+    pub fn watched(self, watch: &'r dyn Fn(u64, u64)) -> Self {
+        Self { watch: Watch(Some(watch)), ..self }
+    }
+
+    /// Calls the watch with the number of finished rows.
+    pub fn report(&self, finished: usize, all: usize) {
+        if let Some(watch) = self.watch.0 {
+            watch(finished as u64, all as u64);
+        }
     }
 
     /// The set of a number.

@@ -132,5 +132,10 @@ pub enum WorldError {
 
 /// Compares two clusters for every possible pod.
 pub fn compare(base: &Cluster, head: &Cluster) -> Result<WorldDiff, WorldError> {
-    rows::rows([base, head], MOST_NODES)
+    compare_watched(base, head, &|_, _| ())
+}
+
+/// The same. `watch` gets the number of finished steps and the number of all steps.
+pub fn compare_watched(base: &Cluster, head: &Cluster, watch: &dyn Fn(u64, u64)) -> Result<WorldDiff, WorldError> {
+    rows::rows([base, head], MOST_NODES, watch)
 }

@@ -5,6 +5,7 @@ use weir_analysis::reach::edges::EndGroup;
 use weir_analysis::reach::exposure::{Entrance, Exposure};
 use weir_analysis::reach::{Passes, ports};
 use weir_analysis::world::{EndSet, ExposedBy, ExposedGroup, PodSet, TrafficSet};
+use weir_model::Cluster;
 
 use super::Findings;
 use crate::page::{OutputPage, Style};
@@ -211,29 +212,49 @@ fn sections(found: &Findings<'_>) -> Vec<ExposureSection> {
 
 /// A group of pods that could exist: the pods, the traffic, the sources and the reason.
 fn possible(found: &Findings<'_>, group: &ExposedGroup) -> ExposureRow {
-    let pods = possible_ends(&EndSet { pods: vec![group.pods.clone()], ranges: AddressSet::default() });
-    let pods = if group.except.is_empty() { pods } else { pods.replacen("any pod", "any other pod", 1) };
-    let cluster = found.reach.cluster;
     let reason = match group.by {
-        ExposedBy::Rule(rule) => format!("by {} spec.ingress[{}]", cluster.policy_name(rule.policy), rule.rule),
-        ExposedBy::Tier(rule) => {
-            format!("by {} {}", cluster.tier_policy_name(rule.policy), cluster.tier_rule_name(rule))
-        }
-        ExposedBy::NotIsolated => "no policy isolates it".to_owned(),
+        ExposedBy::NotIsolated => reason(found.reach.cluster, group.by),
+        by => format!("by {}", reason(found.reach.cluster, by)),
     };
-    let lists = if group.is_cut_by_lists { "; lists deny a part" } else { "" };
-    let tiers = if group.is_cut_by_tiers { "; cluster-wide policies deny a part" } else { "" };
-    let egress = if group.is_cut_by_egress { "; only from sources whose egress allows it" } else { "" };
-    let source = possible_ends(&group.source);
+    let limits: String = limits(group).iter().map(|it| format!("; {it}")).collect();
     ExposureRow {
         own: group.pods.only_namespace().map(str::to_owned),
-        cells: [
-            pods,
-            row_traffic(group.traffic.clone()).to_string(),
-            format!("from {source}: {reason}{lists}{tiers}{egress}"),
-        ],
+        cells: [pods(group), traffic(group), format!("from {}: {reason}{limits}", source(group))],
         key: ExposureKey::of_possible(group),
     }
+}
+
+/// The pods of a group.
+pub(super) fn pods(group: &ExposedGroup) -> String {
+    let pods = possible_ends(&EndSet { pods: vec![group.pods.clone()], ranges: AddressSet::default() });
+    if group.except.is_empty() { pods } else { pods.replacen("any pod", "any other pod", 1) }
+}
+
+pub(super) fn traffic(group: &ExposedGroup) -> String {
+    row_traffic(group.traffic.clone()).to_string()
+}
+
+pub(super) fn source(group: &ExposedGroup) -> String {
+    possible_ends(&group.source)
+}
+
+/// Why the traffic is allowed: the rule, or that no policy isolates.
+pub(super) fn reason(cluster: &Cluster, by: ExposedBy) -> String {
+    match by {
+        ExposedBy::Rule(rule) => format!("{} spec.ingress[{}]", cluster.policy_name(rule.policy), rule.rule),
+        ExposedBy::Tier(rule) => format!("{} {}", cluster.tier_policy_name(rule.policy), cluster.tier_rule_name(rule)),
+        ExposedBy::NotIsolated => "no policy isolates it".to_owned(),
+    }
+}
+
+/// What denies a part of the traffic.
+pub(super) fn limits(group: &ExposedGroup) -> Vec<&'static str> {
+    let limits = [
+        (group.is_cut_by_lists, "lists deny a part"),
+        (group.is_cut_by_tiers, "cluster-wide policies deny a part"),
+        (group.is_cut_by_egress, "only from sources whose egress allows it"),
+    ];
+    limits.into_iter().filter(|(holds, _)| *holds).map(|(_, words)| words).collect()
 }
 
 fn from_namespaces(found: &Findings<'_>, groups: &[EndGroup]) -> String {

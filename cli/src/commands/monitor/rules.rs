@@ -21,7 +21,7 @@ use super::row::{EventRow, RowEnd};
 #[cfg(feature = "enforce")]
 use crate::args::GlobalArgs;
 use crate::read::ReadInput;
-use crate::verdict_reasons::{ShownReason, reasons};
+use weir_policy::verdict_reasons::{ShownReason, reasons};
 
 /// The objects over which connections are judged again.
 #[derive(Default)]

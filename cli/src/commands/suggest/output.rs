@@ -12,8 +12,8 @@ use crate::page::Style::Bold;
 use crate::patch::{self, file_patch};
 
 impl Proposal<'_> {
-    pub(super) fn page(&self, color: bool) -> Result<OutputPage> {
-        let mut page = OutputPage::colored(color);
+    /// The proposal, written to an empty page.
+    pub(super) fn page(&self, mut page: OutputPage) -> Result<OutputPage> {
         match self.arguments.output {
             SuggestFormat::Text => self.text(&mut page),
             SuggestFormat::Patch => {
@@ -35,10 +35,10 @@ impl Proposal<'_> {
     fn text(&self, page: &mut OutputPage) {
         let [before, after] = if self.arguments.deny { ["allowed", "denied"] } else { ["denied", "allowed"] };
         let flow = self.flow();
-        page.pieces(&[(Bold, &format_args!("{flow} is {before}; with this change it is {after}."))]);
+        page.folded(2, &[(Bold, &format_args!("{flow} is {before}; with this change it is {after}."))]);
         page.blank();
         for step in &self.change.steps {
-            page.line(format_args!("  * {}{}", self.what(step), reason(step)));
+            page.folded_line(4, format_args!("  * {}{}", self.what(step), reason(step)));
         }
         title(page, "Patch");
         for (name, patch) in self.patches() {

@@ -21,9 +21,9 @@ pub(super) struct TestReport<'r> {
 }
 
 impl TestReport<'_> {
-    /// As cargo prints tests: one line for each, then the failures.
-    pub(super) fn text(&self, quiet: bool) -> OutputPage {
-        let mut page = text(self.file, self.results, quiet);
+    /// As cargo prints tests: one line for each, at most `most` of those that fail, then the numbers.
+    pub(super) fn text(&self, quiet: bool, most: usize) -> OutputPage {
+        let mut page = text(self.file, self.results, quiet, most);
         for policy in self.idle.iter().filter(|_| !quiet) {
             page.line(format_args!(
                 "note: policy {policy} selects no pod or workload of the input, so nothing tests it"
@@ -66,9 +66,14 @@ impl TestReport<'_> {
     }
 }
 
-fn text(file: &str, results: &[ExpectationResult], quiet: bool) -> OutputPage {
+fn text(file: &str, results: &[ExpectationResult], quiet: bool, most: usize) -> OutputPage {
     let mut page = OutputPage::new();
+    let mut failures = 0;
     for it in results {
+        failures += usize::from(it.status != ExpectationStatus::Passed);
+        if it.status != ExpectationStatus::Passed && failures > most {
+            continue;
+        }
         let (name, place) = (&it.expectation.name, format!("{file}:{}", it.expectation.line));
         match &it.status {
             ExpectationStatus::Passed if quiet => {}
@@ -86,6 +91,9 @@ fn text(file: &str, results: &[ExpectationResult], quiet: bool) -> OutputPage {
         if let Some(note) = it.note.as_ref().filter(|_| !quiet || it.status != ExpectationStatus::Passed) {
             page.line(format_args!("          note: {note}"));
         }
+    }
+    if failures > most {
+        page.line(format_args!("and {} more that fail (--max 0 shows all)", failures - most));
     }
     let tally = ResultCounts::of(results);
     if !quiet || tally.failed + tally.unresolved > 0 {

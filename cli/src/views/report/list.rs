@@ -33,6 +33,8 @@ pub(crate) enum RowKind {
     Outside,
     Namespaces,
     NotIsolated,
+    /// About pods that could exist.
+    Possible,
 }
 
 /// One row.
@@ -264,7 +266,7 @@ impl RowKind {
             Self::Removed => "removed",
             Self::IsolationEnds => "added isolation",
             Self::IsolationBegins => "removed isolation",
-            Self::Outside | Self::Namespaces | Self::NotIsolated => "open",
+            Self::Outside | Self::Namespaces | Self::NotIsolated | Self::Possible => "open",
         }
     }
 
@@ -278,6 +280,7 @@ impl RowKind {
             Self::Outside => "from outside",
             Self::Namespaces => "from other namespaces",
             Self::NotIsolated => "not isolated",
+            Self::Possible => "any pod that could exist",
         }
     }
 }

@@ -16,7 +16,9 @@ fn axe_finds_no_violation() {
     let axe = std::env::var("WEIR_AXE").expect("WEIR_AXE names axe.min.js");
     let axe = std::fs::read_to_string(axe).expect("axe-core can be read");
     let place = Place::new().file("base.yaml", TIERS).file("head.yaml", changed());
-    for (command, code) in [("diff base.yaml head.yaml -o html", 1), ("matrix head.yaml -o html", 0)] {
+    for (command, code) in
+        [("diff base.yaml head.yaml -o html", 1), ("matrix head.yaml -o html", 0), ("exposure head.yaml -o html", 0)]
+    {
         let page = place.run(command).exits(code).out;
         let browser = open(&place, &page);
         browser.run(&axe);

@@ -65,6 +65,23 @@ fn a_report_without_changes_says_what_is_open() {
 }
 
 #[test]
+fn report_on_the_exposure_has_possible_pods() {
+    let place = Place::new().file("tiers.yaml", TIERS);
+    let page = place.run("exposure tiers.yaml -o html").exits(0).out;
+    assert!(page.contains("Weir</span> Exposure"), "the title: {page}");
+    assert!(page.contains("of pods that could exist can be reached."), "the verdict: {page}");
+    let possible = page.split("<li class=\"change").filter(|it| it.contains("any pod that could exist</span>"));
+    let possible: Vec<&str> = possible.collect();
+    let of_rule = possible.iter().find(|it| it.contains("192.0.2.0/24")).expect("the rule's possible pods");
+    for expected in ["app=db", "TCP 443, 5432", "shop/db spec.ingress[1]", "tiers.yaml:9"] {
+        assert!(of_rule.contains(expected), "no {expected} in {of_rule}");
+    }
+    let closed = place.run("exposure tiers.yaml --world closed -o html").exits(0).out;
+    assert!(!closed.contains("that could exist"), "{closed}");
+    place.run("exposure tiers.yaml --port 443 -o html").exits(2).complains("the HTML report has filters of its own");
+}
+
+#[test]
 fn a_fixed_time_gives_the_same_bytes() {
     let place = change_place();
     let run = |seconds: &str| {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Diff, DiffEndpoint, Presence, RowEnd, ServiceAddress, possible};
+use weir_model::controllers::VOLATILE_LABELS;
 use weir_model::{Cluster, EndpointId};
 use weir_objects::k8s::Labels;
 
@@ -13,16 +14,6 @@ use weir_objects::k8s::Labels;
 const MOST_NAMES: usize = 3;
 /// Pairs of labels are tried in namespaces of up to this many endpoints.
 const MOST_FOR_PAIRS: usize = 2_000;
-
-/// Labels that controllers generate and that mean nothing to people.
-const MADE_UP: [&str; 6] = [
-    "pod-template-hash",
-    "controller-revision-hash",
-    "pod-template-generation",
-    "statefulset.kubernetes.io/pod-name",
-    "batch.kubernetes.io/controller-uid",
-    "controller-uid",
-];
 
 /// Describes groups of a comparison's endpoints.
 pub struct Namer<'a> {
@@ -264,7 +255,7 @@ impl<'a> Namer<'a> {
             self.label_sets(endpoint).flatten().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         // A hash is exactly on the pods of one ReplicaSet, so it would often be an exact label, and it says nothing to
         // a reader.
-        all.retain(|(key, _)| !MADE_UP.contains(key));
+        all.retain(|(key, _)| !VOLATILE_LABELS.contains(key));
         all.sort_unstable();
         all.dedup();
         all

@@ -19,8 +19,18 @@ use weir_model::{Cluster, Direction, Endpoint, LabelSetId, Standing};
 /// Compares two clusters, for their endpoints and for possible pods. If `keep_all` is set, rows about endpoints stay
 /// even if rows about possible pods contain them.
 pub fn compare_open(base: &Cluster, head: &Cluster, keep_all: bool) -> Result<Diff, DiffError> {
+    compare_open_watched(base, head, keep_all, &|_, _| ())
+}
+
+/// The same. `watch` gets the number of finished steps and the number of all steps.
+pub fn compare_open_watched(
+    base: &Cluster,
+    head: &Cluster,
+    keep_all: bool,
+    watch: &dyn Fn(u64, u64),
+) -> Result<Diff, DiffError> {
     let mut diff = compare(base, head)?;
-    let world = world::compare(base, head)?;
+    let world = world::compare_watched(base, head, watch)?;
     let members = Members::new([base, head], &diff.endpoints);
     if !keep_all {
         diff.rows.retain(|row| !members.covers(row));

@@ -57,7 +57,8 @@ pub fn edges(reach: &Reach<'_>, cells: &mut CellCache<'_>) -> Vec<Edge> {
 pub fn edges_among(reach: &Reach<'_>, cells: &mut CellCache<'_>, filter: Option<&dyn PairFilter>) -> Vec<Edge> {
     let all_ends = reach.all_ends();
     let mut columns: BTreeMap<Vec<Option<Passes>>, Vec<ReachEnd>> = BTreeMap::new();
-    for to in &all_ends {
+    for (index, to) in all_ends.iter().enumerate() {
+        cells.report(index, all_ends.len());
         // The whole column is the key, because an edge claims something about all sources. Parties are few where pods
         // are many, so the square of parties and zones is affordable.
         let mut passes = |from: &ReachEnd| {
@@ -215,6 +216,7 @@ pub fn sums(reach: &Reach<'_>, cells: &mut CellCache<'_>) -> BTreeMap<(usize, us
     let members: Vec<Vec<(ReachEnd, usize)>> = places.iter().map(of_place).collect();
     let mut found = BTreeMap::new();
     for (row, from) in members.iter().enumerate() {
+        cells.report(row, members.len());
         for (column, to) in members.iter().enumerate() {
             found.extend(sum(cells, from, to).map(|sum| ((row, column), sum)));
         }

@@ -44,6 +44,7 @@ pub fn exposures(reach: &Reach<'_>, cells: &mut CellCache<'_>) -> Vec<Exposure> 
     let (parties, zones) = all_ends.split_at(reach.parties.len());
     let mut known: HashMap<_, Exposure> = HashMap::new();
     let mut one = |(index, party): (usize, &Party)| {
+        cells.report(index, parties.len());
         // Parties of one namespace with the same classes have the same exposure.
         let exposure = known.entry((party.namespace, party.subject, party.peers)).or_insert_with(|| {
             let to = ReachEnd::Party(index as u32);

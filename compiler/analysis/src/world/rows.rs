@@ -27,11 +27,11 @@ use weir_objects::k8s::LabelSelector;
 const DIRECTIONS: [Direction; 2] = [Direction::Ingress, Direction::Egress];
 
 /// The rows of a comparison.
-pub(super) fn rows(clusters: [&Cluster; 2], most: usize) -> Result<WorldDiff, WorldError> {
+pub(super) fn rows(clusters: [&Cluster; 2], most: usize, watch: &dyn Fn(u64, u64)) -> Result<WorldDiff, WorldError> {
     let mut world = PossibleWorld::new(clusters, most);
     let mut diff = WorldDiff::default();
     let mut under_comparison = Vec::new();
-    let found = Changes { world: &mut world, under_comparison: &mut under_comparison }.find(&mut diff);
+    let found = Changes { world: &mut world, under_comparison: &mut under_comparison }.find(&mut diff, watch);
     match found {
         Ok(()) => Ok(diff),
         Err(WorldError::TooLarge { .. }) => Err(WorldError::TooLarge { policies: under_comparison }),
@@ -110,7 +110,7 @@ pub(super) struct Changes<'w, 'c> {
 }
 
 impl Changes<'_, '_> {
-    fn find(&mut self, diff: &mut WorldDiff) -> Result<(), WorldError> {
+    fn find(&mut self, diff: &mut WorldDiff, watch: &dyn Fn(u64, u64)) -> Result<(), WorldError> {
         let mut examples = ExampleContext::new(self.world.clusters);
         let mut vocabularies = Vec::new();
         for direction in DIRECTIONS {
@@ -118,7 +118,7 @@ impl Changes<'_, '_> {
                 vocabularies.push((direction, self.vocabulary(direction)?));
             }
         }
-        for change in [VerdictChange::Added, VerdictChange::Removed] {
+        for (pass, change) in [VerdictChange::Added, VerdictChange::Removed].into_iter().enumerate() {
             let mut candidates = Vec::new();
             for direction in DIRECTIONS {
                 if let Some((_, vocabulary)) = vocabularies.iter_mut().find(|(of, _)| *of == direction) {
@@ -133,7 +133,10 @@ impl Changes<'_, '_> {
             if self.has_dual_endpoints() {
                 candidates = candidates.into_iter().flat_map(Candidate::by_family).collect();
             }
-            for candidate in candidates {
+            let count = candidates.len();
+            for (index, candidate) in candidates.into_iter().enumerate() {
+                // Both passes have about the same number of candidates.
+                watch((pass * count + index) as u64, 2 * count as u64);
                 *self.under_comparison = self.names(change, &candidate.cause);
                 let cause = candidate.cause.clone();
                 match self.row(candidate, &mut examples)? {
