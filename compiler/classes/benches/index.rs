@@ -359,8 +359,11 @@ fn applied(index: &mut Index, changes: impl Iterator<Item = Change>) -> [f64; 2]
         if dirty != Dirty::Everything {
             continue;
         }
-        let draft = index.begin_changes().expect("no other object has changed");
-        let mut generation = draft.classify_within(Limits::NONE).expect("the changes can be applied");
+        let made = index.begin_changes().and_then(|draft| draft.classify_within(Limits::NONE));
+        let Ok(mut generation) = made else {
+            index.compile().expect("it compiles");
+            continue;
+        };
         index.adopt(&mut generation);
         classified.push(start.elapsed());
         let start = Instant::now();

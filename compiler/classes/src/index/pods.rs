@@ -165,7 +165,8 @@ impl Index {
             None if !pod.node_addresses.is_empty() => None,
             // The addresses of a pod on the host's network are its node's, and its hostPorts are at them.
             node if *node == self.node => {
-                let is_plain = !pod.host_network && pod.host_ports.is_empty();
+                // The addresses that its status names are the own node's from then on, unless they are already.
+                let is_plain = !pod.host_network && pod.host_ports.is_empty() && self.is_at_a_declared_node(pod);
                 (is_plain && !object.meta.namespace.is_empty()).then_some(PodRole::Local)
             }
             // The address was a local pod's, which has lost it since the generation.
