@@ -42,7 +42,7 @@ pub struct ComingPod {
     pub uid: Option<String>,
     /// The name of its interface.
     pub interface: String,
-    /// The number of its interface: another interface may have the same name by now.
+    /// The number of its interface: since the caller looked, another interface may have got the same name.
     pub ifindex: u32,
     /// Its addresses, at most one of each family.
     pub addresses: Vec<IpAddr>,
