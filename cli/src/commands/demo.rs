@@ -18,9 +18,9 @@ use weir_model::eval::{Flow, Oracle, Verdict};
 use super::CommandOutcome;
 use crate::args::{DemoArgs, GlobalArgs};
 use crate::page::{OutputPage, Style};
-use weir_policy::rule_mismatch::protocol_name;
 use shop::{ATTEMPTS, Attempt, CHANGE, FILES, OPEN, Shop, ShopPolicies, ShopPrograms};
 use userspace::UserspaceNetwork;
+use weir_policy::rule_mismatch::protocol_name;
 
 /// Wider lines are harder to read than folded ones.
 const WIDEST: usize = 80;

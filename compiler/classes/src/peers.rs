@@ -163,7 +163,9 @@ impl PodClasses {
         let labels = if counts(&self.labels) == counts(&cluster.labels) { self.labels } else { cluster.labels.clone() };
         let is_same = self.namespaces == cluster.namespaces;
         let namespaces = if is_same { self.namespaces } else { cluster.namespaces.clone() };
-        Self { namespaces, names, relabelled: HashMap::new(), rules, lookup, labels, assume: self.assume }
+        // The predicates in `lookup` were found with the present labels.
+        let (relabelled, moved) = (HashMap::new(), BTreeSet::new());
+        Self { namespaces, names, relabelled, moved, rules, lookup, labels, assume: self.assume }
     }
 
     pub(super) fn lookup(&self) -> &PeerLookup {

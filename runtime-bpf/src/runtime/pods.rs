@@ -25,7 +25,7 @@ use std::net::IpAddr;
 use weir_artifact::layout::{MapName, address_bytes, endpoint, fragments};
 
 use super::attach::free_number;
-use super::reconcile::{FoundPrograms, Reconciled, value_of};
+use super::reconcile::{EndpointsByName, FoundPrograms, Reconciled};
 use super::{EnforcementState, Runtime};
 use crate::closed;
 use crate::error::{Doing as _, Error, StateAfterFailure};
@@ -93,7 +93,7 @@ impl Runtime {
             self.keep_addresses(&loaded, &table, &record.endpoints, &mut done)?;
         }
         let named = loaded.generation.pods.named(&pod.pod).into_iter().collect::<Vec<_>>();
-        if let Some(value) = value_of(&named, &local) {
+        if let Some(value) = EndpointsByName::new(&named).value_of(&local) {
             self.write_entry(&loaded, &local, &value)?;
         }
         self.protect(&record, &loaded)?;

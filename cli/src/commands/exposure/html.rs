@@ -7,13 +7,13 @@ use weir_model::Direction;
 
 use super::{Findings, text};
 use crate::args::{ExposureArgs, GlobalArgs};
-use weir_policy::locator::Locator;
 use crate::page::OutputPage;
 use crate::read::ReadInput;
 use crate::render::text::count;
 use crate::views::html::{self, StateTexts};
 use crate::views::report::list::{ListRow, RowKind, RuleText};
 use crate::views::report::source_links::SourceLinks;
+use weir_policy::locator::Locator;
 
 pub(super) fn page(
     global: &GlobalArgs,
