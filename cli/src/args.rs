@@ -34,10 +34,9 @@ pub(crate) use enforce::{
 pub(crate) use input::{InputOptions, InputPaths};
 #[cfg(test)]
 pub(crate) use observe::CONNECTION_REASONS;
-pub(crate) use observe::{
-    EventFilterArgs, EventPeer, EventPort, EventVerdict, FlowsArgs, MonitorArgs, MonitorFormat, ObserveCommand,
-    PinArgs, StatusArgs,
-};
+#[cfg(feature = "enforce")]
+pub(crate) use observe::{EventFilterArgs, EventPort, PinArgs};
+pub(crate) use observe::{EventPeer, EventVerdict, FlowsArgs, MonitorArgs, MonitorFormat, ObserveCommand, StatusArgs};
 pub(crate) use propose::{InitArgs, LearnArgs, SuggestArgs, SuggestFormat};
 pub(crate) use views::{
     DeniedChange, DiffArgs, DiffFormat, ExposureArgs, ExposureFormat, ExposureKind, FilterArgs, FilterDirection,

@@ -272,7 +272,7 @@ impl<E: Enforce> NodeAgent<E> {
             object = self.starting.addresses.complete(&self.node, &key, object, at);
             forget_particulars(&self.node, &mut object);
         }
-        let concerns_departed = is_pod && self.departed.concerns(&object);
+        let concerns_departed = is_pod.then(|| self.departed.concerns(&object));
         self.report_unsupported_peers(&object, at);
         let effect = self.objects.index().effect_of(&object);
         let dirty = self.objects.index_mut().apply(object);
@@ -299,6 +299,8 @@ impl<E: Enforce> NodeAgent<E> {
         let effect = self.objects.index().effect_of_deletion(key);
         let dirty = self.objects.index_mut().delete(key);
         let dirty = self.unless_listing(key, dirty);
+        // A pod that is gone has no connections.
+        self.note_departed(&dirty, is_pod.then_some(false), at);
         self.note(dirty, effect, is_pod, at);
         if key.kind == "Namespace" {
             self.namespace_replaced(&key.name, at);

@@ -183,6 +183,9 @@ impl Departed {
                 self.vips.entry(vip).or_default().insert(behind, self.turn);
             }
         }
+        // It was a backend until now, also if it had left and come back before.
+        let left = self.vips.values_mut().flatten().filter(|(it, _)| moved.left.contains(&it.address));
+        left.for_each(|(_, last)| *last = self.turn);
         // A change of such a pod's class then makes a generation, which finds the flows that have to end.
         self.addresses.extend(&moved.left);
     }
@@ -192,7 +195,12 @@ impl Departed {
     pub fn concerns(&self, object: &Object) -> bool {
         let Body::Pod(pod) = &object.body else { return false };
         let has_ended = matches!(pod.phase, Some(Phase::Succeeded | Phase::Failed));
-        !has_ended && pod.addresses.iter().any(|address| self.addresses.contains(address))
+        !has_ended && pod.addresses.iter().any(|address| self.has_left(*address))
+    }
+
+    /// Whether an address is that of a departed backend.
+    pub fn has_left(&self, address: IpAddr) -> bool {
+        self.addresses.contains(&address)
     }
 
     /// Local pods that are new may have begun flows since the last turn.

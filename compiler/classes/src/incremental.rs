@@ -42,6 +42,7 @@ pub(crate) use namespaces::NamespaceChange;
 pub(crate) use peers::{PeerPod, holds};
 use policies::Uses;
 pub(crate) use services::{ServiceChange, ServiceChanges, is_alike};
+use weir_model::labels::Labelling;
 use weir_model::{Cluster, Interner};
 use weir_objects::k8s::Object;
 use weir_objects::origin::FieldOrigin;
@@ -54,6 +55,9 @@ const SPARE_SETS: usize = 256;
 const MOST_UNUSED: usize = 64;
 /// New peer classes beyond this number and twice those of the last compile from scratch need another one.
 const SPARE_PEERS: usize = 1_024;
+/// The most sets of labels and selectors that changes add before a compile from scratch is due. Each can be as large as
+/// an object, and an author of policies or pods can add one with each change.
+const SPARE_LABELS: usize = 256;
 /// After this number of generations, a compile from scratch frees the selectors and labels that no object has any more.
 const MOST_GENERATIONS: u32 = 1_000;
 
@@ -177,12 +181,19 @@ pub(crate) struct Maintained {
     sets: Interner<AtomSet>,
     most_sets: usize,
     most_peers: usize,
+    /// The most sets of labels and selectors.
+    most_labels: usize,
     /// The number of generations since the last compile from scratch.
     generations: u32,
     judges_egress: bool,
     names: NamespaceNames,
     /// How many addresses each element of [`Peers::vips`] is for.
     vip_uses: Vec<u32>,
+}
+
+/// The number of sets of labels and selectors.
+fn labels_of(labels: &Labelling) -> usize {
+    labels.set_count() + labels.selector_count()
 }
 
 impl Maintained {
@@ -199,10 +210,11 @@ impl Maintained {
             names: NamespaceNames::new(&view.cluster.namespaces),
             vip_uses: services::vip_uses(&peers),
             peers: view.peers(peers),
-            cluster: view.cluster.into(),
             most_sets: 2 * sets.len() + SPARE_SETS,
             most_peers: 2 * classes.peers.len() + SPARE_PEERS,
+            most_labels: 2 * labels_of(&view.cluster.labels) + SPARE_LABELS,
             generations: 0,
+            cluster: view.cluster.into(),
             classes,
             draft,
             origins,
@@ -232,7 +244,8 @@ impl Maintained {
         self.rekey(&pods, &new, &mut effect, &meter)?;
         let replaced = self.replace_services(services, &mut effect);
         self.generations += 1;
-        if self.peers.list.len() > self.most_peers || self.generations > MOST_GENERATIONS {
+        let is_full = self.peers.list.len() > self.most_peers || labels_of(&self.cluster.labels) > self.most_labels;
+        if is_full || self.generations > MOST_GENERATIONS {
             return Err(NeedsWhole::Unused);
         }
         if ports::judges_egress(&self.cluster, &self.draft) != self.judges_egress {

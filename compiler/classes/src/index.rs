@@ -243,7 +243,9 @@ impl Index {
         // Taken out of the map, because `judge` reads the rest of the index while it compares the two states.
         let before = self.objects.remove(&key);
         let dirty = self.judge(before.as_ref(), Some(&object));
+        let labels = before.as_ref().map(|it| Arc::clone(&it.meta.labels));
         self.remember(&key, before, Some(&object));
+        self.forget_labels(labels);
         self.objects.insert(key, object);
         dirty
     }
@@ -256,11 +258,22 @@ impl Index {
         }
     }
 
+    /// Drops a set of labels that no object has any more. Labels change far more often than objects are compiled.
+    fn forget_labels(&mut self, labels: Option<Arc<Labels>>) {
+        let Some(labels) = labels else { return };
+        // This reference, and the one in the set.
+        if Arc::strong_count(&labels) == 2 {
+            self.labels.remove(&labels);
+        }
+    }
+
     /// Handles the deletion of an object.
     pub fn delete(&mut self, key: &Key) -> Dirty {
         let before = self.objects.remove(key);
         let dirty = self.judge(before.as_ref(), None);
+        let labels = before.as_ref().map(|it| Arc::clone(&it.meta.labels));
         self.remember(key, before, None);
+        self.forget_labels(labels);
         dirty
     }
 
@@ -375,6 +388,8 @@ impl Index {
             // as they were in the draft.
             if key.kind == "EndpointSlice" && self.judges_services() {
                 late.is_more = true;
+                // The next generation finds the backends that have left: moves from here are not passed on.
+                self.unbuilt.note_slices([before.as_ref(), after.as_ref()]);
             }
             match self.answer(before.as_ref(), after.as_ref()) {
                 Dirty::Nothing => {}
@@ -387,7 +402,7 @@ impl Index {
             self.objects.extend(after.map(|after| (key, after)));
         }
         self.is_outdated = late.is_more;
-        // A compile from scratch contains them.
+        // Moves since the generation was begun are changes of the next one.
         self.moved = std::mem::take(&mut generation.moved);
         late
     }

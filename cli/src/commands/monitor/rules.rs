@@ -39,7 +39,12 @@ impl RuleFinder {
     pub(super) fn of(read: ReadInput) -> Self {
         let ids = (0..read.cluster.endpoints.len() as u32).map(EndpointId);
         let pods = ids.map(|id| (read.cluster.endpoint_name(id), id)).collect();
-        Self { read: Some(Box::new(read)), pods, ..Self::default() }
+        Self {
+            read: Some(Box::new(read)),
+            pods,
+            #[cfg(feature = "enforce")]
+            generation: None,
+        }
     }
 
     /// Takes the objects of the generation in force, if its artifact has any. An agent's artifact has none.

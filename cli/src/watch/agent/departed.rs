@@ -90,11 +90,14 @@ impl<E: Enforce> NodeAgent<E> {
         moved.len()
     }
 
-    /// Notes a change of a pod that was written as single entries. If the pod was a backend and left its service, a new
-    /// generation must compute the flows that end.
-    pub(super) fn note_departed(&mut self, dirty: &Dirty, concerns: bool, at: Instant) {
-        let changes_class = matches!(dirty, Dirty::Addresses(changes) if !changes.entries.is_empty());
-        if concerns && changes_class && self.objects.index().judges_services() {
+    /// Notes a change that was written as single entries. If a backend that has left its service has another class now,
+    /// a new generation must compute the flows that end. `pod` says whether the changed object is such a backend's pod;
+    /// `None` for other objects, such as lists and the namespaces of pods.
+    pub(super) fn note_departed(&mut self, dirty: &Dirty, pod: Option<bool>, at: Instant) {
+        let Dirty::Addresses(changes) = dirty else { return };
+        let has_left = || changes.entries.iter().any(|(address, _)| self.departed.departed.has_left(*address));
+        let concerns = pod.unwrap_or_else(has_left);
+        if concerns && !changes.entries.is_empty() && self.objects.index().judges_services() {
             self.pending.need_generation(at);
         }
     }

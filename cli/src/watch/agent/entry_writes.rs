@@ -118,6 +118,10 @@ impl<E: Enforce> NodeAgent<E> {
             if let Err(error) = self.enforce.write_addresses(&changes, again) {
                 writes.retry = Some(Backoff::after(writes.retry, now, RETRY));
                 self.write_failed(!changes.is_empty(), error, now);
+                if !self.pending.writes.locals.is_empty() {
+                    // A generation contains the pods, and does not wait for the retry.
+                    self.pending.need_generation(now);
+                }
                 return;
             }
             writes.written();

@@ -45,6 +45,10 @@ impl Maintained {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
+        if !self.peers.without_address.is_empty() {
+            // They are numbered like endpoints.
+            return Err(NeedsWhole::Backends);
+        }
         let endpoints = std::mem::take(&mut Arc::make_mut(&mut self.cluster).endpoints);
         let numbered = (0..).map(EndpointId).zip(endpoints);
         let mut slots: Vec<Slot> =

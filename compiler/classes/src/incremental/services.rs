@@ -21,6 +21,9 @@ use weir_model::{NamespaceId, Service, ServiceId};
 use weir_objects::address::Family;
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
+/// The most addresses of changed services. Each is compared with all others, which costs a compile from scratch less.
+const MOST_VIPS: usize = 1_024;
+
 /// A service as it is now, with its backends' addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceChange {
@@ -171,6 +174,9 @@ impl Maintained {
     pub(super) fn change_vips(&mut self, replaced: &Replaced, effect: &mut Effect) -> Result<(), NeedsWhole> {
         if !replaced.changes_ports {
             return Ok(());
+        }
+        if replaced.addresses.len() > MOST_VIPS {
+            return Err(NeedsWhole::Unused);
         }
         self.renumber_vips(replaced);
         let cluster = &self.cluster;

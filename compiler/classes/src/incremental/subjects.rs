@@ -38,8 +38,12 @@ impl Maintained {
                 rows[0][index] = first(ingress, &enforced[0]);
                 rows[1][index] = first(egress, &enforced[1]);
             }
-            if let Some(denied) = &mut classes.rows.denied_by_lists {
-                denied[index] = builder.denied_by_lists(Direction::Ingress, &subject);
+            let denied = builder.denied_by_lists(Direction::Ingress, &subject);
+            match &mut classes.rows.denied_by_lists {
+                Some(by_subject) => by_subject[index] = denied,
+                // The programs have no test for it.
+                None if !denied.is_empty() => return Err(NeedsWhole::ClusterWide),
+                None => {}
             }
             [classes.rows.ingress[index], classes.rows.egress[index]] = enforced;
         }

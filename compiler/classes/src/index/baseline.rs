@@ -277,13 +277,21 @@ impl Baseline {
 
     /// Records entries of the exact table as written.
     pub(super) fn note_entries(&mut self, entries: &[(IpAddr, Option<PeerId>)]) {
-        self.changed.extend(entries.iter().copied());
+        for (address, peer) in entries {
+            // An entry as compiled is no difference. Otherwise every address that a pod ever had would be kept.
+            match self.compiled_entry(*address) == *peer {
+                true => _ = self.changed.remove(address),
+                false => _ = self.changed.insert(*address, *peer),
+            }
+        }
     }
 
     /// Records changes of local pods as made; `before` is the previous state of the pod.
     pub(super) fn note_locals(&mut self, locals: &[LocalChange], before: Option<&Object>) {
         let had = before.and_then(as_pod).map_or(&[][..], |(_, pod)| pod_addresses(pod));
-        locals.iter().for_each(|change| self.local_pods.note(change, had));
+        // Of all others, `local_addresses` says already that they are no local pod's.
+        let had: Vec<IpAddr> = had.iter().copied().filter(|it| self.local_addresses.contains(it)).collect();
+        locals.iter().for_each(|change| self.local_pods.note(change, &had));
     }
 
     /// Records which blocks and lists contain these addresses now.
@@ -297,6 +305,11 @@ impl Baseline {
         if let Some(changed) = self.changed.get(&address) {
             return *changed;
         }
+        self.compiled_entry(address)
+    }
+
+    /// The generation's entry of an address in the exact table.
+    fn compiled_entry(&self, address: IpAddr) -> Option<PeerId> {
         let exact = &self.addresses.exact;
         exact.binary_search_by_key(&address, |(at, _)| *at).ok().map(|index| exact[index].1)
     }

@@ -78,17 +78,19 @@ impl Unbuilt {
             (Body::Service(_), _) => {
                 self.note_services([(object.meta.namespace.clone(), object.meta.name.clone())]);
             }
-            (Body::EndpointSlice(_), _) => {
-                let of = [before, after].into_iter().flatten().filter_map(with_service);
-                let of = of.map(|(slice, service)| (slice.meta.namespace.clone(), service.to_owned()));
-                let list = if *dirty == Dirty::Nothing { &mut self.moved } else { &mut self.services };
-                list.extend(of);
-            }
+            (Body::EndpointSlice(_), Dirty::Nothing) => self.moved.extend(services_of([before, after])),
+            (Body::EndpointSlice(_), _) => self.note_slices([before, after]),
             _ => self.is_more = true,
         }
-        let counts = [self.namespaces.len(), self.services.len(), self.moved.len(), self.pods.len(), self.local.len()];
-        self.is_more |= counts.into_iter().chain([self.left.len()]).any(|count| count > MOST_COLLECTED);
-        if self.is_more {
+        self.limit();
+    }
+
+    /// Stops collecting changes when there are too many.
+    fn limit(&mut self) {
+        let Self { policies, pods, local, left, services, moved, namespaces, is_more } = self;
+        let counts = [policies.len(), pods.len(), local.len(), left.len(), services.len(), moved.len()];
+        *is_more |= counts.into_iter().chain([namespaces.len()]).any(|count| count > MOST_COLLECTED);
+        if *is_more {
             // A compile from scratch reads all objects, so the rest would only use memory.
             *self = Self { is_more: true, ..Self::default() };
         }
@@ -96,6 +98,12 @@ impl Unbuilt {
 
     pub(super) fn note_services(&mut self, services: impl IntoIterator<Item = (String, String)>) {
         self.services.extend(services);
+        self.limit();
+    }
+
+    /// Records that backends of slices' services may have come or left.
+    pub(super) fn note_slices(&mut self, states: [Option<&Object>; 2]) {
+        self.note_services(services_of(states));
     }
 
     /// Records a change of a pod whose addresses need a class.
@@ -106,7 +114,14 @@ impl Unbuilt {
         if is_local {
             self.local.extend(after.or(before).map(Key::of));
         }
+        self.limit();
     }
+}
+
+/// The services that slices belong to, by namespace and name.
+fn services_of<'o>(states: [Option<&'o Object>; 2]) -> impl Iterator<Item = (String, String)> + use<'o> {
+    let slices = states.into_iter().flatten().filter_map(with_service);
+    slices.map(|(slice, service)| (slice.meta.namespace.clone(), service.to_owned()))
 }
 
 /// The facts about changes that a baseline gets, once they are applied.
@@ -257,7 +272,7 @@ impl Index {
                 continue;
             }
             if self.unbuilt.services.contains(of) {
-                applied.moved.extend(self.moved_backends(&key, was, now.as_ref()));
+                applied.moved.push(self.moved_backends(&key, was, now.as_ref())?);
             }
             for (service, change) in [(was, -1), (now.as_ref(), 1)] {
                 let Some(service) = service else { continue };
@@ -306,15 +321,20 @@ impl Index {
 
     /// The backends that a service has got and lost. All present ones count as new, and all earlier ones as lost if the
     /// service has another address or port: connections to the old one may use any of them.
-    fn moved_backends(&self, key: &Key, was: Option<&Service>, now: Option<&Service>) -> Option<MovedBackends> {
+    fn moved_backends(
+        &self,
+        key: &Key,
+        was: Option<&Service>,
+        now: Option<&Service>,
+    ) -> Result<MovedBackends, NeedsWhole> {
         let is_alike = is_alike(was, now);
         let [was, now] = [was, now].map(|it| {
             let backends = it.into_iter().flat_map(|it| &it.ports).flat_map(|port| &port.backends);
             backends.filter_map(|it| it.address).collect::<BTreeSet<IpAddr>>()
         });
         let left = was.iter().copied().filter(|address| !is_alike || !now.contains(address)).collect();
-        let service = self.service_with_pods(key, &now)?;
-        Some(MovedBackends { service, came: now, left })
+        let service = self.service_with_pods(key, &now).ok_or(NeedsWhole::Backends)?;
+        Ok(MovedBackends { service, came: now, left })
     }
 
     fn is_disputed(&self, address: &IpAddr) -> bool {
@@ -322,7 +342,11 @@ impl Index {
     }
 
     /// The objects of a kind in a namespace.
-    fn of_namespace(&self, kind: &'static str, namespace: &str) -> impl Iterator<Item = (&Key, &Object)> + use<'_> {
+    pub(super) fn of_namespace(
+        &self,
+        kind: &'static str,
+        namespace: &str,
+    ) -> impl Iterator<Item = (&Key, &Object)> + use<'_> {
         let first = Key { kind: kind.to_owned(), namespace: namespace.to_owned(), name: String::new() };
         let own = namespace.to_owned();
         self.objects.range(first..).take_while(move |(key, _)| key.kind == kind && key.namespace == own)

@@ -18,7 +18,7 @@ use std::iter::once;
 use std::net::IpAddr;
 
 use super::baseline::Baseline;
-use super::pods::addresses as pod_addresses;
+use super::pods::{addresses as pod_addresses, as_pod};
 use super::{Dirty, Index, Key, MovedBackends};
 use crate::PeerId;
 use weir_model::resolve::{backends_of_slices, is_alike_with_slices, is_reached, resolve};
@@ -213,11 +213,21 @@ impl Index {
         self.objects.get(&Key { kind, namespace, name })
     }
 
-    /// A cluster of the service, its slices, and the pods of these backends.
+    /// A cluster of the service, its slices, and the pods of these backends; `None` if the pod of an address is not
+    /// found.
     pub(super) fn service_with_pods(&self, key: &Key, backends: &BTreeSet<IpAddr>) -> Option<Cluster> {
         let Some(object) = self.objects.get(key) else { return Some(Cluster::default()) };
         let slices: Vec<&Object> = self.slices.of(key).filter_map(|name| self.slice(&key.namespace, name)).collect();
-        let pods = self.pods_behind(object, &slices, backends);
+        let mut pods = self.pods_behind(object, &slices, backends);
+        if slices.is_empty() {
+            let all = self.of_namespace("Pod", &key.namespace).map(|(_, pod)| pod);
+            let addresses = |pod| as_pod(pod).map_or(&[][..], |(_, pod)| pod_addresses(pod));
+            let owned = all.flat_map(|pod| addresses(pod).iter().map(move |address| (*address, pod)));
+            pods.extend(owned.filter(|(address, _)| backends.contains(address)));
+        }
+        if backends.iter().any(|address| self.holders.contains_key(address) && !pods.contains_key(address)) {
+            return None;
+        }
         Some(resolve(once(object).chain(slices).chain(pods.into_values()), self.assume).0)
     }
 
