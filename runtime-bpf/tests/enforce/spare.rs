@@ -236,7 +236,7 @@ fn an_agents_switch_takes_one_update_for_each_program_and_opens_no_pin() {
             attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
             runtime.reap().unwrap();
         }
-        let seen = seen.lock().unwrap();
+        let seen = seen.lock().unwrap().clone();
         let of = |operation| seen.get(&operation).copied().unwrap_or(0);
         let opened =
             [Operation::PinnedLink, Operation::PinnedProgram, Operation::NumberedMap, Operation::NumberedProgram];
