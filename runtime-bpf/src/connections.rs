@@ -127,7 +127,10 @@ impl Connections<'_> {
         let outcome = match flow.origin {
             Origin::Host => Outcome::OwnNode,
             Origin::Itself => Outcome::Itself,
-            Origin::Elsewhere | Origin::MidStream if why.policies.is_empty() && why.tiers.is_empty() => {
+            // Without the names, it is not known whether a policy isolates the pod.
+            Origin::Elsewhere | Origin::MidStream
+                if names.is_some() && pod.is_some() && why.policies.is_empty() && why.tiers.is_empty() =>
+            {
                 Outcome::Unfiltered
             }
             Origin::Elsewhere | Origin::MidStream => Outcome::Allowed,

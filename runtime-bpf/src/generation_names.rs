@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::generation::{self, LoadedGeneration};
+use crate::generation;
 use crate::names::ArtifactNames;
 use crate::pins::Age;
 use crate::runtime::Runtime;
@@ -12,17 +13,21 @@ use crate::runtime::Runtime;
 /// The number of generations whose names are kept. A record is at most as old as the ring buffer, in which few switches
 /// fit. Without a limit, a monitor that runs for days would keep the names of every generation.
 const MOST: usize = 8;
+/// For this time, what the record says about interfaces counts: the kernel uses the numbers of interfaces again.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// The names of recent generations, and the pods of interfaces.
 pub(crate) struct GenerationNames<'a> {
     runtime: &'a Runtime,
     names: BTreeMap<u32, ArtifactNames>,
     pods: BTreeMap<u32, String>,
+    /// When the record was read last.
+    read: Option<Instant>,
 }
 
 impl<'a> GenerationNames<'a> {
     pub(crate) fn new(runtime: &'a Runtime) -> Self {
-        Self { runtime, names: BTreeMap::new(), pods: BTreeMap::new() }
+        Self { runtime, names: BTreeMap::new(), pods: BTreeMap::new(), read: None }
     }
 
     /// The pod behind an interface, if it is known.
@@ -37,14 +42,17 @@ impl<'a> GenerationNames<'a> {
 
     /// Loads the names of a generation and of an interface that appeared after the reader started.
     pub(crate) fn learn(&mut self, generation: u32, ifindex: u32) -> Result<(), Error> {
-        if self.names.contains_key(&generation) && self.pods.contains_key(&ifindex) {
+        let is_fresh = self.read.is_some_and(|read| read.elapsed() < FRESH);
+        if is_fresh && self.names.contains_key(&generation) && self.pods.contains_key(&ifindex) {
             return Ok(());
         }
+        self.read = Some(Instant::now());
         let runtime = self.runtime;
         let record = runtime.record()?;
-        let known = self.pods.len();
+        let is_known = |ifindex, pod: &String| self.pods.get(&ifindex) == Some(pod);
+        let has_new = record.endpoints.iter().any(|it| !is_known(it.ifindex, &it.pod));
         self.pods.extend(record.endpoints.iter().map(|it| (it.ifindex, it.pod.clone())));
-        if let Some(current) = record.current.as_ref().filter(|_| self.pods.len() > known) {
+        if let Some(current) = record.current.as_ref().filter(|_| has_new) {
             // A pod can come without a new generation. Its name is in the artifact of the generation in force.
             self.names.remove(&current.epoch);
         }
@@ -52,13 +60,18 @@ impl<'a> GenerationNames<'a> {
         let all = current.chain(record.next.iter().map(|it| (it, Age::Next)));
         for (it, age) in all.chain(record.retired.iter().map(|(it, _)| (it, Age::Old))) {
             if let Entry::Vacant(unknown) = self.names.entry(it.epoch) {
-                let loaded: Option<LoadedGeneration> = generation::open(&runtime.objects(), &record, it, age)?;
-                let names =
-                    loaded.map(|it| runtime.artifact(&it).map(|artifact| ArtifactNames::new(&artifact))).transpose()?;
-                unknown.insert(names.unwrap_or_default());
+                let names = generation::open(&runtime.objects(), &record, it, age).and_then(|loaded| {
+                    let artifact = loaded.map(|loaded| runtime.artifact(&loaded)).transpose()?;
+                    Ok(artifact.map(|artifact| ArtifactNames::new(&artifact)))
+                });
+                match names {
+                    Ok(names) => _ = unknown.insert(names.unwrap_or_default()),
+                    Err(error) if age == Age::Current => return Err(error),
+                    // The agent may remove an old generation, or write the next one, while this process reads it.
+                    Err(_) => {}
+                }
             }
         }
-        self.names.entry(generation).or_default();
         while self.names.len() > MOST {
             self.names.pop_first();
         }

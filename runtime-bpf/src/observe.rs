@@ -173,9 +173,11 @@ impl Runtime {
     }
 }
 
-/// The newest generation, up to the one in force, whose number has these lower bits.
+/// The number with these lower bits that is nearest to a number read a moment ago. A flow can be newer than that.
 pub(crate) fn whole(lower: u32, epoch: u32) -> u32 {
-    epoch.wrapping_sub(epoch.wrapping_sub(lower) & ((1 << buckets::EPOCH_BITS) - 1))
+    let unused = u32::BITS - buckets::EPOCH_BITS;
+    let difference = ((lower.wrapping_sub(epoch) << unused) as i32) >> unused;
+    epoch.wrapping_add_signed(difference)
 }
 
 /// Reads a flow without names; `None` if it has expired.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, SimplexStream, WriteHalf};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::choice::AgentPod;
 use super::lines::LineBuffer;
@@ -211,11 +211,17 @@ impl Follower {
         let (mut lines, mut buffer) = (LineBuffer::new(self.longest), vec![0; BUFFER]);
         let mut stopped = self.stopped.clone();
         let mut is_stopped = *stopped.borrow_and_update();
+        let mut ends_by = None;
         loop {
             if is_stopped {
                 process.end_input().await;
             }
-            let patience = if is_stopped { ENDING } else { self.limit };
+            // For all of the rest, and not for each read: a node that never stops sending must not keep us.
+            let ends_by = is_stopped.then(|| *ends_by.get_or_insert_with(|| Instant::now() + ENDING));
+            let patience = ends_by.map_or(self.limit, |it| it.saturating_duration_since(Instant::now()));
+            if patience.is_zero() {
+                return Err("its monitor did not end when it was asked to".to_owned());
+            }
             tokio::select! {
                 read = timeout(patience, process.read(&mut buffer)) => match read {
                     Ok(0) => break,

@@ -120,11 +120,11 @@ impl MergeBuffer {
         taken
     }
 
-    /// Drops all but the last `count` events.
-    fn keep_last(&mut self, count: usize) {
-        while self.waiting.len() > count {
-            self.waiting.pop_first();
-        }
+    /// Drops all but the last `count` events. Returns how many those are.
+    fn keep_last(&mut self, count: usize) -> u64 {
+        let more = self.waiting.len().saturating_sub(count);
+        (0..more).for_each(|_| _ = self.waiting.pop_first());
+        more as u64
     }
 
     fn take_all(&mut self) -> Vec<ShownEvent> {
@@ -161,6 +161,7 @@ impl<'a> MergedMonitor<'a> {
         followed.stop();
         while let Some(event) = followed.next().await {
             self.take(event);
+            self.counts.dropped += self.buffer.keep_last(MOST_WAITING);
         }
         followed.close().await;
         printed?;
@@ -225,7 +226,7 @@ impl<'a> MergedMonitor<'a> {
         self.summary.lacks(node, lacking.into_iter().map(str::to_owned));
         row.node = Some(node.to_owned());
         self.buffer.add(ShownEvent { row, value: all_nodes::with_node(node, value) }, Instant::now());
-        self.arguments.last.into_iter().for_each(|last| self.buffer.keep_last(last));
+        self.arguments.last.into_iter().for_each(|last| _ = self.buffer.keep_last(last));
     }
 
     fn print(&mut self, printer: &mut EventPrinter<'_>, mut events: Vec<ShownEvent>) -> Result<()> {

@@ -8,9 +8,10 @@
 //!
 //! Invariant: only namespaces of a claimed number are removed, and only of the known roles.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -46,7 +47,8 @@ impl Sandbox {
         let sandbox = Self::claim()?;
         let bpffs = sandbox.directory().join("bpf");
         fs::create_dir(&bpffs).with_context(|| format!("cannot make {}", bpffs.display()))?;
-        rustix::mount::mount("bpf", &bpffs, "bpf", MountFlags::empty(), None::<&std::ffi::CStr>)
+        // By default everyone may write to a bpf file system. Then another user could put links in the place of pins.
+        rustix::mount::mount("bpf", &bpffs, "bpf", MountFlags::empty(), Some(c"mode=0700"))
             .context("cannot mount a bpf file system")?;
         ROLES.iter().try_for_each(|role| ip(&["netns", "add", &sandbox.namespace(role)], ""))?;
         Ok(sandbox)
@@ -54,7 +56,7 @@ impl Sandbox {
 
     fn claim() -> Result<Self> {
         for _ in 0..TRIES {
-            fs::create_dir_all(BASE).with_context(|| format!("cannot make {BASE}"))?;
+            make_base()?;
             // While the base is locked, no other demo takes the new directory for a leftover.
             let Ok(_base) = Lock::take(Path::new(BASE)) else {
                 std::thread::sleep(std::time::Duration::from_millis(20));
@@ -62,7 +64,7 @@ impl Sandbox {
             };
             let id = format!("{:08x}", weir_runtime::sys::random().context("no random number")? as u32);
             let is_free = ROLES.iter().all(|role| !namespace_path(&id, role).exists());
-            if is_free && fs::create_dir(directory(&id)).is_ok() {
+            if is_free && DirBuilder::new().mode(0o700).create(directory(&id)).is_ok() {
                 let lock = Lock::take(&directory(&id)).with_context(|| format!("cannot lock {BASE}/{id}"))?;
                 return Ok(Self { id, lock: Some(lock) });
             }
@@ -127,6 +129,16 @@ impl Drop for Sandbox {
             _ = remove(&self.id);
         }
     }
+}
+
+/// Makes the directory of all demos, for root alone: other users must not put links in it.
+fn make_base() -> Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(BASE);
+    made.with_context(|| format!("cannot make {BASE}"))?;
+    let found = fs::symlink_metadata(BASE).with_context(|| format!("cannot read {BASE}"))?;
+    let is_ours = found.is_dir() && found.uid() == 0 && found.mode() & 0o077 == 0;
+    ensure!(is_ours, "other users can write to {BASE} or read it: remove it, and try again");
+    Ok(())
 }
 
 /// Removes leftovers of demos that were killed, and with `kept` also demos that were kept; of `which` alone if it is
