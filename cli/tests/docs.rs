@@ -134,6 +134,8 @@ fn module_files(modules: &[&str]) -> Vec<PathBuf> {
         "cli/tests/packets",
         "cli/tests/watch",
         "cli/tests/cli",
+        "cli/tests/kubectl_apply",
+        "compiler/classes/tests/index",
         "compiler/codegen/tests/properties",
         "xtask/tests",
         "cli/src",

@@ -18,8 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
-use crate::Scope;
-use crate::index::{Generation, Index};
+use crate::{Classes, PeerId, Scope};
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol, Oracle, Verdict};
 use weir_model::{
     Cluster, Direction, Endpoint, EndpointId, Established, Frontend, FrontendPort, NodeId, ServiceAddress, ServicePort,
@@ -94,6 +93,21 @@ pub struct MovedBackends {
     pub left: BTreeSet<IpAddr>,
 }
 
+/// A generation that changes were applied to, and the present state of addresses.
+#[derive(Clone, Copy)]
+pub struct AppliedChanges<'g> {
+    /// The generation's part of the cluster.
+    pub cluster: &'g Cluster,
+    /// Its local endpoints.
+    pub scope: &'g Scope,
+    /// Its classes.
+    pub classes: &'g Classes,
+    /// Whether a pod or a node may have an address.
+    pub has_holder: &'g dyn Fn(IpAddr) -> bool,
+    /// The present class of an address.
+    pub peer_at: &'g dyn Fn(IpAddr) -> PeerId,
+}
+
 impl Departed {
     /// The cluster of a generation that came into force: remembers its backends, and returns the flows that have to
     /// end.
@@ -114,24 +128,24 @@ impl Departed {
         self.end(ended)
     }
 
-    /// A generation that changes were applied to has come into force: returns the flows that have to end. Only rows of the
-    /// generation are asked, because its cluster lacks the pods behind services. They say what the packets' own egress
-    /// allows; ingress is enforced where the backend is.
+    /// A generation that changes were applied to has come into force: returns the flows that have to end. Only rows of
+    /// the generation are asked, because its cluster lacks the pods behind services. They say what the packets' own
+    /// egress allows; ingress is enforced where the backend is.
     ///
     /// A backend that one service has lost and another one has counts as departed for both. This ends no flow that may
     /// continue: the other service is denied as a whole if policy denies the backend.
-    pub fn observe_changes(&mut self, generation: &Generation, index: &Index) -> Vec<EndedService> {
+    pub fn observe_changes(&mut self, after: &AppliedChanges<'_>) -> Vec<EndedService> {
         if self.addresses.is_empty() {
             return Vec::new();
         }
         self.turn += 1;
-        let Generation { cluster, scope, .. } = generation;
+        let (cluster, scope) = (after.cluster, after.scope);
         let (turn, departed) = (self.turn, std::mem::take(&mut self.addresses));
         for behind in self.vips.values_mut() {
             behind.retain(|it, last| {
                 let has_left = departed.contains(&it.address);
                 *last = if has_left { *last } else { turn };
-                !has_left || it.owner.is_none() || index.has_holder(it.address)
+                !has_left || it.owner.is_none() || (after.has_holder)(it.address)
             });
         }
         self.vips.retain(|_, behind| !behind.is_empty());
@@ -142,18 +156,18 @@ impl Departed {
         {
             return Vec::new();
         }
-        let ended = self.denied_by_rows(generation, index);
+        let ended = self.denied_by_rows(after);
         self.end(ended)
     }
 
     /// The local pods and service VIPs with a departed backend to which the rows of a generation allow no packet.
-    fn denied_by_rows(&self, generation: &Generation, index: &Index) -> BTreeSet<(String, VipOrNodePort)> {
-        let Generation { cluster, classes, .. } = generation;
+    fn denied_by_rows(&self, after: &AppliedChanges<'_>) -> BTreeSet<(String, VipOrNodePort)> {
+        let AppliedChanges { cluster, classes, .. } = *after;
         let mut ended = BTreeSet::new();
         for (vip, behind) in &self.vips {
             let departed = behind.iter().filter(|(_, last)| **last < self.turn);
             for (it, last) in departed {
-                let peer = index.peer_at(it.address).unwrap_or_else(|| classes.peer_at(it.address));
+                let peer = (after.peer_at)(it.address);
                 let atom = classes.atoms.find(vip.protocol, it.port);
                 let denied = classes.subject_of.iter().filter(|(id, subject)| {
                     self.may_use(cluster, *id, vip, *last)

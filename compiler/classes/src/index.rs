@@ -336,7 +336,7 @@ impl Index {
     }
 
     /// Whether a pod or a node may have an address.
-    pub(crate) fn has_holder(&self, address: IpAddr) -> bool {
+    pub fn has_holder(&self, address: IpAddr) -> bool {
         let is_taken = self.baseline.as_ref().is_none_or(|baseline| baseline.is_taken(address));
         is_taken || self.holders.contains_key(&address)
     }

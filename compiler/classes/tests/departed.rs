@@ -1,7 +1,7 @@
 //! Flows to a service end when they may use a backend that the service has lost and that their client may not reach.
 
 use weir_classes::Scope;
-use weir_classes::departed::Departed;
+use weir_classes::departed::{AppliedChanges, Departed};
 use weir_classes::index::{Dirty, Generation, Index};
 use weir_model::Assumptions;
 use weir_model::resolve::resolve;
@@ -254,7 +254,10 @@ fn apply(index: &mut Index, departed: &mut Departed, pod: &str) -> Vec<String> {
     let mut generation = draft.classify_within(weir_classes::Limits::NONE).expect("the change can be applied");
     index.adopt(&mut generation);
     index.take_moved().iter().for_each(|moved| departed.moved(moved));
-    let ended = departed.observe_changes(&generation, index);
+    let Generation { cluster, scope, classes, .. } = &generation;
+    let (has_holder, peer_at) = (|at| index.has_holder(at), |at| index.peer_at(at).expect("a class"));
+    let changes = AppliedChanges { cluster, scope, classes, has_holder: &has_holder, peer_at: &peer_at };
+    let ended = departed.observe_changes(&changes);
     ended.iter().map(|it| format!("{} {}:{}", it.pod, it.address, it.port)).collect()
 }
 

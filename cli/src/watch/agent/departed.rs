@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use weir_classes::departed::{Departed, EndedService};
+use weir_classes::departed::{AppliedChanges, Departed, EndedService};
 use weir_classes::index::{Dirty, Generation};
 use weir_objects::k8s::Object;
 
@@ -43,7 +43,18 @@ impl<E: Enforce> NodeAgent<E> {
     pub(super) fn end_flows_to_departed(&mut self, generation: &Generation, now: Instant) {
         let departed = &mut self.departed.departed;
         let ended = match generation.is_incremental {
-            true => departed.observe_changes(generation, self.objects.index()),
+            true => {
+                let index = self.objects.index();
+                let peer_at = |at| index.peer_at(at).unwrap_or_else(|| generation.classes.peer_at(at));
+                let Generation { cluster, scope, classes, .. } = generation;
+                departed.observe_changes(&AppliedChanges {
+                    cluster,
+                    scope,
+                    classes,
+                    has_holder: &|at| index.has_holder(at),
+                    peer_at: &peer_at,
+                })
+            }
             false => departed.observe(&generation.cluster, &generation.scope),
         };
         self.departed.pending.extend(ended);
