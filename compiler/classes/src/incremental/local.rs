@@ -141,9 +141,10 @@ impl Maintained {
         let kept = kept.filter(|(id, ..)| !arrived.contains(id));
         let mut all: Vec<_> =
             kept.map(|(endpoint, local, subject)| (LocalEndpoint { endpoint, ..local }, subject)).collect();
-        let node = node.filter(|_| !all.is_empty()).ok_or(NeedsWhole::LocalPods)?;
-        for id in &arrived {
-            all.push((self.local_endpoint(*id, node), SubjectId(0)));
+        let node = node.ok_or(NeedsWhole::LocalPods)?;
+        all.extend(arrived.iter().map(|id| (self.local_endpoint(*id, node), SubjectId(0))));
+        if all.is_empty() {
+            return Err(NeedsWhole::LocalPods);
         }
         all.sort_by_key(|(local, _)| local.endpoint);
         self.classes.subject_of = all.iter().map(|(local, subject)| (local.endpoint, *subject)).collect();
