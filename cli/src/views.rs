@@ -4,6 +4,7 @@ pub(crate) mod alike;
 mod boxes;
 pub(crate) mod dot;
 pub(crate) mod filter;
+pub(crate) mod folded_table;
 pub(crate) mod html;
 pub(crate) mod label_filter;
 pub(crate) mod links;

@@ -13,8 +13,10 @@ use crate::failure::with_hint;
 use crate::page::{self, OutputPage, Progress};
 use crate::read;
 use crate::views::filter::{ReachFilter, ViewFilter};
+use crate::views::folded_table::FoldedTable;
 use crate::views::links::GraphLink;
 use crate::views::namespaces::NamespaceNames;
+use crate::views::table::ReachMatrix;
 use crate::views::{self, alike, dot, html, links, mermaid, svg, table, table_text};
 
 /// Rows of a matrix shown as text, unless said otherwise.
@@ -46,24 +48,42 @@ pub(crate) fn run_matrix(global: &GlobalArgs, view: &ViewArgs) -> Result<Command
         let share = |done, all| asked.progress.share(done, all);
         let table = table::table(asked.reach, asked.level, asked.filter, &share);
         asked.progress.pause();
-        if view.output == ViewFormat::Svg && table.ends.len() > MOST_BOXES {
-            page::print_to_stderr(format_args!(
-                "note: the picture has {0} rows and {0} columns: --focus POD or --namespace NAME draws a part; `weir graph \
-                 -o svg` draws namespaces that are alike as one",
-                table.ends.len()
-            ));
-        }
         let page = match view.output {
             ViewFormat::Text => table_text::text(&table, OutputPage::for_stdout(global.color), asked.most(MOST_ROWS)),
             ViewFormat::Json => table::json(&table, asked.level, asked.filter)?,
             ViewFormat::Md => table::md(&table),
             ViewFormat::Csv => table::csv(&table),
-            ViewFormat::Svg => svg::matrix(&table),
+            ViewFormat::Svg => picture(asked, &table),
             ViewFormat::Dot | ViewFormat::Mermaid | ViewFormat::Html => return graph(asked),
         };
         let shown = asked.filter.map(|it| it.filter.sentence(table.ends.len(), table.all, "rows and columns"));
         Ok(FilteredPage { page, shown })
     })
+}
+
+/// A matrix as a picture. Namespaces that are alike are one, unless each was asked for.
+fn picture(asked: ViewRequest<'_>, table: &ReachMatrix) -> OutputPage {
+    let before = table.ends.len();
+    let mut folded = match asked.view.max != Some(0) && before > views::MOST_PARTIES {
+        true => FoldedTable::new(table),
+        false => FoldedTable::unfolded(table),
+    };
+    let (after, most) = (folded.lines.len(), asked.most(usize::MAX));
+    if after < before {
+        page::print_to_stderr(format_args!(
+            "note: {before} rows and columns are drawn as {after}: namespaces with the same cells are one; --max 0 draws \
+             each, --focus POD or --namespace NAME a part"
+        ));
+    }
+    if after > most {
+        folded.lines.truncate(most);
+        page::print_to_stderr(format_args!("note: and {} more rows and columns (--max 0 shows all)", after - most));
+    } else if after > MOST_BOXES {
+        page::print_to_stderr(format_args!(
+            "note: the picture has {after} rows and columns: --focus POD or --namespace NAME draws a part"
+        ));
+    }
+    svg::matrix(&folded)
 }
 
 pub(crate) fn run_graph(global: &GlobalArgs, view: &ViewArgs) -> Result<CommandOutcome> {

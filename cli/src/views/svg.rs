@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::folded_table::FoldedTable;
 use super::links::{GraphLink, LinkMark};
-use super::table::{CellKind, ReachMatrix};
+use super::table::CellKind;
 use super::words::xml;
 use crate::page::OutputPage;
 
@@ -18,6 +19,13 @@ const MARGIN: usize = 16;
 const LETTER: usize = 8;
 /// Longer texts are cut; the tooltip has the whole text.
 const LONGEST: usize = 44;
+/// What the colours of a matrix mean.
+const LEGEND: [(&str, CellKind); 4] = [
+    ("everything", CellKind::Everything),
+    ("some of it", CellKind::Part),
+    ("nothing", CellKind::Nothing),
+    ("not decided by policy", CellKind::Void),
+];
 /// The largest number of names in a box; for more, the box has a number and the tooltip all names.
 const MOST_NAMES: usize = 10;
 
@@ -138,37 +146,56 @@ fn curves(text: &mut String, target: &TargetBox<'_>, sources: &BTreeMap<&str, us
 }
 
 /// A grid of squares, filled by how much passes.
-pub(crate) fn matrix(table: &ReachMatrix) -> OutputPage {
+pub(crate) fn matrix(folded: &FoldedTable<'_>) -> OutputPage {
     const SIDE: usize = 22;
-    let names = width(table.ends.iter().map(String::as_str));
-    let digits = (table.ends.len().to_string().len() + 1) * LETTER;
+    let (table, lines) = (folded.table, &folded.lines);
+    let names = width(lines.iter().map(|it| it.label.as_str()));
+    let digits = (lines.len().to_string().len() + 1) * LETTER;
     let left = MARGIN + digits + names;
     let top = MARGIN + LINE + digits;
-    let size = table.ends.len() * SIDE;
-    let legend = ["everything", "some of it", "nothing", "not decided by policy"];
+    let size = lines.len() * SIDE;
+    let mut notes = folded.legend();
+    if lines.iter().any(|it| folded.values(it, it).1.is_some()) {
+        notes.push("a square in two halves: left within a namespace, right between two namespaces".to_owned());
+    }
     let bottom = top + size + GAP;
-    let width = (left + size).max(left + 200) + MARGIN;
-    let mut text = open(width, bottom + legend.len() * LINE + MARGIN, "Who can reach whom: from rows to columns");
-    for index in 0..table.ends.len() {
+    let width = (left + size).max(left + 200).max(MARGIN + widest(&notes)) + MARGIN;
+    let height = bottom + (LEGEND.len() + notes.len()) * LINE + MARGIN;
+    let mut text = open(width, height, "Who can reach whom: from rows to columns");
+    for index in 0..lines.len() {
         let x = left + index * SIDE + SIDE / 2;
         _ = writeln!(text, "<text text-anchor=\"middle\" x=\"{x}\" y=\"{}\">{}</text>", top - 6, index + 1);
     }
-    for (number, (end, row)) in table.ends.iter().zip(&table.cells).enumerate() {
+    for (number, from) in lines.iter().enumerate() {
         let y = top + number * SIDE;
         label(&mut text, MARGIN, y + 16, &(number + 1).to_string(), "");
-        label(&mut text, MARGIN + digits, y + 16, end, "head");
-        for (column, cell) in row.iter().enumerate() {
-            let cell = &table.values[*cell];
-            let title = format!("{end} to {}: {}", table.ends[column], cell.words);
-            square(&mut text, left + column * SIDE, y, SIDE - 2, cell.kind, &title);
+        label(&mut text, MARGIN + digits, y + 16, &from.label, "head");
+        for (column, to) in lines.iter().enumerate() {
+            let x = left + column * SIDE;
+            let (within, between) = folded.values(from, to);
+            let [within, between] = [Some(within), between].map(|it| it.map(|it| &table.values[it]));
+            let title = |words: &str| format!("{} to {}: {words}", from.label, to.label);
+            match (within, between) {
+                (Some(within), Some(between)) => {
+                    let words = title(&format!("{} within a namespace, {} between two", within.words, between.words));
+                    rectangle_of(&mut text, (x, y), (SIDE / 2 - 1, SIDE - 2), within.kind, &words);
+                    rectangle_of(&mut text, (x + SIDE / 2 - 1, y), (SIDE / 2 - 1, SIDE - 2), between.kind, &words);
+                }
+                (Some(cell), None) | (None, Some(cell)) => {
+                    rectangle_of(&mut text, (x, y), (SIDE - 2, SIDE - 2), cell.kind, &title(&cell.words));
+                }
+                (None, None) => {}
+            }
         }
     }
-    for (index, (words, kind)) in
-        legend.into_iter().zip([CellKind::Everything, CellKind::Part, CellKind::Nothing, CellKind::Void]).enumerate()
-    {
+    for (index, (words, kind)) in LEGEND.into_iter().enumerate() {
         let y = bottom + index * LINE;
-        square(&mut text, left, y, 14, kind, words);
+        rectangle_of(&mut text, (left, y), (14, 14), kind, words);
         label(&mut text, left + 22, y + 12, words, "");
+    }
+    for (index, words) in notes.iter().enumerate() {
+        let y = bottom + (LEGEND.len() + index) * LINE + 12;
+        _ = writeln!(text, "<text x=\"{MARGIN}\" y=\"{y}\">{}</text>", xml(words));
     }
     text.push_str("</svg>\n");
     let mut page = OutputPage::new();
@@ -176,8 +203,19 @@ pub(crate) fn matrix(table: &ReachMatrix) -> OutputPage {
     page
 }
 
-/// Draws a square. A partial one also has a diagonal line, so that it differs not only by its colour.
-fn square(text: &mut String, x: usize, y: usize, side: usize, kind: CellKind, title: &str) {
+/// The width of texts that are not cut.
+fn widest(texts: &[String]) -> usize {
+    texts.iter().map(|it| it.chars().count()).max().unwrap_or(0) * LETTER
+}
+
+/// Draws a value. A partial one also has a diagonal line, so that it differs not only by its colour.
+fn rectangle_of(
+    text: &mut String,
+    (x, y): (usize, usize),
+    (width, height): (usize, usize),
+    kind: CellKind,
+    title: &str,
+) {
     let class = match kind {
         CellKind::Everything => "every",
         CellKind::Part => "part",
@@ -185,9 +223,9 @@ fn square(text: &mut String, x: usize, y: usize, side: usize, kind: CellKind, ti
         CellKind::Void | CellKind::Hidden => "void",
     };
     _ = write!(text, "<g><title>{}</title>", xml(title));
-    _ = write!(text, "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{side}\" height=\"{side}\"/>");
+    _ = write!(text, "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\"/>");
     if kind == CellKind::Part {
-        _ = write!(text, "<path d=\"M{x} {}l{side} -{side}\"/>", y + side);
+        _ = write!(text, "<path d=\"M{x} {}l{width} -{height}\"/>", y + height);
     }
     text.push_str("</g>\n");
 }

@@ -7,7 +7,7 @@ use weir_analysis::reach::edges::{self, EndGroup, NamespaceOrOutside, Sum};
 use weir_analysis::reach::{CellCache, Passes, Reach, ReachEnd};
 
 use super::filter::ReachFilter;
-use super::table_text::EndName;
+use super::folded_table::EndName;
 use super::words;
 use crate::args::ViewLevel;
 use crate::page::OutputPage;

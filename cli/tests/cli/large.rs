@@ -95,7 +95,12 @@ fn pictures_draw_namespaces_with_the_same_links_as_one_box() {
     assert_eq!(boxes(&all.out), 201);
     let focused = run("graph base.yaml -o dot --namespace team-00-dev").exits(0);
     assert!(!focused.err.contains("the picture has"), "{}", focused.err);
-    run("matrix base.yaml -o svg").exits(0).complains("the picture has 201 rows and 201 columns");
+    let matrix = run("matrix base.yaml -o svg").exits(0).complains("namespaces with the same cells are one");
+    assert!(matrix.out.contains("NS1 is each of 90 of 200 namespaces"), "{}", matrix.out);
+    assert!(matrix.out.matches("class=\"head\"").count() <= 20, "{}", matrix.out);
+    run("matrix base.yaml -o svg --max 3").exits(0).complains("more rows and columns (--max 0 shows all)");
+    let all = run("matrix base.yaml -o svg --max 0").exits(0).complains("the picture has 201 rows and columns");
+    assert_eq!(all.out.matches("class=\"head\"").count(), 201);
 }
 
 #[test]
