@@ -167,7 +167,7 @@ fn report(
     let mut page = OutputPage::for_stdout(global.color);
     let (policies, flows) =
         (count(learned.policies.len(), "policy"), count(recorded.observations.len(), "different flow"));
-    let namespaces: BTreeSet<&str> = learned.policies.iter().map(|it| it.policy.namespace.as_str()).collect();
+    let namespaces: BTreeSet<String> = learned.policies.iter().map(|it| it.policy.namespace.clone()).collect();
     let head = format!(
         "{policies} in {} from {flows} ({})",
         count(namespaces.len(), "namespace"),
@@ -187,9 +187,20 @@ fn report(
     page.blank();
     denied(&mut page, &read.cluster, learned);
     let (after, _) = resolve(&learned.enforced, read.cluster.assume);
-    let [today, then] = [allowed(&read.objects, &read.cluster)?, allowed(&learned.enforced, &after)?];
-    page.line(format_args!("allowed between workloads today: {}", words(&today)));
-    page.line(format_args!("with these policies alone:       {}", words(&then)));
+    let objects = [(&read.objects, &read.cluster), (&learned.enforced, &after)];
+    let [today, then] = objects.map(|(objects, cluster)| allowed(objects, cluster, &namespaces));
+    page.line(format_args!("allowed from or to their workloads today: {}", words(&today?)));
+    page.line(format_args!("with these policies alone:                {}", words(&then?)));
+    let others = read.cluster.namespaces.iter().filter(|it| !namespaces.contains(&it.name)).count();
+    if others > 0 {
+        page.folded_line(
+            2,
+            format_args!(
+                "{} without a policy: no recorded flow is from or to a pod there",
+                count(others, "other namespace")
+            ),
+        );
+    }
     if !read.cluster.policies.is_empty() {
         page.folded_line(
             2,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::Place;
+use crate::support::{Place, Ran};
 
 const POD: &str = "---\napiVersion: v1\nkind: Pod\n";
 
@@ -45,6 +45,25 @@ fn place() -> Place {
 }
 
 const LEARN: &str = "learn cluster --flows flows.csv -o out";
+
+#[test]
+fn pairs_of_namespaces_without_policies_do_not_count() {
+    let mut quiet = String::new();
+    for pod in ["a", "b", "c"] {
+        quiet += &format!(
+            "---\n{{apiVersion: v1, kind: Pod, metadata: {{name: {pod}, namespace: quiet, labels: {{app: {pod}}}}}, \
+             status: {{podIP: 10.0.2.{}}}}}\n",
+            pod.len() + usize::from(pod.as_bytes()[0])
+        );
+    }
+    let alone =
+        |ran: &Ran| ran.out.lines().find(|line| line.starts_with("with these policies alone:")).map(str::to_owned);
+    let before = place().run(LEARN).exits(0);
+    let ran = place().file("cluster/quiet.yaml", quiet).run(LEARN).exits(0);
+    assert!(alone(&before).is_some(), "{}", before.out);
+    assert_eq!(alone(&ran), alone(&before), "the three pods of the namespace may talk to each other");
+    ran.says("1 other namespace without a policy: no recorded flow is from or to a pod there\n");
+}
 
 #[test]
 fn the_shop_is_learned_from_its_flows() {

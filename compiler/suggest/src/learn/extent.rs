@@ -1,6 +1,6 @@
 //! How much traffic between workloads a cluster allows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_analysis::diff::{self, DiffError, RowEnd, VerdictChange};
 use weir_model::resolve::resolve;
@@ -24,8 +24,9 @@ pub struct Allowed {
 /// A protocol with its first and last port.
 type PortRange = (Protocol, u16, u16);
 
-/// Measures a cluster: everything that it allows and a cluster that denies everything does not.
-pub fn allowed(objects: &[Object], cluster: &Cluster) -> Result<Allowed, DiffError> {
+/// Measures a cluster: everything that it allows and a cluster that denies everything does not. Only pairs with an end in
+/// one of the namespaces count.
+pub fn allowed(objects: &[Object], cluster: &Cluster, namespaces: &BTreeSet<String>) -> Result<Allowed, DiffError> {
     let (nothing, _) = resolve(&without_traffic(objects, cluster), cluster.assume);
     let diff = diff::compare(&nothing, cluster)?;
     let groups = Groups::of(cluster, PolicyNames::default());
@@ -39,7 +40,10 @@ pub fn allowed(objects: &[Object], cluster: &Cluster) -> Result<Allowed, DiffErr
     let mut ports: BTreeMap<(GroupId, GroupId), Vec<PortRange>> = BTreeMap::new();
     for row in diff.rows.iter().filter(|it| it.change == VerdictChange::Added) {
         let (sources, destinations) = (of(&row.source), of(&row.destination));
-        for pair in sources.iter().flat_map(|from| destinations.iter().map(|to| (*from, *to))) {
+        let pairs = sources.iter().flat_map(|from| destinations.iter().map(|to| (*from, *to)));
+        let counts =
+            |ends: &(GroupId, GroupId)| [ends.0, ends.1].iter().any(|it| namespaces.contains(groups.namespace(*it)));
+        for pair in pairs.filter(counts) {
             let ranges = row.traffic.ranges.iter().map(|it| (it.protocol, it.first, it.last));
             ports.entry(pair).or_default().extend(ranges);
         }
