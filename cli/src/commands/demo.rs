@@ -45,7 +45,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &DemoArgs) -> Result<CommandOu
 
 /// The network that carries the demo's packets.
 trait DemoNetwork {
-    /// What it is, in paragraphs.
+    /// A description of the network, in paragraphs.
     fn description(&self) -> Vec<String>;
 
     /// Puts programs in force, and says where.

@@ -23,7 +23,7 @@ struct Kubectl {
 }
 
 impl Kubectl {
-    /// Runs kubectl with an object on its standard input. `Err` is what it complains about.
+    /// Runs kubectl with an object on its standard input. `Err` has its error message.
     fn run(&self, arguments: &[&str], input: &Value) -> Result<String, String> {
         let mut command = Command::new("kubectl");
         command.arg("--kubeconfig").arg(&self.kubeconfig).args(arguments);

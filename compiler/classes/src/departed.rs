@@ -129,8 +129,8 @@ impl Departed {
     }
 
     /// A generation that changes were applied to has come into force: returns the flows that have to end. Only rows of
-    /// the generation are asked, because its cluster lacks the pods behind services. They say what the packets' own
-    /// egress allows; ingress is enforced where the backend is.
+    /// the generation are asked, because its cluster lacks the pods behind services. They decide about egress; ingress is
+    /// enforced on the backend's node.
     ///
     /// A backend that one service has lost and another one has counts as departed for both. This ends no flow that may
     /// continue: the other service is denied as a whole if policy denies the backend.

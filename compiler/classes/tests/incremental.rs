@@ -220,7 +220,7 @@ fn slice(random: &mut Random) -> Object {
     objects(&text).remove(0)
 }
 
-/// A namespace with labels that rules tell apart, and one that none mentions.
+/// A namespace. Rules select by its first label, and no rule mentions the second one.
 fn namespace(random: &mut Random) -> Object {
     let (name, team) = (random.pick(&["shop", "ops", "dev", "dev"]), random.pick(&["a", "b", "c"]));
     let labels = format!("{{team: {team}, other: v{}}}", random.below(3));

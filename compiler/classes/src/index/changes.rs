@@ -50,7 +50,7 @@ pub(super) struct Unbuilt {
 }
 
 impl Unbuilt {
-    /// Records a change and the answer to it. `knows` tells whether a namespace is in the generation.
+    /// Records a change and the answer to it. `knows` returns whether a namespace is in the generation.
     pub(super) fn note(
         &mut self,
         before: Option<&Object>,
