@@ -12,7 +12,7 @@ use weir_classes::index::Key;
 use weir_model::resolve::isolates;
 use weir_objects::decode::{self, DecodeOptions, Input, InputKind};
 use weir_objects::k8s::{Body, Object};
-use weir_policy::apply;
+use weir_policy::apply::{self, ApplyError};
 use weir_policy::locator::Locator;
 
 use super::sides::key;
@@ -38,9 +38,10 @@ pub(super) fn objects(side: &ReadInput, live: &[Value]) -> Result<AppliedObjects
     let (mut merged, mut kept) = (Vec::new(), BTreeMap::new());
     for object in &side.objects {
         let key = Key::of(object);
+        // List files are no objects of the API, and have no text of their own.
         let (Some(old), Some(tree)) = (live.get(&key), locator.tree(object.id)) else { continue };
         let file = to_json(tree).map_err(|reason| anyhow!(reason)).with_context(|| name(&key))?;
-        let applied = apply::applied(old, &file);
+        let applied = apply::applied(old, &file).map_err(|error| unknown(&key, &error))?;
         kept.insert(key, apply::kept_fields(&applied, &file));
         merged.push(applied);
     }
@@ -75,6 +76,14 @@ impl AppliedObjects {
             }
         }
     }
+}
+
+fn unknown(key: &Key, error: &ApplyError) -> anyhow::Error {
+    let hint = match error {
+        ApplyError::LastApplied => "`kubectl apply` fails, too: `kubectl apply set-last-applied` writes a new one",
+        _ => "`kubectl replace` or `kubectl apply --server-side` keep both: compare with --prune, or git revisions",
+    };
+    with_hint(format!("cannot tell what `kubectl apply` makes of {}: {error}", name(key)), hint)
 }
 
 fn decoded(merged: &[Value], default_namespace: &str) -> Result<BTreeMap<Key, Object>> {

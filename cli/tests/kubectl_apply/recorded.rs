@@ -4,7 +4,7 @@ use serde_json::Value;
 use weir_model::resolve::isolates;
 use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
 use weir_objects::k8s::{Body, PolicyType};
-use weir_policy::apply;
+use weir_policy::apply::{self, ApplyError};
 
 use crate::cases::{self, Case};
 
@@ -31,7 +31,25 @@ fn meaning(object: &Value) -> Option<String> {
 }
 
 fn merged(case: &Case) -> Option<String> {
-    meaning(&apply::applied(case.part("live"), case.part("file")))
+    let applied = apply::applied(case.part("live"), case.part("file"));
+    meaning(&applied.unwrap_or_else(|error| panic!("{}: {error}", case.name())))
+}
+
+/// Whether Weir refuses to say what becomes of the object.
+fn is_unknown(case: &&Case) -> bool {
+    case.part("unknown") == true
+}
+
+#[test]
+fn weir_refuses_where_kubectl_may_lose_items() {
+    let (cases, mut lossy) = (cases::all(), 0);
+    for case in cases.iter().filter(is_unknown) {
+        let error = apply::applied(case.part("live"), case.part("file"));
+        assert!(matches!(error, Err(ApplyError::SameKey { .. })), "{}: {error:?}", case.name());
+        let ports = |part: &str| case.part(part)["spec"]["ports"].as_array().map_or(0, Vec::len);
+        lossy += usize::from(ports("applied") < ports("file"));
+    }
+    assert!(lossy > 0, "kubectl loses a port in at least one case");
 }
 
 fn recorded(case: &Case) -> Option<String> {
@@ -45,7 +63,7 @@ fn the_merge_gives_the_object_that_kubectl_and_the_server_give() {
         let (expected, found) = (recorded(case), merged(case));
         (expected != found).then(|| format!("{}:\nexpected {expected:?}\nfound    {found:?}", case.name()))
     };
-    let different: Vec<String> = cases::all().iter().filter_map(different).collect();
+    let different: Vec<String> = cases::all().iter().filter(|it| !is_unknown(it)).filter_map(different).collect();
     assert!(different.is_empty(), "{}", different.join("\n"));
 }
 

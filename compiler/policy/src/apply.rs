@@ -10,6 +10,7 @@
 //! `cli/tests/kubectl_apply` compares.
 
 use serde_json::{Map, Value};
+use weir_objects::k8s::MODE;
 
 /// The annotation in which `kubectl apply` records the file.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -36,10 +37,38 @@ const TEMPLATES: [(&str, &str); 7] = [
     ("CronJob", "spec.jobTemplate.spec.template."),
 ];
 
+/// Custom resources: kubectl makes a JSON merge patch for them.
+const CUSTOM: [&str; 2] = ["CidrList", "ClusterNetworkPolicy"];
+
+/// Why the result of `kubectl apply` is not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// kubectl fails, too.
+    #[error("its annotation {LAST_APPLIED} is not a JSON object")]
+    LastApplied,
+    /// kubectl identifies items by this field alone, and two items have the same value: it may lose one of them.
+    #[error(
+        "two items of {path} have the {field} {value}, by which `kubectl apply` tells items apart: it may lose one"
+    )]
+    SameKey {
+        /// The list.
+        path: String,
+        /// The field that identifies an item.
+        field: &'static str,
+        /// The value of both items.
+        value: String,
+    },
+}
+
 /// The live object after `kubectl apply` of the file. Without the annotation of an earlier `apply`, no field is removed.
-pub fn applied(live: &Value, file: &Value) -> Value {
-    let last = live["metadata"]["annotations"][LAST_APPLIED].as_str();
-    let last: Value = last.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default();
+pub fn applied(live: &Value, file: &Value) -> Result<Value, ApplyError> {
+    let last = match &live["metadata"]["annotations"][LAST_APPLIED] {
+        Value::String(recorded) if !recorded.is_empty() => {
+            let parsed = serde_json::from_str(recorded).ok().filter(|it: &Value| it.is_object() || it.is_null());
+            parsed.ok_or(ApplyError::LastApplied)?
+        }
+        _ => Value::Null,
+    };
     let kind = file["kind"].as_str().unwrap_or_default();
     let mut file = file.clone();
     // The status is a resource of its own, which `apply` does not write.
@@ -58,10 +87,15 @@ pub fn applied(live: &Value, file: &Value) -> Value {
     ApplyMerge { kind }.value(&last, live, &file, "")
 }
 
-/// Fields of the specification that the result has from the live object and not from the file: `spec.policyTypes`.
+/// Fields that the result has from the live object and not from the file: those of the specification, such as
+/// `spec.policyTypes`, and the annotation of the audit mode.
 pub fn kept_fields(applied: &Value, file: &Value) -> Vec<String> {
     let mut kept = Vec::new();
     add_kept(&applied["spec"], &file["spec"], "spec", &mut kept);
+    let mode = |of: &Value| of["metadata"]["annotations"].get(MODE).is_some();
+    if mode(applied) && !mode(file) {
+        kept.push(format!("metadata.annotations[{MODE}]"));
+    }
     kept
 }
 
@@ -81,15 +115,15 @@ struct ApplyMerge<'k> {
 }
 
 impl ApplyMerge<'_> {
-    fn value(&self, last: &Value, live: &Value, file: &Value, path: &str) -> Value {
-        match (live, file) {
-            (Value::Object(live), Value::Object(file)) => Value::Object(self.mapping(last, live, file, path)),
+    fn value(&self, last: &Value, live: &Value, file: &Value, path: &str) -> Result<Value, ApplyError> {
+        Ok(match (live, file) {
+            (Value::Object(live), Value::Object(file)) => Value::Object(self.mapping(last, live, file, path)?),
             (Value::Array(live), Value::Array(file)) => match self.key_of_items(path) {
-                Some(key) => Value::Array(self.items(last, live, file, path, key)),
+                Some(key) => Value::Array(self.items(last, live, file, path, key)?),
                 None => Value::Array(file.clone()),
             },
             _ => without_nulls(file),
-        }
+        })
     }
 
     fn mapping(
@@ -98,35 +132,67 @@ impl ApplyMerge<'_> {
         live: &Map<String, Value>,
         file: &Map<String, Value>,
         path: &str,
-    ) -> Map<String, Value> {
+    ) -> Result<Map<String, Value>, ApplyError> {
         let was_applied = |name: &String| last.get(name).is_some();
         let stays = live.iter().filter(|(name, _)| file.contains_key(*name) || !was_applied(name));
         let mut merged: Map<String, Value> = stays.map(|(name, value)| (name.clone(), value.clone())).collect();
         for (name, value) in file {
-            // An explicit null removes the field.
+            // An explicit null removes the field. In a JSON merge patch, one that the last `apply` had too is no change.
             if value.is_null() {
-                merged.remove(name);
+                let is_repeated = last.get(name).is_some_and(Value::is_null);
+                if !(is_repeated && CUSTOM.contains(&self.kind)) {
+                    merged.remove(name);
+                }
                 continue;
             }
             let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
             let old = live.get(name).unwrap_or(&Value::Null);
-            let new = self.value(last.get(name).unwrap_or(&Value::Null), old, value, &path);
+            let new = self.value(last.get(name).unwrap_or(&Value::Null), old, value, &path)?;
             merged.insert(name.clone(), new);
         }
-        merged
+        Ok(merged)
     }
 
     /// Items of the file, merged with live items that have the same key; then the live items that no `apply` has set.
-    fn items(&self, last: &Value, live: &[Value], file: &[Value], path: &str, key: &str) -> Vec<Value> {
-        let in_list = |list: &[Value], item: &Value| list.iter().position(|it| it[key] == item[key]);
+    fn items(
+        &self,
+        last: &Value,
+        live: &[Value],
+        file: &[Value],
+        path: &str,
+        key: &'static str,
+    ) -> Result<Vec<Value>, ApplyError> {
         let last = last.as_array().map_or(&[][..], Vec::as_slice);
+        if let Some(value) = [last, live, file].into_iter().find_map(|it| repeated(it, key)) {
+            // Without a change, there is nothing to merge.
+            let merged = self.in_order(last, live, file, path)?;
+            let error = || ApplyError::SameKey { path: path.to_owned(), field: key, value: value.to_string() };
+            return merged.filter(|it| it == live).ok_or_else(error);
+        }
+        let in_list = |list: &[Value], item: &Value| list.iter().position(|it| it[key] == item[key]);
         let merge = |item: &Value| {
             let old = in_list(live, item).map_or(&Value::Null, |at| &live[at]);
             let applied = in_list(last, item).map_or(&Value::Null, |at| &last[at]);
             self.value(applied, old, item, path)
         };
+        let merged: Result<Vec<Value>, ApplyError> = file.iter().map(merge).collect();
         let stays = live.iter().filter(|it| in_list(file, it).is_none() && in_list(last, it).is_none());
-        file.iter().map(merge).chain(stays.cloned()).collect()
+        Ok(merged?.into_iter().chain(stays.cloned()).collect())
+    }
+
+    /// Each item of the file, merged with the live item at its place; `None` if there are more or fewer of these.
+    fn in_order(
+        &self,
+        last: &[Value],
+        live: &[Value],
+        file: &[Value],
+        path: &str,
+    ) -> Result<Option<Vec<Value>>, ApplyError> {
+        let has_same_length = live.len() == file.len() && (last.is_empty() || last.len() == file.len());
+        let merge = |(index, item): (usize, &Value)| {
+            self.value(last.get(index).unwrap_or(&Value::Null), &live[index], item, path)
+        };
+        has_same_length.then(|| file.iter().enumerate().map(merge).collect()).transpose()
     }
 
     /// The field that identifies the items of a list; `None` if the list is replaced as a whole.
@@ -141,6 +207,14 @@ impl ApplyMerge<'_> {
     }
 }
 
+/// A key that two items of a list have.
+fn repeated<'l>(list: &'l [Value], key: &str) -> Option<&'l Value> {
+    list.iter()
+        .enumerate()
+        .map(|(index, it)| (index, &it[key]))
+        .find_map(|(index, value)| list[..index].iter().any(|it| it[key] == *value).then_some(value))
+}
+
 /// A value that is new: its nulls are no fields.
 fn without_nulls(value: &Value) -> Value {
     match value {
@@ -149,5 +223,50 @@ fn without_nulls(value: &Value) -> Value {
             Value::Object(fields.map(|(name, value)| (name.clone(), without_nulls(value))).collect())
         }
         other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn live(last: &str, object: &Value) -> Value {
+        let mut live = object.clone();
+        live["metadata"]["annotations"] = json!({LAST_APPLIED: last});
+        live
+    }
+
+    #[test]
+    fn a_record_of_the_last_apply_that_is_no_object_is_an_error() {
+        let file = json!({"kind": "Pod", "metadata": {"name": "a"}});
+        for broken in ["{", "[]", "7"] {
+            assert_eq!(applied(&live(broken, &file), &file), Err(ApplyError::LastApplied), "{broken}");
+        }
+        for none in ["", "null"] {
+            assert!(applied(&live(none, &file), &file).is_ok(), "{none}");
+        }
+    }
+
+    #[test]
+    fn a_null_that_the_last_apply_had_removes_no_field_of_a_custom_resource() {
+        let file = |kind: &str| json!({"kind": kind, "metadata": {"name": "a"}, "spec": {"cidrs": null}});
+        let cidrs = |kind: &str, last: &str| {
+            let object = json!({"kind": kind, "metadata": {"name": "a"}, "spec": {"cidrs": ["192.0.2.0/24"]}});
+            applied(&live(last, &object), &file(kind)).expect("merged")["spec"].get("cidrs").is_some()
+        };
+        let repeated = r#"{"spec": {"cidrs": null}}"#;
+        assert!(cidrs("CidrList", repeated));
+        assert!(!cidrs("CidrList", "{}"));
+        assert!(!cidrs("NetworkPolicy", repeated));
+    }
+
+    #[test]
+    fn an_audit_mode_that_stays_is_a_kept_field() {
+        let file = json!({"metadata": {"name": "a"}});
+        let applied = json!({"metadata": {"name": "a", "annotations": {MODE: "audit"}}});
+        assert_eq!(kept_fields(&applied, &file), ["metadata.annotations[weir.dev/mode]"]);
+        assert_eq!(kept_fields(&applied, &applied), Vec::<String>::new());
     }
 }
