@@ -6,6 +6,7 @@ mod applied;
 mod chart_notes;
 mod git;
 mod program;
+mod refused;
 mod rendered;
 mod sides;
 

@@ -90,6 +90,10 @@ pub(crate) struct LiveObjects {
     pub(crate) text: Vec<u8>,
     /// The namespace of the kubeconfig's context.
     pub(crate) namespace: String,
+    /// The only namespace that was read; `None` if all were.
+    pub(crate) only: Option<String>,
+    /// Kinds that the server does not serve, because their definition is not installed.
+    pub(crate) unserved: Vec<&'static str>,
 }
 
 /// All relevant objects of a cluster, also the policies that Weir does not read, so that an answer cannot leave them
@@ -110,14 +114,18 @@ pub(crate) fn objects(request: &ClusterRequest<'_>) -> Result<LiveObjects> {
                 add_other_policies(&client, request.ignored, &mut list).await?;
             }
         }
-        Ok(LiveObjects { text: list.finish(), namespace })
+        let (only, unserved) = (request.namespace.map(str::to_owned), std::mem::take(&mut list.unserved));
+        Ok(LiveObjects { text: list.finish(), namespace, only, unserved })
     })
 }
 
 async fn add_kind(client: &Client, kind: &Resource, list: &mut ListText) -> Result<()> {
     match all(client, kind).await {
         Ok(objects) => list.add(&objects),
-        Err(ListError::Refused { code: 404, .. }) if kind.optional => Ok(()),
+        Err(ListError::Refused { code: 404, .. }) if kind.optional => {
+            list.unserved.push(kind.kind);
+            Ok(())
+        }
         Err(error) => Err(explained(error, kind)),
     }
 }
@@ -184,11 +192,17 @@ async fn add_other_policies(
 struct ListText {
     text: Vec<u8>,
     is_empty: bool,
+    /// Kinds that the server does not serve.
+    unserved: Vec<&'static str>,
 }
 
 impl ListText {
     fn new() -> Self {
-        Self { text: br#"{"apiVersion": "v1", "kind": "List", "items": ["#.to_vec(), is_empty: true }
+        Self {
+            text: br#"{"apiVersion": "v1", "kind": "List", "items": ["#.to_vec(),
+            is_empty: true,
+            unserved: Vec::new(),
+        }
     }
 
     fn add(&mut self, objects: &[Map<String, Value>]) -> Result<()> {

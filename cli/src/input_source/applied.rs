@@ -122,7 +122,8 @@ fn means_the_same(a: &Body, b: &Body) -> bool {
     }
 }
 
-fn name(key: &Key) -> String {
+/// `NetworkPolicy shop/db`
+pub(super) fn name(key: &Key) -> String {
     let namespace = if key.namespace.is_empty() { String::new() } else { format!("{}/", key.namespace) };
     format!("{} {namespace}{}", key.kind, key.name)
 }

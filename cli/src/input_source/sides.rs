@@ -2,8 +2,9 @@
 //!
 //! With a live cluster on one side, two questions can be meant. `weir diff cluster: PATH` asks what `kubectl apply -f
 //! PATH` would change: the head is the cluster with the objects of PATH merged into those with the same names
-//! ([`applied`]), and all other objects stay. With `--prune`, or with the cluster as the head, PATH is the whole state. If it then has no pods
-//! and no workloads, it is the whole state of the kinds that it has, and the others are those of the cluster.
+//! ([`applied`]), and all other objects stay. With `--prune`, or with the cluster as the head, PATH is the whole state.
+//! If it then has no pods and no workloads, it is the whole state of the kinds that it has, and the others are those of
+//! the cluster.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,6 +14,7 @@ use serde_json::Value;
 use weir_classes::index::Key;
 use weir_objects::decode::{ForeignPolicyKind, Input, InputKind};
 
+use super::refused::{self, ApplyTarget};
 use super::{InputSource, Renderer, applied, cluster_name, read_cluster, unused_options};
 use crate::args::{GlobalArgs, InputOptions};
 use crate::failure::with_hint;
@@ -154,9 +156,13 @@ fn with_cluster(
 }
 
 /// The objects of a cluster as JSON.
-struct NamedList {
+pub(super) struct NamedList {
     name: String,
-    items: Vec<Value>,
+    pub(super) items: Vec<Value>,
+    /// The only namespace that was read.
+    pub(super) only: Option<String>,
+    /// Kinds that the server does not serve.
+    pub(super) unserved: Vec<&'static str>,
 }
 
 impl NamedList {
@@ -164,7 +170,7 @@ impl NamedList {
         let mut list: Value =
             serde_json::from_slice(&live.text).with_context(|| format!("the objects of {name} are not JSON"))?;
         let items = list["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
-        Ok(Self { name, items })
+        Ok(Self { name, items, only: live.only.clone(), unserved: live.unserved.clone() })
     }
 
     /// The text of the objects that `is_kept` accepts.
@@ -181,8 +187,12 @@ fn apply(global: &GlobalArgs, options: &LoadOptions, side: SideTexts, live: &Nam
         let hint = "name files with the objects that would be applied; `--prune` compares with these files alone";
         return Err(with_hint("nothing is proposed: the input contains no objects of a kind that weir reads", hint));
     }
+    refused::generated_names(&side.read)?;
     let mut applied = applied::objects(&side.read, &live.items)?;
     if !global.quiet {
+        for note in ApplyTarget::new(live).notes(&side.read) {
+            page::print_to_stderr(format_args!("note: {note}"));
+        }
         applied.print_notes();
     }
     let named: BTreeSet<Key> = side.read.objects.iter().map(Key::of).collect();

@@ -128,3 +128,43 @@ fn policies_without_pods_are_compared_on_the_live_cluster() {
     }
     run(&place, "diff cluster: empty.yaml").exits(2).complains("nothing is proposed");
 }
+
+#[test]
+fn what_kubectl_apply_would_refuse_is_named() {
+    let (_server, place) = live_shop();
+    let mut elsewhere = policy("db", 1);
+    elsewhere["metadata"]["namespace"] = json!("new");
+    let list = json!({"apiVersion": "weir.dev/v1alpha1", "kind": "CidrList", "metadata": {"name": "bad"},
+        "spec": {"action": "Deny", "cidrs": ["192.0.2.0/24"]}});
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "new"}});
+    let mut generated = policy("db", 1);
+    generated["metadata"] = json!({"generateName": "db-", "namespace": "shop"});
+    let place = place
+        .file("elsewhere.json", elsewhere.to_string())
+        .file("namespace.json", namespace.to_string())
+        .file("list.json", list.to_string())
+        .file("generated.json", generated.to_string());
+    let missing =
+        "note: namespace new does not exist, and the files do not create it: `kubectl apply` refuses its 1 object";
+    run(&place, "diff cluster: elsewhere.json").complains(missing);
+    let created = run(&place, "diff cluster: elsewhere.json,namespace.json");
+    assert!(!created.err.contains("does not exist"), "{created:#?}");
+    run(&place, "diff cluster: generated.json").exits(2).complains("it has generateName and no name");
+    run(&place, "diff cluster: list.json").complains("does not know the kind CidrList");
+}
+
+#[test]
+fn objects_of_an_earlier_apply_are_merged_or_refused() {
+    let (server, place) = live_shop();
+    let mut live = policy("db", 5432);
+    live["metadata"]["annotations"] = json!({"weir.dev/mode": "audit"});
+    server.put("NetworkPolicy", live.clone());
+    let place = place.file("head.json", policy("db", 5432).to_string());
+    let kept = "NetworkPolicy shop/db keeps fields of the cluster that the file does not set: \
+                metadata.annotations[weir.dev/mode]";
+    run(&place, "diff cluster: head.json").exits(0).complains(kept);
+    live["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": "{"});
+    server.put("NetworkPolicy", live);
+    let ran = run(&place, "diff cluster: head.json").exits(2);
+    ran.complains("cannot tell what `kubectl apply` makes of NetworkPolicy shop/db").complains("set-last-applied");
+}
