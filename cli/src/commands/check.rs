@@ -128,6 +128,10 @@ fn summarize(
         ));
         return;
     }
+    if read.objects.is_empty() && findings.is_empty() {
+        page.line("nothing was checked: no path could be read");
+        return;
+    }
     let tally = SeverityCounts::of(findings);
     let notes = if tally.notes > 0 { format!(", {}", count(tally.notes, "note")) } else { String::new() };
     let (errors, warnings) = (count(tally.errors, "error"), count(tally.warnings, "warning"));

@@ -40,7 +40,13 @@ pub(super) fn objects(side: &ReadInput, live: &[Value]) -> Result<AppliedObjects
         let key = Key::of(object);
         // List files are no objects of the API, and have no text of their own.
         let (Some(old), Some(tree)) = (live.get(&key), locator.tree(object.id)) else { continue };
-        let file = to_json(tree).map_err(|reason| anyhow!(reason)).with_context(|| name(&key))?;
+        let mut file = to_json(tree).map_err(|reason| anyhow!(reason)).with_context(|| name(&key))?;
+        // Items of a NetworkPolicyList need not repeat them.
+        for (field, value) in [("kind", key.kind.as_str().into()), ("apiVersion", old["apiVersion"].clone())] {
+            if file[field].is_null() {
+                file[field] = value;
+            }
+        }
         let applied = apply::applied(old, &file).map_err(|error| unknown(&key, &error))?;
         kept.insert(key, apply::kept_fields(&applied, &file));
         merged.push(applied);

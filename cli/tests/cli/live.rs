@@ -154,6 +154,20 @@ fn what_kubectl_apply_would_refuse_is_named() {
 }
 
 #[test]
+fn items_of_a_typed_list_are_merged_like_objects_of_their_own() {
+    let (server, place) = live_shop();
+    let ports = json!([{"name": "a", "port": 1, "protocol": "TCP"}, {"name": "b", "port": 2, "protocol": "TCP"}]);
+    let metadata = json!({"name": "db", "namespace": "shop"});
+    server.put("Service", json!({"metadata": metadata, "spec": {"clusterIP": "10.96.0.9", "ports": ports}}));
+    let item = json!({"metadata": metadata, "spec": {"ports": [{"name": "a", "port": 1}]}});
+    let list = json!({"apiVersion": "v1", "kind": "ServiceList", "items": [item]});
+    let place = place.file("list.json", list.to_string());
+    // No `apply` has set the other port, so it stays.
+    let ran = run(&place, "diff cluster: list.json").exits(0);
+    assert!(ran.out.starts_with("Nothing changes"), "{ran:#?}");
+}
+
+#[test]
 fn objects_of_an_earlier_apply_are_merged_or_refused() {
     let (server, place) = live_shop();
     let mut live = policy("db", 5432);
