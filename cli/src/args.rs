@@ -239,7 +239,7 @@ pub(crate) enum EngineChoice {
     Iptables,
     /// The compiled decision, interpreted before and after the optimization passes
     Ir,
-    /// The emitted programs in a virtual machine in userspace: needs no privileges
+    /// The emitted programs in an interpreter of their instructions: needs no privileges
     Vm,
     /// The emitted programs in this machine's kernel (BPF_PROG_TEST_RUN): needs CAP_BPF and CAP_NET_ADMIN
     #[cfg(feature = "enforce")]

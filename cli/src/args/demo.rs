@@ -9,7 +9,7 @@ and changes a policy while a connection is open. It needs `ip` (iproute2), no cl
 seconds, and removes everything at the end, also on Ctrl-C. The next demo removes the leftovers of a killed one. \
 All names begin with `weir-demo-`; nothing else on the machine is touched.
 
-Without root, the same packets run through the same programs in a machine in userspace.
+Without root, the same packets run through the same programs in an interpreter of their instructions.
 
 Exit codes: 0 every packet was treated as the policies say, 2 the command failed.")]
 pub(crate) struct DemoArgs {

@@ -56,6 +56,9 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &crate::args::ExposureArgs) ->
     if filter.is_active() && arguments.output == ExposureFormat::Html {
         return Err(with_hint("the HTML report has filters of its own", "omit the filter, and search in the report"));
     }
+    if arguments.max.is_some() && arguments.output == ExposureFormat::Html {
+        return Err(with_hint("the HTML report folds its lists itself", "omit --max"));
+    }
     let most = match arguments.max {
         Some(0) => usize::MAX,
         Some(most) => most,

@@ -186,6 +186,9 @@ fn run(
     if filter.is_active() && view.output == ViewFormat::Html {
         return Err(with_hint("the HTML report has filters of its own", "omit the filter, and search in the report"));
     }
+    if view.max.is_some() && view.output == ViewFormat::Html {
+        return Err(with_hint("the HTML report folds its lists itself", "omit --max"));
+    }
     let progress = Progress::new(global.quiet, "finding pods that policies treat alike");
     let reach = Reach::new(&cluster).context("cannot compute who can reach whom")?;
     let reach_filter = filter.is_active().then_some(ReachFilter { filter: &filter, reach: &reach });

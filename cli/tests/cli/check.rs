@@ -191,7 +191,11 @@ fn a_template_is_named_as_one() {
 
 #[test]
 fn an_endless_device_is_an_error() {
-    Place::new().run("check /dev/zero").exits(2).complains("it is longer than 1 GiB").says("nothing was checked: no path");
+    Place::new()
+        .run("check /dev/zero")
+        .exits(2)
+        .complains("it is longer than 1 GiB")
+        .says("nothing was checked: no path");
 }
 
 #[test]

@@ -79,6 +79,9 @@ fn more_rows_than_the_limit_are_counted() {
     run("diff base.yaml several.yaml --max 2").exits(1).says("and 3 more rows (--max 0 shows all)");
     run("graph base.yaml --by workload --max 2").exits(0).says("more destinations (--max 0 shows all)");
     run("matrix base.yaml --max 4").exits(0).says("and 4 more rows and columns (--max 0 shows all)");
+    for view in ["exposure", "matrix", "graph"] {
+        run(&format!("{view} base.yaml -o html --max 1")).exits(2).complains("folds its lists itself");
+    }
     run("exposure base.yaml --max 1").exits(0).says("  and 3 more (--max 0 shows all)");
 }
 

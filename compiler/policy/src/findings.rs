@@ -27,7 +27,7 @@ pub struct LocatedFinding {
 pub struct RelatedLabel {
     /// `None` for an object without text.
     pub location: Option<LocatedSpan>,
-    /// What is to be said there.
+    /// The message at this place.
     pub text: String,
 }
 

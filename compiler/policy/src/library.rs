@@ -34,6 +34,9 @@ use crate::{findings, possible_pods};
 /// assert_eq!((finding.code.as_str(), finding.severity.as_str()), ("unknown-field", "error"));
 /// assert_eq!(finding.location.as_ref().map(|it| it.line), Some(4));
 /// ```
+///
+/// An input without objects has no findings; [`CheckSummary::objects`] is then 0. With policies that Weir does not read,
+/// [`CheckSummary::complete`] is false.
 pub fn check(policies: &Policies) -> CheckAnswer {
     let mut diagnostics = policies.diagnostics.clone();
     if !diagnostics.has_errors() {
@@ -46,7 +49,7 @@ pub fn check(policies: &Policies) -> CheckAnswer {
         objects: policies.objects.len(),
         kinds: ObjectCounts::of(&policies.objects),
         skipped: policies.skipped.iter().cloned().collect(),
-        complete: true,
+        complete: policies.unread.is_empty(),
     };
     CheckAnswer { diagnostics: found.iter().map(Finding::of).collect(), summary, left_out: Vec::new() }
 }
@@ -85,7 +88,11 @@ pub fn ask(policies: &Policies, from: &str, to: &str, port: &str) -> Result<Expl
 /// Every connection that is allowed in only one of two inputs, for every pod that could exist. No rows and no changes of
 /// isolation mean that the inputs allow the same.
 pub fn diff(base: &Policies, head: &Policies) -> Result<Diff, PolicyError> {
-    Ok(diff::compare_open(&base.answerable()?.cluster, &head.answerable()?.cluster, false)?)
+    let [base, head] = [&base.answerable()?.cluster, &head.answerable()?.cluster];
+    if base.assume != head.assume {
+        return Err(PolicyError::Assumptions);
+    }
+    Ok(diff::compare_open(base, head, false)?)
 }
 
 /// Programs and tables that enforce the policies, for the pods of a node, or for every pod that has an address.
@@ -114,4 +121,34 @@ pub fn compile(policies: &Policies, node: Option<&str>) -> Result<Artifact, Poli
 /// Compares an artifact with the policies, in a virtual machine that runs its programs over its tables.
 pub fn verify(artifact: &Artifact, policies: &Policies) -> Result<VerifyReport, PolicyError> {
     Ok(weir_verify::verify(artifact, &policies.answerable()?.cluster))
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_model::Assumptions;
+
+    use super::*;
+    use crate::{LoadOptions, load, manifest};
+
+    fn read(text: &str, assumptions: Assumptions) -> Policies {
+        load(vec![manifest("a.yaml", text)], &LoadOptions { assumptions, ..LoadOptions::default() })
+    }
+
+    #[test]
+    fn sides_with_different_assumptions_are_not_compared() {
+        let text = "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}";
+        let mut other = Assumptions::default();
+        other.set("audit", "enforce").expect("it is one");
+        let [base, head] = [Assumptions::default(), other].map(|it| read(text, it));
+        assert!(matches!(diff(&base, &head), Err(PolicyError::Assumptions)));
+        assert!(diff(&base, &base).is_ok());
+    }
+
+    #[test]
+    fn a_check_of_policies_that_are_not_read_is_not_complete() {
+        let text = "{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: a, namespace: shop}}";
+        assert!(!check(&read(text, Assumptions::default())).summary.complete);
+        let nothing = check(&read("", Assumptions::default())).summary;
+        assert!(nothing.complete && nothing.objects == 0);
+    }
 }

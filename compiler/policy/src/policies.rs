@@ -28,23 +28,51 @@ impl Default for LoadOptions {
 #[derive(Debug)]
 pub struct Policies {
     /// Valid objects, in the order of the texts.
-    pub objects: Vec<Object>,
+    pub(crate) objects: Vec<Object>,
     /// The texts.
-    pub sources: SourceMap,
+    pub(crate) sources: SourceMap,
     /// Mistakes in the texts, and objects that contradict each other.
-    pub diagnostics: Diagnostics,
+    pub(crate) diagnostics: Diagnostics,
     /// The cluster that the valid objects describe.
-    pub cluster: Cluster,
+    pub(crate) cluster: Cluster,
     /// The namespace of names that have none.
-    pub default_namespace: String,
+    pub(crate) default_namespace: String,
     /// Kinds that are not read, and the number of objects of each.
-    pub skipped: Vec<(String, usize)>,
+    pub(crate) skipped: Vec<(String, usize)>,
     /// Policies of kinds that are not read: there is no answer with them.
-    pub unread: Vec<ForeignPolicy>,
+    pub(crate) unread: Vec<ForeignPolicy>,
+}
+
+impl Policies {
+    /// Valid objects, in the order of the texts.
+    pub fn objects(&self) -> &[Object] {
+        &self.objects
+    }
+
+    /// Mistakes in the texts, and objects that contradict each other.
+    pub fn diagnostics(&self) -> &Diagnostics {
+        &self.diagnostics
+    }
+
+    /// The cluster that the valid objects describe.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Kinds that are not read, and the number of objects of each.
+    pub fn skipped(&self) -> &[(String, usize)] {
+        &self.skipped
+    }
+
+    /// Policies of kinds that are not read: there is no answer with them.
+    pub fn unread(&self) -> &[ForeignPolicy] {
+        &self.unread
+    }
 }
 
 /// Why there is no answer.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum PolicyError {
     /// The input has errors, which `check` lists.
     #[error("the input has errors, so there is no answer: {count}, the first one is: {first}")]
@@ -60,7 +88,7 @@ pub enum PolicyError {
     /// The input has no objects: every answer would be "allowed", which would hide a wrong path.
     #[error("the input has no objects that weir reads, so there is no answer")]
     Empty,
-    /// The question names something that the input does not have, or a port that is none.
+    /// The question names something that the input does not have, or a text that is no port.
     #[error("{reason}{}", hint.as_ref().map(|it| format!("; {it}")).unwrap_or_default())]
     Question {
         /// The mistake.
@@ -68,6 +96,9 @@ pub enum PolicyError {
         /// What to do.
         hint: Option<String>,
     },
+    /// Both sides were read with other assumptions, so that every difference might be theirs.
+    #[error("the policies were read with different assumptions: load both with the same ones")]
+    Assumptions,
     /// The policies cannot be compared.
     #[error("the policies cannot be compared: {0}")]
     Diff(#[from] weir_analysis::diff::DiffError),
@@ -89,9 +120,9 @@ pub fn manifest(name: impl Into<String>, text: impl Into<Vec<u8>>) -> Input {
 /// ```
 /// use weir_policy::{LoadOptions, load, manifest};
 ///
-/// let text = "{apiVersion: v1, kind: Namespace, metadata: {name: Shop}}";
+/// let text = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: Shop}, spec: {podSelector: {}}}";
 /// let policies = load(vec![manifest("a.yaml", text)], &LoadOptions::default());
-/// assert!(policies.diagnostics.has_errors());
+/// assert!(policies.diagnostics().has_errors());
 /// ```
 pub fn load(inputs: Vec<Input>, options: &LoadOptions) -> Policies {
     let default_namespace = options.default_namespace.clone();

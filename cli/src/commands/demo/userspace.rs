@@ -1,4 +1,4 @@
-//! The demo without the kernel: the emitted programs in the machine in userspace.
+//! The demo without the kernel: the emitted programs in the interpreter of instructions.
 
 use anyhow::{Context as _, Result, anyhow};
 use weir_artifact::layout::buckets::Tuple;
@@ -22,14 +22,14 @@ pub(super) struct UserspaceNetwork;
 
 impl DemoNetwork for UserspaceNetwork {
     fn description(&self) -> Vec<String> {
-        let text = "Without the kernel: the programs that Weir emits run in its machine in userspace, on \
+        let text = "Without the kernel: the programs that Weir emits run in its own interpreter of their instructions, on \
                     packets that are made for it. There are no interfaces and no sockets, and \"passes\" means that the \
                     programs at both ends let the first packet pass. As root, the demo sends real packets.";
         vec![text.to_owned()]
     }
 
     fn enforce(&mut self, _: &Shop, _: &ShopPrograms) -> Result<String> {
-        Ok("loaded into the machine in userspace".to_owned())
+        Ok("loaded into the interpreter".to_owned())
     }
 
     fn connect(&mut self, shop: &Shop, attempts: &[Attempt]) -> Result<Vec<Verdict>> {

@@ -163,6 +163,8 @@ impl<'a> MergedMonitor<'a> {
             self.take(event);
             self.counts.dropped += self.buffer.keep_last(MOST_WAITING);
         }
+        // Those since the last turn.
+        self.counts.dropped += followed.take_dropped();
         followed.close().await;
         printed?;
         if !printer.is_done() {

@@ -105,7 +105,7 @@ pub struct CheckSummary {
     pub kinds: ObjectCounts,
     /// Objects of kinds that are not read
     pub skipped: BTreeMap<String, usize>,
-    /// False if a path could not be read
+    /// False if a part of the input was not read
     pub complete: bool,
 }
 
