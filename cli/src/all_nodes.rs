@@ -11,6 +11,7 @@
 mod choice;
 mod exec;
 mod lines;
+mod room;
 mod summary;
 
 use std::sync::Arc;
@@ -30,13 +31,16 @@ pub(crate) use summary::{NodeSummary, missing_fields};
 
 use choice::ChosenNode;
 use exec::{RemoteCommand, RemoteEnd};
+use room::AnswerRoom;
 
 /// The number of nodes that are asked at the same time. Each costs the API server a connection to a kubelet.
 const MOST_AT_ONCE: usize = 16;
 /// The longest answer of a node in bytes: about 400,000 flows. A usual answer has less than 1 MiB.
 const LONGEST_ANSWER: usize = 128 << 20;
-/// The longest line of a monitor.
-const LONGEST_EVENT: usize = 64 << 10;
+/// The largest sum of the answers of all nodes in bytes. As JSON values they need several times as much memory.
+const LONGEST_ANSWERS: usize = 256 << 20;
+/// The longest line of a monitor. An event has less than 1 KiB.
+const LONGEST_EVENT: usize = 8 << 10;
 /// The number of events that wait for the terminal. When they are too many, further ones are counted as lost.
 const MOST_WAITING: usize = 10_000;
 const HINT: &str = "the cluster is reached with the kubeconfig that kubectl uses: `kubectl get nodes` must work";
@@ -56,13 +60,14 @@ pub(crate) fn ask(arguments: &AgentArgs, command: &[&str]) -> Result<(Vec<NodeAn
         let Fleet { client, chosen, mut summary } = Fleet::find(arguments).await?;
         let limit = Duration::from_secs(arguments.node_timeout);
         let turns = Arc::new(Semaphore::new(MOST_AT_ONCE));
+        let room = AnswerRoom::new(LONGEST_ANSWERS);
         let mut asked = JoinSet::new();
         for ChosenNode { node, pod } in chosen {
-            let (client, turns) = (client.clone(), Arc::clone(&turns));
+            let (client, turns, room) = (client.clone(), Arc::clone(&turns), room.clone());
             let command = RemoteCommand::new(&pod, command);
             asked.spawn(async move {
                 let _turn = turns.acquire().await;
-                let answer = exec::answer(&client, &pod, &command, LONGEST_ANSWER, limit).await;
+                let answer = exec::answer(&client, &pod, &command, &room, limit).await;
                 (node, answer)
             });
         }
@@ -147,6 +152,7 @@ pub(crate) fn follow<T>(
     runtime()?.block_on(async {
         let Fleet { client, chosen, summary } = Fleet::find(arguments).await?;
         let limit = Duration::from_secs(arguments.node_timeout);
+        raise_descriptor_limit();
         let (sender, events) = mpsc::channel(MOST_WAITING);
         let (stop, stopped) = watch::channel(false);
         let dropped = Arc::default();
@@ -170,6 +176,17 @@ pub(crate) fn follow<T>(
         }
         work(Followed { events, dropped, stop, nodes, left, tasks }, summary).await
     })
+}
+
+/// Raises the soft limit of descriptors to the hard one: each followed node is a connection, and the soft limit is often
+/// 1,024. A node for which there is still none is named with that reason.
+fn raise_descriptor_limit() {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let limit = getrlimit(Resource::Nofile);
+        _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    }
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {

@@ -17,7 +17,8 @@ use tokio::time::{Instant, timeout};
 
 use super::choice::AgentPod;
 use super::lines::LineBuffer;
-use super::{NodeEvent, failed};
+use super::room::AnswerRoom;
+use super::{LONGEST_ANSWER, NodeEvent, failed};
 use crate::failure::chain;
 
 /// The bytes of a stream that wait in this process. The node's command waits when they are full, and the kernel counts
@@ -122,34 +123,40 @@ pub(super) async fn answer(
     client: &Client,
     pod: &AgentPod,
     command: &RemoteCommand,
-    longest: usize,
+    room: &AnswerRoom,
     limit: Duration,
 ) -> Result<(Value, i32), String> {
     let silent = |_| format!("no answer within {} s", limit.as_secs());
-    timeout(limit, whole_answer(client, pod, command, longest)).await.map_err(silent)?
+    timeout(limit, whole_answer(client, pod, command, room)).await.map_err(silent)?
 }
 
 async fn whole_answer(
     client: &Client,
     pod: &AgentPod,
     command: &RemoteCommand,
-    longest: usize,
+    room: &AnswerRoom,
 ) -> Result<(Value, i32), String> {
     let mut process = RemoteProcess::start(client, pod, command).await?;
-    let (mut text, mut buffer) = (Vec::new(), vec![0; BUFFER]);
+    let (mut text, mut buffer, mut taken) = (Vec::new(), vec![0; BUFFER], room.take_none());
     loop {
         match process.read(&mut buffer).await {
             0 => break,
-            count => text.extend_from_slice(buffer.get(..count).unwrap_or_default()),
+            count => {
+                taken.more(count)?;
+                text.extend_from_slice(buffer.get(..count).unwrap_or_default());
+            }
         }
-        if text.len() > longest {
-            return Err(format!("its answer has more than {} MiB", longest >> 20));
+        if text.len() > LONGEST_ANSWER {
+            return Err(format!("its answer has more than {} MiB", LONGEST_ANSWER >> 20));
         }
     }
     let end = process.end().await;
     match (serde_json::from_slice::<Value>(&text), end.code) {
         // Exit code 1 are findings, as on the node itself.
-        (Ok(value), Some(code @ (0 | 1))) => Ok((value, code)),
+        (Ok(value), Some(code @ (0 | 1))) => {
+            taken.keep();
+            Ok((value, code))
+        }
         (Err(_), Some(0 | 1)) => Err("its answer is not JSON".to_owned()),
         _ => Err(failed(&end)),
     }
