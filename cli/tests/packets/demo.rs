@@ -115,3 +115,29 @@ fn demo_without_ip_says_what_to_install() {
     assert_eq!(ended.status.code(), Some(2), "{said}");
     assert!(said.contains("install iproute2") && said.contains("weir demo --vm"), "{said}");
 }
+
+#[test]
+fn a_leftover_that_cannot_be_removed_does_not_stop_a_new_demo() {
+    skip!(unless crate::privilege());
+    let leftover = Path::new("/run/weir-demo/0badc0de");
+    std::fs::create_dir_all(leftover.join("busy")).unwrap();
+    std::fs::set_permissions("/run/weir-demo", std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    // A mount point cannot be removed.
+    run(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(leftover.join("busy")), "").unwrap();
+    let ended = demo(&[]);
+    run(Command::new("umount").arg(leftover.join("busy")), "").unwrap();
+    std::fs::remove_dir_all(leftover).unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(0), "{said}");
+    assert!(said.contains("note: cannot remove the leftovers of demo 0badc0de"), "{said}");
+}
+
+#[test]
+fn nothing_is_kept_in_a_mount_namespace_that_ends_with_the_command() {
+    skip!(unless crate::privilege());
+    let mut command = Command::new("unshare");
+    let ended = command.args(["--mount", "--"]).arg(weir()).args(["demo", "--keep"]).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(2), "{said}");
+    assert!(said.contains("nothing can be kept"), "{said}");
+}

@@ -18,7 +18,7 @@ use crate::args::{DemoArgs, GlobalArgs};
 use crate::commands::CommandOutcome;
 use crate::failure;
 use crate::page::{self, Style};
-use sandbox::Sandbox;
+use sandbox::{RemovedDemos, Sandbox};
 use signals::StopSignals;
 use traffic::EchoServers;
 
@@ -31,12 +31,21 @@ pub(super) fn is_root() -> bool {
 
 /// Runs the demo, and removes it however it ends.
 pub(super) fn run(global: &GlobalArgs, arguments: &DemoArgs) -> Result<CommandOutcome> {
+    if arguments.keep && !weir_runtime::sys::roots_outside().is_empty() {
+        return Err(failure::with_hint(
+            "nothing can be kept: this process has a mount namespace of its own, and its mounts end with it",
+            "run `weir demo --keep` outside of `unshare`, `ip netns exec` and services with private mounts",
+        ));
+    }
     // From now on a signal is only noted, and each step looks at the note: so nothing is left half-made.
     let signals = StopSignals::note()?;
-    match sandbox::remove_all(None, false)?.len() {
+    let RemovedDemos { removed, failed } = sandbox::remove_all(None, false);
+    match removed.len() {
         0 => {}
         count => page::print(format_args!("removed the leftovers of {count} killed demo{}", plural(count)))?,
     }
+    // They have other names than the new demo, and are not in its way.
+    failed.iter().for_each(|error| page::print_to_stderr(format_args!("note: {error:#}")));
     let kernel = weir_runtime::sys::kernel_version().unwrap_or(Target::BASE.kernel);
     let target = Target { kernel }.max(Target::BASE);
     let mut network = KernelNetwork::build(signals).map_err(with_alternative)?;
@@ -62,7 +71,10 @@ pub(super) fn run(global: &GlobalArgs, arguments: &DemoArgs) -> Result<CommandOu
 /// `weir demo --remove`
 pub(super) fn remove(which: Option<&str>) -> Result<CommandOutcome> {
     ensure!(is_root(), "only root can remove a demo: run `weir demo --remove` as root");
-    let removed = sandbox::remove_all(which, true)?;
+    let RemovedDemos { removed, failed } = sandbox::remove_all(which, true);
+    if let Some(error) = failed.into_iter().next() {
+        return Err(error);
+    }
     match (&removed[..], which) {
         ([], None) => page::print("there is nothing to remove")?,
         ([], Some(which)) => {

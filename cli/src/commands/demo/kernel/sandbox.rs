@@ -15,8 +15,9 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use weir_runtime::sys::Lock;
@@ -58,10 +59,7 @@ impl Sandbox {
         for _ in 0..TRIES {
             make_base()?;
             // While the base is locked, no other demo takes the new directory for a leftover.
-            let Ok(_base) = Lock::take(Path::new(BASE)) else {
-                std::thread::sleep(std::time::Duration::from_millis(20));
-                continue;
-            };
+            let Some(_base) = lock_base() else { continue };
             let id = format!("{:08x}", weir_runtime::sys::random().context("no random number")? as u32);
             let is_free = ROLES.iter().all(|role| !namespace_path(&id, role).exists());
             if is_free && DirBuilder::new().mode(0o700).create(directory(&id)).is_ok() {
@@ -141,23 +139,44 @@ fn make_base() -> Result<()> {
     Ok(())
 }
 
+/// The base's lock; `None` if other demos hold it for a second, or remove the base.
+fn lock_base() -> Option<Lock> {
+    (0..50).find_map(|_| {
+        let lock = Lock::take(Path::new(BASE)).ok();
+        if lock.is_none() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        lock
+    })
+}
+
+/// The numbers of the demos that were removed, and the errors of others.
+#[derive(Debug, Default)]
+pub(super) struct RemovedDemos {
+    pub(super) removed: Vec<String>,
+    pub(super) failed: Vec<Error>,
+}
+
 /// Removes leftovers of demos that were killed, and with `kept` also demos that were kept; of `which` alone if it is
-/// given. Returns their numbers. Living demos stay.
-pub(super) fn remove_all(which: Option<&str>, kept: bool) -> Result<Vec<String>> {
-    let Ok(entries) = fs::read_dir(BASE) else { return Ok(Vec::new()) };
+/// given. Living demos stay.
+pub(super) fn remove_all(which: Option<&str>, kept: bool) -> RemovedDemos {
+    let mut found = RemovedDemos::default();
+    let Ok(entries) = fs::read_dir(BASE) else { return found };
     let names = entries.flatten().map(|it| it.file_name().to_string_lossy().into_owned());
     let mut ids: Vec<String> = names.filter(|it| is_id(it) && which.is_none_or(|which| which == it)).collect();
     ids.sort();
-    let _base = Lock::take(Path::new(BASE)).ok();
-    let mut removed = Vec::new();
+    // Without the lock, a directory may be that of a demo that is just beginning.
+    let Some(_base) = lock_base().filter(|_| !ids.is_empty()) else { return found };
     for id in ids {
         let Ok(_lock) = Lock::take(&directory(&id)) else { continue };
         if kept || !directory(&id).join(KEPT).exists() {
-            remove(&id).with_context(|| format!("cannot remove the leftovers of demo {id}"))?;
-            removed.push(id);
+            match remove(&id).with_context(|| format!("cannot remove the leftovers of demo {id}")) {
+                Ok(()) => found.removed.push(id),
+                Err(error) => found.failed.push(error),
+            }
         }
     }
-    Ok(removed)
+    found
 }
 
 /// Removes the namespaces, the bpf file system and the files of a demo; continues after errors and returns the first.
@@ -172,7 +191,11 @@ fn remove(id: &str) -> Result<()> {
         results.push(unmounted.with_context(|| format!("cannot unmount {}", bpffs.display())));
     }
     results.into_iter().collect::<Result<()>>()?;
-    fs::remove_dir_all(&directory).with_context(|| format!("cannot remove {}", directory.display()))?;
+    match fs::remove_dir_all(&directory) {
+        // Another demo has removed it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        removed => removed.with_context(|| format!("cannot remove {}", directory.display()))?,
+    }
     // It is not empty while there are other demos.
     _ = fs::remove_dir(BASE);
     Ok(())
