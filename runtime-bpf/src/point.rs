@@ -189,17 +189,14 @@ impl Point<'_> {
     }
 
     fn place_link(&self, program: &KernelProgram) -> std::io::Result<()> {
-        let path = self.pins.link(self.ifindex, self.side);
-        if let Some(link) = self.system.pinned_link(&path)? {
-            let info = self.system.link_info(&link)?;
-            if info.ifindex == self.ifindex {
-                // The link stays at its place in the order of the hook, and there is no moment without a program.
-                // Detaching and attaching again would leave such a moment, and put the program before others.
-                return self.system.replace(&link, program);
-            }
-            // The interface that the link was made for is gone; another has its number.
-            self.system.unpin(&path)?;
+        if let Some((link, _)) = self.link()? {
+            // The link stays at its place in the order of the hook, and there is no moment without a program.
+            // Detaching and attaching again would leave such a moment, and put the program before others.
+            return self.system.replace(&link, program);
         }
+        // A link that is pinned here was made for an interface that is gone, or another process has detached it.
+        let path = self.pins.link(self.ifindex, self.side);
+        self.system.unpin(&path)?;
         // The link exists before its pin. If the process dies in between, the kernel closes the last descriptor and
         // removes the link, so no program stays that has no pin.
         let link = self.system.attach(program, self.ifindex, self.side.hook())?;
@@ -284,7 +281,9 @@ impl Point<'_> {
         match self.way {
             HookKind::Tcx => {
                 let path = self.pins.link(self.ifindex, self.side);
-                if let Some(link) = self.system.pinned_link(&path)? {
+                let held = self.link()?.map(|(link, _)| link);
+                let pinned = held.map_or_else(|| self.system.pinned_link(&path), |link| Ok(Some(link)))?;
+                if let Some(link) = pinned {
                     // The kernel reports `ENOLINK` if the interface of a link is gone.
                     match self.end(&link, nothing) {
                         Err(error) if errno(&error) != Some(libc::ENOLINK) => return Err(error),

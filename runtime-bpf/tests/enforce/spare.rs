@@ -267,6 +267,33 @@ fn exchanged_pins_of_links_are_restored_before_a_switch() {
     });
 }
 
+/// Another process detaches a link. The link that the next switch makes is held like the one before: it outlives its pin.
+#[test]
+fn a_link_that_a_switch_makes_again_is_held() {
+    skip!(unless possible());
+    let node = &with_servers();
+    node.here(|| {
+        let (runtime, _) = agent_with_spare(node);
+        let links = node.bpffs().join("links");
+        let pins = || fs::read_dir(&links).unwrap().map(|it| it.unwrap().path()).collect::<Vec<_>>();
+        let system = System::with_faults(Box::new(|_| None)).unwrap();
+        for pin in pins() {
+            let link = system.pinned_link(&pin).unwrap().unwrap();
+            system.detach(&link).unwrap();
+        }
+        attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
+        assert_in_force(node, &runtime, 80, 81, "after the links were made again");
+        attach(&runtime, node, &only_port(81), HookKind::Tcx).unwrap();
+        let count = pins().len();
+        pins().iter().for_each(|pin| fs::remove_file(pin).unwrap());
+        let is_reached = |port| connect(node, 0, pod_address(1, false), port).is_some();
+        assert_eq!([81, 80].map(is_reached), [true, false], "without the pins");
+        attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
+        assert_eq!(pins().len(), count);
+        assert_in_force(node, &runtime, 80, 81, "with the pins again");
+    });
+}
+
 /// The status is read without the lock, while the maps that it reads are written for a later generation.
 #[test]
 fn a_reader_beside_switches_sees_no_drift() {
