@@ -45,16 +45,6 @@ struct HeldLink {
     pin: Option<u64>,
 }
 
-/// What became of a held link.
-enum HeldLinkState {
-    /// Its pin is right.
-    Pinned,
-    /// It was pinned again.
-    PinnedAgain,
-    /// Its interface is gone, or another process has detached it.
-    Detached,
-}
-
 /// Links by interface and side.
 type HeldLinks = BTreeMap<(u32, ProgramSide), HeldLink>;
 
@@ -148,15 +138,8 @@ impl Runtime {
             let pin = inode_of(&there, &place);
             if held.pin.is_none() || held.pin != pin {
                 held.pin = None;
-                match self.bring_link_back(&place, &held.link, restored)? {
-                    HeldLinkState::Pinned => held.pin = pin,
-                    HeldLinkState::PinnedAgain => {}
-                    // A switch makes a new link in its place, which has to be held too.
-                    HeldLinkState::Detached => {
-                        let new = self.pinned_link_at(&place, *ifindex)?;
-                        new.into_iter().for_each(|link| *held = HeldLink { link, pin });
-                    }
-                }
+                let is_right = self.bring_link_back(&place, &held.link, restored)?;
+                held.pin = pin.filter(|_| is_right);
             }
         }
         Ok(())
@@ -239,28 +222,23 @@ impl Runtime {
             .map(|it| it.id))
     }
 
-    /// Pins a link again if its pin is missing or holds another object.
-    fn bring_link_back(
-        &self,
-        place: &Path,
-        link: &KernelLink,
-        restored: &mut Vec<String>,
-    ) -> Result<HeldLinkState, Error> {
+    /// Pins a link again if its pin is missing or holds another object. Returns whether the pin was right.
+    fn bring_link_back(&self, place: &Path, link: &KernelLink, restored: &mut Vec<String>) -> Result<bool, Error> {
         let doing = format!("restore {}", place.display());
         let info = self.system.link_info(link).doing(&doing)?;
         // The interface is gone, or another process detached the link. `reconcile` makes a new link if necessary.
         if info.ifindex == 0 {
-            return Ok(HeldLinkState::Detached);
+            return Ok(false);
         }
         let there = self.system.pinned_link(place).ok().flatten();
         let there = there.and_then(|there| self.system.link_info(&there).ok());
         if there.is_some_and(|there| there.id == info.id) {
-            return Ok(HeldLinkState::Pinned);
+            return Ok(true);
         }
         self.system.unpin(place).doing(&doing)?;
         self.system.pin(link.as_fd(), place).doing(&doing)?;
         restored.push(format!("the pin {}", place.display()));
-        Ok(HeldLinkState::PinnedAgain)
+        Ok(false)
     }
 
     /// Updates the copy if there is a new record.
