@@ -35,7 +35,7 @@ pub fn close_interface(bpffs: &Path, interface: &str) -> Result<(), Error> {
     let ifindex = found.ok_or_else(|| Error::NoInterface { pod: None, name: interface.to_owned() })?.ifindex;
     let way = point::choose(&system, None)?;
     let program =
-        system.load("weir_held", &DROP, None).map_err(|error| Error::Refused { program: "weir_held", error })?;
+        system.load(point::CLOSED, &DROP, None).map_err(|error| Error::Refused { program: point::CLOSED, error })?;
     // With TCX, these links have pins of their own: the link of a generation's program, if there is one, keeps its
     // program and its place. With clsact, there is one filter for both, so the generation's program later replaces this
     // one.
@@ -56,7 +56,7 @@ pub(crate) fn move_to_front(
     let (pins, moving) = (pins(bpffs), format!("move {} to the front", point.side.program()));
     system.make_directory(&pins.links()).doing(&moving)?;
     let closed =
-        system.load("weir_held", &DROP, None).map_err(|error| Error::Refused { program: "weir_held", error })?;
+        system.load(point::CLOSED, &DROP, None).map_err(|error| Error::Refused { program: point::CLOSED, error })?;
     point.move_to_front(program, &Point { pins: &pins, held: None, ..point.clone() }, &closed).doing(moving)
 }
 

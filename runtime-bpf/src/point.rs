@@ -53,6 +53,8 @@ impl ProgramSide {
 
 /// The priority of our filters: the smallest possible, so they run first.
 const PRIORITY: u16 = 1;
+/// The name of the program that drops everything at an interface until policy is enforced there.
+pub(crate) const CLOSED: &str = "weir_held";
 /// `weir` in ASCII: unlikely to be used by another program.
 const HANDLE: u32 = 0x7765_6972;
 
@@ -123,6 +125,12 @@ impl Point<'_> {
                 Ok(ours.filter(|it| it.name == filter(self.side).name).map(|it| it.program))
             }
         }
+    }
+
+    /// Whether the filter here drops everything until policy is enforced. With TCX, such a link is another one.
+    pub(crate) fn is_closed_filter(&self) -> bool {
+        let there = self.program().ok().flatten().filter(|_| self.way == HookKind::Clsact);
+        there.is_some_and(|it| self.name_of(it) == CLOSED)
     }
 
     /// Our link at this interface.
@@ -265,7 +273,7 @@ impl Point<'_> {
             }
             HookKind::Clsact => {
                 let (hook, own) = (self.side.hook(), filter(self.side));
-                let guard = Filter { handle: GUARD, name: "weir_held".to_owned(), ..own.clone() };
+                let guard = Filter { handle: GUARD, name: CLOSED.to_owned(), ..own.clone() };
                 self.system.delete_filter(self.ifindex, hook, &guard)?;
                 self.system.put_filter(self.ifindex, hook, &guard, closed, Put::New)?;
                 self.system.delete_filter(self.ifindex, hook, &own)?;

@@ -215,8 +215,9 @@ impl Runtime {
         let mut loaded = self.settled(&record, &first.pod)?;
         let leaves = |it: &EnforcedEndpoint| pods.iter().any(|pod| pod.pod == it.pod);
         let (leaving, staying): (Vec<_>, Vec<_>) = record.endpoints.iter().cloned().partition(leaves);
+        let ours = record.programs();
         for local in &leaving {
-            if !self.is_gone(local, &mut FoundPrograms::new())? {
+            if !self.is_gone(local, &ours, &mut FoundPrograms::new())? {
                 let (pod, why) = (local.pod.clone(), "its interface is still there");
                 return Err(Error::NotSinglePod { pod, why });
             }

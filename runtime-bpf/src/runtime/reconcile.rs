@@ -295,18 +295,19 @@ impl Runtime {
     }
 
     /// Finds endpoints whose interfaces are gone. A new interface can have the name or the number of an old one, but
-    /// never our programs. So while our programs run on an interface, it is the same one, even if its name or hardware
-    /// address has changed: the record takes the new ones.
+    /// never the programs of a generation. So while these run on an interface, it is the same one, even if its name or
+    /// hardware address has changed: the record takes the new ones.
     fn find_gone(&self, record: &mut EnforcementRecord, reconciled: &mut Reconciled) -> Result<FoundPrograms, Error> {
         let mut found = FoundPrograms::new();
         let interfaces = self.system.interfaces().doing("list this host's interfaces")?;
         let interfaces: BTreeMap<u32, HostInterface> = interfaces.into_iter().map(|it| (it.ifindex, it)).collect();
         let (mut gone, mut changed) = (Vec::new(), false);
+        let ours = record.programs();
         for local in &mut record.endpoints {
             // If the query fails, the endpoint does not count as gone. Whether its programs are there is checked when
             // they are placed.
             let is_gone =
-                self.is_gone(local, &mut found).or_else(|error| if self.apart { Ok(false) } else { Err(error) });
+                self.is_gone(local, &ours, &mut found).or_else(|error| if self.apart { Ok(false) } else { Err(error) });
             if is_gone? {
                 gone.push(local.clone());
             } else if let Some(now) = interfaces.get(&local.ifindex) {
@@ -324,11 +325,18 @@ impl Runtime {
         Ok(found)
     }
 
-    pub(crate) fn is_gone(&self, local: &EnforcedEndpoint, found: &mut FoundPrograms) -> Result<bool, Error> {
+    /// `ours` are the programs of all recorded generations. With clsact, a new interface that was closed before its first
+    /// packet has a filter of ours with another program.
+    pub(crate) fn is_gone(
+        &self,
+        local: &EnforcedEndpoint,
+        ours: &BTreeSet<u32>,
+        found: &mut FoundPrograms,
+    ) -> Result<bool, Error> {
         for side in ProgramSide::BOTH {
             let there = self.point(local, side).program()?;
             found.insert((local.ifindex, side), there);
-            if there.is_none() {
+            if there.is_none_or(|it| local.way == HookKind::Clsact && !ours.contains(&it)) {
                 let asking = format!("ask for interface {}", local.ifindex);
                 let interface = self.system.interface_numbered(local.ifindex).doing(asking)?;
                 return Ok(interface.is_none_or(|it| (&it.name, &it.address) != (&local.interface, &local.address)));
@@ -469,7 +477,12 @@ impl Runtime {
             if !stays(local, |it, left| it.way == left.way) {
                 for side in ProgramSide::BOTH {
                     let removing = format!("remove {} from {}", side.program(), local.interface);
-                    match self.point(local, side).remove(nothing.as_ref()) {
+                    let point = self.point(local, side);
+                    // A new interface with the number of one that is gone stays closed.
+                    if point.is_closed_filter() {
+                        continue;
+                    }
+                    match point.remove(nothing.as_ref()) {
                         // The interface is gone, and the program with it.
                         Err(error) if errno(&error) == Some(libc::ENODEV) => {}
                         // The endpoint has no entry any more, so its packets are dropped. The next change removes the

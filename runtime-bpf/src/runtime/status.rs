@@ -157,13 +157,14 @@ impl Runtime {
                 drift.push(format!("the pin {} is missing or holds another object", path.display()));
             }
         }
+        let ours = record.programs();
         for local in &record.endpoints {
             for side in ProgramSide::BOTH {
                 let there = self.point(local, side).program()?;
                 let expected = record.current.as_ref().map(|it| it.programs[side as usize]);
+                let is_right = there.is_some() && there == expected;
                 // An interface that is gone by this time needs no program.
-                let is_gone = there.is_none() && self.is_gone(local, &mut FoundPrograms::new())?;
-                if !is_gone && (there.is_none() || there != expected) {
+                if !is_right && !self.is_gone(local, &ours, &mut FoundPrograms::new())? {
                     let what = if there.is_some() { "another program runs" } else { "no program of ours runs" };
                     drift.push(format!("{what} as {} at {} ({})", side.program(), local.interface, local.pod));
                 }
@@ -272,7 +273,7 @@ impl Runtime {
         };
         Ok(match (right, there, entry) {
             (2, _, Some(_)) => EnforcementState::Enforced,
-            (_, 0, _) if self.is_gone(local, &mut FoundPrograms::new())? => EnforcementState::Gone,
+            (0, _, _) if self.is_gone(local, &record.programs(), &mut FoundPrograms::new())? => EnforcementState::Gone,
             // The other program cannot replace the missing one: it sees the packets of its own direction only.
             (_, 0 | 1, _) => EnforcementState::Open,
             (2, _, None) => EnforcementState::Closed,

@@ -46,7 +46,7 @@ impl Runtime {
         for local in record.endpoints.clone() {
             match self.replace(&local, next, &mut replaced) {
                 Ok(()) => {}
-                Err(why) if self.is_gone(&local, &mut FoundPrograms::new())? => {
+                Err(why) if self.is_gone(&local, &record.programs(), &mut FoundPrograms::new())? => {
                     reconciled.failures.push(failure(&local, StateAfterFailure::Gone, &why));
                     gone.push(local);
                 }

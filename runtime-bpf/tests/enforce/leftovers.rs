@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use weir_runtime::runtime::{EnforcementState, PinAccess, Request, Runtime};
-use weir_runtime::sys::BpfKernel;
+use weir_runtime::sys::netlink::{Filter, Put};
+use weir_runtime::sys::{BpfKernel, Hook};
+use weir_runtime::system::System;
 use weir_runtime::{HookKind, skip};
 
 use crate::attach::{attach, only_port, request, status};
@@ -89,6 +91,40 @@ fn a_recreated_interface_is_a_new_one_and_a_renamed_one_stays_attached() {
             node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.attach(&again)).unwrap();
             assert_eq!((status(&node).unwrap().drift, names(&node).len()), (Vec::new(), 2), "{way:?}");
         }
+    }
+}
+
+/// A pod is deleted, and the interface of the next one gets its number, and is closed before the agent sees either. On a
+/// kernel without TCX, the closing filter is where the old pod's was.
+#[test]
+fn a_closed_interface_with_the_number_of_one_that_is_gone_stays_closed() {
+    skip!(unless possible());
+    let node = Node::new(Layout::Routed, 2);
+    let made = only_port(80);
+    attach(&node, &made, &[0, 1], Some(HookKind::Clsact)).unwrap();
+    let before = status(&node).unwrap().endpoints.pop().unwrap().endpoint;
+    node.ip(&format!("link del {}", before.interface));
+    node.ip(&format!("link add new1 index {} type veth peer name peer1", before.ifindex));
+    let system = System::with_faults(Box::new(|_| None)).unwrap();
+    // `r0 = TC_ACT_SHOT; exit`
+    let closed = system.load("weir_held", &[0xb7, 0, 0, 0, 2, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0], None).unwrap();
+    let sides = [(Hook::Ingress, "weir_from_pod"), (Hook::Egress, "weir_to_pod")];
+    node.here(|| {
+        let system = System::with_faults(Box::new(|_| None)).unwrap();
+        system.add_clsact(before.ifindex).unwrap();
+        for (hook, name) in sides {
+            let filter = Filter { priority: 1, handle: 0x7765_6972, name: name.to_owned(), program: 0 };
+            system.put_filter(before.ifindex, hook, &filter, &closed, Put::New).unwrap();
+        }
+    });
+    assert_eq!(status(&node).unwrap().endpoints[1].state, EnforcementState::Gone);
+    let attached = attach(&node, &made, &[], None).unwrap();
+    assert_eq!(attached.gone.iter().map(|it| it.pod.as_str()).collect::<Vec<_>>(), ["default/p1"]);
+    let number = system.program_info(&closed).unwrap().id;
+    let there = |hook| node.here(|| System::with_faults(Box::new(|_| None)).unwrap().filters(before.ifindex, hook));
+    for (hook, name) in sides {
+        let numbers: Vec<u32> = there(hook).unwrap().iter().map(|it| it.program).collect();
+        assert_eq!(numbers, [number], "{name} still drops everything");
     }
 }
 
