@@ -42,6 +42,7 @@ const CUSTOM: [&str; 2] = ["CidrList", "ClusterNetworkPolicy"];
 
 /// Why the result of `kubectl apply` is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ApplyError {
     /// kubectl fails, too.
     #[error("its annotation {LAST_APPLIED} is not a JSON object")]

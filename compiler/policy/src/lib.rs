@@ -11,7 +11,8 @@
 //! Problem: a program that wants an answer about policies would have to run `weir` and read its output, or put the
 //! compiler's stages together itself and repeat the refusals that make an answer safe. Strategy: six functions over one
 //! value. [`load`] accepts every input; the functions that answer refuse an input with errors, with policies of kinds
-//! that Weir does not read, or without objects, because their answer would be about other policies.
+//! that Weir does not read, or without objects, because their answer would be about other policies. Modules that only
+//! the command line uses are hidden from the documentation: they change without notice.
 //! Invariants: nothing here reads a file, the network, a clock or the environment; `weir` answers with the same code
 //! ([`question`], [`explanation`], [`findings`]), so both give the same answers. `cli/tests` has the tests of them.
 //!
@@ -35,7 +36,7 @@
 //!       ports: [{{port: {port}}}]
 //! ");
 //! let before = load(vec![manifest("shop.yaml", text(5432))], &LoadOptions::default());
-//! assert_eq!(check(&before).summary.severities.errors, 0);
+//! assert_eq!(check(&before)?.summary.severities.errors, 0);
 //!
 //! // One flow: the verdict, and the lines that decide.
 //! let answer = ask(&before, "shop/web", "shop/db", "5433/tcp")?;
@@ -61,17 +62,27 @@
 pub mod answers;
 #[cfg(feature = "serde")]
 pub mod apply;
+#[doc(hidden)]
 pub mod endpoint_lookup;
+#[doc(hidden)]
 pub mod explanation;
+#[doc(hidden)]
 pub mod findings;
 mod library;
+#[doc(hidden)]
 pub mod locator;
 mod policies;
+#[doc(hidden)]
 pub mod possible_pods;
+#[doc(hidden)]
 pub mod question;
+#[doc(hidden)]
 pub mod rule_mismatch;
+#[doc(hidden)]
 pub mod similar_name;
+#[doc(hidden)]
 pub mod verdict_reasons;
+#[doc(hidden)]
 pub mod witness;
 
 pub use library::{ask, check, compile, diff, verify};

@@ -29,16 +29,19 @@ use crate::{findings, possible_pods};
 /// metadata: {name: db, namespace: shop}
 /// spec: {podSelector: {}, ingres: []}
 /// ";
-/// let found = check(&load(vec![manifest("shop.yaml", text)], &LoadOptions::default()));
+/// let found = check(&load(vec![manifest("shop.yaml", text)], &LoadOptions::default())).expect("it is not empty");
 /// let finding = &found.diagnostics[0];
 /// assert_eq!((finding.code.as_str(), finding.severity.as_str()), ("unknown-field", "error"));
 /// assert_eq!(finding.location.as_ref().map(|it| it.line), Some(4));
 /// ```
 ///
-/// An input without objects has no findings; [`CheckSummary::objects`] is then 0. With policies that Weir does not read,
-/// [`CheckSummary::complete`] is false.
-pub fn check(policies: &Policies) -> CheckAnswer {
+/// An input without objects and without findings is [`PolicyError::Empty`], because nothing was checked. With policies that
+/// Weir does not read, each of them has a finding, and [`CheckSummary::complete`] is false.
+pub fn check(policies: &Policies) -> Result<CheckAnswer, PolicyError> {
     let mut diagnostics = policies.diagnostics.clone();
+    if policies.objects.is_empty() && diagnostics.iter().next().is_none() {
+        return Err(PolicyError::Empty);
+    }
     if !diagnostics.has_errors() {
         diagnostics.extend(lint(&policies.objects, &policies.cluster, LintWorld::Open));
     }
@@ -51,7 +54,7 @@ pub fn check(policies: &Policies) -> CheckAnswer {
         skipped: policies.skipped.iter().cloned().collect(),
         complete: policies.unread.is_empty(),
     };
-    CheckAnswer { diagnostics: found.iter().map(Finding::of).collect(), summary, left_out: Vec::new() }
+    Ok(CheckAnswer { diagnostics: found.iter().map(Finding::of).collect(), summary, left_out: Vec::new() })
 }
 
 /// The verdict on one flow and its reasons, as `weir explain` gives them. The ends are names, addresses, or descriptions
@@ -102,10 +105,9 @@ pub fn compile(policies: &Policies, node: Option<&str>) -> Result<Artifact, Poli
     let cluster = &policies.cluster;
     let scope = match node {
         None => Scope::everything(cluster),
-        Some(name) => Scope::node(cluster, name).ok_or_else(|| PolicyError::Question {
-            reason: format!("the input has no node {name}"),
-            hint: most_similar(name, cluster.nodes.iter().map(|it| it.name.as_str()))
-                .map(|near| format!("did you mean `{near}`?")),
+        Some(name) => Scope::node(cluster, name).ok_or_else(|| PolicyError::UnknownNode {
+            name: name.to_owned(),
+            similar: most_similar(name, cluster.nodes.iter().map(|it| it.name.as_str())).map(str::to_owned),
         })?,
     };
     let options = CompileOptions::default();
@@ -118,7 +120,7 @@ pub fn compile(policies: &Policies, node: Option<&str>) -> Result<Artifact, Poli
     Ok(artifact?)
 }
 
-/// Compares an artifact with the policies, in a virtual machine that runs its programs over its tables.
+/// Compares an artifact with the policies, in an interpreter that runs its programs over its tables.
 pub fn verify(artifact: &Artifact, policies: &Policies) -> Result<VerifyReport, PolicyError> {
     Ok(weir_verify::verify(artifact, &policies.answerable()?.cluster))
 }
@@ -147,8 +149,22 @@ mod tests {
     #[test]
     fn a_check_of_policies_that_are_not_read_is_not_complete() {
         let text = "{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: a, namespace: shop}}";
-        assert!(!check(&read(text, Assumptions::default())).summary.complete);
-        let nothing = check(&read("", Assumptions::default())).summary;
-        assert!(nothing.complete && nothing.objects == 0);
+        let answer = check(&read(text, Assumptions::default())).expect("findings");
+        assert!(!answer.summary.complete);
+        assert_eq!(answer.diagnostics[0].code, "unread-policy");
+    }
+
+    #[test]
+    fn an_input_without_objects_is_not_an_input_without_mistakes() {
+        assert!(matches!(check(&read("", Assumptions::default())), Err(PolicyError::Empty)));
+        let broken = check(&read("a: [", Assumptions::default())).expect("findings");
+        assert!(broken.summary.severities.errors > 0);
+    }
+
+    #[test]
+    fn an_unknown_node_is_named_with_the_most_similar_one() {
+        let text = "{apiVersion: v1, kind: Node, metadata: {name: node-1}}";
+        let error = compile(&read(text, Assumptions::default()), Some("nod-1")).expect_err("there is no such node");
+        assert_eq!(error.to_string(), "the input has no node nod-1; did you mean `node-1`?");
     }
 }

@@ -96,6 +96,14 @@ pub enum PolicyError {
         /// What to do.
         hint: Option<String>,
     },
+    /// The input has no node of this name.
+    #[error("the input has no node {name}{}", similar.as_ref().map(|it| format!("; did you mean `{it}`?")).unwrap_or_default())]
+    UnknownNode {
+        /// The name.
+        name: String,
+        /// The most similar name of a node.
+        similar: Option<String>,
+    },
     /// Both sides were read with other assumptions, so that every difference might be theirs.
     #[error("the policies were read with different assumptions: load both with the same ones")]
     Assumptions,

@@ -99,6 +99,7 @@ pub struct ExplainedFlow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(untagged))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub enum ExplainedEnd {
     /// An example of a described pod
     Possible(PodDescription),
@@ -194,6 +195,7 @@ pub struct HostPortSide {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(untagged))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub enum Reason {
     /// A list that denies
     List(ListReason),

@@ -58,6 +58,7 @@ pub struct NamedEnd {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(untagged))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub enum FlowSide {
     /// A pod that could exist
     Described(PodDescription),
