@@ -12,6 +12,8 @@ use weir_classes::index::Key;
 use weir_model::resolve::isolates;
 use weir_objects::decode::{self, DecodeOptions, Input, InputKind};
 use weir_objects::k8s::{Body, Object};
+use weir_objects::source::SourceMap;
+use weir_objects::syntax::SyntaxFormat;
 use weir_policy::apply::{self, ApplyError};
 use weir_policy::locator::Locator;
 
@@ -38,9 +40,8 @@ pub(super) fn objects(side: &ReadInput, live: &[Value]) -> Result<AppliedObjects
     let (mut merged, mut kept) = (Vec::new(), BTreeMap::new());
     for object in &side.objects {
         let key = Key::of(object);
-        // List files are no objects of the API, and have no text of their own.
-        let (Some(old), Some(tree)) = (live.get(&key), locator.tree(object.id)) else { continue };
-        let mut file = to_json(tree).map_err(|reason| anyhow!(reason)).with_context(|| name(&key))?;
+        let Some(old) = live.get(&key) else { continue };
+        let Some(mut file) = file_object(&mut locator, object)? else { continue };
         // Items of a NetworkPolicyList need not repeat them.
         for (field, value) in [("kind", key.kind.as_str().into()), ("apiVersion", old["apiVersion"].clone())] {
             if file[field].is_null() {
@@ -59,6 +60,22 @@ pub(super) fn objects(side: &ReadInput, live: &[Value]) -> Result<AppliedObjects
         Some(format!("{} keeps fields of the cluster that the file does not set: {}", name(&key), fields.join(", ")))
     });
     Ok(AppliedObjects { notes: changed.collect(), objects })
+}
+
+/// The object as its file has it; `None` for a list file, which is no object of the API.
+pub(super) fn file_object(locator: &mut Locator<'_>, object: &Object) -> Result<Option<Value>> {
+    if is_list_file(locator.sources(), object) {
+        return Ok(None);
+    }
+    let object_name = || name(&Key::of(object));
+    // Without its text, the object would count as applied as it is, and fields that stay would be lost.
+    let tree = locator.tree(object.id).with_context(|| format!("cannot find the text of {} again", object_name()))?;
+    to_json(tree).map(Some).map_err(|reason| anyhow!(reason)).with_context(object_name)
+}
+
+/// Whether the object is a file with addresses alone.
+pub(super) fn is_list_file(sources: &SourceMap, object: &Object) -> bool {
+    sources.object(object.id).is_some_and(|source| source.format == SyntaxFormat::List)
 }
 
 impl AppliedObjects {
@@ -132,4 +149,23 @@ fn means_the_same(a: &Body, b: &Body) -> bool {
 pub(super) fn name(key: &Key) -> String {
     let namespace = if key.namespace.is_empty() { String::new() } else { format!("{}/", key.namespace) };
     format!("{} {namespace}{}", key.kind, key.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_whose_text_is_missing_is_an_error() {
+        let text = b"{apiVersion: v1, kind: Namespace, metadata: {name: shop}}".to_vec();
+        let input = Input { name: "shop.yaml".to_owned(), bytes: text, kind: InputKind::Manifest };
+        let options = DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false };
+        let (decoded, _) = decode::decode(vec![input], &options);
+        let object = &decoded.objects[0];
+        let read = file_object(&mut Locator::new(&decoded.sources), object).expect("its text");
+        assert_eq!(read.expect("it is an object of the API")["kind"], "Namespace");
+        let none = SourceMap::new();
+        let error = file_object(&mut Locator::new(&none), object).expect_err("there is no text");
+        assert_eq!(error.to_string(), "cannot find the text of Namespace shop again");
+    }
 }

@@ -5,15 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Result;
 use weir_classes::index::Key;
 use weir_objects::k8s::Object;
-use weir_objects::syntax::SyntaxFormat;
 use weir_policy::locator::Locator;
 
-use super::applied::name;
+use super::applied::{file_object, is_list_file, name};
 use super::sides::NamedList;
 use crate::failure::with_hint;
 use crate::read::ReadInput;
 use crate::render::text::count;
-use crate::strict_yaml::to_json;
 
 /// The namespaces of the live objects, and the kinds that the server serves.
 pub(super) struct ApplyTarget {
@@ -38,10 +36,7 @@ impl ApplyTarget {
             let is_read = self.only.as_deref().is_none_or(|only| only == namespace);
             namespace.is_empty() || !is_read || created.contains(namespace) || self.namespaces.contains(namespace)
         };
-        // Files with addresses alone are no objects of the API.
-        let is_list_file =
-            |it: &Object| side.sources.object(it.id).is_some_and(|source| source.format == SyntaxFormat::List);
-        let objects: Vec<&Object> = side.objects.iter().filter(|it| !is_list_file(it)).collect();
+        let objects: Vec<&Object> = side.objects.iter().filter(|it| !is_list_file(&side.sources, it)).collect();
         let missing = by(&objects, |it| Some(it.meta.namespace.as_str()).filter(|it| !exists(it)));
         let unserved = by(&objects, |it| self.unserved.iter().copied().find(|kind| *kind == it.body.kind()));
         let missing = missing.into_iter().map(|(namespace, number)| {
@@ -74,7 +69,7 @@ fn by<'o>(objects: &[&'o Object], value: impl Fn(&'o Object) -> Option<&'o str>)
 pub(super) fn generated_names(side: &ReadInput) -> Result<()> {
     let mut locator = Locator::new(&side.sources);
     for object in &side.objects {
-        let Some(file) = locator.tree(object.id).and_then(|tree| to_json(tree).ok()) else { continue };
+        let Some(file) = file_object(&mut locator, object)? else { continue };
         if file["metadata"]["name"].is_null() && file["metadata"]["generateName"].is_string() {
             let message =
                 format!("`kubectl apply` refuses {}: it has generateName and no name", name(&Key::of(object)));
