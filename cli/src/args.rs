@@ -80,8 +80,9 @@ pub(crate) fn command() -> clap::Command {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalArgs {
-    /// Namespace of objects and names that have none [default: `default`; with `cluster:`, that of the context]. matrix,
-    /// graph, exposure and diff also show only this namespace, unless -A is given (repeatable there)
+    /// Namespace of objects and names that have none [default: that of weir.toml; else with `cluster:` that of the
+    /// context, else `default`]. matrix, graph, exposure and diff also show only this namespace, unless -A is given
+    /// (repeatable there)
     #[arg(short, long, global = true, value_name = "NAME")]
     pub(crate) namespace: Vec<String>,
     /// Set an assumption about a point that the API leaves open (repeatable); docs/semantics.md lists the keys
@@ -239,7 +240,7 @@ pub(crate) enum EngineChoice {
     Iptables,
     /// The compiled decision, interpreted before and after the optimization passes
     Ir,
-    /// The emitted programs in an interpreter of their instructions: needs no privileges
+    /// The emitted programs in Weir's own interpreter, without the kernel: needs no privileges
     Vm,
     /// The emitted programs in this machine's kernel (BPF_PROG_TEST_RUN): needs CAP_BPF and CAP_NET_ADMIN
     #[cfg(feature = "enforce")]
