@@ -15,9 +15,9 @@
 //! * the pod names no address as its node's that its Node object does not have;
 //! * the programs know its address families, and it has one address of each.
 //!
-//! A pod leaves without a compile if the generation has all changes and the class that its addresses get, nothing leads to
-//! the pod, no other object has its addresses, and its node has the address that it names. Its subject class then stays in
-//! the tables, where no packet finds it.
+//! A pod leaves without a compile if the generation has all changes so far and no other one is being made, the class that
+//! its addresses get without it exists, no service and no hostPort leads to the pod, no other object has its addresses, and
+//! its node has the address that it names. Its subject class then stays in the tables, where no packet finds it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
