@@ -9,11 +9,11 @@ and changes a policy while a connection is open. It needs `ip` (iproute2), no cl
 seconds, and removes everything at the end, also on Ctrl-C. The next demo removes the leftovers of a killed one. \
 All names begin with `weir-demo-`; nothing else on the machine is touched.
 
-Without root, the same packets run through the same programs in an interpreter of their instructions.
+Without root, the demo runs the programs in Weir's own interpreter, without the kernel.
 
 Exit codes: 0 every packet was treated as the policies say, 2 the command failed.")]
 pub(crate) struct DemoArgs {
-    /// Run the programs in userspace, without the kernel (the default without root)
+    /// Run the programs in Weir's own interpreter, without the kernel (the default without root)
     #[arg(long)]
     pub(crate) vm: bool,
     /// Leave namespaces and programs in place, and print how to look at them and how to remove them

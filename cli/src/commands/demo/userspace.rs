@@ -1,4 +1,4 @@
-//! The demo without the kernel: the emitted programs in the interpreter of instructions.
+//! The demo without the kernel: the emitted programs in Weir's own interpreter.
 
 use anyhow::{Context as _, Result, anyhow};
 use weir_artifact::layout::buckets::Tuple;
@@ -22,8 +22,8 @@ pub(super) struct UserspaceNetwork;
 
 impl DemoNetwork for UserspaceNetwork {
     fn description(&self) -> Vec<String> {
-        let text = "Without the kernel: the programs that Weir emits run in its own interpreter of their instructions, on \
-                    packets that are made for it. There are no interfaces and no sockets, and \"passes\" means that the \
+        let text = "Without the kernel: the demo runs the programs in Weir's own interpreter, on packets that it makes. \
+                    There are no interfaces and no sockets, and \"passes\" means that the \
                     programs at both ends let the first packet pass. As root, the demo sends real packets.";
         vec![text.to_owned()]
     }

@@ -93,7 +93,7 @@ fn text(file: &str, results: &[ExpectationResult], quiet: bool, most: usize) -> 
         }
     }
     if failures > most {
-        page.line(format_args!("and {} more that fail (--max 0 shows all)", failures - most));
+        page.line(format_args!("and {} more that did not pass (--max 0 shows all)", failures - most));
     }
     let tally = ResultCounts::of(results);
     if !quiet || tally.failed + tally.unresolved > 0 {

@@ -280,7 +280,7 @@ impl RowKind {
             Self::Outside => "from outside",
             Self::Namespaces => "from other namespaces",
             Self::NotIsolated => "not isolated",
-            Self::Possible => "any pod that could exist",
+            Self::Possible => "pods that could exist",
         }
     }
 }

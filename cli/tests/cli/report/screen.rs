@@ -70,7 +70,7 @@ fn report_on_the_exposure_has_possible_pods() {
     let page = place.run("exposure tiers.yaml -o html").exits(0).out;
     assert!(page.contains("Weir</span> Exposure"), "the title: {page}");
     assert!(page.contains("of pods that could exist can be reached."), "the verdict: {page}");
-    let possible = page.split("<li class=\"change").filter(|it| it.contains("any pod that could exist</span>"));
+    let possible = page.split("<li class=\"change").filter(|it| it.contains("pods that could exist</span>"));
     let possible: Vec<&str> = possible.collect();
     let of_rule = possible.iter().find(|it| it.contains("192.0.2.0/24")).expect("the rule's possible pods");
     for expected in ["app=db", "TCP 443, 5432", "shop/db spec.ingress[1]", "tiers.yaml:9"] {
