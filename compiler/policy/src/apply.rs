@@ -38,7 +38,7 @@ const TEMPLATES: [(&str, &str); 7] = [
 ];
 
 /// Custom resources: kubectl makes a JSON merge patch for them.
-const CUSTOM: [&str; 2] = ["CidrList", "ClusterNetworkPolicy"];
+const CUSTOM: [&str; 4] = ["AdminNetworkPolicy", "BaselineAdminNetworkPolicy", "CidrList", "ClusterNetworkPolicy"];
 
 /// Why the result of `kubectl apply` is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -230,6 +230,7 @@ fn without_nulls(value: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use weir_objects::k8s::ClusterPolicyKind::{AdminNetworkPolicy, BaselineAdminNetworkPolicy, ClusterNetworkPolicy};
 
     use super::*;
 
@@ -258,9 +259,18 @@ mod tests {
             applied(&live(last, &object), &file(kind)).expect("merged")["spec"].get("cidrs").is_some()
         };
         let repeated = r#"{"spec": {"cidrs": null}}"#;
-        assert!(cidrs("CidrList", repeated));
-        assert!(!cidrs("CidrList", "{}"));
+        for kind in CUSTOM {
+            assert!(cidrs(kind, repeated), "{kind}");
+            assert!(!cidrs(kind, "{}"), "{kind}");
+        }
         assert!(!cidrs("NetworkPolicy", repeated));
+    }
+
+    #[test]
+    fn every_cluster_wide_policy_is_a_custom_resource() {
+        for kind in [AdminNetworkPolicy, BaselineAdminNetworkPolicy, ClusterNetworkPolicy] {
+            assert!(CUSTOM.contains(&kind.name()), "{}", kind.name());
+        }
     }
 
     #[test]
