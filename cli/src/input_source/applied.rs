@@ -69,7 +69,10 @@ pub(super) fn file_object(locator: &mut Locator<'_>, object: &Object) -> Result<
     }
     let object_name = || name(&Key::of(object));
     // Without its text, the object would count as applied as it is, and fields that stay would be lost.
-    let tree = locator.tree(object.id).with_context(|| format!("cannot find the text of {} again", object_name()))?;
+    let Some(tree) = locator.tree(object.id) else {
+        let message = format!("cannot find the text of {} again", object_name());
+        return Err(with_hint(message, "this is a bug in weir: please report it; --prune does not need the text"));
+    };
     to_json(tree).map(Some).map_err(|reason| anyhow!(reason)).with_context(object_name)
 }
 
