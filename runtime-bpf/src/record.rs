@@ -20,8 +20,12 @@ use crate::point::HookKind;
 use crate::sys::{MapDefinition, MapType};
 use crate::system::System;
 
-/// The format version of the record and of the maps that generations share.
-const FORM: u32 = 1;
+/// The format version of the record and of the maps that generations share. A reader that ignored what a newer record
+/// contains could put earlier rules of a pod in force again, so every addition gets a new number. In form 1, generations
+/// have no single pods, and there is no spare.
+const FORM: u32 = 2;
+/// Forms that this version reads.
+const KNOWN_FORMS: std::ops::RangeInclusive<u32> = 1..=FORM;
 
 /// The desired state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -251,11 +255,15 @@ impl EnforcementRecord {
         let Some(map) = system.pinned_map(&pins.record()).doing("read the record")? else { return Ok(None) };
         let value = system.lookup(&map, &[0; 4]).doing("read the record")?.unwrap_or_default();
         let damaged = |what: String| Error::Damaged { path: pins.record(), what };
-        let record: Self = serde_json::from_slice(&value).map_err(|error| damaged(error.to_string()))?;
-        match record.form {
-            FORM => Ok(Some(record)),
-            other => Err(damaged(format!("its form is {other}, this weir knows {FORM}"))),
+        Self::parse(&value).map(Some).map_err(damaged)
+    }
+
+    fn parse(value: &[u8]) -> Result<Self, String> {
+        let record: Self = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+        if !KNOWN_FORMS.contains(&record.form) {
+            return Err(format!("its form is {}, this weir knows {FORM}", record.form));
         }
+        Ok(Self { form: FORM, ..record })
     }
 
     /// Makes this the record in force.
@@ -279,5 +287,24 @@ impl EnforcementRecord {
         system.unpin(&pins.new_record()).doing(writing)?;
         system.pin(map.as_fd(), &pins.new_record()).doing(writing)?;
         system.rename(&pins.new_record(), &pins.record()).doing(writing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_of_the_form_before_is_read_and_a_later_one_refused() {
+        let record = EnforcementRecord::new(7);
+        let as_form = |form: u32| {
+            let mut value = serde_json::to_value(&record).unwrap();
+            value["form"] = form.into();
+            value.as_object_mut().unwrap().remove("spare");
+            EnforcementRecord::parse(&serde_json::to_vec(&value).unwrap())
+        };
+        assert_eq!(as_form(1).unwrap(), record, "it is written again in the present form");
+        assert_eq!(as_form(FORM + 1).unwrap_err(), "its form is 3, this weir knows 2");
+        assert_eq!(as_form(0).unwrap_err(), "its form is 0, this weir knows 2");
     }
 }

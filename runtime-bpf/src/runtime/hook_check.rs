@@ -71,6 +71,7 @@ impl Runtime {
             Err(error) => return Err(error),
         }
         self.check_endpoints(&mut check)?;
+        self.hold_links()?;
         Ok(check)
     }
 

@@ -260,6 +260,14 @@ impl Runtime {
         Ok(())
     }
 
+    /// Holds links that were made again without a new record.
+    pub(crate) fn hold_links(&self) -> Result<(), Error> {
+        let Some(mut kept) = self.kept() else { return Ok(()) };
+        let Kept { record: Some((record, _)), links, .. } = &mut *kept else { return Ok(()) };
+        *links = self.links_of(record, std::mem::take(links))?;
+        Ok(())
+    }
+
     fn objects_of(&self, record: &EnforcementRecord, before: &HeldObjects) -> Result<HeldObjects, Error> {
         let mut held = HeldObjects::default();
         for RecordedPin { object: KernelObjectId { kind, number }, path } in self.recorded_pins(record) {
