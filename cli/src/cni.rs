@@ -213,7 +213,7 @@ fn close(call: &CniCall, name: &str, refusal: &Refusal) -> Result<(), Refusal> {
 
 /// The veths among the interfaces that a result names. Only these belong to the pod alone: all pods share a bridge.
 fn veths(named: &[String]) -> std::io::Result<Vec<String>> {
-    let here = weir_runtime::sys::links::here()?.interfaces;
+    let here = weir_runtime::sys::links::interfaces_here()?;
     let is_veth = |name: &&String| here.iter().any(|it| it.kind == "veth" && it.name == **name);
     Ok(named.iter().filter(is_veth).cloned().collect())
 }

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use weir_artifact::NamedEndpoint;
@@ -250,12 +251,10 @@ impl EnforcementRecord {
         }
     }
 
-    /// The pinned record; `None` if no record is pinned.
-    pub(crate) fn read(system: &System, pins: &Pins) -> Result<Option<Self>, Error> {
+    /// The pinned record as it is stored; `None` if no record is pinned.
+    fn stored(system: &System, pins: &Pins) -> Result<Option<Vec<u8>>, Error> {
         let Some(map) = system.pinned_map(&pins.record()).doing("read the record")? else { return Ok(None) };
-        let value = system.lookup(&map, &[0; 4]).doing("read the record")?.unwrap_or_default();
-        let damaged = |what: String| Error::Damaged { path: pins.record(), what };
-        Self::parse(&value).map(Some).map_err(damaged)
+        Ok(Some(system.lookup(&map, &[0; 4]).doing("read the record")?.unwrap_or_default()))
     }
 
     fn parse(value: &[u8]) -> Result<Self, String> {
@@ -287,6 +286,24 @@ impl EnforcementRecord {
         system.unpin(&pins.new_record()).doing(writing)?;
         system.pin(map.as_fd(), &pins.new_record()).doing(writing)?;
         system.rename(&pins.new_record(), &pins.record()).doing(writing)
+    }
+}
+
+/// The record that was read last. It is parsed again only if its bytes differ.
+#[derive(Debug, Default)]
+pub(crate) struct LatestRecord(Option<(Vec<u8>, Arc<EnforcementRecord>)>);
+
+impl LatestRecord {
+    /// The pinned record; `None` if no record is pinned.
+    pub(crate) fn read(&mut self, system: &System, pins: &Pins) -> Result<Option<Arc<EnforcementRecord>>, Error> {
+        let Some(value) = EnforcementRecord::stored(system, pins)? else { return Ok(None) };
+        if let Some((_, record)) = self.0.as_ref().filter(|(known, _)| *known == value) {
+            return Ok(Some(Arc::clone(record)));
+        }
+        let damaged = |what: String| Error::Damaged { path: pins.record(), what };
+        let record = Arc::new(EnforcementRecord::parse(&value).map_err(damaged)?);
+        self.0 = Some((value, Arc::clone(&record)));
+        Ok(Some(record))
     }
 }
 

@@ -21,7 +21,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_artifact::Artifact;
@@ -29,7 +29,7 @@ use weir_artifact::Artifact;
 use crate::error::{Doing as _, Error};
 use crate::generation::{self, LoadedGeneration, ObjectSource};
 use crate::pins::{Age, Pins};
-use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration};
+use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration, LatestRecord};
 use crate::sys::{Lock, errno};
 use crate::system::System;
 
@@ -81,6 +81,7 @@ pub struct Runtime {
     pub(crate) system: System,
     pub(crate) pins: Pins,
     lock: Mutex<Option<kept::Locked>>,
+    latest_record: Mutex<LatestRecord>,
     /// The agent's copy of all pinned objects. `None` for commands, which end after one operation.
     kept: Option<Mutex<kept::Kept>>,
     contests: Option<Mutex<hook_check::Contests>>,
@@ -110,6 +111,7 @@ impl Runtime {
             system,
             pins,
             lock,
+            latest_record: Mutex::default(),
             kept: None,
             contests: None,
             latest_table: None,
@@ -197,10 +199,26 @@ impl Runtime {
         }
     }
 
+    /// The pinned record; `None` if no record is pinned.
+    pub(crate) fn read_record(&self) -> Result<Option<EnforcementRecord>, Error> {
+        Ok(self.shared_record()?.map(Arc::unwrap_or_clone))
+    }
+
+    /// The same without a copy, for operations that rarely change it.
+    pub(crate) fn shared_record(&self) -> Result<Option<Arc<EnforcementRecord>>, Error> {
+        // A panic leaves the bytes and the record of the last read, which belong together.
+        let mut latest = self.latest_record.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.read(&self.system, &self.pins)
+    }
+
     /// The record, which must be there and of this network namespace.
     pub(crate) fn record(&self) -> Result<EnforcementRecord, Error> {
-        let record = EnforcementRecord::read(&self.system, &self.pins)?;
-        let record = record.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
+        self.record_here().map(Arc::unwrap_or_clone)
+    }
+
+    /// The same without a copy, for operations that rarely change it.
+    pub(crate) fn record_here(&self) -> Result<Arc<EnforcementRecord>, Error> {
+        let record = self.shared_record()?.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
         self.check_namespace(&record)?;
         Ok(record)
     }
@@ -228,17 +246,17 @@ impl Runtime {
 
     /// The generation whose programs and maps the next one may reuse.
     pub fn spare(&self) -> Result<Option<KernelGeneration>, Error> {
-        Ok(EnforcementRecord::read(&self.system, &self.pins)?.and_then(|record| record.spare))
+        Ok(self.read_record()?.and_then(|record| record.spare))
     }
 
     /// The endpoints, as they were attached.
     pub fn attached(&self) -> Result<Vec<EnforcedEndpoint>, Error> {
-        Ok(EnforcementRecord::read(&self.system, &self.pins)?.map(|record| record.endpoints).unwrap_or_default())
+        Ok(self.read_record()?.map(|record| record.endpoints).unwrap_or_default())
     }
 
     /// The artifact of the generation in force; `None` if no generation is.
     pub fn artifact_in_force(&self) -> Result<Option<Artifact>, Error> {
-        let Some(record) = EnforcementRecord::read(&self.system, &self.pins)? else { return Ok(None) };
+        let Some(record) = self.read_record()? else { return Ok(None) };
         self.current(&record)?.map(|loaded| self.artifact(&loaded)).transpose()
     }
 

@@ -1,6 +1,7 @@
 //! Checks of the HTML report that need more than a browser: axe-core finds no accessibility problem, and the pictures in
 //! docs/images are made again.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,6 +28,9 @@ pub(crate) fn check() -> Result<()> {
 fn shrink(images: &Path) -> Result<()> {
     for entry in fs::read_dir(images).with_context(|| format!("cannot read {}", images.display()))? {
         let picture = entry?.path();
+        if picture.extension() != Some(OsStr::new("png")) {
+            continue;
+        }
         run(Command::new("pngquant")
             .args(["--force", "--strip", "--speed", "1", "--output"])
             .arg(&picture)

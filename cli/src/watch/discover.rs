@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use weir_runtime::sys::links::{self, NamespaceInterface, NetworkNamespace};
+use weir_runtime::sys::links::{self, InterfaceList, NamespaceInterface, NetworkNamespace};
 
 pub(crate) use assign::{Assignment, Claimant};
 pub(crate) use cache::Attachment;
@@ -135,10 +135,11 @@ pub(crate) enum Depth {
 
 impl Inventory {
     /// Reads the present state of the host.
-    pub(crate) fn read(places: &HostPaths, depth: Depth) -> Self {
+    pub(crate) fn read(interfaces: &mut InterfaceList, places: &HostPaths, depth: Depth) -> Self {
         let mut inventory = Self::default();
-        match links::here() {
-            Ok(here) => inventory.interfaces = here.interfaces,
+        let listed = if depth < Depth::Everything { interfaces.read() } else { interfaces.read_again() };
+        match listed {
+            Ok(interfaces) => inventory.interfaces = interfaces,
             Err(error) => {
                 inventory.is_blind = true;
                 inventory.unread.push(format!("the host's interfaces: {error}"));

@@ -64,6 +64,24 @@ struct VipBackend {
     owner: Option<u64>,
 }
 
+/// A local pod of the last cluster.
+#[derive(Clone, Debug)]
+struct KnownPod {
+    uid: Option<String>,
+    /// Its flows are not older than this turn.
+    since: u64,
+    /// No other pod has it, nor one that was here before.
+    number: u64,
+}
+
+/// A local endpoint whose flows may have to end.
+struct FlowOwner<'c> {
+    id: EndpointId,
+    since: u64,
+    number: Option<u64>,
+    node_addresses: &'c [IpAddr],
+}
+
 /// The backends of earlier generations.
 #[derive(Clone, Debug, Default)]
 pub struct Departed {
@@ -71,11 +89,13 @@ pub struct Departed {
     turn: u64,
     /// The last turn in which a backend was one.
     vips: BTreeMap<VipOrNodePort, BTreeMap<VipBackend, u64>>,
-    /// The local pods with their UID. Their flows are not older than this turn.
-    pods: BTreeMap<String, (Option<String>, u64)>,
-    /// The turn in which the flows of a local pod to a service VIP were ended last. Later flows do not use backends
-    /// that had departed then.
-    ended: BTreeMap<(String, VipOrNodePort), u64>,
+    /// The local pods.
+    pods: BTreeMap<String, KnownPod>,
+    /// The number of the last pod that was new.
+    last_number: u64,
+    /// The turn in which the flows of a local pod, by number, to a service VIP were ended last. Later flows do not use
+    /// backends that had departed then.
+    ended: BTreeMap<VipOrNodePort, BTreeMap<u64, u64>>,
     /// The addresses of departed backends.
     addresses: BTreeSet<IpAddr>,
     /// The addresses of the local endpoints' nodes in the last cluster.
@@ -163,17 +183,19 @@ impl Departed {
     /// The local pods and service VIPs with a departed backend to which the rows of a generation allow no packet.
     fn denied_by_rows(&self, after: &AppliedChanges<'_>) -> BTreeSet<(String, VipOrNodePort)> {
         let AppliedChanges { cluster, classes, .. } = *after;
+        let owners = self.flow_owners(cluster, classes.subject_of.iter().map(|(id, _)| *id));
         let mut ended = BTreeSet::new();
         for (vip, behind) in &self.vips {
+            let ended_before = self.ended.get(vip);
             let departed = behind.iter().filter(|(_, last)| **last < self.turn);
             for (it, last) in departed {
                 let peer = (after.peer_at)(it.address);
                 let atom = classes.atoms.find(vip.protocol, it.port);
-                let denied = classes.subject_of.iter().filter(|(id, subject)| {
-                    self.may_use(cluster, *id, vip, *last)
+                let denied = owners.iter().zip(&classes.subject_of).filter(|(owner, (_, subject))| {
+                    owner.may_use(vip, *last, ended_before)
                         && !classes.allowed(Direction::Egress, *subject, peer).contains(atom)
                 });
-                ended.extend(denied.map(|(id, _)| (cluster.endpoint_name(*id), *vip)));
+                ended.extend(denied.map(|(owner, _)| (cluster.endpoint_name(owner.id), *vip)));
             }
         }
         ended
@@ -182,7 +204,8 @@ impl Departed {
     /// Notes that flows end.
     fn end(&mut self, ended: BTreeSet<(String, VipOrNodePort)>) -> Vec<EndedService> {
         for (pod, vip) in &ended {
-            self.ended.insert((pod.clone(), *vip), self.turn);
+            let number = self.pods.get(pod).map(|pod| pod.number);
+            self.ended.entry(*vip).or_default().extend(number.map(|number| (number, self.turn)));
         }
         let service =
             |(pod, VipOrNodePort { address, port, protocol, .. })| EndedService { pod, address, port, protocol };
@@ -221,12 +244,22 @@ impl Departed {
     fn meet(&mut self, cluster: &Cluster, scope: &Scope) {
         let mut known = std::mem::take(&mut self.pods);
         for id in scope.endpoints() {
-            let (name, uid) = (cluster.endpoint_name(*id), cluster.endpoints[id.index()].uid.clone());
-            let since = known.remove(&name).filter(|it| it.0 == uid).map_or(self.turn - 1, |(_, since)| since);
-            self.pods.insert(name, (uid, since));
+            let (name, uid) = (cluster.endpoint_name(*id), &cluster.endpoints[id.index()].uid);
+            let pod = match known.remove_entry(&name) {
+                Some((_, pod)) if pod.uid == *uid => pod,
+                other => {
+                    known.extend(other);
+                    self.last_number += 1;
+                    KnownPod { uid: uid.clone(), since: self.turn - 1, number: self.last_number }
+                }
+            };
+            self.pods.insert(name, pod);
         }
-        let (pods, vips) = (&self.pods, &self.vips);
-        self.ended.retain(|(pod, vip), _| pods.contains_key(pod) && vips.contains_key(vip));
+        let gone: BTreeSet<u64> = known.into_values().map(|pod| pod.number).collect();
+        self.ended.retain(|vip, _| self.vips.contains_key(vip));
+        if !gone.is_empty() {
+            self.ended.values_mut().for_each(|ended| ended.retain(|number, _| !gone.contains(number)));
+        }
     }
 
     /// Forgets departed backends whose pod is gone, or whose address is another pod's.
@@ -258,10 +291,11 @@ impl Departed {
         }
         unowned.sort();
         unowned.truncate(unowned.len().saturating_sub(MOST_UNOWNED));
+        let owners = self.flow_owners(cluster, scope.endpoints().iter().copied());
         let mut ended = BTreeSet::new();
         for (last, vip, it) in unowned {
-            let users = scope.endpoints().iter().filter(|id| self.may_use(cluster, **id, &vip, last));
-            ended.extend(users.map(|id| (cluster.endpoint_name(*id), vip)));
+            let users = owners.iter().filter(|owner| owner.may_use(&vip, last, self.ended.get(&vip)));
+            ended.extend(users.map(|owner| (cluster.endpoint_name(owner.id), vip)));
             self.vips.entry(vip).or_default().remove(&it);
         }
         ended
@@ -274,29 +308,42 @@ impl Departed {
         if self.addresses.is_empty() {
             return ended;
         }
+        let owners = self.flow_owners(cluster, scope.endpoints().iter().copied());
         let mut oracle = Oracle::new(cluster);
         for (vip, behind) in &self.vips {
             let departed: Vec<_> = behind.iter().filter(|(_, last)| **last < self.turn).collect();
-            for id in scope.endpoints() {
-                let mut used = departed.iter().filter(|(_, last)| self.may_use(cluster, *id, vip, **last));
-                if used.any(|(it, _)| is_denied(&mut oracle, cluster, *id, vip, it)) {
-                    ended.insert((cluster.endpoint_name(*id), *vip));
+            for owner in &owners {
+                let mut used = departed.iter().filter(|(_, last)| owner.may_use(vip, **last, self.ended.get(vip)));
+                if used.any(|(it, _)| is_denied(&mut oracle, cluster, owner.id, vip, it)) {
+                    ended.insert((cluster.endpoint_name(owner.id), *vip));
                 }
             }
         }
         ended
     }
 
-    /// Whether flows of a local endpoint to a service VIP may be as old as the turn in which a backend was one last.
-    fn may_use(&self, cluster: &Cluster, id: EndpointId, vip: &VipOrNodePort, last: u64) -> bool {
-        let endpoint = &cluster.endpoints[id.index()];
-        if vip.is_node_port && !node_addresses(cluster, endpoint.node).contains(&vip.address) {
-            return false;
-        }
-        let pod = cluster.endpoint_name(id);
-        let since = self.pods.get(&pod).map_or(0, |(_, since)| *since);
-        let ended = self.ended.get(&(pod, *vip)).copied().unwrap_or(0);
-        last >= since.max(ended)
+    /// The local endpoints with what is known of their flows.
+    fn flow_owners<'c>(&self, cluster: &'c Cluster, ids: impl Iterator<Item = EndpointId>) -> Vec<FlowOwner<'c>> {
+        let owner = |id: EndpointId| {
+            let known = self.pods.get(&cluster.endpoint_name(id));
+            FlowOwner {
+                id,
+                since: known.map_or(0, |pod| pod.since),
+                number: known.map(|pod| pod.number),
+                node_addresses: node_addresses(cluster, cluster.endpoints[id.index()].node),
+            }
+        };
+        ids.map(owner).collect()
+    }
+}
+
+impl FlowOwner<'_> {
+    /// Whether its flows to a service VIP may be as old as the turn in which a backend was one last. `ended` has the
+    /// turns in which flows to this VIP were ended.
+    fn may_use(&self, vip: &VipOrNodePort, last: u64, ended: Option<&BTreeMap<u64, u64>>) -> bool {
+        let is_here = !vip.is_node_port || self.node_addresses.contains(&vip.address);
+        let ended = || self.number.and_then(|number| ended?.get(&number)).copied().unwrap_or(0);
+        is_here && last >= self.since && last >= ended()
     }
 }
 

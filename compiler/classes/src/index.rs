@@ -304,15 +304,20 @@ impl Index {
         self.objects.get(key)
     }
 
-    /// The objects of a kind.
+    /// The names of the objects of a kind, in order.
     pub fn keys(&self, kind: &str) -> impl Iterator<Item = &Key> {
-        self.objects.keys().filter(move |key| key.kind == kind)
+        self.entries_of(kind).map(|(key, _)| key)
     }
 
-    /// The objects of a kind, found without a visit to the others.
-    fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = &Object> {
+    /// The objects of a kind.
+    fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Object> {
+        self.entries_of(kind).map(|(_, object)| object)
+    }
+
+    /// The objects of a kind with their names, found without a visit to the others.
+    fn entries_of(&self, kind: &str) -> impl Iterator<Item = (&Key, &Object)> {
         let first = Key { kind: kind.to_owned(), namespace: String::new(), name: String::new() };
-        self.objects.range(first..).take_while(move |(key, _)| key.kind == kind).map(|(_, object)| object)
+        self.objects.range(first..).take_while(move |(key, _)| key.kind == kind)
     }
 
     /// How many policies are in audit mode.

@@ -129,7 +129,7 @@ impl Runtime {
 
     /// Reads the record and reconciles the kernel with it. Returns an empty record if no record is pinned.
     fn adopt(&self) -> Result<(EnforcementRecord, Reconciled), Error> {
-        let Some(mut record) = EnforcementRecord::read(&self.system, &self.pins)? else {
+        let Some(mut record) = self.read_record()? else {
             let links = self.system.list(&self.pins.links()).doing("list links")?;
             if !links.is_empty() {
                 return Err(Error::Damaged {

@@ -34,7 +34,7 @@ impl Runtime {
         operation: impl FnOnce() -> Result<Vec<EnforcedEndpoint>, Error>,
     ) -> Result<Vec<EnforcedEndpoint>, Error> {
         let leaving = self.kept_during(operation)?;
-        if EnforcementRecord::read(&self.system, &self.pins)?.is_none() {
+        if self.read_record()?.is_none() {
             self.forget_kept();
         }
         Ok(leaving)
@@ -47,7 +47,7 @@ impl Runtime {
         leaves: impl Fn(&EnforcedEndpoint) -> bool,
         is_all: bool,
     ) -> Result<Vec<EnforcedEndpoint>, Error> {
-        let Some(mut record) = EnforcementRecord::read(&self.system, &self.pins)? else {
+        let Some(mut record) = self.read_record()? else {
             if is_all {
                 self.remove_unrecorded()?;
             }

@@ -249,7 +249,7 @@ impl Runtime {
         let Some(number) = number.filter(|number| kept.record.as_ref().is_none_or(|(_, known)| known != number)) else {
             return Ok(());
         };
-        let Some(record) = EnforcementRecord::read(&self.system, &self.pins)? else { return Ok(()) };
+        let Some(record) = self.read_record()? else { return Ok(()) };
         let objects = self.objects_of(&record, &kept.objects)?;
         kept.objects = Arc::new(objects);
         let before = kept.record.as_ref().map(|(before, _)| (before.repaired, &before.endpoints));

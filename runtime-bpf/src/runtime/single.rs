@@ -1,13 +1,13 @@
 //! The agent's operations between two generations: updates of single addresses, and repairs.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use weir_artifact::layout::{MapName, config};
 
 use super::Runtime;
 use crate::error::{Doing as _, Error};
 use crate::generation::{BATCH, LoadedGeneration, refused};
-use crate::record::EnforcementRecord;
 use crate::sys::MapType;
 use crate::system::TypedHash;
 
@@ -27,18 +27,21 @@ impl Runtime {
     }
 
     fn write_addresses_here(&self, changes: &[(IpAddr, Option<u32>)], again: bool) -> Result<(), Error> {
-        let mut record = self.record()?;
+        let mut record = self.record_here()?;
         let loaded = self.current(&record)?.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
         let last = record.last_epoch;
         let patches = !changes.is_empty();
-        if let Some(current) = record.current.as_mut().filter(|current| again || (patches && !current.patched)) {
+        if record.current.as_ref().is_some_and(|current| again || (patches && !current.patched)) {
+            let record = Arc::make_mut(&mut record);
             // Before the first write: `status` compares the tables with the artifact, and `attach` reads whether they
             // differ. The epoch comes before it is in force, so that a process that dies in between leaves it to
             // `reconcile`.
-            current.patched |= patches;
-            if again {
-                current.epoch = last.wrapping_add(1);
-                record.last_epoch = current.epoch;
+            if let Some(current) = &mut record.current {
+                current.patched |= patches;
+                if again {
+                    current.epoch = last.wrapping_add(1);
+                    record.last_epoch = current.epoch;
+                }
             }
             record.write(&self.system, &self.pins)?;
         }
@@ -94,8 +97,8 @@ impl Runtime {
     /// The epoch of the generation in force; 0 if no generation is in force.
     pub fn epoch(&self) -> Result<u32, Error> {
         self.bring_record_back()?;
-        let record = EnforcementRecord::read(&self.system, &self.pins)?;
-        Ok(record.and_then(|record| record.current).map_or(0, |generation| generation.epoch))
+        let record = self.shared_record()?;
+        Ok(record.and_then(|record| Some(record.current.as_ref()?.epoch)).unwrap_or(0))
     }
 
     /// Reconciles the kernel with the record, and returns the repairs.

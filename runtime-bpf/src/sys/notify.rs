@@ -25,6 +25,14 @@ const CHANGES: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF);
 
+/// Opens a socket in this thread's network namespace that gets rtnetlink's messages of these groups.
+pub(super) fn subscribe(groups: u32) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let netlink = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+    rustix::net::bind(&netlink, &SocketAddrNetlink::new(0, groups))?;
+    Ok(netlink)
+}
+
 /// Waits for changes.
 #[derive(Debug)]
 pub struct Notifier {
@@ -38,9 +46,7 @@ pub struct Notifier {
 impl Notifier {
     /// Opens the notifier in this thread's network namespace. The directory may be created later.
     pub fn open(directory: &Path) -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let netlink = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-        rustix::net::bind(&netlink, &SocketAddrNetlink::new(0, GROUPS))?;
+        let netlink = subscribe(GROUPS)?;
         let inotify = File::from(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?);
         let mut notifier = Self { netlink, inotify, directory: directory.to_owned(), watched: None };
         notifier.watch_directory();

@@ -6,6 +6,7 @@ mod edge;
 mod ended;
 mod faults;
 mod flows;
+mod interfaces;
 mod keeps;
 mod leftovers;
 mod limits;

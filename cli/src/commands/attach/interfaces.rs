@@ -12,7 +12,7 @@ use std::path::Path;
 use anyhow::Result;
 use weir_artifact::layout::endpoint;
 use weir_artifact::{Artifact, NamedEndpoint};
-use weir_runtime::sys::links;
+use weir_runtime::sys::links::{self, InterfaceList};
 
 use super::departed::cluster_of;
 use crate::watch::discover::{Claimant, Depth, FoundInterface, HostPaths, InterfaceSource, Inventory, SearchedPod};
@@ -65,7 +65,8 @@ impl<'a> HostInterfaces<'a> {
         };
         let pods = artifact.endpoints.iter().map(pod).collect();
         let behind = named.iter().filter_map(|(_, name)| Some((name.clone(), links::behind(name).ok()?))).collect();
-        Ok(Self { inventory: Inventory::read(&paths, Depth::Everything), pods, behind })
+        let inventory = Inventory::read(&mut InterfaceList::default(), &paths, Depth::Everything);
+        Ok(Self { inventory, pods, behind })
     }
 
     /// Finds the interfaces of the pods that have none in `known`, which has pods (`namespace/name`) with their
