@@ -111,6 +111,8 @@ pub struct MovedBackends {
     pub came: BTreeSet<IpAddr>,
     /// The addresses of backends that the service has lost.
     pub left: BTreeSet<IpAddr>,
+    /// Whether the service has the same addresses and ports as before.
+    pub is_alike: bool,
 }
 
 /// A generation that changes were applied to, and the present state of addresses.
@@ -221,8 +223,18 @@ impl Departed {
             }
         }
         // It was a backend until now, also if it had left and come back before.
-        let left = self.vips.values_mut().flatten().filter(|(it, _)| moved.left.contains(&it.address));
-        left.for_each(|(_, last)| *last = self.turn);
+        let leave = |(it, last): (&VipBackend, &mut u64)| {
+            if moved.left.contains(&it.address) {
+                *last = self.turn;
+            }
+        };
+        if moved.is_alike {
+            for vip in vips_of(&moved.service, &self.of_nodes) {
+                self.vips.get_mut(&vip).into_iter().flatten().for_each(leave);
+            }
+        } else {
+            self.vips.values_mut().flatten().for_each(leave);
+        }
         // A change of such a pod's class then makes a generation, which finds the flows that have to end.
         self.addresses.extend(&moved.left);
     }
@@ -357,25 +369,36 @@ fn addresses_of_nodes(cluster: &Cluster, scope: &Scope) -> BTreeSet<IpAddr> {
 /// The service VIPs of a cluster and their backends. `of_nodes` are the addresses at which node ports are reached.
 fn present(cluster: &Cluster, of_nodes: &BTreeSet<IpAddr>) -> BTreeSet<(VipOrNodePort, VipBackend)> {
     let mut found = BTreeSet::new();
-    let mut add = |vip: VipOrNodePort, port: &ServicePort| {
+    each_vip(cluster, of_nodes, &mut |vip, port| {
         found.extend(port.backends.iter().filter_map(|backend| {
             let at = backend.address.filter(|at| Family::of(*at) == Family::of(vip.address))?;
             let owner = backend.endpoint.map(|id| owner(cluster, &cluster.endpoints[id.index()]));
             Some((vip, VipBackend { address: at, port: backend.port, owner }))
         }));
-    };
+    });
+    found
+}
+
+/// The same without backends, so also those that have none.
+fn vips_of(cluster: &Cluster, of_nodes: &BTreeSet<IpAddr>) -> BTreeSet<VipOrNodePort> {
+    let mut found = BTreeSet::new();
+    each_vip(cluster, of_nodes, &mut |vip, _| _ = found.insert(vip));
+    found
+}
+
+fn each_vip(cluster: &Cluster, of_nodes: &BTreeSet<IpAddr>, found: &mut dyn FnMut(VipOrNodePort, &ServicePort)) {
     for Frontend { address, at } in &cluster.frontends {
         for FrontendPort { protocol, port, claims, .. } in &at.ports {
             let vip = VipOrNodePort { address: *address, port: *port, protocol: *protocol, is_node_port: false };
-            claims.iter().for_each(|(id, index)| add(vip, &cluster.services[id.index()].ports[*index as usize]));
+            claims.iter().for_each(|(id, index)| found(vip, &cluster.services[id.index()].ports[*index as usize]));
         }
     }
     for port in cluster.services.iter().flat_map(|service| &service.ports) {
         for (number, address) in port.node_port.into_iter().flat_map(|it| of_nodes.iter().map(move |at| (it, at))) {
-            add(VipOrNodePort { address: *address, port: number, protocol: port.protocol, is_node_port: true }, port);
+            let vip = VipOrNodePort { address: *address, port: number, protocol: port.protocol, is_node_port: true };
+            found(vip, port);
         }
     }
-    found
 }
 
 fn node_addresses(cluster: &Cluster, node: Option<NodeId>) -> &[IpAddr] {

@@ -295,11 +295,15 @@ impl Maintained {
             (*facts, effect.changes_facts) = (renewed, is_other);
         }
         if effect.changes_local_backends || !replaced.changed.is_empty() {
-            effect.changes_facts |= facts.renew_local(cluster, draft);
+            let is_other = facts.renew_local(cluster, draft);
+            // Classes name services by number.
+            effect.changes_facts |= is_other && (effect.changes_local_backends || replaced.renumbers());
         }
         if effect.changes_facts {
             effect.touched = (0..self.draft.local.len()).collect();
         }
+        // A local pod that is a backend itself is judged by the other backends.
+        effect.touched.extend(&replaced.local);
     }
 
     /// Takes away one use of a range of ports.

@@ -249,8 +249,8 @@ impl<'a> RowBuilder<'a> {
         (self.facts, self.sets)
     }
 
-    /// The facts after the backends of some services have changed, and whether a verdict can depend on the change. The
-    /// services and their ports are the same as before.
+    /// The facts after the backends of some services have changed, and whether a verdict of pods that are not among
+    /// these backends can depend on the change. The services and their ports are the same as before.
     pub(super) fn with_backends(mut self, services: &[ServiceId]) -> (RowFacts, bool) {
         let mut is_other = false;
         for id in services {
@@ -258,8 +258,6 @@ impl<'a> RowBuilder<'a> {
             let behind: Vec<_> = ports.map(|port| self.behind(port)).collect();
             is_other |= self.facts.behind[id.index()] != behind;
             self.facts.behind[id.index()] = behind;
-            // A local pod that is a backend itself is judged by the other backends.
-            is_other |= self.facts.to_local.iter().any(|(service, _)| *service == id.0);
         }
         (self.facts, is_other)
     }

@@ -567,7 +567,8 @@ const CLIENT: &str = "
 
 fn slice_of(service: &str, addresses: &[&str]) -> Object {
     let endpoint = |it: &&str| {
-        let pod = BTreeMap::from([("10.0.0.1", "db-1"), ("10.0.0.2", "db-2"), ("10.0.0.3", "web")])[it];
+        let pods = [("10.0.0.1", "db-1"), ("10.0.0.2", "db-2"), ("10.0.0.3", "web"), ("10.0.1.2", "db-own")];
+        let pod = BTreeMap::from(pods)[it];
         let target = format!("{{kind: Pod, namespace: shop, name: {pod}}}");
         format!("{{addresses: [{it}], conditions: {{ready: true}}, targetRef: {target}}}")
     };
@@ -617,6 +618,19 @@ fn a_backend_that_came_without_a_generation_is_judged_when_its_pod_changes() {
     // Its class is known. Only the service's address has another verdict now.
     applied(&mut server, &mut index, pod("shop", "db-2", "far", "web", "10.0.0.2"));
     applied(&mut server, &mut index, pod("shop", "db-2", "far", "db", "10.0.0.2"));
+}
+
+/// A pod always reaches itself. Through its service, it may reach other backends instead.
+#[test]
+fn a_local_backend_is_judged_by_backends_of_its_class_that_come_and_go() {
+    let (mut server, mut index) = client();
+    server.apply(pod("shop", "db-own", "near", "db", "10.0.1.2"), &mut index);
+    let spec = "{podSelector: {matchLabels: {app: db}}, policyTypes: [Egress]}";
+    server.apply(network_policy("shop", "closed", "enforce", spec), &mut index);
+    index.compile().expect("classes");
+    for backends in [&["10.0.1.2"][..], &["10.0.1.2", "10.0.0.1"], &["10.0.1.2"], &["10.0.0.1"]] {
+        applied(&mut server, &mut index, slice_of("db", backends));
+    }
 }
 
 #[test]

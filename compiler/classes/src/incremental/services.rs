@@ -17,7 +17,7 @@ use crate::ports::PortSpec;
 use crate::vips::{self, OtherPorts, ServiceVip};
 use crate::{PeerClass, PeerId};
 use weir_model::resolve::{AddressUse, frontends};
-use weir_model::{NamespaceId, Service, ServiceId};
+use weir_model::{EndpointId, NamespaceId, Service, ServiceId};
 use weir_objects::address::Family;
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
@@ -53,8 +53,17 @@ pub(crate) struct Replaced {
     /// Their addresses, before or after the change.
     addresses: BTreeSet<IpAddr>,
     of_pods: BTreeSet<IpAddr>,
+    /// The local endpoints that are backends of these services, before or after the change: indices into the draft.
+    pub(super) local: BTreeSet<usize>,
     /// Whether a service or one of its ports is new, other or gone.
     pub(crate) changes_ports: bool,
+}
+
+impl Replaced {
+    /// Whether a service has another number than before, or is gone.
+    pub(super) fn renumbers(&self) -> bool {
+        self.numbers.iter().enumerate().any(|(old, new)| *new != Some(ServiceId(old as u32)))
+    }
 }
 
 /// A service, with its number before the changes.
@@ -141,6 +150,7 @@ impl Maintained {
         let new = change.now.map(|service| self.with_endpoints(Service { namespace, ..service }));
         let [was, is] = [old.as_ref().map(|slot| &slot.service), new.as_ref()];
         replaced.addresses.extend([was, is].into_iter().flatten().flat_map(|it| &it.addresses));
+        replaced.local.extend([was, is].into_iter().flatten().flat_map(|it| self.local_backends(it)));
         if !is_alike(was, is) {
             replaced.changes_ports = true;
             // First the new ranges: one that stays is not taken away in between.
@@ -156,6 +166,19 @@ impl Maintained {
         let key = |it: &Service| (namespaces[it.namespace.index()].name.as_str(), it.name.clone());
         let at = slots.partition_point(|slot| key(&slot.service) < key(&service));
         slots.insert(at, Slot { service, before: old.and_then(|slot| slot.before), is_new: true });
+    }
+
+    /// The local endpoints that are backends of a service: by name, or because they have a backend's address.
+    fn local_backends(&self, service: &Service) -> Vec<usize> {
+        let backends = || service.ports.iter().flat_map(|port| &port.backends);
+        let named: BTreeSet<EndpointId> = backends().filter_map(|it| it.endpoint).collect();
+        let addresses: BTreeSet<IpAddr> = backends().filter_map(|it| it.address).collect();
+        let is_backend = |id: EndpointId| {
+            let own = &self.cluster.endpoints[id.index()].addresses;
+            named.contains(&id) || own.iter().any(|address| addresses.contains(address))
+        };
+        let local = self.draft.local.iter().enumerate();
+        local.filter(|(_, local)| is_backend(local.endpoint)).map(|(index, _)| index).collect()
     }
 
     /// The service with the local pods that have its backends' addresses.
@@ -209,7 +232,7 @@ impl Maintained {
     }
 
     fn renumber_vips(&mut self, replaced: &Replaced) {
-        if replaced.numbers.iter().enumerate().all(|(old, new)| *new == Some(ServiceId(old as u32))) {
+        if !replaced.renumbers() {
             return;
         }
         let vips = Arc::make_mut(&mut self.peers.vips);

@@ -334,7 +334,7 @@ impl Index {
         });
         let left = was.iter().copied().filter(|address| !is_alike || !now.contains(address)).collect();
         let service = self.service_with_pods(key, &now).ok_or(NeedsWhole::Backends)?;
-        Ok(MovedBackends { service, came: now, left })
+        Ok(MovedBackends { service, came: now, left, is_alike })
     }
 
     fn is_disputed(&self, address: &IpAddr) -> bool {

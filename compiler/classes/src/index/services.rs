@@ -182,7 +182,7 @@ impl Index {
             return None;
         }
         let service = self.with_pods(&change, &came)?;
-        Some(SliceMove { backends: MovedBackends { service, came, left }, lost, got, moves })
+        Some(SliceMove { backends: MovedBackends { service, came, left, is_alike: true }, lost, got, moves })
     }
 
     /// The service before and after the change; `None` if its backends were or will be found by its selector.
