@@ -122,7 +122,7 @@ impl GenerationSource<'_> {
             entries.extend(self.open.iter().map(|(key, value)| (key.as_slice(), value.as_slice())));
         }
         let compiled = entries.len();
-        entries.extend(of(&self.own, image.name).map(|key| (key.as_slice(), OWN.as_slice())));
+        entries.extend(of(&self.own, image.name).map(|key| (key, OWN.as_slice())));
         if entries.len() > compiled {
             entries.sort_unstable();
             entries.dedup();

@@ -7,7 +7,7 @@
 use super::bytes::{ByteReader, Sink};
 use super::{LinkError, NamedEndpoint};
 use crate::layout::MapName;
-use crate::map_image::MapImage;
+use crate::map_image::{MapBytes, MapImage};
 use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
 
 /// The kernel's number of each kind.
@@ -46,7 +46,7 @@ pub(super) fn write_maps(maps: &[MapImage], elsewhere: &[MapName]) -> Result<Vec
         if map.entries.iter().any(|(key, value)| (key.len(), value.len()) != (key_size as usize, value_size as usize)) {
             return Err(LinkError::EntrySize(map.name));
         }
-        if elsewhere.contains(&map.name) && matches!(map.entries.as_slice(), [(key, _)] if *key == FIRST) {
+        if elsewhere.contains(&map.name) && matches!(map.entries.as_slice(), [(key, _)] if key[..] == FIRST) {
             out.u32(ELSEWHERE);
             continue;
         }
@@ -84,10 +84,10 @@ fn read_map<'a>(source: &mut ByteReader<'_>, elsewhere: impl Fn(MapName) -> Opti
     if source.0.starts_with(&ELSEWHERE.to_le_bytes()) {
         source.u32()?;
         let only = elsewhere(name).filter(|it| it.len() == value && key == FIRST.len())?;
-        return Some(MapImage { name, spec, entries: vec![(FIRST.to_vec(), only.to_vec())] });
+        return Some(MapImage { name, spec, entries: vec![(MapBytes::from(&FIRST[..]), only.into())] });
     }
     let count = source.count((key.checked_add(value)?).max(1))?;
-    let entry = |_| Some((source.take(key)?.to_vec(), source.take(value)?.to_vec()));
+    let entry = |_| Some((source.take(key)?.into(), source.take(value)?.into()));
     let entries = (0..count).map(entry).collect::<Option<_>>()?;
     Some(MapImage { name, spec, entries })
 }

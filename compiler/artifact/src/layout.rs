@@ -7,6 +7,7 @@ pub mod buckets;
 
 use std::net::IpAddr;
 
+use crate::map_image::{MapBytes, MapEntry};
 use weir_objects::k8s::Direction;
 
 weir_ebpf::named_enum! {
@@ -334,7 +335,7 @@ pub fn program_name(hook: Direction) -> &'static str {
 pub const AT_EDGE: &str = "at_edge";
 
 /// The entries that the runtime writes into a map of protected addresses, for the endpoints with these values.
-pub fn protected<'a>(map: MapName, values: impl Iterator<Item = &'a [u8]>) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub fn protected<'a>(map: MapName, values: impl Iterator<Item = &'a [u8]>) -> Vec<MapEntry> {
     let (at, bytes) = match map {
         MapName::Local4 => (endpoint::V4 as usize, 4),
         MapName::Local6 => (endpoint::V6 as usize, 16),
@@ -343,7 +344,7 @@ pub fn protected<'a>(map: MapName, values: impl Iterator<Item = &'a [u8]>) -> Ve
     let addresses = values.filter_map(|value| value.get(at..at + bytes));
     // Zeros mean that the endpoint has no address of this family. As an entry they would protect 0.0.0.0.
     let given = addresses.filter(|address| address.iter().any(|byte| *byte != 0));
-    given.map(|address| (address.to_vec(), PROTECTED.to_vec())).collect()
+    given.map(|address| (address.into(), MapBytes::from(&PROTECTED[..]))).collect()
 }
 
 /// The map value of every protected address.
@@ -364,9 +365,9 @@ pub fn row_key(direction: Direction, subject: u32, peer: u32) -> [u8; 8] {
 }
 
 /// The address's four or sixteen bytes, as on the wire.
-pub fn address_bytes(address: IpAddr) -> Vec<u8> {
+pub fn address_bytes(address: IpAddr) -> MapBytes {
     match address {
-        IpAddr::V4(v4) => v4.octets().to_vec(),
-        IpAddr::V6(v6) => v6.octets().to_vec(),
+        IpAddr::V4(v4) => MapBytes::from_slice(&v4.octets()),
+        IpAddr::V6(v6) => MapBytes::from_slice(&v6.octets()),
     }
 }

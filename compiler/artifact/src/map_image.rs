@@ -2,11 +2,20 @@
 
 use std::borrow::Cow;
 
+use smallvec::SmallVec;
+
 use crate::layout::MapName;
 use crate::layout::buckets::{self, shape};
 use weir_ebpf::bytes::put;
 use weir_ebpf::vm::MapSpec;
 use weir_objects::address::Family;
+
+/// A key or a value. Addresses and classes are stored in place: a cluster has up to hundreds of thousands of them, and
+/// each generation makes all of them.
+pub type MapBytes = SmallVec<[u8; 16]>;
+
+/// A key and its value.
+pub type MapEntry = (MapBytes, MapBytes);
 
 /// The image of one map.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +25,7 @@ pub struct MapImage {
     /// The kernel's parameters of the map.
     pub spec: MapSpec,
     /// Keys and values, sorted.
-    pub entries: Vec<(Vec<u8>, Vec<u8>)>,
+    pub entries: Vec<MapEntry>,
 }
 
 /// The value of `flow_shape` for these maps.
@@ -50,7 +59,10 @@ pub fn with_few_flows(map: &MapImage, most: u32) -> Cow<'_, MapImage> {
     let few = |family| buckets::table_bytes(family, u64::from(most) / 2, u64::MAX);
     if map.name == MapName::FlowShape {
         let masks = [Family::V4, Family::V6].map(|family| buckets::mask(family, few(family)).to_le_bytes());
-        return Cow::Owned(MapImage { entries: vec![(vec![0; 4], masks.concat())], ..map.clone() });
+        return Cow::Owned(MapImage {
+            entries: vec![(MapBytes::from_elem(0, 4), masks.concat().into())],
+            ..map.clone()
+        });
     }
     let Some((family, _)) = bucket_family(map.name) else { return Cow::Borrowed(map) };
     let mut small = map.clone();

@@ -167,11 +167,12 @@ fn common_bits(a: &[u8], b: &[u8]) -> u32 {
 mod tests {
     use super::*;
     use crate::layout::MapName;
+    use crate::map_image::MapBytes;
 
     #[track_caller]
     fn check_nodes(prefixes: &[([u8; 4], u32)], nodes: u64) {
         let entry = |(address, length): &([u8; 4], u32)| {
-            ([length.to_le_bytes().as_slice(), address.as_slice()].concat(), vec![0; 4])
+            ([length.to_le_bytes(), *address].concat().into(), MapBytes::from_elem(0, 4))
         };
         let spec = MapSpec {
             kind: MapKind::LpmTrie,

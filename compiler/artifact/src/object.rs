@@ -155,7 +155,7 @@ fn data_section(map: &MapImage, writer: &mut ElfWriter, types: &mut btf::Btf) ->
     };
     let name = format!("{prefix}{}", map.name.name());
     let zeros = || vec![0; map.spec.value_size as usize];
-    let value = map.entries.first().map_or_else(zeros, |(_, value)| value.clone());
+    let value = map.entries.first().map_or_else(zeros, |(_, value)| value.to_vec());
     let section = writer.section(&name, kind::PROGBITS, flags, value);
     let variable = types.bytes(map.name.name(), map.spec.value_size);
     types.data_section(&name, &[variable]);

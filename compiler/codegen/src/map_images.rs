@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use weir_artifact::map_image::{MapImage, shape_of};
+use weir_artifact::map_image::{MapBytes, MapEntry, MapImage, shape_of};
 
 use crate::ir::DecisionTables;
 use crate::structures::{ExactTable, PortTable, Prefixes, RowTable};
@@ -65,7 +65,11 @@ pub fn maps(cluster: &Cluster, scope: &Scope, tables: &DecisionTables, sizes: Si
         }
     }
     let shape = MapSpec { flags: MapFlags::RDONLY_PROG, ..array(MapKind::Array, shape::BYTES, 1) };
-    maps.push(MapImage { name: MapName::FlowShape, spec: shape, entries: vec![(vec![0; 4], shape_of(&maps))] });
+    maps.push(MapImage {
+        name: MapName::FlowShape,
+        spec: shape,
+        entries: vec![(MapBytes::from_elem(0, 4), shape_of(&maps).into())],
+    });
     match &tables.structures.rows {
         RowTable::Maps => maps.extend([rows(tables), defaults(tables)]),
         RowTable::Compiled(table) => maps.push(compiled(MapName::Rows, &table.bytes)),
@@ -145,7 +149,7 @@ fn config_image(cluster: &Cluster) -> MapImage {
     for (at, number) in [(config::TICKS, TICKS), (config::STAMP, 1), (config::OTHER, layout::mark::NONE)] {
         value[at as usize..at as usize + 4].copy_from_slice(&number.to_le_bytes());
     }
-    let entries = vec![(vec![0; 4], value)];
+    let entries = vec![(MapBytes::from_elem(0, 4), value.into())];
     MapImage { name: MapName::Config, spec: array(MapKind::Array, config::BYTES, 1), entries }
 }
 
@@ -215,7 +219,7 @@ pub(crate) fn write_addresses(maps: &mut [MapImage], changes: &BTreeMap<IpAddr, 
 fn write_address(map: &mut MapImage, address: IpAddr, peer: Option<PeerId>) -> bool {
     let key = layout::address_bytes(address);
     let place = map.entries.binary_search_by(|(it, _)| it.cmp(&key));
-    match (place, peer.map(|peer| peer.0.to_le_bytes().to_vec())) {
+    match (place, peer.map(class_bytes)) {
         (Ok(at), Some(value)) => map.entries[at].1 = value,
         (Ok(at), None) => _ = map.entries.remove(at),
         (Err(at), Some(value)) => {
@@ -231,7 +235,7 @@ fn write_address(map: &mut MapImage, address: IpAddr, peer: Option<PeerId>) -> b
 
 /// A hash with the usual headroom and room for `more` further entries.
 fn exact_hash(name: MapName, family: Family, of: impl Iterator<Item = (IpAddr, PeerId)>, more: u32) -> MapImage {
-    let entry = |(at, peer): (IpAddr, PeerId)| (layout::address_bytes(at), peer.0.to_le_bytes().to_vec());
+    let entry = |(at, peer): (IpAddr, PeerId)| (layout::address_bytes(at), class_bytes(peer));
     let entries: Vec<_> = of.map(entry).collect();
     filled(name, hash(u32::from(family.bits() / 8), 4, headroom(entries.len() as u32).saturating_add(more)), entries)
 }
@@ -254,12 +258,16 @@ fn prefix_image(tables: &DecisionTables, family: Family) -> Option<MapImage> {
     }
 }
 
+fn class_bytes(PeerId(peer): PeerId) -> MapBytes {
+    MapBytes::from_slice(&peer.to_le_bytes())
+}
+
 /// (length, address) → class
-fn prefix_entries(prefixes: &[(Prefix, PeerId)]) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn prefix_entries(prefixes: &[(Prefix, PeerId)]) -> Vec<MapEntry> {
     let entry = |(prefix, peer): &(Prefix, PeerId)| {
-        let mut key = u32::from(prefix.len()).to_le_bytes().to_vec();
+        let mut key = MapBytes::from_slice(&u32::from(prefix.len()).to_le_bytes());
         key.extend(layout::address_bytes(prefix.address()));
-        (key, peer.0.to_le_bytes().to_vec())
+        (key, class_bytes(*peer))
     };
     prefixes.iter().map(entry).collect()
 }
@@ -267,21 +275,21 @@ fn prefix_entries(prefixes: &[(Prefix, PeerId)]) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// A table that programs read directly.
 fn compiled(name: MapName, bytes: &[u8]) -> MapImage {
     let spec = MapSpec { flags: MapFlags::RDONLY_PROG, ..array(MapKind::Array, bytes.len() as u32, 1) };
-    MapImage { name, spec, entries: vec![(vec![0; 4], bytes.to_vec())] }
+    MapImage { name, spec, entries: vec![(MapBytes::from_elem(0, 4), bytes.into())] }
 }
 
-fn node_entries(cluster: &Cluster, family: Family) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn node_entries(cluster: &Cluster, family: Family) -> Vec<MapEntry> {
     let mut entries = Vec::new();
     for (node, of_node) in cluster.nodes.iter().enumerate() {
         for address in of_node.addresses.iter().filter(|at| Family::of(**at) == family) {
-            entries.push((node_key(node as u32, *address), vec![1, 0, 0, 0]));
+            entries.push((node_key(node as u32, *address), MapBytes::from_slice(&[1, 0, 0, 0])));
         }
     }
     entries
 }
 
-fn node_key(node: u32, address: IpAddr) -> Vec<u8> {
-    let mut key = node.to_le_bytes().to_vec();
+fn node_key(node: u32, address: IpAddr) -> MapBytes {
+    let mut key = MapBytes::from_slice(&node.to_le_bytes());
     key.extend(layout::address_bytes(address));
     key
 }
@@ -292,7 +300,7 @@ fn rows(tables: &DecisionTables) -> MapImage {
         for (subject, row) in tables.rows(direction).iter().enumerate() {
             for (peer, set) in row.entries.iter() {
                 entries.push((
-                    layout::row_key(direction, subject as u32, peer.0).to_vec(),
+                    MapBytes::from_slice(&layout::row_key(direction, subject as u32, peer.0)),
                     set_bytes(tables, set.index()),
                 ));
             }
@@ -306,7 +314,7 @@ fn defaults(tables: &DecisionTables) -> MapImage {
     let sets = Direction::ALL.into_iter().flat_map(|direction| tables.rows(direction)).map(|row| row.default);
     let entries: Vec<_> = sets
         .enumerate()
-        .map(|(index, set)| ((index as u32).to_le_bytes().to_vec(), set_bytes(tables, set.index())))
+        .map(|(index, set)| (MapBytes::from_slice(&(index as u32).to_le_bytes()), set_bytes(tables, set.index())))
         .collect();
     let spec = array(MapKind::Array, set_size(tables), entries.len().max(1) as u32);
     MapImage { name: MapName::Defaults, spec, entries }
@@ -316,7 +324,7 @@ fn set_size(tables: &DecisionTables) -> u32 {
     8 * tables.words() as u32
 }
 
-fn set_bytes(tables: &DecisionTables, set: usize) -> Vec<u8> {
+fn set_bytes(tables: &DecisionTables, set: usize) -> MapBytes {
     tables.sets[set].words().iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
@@ -349,7 +357,7 @@ fn empty(name: MapName, spec: MapSpec) -> MapImage {
     MapImage { name, spec, entries: Vec::new() }
 }
 
-fn filled(name: MapName, spec: MapSpec, mut entries: Vec<(Vec<u8>, Vec<u8>)>) -> MapImage {
+fn filled(name: MapName, spec: MapSpec, mut entries: Vec<MapEntry>) -> MapImage {
     entries.sort();
     MapImage { name, spec, entries }
 }

@@ -3,6 +3,7 @@
 use super::Broken;
 use weir_artifact::Artifact;
 use weir_artifact::layout::{MapName, protected};
+use weir_artifact::map_image::MapEntry;
 use weir_ebpf::asm::MapRef;
 use weir_ebpf::vm::{MapId, ProgramId, Skb, Vm, VmInputs};
 
@@ -65,6 +66,6 @@ impl AtEdge {
     }
 }
 
-fn local_entries(artifact: &Artifact, map: MapName) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn local_entries(artifact: &Artifact, map: MapName) -> Vec<MapEntry> {
     protected(map, artifact.endpoints.iter().map(|it| it.value.as_slice()))
 }

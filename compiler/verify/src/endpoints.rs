@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use super::Difference;
 use weir_artifact::layout::{self, MapName, config, endpoint};
+use weir_artifact::map_image::MapEntry;
 use weir_artifact::{Artifact, NamedEndpoint};
 use weir_model::{Cluster, Endpoint, EndpointId, Established, Standing};
 use weir_objects::address::Family;
@@ -110,7 +111,7 @@ fn has_its_addresses(endpoint: &Endpoint, value: &[u8]) -> bool {
             // here would let the pod send from it.
             None => stands.iter().all(|byte| *byte == 0),
             // The API allows several addresses, a value has room for one of each family. Any of them is right.
-            Some(_) => own.any(|it| layout::address_bytes(*it) == stands),
+            Some(_) => own.any(|it| layout::address_bytes(*it)[..] == *stands),
         }
     })
 }
@@ -157,7 +158,7 @@ fn keeps_as_assumed(artifact: &Artifact, cluster: &Cluster) -> bool {
 }
 
 /// The entries that an artifact puts into a map.
-pub(super) fn entries(artifact: &Artifact, name: MapName) -> &[(Vec<u8>, Vec<u8>)] {
+pub(super) fn entries(artifact: &Artifact, name: MapName) -> &[MapEntry] {
     artifact.map(name).map_or(&[], |map| &map.entries)
 }
 

@@ -344,7 +344,8 @@ fn value(subject: u32, own: [IpAddr; 2]) -> Vec<u8> {
         // policy.
         [(endpoint::SUBJECT, subject), (endpoint::FLAGS, FILTERS_INGRESS | FILTERS_EGRESS), (endpoint::NODE, u32::MAX)];
     let numbers = numbers.map(|(at, number)| (at, number.to_le_bytes().to_vec()));
-    let addresses = own.map(|it| (if it.is_ipv4() { endpoint::V4 } else { endpoint::V6 }, layout::address_bytes(it)));
+    let addresses =
+        own.map(|it| (if it.is_ipv4() { endpoint::V4 } else { endpoint::V6 }, layout::address_bytes(it).to_vec()));
     for (at, bytes) in numbers.into_iter().chain(addresses) {
         put(&mut value, at as usize, &bytes);
     }

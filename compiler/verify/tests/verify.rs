@@ -2,6 +2,7 @@
 
 use weir_artifact::Artifact;
 use weir_artifact::layout::MapName;
+use weir_artifact::map_image::{MapBytes, MapEntry};
 use weir_classes::Scope;
 use weir_codegen::compile::{Budget, Budgets, CompileError, CompileOptions, compile};
 use weir_codegen::structures;
@@ -65,7 +66,7 @@ fn check_found_in(cluster: &Cluster, damage: impl FnOnce(&mut Artifact)) -> Vec<
     report.differences
 }
 
-fn entries(artifact: &mut Artifact, name: MapName) -> &mut Vec<(Vec<u8>, Vec<u8>)> {
+fn entries(artifact: &mut Artifact, name: MapName) -> &mut Vec<MapEntry> {
     let map = artifact.maps.iter_mut().find(|map| map.name == name).expect("the map");
     &mut map.entries
 }
@@ -164,7 +165,7 @@ fn a_wrong_bit_for_icmp_errors_is_found() {
     let mut damaged = 0;
     for map in [MapName::Rows, MapName::Defaults] {
         let entries_of = &whole.map(map).expect("the map").entries;
-        let is_ingress = |(at, (key, _)): &(usize, &(Vec<u8>, Vec<u8>))| match map {
+        let is_ingress = |(at, (key, _)): &(usize, &MapEntry)| match map {
             MapName::Rows => key[key.len() - 1] & 0x80 == 0,
             _ => *at < entries_of.len() / 2,
         };
@@ -204,7 +205,7 @@ fn a_default_that_allows_is_found() {
 
 #[test]
 fn an_address_of_another_class_is_found() {
-    check_found(|artifact| entries(artifact, MapName::Exact4)[0].1 = vec![0; 4]);
+    check_found(|artifact| entries(artifact, MapName::Exact4)[0].1 = MapBytes::from_elem(0, 4));
 }
 
 #[test]
@@ -216,7 +217,7 @@ fn a_prefix_that_is_gone_is_found() {
 fn an_entry_for_an_address_without_a_pod_is_found() {
     check_found(|artifact| {
         let class = entries(artifact, MapName::Exact4)[0].1.clone();
-        entries(artifact, MapName::Exact4).push((vec![203, 0, 113, 9], class));
+        entries(artifact, MapName::Exact4).push((MapBytes::from_slice(&[203, 0, 113, 9]), class));
     });
 }
 

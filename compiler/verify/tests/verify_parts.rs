@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use weir_artifact::layout::{MapName, endpoint};
-use weir_artifact::map_image::MapImage;
+use weir_artifact::map_image::{MapEntry, MapImage};
 use weir_artifact::structure::{LookupSet, Structure};
 use weir_artifact::{Artifact, ArtifactParts};
 use weir_classes::{Scope, classify};
@@ -239,7 +239,7 @@ fn check_found(least: usize, damage: impl Fn(&mut Artifact) -> bool) -> Vec<Veri
     reports
 }
 
-fn entries(artifact: &mut Artifact, name: MapName) -> Option<&mut Vec<(Vec<u8>, Vec<u8>)>> {
+fn entries(artifact: &mut Artifact, name: MapName) -> Option<&mut Vec<MapEntry>> {
     artifact.maps.iter_mut().find(|map| map.name == name).map(|map| &mut map.entries)
 }
 
@@ -337,7 +337,7 @@ fn an_address_of_no_class_is_found() {
                 true
             }
             _ => {
-                exact.retain(|(key, _)| *key != [10, 0, 0, 1]);
+                exact.retain(|(key, _)| key[..] != [10, 0, 0, 1]);
                 true
             }
         }

@@ -67,7 +67,7 @@ impl Runtime {
         reconciled: &mut Reconciled,
     ) -> Result<(), Error> {
         let Some(image) = table.nodes(name) else { return Ok(()) };
-        let wanted = image.entries.iter().map(|(key, _)| key).chain(of(own, name));
+        let wanted = image.entries.iter().map(|(key, _)| &key[..]).chain(of(own, name));
         let wanted = wanted.filter_map(|key| key.first_chunk().copied()).collect();
         // If the map is full, the other addresses are judged like any peer until the next generation makes room, and
         // the status reports them.
@@ -80,8 +80,8 @@ impl Runtime {
 }
 
 /// The keys of one map.
-pub(crate) fn of(own: &OwnAddresses, name: MapName) -> impl Iterator<Item = &Vec<u8>> {
-    own.iter().filter(move |(map, _)| *map == name).map(|(_, key)| key)
+pub(crate) fn of(own: &OwnAddresses, name: MapName) -> impl Iterator<Item = &[u8]> {
+    own.iter().filter(move |(map, _)| *map == name).map(|(_, key)| key.as_slice())
 }
 
 /// The number of an endpoint's node, as its value has it.

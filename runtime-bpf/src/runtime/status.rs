@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use weir_artifact::layout::{AT_EDGE, MapName, buckets, config, protected};
-use weir_artifact::map_image::bucket_family;
+use weir_artifact::map_image::{MapBytes, bucket_family};
 use weir_ebpf::vm::MapKind;
 
 use super::reconcile::{EndpointsByName, FoundPrograms, RecordedPin};
@@ -203,7 +203,7 @@ impl Runtime {
         for image in artifact.maps.iter().filter(|image| !is_shared(image.name)) {
             let (name, Some(map)) = (image.name.name(), loaded.map(image.name)) else { continue };
             let there = self.entries_of(map, name)?;
-            let expected: BTreeMap<Vec<u8>, Vec<u8>> = match image.name {
+            let expected: BTreeMap<MapBytes, MapBytes> = match image.name {
                 // Each switch writes `other`. `flow_shape` is frozen, and its content is this machine's own.
                 MapName::Other | MapName::FlowShape => continue,
                 MapName::Exact4 | MapName::Exact6 if loaded.generation.patched => continue,
@@ -217,7 +217,10 @@ impl Runtime {
                 }
                 MapName::Endpoints => {
                     let entry = |local: &EnforcedEndpoint| {
-                        Some((local.ifindex.to_le_bytes().to_vec(), named.value_of(local)?.to_vec()))
+                        Some((
+                            MapBytes::from_slice(&local.ifindex.to_le_bytes()),
+                            named.value_of(local)?.to_vec().into(),
+                        ))
                     };
                     record.endpoints.iter().filter_map(entry).collect()
                 }
@@ -226,14 +229,14 @@ impl Runtime {
                     protected(image.name, values.iter().map(|it| it.as_slice())).into_iter().collect()
                 }
                 name => {
-                    let own = of(&own, name).map(|key| (key.clone(), OWN.to_vec()));
+                    let own = of(&own, name).map(|key| (MapBytes::from(key), MapBytes::from(&OWN[..])));
                     image.entries.iter().cloned().chain(own).collect()
                 }
             };
             let missing = expected.iter().filter(|(key, value)| there.get(*key) != Some(value)).count();
             // An array has all of its entries, at least one, from the beginning: unused entries are zero.
             let is_unset = |value: &[u8]| image.spec.kind == MapKind::Array && value.iter().all(|byte| *byte == 0);
-            let is_extra = |key: &Vec<u8>, value: &[u8]| !expected.contains_key(key) && !is_unset(value);
+            let is_extra = |key: &MapBytes, value: &[u8]| !expected.contains_key(key) && !is_unset(value);
             let extra = there.iter().filter(|(key, value)| is_extra(key, value)).count();
             if missing + extra > 0 {
                 drift.push(format!(
@@ -244,13 +247,14 @@ impl Runtime {
         Ok(())
     }
 
-    fn entries_of(&self, map: &crate::sys::KernelMap, name: &str) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
+    fn entries_of(&self, map: &crate::sys::KernelMap, name: &str) -> Result<BTreeMap<MapBytes, MapBytes>, Error> {
         let reading = format!("read the map {name}");
         if map.definition().max_entries == 1 {
             let value = self.system.lookup(map, &[0; 4]).doing(reading)?;
-            return Ok(value.into_iter().map(|value| (vec![0; 4], value)).collect());
+            return Ok(value.into_iter().map(|value| (MapBytes::from_elem(0, 4), value.into())).collect());
         }
-        Ok(self.system.entries(map).doing(reading)?.into_iter().collect())
+        let entries = self.system.flat_entries(map).doing(reading)?;
+        Ok(entries.iter().map(|(key, value)| (key.into(), value.into())).collect())
     }
 
     pub(crate) fn state(
