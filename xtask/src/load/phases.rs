@@ -14,9 +14,14 @@ use super::agent::{self, MeasuredAgent};
 
 /// Number of pods that are added and removed in turn.
 const CHURNED: u32 = 500;
-const SLICES_PER_SECOND: u32 = 20;
+const SLICES_PER_SECOND: u32 = 50;
 const LOCAL_PER_SECOND: u32 = 4;
 const POLICIES_PER_SECOND: u32 = 2;
+
+/// Changes in a round of all kinds together: one policy, and then a slice after every two pods.
+const ROUND: u32 = 76;
+const ROUND_PODS: u32 = 50;
+const ROUND_SLICES: u32 = 25;
 
 /// The kinds whose bytes are counted.
 const KINDS: [&str; 6] = ["Namespace", "Node", "Pod", "Service", "EndpointSlice", "NetworkPolicy"];
@@ -39,6 +44,7 @@ pub(super) fn phases(options: &LoadOptions) -> Vec<Phase> {
         Phase { name: "local pods", rate: LOCAL_PER_SECOND, metric: pods, change: change_local },
         Phase { name: "EndpointSlices", rate: SLICES_PER_SECOND, metric: others, change: change_slice },
         Phase { name: "policies", rate: POLICIES_PER_SECOND, metric: others, change: change_policy },
+        Phase { name: "together", rate: options.pod_changes * ROUND / ROUND_PODS, metric: others, change: change_all },
     ]
 }
 
@@ -105,7 +111,8 @@ fn change_local(server: &Simulated, options: &LoadOptions, turn: u32) -> Result<
 /// Removes a member from a slice, or adds it again.
 fn change_slice(server: &Simulated, options: &LoadOptions, turn: u32) -> Result<()> {
     let index = turn / 2 % options.scale.services.max(1);
-    let without = turn.is_multiple_of(2).then_some(turn / 2 % 8);
+    let members = options.scale.pods / options.scale.services.max(1);
+    let without = turn.is_multiple_of(2).then_some(turn / 2 * 7 % members.max(1));
     server.put("EndpointSlice", simulated::service(index, options.scale, without).1);
     Ok(())
 }
@@ -115,6 +122,16 @@ fn change_policy(server: &Simulated, options: &LoadOptions, turn: u32) -> Result
     let index = turn * 7 % options.scale.policies.max(1);
     server.put("NetworkPolicy", options.policy(index, 30 + turn % 20));
     Ok(())
+}
+
+/// Changes pods of other nodes, slices and policies: 100, 50 and 2 a second if 100 pods change.
+fn change_all(server: &Simulated, options: &LoadOptions, turn: u32) -> Result<()> {
+    let (round, at) = (turn / ROUND, turn % ROUND);
+    match at {
+        0 => change_policy(server, options, round),
+        at if at.is_multiple_of(3) => change_slice(server, options, round * ROUND_SLICES + at / 3 - 1),
+        at => change_pod(server, options, round * ROUND_PODS + at - at / 3 - 1),
+    }
 }
 
 fn delete(server: &Simulated, kind: &str, object: &Value) {

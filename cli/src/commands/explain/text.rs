@@ -290,8 +290,10 @@ impl TextExplanation<'_> {
             self.miss(direction, mismatch);
         }
         if mismatches.len() > most {
+            let left = mismatches.len() - most;
+            let verb = if left == 1 { "matches" } else { "match" };
             let more = if self.is_verbose { "" } else { " (-v shows more)" };
-            self.line(2, &format!("… and {} that match no better{more}", count(mismatches.len() - most, "rule")));
+            self.line(2, &format!("… and {} that {verb} no better{more}", count(left, "rule")));
         }
     }
 
