@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
-use weir_model::eval::{Flow, FlowProtocol, Oracle};
+use weir_model::eval::{Flow, FlowProtocol, Oracle, Verdict};
 use weir_model::resolve::resolve;
 use weir_model::{Cluster, Protocol};
 use weir_policy::endpoint_lookup::{EndpointLookup, parse_protocol, reference};
@@ -55,7 +55,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &LearnArgs) -> Result<CommandO
 
 fn recorded(read: &ReadInput, arguments: &LearnArgs) -> Result<Recorded> {
     let lookup = EndpointLookup { cluster: &read.cluster, default_namespace: &read.default_namespace };
-    let oracle = Oracle::new(&read.cluster);
+    let mut oracle = Oracle::new(&read.cluster);
     let mut recorded = Recorded::default();
     let mut times: Vec<(Flow, u64)> = Vec::new();
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
@@ -63,7 +63,7 @@ fn recorded(read: &ReadInput, arguments: &LearnArgs) -> Result<Recorded> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         for record in records::parse(&path.display().to_string(), &text)? {
             recorded.records += 1;
-            match flow(&lookup, &oracle, &record) {
+            match flow(&lookup, &mut oracle, &record) {
                 Ok(flow) => {
                     let index = *known.entry(format!("{flow:?}")).or_insert(times.len());
                     if index == times.len() {
@@ -80,7 +80,7 @@ fn recorded(read: &ReadInput, arguments: &LearnArgs) -> Result<Recorded> {
 }
 
 /// The flow of a record. An address that the input gives to no pod is an address outside of the cluster.
-fn flow<'c>(lookup: &EndpointLookup<'c>, oracle: &Oracle<'c>, record: &Record) -> Result<Flow, String> {
+fn flow<'c>(lookup: &EndpointLookup<'c>, oracle: &mut Oracle<'c>, record: &Record) -> Result<Flow, String> {
     let protocol = parse_protocol(&record.protocol)?;
     let end = |end: &RecordedEnd| {
         let by_name = lookup.end(oracle.directory(), end.pod.as_deref(), end.ip.as_deref());
@@ -100,7 +100,13 @@ fn flow<'c>(lookup: &EndpointLookup<'c>, oracle: &Oracle<'c>, record: &Record) -
     {
         return Err("neither end is a pod of the input".to_owned());
     }
-    Ok(Flow { source, destination, protocol, port })
+    let flow = Flow { source, destination, protocol, port };
+    // Each node records what it accepts itself. A policy must not open what the other end drops, however often a client
+    // tries.
+    if oracle.judge(&flow).verdict() == Verdict::Deny {
+        return Err("the input's policies deny it: only one end accepted it, or it is older than they are".to_owned());
+    }
+    Ok(flow)
 }
 
 /// Writes the policies of each namespace, and the expectations. Returns the names of the files.

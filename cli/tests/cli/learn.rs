@@ -119,6 +119,17 @@ fn learned_policies_allow_what_was_recorded_and_hardly_more() {
     }
 }
 
+/// A client's own node records the connections that the server's node drops.
+#[test]
+fn a_client_that_tries_again_and_again_does_not_open_a_policy() {
+    let tries = "10.0.0.1,10.0.0.4,5432,6,ACCEPT\n".repeat(50);
+    let place = Place::new().file("cluster/shop.yaml", shop()).file("flows.csv", format!("{FLOWS}{tries}"));
+    let why = "50 records: the input's policies deny it: only one end accepted it, or it is older than they are\n";
+    place.run(LEARN).exits(0).says(why);
+    let ask = "explain cluster out/policies --assume audit=enforce --from shop/web-5d7-a --to shop/db-0 --port 5432";
+    place.run(&format!("{ask} --expect deny")).exits(0);
+}
+
 #[test]
 fn addresses_are_widened_to_blocks() {
     let place = place();

@@ -63,7 +63,10 @@ fn of_table_of_flows(flow: &Value) -> Option<Record> {
     let is_ingress = flow["direction"] == "ingress";
     let (from, to) = if is_ingress { (remote, local) } else { (local, remote) };
     let port = flow[if is_ingress { "local" } else { "remote" }]["port"].as_u64().unwrap_or(0);
-    (flow["state"] != "cut").then_some(Record { from, to, protocol: text(&flow["protocol"])?, port })
+    // Some programs that send UDP expect no answer. A TCP connection without an answer is a try.
+    let is_try =
+        flow["answered"] == false && flow["protocol"].as_str().is_some_and(|it| !it.eq_ignore_ascii_case("udp"));
+    (flow["state"] != "cut" && !is_try).then_some(Record { from, to, protocol: text(&flow["protocol"])?, port })
 }
 
 fn of_line(line: &Value) -> Option<Record> {
@@ -192,6 +195,8 @@ mod tests {
             {"pod": "shop/db", "protocol": "tcp", "direction": "ingress", "state": "open",
              "local": {"ip": "10.0.0.2", "pod": "shop/db", "port": 5432},
              "remote": {"ip": "10.0.0.1", "pod": "shop/web", "port": 40000}},
+            {"pod": "shop/web", "protocol": "TCP", "direction": "egress", "state": "opening", "answered": false,
+             "local": {"ip": "10.0.0.1"}, "remote": {"ip": "10.0.0.3", "port": 22}},
             {"pod": "shop/db", "protocol": "tcp", "direction": "ingress", "state": "cut",
              "local": {"ip": "10.0.0.2"}, "remote": {"ip": "10.0.0.9"}}]}"#;
         let event = r#"{"verdict":"allow","direction":"egress","pod":"shop/web","proto":"tcp","local":{"ip":"10.0.0.1","port":40000},"peer":{"ip":"10.0.0.2","pod":"shop/db","port":5432}}
