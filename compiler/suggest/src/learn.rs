@@ -196,9 +196,10 @@ impl Learner<'_> {
         let mut namespaces: Vec<&str> = self.traffic.keys().map(|it| self.groups.namespace(*it)).collect();
         namespaces.dedup();
         for namespace in namespaces {
-            found.push(default_deny(namespace, self.groups.default_deny_name(namespace)));
             let of_namespace = self.traffic.iter().filter(|(group, _)| self.groups.namespace(**group) == namespace);
             found.extend(of_namespace.map(|(group, traffic)| self.policy(*group, traffic)));
+            // `kubectl apply` goes from the first to the last. If this came first, it would cut open connections.
+            found.push(default_deny(namespace, self.groups.default_deny_name(namespace)));
         }
         found
     }
