@@ -58,6 +58,12 @@ use args::EnforcementCommand;
 use args::{Cli, CliCommand, GlobalArgs, ObserveCommand};
 use commands::CommandOutcome;
 
+/// The agent holds a cluster in many small pieces and replaces some of them all the time. `.cargo/config.toml` has the
+/// settings, and `docs/dependencies.md` the reasons.
+#[cfg(feature = "enforce")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     panic_report::install_hook();
     #[cfg(feature = "enforce")]

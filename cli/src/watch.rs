@@ -115,7 +115,6 @@ pub(crate) enum AgentMessage {
 
 /// Runs until a signal says to stop.
 pub(crate) fn run(options: WatchOptions<'_>, mut enforce: impl Enforce + Send + 'static) -> Result<()> {
-    weir_runtime::sys::share_heap();
     let (metrics, log) = (Arc::new(Metrics::default()), options.log);
     metrics.set_build_info();
     if let Err(error) = weir_runtime::sys::raise_descriptor_limit() {

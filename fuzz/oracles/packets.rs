@@ -42,7 +42,7 @@ impl<'a> Machine<'a> {
         for map in compiled.maps() {
             let map = with_few_flows(&map, MOST_FLOWS);
             let id = vm.create_map(map.spec).map_err(|error| format!("{:?}: {error:?}", map.name))?;
-            for (key, value) in &map.entries {
+            for (key, value) in map.entries.iter() {
                 vm.map_update(id, key, value, 0).map_err(|error| format!("{:?}: {error:?}", map.name))?;
             }
             maps.insert(map.name as u32, id);

@@ -116,8 +116,7 @@ pub(crate) struct GenerationSource<'a> {
 impl GenerationSource<'_> {
     /// The entries of a map whose content is entries, sorted: the image's, and those that only this machine knows.
     fn entries<'s>(&'s self, image: &'s MapImage) -> Vec<Entry<'s>> {
-        let mut entries: Vec<Entry<'_>> =
-            image.entries.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
+        let mut entries: Vec<Entry<'_>> = image.entries.iter().collect();
         if image.name == MapName::Endpoints {
             entries.extend(self.open.iter().map(|(key, value)| (key.as_slice(), value.as_slice())));
         }
@@ -314,7 +313,7 @@ fn own(
     let map = system.create_map(name, &definition(source, image)).doing(&making)?;
     match image.name {
         MapName::Config => {
-            for (key, value) in &image.entries {
+            for (key, value) in image.entries.iter() {
                 let value = configured(system, value, source, &flows.seeds)?;
                 system.update(&map, key, &value).doing("fill the map config")?;
             }

@@ -19,8 +19,8 @@ pub use mapped::{BegunFlows, MappedFlowTable};
 pub use notify::Notifier;
 pub use objects::{Hook, KernelLink, LinkInfo, MapInfo, ProgramInfo, Queried, XdpMode};
 pub use place::{
-    Lock, cpu_time, give_memory_back, is_bpffs, kernel_version, namespace, page_bytes, raise_descriptor_limit, random,
-    roots_outside, share_heap, tick, wait_for_programs, wait_readable,
+    Lock, cpu_time, is_bpffs, kernel_version, namespace, page_bytes, raise_descriptor_limit, random, roots_outside,
+    tick, wait_for_programs, wait_readable,
 };
 
 use std::ffi::c_char;

@@ -104,7 +104,7 @@ pub fn context(came_in: u32) -> [u8; CONTEXT_BYTES] {
 fn fill(kernel: &BpfKernel, image: &MapImage) -> Result<KernelMap, Error> {
     let name = image.name.name();
     let map = kernel.create_map(&(&image.spec).into(), None).doing(format_args!("make the map {name}"))?;
-    for (key, value) in &image.entries {
+    for (key, value) in image.entries.iter() {
         map.update(key, value, 0).doing(format_args!("write to the map {name}"))?;
     }
     if is_frozen(image.name) {

@@ -46,7 +46,7 @@ impl InKernel {
         let mut maps = HashMap::new();
         for image in &parts.maps {
             let map = kernel.create_map(&(&image.spec).into(), None).unwrap();
-            for (key, value) in &image.entries {
+            for (key, value) in image.entries.iter() {
                 map.update(key, value, 0).unwrap();
             }
             if image.spec.flags.contains(MapFlags::RDONLY_PROG) {

@@ -9,6 +9,7 @@ use crate::process::run;
 
 /// A program, and the Debian package that has it.
 const WANTED: &[(&str, &str)] = &[
+    ("make", "make"),
     ("ip", "iproute2"),
     ("iptables", "iptables"),
     ("nft", "nftables"),

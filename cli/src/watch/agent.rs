@@ -197,7 +197,7 @@ impl<E: Enforce> NodeAgent<E> {
             pending: PendingWork::default(),
             pace: Pace::new(cpu),
             read_cpu,
-            compile: CompileSettings { target, budget: BudgetState::new(budgets), described: Default::default() },
+            compile: CompileSettings { target, budget: BudgetState::new(budgets), last: Default::default() },
             enforcement: Enforcement::default(),
             departed: DepartedBackends::default(),
             upkeep: Upkeep::default(),
@@ -372,8 +372,6 @@ impl<E: Enforce> NodeAgent<E> {
             let fields = [("error", Value::from(error.message))];
             self.reports.log.warn("the replaced generation cannot be removed; retrying after the next one", &fields);
         }
-        // During a compile, the agent needs about twice its usual memory.
-        weir_runtime::sys::give_memory_back();
     }
 }
 

@@ -6,8 +6,9 @@
 
 use super::bytes::{ByteReader, Sink};
 use super::{LinkError, NamedEndpoint};
+use crate::entries::MapEntries;
 use crate::layout::MapName;
-use crate::map_image::{MapBytes, MapImage};
+use crate::map_image::MapImage;
 use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
 
 /// The kernel's number of each kind.
@@ -38,25 +39,40 @@ pub(super) fn write_maps(maps: &[MapImage], elsewhere: &[MapName]) -> Result<Vec
     let mut out = Sink::default();
     out.count(maps.len());
     for map in maps {
-        let MapSpec { kind, key_size, value_size, max_entries, flags } = map.spec;
-        out.text(map.name.name());
-        for number in [map_type(kind), key_size, value_size, max_entries, flags.0] {
-            out.u32(number);
-        }
-        if map.entries.iter().any(|(key, value)| (key.len(), value.len()) != (key_size as usize, value_size as usize)) {
-            return Err(LinkError::EntrySize(map.name));
-        }
-        if elsewhere.contains(&map.name) && matches!(map.entries.as_slice(), [(key, _)] if key[..] == FIRST) {
+        write_spec(&mut out, map)?;
+        if elsewhere.contains(&map.name) && map.entries.len() == 1 && map.entries.entry(0).0 == FIRST {
             out.u32(ELSEWHERE);
             continue;
         }
         out.count(map.entries.len());
-        for (key, value) in &map.entries {
-            out.0.extend(key);
-            out.0.extend(value);
-        }
+        out.0.extend(map.entries.bytes());
     }
     Ok(out.0)
+}
+
+/// Writes the maps with the digests of their entries instead of the entries: two lists of maps are equal if these bytes
+/// are. Maps that are shared with another generation have their digest already.
+pub(super) fn write_digests(maps: &[MapImage]) -> Result<Vec<u8>, LinkError> {
+    let mut out = Sink::default();
+    out.count(maps.len());
+    for map in maps {
+        write_spec(&mut out, map)?;
+        out.count(map.entries.len());
+        out.0.extend(map.entries.digest().0);
+    }
+    Ok(out.0)
+}
+
+fn write_spec(out: &mut Sink, map: &MapImage) -> Result<(), LinkError> {
+    let MapSpec { kind, key_size, value_size, max_entries, flags } = map.spec;
+    if !map.entries.are_of(key_size, value_size) {
+        return Err(LinkError::EntrySize(map.name));
+    }
+    out.text(map.name.name());
+    for number in [map_type(kind), key_size, value_size, max_entries, flags.0] {
+        out.u32(number);
+    }
+    Ok(())
 }
 
 /// The key of the only value of an array.
@@ -84,12 +100,12 @@ fn read_map<'a>(source: &mut ByteReader<'_>, elsewhere: impl Fn(MapName) -> Opti
     if source.0.starts_with(&ELSEWHERE.to_le_bytes()) {
         source.u32()?;
         let only = elsewhere(name).filter(|it| it.len() == value && key == FIRST.len())?;
-        return Some(MapImage { name, spec, entries: vec![(MapBytes::from(&FIRST[..]), only.into())] });
+        return Some(MapImage { name, spec, entries: MapEntries::one(only) });
     }
-    let count = source.count((key.checked_add(value)?).max(1))?;
-    let entry = |_| Some((source.take(key)?.into(), source.take(value)?.into()));
-    let entries = (0..count).map(entry).collect::<Option<_>>()?;
-    Some(MapImage { name, spec, entries })
+    let size = key.checked_add(value)?;
+    let count = source.count(size.max(1))?;
+    let bytes = source.take(size.checked_mul(count)?)?.to_vec();
+    Some(MapImage { name, spec, entries: MapEntries::from_bytes(key, value, count, bytes)? })
 }
 
 pub(super) fn write_endpoints(endpoints: &[NamedEndpoint]) -> Vec<u8> {

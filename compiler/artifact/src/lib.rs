@@ -32,6 +32,7 @@ mod bytes;
 mod debug;
 mod digest;
 mod elf;
+pub mod entries;
 mod images;
 mod json;
 mod line;
@@ -62,6 +63,7 @@ use crate::map_image::MapImage;
 use weir_ebpf::asm::{Assembled, MapRef};
 use weir_ebpf::code::{ByteOrder, encode};
 use weir_ebpf::insn::{Imm64, Insn};
+use weir_ebpf::limits::LimitsReport;
 use weir_objects::k8s::Direction;
 
 /// The license that is declared to the kernel: it allows some of its helpers only in GPL programs.
@@ -120,6 +122,8 @@ pub struct ArtifactParts {
     pub programs: [Assembled; 2],
     /// The program at the edge of the node, if there is one.
     pub edge: Option<Assembled>,
+    /// The measures of all programs, in this order.
+    pub reports: Vec<LimitsReport>,
     /// The lines that their tags refer to.
     pub lines: LineTable,
     /// The maps.
@@ -181,7 +185,7 @@ pub enum ArtifactError {
 impl Artifact {
     /// Puts the parts together and writes the manifest.
     pub fn link(parts: ArtifactParts) -> Result<Self, LinkError> {
-        let ArtifactParts { mut programs, edge, lines, mut maps, endpoints, mut description } = parts;
+        let ArtifactParts { mut programs, edge, reports, lines, mut maps, endpoints, mut description } = parts;
         maps.sort_by_key(|map| map.name);
         let tags = programs.iter_mut().map(|program| &mut program.tags);
         let lines = LineTable::numbered(tags, &mut |tag| lines.line(tag).cloned());
@@ -199,7 +203,7 @@ impl Artifact {
             manifest: String::new(),
         };
         artifact.check()?;
-        artifact.manifest = manifest::write(&artifact, &description)?;
+        artifact.manifest = manifest::write(&artifact, &reports, &description)?;
         Ok(artifact)
     }
 
@@ -237,7 +241,7 @@ impl Artifact {
     pub fn generation(&self) -> Result<Digest, LinkError> {
         let [to_pod, from_pod] = self.programs.each_ref().map(|program| object::code(&program.code));
         let edge = self.edge.as_ref().map(object::code).unwrap_or_default();
-        let maps = images::write_maps(&self.maps, &[])?;
+        let maps = images::write_digests(&self.maps)?;
         Ok(Digest::of_parts(&[&to_pod, &from_pod, &maps, &images::write_endpoints(&self.endpoints), &edge]))
     }
 

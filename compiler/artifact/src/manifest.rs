@@ -10,8 +10,7 @@ use super::{Artifact, Digest, LinkError, Provenance};
 use crate::layout::endpoint;
 use crate::map_image::MapImage;
 use crate::structure::{LookupSet, Structure, StructureNote};
-use weir_ebpf::asm::Assembled;
-use weir_ebpf::limits;
+use weir_ebpf::limits::LimitsReport;
 use weir_ebpf::target::Target;
 use weir_objects::syntax::{Span, SyntaxNode, SyntaxValue, json};
 
@@ -51,10 +50,15 @@ pub struct Description {
 }
 
 /// The text of the manifest.
-pub(super) fn write(artifact: &Artifact, description: &Description) -> Result<String, LinkError> {
+pub(super) fn write(
+    artifact: &Artifact,
+    reports: &[LimitsReport],
+    description: &Description,
+) -> Result<String, LinkError> {
     let assumptions = description.assumptions.iter().map(|(key, it)| (key.as_str(), it.as_str().into()));
     let (major, minor) = description.target.kernel;
-    let programs = super::view::programs(artifact).map(|(name, code)| program(name, code)).collect::<Result<_, _>>()?;
+    let programs = super::view::programs(artifact).zip(reports);
+    let programs = programs.map(|((name, _), report)| program(name, report)).collect::<Result<_, _>>()?;
     let node = description.node.as_ref().map(|node| ("node", node.as_str().into()));
     let head = [
         ("manifest", VERSION.into()),
@@ -119,8 +123,7 @@ fn input(input: &InputFile) -> Json<'_> {
     Json::object([("name", input.name.as_str().into()), ("sha256", input.digest.to_string().into())])
 }
 
-fn program(name: &'static str, code: &Assembled) -> Result<Json<'static>, LinkError> {
-    let report = limits::check(&code.link(|_| 0));
+fn program(name: &'static str, report: &LimitsReport) -> Result<Json<'static>, LinkError> {
     if let Some(violation) = report.violations.first() {
         return Err(LinkError::Limits(violation.to_string()));
     }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
+use crate::entries::MapEntries;
 use crate::layout::MapName;
 use crate::layout::buckets::{self, shape};
 use weir_ebpf::bytes::put;
@@ -25,7 +26,7 @@ pub struct MapImage {
     /// The kernel's parameters of the map.
     pub spec: MapSpec,
     /// Keys and values, sorted.
-    pub entries: Vec<MapEntry>,
+    pub entries: MapEntries,
 }
 
 /// The value of `flow_shape` for these maps.
@@ -59,10 +60,7 @@ pub fn with_few_flows(map: &MapImage, most: u32) -> Cow<'_, MapImage> {
     let few = |family| buckets::table_bytes(family, u64::from(most) / 2, u64::MAX);
     if map.name == MapName::FlowShape {
         let masks = [Family::V4, Family::V6].map(|family| buckets::mask(family, few(family)).to_le_bytes());
-        return Cow::Owned(MapImage {
-            entries: vec![(MapBytes::from_elem(0, 4), masks.concat().into())],
-            ..map.clone()
-        });
+        return Cow::Owned(MapImage { entries: MapEntries::one(&masks.concat()), ..map.clone() });
     }
     let Some((family, _)) = bucket_family(map.name) else { return Cow::Borrowed(map) };
     let mut small = map.clone();

@@ -166,14 +166,12 @@ fn common_bits(a: &[u8], b: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entries::MapEntries;
     use crate::layout::MapName;
-    use crate::map_image::MapBytes;
 
     #[track_caller]
     fn check_nodes(prefixes: &[([u8; 4], u32)], nodes: u64) {
-        let entry = |(address, length): &([u8; 4], u32)| {
-            ([length.to_le_bytes(), *address].concat().into(), MapBytes::from_elem(0, 4))
-        };
+        let entry = |(address, length): &([u8; 4], u32)| ([length.to_le_bytes(), *address].concat(), [0_u8; 4]);
         let spec = MapSpec {
             kind: MapKind::LpmTrie,
             key_size: 8,
@@ -181,7 +179,7 @@ mod tests {
             max_entries: 100,
             flags: MapFlags::NO_PREALLOC,
         };
-        let map = MapImage { name: MapName::Prefixes4, spec, entries: prefixes.iter().map(entry).collect() };
+        let map = MapImage { name: MapName::Prefixes4, spec, entries: MapEntries::new(prefixes.iter().map(entry)) };
         assert_eq!(trie_nodes(&map), nodes);
     }
 

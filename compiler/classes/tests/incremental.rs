@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use weir_artifact::Artifact;
 use weir_classes::index::{Dirty, Generation, Index, Key, NeedsWhole};
 use weir_classes::{AtomId, AtomSet, Classes, Limits, PeerId, Scope, SubjectId, classify};
-use weir_codegen::compile::{CompileOptions, compile_classes};
-use weir_codegen::describe::provenance::DescribedPolicies;
+use weir_codegen::compile::{CompileOptions, compile_after, compile_classes};
+use weir_codegen::last::LastArtifact;
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster, Direction, Protocol};
 use weir_objects::k8s::Object;
@@ -430,9 +430,9 @@ fn check_agrees(index: &Index, generation: &Generation, server: &Server) -> bool
     is_same
 }
 
-/// Makes the artifacts of a series of generations; each takes descriptions of policies from the one before.
+/// Makes the artifacts of a series of generations; each takes what is equal from the one before.
 struct Artifacts {
-    last: DescribedPolicies,
+    last: LastArtifact,
     /// How many descriptions were taken from the artifact before.
     taken: usize,
 }
@@ -444,9 +444,10 @@ impl Artifacts {
         let options = CompileOptions::default();
         let Generation { cluster, scope, classes, .. } = generation;
         let compiled = compile_classes(cluster, scope, classes.clone(), &options).expect("compiled");
+        let after = compile_after(cluster, scope, classes.clone(), &options, &mut self.last).expect("compiled");
         let node = |description: &mut weir_artifact::Description| description.node = Some("near".to_owned());
         let alone = compiled.artifact(cluster, &options, node).expect("an artifact");
-        let after = compiled.into_artifact(cluster, &options, &mut self.last, node).expect("an artifact");
+        let after = after.into_artifact(cluster, &options, &mut self.last, node).expect("an artifact");
         self.taken += self.last.taken();
         assert_eq!(after.to_bytes().expect("a file"), alone.to_bytes().expect("a file"));
         after
@@ -480,7 +481,7 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut incremental, mut verified, mut same, mut classes) = (0, 0, 0, 0);
-    let mut artifacts = Artifacts { last: DescribedPolicies::default(), taken: 0 };
+    let mut artifacts = Artifacts { last: LastArtifact::default(), taken: 0 };
     for seed in 0..16 {
         let mut random = Random::new(seed);
         let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
@@ -603,7 +604,7 @@ fn applied(server: &mut Server, index: &mut Index, object: Object) -> Generation
     let (made, why) = generation(index, |_| ());
     assert_eq!(why, None);
     check_agrees(index, &made, server);
-    let mut artifacts = Artifacts { last: DescribedPolicies::default(), taken: 0 };
+    let mut artifacts = Artifacts { last: LastArtifact::default(), taken: 0 };
     check_programs(&artifacts.make(&made), server);
     made
 }

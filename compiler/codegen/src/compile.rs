@@ -12,10 +12,11 @@ use std::net::IpAddr;
 use weir_artifact::map_image::{MapImage, bucket_family, flow_room};
 
 use crate::describe::lines::{line_of_object, line_table};
-use crate::describe::provenance::{DescribedPolicies, Positions};
+use crate::describe::provenance::Positions;
 use crate::describe::{describe, named_endpoint};
 use crate::emit::{self, EmitError, Plan};
 use crate::ir::{DecisionProgram, DecisionTables};
+use crate::last::LastArtifact;
 use crate::lower;
 use crate::map_images::{self, EndpointEntry, Sizes};
 use crate::passes::{self, PassError};
@@ -95,8 +96,8 @@ pub struct Compiled {
     pub programs: [Assembled; 2],
     /// Their measures.
     pub reports: [LimitsReport; 2],
-    /// `at_edge`, if lists deny addresses to every pod.
-    pub edge: Option<Assembled>,
+    /// `at_edge` and its measures, if lists deny addresses to every pod.
+    pub edge: Option<(Assembled, LimitsReport)>,
     /// The maps, `endpoints` without entries.
     pub maps: Vec<MapImage>,
     /// The value in the map `endpoints` for each local endpoint, in the order of the scope.
@@ -171,6 +172,17 @@ pub fn compile_classes(
     classes: Classes,
     options: &CompileOptions,
 ) -> Result<Compiled, CompileError> {
+    compile_after(cluster, scope, classes, options, &mut LastArtifact::default())
+}
+
+/// The same result, for a process that makes one artifact after the other: it takes what is equal from `last`.
+pub fn compile_after(
+    cluster: &Cluster,
+    scope: &Scope,
+    classes: Classes,
+    options: &CompileOptions,
+    last: &mut LastArtifact,
+) -> Result<Compiled, CompileError> {
     check_classes(&classes)?;
     let CompileOptions { target, forced, room, .. } = options;
     let structures =
@@ -184,16 +196,21 @@ pub fn compile_classes(
     let families =
         [Family::V4, Family::V6].into_iter().filter(|it| map_images::has_family(cluster, scope, *it)).collect();
     let plan = Plan { target: options.target, decisions: decisions.each_ref(), tables: &tables, families };
-    let (to_pod, to_pod_report) = program(&plan, Direction::Ingress)?;
-    let (from_pod, from_pod_report) = program(&plan, Direction::Egress)?;
-    let mut maps = map_images::maps(cluster, scope, &tables, options.sizes, options.target);
+    let (to_pod, to_pod_report) = program(&plan, Direction::Ingress, last)?;
+    let (from_pod, from_pod_report) = program(&plan, Direction::Egress, last)?;
+    let address_maps = |family| {
+        let known = last.address_maps(&tables.addresses, &structures, family);
+        known.unwrap_or_else(|| map_images::address_maps(&tables, family))
+    };
+    let mut maps = map_images::maps_with(cluster, scope, &tables, (options.sizes, options.target), &address_maps);
     let mut at_edge = None;
     if let Some(edge) = EdgeDenials::of(cluster, &classes) {
-        at_edge = Some(checked(AT_EDGE, emit::emit_edge(&plan, &edge))?.0);
+        at_edge = Some(checked(AT_EDGE, emit::emit_edge(&plan, &edge), last)?);
         maps.extend(map_images::edge_maps(cluster, scope, &edge));
         maps.sort_by_key(|map| map.name);
     }
     check_maps(&maps)?;
+    last.share(&mut maps);
     let endpoints = map_images::endpoints(cluster, &classes, &tables);
     let compiled = Compiled {
         programs: [to_pod, from_pod],
@@ -207,6 +224,9 @@ pub fn compile_classes(
         endpoints,
     };
     options.budgets.check(&compiled)?;
+    let programs = compiled.programs.iter().zip(&compiled.reports);
+    let edge = compiled.edge.iter().map(|(code, report)| (code, report));
+    last.keep(&compiled.maps, programs.chain(edge), &compiled.tables.addresses, structures);
     Ok(compiled)
 }
 
@@ -225,7 +245,7 @@ impl Compiled {
         options: &CompileOptions,
         complete: impl FnOnce(&mut Description),
     ) -> Result<Artifact, LinkError> {
-        self.clone().into_artifact(cluster, options, &mut DescribedPolicies::default(), complete)
+        self.clone().into_artifact(cluster, options, &mut LastArtifact::default(), complete)
     }
 
     /// The same, byte for byte, for a process that makes one artifact after the other: it takes descriptions of policies
@@ -234,10 +254,11 @@ impl Compiled {
         self,
         cluster: &Cluster,
         options: &CompileOptions,
-        last: &mut DescribedPolicies,
+        last: &mut LastArtifact,
         complete: impl FnOnce(&mut Description),
     ) -> Result<Artifact, LinkError> {
-        let mut description = describe(cluster, &self.classes, options.target, &mut Positions::None(last));
+        let mut description =
+            describe(cluster, &self.classes, options.target, &mut Positions::None(&mut last.described));
         complete(&mut description);
         self.linked(cluster, description, &mut |_| None)
     }
@@ -264,11 +285,14 @@ impl Compiled {
     ) -> Result<Artifact, LinkError> {
         description.structures = self.structures();
         let mut programs = self.programs;
+        let (edge, of_edge) = self.edge.unzip();
+        let reports = self.reports.into_iter().chain(of_edge).collect();
         let mut line = |origin: &FieldOrigin| locate(origin).unwrap_or_else(|| line_of_object(cluster, origin));
         let lines = line_table(&mut programs, &self.tables.sources, &mut line);
         Artifact::link(ArtifactParts {
             programs,
-            edge: self.edge,
+            edge,
+            reports,
             lines,
             maps: self.maps,
             endpoints: self.endpoints.iter().map(|entry| named_endpoint(cluster, entry)).collect(),
@@ -331,17 +355,18 @@ fn place_of(map: MapName) -> Option<LookupSet> {
     })
 }
 
-fn program(plan: &Plan<'_>, hook: Direction) -> Result<(Assembled, LimitsReport), CompileError> {
-    checked(program_name(hook), emit::emit(plan, hook))
+fn program(plan: &Plan<'_>, hook: Direction, last: &LastArtifact) -> Result<(Assembled, LimitsReport), CompileError> {
+    checked(program_name(hook), emit::emit(plan, hook), last)
 }
 
 /// A program as the kernel takes it, and its measures.
 fn checked(
     program: &'static str,
     emitted: Result<Assembled, EmitError>,
+    last: &LastArtifact,
 ) -> Result<(Assembled, LimitsReport), CompileError> {
     let assembled = emitted.map_err(|error| CompileError::Emit { program, error })?;
-    let report = limits::check(&assembled.insns);
+    let report = last.report(&assembled).cloned().unwrap_or_else(|| limits::check(&assembled.insns));
     match report.violations.first() {
         Some(violation) => Err(CompileError::Program { program, violation: violation.clone() }),
         None => Ok((assembled, report)),

@@ -21,6 +21,7 @@ pub mod compile;
 pub mod describe;
 pub mod emit;
 pub mod ir;
+pub mod last;
 pub mod lower;
 pub mod map_images;
 pub mod packet_engines;

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use weir_artifact::entries::MapEntries;
 use weir_artifact::map_image::{MapBytes, MapEntry, MapImage, shape_of};
 
 use crate::ir::DecisionTables;
@@ -46,6 +47,17 @@ pub struct EndpointEntry {
 
 /// Every map. `endpoints` has no entries, because only the runtime knows its keys.
 pub fn maps(cluster: &Cluster, scope: &Scope, tables: &DecisionTables, sizes: Sizes, target: Target) -> Vec<MapImage> {
+    maps_with(cluster, scope, tables, (sizes, target), &|family| address_maps(tables, family))
+}
+
+/// The same; `of_addresses` makes the maps of a family's addresses.
+pub(crate) fn maps_with(
+    cluster: &Cluster,
+    scope: &Scope,
+    tables: &DecisionTables,
+    (sizes, target): (Sizes, Target),
+    of_addresses: &dyn Fn(Family) -> Vec<MapImage>,
+) -> Vec<MapImage> {
     let local = scope.endpoints().len() as u32;
     // An endpoint whose interface is replaced has two entries until its old interface is gone.
     let places = headroom(local).max(local.saturating_mul(2));
@@ -60,16 +72,13 @@ pub fn maps(cluster: &Cluster, scope: &Scope, tables: &DecisionTables, sizes: Si
     ];
     for family in [Family::V4, Family::V6] {
         if has_family(cluster, scope, family) {
-            maps.extend(family_maps(cluster, tables, family));
+            maps.push(nodes(cluster, family));
+            maps.extend(of_addresses(family));
             maps.push(flow_table(flows(scope, sizes), target, family));
         }
     }
     let shape = MapSpec { flags: MapFlags::RDONLY_PROG, ..array(MapKind::Array, shape::BYTES, 1) };
-    maps.push(MapImage {
-        name: MapName::FlowShape,
-        spec: shape,
-        entries: vec![(MapBytes::from_elem(0, 4), shape_of(&maps).into())],
-    });
+    maps.push(MapImage { name: MapName::FlowShape, spec: shape, entries: MapEntries::one(&shape_of(&maps)) });
     match &tables.structures.rows {
         RowTable::Maps => maps.extend([rows(tables), defaults(tables)]),
         RowTable::Compiled(table) => maps.push(compiled(MapName::Rows, &table.bytes)),
@@ -149,18 +158,14 @@ fn config_image(cluster: &Cluster) -> MapImage {
     for (at, number) in [(config::TICKS, TICKS), (config::STAMP, 1), (config::OTHER, layout::mark::NONE)] {
         value[at as usize..at as usize + 4].copy_from_slice(&number.to_le_bytes());
     }
-    let entries = vec![(MapBytes::from_elem(0, 4), value.into())];
-    MapImage { name: MapName::Config, spec: array(MapKind::Array, config::BYTES, 1), entries }
+    MapImage { name: MapName::Config, spec: array(MapKind::Array, config::BYTES, 1), entries: MapEntries::one(&value) }
 }
 
-fn family_maps(cluster: &Cluster, tables: &DecisionTables, family: Family) -> Vec<MapImage> {
-    use MapName::{Nodes4, Nodes6};
-    let address = u32::from(family.bits() / 8);
+fn nodes(cluster: &Cluster, family: Family) -> MapImage {
+    let key_size = 4 + u32::from(family.bits() / 8);
     let nodes = node_entries(cluster, family);
-    let mut maps =
-        vec![filled(pick(family, Nodes4, Nodes6), hash(4 + address, 4, headroom(nodes.len() as u32)), nodes)];
-    maps.extend(address_maps(tables, family));
-    maps
+    let name = pick(family, MapName::Nodes4, MapName::Nodes6);
+    filled(name, hash(key_size, 4, headroom(nodes.len() as u32)), nodes)
 }
 
 /// The number of flows that may exist at the same time.
@@ -218,18 +223,12 @@ pub(crate) fn write_addresses(maps: &mut [MapImage], changes: &BTreeMap<IpAddr, 
 
 fn write_address(map: &mut MapImage, address: IpAddr, peer: Option<PeerId>) -> bool {
     let key = layout::address_bytes(address);
-    let place = map.entries.binary_search_by(|(it, _)| it.cmp(&key));
-    match (place, peer.map(class_bytes)) {
-        (Ok(at), Some(value)) => map.entries[at].1 = value,
-        (Ok(at), None) => _ = map.entries.remove(at),
-        (Err(at), Some(value)) => {
-            if map.entries.len() as u64 >= u64::from(map.spec.max_entries) {
-                return false;
-            }
-            map.entries.insert(at, (key, value));
-        }
-        (Err(_), None) => {}
+    let value = peer.map(class_bytes);
+    let is_full = map.entries.len() as u64 >= u64::from(map.spec.max_entries);
+    if is_full && value.is_some() && map.entries.get(&key).is_none() {
+        return false;
     }
+    map.entries.set(&key, value.as_deref());
     true
 }
 
@@ -275,7 +274,7 @@ fn prefix_entries(prefixes: &[(Prefix, PeerId)]) -> Vec<MapEntry> {
 /// A table that programs read directly.
 fn compiled(name: MapName, bytes: &[u8]) -> MapImage {
     let spec = MapSpec { flags: MapFlags::RDONLY_PROG, ..array(MapKind::Array, bytes.len() as u32, 1) };
-    MapImage { name, spec, entries: vec![(MapBytes::from_elem(0, 4), bytes.into())] }
+    MapImage { name, spec, entries: MapEntries::one(bytes) }
 }
 
 fn node_entries(cluster: &Cluster, family: Family) -> Vec<MapEntry> {
@@ -317,7 +316,7 @@ fn defaults(tables: &DecisionTables) -> MapImage {
         .map(|(index, set)| (MapBytes::from_slice(&(index as u32).to_le_bytes()), set_bytes(tables, set.index())))
         .collect();
     let spec = array(MapKind::Array, set_size(tables), entries.len().max(1) as u32);
-    MapImage { name: MapName::Defaults, spec, entries }
+    MapImage { name: MapName::Defaults, spec, entries: entries.into() }
 }
 
 fn set_size(tables: &DecisionTables) -> u32 {
@@ -354,10 +353,10 @@ fn ring(bytes: u32) -> MapSpec {
 }
 
 fn empty(name: MapName, spec: MapSpec) -> MapImage {
-    MapImage { name, spec, entries: Vec::new() }
+    MapImage { name, spec, entries: MapEntries::default() }
 }
 
 fn filled(name: MapName, spec: MapSpec, mut entries: Vec<MapEntry>) -> MapImage {
     entries.sort();
-    MapImage { name, spec, entries }
+    MapImage { name, spec, entries: entries.into() }
 }

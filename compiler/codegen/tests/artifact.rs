@@ -10,6 +10,7 @@ use weir_codegen::describe::{describe, named_endpoint};
 use weir_codegen::emit::{self, Plan};
 use weir_codegen::{lower, map_images, passes};
 use weir_ebpf::asm::{MapRef, Tag};
+use weir_ebpf::limits;
 use weir_ebpf::target::Target;
 use weir_model::Direction;
 use weir_objects::address::Family;
@@ -38,9 +39,11 @@ fn parts() -> ArtifactParts {
     let mut description = describe(&cluster, &classes, Target::BASE, &mut Positions::Of(&mut place));
     description.inputs.push(InputFile { name: "shop.yaml".to_owned(), digest: Digest::of(SHOP.as_bytes()) });
     let endpoints = map_images::endpoints(&cluster, &classes, &tables);
+    let reports = programs.iter().map(|program| limits::check(&program.insns)).collect();
     ArtifactParts {
         programs,
         edge: None,
+        reports,
         lines,
         maps: map_images::maps(
             &cluster,
@@ -91,7 +94,7 @@ fn the_generation_is_what_is_enforced_and_nothing_else() {
     other_input.description.inputs.clear();
     assert_eq!(generation(marked()), generation(other_input), "lines and inputs do not count");
     let mut other_map = parts();
-    other_map.maps.iter_mut().flat_map(|map| &mut map.entries).for_each(|(_, value)| value[0] ^= 1);
+    other_map.maps.iter_mut().for_each(|map| map.entries.edit_values(|_, value| value[0] ^= 1));
     assert_ne!(generation(parts()), generation(other_map));
     let mut other_endpoint = parts();
     other_endpoint.endpoints[0].value[0] ^= 1;
@@ -171,7 +174,7 @@ fn parts_that_do_not_fit_are_refused() {
     );
     let entry_of = |parts: &mut ArtifactParts, name| {
         let map = parts.maps.iter_mut().find(|map| map.name == name).unwrap();
-        map.entries[0].1.push(0);
+        map.entries.edit().iter_mut().for_each(|(_, value)| value.push(0));
     };
     check_link_error(|parts| entry_of(parts, MapName::Defaults), LinkError::EntrySize(MapName::Defaults));
     check_link_error(

@@ -78,7 +78,7 @@ fn subjects(name: &str, cluster: &Cluster, forced: &[(LookupSet, Structure)]) ->
     };
     let at_pods = Direction::ALL.into_iter().zip(&compiled.programs);
     let at_pods = at_pods.map(|(hook, code)| subject(program_name(hook), "classifier", code));
-    at_pods.chain(compiled.edge.iter().map(|code| subject(AT_EDGE, "xdp", code))).collect()
+    at_pods.chain(compiled.edge.iter().map(|(code, _)| subject(AT_EDGE, "xdp", code))).collect()
 }
 
 /// Judges all on all processors. The opinions are in the order of the subjects.

@@ -30,7 +30,7 @@ impl AtEdge {
         for map in artifact.maps.iter().filter(|map| code.maps.iter().any(|used| used.map.0 == map.name as u32)) {
             let refused = |errno| Broken(format!("map {} is refused: {errno:?}", map.name.name()));
             let id = vm.create_map(map.spec).map_err(refused)?;
-            for (key, value) in map.entries.iter().cloned().chain(local_entries(artifact, map.name)) {
+            for (key, value) in map.entries.to_list().into_iter().chain(local_entries(artifact, map.name)) {
                 vm.map_update(id, &key, &value, 0).map_err(refused)?;
             }
             maps[map.name as usize] = Some(id);

@@ -66,7 +66,7 @@ impl LoadedPrograms {
             let map = with_few_flows(map, MOST_FLOWS);
             let refused = |errno| Broken(format!("map {} is refused: {errno:?}", map.name.name()));
             let id = vm.create_map(map.spec).map_err(refused)?;
-            for (key, value) in &map.entries {
+            for (key, value) in map.entries.iter() {
                 vm.map_update(id, key, value, 0).map_err(refused)?;
             }
             // The image of this map is empty: the runtime writes it, by the interfaces that it finds. Here interfaces

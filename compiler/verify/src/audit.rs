@@ -16,11 +16,9 @@ pub(super) fn is_in(artifact: &Artifact) -> bool {
 pub(super) fn deciding(artifact: &Artifact) -> Artifact {
     let mut deciding = artifact.clone();
     let maps = deciding.maps.iter_mut().filter(|map| map.name == MapName::Config);
-    for (_, value) in maps.flat_map(|map| &mut map.entries) {
-        // A word of the configuration, so the verified programs are byte by byte those that will run. A second pair of
-        // programs for verification would prove something about programs that are never loaded.
-        put(value, config::AUDIT as usize, &1_u32.to_le_bytes());
-    }
+    // A word of the configuration, so the verified programs are byte by byte those that will run. A second pair of
+    // programs for verification would prove something about programs that are never loaded.
+    maps.for_each(|map| map.entries.edit_values(|_, value| put(value, config::AUDIT as usize, &1_u32.to_le_bytes())));
     for local in &mut deciding.endpoints {
         // An endpoint may be filtered by audit policies alone. Its flags in force would let every packet pass before
         // the audit verdict is computed.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::Difference;
+use weir_artifact::entries::EntryRef;
 use weir_artifact::layout::{self, MapName, config, endpoint};
-use weir_artifact::map_image::MapEntry;
 use weir_artifact::{Artifact, NamedEndpoint};
 use weir_model::{Cluster, Endpoint, EndpointId, Established, Standing};
 use weir_objects::address::Family;
@@ -151,15 +151,15 @@ fn has_its_node(
 }
 
 fn keeps_as_assumed(artifact: &Artifact, cluster: &Cluster) -> bool {
-    let value = entries(artifact, MapName::Config).first().map(|(_, value)| value);
+    let value = entries(artifact, MapName::Config).next().map(|(_, value)| value);
     let keeps = value.map(|value| number(value, config::KEEP_ESTABLISHED as i16));
     // Without a configuration the comparison is with `None`, so a missing word is a difference and not "cut".
     keeps == Some(u32::from(cluster.assume.established == Established::Keep))
 }
 
 /// The entries that an artifact puts into a map.
-pub(super) fn entries(artifact: &Artifact, name: MapName) -> &[MapEntry] {
-    artifact.map(name).map_or(&[], |map| &map.entries)
+pub(super) fn entries(artifact: &Artifact, name: MapName) -> impl Iterator<Item = EntryRef<'_>> {
+    artifact.map(name).into_iter().flat_map(|map| map.entries.iter())
 }
 
 /// An address from four or sixteen bytes in network byte order.

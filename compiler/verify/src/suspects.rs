@@ -37,13 +37,13 @@ pub(super) fn addresses(artifact: &Artifact, family: Family) -> BTreeSet<IpAddr>
     for exact in [exact, listed] {
         match artifact.map(exact) {
             Some(map) if is_table(map) => {
-                let value = entries(artifact, exact).first().map_or(&[][..], |(_, value)| value);
+                let value = entries(artifact, exact).next().map_or(&[][..], |(_, value)| value);
                 // Fields of compiled tables are aligned to four bytes, so no key begins anywhere else. Most groups are
                 // no addresses. That costs a probe each; a list of offsets would need the layout, and would miss a
                 // table that was built wrongly.
                 found.extend((0..value.len()).step_by(4).filter_map(|at| address(value.get(at..at + bytes)?)));
             }
-            _ => found.extend(entries(artifact, exact).iter().filter_map(|(key, _)| address(key))),
+            _ => found.extend(entries(artifact, exact).filter_map(|(key, _)| address(key))),
         }
     }
     match artifact.map(prefixes) {

@@ -168,7 +168,7 @@ fn only_what_is_plain_is_dropped() {
 #[test]
 fn where_established_flows_are_kept_nothing_is_dropped() {
     let artifact = artifact(&cluster_of(&list("bad", DENY)), &CompileOptions::default());
-    let mut value = artifact.map(MapName::Config).unwrap().entries[0].1.clone();
+    let mut value = artifact.map(MapName::Config).unwrap().entries.entry(0).1.to_vec();
     value[config::KEEP_ESTABLISHED as usize] = 1;
     let mut edge = AtEdge::new(&artifact).unwrap().unwrap();
     assert!(edge.drops(tcp("192.0.2.1", "10.0.0.1")).unwrap());
@@ -277,13 +277,13 @@ fn a_program_that_drops_more_or_less_is_found() {
     let cluster = cluster_of(&list("bad", DENY));
     let sound = artifact(&cluster, &CompileOptions::default());
     assert!(verify(&sound, &cluster).is_verified());
-    let classes = sound.map(MapName::Edge).unwrap().entries[0].1.iter().map(|it| it.count_ones()).sum::<u32>();
+    let classes = sound.map(MapName::Edge).unwrap().entries.entry(0).1.iter().map(|it| it.count_ones()).sum::<u32>();
     assert!(classes > 0);
     let mut found = 0;
     for bit in 0..4 {
         let mut changed = sound.clone();
         let map = changed.maps.iter_mut().find(|map| map.name == MapName::Edge).unwrap();
-        map.entries[0].1[0] ^= 1 << bit;
+        map.entries.edit()[0].1[0] ^= 1 << bit;
         let report = verify(&changed, &cluster);
         found += usize::from(report.differences.iter().any(|it| matches!(it, Difference::Edge { .. })));
     }

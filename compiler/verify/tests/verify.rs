@@ -1,8 +1,9 @@
 //! Verification accepts compiled artifacts, and finds every later change in them.
 
 use weir_artifact::Artifact;
+use weir_artifact::entries::{EditedEntries, EntryRef};
 use weir_artifact::layout::MapName;
-use weir_artifact::map_image::{MapBytes, MapEntry};
+use weir_artifact::map_image::MapBytes;
 use weir_classes::Scope;
 use weir_codegen::compile::{Budget, Budgets, CompileError, CompileOptions, compile};
 use weir_codegen::structures;
@@ -66,9 +67,9 @@ fn check_found_in(cluster: &Cluster, damage: impl FnOnce(&mut Artifact)) -> Vec<
     report.differences
 }
 
-fn entries(artifact: &mut Artifact, name: MapName) -> &mut Vec<MapEntry> {
+fn entries(artifact: &mut Artifact, name: MapName) -> EditedEntries<'_> {
     let map = artifact.maps.iter_mut().find(|map| map.name == name).expect("the map");
-    &mut map.entries
+    map.entries.edit()
 }
 
 /// A host-network pod without an address is its node, even if the node has no address.
@@ -165,7 +166,7 @@ fn a_wrong_bit_for_icmp_errors_is_found() {
     let mut damaged = 0;
     for map in [MapName::Rows, MapName::Defaults] {
         let entries_of = &whole.map(map).expect("the map").entries;
-        let is_ingress = |(at, (key, _)): &(usize, &MapEntry)| match map {
+        let is_ingress = |(at, (key, _)): &(usize, EntryRef<'_>)| match map {
             MapName::Rows => key[key.len() - 1] & 0x80 == 0,
             _ => *at < entries_of.len() / 2,
         };
@@ -197,7 +198,7 @@ fn a_row_that_is_gone_is_found() {
 #[test]
 fn a_default_that_allows_is_found() {
     check_found(|artifact| {
-        for (_, value) in entries(artifact, MapName::Defaults) {
+        for (_, value) in entries(artifact, MapName::Defaults).iter_mut() {
             value.fill(0xff);
         }
     });

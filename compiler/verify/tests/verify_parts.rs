@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
+use weir_artifact::entries::EditedEntries;
 use weir_artifact::layout::{MapName, endpoint};
-use weir_artifact::map_image::{MapEntry, MapImage};
+use weir_artifact::map_image::MapImage;
 use weir_artifact::structure::{LookupSet, Structure};
 use weir_artifact::{Artifact, ArtifactParts};
 use weir_classes::{Scope, classify};
@@ -14,6 +15,7 @@ use weir_codegen::map_images;
 use weir_codegen::structures::{Room, StructureOptions};
 use weir_ebpf::asm::Tag;
 use weir_ebpf::insn::{Insn, Operand};
+use weir_ebpf::limits;
 use weir_ebpf::target::Target;
 use weir_fuzz::generators::cluster::enforceable;
 use weir_fuzz::generators::{Random, for_each};
@@ -48,6 +50,7 @@ fn artifact(cluster: &Cluster, scope: Scope, options: &StructureOptions) -> Arti
     let mut line = |origin: &FieldOrigin| line_of_object(cluster, origin);
     let lines = line_table(&mut programs, &compiled.tables.sources, &mut line);
     let parts = ArtifactParts {
+        reports: programs.iter().map(|program| limits::check(&program.insns)).collect(),
         programs,
         edge: None,
         lines,
@@ -99,7 +102,7 @@ fn damage_map(artifact: &mut Artifact, random: &mut Random) {
         return;
     }
     let map = random.below(maps.len());
-    let entries = &mut maps[map].entries;
+    let mut entries = maps[map].entries.edit();
     let index = random.below(entries.len());
     let other = random.below(entries.len());
     match random.below(4) {
@@ -239,8 +242,8 @@ fn check_found(least: usize, damage: impl Fn(&mut Artifact) -> bool) -> Vec<Veri
     reports
 }
 
-fn entries(artifact: &mut Artifact, name: MapName) -> Option<&mut Vec<MapEntry>> {
-    artifact.maps.iter_mut().find(|map| map.name == name).map(|map| &mut map.entries)
+fn entries(artifact: &mut Artifact, name: MapName) -> Option<EditedEntries<'_>> {
+    artifact.maps.iter_mut().find(|map| map.name == name).map(|map| map.entries.edit())
 }
 
 /// Moves the compares with a constant in both programs by one; returns their number.
@@ -301,9 +304,8 @@ fn a_prefix_off_by_one_is_found() {
     // A bit in the last byte of an address, or of the start of a range.
     for place in 0..64 {
         check_found(0, |artifact| {
-            let Some((key, _)) = entries(artifact, MapName::Prefixes4).and_then(|it| it.get_mut(place)) else {
-                return false;
-            };
+            let Some(mut prefixes) = entries(artifact, MapName::Prefixes4) else { return false };
+            let Some((key, _)) = prefixes.get_mut(place) else { return false };
             let is_prefix = key.len() == 8 && key[0] > 8;
             if is_prefix {
                 key[0] -= 1;
@@ -316,7 +318,7 @@ fn a_prefix_off_by_one_is_found() {
 #[test]
 fn a_set_with_one_bit_more_or_less_is_found() {
     check_found(4, |artifact| {
-        let rows = entries(artifact, MapName::Rows).expect("rows");
+        let mut rows = entries(artifact, MapName::Rows).expect("rows");
         rows[0].1[0] ^= 2;
         true
     });
@@ -325,7 +327,7 @@ fn a_set_with_one_bit_more_or_less_is_found() {
 #[test]
 fn an_address_of_no_class_is_found() {
     check_found(2, |artifact| {
-        let Some(exact) = entries(artifact, MapName::Exact4) else { return false };
+        let Some(mut exact) = entries(artifact, MapName::Exact4) else { return false };
         match exact.len() {
             0 => false,
             // The key of 10.0.0.1, wherever it is in a table: free slots may hold it too.
@@ -401,7 +403,7 @@ fn another_address_or_node_is_found() {
         artifact.endpoints[1].value[endpoint::NODE as usize] ^= 1;
         true
     });
-    check_found(4, |artifact| entries(artifact, MapName::Nodes4).is_some_and(|nodes| nodes.pop().is_some()));
+    check_found(4, |artifact| entries(artifact, MapName::Nodes4).is_some_and(|mut nodes| nodes.pop().is_some()));
 }
 
 /// The shop, with a pod on `n1` that the shop's database may not reach.

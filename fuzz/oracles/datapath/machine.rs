@@ -78,7 +78,7 @@ pub fn is_of_one_generation(name: MapName) -> bool {
 /// The value of `config` for a generation with this number, with other hash seeds in each turn.
 pub fn config_of(world: &World, generation: u32, turn: u64) -> Vec<u8> {
     let image = world.maps.iter().find(|it| it.name == MapName::Config);
-    let mut value = image.map_or_else(Vec::new, |it| it.entries[0].1.to_vec());
+    let mut value = image.map_or_else(Vec::new, |it| it.entries.entry(0).1.to_vec());
     value[config::EPOCH as usize..][..4].copy_from_slice(&generation.to_le_bytes());
     let seeds = &mut value[config::SEEDS as usize..][..8 * buckets::SEEDS];
     for seed in seeds.as_chunks_mut::<8>().0 {
@@ -142,7 +142,7 @@ impl<'w> InVm<'w> {
                 let image = with_few_flows(image, MOST_FLOWS);
                 let failed = |error| format!("{:?}: {error:?}", image.name);
                 let id = vm.create_map(image.spec).map_err(failed)?;
-                for (key, value) in &image.entries {
+                for (key, value) in image.entries.iter() {
                     vm.map_update(id, key, value, ANY).map_err(failed)?;
                 }
                 let maps = if is_of_one_generation(image.name) { &mut of_world } else { &mut shared };

@@ -132,7 +132,7 @@ fn rewrite(
     let writing = format!("write the map {}", image.name.name());
     match (image.name, image.spec.kind) {
         (MapName::Config, _) => {
-            for (key, value) in &image.entries {
+            for (key, value) in image.entries.iter() {
                 let value = configured(system, value, source, &flows.seeds)?;
                 system.update(map, key, &value).doing(&writing)?;
             }

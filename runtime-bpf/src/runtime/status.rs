@@ -230,7 +230,7 @@ impl Runtime {
                 }
                 name => {
                     let own = of(&own, name).map(|key| (MapBytes::from(key), MapBytes::from(&OWN[..])));
-                    image.entries.iter().cloned().chain(own).collect()
+                    image.entries.to_list().into_iter().chain(own).collect()
                 }
             };
             let missing = expected.iter().filter(|(key, value)| there.get(*key) != Some(value)).count();

@@ -82,25 +82,6 @@ pub fn wait_readable<const N: usize>(fds: [BorrowedFd<'_>; N], at_most: Duration
     }
 }
 
-/// Makes all threads allocate from one heap, so that memory that one thread frees can be used by another. Otherwise
-/// each thread keeps its free memory. Call it before there are other threads.
-pub fn share_heap() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: a number, and no other thread yet.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 1);
-    }
-}
-
-/// Returns free memory to the system. The allocator itself returns only memory at the end of its heap.
-pub fn give_memory_back() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: no pointers.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
 /// The size of a page of memory of the running kernel.
 pub fn page_bytes() -> usize {
     rustix::param::page_size()

@@ -73,7 +73,7 @@ impl<'w> InKernel<'w> {
 
 fn filled(kernel: &BpfKernel, image: &weir_artifact::map_image::MapImage) -> KernelMap {
     let map = kernel.create_map(&(&image.spec).into(), None).unwrap();
-    for (key, value) in &image.entries {
+    for (key, value) in image.entries.iter() {
         map.update(key, value, 0).unwrap();
     }
     if image.spec.flags.contains(MapFlags::RDONLY_PROG) {

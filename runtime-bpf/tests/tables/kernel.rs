@@ -79,7 +79,7 @@ pub(crate) fn make(kernel: &BpfKernel, image: &weir_artifact::map_image::MapImag
     if map_type == MapType::Array {
         image.entries.iter().for_each(|(key, value)| map.update(key, value, 0).unwrap());
     } else {
-        for entries in image.entries.chunks(1 << 16) {
+        for entries in image.entries.to_list().chunks(1 << 16) {
             let keys: Vec<u8> = entries.iter().flat_map(|it| it.0.iter().copied()).collect();
             let values: Vec<u8> = entries.iter().flat_map(|it| it.1.iter().copied()).collect();
             map.update_batch(&keys, &values, 0).unwrap();

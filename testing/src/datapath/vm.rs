@@ -32,7 +32,7 @@ impl Machine {
         let mut maps = HashMap::new();
         for image in &parts.maps {
             let id = vm.create_map(image.spec).unwrap();
-            for (key, value) in &image.entries {
+            for (key, value) in image.entries.iter() {
                 vm.map_update(id, key, value, ANY).unwrap();
             }
             maps.insert(image.name, id);

@@ -88,6 +88,10 @@ pub(super) fn binary(tree: &Tree, facts: &ReleaseFacts, platform: &Platform) -> 
     build.env("RUSTFLAGS", flags(&tree.root)?).env("SOURCE_DATE_EPOCH", facts.epoch.to_string());
     // `weir_build_info` and `weir version -o json` state it.
     build.env("WEIR_COMMIT", &facts.revision);
+    if platform.triple.starts_with("aarch64") {
+        // Pages of arm64 kernels have 4, 16 or 64 KiB, and the allocator must know the largest.
+        build.env("JEMALLOC_SYS_WITH_LG_PAGE", "16");
+    }
     if platform.triple != triple() {
         use_cross_compiler(&mut build, platform.triple)?;
     }

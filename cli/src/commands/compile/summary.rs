@@ -3,7 +3,6 @@
 use weir_artifact::layout::{AT_EDGE, program_name};
 use weir_artifact::{Artifact, view};
 use weir_codegen::compile::{Budget, Compiled};
-use weir_ebpf::limits;
 use weir_ebpf::target::Target;
 use weir_model::{Cluster, Direction};
 use weir_verify::VerifyReport;
@@ -29,7 +28,7 @@ pub(super) fn text(
         "atoms",
         &format!("{} of ports, {words} word{} per set", classes.atoms.count(), if words == 1 { "" } else { "s" }),
     );
-    let edge = compiled.edge.as_ref().map(|edge| (AT_EDGE, limits::check(&edge.link(|_| 0))));
+    let edge = compiled.edge.as_ref().map(|(_, report)| (AT_EDGE, report.clone()));
     let at_pods = Direction::ALL.map(program_name).into_iter().zip(compiled.reports.clone());
     for (name, report) in at_pods.chain(edge) {
         let longest = report.longest_path.map_or_else(|| "unbounded".to_owned(), |steps| steps.to_string());

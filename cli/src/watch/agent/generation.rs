@@ -14,7 +14,7 @@ use weir_classes::fit::Fit;
 use weir_classes::index::{Draft, Generation, NeedsWhole};
 use weir_classes::{ClassifyError, Exceeded};
 use weir_codegen::compile::{self, CompileError, CompileOptions, Compiled};
-use weir_codegen::describe::provenance::DescribedPolicies;
+use weir_codegen::last::LastArtifact;
 use weir_ebpf::target::Target;
 
 use super::budget::BudgetState;
@@ -30,8 +30,8 @@ pub(super) struct CompileSettings {
     /// The kernel that programs are compiled for.
     pub(super) target: Target,
     pub(super) budget: BudgetState,
-    /// Descriptions of policies in the last artifact, for the next one.
-    pub(super) described: DescribedPolicies,
+    /// Parts of the last artifact, for the next one.
+    pub(super) last: LastArtifact,
 }
 
 impl CompileSettings {
@@ -152,7 +152,7 @@ impl<E: Enforce> NodeAgent<E> {
             let draft = self.objects.index_mut().begin_changes().map_err(NeedsWhole::label)?;
             let generation = draft.classify_within(limits).map_err(NeedsWhole::label)?;
             // If it exceeds a budget, the compile from scratch finds out which policies are held.
-            let compiled = compiled(&generation, options).map_err(|_| "limits")?;
+            let compiled = compiled(&generation, options, &mut self.compile.last).map_err(|_| "limits")?;
             Ok(CompiledGeneration { generation, compiled })
         });
         made.inspect_err(|why| self.reports.metrics.add("weir_whole_generations_total", &[("reason", why)], 1.0)).ok()
@@ -233,7 +233,7 @@ impl<E: Enforce> NodeAgent<E> {
             Err(error) => return CompileAttempt { result: Err(error.into()), fit },
         };
         self.catch_up(inbox, now + started.elapsed());
-        let compiled = watch.time(|| compiled(&generation, options));
+        let compiled = watch.time(|| compiled(&generation, options, &mut self.compile.last));
         CompileAttempt { result: compiled.map(|compiled| CompiledGeneration { generation, compiled }), fit }
     }
 
@@ -269,7 +269,7 @@ impl<E: Enforce> NodeAgent<E> {
             self.pending.need_generation_and_judging(now);
         }
         let node = self.node.clone();
-        let last = &mut self.compile.described;
+        let last = &mut self.compile.last;
         let node = |description: &mut Description| description.node = Some(node);
         let artifact = compiled.into_artifact(&generation.cluster, options, last, node);
         artifact.map_err(|error| GenerationError::compile(chain(&error)))
@@ -313,9 +313,13 @@ fn is_size(error: &CompileError) -> bool {
     )
 }
 
-fn compiled(generation: &Generation, options: &CompileOptions) -> Result<Compiled, CompileError> {
+fn compiled(
+    generation: &Generation,
+    options: &CompileOptions,
+    last: &mut LastArtifact,
+) -> Result<Compiled, CompileError> {
     let Generation { cluster, scope, classes, .. } = generation;
-    compile::compile_classes(cluster, scope, classes.clone(), options)
+    compile::compile_after(cluster, scope, classes.clone(), options, last)
 }
 
 /// The total time of several steps.

@@ -165,10 +165,7 @@ impl<E: Enforce> NodeAgent<E> {
             return;
         }
         match self.enforce.reconcile() {
-            Ok(state) => {
-                self.reports.kernel_state(&state);
-                weir_runtime::sys::give_memory_back();
-            }
+            Ok(state) => self.reports.kernel_state(&state),
             Err(error) => {
                 self.reports.metrics.add("weir_failures_total", &[("stage", "survey")], 1.0);
                 let fields = [("error", Value::from(error.message))];

@@ -16,8 +16,8 @@ use crate::objects::fixed;
 fn written(compiled: &Compiled, address: IpAddr) -> Option<Vec<u8>> {
     let map = compiled.maps.iter().find(|map| map.name == MapName::Exact4).expect("there are pods");
     let key = address_bytes(address);
-    assert!(map.entries.is_sorted(), "whoever reads them relies on it");
-    map.entries.iter().find(|(it, _)| *it == key).map(|(_, value)| value.to_vec())
+    assert!(map.entries.iter().is_sorted(), "whoever reads them relies on it");
+    map.entries.get(&key).map(<[u8]>::to_vec)
 }
 
 #[test]

@@ -30,8 +30,8 @@ impl Budget {
     pub fn spent(self, compiled: &Compiled) -> u64 {
         match self {
             Self::Instructions => {
-                let edge = compiled.edge.iter().flat_map(|it| &it.insns).map(|insn| u64::from(insn.slots()));
-                compiled.reports.iter().map(|report| report.slots).chain(edge).sum()
+                let edge = compiled.edge.iter().map(|(_, report)| report);
+                compiled.reports.iter().chain(edge).map(|report| report.slots).sum()
             }
             Self::MapBytes => compiled.maps.iter().map(|map| memory::full(map).fixed).sum(),
             Self::Entries => compiled.maps.iter().map(|map| map.entries.len() as u64).sum(),

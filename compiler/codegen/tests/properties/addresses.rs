@@ -97,13 +97,13 @@ fn looked_up(images: &[weir_artifact::map_image::MapImage], address: IpAddr) -> 
         Family::V4 => (MapName::Exact4, MapName::Prefixes4),
         Family::V6 => (MapName::Exact6, MapName::Prefixes6),
     };
-    let entries = |name| images.iter().find(|it| it.name == name).map_or(&[][..], |it| &it.entries);
+    let entries = |name| images.iter().find(|it| it.name == name).into_iter().flat_map(|it| it.entries.iter());
     let class = |value: &[u8]| PeerId(u32::from_le_bytes(value.try_into().expect("four bytes")));
     let bytes = address_bytes(address);
-    if let Some((_, value)) = entries(exact).iter().find(|(key, _)| *key == bytes) {
+    if let Some((_, value)) = entries(exact).find(|(key, _)| **key == bytes[..]) {
         return class(value);
     }
-    let matching = entries(prefixes).iter().filter_map(|(key, value)| {
+    let matching = entries(prefixes).filter_map(|(key, value)| {
         let (length, network) = key.split_at(4);
         let length = u32::from_le_bytes(length.try_into().expect("four bytes"));
         begins_alike(network, &bytes, length).then_some((length, class(value)))

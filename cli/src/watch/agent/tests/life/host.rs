@@ -182,10 +182,8 @@ impl Enforce for FakeHost {
         };
         for change in changes.iter().filter(|it| it.address.is_ipv4()) {
             let key = address_bytes(change.address);
-            map.entries.retain(|(it, _)| *it != key);
-            map.entries.extend(change.class.map(|class| (key, class.0.to_le_bytes()[..].into())));
+            map.entries.set(&key, change.class.map(|class| class.0.to_le_bytes()).as_ref().map(|it| &it[..]));
         }
-        map.entries.sort();
         if map.entries.len() > map.spec.max_entries as usize { Err(EnforceError::new("full")) } else { Ok(()) }
     }
 
