@@ -4,7 +4,8 @@
 //! force.
 //! Strategy: the [`EnforcementRecord`] is the desired state, and [`Runtime::reconcile`] makes the kernel's state equal
 //! to it, from any state. A change is: reconcile; make the new objects, not yet in use; write the record; reconcile. So
-//! recovery, adoption, repair and the change itself share one implementation.
+//! recovery, adoption, repair and the change itself share one implementation. Only an agent checks a generation that it
+//! replaces first, and reconciles it only if there is a deviation.
 //!
 //! A switch to another generation:
 //!
@@ -34,6 +35,7 @@ use crate::sys::{Lock, errno};
 use crate::system::System;
 
 mod attach;
+mod check;
 mod detach;
 mod edge;
 mod ended;

@@ -76,14 +76,14 @@ impl Runtime {
     fn attach_here(&self, request: &Request<'_>) -> Result<Attached, Error> {
         debug_assert!(self.lock.lock().is_ok_and(|it| it.is_some()), "opened with {:?}", PinAccess::Change);
         self.make_directories()?;
-        let (mut record, mut reconciled) = self.adopt()?;
+        let digest = digest(request.artifact)?;
+        let (mut record, mut reconciled) = self.adopt(&digest)?;
         let wanted = self.wanted(&mut record, request, &mut reconciled)?;
         let uplinks = self.wanted_uplinks(&record, &request.uplinks)?;
         let new_uplinks: Vec<Uplink> = uplinks.iter().filter(|it| !record.uplinks.contains(it)).cloned().collect();
         record.uplinks = uplinks;
         let before = record.current.clone();
         let keep = request.keep.unwrap_or_else(|| keeps(request.artifact));
-        let digest = digest(request.artifact)?;
         // The digest does not cover entries and pods that were written later.
         let is_unchanged = |it: &KernelGeneration| !it.patched && it.pods.is_empty();
         let is_same = |it: &KernelGeneration| it.digest == digest && it.keep == keep && is_unchanged(it);
@@ -127,8 +127,9 @@ impl Runtime {
         })
     }
 
-    /// Reads the record and reconciles the kernel with it. Returns an empty record if no record is pinned.
-    fn adopt(&self) -> Result<(EnforcementRecord, Reconciled), Error> {
+    /// Reads the record and reconciles the kernel with it. Of a generation that an artifact with another digest will
+    /// replace, an agent only checks what the switch needs. Returns an empty record if no record is pinned.
+    fn adopt(&self, digest: &str) -> Result<(EnforcementRecord, Reconciled), Error> {
         let Some(mut record) = self.read_record()? else {
             let links = self.system.list(&self.pins.links()).doing("list links")?;
             if !links.is_empty() {
@@ -142,7 +143,9 @@ impl Runtime {
             return Ok((record, Reconciled::default()));
         };
         self.check_namespace(&record)?;
-        match self.reconcile(&mut record, None) {
+        let is_replaced = record.current.as_ref().is_some_and(|current| current.digest != digest);
+        let checked = is_replaced.then(|| self.checked(&record)).flatten();
+        match checked.map_or_else(|| self.reconcile(&mut record, None), Ok) {
             Ok(mut reconciled) => {
                 // It is not known which programs run at such an endpoint or uplink.
                 if !reconciled.failures.is_empty() || !reconciled.edge_failures.is_empty() {

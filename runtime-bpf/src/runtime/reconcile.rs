@@ -249,7 +249,7 @@ impl Runtime {
     }
 
     /// The pins of programs and maps, and their inodes.
-    fn pinned(&self) -> Result<Vec<(PathBuf, u64)>, Error> {
+    pub(crate) fn pinned(&self) -> Result<Vec<(PathBuf, u64)>, Error> {
         let mut pins = Vec::new();
         for directory in self.pins.directories().into_iter().filter(|it| *it != self.pins.links()) {
             let files = self.system.list_files(&directory).doing(format!("list {}", directory.display()))?;
