@@ -1,6 +1,7 @@
 //! The state that packets create, with names: flows and counters.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use serde::Serialize;
 use weir_artifact::layout::buckets::{self, Slot};
@@ -76,7 +77,7 @@ pub struct Counter {
 
 /// The generation in force with its names.
 pub(crate) struct GenerationInForce {
-    pub(crate) record: EnforcementRecord,
+    pub(crate) record: Arc<EnforcementRecord>,
     pub(crate) loaded: LoadedGeneration,
     pub(crate) names: ArtifactNames,
 }
@@ -149,7 +150,7 @@ impl Runtime {
 
     /// The generation in force with its names.
     pub(crate) fn in_force(&self) -> Result<GenerationInForce, Error> {
-        let record = self.record()?;
+        let record = self.record_here()?;
         let loaded = self.current(&record)?.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
         let names = ArtifactNames::new(&self.artifact(&loaded)?);
         Ok(GenerationInForce { record, loaded, names })

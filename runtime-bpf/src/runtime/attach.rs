@@ -281,7 +281,7 @@ impl Runtime {
     ) -> Result<(), Error> {
         let Some(loaded) = self.current(record)? else { return Ok(()) };
         // The record first: a clsact filter at an interface that no record names would never be removed.
-        record.write(&self.system, &self.pins)?;
+        self.write_record(record)?;
         let mut added = Reconciled::default();
         self.place_edge(record, &loaded, &mut added);
         self.place_programs(record, &loaded, &FoundPrograms::new(), &mut added);
@@ -317,11 +317,11 @@ impl Runtime {
         // and must not meet a map that is only half filled. If the process dies before it, the pins under `next` belong
         // to no generation, and `place_pins` removes them.
         record.next = Some(next.generation.clone());
-        record.write(&self.system, &self.pins)?;
+        self.write_record(record)?;
         let mut switched = Reconciled::default();
         self.switch(record, current.as_ref(), &next, &mut switched)?;
         flows::forget_unknown(record);
-        record.write(&self.system, &self.pins)?;
+        self.write_record(record)?;
         self.place_pins(record)?;
         self.finish(record, &next, request.artifact, enforced, switched, reconciled)
     }
@@ -358,7 +358,7 @@ impl Runtime {
         };
         record.endpoints.retain(|it| !lost(it));
         self.remove_leaving(record, Some(loaded), &done.failures)?;
-        record.write(&self.system, &self.pins)?;
+        self.write_record(record)?;
         self.open_endpoints(record, loaded, &Values::new(Some(artifact)), &mut done)?;
         reconciled.failures.append(&mut done.failures);
         reconciled.gone.append(&mut done.gone);

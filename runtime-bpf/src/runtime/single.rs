@@ -43,7 +43,7 @@ impl Runtime {
                     record.last_epoch = current.epoch;
                 }
             }
-            record.write(&self.system, &self.pins)?;
+            self.write_record(record)?;
         }
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for (address, class) in changes {

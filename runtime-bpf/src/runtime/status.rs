@@ -107,7 +107,7 @@ impl Runtime {
     }
 
     fn read_status(&self) -> Result<EnforcementStatus, Error> {
-        let record = self.record()?;
+        let record = self.record_here()?;
         let mut drift = self.check(&record)?;
         let loaded = self.current(&record).or_else(|error| match error {
             Error::Damaged { what, .. } => {
@@ -127,8 +127,8 @@ impl Runtime {
         Ok(EnforcementStatus {
             neighbours: self.neighbours(&record.endpoints)?,
             uplinks: self.uplink_states(&record)?,
-            generation: record.current,
-            switching_to: record.next,
+            generation: record.current.clone(),
+            switching_to: record.next.clone(),
             endpoints,
             unattached,
             drift,
