@@ -123,7 +123,7 @@ impl Runtime {
 
     /// The counters since the first generation was attached.
     pub fn counters(&self) -> Result<Vec<Counter>, Error> {
-        let loaded = self.in_force()?.loaded;
+        let loaded = self.loaded_here(&*self.record_here()?)?;
         let Some(map) = loaded.map(MapName::Counters) else { return Ok(Vec::new()) };
         let reading = "read the map counters";
         let map = self.system.typed(map).doing(reading)?;
@@ -151,9 +151,14 @@ impl Runtime {
     /// The generation in force with its names.
     pub(crate) fn in_force(&self) -> Result<GenerationInForce, Error> {
         let record = self.record_here()?;
-        let loaded = self.current(&record)?.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
+        let loaded = self.loaded_here(&record)?;
         let names = ArtifactNames::new(&self.artifact(&loaded)?);
         Ok(GenerationInForce { record, loaded, names })
+    }
+
+    /// The generation in force, which must exist.
+    fn loaded_here(&self, record: &EnforcementRecord) -> Result<LoadedGeneration, Error> {
+        self.current(record)?.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))
     }
 
     /// The kernel's time in ticks, its lower half.

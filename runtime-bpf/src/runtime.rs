@@ -36,6 +36,7 @@ use crate::system::System;
 
 mod attach;
 mod check;
+mod contents;
 mod detach;
 mod edge;
 mod ended;
@@ -60,7 +61,7 @@ pub(crate) use kept::HeldObjects;
 pub(crate) use measure::EventLimit;
 pub(crate) use own_addresses::{OWN, OwnAddresses, of};
 pub use pods::{ComingPod, LeavingPod};
-pub use status::{EndpointState, EnforcementState, EnforcementStatus, Fill, UplinkState};
+pub use status::{Deviations, EndpointState, EnforcementState, EnforcementStatus, Fill, UplinkState};
 pub use unattached::{UnattachedEndpoint, unattached};
 
 /// The longest time that a packet may take from one hook of this host to the other.

@@ -22,7 +22,10 @@ impl Runtime {
         let of_map = |(name, map): (&String, &KernelMap)| Some((name.clone(), charged(map)?));
         let mut memory: Vec<_> = loaded.maps.iter().filter_map(of_map).collect();
         if let Some(spare) = &record.spare {
-            let maps = spare.maps.values().map(|number| self.system.numbered_map(*number).doing("open a map"));
+            let held = self.held_objects();
+            let open =
+                |number: u32| held.map(number).map_or_else(|| self.system.numbered_map(number), |it| Ok(Some(it)));
+            let maps = spare.maps.values().map(|number| open(*number).doing("open a map"));
             let maps = maps.collect::<Result<Vec<_>, _>>()?;
             memory.push((SPARE.to_owned(), maps.iter().flatten().filter_map(charged).sum()));
         }
