@@ -89,11 +89,11 @@ pub(crate) fn remove_directories(system: &System, bpffs: &Path) -> Result<(), Er
 impl Runtime {
     /// Opens the closed interfaces on which a generation is in force now.
     pub fn open_closed_interfaces(&self) -> Result<Vec<u32>, Error> {
-        self.bring_back()?;
         if self.system.list(&pins(self.pins.root()).links()).doing("list closed interfaces")?.is_empty() {
             return Ok(Vec::new());
         }
-        let record = self.record()?;
+        self.bring_back()?;
+        let record = self.record_here()?;
         let loaded = self.current(&record)?;
         let mut done = Vec::new();
         for local in &record.endpoints {

@@ -99,7 +99,7 @@ impl Connections<'_> {
 
     /// Opens the tables that exist now. Flows that are in a table at the first look are not new.
     fn open_tables(&mut self) -> Result<(), Error> {
-        let record = self.runtime.record()?;
+        let record = self.runtime.record_here()?;
         self.epoch = record.current.as_ref().map_or(self.epoch, |it| it.epoch);
         let known = |name: MapName| record.shared.get(name.name()).copied();
         let is_open = |it: &WatchedTable| known(it.name) == Some(it.number);

@@ -48,7 +48,7 @@ impl<'a> GenerationNames<'a> {
         }
         self.read = Some(Instant::now());
         let runtime = self.runtime;
-        let record = runtime.record()?;
+        let record = runtime.record_here()?;
         let is_known = |ifindex, pod: &String| self.pods.get(&ifindex) == Some(pod);
         let has_new = record.endpoints.iter().any(|it| !is_known(it.ifindex, &it.pod));
         self.pods.extend(record.endpoints.iter().map(|it| (it.ifindex, it.pod.clone())));

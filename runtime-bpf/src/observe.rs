@@ -1,6 +1,7 @@
 //! The state that packets create, with names: flows and counters.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use serde::Serialize;
 use weir_artifact::layout::buckets::{self, Slot};
@@ -76,7 +77,7 @@ pub struct Counter {
 
 /// The generation in force with its names.
 pub(crate) struct GenerationInForce {
-    pub(crate) record: EnforcementRecord,
+    pub(crate) record: Arc<EnforcementRecord>,
     pub(crate) loaded: LoadedGeneration,
     pub(crate) names: ArtifactNames,
 }
@@ -122,7 +123,7 @@ impl Runtime {
 
     /// The counters since the first generation was attached.
     pub fn counters(&self) -> Result<Vec<Counter>, Error> {
-        let loaded = self.in_force()?.loaded;
+        let loaded = self.loaded_here(&*self.record_here()?)?;
         let Some(map) = loaded.map(MapName::Counters) else { return Ok(Vec::new()) };
         let reading = "read the map counters";
         let map = self.system.typed(map).doing(reading)?;
@@ -149,10 +150,15 @@ impl Runtime {
 
     /// The generation in force with its names.
     pub(crate) fn in_force(&self) -> Result<GenerationInForce, Error> {
-        let record = self.record()?;
-        let loaded = self.current(&record)?.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
+        let record = self.record_here()?;
+        let loaded = self.loaded_here(&record)?;
         let names = ArtifactNames::new(&self.artifact(&loaded)?);
         Ok(GenerationInForce { record, loaded, names })
+    }
+
+    /// The generation in force, which must exist.
+    fn loaded_here(&self, record: &EnforcementRecord) -> Result<LoadedGeneration, Error> {
+        self.current(record)?.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))
     }
 
     /// The kernel's time in ticks, its lower half.

@@ -265,12 +265,17 @@ impl EnforcementRecord {
         Ok(Self { form: FORM, ..record })
     }
 
-    /// Makes this the record in force.
-    pub(crate) fn write(&self, system: &System, pins: &Pins) -> Result<(), Error> {
-        let writing = "write the record";
-        let mut value = serde_json::to_vec(self).map_err(std::io::Error::other).doing(writing)?;
+    /// The bytes to store.
+    fn to_value(&self) -> Result<Vec<u8>, serde_json::Error> {
+        let mut value = serde_json::to_vec(self)?;
         // JSON may end in white space, and the kernel's values consist of whole words.
         value.resize(value.len().next_multiple_of(8), b' ');
+        Ok(value)
+    }
+
+    /// Stores these bytes as the record in force.
+    fn store(value: &[u8], system: &System, pins: &Pins) -> Result<(), Error> {
+        let writing = "write the record";
         let definition = MapDefinition {
             map_type: MapType::Array,
             key_size: 4,
@@ -279,7 +284,7 @@ impl EnforcementRecord {
             flags: 0,
         };
         let map = system.create_map("weir_record", &definition).doing(writing)?;
-        system.update(&map, &[0; 4], &value).doing(writing)?;
+        system.update(&map, &[0; 4], value).doing(writing)?;
         // A new map instead of an update of the old one: an array's value is copied word by word, so a reader could see
         // half of each record. A rename within a bpf file system replaces the old pin in one step. The pin of the new
         // record exists already if a process died before its rename.
@@ -289,7 +294,7 @@ impl EnforcementRecord {
     }
 }
 
-/// The record that was read last. It is parsed again only if its bytes differ.
+/// The record that was read or written last. It is parsed again only if the stored bytes differ.
 #[derive(Debug, Default)]
 pub(crate) struct LatestRecord(Option<(Vec<u8>, Arc<EnforcementRecord>)>);
 
@@ -297,13 +302,30 @@ impl LatestRecord {
     /// The pinned record; `None` if no record is pinned.
     pub(crate) fn read(&mut self, system: &System, pins: &Pins) -> Result<Option<Arc<EnforcementRecord>>, Error> {
         let Some(value) = EnforcementRecord::stored(system, pins)? else { return Ok(None) };
-        if let Some((_, record)) = self.0.as_ref().filter(|(known, _)| *known == value) {
-            return Ok(Some(Arc::clone(record)));
-        }
         let damaged = |what: String| Error::Damaged { path: pins.record(), what };
-        let record = Arc::new(EnforcementRecord::parse(&value).map_err(damaged)?);
+        self.parsed(value).map(Some).map_err(damaged)
+    }
+
+    fn parsed(&mut self, value: Vec<u8>) -> Result<Arc<EnforcementRecord>, String> {
+        if let Some((_, record)) = self.0.as_ref().filter(|(known, _)| *known == value) {
+            return Ok(Arc::clone(record));
+        }
+        let record = Arc::new(EnforcementRecord::parse(&value)?);
         self.0 = Some((value, Arc::clone(&record)));
-        Ok(Some(record))
+        Ok(record)
+    }
+
+    /// Makes this the record in force.
+    pub(crate) fn write(&mut self, system: &System, pins: &Pins, record: &EnforcementRecord) -> Result<(), Error> {
+        let value = record.to_value().map_err(std::io::Error::other).doing("write the record")?;
+        EnforcementRecord::store(&value, system, pins)?;
+        self.written(value, record);
+        Ok(())
+    }
+
+    /// Takes a record and its stored bytes.
+    fn written(&mut self, value: Vec<u8>, record: &EnforcementRecord) {
+        self.0 = Some((value, Arc::new(record.clone())));
     }
 }
 
@@ -323,5 +345,19 @@ mod tests {
         assert_eq!(as_form(1).unwrap(), record, "it is written again in the present form");
         assert_eq!(as_form(FORM + 1).unwrap_err(), "its form is 3, this weir knows 2");
         assert_eq!(as_form(0).unwrap_err(), "its form is 0, this weir knows 2");
+    }
+
+    #[test]
+    fn only_a_record_of_another_process_is_parsed() {
+        let (own, other) = (EnforcementRecord::new(7), EnforcementRecord::new(8));
+        let mut latest = LatestRecord::default();
+        latest.written(own.to_value().unwrap(), &own);
+        let written = latest.0.as_ref().map(|(_, record)| Arc::clone(record)).unwrap();
+        let read = latest.parsed(own.to_value().unwrap()).unwrap();
+        assert!(Arc::ptr_eq(&read, &written) && *read == own);
+        assert_eq!(*latest.parsed(other.to_value().unwrap()).unwrap(), other);
+        assert_eq!(*latest.parsed(own.to_value().unwrap()).unwrap(), own);
+        assert!(latest.parsed(b"{}".to_vec()).is_err());
+        assert_eq!(*latest.parsed(own.to_value().unwrap()).unwrap(), own);
     }
 }

@@ -4,7 +4,8 @@
 //! force.
 //! Strategy: the [`EnforcementRecord`] is the desired state, and [`Runtime::reconcile`] makes the kernel's state equal
 //! to it, from any state. A change is: reconcile; make the new objects, not yet in use; write the record; reconcile. So
-//! recovery, adoption, repair and the change itself share one implementation.
+//! recovery, adoption, repair and the change itself share one implementation. Only an agent checks a generation that it
+//! replaces first, and reconciles it only if there is a deviation.
 //!
 //! A switch to another generation:
 //!
@@ -21,7 +22,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_artifact::Artifact;
@@ -34,6 +35,8 @@ use crate::sys::{Lock, errno};
 use crate::system::System;
 
 mod attach;
+mod check;
+mod contents;
 mod detach;
 mod edge;
 mod ended;
@@ -58,7 +61,7 @@ pub(crate) use kept::HeldObjects;
 pub(crate) use measure::EventLimit;
 pub(crate) use own_addresses::{OWN, OwnAddresses, of};
 pub use pods::{ComingPod, LeavingPod};
-pub use status::{EndpointState, EnforcementState, EnforcementStatus, Fill, UplinkState};
+pub use status::{Deviations, EndpointState, EnforcementState, EnforcementStatus, Fill, UplinkState};
 pub use unattached::{UnattachedEndpoint, unattached};
 
 /// The longest time that a packet may take from one hook of this host to the other.
@@ -206,9 +209,17 @@ impl Runtime {
 
     /// The same without a copy, for operations that rarely change it.
     pub(crate) fn shared_record(&self) -> Result<Option<Arc<EnforcementRecord>>, Error> {
-        // A panic leaves the bytes and the record of the last read, which belong together.
-        let mut latest = self.latest_record.lock().unwrap_or_else(PoisonError::into_inner);
-        latest.read(&self.system, &self.pins)
+        self.latest_record().read(&self.system, &self.pins)
+    }
+
+    /// Makes this the record in force.
+    pub(crate) fn write_record(&self, record: &EnforcementRecord) -> Result<(), Error> {
+        self.latest_record().write(&self.system, &self.pins, record)
+    }
+
+    fn latest_record(&self) -> MutexGuard<'_, LatestRecord> {
+        // A panic leaves the bytes and the record of an earlier operation, which belong together.
+        self.latest_record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The record, which must be there and of this network namespace.
@@ -246,17 +257,17 @@ impl Runtime {
 
     /// The generation whose programs and maps the next one may reuse.
     pub fn spare(&self) -> Result<Option<KernelGeneration>, Error> {
-        Ok(self.read_record()?.and_then(|record| record.spare))
+        Ok(self.shared_record()?.and_then(|record| record.spare.clone()))
     }
 
     /// The endpoints, as they were attached.
     pub fn attached(&self) -> Result<Vec<EnforcedEndpoint>, Error> {
-        Ok(self.read_record()?.map(|record| record.endpoints).unwrap_or_default())
+        Ok(self.shared_record()?.map(|record| record.endpoints.clone()).unwrap_or_default())
     }
 
     /// The artifact of the generation in force; `None` if no generation is.
     pub fn artifact_in_force(&self) -> Result<Option<Artifact>, Error> {
-        let Some(record) = self.read_record()? else { return Ok(None) };
+        let Some(record) = self.shared_record()? else { return Ok(None) };
         self.current(&record)?.map(|loaded| self.artifact(&loaded)).transpose()
     }
 

@@ -76,14 +76,14 @@ impl Runtime {
     fn attach_here(&self, request: &Request<'_>) -> Result<Attached, Error> {
         debug_assert!(self.lock.lock().is_ok_and(|it| it.is_some()), "opened with {:?}", PinAccess::Change);
         self.make_directories()?;
-        let (mut record, mut reconciled) = self.adopt()?;
+        let digest = digest(request.artifact)?;
+        let (mut record, mut reconciled) = self.adopt(&digest)?;
         let wanted = self.wanted(&mut record, request, &mut reconciled)?;
         let uplinks = self.wanted_uplinks(&record, &request.uplinks)?;
         let new_uplinks: Vec<Uplink> = uplinks.iter().filter(|it| !record.uplinks.contains(it)).cloned().collect();
         record.uplinks = uplinks;
         let before = record.current.clone();
         let keep = request.keep.unwrap_or_else(|| keeps(request.artifact));
-        let digest = digest(request.artifact)?;
         // The digest does not cover entries and pods that were written later.
         let is_unchanged = |it: &KernelGeneration| !it.patched && it.pods.is_empty();
         let is_same = |it: &KernelGeneration| it.digest == digest && it.keep == keep && is_unchanged(it);
@@ -127,8 +127,9 @@ impl Runtime {
         })
     }
 
-    /// Reads the record and reconciles the kernel with it. Returns an empty record if no record is pinned.
-    fn adopt(&self) -> Result<(EnforcementRecord, Reconciled), Error> {
+    /// Reads the record and reconciles the kernel with it. Of a generation that an artifact with another digest will
+    /// replace, an agent only checks what the switch needs. Returns an empty record if no record is pinned.
+    fn adopt(&self, digest: &str) -> Result<(EnforcementRecord, Reconciled), Error> {
         let Some(mut record) = self.read_record()? else {
             let links = self.system.list(&self.pins.links()).doing("list links")?;
             if !links.is_empty() {
@@ -142,7 +143,9 @@ impl Runtime {
             return Ok((record, Reconciled::default()));
         };
         self.check_namespace(&record)?;
-        match self.reconcile(&mut record, None) {
+        let is_replaced = record.current.as_ref().is_some_and(|current| current.digest != digest);
+        let checked = is_replaced.then(|| self.checked(&record)).flatten();
+        match checked.map_or_else(|| self.reconcile(&mut record, None), Ok) {
             Ok(mut reconciled) => {
                 // It is not known which programs run at such an endpoint or uplink.
                 if !reconciled.failures.is_empty() || !reconciled.edge_failures.is_empty() {
@@ -278,7 +281,7 @@ impl Runtime {
     ) -> Result<(), Error> {
         let Some(loaded) = self.current(record)? else { return Ok(()) };
         // The record first: a clsact filter at an interface that no record names would never be removed.
-        record.write(&self.system, &self.pins)?;
+        self.write_record(record)?;
         let mut added = Reconciled::default();
         self.place_edge(record, &loaded, &mut added);
         self.place_programs(record, &loaded, &FoundPrograms::new(), &mut added);
@@ -314,11 +317,11 @@ impl Runtime {
         // and must not meet a map that is only half filled. If the process dies before it, the pins under `next` belong
         // to no generation, and `place_pins` removes them.
         record.next = Some(next.generation.clone());
-        record.write(&self.system, &self.pins)?;
+        self.write_record(record)?;
         let mut switched = Reconciled::default();
         self.switch(record, current.as_ref(), &next, &mut switched)?;
         flows::forget_unknown(record);
-        record.write(&self.system, &self.pins)?;
+        self.write_record(record)?;
         self.place_pins(record)?;
         self.finish(record, &next, request.artifact, enforced, switched, reconciled)
     }
@@ -355,7 +358,7 @@ impl Runtime {
         };
         record.endpoints.retain(|it| !lost(it));
         self.remove_leaving(record, Some(loaded), &done.failures)?;
-        record.write(&self.system, &self.pins)?;
+        self.write_record(record)?;
         self.open_endpoints(record, loaded, &Values::new(Some(artifact)), &mut done)?;
         reconciled.failures.append(&mut done.failures);
         reconciled.gone.append(&mut done.gone);

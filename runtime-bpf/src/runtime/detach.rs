@@ -34,7 +34,7 @@ impl Runtime {
         operation: impl FnOnce() -> Result<Vec<EnforcedEndpoint>, Error>,
     ) -> Result<Vec<EnforcedEndpoint>, Error> {
         let leaving = self.kept_during(operation)?;
-        if self.read_record()?.is_none() {
+        if self.shared_record()?.is_none() {
             self.forget_kept();
         }
         Ok(leaving)
@@ -61,7 +61,7 @@ impl Runtime {
         record.endpoints = staying;
         record.leaving.extend(leaving.iter().cloned());
         // From here on, the next operation continues the removal if this one fails.
-        record.write(&self.system, &self.pins)?;
+        self.write_record(&record)?;
         if record.endpoints.is_empty() {
             self.remove_everything(&mut record)?;
         } else {

@@ -153,7 +153,7 @@ impl Runtime {
     ) -> Result<(), Error> {
         let (leaving, staying): (Vec<_>, Vec<_>) = record.uplinks.drain(..).partition(leaves);
         record.uplinks = staying;
-        record.write(&self.system, &self.pins)?;
+        self.write_record(record)?;
         for uplink in leaving {
             self.remove_from_uplink(uplink.ifindex).doing(format!("remove at_edge from {}", uplink.interface))?;
         }

@@ -37,7 +37,7 @@ impl Runtime {
             return Ok(0);
         }
         self.bring_record_back()?;
-        let record = self.record()?;
+        let record = self.record_here()?;
         let loaded = self.current(&record)?.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
         let mut keys = BTreeSet::new();
         for flows in ended {

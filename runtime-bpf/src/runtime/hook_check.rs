@@ -58,7 +58,7 @@ impl Runtime {
         self.bring_record_back()?;
         let record = match self.kept_record() {
             Some(record) => record,
-            None => self.record()?,
+            None => self.record_here()?,
         };
         let mut check = HookCheck { repaired: self.take_restored(), astray: Vec::new() };
         if check.repaired.is_empty() && self.is_right(&record)? {
@@ -112,7 +112,7 @@ impl Runtime {
     }
 
     fn check_endpoints(&self, check: &mut HookCheck) -> Result<(), Error> {
-        let record = self.record()?;
+        let record = self.record_here()?;
         let loaded = self.current(&record)?;
         for local in &record.endpoints {
             let why = match self.state(&record, loaded.as_ref(), local)? {

@@ -61,7 +61,7 @@ impl Runtime {
         let new = EnforcedEndpoint { way, hurried: false, ..old.clone() };
         *place = new.clone();
         record.leaving.push(old.clone());
-        record.write(&self.system, &self.pins)?;
+        self.write_record(record)?;
         let placed =
             ProgramSide::BOTH.into_iter().try_for_each(|side| self.point(&new, side).place(loaded.program(side)));
         if let Err(why) = placed {
@@ -78,7 +78,7 @@ impl Runtime {
                 now: StateAfterFailure::AsBefore,
                 why: why.to_string(),
             });
-            return record.write(&self.system, &self.pins);
+            return self.write_record(record);
         }
         self.remove_leaving(record, Some(loaded), &[])
     }

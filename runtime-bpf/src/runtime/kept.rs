@@ -52,7 +52,7 @@ type HeldLinks = BTreeMap<(u32, ProgramSide), HeldLink>;
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// The record, and the number of the map that contains it.
-    record: Option<(EnforcementRecord, u32)>,
+    record: Option<(Arc<EnforcementRecord>, u32)>,
     objects: Arc<HeldObjects>,
     links: HeldLinks,
     /// The objects of the pins that were opened, by inode. A pin's object never changes, so no pin is opened twice.
@@ -122,8 +122,8 @@ impl Runtime {
     }
 
     /// The record as it was written last, if it is kept.
-    pub(crate) fn kept_record(&self) -> Option<EnforcementRecord> {
-        self.kept().and_then(|kept| kept.record.as_ref().map(|(record, _)| record.clone()))
+    pub(crate) fn kept_record(&self) -> Option<Arc<EnforcementRecord>> {
+        self.kept().and_then(|kept| kept.record.as_ref().map(|(record, _)| Arc::clone(record)))
     }
 
     /// Restores directories, lock, record and links. `place_pins` restores programs and maps.
@@ -190,7 +190,7 @@ impl Runtime {
         let Some((record, number)) = record else { return Ok(()) };
         if self.number_of_record()? != Some(*number) {
             self.system.unpin(&self.pins.record()).doing("restore the record")?;
-            record.write(&self.system, &self.pins)?;
+            self.write_record(record)?;
             *number = self.number_of_record()?.unwrap_or_default();
             restored.push("the record".to_owned());
         }
@@ -249,7 +249,7 @@ impl Runtime {
         let Some(number) = number.filter(|number| kept.record.as_ref().is_none_or(|(_, known)| known != number)) else {
             return Ok(());
         };
-        let Some(record) = self.read_record()? else { return Ok(()) };
+        let Some(record) = self.shared_record()? else { return Ok(()) };
         let objects = self.objects_of(&record, &kept.objects)?;
         kept.objects = Arc::new(objects);
         let before = kept.record.as_ref().map(|(before, _)| (before.repaired, &before.endpoints));

@@ -17,12 +17,15 @@ impl Runtime {
     /// The maps of the generation in force, and the bytes that the kernel charges for each; and under the name `spare`,
     /// all maps of the spare together.
     pub fn memory(&self) -> Result<Vec<(String, u64)>, Error> {
-        let record = self.record()?;
+        let record = self.record_here()?;
         let Some(loaded) = self.current(&record)? else { return Ok(Vec::new()) };
         let of_map = |(name, map): (&String, &KernelMap)| Some((name.clone(), charged(map)?));
         let mut memory: Vec<_> = loaded.maps.iter().filter_map(of_map).collect();
         if let Some(spare) = &record.spare {
-            let maps = spare.maps.values().map(|number| self.system.numbered_map(*number).doing("open a map"));
+            let held = self.held_objects();
+            let open =
+                |number: u32| held.map(number).map_or_else(|| self.system.numbered_map(number), |it| Ok(Some(it)));
+            let maps = spare.maps.values().map(|number| open(*number).doing("open a map"));
             let maps = maps.collect::<Result<Vec<_>, _>>()?;
             memory.push((SPARE.to_owned(), maps.iter().flatten().filter_map(charged).sum()));
         }
@@ -40,7 +43,7 @@ impl Runtime {
 
     /// Number of records that were not written since the first generation; wraps around after 4,294,967,295.
     pub fn lost_records(&self) -> Result<u32, Error> {
-        let loaded = self.current(&self.record()?)?;
+        let loaded = self.current(&*self.record_here()?)?;
         let Some(map) = loaded.as_ref().and_then(|it| it.map(MapName::EventLimit)) else { return Ok(0) };
         self.lost(&self.system.typed(map).doing("open the map event_limit")?)
     }

@@ -81,7 +81,7 @@ impl Runtime {
         record.endpoints.sort_by_key(|it| it.ifindex);
         loaded.generation.pods.come(&pod.pod, &value);
         record.current = Some(loaded.generation.clone());
-        record.write(&self.system, &self.pins)?;
+        self.write_record(&record)?;
         let mut done = Reconciled::default();
         self.place_programs_at(&record, &local, &loaded, &FoundPrograms::new(), &mut done);
         if !done.failures.is_empty() {
@@ -184,7 +184,7 @@ impl Runtime {
         if done.failures.iter().any(|it| it.now == StateAfterFailure::Open) {
             record.endpoints.retain(|it| it != local);
             record.current.iter_mut().for_each(|it| it.pods.leave(&local.pod, false));
-            record.write(&self.system, &self.pins)?;
+            self.write_record(record)?;
         }
         Ok(Error::Partial(done.failures))
     }
@@ -230,7 +230,7 @@ impl Runtime {
         record.current = Some(loaded.generation.clone());
         record.endpoints = staying;
         record.leaving = leaving;
-        record.write(&self.system, &self.pins)?;
+        self.write_record(&record)?;
         self.remove_leaving(&mut record, Some(&loaded), &[])
     }
 }

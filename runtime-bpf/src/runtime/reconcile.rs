@@ -176,7 +176,7 @@ impl Runtime {
         self.remove_stray_links(record)?;
         if !reconciled.repaired.is_empty() {
             record.repaired += reconciled.repaired.len() as u64;
-            record.write(&self.system, &self.pins)?;
+            self.write_record(record)?;
         }
         Ok(reconciled)
     }
@@ -249,7 +249,7 @@ impl Runtime {
     }
 
     /// The pins of programs and maps, and their inodes.
-    fn pinned(&self) -> Result<Vec<(PathBuf, u64)>, Error> {
+    pub(crate) fn pinned(&self) -> Result<Vec<(PathBuf, u64)>, Error> {
         let mut pins = Vec::new();
         for directory in self.pins.directories().into_iter().filter(|it| *it != self.pins.links()) {
             let files = self.system.list_files(&directory).doing(format!("list {}", directory.display()))?;
@@ -318,7 +318,7 @@ impl Runtime {
         if changed || !gone.is_empty() {
             record.endpoints.retain(|it| !gone.contains(it));
             record.leaving.extend(gone.iter().cloned());
-            record.write(&self.system, &self.pins)?;
+            self.write_record(record)?;
             reconciled.gone.extend(gone);
         }
         reconciled.interfaces = interfaces;
@@ -502,7 +502,7 @@ impl Runtime {
         // Last: if the process dies before this write, the next command finds the endpoints here and repeats the
         // removal.
         record.leaving = needed;
-        record.write(&self.system, &self.pins)
+        self.write_record(record)
     }
 
     /// Removes the entries of interfaces. Without an entry, all packets are dropped.
@@ -678,7 +678,7 @@ impl Runtime {
         }
         let is_reusable = self.is_reusable(record);
         record.spare = record.retired.take().map(|(retired, _)| retired).filter(|_| is_reusable);
-        record.write(&self.system, &self.pins)?;
+        self.write_record(record)?;
         self.place_pins_or_drop_spare(record).map(|_| ())
     }
 
@@ -707,7 +707,7 @@ impl Runtime {
     /// Forgets the spare and removes its pins.
     pub(crate) fn drop_spare(&self, record: &mut EnforcementRecord) -> Result<(), Error> {
         if record.spare.take().is_some() {
-            record.write(&self.system, &self.pins)?;
+            self.write_record(record)?;
             self.place_pins(record)?;
         }
         Ok(())

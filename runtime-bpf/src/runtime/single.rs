@@ -1,5 +1,6 @@
 //! The agent's operations between two generations: updates of single addresses, and repairs.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -7,9 +8,18 @@ use weir_artifact::layout::{MapName, config};
 
 use super::Runtime;
 use crate::error::{Doing as _, Error};
-use crate::generation::{BATCH, LoadedGeneration, refused};
-use crate::sys::MapType;
+use crate::generation::{BATCH, refused};
+use crate::sys::{KernelMap, MapType};
 use crate::system::TypedHash;
+
+/// An address and its peer class; `None` removes the address's entry.
+type AddressClass = (IpAddr, Option<u32>);
+
+/// The maps that [`TABLES`] names, as far as a generation has them.
+type AddressTables = BTreeMap<MapName, KernelMap>;
+
+/// The tables of single addresses, and those that show which families a generation has.
+const TABLES: [MapName; 4] = [MapName::Exact4, MapName::Exact6, MapName::Nodes4, MapName::Nodes6];
 
 impl Runtime {
     /// Gives addresses other peer classes in the generation in force; `None` removes an entry. The classes are those of
@@ -19,14 +29,28 @@ impl Runtime {
     ///
     /// The programs see the new epoch last. A flow gets the epoch that was in force when its judgement began, so a flow
     /// that was judged with an entry from before has an epoch from before, and is judged again.
-    pub fn write_addresses(&self, changes: &[(IpAddr, Option<u32>)], again: bool) -> Result<(), Error> {
+    pub fn write_addresses(&self, changes: &[AddressClass], again: bool) -> Result<(), Error> {
+        if let Some(tables) = self.patched_tables().filter(|_| !again) {
+            return self.write_tables(&tables, changes);
+        }
         self.bring_record_back()?;
         let written = self.write_addresses_here(changes, again);
         self.remember()?;
         written
     }
 
-    fn write_addresses_here(&self, changes: &[(IpAddr, Option<u32>)], again: bool) -> Result<(), Error> {
+    /// The tables of an agent's generation, if its record says already that single addresses differ from the artifact.
+    /// Then a write neither changes nor needs the record. If another process has removed it, the next
+    /// [`Self::check_hooks`] restores it.
+    fn patched_tables(&self) -> Option<AddressTables> {
+        let record = self.kept_record()?;
+        let current = record.current.as_ref().filter(|current| current.patched)?;
+        let held = self.held_objects();
+        let tables = TABLES.into_iter().filter_map(|name| Some((name, *current.maps.get(name.name())?)));
+        tables.map(|(name, number)| Some((name, held.map(number)?))).collect()
+    }
+
+    fn write_addresses_here(&self, changes: &[AddressClass], again: bool) -> Result<(), Error> {
         let mut record = self.record_here()?;
         let loaded = self.current(&record)?.ok_or_else(|| Error::Nothing(self.pins.root().to_owned()))?;
         let last = record.last_epoch;
@@ -43,8 +67,17 @@ impl Runtime {
                     record.last_epoch = current.epoch;
                 }
             }
-            record.write(&self.system, &self.pins)?;
+            self.write_record(record)?;
         }
+        let tables = TABLES.into_iter().filter_map(|name| Some((name, loaded.map(name)?.clone())));
+        self.write_tables(&tables.collect(), changes)?;
+        match &record.current {
+            Some(current) if again => self.set_config(&loaded, config::EPOCH, current.epoch),
+            _ => Ok(()),
+        }
+    }
+
+    fn write_tables(&self, tables: &AddressTables, changes: &[AddressClass]) -> Result<(), Error> {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for (address, class) in changes {
             match address {
@@ -53,28 +86,25 @@ impl Runtime {
             }
         }
         // If no local endpoint has an address of a family, the programs never look one up.
-        if !v4.is_empty() && loaded.map(MapName::Nodes4).is_some() {
-            self.write_family(&loaded, MapName::Exact4, &v4)?;
+        if !v4.is_empty() && tables.contains_key(&MapName::Nodes4) {
+            self.write_family(tables, MapName::Exact4, &v4)?;
         }
-        if !v6.is_empty() && loaded.map(MapName::Nodes6).is_some() {
-            self.write_family(&loaded, MapName::Exact6, &v6)?;
+        if !v6.is_empty() && tables.contains_key(&MapName::Nodes6) {
+            self.write_family(tables, MapName::Exact6, &v6)?;
         }
-        match &record.current {
-            Some(current) if again => self.set_config(&loaded, config::EPOCH, current.epoch),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     fn write_family<const N: usize>(
         &self,
-        loaded: &LoadedGeneration,
+        tables: &AddressTables,
         name: MapName,
         changes: &[([u8; N], Option<u32>)],
     ) -> Result<(), Error>
     where
         [u8; N]: Into<IpAddr>,
     {
-        let map = loaded.map(name).filter(|map| map.definition().map_type == MapType::Hash);
+        let map = tables.get(&name).filter(|map| map.definition().map_type == MapType::Hash);
         let map = map.ok_or_else(|| Error::NotSingle(name.name().to_owned()))?;
         let single: TypedHash<[u8; N], u32> = self.system.typed(map).doing(format!("open the map {}", name.name()))?;
         let written: Vec<_> = changes.iter().filter_map(|(address, class)| Some((*address, (*class)?))).collect();

@@ -1,20 +1,18 @@
 //! `weir status`: the desired state, the kernel's state, and how full the maps are. Changes nothing.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use weir_artifact::layout::{AT_EDGE, MapName, buckets, config, protected};
-use weir_artifact::map_image::{MapBytes, bucket_family};
-use weir_ebpf::vm::MapKind;
+use weir_artifact::Artifact;
+use weir_artifact::layout::AT_EDGE;
 
-use super::reconcile::{EndpointsByName, FoundPrograms, RecordedPin};
-use super::{EdgeState, OWN, Runtime, UnattachedEndpoint, of, unattached};
+use super::contents::EntryCounts;
+use super::reconcile::{FoundPrograms, RecordedPin};
+use super::{EdgeState, PinAccess, Runtime, UnattachedEndpoint, unattached};
 use crate::error::{Doing as _, Error};
-use crate::generation::{self, LoadedGeneration, is_shared};
+use crate::generation::LoadedGeneration;
 use crate::point::{HookNeighbour, ProgramSide};
 use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration, Uplink};
-use crate::sys::MapType;
 
 /// How often a difference that is read without the lock must be found again, and the time between two readings. A
 /// switch takes some milliseconds, and maps are not reused before [`super::GRACE`] is over.
@@ -89,6 +87,23 @@ pub struct Fill {
     pub max_entries: u32,
 }
 
+/// The differences between the kernel's state and the record, and how full the maps are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deviations {
+    /// The differences, in words.
+    pub drift: Vec<String>,
+    /// How full the maps are.
+    pub maps: Vec<Fill>,
+}
+
+/// The generation in force, compared with its artifact.
+struct ComparedState {
+    loaded: Option<LoadedGeneration>,
+    artifact: Option<Artifact>,
+    drift: Vec<String>,
+    maps: Vec<Fill>,
+}
+
 impl Runtime {
     /// Compares the record with the kernel's state. Without the lock, another process may change both meanwhile: only
     /// differences that are found several times count.
@@ -107,28 +122,19 @@ impl Runtime {
     }
 
     fn read_status(&self) -> Result<EnforcementStatus, Error> {
-        let record = self.record()?;
-        let mut drift = self.check(&record)?;
-        let loaded = self.current(&record).or_else(|error| match error {
-            Error::Damaged { what, .. } => {
-                drift.push(what);
-                Ok(None)
-            }
-            other => Err(other),
-        })?;
+        let record = self.record_here()?;
+        let ComparedState { loaded, artifact, drift, maps } = self.compare(&record)?;
         let mut endpoints = Vec::new();
         for local in &record.endpoints {
             let state = self.state(&record, loaded.as_ref(), local)?;
             endpoints.push(EndpointState { endpoint: local.clone(), state });
         }
-        let artifact = loaded.as_ref().and_then(|loaded| self.artifact(loaded).ok());
         let unattached = artifact.map(|it| unattached(&it, &record.endpoints)).unwrap_or_default();
-        let maps = loaded.as_ref().map(|loaded| self.fill_of(loaded)).transpose()?.unwrap_or_default();
         Ok(EnforcementStatus {
             neighbours: self.neighbours(&record.endpoints)?,
             uplinks: self.uplink_states(&record)?,
-            generation: record.current,
-            switching_to: record.next,
+            generation: record.current.clone(),
+            switching_to: record.next.clone(),
             endpoints,
             unattached,
             drift,
@@ -137,13 +143,48 @@ impl Runtime {
         })
     }
 
+    /// Compares the record with the kernel's state, as [`Self::status`] does, without the states of the endpoints. The
+    /// caller holds the lock.
+    pub fn deviations(&self) -> Result<Deviations, Error> {
+        debug_assert!(self.has_lock(), "opened with {:?}", PinAccess::Change);
+        let ComparedState { drift, maps, .. } = self.compare(&*self.record_here()?)?;
+        Ok(Deviations { drift, maps })
+    }
+
+    fn compare(&self, record: &EnforcementRecord) -> Result<ComparedState, Error> {
+        let mut drift = self.check(record)?;
+        let loaded = self.current(record).or_else(|error| match error {
+            Error::Damaged { what, .. } => {
+                drift.push(what);
+                Ok(None)
+            }
+            other => Err(other),
+        })?;
+        let Some(loaded) = loaded else {
+            return Ok(ComparedState { loaded: None, artifact: None, drift, maps: Vec::new() });
+        };
+        let (artifact, counts) = match self.artifact(&loaded) {
+            Err(Error::Unreadable { what, .. }) => {
+                drift.push(format!("the artifact cannot be read from the maps: {what}"));
+                (None, EntryCounts::new())
+            }
+            read => {
+                let artifact = read?;
+                let counts = self.check_contents(record, &loaded, &artifact, &mut drift)?;
+                (Some(artifact), counts)
+            }
+        };
+        let maps = self.fill_of(&loaded, &counts)?;
+        Ok(ComparedState { loaded: Some(loaded), artifact, drift, maps })
+    }
+
     pub(crate) fn uplink_states(&self, record: &EnforcementRecord) -> Result<Vec<UplinkState>, Error> {
         let state =
             |uplink: &Uplink| Ok(UplinkState { uplink: uplink.clone(), state: self.edge_state(record, uplink)? });
         record.uplinks.iter().map(state).collect()
     }
 
-    /// Compares the kernel's state with the record and returns the differences, in words.
+    /// Compares pins and hooks with the record and returns the differences, in words.
     fn check(&self, record: &EnforcementRecord) -> Result<Vec<String>, Error> {
         let mut drift = Vec::new();
         if record.next.is_some() {
@@ -178,83 +219,7 @@ impl Runtime {
             };
             drift.push(format!("{what} as {AT_EDGE} at {}", uplink.interface));
         }
-        if let Ok(Some(loaded)) = self.current(record) {
-            self.check_contents(record, &loaded, &mut drift)?;
-        }
         Ok(drift)
-    }
-
-    /// The maps must contain exactly the entries that the compiler made.
-    fn check_contents(
-        &self,
-        record: &EnforcementRecord,
-        loaded: &LoadedGeneration,
-        drift: &mut Vec<String>,
-    ) -> Result<(), Error> {
-        let artifact = match self.artifact(loaded) {
-            Err(Error::Unreadable { what, .. }) => {
-                drift.push(format!("the artifact cannot be read from the maps: {what}"));
-                return Ok(());
-            }
-            read => read?,
-        };
-        let named = EndpointsByName::new(&artifact.endpoints);
-        let own = self.own_addresses(&artifact.endpoints, &record.endpoints)?;
-        for image in artifact.maps.iter().filter(|image| !is_shared(image.name)) {
-            let (name, Some(map)) = (image.name.name(), loaded.map(image.name)) else { continue };
-            let there = self.entries_of(map, name)?;
-            let expected: BTreeMap<MapBytes, MapBytes> = match image.name {
-                // Each switch writes `other`. `flow_shape` is frozen, and its content is this machine's own.
-                MapName::Other | MapName::FlowShape => continue,
-                MapName::Exact4 | MapName::Exact6 if loaded.generation.patched => continue,
-                MapName::Config => {
-                    let value = there.get([0; 4].as_slice());
-                    let epoch = value.and_then(|it| it.get(config::EPOCH as usize..)?.first_chunk());
-                    if epoch.map(|it| u32::from_le_bytes(*it)) != Some(loaded.generation.epoch) {
-                        drift.push("the map config has another generation's number".to_owned());
-                    }
-                    continue;
-                }
-                MapName::Endpoints => {
-                    let entry = |local: &EnforcedEndpoint| {
-                        Some((
-                            MapBytes::from_slice(&local.ifindex.to_le_bytes()),
-                            named.value_of(local)?.to_vec().into(),
-                        ))
-                    };
-                    record.endpoints.iter().filter_map(entry).collect()
-                }
-                MapName::Local4 | MapName::Local6 => {
-                    let values: Vec<_> = record.endpoints.iter().filter_map(|it| named.value_of(it)).collect();
-                    protected(image.name, values.iter().map(|it| it.as_slice())).into_iter().collect()
-                }
-                name => {
-                    let own = of(&own, name).map(|key| (MapBytes::from(key), MapBytes::from(&OWN[..])));
-                    image.entries.to_list().into_iter().chain(own).collect()
-                }
-            };
-            let missing = expected.iter().filter(|(key, value)| there.get(*key) != Some(value)).count();
-            // An array has all of its entries, at least one, from the beginning: unused entries are zero.
-            let is_unset = |value: &[u8]| image.spec.kind == MapKind::Array && value.iter().all(|byte| *byte == 0);
-            let is_extra = |key: &MapBytes, value: &[u8]| !expected.contains_key(key) && !is_unset(value);
-            let extra = there.iter().filter(|(key, value)| is_extra(key, value)).count();
-            if missing + extra > 0 {
-                drift.push(format!(
-                    "the map {name} differs from the artifact: {missing} entries are missing or changed, {extra} are unexpected"
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    fn entries_of(&self, map: &crate::sys::KernelMap, name: &str) -> Result<BTreeMap<MapBytes, MapBytes>, Error> {
-        let reading = format!("read the map {name}");
-        if map.definition().max_entries == 1 {
-            let value = self.system.lookup(map, &[0; 4]).doing(reading)?;
-            return Ok(value.into_iter().map(|value| (MapBytes::from_elem(0, 4), value.into())).collect());
-        }
-        let entries = self.system.flat_entries(map).doing(reading)?;
-        Ok(entries.iter().map(|(key, value)| (key.into(), value.into())).collect())
     }
 
     pub(crate) fn state(
@@ -283,26 +248,5 @@ impl Runtime {
             (2, _, None) => EnforcementState::Closed,
             _ => EnforcementState::Other,
         })
-    }
-
-    /// Only for maps that grow at run time: the compiler sized the others to their content.
-    fn fill_of(&self, loaded: &LoadedGeneration) -> Result<Vec<Fill>, Error> {
-        let mut fills = Vec::new();
-        for (name, map) in &loaded.maps {
-            let definition = map.definition();
-            let known = MapName::named(name);
-            if let Some((family, _)) = known.and_then(bucket_family) {
-                let entries = self.system.slots(map, family).doing(format!("read the map {name}"))?.len() as u64;
-                let max_entries = definition.value_size / buckets::slot_bytes(family);
-                fills.push(Fill { name: name.clone(), entries, max_entries });
-                continue;
-            }
-            let counts = matches!(definition.map_type, MapType::Hash | MapType::LruHash | MapType::LpmTrie);
-            if counts && name != generation::FILE {
-                let entries = self.system.count(map).doing(format!("read the map {name}"))?;
-                fills.push(Fill { name: name.clone(), entries, max_entries: definition.max_entries });
-            }
-        }
-        Ok(fills)
     }
 }

@@ -17,7 +17,7 @@ impl Runtime {
             Some(next) => self.switch(record, current.as_ref(), &next, reconciled),
             None => {
                 record.next = None;
-                record.write(&self.system, &self.pins)
+                self.write_record(record)
             }
         }
     }
@@ -82,7 +82,7 @@ impl Runtime {
         let may_run = !reconciled.failures.is_empty() || !reconciled.edge_failures.is_empty();
         record.retired.iter_mut().filter(|_| may_run).for_each(|(retired, _)| retired.code.clear());
         record.current = record.next.take();
-        record.write(&self.system, &self.pins)
+        self.write_record(record)
     }
 
     fn replace(
@@ -135,7 +135,7 @@ impl Runtime {
             return Err(Error::Partial(failed));
         }
         record.next = None;
-        record.write(&self.system, &self.pins)?;
+        self.write_record(record)?;
         self.unpair(current)?;
         self.place_pins(record).map(|_| ())
     }

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use weir_artifact::Artifact;
-use weir_runtime::runtime::{EnforcementState, HookCheck, PinAccess, Request, Runtime};
+use weir_runtime::runtime::{Attached, EnforcementState, HookCheck, PinAccess, Request, Runtime};
 use weir_runtime::sys::netlink::{Filter, NetlinkSocket, Put};
 use weir_runtime::sys::{BpfKernel, Hook, KernelProgram};
 use weir_runtime::{HookKind, skip};
 use weir_testing::files::remove_all;
 
 use crate::attach::{each, only_port, request};
-use crate::net::{Layout, Node, pod_address, possible};
+use crate::net::{Layout, Node, must, pod_address, possible};
 use crate::policy::{artifact, cluster};
 use crate::probe::{connect, datagram, is_alive, serve};
 
@@ -169,6 +169,96 @@ fn removed_and_replaced_programs_are_restored() {
                     }
                 }
             }
+        });
+    });
+}
+
+/// Attaches the artifact that allows the port, and returns what was repaired before.
+fn switch_to(runtime: &Runtime, node: &Node, port: u16, what: &str) -> Attached {
+    let endpoints = [0, 1].map(|pod| (format!("default/p{pod}"), node.interface(pod))).to_vec();
+    let attached = runtime.attach(&Request { endpoints, ..request(&only_port(port)) });
+    let attached = attached.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+    // At once or later: hosts look for the hardware address of a new interface.
+    let is_reached = |port| connect(node, 0, pod_address(1, false), port).is_some();
+    assert!((0..8).any(|_| is_reached(port)) && !is_reached(161 - port), "{what}: only {port} is allowed");
+    let status = runtime.status().unwrap();
+    assert!(status.endpoints.iter().all(|it| it.state == EnforcementState::Enforced), "{what}: {status:?}");
+    assert_eq!(status.drift, Vec::<String>::new(), "{what}");
+    attached
+}
+
+/// A switch only checks the generation that it replaces. What another process changed is found and repaired all the same.
+#[test]
+fn a_switch_enforces_where_another_process_removed_a_program_or_an_entry() {
+    each(|node, way| {
+        with_agent(node, way, |runtime| {
+            let mut port = 80;
+            let mut switch = |what: &str| {
+                port = 161 - port;
+                switch_to(runtime, node, port, &format!("{way:?}, {what}"))
+            };
+            switch("the program that two generations share is loaded");
+            assert_eq!(switch("nothing changed").repaired, Vec::<String>::new());
+            let (kernel, socket, index) = (BpfKernel::open().unwrap(), NetlinkSocket::open().unwrap(), ifindex(node));
+            let changes: [(&str, &str, &dyn Fn()); 6] = [
+                ("a program was removed", "to_pod at ", &|| match way {
+                    HookKind::Tcx => {
+                        let place = node.bpffs().join(format!("links/to_pod_{index}"));
+                        kernel.pinned_link(&place).unwrap().detach().unwrap();
+                    }
+                    HookKind::Clsact => {
+                        socket.delete_filter(index, Hook::Egress, &own_filter("weir_to_pod")).unwrap();
+                    }
+                }),
+                ("an entry was removed", "the entry of default/p1", &|| {
+                    let entries = kernel.pinned_map(&node.bpffs().join("maps/endpoints")).unwrap();
+                    entries.delete(&index.to_le_bytes()).unwrap();
+                }),
+                ("an entry was changed", "the entry of default/p1", &|| {
+                    let entries = kernel.pinned_map(&node.bpffs().join("maps/endpoints")).unwrap();
+                    let mut value = entries.lookup(&index.to_le_bytes()).unwrap();
+                    value[0] ^= 1;
+                    entries.update(&index.to_le_bytes(), &value, 0).unwrap();
+                }),
+                ("an entry was added", "an entry of no endpoint", &|| {
+                    let entries = kernel.pinned_map(&node.bpffs().join("maps/endpoints")).unwrap();
+                    let value = entries.lookup(&index.to_le_bytes()).unwrap();
+                    entries.update(&u32::MAX.to_le_bytes(), &value, 0).unwrap();
+                }),
+                ("a pin was removed", "maps/config", &|| fs::remove_file(node.bpffs().join("maps/config")).unwrap()),
+                ("a pin holds another object", "maps/config", &|| {
+                    let maps = node.bpffs().join("maps");
+                    fs::rename(maps.join("endpoints"), maps.join("config")).unwrap();
+                }),
+            ];
+            for (what, repaired, change) in changes {
+                change();
+                let found = switch(what).repaired;
+                assert!(found.iter().any(|it| it.contains(repaired)), "{way:?}, {what}: {found:?}");
+            }
+        });
+    });
+}
+
+/// The interface of a pod is renamed, and the interface of a pod is another one.
+#[test]
+fn a_switch_notices_changed_interfaces() {
+    each(|node, way| {
+        with_agent(node, way, |runtime| {
+            switch_to(runtime, node, 81, "before");
+            let name = node.interface(1);
+            node.ip(&format!("link set {name} name other"));
+            runtime.attach(&request(&only_port(80))).unwrap();
+            let interfaces: Vec<String> = runtime.attached().unwrap().into_iter().map(|it| it.interface).collect();
+            assert_eq!(interfaces, [node.interface(0), "other".to_owned()], "{way:?}");
+            node.ip(&format!("link set other name {name}"));
+            switch_to(runtime, node, 81, "renamed");
+            node.ip(&format!("link del {name}"));
+            node.plug(1);
+            // Otherwise p0 still sends to the hardware address of the interface before.
+            node.in_pod(0, || must("ip neigh flush dev eth0"));
+            let gone = switch_to(runtime, node, 80, "another interface").gone;
+            assert_eq!(gone.iter().map(|it| it.pod.as_str()).collect::<Vec<_>>(), ["default/p1"], "{way:?}");
         });
     });
 }

@@ -2,6 +2,7 @@
 
 mod attach;
 mod audit;
+mod contents;
 mod edge;
 mod ended;
 mod faults;

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use weir_artifact::Artifact;
 use weir_artifact::structure::{LookupSet, Structure};
@@ -12,7 +13,7 @@ use weir_runtime::runtime::{PinAccess, Runtime};
 use weir_runtime::system::{Operation, System};
 use weir_runtime::{Error, HookKind, skip};
 
-use crate::attach::{attach, status};
+use crate::attach::{attach, request, status};
 use crate::net::{Layout, Node, pod_address, possible};
 use crate::policy::{artifact_with, cluster, policy};
 use crate::probe::{connect, is_alive, serve};
@@ -82,6 +83,53 @@ fn judged_by(node: &Node) -> u32 {
     let flows = node.here(|| Runtime::open(&node.bpffs(), PinAccess::Read)?.flows()).unwrap();
     let found = flows.iter().find(|it| it.remote.ip == pod_address(0, false) && it.local.port == Some(80));
     found.unwrap_or_else(|| panic!("{flows:#?}")).generation
+}
+
+/// A write into a generation that is patched already makes no other operations than those of the write. If another
+/// process has removed the record, the next check restores it, and it says that the generation is patched.
+#[test]
+fn a_single_write_takes_effect_without_the_record() {
+    skip!(unless possible());
+    let node = &Node::new(Layout::Routed, 2);
+    let [allowed, denied] = classes();
+    let (p0, p1) = (pod_address(0, false), pod_address(1, false));
+    serve(node, 1, 80);
+    attach(node, &made(), &[1], Some(HookKind::Clsact)).unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    let watch = move |operation| {
+        log.lock().unwrap().push(operation);
+        None
+    };
+    let record = node.bpffs().join("record");
+    node.here(|| {
+        let system = System::with_faults(Box::new(watch)).unwrap();
+        let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().keeping().unwrap();
+        let write = |class: PeerId| {
+            seen.lock().unwrap().clear();
+            runtime.write_addresses(&[(p0, Some(class.0))], false).unwrap();
+            seen.lock().unwrap().clone()
+        };
+        assert!(write(denied).contains(&Operation::Rename), "the first write changes the record");
+        assert!(connect(node, 0, p1, 80).is_none());
+        std::fs::remove_file(&record).unwrap();
+        assert_eq!(write(allowed), [Operation::Typed, Operation::Update]);
+        assert!(connect(node, 0, p1, 80).is_some());
+        assert!(!record.exists());
+        assert_eq!(runtime.check_hooks().unwrap().repaired, ["the record"]);
+        assert_eq!(write(denied), [Operation::Typed, Operation::Update]);
+        assert!(connect(node, 0, p1, 80).is_none());
+        assert_eq!(
+            runtime.status().unwrap().drift,
+            Vec::<String>::new(),
+            "the restored record says that it is patched"
+        );
+        // A generation that is not patched yet needs the record.
+        runtime.attach(&request(&made())).unwrap();
+        assert!(connect(node, 0, p1, 80).is_some());
+        assert!(write(denied).contains(&Operation::Rename));
+        assert!(connect(node, 0, p1, 80).is_none());
+    });
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use weir_classes::departed::EndedService;
-use weir_runtime::runtime::{Attached, ComingPod, EndedFlows, ExactPods, LeavingPod, PinAccess, Request, Runtime};
+use weir_runtime::runtime::{
+    Attached, ComingPod, Deviations, EndedFlows, ExactPods, LeavingPod, PinAccess, Request, Runtime,
+};
 use weir_runtime::{EnforcedEndpoint, Error, HookKind, KernelGeneration, StateAfterFailure};
 
 use super::{
@@ -139,12 +141,12 @@ impl Enforce for KernelEnforcer {
     fn reconcile(&mut self) -> Result<KernelSnapshot, EnforceError> {
         let runtime = self.runtime().map_err(enforce_error)?;
         let repaired = runtime.repair().map_err(enforce_error)?;
-        let status = runtime.status().map_err(enforce_error)?;
+        let Deviations { drift, maps } = runtime.deviations().map_err(enforce_error)?;
         Ok(KernelSnapshot {
             repaired,
             packets: runtime.counters().map_err(enforce_error)?,
-            drift: status.drift,
-            maps: status.maps,
+            drift,
+            maps,
             memory: runtime.memory().map_err(enforce_error)?,
             lost_records: runtime.lost_records().map_err(enforce_error)?,
         })

@@ -1,0 +1,96 @@
+//! A check of the generation that a switch replaces.
+//!
+//! Problem: a switch begins with [`Runtime::reconcile`], which reads and writes more of the generation in force than a
+//! switch needs: it is replaced at once. On a node full of pods this was a large part of an agent's work for a change.
+//! Strategy: an agent holds all objects and knows all pins, so it can see with one system call for each hook, and one
+//! for all entries, whether another process has changed anything. Only if there is a deviation, or if a question fails,
+//! the whole reconciliation runs, which repairs it.
+//!
+//! Not checked are values that the next generation gets anew: its configuration, the program for packets of the other
+//! generation, and this host's addresses. If the switch fails, the next `repair` compares them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Runtime;
+use super::reconcile::{EndpointsByName, Reconciled};
+use crate::error::{Doing as _, Error};
+use crate::generation::LoadedGeneration;
+use crate::pins::Pins;
+use crate::point::ProgramSide;
+use crate::record::EnforcementRecord;
+use crate::sys::netlink::HostInterface;
+
+impl Runtime {
+    /// Checks that the kernel is as the record says. Returns what [`Self::reconcile`] would return if there is no
+    /// deviation; `None` if there is one, if a question fails, or if this is not an agent.
+    pub(crate) fn checked(&self, record: &EnforcementRecord) -> Option<Reconciled> {
+        let is_settled = record.next.is_none() && record.leaving.is_empty() && record.uplinks.is_empty();
+        if self.kept.is_none() || !is_settled {
+            return None;
+        }
+        // An error is no reason to fail: the reconciliation asks again, and handles it.
+        self.without_deviation(record).ok().flatten()
+    }
+
+    fn without_deviation(&self, record: &EnforcementRecord) -> Result<Option<Reconciled>, Error> {
+        let Some(loaded) = self.current(record)? else { return Ok(None) };
+        let interfaces = self.system.interfaces().doing("list this host's interfaces")?;
+        let interfaces: BTreeMap<u32, HostInterface> = interfaces.into_iter().map(|it| (it.ifindex, it)).collect();
+        let is_right = are_as_recorded(record, &interfaces)
+            && self.has_exactly_the_pins(record)?
+            && self.has_programs(record, &loaded)?
+            && self.has_exactly_the_entries(record, &loaded)?;
+        Ok(is_right.then(|| Reconciled { interfaces, ..Reconciled::default() }))
+    }
+
+    /// Whether every hook has its program of this generation.
+    fn has_programs(&self, record: &EnforcementRecord, loaded: &LoadedGeneration) -> Result<bool, Error> {
+        for local in &record.endpoints {
+            for (side, number) in ProgramSide::BOTH.into_iter().zip(loaded.generation.programs) {
+                if self.point(local, side).program()? != Some(number) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether all recorded pins of programs and maps, and no others, are there, and hold the recorded objects. An object
+    /// is known by its pin's inode; an unknown inode counts as a deviation. Of links, only the names are compared:
+    /// [`Self::bring_back`] has compared the objects.
+    fn has_exactly_the_pins(&self, record: &EnforcementRecord) -> Result<bool, Error> {
+        let recorded = self.recorded_pins(record);
+        let recorded: BTreeMap<_, _> = recorded.iter().map(|it| (it.path.as_path(), it.object)).collect();
+        let there = self.pinned()?;
+        let is_right = |path, inode| {
+            let object = recorded.get(path).copied();
+            object.is_some() && object == self.known_pin(inode)
+        };
+        if there.len() != recorded.len() || !there.iter().all(|(path, inode)| is_right(path.as_path(), *inode)) {
+            return Ok(false);
+        }
+        let endpoints: BTreeSet<u32> = record.endpoints.iter().map(|it| it.ifindex).collect();
+        let links = self.system.list(&self.pins.links()).doing("list links")?;
+        Ok(links.iter().all(|name| Pins::link_of(name).is_some_and(|ifindex| endpoints.contains(&ifindex))))
+    }
+
+    /// Whether the map `endpoints` has the entries of the open endpoints, and no others.
+    fn has_exactly_the_entries(&self, record: &EnforcementRecord, loaded: &LoadedGeneration) -> Result<bool, Error> {
+        let Some((entries, _)) = loaded.endpoints() else { return Ok(true) };
+        let table = self.endpoint_table(loaded, None)?;
+        let named = EndpointsByName::new(&table.endpoints);
+        let values = record.endpoints.iter().filter_map(|it| Some((it.ifindex.to_le_bytes(), named.value_of(it)?)));
+        let expected: BTreeMap<_, _> = values.collect();
+        let there = self.system.flat_entries(entries).doing("read the map endpoints")?;
+        let is_right = |(key, value): (&[u8], &[u8])| expected.get(key).is_some_and(|it| it == value);
+        Ok(there.iter().count() == expected.len() && there.iter().all(is_right))
+    }
+}
+
+/// Whether every recorded interface is listed, with its recorded name and hardware address.
+fn are_as_recorded(record: &EnforcementRecord, interfaces: &BTreeMap<u32, HostInterface>) -> bool {
+    record.endpoints.iter().all(|local| {
+        let now = interfaces.get(&local.ifindex);
+        now.is_some_and(|now| (&local.interface, &local.address) == (&now.name, &now.address))
+    })
+}
