@@ -8,6 +8,7 @@
 mod file;
 pub(crate) mod flows;
 mod spare;
+mod written;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
@@ -33,6 +34,7 @@ use file::keep_file;
 pub(crate) use file::kept_file;
 use flows::FlowTables;
 pub(crate) use spare::take_over;
+pub(crate) use written::{WrittenTable, WrittenTables};
 
 /// The map with the generation's own artifact file, for names and comparisons.
 pub(crate) const FILE: &str = "artifact";
@@ -111,6 +113,8 @@ pub(crate) struct GenerationSource<'a> {
     pub(crate) has_uplinks: bool,
     /// This host's addresses.
     pub(crate) own: OwnAddresses,
+    /// What an agent has written to tables; `None` for commands.
+    pub(crate) written: Option<&'a WrittenTables>,
 }
 
 impl GenerationSource<'_> {
@@ -127,6 +131,11 @@ impl GenerationSource<'_> {
             entries.dedup();
         }
         entries
+    }
+
+    /// What was written to tables, if the content of this one is remembered.
+    fn written_to(&self, name: MapName) -> Option<&WrittenTables> {
+        self.written.filter(|_| WrittenTables::is_kept(name))
     }
 
     /// The maps to make. Without uplinks, the XDP program's maps are left out.
@@ -319,7 +328,12 @@ fn own(
             }
         }
         MapName::FlowShape => system.update(&map, &[0; 4], &flows.shape).doing("fill the map flow_shape")?,
-        _ => write(system, &map, image.name, &source.entries(image), source.artifact)?,
+        _ => {
+            write(system, &map, image.name, &source.entries(image), source.artifact)?;
+            if let Some(written) = source.written_to(image.name) {
+                written.put(number_of(system, &map)?, WrittenTable::new(image.entries.clone()));
+            }
+        }
     }
     if is_frozen(image.name) {
         system.freeze(&map).doing(format!("freeze the map {name}"))?;

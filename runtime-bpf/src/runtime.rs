@@ -90,6 +90,8 @@ pub struct Runtime {
     contests: Option<Mutex<hook_check::Contests>>,
     /// Only an agent has it: a command looks at a generation once.
     latest_table: Option<Mutex<endpoint_table::LatestTable>>,
+    /// Only an agent has it: a command writes a table once.
+    written: Option<generation::WrittenTables>,
     grace: Duration,
     /// Whether an endpoint that fails is closed, and the operation continues with the others.
     apart: bool,
@@ -118,6 +120,7 @@ impl Runtime {
             kept: None,
             contests: None,
             latest_table: None,
+            written: None,
             grace: GRACE,
             apart: false,
             spares: false,

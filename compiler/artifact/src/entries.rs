@@ -127,7 +127,12 @@ impl MapEntries {
 
     /// The value under a key, if the entries are sorted.
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
-        self.place(key).ok().map(|at| self.entry(at).1)
+        self.get_entry(key).map(|(_, value)| value)
+    }
+
+    /// The entry with a key, if the entries are sorted.
+    pub fn get_entry(&self, key: &[u8]) -> Option<EntryRef<'_>> {
+        self.place(key).ok().map(|at| self.entry(at))
     }
 
     fn place(&self, key: &[u8]) -> Result<usize, usize> {

@@ -8,9 +8,9 @@
 //! written into the spare's maps, and the switch is the usual one. Packets pay nothing for this, because the programs
 //! are the same as without it.
 //!
-//! Invariants: the content of a spare is never trusted, so a process that died may leave anything there. Arrays are
-//! written whole; hashes and tries are read and compared. A spare with other programs, maps of other shapes or other
-//! shared maps is not used. Tests: `runtime-bpf/tests/enforce/spare.rs`, and the faults in
+//! Invariants: of a spare, only content that this process has written is known ([`super::written`]); a process that died
+//! may leave anything there. Unknown arrays are written whole; unknown hashes and tries are read and compared. A spare
+//! with other programs, maps of other shapes or other shared maps is not used. Tests: `runtime-bpf/tests/enforce/spare.rs`, and the faults in
 //! `runtime-bpf/tests/enforce/faults.rs`.
 
 use std::collections::HashMap;
@@ -21,6 +21,7 @@ use weir_ebpf::vm::MapKind;
 
 use super::file::keep_file;
 use super::flows::FlowTables;
+use super::written::{TableDifference, WrittenTable};
 use super::{
     Entry, FILE, GenerationSource, LoadedGeneration, ObjectSource, configured, definition, is_shared, number_of, open,
     shared_maps, write,
@@ -55,7 +56,17 @@ pub(crate) fn take_over(
     }
     let images = source.images().filter(|image| !is_shared(image.name));
     for (image, map) in images.filter_map(|image| Some((image, loaded.map(image.name)?))) {
-        rewrite(system, source, image, map, &flows)?;
+        let number = spare.maps.get(image.name.name()).copied();
+        match source.written_to(image.name).zip(number) {
+            Some((written, number)) => {
+                match written.take(number) {
+                    Some(table) => write_difference(system, source, image, map, &table)?,
+                    None => rewrite(system, source, image, map, &flows)?,
+                }
+                written.put(number, WrittenTable::new(image.entries.clone()));
+            }
+            None => rewrite(system, source, image, map, &flows)?,
+        }
     }
     let file = keep_file(system, pins, source, loaded.maps.remove(FILE))?;
     let number = number_of(system, &file)?;
@@ -142,6 +153,21 @@ fn rewrite(
         (_, MapKind::Hash | MapKind::LpmTrie) => rewrite_entries(system, source, image, map),
         _ => write(system, map, image.name, &source.entries(image), source.artifact),
     }
+}
+
+/// Writes what the new generation has otherwise than this process has written before.
+fn write_difference(
+    system: &System,
+    source: &GenerationSource<'_>,
+    image: &MapImage,
+    map: &KernelMap,
+    table: &WrittenTable,
+) -> Result<(), Error> {
+    let TableDifference { removed, written } = table.difference(&image.entries);
+    for key in &removed {
+        system.delete(map, key).doing(format!("write the map {}", image.name.name()))?;
+    }
+    write(system, map, image.name, &written, source.artifact)
 }
 
 /// Removes the entries that the new generation does not have, then writes those that are missing or differ. Reading all

@@ -310,6 +310,7 @@ impl Runtime {
             has_uplinks: !record.uplinks.is_empty(),
             own: self.own_addresses(&request.artifact.endpoints, &record.endpoints)?,
             open: open_entries(record, request.artifact, enforced),
+            written: self.written.as_ref(),
         };
         let next = self.make(record, &source)?;
         self.protect(record, &next)?;

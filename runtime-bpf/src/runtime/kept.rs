@@ -83,7 +83,9 @@ impl Runtime {
     /// For the agent: holds all pinned objects by descriptor, and restores pins that other processes remove.
     pub fn keeping(self) -> Result<Self, Error> {
         let (kept, contests, latest_table) = (Default::default(), Default::default(), Default::default());
-        let runtime = Self { kept: Some(kept), contests: Some(contests), latest_table: Some(latest_table), ..self };
+        let written = Some(Default::default());
+        let runtime =
+            Self { kept: Some(kept), contests: Some(contests), latest_table: Some(latest_table), written, ..self };
         let runtime = runtime.with_spare();
         runtime.remember()?;
         Ok(runtime)
@@ -110,6 +112,7 @@ impl Runtime {
 
     /// Closes the descriptors of a generation that is no longer needed.
     pub(crate) fn release(&self, generation: &KernelGeneration) {
+        self.written.iter().for_each(|written| written.retain(|map| !generation.maps.values().any(|it| *it == map)));
         let Some(mut kept) = self.kept() else { return };
         let HeldObjects { programs, maps } = Arc::make_mut(&mut kept.objects);
         programs.retain(|number, _| !generation.programs.contains(number) && generation.edge != Some(*number));

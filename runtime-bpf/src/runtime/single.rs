@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use weir_artifact::layout::{MapName, config};
+use weir_artifact::map_image::MapBytes;
 
 use super::Runtime;
 use crate::error::{Doing as _, Error};
@@ -106,6 +107,22 @@ impl Runtime {
     {
         let map = tables.get(&name).filter(|map| map.definition().map_type == MapType::Hash);
         let map = map.ok_or_else(|| Error::NotSingle(name.name().to_owned()))?;
+        let Some(tables) = &self.written else { return self.write_changes(name, map, changes) };
+        let number = self.system.map_info(map).doing("ask for a map's number")?.id;
+        let bytes = |class: &u32| MapBytes::from_slice(&class.to_le_bytes());
+        let of_table = |(at, class): &([u8; N], Option<u32>)| (MapBytes::from_slice(at), class.as_ref().map(bytes));
+        tables.change(number, changes.iter().map(of_table), || self.write_changes(name, map, changes))
+    }
+
+    fn write_changes<const N: usize>(
+        &self,
+        name: MapName,
+        map: &KernelMap,
+        changes: &[([u8; N], Option<u32>)],
+    ) -> Result<(), Error>
+    where
+        [u8; N]: Into<IpAddr>,
+    {
         let single: TypedHash<[u8; N], u32> = self.system.typed(map).doing(format!("open the map {}", name.name()))?;
         let written: Vec<_> = changes.iter().filter_map(|(address, class)| Some((*address, (*class)?))).collect();
         for batch in written.chunks(BATCH) {

@@ -1,0 +1,190 @@
+//! The content that an agent has written into the tables of its two banks.
+//!
+//! Problem: most changes leave most tables as they are, but to find that out, a spare's tables must be read from the
+//! kernel: at 100,000 addresses this costs more than the change. Strategy: an agent remembers what it has written to
+//! each table since its start, and writes the difference. The content is shared with the artifact
+//! ([`weir_artifact::entries`]), so tables that are equal are not even compared.
+//!
+//! Invariants: content is remembered only after all of it was written; an error forgets it. Only tables that no
+//! operation but [`super::spare`] and single writes of addresses changes are remembered. Another process with root's
+//! rights can change a table behind the agent's back: the agent's regular comparison finds that as soon as the table is
+//! in force, and [`crate::runtime::Runtime::distrust`] makes the next generation read everything again.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use weir_artifact::entries::{EntryRef, MapEntries};
+use weir_artifact::layout::MapName;
+use weir_artifact::map_image::MapBytes;
+
+/// What was written to one table.
+#[derive(Clone, Debug)]
+pub(crate) struct WrittenTable {
+    entries: MapEntries,
+    /// Entries that were written or removed one by one.
+    changes: BTreeMap<MapBytes, Option<MapBytes>>,
+}
+
+/// The operations that give a table other content.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct TableDifference<'w> {
+    pub(crate) removed: Vec<MapBytes>,
+    pub(crate) written: Vec<EntryRef<'w>>,
+}
+
+impl WrittenTable {
+    /// A table with these entries, which are sorted.
+    pub(crate) fn new(entries: MapEntries) -> Self {
+        Self { entries, changes: BTreeMap::new() }
+    }
+
+    /// What has to be removed and written so that the table has the entries `wanted`, which are sorted.
+    pub(crate) fn difference<'w>(&self, wanted: &'w MapEntries) -> TableDifference<'w> {
+        let mut difference = TableDifference::default();
+        for (key, there) in &self.changes {
+            match (there, wanted.get_entry(key)) {
+                (Some(there), Some((_, value))) if there[..] == *value => {}
+                (_, Some(entry)) => difference.written.push(entry),
+                (Some(_), None) => difference.removed.push(key.clone()),
+                (None, None) => {}
+            }
+        }
+        if self.entries.are_shared_with(wanted) {
+            return difference;
+        }
+        let (mut there, mut next) = (self.entries.iter().peekable(), wanted.iter().peekable());
+        loop {
+            // Whether the smallest key is in the table, and whether it is wanted.
+            let order = match (there.peek(), next.peek()) {
+                (None, None) => return difference,
+                (Some(_), None) => std::cmp::Ordering::Less,
+                (None, Some(_)) => std::cmp::Ordering::Greater,
+                (Some((one, _)), Some((other, _))) => one.cmp(other),
+            };
+            let (old, new) = (there.next_if(|_| order.is_le()), next.next_if(|_| order.is_ge()));
+            let key = new.or(old).map_or(&[][..], |(key, _)| key);
+            if old == new || (!self.changes.is_empty() && self.changes.contains_key(key)) {
+                continue;
+            }
+            match new {
+                Some(entry) => difference.written.push(entry),
+                None => difference.removed.push(MapBytes::from_slice(key)),
+            }
+        }
+    }
+}
+
+/// The tables whose content is known, by the map's number.
+#[derive(Debug, Default)]
+pub(crate) struct WrittenTables(Mutex<BTreeMap<u32, WrittenTable>>);
+
+impl WrittenTables {
+    fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<u32, WrittenTable>) -> T) -> T {
+        // A panic leaves tables out, never wrong ones in: they are taken out before the first write.
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether the content of a map can be remembered.
+    pub(crate) fn is_kept(name: MapName) -> bool {
+        use MapName::{Defaults, Edge, Exact4, Exact6, Listed4, Listed6, Ports, Prefixes4, Prefixes6, Rows};
+        matches!(name, Defaults | Edge | Exact4 | Exact6 | Listed4 | Listed6 | Ports | Prefixes4 | Prefixes6 | Rows)
+    }
+
+    /// The content of a table. It is forgotten until [`Self::put`], because it is about to change.
+    pub(crate) fn take(&self, map: u32) -> Option<WrittenTable> {
+        self.with(|tables| tables.remove(&map))
+    }
+
+    /// Remembers the content of a table.
+    pub(crate) fn put(&self, map: u32, table: WrittenTable) {
+        self.with(|tables| _ = tables.insert(map, table));
+    }
+
+    /// Applies single writes to a table: runs `write`, and remembers the changes if it succeeded.
+    pub(crate) fn change<E>(
+        &self,
+        map: u32,
+        changes: impl IntoIterator<Item = (MapBytes, Option<MapBytes>)>,
+        write: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let table = self.take(map);
+        write()?;
+        if let Some(mut table) = table {
+            table.changes.extend(changes);
+            self.put(map, table);
+        }
+        Ok(())
+    }
+
+    /// Forgets all tables but these.
+    pub(crate) fn retain(&self, is_needed: impl Fn(u32) -> bool) {
+        self.with(|tables| tables.retain(|map, _| is_needed(*map)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(of: &[(u8, u8)]) -> MapEntries {
+        MapEntries::new(of.iter().map(|(key, value)| ([*key], [*value])))
+    }
+
+    fn applied(table: &WrittenTable, wanted: &MapEntries) -> (Vec<(u8, u8)>, usize) {
+        let mut map: BTreeMap<u8, u8> = table.entries.iter().map(|(key, value)| (key[0], value[0])).collect();
+        for (key, value) in &table.changes {
+            match value {
+                Some(value) => _ = map.insert(key[0], value[0]),
+                None => _ = map.remove(&key[0]),
+            }
+        }
+        let TableDifference { removed, written } = table.difference(wanted);
+        let operations = removed.len() + written.len();
+        removed.iter().for_each(|key| assert!(map.remove(&key[0]).is_some(), "nothing is removed that is not there"));
+        map.extend(written.iter().map(|(key, value)| (key[0], value[0])));
+        (map.into_iter().collect(), operations)
+    }
+
+    /// All tables of three keys with two values, all wanted contents, and all single writes to two of the keys.
+    #[test]
+    fn a_difference_leads_from_every_content_to_every_other() {
+        let contents: Vec<Vec<(u8, u8)>> = (0..27_u8)
+            .map(|number| [number % 3, number / 3 % 3, number / 9])
+            .map(|values| (1..).zip(values).filter(|(_, value)| *value > 0).collect())
+            .collect();
+        let writes = [None, Some(None), Some(Some(1)), Some(Some(2))];
+        for before in &contents {
+            for (first, second) in writes.iter().flat_map(|one| writes.iter().map(move |other| (one, other))) {
+                let mut table = WrittenTable::new(entries(before));
+                for (key, write) in [(1_u8, first), (2, second)] {
+                    let change = write.map(|value| value.map(|value: u8| MapBytes::from_slice(&[value])));
+                    table.changes.extend(change.map(|change| (MapBytes::from_slice(&[key]), change)));
+                }
+                for after in &contents {
+                    assert_eq!(applied(&table, &entries(after)).0, *after, "{before:?} {first:?} {second:?}");
+                }
+                assert_eq!(applied(&table, &table.entries.clone()).0, *before, "shared entries");
+            }
+        }
+    }
+
+    #[test]
+    fn equal_entries_are_not_written_again() {
+        let table = WrittenTable::new(entries(&[(1, 1), (2, 2)]));
+        assert_eq!(applied(&table, &entries(&[(1, 1), (2, 3)])).1, 1);
+        assert_eq!(applied(&table, &entries(&[(1, 1), (2, 2)])).1, 0);
+    }
+
+    #[test]
+    fn a_failed_write_forgets_the_table() {
+        let tables = WrittenTables::default();
+        tables.put(7, WrittenTable::new(entries(&[(1, 1)])));
+        let change = || [(MapBytes::from_slice(&[1]), None)];
+        assert!(tables.change(7, change(), || Ok::<_, ()>(())).is_ok());
+        let kept = tables.take(7).expect("it is remembered after a write that succeeded");
+        assert_eq!(kept.difference(&entries(&[(1, 1)])).written, [(&[1][..], &[1][..])]);
+        tables.put(7, kept);
+        assert!(tables.change(7, change(), || Err(())).is_err());
+        assert!(tables.take(7).is_none());
+    }
+}
