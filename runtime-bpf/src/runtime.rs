@@ -88,6 +88,7 @@ pub struct Runtime {
     /// The agent's copy of all pinned objects. `None` for commands, which end after one operation.
     kept: Option<Mutex<kept::Kept>>,
     contests: Option<Mutex<hook_check::Contests>>,
+    hurried_moves: Option<Mutex<hook_move::HurriedMoves>>,
     /// Only an agent has it: a command looks at a generation once.
     latest_table: Option<Mutex<endpoint_table::LatestTable>>,
     /// Only an agent has it: a command writes a table once.
@@ -119,6 +120,7 @@ impl Runtime {
             latest_record: Mutex::default(),
             kept: None,
             contests: None,
+            hurried_moves: None,
             latest_table: None,
             written: None,
             grace: GRACE,

@@ -278,6 +278,7 @@ impl<E: Enforce> NodeAgent<E> {
         let dirty = self.objects.index_mut().apply(object);
         let dirty = self.unless_listing(&key, dirty);
         if dirty == Dirty::Everything {
+            self.log_first_cause(&key, &dirty);
             self.pending.add_policy(&key);
         }
         self.note_departed(&dirty, concerns_departed, at);
@@ -299,6 +300,7 @@ impl<E: Enforce> NodeAgent<E> {
         let effect = self.objects.index().effect_of_deletion(key);
         let dirty = self.objects.index_mut().delete(key);
         let dirty = self.unless_listing(key, dirty);
+        self.log_first_cause(key, &dirty);
         // A pod that is gone has no connections.
         self.note_departed(&dirty, is_pod.then_some(false), at);
         self.note(dirty, effect, is_pod, at);

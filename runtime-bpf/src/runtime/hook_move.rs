@@ -3,11 +3,15 @@
 //! Problem: when a TCX link is created, the kernel waits until no CPU runs the hook's previous programs. This takes
 //! some milliseconds per link, one after the other, so a node full of pods takes many seconds. A filter on clsact does
 //! not wait, but it costs a little more per packet. Strategy: if more than [`FEW`] endpoints are new at once, those
-//! whose hooks have no other programs are attached through clsact and marked as hurried. Each reconciliation of the
-//! agent then moves a few of them to TCX.
+//! whose hooks have no other programs are attached through clsact and marked as hurried. Later, the agent's checks of
+//! hooks move them to TCX, one at a time.
 //!
 //! Steps of a move: write it into the record, place both programs on the new hooks, remove them from the old hooks. In
 //! between, both run and give the same verdict. If a hook refuses a program, the endpoint stays on its old hooks.
+
+use std::collections::BTreeMap;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::Runtime;
 use super::reconcile::Reconciled;
@@ -19,8 +23,33 @@ use crate::record::{EnforcedEndpoint, EnforcementRecord};
 /// The largest number of new endpoints that get TCX links at once, and of leaving endpoints whose links are simply
 /// removed. Larger numbers are treated differently, because the kernel waits for each link.
 pub(crate) const FEW: usize = 16;
-/// Number of hurried endpoints that each reconciliation moves.
-const EACH_TIME: usize = 4;
+/// The shortest time between two moves. A move notifies the agent of a change of tc, so that the next check follows at
+/// once.
+const BETWEEN_MOVES: Duration = Duration::from_millis(500);
+
+/// The agent's moves of hurried endpoints.
+#[derive(Debug, Default)]
+pub(crate) struct HurriedMoves {
+    /// The interface that was moved last, or should have been, and when. If moves fail, all endpoints take turns.
+    last: Option<(u32, Instant)>,
+    /// Moves that failed since the last repair, by interface.
+    failures: BTreeMap<u32, Failure>,
+}
+
+impl HurriedMoves {
+    /// The interface to move now.
+    fn next(&mut self, record: &EnforcementRecord) -> Option<u32> {
+        let mut hurried = record.endpoints.iter().filter(|it| it.hurried).map(|it| it.ifindex);
+        let first = hurried.next()?;
+        let next = match self.last {
+            Some((_, at)) if at.elapsed() < BETWEEN_MOVES => return None,
+            Some((last, _)) if first <= last => hurried.find(|ifindex| *ifindex > last).unwrap_or(first),
+            _ => first,
+        };
+        self.last = Some((next, Instant::now()));
+        Some(next)
+    }
+}
 
 impl Runtime {
     /// Whether an interface has no TCX links. TCX links run before clsact filters, and another program's link could end
@@ -31,18 +60,33 @@ impl Runtime {
             .all(|side| self.system.query(ifindex, side.hook()).is_ok_and(|links| links.is_empty()))
     }
 
-    /// Moves some of the hurried endpoints to TCX links.
-    pub(crate) fn move_hurried(
-        &self,
-        record: &mut EnforcementRecord,
-        loaded: &LoadedGeneration,
-        reconciled: &mut Reconciled,
-    ) -> Result<(), Error> {
-        let hurried = record.endpoints.iter().filter(|it| it.hurried).take(EACH_TIME);
-        for ifindex in hurried.map(|it| it.ifindex).collect::<Vec<_>>() {
-            self.move_over(record, loaded, ifindex, HookKind::Tcx, reconciled)?;
-        }
-        Ok(())
+    /// Moves one of the hurried endpoints to TCX links. Without the copy of an agent it does nothing.
+    pub(crate) fn move_one_hurried(&self, record: &EnforcementRecord) -> Result<(), Error> {
+        // Packets of a retired generation may be under way.
+        let is_settled = record.retired.is_none() && record.leaving.is_empty();
+        let Some(ifindex) = self.hurried_moves().filter(|_| is_settled).and_then(|mut moves| moves.next(record)) else {
+            return Ok(());
+        };
+        self.kept_during(|| {
+            let (mut record, mut moved) = (self.record()?, Reconciled::default());
+            let Some(loaded) = self.current(&record)? else { return Ok(()) };
+            self.move_over(&mut record, &loaded, ifindex, HookKind::Tcx, &mut moved)?;
+            if let Some((mut moves, failure)) = self.hurried_moves().zip(moved.failures.pop()) {
+                moves.failures.insert(ifindex, failure);
+            }
+            Ok(())
+        })
+    }
+
+    /// The moves that failed since the last call. The endpoints are enforced as before, and are tried again.
+    pub(crate) fn take_failed_moves(&self) -> Vec<Failure> {
+        let failures = self.hurried_moves().map(|mut moves| std::mem::take(&mut moves.failures));
+        failures.unwrap_or_default().into_values().collect()
+    }
+
+    fn hurried_moves(&self) -> Option<MutexGuard<'_, HurriedMoves>> {
+        // A panic leaves an earlier state, with which the moves go on.
+        self.hurried_moves.as_ref().map(|moves| moves.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Moves an endpoint's programs to the other kind of hook.

@@ -82,10 +82,14 @@ impl Locked {
 impl Runtime {
     /// For the agent: holds all pinned objects by descriptor, and restores pins that other processes remove.
     pub fn keeping(self) -> Result<Self, Error> {
-        let (kept, contests, latest_table) = (Default::default(), Default::default(), Default::default());
-        let written = Some(Default::default());
-        let runtime =
-            Self { kept: Some(kept), contests: Some(contests), latest_table: Some(latest_table), written, ..self };
+        let runtime = Self {
+            kept: Some(Default::default()),
+            contests: Some(Default::default()),
+            hurried_moves: Some(Default::default()),
+            latest_table: Some(Default::default()),
+            written: Some(Default::default()),
+            ..self
+        };
         let runtime = runtime.with_spare();
         runtime.remember()?;
         Ok(runtime)

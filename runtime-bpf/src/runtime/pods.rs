@@ -20,7 +20,9 @@
 //! Invariants: no state in between lets a packet pass that the state before or after drops. If a process dies anywhere,
 //! the pod is closed, or as before, until the next operation. Tests: `runtime-bpf/tests/enforce/pods.rs`.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use weir_artifact::layout::{MapName, address_bytes, endpoint, fragments};
 
@@ -32,6 +34,10 @@ use crate::error::{Doing as _, Error, StateAfterFailure};
 use crate::generation::LoadedGeneration;
 use crate::point::{self, HookKind};
 use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration};
+
+/// How long an interface that is not listed may take to end, and the time between two looks at it.
+const ENDING: Duration = Duration::from_millis(50);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
 /// A pod that comes to this node, at its interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,6 +215,25 @@ impl Runtime {
         removed
     }
 
+    /// Whether the interface is gone, now or within [`ENDING`]: while the kernel ends an interface, it does not list it any
+    /// more, but the link at it still names it. An interface that was moved to another namespace is not listed either. It
+    /// still carries the pod's packets, so it keeps its programs.
+    fn is_gone_soon(&self, local: &EnforcedEndpoint, ours: &BTreeSet<u32>) -> Result<bool, Error> {
+        let begun = Instant::now();
+        loop {
+            let is_last = begun.elapsed() > ENDING;
+            if self.is_gone(local, ours, &mut FoundPrograms::new())? {
+                return Ok(true);
+            }
+            let asking = format!("ask for interface {}", local.ifindex);
+            let is_listed = self.system.interface_numbered(local.ifindex).doing(asking)?.is_some();
+            if is_listed || is_last {
+                return Ok(false);
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+    }
+
     fn remove_pods_here(&self, pods: &[LeavingPod]) -> Result<(), Error> {
         let mut record = self.record()?;
         let Some(first) = pods.first() else { return Ok(()) };
@@ -217,7 +242,7 @@ impl Runtime {
         let (leaving, staying): (Vec<_>, Vec<_>) = record.endpoints.iter().cloned().partition(leaves);
         let ours = record.programs();
         for local in &leaving {
-            if !self.is_gone(local, &ours, &mut FoundPrograms::new())? {
+            if !self.is_gone_soon(local, &ours)? {
                 let (pod, why) = (local.pod.clone(), "its interface is still there");
                 return Err(Error::NotSinglePod { pod, why });
             }

@@ -159,9 +159,7 @@ impl Runtime {
         let mut record = self.record()?;
         let mut reconciled = self.reconcile(&mut record, None)?;
         self.reap_retired(&mut record)?;
-        if let Some(loaded) = self.current(&record)? {
-            self.move_hurried(&mut record, &loaded, &mut reconciled)?;
-        }
+        reconciled.failures.extend(self.take_failed_moves());
         match reconciled.unreadable {
             _ if !reconciled.failures.is_empty() => Err(Error::Partial(reconciled.failures)),
             Some(unreadable) => Err(unreadable),

@@ -2,19 +2,21 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weir_artifact::Artifact;
 use weir_runtime::runtime::{Attached, EnforcementState, HookCheck, PinAccess, Request, Runtime};
 use weir_runtime::sys::netlink::{Filter, NetlinkSocket, Put};
 use weir_runtime::sys::{BpfKernel, Hook, KernelProgram};
-use weir_runtime::{HookKind, skip};
+use weir_runtime::system::{Operation, System};
+use weir_runtime::{Error, HookKind, StateAfterFailure, skip};
 use weir_testing::files::remove_all;
 
 use crate::attach::{each, only_port, request};
 use crate::net::{Layout, Node, must, pod_address, possible};
-use crate::policy::{artifact, cluster};
+use crate::policy::{artifact, cluster, policy};
 use crate::probe::{connect, datagram, is_alive, serve};
 
 /// `weir` in ASCII: the handle of our filters.
@@ -351,6 +353,55 @@ fn pins_that_are_removed_during_switches_open_nothing() {
             assert_enforced(node, runtime, "in the end");
         });
     }
+}
+
+/// More pods than get TCX links at once. They are enforced through clsact first. A pod that a hook refuses stays there,
+/// is reported by a repair, and does not keep the others from moving.
+#[test]
+fn pods_that_came_in_a_crowd_move_to_tcx_one_at_a_time() {
+    const PODS: usize = 18;
+    skip!(unless possible());
+    let node = &Node::new(Layout::Routed, 2);
+    let bare: String = (2..PODS).map(|pod| format!("link add veth{pod} type veth peer name other{pod}\n")).collect();
+    node.batch(&bare);
+    [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+    let from = "ingress: [{from: [{podSelector: {matchLabels: {pod: p0}}}], ports: [{port: 80}]}]";
+    let made = artifact(&cluster(PODS, &policy(1, "Ingress", from)));
+    let endpoints = (0..PODS).map(|pod| (format!("default/p{pod}"), node.interface(pod))).collect();
+    let refuses = Arc::new(AtomicBool::new(true));
+    let refusing = Arc::clone(&refuses);
+    let refuse =
+        move |operation| (operation == Operation::Attach && refusing.load(Ordering::SeqCst)).then_some(libc::ENOMEM);
+    node.here(|| {
+        let system = System::with_faults(Box::new(refuse)).unwrap();
+        let runtime = &Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().keeping().unwrap();
+        runtime.attach(&Request { endpoints, ..request(&made) }).unwrap();
+        let moved = || runtime.attached().unwrap().iter().filter(|it| it.way == HookKind::Tcx).count();
+        let check = || {
+            assert_eq!(runtime.check_hooks().unwrap(), HookCheck::default());
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        assert_eq!(moved(), 0);
+        (0..14).for_each(|_| check());
+        assert_eq!(moved(), 0, "the hooks refuse it");
+        let Err(Error::Partial(failures)) = runtime.repair() else { panic!("failed moves are reported") };
+        assert!(failures.len() > 1, "the pods take turns: {failures:?}");
+        assert!(failures.iter().all(|it| it.now == StateAfterFailure::AsBefore), "{failures:?}");
+        assert_enforced(node, runtime, "before the moves");
+        refuses.store(false, Ordering::SeqCst);
+        let all_have_moved = (0..100 * PODS).any(|_| {
+            let before = moved();
+            check();
+            assert!([0, 1].contains(&(moved() - before)), "one at a time");
+            moved() == PODS
+        });
+        assert!(all_have_moved, "{} of {PODS}", moved());
+        assert_enforced(node, runtime, "after the moves");
+        assert_eq!(runtime.repair().unwrap(), Vec::<String>::new());
+        remove_all(&node.bpffs().join("links"));
+        assert!(connect(node, 0, pod_address(1, false), 81).is_none(), "the new links are held without their pins");
+        assert_repaired(node, runtime, "without the pins of links");
+    });
 }
 
 /// Prints the cost of a check on a full node; it does not test it.

@@ -140,6 +140,17 @@ impl Node {
         must(&format!("tc -n {} {arguments}", self.name));
     }
 
+    /// The name of its namespace.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Moves an interface of this node to another one.
+    #[track_caller]
+    pub(crate) fn move_to(&self, other: &Self, interface: &str) {
+        self.ip(&format!("link set {interface} netns {}", other.name));
+    }
+
     /// Lines for `ip -batch` in the node's namespace.
     #[track_caller]
     pub(crate) fn batch(&self, lines: &str) {

@@ -13,7 +13,7 @@ use weir_runtime::{Error, HookKind, skip};
 
 use crate::attach::{attach, detach, each, status};
 use crate::faults::{Made, errnos, places_to_test};
-use crate::net::{Layout, Node, pod_address, possible};
+use crate::net::{Layout, Node, must, pod_address, possible};
 use crate::policy::{agents_artifact, cluster};
 use crate::probe::{connect, serve};
 
@@ -137,6 +137,50 @@ fn a_pod_that_leaves_is_neither_in_the_record_nor_in_the_artifact() {
         assert!(connect(node, 0, pod_address(2, false), 81).is_none());
         assert!(reaches(node, pod_address(2, false)));
     });
+}
+
+/// The kernel does not list an interface any more that it ends, but the link at it still names it for a moment. Here the
+/// interface is in another namespace until then.
+#[test]
+fn a_pod_whose_interface_is_ending_leaves_alone() {
+    skip!(unless possible());
+    let node = &node_of_three(Layout::Routed);
+    let made = made(2);
+    attach(node, &made, &[0, 1], Some(HookKind::Tcx)).unwrap();
+    add(node, &coming(node, &made), HookKind::Tcx).unwrap();
+    let elsewhere = Node::new(Layout::Routed, 0);
+    node.move_to(&elsewhere, "veth2");
+    let end = format!("ip -n {} link del veth2", elsewhere.name());
+    let looks = AtomicUsize::new(0);
+    let ends_after_a_look = move |operation: Operation| {
+        if operation == Operation::Interface && looks.fetch_add(1, Ordering::Relaxed) == 0 {
+            must(&end);
+        }
+        None
+    };
+    node.here(|| {
+        let system = System::with_faults(Box::new(ends_after_a_look)).unwrap();
+        let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap();
+        runtime.remove_pods(&[LeavingPod { pod: "default/p2".to_owned(), is_gone: true }]).unwrap();
+    });
+    assert_eq!(state_of(node, "default/p2"), None);
+    assert_eq!(status(node).unwrap().drift, Vec::<String>::new());
+}
+
+/// An interface in another namespace is not listed either, but it carries the pod's packets.
+#[test]
+fn a_pod_whose_interface_moved_to_another_namespace_keeps_its_programs() {
+    skip!(unless possible());
+    let node = &node_of_three(Layout::Routed);
+    let made = made(2);
+    attach(node, &made, &[0, 1], Some(HookKind::Tcx)).unwrap();
+    add(node, &coming(node, &made), HookKind::Tcx).unwrap();
+    let elsewhere = Node::new(Layout::Routed, 0);
+    node.move_to(&elsewhere, "veth2");
+    let refused = remove(node, "default/p2");
+    assert!(matches!(refused, Err(Error::NotSinglePod { .. })), "{refused:?}");
+    let links = std::fs::read_dir(node.bpffs().join("links")).unwrap().count();
+    assert_eq!((links, state_of(node, "default/p2")), (6, Some(EnforcementState::Enforced)));
 }
 
 /// A pod without its interface may come back: it stays in the artifact.

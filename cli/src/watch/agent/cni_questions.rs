@@ -76,6 +76,8 @@ impl<E: Enforce> NodeAgent<E> {
             let dirty = self.objects.index_mut().apply(object);
             // Even if no class changes, the interface may be another one.
             if !dirty.brings_local_pod() {
+                let fields = [("pod", Value::from(pod.path()))];
+                self.reports.log.debug("a known pod has another attachment; compiling a new generation", &fields);
                 self.pending.need_generation(since);
             }
             self.note(dirty, ChangeEffect::Isolating, true, since);

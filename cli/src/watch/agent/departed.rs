@@ -109,6 +109,8 @@ impl<E: Enforce> NodeAgent<E> {
         let has_left = || changes.entries.iter().any(|(address, _)| self.departed.departed.has_left(*address));
         let concerns = pod.unwrap_or_else(has_left);
         if concerns && !changes.entries.is_empty() && self.objects.index().judges_services() {
+            let message = "a backend that left its service has another class; compiling a new generation";
+            self.reports.log.debug(message, &[]);
             self.pending.need_generation(at);
         }
     }

@@ -12,7 +12,7 @@ use weir_model::{Cluster, EndpointId, Standing};
 use weir_objects::k8s::{Body, Object};
 
 use super::absent::AbsentPods;
-use super::{NodeAgent, shown};
+use super::{NodeAgent, Value, shown};
 use crate::watch::discover::{FoundInterface, InterfaceSource, Inventory};
 use crate::watch::enforce::{Enforce, PodAtInterface, PodFailure, RecordedPod};
 use crate::watch::interfaces::{LocalPod, PodInterfaces, ReadHost};
@@ -230,7 +230,11 @@ impl<E: Enforce> NodeAgent<E> {
         if self.find_interfaces_again(now) {
             match self.local.interfaces.only_lost(&found_before) {
                 Some(lost) => self.remove_lost(&lost, now),
-                None => self.pending.need_generation(now),
+                None => {
+                    let message = "interfaces of pods were found, or are contested; compiling a new generation";
+                    self.reports.log.debug(message, &[]);
+                    self.pending.need_generation(now);
+                }
             }
         }
     }
@@ -240,6 +244,8 @@ impl<E: Enforce> NodeAgent<E> {
         let is_search_due = self.local.interfaces.due().is_some_and(|due| due <= now);
         let found = is_search_due && self.find_interfaces_again(now);
         if found || self.enforcement.retry_due().is_some_and(|due| due <= now) {
+            let why = if found { "interfaces of pods were found" } else { "the kernel refused pods before" };
+            self.reports.log.debug("compiling a new generation for some pods", &[("why", Value::from(why))]);
             self.pending.need_generation(now);
         }
     }
@@ -260,6 +266,7 @@ impl<E: Enforce> NodeAgent<E> {
 
     pub(super) fn delete_pod(&mut self, key: &Key, now: Instant) {
         let dirty = self.objects.index_mut().delete(key);
+        self.log_first_cause(key, &dirty);
         self.note(dirty, ChangeEffect::Isolating, true, now);
     }
 

@@ -56,9 +56,26 @@ impl<E: Enforce> NodeAgent<E> {
     /// Removes pods that lost their interface, and may come back at another one.
     pub(super) fn remove_lost(&mut self, lost: &[LocalPod], now: Instant) {
         let pods: Vec<GonePod> = lost.iter().map(|pod| GonePod { pod: pod.path(), is_deleted: false }).collect();
-        match self.enforcement.is_writable() {
-            true if self.remove_gone(&pods).is_ok() => {}
-            _ => self.pending.need_generation(now),
+        let removed = match self.enforcement.is_writable() {
+            true => self.remove_gone(&pods),
+            false => Err(EnforceError::new("the generation in force is not the latest one")),
+        };
+        if let Err(EnforceError { message }) = removed {
+            let fields = [("error", Value::from(message))];
+            self.reports
+                .log
+                .info("pods that lost their interface cannot leave alone; compiling a new generation", &fields);
+            self.pending.need_generation(now);
+        }
+    }
+
+    /// Logs the first object that a new generation is needed for. For a pod, it is the reason why the pod cannot come or
+    /// leave alone.
+    pub(super) fn log_first_cause(&self, key: &Key, dirty: &Dirty) {
+        if *dirty == Dirty::Everything && self.objects.is_complete() && !self.pending.needs_generation() {
+            self.reports
+                .log
+                .debug("an object cannot change alone; compiling a new generation", &[("object", shown(key))]);
         }
     }
 
