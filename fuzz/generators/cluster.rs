@@ -309,7 +309,7 @@ fn service(index: usize, random: &mut Random) -> Vec<Object> {
 fn other_proxy(meta: &mut Meta, random: &mut Random) {
     if random.once_in(8) {
         let label = random.pick(&["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"]);
-        Arc::make_mut(&mut meta.labels).insert(label.to_owned(), String::new());
+        Arc::make_mut(&mut meta.labels).insert(label, "");
     }
 }
 
@@ -390,9 +390,7 @@ fn peer(random: &mut Random) -> PolicyPeer {
 }
 
 fn namespace_selector(random: &mut Random) -> LabelSelector {
-    let name = |random: &mut Random| {
-        Labels::from([("kubernetes.io/metadata.name".to_owned(), random.pick(&NAMESPACES).to_owned())])
-    };
+    let name = |random: &mut Random| Labels::from([("kubernetes.io/metadata.name", random.pick(&NAMESPACES))]);
     match random.once_in(3) {
         true => LabelSelector { match_labels: name(random), match_expressions: Vec::new() },
         false => selector(random),

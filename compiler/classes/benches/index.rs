@@ -145,7 +145,7 @@ fn small(index: &mut Index, objects: &[Object]) -> [(&'static str, f64, f64); 3]
     let namespaces = objects.iter().filter(|it| matches!(it.body, Body::Namespace)).map(|namespace| {
         let mut namespace = namespace.clone();
         let mut labels = (*namespace.meta.labels).clone();
-        labels.insert("example.org/label".to_owned(), "of-no-policy".to_owned());
+        labels.insert("example.org/label", "of-no-policy");
         namespace.meta.labels = labels.into();
         namespace
     });

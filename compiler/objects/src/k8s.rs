@@ -6,18 +6,16 @@
 
 mod cluster_policy;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use cluster_policy::{ClusterPeer, ClusterPolicy, ClusterPolicyKind, ClusterPort, ClusterRule, RuleAction, Tier};
 
+pub use crate::labels::{LabelIter, Labels};
+
 use crate::address::Prefix;
 use crate::origin::ObjectId;
-
-/// Label keys and values, sorted.
-pub type Labels = BTreeMap<String, String>;
 
 /// The metadata of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -398,7 +396,7 @@ pub const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LabelSelector {
     /// `matchLabels`
-    pub match_labels: BTreeMap<String, String>,
+    pub match_labels: Labels,
     /// `matchExpressions`
     pub match_expressions: Vec<Requirement>,
 }
@@ -412,10 +410,10 @@ impl LabelSelector {
 
     /// The labels and the expressions, as one list of requirements.
     pub fn requirements(&self) -> impl Iterator<Item = Requirement> + '_ {
-        let equal = |(key, value): (&String, &String)| Requirement {
-            key: key.clone(),
+        let equal = |(key, value): (&str, &str)| Requirement {
+            key: key.to_owned(),
             operator: Operator::In,
-            values: vec![value.clone()],
+            values: vec![value.to_owned()],
         };
         self.match_labels.iter().map(equal).chain(self.match_expressions.iter().cloned())
     }

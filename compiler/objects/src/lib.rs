@@ -20,6 +20,7 @@ pub mod decode;
 pub mod diagnostic;
 pub mod escape;
 pub mod k8s;
+mod labels;
 pub mod origin;
 pub mod source;
 pub mod syntax;

@@ -148,11 +148,9 @@ fn possible_pods(objects: &[Object], remotes: &[(String, Labels)]) -> Vec<Object
     for (namespace, labels) in remotes {
         found.push((namespace.clone(), Labels::new()));
         for key in labels.keys().take(MOST_VARIED) {
-            let mut without = labels.clone();
-            without.remove(key);
-            found.push((namespace.clone(), without.clone()));
-            without.insert(key.clone(), VARIED.to_owned());
-            found.push((namespace.clone(), without));
+            let others = labels.iter().filter(|(other, _)| *other != key);
+            found.push((namespace.clone(), others.clone().collect()));
+            found.push((namespace.clone(), others.chain([(key, VARIED)]).collect()));
         }
         let others = namespaces.iter().filter(|it| *it != namespace).take(MOST_VARIED);
         found.extend(others.map(|it| ((*it).to_owned(), labels.clone())));

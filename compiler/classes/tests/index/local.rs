@@ -24,7 +24,7 @@ fn with(mut object: Object, change: impl FnOnce(&mut weir_objects::k8s::Pod)) ->
 }
 
 fn labelled(mut object: Object, key: &str, value: &str) -> Object {
-    Arc::make_mut(&mut object.meta.labels).insert(key.to_owned(), value.to_owned());
+    Arc::make_mut(&mut object.meta.labels).insert(key, value);
     object
 }
 

@@ -54,7 +54,7 @@ fn workload(
     let spec = template.get("spec");
     Workload {
         kind: kind.to_owned(),
-        pod_labels: template.get("metadata").get("labels").string_map(),
+        pod_labels: template.get("metadata").get("labels").labels(),
         host_network: spec.get("hostNetwork").bool().unwrap_or(false),
         ports: container_ports(spec, &at.field("spec"), report).named,
         // A StatefulSet alone never runs a pod and its replacement at the same time

@@ -18,7 +18,7 @@ pub(super) fn read(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> Se
         cluster_addresses: cluster_addresses(spec, report),
         headless: is_headless(spec),
         external_addresses: external_addresses(object, report),
-        selector: spec.get("selector").string_map(),
+        selector: spec.get("selector").labels(),
         local_traffic: is_local("internalTrafficPolicy") || is_local("externalTrafficPolicy"),
         publish_not_ready: spec.get("publishNotReadyAddresses").bool().unwrap_or(false),
         external_name: spec.get("type").str() == Some("ExternalName"),

@@ -1,7 +1,6 @@
 //! A lenient view of a tree whose shape has been checked: null values and values of another type read as absent.
 
-use std::collections::BTreeMap;
-
+use crate::k8s::Labels;
 use crate::syntax::{SyntaxNode, SyntaxValue};
 
 /// A value, or the absence of one.
@@ -81,9 +80,9 @@ impl<'n, 't> ValueView<'n, 't> {
         entries.iter().map(|entry| (&*entry.key, Self::new(&entry.value).str().unwrap_or_default()))
     }
 
-    /// The same entries as an owned map.
-    pub(super) fn string_map(self) -> BTreeMap<String, String> {
-        self.strings().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    /// The same entries as labels. Of entries with the same key, the last one counts.
+    pub(super) fn labels(self) -> Labels {
+        self.strings().collect()
     }
 }
 

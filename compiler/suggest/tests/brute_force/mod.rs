@@ -169,7 +169,7 @@ fn peers(cluster: &Cluster, remote: FlowEnd) -> Vec<Vec<PolicyPeer>> {
     let labels = cluster.labels.labels(endpoint.labels);
     let namespace = &cluster.namespaces[endpoint.namespace.index()];
     let selector = |labels: Labels| LabelSelector { match_labels: labels, match_expressions: Vec::new() };
-    let one = |(key, value): (&String, &String)| selector([(key.clone(), value.clone())].into());
+    let one = |label: (&str, &str)| selector([label].into());
     let mut selectors = vec![selector(labels.clone()), LabelSelector::default()];
     selectors.extend(labels.iter().map(one));
     let all = selector(cluster.labels.labels(namespace.labels).clone());
