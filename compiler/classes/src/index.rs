@@ -19,6 +19,7 @@ mod needs;
 mod pods;
 mod roles;
 mod services;
+mod store;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::discriminant;
@@ -40,6 +41,7 @@ pub use needs::Needs;
 use pods::PodAnswer;
 use roles::Roles;
 use services::SliceNames;
+use store::Objects;
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster};
 use weir_objects::k8s::{Body, Labels, Mode, Object};
@@ -116,7 +118,7 @@ pub struct Index {
     /// The node whose pods are local; `None`: every pod is.
     node: Option<String>,
     assume: Assumptions,
-    objects: BTreeMap<Key, Object>,
+    objects: Objects,
     /// The sets of labels that they share.
     labels: BTreeSet<Arc<Labels>>,
     /// `None` before the first compile.
@@ -220,7 +222,7 @@ impl Index {
         Self {
             node,
             assume,
-            objects: BTreeMap::new(),
+            objects: Objects::default(),
             labels: BTreeSet::new(),
             baseline: None,
             since: None,
@@ -240,13 +242,13 @@ impl Index {
         // A deployment's pods have equal labels. Without this, the agent would keep one copy of them for each pod of
         // the cluster.
         self.share_labels(&mut object);
-        // Taken out of the map, because `judge` reads the rest of the index while it compares the two states.
+        // Taken out of the set, because `judge` reads the rest of the index while it compares the two states.
         let before = self.objects.remove(&key);
         let dirty = self.judge(before.as_ref(), Some(&object));
         let labels = before.as_ref().map(|it| Arc::clone(&it.meta.labels));
         self.remember(&key, before, Some(&object));
         self.forget_labels(labels);
-        self.objects.insert(key, object);
+        _ = self.objects.replace(object);
         dirty
     }
 
@@ -291,8 +293,7 @@ impl Index {
     /// deleted.
     pub fn reset(&mut self, kind: &str, objects: Vec<Object>) -> Dirty {
         let listed: BTreeSet<Key> = objects.iter().map(Key::of).collect();
-        let gone: Vec<Key> =
-            self.objects.keys().filter(|key| key.kind == kind && !listed.contains(key)).cloned().collect();
+        let gone: Vec<Key> = self.of_kind(kind).map(Key::of).filter(|key| !listed.contains(key)).collect();
         // Deletions first. An address that moves from a deleted pod to a listed one must be free before the new pod
         // takes it, otherwise two pods would seem to hold it, and the answer would be a compile.
         let deleted = gone.iter().fold(Dirty::Nothing, |dirty, key| dirty.and(self.delete(key)));
@@ -304,20 +305,9 @@ impl Index {
         self.objects.get(key)
     }
 
-    /// The names of the objects of a kind, in order.
-    pub fn keys(&self, kind: &str) -> impl Iterator<Item = &Key> {
-        self.entries_of(kind).map(|(key, _)| key)
-    }
-
-    /// The objects of a kind.
-    fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Object> {
-        self.entries_of(kind).map(|(_, object)| object)
-    }
-
-    /// The objects of a kind with their names, found without a visit to the others.
-    fn entries_of(&self, kind: &str) -> impl Iterator<Item = (&Key, &Object)> {
-        let first = Key { kind: kind.to_owned(), namespace: String::new(), name: String::new() };
-        self.objects.range(first..).take_while(move |(key, _)| key.kind == kind)
+    /// The objects of a kind, by namespace and name.
+    pub fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Object> {
+        self.objects.of_kind(kind)
     }
 
     /// How many policies are in audit mode.
@@ -327,7 +317,7 @@ impl Index {
             Body::ClusterPolicy(policy) => policy.mode == Mode::Audit,
             _ => false,
         };
-        self.objects.values().filter(is_audited).count()
+        self.objects.iter().filter(is_audited).count()
     }
 
     /// Whether a generation was compiled or adopted.
@@ -360,7 +350,7 @@ impl Index {
     /// Begins a generation of the objects as they are now. Until it is adopted, changes are answered relative to the
     /// generation before.
     pub fn begin(&mut self) -> Draft {
-        let (cluster, _) = resolve(self.objects.values(), self.assume);
+        let (cluster, _) = resolve(self.objects.iter(), self.assume);
         let scope = match &self.node {
             // A node that no object names yet has no pods. That is no error: its agent may start before its Node object
             // is there.
@@ -373,7 +363,7 @@ impl Index {
         // Sets that no object has any more. Here, because a compile visits all objects anyway; a search at each
         // deletion would not.
         self.labels.retain(|labels| Arc::strong_count(labels) > 1);
-        let declared = self.objects.values().flat_map(roles::node_addresses).copied().collect();
+        let declared = self.objects.iter().flat_map(roles::node_addresses).copied().collect();
         Draft { cluster, scope, declared, selecting: roles::selecting(&self.objects), is_altered: false }
     }
 
@@ -404,7 +394,9 @@ impl Index {
                 }
                 Dirty::Everything => late.is_more = true,
             }
-            self.objects.extend(after.map(|after| (key, after)));
+            if let Some(after) = after {
+                _ = self.objects.replace(after);
+            }
         }
         self.is_outdated = late.is_more;
         // Moves since the generation was begun are changes of the next one.

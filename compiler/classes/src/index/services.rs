@@ -19,6 +19,7 @@ use std::net::IpAddr;
 
 use super::baseline::Baseline;
 use super::pods::{addresses as pod_addresses, as_pod};
+use super::store::KeyRef;
 use super::{Dirty, Index, Key, MovedBackends};
 use crate::PeerId;
 use weir_model::resolve::{backends_of_slices, is_alike_with_slices, is_reached, resolve};
@@ -209,8 +210,7 @@ impl Index {
     }
 
     pub(super) fn slice(&self, namespace: &str, name: &str) -> Option<&Object> {
-        let (kind, namespace, name) = ("EndpointSlice".to_owned(), namespace.to_owned(), name.to_owned());
-        self.objects.get(&Key { kind, namespace, name })
+        self.objects.get(&KeyRef { kind: "EndpointSlice", namespace, name })
     }
 
     /// A cluster of the service, its slices, and the pods of these backends; `None` if the pod of an address is not
@@ -220,7 +220,7 @@ impl Index {
         let slices: Vec<&Object> = self.slices.of(key).filter_map(|name| self.slice(&key.namespace, name)).collect();
         let mut pods = self.pods_behind(object, &slices, backends);
         if slices.is_empty() {
-            let all = self.of_namespace("Pod", &key.namespace).map(|(_, pod)| pod);
+            let all = self.objects.of_namespace("Pod", &key.namespace);
             let addresses = |pod| as_pod(pod).map_or(&[][..], |(_, pod)| pod_addresses(pod));
             let owned = all.flat_map(|pod| addresses(pod).iter().map(move |address| (*address, pod)));
             pods.extend(owned.filter(|(address, _)| backends.contains(address)));
@@ -261,8 +261,7 @@ impl Index {
             let Some(address) = endpoint.addresses.first().filter(|at| addresses.contains(at)) else { continue };
             let Some((namespace, name)) = &endpoint.pod else { continue };
             let namespace = if namespace.is_empty() { &service.meta.namespace } else { namespace };
-            let key = Key { kind: "Pod".to_owned(), namespace: namespace.clone(), name: name.clone() };
-            if let Some(pod) = self.objects.get(&key)
+            if let Some(pod) = self.objects.get(&KeyRef { kind: "Pod", namespace, name })
                 // Finished pods have no address any more, although their status names one.
                 && matches!(&pod.body, Body::Pod(pod) if pod_addresses(pod).contains(address))
                 && self.holders.get(address) == Some(&1)
