@@ -143,7 +143,7 @@ fn object(meta: Meta, body: Body) -> Object {
 }
 
 fn meta(namespace: &str, name: &str) -> Meta {
-    Meta { name: name.to_owned(), namespace: namespace.to_owned(), ..Meta::default() }
+    Meta { name: name.to_owned(), namespace: namespace.into(), ..Meta::default() }
 }
 
 fn labels(random: &mut Random) -> Labels {
@@ -192,7 +192,7 @@ fn pod(index: usize, nodes: usize, random: &mut Random) -> Object {
     let phase = if is_finished { random.pick(&[Phase::Succeeded, Phase::Failed]) } else { Phase::Running };
     let is_pending = !gone && random.once_in(15);
     let body = Pod {
-        node: (!random.once_in(10) || host_network).then(|| format!("node-{node}")),
+        node: (!random.once_in(10) || host_network).then(|| format!("node-{node}").into()),
         host_network,
         phase: Some(if is_pending { Phase::Pending } else { phase }),
         unready: random.once_in(8),
@@ -283,7 +283,7 @@ fn service(index: usize, random: &mut Random) -> Vec<Object> {
             ready: !random.once_in(2),
             serving: !random.once_in(3),
             terminating: random.once_in(2),
-            node: random.once_in(2).then(|| random.pick(&["n1", "n2"]).to_owned()),
+            node: random.once_in(2).then(|| random.pick(&["n1", "n2"]).into()),
             pod: None,
         }),
         ports: body

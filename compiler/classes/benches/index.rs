@@ -239,7 +239,7 @@ fn percentiles(index: &mut Index, changes: impl Iterator<Item = Change>) -> [f64
 /// Services with a slice each, whose backends are pods of the cluster.
 fn services(objects: &[Object]) -> Vec<Object> {
     let address = |it: &Object| match &it.body {
-        Body::Pod(pod) => Some((*pod.addresses.first()?, it.meta.namespace.clone(), it.meta.name.clone())),
+        Body::Pod(pod) => Some((*pod.addresses.first()?, it.meta.namespace.to_string(), it.meta.name.clone())),
         _ => None,
     };
     let pods: Vec<_> = objects.iter().filter_map(address).collect();
@@ -326,7 +326,7 @@ fn edits(index: &mut Index, objects: &[Object]) -> [(&'static str, [f64; 2]); 4]
     let moved = (0..).zip(moved).map(|(number, pod)| {
         let mut pod = copy(pod, 2 * EVENTS + number);
         // The labels of one namespace in another: most of these pods are unlike all others.
-        pod.meta.namespace = format!("team-{}", number % 20);
+        pod.meta.namespace = format!("team-{}", number % 20).into();
         Change::Apply(pod)
     });
     [

@@ -19,6 +19,7 @@ mod needs;
 mod pods;
 mod roles;
 mod services;
+mod shared;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -41,10 +42,12 @@ pub use needs::Needs;
 use pods::PodAnswer;
 use roles::Roles;
 use services::SliceNames;
+use shared::Shared;
 use store::Objects;
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster};
-use weir_objects::k8s::{Body, Labels, Mode, Object};
+use weir_objects::k8s::{Body, Mode, Object};
+use weir_objects::name::Name;
 
 /// The identity of an object: kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,7 +64,7 @@ impl Key {
     /// The key of an object.
     pub fn of(object: &Object) -> Self {
         let kind = object.body.kind().to_owned();
-        Self { kind, namespace: object.meta.namespace.clone(), name: object.meta.name.clone() }
+        Self { kind, namespace: object.meta.namespace.to_string(), name: object.meta.name.clone() }
     }
 }
 
@@ -116,11 +119,11 @@ impl Dirty {
 #[derive(Debug)]
 pub struct Index {
     /// The node whose pods are local; `None`: every pod is.
-    node: Option<String>,
+    node: Option<Name>,
     assume: Assumptions,
     objects: Objects,
-    /// The sets of labels that they share.
-    labels: BTreeSet<Arc<Labels>>,
+    /// The labels and names that they have in common.
+    shared: Shared,
     /// `None` before the first compile.
     baseline: Option<Baseline>,
     /// The previous state of each object that has changed since a generation was begun; `None` if no generation is in
@@ -220,10 +223,10 @@ impl Index {
     /// An empty index for a node, or for all pods.
     pub fn new(node: Option<String>, assume: Assumptions) -> Self {
         Self {
-            node,
+            node: node.map(Name::from),
             assume,
             objects: Objects::default(),
-            labels: BTreeSet::new(),
+            shared: Shared::default(),
             baseline: None,
             since: None,
             holders: HashMap::new(),
@@ -239,43 +242,20 @@ impl Index {
     /// Handles an object that was created or changed.
     pub fn apply(&mut self, mut object: Object) -> Dirty {
         let key = Key::of(&object);
-        // A deployment's pods have equal labels. Without this, the agent would keep one copy of them for each pod of
-        // the cluster.
-        self.share_labels(&mut object);
+        self.shared.share(&mut object);
         // Taken out of the set, because `judge` reads the rest of the index while it compares the two states.
         let before = self.objects.remove(&key);
         let dirty = self.judge(before.as_ref(), Some(&object));
-        let labels = before.as_ref().map(|it| Arc::clone(&it.meta.labels));
         self.remember(&key, before, Some(&object));
-        self.forget_labels(labels);
         _ = self.objects.replace(object);
         dirty
-    }
-
-    /// Makes objects with equal sets of labels share one set.
-    fn share_labels(&mut self, object: &mut Object) {
-        match self.labels.get(&object.meta.labels) {
-            Some(known) => object.meta.labels = Arc::clone(known),
-            None => _ = self.labels.insert(Arc::clone(&object.meta.labels)),
-        }
-    }
-
-    /// Drops a set of labels that no object has any more. Labels change far more often than objects are compiled.
-    fn forget_labels(&mut self, labels: Option<Arc<Labels>>) {
-        let Some(labels) = labels else { return };
-        // This reference, and the one in the set.
-        if Arc::strong_count(&labels) == 2 {
-            self.labels.remove(&labels);
-        }
     }
 
     /// Handles the deletion of an object.
     pub fn delete(&mut self, key: &Key) -> Dirty {
         let before = self.objects.remove(key);
         let dirty = self.judge(before.as_ref(), None);
-        let labels = before.as_ref().map(|it| Arc::clone(&it.meta.labels));
         self.remember(key, before, None);
-        self.forget_labels(labels);
         dirty
     }
 
@@ -360,9 +340,8 @@ impl Index {
         self.since = Some(BTreeMap::new());
         // A compile from scratch replaces it. Both at the same time would need twice the memory.
         self.maintained = None;
-        // Sets that no object has any more. Here, because a compile visits all objects anyway; a search at each
-        // deletion would not.
-        self.labels.retain(|labels| Arc::strong_count(labels) > 1);
+        // Here, because a compile visits all objects anyway.
+        self.shared.sweep();
         let declared = self.objects.iter().flat_map(roles::node_addresses).copied().collect();
         Draft { cluster, scope, declared, selecting: roles::selecting(&self.objects), is_altered: false }
     }

@@ -15,6 +15,7 @@ pub use cluster_policy::{ClusterPeer, ClusterPolicy, ClusterPolicyKind, ClusterP
 pub use crate::labels::{LabelIter, Labels};
 
 use crate::address::Prefix;
+use crate::name::Name;
 use crate::origin::ObjectId;
 
 /// The metadata of an object.
@@ -23,7 +24,7 @@ pub struct Meta {
     /// `metadata.name`, or `generateName` if the server would generate the name.
     pub name: String,
     /// `metadata.namespace`; filled with the default namespace for namespaced kinds; empty for others.
-    pub namespace: String,
+    pub namespace: Name,
     /// `metadata.uid`, where a server has set it.
     pub uid: Option<String>,
     /// `metadata.labels`. Shared: pods of one workload have the same, and there are thousands of them.
@@ -86,7 +87,7 @@ pub struct Node {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
     /// `spec.nodeName`
-    pub node: Option<String>,
+    pub node: Option<Name>,
     /// `spec.hostNetwork`
     pub host_network: bool,
     /// `status.phase`, if there is one.
@@ -102,7 +103,7 @@ pub struct Pod {
     /// Container ports with a `hostPort`.
     pub host_ports: Vec<HostPort>,
     /// The controller that owns it: `Kind/name`.
-    pub owner: Option<String>,
+    pub owner: Option<Name>,
 }
 
 /// `status.phase`
@@ -287,9 +288,9 @@ pub struct SliceEndpoint {
     /// `conditions.terminating`; absent counts as not terminating.
     pub terminating: bool,
     /// `nodeName`
-    pub node: Option<String>,
+    pub node: Option<Name>,
     /// `targetRef` if it is a pod: namespace (empty: the slice's) and name.
-    pub pod: Option<(String, String)>,
+    pub pod: Option<(Name, String)>,
 }
 
 /// One port of a slice; without a number it means all ports.

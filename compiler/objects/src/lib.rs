@@ -21,6 +21,7 @@ pub mod diagnostic;
 pub mod escape;
 pub mod k8s;
 mod labels;
+pub mod name;
 pub mod origin;
 pub mod source;
 pub mod syntax;

@@ -57,7 +57,7 @@ impl Measure {
         wanted: Verdict,
     ) -> Self {
         let added = possible_pods(objects, remotes);
-        let names = added.iter().map(|it| (it.meta.namespace.clone(), it.meta.name.clone())).collect();
+        let names = added.iter().map(|it| (it.meta.namespace.to_string(), it.meta.name.clone())).collect();
         let (base, _) = resolve(objects.iter().chain(&added), assume);
         let (alone, _) = resolve(one_sided(objects, direction).iter().chain(&added), assume);
         let wanted = match wanted {
@@ -163,7 +163,12 @@ fn possible_pods(objects: &[Object], remotes: &[(String, Labels)]) -> Vec<Object
 }
 
 fn pod(namespace: String, labels: Labels, id: u32) -> Object {
-    let meta = Meta { name: format!("{VARIED}-{id}"), namespace, labels: Arc::new(labels), ..Meta::default() };
+    let meta = Meta {
+        name: format!("{VARIED}-{id}"),
+        namespace: namespace.into(),
+        labels: Arc::new(labels),
+        ..Meta::default()
+    };
     Object { id: ObjectId(id), meta, body: Body::Pod(Pod::default()) }
 }
 

@@ -77,7 +77,7 @@ impl Unbuilt {
             // Before services are judged, a compile from scratch reads all of them.
             (Body::Service(_) | Body::EndpointSlice(_), _) if !judges_services => {}
             (Body::Service(_), _) => {
-                self.note_services([(object.meta.namespace.clone(), object.meta.name.clone())]);
+                self.note_services([(object.meta.namespace.to_string(), object.meta.name.clone())]);
             }
             (Body::EndpointSlice(_), Dirty::Nothing) => self.moved.extend(services_of([before, after])),
             (Body::EndpointSlice(_), _) => self.note_slices([before, after]),
@@ -122,7 +122,7 @@ impl Unbuilt {
 /// The services that slices belong to, by namespace and name.
 fn services_of<'o>(states: [Option<&'o Object>; 2]) -> impl Iterator<Item = (String, String)> + use<'o> {
     let slices = states.into_iter().flatten().filter_map(with_service);
-    slices.map(|(slice, service)| (slice.meta.namespace.clone(), service.to_owned()))
+    slices.map(|(slice, service)| (slice.meta.namespace.to_string(), service.to_owned()))
 }
 
 /// The facts about changes that a baseline gets, once they are applied.
@@ -391,7 +391,7 @@ impl Index {
         if addresses(pod).iter().any(|address| self.is_disputed(address)) {
             return Err(NeedsWhole::Objects);
         }
-        let (namespace, labels) = (object.meta.namespace.clone(), Arc::clone(&object.meta.labels));
+        let (namespace, labels) = (object.meta.namespace.to_string(), Arc::clone(&object.meta.labels));
         let at = |address: &IpAddr| (*address, baseline.predicates_at(*address).to_vec());
         let addresses = addresses(pod).iter().map(at).collect();
         Ok(PeerPod { namespace, labels, ports: named_ports(&pod.ports, self.assume), addresses })

@@ -89,7 +89,7 @@ pub(super) fn selecting(objects: &Objects) -> Selecting {
     let by_selector = objects.iter().filter_map(|object| match &object.body {
         Body::Service(service) if !service.selector.is_empty() => {
             let key = (object.meta.namespace.as_str(), object.meta.name.as_str());
-            let name = || (object.meta.namespace.clone(), object.meta.name.clone());
+            let name = || (object.meta.namespace.to_string(), object.meta.name.clone());
             (!sliced.contains(&key)).then(|| (name(), service.selector.clone()))
         }
         _ => None,

@@ -41,7 +41,7 @@ impl SliceNames {
     /// Takes a change of an object, if it is a slice.
     pub(super) fn note(&mut self, before: Option<&Object>, after: Option<&Object>) {
         if let Some((slice, service)) = before.and_then(with_service) {
-            let of_namespace = self.names.entry(slice.meta.namespace.clone()).or_default();
+            let of_namespace = self.names.entry(slice.meta.namespace.to_string()).or_default();
             if let Some(names) = of_namespace.get_mut(service) {
                 names.remove(&slice.meta.name);
             }
@@ -50,11 +50,11 @@ impl SliceNames {
                 of_namespace.remove(service);
             }
             if of_namespace.is_empty() {
-                self.names.remove(&slice.meta.namespace);
+                self.names.remove(slice.meta.namespace.as_str());
             }
         }
         if let Some((slice, service)) = after.and_then(with_service) {
-            let of_namespace = self.names.entry(slice.meta.namespace.clone()).or_default();
+            let of_namespace = self.names.entry(slice.meta.namespace.to_string()).or_default();
             of_namespace.entry(service.to_owned()).or_default().insert(slice.meta.name.clone());
         }
     }
@@ -139,7 +139,7 @@ impl Index {
         if was.is_some_and(|was| is.is_some_and(|is| was != is)) {
             return Dirty::Everything;
         }
-        let (namespace, name) = (slice.meta.namespace.clone(), service.to_owned());
+        let (namespace, name) = (slice.meta.namespace.to_string(), service.to_owned());
         let service = Key { kind: "Service".to_owned(), namespace, name };
         // A slice without its service is not read, and no packet is sent to a service without an address.
         let object = self.objects.get(&service).and_then(as_service);

@@ -121,8 +121,8 @@ fn endpoint(entry: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFinding
         ready: condition("ready").unwrap_or(true),
         serving: condition("serving").unwrap_or(true),
         terminating: condition("terminating").unwrap_or(false),
-        node: entry.get("nodeName").string().filter(|name| !name.is_empty()),
-        pod: pod.map(|name| (target.get("namespace").string().unwrap_or_default(), name)),
+        node: entry.get("nodeName").name(),
+        pod: pod.map(|name| (target.get("namespace").name().unwrap_or_default(), name)),
     }
 }
 

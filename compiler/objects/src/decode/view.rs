@@ -1,6 +1,7 @@
 //! A lenient view of a tree whose shape has been checked: null values and values of another type read as absent.
 
 use crate::k8s::Labels;
+use crate::name::Name;
 use crate::syntax::{SyntaxNode, SyntaxValue};
 
 /// A value, or the absence of one.
@@ -69,6 +70,11 @@ impl<'n, 't> ValueView<'n, 't> {
     /// The value as an owned string.
     pub(super) fn string(self) -> Option<String> {
         self.str().map(str::to_owned)
+    }
+
+    /// The value as a name, if it is a string that is not empty.
+    pub(super) fn name(self) -> Option<Name> {
+        self.str().filter(|text| !text.is_empty()).map(Name::from)
     }
 
     /// The entries of a map of strings, in the order written; null reads as `""`.

@@ -133,7 +133,7 @@ pub(crate) fn edits(
         for ports in &ports {
             let rule = PolicyRule { peers: peers.clone(), ports: ports.clone() };
             let policy = new_policy(cluster.labels.labels(subject.labels).clone(), rule, direction);
-            let meta = Meta { name: "new".to_owned(), namespace: namespace.clone(), ..Meta::default() };
+            let meta = Meta { name: "new".to_owned(), namespace: namespace.as_str().into(), ..Meta::default() };
             let id = ObjectId(objects.len() as u32);
             let object =
                 Object { id, meta: Meta { labels: Arc::default(), ..meta }, body: Body::NetworkPolicy(policy) };
