@@ -107,7 +107,7 @@ fn relabel(object: &mut Object, random: &mut Random) {
         Body::Workload(workload) => workload.pod_labels = Labels::new(),
         Body::Pod(_) | Body::Namespace => {
             let key = random.pick(&["app", "tier", "zone"]).to_owned();
-            Arc::make_mut(&mut object.meta.labels).insert(key, random.pick(&["x", "y"]).to_owned());
+            Arc::make_mut(&mut object.meta.labels).insert(key, random.pick(&["x", "y"]));
         }
         _ => {}
     }

@@ -143,7 +143,7 @@ fn object(meta: Meta, body: Body) -> Object {
 }
 
 fn meta(namespace: &str, name: &str) -> Meta {
-    Meta { name: name.to_owned(), namespace: namespace.to_owned(), ..Meta::default() }
+    Meta { name: name.to_owned(), namespace: namespace.into(), ..Meta::default() }
 }
 
 fn labels(random: &mut Random) -> Labels {
@@ -192,7 +192,7 @@ fn pod(index: usize, nodes: usize, random: &mut Random) -> Object {
     let phase = if is_finished { random.pick(&[Phase::Succeeded, Phase::Failed]) } else { Phase::Running };
     let is_pending = !gone && random.once_in(15);
     let body = Pod {
-        node: (!random.once_in(10) || host_network).then(|| format!("node-{node}")),
+        node: (!random.once_in(10) || host_network).then(|| format!("node-{node}").into()),
         host_network,
         phase: Some(if is_pending { Phase::Pending } else { phase }),
         unready: random.once_in(8),
@@ -283,7 +283,7 @@ fn service(index: usize, random: &mut Random) -> Vec<Object> {
             ready: !random.once_in(2),
             serving: !random.once_in(3),
             terminating: random.once_in(2),
-            node: random.once_in(2).then(|| random.pick(&["n1", "n2"]).to_owned()),
+            node: random.once_in(2).then(|| random.pick(&["n1", "n2"]).into()),
             pod: None,
         }),
         ports: body
@@ -309,7 +309,7 @@ fn service(index: usize, random: &mut Random) -> Vec<Object> {
 fn other_proxy(meta: &mut Meta, random: &mut Random) {
     if random.once_in(8) {
         let label = random.pick(&["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"]);
-        Arc::make_mut(&mut meta.labels).insert(label.to_owned(), String::new());
+        Arc::make_mut(&mut meta.labels).insert(label, "");
     }
 }
 
@@ -390,9 +390,7 @@ fn peer(random: &mut Random) -> PolicyPeer {
 }
 
 fn namespace_selector(random: &mut Random) -> LabelSelector {
-    let name = |random: &mut Random| {
-        Labels::from([("kubernetes.io/metadata.name".to_owned(), random.pick(&NAMESPACES).to_owned())])
-    };
+    let name = |random: &mut Random| Labels::from([("kubernetes.io/metadata.name", random.pick(&NAMESPACES))]);
     match random.once_in(3) {
         true => LabelSelector { match_labels: name(random), match_expressions: Vec::new() },
         false => selector(random),

@@ -114,13 +114,13 @@ pub fn tenants() -> Generated<ClusterCase> {
 }
 
 fn object(namespace: &str, name: &str, body: Body) -> Object {
-    let meta = Meta { name: name.to_owned(), namespace: namespace.to_owned(), ..Meta::default() };
+    let meta = Meta { name: name.to_owned(), namespace: namespace.into(), ..Meta::default() };
     Object { id: ObjectId(0), meta, body }
 }
 
 fn pod(namespace: &str, index: usize) -> Object {
     let body = Pod {
-        node: Some(NODE.to_owned()),
+        node: Some(NODE.into()),
         phase: Some(Phase::Running),
         addresses: vec![Ipv4Addr::from_bits(0x0a00_0000 + index as u32 + 1).into()],
         ports: (0..4).map(|port| named_port(port * PODS + index)).collect(),

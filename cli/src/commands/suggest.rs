@@ -150,7 +150,7 @@ fn proposed(edit: &Edit, read: &ReadInput, head: &ReadInput) -> Option<ProposedO
         _ => {
             // The object may be a policy that an earlier edit has created.
             let object = read.objects.iter().chain(&head.objects).find(|it| Some(it.id) == edit.object())?;
-            (object.meta.namespace.clone(), object.meta.name.clone())
+            (object.meta.namespace.to_string(), object.meta.name.clone())
         }
     };
     let is_it = |it: &&weir_objects::k8s::Object| {

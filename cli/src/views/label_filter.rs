@@ -58,7 +58,7 @@ pub(crate) fn may_both_match(a: &LabelSelector, b: &LabelSelector) -> bool {
     let mut keys: BTreeMap<&str, KeyDemand<'_>> = BTreeMap::new();
     for selector in [a, b] {
         for (key, value) in &selector.match_labels {
-            keys.entry(key).or_default().one_of(std::iter::once(value.as_str()));
+            keys.entry(key).or_default().one_of(std::iter::once(value));
         }
         for it in &selector.match_expressions {
             let demand = keys.entry(&it.key).or_default();
@@ -109,7 +109,7 @@ mod tests {
 
     #[track_caller]
     fn check_selects(selector: &str, labels: &[(&str, &str)], expected: bool) {
-        let labels: Labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let labels: Labels = labels.iter().copied().collect();
         let selector = parse(selector).expect("a selector");
         assert_eq!(matches(&selector, &labels), expected, "{selector:?} and {labels:?}");
     }

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_analysis::world::PodSet;
-use weir_objects::k8s::NAMESPACE_NAME_LABEL;
+use weir_objects::k8s::{LabelSelector, NAMESPACE_NAME_LABEL};
 
 /// The variable for the namespace. No namespace has this name: names are lower case.
 pub(crate) const VARIABLE: &str = "NS";
@@ -71,9 +71,12 @@ pub(crate) fn template(text: &str, namespace: &str) -> Option<String> {
 /// Possible pods, without the name of the row's own namespace.
 pub(crate) fn pods_template(set: &PodSet, namespace: &str) -> PodSet {
     let mut found = set.clone();
-    let own = found.namespaces.match_labels.get_mut(NAMESPACE_NAME_LABEL).into_iter();
-    let requirements = found.namespaces.match_expressions.iter_mut().filter(|it| it.key == NAMESPACE_NAME_LABEL);
-    for value in own.chain(requirements.flat_map(|it| &mut it.values)).filter(|it| *it == namespace) {
+    let LabelSelector { match_labels, match_expressions } = &mut found.namespaces;
+    if match_labels.get(NAMESPACE_NAME_LABEL) == Some(namespace) {
+        match_labels.insert(NAMESPACE_NAME_LABEL, OWN);
+    }
+    let requirements = match_expressions.iter_mut().filter(|it| it.key == NAMESPACE_NAME_LABEL);
+    for value in requirements.flat_map(|it| &mut it.values).filter(|it| *it == namespace) {
         OWN.clone_into(value);
     }
     found

@@ -354,7 +354,7 @@ fn labels(labels: &Labels) -> Json<'_> {
 
 /// The labels in the order of their keys, with one more label among them.
 fn labels_and<'a>(labels: &'a Labels, more: Option<(&'a str, &'a str)>) -> Vec<(&'a str, Json<'a>)> {
-    let mut all: Vec<_> = labels.iter().map(|(key, value)| (key.as_str(), text(value))).collect();
+    let mut all: Vec<_> = labels.iter().map(|(key, value)| (key, text(value))).collect();
     if let Some((key, value)) = more {
         all.retain(|it| it.0 != key);
         all.insert(all.partition_point(|it| it.0 < key), (key, text(value)));

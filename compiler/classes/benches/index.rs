@@ -96,8 +96,7 @@ fn main() {
 /// Changes of other objects that are applied to the generation in force, in a cluster with services: a backend leaves a
 /// service, a service comes, a local pod comes and goes, a pod of another node that is a backend gets other labels.
 fn applied_objects(index: &mut Index, objects: &[Object]) -> [(&'static str, [f64; 2]); 4] {
-    let slices: Vec<Key> = index.keys("EndpointSlice").cloned().collect();
-    let slices: Vec<Object> = slices.iter().filter_map(|key| Some(without_one(index.get(key)?))).collect();
+    let slices: Vec<Object> = index.of_kind("EndpointSlice").map(without_one).collect();
     let services: Vec<Object> =
         services(objects).into_iter().filter(|it| matches!(it.body, Body::Service(_))).collect();
     let services = (0..).zip(&services).map(|(number, service)| {
@@ -132,8 +131,7 @@ fn applied_objects(index: &mut Index, objects: &[Object]) -> [(&'static str, [f6
 /// Changes that need no generation: the time of each kind in microseconds, and the fraction that indeed needed none.
 /// The cluster has services now.
 fn small(index: &mut Index, objects: &[Object]) -> [(&'static str, f64, f64); 3] {
-    let moves = index.keys("EndpointSlice").cloned().collect::<Vec<_>>();
-    let moves = moves.iter().filter_map(|key| rolled(index.get(key)?, objects)).collect::<Vec<_>>();
+    let moves = index.of_kind("EndpointSlice").filter_map(|slice| rolled(slice, objects)).collect::<Vec<_>>();
     let local = |it: &&Object| matches!(&it.body, Body::Pod(pod) if pod.node.as_deref() == Some(NODE));
     let reported = objects.iter().filter(local).map(|pod| {
         let mut pod = pod.clone();
@@ -145,7 +143,7 @@ fn small(index: &mut Index, objects: &[Object]) -> [(&'static str, f64, f64); 3]
     let namespaces = objects.iter().filter(|it| matches!(it.body, Body::Namespace)).map(|namespace| {
         let mut namespace = namespace.clone();
         let mut labels = (*namespace.meta.labels).clone();
-        labels.insert("example.org/label".to_owned(), "of-no-policy".to_owned());
+        labels.insert("example.org/label", "of-no-policy");
         namespace.meta.labels = labels.into();
         namespace
     });
@@ -241,7 +239,7 @@ fn percentiles(index: &mut Index, changes: impl Iterator<Item = Change>) -> [f64
 /// Services with a slice each, whose backends are pods of the cluster.
 fn services(objects: &[Object]) -> Vec<Object> {
     let address = |it: &Object| match &it.body {
-        Body::Pod(pod) => Some((*pod.addresses.first()?, it.meta.namespace.clone(), it.meta.name.clone())),
+        Body::Pod(pod) => Some((*pod.addresses.first()?, it.meta.namespace.to_string(), it.meta.name.clone())),
         _ => None,
     };
     let pods: Vec<_> = objects.iter().filter_map(address).collect();
@@ -328,7 +326,7 @@ fn edits(index: &mut Index, objects: &[Object]) -> [(&'static str, [f64; 2]); 4]
     let moved = (0..).zip(moved).map(|(number, pod)| {
         let mut pod = copy(pod, 2 * EVENTS + number);
         // The labels of one namespace in another: most of these pods are unlike all others.
-        pod.meta.namespace = format!("team-{}", number % 20);
+        pod.meta.namespace = format!("team-{}", number % 20).into();
         Change::Apply(pod)
     });
     [

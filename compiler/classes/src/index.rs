@@ -19,6 +19,8 @@ mod needs;
 mod pods;
 mod roles;
 mod services;
+mod shared;
+mod store;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::discriminant;
@@ -40,9 +42,12 @@ pub use needs::Needs;
 use pods::PodAnswer;
 use roles::Roles;
 use services::SliceNames;
+use shared::Shared;
+use store::Objects;
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster};
-use weir_objects::k8s::{Body, Labels, Mode, Object};
+use weir_objects::k8s::{Body, Mode, Object};
+use weir_objects::name::Name;
 
 /// The identity of an object: kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,7 +64,7 @@ impl Key {
     /// The key of an object.
     pub fn of(object: &Object) -> Self {
         let kind = object.body.kind().to_owned();
-        Self { kind, namespace: object.meta.namespace.clone(), name: object.meta.name.clone() }
+        Self { kind, namespace: object.meta.namespace.to_string(), name: object.meta.name.clone() }
     }
 }
 
@@ -114,11 +119,11 @@ impl Dirty {
 #[derive(Debug)]
 pub struct Index {
     /// The node whose pods are local; `None`: every pod is.
-    node: Option<String>,
+    node: Option<Name>,
     assume: Assumptions,
-    objects: BTreeMap<Key, Object>,
-    /// The sets of labels that they share.
-    labels: BTreeSet<Arc<Labels>>,
+    objects: Objects,
+    /// The labels and names that they have in common.
+    shared: Shared,
     /// `None` before the first compile.
     baseline: Option<Baseline>,
     /// The previous state of each object that has changed since a generation was begun; `None` if no generation is in
@@ -218,10 +223,10 @@ impl Index {
     /// An empty index for a node, or for all pods.
     pub fn new(node: Option<String>, assume: Assumptions) -> Self {
         Self {
-            node,
+            node: node.map(Name::from),
             assume,
-            objects: BTreeMap::new(),
-            labels: BTreeSet::new(),
+            objects: Objects::default(),
+            shared: Shared::default(),
             baseline: None,
             since: None,
             holders: HashMap::new(),
@@ -237,43 +242,20 @@ impl Index {
     /// Handles an object that was created or changed.
     pub fn apply(&mut self, mut object: Object) -> Dirty {
         let key = Key::of(&object);
-        // A deployment's pods have equal labels. Without this, the agent would keep one copy of them for each pod of
-        // the cluster.
-        self.share_labels(&mut object);
-        // Taken out of the map, because `judge` reads the rest of the index while it compares the two states.
+        self.shared.share(&mut object);
+        // Taken out of the set, because `judge` reads the rest of the index while it compares the two states.
         let before = self.objects.remove(&key);
         let dirty = self.judge(before.as_ref(), Some(&object));
-        let labels = before.as_ref().map(|it| Arc::clone(&it.meta.labels));
         self.remember(&key, before, Some(&object));
-        self.forget_labels(labels);
-        self.objects.insert(key, object);
+        _ = self.objects.replace(object);
         dirty
-    }
-
-    /// Makes objects with equal sets of labels share one set.
-    fn share_labels(&mut self, object: &mut Object) {
-        match self.labels.get(&object.meta.labels) {
-            Some(known) => object.meta.labels = Arc::clone(known),
-            None => _ = self.labels.insert(Arc::clone(&object.meta.labels)),
-        }
-    }
-
-    /// Drops a set of labels that no object has any more. Labels change far more often than objects are compiled.
-    fn forget_labels(&mut self, labels: Option<Arc<Labels>>) {
-        let Some(labels) = labels else { return };
-        // This reference, and the one in the set.
-        if Arc::strong_count(&labels) == 2 {
-            self.labels.remove(&labels);
-        }
     }
 
     /// Handles the deletion of an object.
     pub fn delete(&mut self, key: &Key) -> Dirty {
         let before = self.objects.remove(key);
         let dirty = self.judge(before.as_ref(), None);
-        let labels = before.as_ref().map(|it| Arc::clone(&it.meta.labels));
         self.remember(key, before, None);
-        self.forget_labels(labels);
         dirty
     }
 
@@ -291,8 +273,7 @@ impl Index {
     /// deleted.
     pub fn reset(&mut self, kind: &str, objects: Vec<Object>) -> Dirty {
         let listed: BTreeSet<Key> = objects.iter().map(Key::of).collect();
-        let gone: Vec<Key> =
-            self.objects.keys().filter(|key| key.kind == kind && !listed.contains(key)).cloned().collect();
+        let gone: Vec<Key> = self.of_kind(kind).map(Key::of).filter(|key| !listed.contains(key)).collect();
         // Deletions first. An address that moves from a deleted pod to a listed one must be free before the new pod
         // takes it, otherwise two pods would seem to hold it, and the answer would be a compile.
         let deleted = gone.iter().fold(Dirty::Nothing, |dirty, key| dirty.and(self.delete(key)));
@@ -304,20 +285,9 @@ impl Index {
         self.objects.get(key)
     }
 
-    /// The names of the objects of a kind, in order.
-    pub fn keys(&self, kind: &str) -> impl Iterator<Item = &Key> {
-        self.entries_of(kind).map(|(key, _)| key)
-    }
-
-    /// The objects of a kind.
-    fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Object> {
-        self.entries_of(kind).map(|(_, object)| object)
-    }
-
-    /// The objects of a kind with their names, found without a visit to the others.
-    fn entries_of(&self, kind: &str) -> impl Iterator<Item = (&Key, &Object)> {
-        let first = Key { kind: kind.to_owned(), namespace: String::new(), name: String::new() };
-        self.objects.range(first..).take_while(move |(key, _)| key.kind == kind)
+    /// The objects of a kind, by namespace and name.
+    pub fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Object> {
+        self.objects.of_kind(kind)
     }
 
     /// How many policies are in audit mode.
@@ -327,7 +297,7 @@ impl Index {
             Body::ClusterPolicy(policy) => policy.mode == Mode::Audit,
             _ => false,
         };
-        self.objects.values().filter(is_audited).count()
+        self.objects.iter().filter(is_audited).count()
     }
 
     /// Whether a generation was compiled or adopted.
@@ -360,7 +330,7 @@ impl Index {
     /// Begins a generation of the objects as they are now. Until it is adopted, changes are answered relative to the
     /// generation before.
     pub fn begin(&mut self) -> Draft {
-        let (cluster, _) = resolve(self.objects.values(), self.assume);
+        let (cluster, _) = resolve(self.objects.iter(), self.assume);
         let scope = match &self.node {
             // A node that no object names yet has no pods. That is no error: its agent may start before its Node object
             // is there.
@@ -370,10 +340,9 @@ impl Index {
         self.since = Some(BTreeMap::new());
         // A compile from scratch replaces it. Both at the same time would need twice the memory.
         self.maintained = None;
-        // Sets that no object has any more. Here, because a compile visits all objects anyway; a search at each
-        // deletion would not.
-        self.labels.retain(|labels| Arc::strong_count(labels) > 1);
-        let declared = self.objects.values().flat_map(roles::node_addresses).copied().collect();
+        // Here, because a compile visits all objects anyway.
+        self.shared.sweep();
+        let declared = self.objects.iter().flat_map(roles::node_addresses).copied().collect();
         Draft { cluster, scope, declared, selecting: roles::selecting(&self.objects), is_altered: false }
     }
 
@@ -404,7 +373,9 @@ impl Index {
                 }
                 Dirty::Everything => late.is_more = true,
             }
-            self.objects.extend(after.map(|after| (key, after)));
+            if let Some(after) = after {
+                _ = self.objects.replace(after);
+            }
         }
         self.is_outdated = late.is_more;
         // Moves since the generation was begun are changes of the next one.

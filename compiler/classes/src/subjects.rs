@@ -129,8 +129,8 @@ impl SubjectFinder<'_> {
         let mut candidates = index.rest.clone();
         // Each policy is in one list, so no candidate is found twice. The cost depends on the pod's labels, and not on
         // the policies of its namespace that need other labels.
-        for (key, value) in self.cluster.labels.labels(labels) {
-            candidates.extend(index.by_label.get(&(key.as_str(), value.as_str())).into_iter().flatten());
+        for label in self.cluster.labels.labels(labels) {
+            candidates.extend(index.by_label.get(&label).into_iter().flatten());
         }
         // They were found label by label. Their order is part of the subject class: unsorted, equal sets would be two
         // classes.
@@ -187,5 +187,5 @@ pub(crate) fn needed_label(selector: &LabelSelector) -> Option<(&str, &str)> {
     // Expressions are not used: `NotIn` and `DoesNotExist` hold for objects without the label, and `In` for several
     // values. One label is enough, because it only narrows down the candidates; the whole selector is evaluated for
     // each of them.
-    selector.match_labels.first_key_value().map(|(key, value)| (key.as_str(), value.as_str()))
+    selector.match_labels.first()
 }

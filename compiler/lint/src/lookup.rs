@@ -22,8 +22,7 @@ impl<'c> Lookup<'c> {
     ) -> Self {
         let mut by_pair: HashMap<_, Vec<u32>> = HashMap::new();
         for (number, labels) in things.into_iter().enumerate() {
-            for (key, value) in cluster.labels.labels(labels) {
-                let pair = (key.as_str(), value.as_str());
+            for pair in cluster.labels.labels(labels) {
                 if wanted.pairs.contains(&pair) {
                     by_pair.entry(pair).or_default().push(number as u32);
                 }
@@ -53,7 +52,7 @@ impl<'c> MentionedLabels<'c> {
         for index in 0..cluster.labels.selector_count() {
             let selector = cluster.labels.selector(weir_model::SelectorId(index as u32));
             it.pairs.extend(required_pairs(selector));
-            it.keys.extend(selector.match_labels.keys().map(String::as_str));
+            it.keys.extend(selector.match_labels.keys());
             it.keys.extend(selector.match_expressions.iter().map(|requirement| requirement.key.as_str()));
         }
         it
@@ -61,8 +60,7 @@ impl<'c> MentionedLabels<'c> {
 
     /// The labels whose key a selector mentions.
     pub(super) fn visible<'l>(&self, labels: &'l Labels) -> Vec<(&'l str, &'l str)> {
-        let pairs = labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        pairs.filter(|(key, _)| self.keys.contains(key)).collect()
+        labels.iter().filter(|(key, _)| self.keys.contains(key)).collect()
     }
 }
 
@@ -72,5 +70,5 @@ fn required_pairs(selector: &LabelSelector) -> impl Iterator<Item = (&str, &str)
         (Operator::In, [value]) => Some((it.key.as_str(), value.as_str())),
         _ => None,
     });
-    selector.match_labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).chain(single)
+    selector.match_labels.iter().chain(single)
 }

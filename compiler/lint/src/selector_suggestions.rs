@@ -39,7 +39,7 @@ impl<'c> Census<'c> {
         let mut values: BTreeMap<_, BTreeMap<_, usize>> = BTreeMap::new();
         let mut add = |labels| {
             for (key, value) in cluster.labels.labels(labels) {
-                *values.entry(key.as_str()).or_default().entry(value.as_str()).or_default() += 1;
+                *values.entry(key).or_default().entry(value).or_default() += 1;
             }
         };
         let (noun, place) = match namespace {

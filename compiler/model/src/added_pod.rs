@@ -28,7 +28,7 @@ impl Cluster {
         let known = self.namespaces.iter().position(|it| it.name == pod.namespace);
         if known.is_none() || pod.namespace_labels.is_some() {
             let mut labels = pod.namespace_labels.unwrap_or_default();
-            labels.insert(NAMESPACE_NAME_LABEL.to_owned(), pod.namespace.clone());
+            labels.insert(NAMESPACE_NAME_LABEL, &pod.namespace);
             let labels = self.labels.intern_labels(&Arc::new(labels));
             match known {
                 Some(known) => self.namespaces[known].labels = labels,

@@ -1,6 +1,5 @@
 //! Interned labels and selectors, so that equal ones are compared once.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Interner, id};
@@ -103,16 +102,17 @@ pub fn matches(selector: &LabelSelector, labels: &Labels) -> bool {
         && selector.match_expressions.iter().all(|requirement| satisfies(labels, requirement))
 }
 
-fn has_all(labels: &Labels, wanted: &BTreeMap<String, String>) -> bool {
+fn has_all(labels: &Labels, wanted: &Labels) -> bool {
     wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
 // Spec: "Valid operators are In, NotIn, Exists and DoesNotExist." In needs the key; NotIn holds without it too.
 fn satisfies(labels: &Labels, requirement: &Requirement) -> bool {
     let value = labels.get(&requirement.key);
+    let is_listed = |value: &str| requirement.values.iter().any(|it| it == value);
     match requirement.operator {
-        Operator::In => value.is_some_and(|value| requirement.values.contains(value)),
-        Operator::NotIn => value.is_none_or(|value| !requirement.values.contains(value)),
+        Operator::In => value.is_some_and(is_listed),
+        Operator::NotIn => value.is_none_or(|value| !is_listed(value)),
         Operator::Exists => value.is_some(),
         Operator::DoesNotExist => value.is_none(),
     }
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     fn labels(pairs: &[(&str, &str)]) -> Labels {
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        pairs.iter().copied().collect()
     }
 
     #[track_caller]

@@ -126,7 +126,7 @@ pub fn namespace_labels(name: &str, declared: Option<&Object>) -> Labels {
     let mut labels = declared.map_or_else(Labels::new, |object| Labels::clone(&object.meta.labels));
     // Spec: "The Kubernetes control plane sets an immutable label kubernetes.io/metadata.name on all namespaces; the
     // value of the label is the namespace name."
-    labels.insert(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned());
+    labels.insert(NAMESPACE_NAME_LABEL, name);
     labels
 }
 

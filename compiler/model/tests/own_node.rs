@@ -14,7 +14,7 @@ const POD: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 /// An isolated pod `pod` on `node`, and `other` at the node's address.
 #[track_caller]
 fn check(other: Pod) {
-    let pod = Pod { node: Some("node".to_owned()), addresses: vec![POD], ..Pod::default() };
+    let pod = Pod { node: Some("node".into()), addresses: vec![POD], ..Pod::default() };
     let policy = NetworkPolicy { policy_types: vec![PolicyType::Ingress], ..NetworkPolicy::default() };
     let bodies = [
         ("node", Body::Node(Node { addresses: vec![NODE] })),
@@ -24,7 +24,7 @@ fn check(other: Pod) {
     ];
     let objects = bodies.into_iter().enumerate().map(|(index, (name, body))| Object {
         id: ObjectId(index as u32),
-        meta: Meta { name: name.to_owned(), namespace: "default".to_owned(), ..Meta::default() },
+        meta: Meta { name: name.to_owned(), namespace: "default".into(), ..Meta::default() },
         body,
     });
     let cluster = resolve(&objects.collect::<Vec<_>>(), Assumptions::default()).0;
@@ -44,7 +44,7 @@ fn check(other: Pod) {
 
 #[test]
 fn a_host_network_pod_is_its_node() {
-    check(Pod { node: Some("node".to_owned()), host_network: true, addresses: vec![NODE], ..Pod::default() });
+    check(Pod { node: Some("node".into()), host_network: true, addresses: vec![NODE], ..Pod::default() });
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_host_network_pod_that_names_no_node_has_the_nodes_address_all_the_same() {
 #[test]
 fn a_finished_host_network_pod_leaves_the_address_to_the_node() {
     check(Pod {
-        node: Some("node".to_owned()),
+        node: Some("node".into()),
         host_network: true,
         phase: Some(Phase::Succeeded),
         addresses: vec![NODE],

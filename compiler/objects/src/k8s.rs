@@ -6,18 +6,17 @@
 
 mod cluster_policy;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use cluster_policy::{ClusterPeer, ClusterPolicy, ClusterPolicyKind, ClusterPort, ClusterRule, RuleAction, Tier};
 
-use crate::address::Prefix;
-use crate::origin::ObjectId;
+pub use crate::labels::{LabelIter, Labels};
 
-/// Label keys and values, sorted.
-pub type Labels = BTreeMap<String, String>;
+use crate::address::Prefix;
+use crate::name::Name;
+use crate::origin::ObjectId;
 
 /// The metadata of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +24,7 @@ pub struct Meta {
     /// `metadata.name`, or `generateName` if the server would generate the name.
     pub name: String,
     /// `metadata.namespace`; filled with the default namespace for namespaced kinds; empty for others.
-    pub namespace: String,
+    pub namespace: Name,
     /// `metadata.uid`, where a server has set it.
     pub uid: Option<String>,
     /// `metadata.labels`. Shared: pods of one workload have the same, and there are thousands of them.
@@ -88,7 +87,7 @@ pub struct Node {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
     /// `spec.nodeName`
-    pub node: Option<String>,
+    pub node: Option<Name>,
     /// `spec.hostNetwork`
     pub host_network: bool,
     /// `status.phase`, if there is one.
@@ -104,7 +103,7 @@ pub struct Pod {
     /// Container ports with a `hostPort`.
     pub host_ports: Vec<HostPort>,
     /// The controller that owns it: `Kind/name`.
-    pub owner: Option<String>,
+    pub owner: Option<Name>,
 }
 
 /// `status.phase`
@@ -289,9 +288,9 @@ pub struct SliceEndpoint {
     /// `conditions.terminating`; absent counts as not terminating.
     pub terminating: bool,
     /// `nodeName`
-    pub node: Option<String>,
+    pub node: Option<Name>,
     /// `targetRef` if it is a pod: namespace (empty: the slice's) and name.
-    pub pod: Option<(String, String)>,
+    pub pod: Option<(Name, String)>,
 }
 
 /// One port of a slice; without a number it means all ports.
@@ -398,7 +397,7 @@ pub const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LabelSelector {
     /// `matchLabels`
-    pub match_labels: BTreeMap<String, String>,
+    pub match_labels: Labels,
     /// `matchExpressions`
     pub match_expressions: Vec<Requirement>,
 }
@@ -412,10 +411,10 @@ impl LabelSelector {
 
     /// The labels and the expressions, as one list of requirements.
     pub fn requirements(&self) -> impl Iterator<Item = Requirement> + '_ {
-        let equal = |(key, value): (&String, &String)| Requirement {
-            key: key.clone(),
+        let equal = |(key, value): (&str, &str)| Requirement {
+            key: key.to_owned(),
             operator: Operator::In,
-            values: vec![value.clone()],
+            values: vec![value.to_owned()],
         };
         self.match_labels.iter().map(equal).chain(self.match_expressions.iter().cloned())
     }

@@ -20,6 +20,8 @@ pub mod decode;
 pub mod diagnostic;
 pub mod escape;
 pub mod k8s;
+mod labels;
+pub mod name;
 pub mod origin;
 pub mod source;
 pub mod syntax;

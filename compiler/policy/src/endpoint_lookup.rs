@@ -215,7 +215,7 @@ impl<'c> EndpointLookup<'c> {
         let [a, b] = [a, b].map(|id| &self.cluster.endpoints[id.index()]);
         let labels = |of: &Endpoint| {
             let labels = self.cluster.labels.labels(of.labels).iter();
-            labels.filter(|(key, _)| !VOLATILE_LABELS.contains(&key.as_str())).collect::<Vec<_>>()
+            labels.filter(|(key, _)| !VOLATILE_LABELS.contains(key)).collect::<Vec<_>>()
         };
         a.standing == b.standing
             && a.named_ports == b.named_ports

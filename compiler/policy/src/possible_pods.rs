@@ -15,7 +15,6 @@ use weir_analysis::world::{
 use weir_model::eval::{FlowEnd, FlowProtocol, Judgement, Verdict};
 use weir_model::{Cluster, NamedPort, Protocol};
 use weir_objects::decode::names;
-use weir_objects::k8s::Labels;
 
 use crate::endpoint_lookup::{parse_ip, parse_protocol};
 
@@ -74,8 +73,8 @@ impl WrittenPod {
         };
         Ok(DescribedPod {
             namespace: self.namespace,
-            labels: self.labels,
-            namespace_labels: self.namespace_labels,
+            labels: self.labels.into_iter().collect(),
+            namespace_labels: self.namespace_labels.map(|it| it.into_iter().collect()),
             ports: self.ports.map(|it| it.into_iter().map(port).collect::<Result<_, String>>()).transpose()?,
             address: self.ip.as_deref().map(parse_ip).transpose()?,
         })
@@ -109,7 +108,7 @@ fn of_json(text: &str) -> Result<DescribedPod, String> {
 fn short(text: &str) -> Result<DescribedPod, String> {
     let layout = || format!("`{text}` is not a description of a pod: write NAMESPACE/KEY=VALUE[,KEY=VALUE]");
     let (namespace, written) = text.split_once('/').ok_or_else(layout)?;
-    let mut labels = Labels::new();
+    let mut labels = BTreeMap::new();
     for label in written.split(',').filter(|_| written != "=") {
         let (key, value) = label.split_once('=').ok_or_else(layout)?;
         if labels.insert(key.to_owned(), value.to_owned()).is_some() {

@@ -183,12 +183,13 @@ fn unmet(selector: &LabelSelector, labels: &Labels) -> Vec<String> {
 fn unmet_requirement(requirement: &Requirement, labels: &Labels) -> Option<String> {
     let Requirement { key, operator, values } = requirement;
     let values = values.join(", ");
+    let is_listed = |found: &str| requirement.values.iter().any(|it| it == found);
     match (operator, labels.get(key)) {
         (Operator::In, None) => Some(format!("label {key} is missing (In {values})")),
-        (Operator::In, Some(found)) if !requirement.values.contains(found) => {
+        (Operator::In, Some(found)) if !is_listed(found) => {
             Some(format!("label {key} is `{found}`, not one of {values}"))
         }
-        (Operator::NotIn, Some(found)) if requirement.values.contains(found) => {
+        (Operator::NotIn, Some(found)) if is_listed(found) => {
             Some(format!("label {key} is `{found}`, but must not be one of {values}"))
         }
         (Operator::Exists, None) => Some(format!("label {key} is missing")),

@@ -57,7 +57,7 @@ impl Measure {
         wanted: Verdict,
     ) -> Self {
         let added = possible_pods(objects, remotes);
-        let names = added.iter().map(|it| (it.meta.namespace.clone(), it.meta.name.clone())).collect();
+        let names = added.iter().map(|it| (it.meta.namespace.to_string(), it.meta.name.clone())).collect();
         let (base, _) = resolve(objects.iter().chain(&added), assume);
         let (alone, _) = resolve(one_sided(objects, direction).iter().chain(&added), assume);
         let wanted = match wanted {
@@ -148,11 +148,9 @@ fn possible_pods(objects: &[Object], remotes: &[(String, Labels)]) -> Vec<Object
     for (namespace, labels) in remotes {
         found.push((namespace.clone(), Labels::new()));
         for key in labels.keys().take(MOST_VARIED) {
-            let mut without = labels.clone();
-            without.remove(key);
-            found.push((namespace.clone(), without.clone()));
-            without.insert(key.clone(), VARIED.to_owned());
-            found.push((namespace.clone(), without));
+            let others = labels.iter().filter(|(other, _)| *other != key);
+            found.push((namespace.clone(), others.clone().collect()));
+            found.push((namespace.clone(), others.chain([(key, VARIED)]).collect()));
         }
         let others = namespaces.iter().filter(|it| *it != namespace).take(MOST_VARIED);
         found.extend(others.map(|it| ((*it).to_owned(), labels.clone())));
@@ -165,7 +163,12 @@ fn possible_pods(objects: &[Object], remotes: &[(String, Labels)]) -> Vec<Object
 }
 
 fn pod(namespace: String, labels: Labels, id: u32) -> Object {
-    let meta = Meta { name: format!("{VARIED}-{id}"), namespace, labels: Arc::new(labels), ..Meta::default() };
+    let meta = Meta {
+        name: format!("{VARIED}-{id}"),
+        namespace: namespace.into(),
+        labels: Arc::new(labels),
+        ..Meta::default()
+    };
     Object { id: ObjectId(id), meta, body: Body::Pod(Pod::default()) }
 }
 

@@ -133,7 +133,7 @@ fn exclusions(cluster: &Cluster, side: &Side) -> Vec<Exclusion> {
     let Some(remote) = side.remote.endpoint.filter(|id| is_selectable(cluster, *id)) else { return Vec::new() };
     let remote: &Endpoint = &cluster.endpoints[remote.index()];
     let labels: &Labels = cluster.labels.labels(remote.labels);
-    let labels = labels.iter().map(|(key, value)| Exclusion::Label(key.clone(), value.clone()));
+    let labels = labels.iter().map(|(key, value)| Exclusion::Label(key.to_owned(), value.to_owned()));
     let namespace = cluster.namespaces[remote.namespace.index()].name.clone();
     labels.chain([Exclusion::Namespace(namespace)]).collect()
 }

@@ -255,7 +255,7 @@ impl NewPolicy {
     pub fn object(&self, id: ObjectId) -> Object {
         let meta = Meta {
             name: self.name.clone(),
-            namespace: self.namespace.clone(),
+            namespace: self.namespace.as_str().into(),
             labels: Arc::new(Labels::new()),
             ..Meta::default()
         };

@@ -16,7 +16,7 @@ const OF_A_RELEASE: [&str; 5] = [
 /// The labels that stay the same for the pods of a workload. If a pod has no others, all of them.
 pub(crate) fn lasting(labels: &Labels) -> Labels {
     let is_lasting = |key: &str| !VOLATILE_LABELS.contains(&key) && !OF_A_RELEASE.contains(&key);
-    let kept: Labels = labels.iter().filter(|(key, _)| is_lasting(key)).map(|(a, b)| (a.clone(), b.clone())).collect();
+    let kept: Labels = labels.iter().filter(|(key, _)| is_lasting(key)).collect();
     if kept.is_empty() { labels.clone() } else { kept }
 }
 
@@ -27,5 +27,5 @@ pub(crate) fn exactly(labels: Labels) -> LabelSelector {
 
 /// A selector of one namespace, by its name.
 pub(crate) fn namespace(name: &str) -> LabelSelector {
-    exactly([(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned())].into())
+    exactly([(NAMESPACE_NAME_LABEL, name)].into())
 }

@@ -219,7 +219,7 @@ fn port(port: &PolicyPort) -> Tree {
 fn selector(selector: &LabelSelector) -> Tree {
     let mut fields = Vec::new();
     if !selector.match_labels.is_empty() {
-        let labels = selector.match_labels.iter().map(|(key, value)| (key.clone(), Tree::text(value)));
+        let labels = selector.match_labels.iter().map(|(key, value)| (key.to_owned(), Tree::text(value)));
         fields.push(("matchLabels".to_owned(), Tree::Map(labels.collect())));
     }
     if !selector.match_expressions.is_empty() {

@@ -169,7 +169,7 @@ fn isolation_row(words: &DiffWording<'_, '_>, isolated: &Isolated<'_>, links: &S
 fn namespace(words: &DiffWording<'_, '_>, end: &RowEnd) -> Option<String> {
     let endpoints = end.endpoints.iter().map(|it| words.compared.diff.endpoints[*it as usize].namespace.as_str());
     let pods = end.pods.iter().map(|it| it.namespaces.match_labels.get("kubernetes.io/metadata.name"));
-    let mut all: Vec<&str> = endpoints.chain(pods.map(|it| it.map_or("", String::as_str))).collect();
+    let mut all: Vec<&str> = endpoints.chain(pods.map(Option::unwrap_or_default)).collect();
     all.dedup();
     match all[..] {
         [only] if !only.is_empty() => Some(only.to_owned()),

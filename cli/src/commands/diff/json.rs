@@ -235,7 +235,7 @@ pub(super) fn selector(selector: &LabelSelector) -> Selector {
         values: it.values.clone(),
     };
     Selector {
-        match_labels: selector.match_labels.clone(),
+        match_labels: selector.match_labels.to_map(),
         match_expressions: selector.match_expressions.iter().map(requirement).collect(),
     }
 }

@@ -92,7 +92,7 @@ fn identity(object: &Object) -> LocalPod {
         _ => Vec::new(),
     };
     let meta = &object.meta;
-    LocalPod { namespace: meta.namespace.clone(), name: meta.name.clone(), uid: meta.uid.clone(), addresses }
+    LocalPod { namespace: meta.namespace.to_string(), name: meta.name.clone(), uid: meta.uid.clone(), addresses }
 }
 
 /// The interfaces of a generation, with their pods.

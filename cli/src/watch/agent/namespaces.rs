@@ -33,9 +33,9 @@ impl<E: Enforce> NodeAgent<E> {
             self.note(dirty, ChangeEffect::Isolating, false, at);
         }
         let index = self.objects.index();
-        let policies = index.keys("NetworkPolicy").filter(|key| key.namespace == namespace);
-        let without_rules: Vec<Object> = policies.filter_map(|key| index.get(key)).filter_map(isolating).collect();
-        let is_empty = NAMESPACED.iter().all(|kind| index.keys(kind).all(|key| key.namespace != namespace));
+        let is_in = |object: &&Object| object.meta.namespace == namespace;
+        let without_rules: Vec<Object> = index.of_kind("NetworkPolicy").filter(is_in).filter_map(isolating).collect();
+        let is_empty = !NAMESPACED.iter().any(|kind| index.of_kind(kind).any(|object| is_in(&object)));
         if !is_empty {
             let why = "the namespace was deleted or replaced";
             let fields = [("namespace", Value::from(namespace)), ("why", Value::from(why))];

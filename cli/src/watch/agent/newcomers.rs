@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use weir_classes::index::Key;
+use weir_objects::k8s::Object;
 
 use super::upkeep::CHECK;
 use super::{NodeAgent, Value};
@@ -130,9 +131,9 @@ impl<E: Enforce> NodeAgent<E> {
 
     fn may_be_isolated(&self, namespace: &str) -> bool {
         // Kinds without a namespace can apply to any pod.
-        let applies = |key: &Key| key.namespace.is_empty() || key.namespace == namespace;
+        let applies = |object: &Object| object.meta.namespace.is_empty() || object.meta.namespace == namespace;
         let kinds = ["NetworkPolicy", "CidrList"].into_iter().chain(CLUSTER_POLICY_KINDS);
-        kinds.into_iter().any(|kind| self.objects.index().keys(kind).any(applies))
+        kinds.into_iter().any(|kind| self.objects.index().of_kind(kind).any(applies))
     }
 
     fn is_known(&self, pod: &Attachment) -> bool {

@@ -48,7 +48,7 @@ impl KnownObjects {
 
     /// The known objects of a kind that its list does not name.
     pub(super) fn missing_from(&self, kind: &str, listed: &BTreeSet<Key>) -> Vec<Key> {
-        self.index.keys(kind).filter(|key| !listed.contains(key)).cloned().collect()
+        self.index.of_kind(kind).map(Key::of).filter(|key| !listed.contains(key)).collect()
     }
 
     /// Notes that a kind's list is complete. Returns whether it was the last list that was missing.

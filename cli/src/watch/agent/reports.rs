@@ -196,10 +196,9 @@ impl<E: Enforce> NodeAgent<E> {
     }
 
     /// The cluster-wide policies that have a rule whose peers cannot be enforced, so that it fails closed.
-    fn unsupported_peers(&self) -> impl Iterator<Item = &Key> {
-        let index = self.objects.index();
-        let has_one = |key: &&Key| index.get(key).is_some_and(has_unsupported_peer);
-        CLUSTER_POLICY_KINDS.into_iter().flat_map(|kind| index.keys(kind)).filter(has_one)
+    fn unsupported_peers(&self) -> impl Iterator<Item = &Object> {
+        let policies = CLUSTER_POLICY_KINDS.into_iter().flat_map(|kind| self.objects.index().of_kind(kind));
+        policies.filter(|object| has_unsupported_peer(object))
     }
 
     /// Sends an Event on a cluster-wide policy with a rule that fails closed.
@@ -223,7 +222,7 @@ impl<E: Enforce> NodeAgent<E> {
         if self.pending.error().is_some() {
             self.pending.policies().iter().for_each(|key| count(key.kind.as_str(), "failed"));
         }
-        self.unsupported_peers().for_each(|key| count(key.kind.as_str(), "unsupported_peer"));
+        self.unsupported_peers().for_each(|object| count(object.body.kind(), "unsupported_peer"));
         self.compile.budget.held().keys().for_each(|key| count(key.kind.as_str(), "budget"));
         self.missing(now).for_each(|_| count("Pod", "no_interface"));
         self.local.closed().iter().for_each(|_| count("Pod", "closed"));
@@ -242,7 +241,7 @@ impl<E: Enforce> NodeAgent<E> {
         // The number of objects of a kind that is not followed is not known: it is not 0.
         self.reports.metrics.clear("weir_objects");
         for kind in kinds.into_iter().chain(CLUSTER_POLICY_KINDS).filter(|kind| self.scopes.is_followed(kind)) {
-            self.reports.metrics.set("weir_objects", &[("kind", kind)], index.keys(kind).count() as f64);
+            self.reports.metrics.set("weir_objects", &[("kind", kind)], index.of_kind(kind).count() as f64);
         }
     }
 }

@@ -347,7 +347,7 @@ fn of_this_host(mut object: Object, node: &str) -> Option<Object> {
         if matches!(pod.phase, Some(Phase::Succeeded | Phase::Failed)) {
             return None;
         }
-        pod.node.get_or_insert_with(|| node.to_owned());
+        pod.node.get_or_insert_with(|| node.into());
     }
     Some(object)
 }

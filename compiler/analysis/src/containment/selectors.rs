@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_objects::k8s::{LabelSelector, Operator, Requirement};
+use weir_objects::k8s::{LabelSelector, Labels, Operator, Requirement};
 
 /// The values that a selector admits for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub(super) fn implies(one: &LabelSelector, other: &LabelSelector) -> bool {
 /// Whether no set of labels matches both selectors.
 pub(super) fn contradict(one: &LabelSelector, other: &LabelSelector) -> bool {
     let requirements = one.requirements().chain(other.requirements()).collect();
-    let both = LabelSelector { match_labels: BTreeMap::new(), match_expressions: requirements };
+    let both = LabelSelector { match_labels: Labels::new(), match_expressions: requirements };
     by_key(&both).values().any(KeyValues::is_empty)
 }
 
@@ -79,7 +79,6 @@ pub(super) fn contradict(one: &LabelSelector, other: &LabelSelector) -> bool {
 mod tests {
     use proptest::prelude::*;
     use weir_model::labels::matches;
-    use weir_objects::k8s::Labels;
 
     use super::*;
 

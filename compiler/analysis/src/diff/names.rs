@@ -172,7 +172,7 @@ impl<'a> Namer<'a> {
                 // Namespaces without endpoints as well: the text says "namespaces with this label", and readers check
                 // it in the cluster.
                 cluster.namespaces.iter().all(|namespace| {
-                    let has = cluster.labels.labels(namespace.labels).get(key).is_some_and(|it| it == value);
+                    let has = cluster.labels.labels(namespace.labels).get(key) == Some(value);
                     has == whole.contains(&namespace.name.as_str())
                 })
             })
@@ -251,8 +251,7 @@ impl<'a> Namer<'a> {
 
     /// Its labels on any side, without those that controllers generate.
     fn labels_of(&self, endpoint: u32) -> Vec<LabelPair<'a>> {
-        let mut all: Vec<LabelPair<'a>> =
-            self.label_sets(endpoint).flatten().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let mut all: Vec<LabelPair<'a>> = self.label_sets(endpoint).flatten().collect();
         // A hash is exactly on the pods of one ReplicaSet, so it would often be an exact label, and it says nothing to
         // a reader.
         all.retain(|(key, _)| !VOLATILE_LABELS.contains(key));
@@ -262,11 +261,11 @@ impl<'a> Namer<'a> {
     }
 
     fn has_everywhere(&self, endpoint: u32, (key, value): LabelPair<'_>) -> bool {
-        self.label_sets(endpoint).all(|labels| labels.get(key).is_some_and(|it| it == value))
+        self.label_sets(endpoint).all(|labels| labels.get(key) == Some(value))
     }
 
     fn has_somewhere(&self, endpoint: u32, (key, value): LabelPair<'_>) -> bool {
-        self.label_sets(endpoint).any(|labels| labels.get(key).is_some_and(|it| it == value))
+        self.label_sets(endpoint).any(|labels| labels.get(key) == Some(value))
     }
 
     fn count(&self, presence: Presence) -> GroupSizes<'a> {

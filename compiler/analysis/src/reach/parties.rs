@@ -77,8 +77,7 @@ fn workload(cluster: &Cluster, endpoint: &Endpoint) -> WorkloadName {
         (_, Some(ControllerName { kind, name })) => WorkloadName::Named(name.to_owned(), kind.to_owned()),
         ("Pod", None) => {
             // Labels that differ from pod to pod would make each pod a party of its own.
-            let kept = labels.iter().filter(|(key, _)| !VOLATILE_LABELS.contains(&key.as_str()));
-            let kept: Labels = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+            let kept: Labels = labels.iter().filter(|(key, _)| !VOLATILE_LABELS.contains(key)).collect();
             match kept.is_empty() {
                 true => WorkloadName::Named(endpoint.name.clone(), endpoint.kind.to_string()),
                 false => WorkloadName::Labelled(kept),
@@ -105,7 +104,7 @@ fn name_of_several(cluster: &Cluster, members: &[EndpointId], labels: &Labels) -
     }
     const TELLING: [&str; 5] = ["app.kubernetes.io/name", "app", "k8s-app", "name", "component"];
     // Labels that name the application, the recommended one first; otherwise any label is better than none.
-    let telling = TELLING.iter().find_map(|key| labels.get_key_value(*key)).or(labels.first_key_value());
+    let telling = TELLING.iter().find_map(|key| Some((*key, labels.get(key)?))).or(labels.first());
     let common = others.iter().fold(*first, |common, name| common_stem(common, name));
     match (common.is_empty(), telling) {
         (true, Some((key, value))) => format!("{key}={value}"),

@@ -69,7 +69,10 @@ fn fewest_labels(selector: &LabelSelector) -> Option<Labels> {
             Operator::NotIn | Operator::DoesNotExist => None,
         };
         if let Some(value) = value {
-            labels.entry(requirement.key).or_insert(value);
+            // The first value, if several requirements name the key.
+            if !labels.contains_key(&requirement.key) {
+                labels.insert(requirement.key, value);
+            }
         }
     }
     matches(selector, &labels).then_some(labels)

@@ -420,7 +420,7 @@ fn namespaces(
     for (_, pod) in pods() {
         let Some(given) = &pod.namespace_labels else { continue };
         let mut given = given.clone();
-        given.insert(NAMESPACE_NAME_LABEL.to_owned(), pod.namespace.clone());
+        given.insert(NAMESPACE_NAME_LABEL, &pod.namespace);
         let is_other = match known.get(&pod.namespace) {
             Some(NamespaceLabels::Known(labels)) => *labels != given,
             _ => false,

@@ -151,7 +151,7 @@ impl ExampleContext {
                         Labelled::Namespace => &mut namespace_labels,
                         Labelled::Pod => &mut labels,
                     };
-                    known[role as usize].insert(key.to_owned(), value);
+                    known[role as usize].insert(key, value);
                 }
                 Meaning::Address(_) => {}
             }

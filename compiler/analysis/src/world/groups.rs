@@ -30,10 +30,10 @@ impl PodSet {
     pub fn only_namespace(&self) -> Option<&str> {
         let Self { namespaces: LabelSelector { match_labels, match_expressions }, .. } = self;
         let by_expression = match_expressions.iter().find_map(|it| match (&it.operator, &it.values[..]) {
-            (Operator::In, [only]) if it.key == NAMESPACE_NAME_LABEL => Some(only),
+            (Operator::In, [only]) if it.key == NAMESPACE_NAME_LABEL => Some(only.as_str()),
             _ => None,
         });
-        match_labels.get(NAMESPACE_NAME_LABEL).or(by_expression).map(String::as_str)
+        match_labels.get(NAMESPACE_NAME_LABEL).or(by_expression)
     }
 
     /// The pods in both sets; `None` if their address ranges have no address in common.
@@ -164,10 +164,7 @@ impl FlowProduct {
 
 /// The selector of one namespace, by its name.
 pub(super) fn named_namespace(name: &str) -> LabelSelector {
-    LabelSelector {
-        match_labels: Labels::from([(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned())]),
-        ..LabelSelector::default()
-    }
+    LabelSelector { match_labels: Labels::from([(NAMESPACE_NAME_LABEL, name)]), ..LabelSelector::default() }
 }
 
 /// The requirement that a namespace has none of these names.
@@ -183,7 +180,7 @@ pub(super) fn both(one: &LabelSelector, other: &LabelSelector) -> LabelSelector 
     for requirement in other.requirements() {
         let is_equal = matches!(requirement.operator, Operator::In) && requirement.values.len() == 1;
         match joined.match_labels.get(&requirement.key) {
-            Some(value) if is_equal && *value == requirement.values[0] => {}
+            Some(value) if is_equal && value == requirement.values[0] => {}
             None if is_equal => {
                 let value = requirement.values.into_iter().next().unwrap_or_default();
                 joined.match_labels.insert(requirement.key, value);

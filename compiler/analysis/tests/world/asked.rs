@@ -44,7 +44,7 @@ fn labels(it: &mut Choices<'_>, of: &[(&str, &[&str])]) -> Labels {
     let mut labels = Labels::new();
     for (key, values) in of {
         if let Some(value) = values.get(it.below(values.len() + 1)) {
-            labels.insert((*key).to_owned(), (*value).to_owned());
+            labels.insert(key, value);
         }
     }
     labels
@@ -224,7 +224,7 @@ fn check_example(cluster: &Cluster, question: &OpenQuestion, example: &FlowExamp
         assert!(asked.address.is_none_or(|it| it == pod.address));
         assert!(asked.ports.as_ref().is_none_or(|it| *it == pod.ports));
         if let Some(mut given) = asked.namespace_labels.clone() {
-            given.insert(NAMESPACE_NAME_LABEL.to_owned(), pod.namespace.clone());
+            given.insert(NAMESPACE_NAME_LABEL, &pod.namespace);
             assert_eq!(pod.namespace_labels.as_ref(), Some(&given));
         }
         if declared(cluster, &pod.namespace).is_some() {

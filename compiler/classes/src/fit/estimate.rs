@@ -373,8 +373,7 @@ impl<'c> Selectors<'c> {
         for (namespace, labels) in &groups {
             *self.groups_of_namespace.entry(*namespace).or_default() += 1;
             let mut labelled = 0;
-            for (key, value) in cluster.labels.labels(*labels) {
-                let label = (key.as_str(), value.as_str());
+            for label in cluster.labels.labels(*labels) {
                 let Some(selectors) = self.of_label.get(&label) else { continue };
                 labelled += selectors;
                 *self.groups_of_label.entry(label).or_default() += 1;

@@ -13,6 +13,7 @@ use super::baseline::Baseline;
 use super::pods::{addresses, as_pod};
 use super::roles::Roles;
 use super::services::{as_service, with_service};
+use super::store::{KeyRef, Keyed};
 use super::{Dirty, Generation, Index, Kept, Key};
 use crate::departed::MovedBackends;
 use crate::incremental::{
@@ -76,7 +77,7 @@ impl Unbuilt {
             // Before services are judged, a compile from scratch reads all of them.
             (Body::Service(_) | Body::EndpointSlice(_), _) if !judges_services => {}
             (Body::Service(_), _) => {
-                self.note_services([(object.meta.namespace.clone(), object.meta.name.clone())]);
+                self.note_services([(object.meta.namespace.to_string(), object.meta.name.clone())]);
             }
             (Body::EndpointSlice(_), Dirty::Nothing) => self.moved.extend(services_of([before, after])),
             (Body::EndpointSlice(_), _) => self.note_slices([before, after]),
@@ -121,7 +122,7 @@ impl Unbuilt {
 /// The services that slices belong to, by namespace and name.
 fn services_of<'o>(states: [Option<&'o Object>; 2]) -> impl Iterator<Item = (String, String)> + use<'o> {
     let slices = states.into_iter().flatten().filter_map(with_service);
-    slices.map(|(slice, service)| (slice.meta.namespace.clone(), service.to_owned()))
+    slices.map(|(slice, service)| (slice.meta.namespace.to_string(), service.to_owned()))
 }
 
 /// The facts about changes that a baseline gets, once they are applied.
@@ -205,8 +206,7 @@ impl Index {
     }
 
     fn namespace_now(&self, name: &str) -> NamespaceChange {
-        let key = Key { kind: "Namespace".to_owned(), namespace: String::new(), name: name.to_owned() };
-        let object = self.objects.get(&key);
+        let object = self.objects.get(&KeyRef { kind: "Namespace", namespace: "", name });
         let labels = namespace_labels(name, object).into();
         NamespaceChange { name: name.to_owned(), labels, object: object.map(|it| it.id) }
     }
@@ -219,13 +219,13 @@ impl Index {
 
     /// The pods that have come or gone as subjects, and those that labels of their namespace may select.
     fn local_changes(&self, relabelled: &[NamespaceChange]) -> Result<Vec<LocalChange>, NeedsWhole> {
-        let in_relabelled = relabelled.iter().flat_map(|it| self.of_namespace("Pod", &it.name));
-        let in_relabelled = in_relabelled.filter(|(_, object)| self.is_subject(object)).map(|(key, _)| key);
-        let keys: BTreeSet<&Key> = self.unbuilt.local.iter().chain(in_relabelled).collect();
-        let change = |key: &Key| LocalChange {
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-            now: self.objects.get(key).filter(|object| self.is_subject(object)).cloned(),
+        let in_relabelled = relabelled.iter().flat_map(|it| self.objects.of_namespace("Pod", &it.name));
+        let in_relabelled = in_relabelled.filter(|object| self.is_subject(object)).map(KeyRef::of);
+        let keys: BTreeSet<KeyRef<'_>> = self.unbuilt.local.iter().map(Keyed::key).chain(in_relabelled).collect();
+        let change = |key: KeyRef<'_>| LocalChange {
+            namespace: key.namespace.to_owned(),
+            name: key.name.to_owned(),
+            now: self.objects.get(&key).filter(|object| self.is_subject(object)).cloned(),
         };
         let changes: Vec<LocalChange> = keys.into_iter().map(change).collect();
         let mut pods = changes.iter().filter_map(|it| as_pod(it.now.as_ref()?));
@@ -242,20 +242,20 @@ impl Index {
 
     /// The policies that have changed, and those that begin to select a local pod with the pod's own change.
     fn policy_changes(&self, maintained: &Maintained, local: &[LocalChange]) -> Vec<PolicyChange> {
-        let mut keys: BTreeSet<&Key> = self.unbuilt.policies.iter().collect();
+        let mut keys: BTreeSet<KeyRef<'_>> = self.unbuilt.policies.iter().map(Keyed::key).collect();
         for pod in local.iter().filter_map(|change| change.now.as_ref()) {
-            let policies = self.of_namespace("NetworkPolicy", &pod.meta.namespace);
+            let policies = self.objects.of_namespace("NetworkPolicy", &pod.meta.namespace);
             let selects = |object: &Object| match &object.body {
                 Body::NetworkPolicy(policy) => matches(&policy.pod_selector, &pod.meta.labels),
                 _ => false,
             };
-            let new = policies.filter(|(_, object)| selects(object)).map(|(key, _)| key);
-            keys.extend(new.filter(|key| !maintained.has_policy(&key.namespace, &key.name)));
+            let new = policies.filter(|object| selects(object)).map(KeyRef::of);
+            keys.extend(new.filter(|key| !maintained.has_policy(key.namespace, key.name)));
         }
-        let change = |key: &Key| PolicyChange {
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-            now: self.objects.get(key).cloned(),
+        let change = |key: KeyRef<'_>| PolicyChange {
+            namespace: key.namespace.to_owned(),
+            name: key.name.to_owned(),
+            now: self.objects.get(&key).cloned(),
         };
         keys.into_iter().map(change).collect()
     }
@@ -305,7 +305,7 @@ impl Index {
             if self.baseline.as_ref().is_some_and(|it| it.roles.has_workloads) {
                 return Err(NeedsWhole::Backends);
             }
-            let pods = self.of_namespace("Pod", &key.namespace).map(|(_, object)| object);
+            let pods = self.objects.of_namespace("Pod", &key.namespace);
             let selects =
                 |pod: &&Object| service.selector.iter().all(|(key, value)| pod.meta.labels.get(key) == Some(value));
             objects.extend(pods.filter(selects));
@@ -341,17 +341,6 @@ impl Index {
         self.holders.get(address).is_some_and(|count| *count > 1)
     }
 
-    /// The objects of a kind in a namespace.
-    pub(super) fn of_namespace(
-        &self,
-        kind: &'static str,
-        namespace: &str,
-    ) -> impl Iterator<Item = (&Key, &Object)> + use<'_> {
-        let first = Key { kind: kind.to_owned(), namespace: namespace.to_owned(), name: String::new() };
-        let own = namespace.to_owned();
-        self.objects.range(first..).take_while(move |(key, _)| key.kind == kind && key.namespace == own)
-    }
-
     /// The entries of the address table that differ from the generation's.
     fn entries(&self, baseline: &Baseline) -> Result<BTreeMap<IpAddr, Option<PeerId>>, NeedsWhole> {
         let mut entries = baseline.changed().clone();
@@ -371,7 +360,7 @@ impl Index {
         policies: &[PolicyChange],
         namespaces: &[NamespaceChange],
     ) -> Result<Vec<PeerPod>, NeedsWhole> {
-        let mut found: BTreeSet<&Key> = self.unbuilt.pods.iter().collect();
+        let mut found: BTreeSet<KeyRef<'_>> = self.unbuilt.pods.iter().map(Keyed::key).collect();
         for change in policies {
             let Some(Body::NetworkPolicy(policy)) = change.now.as_ref().map(|it| &it.body) else { continue };
             let peers = policy.ingress.iter().chain(&policy.egress).flat_map(|rule| &rule.peers);
@@ -381,20 +370,20 @@ impl Index {
             }
         }
         for namespace in namespaces.iter().filter(|it| maintained.tells_apart(&it.name, &it.labels)) {
-            found.extend(self.of_namespace("Pod", &namespace.name).map(|(key, _)| key));
+            found.extend(self.objects.of_namespace("Pod", &namespace.name).map(KeyRef::of));
         }
-        let pods = found.into_iter().filter_map(|key| as_pod(self.objects.get(key)?));
+        let pods = found.into_iter().filter_map(|key| as_pod(self.objects.get(&key)?));
         pods.map(|(object, pod)| self.peer_pod(baseline, object, pod)).collect()
     }
 
     /// The pods of a namespace that a peer selects.
-    fn selected<'s>(&'s self, namespace: &str, peer: &'s PolicyPeer) -> impl Iterator<Item = &'s Key> + use<'s> {
+    fn selected<'s>(&'s self, namespace: &str, peer: &PolicyPeer) -> impl Iterator<Item = KeyRef<'s>> {
         let is_selected = move |object: &Object| match peer {
             PolicyPeer::Pods { pods: Some(selector), .. } => matches(selector, &object.meta.labels),
             PolicyPeer::Pods { pods: None, .. } => true,
             PolicyPeer::Block { .. } => false,
         };
-        self.of_namespace("Pod", namespace).filter(move |(_, object)| is_selected(object)).map(|(key, _)| key)
+        self.objects.of_namespace("Pod", namespace).filter(move |object| is_selected(object)).map(KeyRef::of)
     }
 
     fn peer_pod(&self, baseline: &Baseline, object: &Object, pod: &Pod) -> Result<PeerPod, NeedsWhole> {
@@ -402,7 +391,7 @@ impl Index {
         if addresses(pod).iter().any(|address| self.is_disputed(address)) {
             return Err(NeedsWhole::Objects);
         }
-        let (namespace, labels) = (object.meta.namespace.clone(), Arc::clone(&object.meta.labels));
+        let (namespace, labels) = (object.meta.namespace.to_string(), Arc::clone(&object.meta.labels));
         let at = |address: &IpAddr| (*address, baseline.predicates_at(*address).to_vec());
         let addresses = addresses(pod).iter().map(at).collect();
         Ok(PeerPod { namespace, labels, ports: named_ports(&pod.ports, self.assume), addresses })

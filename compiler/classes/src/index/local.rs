@@ -26,6 +26,7 @@ use std::sync::{Arc, OnceLock};
 use super::baseline::Baseline;
 use super::effect::CLUSTER_POLICY_KINDS;
 use super::pods::{addresses, as_pod, is_behind};
+use super::store::KeyRef;
 use super::{Changes, Dirty, Generation, Index, Key};
 use crate::{PeerId, SubjectClass, SubjectId};
 use weir_model::labels::matches;
@@ -263,14 +264,11 @@ impl Index {
         labels: &Labels,
         ports: &[NamedPort],
     ) -> SubjectFacts {
-        let first = Key { kind: "NetworkPolicy".to_owned(), namespace: namespace.to_owned(), name: String::new() };
-        let of_namespace = self.objects.range(first..);
-        let of_namespace =
-            of_namespace.take_while(|(key, _)| key.kind == "NetworkPolicy" && key.namespace == namespace);
+        let of_namespace = self.objects.of_namespace("NetworkPolicy", namespace);
         let of_cluster = CLUSTER_POLICY_KINDS.into_iter().chain(["CidrList"]).flat_map(|kind| self.of_kind(kind));
-        let all = of_namespace.map(|(_, object)| object).chain(of_cluster);
-        let key = Key { kind: "Namespace".to_owned(), namespace: String::new(), name: namespace.to_owned() };
-        let namespace_labels = namespace_labels(namespace, self.objects.get(&key));
+        let all = of_namespace.chain(of_cluster);
+        let declared = self.objects.get(&KeyRef { kind: "Namespace", namespace: "", name: namespace });
+        let namespace_labels = namespace_labels(namespace, declared);
         let rules = all.filter(|object| selects(object, &namespace_labels, labels)).map(Key::of).collect();
         SubjectFacts { rules, named: baseline.named_in_ingress(ports) }
     }

@@ -18,7 +18,7 @@ use std::net::IpAddr;
 
 use super::effect::CLUSTER_POLICY_KINDS;
 use super::pods::{addresses, as_pod, is_behind};
-use super::{Dirty, Index, Key};
+use super::{Dirty, Index};
 use crate::PeerId;
 use weir_model::labels::matches;
 use weir_model::resolve::{named_ports, namespace_labels};
@@ -72,11 +72,8 @@ impl Index {
         Some(baseline.changes(classes, false))
     }
 
-    fn pods_of<'s>(&'s self, namespace: &'s str) -> impl Iterator<Item = (&'s Object, &'s Pod)> {
-        let first = Key { kind: "Pod".to_owned(), namespace: namespace.to_owned(), name: String::new() };
-        let of_namespace = self.objects.range(first..);
-        let is_in = move |(key, _): &(&Key, &Object)| key.kind == "Pod" && key.namespace == namespace;
-        of_namespace.take_while(is_in).filter_map(|(_, object)| as_pod(object))
+    fn pods_of(&self, namespace: &str) -> impl Iterator<Item = (&Object, &Pod)> {
+        self.objects.of_namespace("Pod", namespace).filter_map(as_pod)
     }
 
     /// Whether a cluster-wide policy or a list applies to pods of a namespace with only one of these sets of labels.

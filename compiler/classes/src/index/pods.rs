@@ -11,7 +11,8 @@ use std::net::IpAddr;
 
 use super::baseline::Baseline;
 use super::roles::{Roles, node_addresses};
-use super::{Dirty, Index, Key};
+use super::store::KeyRef;
+use super::{Dirty, Index};
 use crate::PeerId;
 use weir_model::resolve::{named_ports, standing};
 use weir_objects::k8s::{Body, Object, Phase, Pod};
@@ -136,10 +137,10 @@ impl Index {
     /// Whether the pod's node declares the addresses that the pod's status names as the node's. Then they change
     /// nothing: the kubelet reports them together with the pod's own address, later than the pod's network has it.
     pub(super) fn is_at_a_declared_node(&self, pod: &Pod) -> bool {
-        let Some(name) = pod.node.clone().filter(|_| !pod.node_addresses.is_empty()) else {
+        let Some(name) = pod.node.as_deref().filter(|_| !pod.node_addresses.is_empty()) else {
             return pod.node_addresses.is_empty();
         };
-        let node = self.objects.get(&Key { kind: "Node".to_owned(), namespace: String::new(), name });
+        let node = self.objects.get(&KeyRef { kind: "Node", namespace: "", name });
         let declared = node.map_or(&[][..], node_addresses);
         pod.node_addresses.iter().all(|address| declared.contains(address))
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use super::Key;
+use super::store::Objects;
 use crate::Scope;
 use weir_model::{Cluster, Service};
 use weir_objects::k8s::{Body, Labels, Object};
@@ -77,19 +77,19 @@ fn backing(cluster: &Cluster) -> HashMap<IpAddr, u32> {
 }
 
 /// Services whose backends are found by their selector, since they have no slices.
-pub(super) fn selecting(objects: &BTreeMap<Key, Object>) -> Selecting {
+pub(super) fn selecting(objects: &Objects) -> Selecting {
     // One slice is enough: then the selector is not used at all, even if the slice is empty.
     let sliced: BTreeSet<(&str, &str)> = objects
-        .values()
+        .iter()
         .filter_map(|object| match &object.body {
             Body::EndpointSlice(slice) => Some((object.meta.namespace.as_str(), slice.service.as_deref()?)),
             _ => None,
         })
         .collect();
-    let by_selector = objects.values().filter_map(|object| match &object.body {
+    let by_selector = objects.iter().filter_map(|object| match &object.body {
         Body::Service(service) if !service.selector.is_empty() => {
             let key = (object.meta.namespace.as_str(), object.meta.name.as_str());
-            let name = || (object.meta.namespace.clone(), object.meta.name.clone());
+            let name = || (object.meta.namespace.to_string(), object.meta.name.clone());
             (!sliced.contains(&key)).then(|| (name(), service.selector.clone()))
         }
         _ => None,

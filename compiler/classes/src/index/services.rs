@@ -19,6 +19,7 @@ use std::net::IpAddr;
 
 use super::baseline::Baseline;
 use super::pods::{addresses as pod_addresses, as_pod};
+use super::store::KeyRef;
 use super::{Dirty, Index, Key, MovedBackends};
 use crate::PeerId;
 use weir_model::resolve::{backends_of_slices, is_alike_with_slices, is_reached, resolve};
@@ -40,7 +41,7 @@ impl SliceNames {
     /// Takes a change of an object, if it is a slice.
     pub(super) fn note(&mut self, before: Option<&Object>, after: Option<&Object>) {
         if let Some((slice, service)) = before.and_then(with_service) {
-            let of_namespace = self.names.entry(slice.meta.namespace.clone()).or_default();
+            let of_namespace = self.names.entry(slice.meta.namespace.to_string()).or_default();
             if let Some(names) = of_namespace.get_mut(service) {
                 names.remove(&slice.meta.name);
             }
@@ -49,11 +50,11 @@ impl SliceNames {
                 of_namespace.remove(service);
             }
             if of_namespace.is_empty() {
-                self.names.remove(&slice.meta.namespace);
+                self.names.remove(slice.meta.namespace.as_str());
             }
         }
         if let Some((slice, service)) = after.and_then(with_service) {
-            let of_namespace = self.names.entry(slice.meta.namespace.clone()).or_default();
+            let of_namespace = self.names.entry(slice.meta.namespace.to_string()).or_default();
             of_namespace.entry(service.to_owned()).or_default().insert(slice.meta.name.clone());
         }
     }
@@ -138,7 +139,7 @@ impl Index {
         if was.is_some_and(|was| is.is_some_and(|is| was != is)) {
             return Dirty::Everything;
         }
-        let (namespace, name) = (slice.meta.namespace.clone(), service.to_owned());
+        let (namespace, name) = (slice.meta.namespace.to_string(), service.to_owned());
         let service = Key { kind: "Service".to_owned(), namespace, name };
         // A slice without its service is not read, and no packet is sent to a service without an address.
         let object = self.objects.get(&service).and_then(as_service);
@@ -209,8 +210,7 @@ impl Index {
     }
 
     pub(super) fn slice(&self, namespace: &str, name: &str) -> Option<&Object> {
-        let (kind, namespace, name) = ("EndpointSlice".to_owned(), namespace.to_owned(), name.to_owned());
-        self.objects.get(&Key { kind, namespace, name })
+        self.objects.get(&KeyRef { kind: "EndpointSlice", namespace, name })
     }
 
     /// A cluster of the service, its slices, and the pods of these backends; `None` if the pod of an address is not
@@ -220,7 +220,7 @@ impl Index {
         let slices: Vec<&Object> = self.slices.of(key).filter_map(|name| self.slice(&key.namespace, name)).collect();
         let mut pods = self.pods_behind(object, &slices, backends);
         if slices.is_empty() {
-            let all = self.of_namespace("Pod", &key.namespace).map(|(_, pod)| pod);
+            let all = self.objects.of_namespace("Pod", &key.namespace);
             let addresses = |pod| as_pod(pod).map_or(&[][..], |(_, pod)| pod_addresses(pod));
             let owned = all.flat_map(|pod| addresses(pod).iter().map(move |address| (*address, pod)));
             pods.extend(owned.filter(|(address, _)| backends.contains(address)));
@@ -261,8 +261,7 @@ impl Index {
             let Some(address) = endpoint.addresses.first().filter(|at| addresses.contains(at)) else { continue };
             let Some((namespace, name)) = &endpoint.pod else { continue };
             let namespace = if namespace.is_empty() { &service.meta.namespace } else { namespace };
-            let key = Key { kind: "Pod".to_owned(), namespace: namespace.clone(), name: name.clone() };
-            if let Some(pod) = self.objects.get(&key)
+            if let Some(pod) = self.objects.get(&KeyRef { kind: "Pod", namespace, name })
                 // Finished pods have no address any more, although their status names one.
                 && matches!(&pod.body, Body::Pod(pod) if pod_addresses(pod).contains(address))
                 && self.holders.get(address) == Some(&1)

@@ -14,7 +14,7 @@ use crate::single::far;
 
 /// A pod on this node, in the namespace shop.
 fn near(name: &str, app: &str, address: &str) -> Object {
-    with(far(name, name, app, address), |pod| pod.node = Some("near".to_owned()))
+    with(far(name, name, app, address), |pod| pod.node = Some("near".into()))
 }
 
 fn with(mut object: Object, change: impl FnOnce(&mut weir_objects::k8s::Pod)) -> Object {
@@ -24,7 +24,7 @@ fn with(mut object: Object, change: impl FnOnce(&mut weir_objects::k8s::Pod)) ->
 }
 
 fn labelled(mut object: Object, key: &str, value: &str) -> Object {
-    Arc::make_mut(&mut object.meta.labels).insert(key.to_owned(), value.to_owned());
+    Arc::make_mut(&mut object.meta.labels).insert(key, value);
     object
 }
 
@@ -163,7 +163,7 @@ fn conditions_that_require_a_compile() {
     };
     // The policy `everyone` of this namespace selects no local pod.
     let mut in_ops = near("web-2", "web", "10.2.0.3");
-    in_ops.meta.namespace = "ops".to_owned();
+    in_ops.meta.namespace = "ops".into();
     for (what, new) in [
         ("a new set of policies", in_ops),
         ("a hostPort", with_port("{containerPort: 80, hostPort: 80}")),

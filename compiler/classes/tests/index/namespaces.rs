@@ -17,13 +17,13 @@ fn namespace(team: &str) -> Object {
 /// A pod of the namespace `ops`.
 fn of_ops(name: &str, address: &str) -> Object {
     let mut pod = far(name, name, "cron", address);
-    pod.meta.namespace = "ops".to_owned();
+    pod.meta.namespace = "ops".into();
     pod
 }
 
 fn local(mut pod: Object) -> Object {
     let Body::Pod(body) = &mut pod.body else { panic!("a pod") };
-    body.node = Some("near".to_owned());
+    body.node = Some("near".into());
     pod
 }
 
@@ -33,7 +33,7 @@ fn compiled(pods: &[Object]) -> Index {
     let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
     let has_slices = |it: &Object| !matches!(it.body, Body::Service(_)) || it.meta.name != "db";
     let mut other = far("other", "other", "cron", "10.3.0.1");
-    other.meta.namespace = "more".to_owned();
+    other.meta.namespace = "more".into();
     let more = objects("{apiVersion: v1, kind: Namespace, metadata: {name: more, labels: {team: a}}}");
     let pods = pods.iter().cloned().chain([local(far("web", "web", "web", "10.2.0.1")), other]);
     fixed().into_iter().filter(has_slices).chain(more).chain(pods).for_each(|object| _ = index.apply(object));

@@ -119,9 +119,9 @@ fn copy(random: &mut Random, pod: &Object) -> Object {
     copy.meta.name = format!("copy{}", random.below(6));
     copy.meta.uid = Some(random.pick(&["u3", "u4"]).to_string());
     copy.meta.deleting = false;
-    Arc::make_mut(&mut copy.meta.labels).insert("hash".to_owned(), format!("h{}", random.below(3)));
+    Arc::make_mut(&mut copy.meta.labels).insert("hash", format!("h{}", random.below(3)));
     if let Body::Pod(pod) = &mut copy.body {
-        pod.node = Some("near".to_owned());
+        pod.node = Some("near".into());
         pod.phase = Some(Phase::Running);
         pod.addresses = vec![format!("10.0.0.{}", random.below(18)).parse().expect("an address")];
         (pod.host_network, pod.host_ports) = (false, Vec::new());

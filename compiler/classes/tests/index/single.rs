@@ -22,7 +22,7 @@ pub(crate) fn compiled() -> Index {
     let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
     let near = far("near", "u0", "web", "10.0.0.1");
     let near = match near.body {
-        Body::Pod(pod) => Object { body: Body::Pod(Pod { node: Some("near".to_owned()), ..pod }), ..near },
+        Body::Pod(pod) => Object { body: Body::Pod(Pod { node: Some("near".into()), ..pod }), ..near },
         _ => near,
     };
     let others = [far("db", "u1", "db", "10.1.0.1"), far("cron", "u2", "cron", "10.1.0.2")];

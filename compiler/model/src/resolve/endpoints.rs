@@ -222,7 +222,7 @@ pub fn endpoint_of_pod(
         addresses: pod.addresses.clone(),
         node,
         named_ports,
-        owner: pod.owner.clone(),
+        owner: pod.owner.as_ref().map(String::from),
         terminating: object.meta.deleting,
         uid: object.meta.uid.clone(),
         object: object.id,
@@ -242,7 +242,7 @@ pub fn standing(pod: &Pod) -> Standing {
 fn workload_key(object: &Object) -> Option<(String, String)> {
     match &object.body {
         Body::Workload(workload) => {
-            Some((object.meta.namespace.clone(), format!("{}/{}", workload.kind, object.meta.name)))
+            Some((object.meta.namespace.to_string(), format!("{}/{}", workload.kind, object.meta.name)))
         }
         _ => None,
     }
@@ -250,6 +250,6 @@ fn workload_key(object: &Object) -> Option<(String, String)> {
 
 /// Whether its controller is in the input and replaces it.
 fn is_owned(object: &Object, workload: &Workload, workloads: &HashSet<(String, String)>) -> bool {
-    let owner = workload.owner.clone().map(|owner| (object.meta.namespace.clone(), owner));
+    let owner = workload.owner.clone().map(|owner| (object.meta.namespace.to_string(), owner));
     owner.is_some_and(|owner| workloads.contains(&owner))
 }

@@ -250,7 +250,7 @@ pub fn is_alike_with_slices(old: (&Object, &k8s::Service), new: (&Object, &k8s::
 }
 
 fn has_other_proxy(labels: &Labels) -> bool {
-    NOT_PROXIED.iter().any(|label| labels.contains_key(*label))
+    NOT_PROXIED.iter().any(|label| labels.contains_key(label))
 }
 
 /// The ClusterIPs of a service. A headless service only has names.

@@ -287,7 +287,7 @@ impl<'o> InputReader<'o> {
 
     fn check_unique(&mut self, kind: &'static str, meta: &Meta, report: &mut ObjectFindings) {
         let id = report.object();
-        let first = *self.names.entry((kind, meta.namespace.clone(), meta.name.clone())).or_insert(id);
+        let first = *self.names.entry((kind, meta.namespace.to_string(), meta.name.clone())).or_insert(id);
         if first != id {
             let what = match &*meta.namespace {
                 "" => format!("{kind} `{}`", meta.name),

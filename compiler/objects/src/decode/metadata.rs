@@ -1,6 +1,7 @@
 //! `metadata`: the fields that are kept, and the checks of the API server.
 
 use crate::k8s::{MODE, Meta};
+use crate::name::Name;
 use crate::origin::FieldOrigin;
 
 use super::DecodeOptions;
@@ -18,14 +19,14 @@ pub(super) fn read(object: ValueView<'_, '_>, namespaced: bool, options: &Decode
     let meta = object.get("metadata");
     let non_empty = |name: &str| meta.get(name).string().filter(|text| !text.is_empty());
     let namespace = match namespaced {
-        true => non_empty("namespace").unwrap_or_else(|| options.default_namespace.clone()),
-        false => String::new(),
+        true => non_empty("namespace").map_or_else(|| options.default_namespace.as_str().into(), Name::from),
+        false => Name::default(),
     };
     Meta {
         name: non_empty("name").or_else(|| non_empty("generateName")).unwrap_or_default(),
         namespace,
         uid: non_empty("uid"),
-        labels: meta.get("labels").string_map().into(),
+        labels: meta.get("labels").labels().into(),
         deleting: meta.get("deletionTimestamp").is_there(),
     }
 }

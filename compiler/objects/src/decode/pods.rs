@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use crate::address;
 use crate::k8s::{HostPort, NamedPort, Node, Phase, Pod, Workload};
+use crate::name::Name;
 
 use super::report::ObjectFindings;
 use super::trail::Trail;
@@ -16,7 +17,7 @@ pub(super) fn read(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> Po
     let (spec_at, status_at) = (Trail::ROOT.field("spec"), Trail::ROOT.field("status"));
     let ports = container_ports(spec, &spec_at, report);
     Pod {
-        node: spec.get("nodeName").string().filter(|name| !name.is_empty()),
+        node: spec.get("nodeName").name(),
         host_network: spec.get("hostNetwork").bool().unwrap_or(false),
         phase: phase(status.get("phase"), &status_at.field("phase"), report),
         unready: status.get("conditions").items().any(|condition| {
@@ -26,7 +27,7 @@ pub(super) fn read(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> Po
         node_addresses: addresses(status, "hostIPs", "hostIP", &status_at, report),
         ports: ports.named,
         host_ports: ports.of_host,
-        owner: metadata::owner(object),
+        owner: metadata::owner(object).map(Name::from),
     }
 }
 
@@ -54,7 +55,7 @@ fn workload(
     let spec = template.get("spec");
     Workload {
         kind: kind.to_owned(),
-        pod_labels: template.get("metadata").get("labels").string_map(),
+        pod_labels: template.get("metadata").get("labels").labels(),
         host_network: spec.get("hostNetwork").bool().unwrap_or(false),
         ports: container_ports(spec, &at.field("spec"), report).named,
         // A StatefulSet alone never runs a pod and its replacement at the same time

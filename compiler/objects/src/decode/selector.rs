@@ -16,7 +16,7 @@ pub(super) fn read(selector: ValueView<'_, '_>, at: &Trail<'_>, report: &mut Obj
     let at = at.field("matchExpressions");
     let expressions = selector.get("matchExpressions").items().enumerate();
     LabelSelector {
-        match_labels: labels.string_map(),
+        match_labels: labels.labels(),
         match_expressions: expressions
             .filter_map(|(index, expression)| requirement(expression, &at.index(index), report))
             .collect(),

@@ -18,7 +18,7 @@ pub(super) fn read(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> Se
         cluster_addresses: cluster_addresses(spec, report),
         headless: is_headless(spec),
         external_addresses: external_addresses(object, report),
-        selector: spec.get("selector").string_map(),
+        selector: spec.get("selector").labels(),
         local_traffic: is_local("internalTrafficPolicy") || is_local("externalTrafficPolicy"),
         publish_not_ready: spec.get("publishNotReadyAddresses").bool().unwrap_or(false),
         external_name: spec.get("type").str() == Some("ExternalName"),
@@ -121,8 +121,8 @@ fn endpoint(entry: ValueView<'_, '_>, at: &Trail<'_>, report: &mut ObjectFinding
         ready: condition("ready").unwrap_or(true),
         serving: condition("serving").unwrap_or(true),
         terminating: condition("terminating").unwrap_or(false),
-        node: entry.get("nodeName").string().filter(|name| !name.is_empty()),
-        pod: pod.map(|name| (target.get("namespace").string().unwrap_or_default(), name)),
+        node: entry.get("nodeName").name(),
+        pod: pod.map(|name| (target.get("namespace").name().unwrap_or_default(), name)),
     }
 }
 

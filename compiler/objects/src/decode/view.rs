@@ -1,7 +1,7 @@
 //! A lenient view of a tree whose shape has been checked: null values and values of another type read as absent.
 
-use std::collections::BTreeMap;
-
+use crate::k8s::Labels;
+use crate::name::Name;
 use crate::syntax::{SyntaxNode, SyntaxValue};
 
 /// A value, or the absence of one.
@@ -72,6 +72,11 @@ impl<'n, 't> ValueView<'n, 't> {
         self.str().map(str::to_owned)
     }
 
+    /// The value as a name, if it is a string that is not empty.
+    pub(super) fn name(self) -> Option<Name> {
+        self.str().filter(|text| !text.is_empty()).map(Name::from)
+    }
+
     /// The entries of a map of strings, in the order written; null reads as `""`.
     pub(super) fn strings(self) -> impl Iterator<Item = (&'n str, &'n str)> + use<'n, 't> {
         let entries: &'n [_] = match self.0.map(|node| &node.value) {
@@ -81,9 +86,9 @@ impl<'n, 't> ValueView<'n, 't> {
         entries.iter().map(|entry| (&*entry.key, Self::new(&entry.value).str().unwrap_or_default()))
     }
 
-    /// The same entries as an owned map.
-    pub(super) fn string_map(self) -> BTreeMap<String, String> {
-        self.strings().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    /// The same entries as labels. Of entries with the same key, the last one counts.
+    pub(super) fn labels(self) -> Labels {
+        self.strings().collect()
     }
 }
 

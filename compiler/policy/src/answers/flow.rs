@@ -7,6 +7,7 @@ use weir_analysis::reach::ports;
 use weir_analysis::world::PossiblePod;
 use weir_model::Cluster;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol};
+use weir_objects::k8s::Labels;
 
 use crate::endpoint_lookup::reference;
 
@@ -92,8 +93,8 @@ impl PodDescription {
         };
         Self {
             namespace: pod.namespace.clone(),
-            labels: pod.labels.clone(),
-            namespace_labels: pod.namespace_labels.clone(),
+            labels: pod.labels.to_map(),
+            namespace_labels: pod.namespace_labels.as_ref().map(Labels::to_map),
             ports: pod.ports.iter().map(port).collect(),
             ip: pod.address,
         }

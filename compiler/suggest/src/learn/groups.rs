@@ -95,20 +95,20 @@ fn workload(cluster: &Cluster, labels: &Labels, member: EndpointId) -> String {
     let endpoint = &cluster.endpoints[member.index()];
     let owner = endpoint.owner.as_deref().and_then(|it| it.split_once('/')).map(|(_, name)| name.to_owned());
     let label = ["app.kubernetes.io/name", "app", "k8s-app"].into_iter().find_map(|key| labels.get(key));
-    let is_name = |it: &&String| weir_objects::decode::names::dns_label(it).is_ok();
-    label.filter(is_name).cloned().or(owner).unwrap_or_else(|| endpoint.name.clone())
+    let is_name = |it: &&str| weir_objects::decode::names::dns_label(it).is_ok();
+    label.filter(is_name).map(str::to_owned).or(owner).unwrap_or_else(|| endpoint.name.clone())
 }
 
 /// A selector of these labels that leaves out pods of other groups, which may have the same labels and more.
 fn selector<'l>(own: &Labels, others: impl Iterator<Item = &'l Labels>) -> LabelSelector {
     let has_all = |it: &&Labels| *it != own && own.iter().all(|(key, value)| it.get(key) == Some(value));
-    let mut absent: BTreeSet<&String> = BTreeSet::new();
+    let mut absent: BTreeSet<&str> = BTreeSet::new();
     for other in others.filter(has_all) {
         if !other.keys().any(|key| absent.contains(key)) {
-            absent.extend(other.keys().find(|key| !own.contains_key(*key)));
+            absent.extend(other.keys().find(|key| !own.contains_key(key)));
         }
     }
     let expression =
-        |key: &String| Requirement { key: key.clone(), operator: Operator::DoesNotExist, values: Vec::new() };
+        |key: &str| Requirement { key: key.to_owned(), operator: Operator::DoesNotExist, values: Vec::new() };
     LabelSelector { match_labels: own.clone(), match_expressions: absent.into_iter().map(expression).collect() }
 }

@@ -15,7 +15,7 @@ impl PolicyNames {
     /// The names of the NetworkPolicies of the input.
     pub(crate) fn of(objects: &[Object]) -> Self {
         let policies = objects.iter().filter(|it| matches!(it.body, Body::NetworkPolicy(_)));
-        Self(policies.map(|it| (it.meta.namespace.clone(), it.meta.name.clone())).collect())
+        Self(policies.map(|it| (it.meta.namespace.to_string(), it.meta.name.clone())).collect())
     }
 
     /// A name that is not in use, with a number if needed. From now on it is in use.

@@ -133,7 +133,7 @@ pub(crate) fn edits(
         for ports in &ports {
             let rule = PolicyRule { peers: peers.clone(), ports: ports.clone() };
             let policy = new_policy(cluster.labels.labels(subject.labels).clone(), rule, direction);
-            let meta = Meta { name: "new".to_owned(), namespace: namespace.clone(), ..Meta::default() };
+            let meta = Meta { name: "new".to_owned(), namespace: namespace.as_str().into(), ..Meta::default() };
             let id = ObjectId(objects.len() as u32);
             let object =
                 Object { id, meta: Meta { labels: Arc::default(), ..meta }, body: Body::NetworkPolicy(policy) };
@@ -169,7 +169,7 @@ fn peers(cluster: &Cluster, remote: FlowEnd) -> Vec<Vec<PolicyPeer>> {
     let labels = cluster.labels.labels(endpoint.labels);
     let namespace = &cluster.namespaces[endpoint.namespace.index()];
     let selector = |labels: Labels| LabelSelector { match_labels: labels, match_expressions: Vec::new() };
-    let one = |(key, value): (&String, &String)| selector([(key.clone(), value.clone())].into());
+    let one = |label: (&str, &str)| selector([label].into());
     let mut selectors = vec![selector(labels.clone()), LabelSelector::default()];
     selectors.extend(labels.iter().map(one));
     let all = selector(cluster.labels.labels(namespace.labels).clone());

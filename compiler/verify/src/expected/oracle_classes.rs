@@ -408,7 +408,7 @@ impl<'c> Projection<'c> {
         // selectors.
         let keys = selectors.flat_map(|selector| {
             let written = selector.match_expressions.iter().map(|it| it.key.as_str());
-            selector.match_labels.keys().map(String::as_str).chain(written)
+            selector.match_labels.keys().chain(written)
         });
         Self {
             keys: keys.collect(),
@@ -425,7 +425,7 @@ impl<'c> Projection<'c> {
             let set = cluster.labels.labels(labels);
             // In the order of the keys' set, which is fixed. A missing key is `None` and not an empty value: `Exists`
             // distinguishes them.
-            let seen = keys.iter().map(|key| set.get(*key).map(String::as_str)).collect();
+            let seen = keys.iter().map(|key| set.get(key)).collect();
             let next = numbers.len() as u32;
             *numbers.entry(seen).or_insert(next)
         })

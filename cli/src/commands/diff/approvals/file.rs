@@ -158,7 +158,7 @@ impl ApprovalReader<'_, '_> {
             };
             for label in labels {
                 let value = self.required_text(&label.value, &label.key)?;
-                if selector.match_labels.insert(label.key.to_string(), value).is_some() {
+                if selector.match_labels.insert(&label.key, value).is_some() {
                     return Err(self.file.wrong(label.key_span, "the label is given twice", "remove one"));
                 }
             }

@@ -436,7 +436,7 @@ impl<'w, 'c> NamespaceRules<'w, 'c> {
         selectors.sort_unstable();
         selectors.dedup();
         // A namespace that a selector names is the only one that it can match.
-        let wanted = |it: &LabelSelector| it.match_labels.get(NAMESPACE_NAME_LABEL).cloned();
+        let wanted = |it: &LabelSelector| it.match_labels.get(NAMESPACE_NAME_LABEL).map(str::to_owned);
         let names: Vec<Option<String>> = selectors.iter().map(wanted).collect();
         let known: Vec<Vec<Option<bool>>> =
             selectors.iter().map(|it| self.declared.of(self.world, it).to_vec()).collect();
@@ -535,8 +535,8 @@ impl LikelyNeighbours {
         for policy in policies {
             match key.and_then(|key| selector(*policy).match_labels.get(key)) {
                 Some(value) => {
-                    it.values.insert(*policy, value.clone());
-                    it.by_value.entry(value.clone()).or_default().push(*policy);
+                    it.values.insert(*policy, value.to_owned());
+                    it.by_value.entry(value.to_owned()).or_default().push(*policy);
                 }
                 None => it.others.push(*policy),
             }

@@ -1,0 +1,161 @@
+//! Values that many objects have in common, kept once.
+//!
+//! Problem: the pods of a Deployment have equal labels, and thousands of pods have the same namespace. Each object is
+//! read by itself, so the index of a large cluster would keep a copy of them for each pod.
+//! Strategy: a table of the values. An object gets the table's value in place of its own. The number of references to a
+//! value tells whether an object still has it.
+//! Invariant: a table has at most a quarter more values than were in use at its last sweep, and [`FEW`]. Over time, many
+//! different values occur, and a tenant can make any number of them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use weir_objects::k8s::{Body, Labels, Object};
+use weir_objects::name::Name;
+
+/// Values that are kept for no object before the first sweep.
+const FEW: usize = 64;
+
+/// The values that objects share.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    labels: Table<Arc<Labels>>,
+    names: Table<Name>,
+}
+
+impl Shared {
+    /// Makes the object share its values with the objects before it.
+    pub(super) fn share(&mut self, object: &mut Object) {
+        self.labels.share(&mut object.meta.labels);
+        let mut share = |name: &mut Name| self.names.share(name);
+        share(&mut object.meta.namespace);
+        match &mut object.body {
+            Body::Pod(pod) => pod.node.iter_mut().chain(&mut pod.owner).for_each(share),
+            Body::EndpointSlice(slice) => {
+                for endpoint in &mut slice.endpoints {
+                    endpoint.node.iter_mut().for_each(&mut share);
+                    endpoint.pod.iter_mut().for_each(|(namespace, _)| share(namespace));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Forgets the values that no object has any more.
+    pub(super) fn sweep(&mut self) {
+        self.labels.sweep();
+        self.names.sweep();
+    }
+}
+
+/// A value whose copies share one allocation.
+trait Counted: Ord + Clone {
+    /// The number of copies.
+    fn uses(&self) -> usize;
+}
+
+impl Counted for Name {
+    fn uses(&self) -> usize {
+        self.uses()
+    }
+}
+
+impl Counted for Arc<Labels> {
+    fn uses(&self) -> usize {
+        Arc::strong_count(self)
+    }
+}
+
+#[derive(Debug)]
+struct Table<T> {
+    known: BTreeSet<T>,
+    /// The number of values from which on the table is swept.
+    most: usize,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { known: BTreeSet::new(), most: FEW }
+    }
+}
+
+impl<T: Counted> Table<T> {
+    fn share(&mut self, value: &mut T) {
+        if let Some(known) = self.known.get(value) {
+            value.clone_from(known);
+            return;
+        }
+        // Not at each change of an object: whether its old state was the last one with a value is known only when the
+        // state is dropped, and a generation in the making keeps it for longer.
+        if self.known.len() >= self.most {
+            self.sweep();
+        }
+        self.known.insert(value.clone());
+    }
+
+    fn sweep(&mut self) {
+        // One use is the table's own.
+        self.known.retain(|value| value.uses() > 1);
+        self.most = self.known.len() + self.known.len() / 4 + FEW;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_objects::k8s::{Meta, Pod};
+    use weir_objects::origin::ObjectId;
+
+    fn pod(namespace: &str, node: &str, app: &str) -> Object {
+        let labels = Labels::from([("app", app)]).into();
+        let meta = Meta { namespace: namespace.into(), labels, ..Meta::default() };
+        let body = Body::Pod(Pod { node: Some(node.into()), owner: Some("ReplicaSet/a".into()), ..Pod::default() });
+        Object { id: ObjectId(0), meta, body }
+    }
+
+    fn shared(shared: &mut Shared, mut object: Object) -> Object {
+        shared.share(&mut object);
+        object
+    }
+
+    #[test]
+    fn equal_values_of_objects_are_kept_once() {
+        let mut table = Shared::default();
+        let objects = ["near", "near", "far"].map(|node| shared(&mut table, pod("shop", node, "web")));
+        assert_eq!(objects[2], pod("shop", "far", "web"));
+        let nodes = objects.iter().filter_map(|object| match &object.body {
+            Body::Pod(pod) => Some((pod.node.as_ref()?.uses(), pod.owner.as_ref()?.uses())),
+            _ => None,
+        });
+        // Each count has the table's own use.
+        assert_eq!(nodes.collect::<Vec<_>>(), [(3, 4), (3, 4), (2, 4)]);
+        assert_eq!((objects[0].meta.namespace.uses(), Arc::strong_count(&objects[0].meta.labels)), (4, 4));
+    }
+
+    #[test]
+    fn values_of_no_object_are_forgotten() {
+        let mut table = Shared::default();
+        let kept = shared(&mut table, pod("kept", "kept", "kept"));
+        for number in 0..10_000 {
+            let name = format!("n{number}");
+            drop(shared(&mut table, pod(&name, &name, &name)));
+            assert!(table.names.known.len() <= 2 * FEW && table.labels.known.len() <= 2 * FEW, "after {number}");
+        }
+        table.sweep();
+        let names: Vec<&str> = table.names.known.iter().map(Name::as_str).collect();
+        assert_eq!((names, table.labels.known.len()), (vec!["ReplicaSet/a", "kept"], 1));
+        drop(kept);
+        table.sweep();
+        assert!(table.names.known.is_empty() && table.labels.known.is_empty());
+    }
+
+    #[test]
+    fn values_in_use_are_kept_by_a_sweep() {
+        let mut table = Shared::default();
+        let objects: Vec<Object> =
+            (0..1_000).map(|number| shared(&mut table, pod(&format!("n{number}"), "near", "web"))).collect();
+        assert_eq!(table.names.known.len(), 1_002);
+        let again = shared(&mut table, pod("n7", "near", "web"));
+        assert_eq!((again.meta.namespace.uses(), objects[7].meta.namespace.uses()), (3, 3));
+    }
+}

@@ -1,0 +1,195 @@
+//! The objects of the index, by kind, namespace and name.
+//!
+//! Problem: an agent has every pod of the cluster. A map from keys to objects would keep a second copy of each object's
+//! kind, namespace and name.
+//! Strategy: an ordered set that compares the objects by these three texts. A set can be searched only for a value that
+//! its elements can lend, and they cannot lend a key that they do not have. So a search passes its key as a trait
+//! object, and the elements lend themselves as the same trait object.
+//! Invariant: at most one object has a given kind, namespace and name.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use super::Key;
+use weir_objects::k8s::Object;
+
+/// The identity of an object, as in [`Key`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct KeyRef<'k> {
+    pub(super) kind: &'k str,
+    pub(super) namespace: &'k str,
+    pub(super) name: &'k str,
+}
+
+impl<'k> KeyRef<'k> {
+    pub(super) fn of(object: &'k Object) -> Self {
+        Self { kind: object.body.kind(), namespace: &object.meta.namespace, name: &object.meta.name }
+    }
+}
+
+/// A value with the identity of an object.
+pub(super) trait Keyed {
+    fn key(&self) -> KeyRef<'_>;
+}
+
+impl Keyed for KeyRef<'_> {
+    fn key(&self) -> KeyRef<'_> {
+        *self
+    }
+}
+
+impl Keyed for Key {
+    fn key(&self) -> KeyRef<'_> {
+        KeyRef { kind: &self.kind, namespace: &self.namespace, name: &self.name }
+    }
+}
+
+impl Keyed for Stored {
+    fn key(&self) -> KeyRef<'_> {
+        KeyRef::of(&self.0)
+    }
+}
+
+impl Ord for dyn Keyed + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl PartialOrd for dyn Keyed + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Eq for dyn Keyed + '_ {}
+
+impl PartialEq for dyn Keyed + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+/// An object of the set. In a box, because about a third of the places in the nodes of a B-tree are empty.
+#[derive(Debug)]
+struct Stored(Box<Object>);
+
+impl<'k> Borrow<dyn Keyed + 'k> for Stored {
+    fn borrow(&self) -> &(dyn Keyed + 'k) {
+        self
+    }
+}
+
+impl Ord for Stored {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl PartialOrd for Stored {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Eq for Stored {}
+
+impl PartialEq for Stored {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+/// Objects, ordered by kind, namespace and name.
+#[derive(Debug, Default)]
+pub(super) struct Objects(BTreeSet<Stored>);
+
+impl Objects {
+    pub(super) fn get(&self, key: &dyn Keyed) -> Option<&Object> {
+        self.0.get(key).map(|it| &*it.0)
+    }
+
+    /// Stores an object. Returns the object with the same key that was stored before.
+    pub(super) fn replace(&mut self, object: Object) -> Option<Object> {
+        // Not `insert`, which keeps the old one of two elements that are equal: here, of two objects with the same key.
+        self.0.replace(Stored(object.into())).map(|it| *it.0)
+    }
+
+    pub(super) fn remove(&mut self, key: &dyn Keyed) -> Option<Object> {
+        self.0.take(key).map(|it| *it.0)
+    }
+
+    /// All objects.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Object> {
+        self.0.iter().map(|it| &*it.0)
+    }
+
+    /// The objects of a kind, found without a visit to the others.
+    pub(super) fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Object> {
+        self.from(KeyRef { kind, namespace: "", name: "" }).take_while(move |object| object.body.kind() == kind)
+    }
+
+    /// The objects of a kind in a namespace, found without a visit to the others.
+    pub(super) fn of_namespace(&self, kind: &str, namespace: &str) -> impl Iterator<Item = &Object> {
+        let from = self.from(KeyRef { kind, namespace, name: "" });
+        from.take_while(move |object| object.body.kind() == kind && object.meta.namespace == namespace)
+    }
+
+    /// The object with this key, and all that come after it.
+    fn from(&self, first: KeyRef<'_>) -> impl Iterator<Item = &Object> + use<'_> {
+        let range: (Bound<&dyn Keyed>, Bound<&dyn Keyed>) = (Bound::Included(&first), Bound::Unbounded);
+        self.0.range::<dyn Keyed, _>(range).map(|it| &*it.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_objects::k8s::{Body, Meta, Node, Pod};
+    use weir_objects::origin::ObjectId;
+
+    fn object(body: Body, namespace: &str, name: &str, uid: &str) -> Object {
+        let meta = Meta { name: name.into(), namespace: namespace.into(), uid: Some(uid.into()), ..Meta::default() };
+        Object { id: ObjectId(0), meta, body }
+    }
+
+    fn pod(namespace: &str, name: &str, uid: &str) -> Object {
+        object(Body::Pod(Pod::default()), namespace, name, uid)
+    }
+
+    fn uids<'o>(objects: impl Iterator<Item = &'o Object>) -> Vec<&'o str> {
+        objects.filter_map(|object| object.meta.uid.as_deref()).collect()
+    }
+
+    #[test]
+    fn the_new_state_of_an_object_replaces_the_old_one() {
+        let mut objects = Objects::default();
+        assert_eq!(objects.replace(pod("shop", "web", "old")), None);
+        assert_eq!(objects.replace(pod("shop", "web", "new")), Some(pod("shop", "web", "old")));
+        let key = Key::of(&pod("shop", "web", ""));
+        assert_eq!(objects.get(&key), Some(&pod("shop", "web", "new")));
+        assert_eq!(uids(objects.iter()), ["new"]);
+        assert_eq!(objects.remove(&key), Some(pod("shop", "web", "new")));
+        assert_eq!(objects.remove(&key), None);
+        assert_eq!((objects.get(&key), objects.iter().count()), (None, 0));
+    }
+
+    #[test]
+    fn objects_are_found_by_kind_and_namespace() {
+        let mut objects = Objects::default();
+        let names = [("shop", "web", "4"), ("shop", "db", "3"), ("a", "z", "1"), ("shop-2", "a", "5"), ("b", "a", "2")];
+        names.into_iter().for_each(|(namespace, name, uid)| _ = objects.replace(pod(namespace, name, uid)));
+        _ = objects.replace(object(Body::Node(Node::default()), "", "web", "node"));
+        _ = objects.replace(object(Body::Namespace, "", "shop", "namespace"));
+        assert_eq!(uids(objects.iter()), ["namespace", "node", "1", "2", "3", "4", "5"]);
+        assert_eq!(uids(objects.of_kind("Pod")), ["1", "2", "3", "4", "5"]);
+        assert_eq!(uids(objects.of_kind("Node")), ["node"]);
+        assert_eq!(uids(objects.of_kind("P")), [""; 0]);
+        assert_eq!(uids(objects.of_namespace("Pod", "shop")), ["3", "4"]);
+        assert_eq!(uids(objects.of_namespace("Pod", "sho")), [""; 0]);
+        let found = objects.get(&KeyRef { kind: "Node", namespace: "", name: "web" });
+        assert_eq!(uids(found.into_iter()), ["node"]);
+    }
+}
