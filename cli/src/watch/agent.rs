@@ -336,7 +336,7 @@ impl<E: Enforce> NodeAgent<E> {
                 self.remove_replaced();
             }
             if self.upkeep.reconcile.start(now) {
-                self.reconcile();
+                self.reconcile(now);
             }
             self.check_hooks(now);
             self.forget_unneeded(now);

@@ -120,6 +120,8 @@ pub(crate) struct KernelSnapshot {
     pub(crate) packets: Vec<Counter>,
     /// Deviations that could not be repaired.
     pub(crate) drift: Vec<String>,
+    /// Whether a table has other content than the agent has written: a new generation writes it again.
+    pub(crate) wrong_tables: bool,
     pub(crate) maps: Vec<Fill>,
     /// The bytes that the kernel charges for each map.
     pub(crate) memory: Vec<(String, u64)>,

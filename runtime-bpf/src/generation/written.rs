@@ -8,7 +8,7 @@
 //! Invariants: content is remembered only after all of it was written; an error forgets it. Only tables that no
 //! operation but [`super::spare`] and single writes of addresses changes are remembered. Another process with root's
 //! rights can change a table behind the agent's back: the agent's regular comparison finds that as soon as the table is
-//! in force, and [`crate::runtime::Runtime::distrust`] makes the next generation read everything again.
+//! in force, and [`crate::runtime::Runtime::deviations`] makes the next generation read everything again.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -36,6 +36,15 @@ impl WrittenTable {
     /// A table with these entries, which are sorted.
     pub(crate) fn new(entries: MapEntries) -> Self {
         Self { entries, changes: BTreeMap::new() }
+    }
+
+    /// All entries that the table has, sorted.
+    pub(crate) fn entries(&self) -> MapEntries {
+        let mut entries = self.entries.clone();
+        for (key, value) in &self.changes {
+            entries.set(key, value.as_deref());
+        }
+        entries
     }
 
     /// What has to be removed and written so that the table has the entries `wanted`, which are sorted.
@@ -93,6 +102,11 @@ impl WrittenTables {
     /// The content of a table. It is forgotten until [`Self::put`], because it is about to change.
     pub(crate) fn take(&self, map: u32) -> Option<WrittenTable> {
         self.with(|tables| tables.remove(&map))
+    }
+
+    /// The content of a table, which stays known.
+    pub(crate) fn get(&self, map: u32) -> Option<WrittenTable> {
+        self.with(|tables| tables.get(&map).cloned())
     }
 
     /// Remembers the content of a table.
@@ -164,6 +178,7 @@ mod tests {
                     assert_eq!(applied(&table, &entries(after)).0, *after, "{before:?} {first:?} {second:?}");
                 }
                 assert_eq!(applied(&table, &table.entries.clone()).0, *before, "shared entries");
+                assert_eq!(applied(&table, &table.entries()).1, 0, "what the table has");
             }
         }
     }

@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use weir_artifact::Artifact;
+use weir_artifact::entries::MapEntries;
 use weir_artifact::layout::{MapName, buckets, config, protected};
 use weir_artifact::map_image::{MapBytes, MapEntry, MapImage, bucket_family};
 use weir_ebpf::vm::MapKind;
@@ -115,9 +116,15 @@ impl Runtime {
             match image.name {
                 // Each switch writes `other`. `flow_shape` is frozen, and its content is this machine's own.
                 MapName::Other | MapName::FlowShape => continue,
-                MapName::Exact4 | MapName::Exact6 if loaded.generation.patched => continue,
                 _ => {}
             }
+            let written = self.written_entries(loaded, image.name);
+            let entries = match (&written, image.name) {
+                (Some(written), _) => written,
+                // Only the process that has written single addresses knows them.
+                (None, MapName::Exact4 | MapName::Exact6) if loaded.generation.patched => continue,
+                (None, _) => &image.entries,
+            };
             let there = self.entries_of(map, name)?;
             counts.insert(name, there.iter().count() as u64);
             if image.name == MapName::Config {
@@ -129,7 +136,7 @@ impl Runtime {
                 }
                 continue;
             }
-            let EntryDifferences { missing, extra } = differences(image, &source, &there);
+            let EntryDifferences { missing, extra } = differences(image, entries, &source, &there);
             if missing + extra > 0 {
                 drift.push(format!(
                     "the map {name} differs from the artifact: {missing} entries are missing or changed, {extra} are \
@@ -138,6 +145,13 @@ impl Runtime {
             }
         }
         Ok(counts)
+    }
+
+    /// The entries of a table of single addresses that an agent has changed since the artifact, if it knows all of them.
+    fn written_entries(&self, loaded: &LoadedGeneration, name: MapName) -> Option<MapEntries> {
+        let is_patched = loaded.generation.patched && matches!(name, MapName::Exact4 | MapName::Exact6);
+        let number = loaded.generation.maps.get(name.name()).filter(|_| is_patched)?;
+        self.written.as_ref()?.get(*number).map(|table| table.entries())
     }
 
     fn entries_of(&self, map: &KernelMap, name: &str) -> Result<FlatEntries, Error> {
@@ -180,7 +194,12 @@ impl Runtime {
 }
 
 /// Compares a table with the entries that it should have.
-fn differences(image: &MapImage, source: &ExpectedSource<'_>, there: &FlatEntries) -> EntryDifferences {
+fn differences(
+    image: &MapImage,
+    entries: &MapEntries,
+    source: &ExpectedSource<'_>,
+    there: &FlatEntries,
+) -> EntryDifferences {
     let ExpectedSource { record, named, own } = source;
     let of_endpoints: Vec<MapEntry> = match image.name {
         MapName::Endpoints => {
@@ -196,7 +215,7 @@ fn differences(image: &MapImage, source: &ExpectedSource<'_>, there: &FlatEntrie
     // The image of a table of endpoints has no entries.
     let of_endpoints = of_endpoints.iter().map(|(key, value)| (key.as_slice(), value.as_slice()));
     let own = of(own, image.name).map(|key| (key, &OWN[..]));
-    let expected = sorted(image.entries.iter().chain(of_endpoints).chain(own));
+    let expected = sorted(entries.iter().chain(of_endpoints).chain(own));
     // An array has all of its entries, at least one, from the beginning: unused entries are zero.
     let is_unset = |value: &[u8]| image.spec.kind == MapKind::Array && value.iter().all(|byte| *byte == 0);
     EntryDifferences::new(&expected, &sorted(there.iter()), is_unset)

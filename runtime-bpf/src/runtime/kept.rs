@@ -114,6 +114,11 @@ impl Runtime {
         self.kept().into_iter().for_each(|mut kept| *kept = Kept::default());
     }
 
+    /// What was written to tables is not relied on any more.
+    pub(crate) fn forget_written(&self) {
+        self.written.iter().for_each(|written| written.retain(|_| false));
+    }
+
     /// Closes the descriptors of a generation that is no longer needed.
     pub(crate) fn release(&self, generation: &KernelGeneration) {
         self.written.iter().for_each(|written| written.retain(|map| !generation.maps.values().any(|it| *it == map)));

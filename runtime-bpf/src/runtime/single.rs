@@ -162,7 +162,10 @@ impl Runtime {
         reconciled.failures.extend(self.take_failed_moves());
         match reconciled.unreadable {
             _ if !reconciled.failures.is_empty() => Err(Error::Partial(reconciled.failures)),
-            Some(unreadable) => Err(unreadable),
+            Some(unreadable) => {
+                self.distrust()?;
+                Err(unreadable)
+            }
             None => Ok(reconciled.repaired),
         }
     }

@@ -94,6 +94,9 @@ pub struct Deviations {
     pub drift: Vec<String>,
     /// How full the maps are.
     pub maps: Vec<Fill>,
+    /// Whether a table differs from the artifact. Then the next attach makes a new generation, even of the same
+    /// artifact, and reads every table that it reuses.
+    pub wrong_tables: bool,
 }
 
 /// The generation in force, compared with its artifact.
@@ -101,6 +104,7 @@ struct ComparedState {
     loaded: Option<LoadedGeneration>,
     artifact: Option<Artifact>,
     drift: Vec<String>,
+    wrong_tables: bool,
     maps: Vec<Fill>,
 }
 
@@ -123,7 +127,7 @@ impl Runtime {
 
     fn read_status(&self) -> Result<EnforcementStatus, Error> {
         let record = self.record_here()?;
-        let ComparedState { loaded, artifact, drift, maps } = self.compare(&record)?;
+        let ComparedState { loaded, artifact, drift, maps, .. } = self.compare(&record)?;
         let mut endpoints = Vec::new();
         for local in &record.endpoints {
             let state = self.state(&record, loaded.as_ref(), local)?;
@@ -147,8 +151,20 @@ impl Runtime {
     /// caller holds the lock.
     pub fn deviations(&self) -> Result<Deviations, Error> {
         debug_assert!(self.has_lock(), "opened with {:?}", PinAccess::Change);
-        let ComparedState { drift, maps, .. } = self.compare(&*self.record_here()?)?;
-        Ok(Deviations { drift, maps })
+        let ComparedState { drift, maps, wrong_tables, .. } = self.compare(&*self.record_here()?)?;
+        if wrong_tables {
+            self.distrust()?;
+        }
+        Ok(Deviations { drift, maps, wrong_tables })
+    }
+
+    /// Another process has changed a table. What this process has written to tables is not relied on any more, and the
+    /// generation in force does not count as what its artifact says.
+    pub(crate) fn distrust(&self) -> Result<(), Error> {
+        self.forget_written();
+        let mut record = self.record()?;
+        record.current.iter_mut().for_each(|current| current.patched = true);
+        self.write_record(&record)
     }
 
     fn compare(&self, record: &EnforcementRecord) -> Result<ComparedState, Error> {
@@ -161,21 +177,22 @@ impl Runtime {
             other => Err(other),
         })?;
         let Some(loaded) = loaded else {
-            return Ok(ComparedState { loaded: None, artifact: None, drift, maps: Vec::new() });
+            return Ok(ComparedState { loaded: None, artifact: None, drift, wrong_tables: false, maps: Vec::new() });
         };
-        let (artifact, counts) = match self.artifact(&loaded) {
+        let (artifact, counts, wrong_tables) = match self.artifact(&loaded) {
             Err(Error::Unreadable { what, .. }) => {
                 drift.push(format!("the artifact cannot be read from the maps: {what}"));
-                (None, EntryCounts::new())
+                (None, EntryCounts::new(), true)
             }
             read => {
                 let artifact = read?;
+                let known = drift.len();
                 let counts = self.check_contents(record, &loaded, &artifact, &mut drift)?;
-                (Some(artifact), counts)
+                (Some(artifact), counts, drift.len() > known)
             }
         };
         let maps = self.fill_of(&loaded, &counts)?;
-        Ok(ComparedState { loaded: Some(loaded), artifact, drift, maps })
+        Ok(ComparedState { loaded: Some(loaded), artifact, drift, wrong_tables, maps })
     }
 
     pub(crate) fn uplink_states(&self, record: &EnforcementRecord) -> Result<Vec<UplinkState>, Error> {

@@ -157,32 +157,67 @@ fn a_spare_with_other_programs_is_dropped() {
     });
 }
 
-/// Another process, or one that died, may leave any content in the spare's maps. The next generation has none of it.
+/// A process that died may leave any content in the spare's maps. The next generation has none of it.
 #[test]
 fn the_content_of_a_spare_is_not_trusted() {
     skip!(unless possible());
     let node = &with_servers();
     node.here(|| {
-        let (runtime, loads) = agent_with_spare(node);
-        let mut damaged = Vec::new();
-        for entry in fs::read_dir(node.bpffs().join("old")).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-            if ["to_pod", "from_pod", "other", "flow_shape"].contains(&name.as_str()) {
-                continue;
-            }
-            damage(&BpfKernel::open().unwrap().pinned_map(&path).unwrap());
-            damaged.push(name);
-        }
+        drop(agent_with_spare(node));
+        let damaged = damage_spare(node);
         assert!(
             ["exact4", "rows", "ports", "nodes4", "config", "artifact"]
                 .iter()
                 .all(|it| damaged.iter().any(|d| d == it))
         );
+        let (runtime, loads) = agent(node);
         attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
-        assert_eq!(loads.load(Ordering::Relaxed), 4, "the spare was used");
+        assert_eq!(loads.load(Ordering::Relaxed), 0, "the spare was used");
         assert_in_force(node, &runtime, 80, 81, "after the damage");
     });
+}
+
+/// An agent knows what it has written to a spare. If another process changes that, the agent's next comparison finds it,
+/// and then the same artifact is a new generation with the right tables, also with single writes in between.
+#[test]
+fn a_spare_that_another_process_changes_is_found_in_force_and_written_again() {
+    skip!(unless possible());
+    let node = &with_servers();
+    let elsewhere: IpAddr = "10.9.7.7".parse().unwrap();
+    for patches in [false, true] {
+        node.here(|| {
+            let (runtime, _) = agent_with_spare(node);
+            assert!(!runtime.deviations().unwrap().wrong_tables);
+            damage_spare(node);
+            attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
+            if patches {
+                runtime.write_addresses(&[(elsewhere, Some(1))], false).unwrap();
+            }
+            let found = runtime.deviations().unwrap();
+            assert!(found.drift.iter().any(|it| it.starts_with("the map exact4 differs")), "{found:?}");
+            assert!(found.wrong_tables);
+            runtime.reap().unwrap();
+            attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
+            assert_in_force(node, &runtime, 80, 81, "after the comparison");
+            let found = runtime.deviations().unwrap();
+            assert!(!found.wrong_tables, "{found:?}");
+        });
+    }
+}
+
+/// Damages the spare's maps, and returns their names.
+fn damage_spare(node: &Node) -> Vec<String> {
+    let mut damaged = Vec::new();
+    for entry in fs::read_dir(node.bpffs().join("old")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if ["to_pod", "from_pod", "other", "flow_shape"].contains(&name.as_str()) {
+            continue;
+        }
+        damage(&BpfKernel::open().unwrap().pinned_map(&path).unwrap());
+        damaged.push(name);
+    }
+    damaged
 }
 
 /// Changes every entry of a map, removes one, and adds one if the map has room.

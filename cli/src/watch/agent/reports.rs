@@ -59,8 +59,9 @@ impl Reports {
             self.metrics.set("weir_packets_total", &labels, it.packets as f64);
         }
         for drift in &state.drift {
-            let fields = [("what", Value::from(drift.as_str()))];
-            self.log.error("the kernel's state differs from the record and cannot be repaired", &fields);
+            let so = if state.wrong_tables { "a new generation writes all tables" } else { "it cannot be repaired" };
+            let fields = [("what", Value::from(drift.as_str())), ("so", Value::from(so))];
+            self.log.error("the kernel's state differs from the record", &fields);
         }
         self.metrics.set("weir_drift", &[], state.drift.len() as f64);
         self.metrics.set("weir_lost_records_total", &[], f64::from(state.lost_records));
@@ -158,14 +159,20 @@ impl<E: Enforce> NodeAgent<E> {
         }
     }
 
-    /// Reconciles the kernel's state with the record, and updates the metrics of the kernel.
-    pub(super) fn reconcile(&mut self) {
+    /// Reconciles the kernel's state with the record, and updates the metrics of the kernel. A table that another process
+    /// has changed needs a new generation.
+    pub(super) fn reconcile(&mut self, now: Instant) {
         self.count_objects();
         if !self.enforcement.is_any() {
             return;
         }
         match self.enforce.reconcile() {
-            Ok(state) => self.reports.kernel_state(&state),
+            Ok(state) => {
+                self.reports.kernel_state(&state);
+                if state.wrong_tables {
+                    self.pending.need_generation(now);
+                }
+            }
             Err(error) => {
                 self.reports.metrics.add("weir_failures_total", &[("stage", "survey")], 1.0);
                 let fields = [("error", Value::from(error.message))];

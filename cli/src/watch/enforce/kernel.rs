@@ -140,12 +140,19 @@ impl Enforce for KernelEnforcer {
 
     fn reconcile(&mut self) -> Result<KernelSnapshot, EnforceError> {
         let runtime = self.runtime().map_err(enforce_error)?;
-        let repaired = runtime.repair().map_err(enforce_error)?;
-        let Deviations { drift, maps } = runtime.deviations().map_err(enforce_error)?;
+        let repaired = match runtime.repair() {
+            // A table that holds a part of it has other content.
+            Err(error @ Error::Unreadable { .. }) => {
+                return Ok(KernelSnapshot { drift: vec![chain(&error)], wrong_tables: true, ..Default::default() });
+            }
+            repaired => repaired.map_err(enforce_error)?,
+        };
+        let Deviations { drift, maps, wrong_tables } = runtime.deviations().map_err(enforce_error)?;
         Ok(KernelSnapshot {
             repaired,
             packets: runtime.counters().map_err(enforce_error)?,
             drift,
+            wrong_tables,
             maps,
             memory: runtime.memory().map_err(enforce_error)?,
             lost_records: runtime.lost_records().map_err(enforce_error)?,
