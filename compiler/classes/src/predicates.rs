@@ -52,7 +52,7 @@ pub enum Predicate {
 #[derive(Clone, Debug, Default)]
 pub(super) struct RulePredicates {
     terms: Arc<RuleTerms>,
-    rules: HashMap<(PolicyId, Direction), Arc<[DraftRule]>>,
+    rules: RulesByPolicy,
     tiers: Arc<HashMap<(TierPolicyId, Direction), Vec<DraftTierRule>>>,
 }
 
@@ -83,6 +83,17 @@ pub(super) struct Collected {
     pub(super) origins: TermOrigins,
     /// The number of each predicate.
     pub(super) ids: HashMap<Predicate, PredicateId>,
+}
+
+/// The rules of each policy by its number: ingress and egress.
+type RulesByPolicy = Vec<[Option<Arc<[DraftRule]>>; 2]>;
+
+/// The rules of a policy, which has none before.
+fn place_of(rules: &mut RulesByPolicy, id: PolicyId) -> &mut [Option<Arc<[DraftRule]>>; 2] {
+    if rules.len() <= id.index() {
+        rules.resize_with(id.index() + 1, Default::default);
+    }
+    &mut rules[id.index()]
 }
 
 impl Deref for RulePredicates {
@@ -184,12 +195,12 @@ impl DraftPorts {
 impl RulePredicates {
     /// The rules of a policy; `None` if it does not isolate in this direction.
     pub(super) fn of(&self, policy: PolicyId, direction: Direction) -> Option<&[DraftRule]> {
-        self.rules.get(&(policy, direction)).map(|rules| &**rules)
+        self.rules.get(policy.index())?[direction as usize].as_deref()
     }
 
     /// The same, shared with the generations that have the same rules.
     pub(super) fn shared(&self, policy: PolicyId, direction: Direction) -> Option<Arc<[DraftRule]>> {
-        self.rules.get(&(policy, direction)).cloned()
+        self.rules.get(policy.index())?[direction as usize].clone()
     }
 
     /// The rules of a cluster-wide policy.
@@ -209,9 +220,15 @@ impl RulePredicates {
         number: impl Fn(PolicyId) -> Option<PolicyId>,
         further: impl IntoIterator<Item = ((PolicyId, Direction), Arc<[DraftRule]>)>,
     ) -> Self {
-        let kept = self.rules.iter();
-        let kept = kept.filter_map(|((id, direction), rules)| Some(((number(*id)?, *direction), Arc::clone(rules))));
-        let rules = kept.chain(further).collect();
+        let mut rules = RulesByPolicy::with_capacity(self.rules.len() + 1);
+        for (id, of_policy) in (0..).map(PolicyId).zip(&self.rules) {
+            if let Some(id) = number(id) {
+                *place_of(&mut rules, id) = of_policy.clone();
+            }
+        }
+        for ((id, direction), drafted) in further {
+            place_of(&mut rules, id)[direction as usize] = Some(drafted);
+        }
         Self { terms: Arc::clone(&self.terms), rules, tiers: Arc::clone(&self.tiers) }
     }
 
@@ -224,7 +241,10 @@ impl RulePredicates {
 
     /// Every rule, in no order, with its direction.
     pub(super) fn all(&self) -> impl Iterator<Item = (Direction, &DraftRule)> {
-        let of_policies = self.rules.iter().flat_map(|((_, direction), rules)| rules.iter().map(|it| (*direction, it)));
+        let of_policies = self.rules.iter().flat_map(|of_policy| Direction::ALL.into_iter().zip(of_policy));
+        let of_policies = of_policies.flat_map(|(direction, rules)| {
+            rules.iter().flat_map(|rules| rules.iter()).map(move |rule| (direction, rule))
+        });
         let of_tiers = self.tiers.iter().flat_map(|((_, direction), rules)| rules.iter().map(|it| (*direction, it)));
         of_policies.chain(of_tiers.filter_map(|(direction, rule)| Some((direction, rule.matched.as_ref()?))))
     }
@@ -241,7 +261,7 @@ impl RulePredicates {
 
 pub(super) fn collect(cluster: &Cluster, draft: &SubjectDraft) -> Collected {
     let mut collector = Collector::default();
-    let (mut rules, mut tiers) = (HashMap::new(), HashMap::new());
+    let (mut rules, mut tiers) = (RulesByPolicy::new(), HashMap::new());
     for id in &draft.policies {
         let policy = cluster.policy(*id);
         for direction in Direction::ALL {
@@ -253,7 +273,7 @@ pub(super) fn collect(cluster: &Cluster, draft: &SubjectDraft) -> Collected {
                 let drafted = drafted.collect();
                 // A direction that the policy does not name has no entry; a direction without rules has an empty one.
                 // Only the latter isolates.
-                rules.insert((*id, direction), drafted);
+                place_of(&mut rules, *id)[direction as usize] = Some(drafted);
             }
         }
     }

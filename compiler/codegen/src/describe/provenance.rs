@@ -20,8 +20,33 @@ use weir_objects::origin::{FieldOrigin, FieldPath};
 #[derive(Debug, Default)]
 pub struct DescribedPolicies {
     atoms: Option<Atoms>,
-    known: HashMap<PolicyDraft, Arc<DescribedPolicy>>,
+    known: Vec<Described>,
     taken: usize,
+}
+
+/// A policy's rules, and their description.
+type Described = (PolicyDraft, Arc<DescribedPolicy>);
+
+/// The descriptions of the last manifest, in their order. Usually the next one is at the next place; only otherwise, it
+/// is looked for.
+struct KnownPolicies {
+    list: Vec<Described>,
+    next: usize,
+    places: Option<HashMap<PolicyDraft, usize>>,
+}
+
+impl KnownPolicies {
+    fn find(&mut self, draft: &PolicyDraft) -> Option<&Arc<DescribedPolicy>> {
+        if self.list.get(self.next).is_none_or(|(known, _)| known != draft) {
+            let list = &self.list;
+            let places = self.places.get_or_insert_with(|| {
+                list.iter().enumerate().map(|(place, (draft, _))| (draft.clone(), place)).collect()
+            });
+            self.next = *places.get(draft)?;
+        }
+        self.next += 1;
+        self.list.get(self.next - 1).map(|(_, description)| description)
+    }
 }
 
 impl DescribedPolicies {
@@ -30,25 +55,25 @@ impl DescribedPolicies {
         self.taken
     }
 
-    fn begin(&mut self, classes: &Classes) -> HashMap<PolicyDraft, Arc<DescribedPolicy>> {
+    fn begin(&mut self, classes: &Classes) -> KnownPolicies {
         self.taken = 0;
         let is_kept = self.atoms.as_ref().is_some_and(|before| classes.atoms.keeps(before));
         self.atoms = Some(classes.atoms.clone());
         let before = std::mem::take(&mut self.known);
-        if is_kept { before } else { HashMap::new() }
+        KnownPolicies { list: if is_kept { before } else { Vec::new() }, next: 0, places: None }
     }
 }
 
 /// Descriptions without positions, as far as possible those of the last manifest.
 fn described(cluster: &Cluster, classes: &Classes, last: &mut DescribedPolicies) -> Vec<Arc<DescribedPolicy>> {
-    let before = last.begin(classes);
+    let mut before = last.begin(classes);
     let describe = |id: PolicyId| {
         let draft = classes.draft_of(id);
-        let known = before.get(&draft).filter(|known| is_of(known, cluster, id));
+        let known = before.find(&draft).filter(|known| is_of(known, cluster, id));
         last.taken += usize::from(known.is_some());
         let description =
             known.cloned().unwrap_or_else(|| Arc::new(policy(cluster, classes, id, &mut |_| None).into()));
-        last.known.insert(draft, Arc::clone(&description));
+        last.known.push((draft, Arc::clone(&description)));
         description
     };
     classes.policies().into_iter().map(describe).collect()
