@@ -16,8 +16,8 @@ use crate::system::TypedHash;
 /// An address and its peer class; `None` removes the address's entry.
 type AddressClass = (IpAddr, Option<u32>);
 
-/// The maps that [`TABLES`] names, as far as a generation has them.
-type AddressTables = BTreeMap<MapName, KernelMap>;
+/// The maps that [`TABLES`] names and their numbers, as far as a generation has them.
+type AddressTables = BTreeMap<MapName, (u32, KernelMap)>;
 
 /// The tables of single addresses, and those that show which families a generation has.
 const TABLES: [MapName; 4] = [MapName::Exact4, MapName::Exact6, MapName::Nodes4, MapName::Nodes6];
@@ -48,7 +48,7 @@ impl Runtime {
         let current = record.current.as_ref().filter(|current| current.patched)?;
         let held = self.held_objects();
         let tables = TABLES.into_iter().filter_map(|name| Some((name, *current.maps.get(name.name())?)));
-        tables.map(|(name, number)| Some((name, held.map(number)?))).collect()
+        tables.map(|(name, number)| Some((name, (number, held.map(number)?)))).collect()
     }
 
     fn write_addresses_here(&self, changes: &[AddressClass], again: bool) -> Result<(), Error> {
@@ -70,7 +70,9 @@ impl Runtime {
             }
             self.write_record(record)?;
         }
-        let tables = TABLES.into_iter().filter_map(|name| Some((name, loaded.map(name)?.clone())));
+        let number = |name: MapName| loaded.generation.maps.get(name.name()).copied();
+        let table = |name| Some((name, (number(name)?, loaded.map(name)?.clone())));
+        let tables = TABLES.into_iter().filter_map(table);
         self.write_tables(&tables.collect(), changes)?;
         match &record.current {
             Some(current) if again => self.set_config(&loaded, config::EPOCH, current.epoch),
@@ -105,13 +107,12 @@ impl Runtime {
     where
         [u8; N]: Into<IpAddr>,
     {
-        let map = tables.get(&name).filter(|map| map.definition().map_type == MapType::Hash);
-        let map = map.ok_or_else(|| Error::NotSingle(name.name().to_owned()))?;
+        let table = tables.get(&name).filter(|(_, map)| map.definition().map_type == MapType::Hash);
+        let (number, map) = table.ok_or_else(|| Error::NotSingle(name.name().to_owned()))?;
         let Some(tables) = &self.written else { return self.write_changes(name, map, changes) };
-        let number = self.system.map_info(map).doing("ask for a map's number")?.id;
         let bytes = |class: &u32| MapBytes::from_slice(&class.to_le_bytes());
         let of_table = |(at, class): &([u8; N], Option<u32>)| (MapBytes::from_slice(at), class.as_ref().map(bytes));
-        tables.change(number, changes.iter().map(of_table), || self.write_changes(name, map, changes))
+        tables.change(*number, changes.iter().map(of_table), || self.write_changes(name, map, changes))
     }
 
     fn write_changes<const N: usize>(

@@ -164,7 +164,8 @@ impl Runtime {
         self.forget_written();
         let mut record = self.record()?;
         record.current.iter_mut().for_each(|current| current.patched = true);
-        self.write_record(&record)
+        self.write_record(&record)?;
+        self.remember()
     }
 
     fn compare(&self, record: &EnforcementRecord) -> Result<ComparedState, Error> {

@@ -182,9 +182,9 @@ fn the_content_of_a_spare_is_not_trusted() {
 #[test]
 fn a_spare_that_another_process_changes_is_found_in_force_and_written_again() {
     skip!(unless possible());
-    let node = &with_servers();
     let elsewhere: IpAddr = "10.9.7.7".parse().unwrap();
     for patches in [false, true] {
+        let node = &with_servers();
         node.here(|| {
             let (runtime, _) = agent_with_spare(node);
             assert!(!runtime.deviations().unwrap().wrong_tables);
