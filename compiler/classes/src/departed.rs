@@ -164,11 +164,16 @@ impl Departed {
         let (cluster, scope) = (after.cluster, after.scope);
         let (turn, departed) = (self.turn, std::mem::take(&mut self.addresses));
         for behind in self.vips.values_mut() {
-            behind.retain(|it, last| {
-                let has_left = departed.contains(&it.address);
-                *last = if has_left { *last } else { turn };
-                !has_left || it.owner.is_none() || (after.has_holder)(it.address)
-            });
+            // Few backends have left, and `retain` costs several times more than a visit.
+            let mut gone = Vec::new();
+            for (it, last) in behind.iter_mut() {
+                if !departed.contains(&it.address) {
+                    *last = turn;
+                } else if it.owner.is_some() && !(after.has_holder)(it.address) {
+                    gone.push(it.clone());
+                }
+            }
+            gone.iter().for_each(|it| _ = behind.remove(it));
         }
         self.vips.retain(|_, behind| !behind.is_empty());
         let left = self.vips.values().flat_map(|behind| behind.keys()).map(|it| it.address);

@@ -23,17 +23,24 @@ use crate::record::{EnforcedEndpoint, EnforcementRecord};
 /// The largest number of new endpoints that get TCX links at once, and of leaving endpoints whose links are simply
 /// removed. Larger numbers are treated differently, because the kernel waits for each link.
 pub(crate) const FEW: usize = 16;
-/// The shortest time between two moves. A move notifies the agent of a change of tc, so that the next check follows at
-/// once.
-const BETWEEN_MOVES: Duration = Duration::from_millis(500);
+/// The shortest time between two moves. A move notifies the agent of changes of tc, and each notification makes it check
+/// the hooks of all pods.
+const BETWEEN_MOVES: Duration = Duration::from_secs(2);
 
 /// The agent's moves of hurried endpoints.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HurriedMoves {
+    between: Duration,
     /// The interface that was moved last, or should have been, and when. If moves fail, all endpoints take turns.
     last: Option<(u32, Instant)>,
     /// Moves that failed since the last repair, by interface.
     failures: BTreeMap<u32, Failure>,
+}
+
+impl Default for HurriedMoves {
+    fn default() -> Self {
+        Self { between: BETWEEN_MOVES, last: None, failures: BTreeMap::new() }
+    }
 }
 
 impl HurriedMoves {
@@ -42,7 +49,7 @@ impl HurriedMoves {
         let mut hurried = record.endpoints.iter().filter(|it| it.hurried).map(|it| it.ifindex);
         let first = hurried.next()?;
         let next = match self.last {
-            Some((_, at)) if at.elapsed() < BETWEEN_MOVES => return None,
+            Some((_, at)) if at.elapsed() < self.between => return None,
             Some((last, _)) if first <= last => hurried.find(|ifindex| *ifindex > last).unwrap_or(first),
             _ => first,
         };
@@ -76,6 +83,12 @@ impl Runtime {
             }
             Ok(())
         })
+    }
+
+    /// Moves hurried endpoints with other pauses. Only for tests.
+    pub fn moving_every(self, between: Duration) -> Self {
+        self.hurried_moves().into_iter().for_each(|mut moves| moves.between = between);
+        self
     }
 
     /// The moves that failed since the last call. The endpoints are enforced as before, and are tried again.

@@ -374,7 +374,8 @@ fn pods_that_came_in_a_crowd_move_to_tcx_one_at_a_time() {
         move |operation| (operation == Operation::Attach && refusing.load(Ordering::SeqCst)).then_some(libc::ENOMEM);
     node.here(|| {
         let system = System::with_faults(Box::new(refuse)).unwrap();
-        let runtime = &Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().keeping().unwrap();
+        let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap();
+        let runtime = &runtime.keeping().unwrap().moving_every(Duration::from_millis(200));
         runtime.attach(&Request { endpoints, ..request(&made) }).unwrap();
         let moved = || runtime.attached().unwrap().iter().filter(|it| it.way == HookKind::Tcx).count();
         let check = || {
