@@ -150,7 +150,12 @@ impl ElfWriter {
 
     /// Header, sections, section headers.
     fn layout(&self, names: &[u32]) -> Vec<u8> {
-        let mut file = Sink(vec![0; HEADER]);
+        const ALIGNED: usize = 8;
+        let room = |section: &ElfSection| section.data.len() + ALIGNED + SECTION_HEADER;
+        // In one piece: to grow a file of megabytes step by step copies it several times.
+        let all: usize = self.sections.iter().map(room).sum();
+        let mut file = Sink(Vec::with_capacity(HEADER + SECTION_HEADER + ALIGNED + all));
+        file.0.resize(HEADER, 0);
         let mut headers = Sink(vec![0; SECTION_HEADER]);
         for (section, name) in self.sections.iter().zip(names) {
             file.align(8);

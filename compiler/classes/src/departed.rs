@@ -14,7 +14,7 @@
 //! afterwards cannot use the departed backend.
 //! `compiler/classes/tests/departed.rs` holds this.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
@@ -62,6 +62,14 @@ struct VipBackend {
     /// The pod that has the address, as a hash of its names and UID; `None` if no pod has it. Two pods with one hash
     /// only mean that a backend is remembered for longer than needed.
     owner: Option<u64>,
+}
+
+/// A backend that is none any more.
+struct DepartedBackend {
+    vip: VipOrNodePort,
+    backend: VipBackend,
+    /// The last turn in which it was one.
+    last: u64,
 }
 
 /// A local pod of the last cluster.
@@ -162,48 +170,60 @@ impl Departed {
         }
         self.turn += 1;
         let (cluster, scope) = (after.cluster, after.scope);
-        let (turn, departed) = (self.turn, std::mem::take(&mut self.addresses));
-        for behind in self.vips.values_mut() {
-            // Few backends have left, and `retain` costs several times more than a visit.
-            let mut gone = Vec::new();
-            for (it, last) in behind.iter_mut() {
-                if !departed.contains(&it.address) {
-                    *last = turn;
-                } else if it.owner.is_some() && !(after.has_holder)(it.address) {
-                    gone.push(it.clone());
-                }
-            }
-            gone.iter().for_each(|it| _ = behind.remove(it));
-        }
-        self.vips.retain(|_, behind| !behind.is_empty());
-        let left = self.vips.values().flat_map(|behind| behind.keys()).map(|it| it.address);
-        self.addresses = left.filter(|address| departed.contains(address)).collect();
+        let left = self.leave(after.has_holder);
         self.meet(cluster, scope);
         if cluster.assume.established == Established::Keep || cluster.assume.service_address == ServiceAddress::Address
         {
             return Vec::new();
         }
-        let ended = self.denied_by_rows(after);
+        let ended = self.denied_by_rows(after, &left);
         self.end(ended)
     }
 
+    /// Forgets departed backends that no pod has any more, and returns the others. One visit of all backends, because a
+    /// large cluster has tens of thousands of them.
+    fn leave(&mut self, has_holder: &dyn Fn(IpAddr) -> bool) -> Vec<DepartedBackend> {
+        let departed: HashSet<IpAddr> = std::mem::take(&mut self.addresses).into_iter().collect();
+        let (mut left, mut gone) = (Vec::new(), Vec::new());
+        for (vip, behind) in &mut self.vips {
+            for (backend, last) in behind {
+                if !departed.contains(&backend.address) {
+                    *last = self.turn;
+                } else if backend.owner.is_none() || has_holder(backend.address) {
+                    left.push(DepartedBackend { vip: *vip, backend: *backend, last: *last });
+                } else {
+                    gone.push((*vip, *backend));
+                }
+            }
+        }
+        for (vip, backend) in gone {
+            let behind = self.vips.get_mut(&vip);
+            if behind.is_some_and(|behind| behind.remove(&backend).is_some() && behind.is_empty()) {
+                self.vips.remove(&vip);
+            }
+        }
+        self.addresses = left.iter().map(|it| it.backend.address).collect();
+        left
+    }
+
     /// The local pods and service VIPs with a departed backend to which the rows of a generation allow no packet.
-    fn denied_by_rows(&self, after: &AppliedChanges<'_>) -> BTreeSet<(String, VipOrNodePort)> {
+    fn denied_by_rows(
+        &self,
+        after: &AppliedChanges<'_>,
+        left: &[DepartedBackend],
+    ) -> BTreeSet<(String, VipOrNodePort)> {
         let AppliedChanges { cluster, classes, .. } = *after;
         let owners = self.flow_owners(cluster, classes.subject_of.iter().map(|(id, _)| *id));
         let mut ended = BTreeSet::new();
-        for (vip, behind) in &self.vips {
+        for DepartedBackend { vip, backend, last } in left {
             let ended_before = self.ended.get(vip);
-            let departed = behind.iter().filter(|(_, last)| **last < self.turn);
-            for (it, last) in departed {
-                let peer = (after.peer_at)(it.address);
-                let atom = classes.atoms.find(vip.protocol, it.port);
-                let denied = owners.iter().zip(&classes.subject_of).filter(|(owner, (_, subject))| {
-                    owner.may_use(vip, *last, ended_before)
-                        && !classes.allowed(Direction::Egress, *subject, peer).contains(atom)
-                });
-                ended.extend(denied.map(|(owner, _)| (cluster.endpoint_name(owner.id), *vip)));
-            }
+            let peer = (after.peer_at)(backend.address);
+            let atom = classes.atoms.find(vip.protocol, backend.port);
+            let denied = owners.iter().zip(&classes.subject_of).filter(|(owner, (_, subject))| {
+                owner.may_use(vip, *last, ended_before)
+                    && !classes.allowed(Direction::Egress, *subject, peer).contains(atom)
+            });
+            ended.extend(denied.map(|(owner, _)| (cluster.endpoint_name(owner.id), *vip)));
         }
         ended
     }

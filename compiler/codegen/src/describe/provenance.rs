@@ -1,6 +1,5 @@
 //! The rules, lists and services behind each entry of the tables, from the classes.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use weir_artifact::Provenance;
@@ -27,26 +26,30 @@ pub struct DescribedPolicies {
 /// A policy's rules, and their description.
 type Described = (PolicyDraft, Arc<DescribedPolicy>);
 
-/// The descriptions of the last manifest, in their order. Usually the next one is at the next place; only otherwise, it
-/// is looked for.
+/// The descriptions of the last manifest. Both manifests have the policies in the same order, so both lists are walked
+/// together.
 struct KnownPolicies {
     list: Vec<Described>,
     next: usize,
-    places: Option<HashMap<PolicyDraft, usize>>,
 }
 
 impl KnownPolicies {
-    fn find(&mut self, draft: &PolicyDraft) -> Option<&Arc<DescribedPolicy>> {
-        if self.list.get(self.next).is_none_or(|(known, _)| known != draft) {
-            let list = &self.list;
-            let places = self.places.get_or_insert_with(|| {
-                list.iter().enumerate().map(|(place, (draft, _))| (draft.clone(), place)).collect()
-            });
-            self.next = *places.get(draft)?;
+    /// The description of a policy, if it has the same rules and mode. `order` is its place among all policies.
+    fn find(&mut self, draft: &PolicyDraft, order: PolicyOrder<'_>) -> Option<&Arc<DescribedPolicy>> {
+        while self.list.get(self.next).is_some_and(|(_, known)| order_of(known) < order) {
+            self.next += 1;
         }
-        self.next += 1;
-        self.list.get(self.next - 1).map(|(_, description)| description)
+        let (known, description) = self.list.get(self.next)?;
+        (known == draft && order_of(description) == order).then_some(description)
     }
+}
+
+/// Whether a policy is only reported; its namespace and its name.
+type PolicyOrder<'p> = (bool, &'p str, &'p str);
+
+fn order_of(known: &DescribedPolicy) -> PolicyOrder<'_> {
+    let (namespace, name) = known.name.split_once('/').unwrap_or_default();
+    (known.is_audit, namespace, name)
 }
 
 impl DescribedPolicies {
@@ -60,7 +63,7 @@ impl DescribedPolicies {
         let is_kept = self.atoms.as_ref().is_some_and(|before| classes.atoms.keeps(before));
         self.atoms = Some(classes.atoms.clone());
         let before = std::mem::take(&mut self.known);
-        KnownPolicies { list: if is_kept { before } else { Vec::new() }, next: 0, places: None }
+        KnownPolicies { list: if is_kept { before } else { Vec::new() }, next: 0 }
     }
 }
 
@@ -69,7 +72,9 @@ fn described(cluster: &Cluster, classes: &Classes, last: &mut DescribedPolicies)
     let mut before = last.begin(classes);
     let describe = |id: PolicyId| {
         let draft = classes.draft_of(id);
-        let known = before.find(&draft).filter(|known| is_of(known, cluster, id));
+        let policy_in_force = cluster.policy(id);
+        let namespace = &cluster.namespaces[policy_in_force.namespace.index()].name;
+        let known = before.find(&draft, (cluster.is_audit(id), namespace, &policy_in_force.name));
         last.taken += usize::from(known.is_some());
         let description =
             known.cloned().unwrap_or_else(|| Arc::new(policy(cluster, classes, id, &mut |_| None).into()));
@@ -77,13 +82,6 @@ fn described(cluster: &Cluster, classes: &Classes, last: &mut DescribedPolicies)
         description
     };
     classes.policies().into_iter().map(describe).collect()
-}
-
-/// Whether a description has the policy's name and mode.
-fn is_of(known: &DescribedPolicy, cluster: &Cluster, id: PolicyId) -> bool {
-    let policy = cluster.policy(id);
-    let name = (cluster.namespaces[policy.namespace.index()].name.as_str(), policy.name.as_str());
-    known.is_audit == cluster.is_audit(id) && known.name.split_once('/') == Some(name)
 }
 
 /// The positions of origins, or the last manifest if none has a position.
