@@ -15,7 +15,8 @@ use super::{codes, metadata, ports, quirks};
 pub(super) fn read(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> Pod {
     let (spec, status) = (object.get("spec"), object.get("status"));
     let (spec_at, status_at) = (Trail::ROOT.field("spec"), Trail::ROOT.field("status"));
-    let ports = container_ports(spec, &spec_at, report);
+    let mut ports = container_ports(spec, &spec_at, report);
+    ports.named.shrink_to_fit();
     Pod {
         node: spec.get("nodeName").name(),
         host_network: spec.get("hostNetwork").bool().unwrap_or(false),
@@ -99,6 +100,8 @@ fn addresses(
         let text = status.get(single).str().unwrap_or_default();
         addresses.extend(read_address(text, &at.field(single), report));
     }
+    // An agent keeps the pods of the whole cluster, and a list begins with room for four.
+    addresses.shrink_to_fit();
     addresses
 }
 
