@@ -113,7 +113,7 @@ pub(crate) struct GenerationSource<'a> {
     pub(crate) has_uplinks: bool,
     /// This host's addresses.
     pub(crate) own: OwnAddresses,
-    /// What an agent has written to tables; `None` for commands.
+    /// The content that an agent has written to tables; `None` for commands.
     pub(crate) written: Option<&'a WrittenTables>,
 }
 

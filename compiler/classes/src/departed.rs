@@ -64,7 +64,7 @@ struct VipBackend {
     owner: Option<u64>,
 }
 
-/// A backend that is none any more.
+/// A backend that has left a service.
 struct DepartedBackend {
     vip: VipOrNodePort,
     backend: VipBackend,

@@ -430,7 +430,7 @@ fn check_agrees(index: &Index, generation: &Generation, server: &Server) -> bool
     is_same
 }
 
-/// Makes the artifacts of a series of generations; each takes what is equal from the one before.
+/// Makes the artifacts of a series of generations; each takes equal parts from the one before.
 struct Artifacts {
     last: LastArtifact,
     /// How many descriptions were taken from the artifact before.

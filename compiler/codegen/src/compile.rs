@@ -175,7 +175,7 @@ pub fn compile_classes(
     compile_after(cluster, scope, classes, options, &mut LastArtifact::default())
 }
 
-/// The same result, for a process that makes one artifact after the other: it takes what is equal from `last`.
+/// The same result, for a process that makes one artifact after the other: it takes equal parts from `last`.
 pub fn compile_after(
     cluster: &Cluster,
     scope: &Scope,

@@ -1,12 +1,12 @@
-//! What a process that makes one artifact after the other keeps of the last one.
+//! Parts of the last artifact that the next one shares, for a process that makes one after the other.
 //!
 //! Problem: after a small change nearly everything in the next artifact is equal: tables with a hundred thousand
 //! addresses, descriptions of ten thousand policies, the programs. To make, compare, digest and copy it again costs
 //! more than the change.
 //! Strategy: equal tables are the same memory ([`weir_artifact::entries`]), tables of the same addresses are not made
 //! again, and programs that are equal to the last ones have been measured already.
-//! Invariant: the artifact is byte for byte the one that is made without this. Tests: `compiler/classes/tests/incremental.rs`
-//! compares every artifact of its series, and `the_last_artifact_changes_nothing` here.
+//! Invariant: the artifact is byte for byte the one that is made without this: `compiler/classes/tests/incremental.rs`
+//! compares every artifact of its series.
 
 use std::sync::Arc;
 

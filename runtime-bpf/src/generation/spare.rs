@@ -8,10 +8,10 @@
 //! written into the spare's maps, and the switch is the usual one. Packets pay nothing for this, because the programs
 //! are the same as without it.
 //!
-//! Invariants: of a spare, only content that this process has written is known ([`super::written`]); a process that died
-//! may leave anything there. Unknown arrays are written whole; unknown hashes and tries are read and compared. A spare
-//! with other programs, maps of other shapes or other shared maps is not used. Tests: `runtime-bpf/tests/enforce/spare.rs`, and the faults in
-//! `runtime-bpf/tests/enforce/faults.rs`.
+//! Invariants: of a spare, only content that this process has written is known ([`super::written`]); a process that
+//! died may leave anything there. Unknown arrays are written whole; unknown hashes and tries are read and compared. A
+//! spare with other programs, maps of other shapes or other shared maps is not used. Tests:
+//! `runtime-bpf/tests/enforce/spare.rs`, and the faults in `runtime-bpf/tests/enforce/faults.rs`.
 
 use std::collections::HashMap;
 
@@ -155,7 +155,7 @@ fn rewrite(
     }
 }
 
-/// Writes what the new generation has otherwise than this process has written before.
+/// Writes the difference between the new generation and the table that this process has written before.
 fn write_difference(
     system: &System,
     source: &GenerationSource<'_>,

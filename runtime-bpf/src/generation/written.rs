@@ -1,8 +1,8 @@
 //! The content that an agent has written into the tables of its two banks.
 //!
 //! Problem: most changes leave most tables as they are, but to find that out, a spare's tables must be read from the
-//! kernel: at 100,000 addresses this costs more than the change. Strategy: an agent remembers what it has written to
-//! each table since its start, and writes the difference. The content is shared with the artifact
+//! kernel: at 100,000 addresses this costs more than the change. Strategy: an agent remembers the content that it
+//! has written to each table since its start, and writes the difference. The content is shared with the artifact
 //! ([`weir_artifact::entries`]), so tables that are equal are not even compared.
 //!
 //! Invariants: content is remembered only after all of it was written; an error forgets it. Only tables that no

@@ -55,9 +55,9 @@ impl Runtime {
         Ok(true)
     }
 
-    /// Whether all recorded pins of programs and maps, and no others, are there, and hold the recorded objects. An object
-    /// is known by its pin's inode; an unknown inode counts as a deviation. Of links, only the names are compared:
-    /// [`Self::bring_back`] has compared the objects.
+    /// Whether all recorded pins of programs and maps, and no others, are there, and hold the recorded objects. An
+    /// object is known by its pin's inode; an unknown inode counts as a deviation. Of links, only the names are
+    /// compared: [`Self::bring_back`] has compared the objects.
     fn has_exactly_the_pins(&self, record: &EnforcementRecord) -> Result<bool, Error> {
         let recorded = self.recorded_pins(record);
         let recorded: BTreeMap<_, _> = recorded.iter().map(|it| (it.path.as_path(), it.object)).collect();

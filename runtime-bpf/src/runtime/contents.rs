@@ -2,7 +2,8 @@
 //!
 //! Problem: an agent makes this comparison all the time, and a large cluster has tables of 100,000 entries. Strategy:
 //! each table is read once, for both purposes, and two sorted lists of references are compared. An artifact has its
-//! entries sorted; of the entries that the kernel returns, mostly the first bytes of the keys are compared, as a number.
+//! entries sorted; of the entries that the kernel returns, mostly the first bytes of the keys are compared, as a
+//! number.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -147,7 +148,8 @@ impl Runtime {
         Ok(counts)
     }
 
-    /// The entries of a table of single addresses that an agent has changed since the artifact, if it knows all of them.
+    /// The entries of a table of single addresses that an agent has changed since the artifact, if it knows all of
+    /// them.
     fn written_entries(&self, loaded: &LoadedGeneration, name: MapName) -> Option<MapEntries> {
         let is_patched = loaded.generation.patched && matches!(name, MapName::Exact4 | MapName::Exact6);
         let number = loaded.generation.maps.get(name.name()).filter(|_| is_patched)?;

@@ -53,8 +53,8 @@ impl Contests {
 }
 
 impl Runtime {
-    /// Checks every hook and repairs deviations. If there are none, an agent moves one of the endpoints to TCX that were
-    /// first attached through clsact because many came at once.
+    /// Checks every hook and repairs deviations. If there are none, an agent moves one of the endpoints to TCX that
+    /// were first attached through clsact because many came at once.
     pub fn check_hooks(&self) -> Result<HookCheck, Error> {
         self.bring_record_back()?;
         let record = match self.kept_record() {

@@ -114,7 +114,7 @@ impl Runtime {
         self.kept().into_iter().for_each(|mut kept| *kept = Kept::default());
     }
 
-    /// What was written to tables is not relied on any more.
+    /// Forgets the content of all tables: the next switch reads what it reuses.
     pub(crate) fn forget_written(&self) {
         self.written.iter().for_each(|written| written.retain(|_| false));
     }

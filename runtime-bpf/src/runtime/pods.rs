@@ -215,9 +215,9 @@ impl Runtime {
         removed
     }
 
-    /// Whether the interface is gone, now or within [`ENDING`]: while the kernel ends an interface, it does not list it any
-    /// more, but the link at it still names it. An interface that was moved to another namespace is not listed either. It
-    /// still carries the pod's packets, so it keeps its programs.
+    /// Whether the interface is gone, now or within [`ENDING`]: while the kernel ends an interface, it does not list it
+    /// any more, but the link at it still names it. An interface that was moved to another namespace is not listed
+    /// either. It still carries the pod's packets, so it keeps its programs.
     fn is_gone_soon(&self, local: &EnforcedEndpoint, ours: &BTreeSet<u32>) -> Result<bool, Error> {
         let begun = Instant::now();
         loop {

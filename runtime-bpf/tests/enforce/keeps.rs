@@ -189,7 +189,8 @@ fn switch_to(runtime: &Runtime, node: &Node, port: u16, what: &str) -> Attached 
     attached
 }
 
-/// A switch only checks the generation that it replaces. What another process changed is found and repaired all the same.
+/// A switch only checks the generation that it replaces. What another process changed is found and repaired all the
+/// same.
 #[test]
 fn a_switch_enforces_where_another_process_removed_a_program_or_an_entry() {
     each(|node, way| {

@@ -139,8 +139,8 @@ fn a_pod_that_leaves_is_neither_in_the_record_nor_in_the_artifact() {
     });
 }
 
-/// The kernel does not list an interface any more that it ends, but the link at it still names it for a moment. Here the
-/// interface is in another namespace until then.
+/// The kernel does not list an interface any more that it ends, but the link at it still names it for a moment. Here
+/// the interface is in another namespace until then.
 #[test]
 fn a_pod_whose_interface_is_ending_leaves_alone() {
     skip!(unless possible());

@@ -69,8 +69,8 @@ impl<E: Enforce> NodeAgent<E> {
         }
     }
 
-    /// Logs the first object that a new generation is needed for. For a pod, it is the reason why the pod cannot come or
-    /// leave alone.
+    /// Logs the first object that a new generation is needed for. For a pod, it is the reason why the pod cannot come
+    /// or leave alone.
     pub(super) fn log_first_cause(&self, key: &Key, dirty: &Dirty) {
         if *dirty == Dirty::Everything && self.objects.is_complete() && !self.pending.needs_generation() {
             self.reports

@@ -159,8 +159,8 @@ impl<E: Enforce> NodeAgent<E> {
         }
     }
 
-    /// Reconciles the kernel's state with the record, and updates the metrics of the kernel. A table that another process
-    /// has changed needs a new generation.
+    /// Reconciles the kernel's state with the record, and updates the metrics of the kernel. A table that another
+    /// process has changed needs a new generation.
     pub(super) fn reconcile(&mut self, now: Instant) {
         self.count_objects();
         if !self.enforcement.is_any() {
