@@ -131,7 +131,7 @@ fn measure(options: &LoadOptions) -> Result<()> {
     for (what, name) in [("compile", "weir_compile_seconds"), ("install", "weir_install_seconds")] {
         println!("{what:25} {}", agent::quantiles_since("", &metrics, name));
     }
-    for name in ["weir_generations_total", "weir_address_writes_total"] {
+    for name in ["weir_generations_total", "weir_address_writes_total", "weir_drift", "weir_drift_repairs_total"] {
         println!("{name:25} {:>8}", agent::value(&metrics, name));
     }
     agent.stop()
