@@ -133,7 +133,7 @@ impl GenerationSource<'_> {
         entries
     }
 
-    /// What was written to tables, if the content of this one is remembered.
+    /// The remembered content of tables, if this table's is remembered.
     fn written_to(&self, name: MapName) -> Option<&WrittenTables> {
         self.written.filter(|_| WrittenTables::is_kept(name))
     }

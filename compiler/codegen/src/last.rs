@@ -26,7 +26,7 @@ pub struct LastArtifact {
     pub(crate) described: DescribedPolicies,
     maps: Vec<MapImage>,
     programs: Vec<(Assembled, LimitsReport)>,
-    /// What the structures of addresses depend on.
+    /// The input of the structures of addresses.
     addresses: Option<(Arc<AddressMap>, StructureOptions)>,
 }
 

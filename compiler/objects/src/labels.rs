@@ -32,7 +32,7 @@ impl Labels {
         self.ends.len() / 2
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }

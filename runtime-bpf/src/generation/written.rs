@@ -17,7 +17,7 @@ use weir_artifact::entries::{EntryRef, MapEntries};
 use weir_artifact::layout::MapName;
 use weir_artifact::map_image::MapBytes;
 
-/// What was written to one table.
+/// The content of one table.
 #[derive(Clone, Debug)]
 pub(crate) struct WrittenTable {
     entries: MapEntries,
@@ -47,7 +47,7 @@ impl WrittenTable {
         entries
     }
 
-    /// What has to be removed and written so that the table has the entries `wanted`, which are sorted.
+    /// The operations after which the table has exactly the entries `wanted`, which are sorted.
     pub(crate) fn difference<'w>(&self, wanted: &'w MapEntries) -> TableDifference<'w> {
         let mut difference = TableDifference::default();
         for (key, there) in &self.changes {

@@ -128,7 +128,7 @@ impl Runtime {
     }
 
     /// Reads the record and reconciles the kernel with it. Of a generation that an artifact with another digest will
-    /// replace, an agent only checks what the switch needs. Returns an empty record if no record is pinned.
+    /// replace, an agent checks only this switch's needs. Returns an empty record if no record is pinned.
     fn adopt(&self, digest: &str) -> Result<(EnforcementRecord, Reconciled), Error> {
         let Some(mut record) = self.read_record()? else {
             let links = self.system.list(&self.pins.links()).doing("list links")?;

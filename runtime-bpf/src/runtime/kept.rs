@@ -114,7 +114,7 @@ impl Runtime {
         self.kept().into_iter().for_each(|mut kept| *kept = Kept::default());
     }
 
-    /// Forgets the content of all tables: the next switch reads what it reuses.
+    /// Forgets the content of all tables: the next switch reads the tables that it reuses.
     pub(crate) fn forget_written(&self) {
         self.written.iter().for_each(|written| written.retain(|_| false));
     }

@@ -1,4 +1,4 @@
-//! What a comparison of the tables with the artifact says about entries that another process changed.
+//! The comparison of the tables with the artifact reports entries that another process has changed.
 
 use weir_artifact::map_image::MapImage;
 use weir_ebpf::vm::MapKind;

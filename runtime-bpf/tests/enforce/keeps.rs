@@ -175,7 +175,7 @@ fn removed_and_replaced_programs_are_restored() {
     });
 }
 
-/// Attaches the artifact that allows the port, and returns what was repaired before.
+/// Attaches the artifact that allows the port, and returns the repairs before it.
 fn switch_to(runtime: &Runtime, node: &Node, port: u16, what: &str) -> Attached {
     let endpoints = [0, 1].map(|pod| (format!("default/p{pod}"), node.interface(pod))).to_vec();
     let attached = runtime.attach(&Request { endpoints, ..request(&only_port(port)) });

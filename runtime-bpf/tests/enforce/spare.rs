@@ -177,7 +177,7 @@ fn the_content_of_a_spare_is_not_trusted() {
     });
 }
 
-/// An agent knows what it has written to a spare. If another process changes that, the agent's next comparison finds
+/// An agent remembers the content of its spare. If another process changes it, the agent's next comparison finds
 /// it, and then the same artifact is a new generation with the right tables, also with single writes in between.
 #[test]
 fn a_spare_that_another_process_changes_is_found_in_force_and_written_again() {

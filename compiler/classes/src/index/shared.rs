@@ -2,8 +2,8 @@
 //!
 //! Problem: the pods of a Deployment have equal labels, and thousands of pods have the same namespace. Each object is
 //! read by itself, so the index of a large cluster would keep a copy of them for each pod.
-//! Strategy: a table of the values. An object gets the table's value in place of its own. The number of references to a
-//! value tells whether an object still has it.
+//! Strategy: a table of the values. An object gets the table's value in place of its own. A value that only the
+//! table refers to is of no object any more.
 //! Invariant: a table has at most a quarter more values than were in use at its last sweep, and [`FEW`]. Over time,
 //! many different values occur, and a tenant can make any number of them.
 

@@ -137,7 +137,7 @@ impl Objects {
         from.take_while(move |object| object.body.kind() == kind && object.meta.namespace == namespace)
     }
 
-    /// The object with this key, and all that come after it.
+    /// The object with this key, and all objects with greater keys.
     fn from(&self, first: KeyRef<'_>) -> impl Iterator<Item = &Object> + use<'_> {
         let range: (Bound<&dyn Keyed>, Bound<&dyn Keyed>) = (Bound::Included(&first), Bound::Unbounded);
         self.0.range::<dyn Keyed, _>(range).map(|it| &*it.0)
