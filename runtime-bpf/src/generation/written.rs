@@ -38,6 +38,15 @@ impl WrittenTable {
         Self { entries, changes: BTreeMap::new() }
     }
 
+    /// Notes a single write. Addresses that come and go leave nothing behind, however many they are.
+    fn set(&mut self, key: MapBytes, value: Option<MapBytes>) {
+        if self.entries.get(&key) == value.as_deref() {
+            self.changes.remove(&key);
+        } else {
+            self.changes.insert(key, value);
+        }
+    }
+
     /// All entries that the table has, sorted.
     pub(crate) fn entries(&self) -> MapEntries {
         let mut entries = self.entries.clone();
@@ -124,7 +133,7 @@ impl WrittenTables {
         let table = self.take(map);
         write()?;
         if let Some(mut table) = table {
-            table.changes.extend(changes);
+            changes.into_iter().for_each(|(key, value)| table.set(key, value));
             self.put(map, table);
         }
         Ok(())
@@ -188,6 +197,15 @@ mod tests {
         let table = WrittenTable::new(entries(&[(1, 1), (2, 2)]));
         assert_eq!(applied(&table, &entries(&[(1, 1), (2, 3)])).1, 1);
         assert_eq!(applied(&table, &entries(&[(1, 1), (2, 2)])).1, 0);
+    }
+
+    #[test]
+    fn entries_that_come_and_go_are_not_remembered() {
+        let mut table = WrittenTable::new(entries(&[(1, 1)]));
+        for (key, value) in [(5, Some(2)), (5, None), (1, None), (1, Some(1)), (6, Some(3))] {
+            table.set(MapBytes::from_slice(&[key]), value.map(|value: u8| MapBytes::from_slice(&[value])));
+        }
+        assert_eq!((table.changes.len(), table.entries()), (1, entries(&[(1, 1), (6, 3)])));
     }
 
     #[test]
