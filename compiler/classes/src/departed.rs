@@ -14,7 +14,8 @@
 //! afterwards cannot use the departed backend.
 //! `compiler/classes/tests/departed.rs` holds this.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
@@ -64,14 +65,6 @@ struct VipBackend {
     owner: Option<u64>,
 }
 
-/// A backend that has left a service.
-struct DepartedBackend {
-    vip: VipOrNodePort,
-    backend: VipBackend,
-    /// The last turn in which it was one.
-    last: u64,
-}
-
 /// A local pod of the last cluster.
 #[derive(Clone, Debug)]
 struct KnownPod {
@@ -90,13 +83,19 @@ struct FlowOwner<'c> {
     node_addresses: &'c [IpAddr],
 }
 
+/// Backends that have left, with the last turn in which each was one.
+type LeftBackends = BTreeMap<VipOrNodePort, BTreeMap<VipBackend, u64>>;
+
 /// The backends of earlier generations.
 #[derive(Clone, Debug, Default)]
 pub struct Departed {
     /// The number of clusters that were observed.
     turn: u64,
-    /// The last turn in which a backend was one.
-    vips: BTreeMap<VipOrNodePort, BTreeMap<VipBackend, u64>>,
+    /// The present backends, sorted.
+    present: BTreeMap<VipOrNodePort, Vec<VipBackend>>,
+    /// The backends that have left and may still be used. Apart from the present ones: a large cluster has tens of
+    /// thousands of those, and a policy edit must not visit them.
+    left: LeftBackends,
     /// The local pods.
     pods: BTreeMap<String, KnownPod>,
     /// The number of the last pod that was new.
@@ -104,7 +103,7 @@ pub struct Departed {
     /// The turn in which the flows of a local pod, by number, to a service VIP were ended last. Later flows do not use
     /// backends that had departed then.
     ended: BTreeMap<VipOrNodePort, BTreeMap<u64, u64>>,
-    /// The addresses of departed backends.
+    /// The addresses of the backends that have left.
     addresses: BTreeSet<IpAddr>,
     /// The addresses of the local endpoints' nodes in the last cluster.
     of_nodes: BTreeSet<IpAddr>,
@@ -144,9 +143,7 @@ impl Departed {
     pub fn observe(&mut self, cluster: &Cluster, scope: &Scope) -> Vec<EndedService> {
         self.turn += 1;
         self.of_nodes = addresses_of_nodes(cluster, scope);
-        for (vip, behind) in present(cluster, &self.of_nodes) {
-            self.vips.entry(vip).or_default().insert(behind, self.turn);
-        }
+        self.replace(present(cluster, &self.of_nodes));
         self.meet(cluster, scope);
         self.forget_gone(cluster);
         let assume = cluster.assume;
@@ -161,69 +158,57 @@ impl Departed {
     /// A generation that changes were applied to has come into force: returns the flows that have to end. Only rows of
     /// the generation are asked, because its cluster lacks the pods behind services. They decide about egress; ingress is
     /// enforced on the backend's node.
-    ///
-    /// A backend that one service has lost and another one has counts as departed for both. This ends no flow that may
-    /// continue: the other service is denied as a whole if policy denies the backend.
     pub fn observe_changes(&mut self, after: &AppliedChanges<'_>) -> Vec<EndedService> {
         if self.addresses.is_empty() {
             return Vec::new();
         }
         self.turn += 1;
         let (cluster, scope) = (after.cluster, after.scope);
-        let left = self.leave(after.has_holder);
+        self.forget_without_holder(after.has_holder);
         self.meet(cluster, scope);
         if cluster.assume.established == Established::Keep || cluster.assume.service_address == ServiceAddress::Address
         {
             return Vec::new();
         }
-        let ended = self.denied_by_rows(after, &left);
+        let ended = self.denied_by_rows(after);
         self.end(ended)
     }
 
-    /// Forgets departed backends that no pod has any more, and returns the others. One visit of all backends, because a
-    /// large cluster has tens of thousands of them.
-    fn leave(&mut self, has_holder: &dyn Fn(IpAddr) -> bool) -> Vec<DepartedBackend> {
-        let departed: HashSet<IpAddr> = std::mem::take(&mut self.addresses).into_iter().collect();
-        let (mut left, mut gone) = (Vec::new(), Vec::new());
-        for (vip, behind) in &mut self.vips {
-            for (backend, last) in behind {
-                if !departed.contains(&backend.address) {
-                    *last = self.turn;
-                } else if backend.owner.is_none() || has_holder(backend.address) {
-                    left.push(DepartedBackend { vip: *vip, backend: *backend, last: *last });
-                } else {
-                    gone.push((*vip, *backend));
-                }
+    /// Takes the backends of a new cluster. Those that are missing were backends until the turn before.
+    fn replace(&mut self, present: BTreeMap<VipOrNodePort, Vec<VipBackend>>) {
+        for (vip, behind) in std::mem::replace(&mut self.present, present) {
+            let now = self.present.get(&vip).map_or(&[][..], Vec::as_slice);
+            let missing: Vec<_> = behind.into_iter().filter(|it| now.binary_search(it).is_err()).collect();
+            if !missing.is_empty() {
+                self.left.entry(vip).or_default().extend(missing.into_iter().map(|it| (it, self.turn - 1)));
             }
         }
-        for (vip, backend) in gone {
-            let behind = self.vips.get_mut(&vip);
-            if behind.is_some_and(|behind| behind.remove(&backend).is_some() && behind.is_empty()) {
-                self.vips.remove(&vip);
-            }
-        }
-        self.addresses = left.iter().map(|it| it.backend.address).collect();
-        left
+        let present = &self.present;
+        retain_left(&mut self.left, &|vip, it| present.get(vip).is_none_or(|now| now.binary_search(it).is_err()));
+    }
+
+    /// Forgets backends that have left and that no pod or node has any more.
+    fn forget_without_holder(&mut self, has_holder: &dyn Fn(IpAddr) -> bool) {
+        retain_left(&mut self.left, &|_, it| it.owner.is_none() || has_holder(it.address));
+        self.addresses = addresses_of(&self.left);
     }
 
     /// The local pods and service VIPs with a departed backend to which the rows of a generation allow no packet.
-    fn denied_by_rows(
-        &self,
-        after: &AppliedChanges<'_>,
-        left: &[DepartedBackend],
-    ) -> BTreeSet<(String, VipOrNodePort)> {
+    fn denied_by_rows(&self, after: &AppliedChanges<'_>) -> BTreeSet<(String, VipOrNodePort)> {
         let AppliedChanges { cluster, classes, .. } = *after;
         let owners = self.flow_owners(cluster, classes.subject_of.iter().map(|(id, _)| *id));
         let mut ended = BTreeSet::new();
-        for DepartedBackend { vip, backend, last } in left {
+        for (vip, behind) in &self.left {
             let ended_before = self.ended.get(vip);
-            let peer = (after.peer_at)(backend.address);
-            let atom = classes.atoms.find(vip.protocol, backend.port);
-            let denied = owners.iter().zip(&classes.subject_of).filter(|(owner, (_, subject))| {
-                owner.may_use(vip, *last, ended_before)
-                    && !classes.allowed(Direction::Egress, *subject, peer).contains(atom)
-            });
-            ended.extend(denied.map(|(owner, _)| (cluster.endpoint_name(owner.id), *vip)));
+            for (backend, last) in behind {
+                let peer = (after.peer_at)(backend.address);
+                let atom = classes.atoms.find(vip.protocol, backend.port);
+                let denied = owners.iter().zip(&classes.subject_of).filter(|(owner, (_, subject))| {
+                    owner.may_use(vip, *last, ended_before)
+                        && !classes.allowed(Direction::Egress, *subject, peer).contains(atom)
+                });
+                ended.extend(denied.map(|(owner, _)| (cluster.endpoint_name(owner.id), *vip)));
+            }
         }
         ended
     }
@@ -243,25 +228,51 @@ impl Departed {
     /// between two generations would stay unknown, and with it the flows that use it.
     pub fn moved(&mut self, moved: &MovedBackends) {
         for (vip, behind) in present(&moved.service, &self.of_nodes) {
-            if moved.came.contains(&behind.address) {
-                self.vips.entry(vip).or_default().insert(behind, self.turn);
-            }
+            behind.iter().filter(|it| moved.came.contains(&it.address)).for_each(|it| self.come(vip, *it));
         }
-        // It was a backend until now, also if it had left and come back before.
-        let leave = |(it, last): (&VipBackend, &mut u64)| {
-            if moved.left.contains(&it.address) {
-                *last = self.turn;
-            }
-        };
-        if moved.is_alike {
-            for vip in vips_of(&moved.service, &self.of_nodes) {
-                self.vips.get_mut(&vip).into_iter().flatten().for_each(leave);
-            }
+        let vips = if moved.is_alike {
+            vips_of(&moved.service, &self.of_nodes)
         } else {
-            self.vips.values_mut().flatten().for_each(leave);
-        }
+            self.present.keys().chain(self.left.keys()).copied().collect()
+        };
+        vips.into_iter().for_each(|vip| self.lose(vip, &moved.left));
         // A change of such a pod's class then makes a generation, which finds the flows that have to end.
         self.addresses.extend(&moved.left);
+    }
+
+    fn come(&mut self, vip: VipOrNodePort, backend: VipBackend) {
+        let behind = self.present.entry(vip).or_default();
+        if let Err(place) = behind.binary_search(&backend) {
+            behind.insert(place, backend);
+        }
+        self.forget(vip, backend);
+    }
+
+    /// Forgets a backend that has left.
+    fn forget(&mut self, vip: VipOrNodePort, backend: VipBackend) {
+        if let Entry::Occupied(mut behind) = self.left.entry(vip) {
+            behind.get_mut().remove(&backend);
+            if behind.get().is_empty() {
+                behind.remove();
+            }
+        }
+    }
+
+    /// The backends with these addresses leave a service VIP. Those that had left before were backends again since then,
+    /// if only for a moment.
+    fn lose(&mut self, vip: VipOrNodePort, addresses: &BTreeSet<IpAddr>) {
+        let is_of = |it: &VipBackend| addresses.contains(&it.address);
+        let before = self.left.get(&vip).into_iter().flatten().map(|(it, _)| *it);
+        let mut leaving: Vec<_> = before.filter(is_of).collect();
+        if let Entry::Occupied(mut behind) = self.present.entry(vip) {
+            leaving.extend(behind.get_mut().extract_if(.., |it| is_of(it)));
+            if behind.get().is_empty() {
+                behind.remove();
+            }
+        }
+        if !leaving.is_empty() {
+            self.left.entry(vip).or_default().extend(leaving.into_iter().map(|it| (it, self.turn)));
+        }
     }
 
     /// Whether a pod, as it is now, has the address of a departed backend: if its class changes, flows through the
@@ -293,7 +304,7 @@ impl Departed {
             self.pods.insert(name, pod);
         }
         let gone: BTreeSet<u64> = known.into_values().map(|pod| pod.number).collect();
-        self.ended.retain(|vip, _| self.vips.contains_key(vip));
+        self.ended.retain(|vip, _| self.present.contains_key(vip) || self.left.contains_key(vip));
         if !gone.is_empty() {
             self.ended.values_mut().for_each(|ended| ended.retain(|number, _| !gone.contains(number)));
         }
@@ -301,29 +312,20 @@ impl Departed {
 
     /// Forgets departed backends whose pod is gone, or whose address is another pod's.
     fn forget_gone(&mut self, cluster: &Cluster) {
-        let turn = self.turn;
-        let departed = |behind: &BTreeMap<VipBackend, u64>| {
-            behind.iter().filter(|(_, last)| **last < turn).map(|(it, _)| it.address).collect::<Vec<_>>()
-        };
-        let addresses: BTreeSet<IpAddr> = self.vips.values().flat_map(departed).collect();
-        let there = owners(cluster, &addresses);
-        let is_there = |it: &VipBackend| match it.owner {
+        let there = owners(cluster, &addresses_of(&self.left));
+        retain_left(&mut self.left, &|_, it| match it.owner {
             Some(owner) => there.contains(&(it.address, owner)),
             None => there.range((it.address, 0)..=(it.address, u64::MAX)).next().is_none(),
-        };
-        for behind in self.vips.values_mut() {
-            behind.retain(|it, last| *last == turn || is_there(it));
-        }
-        self.vips.retain(|_, behind| !behind.is_empty());
-        self.addresses = self.vips.values().flat_map(departed).collect();
+        });
+        self.addresses = addresses_of(&self.left);
     }
 
     /// Forgets the oldest departed backends that are no pod's, if there are too many; returns the flows that may use
     /// them.
     fn forget_oldest(&mut self, cluster: &Cluster, scope: &Scope) -> BTreeSet<(String, VipOrNodePort)> {
         let mut unowned: Vec<(u64, VipOrNodePort, VipBackend)> = Vec::new();
-        for (vip, behind) in &self.vips {
-            let departed = behind.iter().filter(|(it, last)| it.owner.is_none() && **last < self.turn);
+        for (vip, behind) in &self.left {
+            let departed = behind.iter().filter(|(it, _)| it.owner.is_none());
             unowned.extend(departed.map(|(it, last)| (*last, *vip, *it)));
         }
         unowned.sort();
@@ -333,7 +335,7 @@ impl Departed {
         for (last, vip, it) in unowned {
             let users = owners.iter().filter(|owner| owner.may_use(&vip, last, self.ended.get(&vip)));
             ended.extend(users.map(|owner| (cluster.endpoint_name(owner.id), vip)));
-            self.vips.entry(vip).or_default().remove(&it);
+            self.forget(vip, it);
         }
         ended
     }
@@ -347,10 +349,9 @@ impl Departed {
         }
         let owners = self.flow_owners(cluster, scope.endpoints().iter().copied());
         let mut oracle = Oracle::new(cluster);
-        for (vip, behind) in &self.vips {
-            let departed: Vec<_> = behind.iter().filter(|(_, last)| **last < self.turn).collect();
+        for (vip, behind) in &self.left {
             for owner in &owners {
-                let mut used = departed.iter().filter(|(_, last)| owner.may_use(vip, **last, self.ended.get(vip)));
+                let mut used = behind.iter().filter(|(_, last)| owner.may_use(vip, **last, self.ended.get(vip)));
                 if used.any(|(it, _)| is_denied(&mut oracle, cluster, owner.id, vip, it)) {
                     ended.insert((cluster.endpoint_name(owner.id), *vip));
                 }
@@ -391,17 +392,37 @@ fn addresses_of_nodes(cluster: &Cluster, scope: &Scope) -> BTreeSet<IpAddr> {
     nodes.into_iter().flat_map(|node| node_addresses(cluster, Some(node))).copied().collect()
 }
 
-/// The service VIPs of a cluster and their backends. `of_nodes` are the addresses at which node ports are reached.
-fn present(cluster: &Cluster, of_nodes: &BTreeSet<IpAddr>) -> BTreeSet<(VipOrNodePort, VipBackend)> {
-    let mut found = BTreeSet::new();
+/// The service VIPs of a cluster and their backends, sorted. `of_nodes` are the addresses at which node ports are
+/// reached.
+fn present(cluster: &Cluster, of_nodes: &BTreeSet<IpAddr>) -> BTreeMap<VipOrNodePort, Vec<VipBackend>> {
+    let mut found: BTreeMap<VipOrNodePort, Vec<VipBackend>> = BTreeMap::new();
     each_vip(cluster, of_nodes, &mut |vip, port| {
-        found.extend(port.backends.iter().filter_map(|backend| {
+        let backends = port.backends.iter().filter_map(|backend| {
             let at = backend.address.filter(|at| Family::of(*at) == Family::of(vip.address))?;
             let owner = backend.endpoint.map(|id| owner(cluster, &cluster.endpoints[id.index()]));
-            Some((vip, VipBackend { address: at, port: backend.port, owner }))
-        }));
+            Some(VipBackend { address: at, port: backend.port, owner })
+        });
+        found.entry(vip).or_default().extend(backends);
     });
+    for behind in found.values_mut() {
+        behind.sort_unstable();
+        behind.dedup();
+        behind.shrink_to_fit();
+    }
+    found.retain(|_, behind| !behind.is_empty());
     found
+}
+
+/// Keeps the backends for which `is_kept` holds.
+fn retain_left(left: &mut LeftBackends, is_kept: &dyn Fn(&VipOrNodePort, &VipBackend) -> bool) {
+    left.retain(|vip, behind| {
+        behind.retain(|it, _| is_kept(vip, it));
+        !behind.is_empty()
+    });
+}
+
+fn addresses_of(left: &LeftBackends) -> BTreeSet<IpAddr> {
+    left.values().flat_map(BTreeMap::keys).map(|it| it.address).collect()
 }
 
 /// The same without backends, so also those that have none.

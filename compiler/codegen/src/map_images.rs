@@ -198,7 +198,7 @@ fn exact_images(tables: &DecisionTables, family: Family) -> Vec<MapImage> {
         ExactTable::Layered(Some(table)) => {
             // Until the next generation, the hash overrides the listed table, so it needs room for changed list entries
             // too.
-            let changes = addresses.listed(family).count() as u32 / LISTED_PER_CHANGE;
+            let changes = addresses.count_listed(family) as u32 / LISTED_PER_CHANGE;
             vec![exact_hash(name, family, addresses.moving(family), changes), compiled(listed_name, &table.bytes)]
         }
     }

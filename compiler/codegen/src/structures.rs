@@ -240,7 +240,7 @@ fn exact(
         Structure::Compares => Some(ExactTable::Compares),
         Structure::Perfect => perfect_of(addresses.of_family(family), family, options.room).map(ExactTable::Perfect),
         Structure::Layered => {
-            let listed = addresses.listed(family).count();
+            let listed = addresses.count_listed(family);
             let fits = perfect::predict(width(family), listed, options.room) as u64 <= options.most_value_bytes;
             // Without the table the kernel hash has all entries. So the agent's way to change entries in place works
             // for every size.

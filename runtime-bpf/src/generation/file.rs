@@ -47,8 +47,10 @@ pub(super) fn keep_file(
     earlier: Option<KernelMap>,
 ) -> Result<KernelMap, Error> {
     let keeping = "keep the artifact";
-    let mut bytes = cut(source.file, &cuts(source));
-    let pieces = bytes.len().div_ceil(PIECE);
+    let cuts = cuts(source);
+    let begin = begin(source.file, &cuts);
+    let parts = parts(&begin, source.file, &cuts);
+    let pieces = parts.iter().map(|part| part.len()).sum::<usize>().div_ceil(PIECE);
     let definition = MapDefinition {
         map_type: MapType::Array,
         key_size: 4,
@@ -56,7 +58,6 @@ pub(super) fn keep_file(
         max_entries: pieces as u32,
         flags: 0,
     };
-    bytes.resize(pieces * PIECE, 0);
     let is_large_enough = |map: &KernelMap| {
         let there = map.definition();
         let room = definition.max_entries..=2 * definition.max_entries;
@@ -65,9 +66,13 @@ pub(super) fn keep_file(
     let earlier = earlier.filter(is_large_enough);
     let is_new = earlier.is_none();
     let map = earlier.map_or_else(|| system.create_map("weir_artifact", &definition).doing(keeping), Ok)?;
-    for (index, piece) in bytes.chunks(PIECE).enumerate() {
-        system.update(&map, &(index as u32).to_le_bytes(), piece).doing(keeping)?;
-    }
+    let mut index: u32 = 0;
+    let mut keep = |piece: &[u8]| {
+        system.update(&map, &index.to_le_bytes(), piece).doing(keeping)?;
+        index += 1;
+        Ok(())
+    };
+    each_piece(&parts, &mut keep)?;
     if is_new {
         system.pin(map.as_fd(), &pins.map(Age::Next, FILE)).doing(keeping)?;
     }
@@ -88,10 +93,11 @@ fn cuts(source: &GenerationSource<'_>) -> Vec<FileCut> {
         .collect()
 }
 
-fn cut(file: &[u8], cuts: &[FileCut]) -> Vec<u8> {
+/// The bytes in front of the file.
+fn begin(file: &[u8], cuts: &[FileCut]) -> Vec<u8> {
     let length = file.len() as u64;
     if cuts.is_empty() {
-        return [&length.to_le_bytes(), file].concat();
+        return length.to_le_bytes().to_vec();
     }
     let mut bytes = (length | CUT).to_le_bytes().to_vec();
     bytes.extend((cuts.len() as u64).to_le_bytes());
@@ -101,13 +107,45 @@ fn cut(file: &[u8], cuts: &[FileCut]) -> Vec<u8> {
         bytes.extend(padded);
         [range.start, range.len()].iter().for_each(|it| bytes.extend((*it as u64).to_le_bytes()));
     }
+    bytes
+}
+
+/// What is stored, in parts: an agent does this for each generation, and a copy of a large file costs more than a small
+/// change of policy.
+fn parts<'f>(begin: &'f [u8], file: &'f [u8], cuts: &[FileCut]) -> Vec<&'f [u8]> {
+    let mut parts = vec![begin];
     let mut at = 0;
     for FileCut { range, .. } in cuts {
-        bytes.extend(file.get(at..range.start).unwrap_or_default());
+        parts.push(file.get(at..range.start).unwrap_or_default());
         at = range.end;
     }
-    bytes.extend(file.get(at..).unwrap_or_default());
-    bytes
+    parts.push(file.get(at..).unwrap_or_default());
+    parts
+}
+
+/// Calls `keep` with the bytes of all parts, as pieces of equal size. The last one ends with zeros.
+fn each_piece(parts: &[&[u8]], keep: &mut dyn FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
+    let mut piece = Vec::with_capacity(PIECE);
+    for part in parts {
+        // The first bytes fill the piece that another part began. The rest has whole pieces, which are not copied.
+        let (first, rest) = part.split_at(part.len().min((PIECE - piece.len()) % PIECE));
+        piece.extend(first);
+        if piece.len() == PIECE {
+            keep(&piece)?;
+            piece.clear();
+        }
+        if !piece.is_empty() {
+            continue;
+        }
+        let (whole, last) = rest.as_chunks::<PIECE>();
+        whole.iter().try_for_each(|whole| keep(whole))?;
+        piece.extend(last);
+    }
+    if !piece.is_empty() {
+        piece.resize(PIECE, 0);
+        keep(&piece)?;
+    }
+    Ok(())
 }
 
 /// Reads the file that [`keep_file`] stored and inserts the values that were cut out. If the maps are not that
@@ -184,7 +222,7 @@ mod tests {
         let places = [("exact4", 10..20), ("prefixes4", 20..100), ("rows", 250..256)];
         let places = places.map(|(map, range)| FileCut { map, range });
         for count in 0..=places.len() {
-            let kept = cut(&file, &places[..count]);
+            let kept = parts(&begin(&file, &places[..count]), &file, &places[..count]).concat();
             let missing: usize = places[..count].iter().map(|it| it.range.len()).sum();
             assert_eq!(kept.len() + missing, file.len() + 8 + usize::from(count > 0) * 8 + 32 * count);
             let mut value = |name: &str| {
@@ -196,10 +234,30 @@ mod tests {
     }
 
     #[test]
+    fn pieces_hold_the_bytes_of_all_parts() {
+        let bytes: Vec<u8> = (0..5 * PIECE).map(|index| (index % 251) as u8).collect();
+        let lengths = [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE + 7];
+        for (a, b) in lengths.into_iter().flat_map(|a| lengths.map(|b| (a, b))) {
+            let parts = [&bytes[..a], &bytes[a..a + b], &bytes[a + b..a + b + 3]];
+            let mut kept: Vec<Vec<u8>> = Vec::new();
+            each_piece(&parts, &mut |piece| {
+                kept.push(piece.to_vec());
+                Ok(())
+            })
+            .expect("nothing fails");
+            assert!(kept.iter().all(|piece| piece.len() == PIECE));
+            assert_eq!(kept.len(), (a + b + 3).div_ceil(PIECE));
+            let kept = kept.concat();
+            assert!(kept.starts_with(&bytes[..a + b + 3]));
+            assert!(kept[a + b + 3..].iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
     fn a_truncated_file_is_read_without_panic() {
         let file: Vec<u8> = (0..=255).collect();
         let cuts = [("exact4", 10..20), ("rows", 200..220)].map(|(map, range)| FileCut { map, range });
-        let kept = cut(&file, &cuts);
+        let kept = parts(&begin(&file, &cuts), &file, &cuts).concat();
         for length in 0..kept.len() {
             assert!(whole(&kept[..length], &mut |_| Ok(None)).is_ok_and(|it| it != file));
         }

@@ -20,13 +20,25 @@ pub enum Room {
 
 /// Smaller differences between two sizes would save no memory that counts.
 const LEAST_STEP: usize = 8;
+/// The same for sets of atoms, which are few and small: 512 bytes while there are at most 64 atoms. An edit of a port
+/// often makes a new set.
+const LEAST_STEP_OF_SETS: usize = 64;
 
 impl Room {
     /// The number of places for `count` elements; none for none.
     pub(crate) fn of(self, count: usize) -> usize {
+        self.in_steps(count, LEAST_STEP)
+    }
+
+    /// The number of places for `count` sets of atoms; none for none.
+    pub(crate) fn of_sets(self, count: usize) -> usize {
+        self.in_steps(count, LEAST_STEP_OF_SETS)
+    }
+
+    fn in_steps(self, count: usize, least: usize) -> usize {
         match self {
             Self::Exact => count,
-            Self::Rounded => count.next_multiple_of((count.next_power_of_two() / 8).max(LEAST_STEP)),
+            Self::Rounded => count.next_multiple_of((count.next_power_of_two() / 8).max(least)),
         }
     }
 }

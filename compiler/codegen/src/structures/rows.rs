@@ -99,7 +99,7 @@ impl DirectionRows<'_> {
         let last = rows.filter_map(|row| row.entries.last()).map(|(peer, _)| peer.0).max();
         RowShape {
             words: self.words as u32,
-            sets: self.room.of(self.sets.len()) as u32,
+            sets: self.room.of_sets(self.sets.len()) as u32,
             subjects: self.room.of(self.directions[0].len()) as u32,
             // Up to the last class with an entry, not all classes: those behind it have the default in every row, which
             // programs read beyond the matrix.
