@@ -6,6 +6,8 @@
 
 mod read;
 
+use std::borrow::Cow;
+
 pub(super) use read::Elf;
 
 use super::bytes::Sink;
@@ -49,13 +51,13 @@ const R_BPF_64_64: u32 = 1;
 
 /// A section and its content.
 #[derive(Clone, Debug)]
-struct ElfSection {
+struct ElfSection<'a> {
     name: String,
     kind: u32,
     flags: u64,
     /// For relocations: the number of the section that they change.
     info: u32,
-    data: Vec<u8>,
+    data: Cow<'a, [u8]>,
     /// The size of a section whose bytes are zeros and not in the file.
     zeros: u64,
 }
@@ -80,27 +82,28 @@ pub(super) struct Symbol {
 
 /// A file under construction. Sections and symbols are numbered from 1.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ElfWriter {
-    sections: Vec<ElfSection>,
+pub(super) struct ElfWriter<'a> {
+    sections: Vec<ElfSection<'a>>,
     symbols: Vec<Symbol>,
 }
 
-impl ElfWriter {
+impl<'a> ElfWriter<'a> {
     /// Adds a section and returns its number.
-    pub(super) fn section(&mut self, name: &str, kind: u32, flags: u64, data: Vec<u8>) -> u16 {
+    pub(super) fn section(&mut self, name: &str, kind: u32, flags: u64, data: impl Into<Cow<'a, [u8]>>) -> u16 {
+        let data = data.into();
         self.sections.push(ElfSection { name: name.to_owned(), kind, flags, info: 0, data, zeros: 0 });
         self.sections.len() as u16
     }
 
     /// Adds a section of `zeros` zero bytes, which are not in the file.
     pub(super) fn zeros(&mut self, name: &str, flags: u64, zeros: u64) -> u16 {
-        let (name, data) = (name.to_owned(), Vec::new());
+        let (name, data) = (name.to_owned(), Cow::default());
         self.sections.push(ElfSection { name, kind: kind::NOBITS, flags, info: 0, data, zeros });
         self.sections.len() as u16
     }
 
     /// Adds a section that loaders ignore.
-    pub(super) fn note(&mut self, name: &str, data: Vec<u8>) -> u16 {
+    pub(super) fn note(&mut self, name: &str, data: impl Into<Cow<'a, [u8]>>) -> u16 {
         self.section(name, kind::PROGBITS, 0, data)
     }
 
@@ -131,7 +134,7 @@ impl ElfWriter {
         self.section(STRINGS, kind::STRTAB, 0, Vec::new());
         let names: Vec<u32> = self.sections.iter().map(|section| strings.add(&section.name)).collect();
         if let Some(last) = self.sections.last_mut() {
-            last.data = strings.0;
+            last.data = strings.0.into();
         }
         self.layout(&names)
     }
@@ -151,7 +154,7 @@ impl ElfWriter {
     /// Header, sections, section headers.
     fn layout(&self, names: &[u32]) -> Vec<u8> {
         const ALIGNED: usize = 8;
-        let room = |section: &ElfSection| section.data.len() + ALIGNED + SECTION_HEADER;
+        let room = |section: &ElfSection<'_>| section.data.len() + ALIGNED + SECTION_HEADER;
         // In one piece: to grow a file of megabytes step by step copies it several times.
         let all: usize = self.sections.iter().map(room).sum();
         let mut file = Sink(Vec::with_capacity(HEADER + SECTION_HEADER + ALIGNED + all));
@@ -160,7 +163,7 @@ impl ElfWriter {
         for (section, name) in self.sections.iter().zip(names) {
             file.align(8);
             self.section_header(&mut headers, section, *name, file.0.len() as u64);
-            file.0.extend(&section.data);
+            file.0.extend(&*section.data);
         }
         file.align(8);
         let header = self.header(file.0.len() as u64);
@@ -169,7 +172,7 @@ impl ElfWriter {
         file.0
     }
 
-    fn section_header(&self, headers: &mut Sink, section: &ElfSection, name: u32, offset: u64) {
+    fn section_header(&self, headers: &mut Sink, section: &ElfSection<'_>, name: u32, offset: u64) {
         let strings = self.sections.len() as u32;
         let (link, info, entry) = match section.kind {
             // The index of the first global symbol: the one after the empty symbol.

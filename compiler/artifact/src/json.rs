@@ -17,6 +17,8 @@ pub(super) enum Json<'a> {
     Written(&'a str),
     /// A list of numbers. There can be millions of them, too many for one tree node each.
     Numbers(&'a [u32]),
+    /// A list of pairs of a number and a text; too many for tree nodes as well. A pair has no lines of its own.
+    Named(&'a [(u32, String)]),
     Object(Vec<(&'a str, Json<'a>)>),
 }
 
@@ -55,9 +57,10 @@ impl<'a> Json<'a> {
         Self::Object(members.into_iter().collect())
     }
 
-    /// The JSON text; the members and items of the first two levels have a line each.
-    pub(super) fn text(&self) -> String {
-        let mut out = String::new();
+    /// The JSON text; the members and items of the first two levels have a line each. `room` is its likely length: to
+    /// grow a text of megabytes step by step copies it several times.
+    pub(super) fn text(&self, room: usize) -> String {
+        let mut out = String::with_capacity(room);
         self.write(&mut out, 0);
         out.push('\n');
         out
@@ -80,6 +83,13 @@ impl<'a> Json<'a> {
             }
             Self::Numbers(numbers) => bracket(out, depth, ['[', ']'], numbers, |out, number| {
                 digits(out, u64::from(*number));
+            }),
+            Self::Named(pairs) => bracket(out, depth, ['[', ']'], pairs, |out, (number, text)| {
+                out.push('[');
+                digits(out, u64::from(*number));
+                out.push_str(", ");
+                quote(out, text);
+                out.push(']');
             }),
             Self::Object(members) => bracket(out, depth, ['{', '}'], members, |out, (key, value)| {
                 quote(out, key);
@@ -119,7 +129,8 @@ fn digits(out: &mut String, mut number: u64) {
         text[at] = b'0' + (number % 10) as u8;
         number /= 10;
     }
-    out.extend(text[at..].iter().map(|digit| char::from(*digit)));
+    // ASCII, so never the default.
+    out.push_str(str::from_utf8(&text[at..]).unwrap_or_default());
 }
 
 fn new_line(out: &mut String, depth: usize) {
@@ -153,7 +164,7 @@ mod tests {
 
     #[track_caller]
     fn check(json: Json, expected: &str) {
-        assert_eq!(json.text(), expected);
+        assert_eq!(json.text(0), expected);
     }
 
     #[test]
@@ -171,6 +182,13 @@ mod tests {
             check(Json::Number(number), &format!("{number}\n"));
         }
         check(Json::Numbers(&[0, 10, u32::MAX]), "[\n  0,\n  10,\n  4294967295\n]\n");
+    }
+
+    #[test]
+    fn pairs_are_lists_of_a_number_and_a_text() {
+        let pairs = [(1, "a".to_owned()), (20, "\"".to_owned())];
+        let object = Json::Object(vec![("b", Json::Named(&pairs))]);
+        check(Json::List(vec![object]), "[\n  {\n    \"b\": [[1, \"a\"], [20, \"\\\"\"]]\n  }\n]\n");
     }
 
     #[test]

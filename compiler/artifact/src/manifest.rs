@@ -79,7 +79,8 @@ pub(super) fn write(
     let left_out = description.left_out.iter().map(|(kind, count)| (kind.as_str(), (*count).into()));
     let left_out = (!description.left_out.is_empty()).then(|| ("left_out", Json::object(left_out)));
     let provenance = description.provenance.json();
-    Ok(Json::object(head.into_iter().chain(node).chain(left_out).chain(rest).chain(provenance)).text())
+    let members = head.into_iter().chain(node).chain(left_out).chain(rest).chain(provenance);
+    Ok(Json::object(members).text(description.provenance.room()))
 }
 
 fn note(note: &StructureNote) -> Json<'_> {

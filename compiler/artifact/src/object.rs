@@ -1,5 +1,6 @@
 //! Artifact → ELF object → artifact.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::bytes::Sink;
@@ -73,12 +74,12 @@ pub(super) fn write(artifact: &Artifact) -> Result<Vec<u8>, LinkError> {
     if !artifact.objects.is_empty() {
         writer.note(OBJECTS, objects::pack(&artifact.objects));
     }
-    writer.note(MANIFEST, artifact.manifest.clone().into_bytes());
+    writer.note(MANIFEST, artifact.manifest.as_bytes());
     writer.note(DIGEST, vec![0; 32]);
     Ok(with_digest(writer.finish()))
 }
 
-fn write_edge(edge: &Assembled, writer: &mut ElfWriter, symbols: &[(MapName, u32)]) -> Result<(), LinkError> {
+fn write_edge(edge: &Assembled, writer: &mut ElfWriter<'_>, symbols: &[(MapName, u32)]) -> Result<(), LinkError> {
     let code = code(edge);
     let size = code.len() as u64;
     let section = writer.section(EDGE, kind::PROGBITS, flag::ALLOC | flag::EXEC, code);
@@ -101,7 +102,7 @@ fn of_rest(around: [&[u8]; 2]) -> Digest {
 }
 
 /// Writes maps as types, or as sections if programs address the value; returns the symbol of each.
-fn maps(artifact: &Artifact, writer: &mut ElfWriter, types: &mut btf::Btf) -> Vec<(MapName, u32)> {
+fn maps<'a>(artifact: &'a Artifact, writer: &mut ElfWriter<'a>, types: &mut btf::Btf) -> Vec<(MapName, u32)> {
     let addressed = artifact.addressed();
     let (sections, maps): (Vec<_>, Vec<_>) = artifact.maps.iter().partition(|map| addressed.contains(&map.name));
     let mut symbols = Vec::new();
@@ -131,7 +132,7 @@ fn maps(artifact: &Artifact, writer: &mut ElfWriter, types: &mut btf::Btf) -> Ve
 }
 
 /// Flow tables begin empty. Older loaders support only one section of zeros, so all flow tables share it.
-fn zeros(tables: &[&MapImage], writer: &mut ElfWriter, types: &mut btf::Btf) -> Vec<(MapName, u32)> {
+fn zeros(tables: &[&MapImage], writer: &mut ElfWriter<'_>, types: &mut btf::Btf) -> Vec<(MapName, u32)> {
     let bytes = tables.iter().map(|map| u64::from(map.spec.value_size)).sum();
     let section = writer.zeros(ZEROS, flag::ALLOC | flag::WRITE, bytes);
     let mut offset = 0;
@@ -147,7 +148,7 @@ fn zeros(tables: &[&MapImage], writer: &mut ElfWriter, types: &mut btf::Btf) -> 
     symbols
 }
 
-fn data_section(map: &MapImage, writer: &mut ElfWriter, types: &mut btf::Btf) -> u32 {
+fn data_section<'a>(map: &'a MapImage, writer: &mut ElfWriter<'a>, types: &mut btf::Btf) -> u32 {
     // The sizes of flow tables must be frozen: then the verifier treats them as constants.
     let (prefix, flags) = match map.name {
         MapName::FlowShape => (READ_ONLY, flag::ALLOC),
@@ -155,14 +156,14 @@ fn data_section(map: &MapImage, writer: &mut ElfWriter, types: &mut btf::Btf) ->
     };
     let name = format!("{prefix}{}", map.name.name());
     let zeros = || vec![0; map.spec.value_size as usize];
-    let value = map.entries.first().map_or_else(zeros, |(_, value)| value.to_vec());
+    let value = map.entries.first().map_or_else(|| Cow::Owned(zeros()), |(_, value)| Cow::Borrowed(value));
     let section = writer.section(&name, kind::PROGBITS, flags, value);
     let variable = types.bytes(map.name.name(), map.spec.value_size);
     types.data_section(&name, &[variable]);
     object_symbol(writer, map.name, section, variable)
 }
 
-fn object_symbol(writer: &mut ElfWriter, name: MapName, section: u16, variable: btf::Variable) -> u32 {
+fn object_symbol(writer: &mut ElfWriter<'_>, name: MapName, section: u16, variable: btf::Variable) -> u32 {
     writer.symbol(SymbolKind::Object, name.name(), [variable.offset, variable.size].map(u64::from), section)
 }
 

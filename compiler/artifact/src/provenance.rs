@@ -153,6 +153,13 @@ impl Provenance {
         found
     }
 
+    /// The likely length of its text.
+    pub(super) fn room(&self) -> usize {
+        const OF_LINE: usize = 64;
+        let policies: usize = self.policies.iter().map(|it| it.text.len() + 8).sum();
+        policies + OF_LINE * (self.lists.len() + self.predicates.len() + self.subjects.len() + self.services.len())
+    }
+
     /// The members of the manifest.
     pub(super) fn json<'a>(&'a self) -> [(&'static str, Json<'a>); 7] {
         let lists = |numbers: &'a [Vec<u32>]| numbers.iter().map(|it| Json::Numbers(it)).collect();
@@ -163,7 +170,7 @@ impl Provenance {
             ("predicates", Json::List(lists(&self.predicates))),
             ("subjects", Json::List(self.subjects.iter().map(ProvenanceSubject::json).collect())),
             ("named_ports", Json::List(self.named.iter().map(|(peer, named)| at(*peer, pairs(named))).collect())),
-            ("services", Json::List(self.services.iter().map(|(peer, ports)| at(*peer, served(ports))).collect())),
+            ("services", Json::List(self.services.iter().map(|(peer, ports)| at(*peer, Json::Named(ports))).collect())),
         ]
     }
 }
@@ -174,10 +181,6 @@ fn pairs(pairs: &[(u32, u32)]) -> Json<'static> {
 
 fn at(peer: u32, ports: Json<'_>) -> Json<'_> {
     Json::object([("peer", peer.into()), ("ports", ports)])
-}
-
-fn served(ports: &[(u32, String)]) -> Json<'_> {
-    Json::List(ports.iter().map(|(atom, name)| Json::List(vec![(*atom).into(), name.as_str().into()])).collect())
 }
 
 impl ProvenancePolicy {

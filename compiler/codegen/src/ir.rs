@@ -205,8 +205,7 @@ impl DecisionTables {
     /// Whether any address of a family has a class other than 0.
     pub fn has_family(&self, family: Family) -> bool {
         let of_family = |address: IpAddr| Family::of(address) == family;
-        self.addresses.exact.iter().any(|(address, _)| of_family(*address))
-            || self.addresses.ranges.iter().any(|range| of_family(range.first))
+        self.addresses.of_family(family).len() > 0 || self.addresses.ranges.iter().any(|range| of_family(range.first))
     }
 }
 

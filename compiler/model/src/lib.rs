@@ -345,7 +345,7 @@ impl Cluster {
     /// `namespace/name` of a service.
     pub fn service_name(&self, id: ServiceId) -> String {
         let service = &self.services[id.index()];
-        format!("{}/{}", self.namespaces[service.namespace.index()].name, service.name)
+        [self.namespaces[service.namespace.index()].name.as_str(), "/", service.name.as_str()].concat()
     }
 
     /// A policy, enforced or in audit mode.
