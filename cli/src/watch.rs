@@ -103,8 +103,8 @@ pub(crate) struct CniOptions {
 /// A message to the agent's thread, by its source.
 #[derive(Debug)]
 pub(crate) enum AgentMessage {
-    /// An event of the API, and the time at which it arrived.
-    Api(cursor::ApiEvent, Instant),
+    /// Events of the API, each with the time at which it arrived.
+    Api(Vec<(cursor::ApiEvent, Instant)>),
     /// A question of the CNI plug-in.
     Question(cni_socket::PendingQuestion),
     /// The kernel notified the agent of a change on this host.

@@ -214,7 +214,7 @@ impl<E: Enforce> NodeAgent<E> {
     /// Handles a message.
     pub(crate) fn handle(&mut self, message: AgentMessage) {
         match message {
-            AgentMessage::Api(event, at) => self.handle_event(event, at),
+            AgentMessage::Api(events) => events.into_iter().for_each(|(event, at)| self.handle_event(event, at)),
             AgentMessage::Question(question) => self.asked(question),
             AgentMessage::Stop => self.is_to_end = true,
             AgentMessage::HostChanged(notification) => {

@@ -87,10 +87,9 @@ impl FileFeed {
                 }
             };
             while self.notices.try_recv().is_ok() {}
-            for event in events {
-                if self.agent.send(AgentMessage::Api(event, Instant::now())).is_err() {
-                    return;
-                }
+            let events: Vec<_> = events.into_iter().map(|event| (event, Instant::now())).collect();
+            if !events.is_empty() && self.agent.send(AgentMessage::Api(events)).is_err() {
+                return;
             }
         }
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use futures_util::{AsyncBufReadExt as _, TryStreamExt as _};
+use futures_util::{AsyncBufReadExt as _, FutureExt as _, TryStreamExt as _};
 use http::Request;
 use http::header::ACCEPT_ENCODING;
 use kube::{Client, Error};
@@ -151,7 +151,7 @@ pub(crate) async fn follow(context: FollowContext, resource: Resource, mut reque
         };
         let Err(FailedRequest { fault, at }) = answer else { continue };
         if cursor.resource().optional && matches!(fault, WatchFault::Refused { code: 404, .. }) {
-            cursor.kind_is_absent(|event| _ = context.agent.send(AgentMessage::Api(event, Instant::now())));
+            cursor.kind_is_absent(|event| EventBatch::new(&context.agent).push(event));
             context.metrics.connected(kind, true);
             context.health.answered(kind, Progress::Read);
             sleep(ABSENT_WAIT).await;
@@ -188,6 +188,44 @@ impl FailedRequest {
     }
 }
 
+/// Events that were received and are sent to the agent together. A list has a hundred thousand events, and each message
+/// wakes the agent's thread.
+///
+/// Dropping it sends the events: a request can end at any time, and all that it brought counts.
+struct EventBatch<'c> {
+    agent: &'c Sender<AgentMessage>,
+    events: Vec<(ApiEvent, Instant)>,
+}
+
+impl<'c> EventBatch<'c> {
+    /// The most events in a message.
+    const MOST: usize = 256;
+
+    fn new(agent: &'c Sender<AgentMessage>) -> Self {
+        Self { agent, events: Vec::new() }
+    }
+
+    fn push(&mut self, event: ApiEvent) {
+        self.events.push((event, Instant::now()));
+        if self.events.len() >= Self::MOST {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        if !self.events.is_empty() {
+            // An error means that the agent is stopping. The follower is dropped soon.
+            _ = self.agent.send(AgentMessage::Api(std::mem::take(&mut self.events)));
+        }
+    }
+}
+
+impl Drop for EventBatch<'_> {
+    fn drop(&mut self) {
+        self.send();
+    }
+}
+
 /// Sends one request and reads its answer to the end. `Ok` means that a page was read: the next request follows at
 /// once.
 async fn send_request(context: &FollowContext, cursor: &mut WatchCursor) -> Result<(), FailedRequest> {
@@ -196,14 +234,12 @@ async fn send_request(context: &FollowContext, cursor: &mut WatchCursor) -> Resu
     let request = Request::get(cursor.uri(chance())).header(ACCEPT_ENCODING, "identity").body(Vec::new());
     let request = request.map_err(|error| FailedRequest::at_once(WatchFault::Broken(error.to_string())))?;
     let kind = cursor.resource().kind;
-    let emit = |event: ApiEvent| {
-        // An error means that the agent is stopping. The follower is dropped soon.
-        _ = context.agent.send(AgentMessage::Api(event, Instant::now()));
-    };
+    let mut batch = EventBatch::new(&context.agent);
     if cursor.wants_page() {
         let answer = timeout(ANSWER, context.client.request_text(request)).await;
         let text = answer.map_err(|_| WatchFault::Silent).and_then(|it| it.map_err(fault));
-        cursor.page(&text.map_err(FailedRequest::at_once)?, emit).map_err(FailedRequest::in_answer)?;
+        let text = text.map_err(FailedRequest::at_once)?;
+        cursor.page(&text, |event| batch.push(event)).map_err(FailedRequest::in_answer)?;
         context.health.answered(kind, Progress::Read);
         return Ok(());
     }
@@ -214,10 +250,16 @@ async fn send_request(context: &FollowContext, cursor: &mut WatchCursor) -> Resu
     context.health.answered(kind, Progress::Begun);
     let mut is_read = false;
     loop {
-        let silence = if cursor.is_initial() { INITIAL_SILENCE } else { WATCH_SILENCE };
-        let line = timeout(silence, lines.try_next()).await.map_err(|_| WatchFault::Silent);
+        let line = match lines.try_next().now_or_never() {
+            Some(line) => Ok(line),
+            None => {
+                batch.send();
+                let silence = if cursor.is_initial() { INITIAL_SILENCE } else { WATCH_SILENCE };
+                timeout(silence, lines.try_next()).await.map_err(|_| WatchFault::Silent)
+            }
+        };
         let line = line.and_then(|it| it.map_err(|error| WatchFault::Broken(error.to_string())));
-        let read = line.and_then(|line| cursor.line(&line.ok_or(WatchFault::Closed)?, emit));
+        let read = line.and_then(|line| cursor.line(&line.ok_or(WatchFault::Closed)?, |event| batch.push(event)));
         read.map_err(FailedRequest::in_answer)?;
         if !std::mem::replace(&mut is_read, true) {
             context.health.answered(kind, Progress::Read);

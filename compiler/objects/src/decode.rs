@@ -72,8 +72,8 @@ pub enum InputKind {
 pub struct DecodeOptions {
     /// The namespace of objects that name none.
     pub default_namespace: String,
-    /// Whether an API server has sent the objects. Then peers of cluster-wide policies without a known field are those of
-    /// a newer API; in a file they are mistakes.
+    /// Whether an API server has sent the objects. Then they are JSON, and peers of cluster-wide policies without a known
+    /// field are those of a newer API; in a file they are mistakes.
     pub is_from_server: bool,
 }
 

@@ -272,7 +272,7 @@ impl Rig {
 
     fn compile_while(&mut self, events: impl Iterator<Item = ApiEvent>) -> Vec<String> {
         let at = self.now;
-        let mut messages = events.map(|it| AgentMessage::Api(it, at));
+        let mut messages = events.map(|it| AgentMessage::Api(vec![(it, at)]));
         self.agent.act(self.now + GATHER, &mut || messages.next());
         std::mem::take(&mut self.seen().done)
     }

@@ -87,6 +87,8 @@ impl<'o> InputReader<'o> {
             }
         };
         match input.kind {
+            // The server was asked for JSON, so the text need not be read once more to find out.
+            InputKind::Manifest if self.options.is_from_server => self.json(file, &text),
             InputKind::Manifest => match syntax::format(&text) {
                 SyntaxFormat::Json => self.json(file, &text),
                 _ => self.yaml(file, &text),

@@ -38,7 +38,9 @@ pub fn text(bytes: Vec<u8>) -> Result<String, TextError> {
         let message = format!("byte {byte:#04x} is not UTF-8 text");
         error(wrong.as_bytes(), offset, message, "save the file as UTF-8")
     })?;
-    if let Some(offset) = text.bytes().position(|byte| byte == 0) {
+    // `contains` first: it is several times faster than `position`, and nearly all texts have no NUL byte.
+    if text.as_bytes().contains(&0) {
+        let offset = text.bytes().position(|byte| byte == 0).unwrap_or_default();
         return Err(error(text.as_bytes(), offset, "a NUL byte in the text", "is this a binary file?"));
     }
     if text.starts_with('\u{feff}') {

@@ -127,7 +127,7 @@ impl Life {
         self.obey();
         let mut events = Vec::new();
         let had = self.streams[which].step(&self.world.server, &mut self.dice, &mut |event| events.push(event));
-        events.into_iter().for_each(|event| self.agent.handle(AgentMessage::Api(event, self.now)));
+        self.agent.handle(AgentMessage::Api(events.into_iter().map(|event| (event, self.now)).collect()));
         let relisted = std::mem::take(&mut *self.relist.lock().expect("no test panics while it holds it"));
         self.streams.iter_mut().filter(|it| relisted.contains(it.kind)).for_each(Stream::list_again);
         had || !relisted.is_empty()
