@@ -202,8 +202,7 @@ impl WatchCursor {
     pub(crate) fn page(&mut self, text: &str, mut emit: impl FnMut(ApiEvent)) -> Result<(), WatchFault> {
         let page: ListPage<'_> = serde_json::from_str(text).map_err(broken)?;
         for raw in page.items.unwrap_or_default() {
-            let head: Head = serde_json::from_str(raw.get()).map_err(broken)?;
-            emit(self.applied(&head, raw));
+            emit(self.applied(raw)?);
         }
         match page.metadata.token.filter(|token| !token.is_empty()) {
             Some(token) => self.state = CursorState::Listing { token: Some(token) },
@@ -219,7 +218,12 @@ impl WatchCursor {
             let status: ErrorStatus = serde_json::from_str(line.object.get()).unwrap_or_default();
             return Err(WatchFault::Refused { code: status.code, message: status.message });
         }
-        let head: Head = serde_json::from_str(line.object.get()).map_err(broken)?;
+        // The events of a list change no version, and nothing else of the head is needed.
+        if self.is_initial() && !matches!(line.kind.as_str(), "BOOKMARK" | "DELETED") {
+            emit(self.applied(line.object)?);
+            return Ok(());
+        }
+        let head = head(line.object)?;
         match line.kind.as_str() {
             "BOOKMARK" => return self.bookmark(head.metadata, emit),
             "DELETED" => {
@@ -227,7 +231,7 @@ impl WatchCursor {
                 self.seen.remove(&key);
                 emit(ApiEvent::Deleted(key));
             }
-            _ => emit(self.applied(&head, line.object)),
+            _ => emit(self.applied(line.object)?),
         }
         if let (CursorState::Watching { version }, Some(now)) = (&mut self.state, head.metadata.resource_version) {
             *version = now;
@@ -254,21 +258,31 @@ impl WatchCursor {
         emit(ApiEvent::Listed { kind, keys: std::mem::take(&mut self.seen), order });
     }
 
-    fn applied(&mut self, head: &Head, raw: &RawValue) -> ApiEvent {
-        let key = self.resource.key(&head.metadata);
-        if !matches!(self.state, CursorState::Watching { .. }) {
-            self.seen.insert(key.clone());
-        }
+    fn applied(&mut self, raw: &RawValue) -> Result<ApiEvent, WatchFault> {
         // A bug in reading one object must not stop its whole kind.
-        let read = std::panic::catch_unwind(|| self.resource.object(head, raw));
-        match read
-            .unwrap_or_else(|_| Err("bug: weir panicked while it decoded the object; please report it".to_owned()))
-        {
-            Ok(object) => ApiEvent::Applied(object),
-            Err(message) => match self.resource.readable_parts(head, raw) {
-                Some(object) => ApiEvent::Partial { object, message },
-                None => ApiEvent::Malformed { key, uid: head.metadata.uid.clone(), message },
-            },
+        let read = std::panic::catch_unwind(|| self.resource.object(raw));
+        let read =
+            read.unwrap_or_else(|_| Err("bug: weir panicked while it decoded the object; please report it".to_owned()));
+        let message = match read {
+            Ok(object) => {
+                self.see(Key::of(&object));
+                return Ok(ApiEvent::Applied(object));
+            }
+            Err(message) => message,
+        };
+        let head = head(raw)?;
+        let key = self.resource.key(&head.metadata);
+        self.see(key.clone());
+        Ok(match self.resource.readable_parts(&head, raw) {
+            Some(object) => ApiEvent::Partial { object, message },
+            None => ApiEvent::Malformed { key, uid: head.metadata.uid, message },
+        })
+    }
+
+    /// Notes that the current list has an object.
+    fn see(&mut self, key: Key) {
+        if !matches!(self.state, CursorState::Watching { .. }) {
+            self.seen.insert(key);
         }
     }
 
@@ -306,6 +320,10 @@ impl WatchCursor {
         self.state = CursorState::Streaming;
         emit(ApiEvent::Listed { kind: self.resource.kind, keys: BTreeSet::new(), order: self.order.number });
     }
+}
+
+fn head(object: &RawValue) -> Result<Head, WatchFault> {
+    serde_json::from_str(object.get()).map_err(broken)
 }
 
 fn broken(error: serde_json::Error) -> WatchFault {

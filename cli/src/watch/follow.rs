@@ -30,6 +30,8 @@ use crate::failure::chain;
 const WATCH_SILENCE: Duration = Duration::from_secs(150);
 /// The longest silence in a list in the form of a stream, which does not pause.
 const INITIAL_SILENCE: Duration = Duration::from_secs(15);
+/// The pause in a list after which its events are sent to the agent before there are enough of them for a message.
+const LIST_PAUSE: Duration = Duration::from_millis(20);
 /// The limit for a page of a list, and for the beginning of any answer.
 const ANSWER: Duration = Duration::from_secs(60);
 /// The waits after faults: the first one, and the limit for their doubling.
@@ -250,7 +252,11 @@ async fn send_request(context: &FollowContext, cursor: &mut WatchCursor) -> Resu
     context.health.answered(kind, Progress::Begun);
     let mut is_read = false;
     loop {
-        let line = match lines.try_next().now_or_never() {
+        let soon = match cursor.is_initial() {
+            true => timeout(LIST_PAUSE, lines.try_next()).await.ok(),
+            false => lines.try_next().now_or_never(),
+        };
+        let line = match soon {
             Some(line) => Ok(line),
             None => {
                 batch.send();

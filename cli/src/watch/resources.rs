@@ -35,8 +35,6 @@ pub(crate) fn resources(node: &str) -> Vec<Resource> {
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Head {
     #[serde(default)]
-    kind: Option<String>,
-    #[serde(default)]
     pub(crate) metadata: HeadMeta,
 }
 
@@ -63,16 +61,8 @@ impl Resource {
     }
 
     /// Decodes an object that the API sent. The errors are the same as for an object in a file.
-    pub(crate) fn object(&self, head: &Head, raw: &RawValue) -> Result<Object, String> {
-        let bytes = match head.kind {
-            Some(_) => raw.get().as_bytes().to_vec(),
-            // Items of a list have no `apiVersion` and no `kind`.
-            None => {
-                let rest = raw.get().trim_start().trim_start_matches('{');
-                format!(r#"{{"apiVersion":"{}","kind":"{}",{rest}"#, self.version, self.kind).into_bytes()
-            }
-        };
-        self.decode(bytes)
+    pub(crate) fn object(&self, raw: &RawValue) -> Result<Object, String> {
+        self.decode(raw.get().as_bytes().to_vec())
     }
 
     /// The readable parts of an object that cannot be read as a whole.
@@ -84,7 +74,7 @@ impl Resource {
     }
 
     fn decode(&self, bytes: Vec<u8>) -> Result<Object, String> {
-        let input = Input { name: self.path.to_string(), bytes, kind: InputKind::Manifest };
+        let input = Input { name: self.path.to_string(), bytes, kind: InputKind::Sent(self.kind) };
         let (decoded, diagnostics) =
             decode::decode(vec![input], &DecodeOptions { default_namespace: String::new(), is_from_server: true });
         let errors = diagnostics.iter().filter(|it| it.severity == Severity::Error);

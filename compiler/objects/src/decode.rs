@@ -61,6 +61,9 @@ pub struct Input {
 pub enum InputKind {
     /// Kubernetes objects, in YAML or JSON (distinguished by the first character).
     Manifest,
+    /// One object of the named kind, which an API server has sent as JSON. The text is known to be valid JSON. It need not
+    /// contain `apiVersion` and `kind`. An object of another kind is left out.
+    Sent(&'static str),
     /// A plain-text list of addresses to deny.
     DenyList,
     /// A plain-text list of addresses to exempt.
@@ -72,8 +75,8 @@ pub enum InputKind {
 pub struct DecodeOptions {
     /// The namespace of objects that name none.
     pub default_namespace: String,
-    /// Whether an API server has sent the objects. Then they are JSON, and peers of cluster-wide policies without a known
-    /// field are those of a newer API; in a file they are mistakes.
+    /// Whether an API server has sent the objects. Then peers of cluster-wide policies without a known field are those of
+    /// a newer API; in a file they are mistakes.
     pub is_from_server: bool,
 }
 

@@ -87,12 +87,11 @@ impl<'o> InputReader<'o> {
             }
         };
         match input.kind {
-            // The server was asked for JSON, so the text need not be read once more to find out.
-            InputKind::Manifest if self.options.is_from_server => self.json(file, &text),
             InputKind::Manifest => match syntax::format(&text) {
                 SyntaxFormat::Json => self.json(file, &text),
                 _ => self.yaml(file, &text),
             },
+            InputKind::Sent(kind) => self.sent(file, &text, kind),
             InputKind::DenyList => self.list_file(file, &input.name, &text, ListAction::Deny),
             InputKind::AllowList => self.list_file(file, &input.name, &text, ListAction::Allow),
         }
@@ -117,6 +116,22 @@ impl<'o> InputReader<'o> {
                 Ok(shallow) => self.json_document(file, text, shallow, document),
                 Err(error) => self.syntax_error(file, error),
             }
+        }
+    }
+
+    /// Reads an object whose kind is known. Only the fields that are needed are read, and only once: a server sends a
+    /// hundred thousand objects.
+    fn sent(&mut self, file: FileId, text: &str, kind: &str) {
+        let span = Span::of(text);
+        let stand = Stand { file, format: SyntaxFormat::Json, span, document: 1, items: Vec::new() };
+        let Some(kind) = kinds::named(kind) else { return };
+        match json::parse_needed(text, span, NeededPart::Fields(kind.fields)) {
+            // An item of a list does not name its kind.
+            Ok(root) if ValueView::new(&root).get("kind").str().is_none_or(|it| it == kind.name) => {
+                self.object(&root, kind, &stand);
+            }
+            Ok(_) => {}
+            Err(error) => self.syntax_error(file, error),
         }
     }
 

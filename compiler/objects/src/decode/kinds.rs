@@ -109,6 +109,11 @@ const fn workload(version: &'static str, name: &'static str) -> ReadKind {
     })
 }
 
+/// The kind with this name. No two have the same.
+pub(super) fn named(name: &str) -> Option<&'static ReadKind> {
+    KINDS.iter().find(|kind| kind.name == name)
+}
+
 /// The result of identifying an object by its `apiVersion` and `kind`.
 #[derive(Debug)]
 pub(super) enum KindLookup<'k> {
