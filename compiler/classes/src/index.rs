@@ -331,12 +331,7 @@ impl Index {
     /// generation before.
     pub fn begin(&mut self) -> Draft {
         let (cluster, _) = resolve(self.objects.iter(), self.assume);
-        let scope = match &self.node {
-            // A node that no object names yet has no pods. That is no error: its agent may start before its Node object
-            // is there.
-            Some(node) => Scope::node(&cluster, node).unwrap_or_else(Scope::nothing),
-            None => Scope::everything(&cluster),
-        };
+        let scope = self.scope_of(&cluster);
         self.since = Some(BTreeMap::new());
         // A compile from scratch replaces it. Both at the same time would need twice the memory.
         self.maintained = None;
@@ -344,6 +339,16 @@ impl Index {
         self.shared.sweep();
         let declared = self.objects.iter().flat_map(roles::node_addresses).copied().collect();
         Draft { cluster, scope, declared, selecting: roles::selecting(&self.objects), is_altered: false }
+    }
+
+    /// The local pods of a cluster.
+    fn scope_of(&self, cluster: &Cluster) -> Scope {
+        match &self.node {
+            // A node that no object names yet has no pods. That is no error: its agent may start before its Node object
+            // is there.
+            Some(node) => Scope::node(cluster, node).unwrap_or_else(Scope::nothing),
+            None => Scope::everything(cluster),
+        }
     }
 
     /// From here on, changes are answered relative to this generation. Returns the changes that arrived since it was

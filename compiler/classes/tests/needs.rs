@@ -102,8 +102,10 @@ fn verdicts(cluster: &Cluster) -> BTreeMap<(Direction, IpAddr, u16), Verdict> {
 }
 
 fn resolved(index: &mut Index) -> (Needs, Cluster) {
+    let likely = index.likely_needs();
     let draft = index.begin();
     let needs = draft.needs();
+    assert_eq!(likely, needs, "asked without a draft");
     (needs, Cluster::clone(&draft.classify().expect("it compiles").cluster))
 }
 

@@ -101,6 +101,9 @@ impl<E: Enforce> NodeAgent<E> {
                 (begun, self.adopt_and_install(new, &options, watch, now))
             }
             None => {
+                if self.must_wait_for_lists(now) {
+                    return self.objects.index_mut().abandon();
+                }
                 let draft = watch.time(|| self.objects.index_mut().begin());
                 let Some(draft) = self.meet_needs(draft, now) else { return self.objects.index_mut().abandon() };
                 (self.pending.begin(now), self.compile_and_install(draft, &options, watch, now, inbox))

@@ -180,28 +180,48 @@ impl WatchScopes {
 }
 
 impl<E: Enforce> NodeAgent<E> {
-    /// Orders the kinds that a draft needs. Returns the draft if it can be compiled now: as it is, or without the rules
-    /// that need missing objects, if it has waited for too long. `None` if it must wait.
-    pub(super) fn meet_needs(&mut self, mut draft: Draft, now: Instant) -> Option<Draft> {
-        let needs = draft.needs();
+    /// Whether a draft would have to wait for lists. Asked before a draft is begun, because a draft of a large cluster is
+    /// expensive, and lists arrive one after the other. Orders the kinds that it needs.
+    pub(super) fn must_wait_for_lists(&mut self, now: Instant) -> bool {
+        if self.scopes.demands().into_iter().all(Demand::is_known) {
+            return false;
+        }
+        let needs = self.objects.index().likely_needs();
+        self.order_needed(needs, now);
+        self.wait_for_lists(needs, now)
+    }
+
+    fn order_needed(&mut self, needs: Needs, now: Instant) {
         if self.scopes.services.need(needs.services, now) {
             self.order(&SERVICES, WatchScope::All, self.scopes.services.number);
         }
         if self.scopes.nodes.need(needs.nodes || needs.services, now) {
             self.order(&NODES, WatchScope::All, self.scopes.nodes.number);
         }
-        let missing: Vec<(&Demand, Instant)> = self.scopes.missing(needs).collect();
-        let since = missing.iter().map(|(_, since)| *since).min();
-        let closed: Vec<&str> = missing.iter().flat_map(|(demand, _)| demand.kinds).copied().collect();
+    }
+
+    /// Whether lists are missing, and there is still time to wait for them.
+    fn wait_for_lists(&mut self, needs: Needs, now: Instant) -> bool {
+        let since = self.scopes.missing(needs).map(|(_, since)| since).min();
         let until = since.map(|since| match self.enforcement.is_any() {
             true => since + LONGEST_LISTING,
             // Later drafts may need less.
             false => now + FIRST_RECHECK,
         });
-        if let Some(until) = until.filter(|until| now < *until) {
-            self.pending.wait_for_lists(until);
+        let until = until.filter(|until| now < *until);
+        until.into_iter().for_each(|until| self.pending.wait_for_lists(until));
+        until.is_some()
+    }
+
+    /// Orders the kinds that a draft needs. Returns the draft if it can be compiled now: as it is, or without the rules
+    /// that need missing objects, if it has waited for too long. `None` if it must wait.
+    pub(super) fn meet_needs(&mut self, mut draft: Draft, now: Instant) -> Option<Draft> {
+        let needs = draft.needs();
+        self.order_needed(needs, now);
+        if self.wait_for_lists(needs, now) {
             return None;
         }
+        let closed: Vec<&str> = self.scopes.missing(needs).flat_map(|(demand, _)| demand.kinds).copied().collect();
         if closed.contains(&SERVICES[0]) {
             draft.close_egress();
         }

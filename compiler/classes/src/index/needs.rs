@@ -9,10 +9,11 @@
 //! waits, or first loses everything that could allow a packet because an object is missing ([`Draft::close_egress`],
 //! [`Draft::close_node_rules`]).
 
-use super::Draft;
-use crate::{ports, subjects};
-use weir_model::{RuleAction, TierPeer, TierPolicy, TierRule};
-use weir_objects::k8s::ListAction;
+use super::{Draft, Index};
+use crate::{Scope, ports, subjects};
+use weir_model::resolve::resolve;
+use weir_model::{Cluster, RuleAction, TierPeer, TierPolicy, TierRule};
+use weir_objects::k8s::{Body, ListAction, Object};
 
 /// The kinds of objects that verdicts depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,11 +24,30 @@ pub struct Needs {
     pub nodes: bool,
 }
 
+impl Index {
+    /// The kinds of objects that the verdicts of a draft of the present objects will depend on, or more: a local pod
+    /// whose address another pod has counts here. Without a draft, whose cluster has every pod: while lists are missing,
+    /// this is asked again and again.
+    pub fn likely_needs(&self) -> Needs {
+        let is_read = |object: &&Object| match &object.body {
+            Body::Pod(pod) => self.node.is_none() || pod.node == self.node,
+            Body::Service(_) | Body::EndpointSlice(_) => false,
+            _ => true,
+        };
+        let (cluster, _) = resolve(self.objects.iter().filter(is_read), self.assume);
+        needs_of(&cluster, &self.scope_of(&cluster))
+    }
+}
+
+fn needs_of(cluster: &Cluster, scope: &Scope) -> Needs {
+    let services = ports::judges_egress(cluster, &subjects::draft(cluster, scope));
+    Needs { services, nodes: cluster.tiers.iter().flat_map(rules).any(names_nodes) }
+}
+
 impl Draft {
     /// The kinds of objects that the verdicts of this draft depend on.
     pub fn needs(&self) -> Needs {
-        let services = ports::judges_egress(&self.cluster, &subjects::draft(&self.cluster, &self.scope));
-        Needs { services, nodes: self.cluster.tiers.iter().flat_map(rules).any(names_nodes) }
+        needs_of(&self.cluster, &self.scope)
     }
 
     /// Removes everything from the draft that allows local pods to send packets where policy isolates them. For a short
