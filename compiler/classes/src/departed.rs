@@ -112,7 +112,7 @@ pub struct Departed {
 /// Backends that a service got or lost without a new generation.
 #[derive(Clone, Debug)]
 pub struct MovedBackends {
-    /// The service, its slices, and the pods of new backends. Other objects are left out.
+    /// The service and, if there are new backends, its slices and the pods of these. Other objects are left out.
     pub service: Cluster,
     /// The addresses of new backends.
     pub came: BTreeSet<IpAddr>,

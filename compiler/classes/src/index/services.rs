@@ -235,7 +235,8 @@ impl Index {
     /// name.
     fn with_pods(&self, change: &SliceChange<'_>, came: &BTreeSet<IpAddr>) -> Option<Cluster> {
         if came.is_empty() {
-            return Some(Cluster::default());
+            // The addresses and ports that lose backends.
+            return Some(resolve(once(change.object), self.assume).0);
         }
         let pods = self.pods_behind(change.object, &change.slices, came);
         if came.iter().any(|address| self.holders.contains_key(address) && !pods.contains_key(address)) {
