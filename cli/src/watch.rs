@@ -22,6 +22,7 @@ mod files;
 mod follow;
 mod host_changes;
 mod interfaces;
+mod listed;
 pub(crate) mod log;
 mod metrics;
 mod notices;

@@ -236,9 +236,9 @@ impl<E: Enforce> NodeAgent<E> {
             ApiEvent::Malformed { key, uid, message } => self.cannot_read(key, uid, message, at),
             ApiEvent::Deleted(key) => self.deleted(&key, at),
             ApiEvent::Listed { kind, order, .. } if !self.scopes.is_current(kind, order) => {}
-            ApiEvent::Listed { kind, keys, .. } => {
-                self.objects.missing_from(kind, &keys).iter().for_each(|key| self.deleted(key, at));
-                if self.objects.listed(kind, &keys) {
+            ApiEvent::Listed { kind, names, .. } => {
+                self.objects.missing_from(kind, &names).iter().for_each(|key| self.deleted(key, at));
+                if self.objects.listed(kind, &names) {
                     self.reports.log.info("all kinds are listed", &[("node", Value::from(self.node.as_str()))]);
                     self.pending.need_generation(at);
                 }

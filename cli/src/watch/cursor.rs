@@ -14,7 +14,6 @@
 //! 429), the stream itself is retried.
 //! Invariants: no I/O here; a list is emitted as complete only after the server has marked its end.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Deserialize;
@@ -22,6 +21,7 @@ use serde_json::value::RawValue;
 use weir_classes::index::Key;
 use weir_objects::k8s::Object;
 
+use super::listed::ListedNames;
 use super::resources::{Head, HeadMeta, Resource};
 use super::scope::FollowOrder;
 use crate::api_kinds::escape;
@@ -44,8 +44,9 @@ pub(crate) enum ApiEvent {
     Malformed { key: Key, uid: Option<String>, message: String },
     /// An object is gone.
     Deleted(Key),
-    /// The list of the kind is complete: only the objects with these keys exist. `order` is the number of the order that the list belongs to.
-    Listed { kind: &'static str, keys: BTreeSet<Key>, order: u32 },
+    /// The list of the kind is complete: only the objects with these names exist. `order` is the number of the order that
+    /// the list belongs to.
+    Listed { kind: &'static str, names: ListedNames, order: u32 },
 }
 
 impl ApiEvent {
@@ -108,8 +109,8 @@ pub(crate) struct WatchCursor {
     resource: Resource,
     order: FollowOrder,
     state: CursorState,
-    /// The keys of the objects in the current list so far.
-    seen: BTreeSet<Key>,
+    /// The objects in the current list so far.
+    seen: ListedNames,
 }
 
 #[derive(Deserialize)]
@@ -147,7 +148,7 @@ struct ErrorStatus {
 impl WatchCursor {
     pub(crate) fn new(resource: Resource) -> Self {
         let order = FollowOrder::initial(resource.kind);
-        Self { resource, order, state: CursorState::Streaming, seen: BTreeSet::new() }
+        Self { resource, order, state: CursorState::Streaming, seen: ListedNames::default() }
     }
 
     pub(crate) fn resource(&self) -> &Resource {
@@ -228,7 +229,7 @@ impl WatchCursor {
             "BOOKMARK" => return self.bookmark(head.metadata, emit),
             "DELETED" => {
                 let key = self.resource.key(&head.metadata);
-                self.seen.remove(&key);
+                self.seen.remove(&key.namespace, &key.name);
                 emit(ApiEvent::Deleted(key));
             }
             _ => emit(self.applied(line.object)?),
@@ -255,7 +256,7 @@ impl WatchCursor {
     fn complete(&mut self, version: String, emit: impl FnOnce(ApiEvent)) {
         self.state = CursorState::Watching { version };
         let (kind, order) = (self.resource.kind, self.order.number);
-        emit(ApiEvent::Listed { kind, keys: std::mem::take(&mut self.seen), order });
+        emit(ApiEvent::Listed { kind, names: std::mem::take(&mut self.seen), order });
     }
 
     fn applied(&mut self, raw: &RawValue) -> Result<ApiEvent, WatchFault> {
@@ -265,14 +266,14 @@ impl WatchCursor {
             read.unwrap_or_else(|_| Err("bug: weir panicked while it decoded the object; please report it".to_owned()));
         let message = match read {
             Ok(object) => {
-                self.see(Key::of(&object));
+                self.see(&object.meta.namespace, &object.meta.name);
                 return Ok(ApiEvent::Applied(object));
             }
             Err(message) => message,
         };
         let head = head(raw)?;
         let key = self.resource.key(&head.metadata);
-        self.see(key.clone());
+        self.see(&key.namespace, &key.name);
         Ok(match self.resource.readable_parts(&head, raw) {
             Some(object) => ApiEvent::Partial { object, message },
             None => ApiEvent::Malformed { key, uid: head.metadata.uid, message },
@@ -280,9 +281,9 @@ impl WatchCursor {
     }
 
     /// Notes that the current list has an object.
-    fn see(&mut self, key: Key) {
+    fn see(&mut self, namespace: &str, name: &str) {
         if !matches!(self.state, CursorState::Watching { .. }) {
-            self.seen.insert(key);
+            self.seen.insert(namespace, name);
         }
     }
 
@@ -318,7 +319,7 @@ impl WatchCursor {
     pub(crate) fn kind_is_absent(&mut self, emit: impl FnOnce(ApiEvent)) {
         self.seen.clear();
         self.state = CursorState::Streaming;
-        emit(ApiEvent::Listed { kind: self.resource.kind, keys: BTreeSet::new(), order: self.order.number });
+        emit(ApiEvent::Listed { kind: self.resource.kind, names: ListedNames::default(), order: self.order.number });
     }
 }
 

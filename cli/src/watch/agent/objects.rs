@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_classes::index::{Index, Key};
 use weir_model::Assumptions;
+use weir_objects::k8s::Object;
 
 use super::RelistKind;
 use super::policies::PolicyRecords;
+use crate::watch::listed::ListedNames;
 
 /// The index and the state of objects that the index does not keep.
 pub(super) struct KnownObjects {
@@ -47,13 +49,14 @@ impl KnownObjects {
     }
 
     /// The known objects of a kind that its list does not name.
-    pub(super) fn missing_from(&self, kind: &str, listed: &BTreeSet<Key>) -> Vec<Key> {
-        self.index.of_kind(kind).map(Key::of).filter(|key| !listed.contains(key)).collect()
+    pub(super) fn missing_from(&self, kind: &str, listed: &ListedNames) -> Vec<Key> {
+        let is_missing = |object: &&Object| !listed.contains(&object.meta.namespace, &object.meta.name);
+        self.index.of_kind(kind).filter(is_missing).map(Key::of).collect()
     }
 
     /// Notes that a kind's list is complete. Returns whether it was the last list that was missing.
-    pub(super) fn listed(&mut self, kind: &str, keys: &BTreeSet<Key>) -> bool {
-        self.unreadable.retain(|key, _| key.kind != kind || keys.contains(key));
+    pub(super) fn listed(&mut self, kind: &str, names: &ListedNames) -> bool {
+        self.unreadable.retain(|key, _| key.kind != kind || names.contains(&key.namespace, &key.name));
         self.unlisted.remove(kind) && self.unlisted.is_empty()
     }
 

@@ -19,6 +19,7 @@ use crate::watch::enforce::{
     AddressChange, CheckedHooks, EnforceError, GonePod, InstallRequest, Installed, KernelSnapshot, NewPod,
     PodAtInterface, PodFailure,
 };
+use crate::watch::listed::ListedNames;
 use crate::watch::log::Log;
 use crate::watch::metrics::Metrics;
 use crate::watch::notices::Notices;
@@ -242,10 +243,10 @@ impl Rig {
     fn list(&mut self, text: &str) {
         let objects = objects(text);
         for kind in KINDS {
-            let keys = objects.iter().map(Key::of).filter(|key| key.kind == kind).collect();
+            let keys: Vec<Key> = objects.iter().map(Key::of).filter(|key| key.kind == kind).collect();
             let of_kind = objects.iter().filter(|object| Key::of(object).kind == kind);
             of_kind.for_each(|object| self.agent.handle_event(ApiEvent::Applied(object.clone()), self.now));
-            self.agent.handle_event(ApiEvent::Listed { kind, keys, order: 0 }, self.now);
+            self.agent.handle_event(ApiEvent::Listed { kind, names: keys.iter().collect(), order: 0 }, self.now);
         }
     }
 
@@ -324,13 +325,13 @@ fn nothing_is_installed_before_every_kind_is_listed() {
     let mut rig = Rig::new();
     rig.apply(CLUSTER);
     for kind in ["Namespace", "Node", "Pod"] {
-        let keys = objects(CLUSTER).iter().map(Key::of).filter(|key| key.kind == kind).collect();
-        rig.agent.handle_event(ApiEvent::Listed { kind, keys, order: 0 }, rig.now);
+        let keys: Vec<Key> = objects(CLUSTER).iter().map(Key::of).filter(|key| key.kind == kind).collect();
+        rig.agent.handle_event(ApiEvent::Listed { kind, names: keys.iter().collect(), order: 0 }, rig.now);
     }
     assert_eq!(rig.after(Duration::from_secs(60)), NONE);
     assert!(rig.metrics.unready().is_some());
     rig.agent.handle_event(
-        ApiEvent::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into(), order: 0 },
+        ApiEvent::Listed { kind: "NetworkPolicy", names: [key("NetworkPolicy", "p")].iter().collect(), order: 0 },
         rig.now,
     );
     assert_eq!(rig.after(GATHER), ["install  isolated"]);
@@ -528,11 +529,12 @@ fn malformed_object_keeps_its_last_readable_content() {
     assert!(rig.metrics.text().contains(line), "{}", rig.metrics.text());
     // A list that names the policy does not remove it. A list without it does.
     rig.agent.handle_event(
-        ApiEvent::Listed { kind: "NetworkPolicy", keys: [key("NetworkPolicy", "p")].into(), order: 0 },
+        ApiEvent::Listed { kind: "NetworkPolicy", names: [key("NetworkPolicy", "p")].iter().collect(), order: 0 },
         rig.now,
     );
     assert_eq!(rig.after(GATHER), NONE);
-    rig.agent.handle_event(ApiEvent::Listed { kind: "NetworkPolicy", keys: BTreeSet::new(), order: 0 }, rig.now);
+    rig.agent
+        .handle_event(ApiEvent::Listed { kind: "NetworkPolicy", names: ListedNames::default(), order: 0 }, rig.now);
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
     assert!(!rig.metrics.text().contains("malformed"), "{}", rig.metrics.text());
 }
@@ -564,7 +566,8 @@ fn events_report_unreadable_failed_and_refused_objects_once() {
 #[test]
 fn list_deletes_objects_that_it_does_not_name() {
     let mut rig = Rig::in_force();
-    rig.agent.handle_event(ApiEvent::Listed { kind: "Pod", keys: [key("Pod", "web")].into(), order: 0 }, rig.now);
+    rig.agent
+        .handle_event(ApiEvent::Listed { kind: "Pod", names: [key("Pod", "web")].iter().collect(), order: 0 }, rig.now);
     assert_eq!(rig.after(GATHER), ["remove 10.0.1.5"]);
 }
 

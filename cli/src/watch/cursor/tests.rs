@@ -46,9 +46,7 @@ fn shown(event: &ApiEvent) -> String {
         ApiEvent::Partial { object, message } => format!("partial {}: {message}", object.meta.name),
         ApiEvent::Malformed { key, message, .. } => format!("malformed {}: {message}", key.name),
         ApiEvent::Deleted(key) => format!("deleted {}", key.name),
-        ApiEvent::Listed { keys, .. } => {
-            format!("listed {}", keys.iter().map(|key| key.name.as_str()).collect::<Vec<_>>().join(","))
-        }
+        ApiEvent::Listed { names, .. } => format!("listed {}", names.names().join(",")),
     }
 }
 

@@ -290,7 +290,7 @@ impl FileSet {
         }
         let objects: Objects = self.followed().into_iter().filter(|(key, _)| key.kind == kind).collect();
         let mut events: Vec<ApiEvent> = objects.values().cloned().map(ApiEvent::Applied).collect();
-        events.push(ApiEvent::Listed { kind, keys: objects.keys().cloned().collect(), order: order.number });
+        events.push(ApiEvent::Listed { kind, names: objects.keys().collect(), order: order.number });
         self.sent.extend(objects);
         events
     }

@@ -53,7 +53,7 @@ fn deletion_missing_from_the_stream_does_not_block_the_new_pod() {
     let mut rig = replaced();
     rig.after(Duration::from_secs(1));
     rig.agent.handle_event(
-        ApiEvent::Listed { kind: "Pod", keys: [key("Pod", "new"), key("Pod", "db")].into(), order: 0 },
+        ApiEvent::Listed { kind: "Pod", names: [key("Pod", "new"), key("Pod", "db")].iter().collect(), order: 0 },
         rig.now,
     );
     assert_eq!(rig.after(Duration::from_secs(1)), ["install shop/new@veth8 isolated"]);

@@ -40,9 +40,9 @@ impl Rig {
     /// The server sends these objects of a kind, and the end of their list.
     fn listed(&mut self, kind: &'static str, order: u32, text: &str) {
         let objects = if text.is_empty() { Vec::new() } else { objects(text) };
-        let keys = objects.iter().map(Key::of).collect();
+        let keys: Vec<Key> = objects.iter().map(Key::of).collect();
         objects.into_iter().for_each(|object| self.agent.handle_event(ApiEvent::Applied(object), self.now));
-        self.agent.handle_event(ApiEvent::Listed { kind, keys, order }, self.now);
+        self.agent.handle_event(ApiEvent::Listed { kind, names: keys.iter().collect(), order }, self.now);
     }
 
     fn knows(&self, kind: &str, name: &str) -> bool {

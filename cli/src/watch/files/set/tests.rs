@@ -39,7 +39,7 @@ fn words(event: &ApiEvent) -> String {
         ApiEvent::Applied(object) => format!("+{}", in_words(&Key::of(object))),
         ApiEvent::Deleted(key) => format!("-{}", in_words(key)),
         ApiEvent::Malformed { key, message, .. } => format!("!{}: {message}", in_words(key)),
-        ApiEvent::Listed { kind, keys, order } => format!("={kind} {} {order}", keys.len()),
+        ApiEvent::Listed { kind, names, order } => format!("={kind} {} {order}", names.names().len()),
         ApiEvent::Partial { .. } => "partial".to_owned(),
     }
 }
