@@ -39,6 +39,20 @@ struct Said<'o> {
 
 /// The backends among the candidates; `local` if a traffic policy is `Local`.
 pub(super) fn backends<'o>(candidates: impl IntoIterator<Item = BackendCandidate<'o>>, local: bool) -> Vec<Backend> {
+    let candidates: Vec<BackendCandidate<'o>> = candidates.into_iter().collect();
+    // Nearly always. Then all are used, on every node, and nothing has to be compared: a cluster has a hundred thousand
+    // of them.
+    if candidates.iter().all(|it| it.ready && it.is_certain) {
+        let mut found: Vec<Backend> = candidates.into_iter().map(|it| it.backend).collect();
+        found.sort_unstable();
+        found.dedup();
+        return found;
+    }
+    by_readiness(candidates, local)
+}
+
+/// The same for candidates of which some may not be ready.
+fn by_readiness<'o>(candidates: Vec<BackendCandidate<'o>>, local: bool) -> Vec<Backend> {
     let mut families: BTreeMap<Option<Family>, FamilyEndpoints<'o>> = BTreeMap::new();
     for candidate in candidates {
         let family = candidate.backend.address.map(Family::of);
@@ -81,5 +95,45 @@ impl<'o> FamilyEndpoints<'o> {
         let falls_back = |it: &Said<'o>| !any_ready || local && it.nodes.iter().any(lacks_ready);
         let is_used = |it: &Said<'o>| it.may_be_ready || it.may_be_fallback && falls_back(it);
         self.0.into_values().filter(is_used).flat_map(|it| it.backends).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EndpointId;
+
+    #[test]
+    fn candidates_that_are_all_ready_need_no_comparison() {
+        let backend = |endpoint: u32, address: Option<&str>| Backend {
+            endpoint: (endpoint > 0).then_some(EndpointId(endpoint)),
+            address: address.map(|it| it.parse().expect("an address")),
+            port: 80,
+        };
+        let all = [
+            backend(1, Some("10.0.0.2")),
+            backend(0, Some("2001:db8::1")),
+            backend(2, None),
+            backend(3, None),
+            backend(1, Some("10.0.0.1")),
+            // Slices may name an address twice, with or without its pod.
+            backend(0, Some("10.0.0.1")),
+            backend(1, Some("10.0.0.1")),
+        ];
+        let ready = |node| {
+            let candidate = move |backend: &Backend| BackendCandidate {
+                backend: backend.clone(),
+                node,
+                ready: true,
+                is_fallback: false,
+                is_certain: true,
+            };
+            all.iter().map(candidate).collect::<Vec<_>>()
+        };
+        for (node, local) in [(None, false), (Some("a"), false), (Some("a"), true)] {
+            let found = backends(ready(node), local);
+            assert_eq!(found.len(), 6);
+            assert_eq!(found, by_readiness(ready(node), local));
+        }
     }
 }
