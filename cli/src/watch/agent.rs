@@ -316,8 +316,10 @@ impl<E: Enforce> NodeAgent<E> {
         self.pending.add(dirty, effect, at, is_pod, self.enforcement.is_any());
     }
 
-    /// Does the work that is due. Compiling takes long, so it handles messages from `inbox` between its steps.
+    /// Does the work that is due. Compiling and reading the kernel's state take long, so messages from `inbox` are
+    /// handled in between: a pod that arrives meanwhile must not wait for checks.
     pub(crate) fn act(&mut self, now: Instant, inbox: &mut Inbox<'_>) {
+        let started = Instant::now();
         self.close_newcomers(now);
         if self.objects.is_complete() {
             self.read_early_addresses(now);
@@ -326,23 +328,37 @@ impl<E: Enforce> NodeAgent<E> {
             self.pace.used(now, (self.read_cpu)());
             if self.pending.generation_due(&self.pace).is_some_and(|due| due <= now) {
                 self.make_generation(now, inbox);
-            } else if !self.pending.needs_generation() {
-                self.retry_pods(now);
+            } else {
+                self.receive(inbox, now + started.elapsed());
+                if !self.pending.needs_generation() {
+                    self.retry_pods(now);
+                }
             }
             if self.upkeep.interfaces.start(now) {
+                self.receive(inbox, now + started.elapsed());
                 self.check_interfaces(now);
             }
             if self.upkeep.take_replaced(now) {
                 self.remove_replaced();
             }
             if self.upkeep.reconcile.start(now) {
+                self.receive(inbox, now + started.elapsed());
                 self.reconcile(now);
             }
+            self.receive(inbox, now + started.elapsed());
             self.check_hooks(now);
             self.forget_unneeded(now);
         }
         self.answer_held(now);
         self.report(now);
+    }
+
+    /// Handles messages that have arrived.
+    fn receive(&mut self, inbox: &mut Inbox<'_>, now: Instant) {
+        if let Some(message) = inbox() {
+            self.handle(message);
+            self.catch_up(inbox, now);
+        }
     }
 
     /// The time at which the next work is due, if no message comes before.

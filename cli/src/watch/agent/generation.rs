@@ -242,7 +242,7 @@ impl<E: Enforce> NodeAgent<E> {
 
     /// Handles the messages that have arrived in the meantime, closes interfaces of new pods, and writes single
     /// entries.
-    fn catch_up(&mut self, inbox: &mut Inbox<'_>, now: Instant) {
+    pub(super) fn catch_up(&mut self, inbox: &mut Inbox<'_>, now: Instant) {
         while let Some(message) = inbox() {
             self.handle(message);
         }

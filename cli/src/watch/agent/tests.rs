@@ -272,9 +272,14 @@ impl Rig {
     }
 
     fn compile_while(&mut self, events: impl Iterator<Item = ApiEvent>) -> Vec<String> {
+        self.act_while(GATHER, events)
+    }
+
+    /// Does the work that is due after this time, while these events arrive.
+    fn act_while(&mut self, time: Duration, events: impl Iterator<Item = ApiEvent>) -> Vec<String> {
         let at = self.now;
         let mut messages = events.map(|it| AgentMessage::Api(vec![(it, at)]));
-        self.agent.act(self.now + GATHER, &mut || messages.next());
+        self.agent.act(self.now + time, &mut || messages.next());
         std::mem::take(&mut self.seen().done)
     }
 
@@ -441,6 +446,13 @@ fn pod_added_during_a_compile_is_in_both_generations() {
     for once in ["weir_pod_enforced_seconds_count 1\n", "weir_policy_enforced_seconds_count 1\n"] {
         assert!(text.contains(once), "{text}");
     }
+}
+
+#[test]
+fn pod_that_arrives_during_checks_does_not_wait_for_their_end() {
+    let mut rig = Rig::in_force();
+    let late = objects(&far_pod("db-2", "db", "10.0.1.6")).into_iter().map(ApiEvent::Applied);
+    assert_eq!(rig.act_while(hook_checks::INTERVAL, late), ["write 10.0.1.6, again"]);
 }
 
 #[test]
