@@ -125,7 +125,7 @@ impl<'o> InputReader<'o> {
         let span = Span::of(text);
         let stand = Stand { file, format: SyntaxFormat::Json, span, document: 1, items: Vec::new() };
         let Some(kind) = kinds::named(kind) else { return };
-        match json::parse_needed(text, span, NeededPart::Fields(kind.fields)) {
+        match json::parse_needed(text, span, NeededPart::Object(kind.fields)) {
             // An item of a list does not name its kind.
             Ok(root) if ValueView::new(&root).get("kind").str().is_none_or(|it| it == kind.name) => {
                 self.object(&root, kind, &stand);
@@ -149,13 +149,6 @@ impl<'o> InputReader<'o> {
                 let broken = self.json_items(text, items, &mut stand, implied);
                 let error = shallow.error.filter(|_| !broken);
                 error.into_iter().for_each(|error| self.syntax_error(file, error));
-            }
-            // The client has checked that the server's answer is valid JSON.
-            (KindLookup::Known(kind), _) if self.options.is_from_server => {
-                match json::parse_needed(text, shallow.span, NeededPart::Fields(kind.fields)) {
-                    Ok(root) => self.object(&root, kind, &stand),
-                    Err(error) => self.syntax_error(file, shallow.error.unwrap_or(error)),
-                }
             }
             _ => match json::parse(text, shallow.span) {
                 Ok(root) => self.node(&root, &mut stand, Implied::default()),

@@ -14,6 +14,8 @@ use crate::syntax::json::Needed;
 pub(super) enum NeededPart {
     /// All of it.
     Whole,
+    /// An object: the fields that the table names, and its kind.
+    Object(&'static Fields),
     /// The fields that the table names.
     Fields(&'static Fields),
     /// The items of a list, each of this type.
@@ -32,7 +34,11 @@ impl From<&'static ValueType> for NeededPart {
 
 impl Needed for NeededPart {
     fn field(self, name: &str) -> Option<Self> {
-        let Self::Fields(fields) = self else { return Some(Self::Whole) };
+        let fields = match self {
+            Self::Object(_) if name == "kind" => return Some(Self::Whole),
+            Self::Object(fields) | Self::Fields(fields) => fields,
+            Self::Whole | Self::Items(_) => return Some(Self::Whole),
+        };
         match fields.fields.iter().find(|(field, _)| *field == name) {
             Some((_, value)) => Some(value.into()),
             None => (fields.others != Others::Ignored).then_some(Self::Whole),
@@ -42,7 +48,7 @@ impl Needed for NeededPart {
     fn item(self) -> Self {
         match self {
             Self::Items(item) => item.into(),
-            Self::Whole | Self::Fields(_) => Self::Whole,
+            Self::Whole | Self::Object(_) | Self::Fields(_) => Self::Whole,
         }
     }
 }

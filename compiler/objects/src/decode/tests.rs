@@ -436,9 +436,12 @@ ports: [{{name: http, port: 8080}}, {{name: all}}]
 /// An object as the server sends it, and as it is in a file.
 #[track_caller]
 fn with_and_without_skipping(text: &str) -> [String; 2] {
-    [true, false].map(|is_from_server| {
-        let options = DecodeOptions { default_namespace: "default".to_owned(), is_from_server };
-        let (decoded, diagnostics) = decode(vec![input("a.json", text, InputKind::Manifest)], &options);
+    let is_of = |kind: &&str| text.contains(&format!(r#""kind": "{kind}", "#));
+    let kind = ["Pod", "Node", "NetworkPolicy", "Service"].into_iter().find(is_of).expect("one of these kinds");
+    [InputKind::Sent(kind), InputKind::Manifest].map(|how| {
+        let options =
+            DecodeOptions { default_namespace: "default".to_owned(), is_from_server: how != InputKind::Manifest };
+        let (decoded, diagnostics) = decode(vec![input("a.json", text, how)], &options);
         let errors = diagnostics.iter().filter(|it| it.severity == Severity::Error);
         let errors: Vec<String> = errors.map(|it| format!("{} {:?}", it.code.name, it.primary.place)).collect();
         format!("{:?} {errors:?}", decoded.objects)
@@ -476,4 +479,21 @@ fn objects_of_a_server_have_the_same_content_although_fields_are_skipped() {
         let [skipping, whole] = with_and_without_skipping(&text);
         assert_eq!(skipping, whole, "{text}");
     }
+}
+
+#[test]
+fn objects_of_a_server_need_no_kind_and_other_kinds_are_left_out() {
+    let sent = |text: &str, kind| {
+        let options = DecodeOptions { default_namespace: String::new(), is_from_server: true };
+        print(&decode(vec![input("/api/v1/pods", text, InputKind::Sent(kind))], &options))
+    };
+    let head = r#""metadata": {"name": "web", "namespace": "shop", "managedFields": [{}]}"#;
+    let with = |more: &str| format!("{{{head}{more}}}");
+    for more in ["", r#", "kind": "Pod", "apiVersion": "v1""#, r#", "spec": {"nodeName": "a", "volumes": [1, {}]}"#] {
+        assert_eq!(sent(&with(more), "Pod"), "o0 Pod shop/web", "{more}");
+    }
+    assert_eq!(sent(&with(r#", "kind": "Service", "apiVersion": "v1""#), "Pod"), "");
+    assert_eq!(sent(&with(""), "Unknown"), "");
+    assert_eq!(sent(&with(r#", "status": {"podIP": 7}"#), "Pod"), "wrong-type o0 status.podIP");
+    assert!(sent(&with(r#", "status": [}"#), "Pod").starts_with("syntax-error text"), "{}", sent("[}", "Pod"));
 }
