@@ -246,6 +246,10 @@ impl Departed {
             behind.insert(place, backend);
         }
         self.forget(vip, backend);
+        let address = backend.address;
+        if self.addresses.contains(&address) && !self.left.values().flatten().any(|(it, _)| it.address == address) {
+            self.addresses.remove(&address);
+        }
     }
 
     /// Forgets a backend that has left.

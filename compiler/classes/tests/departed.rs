@@ -230,6 +230,23 @@ fn a_backend_that_comes_and_goes_without_a_generation_may_become_forbidden_later
 }
 
 #[test]
+fn a_backend_that_comes_back_has_not_left() {
+    let quarantined = objects(&[pod("a", "a1", QUARANTINED, 1)]).pop().expect("the last one");
+    let mut departed = started();
+    for (labels, has_left) in [(DRAINED, true), (SERVES, false), (DRAINED, true)] {
+        assert_eq!(observe(&mut departed, &[pod("a", "a1", labels, 1), pod("b", "b1", SERVES, 2)]), NONE);
+        assert_eq!(departed.concerns(&quarantined), has_left, "{labels}");
+    }
+    let mut departed = Departed::default();
+    let mut index = sliced(&mut departed);
+    for (hosts, has_left) in [(&[2][..], true), (&[1, 2], false), (&[2], true)] {
+        assert_eq!(index.apply(slice(hosts)), Dirty::Nothing);
+        index.take_moved().iter().for_each(|it| departed.moved(it));
+        assert_eq!(departed.concerns(&quarantined), has_left, "{hosts:?}");
+    }
+}
+
+#[test]
 fn a_backend_that_left_without_a_generation_may_become_forbidden_later() {
     let mut departed = Departed::default();
     let mut index = sliced(&mut departed);
