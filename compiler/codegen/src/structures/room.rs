@@ -3,7 +3,7 @@
 //! Problem: programs contain the sizes of the compiled tables that they read. If a table had exactly the size of its
 //! content, nearly every change of a policy would change the programs, and the kernel would have to verify them again.
 //! Strategy: sizes are rounded up to few values. Between two powers of two there are four, so a table is at most a
-//! quarter larger than its content.
+//! quarter larger than its content, except for small ones.
 //! Invariant: a size depends on the content alone, so the same input gives the same programs. (The alternative, to keep
 //! the sizes of the previous generation as long as the content fits, would change programs even more rarely, but the
 //! result would depend on the order of changes.)
@@ -56,5 +56,12 @@ mod tests {
             assert!(size >= count && size <= (count + count / 4).max(count.next_multiple_of(8)), "{count}: {size}");
             assert_eq!(Room::Rounded.of(size), size, "a rounded size is rounded");
         }
+    }
+
+    #[test]
+    fn a_few_more_sets_seldom_need_another_size() {
+        let places = [0, 1, 64, 65, 512, 513].map(|count| Room::Rounded.of_sets(count));
+        assert_eq!(places, [0, 64, 64, 128, 512, 640]);
+        assert_eq!(Room::Exact.of_sets(17), 17);
     }
 }
