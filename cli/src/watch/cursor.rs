@@ -44,8 +44,8 @@ pub(crate) enum ApiEvent {
     Malformed { key: Key, uid: Option<String>, message: String },
     /// An object is gone.
     Deleted(Key),
-    /// The list of the kind is complete: only the objects with these names exist. `order` is the number of the order that
-    /// the list belongs to.
+    /// The list of the kind is complete: only the objects with these names exist. `order` is the number of the order
+    /// that the list belongs to.
     Listed { kind: &'static str, names: ListedNames, order: u32 },
 }
 

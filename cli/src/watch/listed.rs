@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_classes::index::Key;
 
-/// The names of a list's objects, by namespace. A list can have a hundred thousand objects, so their kind and namespace are
-/// not stored again for each of them.
+/// The names of a list's objects, by namespace. A list can have a hundred thousand objects, so their kind and namespace
+/// are not stored again for each of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListedNames(BTreeMap<String, BTreeSet<Box<str>>>);
 

@@ -112,8 +112,8 @@ impl AddressMap {
     }
 }
 
-/// The part of a sorted list that is of a family. Found by a search: with a hundred thousand addresses, a visit of all of
-/// them costs more than a policy edit.
+/// The part of a sorted list that is of a family. Found by a search: with a hundred thousand addresses, a visit of all
+/// of them costs more than a policy edit.
 fn part_of<T>(family: Family, sorted: &[T], address: impl Fn(&T) -> IpAddr) -> &[T] {
     let (of_v4, of_v6) = sorted.split_at(sorted.partition_point(|it| Family::of(address(it)) == Family::V4));
     if family == Family::V4 { of_v4 } else { of_v6 }

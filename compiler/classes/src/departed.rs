@@ -262,8 +262,8 @@ impl Departed {
         }
     }
 
-    /// The backends with these addresses leave a service VIP. Those that had left before were backends again since then,
-    /// if only for a moment.
+    /// The backends with these addresses leave a service VIP. Those that had left before were backends again since
+    /// then, if only for a moment.
     fn lose(&mut self, vip: VipOrNodePort, addresses: &BTreeSet<IpAddr>) {
         let is_of = |it: &VipBackend| addresses.contains(&it.address);
         let before = self.left.get(&vip).into_iter().flatten().map(|(it, _)| *it);

@@ -61,8 +61,8 @@ pub struct Input {
 pub enum InputKind {
     /// Kubernetes objects, in YAML or JSON (distinguished by the first character).
     Manifest,
-    /// One object of the named kind, which an API server has sent as JSON. The text is known to be valid JSON. It need not
-    /// contain `apiVersion` and `kind`. An object of another kind is left out.
+    /// One object of the named kind, which an API server has sent as JSON. The text is known to be valid JSON. It need
+    /// not contain `apiVersion` and `kind`. An object of another kind is left out.
     Sent(&'static str),
     /// A plain-text list of addresses to deny.
     DenyList,

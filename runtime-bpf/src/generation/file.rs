@@ -110,8 +110,8 @@ fn begin(file: &[u8], cuts: &[FileCut]) -> Vec<u8> {
     bytes
 }
 
-/// What is stored, in parts: an agent does this for each generation, and a copy of a large file costs more than a small
-/// change of policy.
+/// The stored bytes, in parts. An agent stores a file for each generation, and a copy of a large file would cost more
+/// than a small change of policy.
 fn parts<'f>(begin: &'f [u8], file: &'f [u8], cuts: &[FileCut]) -> Vec<&'f [u8]> {
     let mut parts = vec![begin];
     let mut at = 0;

@@ -180,8 +180,8 @@ impl WatchScopes {
 }
 
 impl<E: Enforce> NodeAgent<E> {
-    /// Whether a draft would have to wait for lists. Asked before a draft is begun, because a draft of a large cluster is
-    /// expensive, and lists arrive one after the other. Orders the kinds that it needs.
+    /// Whether a draft would have to wait for lists. Asked before a draft is begun, because a draft of a large cluster
+    /// is expensive, and lists arrive one after the other. Orders the kinds that it needs.
     pub(super) fn must_wait_for_lists(&mut self, now: Instant) -> bool {
         if self.scopes.demands().into_iter().all(Demand::is_known) {
             return false;

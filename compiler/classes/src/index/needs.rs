@@ -26,8 +26,8 @@ pub struct Needs {
 
 impl Index {
     /// The kinds of objects that the verdicts of a draft of the present objects will depend on, or more: a local pod
-    /// whose address another pod has counts here. Without a draft, whose cluster has every pod: while lists are missing,
-    /// this is asked again and again.
+    /// counts here even if another pod has its address. Made without a draft, whose cluster has every pod: while lists
+    /// are missing, this is asked again and again.
     pub fn likely_needs(&self) -> Needs {
         let is_read = |object: &&Object| match &object.body {
             Body::Pod(pod) => self.node.is_none() || pod.node == self.node,
