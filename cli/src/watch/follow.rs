@@ -337,12 +337,35 @@ fn chance() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::listed::ListedNames;
     use crate::watch::scope::FollowOrders;
 
     const BRIEF: Duration = Duration::from_millis(5);
 
     fn expired() -> WatchFault {
         WatchFault::Refused { code: 410, message: String::new() }
+    }
+
+    #[test]
+    fn events_are_sent_together_and_none_is_lost() {
+        let (agent, messages) = std::sync::mpsc::channel();
+        let sent = |messages: &std::sync::mpsc::Receiver<AgentMessage>| {
+            let count = |message| match message {
+                AgentMessage::Api(events) => events.len(),
+                other => panic!("{other:?}"),
+            };
+            messages.try_iter().map(count).collect::<Vec<_>>()
+        };
+        let event = || ApiEvent::Listed { kind: "Pod", names: ListedNames::default(), order: 0 };
+        let mut batch = EventBatch::new(&agent);
+        (1..EventBatch::MOST).for_each(|_| batch.push(event()));
+        assert!(sent(&messages).is_empty(), "more may follow at once");
+        (0..2).for_each(|_| batch.push(event()));
+        assert_eq!(sent(&messages), [EventBatch::MOST]);
+        drop(batch);
+        assert_eq!(sent(&messages), [1], "a request has ended");
+        EventBatch::new(&agent).send();
+        assert!(sent(&messages).is_empty(), "no message without an event");
     }
 
     fn after_an_outage() -> Waits {
