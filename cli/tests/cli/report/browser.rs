@@ -27,6 +27,10 @@ const FLAGS: [&str; 9] = [
 /// The longest time for an answer of the browser.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How often chromedriver is started until it reports its port. It takes a port that is free at first, but another
+/// process may get it before chromedriver does.
+const STARTS: usize = 3;
+
 /// Only one browser runs at a time, because browsers need much memory.
 static ONE: Mutex<()> = Mutex::new(());
 
@@ -50,13 +54,7 @@ impl Browser {
         let profile = std::env::temp_dir().join(format!("weir-browser-{}", std::process::id()));
         _ = std::fs::remove_dir_all(&profile);
         std::fs::create_dir_all(&profile).expect("a directory for the profile");
-        let mut driver = Command::new(DRIVER)
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("chromedriver starts");
-        let port = port(&mut driver);
+        let (driver, port) = (0..STARTS).find_map(|_| start_driver()).expect("chromedriver reports its port");
         let mut browser = Self { driver, port, session: String::new(), profile, _one: one };
         let mut flags: Vec<String> = FLAGS.map(str::to_owned).to_vec();
         flags.push(format!("--user-data-dir={}", browser.profile.display()));
@@ -197,14 +195,21 @@ impl Drop for Browser {
     }
 }
 
-/// The port that chromedriver reports.
-fn port(driver: &mut Child) -> u16 {
+/// Starts chromedriver. `None` if it has ended before it reported its port.
+fn start_driver() -> Option<(Child, u16)> {
+    let mut command = Command::new(DRIVER);
+    command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut driver = command.spawn().expect("chromedriver starts");
     let output = BufReader::new(driver.stdout.take().expect("a pipe"));
     let mut lines = output.lines().map_while(Result::ok);
-    let line = lines.find(|it| it.contains("started successfully on port")).expect("chromedriver prints its port");
+    let Some(line) = lines.find(|it| it.contains("started successfully on port")) else {
+        _ = driver.kill();
+        _ = driver.wait();
+        return None;
+    };
     let digits: String =
         line.chars().rev().skip_while(|it| !it.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
-    digits.chars().rev().collect::<String>().parse().expect("a port")
+    Some((driver, digits.chars().rev().collect::<String>().parse().expect("a port")))
 }
 
 fn request(port: u16, method: &str, path: &str, body: &str) -> Value {
