@@ -121,6 +121,9 @@ impl<'c> ClusterTraffic<'c> {
         let nodes = || (0..cluster.nodes.len()).map(|number| (number, cluster.nodes[number].name()));
         let mut objects = vec![
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
+            // The cluster makes it too, but perhaps later than the first pod needs it.
+            json!({"apiVersion": "v1", "kind": "ServiceAccount",
+                "metadata": {"name": "default", "namespace": NAMESPACE}}),
             json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": NAMESPACE},
                 "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}}),
         ];
