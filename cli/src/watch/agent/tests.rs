@@ -435,69 +435,6 @@ fn pod_of_a_known_class_is_a_single_write() {
 }
 
 #[test]
-fn pod_added_during_a_compile_is_in_both_generations() {
-    let mut rig = Rig::in_force();
-    let late = far_pod("db-2", "db", "10.0.1.6");
-    rig.apply(NARROW);
-    let done = rig.compile_while_receiving(&late);
-    assert_eq!(done, ["write 10.0.1.6", "install shop/web@veth7 isolated with 10.0.1.6"]);
-    assert_eq!(rig.after(Duration::from_secs(5)), NONE);
-    let text = rig.metrics.text();
-    for once in ["weir_pod_enforced_seconds_count 1\n", "weir_policy_enforced_seconds_count 1\n"] {
-        assert!(text.contains(once), "{text}");
-    }
-}
-
-#[test]
-fn pod_that_arrives_during_checks_does_not_wait_for_their_end() {
-    let mut rig = Rig::in_force();
-    let late = objects(&far_pod("db-2", "db", "10.0.1.6")).into_iter().map(ApiEvent::Applied);
-    assert_eq!(rig.act_while(hook_checks::INTERVAL, late), ["write 10.0.1.6, again"]);
-}
-
-#[test]
-fn policy_changed_during_a_compile_is_in_the_next_generation() {
-    let mut rig = Rig::in_force();
-    rig.apply(NARROW);
-    let done = rig.compile_while_receiving(OPEN);
-    assert_eq!(done, ["install shop/web@veth7 isolated"]);
-    let text = rig.metrics.text();
-    assert!(text.contains("weir_policy_enforced_seconds_count 1\n"), "{text}");
-    assert_eq!(rig.after(GATHER + QUIET), ["install shop/web@veth7"]);
-    let text = rig.metrics.text();
-    assert!(text.contains("weir_policy_enforced_seconds_count 2\n"), "{text}");
-}
-
-#[test]
-fn policy_without_pods_before_the_compile_applies_to_a_pod_added_during_it() {
-    let mut rig = Rig::in_force();
-    rig.plug("api", "u3", "veth8", [10, 0, 0, 8]);
-    rig.apply(
-        "{apiVersion: v1, kind: Pod, metadata: {name: api, namespace: shop, uid: u3, labels: {app: api}},
-          spec: {nodeName: near}, status: {phase: Running, podIP: 10.0.0.8}}",
-    );
-    // In the generation in force, this policy selects no pod.
-    let late = NARROW.replace("name: p", "name: q").replace("app: web", "app: api");
-    let done = rig.compile_while_receiving(&late);
-    let both = ["install shop/api@veth8,shop/web@veth7 isolated"];
-    assert_eq!(done, both);
-    assert_eq!(rig.after(GATHER + QUIET), both);
-}
-
-#[test]
-fn late_changes_are_in_the_generation_after_a_failed_one() {
-    let mut rig = Rig::in_force();
-    rig.seen().refuse_install = true;
-    let late = far_pod("db-2", "db", "10.0.1.6");
-    rig.apply(NARROW);
-    let done = rig.compile_while_receiving(&late);
-    assert_eq!(done, ["write 10.0.1.6", "install shop/web@veth7 isolated with 10.0.1.6"]);
-    rig.seen().refuse_install = false;
-    // The pod is no late change of this generation, so only the compile can have put its address there.
-    assert_eq!(rig.after(GATHER + RETRY.first), ["install shop/web@veth7 isolated with 10.0.1.6"]);
-}
-
-#[test]
 fn list_entry_change_is_a_single_write_and_its_flows_are_judged_again() {
     let list = |addresses: &str| {
         format!(
@@ -660,93 +597,13 @@ fn deleted_policy_of_a_living_namespace_is_removed_at_once() {
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
 }
 
-#[test]
-fn deleted_pod_stays_enforced_until_its_interface_is_gone() {
-    let mut rig = Rig::in_force();
-    rig.delete("Pod", "web");
-    rig.apply(OPEN);
-    assert_eq!(rig.after(Duration::from_secs(5)), ["install shop/web@veth7"]);
-    rig.unplug("veth7");
-    assert_eq!(rig.after(CHECK + GATHER), ["again", "delete shop/web"]);
-}
-
-/// The order of the kubelet: the interface goes first, then the API reports the end of the pod.
-#[test]
-fn ending_pod_is_not_reported_as_a_failure() {
-    let mut rig = Rig::in_force();
-    let deleting = CLUSTER.replace("uid: u1,", "uid: u1, deletionTimestamp: '2026-01-01T00:00:00Z',");
-    rig.apply(&deleting);
-    rig.after(Duration::from_secs(3));
-    rig.unplug("veth7");
-    for _ in 0..3 {
-        rig.after(Duration::from_secs(1));
-        assert_eq!(rig.metrics.unready(), None);
-        let text = rig.metrics.text();
-        assert!(!text.contains("no_interface\"} 1") && !text.contains("weir_failures_total"), "{text}");
-        assert!(text.contains("weir_endpoints{state=\"ending\"} 1\n"), "{text}");
-    }
-    rig.delete("Pod", "web");
-    rig.after(Duration::from_secs(1));
-    assert!(rig.metrics.text().contains("weir_endpoints{state=\"ending\"} 0\n"), "{}", rig.metrics.text());
-}
-
-/// The pod is not being deleted. The runtime may be replacing its network.
-#[test]
-fn pod_without_its_interface_is_reported_after_the_excused_time() {
-    let mut rig = Rig::in_force();
-    rig.unplug("veth7");
-    rig.after(Duration::from_secs(10));
-    assert_eq!(rig.metrics.unready(), None);
-    rig.after(Duration::from_secs(60));
-    assert!(rig.metrics.unready().is_some_and(|why| why.starts_with("pod shop/web: no interface")));
-}
-
-/// The interface of such a pod may exist without our knowledge.
-#[test]
-fn pod_that_was_never_found_is_reported_although_it_is_terminating() {
-    let mut rig = Rig::new();
-    rig.list(&CLUSTER.replace("uid: u1,", "uid: u1, deletionTimestamp: '2026-01-01T00:00:00Z',"));
-    rig.after(Duration::from_secs(61));
-    assert!(rig.metrics.unready().is_some_and(|why| why.starts_with("pod shop/web: no interface")));
-}
-
-#[test]
-fn pod_is_found_at_a_recreated_interface() {
-    let mut rig = Rig::in_force();
-    rig.unplug("veth7");
-    assert_eq!(rig.after(CHECK + GATHER), ["lose shop/web"]);
-    rig.plug("web", "u1", "veth8", [10, 0, 0, 5]);
-    assert_eq!(rig.after(Duration::from_secs(10)), ["install shop/web@veth8 isolated"]);
-}
-
-#[test]
-fn pod_is_enforced_before_the_api_has_its_address() {
-    let mut rig = Rig::in_force();
-    let starting = |status: &str| {
-        format!(
-            "{{apiVersion: v1, kind: Pod, metadata: {{name: web-2, namespace: shop, uid: u7, labels: {{app: web}}}},
-              spec: {{nodeName: near}}, status: {status}}}"
-        )
-    };
-    rig.apply(&starting("{phase: Pending}"));
-    rig.after(Duration::from_secs(3));
-    // An earlier pod of this name has left its result in the cache.
-    rig.plug("web-2", "u6", "veth6", [10, 0, 0, 6]);
-    assert_eq!(rig.after(Duration::from_secs(3)), NONE);
-    rig.plug("web-2", "u7", "veth8", [10, 0, 0, 7]);
-    assert_eq!(rig.after(Duration::from_secs(1) + GATHER), ["add shop/web-2@veth8 like shop/web"]);
-    // The next update of the API still has no address.
-    rig.apply(&starting("{phase: Pending, conditions: [{type: PodScheduled, status: 'True'}]}"));
-    assert_eq!(rig.after(Duration::from_secs(3)), NONE);
-    rig.apply(&starting("{phase: Running, podIP: 10.0.0.7}"));
-    assert_eq!(rig.after(Duration::from_secs(3)), NONE, "the generation has this address");
-}
-
 mod budget;
 mod flows;
 mod identity;
+mod interfaces;
 mod life;
 mod local_changes;
+mod meanwhile;
 mod newcomers;
 mod pace;
 mod scopes;
