@@ -230,6 +230,9 @@ impl Departed {
         for (vip, behind) in present(&moved.service, &self.of_nodes) {
             behind.iter().filter(|it| moved.came.contains(&it.address)).for_each(|it| self.come(vip, *it));
         }
+        // Otherwise it is not known which addresses the service had. A backend that another service still has then counts
+        // as departed for both. This ends no flow that may continue: the other service is denied as a whole if policy
+        // denies the backend.
         let vips = if moved.is_alike {
             vips_of(&moved.service, &self.of_nodes)
         } else {
@@ -262,8 +265,8 @@ impl Departed {
         }
     }
 
-    /// The backends with these addresses leave a service VIP. Those that had left before were backends again since
-    /// then, if only for a moment.
+    /// The backends with these addresses leave a service VIP. Those that had left before may have been backends until
+    /// now: another service's change can count them as departed too early.
     fn lose(&mut self, vip: VipOrNodePort, addresses: &BTreeSet<IpAddr>) {
         let is_of = |it: &VipBackend| addresses.contains(&it.address);
         let before = self.left.get(&vip).into_iter().flatten().map(|(it, _)| *it);

@@ -1,10 +1,12 @@
 //! Flows to a service end when they may use a backend that the service has lost and that their client may not reach.
 
+use std::collections::BTreeSet;
+
 use weir_classes::Scope;
-use weir_classes::departed::{AppliedChanges, Departed};
+use weir_classes::departed::{AppliedChanges, Departed, MovedBackends};
 use weir_classes::index::{Dirty, Generation, Index};
-use weir_model::Assumptions;
 use weir_model::resolve::resolve;
+use weir_model::{Assumptions, Cluster};
 use weir_objects::k8s::Object;
 use weir_testing::yaml::NEAR_AND_FAR;
 
@@ -267,6 +269,11 @@ fn apply(index: &mut Index, departed: &mut Departed, pod: &str) -> Vec<String> {
         index.take_moved().iter().for_each(|moved| departed.moved(moved));
         return Vec::new();
     }
+    observed_changes(departed, index)
+}
+
+/// Makes a generation of the changes and observes it.
+fn observed_changes(departed: &mut Departed, index: &mut Index) -> Vec<String> {
     let draft = index.begin_changes().expect("the change can be applied");
     let mut generation = draft.classify_within(weir_classes::Limits::NONE).expect("the change can be applied");
     index.adopt(&mut generation);
@@ -276,6 +283,24 @@ fn apply(index: &mut Index, departed: &mut Departed, pod: &str) -> Vec<String> {
     let changes = AppliedChanges { cluster, scope, classes, has_holder: &has_holder, peer_at: &peer_at };
     let ended = departed.observe_changes(&changes);
     ended.iter().map(|it| format!("{} {}:{}", it.pod, it.address, it.port)).collect()
+}
+
+#[test]
+fn a_backend_of_two_services_leaves_when_the_second_one_loses_it() {
+    let mut departed = Departed::default();
+    let mut index = sliced(&mut departed);
+    // Another service, of which only the addresses that it has lost are known.
+    let left = ["10.0.1.1".parse().expect("an address")].into();
+    departed.moved(&MovedBackends { service: Cluster::default(), came: BTreeSet::new(), left, is_alike: false });
+    assert_eq!(observed_changes(&mut departed, &mut index), NONE);
+    let late = pod_on("near", "late", "late", "app: client", "10.0.0.9");
+    index.apply(weir_testing::yaml::objects(&late).remove(0));
+    assert_eq!(observed_changes(&mut departed, &mut index), NONE);
+    // Until now, flows of the late client could use it.
+    assert_eq!(index.apply(slice(&[2])), Dirty::Nothing);
+    index.take_moved().iter().for_each(|it| departed.moved(it));
+    let ended = apply(&mut index, &mut departed, &pod("a", "a1", QUARANTINED, 1));
+    assert!(ended.contains(&"shop/late 10.96.0.1:80".to_owned()), "{ended:?}");
 }
 
 #[test]
