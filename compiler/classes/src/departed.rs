@@ -230,9 +230,9 @@ impl Departed {
         for (vip, behind) in present(&moved.service, &self.of_nodes) {
             behind.iter().filter(|it| moved.came.contains(&it.address)).for_each(|it| self.come(vip, *it));
         }
-        // Otherwise it is not known which addresses the service had. A backend that another service still has then counts
-        // as departed for both. This ends no flow that may continue: the other service is denied as a whole if policy
-        // denies the backend.
+        // Otherwise it is not known which addresses the service had. A backend that another service still has then
+        // counts as departed for both. This ends no flow that may continue: the other service is denied as a whole if
+        // policy denies the backend.
         let vips = if moved.is_alike {
             vips_of(&moved.service, &self.of_nodes)
         } else {
