@@ -2,13 +2,16 @@
 //! are checked before the system call.
 
 use std::fmt::Debug;
+use std::fs::File;
 use std::os::fd::AsFd as _;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, PerCpuValues};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_runtime::skip;
-use weir_runtime::sys::{BpfKernel, KernelMap, MapDefinition, MapType};
+use weir_runtime::sys::{BpfKernel, KernelMap, MapDefinition, MapType, raise_descriptor_limit};
 use weir_runtime::system::{Operation, System, TypedCell, TypedHash, TypedPerCpu};
 
 fn map(kernel: &BpfKernel, map_type: MapType, max_entries: u32) -> KernelMap {
@@ -191,4 +194,37 @@ fn each_call_to_a_typed_map_can_be_made_to_fail() {
     system.remove(&typed, &2).unwrap();
     system.remove(&typed, &1).unwrap();
     assert!(system.keys(&typed).unwrap().is_empty());
+}
+
+/// The environment variable that makes `descriptor_limit_is_raised_to_the_hard_limit` change the limits of its process.
+const MAY_CHANGE_LIMITS: &str = "WEIR_TEST_MAY_CHANGE_LIMITS";
+
+/// Limits apply to a whole process. So the test runs its own binary again with only this test, and the process of the
+/// other tests keeps its limits.
+#[test]
+fn descriptor_limit_is_raised_to_the_hard_limit() {
+    if std::env::var_os(MAY_CHANGE_LIMITS).is_some() {
+        return raise_the_limit_of_this_process();
+    }
+    let before = getrlimit(Resource::Nofile);
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args(["--exact", "descriptor_limit_is_raised_to_the_hard_limit", "--nocapture"]).env(MAY_CHANGE_LIMITS, "1");
+    let output = again.output().unwrap();
+    let [out, err] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it).into_owned());
+    assert!(output.status.success() && out.contains("1 passed"), "{out}{err}");
+    assert_eq!(getrlimit(Resource::Nofile), before);
+}
+
+fn raise_the_limit_of_this_process() {
+    let is_possible = |count: usize| {
+        let files: Result<Vec<File>, _> = (0..count).map(|_| File::open("/dev/null")).collect();
+        files.is_ok()
+    };
+    setrlimit(Resource::Nofile, Rlimit { current: Some(64), maximum: Some(256) }).unwrap();
+    assert!(is_possible(32) && !is_possible(128), "the soft limit is 64");
+    raise_descriptor_limit().unwrap();
+    assert_eq!(getrlimit(Resource::Nofile), Rlimit { current: Some(256), maximum: Some(256) });
+    assert!(is_possible(128) && !is_possible(256), "the soft limit is the hard one");
+    // The limit is already the highest.
+    raise_descriptor_limit().unwrap();
 }

@@ -182,6 +182,26 @@ fn killed_monitor_ends_the_commands_on_the_nodes() {
     }
 }
 
+/// Each followed node is a connection, so the usual soft limit of open files would be too low for a large cluster.
+#[test]
+fn monitor_of_all_nodes_raises_its_limit_of_open_files_to_the_hard_limit() {
+    let cluster = Cluster::new(&["a"]);
+    cluster.agent("a", |_| vec![Out(event(1, "shop/db")), UntilInputEnds, Exit(0)]);
+    let weir = cluster.command("monitor --all-nodes");
+    // The shell lowers the limit of its own process and becomes `weir`.
+    let mut lowered = std::process::Command::new("/bin/sh");
+    lowered.args(["-c", "ulimit -S -n 64 && exec \"$0\" \"$@\""]).arg(weir.get_program()).args(weir.get_args());
+    lowered.envs(weir.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut child = lowered.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the shell runs");
+    read_until(&mut child, "shop/db");
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).expect("it runs");
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("the limit is listed");
+    let values: Vec<&str> = limit.split_whitespace().collect();
+    assert_eq!(values[0], values[1], "the soft limit is not the hard one");
+}
+
 /// Reads standard output until a text occurs in it.
 fn read_until(child: &mut Child, text: &str) {
     let out = child.stdout.as_mut().expect("a pipe");

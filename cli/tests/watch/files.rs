@@ -4,10 +4,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit};
 use weir_runtime::skip;
 
 use crate::packets::Network;
-use crate::rig::{Agent, Directory, until, within};
+use crate::rig::{Agent, Directory, SOFT_LIMIT, until, within};
 
 const DENY: &str = "\
 apiVersion: networking.k8s.io/v1
@@ -95,6 +96,16 @@ fn policies_of_files_decide_real_connections() {
     host.agent().until_ready();
     fs::remove_file(host.files.join("policy.yaml")).expect("it is there");
     until("the policy of the deleted file is gone", || network.reaches("cron", "web"));
+}
+
+/// The agent needs two descriptors for each pod: with the usual soft limit, a node of 500 pods would be too many.
+#[test]
+fn agent_raises_its_limit_of_open_files_to_the_hard_limit() {
+    let Some(hard) = getrlimit(Resource::Nofile).maximum.filter(|it| *it > SOFT_LIMIT) else {
+        skip!("the hard limit of open files is not above {SOFT_LIMIT}");
+    };
+    let host = skip!(unless Host::new());
+    assert_eq!(host.agent().metric("process_max_fds"), hard as f64);
 }
 
 #[test]

@@ -15,6 +15,9 @@ use xtask::apiserver::{self, ApiServer, Settings};
 /// The longest wait, for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The soft limit of open files with which an agent starts.
+pub(crate) const SOFT_LIMIT: u64 = 1_024;
+
 /// An API server needs the whole machine, so one test runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -91,7 +94,9 @@ impl Agent {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let log = directory.path().join(format!("agent-{}.log", COUNT.fetch_add(1, Ordering::Relaxed)));
         let port = TcpListener::bind(("127.0.0.1", 0)).and_then(|it| it.local_addr()).expect("a free port").port();
-        let mut command = settings.command(env!("CARGO_BIN_EXE_weir"));
+        // The usual soft limit of a service.
+        let mut command = settings.command("prlimit");
+        command.arg(format!("--nofile={SOFT_LIMIT}:")).arg(env!("CARGO_BIN_EXE_weir"));
         command.args(["watch", "--node", "near", "--log-format", "json"]);
         let health = log.with_extension("sock");
         command.args(["--metrics-addr", &format!("127.0.0.1:{port}")]).args(arguments);
