@@ -19,6 +19,9 @@ use crate::observe::{port, word};
 use crate::runtime::{EventLimit, Runtime};
 use crate::sys::wait_readable;
 
+/// The length of the kernel's header of a record in a ring buffer (`BPF_RINGBUF_HDR_SZ`).
+const RECORD_HEADER: u32 = 8;
+
 /// A packet that was dropped, or whose verdict would differ if audit policies were enforced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatapathEvent {
@@ -63,6 +66,10 @@ pub struct EventPacket {
 pub struct Events<'a> {
     runtime: &'a Runtime,
     ring: RingBuf<MapData>,
+    /// How many records the ring buffer holds.
+    room: usize,
+    /// Whether nothing was read yet.
+    is_first: bool,
     limit: EventLimit,
     lost: u32,
     names: GenerationNames<'a>,
@@ -76,6 +83,9 @@ pub struct EventBatch {
     pub events: Vec<DatapathEvent>,
     /// Number of records that the kernel did not write since the last reading.
     pub lost: u64,
+    /// Whether the buffer was full when the reader began. Packets after these records have none, and `lost` does not
+    /// count them: the kernel cannot replace an old record by a new one.
+    pub was_full: bool,
 }
 
 impl Runtime {
@@ -86,9 +96,12 @@ impl Runtime {
         let ticks = self.timing(&loaded)?.ticks_per_second;
         let missing = || std::io::Error::from_raw_os_error(libc::ENOENT);
         let map = |name| loaded.map(name).ok_or_else(missing);
-        let ring = map(MapName::Events).and_then(|map| self.system.ring(map)).doing(opening)?;
+        let ring = map(MapName::Events).doing(opening)?;
+        let room = records_of(ring.definition().max_entries);
+        let ring = self.system.ring(ring).doing(opening)?;
         let limit = map(MapName::EventLimit).and_then(|map| self.system.typed(map)).doing(opening)?;
-        let mut events = Events { runtime: self, ring, limit, lost: 0, names: GenerationNames::new(self), ticks };
+        let names = GenerationNames::new(self);
+        let mut events = Events { runtime: self, ring, room, is_first: true, limit, lost: 0, names, ticks };
         events.lost = events.lost_so_far()?;
         Ok(events)
     }
@@ -100,7 +113,8 @@ impl Events<'_> {
         let records = self.records();
         let records = if records.is_empty() { self.wait(at_most)? } else { records };
         let now = (SystemTime::now(), self.runtime.ticks()?);
-        let mut read = EventBatch::default();
+        let was_full = std::mem::take(&mut self.is_first) && records.len() >= self.room;
+        let mut read = EventBatch { was_full, ..EventBatch::default() };
         for record in records {
             read.events.push(self.event(&record, now)?);
         }
@@ -159,6 +173,12 @@ impl Events<'_> {
             why,
         })
     }
+}
+
+/// How many records a ring buffer of this size holds. The kernel puts a header before each record, and leaves at least
+/// one byte free: https://github.com/torvalds/linux/blob/v5.14/kernel/bpf/ringbuf.c (`__bpf_ringbuf_reserve`).
+fn records_of(bytes: u32) -> usize {
+    (bytes.saturating_sub(1) / (RECORD_HEADER + event::BYTES)) as usize
 }
 
 /// Whether a record has addresses. The unspecified address as both ends is no packet's: a pod cannot send it, and no

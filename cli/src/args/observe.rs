@@ -60,8 +60,10 @@ pub(crate) struct FlowsArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Runs until it is interrupted. The kernel writes at most 200 records per second. Further packets are only counted, and \
-the monitor prints their number. Reading consumes the records of dropped packets: two monitors of a node would each get \
-a part of them. Any number of monitors can show new connections.
+the monitor prints their number. About 900 records wait in the kernel until they are read. When its buffer is full, \
+later packets have no records: the monitor says so, and reading makes room for new ones. Reading consumes the records \
+of dropped packets: two monitors of a node would each get a part of them. Any number of monitors can show new \
+connections.
 
 Exit codes: 0 all nodes answered, 1 a node did not answer, 2 the command failed, or no node answered.")]
 pub(crate) struct MonitorArgs {
@@ -80,7 +82,8 @@ pub(crate) struct MonitorArgs {
     /// Stop after this many seconds
     #[arg(long, value_name = "SECONDS")]
     pub(crate) duration: Option<u64>,
-    /// Show the last N packets whose records are waiting in the kernel, and stop
+    /// Show the last N packets whose records are waiting in the kernel, and stop; packets that text output only counts do
+    /// not use up N
     #[arg(long, value_name = "N", conflicts_with_all = ["count", "duration", "top"])]
     pub(crate) last: Option<usize>,
     /// Show a table of the pairs with most packets; on a terminal, it refreshes every second

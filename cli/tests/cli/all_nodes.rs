@@ -96,7 +96,27 @@ fn events_of_all_nodes_are_merged_by_time_with_their_node() {
     events.iter().for_each(|it| check_schema("monitor", it));
     let (pod, command) = &cluster.server.executed()[0];
     assert!(pod.starts_with("kube-system/weir-"), "{pod}");
-    assert_eq!(command.join(" "), "/weir monitor -o jsonl --last=3 --bpffs=/sys/fs/bpf/x");
+    assert_eq!(command.join(" "), "/weir monitor -o jsonl --last=1000000 --bpffs=/sys/fs/bpf/x");
+    let (_, command) = cluster.server.executed().pop().expect("the second command");
+    assert_eq!(command.join(" "), "/weir monitor -o jsonl --last=10 --bpffs=/sys/fs/bpf/x");
+}
+
+#[test]
+fn neighbour_discovery_of_nodes_does_not_push_drops_out_of_the_last_packets() {
+    let cluster = Cluster::new(&["a"]);
+    let discovery = event(2, "shop/web").replace("\"TCP\"", "\"ICMPv6\"").replace("10.0.0.1", "fe80::1");
+    let discovery = discovery.replace("10.0.0.2", "ff02::2");
+    cluster.agent("a", move |_| {
+        let lines = event(1, "shop/db") + &discovery.repeat(5) + "{\"lost\":0,\"full\":true}\n";
+        vec![Out(lines), Exit(0)]
+    });
+    let out = cluster.run("monitor --all-nodes --last 2").exits(0).out;
+    assert!(out.contains("shop/db ") && !out.contains("ff02::2"), "{out}");
+    assert!(out.contains("the buffer of records of a was full: ") && out.contains("\n5 packets of IPv6 "), "{out}");
+    let events = json_lines(&cluster.run("monitor --all-nodes --last 2 -o jsonl").exits(0).out);
+    events.iter().for_each(|it| check_schema("monitor", it));
+    assert_eq!(events.iter().filter(|it| it["proto"] == "ICMPv6").count(), 2, "{events:#?}");
+    assert!(events.contains(&json!({"lost": 0, "full": true, "node": "a"})), "{events:#?}");
 }
 
 #[test]

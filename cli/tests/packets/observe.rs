@@ -1,7 +1,9 @@
 //! The commands that show the datapath's state, after real packets.
 
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::{IpAddr, SocketAddr};
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -10,7 +12,9 @@ use crate::enforce::{ask, pins, weir};
 use crate::probe::Protocol::{Tcp, Udp};
 use crate::stage::Stage;
 use crate::topology::Layout;
+use crate::wire::{Wire, with_checksum};
 use weir_runtime::skip;
+use weir_testing::packet::Packet;
 use weir_testing::schema::check_schema;
 
 fn json(stage: &Stage, arguments: &str) -> Value {
@@ -82,6 +86,61 @@ fn monitor_shows_only_the_packets_that_its_filters_take() {
     assert!(row.contains("denied      ingress UDP    default/other ") && row.contains(":53 "), "{table}");
 }
 
+#[test]
+fn neighbour_discovery_does_not_push_drops_out_of_the_last_packets() {
+    let stage = skip!(unless stage());
+    let monitor = |options: &str| {
+        let words: Vec<&str> = "monitor --last 2".split(' ').chain(options.split_whitespace()).collect();
+        ask(&stage.net.nodes[0], &stage.place, &words).unwrap()
+    };
+    // An echo request to all hosts of the link. Its source is not an address of the pod, so it is dropped.
+    let [source, group]: [IpAddr; 2] = ["fe80::1", "ff02::1"].map(|it| it.parse().unwrap());
+    let packet = with_checksum(Packet::ping(source, group, 7));
+    let pod = Wire::pod(&stage.net, "default/client").unwrap();
+    let act = || {
+        stage.between("other", "server", Udp, 53, false);
+        (0..10).for_each(|_| pod.send(&packet).unwrap());
+    };
+    act();
+    let shown = monitor("");
+    assert!(shown.contains(" ingress denied      UDP default/other "), "{shown}");
+    let last = shown.lines().last().unwrap();
+    let count: Option<u32> = last.split(' ').next().and_then(|it| it.parse().ok());
+    assert!(count.is_some_and(|it| it >= 10) && last.contains("neighbour discovery"), "{shown}");
+    for options in ["--all", "-o jsonl"] {
+        act();
+        let shown = monitor(options);
+        assert_eq!(shown.matches("fe80::1").count(), 2, "{options}: {shown}");
+    }
+}
+
+#[test]
+fn buffer_that_was_full_is_reported() {
+    // The kernel's buffer holds 910 records.
+    const PACKETS: u32 = 1_000;
+    let stage = skip!(unless stage());
+    let socket = stage.bind_udp("other", 4_000, Duration::from_secs(1));
+    let send = |port: u16| socket.send_to(b"x", SocketAddr::new(stage.address("server"), port)).unwrap();
+    let monitor = |options: &str| {
+        let words: Vec<&str> = "monitor --last 1 --port udp".split(' ').chain(options.split_whitespace()).collect();
+        ask(&stage.net.nodes[0], &stage.place, &words).unwrap()
+    };
+    for (options, expected) in [("", "the buffer of records was full: "), ("-o jsonl", "\"full\":true")] {
+        for _ in 0..PACKETS {
+            // The programs write at most 200 records a second.
+            std::thread::sleep(Duration::from_millis(6));
+            send(53);
+        }
+        send(54);
+        let shown = monitor(options);
+        assert!(shown.contains(expected), "{shown}");
+        send(55);
+        let shown = monitor("-o jsonl");
+        let event: Value = serde_json::from_str(shown.trim()).unwrap_or_else(|error| panic!("{error}: {shown}"));
+        assert_eq!(event["local"]["port"], 55, "reading has made room for new records");
+    }
+}
+
 /// A monitor in the background, which has begun to look.
 struct Watching {
     child: Child,
@@ -104,7 +163,7 @@ impl Watching {
     /// Ends the monitor by the end of its standard input; returns its events.
     fn end(mut self) -> Vec<Value> {
         // A look at the flow tables comes every 200 ms.
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        std::thread::sleep(Duration::from_secs(1));
         drop(self.child.stdin.take());
         let mut text = String::new();
         self.out.read_to_string(&mut text).unwrap();

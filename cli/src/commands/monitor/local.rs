@@ -12,7 +12,7 @@ use weir_runtime::connections::Connections;
 use weir_runtime::events::{DatapathEvent, Events};
 use weir_runtime::runtime::{PinAccess, Runtime};
 
-use super::printer::{EventPrinter, ShownBatch, ShownEvent};
+use super::printer::{EventPrinter, FullBuffer, ShownBatch, ShownEvent};
 use super::row::EventRow;
 use super::rules::RuleFinder;
 use crate::args::{GlobalArgs, MonitorArgs, MonitorFormat};
@@ -102,7 +102,7 @@ impl LocalMonitor<'_> {
     /// The next events, if there are any within [`TURN`].
     fn batch(&mut self) -> Result<ShownBatch> {
         let read = self.events.read(TURN)?;
-        let mut batch = ShownBatch { lost: read.lost, ..ShownBatch::default() };
+        let mut batch = ShownBatch { lost: read.lost, full: full_buffer(read.was_full), ..ShownBatch::default() };
         let mut events = read.events;
         let began = Instant::now();
         if let Some(connections) = self.connections.as_mut().filter(|_| began >= self.next_look) {
@@ -122,23 +122,37 @@ impl LocalMonitor<'_> {
         Ok(batch)
     }
 
-    /// The last waiting records that the filters take.
+    /// The last waiting records that the filters take and that are printed. Neighbour discovery of a pod can fill the
+    /// whole buffer: if it counted, the drops before it would never be shown.
     fn waiting(&mut self, last: usize) -> Result<ShownBatch> {
         let mut batch = ShownBatch::default();
-        // The ring buffer holds thousands of records, of which usually only a few are wanted.
-        let mut kept: VecDeque<DatapathEvent> = VecDeque::new();
+        // The ring buffer holds hundreds of records, of which usually only a few are wanted.
+        let mut kept: VecDeque<ShownEvent> = VecDeque::new();
         loop {
             let read = self.events.read(Duration::ZERO)?;
             batch.lost += read.lost;
+            batch.full.extend(full_buffer(read.was_full));
             if read.events.is_empty() {
                 break;
             }
-            kept.extend(read.events.into_iter().filter(|it| self.takes(it)));
+            for event in read.events.iter().filter(|it| self.takes(it)) {
+                let event = shown(event)?;
+                if self.arguments.only_counts(&event.row) {
+                    batch.housekeeping += 1;
+                } else {
+                    kept.push_back(event);
+                }
+            }
             kept.drain(..kept.len().saturating_sub(last));
         }
-        batch.events = kept.iter().map(shown).collect::<Result<_>>()?;
+        batch.events = kept.into();
         Ok(batch)
     }
+}
+
+/// This machine's buffer, if it was full.
+fn full_buffer(was_full: bool) -> Vec<FullBuffer> {
+    was_full.then_some(FullBuffer { node: None }).into_iter().collect()
 }
 
 fn shown(event: &DatapathEvent) -> Result<ShownEvent> {

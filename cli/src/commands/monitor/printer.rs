@@ -32,6 +32,17 @@ pub(super) struct ShownBatch {
     pub(super) missed: u64,
     /// Events that this process dropped, because the terminal was slower than the nodes.
     pub(super) dropped: u64,
+    /// Packets that are counted instead of printed.
+    pub(super) housekeeping: u64,
+    /// The buffers of records that were full.
+    pub(super) full: Vec<FullBuffer>,
+}
+
+/// A kernel's buffer of records that was full when a monitor began to read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FullBuffer {
+    /// The node; `None` if it is this machine.
+    pub(super) node: Option<String>,
 }
 
 /// Prints packets in the chosen form.
@@ -47,6 +58,18 @@ pub(super) struct EventPrinter<'a> {
     has_header: bool,
     /// The width of the column with the node; 0 without it.
     node_width: usize,
+}
+
+impl MonitorArgs {
+    /// Whether some packets are counted instead of printed.
+    pub(super) fn only_counts_some(&self) -> bool {
+        self.output == MonitorFormat::Text && !self.all
+    }
+
+    /// Whether this packet is counted instead of printed.
+    pub(super) fn only_counts(&self, row: &EventRow) -> bool {
+        self.only_counts_some() && row.is_housekeeping()
+    }
 }
 
 impl<'a> EventPrinter<'a> {
@@ -90,18 +113,22 @@ impl<'a> EventPrinter<'a> {
             if self.is_done() {
                 break;
             }
+            // Packets that are only counted do not count as printed.
+            if self.arguments.only_counts(&event.row) {
+                self.housekeeping += 1;
+                continue;
+            }
             match self.arguments.output {
-                // Packets that are only counted do not count as printed.
-                MonitorFormat::Text if !self.arguments.all && event.row.is_housekeeping() => {
-                    self.housekeeping += 1;
-                    continue;
-                }
                 MonitorFormat::Text => self.line(page, &event.row),
                 MonitorFormat::Jsonl => page.json(&event.value)?,
             }
             self.left -= 1;
         }
-        let ShownBatch { lost, missed, dropped, .. } = batch;
+        let ShownBatch { lost, missed, dropped, housekeeping, full, events: _ } = batch;
+        self.housekeeping += housekeeping;
+        for buffer in full {
+            self.full_buffer(page, &buffer)?;
+        }
         for (count, name, text) in [
             (lost, "lost", "events were lost: the kernel writes at most 200 records a second"),
             (missed, "missed", "connections, at most, began and ended between two looks at the flow tables"),
@@ -112,6 +139,29 @@ impl<'a> EventPrinter<'a> {
                     MonitorFormat::Text => page.folded(INDENT, &[(Style::Yellow, &format_args!("{count} {text}"))]),
                     MonitorFormat::Jsonl => page.json(&json!({name: count}))?,
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints that packets have no record because a buffer was full.
+    fn full_buffer(&self, page: &mut OutputPage, FullBuffer { node }: &FullBuffer) -> Result<()> {
+        match self.arguments.output {
+            MonitorFormat::Text => {
+                let of_node = node.as_deref().map_or_else(String::new, |it| format!(" of {it}"));
+                let text = format!(
+                    "the buffer of records{of_node} was full: packets after those that were waiting have no record \
+                     (it has room again; `weir counters` counts all packets)"
+                );
+                page.folded(INDENT, &[(Style::Yellow, &text)]);
+            }
+            MonitorFormat::Jsonl => {
+                // With `lost`, a monitor of another version reads it too.
+                let mut value = json!({"lost": 0, "full": true});
+                if let Some(node) = node {
+                    value["node"] = json!(node);
+                }
+                page.json(&value)?;
             }
         }
         Ok(())

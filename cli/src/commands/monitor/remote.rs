@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::printer::{EventPrinter, ShownBatch, ShownEvent};
+use super::printer::{EventPrinter, FullBuffer, ShownBatch, ShownEvent};
 use super::row::EventRow;
 use super::rules::RuleFinder;
 use crate::all_nodes::{self, Followed, NodeEvent, NodeSummary};
@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_millis(700);
 const TURN: Duration = Duration::from_millis(200);
 /// The number of events that wait for their turn. Beyond it, the oldest are printed early.
 const MOST_WAITING: usize = 10_000;
+/// More records than the buffer of a node can hold.
+const ALL_WAITING: usize = 1_000_000;
 /// The widest column of nodes.
 const WIDEST_NODE: usize = 24;
 
@@ -62,7 +64,8 @@ fn command(global: &GlobalArgs, arguments: &MonitorArgs) -> Vec<String> {
         add("--verdict", name.to_owned());
     }
     match arguments.last {
-        Some(last) => add("--last", last.to_string()),
+        // A node's output is JSON, in which packets that are only counted here use up the number.
+        Some(last) => add("--last", if arguments.only_counts_some() { ALL_WAITING } else { last }.to_string()),
         None => {
             arguments.duration.into_iter().for_each(|it| add("--duration", it.to_string()));
             words.push("--until-eof".to_owned());
@@ -213,6 +216,13 @@ impl<'a> MergedMonitor<'a> {
 
     fn line(&mut self, node: &str, value: Value) {
         self.summary.answered.insert(node.to_owned());
+        if value.get("full") == Some(&Value::Bool(true)) {
+            let buffer = FullBuffer { node: Some(node.to_owned()) };
+            // A node may send any number of these lines.
+            if !self.counts.full.contains(&buffer) {
+                self.counts.full.push(buffer);
+            }
+        }
         let count = |name: &str| value.get(name).and_then(Value::as_u64);
         match (count("lost"), count("missed")) {
             (None, None) => {}
@@ -226,6 +236,10 @@ impl<'a> MergedMonitor<'a> {
             return self.summary.rubbish(node, &value.to_string());
         };
         self.summary.lacks(node, lacking.into_iter().map(str::to_owned));
+        if self.arguments.last.is_some() && self.arguments.only_counts(&row) {
+            self.counts.housekeeping += 1;
+            return;
+        }
         row.node = Some(node.to_owned());
         self.buffer.add(ShownEvent { row, value: all_nodes::with_node(node, value) }, Instant::now());
         self.arguments.last.into_iter().for_each(|last| _ = self.buffer.keep_last(last));
