@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_artifact::Artifact;
 use weir_artifact::layout::{MapName, config, endpoint};
 
+use super::endpoint_entries::{EndpointsByName, Values};
+use super::endpoint_programs::FoundPrograms;
 use super::hook_move::FEW;
-use super::reconcile::{EndpointsByName, FoundPrograms, Reconciled, Values};
+use super::reconcile::Reconciled;
 use super::{EdgeFailure, PinAccess, Runtime, UplinkState};
 use crate::error::{Doing as _, Error, Failure, StateAfterFailure};
 use crate::generation::{self, GenerationSource, LoadedGeneration, flows};

@@ -12,7 +12,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Runtime;
-use super::reconcile::{EndpointsByName, Reconciled};
+use super::endpoint_entries::EndpointsByName;
+use super::reconcile::Reconciled;
 use crate::error::{Doing as _, Error};
 use crate::generation::LoadedGeneration;
 use crate::pins::Pins;

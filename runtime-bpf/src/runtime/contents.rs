@@ -14,7 +14,7 @@ use weir_artifact::layout::{MapName, buckets, config, protected};
 use weir_artifact::map_image::{MapBytes, MapEntry, MapImage, bucket_family};
 use weir_ebpf::vm::MapKind;
 
-use super::reconcile::EndpointsByName;
+use super::endpoint_entries::EndpointsByName;
 use super::{Fill, OWN, OwnAddresses, Runtime, of};
 use crate::error::{Doing as _, Error};
 use crate::generation::{self, LoadedGeneration, is_shared};

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::Runtime;
-use super::reconcile::{KernelObjectId, ObjectKind, RecordedPin};
+use super::recorded_pins::{KernelObjectId, ObjectKind, RecordedPin};
 use crate::error::{Doing as _, Error};
 use crate::point::{HookKind, ProgramSide};
 use crate::record::{EnforcementRecord, KernelGeneration};

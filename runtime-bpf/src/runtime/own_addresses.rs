@@ -14,8 +14,9 @@ use weir_artifact::NamedEndpoint;
 use weir_artifact::layout::{MapName, address_bytes, endpoint};
 
 use super::Runtime;
+use super::endpoint_entries::KeptKeys;
 use super::endpoint_table::EndpointTable;
-use super::reconcile::{KeptKeys, Reconciled};
+use super::reconcile::Reconciled;
 use crate::error::{Doing as _, Error};
 use crate::generation::LoadedGeneration;
 use crate::record::EnforcedEndpoint;

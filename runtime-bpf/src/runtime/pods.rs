@@ -27,7 +27,9 @@ use std::time::{Duration, Instant};
 use weir_artifact::layout::{MapName, address_bytes, endpoint, fragments};
 
 use super::attach::free_number;
-use super::reconcile::{EndpointsByName, FoundPrograms, Reconciled};
+use super::endpoint_entries::EndpointsByName;
+use super::endpoint_programs::FoundPrograms;
+use super::reconcile::Reconciled;
 use super::{EnforcementState, Runtime};
 use crate::closed;
 use crate::error::{Doing as _, Error, StateAfterFailure};

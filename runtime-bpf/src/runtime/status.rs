@@ -7,7 +7,8 @@ use weir_artifact::Artifact;
 use weir_artifact::layout::AT_EDGE;
 
 use super::contents::EntryCounts;
-use super::reconcile::{FoundPrograms, RecordedPin};
+use super::endpoint_programs::FoundPrograms;
+use super::recorded_pins::RecordedPin;
 use super::{EdgeState, PinAccess, Runtime, UnattachedEndpoint, unattached};
 use crate::error::{Doing as _, Error};
 use crate::generation::LoadedGeneration;

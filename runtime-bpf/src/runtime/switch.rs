@@ -1,6 +1,7 @@
 //! The switch from one generation to the next: every point, one after the other, and back again if one of them fails.
 
-use super::reconcile::{FoundPrograms, Reconciled};
+use super::endpoint_programs::FoundPrograms;
+use super::reconcile::Reconciled;
 use super::{Runtime, uptime};
 use crate::error::{Error, Failure, StateAfterFailure};
 use crate::generation::{self, LoadedGeneration};

@@ -1,0 +1,185 @@
+//! The programs at the interfaces of endpoints: finds interfaces that are gone, and places missing programs.
+//!
+//! Problem: pods end at any time, and a new interface can get the name or the number of an old one. A hook can refuse a
+//! program.
+//! Strategy: an interface is recognised by our programs on it. An endpoint where a program cannot be placed loses its
+//! entries, so that the program that is still there drops all packets.
+//! Invariant: each failure names the state in which the endpoint is left, as the kernel reports it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Runtime;
+use super::reconcile::{Reconciled, text};
+use crate::error::{Doing as _, Error, Failure, StateAfterFailure};
+use crate::generation::LoadedGeneration;
+use crate::point::{HookKind, Point, ProgramSide};
+use crate::record::{EnforcedEndpoint, EnforcementRecord};
+use crate::sys::netlink::HostInterface;
+
+/// Weir's program at each side of each interface, as the latest query found it.
+pub(super) type FoundPrograms = BTreeMap<(u32, ProgramSide), Option<u32>>;
+
+impl Runtime {
+    pub(super) fn point<'a>(&'a self, local: &EnforcedEndpoint, side: ProgramSide) -> Point<'a> {
+        let held = self.held_link(local.ifindex, side).filter(|_| local.way == HookKind::Tcx);
+        Point { system: &self.system, pins: &self.pins, ifindex: local.ifindex, side, way: local.way, held }
+    }
+
+    /// Finds endpoints whose interfaces are gone. A new interface can have the name or the number of an old one, but
+    /// never the programs of a generation. So while these run on an interface, it is the same one, even if its name or
+    /// hardware address has changed: the record takes the new ones.
+    pub(super) fn find_gone(
+        &self,
+        record: &mut EnforcementRecord,
+        reconciled: &mut Reconciled,
+    ) -> Result<FoundPrograms, Error> {
+        let mut found = FoundPrograms::new();
+        let interfaces = self.system.interfaces().doing("list this host's interfaces")?;
+        let interfaces: BTreeMap<u32, HostInterface> = interfaces.into_iter().map(|it| (it.ifindex, it)).collect();
+        let (mut gone, mut changed) = (Vec::new(), false);
+        let ours = record.programs();
+        for local in &mut record.endpoints {
+            // If the query fails, the endpoint does not count as gone. Whether its programs are there is checked when
+            // they are placed.
+            let is_gone =
+                self.is_gone(local, &ours, &mut found).or_else(|error| if self.apart { Ok(false) } else { Err(error) });
+            if is_gone? {
+                gone.push(local.clone());
+            } else if let Some(now) = interfaces.get(&local.ifindex) {
+                changed |= (&local.interface, &local.address) != (&now.name, &now.address);
+                (local.interface, local.address) = (now.name.clone(), now.address.clone());
+            }
+        }
+        if changed || !gone.is_empty() {
+            record.endpoints.retain(|it| !gone.contains(it));
+            record.leaving.extend(gone.iter().cloned());
+            self.write_record(record)?;
+            reconciled.gone.extend(gone);
+        }
+        reconciled.interfaces = interfaces;
+        Ok(found)
+    }
+
+    /// `ours` are the programs of all recorded generations. With clsact, a new interface that was closed before its first
+    /// packet has a filter of ours with another program.
+    pub(super) fn is_gone(
+        &self,
+        local: &EnforcedEndpoint,
+        ours: &BTreeSet<u32>,
+        found: &mut FoundPrograms,
+    ) -> Result<bool, Error> {
+        for side in ProgramSide::BOTH {
+            let there = self.point(local, side).program()?;
+            found.insert((local.ifindex, side), there);
+            if there.is_none_or(|it| local.way == HookKind::Clsact && !ours.contains(&it)) {
+                let asking = format!("ask for interface {}", local.ifindex);
+                let interface = self.system.interface_numbered(local.ifindex).doing(asking)?;
+                return Ok(interface.is_none_or(|it| (&it.name, &it.address) != (&local.interface, &local.address)));
+            }
+        }
+        Ok(false)
+    }
+
+    /// Places our programs at every point. An endpoint where one cannot be placed fails: it loses its entry, so that
+    /// the program of its other direction drops all packets, and the failure reports what runs there.
+    pub(super) fn place_programs(
+        &self,
+        record: &EnforcementRecord,
+        loaded: &LoadedGeneration,
+        found: &FoundPrograms,
+        reconciled: &mut Reconciled,
+    ) {
+        for local in &record.endpoints {
+            self.place_programs_at(record, local, loaded, found, reconciled);
+        }
+    }
+
+    /// The same at one endpoint.
+    pub(super) fn place_programs_at(
+        &self,
+        record: &EnforcementRecord,
+        local: &EnforcedEndpoint,
+        loaded: &LoadedGeneration,
+        found: &FoundPrograms,
+        reconciled: &mut Reconciled,
+    ) {
+        let mut errors = Vec::new();
+        for (side, number) in ProgramSide::BOTH.into_iter().zip(loaded.generation.programs) {
+            let point = self.point(local, side);
+            let there = found.get(&(local.ifindex, side)).map_or_else(|| point.program(), |there| Ok(*there));
+            match there {
+                Ok(Some(there)) if there == number => {}
+                // The query failed, but placing the program again does no harm.
+                there => match point.place(loaded.program(side)) {
+                    Ok(()) if there.is_ok() => {
+                        reconciled.repaired.push(format!("{} at {}", side.program(), local.interface));
+                    }
+                    Ok(()) => {}
+                    Err(error) => errors.push(format!("{}: {error}", side.program())),
+                },
+            }
+        }
+        let is_there = |(side, number)| matches!(self.point(local, side).program(), Ok(Some(it)) if it == number);
+        let all_are_there = || ProgramSide::BOTH.into_iter().zip(loaded.generation.programs).all(is_there);
+        if !errors.is_empty() && !all_are_there() {
+            let retired = self.retired(record).unwrap_or_else(|error| {
+                errors.push(format!("its entry in the retired generation stays: {}", text(&error)));
+                None
+            });
+            let generations: Vec<&LoadedGeneration> = retired.iter().chain([loaded]).collect();
+            reconciled.failures.push(self.fail_closed(local, &generations, errors.join("; ")));
+        }
+    }
+
+    /// Removes the entries of an endpoint on which an operation failed, and reports the state that this leaves.
+    ///
+    /// If the kernel does not report which programs are attached, the entries stay: usually both programs are still
+    /// there, and an error of a query must not interrupt the pod's connections.
+    pub(super) fn fail_closed(
+        &self,
+        local: &EnforcedEndpoint,
+        generations: &[&LoadedGeneration],
+        mut why: String,
+    ) -> Failure {
+        let mut now = self.state_without_entry(local, generations);
+        if now != StateAfterFailure::Unknown {
+            let errors = self.remove_entries(local, generations);
+            if !errors.is_empty() {
+                why.push_str(&format!("; its entry stays: {}", errors.join("; ")));
+                // With an entry, each program still applies its own generation's policy.
+                now = if now == StateAfterFailure::Closed { StateAfterFailure::Other } else { now };
+            }
+        }
+        Failure { pod: local.pod.clone(), interface: local.interface.clone(), now, why }
+    }
+
+    /// Removes an endpoint's entries from these generations, so that their programs drop all packets there. Returns what
+    /// failed. Every generation is tried, because an error in one must not keep the entry in another.
+    pub(super) fn remove_entries(&self, local: &EnforcedEndpoint, generations: &[&LoadedGeneration]) -> Vec<String> {
+        let interface = BTreeSet::from([local.ifindex]);
+        let errors = generations.iter().filter_map(|loaded| self.close(loaded, &interface).err());
+        errors.map(|error| text(&error)).collect()
+    }
+
+    /// The state of an endpoint that has no entry in these generations: their programs drop all packets there. A
+    /// program judges the packets of one direction only, so if one is missing, the packets of its direction pass.
+    pub(super) fn state_without_entry(
+        &self,
+        local: &EnforcedEndpoint,
+        generations: &[&LoadedGeneration],
+    ) -> StateAfterFailure {
+        let is_known = |number: u32| generations.iter().any(|it| it.generation.programs.contains(&number));
+        match ProgramSide::BOTH.map(|side| self.point(local, side).program()) {
+            // The interface can disappear after `find_gone` has seen it, because pods end at any time. Only its number
+            // counts here: an interface that was renamed still carries the pod's packets, so it is not gone.
+            [Ok(None), _] | [_, Ok(None)] if matches!(self.system.interface_numbered(local.ifindex), Ok(None)) => {
+                StateAfterFailure::Gone
+            }
+            [Ok(None), Ok(None)] => StateAfterFailure::Open,
+            [Ok(None), Ok(Some(_))] | [Ok(Some(_)), Ok(None)] => StateAfterFailure::HalfOpen,
+            [Ok(Some(one)), Ok(Some(other))] if is_known(one) && is_known(other) => StateAfterFailure::Closed,
+            [Ok(Some(_)), Ok(Some(_))] => StateAfterFailure::Other,
+            _ => StateAfterFailure::Unknown,
+        }
+    }
+}
