@@ -13,12 +13,10 @@ pub(super) enum Json<'a> {
     Bool(bool),
     Text(Cow<'a, str>),
     List(Vec<Json<'a>>),
-    /// The text of a value that has no lines of its own.
+    /// The text of a value that has no lines of its own, or of several that [`begin_item`] separates.
     Written(&'a str),
     /// A list of numbers. There can be millions of them, too many for one tree node each.
     Numbers(&'a [u32]),
-    /// A list of pairs of a number and a text; too many for tree nodes as well. A pair has no lines of its own.
-    Named(&'a [(u32, String)]),
     Object(Vec<(&'a str, Json<'a>)>),
 }
 
@@ -84,13 +82,6 @@ impl<'a> Json<'a> {
             Self::Numbers(numbers) => bracket(out, depth, ['[', ']'], numbers, |out, number| {
                 digits(out, u64::from(*number));
             }),
-            Self::Named(pairs) => bracket(out, depth, ['[', ']'], pairs, |out, (number, text)| {
-                out.push('[');
-                digits(out, u64::from(*number));
-                out.push_str(", ");
-                quote(out, text);
-                out.push(']');
-            }),
             Self::Object(members) => bracket(out, depth, ['{', '}'], members, |out, (key, value)| {
                 quote(out, key);
                 out.push_str(": ");
@@ -121,8 +112,19 @@ fn bracket<T>(out: &mut String, depth: usize, marks: [char; 2], items: &[T], wri
     out.push(marks[1]);
 }
 
+/// The level of the items of a top-level list.
+pub(super) const ITEM_DEPTH: usize = 2;
+
+/// Begins an item of a top-level list whose text is made without [`Json::List`].
+pub(super) fn begin_item(out: &mut String) {
+    if !out.is_empty() {
+        out.push(',');
+        new_line(out, ITEM_DEPTH);
+    }
+}
+
 /// Appends a number. A manifest can have hundreds of thousands of them, and `write!` costs several times more.
-fn digits(out: &mut String, mut number: u64) {
+pub(super) fn digits(out: &mut String, mut number: u64) {
     let (mut text, mut at) = ([0; 20], 20);
     while at == 20 || number > 0 {
         at -= 1;
@@ -138,7 +140,8 @@ fn new_line(out: &mut String, depth: usize) {
     out.extend(std::iter::repeat_n("  ", depth));
 }
 
-fn quote(out: &mut String, text: &str) {
+/// Appends a text in quotes.
+pub(super) fn quote(out: &mut String, text: &str) {
     out.push('"');
     let mut plain = 0;
     // Escaped characters are ASCII, so the plain text between them begins and ends at character boundaries.
@@ -185,10 +188,15 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_lists_of_a_number_and_a_text() {
-        let pairs = [(1, "a".to_owned()), (20, "\"".to_owned())];
-        let object = Json::Object(vec![("b", Json::Named(&pairs))]);
-        check(Json::List(vec![object]), "[\n  {\n    \"b\": [[1, \"a\"], [20, \"\\\"\"]]\n  }\n]\n");
+    fn items_that_are_written_alone_stand_as_in_a_list() {
+        let items = [Json::list([1u32]), Json::from(2u32)];
+        let mut alone = String::new();
+        for item in &items {
+            begin_item(&mut alone);
+            item.write(&mut alone, ITEM_DEPTH);
+        }
+        let object = |list| Json::object([("a", Json::List(list))]).text(0);
+        assert_eq!(object(vec![Json::Written(&alone)]), object(items.to_vec()));
     }
 
     #[test]

@@ -6,18 +6,17 @@
 //! entry.
 //! Invariant: that product is [`Classes::provenance`] (a test of each entry holds it).
 
-use std::ops::Deref;
 use std::sync::Arc;
 
-use super::json::Json;
+use super::json::{self, Json};
 use weir_objects::k8s::Direction;
 
 /// Provenance of all tables. Numbers of policies, lists, predicates, classes and atoms are positions, here and in the
 /// tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Provenance {
-    /// The policies that select any local endpoint, audit ones last.
-    pub policies: Vec<Arc<DescribedPolicy>>,
+    /// The policies that select any local endpoint, audit ones last, in parts.
+    pub policies: Vec<Arc<DescribedPolicies>>,
     /// The cluster-wide policies that select any local endpoint, in the order in which they are evaluated.
     pub tiers: Vec<ProvenanceTier>,
     /// The lists that apply to any local endpoint, in the order in which they decide.
@@ -28,8 +27,8 @@ pub struct Provenance {
     pub predicates: Vec<Vec<u32>>,
     /// Peer classes with named ports that egress rules use: (name, atom).
     pub named: Vec<(u32, Vec<(u32, u32)>)>,
-    /// The services and hostPorts on addresses: peer class, and (atom, service port or hostPort).
-    pub services: Vec<(u32, Vec<(u32, String)>)>,
+    /// The services and hostPorts on addresses.
+    pub services: ServedPorts,
 }
 
 /// A policy.
@@ -45,31 +44,74 @@ pub struct ProvenancePolicy {
     pub rules: [Option<Vec<ProvenanceRule>>; 2],
 }
 
-/// A policy and its text in the manifest. Both are made once, and shared by all manifests that have this policy.
+/// Some policies and their text in the manifest. Both are made once, and shared by all manifests that have these
+/// policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DescribedPolicy {
-    policy: ProvenancePolicy,
+pub struct DescribedPolicies {
+    policies: Vec<ProvenancePolicy>,
     text: String,
 }
 
-impl From<ProvenancePolicy> for DescribedPolicy {
-    fn from(policy: ProvenancePolicy) -> Self {
+impl From<Vec<ProvenancePolicy>> for DescribedPolicies {
+    fn from(policies: Vec<ProvenancePolicy>) -> Self {
         let mut text = String::new();
-        policy.json().write(&mut text, POLICY_DEPTH);
-        Self { policy, text }
+        for policy in &policies {
+            json::begin_item(&mut text);
+            policy.json().write(&mut text, json::ITEM_DEPTH);
+        }
+        text.shrink_to_fit();
+        Self { policies, text }
     }
 }
 
-impl Deref for DescribedPolicy {
-    type Target = ProvenancePolicy;
+/// The services and hostPorts on addresses: for each peer class, the atom and the name of each port. Only their text is
+/// kept, because there can be tens of thousands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServedPorts {
+    text: String,
+}
 
-    fn deref(&self) -> &ProvenancePolicy {
-        &self.policy
+/// The ports of a peer class, while they are written.
+#[derive(Debug)]
+pub struct PeerPorts<'t> {
+    text: &'t mut String,
+    peer: u32,
+    has_ports: bool,
+}
+
+impl ServedPorts {
+    /// Adds the ports of a peer class, whose numbers must rise. Without a port, nothing is added.
+    pub fn of_peer(&mut self, peer: u32) -> PeerPorts<'_> {
+        PeerPorts { text: &mut self.text, peer, has_ports: false }
     }
 }
 
-/// The levels of the manifest above a policy.
-const POLICY_DEPTH: usize = 2;
+impl PeerPorts<'_> {
+    /// Adds a port by its atom and its name: `namespace/service port/protocol`, or a hostPort's name.
+    pub fn add(&mut self, atom: u32, name: &str) {
+        if !std::mem::replace(&mut self.has_ports, true) {
+            json::begin_item(self.text);
+            self.text.push_str("{\"peer\": ");
+            json::digits(self.text, u64::from(self.peer));
+            self.text.push_str(", \"ports\": [");
+        } else {
+            self.text.push_str(", ");
+        }
+        self.text.push('[');
+        json::digits(self.text, u64::from(atom));
+        self.text.push_str(", ");
+        json::quote(self.text, name);
+        self.text.push(']');
+    }
+}
+
+impl Drop for PeerPorts<'_> {
+    fn drop(&mut self) {
+        if self.has_ports {
+            self.text.push_str("]}");
+        }
+    }
+}
 
 /// A rule; its position is the same as in the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,31 +188,41 @@ impl Provenance {
         };
         let mut found = Vec::new();
         for number in &of.policies {
-            let policy = self.policies.get(*number as usize);
+            let policy = self.policy(*number);
             let rules = policy.and_then(|policy| policy.rules[direction as usize].as_deref()).unwrap_or_default();
             found.extend((0..).zip(rules).filter(|(_, rule)| allows(rule)).map(|(index, _)| (*number, index)));
         }
         found
     }
 
+    fn policy(&self, number: u32) -> Option<&ProvenancePolicy> {
+        self.policies.iter().flat_map(|part| &part.policies).nth(number as usize)
+    }
+
     /// The likely length of its text.
     pub(super) fn room(&self) -> usize {
         const OF_LINE: usize = 64;
-        let policies: usize = self.policies.iter().map(|it| it.text.len() + 8).sum();
-        policies + OF_LINE * (self.lists.len() + self.predicates.len() + self.subjects.len() + self.services.len())
+        // A number and its separator.
+        const OF_NUMBER: usize = 7;
+        let policies: usize = self.policies.iter().map(|it| it.text.len() + OF_NUMBER).sum();
+        let predicates: usize = self.predicates.iter().map(|it| OF_NUMBER * (it.len() + 2)).sum();
+        let subjects: usize = self.subjects.iter().map(|it| OF_LINE + OF_NUMBER * it.policies.len()).sum();
+        policies + predicates + subjects + OF_LINE * self.lists.len() + self.services.text.len()
     }
 
     /// The members of the manifest.
     pub(super) fn json<'a>(&'a self) -> [(&'static str, Json<'a>); 7] {
         let lists = |numbers: &'a [Vec<u32>]| numbers.iter().map(|it| Json::Numbers(it)).collect();
+        let services = &*self.services.text;
+        let services = (!services.is_empty()).then_some(Json::Written(services));
         [
-            ("policies", Json::List(self.policies.iter().map(|it| Json::Written(&it.text)).collect())),
+            ("policies", Json::List(self.policies.iter().map(|part| Json::Written(&part.text)).collect())),
             ("tiers", Json::List(self.tiers.iter().map(ProvenanceTier::json).collect())),
             ("lists", Json::List(self.lists.iter().map(ProvenanceList::json).collect())),
             ("predicates", Json::List(lists(&self.predicates))),
             ("subjects", Json::List(self.subjects.iter().map(ProvenanceSubject::json).collect())),
             ("named_ports", Json::List(self.named.iter().map(|(peer, named)| at(*peer, pairs(named))).collect())),
-            ("services", Json::List(self.services.iter().map(|(peer, ports)| at(*peer, Json::Named(ports))).collect())),
+            ("services", Json::List(services.into_iter().collect())),
         ]
     }
 }

@@ -239,7 +239,7 @@ impl Maintained {
         self.take_entries(&entries, &mut effect);
         self.change_namespaces(namespaces)?;
         let arrived = self.replace_local(local, &mut policies, &mut effect)?;
-        let new = self.replace_policies(policies, &mut effect)?;
+        let new = self.replace_policies(&policies, &mut effect)?;
         effect.touched.extend(self.local_indices(&arrived));
         self.rekey(&pods, &new, &mut effect, &meter)?;
         let replaced = self.replace_services(services, &mut effect);

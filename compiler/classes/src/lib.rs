@@ -158,30 +158,19 @@ pub struct Classes {
     lookup: Arc<peers::PeerLookup>,
 }
 
-/// The rules of a policy. Two are equal if they are the same object: an incremental generation shares the rules of
-/// policies that have not changed with the generation before.
+/// Identifies the rules of some policies with neighbouring numbers. Two are equal if they are the same object: then the
+/// policies have the same numbers, names and modes too, because a change of policies in force that gives any policy
+/// another number makes all blocks again.
 #[derive(Clone, Debug)]
-pub struct PolicyDraft([Option<Arc<[predicates::DraftRule]>>; 2]);
+pub struct PolicyBlock(Arc<Vec<predicates::PolicyRules>>);
 
-impl PolicyDraft {
-    fn addresses(&self) -> [Option<*const predicates::DraftRule>; 2] {
-        self.0.each_ref().map(|rules| rules.as_ref().map(|rules| rules.as_ptr()))
-    }
-}
-
-impl PartialEq for PolicyDraft {
+impl PartialEq for PolicyBlock {
     fn eq(&self, other: &Self) -> bool {
-        self.addresses() == other.addresses()
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for PolicyDraft {}
-
-impl std::hash::Hash for PolicyDraft {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.addresses().hash(state);
-    }
-}
+impl Eq for PolicyBlock {}
 
 /// The verdicts of all subject classes.
 ///
@@ -431,13 +420,15 @@ impl Classes {
         self.rules.of(id.policy, direction)?.get(id.rule as usize)?.peers.as_deref()
     }
 
+    /// The number of policies in an element of [`Self::policy_blocks`].
+    pub const POLICY_BLOCK: usize = predicates::RulesByPolicy::BLOCK;
+
     /// The policies that select a local endpoint, audit ones too, sorted.
     pub fn policies(&self) -> Vec<PolicyId> {
-        let of = |subject: &SubjectClass| subject.policies.iter().chain(subject.audit()).copied().collect::<Vec<_>>();
-        let mut found: Vec<PolicyId> = self.subjects.iter().flat_map(of).collect();
-        found.sort();
-        found.dedup();
-        found
+        let ids = || self.subjects.iter().flat_map(|subject| subject.policies.iter().chain(subject.audit()));
+        let mut selects = vec![false; ids().max().map_or(0, |last| last.index() + 1)];
+        ids().for_each(|id| selects[id.index()] = true);
+        (0..).map(PolicyId).zip(selects).filter(|(_, selects)| *selects).map(|(id, _)| id).collect()
     }
 
     /// The cluster-wide policies that select a local endpoint, audit ones too, in the order they are evaluated.
@@ -461,9 +452,9 @@ impl Classes {
         Some(rules.iter().map(|rule| rule.parts(&self.atoms)).collect())
     }
 
-    /// Identifies the rules of a policy in force.
-    pub fn draft_of(&self, policy: PolicyId) -> PolicyDraft {
-        PolicyDraft(Direction::ALL.map(|direction| self.rules.shared(policy, direction)))
+    /// The policies in blocks of [`Self::POLICY_BLOCK`] numbers.
+    pub fn policy_blocks(&self) -> impl Iterator<Item = PolicyBlock> {
+        self.rules.by_policy().blocks().iter().map(|block| PolicyBlock(Arc::clone(block)))
     }
 
     /// The rules of a cluster-wide policy in force, each with its action, as predicate numbers and atoms; `None` for a

@@ -85,15 +85,44 @@ pub(super) struct Collected {
     pub(super) ids: HashMap<Predicate, PredicateId>,
 }
 
-/// The rules of each policy by its number: ingress and egress.
-type RulesByPolicy = Vec<[Option<Arc<[DraftRule]>>; 2]>;
+/// The rules of a policy: ingress and egress.
+pub(super) type PolicyRules = [Option<Arc<[DraftRule]>>; 2];
 
-/// The rules of a policy, which has none before.
-fn place_of(rules: &mut RulesByPolicy, id: PolicyId) -> &mut [Option<Arc<[DraftRule]>>; 2] {
-    if rules.len() <= id.index() {
-        rules.resize_with(id.index() + 1, Default::default);
+/// The rules of each policy by its number; those of a number without a policy are `None`.
+///
+/// Policies with neighbouring numbers share a block, and a change of one policy replaces its block alone. So a
+/// generation that has the same block has the same policies in it, with the same rules.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RulesByPolicy {
+    blocks: Vec<Arc<Vec<PolicyRules>>>,
+}
+
+impl RulesByPolicy {
+    /// The number of policies in a block.
+    pub(super) const BLOCK: usize = 64;
+
+    fn get(&self, id: PolicyId) -> Option<&PolicyRules> {
+        self.blocks.get(id.index() / Self::BLOCK)?.get(id.index() % Self::BLOCK)
     }
-    &mut rules[id.index()]
+
+    /// The rules of a policy, none if it is new.
+    fn place_of(&mut self, id: PolicyId) -> &mut PolicyRules {
+        let (block, at) = (id.index() / Self::BLOCK, id.index() % Self::BLOCK);
+        if self.blocks.len() <= block {
+            let full = || Arc::new(vec![PolicyRules::default(); Self::BLOCK]);
+            self.blocks.resize_with(block + 1, full);
+        }
+        &mut Arc::make_mut(&mut self.blocks[block])[at]
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (PolicyId, &PolicyRules)> {
+        // All blocks are full.
+        (0..).map(PolicyId).zip(self.blocks.iter().flat_map(|block| block.iter()))
+    }
+
+    pub(super) fn blocks(&self) -> &[Arc<Vec<PolicyRules>>] {
+        &self.blocks
+    }
 }
 
 impl Deref for RulePredicates {
@@ -195,12 +224,12 @@ impl DraftPorts {
 impl RulePredicates {
     /// The rules of a policy; `None` if it does not isolate in this direction.
     pub(super) fn of(&self, policy: PolicyId, direction: Direction) -> Option<&[DraftRule]> {
-        self.rules.get(policy.index())?[direction as usize].as_deref()
+        self.rules.get(policy)?[direction as usize].as_deref()
     }
 
-    /// The same, shared with the generations that have the same rules.
-    pub(super) fn shared(&self, policy: PolicyId, direction: Direction) -> Option<Arc<[DraftRule]>> {
-        self.rules.get(policy.index())?[direction as usize].clone()
+    /// The rules of all policies.
+    pub(super) fn by_policy(&self) -> &RulesByPolicy {
+        &self.rules
     }
 
     /// The rules of a cluster-wide policy.
@@ -213,23 +242,20 @@ impl RulePredicates {
         self.of_tier(policy, Direction::Ingress).iter().filter_map(|rule| rule.matched.as_ref())
     }
 
-    /// The same rules with other numbers of policies, without those for which `number` returns `None`, and with the rules
-    /// of further policies.
-    pub(super) fn renumbered(
-        &self,
-        number: impl Fn(PolicyId) -> Option<PolicyId>,
-        further: impl IntoIterator<Item = ((PolicyId, Direction), Arc<[DraftRule]>)>,
-    ) -> Self {
-        let mut rules = RulesByPolicy::with_capacity(self.rules.len() + 1);
-        for (id, of_policy) in (0..).map(PolicyId).zip(&self.rules) {
+    /// The same rules with other numbers of policies, without those for which `number` returns `None`.
+    pub(super) fn renumbered(&self, number: impl Fn(PolicyId) -> Option<PolicyId>) -> Self {
+        let mut rules = RulesByPolicy::default();
+        for (id, of_policy) in self.rules.iter() {
             if let Some(id) = number(id) {
-                *place_of(&mut rules, id) = of_policy.clone();
+                *rules.place_of(id) = of_policy.clone();
             }
         }
-        for ((id, direction), drafted) in further {
-            place_of(&mut rules, id)[direction as usize] = Some(drafted);
-        }
         Self { terms: Arc::clone(&self.terms), rules, tiers: Arc::clone(&self.tiers) }
+    }
+
+    /// Replaces the rules of a policy, or adds them.
+    pub(super) fn replace(&mut self, policy: PolicyId, rules: PolicyRules) {
+        *self.rules.place_of(policy) = rules;
     }
 
     /// Adds a predicate.
@@ -241,7 +267,7 @@ impl RulePredicates {
 
     /// Every rule, in no order, with its direction.
     pub(super) fn all(&self) -> impl Iterator<Item = (Direction, &DraftRule)> {
-        let of_policies = self.rules.iter().flat_map(|of_policy| Direction::ALL.into_iter().zip(of_policy));
+        let of_policies = self.rules.iter().flat_map(|(_, of_policy)| Direction::ALL.into_iter().zip(of_policy));
         let of_policies = of_policies.flat_map(|(direction, rules)| {
             rules.iter().flat_map(|rules| rules.iter()).map(move |rule| (direction, rule))
         });
@@ -261,20 +287,19 @@ impl RulePredicates {
 
 pub(super) fn collect(cluster: &Cluster, draft: &SubjectDraft) -> Collected {
     let mut collector = Collector::default();
-    let (mut rules, mut tiers) = (RulesByPolicy::new(), HashMap::new());
+    let (mut rules, mut tiers) = (RulesByPolicy::default(), HashMap::new());
     for id in &draft.policies {
         let policy = cluster.policy(*id);
+        let place_of_rules = rules.place_of(*id);
         for direction in Direction::ALL {
-            if let Some(of_policy) = policy.rules(direction) {
-                let drafted = of_policy.iter().enumerate().map(|(rule, of_rule)| {
-                    let place = RulePlace::of_policy(policy, direction, rule);
-                    collector.rule(place, of_rule)
-                });
-                let drafted = drafted.collect();
-                // A direction that the policy does not name has no entry; a direction without rules has an empty one.
-                // Only the latter isolates.
-                place_of(&mut rules, *id)[direction as usize] = Some(drafted);
-            }
+            let Some(of_policy) = policy.rules(direction) else { continue };
+            let drafted = of_policy.iter().enumerate().map(|(rule, of_rule)| {
+                let place = RulePlace::of_policy(policy, direction, rule);
+                collector.rule(place, of_rule)
+            });
+            // A direction that the policy does not name has no entry; a direction without rules has an empty one. Only
+            // the latter isolates.
+            place_of_rules[direction as usize] = Some(drafted.collect());
         }
     }
     for id in &draft.tiers {

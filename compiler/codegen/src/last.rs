@@ -17,13 +17,13 @@ use weir_ebpf::asm::Assembled;
 use weir_ebpf::limits::LimitsReport;
 use weir_objects::address::Family;
 
-use crate::describe::provenance::DescribedPolicies;
+use crate::describe::provenance::LastDescriptions;
 use crate::structures::StructureOptions;
 
 /// Parts of the last artifact, for the next one.
 #[derive(Debug, Default)]
 pub struct LastArtifact {
-    pub(crate) described: DescribedPolicies,
+    pub(crate) described: LastDescriptions,
     maps: Vec<MapImage>,
     programs: Vec<(Assembled, LimitsReport)>,
     /// The input of the structures of addresses.

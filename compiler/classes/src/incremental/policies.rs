@@ -6,15 +6,13 @@ use std::sync::Arc;
 use super::{Effect, Maintained, NeedsWhole, PolicyChange};
 use crate::PredicateId;
 use crate::ports::{PortSpec, PortSpecs, SpecUse, add_ports};
-use crate::predicates::{DraftRule, Predicate, RulePredicates, peer_predicate};
+use crate::predicates::{DraftRule, PolicyRules, Predicate, RulePredicates, peer_predicate};
 use crate::sources::RulePlace;
+use crate::subjects::LocalEndpoint;
 use weir_model::labels::matches;
 use weir_model::resolve::{is_audit, network_policy};
 use weir_model::{Cluster, Direction, Namespace, NamespaceId, Policy, PolicyId};
 use weir_objects::k8s::Body;
-
-/// The rules of a policy in one direction, by their number.
-type NumberedRules = ((PolicyId, Direction), Arc<[DraftRule]>);
 
 /// How many rules contain each term.
 #[derive(Debug)]
@@ -53,12 +51,26 @@ impl Uses {
     }
 }
 
+/// A policy that has changed: its number before, and its present content.
+struct Replacement {
+    before: Option<PolicyId>,
+    /// `None` if it is gone or selects no local endpoint.
+    now: Option<PresentPolicy>,
+}
+
+struct PresentPolicy {
+    policy: Policy,
+    is_audit: bool,
+    /// The local endpoints that it selects: indices into the draft.
+    selected: Vec<usize>,
+}
+
 /// A policy, with its number before the changes.
 struct Slot {
     policy: Policy,
     is_audit: bool,
     before: Option<PolicyId>,
-    /// The local endpoints that it selects, if it has changed: indices into the draft.
+    /// The local endpoints that it selects, if it has changed.
     changed: Option<Vec<usize>>,
 }
 
@@ -69,54 +81,66 @@ impl Slot {
     }
 }
 
+/// The result of putting policies in place of others.
+#[derive(Default)]
+struct ReplacedPolicies {
+    /// The policies that were replaced or are gone.
+    old: Vec<Policy>,
+    /// The numbers of the new ones, with the local endpoints that they select.
+    new: Vec<(PolicyId, Vec<usize>)>,
+}
+
 impl Maintained {
     /// Replaces policies. Returns the predicates that no rule had before.
     pub(super) fn replace_policies(
         &mut self,
-        changes: Vec<PolicyChange>,
+        changes: &[PolicyChange],
         effect: &mut Effect,
     ) -> Result<Vec<PredicateId>, NeedsWhole> {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
-        let mut slots = take_slots(Arc::make_mut(&mut self.cluster));
-        let mut gone: Vec<(PolicyId, Policy)> = Vec::new();
-        for change in changes {
-            // The namespaces of policies that exist are known. A policy that is gone may have been in no generation.
-            let Some(namespace) = self.names.find(&change.namespace) else { continue };
-            let is_it = |slot: &Slot| slot.policy.namespace == namespace && slot.policy.name == change.name;
-            let old = slots.iter().position(is_it).map(|index| slots.remove(index));
-            let new = self.slot(namespace, &change);
-            effect.touched.extend(new.iter().flat_map(|slot| slot.changed.iter().flatten()));
-            if let Some(Slot { policy, before: Some(id), .. }) = old {
-                effect.touched.extend(self.selected_before(id));
-                gone.push((id, policy));
-            }
-            if let Some(new) = new {
-                let namespaces = &self.cluster.namespaces;
-                let at = slots.partition_point(|slot| slot.order(namespaces) < new.order(namespaces));
-                slots.insert(at, new);
+        let changes: Vec<Replacement> = changes.iter().filter_map(|change| self.replacement(change)).collect();
+        let gone: Vec<PolicyId> = changes.iter().filter_map(|change| change.before).collect();
+        let selected = changes.iter().filter_map(|change| change.now.as_ref()).flat_map(|it| &it.selected);
+        effect.touched.extend(selected);
+        effect.touched.extend(self.selected_before(&gone));
+        self.count_uses(&gone, -1);
+        let ReplacedPolicies { old, new } = if self.keeps_numbers(&changes) {
+            self.replace_in_place(changes)
+        } else {
+            self.replace_and_number(changes)
+        };
+        for (id, selected) in &new {
+            for index in selected {
+                let local = &mut self.draft.local[*index];
+                let list = if self.cluster.is_audit(*id) { &mut local.audit } else { &mut local.policies };
+                list.insert(list.partition_point(|it| it < id), *id);
             }
         }
-        self.renumber(&slots);
-        let predicates = self.add_predicates(&slots)?;
-        let fresh = self.draft_rules(&slots)?;
-        self.count_uses(&gone, &fresh);
+        let new: Vec<PolicyId> = new.into_iter().map(|(id, _)| id).collect();
+        let predicates = self.add_predicates(&new)?;
+        for id in &new {
+            let rules = self.drafted_rules(*id)?;
+            Arc::make_mut(&mut self.classes.rules).replace(*id, rules);
+        }
+        self.count_uses(&new, 1);
         self.uses.check()?;
-        let numbers = numbers(&slots);
-        self.classes.rules =
-            self.classes.rules.renumbered(|id| numbers.get(id.index()).copied().flatten(), fresh).into();
-        effect.changes_specs |= self.replace_specs(&gone, &slots);
-        let cluster = Arc::make_mut(&mut self.cluster);
-        let (audit, enforced): (Vec<Slot>, Vec<Slot>) = slots.into_iter().partition(|slot| slot.is_audit);
-        [cluster.policies, cluster.audit] =
-            [enforced, audit].map(|slots| slots.into_iter().map(|slot| slot.policy).collect());
-        self.replace_origins(&gone);
+        effect.changes_specs |= self.replace_specs(&old, &new);
+        self.replace_origins(&old);
         Ok(predicates)
     }
 
+    /// What a change replaces, and with what; `None` if the policy can be in no generation.
+    fn replacement(&mut self, change: &PolicyChange) -> Option<Replacement> {
+        // The namespaces of policies that exist are known. A policy that is gone may have been in no generation.
+        let namespace = self.names.find(&change.namespace)?;
+        let before = self.find_policy(&change.namespace, &change.name);
+        Some(Replacement { before, now: self.present_policy(namespace, change) })
+    }
+
     /// The changed policy; `None` if it is gone or selects no local endpoint.
-    fn slot(&mut self, namespace: NamespaceId, change: &PolicyChange) -> Option<Slot> {
+    fn present_policy(&mut self, namespace: NamespaceId, change: &PolicyChange) -> Option<PresentPolicy> {
         let object = change.now.as_ref()?;
         let Body::NetworkPolicy(body) = &object.body else { return None };
         let cluster = Arc::make_mut(&mut self.cluster);
@@ -131,30 +155,84 @@ impl Maintained {
             return None;
         }
         let policy = network_policy(&mut cluster.labels, namespace, object, body);
-        let is_audit = is_audit(body, cluster.assume);
-        Some(Slot { policy, is_audit, before: None, changed: Some(selected) })
+        Some(PresentPolicy { policy, is_audit: is_audit(body, cluster.assume), selected })
     }
 
     /// Whether a policy is among those that select local pods.
     pub(crate) fn has_policy(&self, namespace: &str, name: &str) -> bool {
-        let Some(namespace) = self.names.find(namespace) else { return false };
-        let mut all = self.cluster.policies.iter().chain(&self.cluster.audit);
-        all.any(|policy| policy.namespace == namespace && policy.name == name)
+        self.find_policy(namespace, name).is_some()
     }
 
-    fn selected_before(&self, id: PolicyId) -> impl Iterator<Item = usize> {
+    /// The number of a policy.
+    fn find_policy(&self, namespace: &str, name: &str) -> Option<PolicyId> {
+        let Cluster { policies, audit, namespaces, .. } = &*self.cluster;
+        let order =
+            |it: &Policy| (namespaces[it.namespace.index()].name.as_str(), it.name.as_str()).cmp(&(namespace, name));
+        let enforced = policies.binary_search_by(order);
+        let found = enforced.or_else(|_| audit.binary_search_by(order).map(|at| policies.len() + at));
+        found.ok().map(|index| PolicyId(index as u32))
+    }
+
+    fn selected_before(&self, policies: &[PolicyId]) -> impl Iterator<Item = usize> {
         let local = self.draft.local.iter().enumerate();
-        let selected = local.filter(move |(_, it)| it.policies.contains(&id) || it.audit.contains(&id));
-        selected.map(|(index, _)| index)
+        let is_selected = |it: &LocalEndpoint| it.policies.iter().chain(&it.audit).any(|id| policies.contains(id));
+        local.filter(move |(_, it)| is_selected(it)).map(|(index, _)| index)
     }
 
-    /// Gives endpoints and subject classes the new numbers of their policies.
+    /// Whether every change puts a policy in the place of one with the same name and mode, so that no policy gets another
+    /// number. This is what most edits do, and the other policies are not visited then.
+    fn keeps_numbers(&self, changes: &[Replacement]) -> bool {
+        changes.iter().all(|change| match (change.before, &change.now) {
+            (Some(id), Some(now)) => self.cluster.is_audit(id) == now.is_audit,
+            (None, None) => true,
+            _ => false,
+        })
+    }
+
+    fn replace_in_place(&mut self, changes: Vec<Replacement>) -> ReplacedPolicies {
+        let mut replaced = ReplacedPolicies::default();
+        let Cluster { policies, audit, .. } = Arc::make_mut(&mut self.cluster);
+        for (id, now) in changes.into_iter().filter_map(|change| change.before.zip(change.now)) {
+            let enforced = policies.len();
+            let place = policies.get_mut(id.index()).unwrap_or_else(|| &mut audit[id.index() - enforced]);
+            replaced.old.push(std::mem::replace(place, now.policy));
+            replaced.new.push((id, now.selected));
+        }
+        let is_kept = |id: &PolicyId| replaced.new.iter().all(|(new, _)| new != id);
+        for local in &mut self.draft.local {
+            local.policies.retain(is_kept);
+            local.audit.retain(is_kept);
+        }
+        replaced
+    }
+
+    /// Replaces policies, and gives all policies the numbers of their order.
+    fn replace_and_number(&mut self, changes: Vec<Replacement>) -> ReplacedPolicies {
+        let mut replaced = ReplacedPolicies::default();
+        let mut slots = take_slots(Arc::make_mut(&mut self.cluster));
+        let gone: BTreeSet<PolicyId> = changes.iter().filter_map(|change| change.before).collect();
+        let is_gone = |slot: &mut Slot| slot.before.is_some_and(|id| gone.contains(&id));
+        replaced.old.extend(slots.extract_if(.., is_gone).map(|slot| slot.policy));
+        let namespaces = &self.cluster.namespaces;
+        for PresentPolicy { policy, is_audit, selected } in changes.into_iter().filter_map(|change| change.now) {
+            let new = Slot { policy, is_audit, before: None, changed: Some(selected) };
+            let at = slots.partition_point(|slot| slot.order(namespaces) < new.order(namespaces));
+            slots.insert(at, new);
+        }
+        self.renumber(&slots);
+        let cluster = Arc::make_mut(&mut self.cluster);
+        for (id, Slot { policy, is_audit, changed, .. }) in (0..).map(PolicyId).zip(slots) {
+            if is_audit { &mut cluster.audit } else { &mut cluster.policies }.push(policy);
+            replaced.new.extend(changed.map(|selected| (id, selected)));
+        }
+        replaced
+    }
+
+    /// Gives endpoints, subject classes and rules the new numbers of their policies.
     fn renumber(&mut self, slots: &[Slot]) {
         let numbers = numbers(slots);
-        let renumber = |ids: &mut Vec<PolicyId>| {
-            let found = ids.iter().filter_map(|id| numbers.get(id.index()).copied().flatten());
-            *ids = found.collect();
-        };
+        let number = |id: PolicyId| numbers.get(id.index()).copied().flatten();
+        let renumber = |ids: &mut Vec<PolicyId>| *ids = ids.iter().filter_map(|id| number(*id)).collect();
         for local in &mut self.draft.local {
             renumber(&mut local.policies);
             renumber(&mut local.audit);
@@ -163,20 +241,15 @@ impl Maintained {
             renumber(&mut subject.policies);
             subject.audit.iter_mut().for_each(|audit| renumber(&mut audit.policies));
         }
-        for (id, slot) in (0..).map(PolicyId).zip(slots) {
-            for index in slot.changed.iter().flatten() {
-                let local = &mut self.draft.local[*index];
-                let list = if slot.is_audit { &mut local.audit } else { &mut local.policies };
-                list.insert(list.partition_point(|it| *it < id), id);
-            }
-        }
+        self.classes.rules = self.classes.rules.renumbered(number).into();
         self.draft.policies = (0..slots.len() as u32).map(PolicyId).collect();
     }
 
-    /// Adds the predicates of peers that no rule in force has yet.
-    fn add_predicates(&mut self, slots: &[Slot]) -> Result<Vec<PredicateId>, NeedsWhole> {
+    /// Adds the predicates of these policies' peers that no rule in force has yet.
+    fn add_predicates(&mut self, policies: &[PolicyId]) -> Result<Vec<PredicateId>, NeedsWhole> {
         let mut new = Vec::new();
-        for policy in slots.iter().filter(|slot| slot.changed.is_some()).map(|slot| &slot.policy) {
+        let cluster = Arc::clone(&self.cluster);
+        for policy in policies.iter().map(|id| cluster.policy(*id)) {
             for (direction, rule, index, peer) in peers_of(policy) {
                 let predicate = peer_predicate(Some(policy.namespace), peer);
                 if self.ids.contains_key(&predicate) {
@@ -196,41 +269,32 @@ impl Maintained {
         Ok(new)
     }
 
-    /// The rules of the changed policies, in numbers.
-    fn draft_rules(&self, slots: &[Slot]) -> Result<Vec<NumberedRules>, NeedsWhole> {
-        let mut fresh = Vec::new();
-        for (id, slot) in (0..).map(PolicyId).zip(slots).filter(|(_, slot)| slot.changed.is_some()) {
-            for direction in Direction::ALL {
-                let Some(rules) = slot.policy.rules(direction) else { continue };
-                let draft = |rule| {
-                    let (namespace, terms) = (slot.policy.namespace, &self.classes.rules);
-                    DraftRule::of_known(rule, namespace, direction, terms, &self.ids)
-                };
-                let drafted = rules.iter().map(draft).collect::<Result<_, _>>()?;
-                fresh.push(((id, direction), drafted));
-            }
+    /// The rules of a policy, in numbers.
+    fn drafted_rules(&self, id: PolicyId) -> Result<PolicyRules, NeedsWhole> {
+        let policy = self.cluster.policy(id);
+        let mut drafted = PolicyRules::default();
+        for direction in Direction::ALL {
+            let Some(rules) = policy.rules(direction) else { continue };
+            let draft = |rule| DraftRule::of_known(rule, policy.namespace, direction, &self.classes.rules, &self.ids);
+            drafted[direction as usize] = Some(rules.iter().map(draft).collect::<Result<_, _>>()?);
         }
-        Ok(fresh)
+        Ok(drafted)
     }
 
-    fn count_uses(&mut self, gone: &[(PolicyId, Policy)], fresh: &[NumberedRules]) {
-        for (id, _) in gone {
-            for direction in Direction::ALL {
-                let rules = self.classes.rules.of(*id, direction).unwrap_or_default();
-                rules.iter().for_each(|rule| self.uses.change(direction, rule, -1));
-            }
-        }
-        for ((_, direction), rules) in fresh {
-            rules.iter().for_each(|rule| self.uses.change(*direction, rule, 1));
+    /// Adds the rules of policies to the uses of terms, or takes them away.
+    fn count_uses(&mut self, policies: &[PolicyId], by: i32) {
+        for (id, direction) in policies.iter().flat_map(|id| Direction::ALL.map(|direction| (*id, direction))) {
+            let rules = self.classes.rules.of(id, direction).unwrap_or_default();
+            rules.iter().for_each(|rule| self.uses.change(direction, rule, by));
         }
     }
 
-    /// Replaces the ranges of ports of changed policies. Returns whether a range is new or not used any more.
-    fn replace_specs(&mut self, gone: &[(PolicyId, Policy)], slots: &[Slot]) -> bool {
-        let specs = &mut self.specs;
+    /// Replaces the ranges of ports of policies. Returns whether a range is new or not used any more.
+    fn replace_specs(&mut self, old: &[Policy], new: &[PolicyId]) -> bool {
+        let Self { specs, cluster, .. } = self;
         let mut ended: BTreeSet<PortSpec> = BTreeSet::new();
         let mut stale: BTreeSet<PortSpec> = BTreeSet::new();
-        for (_, policy) in gone {
+        for policy in old {
             each_spec(policy, &mut |spec, _| {
                 let Some(used) = specs.get_mut(&spec) else { return };
                 used.count -= 1;
@@ -242,8 +306,8 @@ impl Maintained {
             });
         }
         let before = specs.len();
-        for slot in slots.iter().filter(|slot| slot.changed.is_some()) {
-            each_spec(&slot.policy, &mut |spec, origin| {
+        for id in new {
+            each_spec(cluster.policy(*id), &mut |spec, origin| {
                 // A range that ends and begins again has a new first position.
                 if ended.remove(&spec) || stale.remove(&spec) {
                     specs.get_mut(&spec).into_iter().for_each(|used| used.origin = origin());
@@ -253,13 +317,13 @@ impl Maintained {
         }
         let is_new = specs.len() > before;
         specs.retain(|_, used| used.count > 0);
-        refresh_specs(specs, &stale, slots);
+        refresh_specs(specs, stale, cluster.policies.iter().chain(&cluster.audit));
         is_new || !ended.is_empty()
     }
 
     /// Finds other positions for predicates whose first position was in a policy that is gone or has changed.
-    fn replace_origins(&mut self, gone: &[(PolicyId, Policy)]) {
-        let objects: Vec<_> = gone.iter().map(|(_, policy)| policy.object).collect();
+    fn replace_origins(&mut self, old: &[Policy]) {
+        let objects: Vec<_> = old.iter().map(|policy| policy.object).collect();
         let of_gone = self.origins.predicates.iter().zip(&self.classes.rules.predicates).enumerate();
         let stale = of_gone.filter(|(_, (origin, _))| objects.contains(&origin.object));
         let stale: HashMap<Predicate, PredicateId> =
@@ -318,14 +382,17 @@ pub(super) fn each_spec(
 }
 
 /// Finds positions for ranges whose position was in a policy that has changed, in the policies that still have them.
-fn refresh_specs(specs: &mut PortSpecs, stale: &BTreeSet<PortSpec>, slots: &[Slot]) {
-    let mut rest = stale.clone();
-    for slot in slots {
-        if rest.is_empty() {
+fn refresh_specs<'p>(
+    specs: &mut PortSpecs,
+    mut stale: BTreeSet<PortSpec>,
+    policies: impl IntoIterator<Item = &'p Policy>,
+) {
+    for policy in policies {
+        if stale.is_empty() {
             return;
         }
-        each_spec(&slot.policy, &mut |spec, origin| {
-            if rest.remove(&spec) {
+        each_spec(policy, &mut |spec, origin| {
+            if stale.remove(&spec) {
                 specs.get_mut(&spec).into_iter().for_each(|used| used.origin = origin());
             }
         });

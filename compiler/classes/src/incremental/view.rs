@@ -113,7 +113,7 @@ impl View {
             let audit = audit.iter_mut().flat_map(|audit| &mut audit.policies);
             policies.iter_mut().chain(audit).for_each(|id| *id = self.policy(*id));
         }
-        classes.rules = classes.rules.renumbered(|id| Some(self.policy(id)), []).into();
+        classes.rules = classes.rules.renumbered(|id| Some(self.policy(id))).into();
         classes
     }
 }

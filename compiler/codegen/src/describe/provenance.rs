@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use weir_artifact::Provenance;
 use weir_artifact::provenance::{
-    DescribedPolicy, ProvenanceList, ProvenancePolicy, ProvenanceRule, ProvenanceSubject, ProvenanceTier,
+    DescribedPolicies, ProvenanceList, ProvenancePolicy, ProvenanceRule, ProvenanceSubject, ProvenanceTier,
 };
-use weir_classes::{AtomSet, Atoms, Classes, PolicyDraft, Predicate, RuleParts, VipPort};
+use weir_classes::{AtomSet, Atoms, Classes, PolicyBlock, Predicate, RuleParts, VipPort};
 use weir_model::{Cluster, Direction, ListAction, PolicyId, RuleAction, TierPolicyId};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
@@ -14,74 +14,63 @@ use weir_objects::origin::{FieldOrigin, FieldPath};
 /// thousands of policies, their descriptions take longer than the rest of an artifact.
 ///
 /// Invariant: a manifest that takes descriptions from here is byte for byte the one that is made without them. For this,
-/// a description is taken only if the policy has the same rules, name and mode, and if no range of ports that is in
+/// a description is taken only if the policies have the same rules, names and modes, and if no range of ports that is in
 /// force has other atoms.
 #[derive(Debug, Default)]
-pub struct DescribedPolicies {
+pub struct LastDescriptions {
     atoms: Option<Atoms>,
-    known: Vec<Described>,
+    known: Vec<KnownDescription>,
     taken: usize,
 }
 
-/// A policy's rules, and their description.
-type Described = (PolicyDraft, Arc<DescribedPolicy>);
-
-/// The descriptions of the last manifest. Both manifests have the policies in the same order, so both lists are walked
-/// together.
-struct KnownPolicies {
-    list: Vec<Described>,
-    next: usize,
+/// The descriptions of a block of policies.
+#[derive(Clone, Debug)]
+struct KnownDescription {
+    block: PolicyBlock,
+    /// The policies of the block that select a local endpoint.
+    ids: Vec<PolicyId>,
+    described: Arc<DescribedPolicies>,
 }
 
-impl KnownPolicies {
-    /// The description of a policy, if it has the same rules and mode. `order` is its place among all policies.
-    fn find(&mut self, draft: &PolicyDraft, order: PolicyOrder<'_>) -> Option<&Arc<DescribedPolicy>> {
-        while self.list.get(self.next).is_some_and(|(_, known)| order_of(known) < order) {
-            self.next += 1;
-        }
-        let (known, description) = self.list.get(self.next)?;
-        (known == draft && order_of(description) == order).then_some(description)
-    }
-}
-
-/// Whether a policy is only reported; its namespace and its name.
-type PolicyOrder<'p> = (bool, &'p str, &'p str);
-
-fn order_of(known: &DescribedPolicy) -> PolicyOrder<'_> {
-    let (namespace, name) = known.name.split_once('/').unwrap_or_default();
-    (known.is_audit, namespace, name)
-}
-
-impl DescribedPolicies {
-    /// How many descriptions the last manifest took from the one before.
+impl LastDescriptions {
+    /// How many descriptions of policies the last manifest took from the one before.
     pub fn taken(&self) -> usize {
         self.taken
     }
 
-    fn begin(&mut self, classes: &Classes) -> KnownPolicies {
+    fn begin(&mut self, classes: &Classes) -> Vec<KnownDescription> {
         self.taken = 0;
         let is_kept = self.atoms.as_ref().is_some_and(|before| classes.atoms.keeps(before));
         self.atoms = Some(classes.atoms.clone());
         let before = std::mem::take(&mut self.known);
-        KnownPolicies { list: if is_kept { before } else { Vec::new() }, next: 0 }
+        if is_kept { before } else { Vec::new() }
     }
 }
 
-/// Descriptions without positions, as far as possible those of the last manifest.
-fn described(cluster: &Cluster, classes: &Classes, last: &mut DescribedPolicies) -> Vec<Arc<DescribedPolicy>> {
-    let mut before = last.begin(classes);
-    let describe = |id: PolicyId| {
-        let draft = classes.draft_of(id);
-        let policy_in_force = cluster.policy(id);
-        let namespace = &cluster.namespaces[policy_in_force.namespace.index()].name;
-        let known = before.find(&draft, (cluster.is_audit(id), namespace, &policy_in_force.name));
-        last.taken += usize::from(known.is_some());
-        let description =
-            known.cloned().unwrap_or_else(|| Arc::new(policy(cluster, classes, id, &mut |_| None).into()));
-        last.known.push((draft, Arc::clone(&description)));
-        description
-    };
-    classes.policies().into_iter().map(describe).collect()
+/// Descriptions of sorted policies without positions, as far as possible those of the last manifest.
+fn described(
+    cluster: &Cluster,
+    classes: &Classes,
+    policies: &[PolicyId],
+    last: &mut LastDescriptions,
+) -> Vec<Arc<DescribedPolicies>> {
+    let mut before = last.begin(classes).into_iter();
+    let mut rest = policies;
+    for (block, next) in classes.policy_blocks().zip(1..) {
+        let (ids, after) = rest.split_at(rest.partition_point(|id| id.index() < next * Classes::POLICY_BLOCK));
+        rest = after;
+        let known = before.next().filter(|known| known.block == block && known.ids == ids);
+        last.taken += if known.is_some() { ids.len() } else { 0 };
+        let describe = |id: &PolicyId| policy(cluster, classes, *id, &mut |_| None);
+        let made = || {
+            let described: Vec<_> = ids.iter().map(describe).collect();
+            KnownDescription { block, ids: ids.to_vec(), described: Arc::new(described.into()) }
+        };
+        last.known.push(known.unwrap_or_else(made));
+    }
+    debug_assert!(rest.is_empty(), "every policy is in a block");
+    let with_policies = last.known.iter().filter(|known| !known.ids.is_empty());
+    with_policies.map(|known| Arc::clone(&known.described)).collect()
 }
 
 /// The positions of origins, or the last manifest if none has a position.
@@ -89,7 +78,7 @@ pub enum Positions<'a> {
     /// Finds the position of an origin.
     Of(&'a mut dyn FnMut(&FieldOrigin) -> Option<String>),
     /// No object came from a file.
-    None(&'a mut DescribedPolicies),
+    None(&'a mut LastDescriptions),
 }
 
 /// The provenance of these classes.
@@ -100,12 +89,12 @@ pub fn provenance(cluster: &Cluster, classes: &Classes, positions: &mut Position
     let mut nowhere = |_: &FieldOrigin| None;
     let place: &mut dyn FnMut(&FieldOrigin) -> Option<String> = match positions {
         Positions::Of(place) => {
-            let one = |id: &PolicyId| Arc::new(policy(cluster, classes, *id, place).into());
-            made.policies = policies.iter().map(one).collect();
+            let all: Vec<_> = policies.iter().map(|id| policy(cluster, classes, *id, place)).collect();
+            made.policies.extend((!all.is_empty()).then(|| Arc::new(all.into())));
             place
         }
         Positions::None(last) => {
-            made.policies = described(cluster, classes, last);
+            made.policies = described(cluster, classes, &policies, last);
             &mut nowhere
         }
     };
@@ -124,10 +113,12 @@ pub fn provenance(cluster: &Cluster, classes: &Classes, positions: &mut Position
             predicate: predicate.map_or(u32::MAX, |index| index as u32),
         });
     }
+    let mut places = vec![0; policies.last().map_or(0, |last| last.index() + 1)];
+    (0..).zip(&policies).for_each(|(place, id)| places[id.index()] = place);
     for subject in &classes.subjects {
         let number = |at: Result<usize, usize>| at.unwrap_or_else(|at| at) as u32;
         let of_list = |id| lists.iter().position(|it| it == id).map(|index| index as u32);
-        let numbers = |ids: &[PolicyId]| ids.iter().map(|id| number(policies.binary_search(id))).collect();
+        let numbers = |ids: &[PolicyId]| ids.iter().map(|id| places[id.index()]).collect();
         made.subjects.push(ProvenanceSubject {
             policies: numbers(&subject.policies),
             audit: numbers(subject.audit()),
@@ -141,21 +132,22 @@ pub fn provenance(cluster: &Cluster, classes: &Classes, positions: &mut Position
 }
 
 fn add_peers(made: &mut Provenance, cluster: &Cluster, classes: &Classes) {
+    let mut name = String::new();
     for (number, peer) in (0..).zip(classes.peers.iter()) {
         peer.predicates.iter().for_each(|id| made.predicates[id.index()].push(number));
         if !peer.named.is_empty() {
             made.named.push((number, named(classes, Direction::Egress, &peer.named)));
         }
         let vip = peer.vip.and_then(|vip| classes.vips.get(vip as usize));
-        let port = |it: &VipPort| (it.atom.0, service_port(cluster, it));
-        let of_service = vip.into_iter().flat_map(|vip| &vip.ports).map(port);
-        let host_port = |index: &u32| {
-            let it = cluster.host_ports.get(*index as usize)?;
-            Some((classes.atoms.find(it.protocol, it.port).0, cluster.host_port_name(*index as usize)))
-        };
-        let stands_for: Vec<_> = of_service.chain(peer.host_ports.iter().filter_map(host_port)).collect();
-        if !stands_for.is_empty() {
-            made.services.push((number, stands_for));
+        let mut ports = made.services.of_peer(number);
+        for port in vip.into_iter().flat_map(|vip| &vip.ports) {
+            write_service_port(cluster, port, &mut name);
+            ports.add(port.atom.0, &name);
+        }
+        for index in &peer.host_ports {
+            if let Some(it) = cluster.host_ports.get(*index as usize) {
+                ports.add(classes.atoms.find(it.protocol, it.port).0, &cluster.host_port_name(*index as usize));
+            }
         }
     }
 }
@@ -217,10 +209,15 @@ fn named(classes: &Classes, direction: Direction, named: &[(u32, u16)]) -> Vec<(
     named.iter().map(|(name, number)| (*name, classes.atoms.find(names[*name as usize].0, *number).0)).collect()
 }
 
-fn service_port(cluster: &Cluster, vip: &VipPort) -> String {
-    let port = &cluster.services[vip.service.index()].ports[vip.port as usize];
+/// Writes `namespace/service port/protocol`.
+fn write_service_port(cluster: &Cluster, vip: &VipPort, out: &mut String) {
+    let service = &cluster.services[vip.service.index()];
+    let port = &service.ports[vip.port as usize];
+    out.clear();
     // Not `format!`: an agent names thousands of ports for each generation, and formatting would take most of the time.
-    [&cluster.service_name(vip.service), " ", &port.port.to_string(), "/", port.protocol.name()].concat()
+    let namespace = cluster.namespaces[service.namespace.index()].name.as_str();
+    let number = port.port.to_string();
+    out.extend([namespace, "/", &service.name, " ", &number, "/", port.protocol.name()]);
 }
 
 /// The first and last atom of every run of atoms.

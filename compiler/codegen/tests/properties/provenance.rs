@@ -1,7 +1,7 @@
 //! The manifest describes the entries as the tables contain them.
 
 use weir_classes::{AtomId, PeerId, Scope, SubjectId, classify};
-use weir_codegen::describe::provenance::{DescribedPolicies, Positions, provenance};
+use weir_codegen::describe::provenance::{LastDescriptions, Positions, provenance};
 use weir_model::Direction;
 
 use crate::{for_each_cluster, resolved};
@@ -12,7 +12,7 @@ fn the_manifest_names_the_rules_of_every_entry() {
     for_each_cluster(150, |objects, assume, _| {
         let cluster = resolved(&objects, assume);
         let classes = classify(&cluster, &Scope::everything(&cluster)).expect("it can be classified");
-        let provenance = provenance(&cluster, &classes, &mut Positions::None(&mut DescribedPolicies::default()));
+        let provenance = provenance(&cluster, &classes, &mut Positions::None(&mut LastDescriptions::default()));
         let policies = classes.policies();
         let (subjects, peers, atoms) = (classes.subjects.len(), classes.peers.len(), classes.atoms.count());
         for direction in Direction::ALL {
