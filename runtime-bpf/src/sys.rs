@@ -14,6 +14,7 @@ pub mod netlink;
 mod notify;
 mod objects;
 mod place;
+pub(crate) mod until_change;
 
 pub use mapped::{BegunFlows, MappedFlowTable};
 pub use notify::Notifier;

@@ -12,6 +12,8 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::DirEntryExt as _;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use weir_artifact::DebugInfo;
 use weir_artifact::layout::buckets::Slot;
@@ -19,6 +21,7 @@ use weir_objects::address::Family;
 
 use crate::sys::beside::InOperation;
 use crate::sys::netlink::{Filter, HostInterface, NetlinkSocket, Put};
+use crate::sys::until_change::UntilChange;
 use crate::sys::{
     self, BpfKernel, FlatEntries, Hook, KernelLink, KernelMap, KernelProgram, LinkInfo, Lock, MapDefinition, MapInfo,
     MappedFlowTable, ProgramInfo, ProgramLoadError, Queried, XdpMode, errno,
@@ -95,6 +98,27 @@ pub struct System {
     faults: Option<Box<Faults>>,
     /// A release to report instead of the kernel's own, for tests.
     release: Option<String>,
+    /// This host's interfaces and addresses, for a process that asks for them often.
+    lists: Option<Mutex<HostLists>>,
+}
+
+/// This host's interfaces and addresses, which are listed again only after a change.
+struct HostLists {
+    interfaces: UntilChange<Vec<HostInterface>>,
+    addresses: UntilChange<Vec<IpAddr>>,
+}
+
+impl HostLists {
+    /// For this thread's network namespace.
+    fn here() -> io::Result<Self> {
+        // Each change of what a list has sends a message. The limit is there in case that a kernel forgets one.
+        const MOST_AGE: Duration = Duration::from_secs(10);
+        let addresses = (libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
+        Ok(Self {
+            interfaces: UntilChange::new(libc::RTMGRP_LINK as u32, MOST_AGE).here()?,
+            addresses: UntilChange::new(addresses, MOST_AGE).here()?,
+        })
+    }
 }
 
 impl std::fmt::Debug for System {
@@ -107,7 +131,19 @@ impl std::fmt::Debug for System {
 impl System {
     /// The running kernel, in this thread's network namespace.
     pub fn open() -> io::Result<Self> {
-        Ok(Self { kernel: BpfKernel::open()?, netlink: NetlinkSocket::open()?, faults: None, release: None })
+        let (kernel, netlink) = (BpfKernel::open()?, NetlinkSocket::open()?);
+        Ok(Self { kernel, netlink, faults: None, release: None, lists: None })
+    }
+
+    /// For a process that asks for this host's interfaces and addresses often: keeps them until they change. The network
+    /// namespace must be this thread's.
+    pub fn with_lists(self) -> io::Result<Self> {
+        Ok(Self { lists: Some(Mutex::new(HostLists::here()?)), ..self })
+    }
+
+    fn lists(&self) -> Option<MutexGuard<'_, HostLists>> {
+        // A panic leaves a list that is asked for again at most.
+        self.lists.as_ref().map(|lists| lists.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The running kernel, with injected faults.
@@ -313,13 +349,20 @@ impl System {
 
     pub fn interfaces(&self) -> io::Result<Vec<HostInterface>> {
         let _operation = self.ask(Operation::Interface)?;
-        self.netlink.interfaces()
+        match self.lists() {
+            Some(mut lists) => lists.interfaces.read(|| self.netlink.interfaces()),
+            None => self.netlink.interfaces(),
+        }
     }
 
     /// The addresses of this network namespace.
     pub fn addresses(&self) -> io::Result<Vec<IpAddr>> {
         let _operation = self.ask(Operation::Addresses)?;
-        Ok(self.netlink.addresses()?.into_iter().map(|(_, address)| address).collect())
+        let list = || Ok(self.netlink.addresses()?.into_iter().map(|(_, address)| address).collect());
+        match self.lists() {
+            Some(mut lists) => lists.addresses.read(list),
+            None => list(),
+        }
     }
 
     pub fn add_clsact(&self, ifindex: u32) -> io::Result<()> {

@@ -57,9 +57,17 @@ struct ElfSection<'a> {
     flags: u64,
     /// For relocations: the number of the section that they change.
     info: u32,
-    data: Cow<'a, [u8]>,
+    /// In pieces, one after the other.
+    data: Vec<Cow<'a, [u8]>>,
     /// The size of a section whose bytes are zeros and not in the file.
     zeros: u64,
+}
+
+impl ElfSection<'_> {
+    /// The number of its bytes in the file.
+    fn length(&self) -> usize {
+        self.data.iter().map(|piece| piece.len()).sum()
+    }
 }
 
 /// The kind of object that a symbol names.
@@ -90,14 +98,17 @@ pub(super) struct ElfWriter<'a> {
 impl<'a> ElfWriter<'a> {
     /// Adds a section and returns its number.
     pub(super) fn section(&mut self, name: &str, kind: u32, flags: u64, data: impl Into<Cow<'a, [u8]>>) -> u16 {
-        let data = data.into();
+        self.pieces(name, kind, flags, vec![data.into()])
+    }
+
+    fn pieces(&mut self, name: &str, kind: u32, flags: u64, data: Vec<Cow<'a, [u8]>>) -> u16 {
         self.sections.push(ElfSection { name: name.to_owned(), kind, flags, info: 0, data, zeros: 0 });
         self.sections.len() as u16
     }
 
     /// Adds a section of `zeros` zero bytes, which are not in the file.
     pub(super) fn zeros(&mut self, name: &str, flags: u64, zeros: u64) -> u16 {
-        let (name, data) = (name.to_owned(), Cow::default());
+        let (name, data) = (name.to_owned(), Vec::new());
         self.sections.push(ElfSection { name, kind: kind::NOBITS, flags, info: 0, data, zeros });
         self.sections.len() as u16
     }
@@ -105,6 +116,11 @@ impl<'a> ElfWriter<'a> {
     /// Adds a section that loaders ignore.
     pub(super) fn note(&mut self, name: &str, data: impl Into<Cow<'a, [u8]>>) -> u16 {
         self.section(name, kind::PROGBITS, 0, data)
+    }
+
+    /// The same, of several pieces.
+    pub(super) fn note_of(&mut self, name: &str, data: Vec<Cow<'a, [u8]>>) -> u16 {
+        self.pieces(name, kind::PROGBITS, 0, data)
     }
 
     /// Adds a symbol of `size` bytes at an offset in a section. Returns its number.
@@ -126,17 +142,17 @@ impl<'a> ElfWriter<'a> {
         }
     }
 
-    /// The bytes of the finished file.
-    pub(super) fn finish(mut self) -> Vec<u8> {
+    /// Writes the finished file in place of the content of `file`.
+    pub(super) fn finish(mut self, file: &mut Vec<u8>) {
         let mut strings = Strings::default();
         let symbols = self.symbol_table(&mut strings);
         self.section(SYMBOLS, kind::SYMTAB, 0, symbols);
         self.section(STRINGS, kind::STRTAB, 0, Vec::new());
         let names: Vec<u32> = self.sections.iter().map(|section| strings.add(&section.name)).collect();
         if let Some(last) = self.sections.last_mut() {
-            last.data = strings.0.into();
+            last.data = vec![strings.0.into()];
         }
-        self.layout(&names)
+        self.layout(&names, file);
     }
 
     fn symbol_table(&self, strings: &mut Strings) -> Vec<u8> {
@@ -152,24 +168,26 @@ impl<'a> ElfWriter<'a> {
     }
 
     /// Header, sections, section headers.
-    fn layout(&self, names: &[u32]) -> Vec<u8> {
+    fn layout(&self, names: &[u32], out: &mut Vec<u8>) {
         const ALIGNED: usize = 8;
-        let room = |section: &ElfSection<'_>| section.data.len() + ALIGNED + SECTION_HEADER;
+        let room = |section: &ElfSection<'_>| section.length() + ALIGNED + SECTION_HEADER;
         // In one piece: to grow a file of megabytes step by step copies it several times.
         let all: usize = self.sections.iter().map(room).sum();
-        let mut file = Sink(Vec::with_capacity(HEADER + SECTION_HEADER + ALIGNED + all));
+        let mut file = Sink(std::mem::take(out));
+        file.0.clear();
+        file.0.reserve(HEADER + SECTION_HEADER + ALIGNED + all);
         file.0.resize(HEADER, 0);
         let mut headers = Sink(vec![0; SECTION_HEADER]);
         for (section, name) in self.sections.iter().zip(names) {
             file.align(8);
             self.section_header(&mut headers, section, *name, file.0.len() as u64);
-            file.0.extend(&*section.data);
+            section.data.iter().for_each(|piece| file.0.extend(&**piece));
         }
         file.align(8);
         let header = self.header(file.0.len() as u64);
         file.0.extend(headers.0);
         file.0.splice(..HEADER, header);
-        file.0
+        *out = file.0;
     }
 
     fn section_header(&self, headers: &mut Sink, section: &ElfSection<'_>, name: u32, offset: u64) {
@@ -185,7 +203,7 @@ impl<'a> ElfWriter<'a> {
         headers.u64(section.flags);
         headers.u64(0);
         headers.u64(offset);
-        headers.u64(section.data.len() as u64 + section.zeros);
+        headers.u64(section.length() as u64 + section.zeros);
         headers.u32(link);
         headers.u32(info);
         headers.u64(8);

@@ -4,6 +4,8 @@
 //! is namespace, name, value. A text is its length and its bytes. If the only value of a map has a section of its own,
 //! [`ELSEWHERE`] replaces the number of entries: tables of many megabytes are not stored twice.
 
+use std::borrow::Cow;
+
 use super::bytes::{ByteReader, Sink};
 use super::{LinkError, NamedEndpoint};
 use crate::entries::MapEntries;
@@ -34,8 +36,10 @@ fn map_kind(number: u32) -> Option<MapKind> {
 /// Replaces the number of entries if the value is in another section.
 const ELSEWHERE: u32 = u32::MAX;
 
-/// Writes the maps; those of `elsewhere` without their only value.
-pub(super) fn write_maps(maps: &[MapImage], elsewhere: &[MapName]) -> Result<Vec<u8>, LinkError> {
+/// The bytes of the maps in pieces; maps of `elsewhere` without their only value. The entries, which can be megabytes,
+/// are not copied.
+pub(super) fn write_maps<'a>(maps: &'a [MapImage], elsewhere: &[MapName]) -> Result<Vec<Cow<'a, [u8]>>, LinkError> {
+    let mut pieces = Vec::new();
     let mut out = Sink::default();
     out.count(maps.len());
     for map in maps {
@@ -45,9 +49,10 @@ pub(super) fn write_maps(maps: &[MapImage], elsewhere: &[MapName]) -> Result<Vec
             continue;
         }
         out.count(map.entries.len());
-        out.0.extend(map.entries.bytes());
+        pieces.extend([std::mem::take(&mut out.0).into(), map.entries.bytes().into()]);
     }
-    Ok(out.0)
+    pieces.push(out.0.into());
+    Ok(pieces)
 }
 
 /// Writes the maps with the digests of their entries instead of the entries: two lists of maps are equal if these bytes

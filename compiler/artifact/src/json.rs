@@ -55,13 +55,10 @@ impl<'a> Json<'a> {
         Self::Object(members.into_iter().collect())
     }
 
-    /// The JSON text; the members and items of the first two levels have a line each. `room` is its likely length: to
-    /// grow a text of megabytes step by step copies it several times.
-    pub(super) fn text(&self, room: usize) -> String {
-        let mut out = String::with_capacity(room);
-        self.write(&mut out, 0);
+    /// Appends the JSON text; the members and items of the first two levels have a line each.
+    pub(super) fn write_text(&self, out: &mut String) {
+        self.write(out, 0);
         out.push('\n');
-        out
     }
 
     /// Appends the JSON text to `out`, as a value `depth` levels down.
@@ -165,9 +162,15 @@ pub(super) fn quote(out: &mut String, text: &str) {
 mod tests {
     use super::*;
 
+    fn text(json: &Json) -> String {
+        let mut text = String::new();
+        json.write_text(&mut text);
+        text
+    }
+
     #[track_caller]
     fn check(json: Json, expected: &str) {
-        assert_eq!(json.text(0), expected);
+        assert_eq!(text(&json), expected);
     }
 
     #[test]
@@ -195,7 +198,7 @@ mod tests {
             begin_item(&mut alone);
             item.write(&mut alone, ITEM_DEPTH);
         }
-        let object = |list| Json::object([("a", Json::List(list))]).text(0);
+        let object = |list| text(&Json::object([("a", Json::List(list))]));
         assert_eq!(object(vec![Json::Written(&alone)]), object(items.to_vec()));
     }
 

@@ -132,6 +132,8 @@ pub struct ArtifactParts {
     pub endpoints: Vec<NamedEndpoint>,
     /// The content of the manifest that cannot be derived from the other parts.
     pub description: Description,
+    /// Memory for the manifest, whose content is replaced: see [`Artifact::write_to`].
+    pub memory: String,
 }
 
 /// Parts that do not fit together: a bug in the compiler.
@@ -185,7 +187,7 @@ pub enum ArtifactError {
 impl Artifact {
     /// Puts the parts together and writes the manifest.
     pub fn link(parts: ArtifactParts) -> Result<Self, LinkError> {
-        let ArtifactParts { mut programs, edge, reports, lines, mut maps, endpoints, mut description } = parts;
+        let ArtifactParts { mut programs, edge, reports, lines, mut maps, endpoints, mut description, memory } = parts;
         maps.sort_by_key(|map| map.name);
         let tags = programs.iter_mut().map(|program| &mut program.tags);
         let lines = LineTable::numbered(tags, &mut |tag| lines.line(tag).cloned());
@@ -203,13 +205,21 @@ impl Artifact {
             manifest: String::new(),
         };
         artifact.check()?;
-        artifact.manifest = manifest::write(&artifact, &reports, &description)?;
+        artifact.manifest = manifest::write(&artifact, &reports, &description, memory)?;
         Ok(artifact)
     }
 
     /// The bytes of the file.
     pub fn to_bytes(&self) -> Result<Vec<u8>, LinkError> {
-        object::write(self)
+        let mut file = Vec::new();
+        self.write_to(&mut file)?;
+        Ok(file)
+    }
+
+    /// Writes the file in place of the content of `file`, for a process that makes one file after the other: the kernel
+    /// takes longer to give it new memory for megabytes than it takes to write them.
+    pub fn write_to(&self, file: &mut Vec<u8>) -> Result<(), LinkError> {
+        object::write(self, file)
     }
 
     /// Reads the artifact in a file, if no byte of it has changed since it was written.

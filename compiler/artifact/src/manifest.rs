@@ -49,11 +49,12 @@ pub struct Description {
     pub provenance: Provenance,
 }
 
-/// The text of the manifest.
+/// The text of the manifest, in place of the content of `text`.
 pub(super) fn write(
     artifact: &Artifact,
     reports: &[LimitsReport],
     description: &Description,
+    mut text: String,
 ) -> Result<String, LinkError> {
     let assumptions = description.assumptions.iter().map(|(key, it)| (key.as_str(), it.as_str().into()));
     let (major, minor) = description.target.kernel;
@@ -80,7 +81,10 @@ pub(super) fn write(
     let left_out = (!description.left_out.is_empty()).then(|| ("left_out", Json::object(left_out)));
     let provenance = description.provenance.json();
     let members = head.into_iter().chain(node).chain(left_out).chain(rest).chain(provenance);
-    Ok(Json::object(members).text(description.provenance.room()))
+    text.clear();
+    text.reserve(description.provenance.room());
+    Json::object(members).write_text(&mut text);
+    Ok(text)
 }
 
 fn note(note: &StructureNote) -> Json<'_> {

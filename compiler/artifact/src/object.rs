@@ -47,7 +47,8 @@ pub(super) fn code(code: &Assembled) -> Vec<u8> {
     encode(&insns, ByteOrder::Little)
 }
 
-pub(super) fn write(artifact: &Artifact) -> Result<Vec<u8>, LinkError> {
+/// Writes the file in place of the content of `file`.
+pub(super) fn write(artifact: &Artifact, file: &mut Vec<u8>) -> Result<(), LinkError> {
     let mut writer = ElfWriter::default();
     let codes = artifact.programs.each_ref().map(|program| code(&program.code));
     let starts = [0, codes[0].len() as u64];
@@ -69,14 +70,16 @@ pub(super) fn write(artifact: &Artifact) -> Result<Vec<u8>, LinkError> {
     writer.section("license", kind::PROGBITS, flag::ALLOC | flag::WRITE, [LICENCE.as_bytes(), &[0]].concat());
     writer.note(BTF, types.finish());
     writer.note(BTF_EXT, ext);
-    writer.note(IMAGES, images::write_maps(&artifact.maps, &artifact.addressed())?);
+    writer.note_of(IMAGES, images::write_maps(&artifact.maps, &artifact.addressed())?);
     writer.note(ENDPOINTS, images::write_endpoints(&artifact.endpoints));
     if !artifact.objects.is_empty() {
         writer.note(OBJECTS, objects::pack(&artifact.objects));
     }
     writer.note(MANIFEST, artifact.manifest.as_bytes());
     writer.note(DIGEST, vec![0; 32]);
-    Ok(with_digest(writer.finish()))
+    writer.finish(file);
+    add_digest(file);
+    Ok(())
 }
 
 fn write_edge(edge: &Assembled, writer: &mut ElfWriter<'_>, symbols: &[(MapName, u32)]) -> Result<(), LinkError> {
@@ -88,12 +91,17 @@ fn write_edge(edge: &Assembled, writer: &mut ElfWriter<'_>, symbols: &[(MapName,
     Ok(())
 }
 
-/// Writes the digest of the rest of the file into it. Tests of damaged files use it to get past the digest.
-pub fn with_digest(mut file: Vec<u8>) -> Vec<u8> {
-    let place = Elf::read(&file).and_then(|elf| elf.around(DIGEST)).map(|around| (around[0].len(), of_rest(around)));
+/// Writes the digest of the rest of the file into it.
+fn add_digest(file: &mut [u8]) {
+    let place = Elf::read(file).and_then(|elf| elf.around(DIGEST)).map(|around| (around[0].len(), of_rest(around)));
     if let Some((offset, digest)) = place {
-        file.splice(offset..offset + digest.0.len(), digest.0);
+        file[offset..][..digest.0.len()].copy_from_slice(&digest.0);
     }
+}
+
+/// The same file with the right digest. Tests of damaged files use it to get past the digest.
+pub fn with_digest(mut file: Vec<u8>) -> Vec<u8> {
+    add_digest(&mut file);
     file
 }
 

@@ -329,8 +329,8 @@ impl Maintained {
         let Self { classes, specs, sets, facts, cluster, .. } = self;
         let stable = StableAtoms::new(&classes.atoms, specs, &classes.rules, meter);
         *sets = Interner::numbered(sets.iter().map(|set| stable.translated(set)).collect());
-        classes.atoms = stable.atoms;
-        facts.renumber_atoms(cluster, &classes.atoms);
+        let before = std::mem::replace(&mut classes.atoms, stable.atoms);
+        facts.renumber_atoms(cluster, &before, &classes.atoms);
     }
 
     /// The cost of the generation: that of the last one and of the change. Costs of rows that were replaced are not

@@ -290,6 +290,11 @@ impl Index {
         self.objects.of_kind(kind)
     }
 
+    /// How many objects of a kind there are.
+    pub fn count(&self, kind: &str) -> usize {
+        self.objects.count(kind)
+    }
+
     /// How many policies are in audit mode.
     pub fn audited(&self) -> usize {
         let is_audited = |object: &&Object| match &object.body {

@@ -9,7 +9,7 @@ mod services;
 mod tiers;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use open::{Entries, OpenRow, entry_bytes};
@@ -112,6 +112,8 @@ pub(super) struct RowFacts {
     special: Vec<PeerId>,
     /// By service and port, for IPv4 and IPv6: the different backends. Thousands of backends are a few classes.
     behind: Vec<Vec<[Vec<BackendProperties>; 2]>>,
+    /// The ports of backends, also of earlier ones.
+    backend_ports: BTreeSet<(Protocol, u16)>,
     /// The service ports that lead to local endpoints: service and port.
     to_local: Vec<(u32, u32)>,
 }
@@ -187,6 +189,7 @@ impl RowFacts {
             special: of_peers.filter(|(_, peer)| is_special(peer)).map(|(id, _)| id).collect(),
             // Filled in below, since that reads the other fields.
             behind: Vec::new(),
+            backend_ports: cluster.services.iter().flat_map(backend_ports).collect(),
             to_local: to_local(cluster, draft),
         };
         let builder = RowBuilder::new(cluster, rules, atoms, peers, meter, facts, Interner::default());
@@ -196,7 +199,12 @@ impl RowFacts {
     }
 
     /// Finds the atoms of backends again, after the atoms have changed.
-    pub(super) fn renumber_atoms(&mut self, cluster: &Cluster, atoms: &Atoms) {
+    pub(super) fn renumber_atoms(&mut self, cluster: &Cluster, before: &Atoms, atoms: &Atoms) {
+        let is_same =
+            |(protocol, port): &(Protocol, u16)| before.find(*protocol, *port) == atoms.find(*protocol, *port);
+        if self.backend_ports.iter().all(is_same) {
+            return;
+        }
         for (service, of_service) in cluster.services.iter().zip(&mut self.behind) {
             for (port, families) in service.ports.iter().zip(of_service) {
                 for backend in families.iter_mut().flatten() {
@@ -212,10 +220,20 @@ impl RowFacts {
         before != self.to_local
     }
 
+    /// The different backends of a service port.
+    fn behind_port(&self, service: u32, port: u32, family: Family) -> &[BackendProperties] {
+        &self.behind[service as usize][port as usize][usize::from(family == Family::V6)]
+    }
+
     /// The service ports that lead to local endpoints.
     pub(super) fn to_local(&self) -> &[(u32, u32)] {
         &self.to_local
     }
+}
+
+fn backend_ports(service: &Service) -> impl Iterator<Item = (Protocol, u16)> {
+    let ports = service.ports.iter();
+    ports.flat_map(|port| port.backends.iter().map(|backend| (port.protocol, backend.port)))
 }
 
 fn to_local(cluster: &Cluster, draft: &SubjectDraft) -> Vec<(u32, u32)> {
@@ -257,6 +275,7 @@ impl<'a> RowBuilder<'a> {
             let ports = self.cluster.services[id.index()].ports.iter();
             let behind: Vec<_> = ports.map(|port| self.behind(port)).collect();
             is_other |= self.facts.behind[id.index()] != behind;
+            self.facts.backend_ports.extend(backend_ports(&self.cluster.services[id.index()]));
             self.facts.behind[id.index()] = behind;
         }
         (self.facts, is_other)
@@ -377,14 +396,16 @@ impl<'a> RowBuilder<'a> {
                     let (row, hairpin) = rows
                         .entry(subject)
                         .or_insert_with(|| (self.ordinary(Direction::Egress, subject), self.hairpin(subject)));
-                    let reached = |it: &Backend| self.reaches(row, hairpin.leaving(), subject, behind(it));
+                    let reached = |it: BackendProperties| self.reaches(row, hairpin.leaving(), subject, it);
+                    // Most pods reach every backend, and these are a few classes. Then only the own backends are left.
+                    let reaches_all = self.facts.behind_port(service, index, family).iter().all(|it| reached(*it));
                     let is_allowed = backends().all(|it| match self.is_backend(it, own) {
                         true => hairpin.allow(behind(it)),
-                        false => reached(it),
+                        false => reaches_all || reached(behind(it)),
                     });
                     // Only where it changes the verdict. If the pod's own backend is allowed anyway, an entry would make
                     // every backend pod a subject class of its own, with a row of its own.
-                    if is_allowed != backends().all(reached) {
+                    if is_allowed != reaches_all {
                         found.entry(own).or_default().push(OwnServicePort { service, port: index, family, is_allowed });
                     }
                 }

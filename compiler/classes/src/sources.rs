@@ -105,16 +105,16 @@ pub(super) fn of(
     }
     let finder = SourceFinder { cluster, rules, origins, vips: &peers.vips };
     for family in [Family::V4, Family::V6] {
-        let of_family = || peers.addresses.exact.iter().filter(|(at, _)| Family::of(*at) == family);
+        let of_family = peers.addresses.of_family(family);
         // Larger tables do not become instructions, so nothing asks for their origins. For a list of a million
         // addresses that would be a million paths.
-        if of_family().nth(MOST_COMPARES).is_some() {
+        if of_family.len() > MOST_COMPARES {
             continue;
         }
-        for (address, peer) in of_family() {
-            if let Some(origin) = finder.address(*address, &peers.list[peer.index()]) {
+        for (address, peer) in of_family {
+            if let Some(origin) = finder.address(address, &peers.list[peer.index()]) {
                 let source = numbers.add(&mut sources, origin);
-                sources.addresses.insert(*address, source);
+                sources.addresses.insert(address, source);
             }
         }
     }

@@ -260,7 +260,7 @@ impl Compiled {
         let mut description =
             describe(cluster, &self.classes, options.target, &mut Positions::None(&mut last.described));
         complete(&mut description);
-        self.linked(cluster, description, &mut |_| None)
+        self.linked(cluster, description, last.take_memory(), &mut |_| None)
     }
 
     /// The same for objects that came from files; `locate` finds the line of an origin.
@@ -274,13 +274,14 @@ impl Compiled {
         let mut place = |origin: &FieldOrigin| locate(origin).map(|line| format!("{}:{}", line.file, line.number));
         let mut description = describe(cluster, &self.classes, options.target, &mut Positions::Of(&mut place));
         complete(&mut description);
-        self.clone().linked(cluster, description, locate)
+        self.clone().linked(cluster, description, String::new(), locate)
     }
 
     fn linked(
         self,
         cluster: &Cluster,
         mut description: Description,
+        memory: String,
         locate: &mut dyn FnMut(&FieldOrigin) -> Option<SourceLine>,
     ) -> Result<Artifact, LinkError> {
         description.structures = self.structures();
@@ -297,6 +298,7 @@ impl Compiled {
             maps: self.maps,
             endpoints: self.endpoints.iter().map(|entry| named_endpoint(cluster, entry)).collect(),
             description,
+            memory,
         })
     }
 

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use weir_artifact::Artifact;
 use weir_artifact::layout::MapName;
 use weir_artifact::map_image::MapImage;
 use weir_classes::AddressMap;
@@ -28,12 +29,23 @@ pub struct LastArtifact {
     programs: Vec<(Assembled, LimitsReport)>,
     /// The input of the structures of addresses.
     addresses: Option<(Arc<AddressMap>, StructureOptions)>,
+    /// The memory of the last manifest.
+    memory: String,
 }
 
 impl LastArtifact {
     /// How many descriptions of policies the last artifact took from the one before.
     pub fn taken(&self) -> usize {
         self.described.taken()
+    }
+
+    /// Keeps the memory of an artifact that is not needed any more, for the next one.
+    pub fn reuse(&mut self, artifact: Artifact) {
+        self.memory = artifact.manifest;
+    }
+
+    pub(crate) fn take_memory(&mut self) -> String {
+        std::mem::take(&mut self.memory)
     }
 
     /// The measures of a program that is equal to one of the last artifact.

@@ -54,6 +54,7 @@ fn parts() -> ArtifactParts {
         ),
         endpoints: endpoints.iter().map(|entry| named_endpoint(&cluster, entry)).collect(),
         description,
+        memory: "replaced".to_owned(),
     }
 }
 

@@ -57,6 +57,7 @@ fn artifact(cluster: &Cluster, scope: Scope, options: &StructureOptions) -> Arti
         maps: compiled.maps(),
         endpoints: endpoints.iter().map(|entry| named_endpoint(cluster, entry)).collect(),
         description: describe(cluster, &compiled.classes, Target::BASE, &mut Positions::Of(&mut |_| None)),
+        memory: String::new(),
     };
     Artifact::link(parts).expect("linked")
 }

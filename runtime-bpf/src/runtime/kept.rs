@@ -82,7 +82,9 @@ impl Locked {
 impl Runtime {
     /// For the agent: holds all pinned objects by descriptor, and restores pins that other processes remove.
     pub fn keeping(self) -> Result<Self, Error> {
+        let system = self.system.with_lists().doing("ask for messages about interfaces and addresses")?;
         let runtime = Self {
+            system,
             kept: Some(Default::default()),
             contests: Some(Default::default()),
             hurried_moves: Some(Default::default()),

@@ -7,16 +7,14 @@
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::io::{Errno, retry_on_intr};
-use rustix::net::RecvFlags;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::netlink::NetlinkSocket;
-use super::notify::subscribe;
+use super::until_change::UntilChange;
 
 /// An interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,63 +49,27 @@ pub fn interfaces_here() -> io::Result<Vec<NamespaceInterface>> {
     listed(&NetlinkSocket::open()?)
 }
 
-/// The interfaces of a namespace, which are listed again only after a change.
-///
-/// Problem: each search for a pod's interface begins with this list. There are several searches for each pod that comes,
-/// and the kernel needs about a millisecond for 100 interfaces. Strategy: a socket in the kernel's group for links. A
-/// change puts its message there before the call that makes it returns. So while the socket is empty, the last list
-/// is the present state.
-/// Invariants: the socket is opened before the first list is read, and emptied before each one. A lost message counts as
-/// a change. No list is older than [`MOST_AGE`], because a veth's other end can get another number without a message.
-#[derive(Debug, Default)]
-pub struct InterfaceList {
-    changes: Option<OwnedFd>,
-    last: Option<(Instant, Vec<NamespaceInterface>)>,
-}
+/// The interfaces of a namespace, which are listed again only after a change. There are several searches for the
+/// interface of each pod that comes, and each begins with this list.
+#[derive(Debug)]
+pub struct InterfaceList(UntilChange<Vec<NamespaceInterface>>);
 
-/// A list is read again after this time, also without a change.
-const MOST_AGE: Duration = Duration::from_secs(1);
+impl Default for InterfaceList {
+    fn default() -> Self {
+        // A veth's other end can get another number without a message.
+        Self(UntilChange::new(libc::RTMGRP_LINK as u32, Duration::from_secs(1)))
+    }
+}
 
 impl InterfaceList {
     /// The present interfaces of this thread's namespace, which must be the same in each call.
     pub fn read(&mut self) -> io::Result<Vec<NamespaceInterface>> {
-        let has_changed = self.has_changed()?;
-        match &self.last {
-            Some((at, interfaces)) if !has_changed && at.elapsed() < MOST_AGE => Ok(interfaces.clone()),
-            _ => self.list(),
-        }
+        self.0.read(interfaces_here)
     }
 
     /// The same, listed now.
     pub fn read_again(&mut self) -> io::Result<Vec<NamespaceInterface>> {
-        self.has_changed()?;
-        self.list()
-    }
-
-    fn list(&mut self) -> io::Result<Vec<NamespaceInterface>> {
-        self.last = None;
-        let at = Instant::now();
-        let interfaces = interfaces_here()?;
-        self.last = Some((at, interfaces.clone()));
-        Ok(interfaces)
-    }
-
-    /// Whether there was a change since the last call. Empties the socket.
-    fn has_changed(&mut self) -> io::Result<bool> {
-        let Some(changes) = &self.changes else {
-            self.changes = Some(subscribe(libc::RTMGRP_LINK as u32)?);
-            return Ok(true);
-        };
-        let mut has_changed = false;
-        loop {
-            match retry_on_intr(|| rustix::net::recv(changes, &mut [0_u8; 1], RecvFlags::empty())) {
-                Ok(_) => has_changed = true,
-                Err(Errno::WOULDBLOCK) => return Ok(has_changed),
-                // Messages were lost.
-                Err(Errno::NOBUFS) => has_changed = true,
-                Err(error) => return Err(error.into()),
-            }
-        }
+        self.0.read_again(interfaces_here)
     }
 }
 

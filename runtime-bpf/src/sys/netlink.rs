@@ -10,6 +10,7 @@ use std::mem::offset_of;
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use aya_obj::generated::{
     TC_H_CLSACT, TC_H_MAJ_MASK, TC_H_MIN_EGRESS, TC_H_MIN_INGRESS, TCA_BPF_FD, TCA_BPF_FLAG_ACT_DIRECT, TCA_BPF_FLAGS,
@@ -81,6 +82,8 @@ pub struct NetlinkSocket {
     fd: OwnedFd,
     /// The number of the last request: answers to an earlier request that was given up are skipped.
     sequence: AtomicU32,
+    /// Room for a datagram, empty before the first one.
+    room: Mutex<Vec<u8>>,
 }
 
 fn link(index: u32, flags: i32) -> NetlinkRequest {
@@ -111,7 +114,7 @@ impl NetlinkSocket {
         // Without a protocol, it is `NETLINK_ROUTE`.
         let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         super::explain_errors(&fd)?;
-        Ok(Self { fd, sequence: AtomicU32::new(0) })
+        Ok(Self { fd, sequence: AtomicU32::new(0), room: Mutex::default() })
     }
 
     /// Sends a request, and returns the payloads of the answer.
@@ -122,11 +125,12 @@ impl NetlinkSocket {
     fn ask_once(&self, request: &mut NetlinkRequest) -> io::Result<NetlinkAnswer> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let (bytes, mut answer) = request.numbered(sequence);
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        room.resize(DATAGRAM, 0);
         beside::count();
         rustix::net::send(&self.fd, bytes, SendFlags::empty())?;
-        let mut room = vec![0_u8; DATAGRAM];
         loop {
-            let (_, length) = retry_on_intr(|| rustix::net::recv(&self.fd, &mut room, RecvFlags::TRUNC))?;
+            let (_, length) = retry_on_intr(|| rustix::net::recv(&self.fd, &mut room[..], RecvFlags::TRUNC))?;
             let datagram = room.get(..length);
             let datagram = datagram.ok_or_else(|| io::Error::other("the kernel's netlink datagram is too long"))?;
             if answer.take(datagram)? {

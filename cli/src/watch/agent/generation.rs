@@ -204,7 +204,10 @@ impl<E: Enforce> NodeAgent<E> {
         self.find_interfaces(&generation, now);
         let artifact = watch.time(|| self.adopt(&mut generation, compiled, options, now));
         self.reports.metrics.observe("weir_compile_seconds", watch.elapsed);
-        let installed = self.install(&artifact?, now)?;
+        let artifact = artifact?;
+        let installed = self.install(&artifact, now);
+        self.compile.last.reuse(artifact);
+        let installed = installed?;
         self.reports.metrics.add("weir_generations_total", &[], 1.0);
         self.reports.metrics.add("weir_incremental_generations_total", &[], f64::from(generation.is_incremental));
         Ok(NewGeneration { generation, installed })

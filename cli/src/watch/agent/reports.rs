@@ -248,7 +248,7 @@ impl<E: Enforce> NodeAgent<E> {
         // The number of objects of a kind that is not followed is not known: it is not 0.
         self.reports.metrics.clear("weir_objects");
         for kind in kinds.into_iter().chain(CLUSTER_POLICY_KINDS).filter(|kind| self.scopes.is_followed(kind)) {
-            self.reports.metrics.set("weir_objects", &[("kind", kind)], index.of_kind(kind).count() as f64);
+            self.reports.metrics.set("weir_objects", &[("kind", kind)], index.count(kind) as f64);
         }
     }
 }

@@ -21,11 +21,13 @@ pub(crate) struct KernelEnforcer {
     way: Option<HookKind>,
     /// Opened on first use. If that fails, the next use tries again: another agent may have held the directory.
     runtime: Option<Runtime>,
+    /// The last artifact's file, whose memory the next one takes.
+    file: Vec<u8>,
 }
 
 impl KernelEnforcer {
     pub(crate) fn new(bpffs: PathBuf, way: Option<HookKind>) -> Self {
-        Self { bpffs, way, runtime: None }
+        Self { bpffs, way, runtime: None, file: Vec::new() }
     }
 
     fn runtime(&mut self) -> Result<&Runtime, Error> {
@@ -35,20 +37,23 @@ impl KernelEnforcer {
         }
     }
 
-    fn attach(&mut self, request: &InstallRequest<'_>, file: &[u8]) -> Result<Attached, Error> {
+    fn attach(&mut self, request: &InstallRequest<'_>) -> Result<Attached, Error> {
         let pairs = |pods: &[PodAtInterface]| -> Vec<(String, String)> {
             pods.iter().map(|it| (it.pod.clone(), it.interface.clone())).collect()
         };
+        let file = std::mem::take(&mut self.file);
         let attach = Request {
             artifact: request.artifact,
-            file,
+            file: &file,
             endpoints: pairs(request.endpoints),
             uplinks: Vec::new(),
             way: self.way,
             keep: None,
             exact: Some(ExactPods { closed: pairs(request.closed), uids: request.uids.clone() }),
         };
-        self.runtime()?.attach(&attach)
+        let attached = self.runtime().and_then(|runtime| runtime.attach(&attach));
+        self.file = file;
+        attached
     }
 
     fn epoch(&mut self) -> Result<u32, Error> {
@@ -72,9 +77,9 @@ impl Enforce for KernelEnforcer {
     }
 
     fn install(&mut self, request: &InstallRequest<'_>) -> Result<Installed, EnforceError> {
-        let file = request.artifact.to_bytes().map_err(|error| EnforceError::new(error.to_string()))?;
+        request.artifact.write_to(&mut self.file).map_err(|error| EnforceError::new(error.to_string()))?;
         let before = self.epoch().map_err(enforce_error)?;
-        let attached = self.attach(request, &file);
+        let attached = self.attach(request);
         if matches!(attached, Ok(_) | Err(Error::Partial(_))) {
             self.runtime().and_then(Runtime::open_closed_interfaces).map_err(enforce_error)?;
         }

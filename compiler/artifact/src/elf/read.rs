@@ -127,7 +127,9 @@ mod tests {
         let number = writer.symbol(SymbolKind::Function, "to_pod", [0, 24], code);
         writer.relocations(code, ".relclassifier", &[(8, number)]);
         writer.note(".weir.digest", vec![7; 5]);
-        writer.finish()
+        let mut file = Vec::new();
+        writer.finish(&mut file);
+        file
     }
 
     #[test]

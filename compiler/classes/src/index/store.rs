@@ -9,7 +9,7 @@
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use super::Key;
@@ -104,26 +104,48 @@ impl PartialEq for Stored {
 
 /// Objects, ordered by kind, namespace and name.
 #[derive(Debug, Default)]
-pub(super) struct Objects(BTreeSet<Stored>);
+pub(super) struct Objects {
+    all: BTreeSet<Stored>,
+    /// The number of objects of each kind: to count them would be a visit to each.
+    counts: BTreeMap<String, usize>,
+}
 
 impl Objects {
     pub(super) fn get(&self, key: &dyn Keyed) -> Option<&Object> {
-        self.0.get(key).map(|it| &*it.0)
+        self.all.get(key).map(|it| &*it.0)
     }
 
     /// Stores an object. Returns the object with the same key that was stored before.
     pub(super) fn replace(&mut self, object: Object) -> Option<Object> {
         // Not `insert`, which keeps the old one of two elements that are equal: here, of two objects with the same key.
-        self.0.replace(Stored(object.into())).map(|it| *it.0)
+        match self.counts.get_mut(object.body.kind()) {
+            Some(count) => *count += 1,
+            None => _ = self.counts.insert(object.body.kind().to_owned(), 1),
+        }
+        let before = self.all.replace(Stored(object.into())).map(|it| *it.0);
+        self.count_removed(before.as_ref());
+        before
     }
 
     pub(super) fn remove(&mut self, key: &dyn Keyed) -> Option<Object> {
-        self.0.take(key).map(|it| *it.0)
+        let removed = self.all.take(key).map(|it| *it.0);
+        self.count_removed(removed.as_ref());
+        removed
+    }
+
+    fn count_removed(&mut self, object: Option<&Object>) {
+        let count = object.and_then(|it| self.counts.get_mut(it.body.kind()));
+        count.into_iter().for_each(|count| *count -= 1);
+    }
+
+    /// The number of objects of a kind.
+    pub(super) fn count(&self, kind: &str) -> usize {
+        self.counts.get(kind).copied().unwrap_or(0)
     }
 
     /// All objects.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Object> {
-        self.0.iter().map(|it| &*it.0)
+        self.all.iter().map(|it| &*it.0)
     }
 
     /// The objects of a kind, found without a visit to the others.
@@ -140,7 +162,7 @@ impl Objects {
     /// The object with this key, and all objects with greater keys.
     fn from(&self, first: KeyRef<'_>) -> impl Iterator<Item = &Object> + use<'_> {
         let range: (Bound<&dyn Keyed>, Bound<&dyn Keyed>) = (Bound::Included(&first), Bound::Unbounded);
-        self.0.range::<dyn Keyed, _>(range).map(|it| &*it.0)
+        self.all.range::<dyn Keyed, _>(range).map(|it| &*it.0)
     }
 }
 
@@ -174,6 +196,7 @@ mod tests {
         assert_eq!(objects.remove(&key), Some(pod("shop", "web", "new")));
         assert_eq!(objects.remove(&key), None);
         assert_eq!((objects.get(&key), objects.iter().count()), (None, 0));
+        assert_eq!(objects.count("Pod"), 0);
     }
 
     #[test]
@@ -186,6 +209,7 @@ mod tests {
         assert_eq!(uids(objects.iter()), ["namespace", "node", "1", "2", "3", "4", "5"]);
         assert_eq!(uids(objects.of_kind("Pod")), ["1", "2", "3", "4", "5"]);
         assert_eq!(uids(objects.of_kind("Node")), ["node"]);
+        assert_eq!(["Pod", "Node", "Service"].map(|kind| objects.count(kind)), [5, 1, 0]);
         assert_eq!(uids(objects.of_kind("P")), [""; 0]);
         assert_eq!(uids(objects.of_namespace("Pod", "shop")), ["3", "4"]);
         assert_eq!(uids(objects.of_namespace("Pod", "sho")), [""; 0]);

@@ -175,7 +175,7 @@ impl<'a> RowBuilder<'a> {
         let ServiceId(service) = port.service;
         let of_service = &self.cluster.services[service as usize].ports[port.port as usize];
         let family = self.family_of(address);
-        let behind = &self.facts.behind[service as usize][port.port as usize][usize::from(family == Family::V6)];
+        let behind = self.facts.behind_port(service, port.port, family);
         if behind.is_empty() {
             // If the service port may get backends with any port, only a rule that allows all ports reaches it.
             let allows_all =
