@@ -104,6 +104,16 @@ pub(crate) struct PodInterfaces {
     next_search: Option<Backoff>,
     /// The last search that a notification started.
     hurried: Option<Instant>,
+    /// What the last search depended on, if it found all pods.
+    settled: Option<Settled>,
+}
+
+/// The pods and the host's interfaces of a search that found all pods, each at an interface of its own. With the same
+/// ones, another search has the same result: pods that were found before keep their interfaces.
+#[derive(Debug)]
+struct Settled {
+    pods: BTreeSet<LocalPod>,
+    interfaces: Vec<NamespaceInterface>,
 }
 
 impl PodInterfaces {
@@ -118,11 +128,13 @@ impl PodInterfaces {
             new: Vec::new(),
             next_search: None,
             hurried: None,
+            settled: None,
         }
     }
 
     /// Takes the result that the CNI plug-in reports for a pod that it has attached to its network.
     pub(crate) fn add_attachment(&mut self, attachment: Attachment) {
+        self.settled = None;
         let is_other = |it: &Attachment| (&it.namespace, &it.name) != (&attachment.namespace, &attachment.name);
         self.reported.retain(|it| is_other(&it.attachment));
         let host = (self.read_host)(Depth::Interfaces);
@@ -148,12 +160,23 @@ impl PodInterfaces {
 
     /// Adds the pods that the previous agent left in the kernel's record.
     pub(crate) fn remember(&mut self, attached: impl IntoIterator<Item = (LocalPod, FoundInterface)>) {
+        self.settled = None;
         self.found.extend(attached);
+    }
+
+    /// Whether a search for these pods would have the result of the last one.
+    pub(crate) fn are_settled(&mut self, pods: &BTreeSet<LocalPod>) -> bool {
+        if self.settled.as_ref().is_none_or(|settled| settled.pods != *pods) {
+            return false;
+        }
+        let host = (self.read_host)(Depth::Interfaces);
+        !host.is_blind && self.settled.as_ref().is_some_and(|settled| settled.interfaces == host.interfaces)
     }
 
     /// Finds the interfaces of these pods, and forgets all other pods. Returns whether the result differs from the
     /// last one.
     pub(crate) fn find(&mut self, pods: &BTreeSet<LocalPod>, now: Instant) -> bool {
+        self.settled = None;
         let mut assigned = Assignment::default();
         for depth in [Depth::Interfaces, Depth::Cache, Depth::Everything] {
             let inventory = self.inventory(depth);
@@ -161,6 +184,9 @@ impl PodInterfaces {
             let claimants: Vec<Claimant<'_>> = pods.iter().map(|pod| self.claimant(pod, &inventory)).collect();
             assigned = inventory.assign(&claimants);
             if assigned.outcomes.iter().all(Result::is_ok) {
+                let is_settled = !inventory.is_blind && assigned.contested.is_empty();
+                let Inventory { interfaces, .. } = inventory;
+                self.settled = is_settled.then(|| Settled { pods: pods.clone(), interfaces });
                 break;
             }
         }
@@ -197,6 +223,7 @@ impl PodInterfaces {
 
     /// Forgets a pod that is gone.
     pub(crate) fn forget(&mut self, pod: &LocalPod) {
+        self.settled = None;
         let is_other = |it: &LocalPod| it.identity() != pod.identity();
         self.found.retain(|it, _| is_other(it));
         self.missing.retain(|it, _| is_other(it));
@@ -322,5 +349,59 @@ impl PodInterfaces {
 
     pub(crate) fn missing(&self) -> &BTreeMap<LocalPod, NotFound> {
         &self.missing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::watch::discover::InterfaceSource;
+
+    fn veth(ifindex: u32) -> NamespaceInterface {
+        NamespaceInterface { ifindex, name: format!("veth{ifindex}"), kind: "veth".to_owned(), peer: Some(2) }
+    }
+
+    fn pod(name: &str) -> LocalPod {
+        let addresses = vec![IpAddr::from([10, 0, 0, 1])];
+        LocalPod { namespace: "shop".to_owned(), name: name.to_owned(), uid: Some(name.to_owned()), addresses }
+    }
+
+    fn at(ifindex: u32) -> FoundInterface {
+        let (name, by) = (veth(ifindex).name, InterfaceSource::Record);
+        FoundInterface { ifindex, name, by, attached_at: None }
+    }
+
+    #[test]
+    fn a_search_is_left_out_only_if_nothing_has_changed_that_it_depends_on() {
+        let host = Arc::new(Mutex::new(Inventory { interfaces: vec![veth(3), veth(4)], ..Inventory::default() }));
+        let shown = Arc::clone(&host);
+        let mut interfaces = PodInterfaces::new(Box::new(move |_| shown.lock().unwrap().clone()));
+        interfaces.remember([(pod("web"), at(3))]);
+        let (now, web) = (Instant::now(), BTreeSet::from([pod("web")]));
+        assert!(!interfaces.are_settled(&web), "there was no search");
+        let search = |interfaces: &mut PodInterfaces, pods: &BTreeSet<LocalPod>| {
+            interfaces.find(pods, now);
+            interfaces.are_settled(pods)
+        };
+        assert!(search(&mut interfaces, &web));
+        assert!(!interfaces.are_settled(&BTreeSet::new()), "other pods");
+        let moved = LocalPod { addresses: vec![IpAddr::from([10, 0, 0, 2])], ..pod("web") };
+        assert!(!interfaces.are_settled(&BTreeSet::from([moved])), "another address");
+        host.lock().unwrap().interfaces.push(veth(5));
+        assert!(!interfaces.are_settled(&web), "another interface");
+        assert!(search(&mut interfaces, &web));
+        host.lock().unwrap().is_blind = true;
+        assert!(!interfaces.are_settled(&web), "the host cannot be read");
+        assert!(!search(&mut interfaces, &web), "nor could it for the last search");
+        host.lock().unwrap().is_blind = false;
+        assert!(search(&mut interfaces, &web));
+        interfaces.remember([(pod("db"), at(4))]);
+        assert!(!interfaces.are_settled(&web), "another pod is known");
+        assert!(search(&mut interfaces, &web));
+        interfaces.forget(&pod("web"));
+        assert!(!interfaces.are_settled(&web), "the pod was forgotten");
+        assert!(!search(&mut interfaces, &web), "a pod without an interface is searched for again");
     }
 }

@@ -210,6 +210,7 @@ impl Maintained {
             names: NamespaceNames::new(&view.cluster.namespaces),
             vip_uses: services::vip_uses(&peers),
             peers: view.peers(peers),
+            facts: view.facts(facts, &draft),
             most_sets: 2 * sets.len() + SPARE_SETS,
             most_peers: 2 * classes.peers.len() + SPARE_PEERS,
             most_labels: 2 * labels_of(&view.cluster.labels) + SPARE_LABELS,
@@ -220,7 +221,6 @@ impl Maintained {
             origins,
             ids,
             specs,
-            facts,
             sets,
         }
     }

@@ -114,8 +114,16 @@ pub(super) struct RowFacts {
     behind: Vec<Vec<[Vec<BackendProperties>; 2]>>,
     /// The ports of backends, also of earlier ones.
     backend_ports: BTreeSet<(Protocol, u16)>,
-    /// The service ports that lead to local endpoints: service and port.
-    to_local: Vec<(u32, u32)>,
+    to_local: Vec<LocalBackends>,
+}
+
+/// A service port that leads to local endpoints.
+#[derive(Clone, Debug)]
+pub(super) struct LocalBackends {
+    pub(super) service: u32,
+    pub(super) port: u32,
+    /// These endpoints, sorted.
+    endpoints: Vec<EndpointId>,
 }
 
 /// From predicates to classes. To ask every class about every rule would cost classes × rules for each subject; with
@@ -217,7 +225,8 @@ impl RowFacts {
     /// Finds the service ports that lead to local endpoints again. Returns whether they are others.
     pub(super) fn renew_local(&mut self, cluster: &Cluster, draft: &SubjectDraft) -> bool {
         let before = std::mem::replace(&mut self.to_local, to_local(cluster, draft));
-        before != self.to_local
+        let ports = |of: &LocalBackends| (of.service, of.port);
+        !before.iter().map(ports).eq(self.to_local.iter().map(ports))
     }
 
     /// The different backends of a service port.
@@ -226,7 +235,7 @@ impl RowFacts {
     }
 
     /// The service ports that lead to local endpoints.
-    pub(super) fn to_local(&self) -> &[(u32, u32)] {
+    pub(super) fn to_local(&self) -> &[LocalBackends] {
         &self.to_local
     }
 }
@@ -236,13 +245,16 @@ fn backend_ports(service: &Service) -> impl Iterator<Item = (Protocol, u16)> {
     ports.flat_map(|port| port.backends.iter().map(|backend| (port.protocol, backend.port)))
 }
 
-fn to_local(cluster: &Cluster, draft: &SubjectDraft) -> Vec<(u32, u32)> {
+fn to_local(cluster: &Cluster, draft: &SubjectDraft) -> Vec<LocalBackends> {
     let local: HashSet<EndpointId> = draft.local.iter().map(|local| local.endpoint).collect();
     let mut found = Vec::new();
     for (service, of_service) in (0..).zip(&cluster.services) {
         for (index, port) in (0..).zip(&of_service.ports) {
-            if port.backends.iter().any(|it| it.endpoint.is_some_and(|id| local.contains(&id))) {
-                found.push((service, index));
+            let endpoints = port.backends.iter().filter_map(|it| it.endpoint).filter(|id| local.contains(id));
+            // A pod can be several backends of one port (several addresses or target ports).
+            let endpoints: BTreeSet<EndpointId> = endpoints.collect();
+            if !endpoints.is_empty() {
+                found.push(LocalBackends { service, port: index, endpoints: endpoints.into_iter().collect() });
             }
         }
     }
@@ -380,16 +392,18 @@ impl<'a> RowBuilder<'a> {
         let mut rows: HashMap<&SubjectClass, (OpenRow, HairpinRows)> = HashMap::new();
         let mut found: HashMap<EndpointId, Vec<OwnServicePort>> = HashMap::new();
         // From services to local pods. The other way round, every pod would ask about every service.
-        for (service, index) in self.facts.to_local.iter().copied() {
+        for LocalBackends { service, port: index, endpoints } in &self.facts.to_local {
+            let (service, index) = (*service, *index);
+            let local: Vec<_> = endpoints.iter().filter_map(|id| subject_of(*id)).collect();
+            if local.is_empty() {
+                continue;
+            }
             let port = &self.cluster.services[service as usize].ports[index as usize];
             let behind = |it: &Backend| self.stands_behind(it, port.protocol);
             for family in [Family::V4, Family::V6] {
                 let backends = || port.backends.iter().filter(|it| serves(it, family));
-                let mut local: Vec<_> = backends().filter_map(|it| subject_of(it.endpoint?)).collect();
-                // A pod can be several backends of one port (several addresses or target ports), but it is asked once.
-                local.sort_unstable_by_key(|(id, _)| *id);
-                local.dedup_by_key(|(id, _)| *id);
-                for (own, subject) in local {
+                let of_family = local.iter().filter(|(id, _)| backends().any(|it| it.endpoint == Some(*id)));
+                for &(own, subject) in of_family {
                     if !self.meter.take_for_services(0, 4 * port.backends.len() as u64) {
                         return found;
                     }

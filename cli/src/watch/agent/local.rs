@@ -208,6 +208,9 @@ impl<E: Enforce> NodeAgent<E> {
     }
 
     fn find_pods(&mut self, pods: &BTreeSet<LocalPod>, now: Instant) -> bool {
+        if self.local.interfaces.are_settled(pods) {
+            return false;
+        }
         let found_before: BTreeSet<LocalPod> = self.local.interfaces.found().keys().cloned().collect();
         let changed = self.local.interfaces.find(pods, now);
         self.note_absent(&found_before, now);

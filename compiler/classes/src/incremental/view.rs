@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use crate::peers::Peers;
+use crate::rows::{LocalBackends, RowFacts};
 use crate::subjects::{LocalEndpoint, SubjectDraft};
 use crate::{Classes, Scope, StageParts, SubjectClass};
 use weir_model::{Backend, Cluster, Endpoint, EndpointId, LeftOut, PolicyId};
@@ -102,6 +103,11 @@ impl View {
         draft
     }
 
+    pub(super) fn facts(&self, mut facts: RowFacts, draft: &SubjectDraft) -> RowFacts {
+        facts.renew_local(&self.cluster, draft);
+        facts
+    }
+
     pub(super) fn peers(&self, peers: Peers) -> Peers {
         let without_address = peers.without_address.into_iter().map(|(id, peer)| (self.endpoint(id), peer));
         Peers { without_address: without_address.collect::<HashMap<_, _>>(), ..peers }
@@ -123,7 +129,7 @@ fn kept_endpoints(cluster: &Cluster, parts: &StageParts) -> Vec<EndpointId> {
     let local = parts.draft.local.iter().map(|local| local.endpoint);
     let lost = cluster.lost_addresses.iter().map(|(id, _)| *id);
     let host_ports = cluster.host_ports.iter().flat_map(|it| [Some(it.pod), it.backend.endpoint]).flatten();
-    let beside_local = parts.facts.to_local().iter().flat_map(|(service, port)| {
+    let beside_local = parts.facts.to_local().iter().flat_map(|LocalBackends { service, port, .. }| {
         let backends = &cluster.services[*service as usize].ports[*port as usize].backends;
         backends.iter().filter_map(|it| it.endpoint)
     });
