@@ -567,6 +567,10 @@ const CLIENT: &str = "
 ";
 
 fn slice_of(service: &str, addresses: &[&str]) -> Object {
+    slice_with_port(service, addresses, 80)
+}
+
+fn slice_with_port(service: &str, addresses: &[&str], port: u16) -> Object {
     let endpoint = |it: &&str| {
         let pods = [("10.0.0.1", "db-1"), ("10.0.0.2", "db-2"), ("10.0.0.3", "web"), ("10.0.1.2", "db-own")];
         let pod = BTreeMap::from(pods)[it];
@@ -577,7 +581,7 @@ fn slice_of(service: &str, addresses: &[&str]) -> Object {
     let text = format!(
         "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, \
          metadata: {{name: {service}-1, namespace: shop, labels: {{kubernetes.io/service-name: {service}}}}}, \
-         addressType: IPv4, ports: [{{port: 80}}], endpoints: [{}]}}",
+         addressType: IPv4, ports: [{{port: {port}}}], endpoints: [{}]}}",
         endpoints.join(", ")
     );
     objects(&text).remove(0)
@@ -619,6 +623,15 @@ fn a_backend_that_came_without_a_generation_is_judged_when_its_pod_changes() {
     // Its class is known. Only the service's address has another verdict now.
     applied(&mut server, &mut index, pod("shop", "db-2", "far", "web", "10.0.0.2"));
     applied(&mut server, &mut index, pod("shop", "db-2", "far", "db", "10.0.0.2"));
+}
+
+#[test]
+fn a_rule_can_name_a_port_that_backends_have_had_since_an_earlier_generation() {
+    let (mut server, mut index) = client();
+    applied(&mut server, &mut index, slice_with_port("db", &["10.0.0.1"], 9_100));
+    let spec = "{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], \
+                egress: [{to: [{podSelector: {matchLabels: {app: db}}}], ports: [{port: 9100}]}]}";
+    applied(&mut server, &mut index, network_policy("shop", "to-db", "enforce", spec));
 }
 
 /// A pod always reaches itself. Through its service, it may reach other backends instead.
