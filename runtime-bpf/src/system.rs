@@ -111,7 +111,7 @@ struct HostLists {
 impl HostLists {
     /// For this thread's network namespace.
     fn here() -> io::Result<Self> {
-        // Each change of what a list has sends a message. The limit is there in case that a kernel forgets one.
+        // The kernel sends a message for each change. The limit bounds the damage if a kernel forgets one.
         const MOST_AGE: Duration = Duration::from_secs(10);
         let addresses = (libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
         Ok(Self {

@@ -104,7 +104,7 @@ pub(crate) struct PodInterfaces {
     next_search: Option<Backoff>,
     /// The last search that a notification started.
     hurried: Option<Instant>,
-    /// What the last search depended on, if it found all pods.
+    /// The input of the last search, if it found all pods.
     settled: Option<Settled>,
 }
 

@@ -131,7 +131,7 @@ impl Maintained {
         Ok(predicates)
     }
 
-    /// What a change replaces, and with what; `None` if the policy can be in no generation.
+    /// The two sides of a change; `None` if the policy can be in no generation.
     fn replacement(&mut self, change: &PolicyChange) -> Option<Replacement> {
         // The namespaces of policies that exist are known. A policy that is gone may have been in no generation.
         let namespace = self.names.find(&change.namespace)?;
