@@ -135,8 +135,8 @@ impl System {
         Ok(Self { kernel, netlink, faults: None, release: None, lists: None })
     }
 
-    /// For a process that asks for this host's interfaces and addresses often: keeps them until they change. The network
-    /// namespace must be this thread's.
+    /// For a process that asks for this host's interfaces and addresses often: keeps them until they change. The
+    /// network namespace must be this thread's.
     pub fn with_lists(self) -> io::Result<Self> {
         Ok(Self { lists: Some(Mutex::new(HostLists::here()?)), ..self })
     }

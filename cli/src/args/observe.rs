@@ -82,8 +82,8 @@ pub(crate) struct MonitorArgs {
     /// Stop after this many seconds
     #[arg(long, value_name = "SECONDS")]
     pub(crate) duration: Option<u64>,
-    /// Show the last N packets whose records are waiting in the kernel, and stop; packets that text output only counts do
-    /// not use up N
+    /// Show the last N packets whose records are waiting in the kernel, and stop; packets that text output only counts
+    /// do not use up N
     #[arg(long, value_name = "N", conflicts_with_all = ["count", "duration", "top"])]
     pub(crate) last: Option<usize>,
     /// Show a table of the pairs with most packets; on a terminal, it refreshes every second

@@ -60,8 +60,8 @@ impl Runtime {
         Ok(found)
     }
 
-    /// `ours` are the programs of all recorded generations. With clsact, a new interface that was closed before its first
-    /// packet has a filter of ours with another program.
+    /// `ours` are the programs of all recorded generations. With clsact, a new interface that was closed before its
+    /// first packet has a filter of ours with another program.
     pub(super) fn is_gone(
         &self,
         local: &EnforcedEndpoint,
@@ -153,8 +153,8 @@ impl Runtime {
         Failure { pod: local.pod.clone(), interface: local.interface.clone(), now, why }
     }
 
-    /// Removes an endpoint's entries from these generations, so that their programs drop all packets there. Returns what
-    /// failed. Every generation is tried, because an error in one must not keep the entry in another.
+    /// Removes an endpoint's entries from these generations, so that their programs drop all packets there. Returns
+    /// what failed. Every generation is tried, because an error in one must not keep the entry in another.
     pub(super) fn remove_entries(&self, local: &EnforcedEndpoint, generations: &[&LoadedGeneration]) -> Vec<String> {
         let interface = BTreeSet::from([local.ifindex]);
         let errors = generations.iter().filter_map(|loaded| self.close(loaded, &interface).err());

@@ -2,8 +2,8 @@
 //!
 //! Problem: a switch moves the pins of two generations to other paths, and the process can die between two moves.
 //! Another process can move or remove pins at any time.
-//! Strategy: a pin is recognised by the kernel's number of its object, not by its path. So [`Runtime::place_pins`] makes
-//! the paths right from any state. An object whose pin is missing is looked up by its number and pinned again.
+//! Strategy: a pin is recognised by the kernel's number of its object, not by its path. So [`Runtime::place_pins`]
+//! makes the paths right from any state. An object whose pin is missing is looked up by its number and pinned again.
 //! Invariant: afterwards each recorded object that exists is pinned at its path, and the directories have no other pins
 //! of programs and maps.
 

@@ -2,8 +2,8 @@
 //!
 //! Problem: during a switch and for a moment after it, packets that one generation has stamped arrive at the other one.
 //! Strategy: each of the two knows the other's stamp and program, until no packet that the retired one has stamped can
-//! be under way. Then the pair is separated. The retired generation becomes the spare, which the next change fills again
-//! instead of loading programs, or its pins are removed.
+//! be under way. Then the pair is separated. The retired generation becomes the spare, which the next change fills
+//! again instead of loading programs, or its pins are removed.
 //! Invariant: a spare's programs run nowhere, and no packet that they have stamped is under way.
 
 use std::time::Duration;

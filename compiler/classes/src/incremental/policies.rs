@@ -179,8 +179,8 @@ impl Maintained {
         local.filter(move |(_, it)| is_selected(it)).map(|(index, _)| index)
     }
 
-    /// Whether every change puts a policy in the place of one with the same name and mode, so that no policy gets another
-    /// number. This is what most edits do, and the other policies are not visited then.
+    /// Whether every change puts a policy in the place of one with the same name and mode, so that no policy gets
+    /// another number. This is what most edits do, and the other policies are not visited then.
     fn keeps_numbers(&self, changes: &[Replacement]) -> bool {
         changes.iter().all(|change| match (change.before, &change.now) {
             (Some(id), Some(now)) => self.cluster.is_audit(id) == now.is_audit,

@@ -14,8 +14,8 @@ use weir_objects::origin::{FieldOrigin, FieldPath};
 /// thousands of policies, their descriptions take longer than the rest of an artifact.
 ///
 /// Invariant: a manifest that takes descriptions from here is byte for byte the one that is made without them. For this,
-/// a description is taken only if the policies have the same rules, names and modes, and if no range of ports that is in
-/// force has other atoms.
+/// a description is taken only if the policies have the same rules, names and modes, and if no range of ports that is
+/// in force has other atoms.
 #[derive(Debug, Default)]
 pub struct LastDescriptions {
     atoms: Option<Atoms>,
