@@ -634,6 +634,22 @@ fn a_rule_can_name_a_port_that_backends_have_had_since_an_earlier_generation() {
     applied(&mut server, &mut index, network_policy("shop", "to-db", "enforce", spec));
 }
 
+/// An author of policies can edit the peer of a rule without end.
+#[test]
+fn peers_that_edits_leave_behind_are_limited() {
+    let (mut server, mut index) = client();
+    let mut edit = |number: u32| {
+        let spec = format!(
+            "{{podSelector: {{matchLabels: {{app: client}}}}, policyTypes: [Egress], \
+             egress: [{{to: [{{podSelector: {{matchLabels: {{app: peer-{number}}}}}}}]}}]}}"
+        );
+        server.apply(network_policy("shop", "to-db", "enforce", &spec), &mut index);
+        generation(&mut index, |_| ()).1
+    };
+    let whole: Vec<(u32, NeedsWhole)> = (0..100).filter_map(|number| Some((number, edit(number)?))).collect();
+    assert_eq!(whole, [(64, NeedsWhole::Unused)], "64 unused peers are kept, and the next edit removes them");
+}
+
 /// A pod always reaches itself. Through its service, it may reach other backends instead.
 #[test]
 fn a_local_backend_is_judged_by_backends_of_its_class_that_come_and_go() {
