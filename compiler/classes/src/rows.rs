@@ -197,7 +197,7 @@ impl RowFacts {
             special: of_peers.filter(|(_, peer)| is_special(peer)).map(|(id, _)| id).collect(),
             // Filled in below, since that reads the other fields.
             behind: Vec::new(),
-            backend_ports: cluster.services.iter().flat_map(backend_ports).collect(),
+            backend_ports: backend_ports(&cluster.services).collect(),
             to_local: to_local(cluster, draft),
         };
         let builder = RowBuilder::new(cluster, rules, atoms, peers, meter, facts, Interner::default());
@@ -240,9 +240,12 @@ impl RowFacts {
     }
 }
 
-fn backend_ports(service: &Service) -> impl Iterator<Item = (Protocol, u16)> {
-    let ports = service.ports.iter();
-    ports.flat_map(|port| port.backends.iter().map(|backend| (port.protocol, backend.port)))
+/// The ports of backends, without repetitions in a row: nearly all backends of a service have the same port.
+fn backend_ports<'s>(services: impl IntoIterator<Item = &'s Service>) -> impl Iterator<Item = (Protocol, u16)> {
+    let ports = services.into_iter().flat_map(|service| &service.ports);
+    let all = ports.flat_map(|port| port.backends.iter().map(|backend| (port.protocol, backend.port)));
+    let mut last = None;
+    all.filter(move |port| last.replace(*port) != Some(*port))
 }
 
 fn to_local(cluster: &Cluster, draft: &SubjectDraft) -> Vec<LocalBackends> {
@@ -287,7 +290,7 @@ impl<'a> RowBuilder<'a> {
             let ports = self.cluster.services[id.index()].ports.iter();
             let behind: Vec<_> = ports.map(|port| self.behind(port)).collect();
             is_other |= self.facts.behind[id.index()] != behind;
-            self.facts.backend_ports.extend(backend_ports(&self.cluster.services[id.index()]));
+            self.facts.backend_ports.extend(backend_ports([&self.cluster.services[id.index()]]));
             self.facts.behind[id.index()] = behind;
         }
         (self.facts, is_other)
