@@ -23,9 +23,10 @@ again (*classes*), and then the tables, the programs and the file are made (*emi
 ";
 
 const WHOLE: &str = "
-The next table has changes that need a generation, with 200 services of 50 pods each: from the change to the file, as
-median and 99th percentile of 15 changes, in milliseconds. The work is single-threaded, so this is the CPU time too.
-*Memory* is the whole process, with the objects and one generation.
+The next table is for changes that cannot be applied to the generation in force, so that all objects are compiled, with
+200 services of 50 pods each: from the change to the file, as median and 99th percentile of 15 changes, in milliseconds.
+The work is single-threaded, so this is the CPU time too. *Memory* is the whole process, with the objects and one
+generation.
 
 | pods | policies | EndpointSlice, p50 | p99 | local pod, p50 | p99 | policy, p50 | p99 | memory, MiB |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
