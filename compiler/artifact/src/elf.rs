@@ -187,6 +187,8 @@ impl<'a> ElfWriter<'a> {
         let header = self.header(file.0.len() as u64);
         file.0.extend(headers.0);
         file.0.splice(..HEADER, header);
+        // After a much larger file, its memory is not kept.
+        file.0.shrink_to(2 * file.0.len());
         *out = file.0;
     }
 

@@ -84,6 +84,8 @@ pub(super) fn write(
     text.clear();
     text.reserve(description.provenance.room());
     Json::object(members).write_text(&mut text);
+    // After a much larger manifest, its memory is not kept.
+    text.shrink_to(2 * text.len());
     Ok(text)
 }
 

@@ -16,7 +16,7 @@
 //! differ, and distinctions that only a deleted rule or pod needed stay until the next compile from scratch: two peer
 //! classes or atoms can be one of a compile from scratch, but never the other way round. A number keeps its meaning
 //! where nothing changes, so that most tables stay equal.
-//! `compiler/classes/tests/incremental.rs` holds this over series of changes.
+//! `compiler/classes/tests/incremental` holds this over series of changes.
 
 mod local;
 mod namespaces;

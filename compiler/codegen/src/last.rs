@@ -5,7 +5,7 @@
 //! more than the change.
 //! Strategy: equal tables are the same memory ([`weir_artifact::entries`]), tables of the same addresses are not made
 //! again, and programs that are equal to the last ones have been measured already.
-//! Invariant: the artifact is byte for byte the one that is made without this: `compiler/classes/tests/incremental.rs`
+//! Invariant: the artifact is byte for byte the one that is made without this: `compiler/classes/tests/incremental`
 //! compares every artifact of its series.
 
 use std::sync::Arc;

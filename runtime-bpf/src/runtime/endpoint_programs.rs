@@ -60,8 +60,8 @@ impl Runtime {
         Ok(found)
     }
 
-    /// `ours` are the programs of all recorded generations. With clsact, a new interface that was closed before its
-    /// first packet has a filter of ours with another program.
+    /// `ours` are the programs of all recorded generations. With clsact, an interface that was closed before its first
+    /// packet has one of our filters, but with another program.
     pub(super) fn is_gone(
         &self,
         local: &EnforcedEndpoint,

@@ -67,16 +67,15 @@ impl<T: Clone> UntilChange<T> {
         let mut has_changed = false;
         loop {
             match retry_on_intr(|| rustix::net::recv(changes, &mut [0_u8; 1], RecvFlags::empty())) {
-                Ok(_) => has_changed = true,
-                Err(Errno::WOULDBLOCK) => break,
-                // Messages were lost.
-                Err(Errno::NOBUFS) => has_changed = true,
+                // `NOBUFS`: messages were lost.
+                Ok(_) | Err(Errno::NOBUFS) => {
+                    has_changed = true;
+                    // At once: if the next call fails, this message is gone.
+                    self.last = None;
+                }
+                Err(Errno::WOULDBLOCK) => return Ok(has_changed),
                 Err(error) => return Err(error.into()),
             }
         }
-        if has_changed {
-            self.last = None;
-        }
-        Ok(has_changed)
     }
 }

@@ -1,0 +1,245 @@
+//! The objects of the tests: fixed ones, and random changes of each kind.
+
+use weir_objects::k8s::Object;
+use weir_testing::Random;
+use weir_testing::yaml::{NEAR_AND_FAR, objects};
+
+const FIXED: &str = "
+{apiVersion: v1, kind: Namespace, metadata: {name: ops, labels: {team: b}}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: db, namespace: shop},
+ spec: {clusterIP: 10.96.0.1, ports: [{name: a, port: 80, targetPort: 9005, nodePort: 30080}]}}
+---
+{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice,
+ metadata: {name: db-1, namespace: shop, labels: {kubernetes.io/service-name: db}}, addressType: IPv4,
+ ports: [{name: a, port: 9005}],
+ endpoints: [{addresses: [10.0.1.2], conditions: {ready: true}}, {addresses: [192.0.2.9], conditions: {ready: true}}]}
+---
+{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {name: denied}, spec: {action: Deny, directions: [Ingress], cidrs: [192.0.2.4/31]}}
+---
+{apiVersion: policy.networking.k8s.io/v1alpha1, kind: AdminNetworkPolicy, metadata: {name: admin},
+ spec: {priority: 5, subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: db}}}},
+ ingress: [{action: Deny, from: [{namespaces: {matchLabels: {team: b}}}],
+ ports: [{portRange: {protocol: TCP, start: 9000, end: 9004}}]}]}}
+";
+
+/// Local pods: namespace, name, app.
+const LOCAL: [(&str, &str, &str); 6] = [
+    ("shop", "web-1", "web"),
+    ("shop", "web-2", "web"),
+    ("shop", "db", "db"),
+    ("shop", "job", "job"),
+    ("ops", "web", "web"),
+    ("ops", "anchor", "anchor"),
+];
+
+const PEERS: [&str; 7] = [
+    "[]",
+    "[{podSelector: {matchLabels: {app: db}}}]",
+    "[{podSelector: {matchExpressions: [{key: app, operator: In, values: [web, job]}]}}]",
+    "[{namespaceSelector: {matchLabels: {team: b}}}]",
+    "[{namespaceSelector: {}, podSelector: {matchLabels: {app: web}}}]",
+    "[{ipBlock: {cidr: 10.0.0.0/28, except: [10.0.0.4/30]}}]",
+    "[{ipBlock: {cidr: 192.0.2.0/28}}]",
+];
+
+const PORTS: [&str; 8] = [
+    "[]",
+    "[{port: http}]",
+    "[{port: 80}]",
+    "[{port: 9000, endPort: 9010}]",
+    "[{port: 9005}]",
+    "[{port: 53, protocol: UDP}]",
+    "[{protocol: TCP}]",
+    "[{port: 9003, endPort: 9007}, {port: 443}]",
+];
+
+pub(crate) fn pod(namespace: &str, name: &str, node: &str, app: &str, address: &str) -> Object {
+    pod_with_port(namespace, name, node, app, address, 8080)
+}
+
+/// A pod whose port `http` has this number.
+fn pod_with_port(namespace: &str, name: &str, node: &str, app: &str, address: &str, http: u16) -> Object {
+    let text = format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: {namespace}, labels: {{app: {app}}}}}, \
+         spec: {{nodeName: {node}, containers: [{{name: c, ports: [{{name: http, containerPort: {http}}}]}}]}}, \
+         status: {{phase: Running, podIP: {address}}}}}"
+    );
+    objects(&text).remove(0)
+}
+
+pub(crate) fn network_policy(namespace: &str, name: &str, mode: &str, spec: &str) -> Object {
+    let text = format!(
+        "{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: {name}, namespace: {namespace}, \
+         annotations: {{weir.dev/mode: {mode}}}}}, spec: {spec}}}"
+    );
+    objects(&text).remove(0)
+}
+
+/// Policies with all peers and names, for one local pod in each namespace. With them, no change of another policy begins
+/// or ends the use of a peer.
+pub(crate) fn anchors() -> Vec<Object> {
+    let (peers, named) = (&PEERS[1..], PORTS[1]);
+    let rules = |field: &str| {
+        let rules: Vec<String> = peers.iter().map(|it| format!("{{{field}: {it}, ports: {named}}}")).collect();
+        rules.join(", ")
+    };
+    let spec = format!(
+        "{{podSelector: {{matchLabels: {{app: anchor}}}}, policyTypes: [Ingress, Egress], ingress: [{}], egress: [{}]}}",
+        rules("from"),
+        rules("to")
+    );
+    let audit = "{podSelector: {matchLabels: {app: anchor}}}";
+    let shop = pod("shop", "anchor", "near", "anchor", "10.0.1.9");
+    let of = |namespace| network_policy(namespace, "anchor", "enforce", &spec);
+    vec![shop, of("shop"), of("ops"), network_policy("ops", "audited", "audit", audit)]
+}
+
+pub(crate) fn fixed() -> Vec<Object> {
+    let shop = "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}\n";
+    let mut all = objects(&[NEAR_AND_FAR, shop, FIXED].join("---\n"));
+    let local = (1..).zip(LOCAL);
+    all.extend(
+        local.map(|(host, (namespace, name, app))| pod(namespace, name, "near", app, &format!("10.0.1.{host}"))),
+    );
+    all.push(pod("shop", "far-db", "far", "db", "10.0.0.1"));
+    all.push(pod("ops", "far-web", "far", "web", "10.0.0.2"));
+    all
+}
+
+/// A policy with one of few names, selectors and rules.
+pub(crate) fn policy(random: &mut Random) -> Object {
+    let namespace = random.pick(&["shop", "shop", "ops", "ops", "dev"]);
+    let name = format!("n{}", random.below(5));
+    let mode = random.pick(&["enforce", "enforce", "enforce", "audit"]);
+    let subjects =
+        random.pick(&["{}", "{matchLabels: {app: web}}", "{matchLabels: {app: db}}", "{matchLabels: {app: nobody}}"]);
+    let types = random.pick(&["[Ingress]", "[Egress]", "[Ingress, Egress]"]);
+    let mut rules = |field: &str, peers: &str| {
+        if !types.contains(field) {
+            return String::new();
+        }
+        let count = random.below(3);
+        let rule = |_| format!("{{{peers}: {}, ports: {}}}", random.pick(&PEERS), random.pick(&PORTS));
+        let rules: Vec<String> = (0..count).map(rule).collect();
+        format!(", {}: [{}]", field.to_lowercase(), rules.join(", "))
+    };
+    let (ingress, egress) = (rules("Ingress", "from"), rules("Egress", "to"));
+    let spec = format!("{{podSelector: {subjects}, policyTypes: {types}{ingress}{egress}}}");
+    network_policy(namespace, &name, mode, &spec)
+}
+
+pub(crate) fn far_pod(random: &mut Random) -> Object {
+    let (namespace, app) = (random.pick(&["shop", "ops"]), random.pick(&["web", "db", "job", "other"]));
+    let name = format!("p{}", random.below(6));
+    let namespace = if random.below(8) == 0 { "dev" } else { namespace };
+    // Numbers that ranges of rules have, and one that none has.
+    let http = random.pick(&[8080, 8080, 8081, 80, 9005]);
+    pod_with_port(namespace, &name, "far", app, &format!("10.0.0.{}", random.below(16)), http)
+}
+
+/// A local pod with one of few names; often with the address that another one had.
+pub(crate) fn local_pod(random: &mut Random) -> Object {
+    let (namespace, app) = (random.pick(&["shop", "ops", "dev"]), random.pick(&["web", "db", "job", "other"]));
+    let name = random.pick(&["job", "l0", "l1", "l2"]);
+    // Sometimes the address of a pod of another node.
+    let address = match random.below(6) {
+        0 => format!("10.0.0.{}", random.below(16)),
+        _ => format!("10.0.1.{}", 10 + random.below(5)),
+    };
+    // Numbers of which some are in no rule and no service.
+    pod_with_port(namespace, name, "near", app, &address, random.pick(&[8080, 8082, 8084, 9005]))
+}
+
+/// Services: namespace, name, ClusterIP, node port.
+const SERVICES: [(&str, &str, &str, u16); 4] = [
+    ("shop", "db", "10.96.0.1", 30080),
+    ("shop", "api", "10.96.0.2", 30081),
+    ("ops", "db", "10.96.0.3", 30082),
+    ("dev", "web", "10.96.0.4", 30083),
+];
+
+pub(crate) fn service(random: &mut Random) -> Object {
+    let (namespace, name, address, node_port) = random.pick(&SERVICES);
+    let ports = match random.below(5) {
+        0 => "[{name: a, port: 80, targetPort: 9005}, {name: b, port: 443, targetPort: 80}]".to_owned(),
+        1 => "[{name: a, port: 9005, targetPort: 8080}]".to_owned(),
+        2 => "[{name: a, port: 80, targetPort: http}]".to_owned(),
+        _ => format!("[{{name: a, port: 80, targetPort: 9005, nodePort: {node_port}}}]"),
+    };
+    let address = if random.below(8) == 0 { "None" } else { address };
+    // An address outside, a pod's, and another service's ClusterIP.
+    let external = match random.below(9) {
+        0 => ", externalIPs: [192.0.2.5]",
+        1 => ", externalIPs: [192.0.2.5, 192.0.2.11]",
+        2 => ", externalIPs: [10.0.0.3]",
+        3 => ", externalIPs: [10.96.0.1]",
+        _ => "",
+    };
+    let selector = if random.below(3) == 0 { ", selector: {app: db}" } else { "" };
+    let spec = format!("{{clusterIP: {address}, ports: {ports}{external}{selector}}}");
+    let meta = format!("{{name: {name}, namespace: {namespace}}}");
+    objects(&format!("{{apiVersion: v1, kind: Service, metadata: {meta}, spec: {spec}}}")).remove(0)
+}
+
+/// A slice of one of the services, which may not exist.
+pub(crate) fn slice(random: &mut Random) -> Object {
+    let (namespace, service, ..) = random.pick(&SERVICES);
+    let endpoint = |random: &mut Random| {
+        let address = match random.below(5) {
+            0 | 1 => format!("10.0.0.{}", random.below(16)),
+            2 | 3 => format!("10.0.1.{}", 1 + random.below(14)),
+            _ => format!("192.0.2.{}", random.below(16)),
+        };
+        format!("{{addresses: [{address}], conditions: {{ready: {}}}}}", random.below(5) > 0)
+    };
+    let count = random.below(4);
+    let endpoints: Vec<String> = (0..count).map(|_| endpoint(random)).collect();
+    let port = random.pick(&[9005, 9005, 80, 8080]);
+    let meta = format!(
+        "{{name: {service}-{}, namespace: {namespace}, labels: {{kubernetes.io/service-name: {service}}}}}",
+        1 + random.below(2)
+    );
+    let text = format!(
+        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {meta}, addressType: IPv4, \
+         ports: [{{name: a, port: {port}}}], endpoints: [{}]}}",
+        endpoints.join(", ")
+    );
+    objects(&text).remove(0)
+}
+
+/// A namespace. Rules select by its first label, and no rule mentions the second one.
+pub(crate) fn namespace(random: &mut Random) -> Object {
+    let (name, team) = (random.pick(&["shop", "ops", "dev", "dev"]), random.pick(&["a", "b", "c"]));
+    let labels = format!("{{team: {team}, other: v{}}}", random.below(3));
+    objects(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}, labels: {labels}}}}}")).remove(0)
+}
+
+/// Changes of which some always need a compile from scratch.
+pub(crate) fn other(random: &mut Random) -> Object {
+    let text = match random.below(4) {
+        0 => format!(
+            "{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {{name: denied}}, \
+             spec: {{action: Deny, order: {}, directions: [Ingress], cidrs: [192.0.2.4/31]}}}}",
+            random.below(3)
+        ),
+        1 => format!(
+            "{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {{name: denied}}, \
+             spec: {{action: Deny, directions: [Ingress], cidrs: [192.0.2.{}/31]}}}}",
+            random.pick(&[4, 6, 8])
+        ),
+        2 => format!(
+            "{{apiVersion: v1, kind: Node, metadata: {{name: {}}}, \
+             status: {{addresses: [{{type: InternalIP, address: 172.16.0.{}}}]}}}}",
+            random.pick(&["near", "far", "third"]),
+            1 + random.below(4)
+        ),
+        _ => format!(
+            "{{apiVersion: policy.networking.k8s.io/v1alpha1, kind: AdminNetworkPolicy, metadata: {{name: more}}, \
+             spec: {{priority: {}, subject: {{namespaces: {{matchLabels: {{team: c}}}}}}, \
+             egress: [{{action: Deny, to: [{{namespaces: {{matchLabels: {{team: b}}}}}}]}}]}}}}",
+            random.below(3)
+        ),
+    };
+    objects(&text).remove(0)
+}

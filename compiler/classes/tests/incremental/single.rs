@@ -1,0 +1,158 @@
+//! Single changes, one after the other, whose answers are known.
+
+use std::collections::BTreeMap;
+
+use weir_classes::index::{Dirty, Generation, Index, NeedsWhole};
+use weir_model::Assumptions;
+use weir_objects::k8s::Object;
+use weir_testing::yaml::{NEAR_AND_FAR, objects};
+
+use crate::objects::{network_policy, pod};
+use crate::{Artifacts, Server, check_agrees, check_programs, generation};
+
+/// A local client that may reach pods with `app: db`, and pods of another node.
+const CLIENT: &str = "
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: to-db, namespace: shop},
+ spec: {podSelector: {matchLabels: {app: client}}, policyTypes: [Egress],
+ egress: [{to: [{podSelector: {matchLabels: {app: db}}}]}]}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: db, namespace: shop}, spec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}}
+";
+
+fn slice_of(service: &str, addresses: &[&str]) -> Object {
+    slice_with_port(service, addresses, 80)
+}
+
+fn slice_with_port(service: &str, addresses: &[&str], port: u16) -> Object {
+    let endpoint = |it: &&str| {
+        let pods = [("10.0.0.1", "db-1"), ("10.0.0.2", "db-2"), ("10.0.0.3", "web"), ("10.0.1.2", "db-own")];
+        let pod = BTreeMap::from(pods)[it];
+        let target = format!("{{kind: Pod, namespace: shop, name: {pod}}}");
+        format!("{{addresses: [{it}], conditions: {{ready: true}}, targetRef: {target}}}")
+    };
+    let endpoints: Vec<String> = addresses.iter().map(endpoint).collect();
+    let text = format!(
+        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, \
+         metadata: {{name: {service}-1, namespace: shop, labels: {{kubernetes.io/service-name: {service}}}}}, \
+         addressType: IPv4, ports: [{{port: {port}}}], endpoints: [{}]}}",
+        endpoints.join(", ")
+    );
+    objects(&text).remove(0)
+}
+
+/// A cluster with a local client, and backends of a service on another node.
+fn client() -> (Server, Index) {
+    let mut all = objects(&[NEAR_AND_FAR, CLIENT].join("---"));
+    all.push(pod("shop", "client", "near", "client", "10.0.1.1"));
+    all.push(pod("shop", "db-1", "far", "db", "10.0.0.1"));
+    all.push(pod("shop", "db-2", "far", "db", "10.0.0.2"));
+    all.push(pod("shop", "web", "far", "web", "10.0.0.3"));
+    all.push(slice_of("db", &["10.0.0.1"]));
+    let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
+    let server = Server::new(all, &mut index);
+    index.compile().expect("classes");
+    (server, index)
+}
+
+/// Applies a change that needs a generation, which must not be a compile from scratch.
+#[track_caller]
+fn applied(server: &mut Server, index: &mut Index, object: Object) -> Generation {
+    assert_eq!(server.apply(object, index), Dirty::Everything);
+    let (made, why) = generation(index, |_| ());
+    assert_eq!(why, None);
+    check_agrees(index, &made, server);
+    let mut artifacts = Artifacts::default();
+    check_programs(&artifacts.make(&made), server);
+    made
+}
+
+#[test]
+fn a_backend_that_came_without_a_generation_is_judged_when_its_pod_changes() {
+    let (mut server, mut index) = client();
+    let moved = slice_of("db", &["10.0.0.2"]);
+    assert_eq!(server.apply(moved, &mut index), Dirty::Nothing, "a backend of the same class");
+    let policy = network_policy("shop", "more", "enforce", "{podSelector: {}, policyTypes: [Ingress]}");
+    applied(&mut server, &mut index, policy);
+    // Its class is known. Only the service's address has another verdict now.
+    applied(&mut server, &mut index, pod("shop", "db-2", "far", "web", "10.0.0.2"));
+    applied(&mut server, &mut index, pod("shop", "db-2", "far", "db", "10.0.0.2"));
+}
+
+#[test]
+fn a_rule_can_name_a_port_that_backends_have_had_since_an_earlier_generation() {
+    let (mut server, mut index) = client();
+    applied(&mut server, &mut index, slice_with_port("db", &["10.0.0.1"], 9_100));
+    let spec = "{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], \
+                egress: [{to: [{podSelector: {matchLabels: {app: db}}}], ports: [{port: 9100}]}]}";
+    applied(&mut server, &mut index, network_policy("shop", "to-db", "enforce", spec));
+}
+
+/// An author of policies can edit the peer of a rule without end.
+#[test]
+fn peers_that_edits_leave_behind_are_limited() {
+    let (mut server, mut index) = client();
+    let mut edit = |number: u32| {
+        let spec = format!(
+            "{{podSelector: {{matchLabels: {{app: client}}}}, policyTypes: [Egress], \
+             egress: [{{to: [{{podSelector: {{matchLabels: {{app: peer-{number}}}}}}}]}}]}}"
+        );
+        server.apply(network_policy("shop", "to-db", "enforce", &spec), &mut index);
+        generation(&mut index, |_| ()).1
+    };
+    let whole: Vec<(u32, NeedsWhole)> = (0..100).filter_map(|number| Some((number, edit(number)?))).collect();
+    assert_eq!(whole, [(64, NeedsWhole::Unused)], "64 unused peers are kept, and the next edit removes them");
+}
+
+/// A pod always reaches itself. Through its service, it may reach other backends instead.
+#[test]
+fn a_local_backend_is_judged_by_backends_of_its_class_that_come_and_go() {
+    let (mut server, mut index) = client();
+    server.apply(pod("shop", "db-own", "near", "db", "10.0.1.2"), &mut index);
+    let spec = "{podSelector: {matchLabels: {app: db}}, policyTypes: [Egress]}";
+    server.apply(network_policy("shop", "closed", "enforce", spec), &mut index);
+    index.compile().expect("classes");
+    for backends in [&["10.0.1.2"][..], &["10.0.1.2", "10.0.0.1"], &["10.0.1.2"], &["10.0.0.1"]] {
+        applied(&mut server, &mut index, slice_of("db", backends));
+    }
+}
+
+#[test]
+fn a_slice_that_precedes_its_service_counts_when_the_service_comes() {
+    let (mut server, mut index) = client();
+    assert_eq!(server.apply(slice_of("api", &["10.0.0.3"]), &mut index), Dirty::Nothing);
+    let text = "{apiVersion: v1, kind: Service, metadata: {name: api, namespace: shop}, \
+                spec: {clusterIP: 10.96.0.2, externalIPs: [192.0.2.11], ports: [{port: 80}]}}";
+    applied(&mut server, &mut index, objects(text).remove(0));
+    // The pod would have the address of a service.
+    assert_eq!(server.apply(pod("shop", "new", "far", "db", "192.0.2.11"), &mut index), Dirty::Everything);
+    let (made, why) = generation(&mut index, |_| ());
+    assert_eq!(why, Some(NeedsWhole::Objects));
+    check_agrees(&index, &made, &server);
+}
+
+#[test]
+fn a_service_without_slices_follows_the_labels_of_its_pods() {
+    let (mut server, mut index) = client();
+    let text = "{apiVersion: v1, kind: Service, metadata: {name: api, namespace: shop}, \
+                spec: {clusterIP: 10.96.0.2, selector: {app: db}, ports: [{port: 80}]}}";
+    applied(&mut server, &mut index, objects(text).remove(0));
+    applied(&mut server, &mut index, pod("shop", "web", "far", "db", "10.0.0.3"));
+    applied(&mut server, &mut index, pod("shop", "web", "far", "web", "10.0.0.3"));
+    applied(&mut server, &mut index, slice_of("api", &["10.0.0.3"]));
+}
+
+#[test]
+fn a_new_named_port_or_block_needs_a_compile_from_scratch() {
+    for (rule, expected) in
+        [("{ports: [{port: http}]}", NeedsWhole::Names), ("{to: [{ipBlock: {cidr: 192.0.2.0/24}}]}", NeedsWhole::Peers)]
+    {
+        let (mut server, mut index) = client();
+        let spec = format!("{{podSelector: {{}}, policyTypes: [Egress], egress: [{rule}]}}");
+        server.apply(network_policy("shop", "more", "enforce", &spec), &mut index);
+        let (made, why) = generation(&mut index, |_| ());
+        assert_eq!(why, Some(expected));
+        check_agrees(&index, &made, &server);
+    }
+}
