@@ -149,6 +149,8 @@ fn module_files(modules: &[&str]) -> Vec<PathBuf> {
     for entry in std::fs::read_dir(root().join("compiler")).expect("a readable directory") {
         let krate = entry.expect("a readable entry").path();
         candidates.extend(["src", "tests"].map(|folder| krate.join(folder).join(format!("{tail}.rs"))));
+        // The tests of the binary `incremental` may be a folder: `tests/incremental/main.rs`.
+        candidates.push(krate.join("tests").join(&tail).join("main.rs"));
         // A path may begin with the crate's own name: `model::eval` is `compiler/model/src/eval.rs`.
         if let Some((_, rest)) = modules.split_first().filter(|(first, _)| krate.ends_with(first)) {
             let file = if rest.is_empty() { "lib.rs".to_owned() } else { format!("{}.rs", rest.join("/")) };
