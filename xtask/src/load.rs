@@ -20,7 +20,8 @@ use xtask::process::{cargo, run};
 use xtask::simulated::{self, Scale, Simulated};
 
 use agent::MeasuredAgent;
-use node::LoadNamespace;
+use node::{CniResults, LoadNamespace};
+use phases::MeasuredNode;
 
 struct LoadOptions {
     scale: Scale,
@@ -108,7 +109,9 @@ fn measure(options: &LoadOptions) -> Result<()> {
     if options.ingress_only {
         (0..options.scale.policies).for_each(|index| server.put("NetworkPolicy", options.policy(index, index % 30)));
     }
-    let agent = MeasuredAgent::start(&server, options.cpu_budget.as_deref())?;
+    let directory = std::env::temp_dir().join(format!("weir-load-{}", std::process::id()));
+    let results = CniResults::new(&directory, options.scale.local)?;
+    let agent = MeasuredAgent::start(&server, directory, results.path(), options.cpu_budget.as_deref())?;
     let begun = Instant::now();
     agent.until_ready()?;
     println!("ready after               {:>8.2} s", begun.elapsed().as_secs_f64());
@@ -123,8 +126,9 @@ fn measure(options: &LoadOptions) -> Result<()> {
     let idle = (agent.cpu()? - before) / begun.elapsed().as_secs_f64();
     println!("memory, idle              {}", agent.memory()?);
     println!("CPU, idle                 {:>8.2} %", idle * 100.0);
+    let node = MeasuredNode { server: &server, results: &results };
     for phase in phases::phases(options) {
-        phase.measure(&server, &agent, options)?;
+        phase.measure(&node, &agent, options)?;
     }
     println!("memory, afterwards        {}", agent.memory()?);
     let metrics = agent.metrics()?;

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -22,8 +22,12 @@ pub(crate) struct MeasuredAgent {
 }
 
 impl MeasuredAgent {
-    pub(crate) fn start(server: &Simulated, cpu_budget: Option<&str>) -> Result<Self> {
-        let directory = std::env::temp_dir().join(format!("weir-load-{}", std::process::id()));
+    pub(crate) fn start(
+        server: &Simulated,
+        directory: PathBuf,
+        results: &Path,
+        cpu_budget: Option<&str>,
+    ) -> Result<Self> {
         let bpffs = directory.join("bpf");
         fs::create_dir_all(&bpffs)?;
         run(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&bpffs))?;
@@ -33,6 +37,7 @@ impl MeasuredAgent {
         let mut weir = Command::new(xtask::image::target().join("release/weir"));
         weir.args(["watch", "--node", "near", "--kubeconfig"]).arg(kubeconfig);
         weir.args(["--metrics-addr", &format!("127.0.0.1:{port}"), "--bpffs"]).arg(bpffs.join("weir"));
+        weir.arg("--cni-results").arg(results);
         weir.args(cpu_budget.into_iter().flat_map(|share| ["--cpu-budget", share]));
         let log = File::create(directory.join("log"))?;
         let child =

@@ -1,11 +1,14 @@
-//! The network namespace, with interfaces for the local pods.
+//! The network namespace, with interfaces for the local pods, and the results that CNI plug-ins leave.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use xtask::simulated::near_address;
+use serde_json::{Value, json};
+use xtask::simulated::{self, near_address};
 
 /// A network namespace that is removed on drop.
 pub(crate) struct LoadNamespace {
@@ -29,6 +32,45 @@ impl LoadNamespace {
 
     pub(crate) fn path(&self) -> String {
         format!("/run/netns/{}", self.name)
+    }
+}
+
+/// The results of CNI plug-ins, as a container runtime stores them: a file for each local pod.
+pub(crate) struct CniResults(PathBuf);
+
+impl CniResults {
+    /// A directory under the one of this process, with the results of the first local pods.
+    pub(crate) fn new(directory: &Path, pods: u32) -> Result<Self> {
+        let results = Self(directory.join("results"));
+        fs::create_dir_all(&results.0)?;
+        (0..pods).try_for_each(|index| results.add(index, &simulated::pod(index, "near", None)))?;
+        Ok(results)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The pod is attached to its network.
+    pub(crate) fn add(&self, index: u32, pod: &Value) -> Result<()> {
+        let of_pod = |field: &str| &pod["metadata"][field];
+        let result = json!({
+            "kind": "cniCacheV1", "ifName": "eth0", "networkName": "load",
+            "cniArgs": [["K8S_POD_NAMESPACE", of_pod("namespace")], ["K8S_POD_NAME", of_pod("name")],
+                ["K8S_POD_UID", of_pod("uid")]],
+            "result": {"cniVersion": "1.0.0", "ips": [{"address": format!("{}/32", near_address(index)), "interface": 1}],
+                "interfaces": [{"name": format!("v{index}")}, {"name": "eth0", "sandbox": "/run/netns/pod"}]},
+        });
+        Ok(fs::write(self.file(index), result.to_string())?)
+    }
+
+    /// The pod has left its network.
+    pub(crate) fn remove(&self, index: u32) -> Result<()> {
+        Ok(fs::remove_file(self.file(index))?)
+    }
+
+    fn file(&self, index: u32) -> PathBuf {
+        self.0.join(format!("load-{index}-eth0"))
     }
 }
 

@@ -11,6 +11,7 @@ use xtask::simulated::{self, Simulated, near_address};
 
 use super::LoadOptions;
 use super::agent::{self, MeasuredAgent};
+use super::node::CniResults;
 
 /// Number of pods that are added and removed in turn.
 const CHURNED: u32 = 500;
@@ -26,6 +27,12 @@ const ROUND_SLICES: u32 = 25;
 /// The kinds whose bytes are counted.
 const KINDS: [&str; 6] = ["Namespace", "Node", "Pod", "Service", "EndpointSlice", "NetworkPolicy"];
 
+/// Where changes are made: at the API server, and on the node.
+pub(super) struct MeasuredNode<'a> {
+    pub(super) server: &'a Simulated,
+    pub(super) results: &'a CniResults,
+}
+
 /// A kind of changes.
 pub(super) struct Phase {
     pub(super) name: &'static str,
@@ -33,7 +40,7 @@ pub(super) struct Phase {
     rate: u32,
     /// The metric that has the times until they are in force.
     metric: &'static str,
-    change: fn(&Simulated, &LoadOptions, u32) -> Result<()>,
+    change: fn(&MeasuredNode<'_>, &LoadOptions, u32) -> Result<()>,
 }
 
 /// All kinds of changes.
@@ -55,12 +62,12 @@ pub(super) fn sent(server: &Simulated) -> Vec<(&'static str, u64)> {
 
 impl Phase {
     /// Makes the changes, and prints their cost.
-    pub(super) fn measure(&self, server: &Simulated, agent: &MeasuredAgent, options: &LoadOptions) -> Result<()> {
-        let total = || sent(server).iter().map(|(_, bytes)| bytes).sum::<u64>();
+    pub(super) fn measure(&self, node: &MeasuredNode<'_>, agent: &MeasuredAgent, options: &LoadOptions) -> Result<()> {
+        let total = || sent(node.server).iter().map(|(_, bytes)| bytes).sum::<u64>();
         let (metrics, cpu, bytes, begun) = (agent.metrics()?, agent.cpu()?, total(), Instant::now());
         let pause = Duration::from_secs(1) / self.rate;
         for turn in 0..options.seconds * self.rate {
-            (self.change)(server, options, turn)?;
+            (self.change)(node, options, turn)?;
             sleep((pause * (turn + 1)).saturating_sub(begun.elapsed()));
         }
         let seconds = begun.elapsed().as_secs_f64();
@@ -79,19 +86,19 @@ impl Phase {
 }
 
 /// Adds and removes pods of other nodes. Each pod has no address at first.
-fn change_pod(server: &Simulated, options: &LoadOptions, turn: u32) -> Result<()> {
+fn change_pod(node: &MeasuredNode<'_>, options: &LoadOptions, turn: u32) -> Result<()> {
     let index = options.scale.pods + turn / 3 % CHURNED;
-    let node = format!("far{}", index % simulated::far_nodes(options.scale));
+    let far = format!("far{}", index % simulated::far_nodes(options.scale));
     match turn % 3 {
-        0 => server.put("Pod", simulated::pod(index, &node, None)),
-        1 => server.put("Pod", simulated::pod(index, &node, Some(simulated::far_address(index)))),
-        _ => delete(server, "Pod", &simulated::pod(index, &node, None)),
+        0 => node.server.put("Pod", simulated::pod(index, &far, None)),
+        1 => node.server.put("Pod", simulated::pod(index, &far, Some(simulated::far_address(index)))),
+        _ => delete(node.server, "Pod", &simulated::pod(index, &far, None)),
     }
     Ok(())
 }
 
-/// Adds and removes a pod of the agent's node with its interface.
-fn change_local(server: &Simulated, options: &LoadOptions, turn: u32) -> Result<()> {
+/// Adds and removes a pod of the agent's node with its interface and the result of the CNI plug-in.
+fn change_local(node: &MeasuredNode<'_>, options: &LoadOptions, turn: u32) -> Result<()> {
     let index = options.scale.local + turn / 2 % 16;
     // The numbers of other pods begin after those of the local ones.
     let number = options.scale.pods + CHURNED + turn / 2;
@@ -100,37 +107,39 @@ fn change_local(server: &Simulated, options: &LoadOptions, turn: u32) -> Result<
     if turn.is_multiple_of(2) {
         let route = format!("route add {}/32 dev v{index}", near_address(index));
         ip(&format!("link add v{index} type veth peer name e{index}\nlink set v{index} up\n{route}\n"))?;
-        server.put("Pod", pod);
+        node.results.add(index, &pod)?;
+        node.server.put("Pod", pod);
     } else {
         ip(&format!("link delete v{index}\n"))?;
-        delete(server, "Pod", &pod);
+        node.results.remove(index)?;
+        delete(node.server, "Pod", &pod);
     }
     Ok(())
 }
 
 /// Removes a member from a slice, or adds it again.
-fn change_slice(server: &Simulated, options: &LoadOptions, turn: u32) -> Result<()> {
+fn change_slice(node: &MeasuredNode<'_>, options: &LoadOptions, turn: u32) -> Result<()> {
     let index = turn / 2 % options.scale.services.max(1);
     let members = options.scale.pods / options.scale.services.max(1);
     let without = turn.is_multiple_of(2).then_some(turn / 2 * 7 % members.max(1));
-    server.put("EndpointSlice", simulated::service(index, options.scale, without).1);
+    node.server.put("EndpointSlice", simulated::service(index, options.scale, without).1);
     Ok(())
 }
 
 /// Changes the port of a policy, which allows one port and denies another.
-fn change_policy(server: &Simulated, options: &LoadOptions, turn: u32) -> Result<()> {
+fn change_policy(node: &MeasuredNode<'_>, options: &LoadOptions, turn: u32) -> Result<()> {
     let index = turn * 7 % options.scale.policies.max(1);
-    server.put("NetworkPolicy", options.policy(index, 30 + turn % 20));
+    node.server.put("NetworkPolicy", options.policy(index, 30 + turn % 20));
     Ok(())
 }
 
 /// Changes pods of other nodes, slices and policies: 100, 50 and 2 a second if 100 pods change.
-fn change_all(server: &Simulated, options: &LoadOptions, turn: u32) -> Result<()> {
+fn change_all(node: &MeasuredNode<'_>, options: &LoadOptions, turn: u32) -> Result<()> {
     let (round, at) = (turn / ROUND, turn % ROUND);
     match at {
-        0 => change_policy(server, options, round),
-        at if at.is_multiple_of(3) => change_slice(server, options, round * ROUND_SLICES + at / 3 - 1),
-        at => change_pod(server, options, round * ROUND_PODS + at - at / 3 - 1),
+        0 => change_policy(node, options, round),
+        at if at.is_multiple_of(3) => change_slice(node, options, round * ROUND_SLICES + at / 3 - 1),
+        at => change_pod(node, options, round * ROUND_PODS + at - at / 3 - 1),
     }
 }
 
