@@ -70,8 +70,8 @@ pub struct KernelGeneration {
     ///
     /// Slots of flow tables only have the lower 24 bits. They do not come round while a flow waits: a flow is gone
     /// after two hours without packets, and the agent makes at most ten numbers a second for single addresses and one
-    /// for each generation, of which there are at most 67 a second (it gathers changes for 15 ms). That is 554,400
-    /// numbers in two hours, and there are 16,777,216.
+    /// for each generation, of which there are fewer than 1,000 a second (it waits for 1 ms without a change). That is
+    /// 7,272,000 numbers in two hours, and there are 16,777,216.
     pub epoch: u32,
     /// The digest of the artifact that is enforced.
     pub digest: String,
@@ -321,6 +321,11 @@ impl LatestRecord {
         EnforcementRecord::store(&value, system, pins)?;
         self.written(value, record);
         Ok(())
+    }
+
+    /// Whether this record was read or written last.
+    pub(crate) fn is(&self, record: &EnforcementRecord) -> bool {
+        self.0.as_ref().is_some_and(|(_, latest)| **latest == *record)
     }
 
     /// Takes a record and its stored bytes.

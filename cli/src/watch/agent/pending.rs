@@ -16,7 +16,7 @@ use crate::watch::backoff::Backoff;
 use crate::watch::resources::has_rules;
 
 /// A generation begins when there was no change for this time,
-pub(super) const QUIET: Duration = Duration::from_millis(3);
+pub(super) const QUIET: Duration = Duration::from_millis(1);
 /// or when the first change has waited for this time.
 pub(super) const GATHER: Duration = Duration::from_millis(15);
 /// The most changes for which the agent measures the time until they are in force, for each generation.
