@@ -55,7 +55,11 @@ impl Pins {
     }
 
     pub(crate) fn link(&self, ifindex: u32, side: ProgramSide) -> PathBuf {
-        self.links().join(format!("{}_{ifindex}", side.program()))
+        self.links().join(Self::link_name(ifindex, side))
+    }
+
+    pub(crate) fn link_name(ifindex: u32, side: ProgramSide) -> String {
+        format!("{}_{ifindex}", side.program())
     }
 
     pub(crate) fn edge_link(&self, ifindex: u32) -> PathBuf {

@@ -227,6 +227,11 @@ impl Runtime {
         self.latest_record().write(&self.system, &self.pins, record)
     }
 
+    /// The same after a write of the same operation: nothing is written if the record has not changed since then.
+    pub(crate) fn write_changed_record(&self, record: &EnforcementRecord) -> Result<(), Error> {
+        if self.latest_record().is(record) { Ok(()) } else { self.write_record(record) }
+    }
+
     fn latest_record(&self) -> MutexGuard<'_, LatestRecord> {
         // A panic leaves the bytes and the record of an earlier operation, which belong together.
         self.latest_record.lock().unwrap_or_else(PoisonError::into_inner)

@@ -8,6 +8,8 @@
 #![expect(unsafe_code, reason = "system calls have no safe form")]
 
 pub mod beside;
+pub(crate) mod known_files;
+pub(crate) mod known_filters;
 pub mod links;
 mod mapped;
 pub mod netlink;

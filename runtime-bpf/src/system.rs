@@ -20,6 +20,8 @@ use weir_artifact::layout::buckets::Slot;
 use weir_objects::address::Family;
 
 use crate::sys::beside::InOperation;
+use crate::sys::known_files::KnownFiles;
+use crate::sys::known_filters::KnownFilters;
 use crate::sys::netlink::{Filter, HostInterface, NetlinkSocket, Put};
 use crate::sys::until_change::UntilChange;
 use crate::sys::{
@@ -102,10 +104,13 @@ pub struct System {
     lists: Option<Mutex<HostLists>>,
 }
 
-/// This host's interfaces and addresses, which are listed again only after a change.
+/// This host's interfaces, addresses and filters, and the pins, which are listed again only after a change.
 struct HostLists {
     interfaces: UntilChange<Vec<HostInterface>>,
     addresses: UntilChange<Vec<IpAddr>>,
+    filters: KnownFilters,
+    /// `None` if this host has no room for another inotify instance: then directories are listed each time.
+    files: Option<KnownFiles>,
 }
 
 impl HostLists {
@@ -117,6 +122,8 @@ impl HostLists {
         Ok(Self {
             interfaces: UntilChange::new(libc::RTMGRP_LINK as u32, MOST_AGE).here()?,
             addresses: UntilChange::new(addresses, MOST_AGE).here()?,
+            filters: KnownFilters::here(MOST_AGE)?,
+            files: KnownFiles::new(MOST_AGE).ok(),
         })
     }
 }
@@ -135,8 +142,8 @@ impl System {
         Ok(Self { kernel, netlink, faults: None, release: None, lists: None })
     }
 
-    /// For a process that asks for this host's interfaces and addresses often: keeps them until they change. The
-    /// network namespace must be this thread's.
+    /// For a process that asks often for this host's interfaces, addresses and filters and for the files of directories:
+    /// keeps the answers until something changes. The network namespace must be this thread's.
     pub fn with_lists(self) -> io::Result<Self> {
         Ok(Self { lists: Some(Mutex::new(HostLists::here()?)), ..self })
     }
@@ -394,7 +401,11 @@ impl System {
 
     pub fn filters(&self, ifindex: u32, hook: Hook) -> io::Result<Vec<Filter>> {
         let _operation = self.ask(Operation::Filters)?;
-        Ok(absent(self.netlink.filters(ifindex, hook))?.unwrap_or_default())
+        let list = || Ok(absent(self.netlink.filters(ifindex, hook))?.unwrap_or_default());
+        match self.lists() {
+            Some(mut lists) => lists.filters.read(ifindex, hook, list),
+            None => list(),
+        }
     }
 
     pub fn is_bpffs(&self, path: &Path) -> io::Result<bool> {
@@ -487,14 +498,10 @@ impl System {
     /// The files in a directory, sorted by name; none if it is not there.
     pub fn list_files(&self, directory: &Path) -> io::Result<Vec<ListedFile>> {
         let _operation = self.ask(Operation::List)?;
-        let Some(entries) = absent(std::fs::read_dir(directory))? else { return Ok(Vec::new()) };
-        let listed = |entry: std::fs::DirEntry| ListedFile {
-            name: entry.file_name().to_string_lossy().into_owned(),
-            inode: entry.ino(),
-        };
-        let mut files = entries.map(|entry| entry.map(listed)).collect::<io::Result<Vec<_>>>()?;
-        files.sort();
-        Ok(files)
+        match self.lists().as_mut().and_then(|lists| lists.files.as_mut()) {
+            Some(files) => files.read(directory, || listed_now(directory)),
+            None => listed_now(directory),
+        }
     }
 
     /// Renames a file atomically and replaces an existing one.
@@ -508,6 +515,17 @@ impl System {
         let _operation = self.ask(Operation::Unpin)?;
         absent(std::fs::remove_file(path)).map(|_| ())
     }
+}
+
+fn listed_now(directory: &Path) -> io::Result<Vec<ListedFile>> {
+    let Some(entries) = absent(std::fs::read_dir(directory))? else { return Ok(Vec::new()) };
+    let listed = |entry: std::fs::DirEntry| ListedFile {
+        name: entry.file_name().to_string_lossy().into_owned(),
+        inode: entry.ino(),
+    };
+    let mut files = entries.map(|entry| entry.map(listed)).collect::<io::Result<Vec<_>>>()?;
+    files.sort();
+    Ok(files)
 }
 
 fn one_by_one(map: &KernelMap) -> io::Result<FlatEntries> {

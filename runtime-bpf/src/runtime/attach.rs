@@ -324,7 +324,7 @@ impl Runtime {
         let mut switched = Reconciled::default();
         self.switch(record, current.as_ref(), &next, &mut switched)?;
         flows::forget_unknown(record);
-        self.write_record(record)?;
+        self.write_changed_record(record)?;
         self.place_pins(record)?;
         self.finish(record, &next, request.artifact, enforced, switched, reconciled)
     }
@@ -361,7 +361,7 @@ impl Runtime {
         };
         record.endpoints.retain(|it| !lost(it));
         self.remove_leaving(record, Some(loaded), &done.failures)?;
-        self.write_record(record)?;
+        self.write_changed_record(record)?;
         self.open_endpoints(record, loaded, &Values::new(Some(artifact)), &mut done)?;
         reconciled.failures.append(&mut done.failures);
         reconciled.gone.append(&mut done.gone);

@@ -7,6 +7,7 @@
 //! Invariant: the result is the state after the repair, read from the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use weir_artifact::layout::MapName;
@@ -17,7 +18,6 @@ use crate::error::{Doing as _, Error};
 use crate::generation::LoadedGeneration;
 use crate::point::{Point, ProgramSide};
 use crate::record::{EnforcedEndpoint, EnforcementRecord};
-use crate::sys::KernelMap;
 
 /// The most moves to the front at one interface within [`CONTEST`]. There is a limit because another tool may insist on
 /// being first.
@@ -77,7 +77,7 @@ impl Runtime {
         Ok(check)
     }
 
-    /// Whether there are no deviations. This takes one system call for each hook and each entry. It does not notice a
+    /// Whether there are no deviations. This takes one system call for each hook. It does not notice a
     /// pin that was replaced by another object; `repair` repairs that.
     fn is_right(&self, record: &EnforcementRecord) -> Result<bool, Error> {
         let Some(generation) = record.current.as_ref() else { return Ok(false) };
@@ -92,25 +92,19 @@ impl Runtime {
             }
         }
         let Some(number) = generation.maps.get(MapName::Endpoints.name()) else { return Ok(true) };
-        let has_entry =
-            |map: &KernelMap, local: &EnforcedEndpoint| self.system.lookup(map, &local.ifindex.to_le_bytes());
-        let entries = self.with_kept_map(*number, |map| {
-            record.endpoints.iter().try_fold(true, |so_far, local| {
-                // A closed endpoint has no entry, so its programs drop everything.
-                Ok(so_far && has_entry(map, local)?.is_some() != local.closed)
-            })
-        });
-        entries.unwrap_or(Ok(false)).doing("read the map endpoints")
+        let entries = self.with_kept_map(*number, |map| self.system.flat_entries(map));
+        let Some(entries) = entries.transpose().doing("read the map endpoints")? else { return Ok(false) };
+        let there: BTreeSet<&[u8]> = entries.iter().map(|(key, _)| key).collect();
+        // A closed endpoint has no entry, so its programs drop everything.
+        let is_right = |local: &EnforcedEndpoint| there.contains(&local.ifindex.to_le_bytes()[..]) != local.closed;
+        Ok(record.endpoints.iter().all(is_right))
     }
 
     fn has_all_pins(&self, record: &EnforcementRecord) -> Result<bool, Error> {
-        let mut there = BTreeSet::new();
-        for directory in self.pins.directories() {
-            let names = self.system.list(&directory).doing(format!("list {}", directory.display()))?;
-            there.extend(names.into_iter().map(|name| directory.join(name)));
-        }
-        let pins = self.recorded_pins(record).into_iter().map(|it| it.path);
-        Ok(pins.chain(self.kept_link_pins()).all(|path| there.contains(&path)))
+        let links: BTreeSet<String> = self.system.list(&self.pins.links()).doing("list links")?.into_iter().collect();
+        let there: BTreeSet<PathBuf> = self.pinned()?.into_iter().map(|(path, _)| path).collect();
+        Ok(self.kept_link_names().iter().all(|name| links.contains(name))
+            && self.recorded_pins(record).iter().all(|it| there.contains(&it.path)))
     }
 
     fn check_endpoints(&self, check: &mut HookCheck) -> Result<(), Error> {

@@ -23,9 +23,9 @@ use crate::record::{EnforcedEndpoint, EnforcementRecord};
 /// The largest number of new endpoints that get TCX links at once, and of leaving endpoints whose links are simply
 /// removed. Larger numbers are treated differently, because the kernel waits for each link.
 pub(crate) const FEW: usize = 16;
-/// The shortest time between two moves. A move notifies the agent of changes of tc, and each notification makes it
-/// check the hooks of all pods.
-const BETWEEN_MOVES: Duration = Duration::from_secs(2);
+/// The shortest time between two moves. During a move the kernel waits for every CPU, and meanwhile no other process can
+/// change an interface.
+const BETWEEN_MOVES: Duration = Duration::from_millis(500);
 
 /// The agent's moves of hurried endpoints.
 #[derive(Debug)]

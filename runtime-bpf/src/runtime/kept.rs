@@ -11,12 +11,13 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::Runtime;
 use super::recorded_pins::{KernelObjectId, ObjectKind, RecordedPin};
 use crate::error::{Doing as _, Error};
+use crate::pins::Pins;
 use crate::point::{HookKind, ProgramSide};
 use crate::record::{EnforcementRecord, KernelGeneration};
 use crate::sys::{KernelLink, KernelMap, KernelProgram, Lock};
@@ -82,7 +83,7 @@ impl Locked {
 impl Runtime {
     /// For the agent: holds all pinned objects by descriptor, and restores pins that other processes remove.
     pub fn keeping(self) -> Result<Self, Error> {
-        let system = self.system.with_lists().doing("ask for messages about interfaces and addresses")?;
+        let system = self.system.with_lists().doing("ask for messages about interfaces, addresses and filters")?;
         let runtime = Self {
             system,
             kept: Some(Default::default()),
@@ -190,9 +191,9 @@ impl Runtime {
         self.held_objects().maps.get(&number).map(work)
     }
 
-    /// The paths of the pins of the held links.
-    pub(crate) fn kept_link_pins(&self) -> Vec<PathBuf> {
-        let of = |kept: MutexGuard<'_, Kept>| kept.links.keys().map(|(at, side)| self.pins.link(*at, *side)).collect();
+    /// The names of the pins of the held links.
+    pub(crate) fn kept_link_names(&self) -> Vec<String> {
+        let of = |kept: MutexGuard<'_, Kept>| kept.links.keys().map(|(at, side)| Pins::link_name(*at, *side)).collect();
         self.kept().map(of).unwrap_or_default()
     }
 

@@ -56,13 +56,14 @@ pub struct InterfaceList(UntilChange<Vec<NamespaceInterface>>);
 
 impl Default for InterfaceList {
     fn default() -> Self {
-        // A veth's other end can get another number without a message.
-        Self(UntilChange::new(libc::RTMGRP_LINK as u32, Duration::from_secs(1)))
+        // A veth's other end can get another number without a message. Who needs that number lists the interfaces again.
+        Self(UntilChange::new(libc::RTMGRP_LINK as u32, Duration::from_secs(10)))
     }
 }
 
 impl InterfaceList {
-    /// The present interfaces of this thread's namespace, which must be the same in each call.
+    /// The present interfaces of this thread's namespace, which must be the same in each call. The number of a veth's
+    /// other end may be out of date.
     pub fn read(&mut self) -> io::Result<Vec<NamespaceInterface>> {
         self.0.read(interfaces_here)
     }

@@ -1,10 +1,16 @@
-//! The list of interfaces that is kept between changes is always the present one.
+//! Lists of interfaces, addresses, filters and files that are kept between changes are always the present ones.
+
+use std::fs;
+use std::os::fd::AsFd as _;
 
 use weir_runtime::skip;
 use weir_runtime::sys::links::{InterfaceList, interfaces_here};
+use weir_runtime::sys::netlink::Filter;
+use weir_runtime::sys::{BpfKernel, Hook};
 use weir_runtime::system::System;
 
-use crate::net::{Layout, Node, possible};
+use crate::keeps::verdict;
+use crate::net::{Layout, Node, must, possible};
 
 /// More messages than the socket has room for.
 const MANY: usize = 1_000;
@@ -76,4 +82,143 @@ fn kept_interfaces_and_addresses_show_each_change_at_once() {
             }
         }
     });
+}
+
+/// The filters of all interfaces that exist.
+fn all_filters(system: &System) -> Vec<(String, Hook, Vec<Filter>)> {
+    let interfaces = system.interfaces().unwrap().into_iter();
+    let both = interfaces.flat_map(|it| [Hook::Ingress, Hook::Egress].map(|hook| (it.name.clone(), it.ifindex, hook)));
+    both.map(|(name, ifindex, hook)| (name, hook, system.filters(ifindex, hook).unwrap())).collect()
+}
+
+/// Pins a program with this verdict. Returns the words for `tc` that make a filter of it.
+fn pinned_filter(node: &Node, name: &str, code: i32) -> String {
+    let pin = node.bpffs().with_file_name(name);
+    BpfKernel::open().unwrap().pin(verdict(code).as_fd(), &pin).unwrap();
+    format!("protocol all bpf direct-action object-pinned {}", pin.display())
+}
+
+#[test]
+fn kept_filters_show_each_change_at_once() {
+    skip!(unless possible());
+    let node = Node::new(Layout::Routed, 2);
+    let [allow, drop] = [("allow", 0), ("drop", 2)].map(|(name, code)| pinned_filter(&node, name, code));
+    let changes = [
+        ("ip", "link add one type veth peer name other".to_owned()),
+        ("tc", "qdisc add dev one clsact".to_owned()),
+        ("tc", format!("filter add dev one ingress pref 7 handle 1 {allow}")),
+        ("tc", format!("filter add dev one egress pref 7 handle 1 {allow}")),
+        ("tc", format!("filter add dev one ingress pref 3 handle 2 {drop}")),
+        ("tc", format!("filter replace dev one ingress pref 3 handle 2 {allow}")),
+        ("tc", "filter del dev one ingress pref 7".to_owned()),
+        ("tc", "filter del dev one ingress".to_owned()),
+        ("tc", format!("filter add dev one ingress pref 5 handle 1 {allow}")),
+        ("ip", "link set one name uno".to_owned()),
+        ("tc", "qdisc del dev uno clsact".to_owned()),
+        // Filters that several interfaces share.
+        ("tc", "qdisc add dev uno ingress_block 22 clsact".to_owned()),
+        ("tc", "qdisc add dev other ingress_block 22 clsact".to_owned()),
+        ("tc", format!("filter add block 22 pref 9 handle 1 {allow}")),
+        // Without a message about the chain, which the first and the last filter of a block make and end.
+        ("tc", format!("filter add block 22 pref 8 handle 1 {allow}")),
+        ("tc", "filter del block 22 pref 9".to_owned()),
+        ("ip", "link del uno".to_owned()),
+        ("ip", "link add uno index 4321 type veth peer name other".to_owned()),
+        ("tc", "qdisc add dev uno clsact".to_owned()),
+        ("tc", format!("filter add dev uno ingress pref 7 handle 1 {allow}")),
+        ("ip", "link del uno".to_owned()),
+        ("ip", "link add uno index 4321 type bridge".to_owned()),
+    ];
+    node.here(|| {
+        let (kept, asking) = (System::open().unwrap().with_lists().unwrap(), System::open().unwrap());
+        let mut most = 0;
+        for (tool, change) in &changes {
+            if *tool == "ip" {
+                node.ip(change)
+            } else {
+                node.tc(change)
+            }
+            for when in ["at once", "and nothing since then"] {
+                let there = all_filters(&asking);
+                most = most.max(there.iter().map(|(.., filters)| filters.len()).sum());
+                assert_eq!(all_filters(&kept), there, "{tool} {change}, {when}");
+            }
+        }
+        assert_eq!(most, 4, "the changes make filters");
+    });
+}
+
+#[test]
+fn a_filter_whose_message_is_lost_is_seen() {
+    skip!(unless possible());
+    let node = Node::new(Layout::Routed, 1);
+    node.ip("link add many type bridge");
+    node.ip("link add one type bridge");
+    node.tc("qdisc add dev one clsact");
+    let allow = pinned_filter(&node, "allow", 0);
+    node.here(|| {
+        let kept = System::open().unwrap().with_lists().unwrap();
+        let one = kept.interface_named("one").unwrap().unwrap().ifindex;
+        assert_eq!(kept.filters(one, Hook::Ingress).unwrap(), []);
+        node.batch(&(0..MANY).map(|it| format!("link set many mtu {}\n", 1_000 + it)).collect::<String>());
+        node.tc(&format!("filter add dev one ingress pref 7 {allow}"));
+        assert_eq!(kept.filters(one, Hook::Ingress).unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn kept_files_show_each_change_at_once() {
+    skip!(unless possible());
+    let node = Node::new(Layout::Routed, 1);
+    let root = node.bpffs().with_file_name("kept");
+    let path = |name: &str| root.join(name);
+    let pin = |name: &str| BpfKernel::open().unwrap().pin(verdict(0).as_fd(), &path(name)).unwrap();
+    let changes: [(&str, &dyn Fn()); 15] = [
+        ("the directory is made", &|| fs::create_dir(&root).unwrap()),
+        ("a file comes", &|| pin("one")),
+        ("another one comes", &|| pin("two")),
+        ("a file is renamed", &|| fs::rename(path("one"), path("three")).unwrap()),
+        ("a file is renamed to another's name", &|| fs::rename(path("three"), path("two")).unwrap()),
+        ("a file leaves and comes", &|| {
+            fs::remove_file(path("two")).unwrap();
+            pin("two");
+        }),
+        ("the directory is made again", &|| {
+            fs::remove_file(path("two")).unwrap();
+            fs::remove_dir(&root).unwrap();
+            fs::create_dir(&root).unwrap();
+            pin("four");
+        }),
+        ("another file system is mounted there", &|| must(&format!("mount -t bpf bpf {}", root.display()))),
+        ("a file comes there", &|| pin("five")),
+        ("that file system leaves", &|| must(&format!("umount {}", root.display()))),
+        ("the directory is renamed, and another one made", &|| {
+            fs::rename(&root, root.with_file_name("other")).unwrap();
+            fs::create_dir(&root).unwrap();
+        }),
+        ("a file is moved from the directory before", &|| {
+            fs::rename(root.with_file_name("other").join("four"), path("six")).unwrap();
+        }),
+        ("a file is moved there", &|| fs::rename(path("six"), root.with_file_name("other").join("six")).unwrap()),
+        ("a file comes here", &|| pin("seven")),
+        ("it leaves", &|| fs::remove_file(path("seven")).unwrap()),
+    ];
+    let (kept, asking) = (System::open().unwrap().with_lists().unwrap(), System::open().unwrap());
+    for (change, make) in changes {
+        make();
+        for when in ["at once", "and nothing since then"] {
+            assert_eq!(kept.list_files(&root).unwrap(), asking.list_files(&root).unwrap(), "{change}, {when}");
+        }
+    }
+    assert_eq!(kept.list(&root).unwrap(), [""; 0]);
+    // More messages about another directory than the queue has room for.
+    let other = root.with_file_name("other");
+    assert_eq!(kept.list(&other).unwrap(), ["six"]);
+    let room: usize = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap().trim().parse().unwrap();
+    for _ in 0..room / 4 + 1 {
+        fs::rename(other.join("six"), other.join("seven")).unwrap();
+        fs::rename(other.join("seven"), other.join("six")).unwrap();
+    }
+    pin("eight");
+    assert_eq!(kept.list(&root).unwrap(), ["eight"], "the message about it is lost");
 }

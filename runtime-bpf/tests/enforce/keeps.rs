@@ -128,7 +128,7 @@ fn a_command_works_after_all_pins_were_removed() {
 }
 
 /// `r0 = CODE; exit`
-fn verdict(code: i32) -> KernelProgram {
+pub(crate) fn verdict(code: i32) -> KernelProgram {
     let code = code.to_ne_bytes();
     let instructions = [[0xb7, 0, 0, 0, code[0], code[1], code[2], code[3]], [0x95, 0, 0, 0, 0, 0, 0, 0]].concat();
     BpfKernel::open().unwrap().load_named("foreign", &instructions, None).unwrap()
