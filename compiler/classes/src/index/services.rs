@@ -21,7 +21,6 @@ use super::baseline::Baseline;
 use super::pods::{addresses as pod_addresses, as_pod};
 use super::store::KeyRef;
 use super::{Dirty, Index, Key, MovedBackends};
-use crate::PeerId;
 use weir_model::resolve::{backends_of_slices, is_alike_with_slices, is_reached, resolve};
 use weir_model::{Backend, Cluster};
 use weir_objects::k8s::{Body, Object, Service};
@@ -79,21 +78,37 @@ pub(super) fn as_service(object: &Object) -> Option<(&Object, &Service)> {
     }
 }
 
-/// The backends of a service port, as far as verdicts depend on them.
-#[derive(Debug, PartialEq, Eq)]
-struct JudgedBackends {
-    /// The class and the target port of backends that are not local, by family.
-    remote: BTreeSet<(bool, PeerId, u16)>,
-    /// Local pods: each of them is judged by the other backends.
-    local: BTreeSet<(IpAddr, u16)>,
+/// The backends that a service's port loses and gets.
+struct MovedOfPort<'b> {
+    left: Vec<&'b Backend>,
+    came: Vec<&'b Backend>,
 }
 
-impl JudgedBackends {
-    fn new(baseline: &Baseline, backends: &[Backend]) -> Self {
-        let at = backends.iter().filter_map(|it| Some((it.address?, it.port)));
-        let (local, remote): (Vec<_>, Vec<_>) = at.partition(|(address, _)| baseline.is_local(*address));
-        let class = |(address, port): (IpAddr, u16)| (address.is_ipv4(), baseline.peer_at(address), port);
-        Self { remote: remote.into_iter().map(class).collect(), local: local.into_iter().collect() }
+impl<'b> MovedOfPort<'b> {
+    /// From the sorted backends before and after a change.
+    fn new(was: &'b [Backend], is: &'b [Backend]) -> Self {
+        let without = |one: &'b [Backend], other: &[Backend]| {
+            one.iter().filter(|it| other.binary_search(it).is_err()).collect::<Vec<_>>()
+        };
+        Self { left: without(was, is), came: without(is, was) }
+    }
+
+    /// Whether the port is judged as before. It is judged by the classes and ports of its backends, and for a local pod
+    /// that is a backend itself, by the others.
+    fn is_alike(&self, baseline: &Baseline, was: &[Backend], is: &[Backend]) -> bool {
+        let is_local = |it: &Backend| it.address.is_some_and(|address| baseline.is_local(address));
+        if self.left.iter().chain(&self.came).any(|it| is_local(it)) {
+            return false;
+        }
+        let class = |it: &Backend| it.address.map(|at| (at.is_ipv4(), baseline.peer_at(at), it.port));
+        [(&self.left, is), (&self.came, was)].into_iter().all(|(moved, others)| {
+            let mut missing: BTreeSet<_> = moved.iter().filter_map(|it| class(it)).collect();
+            missing.is_empty()
+                || others.iter().filter(|it| !is_local(it)).any(|it| {
+                    class(it).inspect(|class| _ = missing.remove(class));
+                    missing.is_empty()
+                })
+        })
     }
 }
 
@@ -110,7 +125,7 @@ struct SliceChange<'o> {
 /// A change of a slice that changes no verdict.
 struct SliceMove {
     backends: MovedBackends,
-    /// The addresses behind the service's ports before and after, each as often as it is behind one.
+    /// The addresses that the service's ports lose and get, each once for each such port.
     lost: Vec<IpAddr>,
     got: Vec<IpAddr>,
     /// How many backends of ports come and leave.
@@ -170,14 +185,16 @@ impl Index {
     ) -> Option<SliceMove> {
         let baseline = self.baseline.as_ref()?;
         let change = self.slice_change(object, key, before, after)?;
-        let [was, is] = [&change.was, &change.is].map(|of| of.iter().map(|it| JudgedBackends::new(baseline, it)));
-        if !was.eq(is) {
+        let ports = || change.was.iter().zip(&change.is);
+        let moved: Vec<MovedOfPort<'_>> = ports().map(|(was, is)| MovedOfPort::new(was, is)).collect();
+        if !moved.iter().zip(ports()).all(|(moved, (was, is))| moved.is_alike(baseline, was, is)) {
             return None;
         }
-        let [lost, got] = [&change.was, &change.is].map(|of| addresses(of).collect::<Vec<_>>());
-        let [before, after] = [&lost, &got].map(|of| of.iter().copied().collect::<BTreeSet<_>>());
-        let came: BTreeSet<IpAddr> = after.difference(&before).copied().collect();
-        let left: BTreeSet<IpAddr> = before.difference(&after).copied().collect();
+        let lost: Vec<IpAddr> = moved.iter().flat_map(|it| &it.left).filter_map(|it| it.address).collect();
+        let got: Vec<IpAddr> = moved.iter().flat_map(|it| &it.came).filter_map(|it| it.address).collect();
+        // An address may stay behind another port.
+        let came: BTreeSet<IpAddr> = got.iter().copied().filter(|at| !is_behind(&change.was, *at)).collect();
+        let left: BTreeSet<IpAddr> = lost.iter().copied().filter(|at| !is_behind(&change.is, *at)).collect();
         let moves = (came.len() + left.len()) * change.is.len().max(1);
         if baseline.moves() + moves > MOST_MOVED {
             return None;
@@ -274,7 +291,7 @@ impl Index {
     }
 }
 
-/// The addresses behind all ports, each as often as it is behind one.
-pub(super) fn addresses(ports: &[Vec<Backend>]) -> impl Iterator<Item = IpAddr> {
-    ports.iter().flatten().filter_map(|it| it.address)
+/// Whether an address is behind a port. The backends are those of slices, so they are sorted by their addresses.
+fn is_behind(ports: &[Vec<Backend>], address: IpAddr) -> bool {
+    ports.iter().any(|backends| backends.binary_search_by_key(&Some(address), |it| it.address).is_ok())
 }
