@@ -189,6 +189,14 @@ impl PodInterfaces {
                 self.settled = is_settled.then(|| Settled { pods: pods.clone(), interfaces });
                 break;
             }
+            // Nearly always, such a pod has ended, and the API server says so soon. If not, the next search reads
+            // every network namespace of this host.
+            let has_just_lost_it =
+                |pod: &LocalPod| self.remembered(pod).is_some_and(|(_, found)| !inventory.has(found));
+            let mut missing = pods.iter().zip(&assigned.outcomes).filter(|(_, outcome)| outcome.is_err());
+            if depth == Depth::Cache && missing.all(|(pod, _)| has_just_lost_it(pod)) {
+                break;
+            }
         }
         let (mut found, mut missing) = (BTreeMap::new(), BTreeMap::new());
         let paths: Vec<String> = pods.iter().map(LocalPod::path).collect();
@@ -403,5 +411,31 @@ mod tests {
         interfaces.forget(&pod("web"));
         assert!(!interfaces.are_settled(&web), "the pod was forgotten");
         assert!(!search(&mut interfaces, &web), "a pod without an interface is searched for again");
+    }
+
+    #[test]
+    fn a_pod_that_has_just_lost_its_interface_is_searched_everywhere_by_the_next_search() {
+        let host = Arc::new(Mutex::new((vec![veth(3), veth(4)], Vec::new())));
+        let shown = Arc::clone(&host);
+        let mut interfaces = PodInterfaces::new(Box::new(move |depth| {
+            let (interfaces, depths) = &mut *shown.lock().unwrap();
+            depths.push(depth);
+            Inventory { interfaces: interfaces.clone(), ..Inventory::default() }
+        }));
+        interfaces.remember([(pod("web"), at(3)), (pod("db"), at(4))]);
+        let (now, both) = (Instant::now(), BTreeSet::from([pod("db"), pod("web")]));
+        let mut search = |left: Vec<NamespaceInterface>, pods: &BTreeSet<LocalPod>| {
+            host.lock().unwrap().0 = left;
+            interfaces.find(pods, now);
+            let missing: Vec<String> = interfaces.missing().keys().map(LocalPod::path).collect();
+            (std::mem::take(&mut host.lock().unwrap().1).last().copied(), missing)
+        };
+        let web = || vec!["shop/web".to_owned()];
+        assert_eq!(search(vec![veth(3), veth(4)], &both), (Some(Depth::Interfaces), Vec::new()));
+        assert_eq!(search(vec![veth(4)], &both), (Some(Depth::Cache), web()));
+        assert_eq!(search(vec![veth(4)], &both), (Some(Depth::Everything), web()));
+        // One pod has just lost its interface, the other one was missing before.
+        let all = vec!["shop/db".to_owned(), "shop/web".to_owned()];
+        assert_eq!(search(vec![], &both), (Some(Depth::Everything), all));
     }
 }

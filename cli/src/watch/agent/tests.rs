@@ -417,7 +417,8 @@ fn changes_within_the_gathering_time_are_one_generation() {
 fn endless_changes_do_not_delay_a_generation() {
     let mut rig = Rig::in_force();
     let mut done = Vec::new();
-    for turn in 0..20 {
+    // Until twice the gathering time is over.
+    for turn in 0..4 * GATHER.as_micros() / QUIET.as_micros() {
         rig.apply(if turn % 2 == 0 { OPEN } else { CLUSTER });
         done.extend(rig.after(QUIET / 2));
     }
