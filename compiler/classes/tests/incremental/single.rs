@@ -113,7 +113,8 @@ fn a_local_backend_is_judged_by_backends_of_its_class_that_come_and_go() {
     let spec = "{podSelector: {matchLabels: {app: db}}, policyTypes: [Egress]}";
     server.apply(network_policy("shop", "closed", "enforce", spec), &mut index);
     index.compile().expect("classes");
-    for backends in [&["10.0.1.2"][..], &["10.0.1.2", "10.0.0.1"], &["10.0.1.2"], &["10.0.0.1"]] {
+    let (own, other) = ("10.0.1.2", "10.0.0.1");
+    for backends in [&[own][..], &[own, other], &[own], &[other], &[own, other], &[other]] {
         applied(&mut server, &mut index, slice_of("db", backends));
     }
 }
