@@ -142,7 +142,7 @@ impl System {
         Ok(Self { kernel, netlink, faults: None, release: None, lists: None })
     }
 
-    /// For a process that asks often for this host's interfaces, addresses and filters and for the files of directories:
+    /// For a process that asks often for this host's interfaces, addresses and filters, and for files of directories:
     /// keeps the answers until something changes. The network namespace must be this thread's.
     pub fn with_lists(self) -> io::Result<Self> {
         Ok(Self { lists: Some(Mutex::new(HostLists::here()?)), ..self })

@@ -23,8 +23,8 @@ use crate::record::{EnforcedEndpoint, EnforcementRecord};
 /// The largest number of new endpoints that get TCX links at once, and of leaving endpoints whose links are simply
 /// removed. Larger numbers are treated differently, because the kernel waits for each link.
 pub(crate) const FEW: usize = 16;
-/// The shortest time between two moves. During a move the kernel waits for every CPU, and meanwhile no other process can
-/// change an interface.
+/// The shortest time between two moves. During a move the kernel waits for every CPU, and meanwhile no other process
+/// can change an interface.
 const BETWEEN_MOVES: Duration = Duration::from_millis(500);
 
 /// The agent's moves of hurried endpoints.

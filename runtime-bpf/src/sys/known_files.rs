@@ -1,10 +1,10 @@
 //! Lists of directories that are read again only after a message about the directory.
 //!
-//! Problem: an agent looks at the pins of all pods before and after each change, and several times a second without one;
-//! to list the 220 links of a full node takes the kernel longer than any other part of a look. Strategy: an inotify
-//! watch on each directory. The kernel queues a message after each change, before the call that makes the change
-//! returns. So a list that was read while no message about its directory was waiting is right until such a message
-//! comes.
+//! Problem: an agent looks at the pins of all pods before and after each change, and several times a second without
+//! one. To list the 220 links of a full node takes the kernel longer than any other part of a look. Strategy: an
+//! inotify watch on each directory. The kernel queues a message after each change, before the call that makes the
+//! change returns. So a list that was read while no message about its directory was waiting is right until such a
+//! message comes.
 //! Invariants: a directory is watched before it is listed, and messages are taken before a list counts. The watch is on
 //! the directory itself, so before each use it is checked that the path still leads to it: another file system can be
 //! mounted there. A lost message makes all lists out of date. No list is older than the limit that the caller gives.

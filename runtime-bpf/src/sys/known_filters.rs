@@ -1,7 +1,7 @@
 //! Filters of interfaces that are asked for again only after a message about their interface.
 //!
-//! Problem: an agent's checks ask several times a second for the filters of every pod whose programs are on clsact, which
-//! takes two system calls for each list. Strategy: a socket in the kernel's groups for interfaces and tc. The kernel
+//! Problem: an agent's checks ask several times a second for the filters of every pod whose programs are on clsact, and
+//! each list takes several system calls. Strategy: a socket in the kernel's groups for interfaces and tc. The kernel
 //! sends a message after each change, before the call that makes the change returns. So a list that was read while no
 //! message about its interface was waiting is right until such a message comes.
 //! Invariants: the socket is opened before the first question, and emptied before each one. A message that names no

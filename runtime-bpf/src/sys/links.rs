@@ -56,7 +56,8 @@ pub struct InterfaceList(UntilChange<Vec<NamespaceInterface>>);
 
 impl Default for InterfaceList {
     fn default() -> Self {
-        // A veth's other end can get another number without a message. Who needs that number lists the interfaces again.
+        // A veth's other end can get another number without a message. A search that uses this number calls
+        // `read_again`.
         Self(UntilChange::new(libc::RTMGRP_LINK as u32, Duration::from_secs(10)))
     }
 }

@@ -58,8 +58,9 @@ impl CniResults {
             "kind": "cniCacheV1", "ifName": "eth0", "networkName": "load",
             "cniArgs": [["K8S_POD_NAMESPACE", of_pod("namespace")], ["K8S_POD_NAME", of_pod("name")],
                 ["K8S_POD_UID", of_pod("uid")]],
-            "result": {"cniVersion": "1.0.0", "ips": [{"address": format!("{}/32", near_address(index)), "interface": 1}],
-                "interfaces": [{"name": format!("v{index}")}, {"name": "eth0", "sandbox": "/run/netns/pod"}]},
+            "result": {"cniVersion": "1.0.0",
+                "interfaces": [{"name": format!("v{index}")}, {"name": "eth0", "sandbox": "/run/netns/pod"}],
+                "ips": [{"address": format!("{}/32", near_address(index)), "interface": 1}]},
         });
         Ok(fs::write(self.file(index), result.to_string())?)
     }
