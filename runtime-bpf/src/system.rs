@@ -118,11 +118,14 @@ impl HostLists {
     fn here() -> io::Result<Self> {
         // The kernel sends a message for each change. The limit bounds the damage if a kernel forgets one.
         const MOST_AGE: Duration = Duration::from_secs(10);
+        // Before Linux 6.15, a filter that is too long for the message about it sends none. So each of the agent's
+        // regular checks, which are 500 ms apart, asks again.
+        const MOST_AGE_OF_FILTERS: Duration = Duration::from_millis(400);
         let addresses = (libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
         Ok(Self {
             interfaces: UntilChange::new(libc::RTMGRP_LINK as u32, MOST_AGE).here()?,
             addresses: UntilChange::new(addresses, MOST_AGE).here()?,
-            filters: KnownFilters::here(MOST_AGE)?,
+            filters: KnownFilters::here(MOST_AGE_OF_FILTERS)?,
             files: KnownFiles::new(MOST_AGE).ok(),
         })
     }

@@ -104,6 +104,8 @@ pub(crate) struct PodInterfaces {
     next_search: Option<Backoff>,
     /// The last search that a notification started.
     hurried: Option<Instant>,
+    /// The numbers of the interfaces that the last search saw.
+    listed: BTreeSet<u32>,
     /// The input of the last search, if it found all pods.
     settled: Option<Settled>,
 }
@@ -128,6 +130,7 @@ impl PodInterfaces {
             new: Vec::new(),
             next_search: None,
             hurried: None,
+            listed: BTreeSet::new(),
             settled: None,
         }
     }
@@ -177,27 +180,24 @@ impl PodInterfaces {
     /// last one.
     pub(crate) fn find(&mut self, pods: &BTreeSet<LocalPod>, now: Instant) -> bool {
         self.settled = None;
-        let mut assigned = Assignment::default();
+        let (mut assigned, mut listed) = (Assignment::default(), BTreeSet::new());
         for depth in [Depth::Interfaces, Depth::Cache, Depth::Everything] {
             let inventory = self.inventory(depth);
             self.note_lost(pods, &inventory);
             let claimants: Vec<Claimant<'_>> = pods.iter().map(|pod| self.claimant(pod, &inventory)).collect();
             assigned = inventory.assign(&claimants);
+            listed = inventory.interfaces.iter().map(|it| it.ifindex).collect();
             if assigned.outcomes.iter().all(Result::is_ok) {
                 let is_settled = !inventory.is_blind && assigned.contested.is_empty();
                 let Inventory { interfaces, .. } = inventory;
                 self.settled = is_settled.then(|| Settled { pods: pods.clone(), interfaces });
                 break;
             }
-            // Nearly always, such a pod has ended, and the API server says so soon. If not, the next search reads
-            // every network namespace of this host.
-            let has_just_lost_it =
-                |pod: &LocalPod| self.remembered(pod).is_some_and(|(_, found)| !inventory.has(found));
-            let mut missing = pods.iter().zip(&assigned.outcomes).filter(|(_, outcome)| outcome.is_err());
-            if depth == Depth::Cache && missing.all(|(pod, _)| has_just_lost_it(pod)) {
+            if depth == Depth::Cache && self.have_just_lost_theirs(pods, &assigned, &inventory) {
                 break;
             }
         }
+        self.listed = listed;
         let (mut found, mut missing) = (BTreeMap::new(), BTreeMap::new());
         let paths: Vec<String> = pods.iter().map(LocalPod::path).collect();
         for (pod, outcome) in pods.iter().zip(assigned.outcomes) {
@@ -216,6 +216,19 @@ impl PodInterfaces {
         found.keys().for_each(|pod| _ = self.lost.remove(&pod.identity()));
         (self.found, self.missing, self.contested) = (found, missing, contested);
         changed
+    }
+
+    /// Whether all pods without an interface had one until now, and no interface has come since the last search. Nearly
+    /// always, such a pod has ended, and the API server says so soon. If not, the next search reads every network
+    /// namespace of this host.
+    fn have_just_lost_theirs(&self, pods: &BTreeSet<LocalPod>, assigned: &Assignment, inventory: &Inventory) -> bool {
+        let has_just_lost_its = |pod: &LocalPod| {
+            let known = self.remembered(pod);
+            known.is_some_and(|(known, found)| known.addresses == pod.addresses && !inventory.has(found))
+        };
+        let mut missing = pods.iter().zip(&assigned.outcomes).filter(|(_, outcome)| outcome.is_err());
+        let is_any_new = inventory.interfaces.iter().any(|it| !self.listed.contains(&it.ifindex));
+        !is_any_new && missing.all(|(pod, _)| has_just_lost_its(pod))
     }
 
     /// Finds the interface of one more pod. `None` if it is not found, or if the interfaces of other pods have changed.
@@ -413,29 +426,42 @@ mod tests {
         assert!(!search(&mut interfaces, &web), "a pod without an interface is searched for again");
     }
 
-    #[test]
-    fn a_pod_that_has_just_lost_its_interface_is_searched_everywhere_by_the_next_search() {
-        let host = Arc::new(Mutex::new((vec![veth(3), veth(4)], Vec::new())));
+    /// Searches on a host with these interfaces, one after the other. Returns how deep each search was, and the missing
+    /// pods.
+    fn searches(left: &[&[u32]], pods: &[&[LocalPod]]) -> Vec<(Depth, Vec<String>)> {
+        let host = Arc::new(Mutex::new((Vec::new(), Depth::Interfaces)));
         let shown = Arc::clone(&host);
         let mut interfaces = PodInterfaces::new(Box::new(move |depth| {
-            let (interfaces, depths) = &mut *shown.lock().unwrap();
-            depths.push(depth);
-            Inventory { interfaces: interfaces.clone(), ..Inventory::default() }
+            let (interfaces, last) = &mut *shown.lock().unwrap();
+            *last = depth;
+            Inventory { interfaces: Vec::clone(interfaces), ..Inventory::default() }
         }));
         interfaces.remember([(pod("web"), at(3)), (pod("db"), at(4))]);
-        let (now, both) = (Instant::now(), BTreeSet::from([pod("db"), pod("web")]));
-        let mut search = |left: Vec<NamespaceInterface>, pods: &BTreeSet<LocalPod>| {
-            host.lock().unwrap().0 = left;
-            interfaces.find(pods, now);
-            let missing: Vec<String> = interfaces.missing().keys().map(LocalPod::path).collect();
-            (std::mem::take(&mut host.lock().unwrap().1).last().copied(), missing)
+        let mut search = |(left, pods): (&&[u32], &&[LocalPod])| {
+            host.lock().unwrap().0 = left.iter().copied().map(veth).collect();
+            interfaces.find(&pods.iter().cloned().collect(), Instant::now());
+            (host.lock().unwrap().1, interfaces.missing().keys().map(|it| it.name.clone()).collect())
         };
-        let web = || vec!["shop/web".to_owned()];
-        assert_eq!(search(vec![veth(3), veth(4)], &both), (Some(Depth::Interfaces), Vec::new()));
-        assert_eq!(search(vec![veth(4)], &both), (Some(Depth::Cache), web()));
-        assert_eq!(search(vec![veth(4)], &both), (Some(Depth::Everything), web()));
+        left.iter().zip(pods).map(&mut search).collect()
+    }
+
+    #[test]
+    fn a_pod_that_has_just_lost_its_interface_is_searched_everywhere_by_the_next_search() {
+        let (both, moved) = (&[pod("db"), pod("web")][..], LocalPod { addresses: Vec::new(), ..pod("web") });
+        let searches = |left: &[&[u32]], last: &[LocalPod]| {
+            let pods: Vec<&[LocalPod]> =
+                (0..left.len()).map(|at| if at + 1 < left.len() { both } else { last }).collect();
+            searches(left, &pods).pop().expect("a search")
+        };
+        let missing = |depth, names: &[&str]| (depth, names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
+        assert_eq!(searches(&[&[3, 4]], both), missing(Depth::Interfaces, &[]));
+        assert_eq!(searches(&[&[3, 4], &[4]], both), missing(Depth::Cache, &["web"]));
+        assert_eq!(searches(&[&[3, 4], &[4], &[4]], both), missing(Depth::Everything, &["web"]));
         // One pod has just lost its interface, the other one was missing before.
-        let all = vec!["shop/db".to_owned(), "shop/web".to_owned()];
-        assert_eq!(search(vec![], &both), (Some(Depth::Everything), all));
+        assert_eq!(searches(&[&[3, 4], &[4], &[]], both), missing(Depth::Everything, &["db", "web"]));
+        assert_eq!(searches(&[&[3, 4], &[4, 5]], both), missing(Depth::Everything, &["web"]), "it may be the pod's");
+        assert_eq!(searches(&[&[3, 4], &[4]], &[pod("db"), moved]), missing(Depth::Everything, &["web"]), "moved");
+        // The interface of a record may have left long ago.
+        assert_eq!(searches(&[&[4]], both), missing(Depth::Everything, &["web"]));
     }
 }

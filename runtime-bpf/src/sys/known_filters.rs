@@ -1,11 +1,12 @@
 //! Filters of interfaces that are asked for again only after a message about their interface.
 //!
-//! Problem: an agent's checks ask several times a second for the filters of every pod whose programs are on clsact, and
-//! each list takes several system calls. Strategy: a socket in the kernel's groups for interfaces and tc. The kernel
-//! sends a message after each change, before the call that makes the change returns. So a list that was read while no
-//! message about its interface was waiting is right until such a message comes.
+//! Problem: an agent asks for the filters of every pod whose programs are on clsact at each change and several times a
+//! second, and each list takes several system calls. Strategy: a socket in the kernel's groups for interfaces and tc.
+//! The kernel sends a message after each change, before the call that makes the change returns. So a list that was read
+//! while no message about its interface was waiting is right until such a message comes.
 //! Invariants: the socket is opened before the first question, and emptied before each one. A message that names no
-//! single interface, or a lost one, makes all lists out of date. No list is older than the limit that the caller gives.
+//! single interface, or a lost one, makes all lists out of date. No list is older than the limit that the caller gives:
+//! before Linux 6.15 (commit 369609fc6272), the kernel sends no message about a filter that is longer than a page.
 
 use std::collections::BTreeMap;
 use std::io;
