@@ -437,12 +437,12 @@ mod tests {
             Inventory { interfaces: Vec::clone(interfaces), ..Inventory::default() }
         }));
         interfaces.remember([(pod("web"), at(3)), (pod("db"), at(4))]);
-        let mut search = |(left, pods): (&&[u32], &&[LocalPod])| {
+        let search = |(left, pods): (&&[u32], &&[LocalPod])| {
             host.lock().unwrap().0 = left.iter().copied().map(veth).collect();
             interfaces.find(&pods.iter().cloned().collect(), Instant::now());
             (host.lock().unwrap().1, interfaces.missing().keys().map(|it| it.name.clone()).collect())
         };
-        left.iter().zip(pods).map(&mut search).collect()
+        left.iter().zip(pods).map(search).collect()
     }
 
     #[test]

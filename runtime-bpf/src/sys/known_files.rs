@@ -61,7 +61,7 @@ impl KnownFiles {
     pub(crate) fn read(
         &mut self,
         directory: &Path,
-        list: impl Fn() -> io::Result<Vec<ListedFile>>,
+        list: impl FnOnce() -> io::Result<Vec<ListedFile>>,
     ) -> io::Result<Vec<ListedFile>> {
         self.take_messages()?;
         if let Some(known) = self.lists.get(directory)

@@ -10,24 +10,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use aya_obj::generated::{ifinfomsg, tcmsg};
-use libc::nlmsghdr;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::RecvFlags;
 
-use super::netlink::Filter;
+use super::netlink::{Filter, TO_INTERFACE, interface_of};
 use super::notify::subscribe;
 use super::objects::Hook;
-
-const HEADER: usize = size_of::<nlmsghdr>();
-/// Bytes of a message up to the interface's number.
-const START: usize = HEADER + offset_of!(tcmsg, tcm_ifindex) + 4;
-// Messages about interfaces and about tc have the number at the same place.
-const _: () = assert!(offset_of!(tcmsg, tcm_ifindex) == offset_of!(ifinfomsg, ifi_index));
 
 /// The lists, by interface and hook.
 #[derive(Debug)]
@@ -67,7 +58,7 @@ impl KnownFilters {
     /// Forgets the lists that the waiting messages make out of date.
     fn take_messages(&mut self) -> io::Result<()> {
         loop {
-            let mut start = [0; START];
+            let mut start = [0; TO_INTERFACE];
             match retry_on_intr(|| rustix::net::recv(&self.changes, &mut start, RecvFlags::empty())) {
                 Ok((length, _)) => self.forget(interface_of(&start[..length])),
                 // Messages were lost.
@@ -83,47 +74,5 @@ impl KnownFilters {
             Some(interface) => self.lists.retain(|(ifindex, _), _| *ifindex != interface),
             None => self.lists.clear(),
         }
-    }
-}
-
-/// The interface of a message about an interface, its qdiscs or its filters. `None` for any other message, and for one
-/// about filters that several interfaces share: those have no interface, and the kernel sends a number that none has.
-fn interface_of(start: &[u8]) -> Option<u32> {
-    let half = |at: usize| Some(u16::from_ne_bytes(*start.get(at..)?.first_chunk()?));
-    let word = |at: usize| Some(i32::from_ne_bytes(*start.get(at..)?.first_chunk()?));
-    let kind = half(offset_of!(nlmsghdr, nlmsg_type))?;
-    let has_interface = matches!(
-        kind,
-        libc::RTM_NEWLINK
-            | libc::RTM_DELLINK
-            | libc::RTM_NEWQDISC
-            | libc::RTM_DELQDISC
-            | libc::RTM_NEWTFILTER
-            | libc::RTM_DELTFILTER
-    );
-    let interface = word(HEADER + offset_of!(tcmsg, tcm_ifindex)).filter(|_| has_interface)?;
-    // `TCM_IFINDEX_MAGIC_BLOCK` is -1.
-    u32::try_from(interface).ok().filter(|ifindex| *ifindex > 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn message(kind: u16, interface: i32) -> Vec<u8> {
-        let mut bytes = vec![0; START];
-        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
-        bytes[HEADER + 4..].copy_from_slice(&interface.to_ne_bytes());
-        bytes
-    }
-
-    #[test]
-    fn only_messages_about_one_interface_name_it() {
-        assert_eq!(interface_of(&message(libc::RTM_NEWTFILTER, 7)), Some(7));
-        assert_eq!(interface_of(&message(libc::RTM_DELLINK, 7)), Some(7));
-        assert_eq!(interface_of(&message(libc::RTM_NEWTFILTER, -1)), None, "a block that interfaces share");
-        assert_eq!(interface_of(&message(libc::RTM_NEWTFILTER, 0)), None);
-        assert_eq!(interface_of(&message(libc::RTM_NEWACTION, 7)), None, "its structure is another one");
-        assert_eq!(interface_of(&message(libc::RTM_NEWTFILTER, 7)[..START - 1]), None);
     }
 }

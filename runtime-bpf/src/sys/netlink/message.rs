@@ -15,11 +15,16 @@ use std::io;
 use std::mem::offset_of;
 
 use aya_obj::generated::nlmsgerr_attrs::NLMSGERR_ATTR_MSG;
+use aya_obj::generated::{ifinfomsg, tcmsg};
 use libc::{NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, nlmsghdr};
 
 const HEADER: usize = size_of::<nlmsghdr>();
 /// Kinds below are netlink's own, `NLMSG_MIN_TYPE`.
 const FIRST_KIND: i32 = 0x10;
+/// Bytes of a message about an interface or tc up to the end of the interface's number.
+pub(in crate::sys) const TO_INTERFACE: usize = HEADER + offset_of!(tcmsg, tcm_ifindex) + 4;
+// Both kinds of messages have the number at the same place.
+const _: () = assert!(offset_of!(tcmsg, tcm_ifindex) == offset_of!(ifinfomsg, ifi_index));
 /// Number of times that an interrupted list is read.
 const ATTEMPTS: usize = 8;
 
@@ -132,6 +137,23 @@ pub(super) fn complete(mut ask: impl FnMut() -> io::Result<NetlinkAnswer>) -> io
         }
     }
     Err(io::Error::other(format!("the list changed while the kernel sent it, {ATTEMPTS} times in a row; try again")))
+}
+
+/// The interface of a message about an interface, its qdiscs or its filters. `None` for any other message, and for one
+/// about filters that several interfaces share: those have no interface, and the kernel sends a number that none has.
+pub(in crate::sys) fn interface_of(start: &[u8]) -> Option<u32> {
+    let has_interface = matches!(
+        half(start, offset_of!(nlmsghdr, nlmsg_type))?,
+        libc::RTM_NEWLINK
+            | libc::RTM_DELLINK
+            | libc::RTM_NEWQDISC
+            | libc::RTM_DELQDISC
+            | libc::RTM_NEWTFILTER
+            | libc::RTM_DELTFILTER
+    );
+    let interface = word(start, HEADER + offset_of!(tcmsg, tcm_ifindex)).filter(|_| has_interface)?;
+    // `TCM_IFINDEX_MAGIC_BLOCK` is -1.
+    i32::try_from(interface).is_ok_and(|it| it > 0).then_some(interface)
 }
 
 /// An error that the kernel explains.

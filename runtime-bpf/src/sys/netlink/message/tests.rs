@@ -131,3 +131,14 @@ fn attributes_end_before_one_that_is_cut_off() {
     }
     assert_eq!(attributes(&[3, 0, 1, 0]).count(), 0, "shorter than its own header");
 }
+
+#[test]
+fn only_messages_about_one_interface_name_it() {
+    let about = |kind: u16, interface: i32| message(kind, 0, 0, &[[0; 4], interface.to_ne_bytes()].concat());
+    assert_eq!(interface_of(&about(libc::RTM_NEWTFILTER, 7)), Some(7));
+    assert_eq!(interface_of(&about(libc::RTM_DELLINK, 7)), Some(7));
+    assert_eq!(interface_of(&about(libc::RTM_NEWTFILTER, -1)), None, "a block that interfaces share");
+    assert_eq!(interface_of(&about(libc::RTM_NEWTFILTER, 0)), None);
+    assert_eq!(interface_of(&about(libc::RTM_NEWACTION, 7)), None, "its structure is another one");
+    assert_eq!(interface_of(&about(libc::RTM_NEWTFILTER, 7)[..TO_INTERFACE - 1]), None);
+}
