@@ -3,6 +3,8 @@
 //! Every block and list cuts the address space at its ends; between two cuts the same address predicates hold. Ranges
 //! of a single address go to the exact table, so a list of a million hosts makes no range.
 
+mod moves;
+
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,6 +17,8 @@ use weir_model::labels::matches;
 use weir_model::{Cluster, SelectorId};
 use weir_objects::address::{Family, Prefix, to_address, to_number};
 use weir_objects::k8s::ListEntry;
+
+pub(crate) use moves::{RangeMove, RangeMoves};
 
 /// Bytes that a range costs: in lists of cuts, in the address map, and in the tables.
 const SEGMENT_BYTES: u64 = 60;
@@ -226,11 +230,21 @@ impl Segments {
         })
     }
 
+    /// The ranges where a predicate holds, of both families.
+    pub(super) fn ranges_where(&self, predicate: PredicateId) -> (Vec<(u32, u32)>, Vec<(u128, u128)>) {
+        let holds: Vec<bool> = self.sets.iter().map(|set| set.binary_search(&predicate).is_ok()).collect();
+        (ranges_where(&self.v4, &holds), ranges_where(&self.v6, &holds))
+    }
+
     /// All ranges of the address space, with the class of each set.
     pub(super) fn ranges(&self, of_sets: &[PeerId]) -> impl Iterator<Item = ClassRange> {
         let v4 = self.v4.iter().map(|it| range(it, of_sets));
         v4.chain(self.v6.iter().map(|it| range(it, of_sets)))
     }
+}
+
+fn ranges_where<N: Number>(list: &[Segment<N>], holds: &[bool]) -> Vec<(N, N)> {
+    list.iter().filter(|it| holds[it.set as usize]).map(|it| (it.first, it.last)).collect()
 }
 
 fn set_at<N: Number>(list: &[Segment<N>], number: N) -> u32 {
@@ -467,6 +481,18 @@ fn subtract<N: Number>((first, last): (N, N), holes: &[(N, N)]) -> Vec<(N, N)> {
         at = after(*hole_last).filter(|next| *next <= last);
     }
     rest.extend(at.map(|start| (start, last)));
+    rest
+}
+
+/// The parts of ranges that no range of another list covers. In both lists they are sorted and disjoint.
+pub(crate) fn difference<N: Number>(ranges: &[(N, N)], other: &[(N, N)]) -> Vec<(N, N)> {
+    let mut rest = Vec::new();
+    let mut start = 0;
+    for (first, last) in ranges {
+        start += other[start..].iter().take_while(|it| it.1 < *first).count();
+        let holes = other[start..].iter().take_while(|it| it.0 <= *last).count();
+        rest.extend(subtract((*first, *last), &other[start..start + holes]));
+    }
     rest
 }
 

@@ -22,14 +22,17 @@ mod local;
 mod namespaces;
 mod peers;
 mod policies;
+mod ranges;
 mod services;
 mod subjects;
+mod terms;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::addresses::RangeMoves;
 use crate::meter::Meter;
 use crate::peers::{NamespaceNames, Peers};
 use crate::ports::{self, PortSpec, PortSpecs, SpecUse, StableAtoms};
@@ -40,8 +43,9 @@ use crate::{AtomSet, Classes, Exceeded, Limits, PeerId, Predicate, PredicateId, 
 pub(crate) use local::LocalChange;
 pub(crate) use namespaces::NamespaceChange;
 pub(crate) use peers::{PeerPod, holds};
-use policies::Uses;
+pub(crate) use ranges::{ListChange, ListChanges};
 pub(crate) use services::{ServiceChange, ServiceChanges, is_alike};
+use terms::Uses;
 use weir_model::labels::Labelling;
 use weir_model::{Cluster, Interner};
 use weir_objects::k8s::Object;
@@ -81,12 +85,9 @@ pub enum NeedsWhole {
     /// A service has a backend without an address.
     #[error("a service has a backend without an address")]
     Backends,
-    /// A rule has a new block, or a new peer while a service has backends without addresses.
-    #[error("a rule has a new peer")]
+    /// A rule has a new block, and by assumption blocks contain no addresses of pods.
+    #[error("a rule has a new block")]
     Peers,
-    /// A rule has a new named port.
-    #[error("a rule has a new named port")]
-    Names,
     /// Too much is kept that nothing may use any more: peers, named ports, peer classes, selectors or labels.
     #[error("too much is kept that nothing uses")]
     Unused,
@@ -114,7 +115,6 @@ impl NeedsWhole {
             Self::ClusterWide => "cluster_wide",
             Self::Backends => "backends",
             Self::Peers => "peers",
-            Self::Names => "names",
             Self::Unused => "unused",
             Self::Egress => "egress",
             Self::Audit => "audit",
@@ -145,6 +145,7 @@ pub(crate) struct Changes {
     pub(crate) pods: Vec<PeerPod>,
     /// Single addresses whose classes exist.
     pub(crate) entries: BTreeMap<IpAddr, Option<PeerId>>,
+    pub(crate) lists: ListChanges,
     pub(crate) services: ServiceChanges,
     /// Whether an address behind a service or hostPort may have got another class.
     pub(crate) moves_backends: bool,
@@ -189,6 +190,8 @@ pub(crate) struct Maintained {
     names: NamespaceNames,
     /// How many addresses each element of [`Peers::vips`] is for.
     vip_uses: Vec<u32>,
+    /// The ranges that blocks and lists have got and lost with the last changes.
+    moves: Option<RangeMoves>,
 }
 
 /// The number of sets of labels and selectors.
@@ -215,6 +218,7 @@ impl Maintained {
             most_peers: 2 * classes.peers.len() + SPARE_PEERS,
             most_labels: 2 * labels_of(&view.cluster.labels) + SPARE_LABELS,
             generations: 0,
+            moves: None,
             cluster: view.cluster.into(),
             classes,
             draft,
@@ -230,10 +234,15 @@ impl Maintained {
         &self.names
     }
 
+    /// Whether the last changes had ranges of addresses in them. Then the segments have all changes of lists.
+    pub(crate) fn has_moved_ranges(&self) -> bool {
+        self.moves.is_some()
+    }
+
     /// Applies changes.
     pub(crate) fn apply(mut self, changes: Changes, limits: Limits) -> Result<Self, NeedsWhole> {
         let meter = Meter::new(limits);
-        let Changes { namespaces, local, mut policies, pods, entries, services, moves_backends } = changes;
+        let Changes { namespaces, local, mut policies, pods, entries, lists, services, moves_backends } = changes;
         let mut effect =
             Effect { changes_addresses: !pods.is_empty(), changes_facts: moves_backends, ..Effect::default() };
         self.take_entries(&entries, &mut effect);
@@ -241,7 +250,9 @@ impl Maintained {
         let arrived = self.replace_local(local, &mut policies, &mut effect)?;
         let new = self.replace_policies(&policies, &mut effect)?;
         effect.touched.extend(self.local_indices(&arrived));
-        self.rekey(&pods, &new, &mut effect, &meter)?;
+        self.add_specs_of_names(&new, &mut effect);
+        self.change_ranges(&new.predicates, &lists, &mut effect, &meter)?;
+        self.rekey(&pods, &new.predicates, &mut effect, &meter)?;
         let replaced = self.replace_services(services, &mut effect);
         self.generations += 1;
         let is_full = self.peers.list.len() > self.most_peers || labels_of(&self.cluster.labels) > self.most_labels;

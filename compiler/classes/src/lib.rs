@@ -37,7 +37,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use addresses::{AddressMap, ClassRange};
-pub(crate) use addresses::{Number, after, ranges_of, ranges_of_block, ranges_of_networks, ranges_of_nodes};
+pub(crate) use addresses::{Number, after, ranges_of_block, ranges_of_networks, ranges_of_nodes};
 pub(crate) use meter::{CLASS_BYTES, ENTRY_BYTES, Meter, PAIR_BYTES, SET_COPIES};
 pub use meter::{Exceeded, Limits, Spent};
 pub use ports::{AtomId, AtomSet, AtomSetId, Atoms, PortInterval, PortSpec};

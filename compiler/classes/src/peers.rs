@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::addresses::{self, AddressMap, Segments, SetId};
+use super::addresses::{self, AddressMap, ClassRange, RangeMoves, Segments, SetId};
 use super::incremental::holds;
 use super::meter::{CLASS_BYTES, Exceeded, Meter, PAIR_BYTES};
 use super::ports::{self, Atoms};
@@ -51,6 +51,29 @@ impl PeerLookup {
     /// The blocks and lists that contain an address.
     pub(super) fn predicates_at(&self, address: IpAddr) -> &[PredicateId] {
         self.segments.find(address)
+    }
+
+    /// The ranges of addresses where a predicate holds, of both families.
+    pub(super) fn ranges_where(&self, predicate: PredicateId) -> (Vec<(u32, u32)>, Vec<(u128, u128)>) {
+        self.segments.ranges_where(predicate)
+    }
+
+    /// Gives the segments the predicates that hold after moves.
+    pub(super) fn move_segments(&mut self, moves: &RangeMoves, meter: &Meter) {
+        self.segments = self.segments.moved(moves, meter).into();
+    }
+
+    /// The class of each set of address predicates that holds for some range. A million addresses have few different
+    /// sets.
+    pub(super) fn classes_of_sets(&mut self, list: &mut Vec<PeerClass>) -> Vec<PeerId> {
+        let sets = Arc::clone(&self.segments);
+        let key = |predicates: &Arc<_>| PeerClass { predicates: Arc::clone(predicates), ..PeerClass::default() };
+        sets.sets.iter().map(|predicates| self.intern(key(predicates), list)).collect()
+    }
+
+    /// All ranges of the address space, with the class of each set.
+    pub(super) fn ranges(&self, of_sets: &[PeerId]) -> impl Iterator<Item = ClassRange> {
+        self.segments.ranges(of_sets)
     }
 
     /// The number of a key, which becomes a class at the end of `list` if it is new.
@@ -319,10 +342,10 @@ pub(super) fn classify(
     };
     // In the order of addresses, so that numbers do not depend on the order of the objects.
     let exact = keys.into_iter().map(|(address, key)| (address, number(key))).collect();
-    let of_sets = classifier.of_sets();
+    let of_sets = classifier.lookup.classes_of_sets(&mut classifier.list);
     let without_address = classifier.without_address();
     let Classifier { list, lookup, .. } = classifier;
-    let addresses = addresses::assemble(lookup.segments.ranges(&of_sets), exact);
+    let addresses = addresses::assemble(lookup.ranges(&of_sets), exact);
     meter.check()?;
     let (list, addresses, vips, lookup) = (list.into(), addresses.into(), vips.into(), lookup.into());
     Ok(Peers { list, without_address, addresses, vips, lookup })
@@ -482,13 +505,6 @@ impl Classifier<'_> {
         let held = self.lookup.held.get(&(endpoint.namespace, endpoint.labels)).cloned().unwrap_or_default();
         let of_address = address.map_or(&[][..], |address| self.lookup.segments.find(address));
         pod_key(self.cluster.assume, self.rules, held, of_address, &endpoint.named_ports)
-    }
-
-    /// The class of each set of address predicates that holds for some range. A million addresses have few different
-    /// sets.
-    fn of_sets(&mut self) -> Vec<PeerId> {
-        let sets = self.lookup.segments.sets.clone();
-        sets.into_iter().map(|predicates| self.intern(PeerClass { predicates, ..PeerClass::default() })).collect()
     }
 
     fn without_address(&mut self) -> HashMap<EndpointId, PeerId> {

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::incremental::NeedsWhole;
 use super::ports::{AtomSet, Atoms, NameIds};
 use super::sources::RulePlace;
 use super::subjects::SubjectDraft;
@@ -74,6 +73,13 @@ pub(super) struct TermOrigins {
     pub(super) predicates: Vec<FieldOrigin>,
     pub(super) ingress_names: Vec<FieldOrigin>,
     pub(super) egress_names: Vec<FieldOrigin>,
+}
+
+impl TermOrigins {
+    /// The first positions of the names of a direction.
+    pub(super) fn names(&mut self, direction: Direction) -> &mut Vec<FieldOrigin> {
+        if direction == Direction::Ingress { &mut self.ingress_names } else { &mut self.egress_names }
+    }
 }
 
 /// The rules of the policies in force, with the data that only this stage and later changes need.
@@ -162,27 +168,26 @@ pub struct RuleParts {
 }
 
 impl DraftRule {
-    /// A rule made of known terms.
+    /// A rule made of known terms; `None` if a term is not known.
     pub(super) fn of_known(
         rule: &Rule,
         namespace: NamespaceId,
         direction: Direction,
         terms: &RuleTerms,
         ids: &HashMap<Predicate, PredicateId>,
-    ) -> Result<Self, NeedsWhole> {
+    ) -> Option<Self> {
         let peers = rule.peers.iter().map(|peer| ids.get(&peer_predicate(Some(namespace), peer)).copied());
-        let peers = peers.collect::<Option<Vec<_>>>().ok_or(NeedsWhole::Peers)?;
+        let peers = peers.collect::<Option<Vec<_>>>()?;
         let mut drafted = DraftPorts::default();
         for port in &rule.ports {
             match DraftPort::of(port) {
                 DraftPort::Range(first, last) => drafted.ranges.push((port.protocol, first, last)),
                 DraftPort::Named(name) => {
-                    let known = terms.ids[direction as usize].get(name, port.protocol);
-                    drafted.named.push(known.ok_or(NeedsWhole::Names)?);
+                    drafted.named.push(terms.ids[direction as usize].get(name, port.protocol)?);
                 }
             }
         }
-        Ok(Self::new(peers, (!rule.ports.is_empty()).then_some(drafted)))
+        Some(Self::new(peers, (!rule.ports.is_empty()).then_some(drafted)))
     }
 
     fn new(mut peers: Vec<PredicateId>, ports: Option<DraftPorts>) -> Self {
@@ -263,6 +268,18 @@ impl RulePredicates {
         let terms = Arc::make_mut(&mut self.terms);
         terms.predicates.push(predicate);
         PredicateId(terms.predicates.len() as u32 - 1)
+    }
+
+    /// Adds the name of a port. Returns its number.
+    pub(super) fn add_name(&mut self, direction: Direction, name: &str, protocol: Protocol) -> u32 {
+        let RuleTerms { ingress_names, egress_names, ids, .. } = Arc::make_mut(&mut self.terms);
+        let names = if direction == Direction::Ingress { ingress_names } else { egress_names };
+        let next = names.len() as u32;
+        let number = ids[direction as usize].number(name, protocol, next);
+        if number == next {
+            names.push((protocol, name.to_owned()));
+        }
+        number
     }
 
     /// Every rule, in no order, with its direction.

@@ -7,6 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::terms::NewTerms;
 use super::{Effect, Maintained, NeedsWhole, PolicyChange};
 use crate::ports::{self, PortSpec};
 use crate::subjects::LocalEndpoint;
@@ -116,6 +117,23 @@ impl Maintained {
             (PortSpec { protocol, first: number, last: number }, name as usize)
         };
         named.into_iter().map(spec).collect()
+    }
+
+    /// Adds the ranges that local endpoints need for new names of ingress rules.
+    pub(super) fn add_specs_of_names(&mut self, new: &NewTerms, effect: &mut Effect) {
+        // The atoms have a list of all names, whether or not a pod has them.
+        effect.changes_specs |= new.names.iter().any(|names| !names.is_empty());
+        let new = &new.names[Direction::Ingress as usize];
+        if new.is_empty() {
+            return;
+        }
+        let local = self.draft.local.iter().map(|local| &self.cluster.endpoints[local.endpoint.index()]);
+        let named = local.flat_map(|endpoint| self.ingress_names(endpoint));
+        let named: Vec<_> = named.filter(|(_, name)| new.contains(&(*name as u32))).collect();
+        for (spec, name) in named {
+            let origin = self.origins.ingress_names[name].clone();
+            self.add_spec(spec, origin, effect);
+        }
     }
 
     /// Gives endpoints their new numbers, and the new ones what applies to them. Returns the new ones.

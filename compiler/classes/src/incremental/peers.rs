@@ -22,12 +22,12 @@ pub(crate) struct PeerPod {
     pub(crate) namespace: String,
     pub(crate) labels: Arc<Labels>,
     pub(crate) ports: Vec<NamedPort>,
-    /// The addresses that are this pod's alone, with the blocks and lists that contain them at present.
+    /// The addresses that are this pod's alone, with the blocks and lists that contained them before the change.
     pub(crate) addresses: Vec<(IpAddr, Vec<PredicateId>)>,
 }
 
 impl Maintained {
-    /// Whether a rule in force has this peer. Blocks are decided when the change is applied.
+    /// Whether a rule in force has this peer. Blocks do not select pods.
     pub(crate) fn knows(&self, namespace: &str, peer: &PolicyPeer) -> bool {
         let PolicyPeer::Pods { pods, namespaces } = peer else { return true };
         let labels = &self.cluster.labels;
@@ -91,6 +91,8 @@ impl Maintained {
         let rules = &self.classes.rules;
         let held = self.peers.lookup.held_by(&self.cluster, rules, (namespace, labels));
         for (address, of_address) in &pod.addresses {
+            let moved = self.moves.as_ref().map(|moves| moves.apply(moves.at(*address), of_address));
+            let of_address = moved.as_deref().unwrap_or(of_address);
             let key = pod_key(self.cluster.assume, rules, held.clone(), of_address, &pod.ports);
             // A service may claim the address of a pod.
             let old = self.peers.addresses.find(*address);

@@ -1,55 +1,18 @@
 //! Replaces policies: their objects, numbers, rules and ranges of ports.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::terms::NewTerms;
 use super::{Effect, Maintained, NeedsWhole, PolicyChange};
-use crate::PredicateId;
 use crate::ports::{PortSpec, PortSpecs, SpecUse, add_ports};
-use crate::predicates::{DraftRule, PolicyRules, Predicate, RulePredicates, peer_predicate};
+use crate::predicates::{DraftRule, PolicyRules};
 use crate::sources::RulePlace;
 use crate::subjects::LocalEndpoint;
 use weir_model::labels::matches;
 use weir_model::resolve::{is_audit, network_policy};
 use weir_model::{Cluster, Direction, Namespace, NamespaceId, Policy, PolicyId};
 use weir_objects::k8s::Body;
-
-/// How many rules contain each term.
-#[derive(Debug)]
-pub(super) struct Uses {
-    predicates: Vec<u32>,
-    /// By direction and name.
-    names: [Vec<u32>; 2],
-}
-
-impl Uses {
-    pub(super) fn new(rules: &RulePredicates) -> Self {
-        let names = [&rules.ingress_names, &rules.egress_names].map(|names| vec![0; names.len()]);
-        let mut uses = Self { predicates: vec![0; rules.predicates.len()], names };
-        rules.all().for_each(|(direction, rule)| uses.change(direction, rule, 1));
-        // A list uses its predicate. Lists do not change here.
-        for (count, predicate) in uses.predicates.iter_mut().zip(&rules.predicates) {
-            *count += u32::from(matches!(predicate, Predicate::List(_)));
-        }
-        uses
-    }
-
-    fn change(&mut self, direction: Direction, rule: &DraftRule, by: i32) {
-        let add = |count: &mut u32| *count = count.saturating_add_signed(by);
-        for id in rule.peers.iter().flatten() {
-            self.predicates.get_mut(id.index()).map(add);
-        }
-        for name in rule.ports.iter().flat_map(|ports| &ports.named) {
-            self.names[direction as usize].get_mut(*name as usize).map(add);
-        }
-    }
-
-    /// An error if too many terms occur in no rule any more.
-    fn check(&self) -> Result<(), NeedsWhole> {
-        let unused = self.predicates.iter().chain(self.names.iter().flatten()).filter(|count| **count == 0);
-        if unused.count() > super::MOST_UNUSED { Err(NeedsWhole::Unused) } else { Ok(()) }
-    }
-}
 
 /// A policy that has changed: its number before, and its present content.
 struct Replacement {
@@ -91,14 +54,14 @@ struct ReplacedPolicies {
 }
 
 impl Maintained {
-    /// Replaces policies. Returns the predicates that no rule had before.
+    /// Replaces policies. Returns the terms that no rule had before.
     pub(super) fn replace_policies(
         &mut self,
         changes: &[PolicyChange],
         effect: &mut Effect,
-    ) -> Result<Vec<PredicateId>, NeedsWhole> {
+    ) -> Result<NewTerms, NeedsWhole> {
         if changes.is_empty() {
-            return Ok(Vec::new());
+            return Ok(NewTerms::default());
         }
         let changes: Vec<Replacement> = changes.iter().filter_map(|change| self.replacement(change)).collect();
         let gone: Vec<PolicyId> = changes.iter().filter_map(|change| change.before).collect();
@@ -119,16 +82,16 @@ impl Maintained {
             }
         }
         let new: Vec<PolicyId> = new.into_iter().map(|(id, _)| id).collect();
-        let predicates = self.add_predicates(&new)?;
+        let terms = self.add_terms(&new);
         for id in &new {
-            let rules = self.drafted_rules(*id)?;
+            let rules = self.drafted_rules(*id).ok_or(NeedsWhole::Peers)?;
             Arc::make_mut(&mut self.classes.rules).replace(*id, rules);
         }
         self.count_uses(&new, 1);
         self.uses.check()?;
         effect.changes_specs |= self.replace_specs(&old, &new);
         self.replace_origins(&old);
-        Ok(predicates)
+        Ok(terms)
     }
 
     /// The two sides of a change; `None` if the policy can be in no generation.
@@ -245,40 +208,16 @@ impl Maintained {
         self.draft.policies = (0..slots.len() as u32).map(PolicyId).collect();
     }
 
-    /// Adds the predicates of these policies' peers that no rule in force has yet.
-    fn add_predicates(&mut self, policies: &[PolicyId]) -> Result<Vec<PredicateId>, NeedsWhole> {
-        let mut new = Vec::new();
-        let cluster = Arc::clone(&self.cluster);
-        for policy in policies.iter().map(|id| cluster.policy(*id)) {
-            for (direction, rule, index, peer) in peers_of(policy) {
-                let predicate = peer_predicate(Some(policy.namespace), peer);
-                if self.ids.contains_key(&predicate) {
-                    continue;
-                }
-                // A block cuts ranges of addresses, which can change the class of any address in it.
-                if !matches!(predicate, Predicate::Pods { .. }) {
-                    return Err(NeedsWhole::Peers);
-                }
-                let id = Arc::make_mut(&mut self.classes.rules).add_predicate(predicate.clone());
-                self.ids.insert(predicate, id);
-                self.origins.predicates.push(RulePlace::of_policy(policy, direction, rule).peer(index));
-                self.uses.predicates.push(0);
-                new.push(id);
-            }
-        }
-        Ok(new)
-    }
-
-    /// The rules of a policy, in numbers.
-    fn drafted_rules(&self, id: PolicyId) -> Result<PolicyRules, NeedsWhole> {
+    /// The rules of a policy, in numbers. `None` if a term is not known.
+    fn drafted_rules(&self, id: PolicyId) -> Option<PolicyRules> {
         let policy = self.cluster.policy(id);
         let mut drafted = PolicyRules::default();
         for direction in Direction::ALL {
             let Some(rules) = policy.rules(direction) else { continue };
             let draft = |rule| DraftRule::of_known(rule, policy.namespace, direction, &self.classes.rules, &self.ids);
-            drafted[direction as usize] = Some(rules.iter().map(draft).collect::<Result<_, _>>()?);
+            drafted[direction as usize] = Some(rules.iter().map(draft).collect::<Option<_>>()?);
         }
-        Ok(drafted)
+        Some(drafted)
     }
 
     /// Adds the rules of policies to the uses of terms, or takes them away.
@@ -319,30 +258,6 @@ impl Maintained {
         specs.retain(|_, used| used.count > 0);
         refresh_specs(specs, stale, cluster.policies.iter().chain(&cluster.audit));
         is_new || !ended.is_empty()
-    }
-
-    /// Finds other positions for predicates whose first position was in a policy that is gone or has changed.
-    fn replace_origins(&mut self, old: &[Policy]) {
-        let objects: Vec<_> = old.iter().map(|policy| policy.object).collect();
-        let of_gone = self.origins.predicates.iter().zip(&self.classes.rules.predicates).enumerate();
-        let stale = of_gone.filter(|(_, (origin, _))| objects.contains(&origin.object));
-        let stale: HashMap<Predicate, PredicateId> =
-            stale.map(|(index, (_, predicate))| (predicate.clone(), PredicateId(index as u32))).collect();
-        if stale.is_empty() {
-            return;
-        }
-        let mut found: BTreeSet<PredicateId> = BTreeSet::new();
-        for policy in self.cluster.policies.iter().chain(&self.cluster.audit) {
-            for (direction, rule, index, peer) in peers_of(policy) {
-                let predicate = stale.get(&peer_predicate(Some(policy.namespace), peer));
-                if let Some(id) = predicate.filter(|id| found.insert(**id)) {
-                    self.origins.predicates[id.index()] = RulePlace::of_policy(policy, direction, rule).peer(index);
-                }
-            }
-            if found.len() == stale.len() {
-                return;
-            }
-        }
     }
 }
 
@@ -397,15 +312,4 @@ fn refresh_specs<'p>(
             }
         });
     }
-}
-
-/// The peers of a policy, with their positions: direction, rule and index.
-fn peers_of(policy: &Policy) -> impl Iterator<Item = (Direction, usize, usize, &weir_model::Peer)> {
-    let rules = Direction::ALL.into_iter().flat_map(|direction| {
-        let rules = policy.rules(direction).unwrap_or_default().iter().enumerate();
-        rules.map(move |(rule, of_rule)| (direction, rule, of_rule))
-    });
-    rules.flat_map(|(direction, rule, of_rule)| {
-        of_rule.peers.iter().enumerate().map(move |(index, peer)| (direction, rule, index, peer))
-    })
 }

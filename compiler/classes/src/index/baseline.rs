@@ -42,7 +42,7 @@ pub(super) struct Baseline {
     /// Entries of the exact table that differ from the generation's.
     changed: BTreeMap<IpAddr, Option<PeerId>>,
     /// Addresses whose blocks and lists differ from the generation's, with the present predicates.
-    relisted: BTreeMap<IpAddr, Vec<PredicateId>>,
+    relisted: Arc<BTreeMap<IpAddr, Vec<PredicateId>>>,
     /// How much more often an address is behind ports of services than in the generation. Negative if slices have lost
     /// it.
     moved: HashMap<IpAddr, i64>,
@@ -87,18 +87,27 @@ impl Baseline {
             local_addresses: roles.local.clone(),
             applied: AppliedSince::default(),
             changed: BTreeMap::new(),
-            relisted: BTreeMap::new(),
+            relisted: Arc::default(),
             moved: HashMap::new(),
             moves: 0,
         }
     }
 
     /// The baseline of a generation that was made by changes of this one.
-    pub(super) fn with_changes(self, generation: &Generation, names: NamespaceNames, applied: Applied) -> Self {
+    pub(super) fn with_changes(
+        mut self,
+        generation: &Generation,
+        names: NamespaceNames,
+        has_moved_ranges: bool,
+        applied: Applied,
+    ) -> Self {
         let Generation { cluster, scope, classes, .. } = generation;
         let addresses = Arc::clone(&classes.addresses);
         let pods = self.pods.with_changes(cluster, classes, names);
         let local = scope.endpoints().iter().map(|id| &cluster.endpoints[id.index()]);
+        if has_moved_ranges {
+            self.relisted = Arc::default();
+        }
         let mut since = self.applied;
         since.fixed.extend(applied.addresses);
         for (address, change) in applied.backends {
@@ -294,9 +303,14 @@ impl Baseline {
         locals.iter().for_each(|change| self.local_pods.note(change, &had));
     }
 
+    /// The blocks and lists that contain single addresses now, if they differ from the generation's.
+    pub(super) fn relisted(&self) -> &Arc<BTreeMap<IpAddr, Vec<PredicateId>>> {
+        &self.relisted
+    }
+
     /// Records which blocks and lists contain these addresses now.
     pub(super) fn note_relisted(&mut self, relisted: impl IntoIterator<Item = (IpAddr, Vec<PredicateId>)>) {
-        self.relisted.extend(relisted);
+        Arc::make_mut(&mut self.relisted).extend(relisted);
     }
 
     /// The present entry of an address in the exact table.

@@ -10,21 +10,23 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::baseline::Baseline;
+use super::lists::differ_in_entries;
 use super::pods::{addresses, as_pod};
 use super::roles::Roles;
 use super::services::{as_service, with_service};
 use super::store::{KeyRef, Keyed};
 use super::{Dirty, Generation, Index, Kept, Key};
+use crate::addresses::ranges_of;
 use crate::departed::MovedBackends;
 use crate::incremental::{
-    Changes, LocalChange, Maintained, NamespaceChange, NeedsWhole, PeerPod, PolicyChange, ServiceChange,
+    Changes, ListChange, ListChanges, LocalChange, Maintained, NamespaceChange, NeedsWhole, PeerPod, PolicyChange, ServiceChange,
     ServiceChanges, is_alike,
 };
 use crate::{Limits, PeerId};
 use weir_model::Service;
 use weir_model::labels::matches;
 use weir_model::resolve::{named_ports, namespace_labels, resolve};
-use weir_objects::k8s::{Body, Labels, Object, Pod, PolicyPeer};
+use weir_objects::k8s::{Body, Labels, NamedPort, Object, Pod, PolicyPeer, PortMatch, Protocol};
 
 /// The most changes that are collected. Changes that need no generation are collected too, so that the next generation
 /// has them, and a tenant can make any number of them.
@@ -46,6 +48,8 @@ pub(super) struct Unbuilt {
     moved: BTreeSet<(String, String)>,
     /// Namespaces of the generation whose labels have changed.
     namespaces: BTreeSet<String>,
+    /// Lists of which only entries have changed.
+    lists: BTreeSet<String>,
     /// Whether there are other changes, which need a compile from scratch.
     is_more: bool,
 }
@@ -70,6 +74,9 @@ impl Unbuilt {
             // of lists are in the address table, too.
             (Body::NetworkPolicy(_) | Body::Pod(_) | Body::CidrList(_), Dirty::Nothing | Dirty::Addresses(_)) => {}
             (Body::NetworkPolicy(_), Dirty::Everything) => _ = self.policies.insert(Key::of(object)),
+            (Body::CidrList(_), Dirty::Everything) if has_other_entries(before, after) => {
+                self.lists.insert(object.meta.name.clone());
+            }
             // Also if nothing has to be done now: labels and backends must be known when a later change asks for them.
             (Body::Namespace, _) if knows(&object.meta.name) => _ = self.namespaces.insert(object.meta.name.clone()),
             // Its labels are read when the first object in it is.
@@ -88,9 +95,9 @@ impl Unbuilt {
 
     /// Stops collecting changes when there are too many.
     fn limit(&mut self) {
-        let Self { policies, pods, local, left, services, moved, namespaces, is_more } = self;
+        let Self { policies, pods, local, left, services, moved, namespaces, lists, is_more } = self;
         let counts = [policies.len(), pods.len(), local.len(), left.len(), services.len(), moved.len()];
-        *is_more |= counts.into_iter().chain([namespaces.len()]).any(|count| count > MOST_COLLECTED);
+        *is_more |= counts.into_iter().chain([namespaces.len(), lists.len()]).any(|count| count > MOST_COLLECTED);
         if *is_more {
             // A compile from scratch reads all objects, so the rest would only use memory.
             *self = Self { is_more: true, ..Self::default() };
@@ -116,6 +123,14 @@ impl Unbuilt {
             self.local.extend(after.or(before).map(Key::of));
         }
         self.limit();
+    }
+}
+
+/// Whether a list has changed, and nothing of it but its entries.
+fn has_other_entries(before: Option<&Object>, after: Option<&Object>) -> bool {
+    match [before, after].map(|it| it.map(|it| &it.body)) {
+        [Some(Body::CidrList(old)), Some(Body::CidrList(new))] => differ_in_entries(old, new),
+        _ => false,
     }
 }
 
@@ -201,8 +216,22 @@ impl Index {
         let moved = pods.iter().flat_map(|pod| pod.addresses.iter().map(|(address, _)| *address));
         let moves_backends =
             baseline.judges_egress && moved.chain(self.unbuilt.left.iter().copied()).any(|it| baseline.is_backing(it));
-        let entries = self.entries(baseline)?;
-        Ok((Changes { namespaces, local, policies, pods, entries, services, moves_backends }, applied))
+        let (entries, lists) = (self.entries(baseline)?, self.list_changes_since(baseline)?);
+        Ok((Changes { namespaces, local, policies, pods, entries, lists, services, moves_backends }, applied))
+    }
+
+    fn list_changes_since(&self, baseline: &Baseline) -> Result<ListChanges, NeedsWhole> {
+        let change = |name: &String| {
+            let predicate = baseline.predicate_of_list(name)??;
+            match &self.objects.get(&KeyRef { kind: "CidrList", namespace: "", name })?.body {
+                Body::CidrList(list) => {
+                    Some(ListChange { predicate, v4: ranges_of(&list.entries), v6: ranges_of(&list.entries) })
+                }
+                _ => None,
+            }
+        };
+        let list = self.unbuilt.lists.iter().map(change).collect::<Option<Vec<_>>>().ok_or(NeedsWhole::Objects)?;
+        Ok(ListChanges { list, relisted: Arc::clone(baseline.relisted()) })
     }
 
     fn namespace_now(&self, name: &str) -> NamespaceChange {
@@ -368,6 +397,14 @@ impl Index {
                 let selected = maintained.namespaces_of(&change.namespace, peer, namespaces);
                 found.extend(selected.into_iter().flat_map(|it| self.selected(it, peer)));
             }
+            let named = policy.egress.iter().flat_map(|rule| &rule.ports).filter_map(|port| match &port.port {
+                PortMatch::Named(name) => Some((name.as_str(), port.protocol)),
+                PortMatch::Any | PortMatch::Range(..) => None,
+            });
+            let new: BTreeSet<_> = named.filter(|(name, protocol)| !maintained.knows_name(name, *protocol)).collect();
+            if !new.is_empty() {
+                found.extend(self.with_named_ports(&new));
+            }
         }
         for namespace in namespaces.iter().filter(|it| maintained.tells_apart(&it.name, &it.labels)) {
             found.extend(self.objects.of_namespace("Pod", &namespace.name).map(KeyRef::of));
@@ -384,6 +421,13 @@ impl Index {
             PolicyPeer::Block { .. } => false,
         };
         self.objects.of_namespace("Pod", namespace).filter(move |object| is_selected(object)).map(KeyRef::of)
+    }
+
+    /// The pods of the cluster that have one of these ports.
+    fn with_named_ports<'s>(&'s self, names: &BTreeSet<(&str, Protocol)>) -> impl Iterator<Item = KeyRef<'s>> {
+        let is_one = |port: &NamedPort| names.contains(&(port.name.as_str(), port.protocol));
+        let pods = self.objects.of_kind("Pod").filter_map(as_pod);
+        pods.filter(move |(_, pod)| pod.ports.iter().any(is_one)).map(|(object, _)| KeyRef::of(object))
     }
 
     fn peer_pod(&self, baseline: &Baseline, object: &Object, pod: &Pod) -> Result<PeerPod, NeedsWhole> {
@@ -405,8 +449,8 @@ impl Index {
         let before = self.baseline.take();
         (self.baseline, self.maintained) = match (kept, before) {
             (Kept::Maintained(maintained, applied), Some(before)) => {
-                let names = maintained.names().clone();
-                (Some(before.with_changes(generation, names, *applied)), Some(maintained))
+                let (names, has_moved) = (maintained.names().clone(), maintained.has_moved_ranges());
+                (Some(before.with_changes(generation, names, has_moved, *applied)), Some(maintained))
             }
             (Kept::Stages(parts), _) => {
                 let Generation { cluster, scope, classes, .. } = &*generation;

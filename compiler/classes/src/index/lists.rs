@@ -11,7 +11,8 @@ use std::net::IpAddr;
 
 use super::baseline::Baseline;
 use super::{Dirty, Index};
-use crate::{Number, PeerId, PredicateId, ranges_of};
+use crate::addresses::{difference, ranges_of};
+use crate::{Number, PeerId, PredicateId};
 use weir_objects::address::to_address;
 use weir_objects::k8s::CidrList;
 
@@ -22,10 +23,7 @@ impl Index {
     /// A list changed from `old` to `new`.
     pub(super) fn list_changes(&mut self, name: &str, old: &CidrList, new: &CidrList) -> Dirty {
         let Some(baseline) = &self.baseline else { return Dirty::Everything };
-        // Action, order, directions and selectors decide about every address of the list, so a change of them concerns
-        // all rows.
-        let without = |list: &CidrList| CidrList { entries: Vec::new(), ..shallow(list) };
-        if without(old) != without(new) {
+        if !differ_in_entries(old, new) {
             return Dirty::Everything;
         }
         let Some(predicate) = baseline.predicate_of_list(name) else { return Dirty::Everything };
@@ -79,6 +77,13 @@ impl Index {
     }
 }
 
+/// Whether two states of a list differ at most in their entries.
+pub(super) fn differ_in_entries(old: &CidrList, new: &CidrList) -> bool {
+    // Action, order, directions and selectors decide about every address of the list, so a change of them concerns all
+    // rows.
+    shallow(old) == shallow(new)
+}
+
 /// A copy of the list without its entries.
 fn shallow(list: &CidrList) -> CidrList {
     // Field by field: if a field is added, this line does not compile until it is decided whether the field concerns
@@ -106,36 +111,15 @@ fn differing(old: &CidrList, new: &CidrList) -> Option<Vec<(IpAddr, bool)>> {
 fn of_family<N: Number>(old: &CidrList, new: &CidrList, found: &mut Vec<(IpAddr, bool)>) -> Option<()> {
     // United first: an entry inside another one comes and goes without a difference.
     let [old, new] = [old, new].map(|list| ranges_of::<N>(&list.entries));
-    for (only, other, is_new) in [(&old, &new, false), (&new, &old, true)] {
-        let mut rest = other.iter().peekable();
-        for (first, last) in only {
-            while rest.next_if(|it| it.1 < *first).is_some() {}
-            // The parts of the range that no range of the other list covers. The last of those may reach into the next
-            // range.
-            let mut at = Some(first.wide());
-            for (hole, end) in rest.clone().take_while(|it| it.0 <= *last) {
-                let Some(start) = at else { break };
-                push::<N>(start, hole.wide(), is_new, found)?;
-                at = end.wide().checked_add(1).filter(|next| *next <= last.wide());
+    for (ranges, is_new) in [(difference(&old, &new), false), (difference(&new, &old), true)] {
+        for (first, last) in ranges {
+            let (first, last) = (first.wide(), last.wide());
+            // Counted before any address is listed: `::/0` as a new entry would not end.
+            if last - first >= MOST_RELISTED.saturating_sub(found.len() as u128) {
+                return None;
             }
-            if let Some(start) = at {
-                push::<N>(start, last.wide(), is_new, found)?;
-                // The last address by itself: `push` excludes its end, and after the last address of IPv6 there is no
-                // number to pass.
-                found.push((to_address(N::FAMILY, last.wide()), is_new));
-            }
+            found.extend((first..=last).map(|number| (to_address(N::FAMILY, number), is_new)));
         }
     }
-    Some(())
-}
-
-/// Adds the addresses from `first` to before `end`.
-fn push<N: Number>(first: u128, end: u128, is_new: bool, found: &mut Vec<(IpAddr, bool)>) -> Option<()> {
-    let count = end.saturating_sub(first);
-    // Counted before any address is listed: `::/0` as a new entry would not end.
-    if found.len() as u128 + count >= MOST_RELISTED {
-        return None;
-    }
-    found.extend((first..end).map(|number| (to_address(N::FAMILY, number), is_new)));
     Some(())
 }

@@ -17,6 +17,8 @@ const FIXED: &str = "
 ---
 {apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {name: denied}, spec: {action: Deny, directions: [Ingress], cidrs: [192.0.2.4/31]}}
 ---
+{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {name: blocked}, spec: {action: Deny, order: 2, directions: [Egress], cidrs: [192.0.2.14/31]}}
+---
 {apiVersion: policy.networking.k8s.io/v1alpha1, kind: AdminNetworkPolicy, metadata: {name: admin},
  spec: {priority: 5, subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: db}}}},
  ingress: [{action: Deny, from: [{namespaces: {matchLabels: {team: b}}}],
@@ -43,9 +45,11 @@ const PEERS: [&str; 7] = [
     "[{ipBlock: {cidr: 192.0.2.0/28}}]",
 ];
 
-const PORTS: [&str; 8] = [
+const PORTS: [&str; 9] = [
     "[]",
     "[{port: http}]",
+    // In no rule of the fixed policies.
+    "[{port: metrics}]",
     "[{port: 80}]",
     "[{port: 9000, endPort: 9010}]",
     "[{port: 9005}]",
@@ -60,9 +64,10 @@ pub(crate) fn pod(namespace: &str, name: &str, node: &str, app: &str, address: &
 
 /// A pod whose port `http` has this number.
 fn pod_with_port(namespace: &str, name: &str, node: &str, app: &str, address: &str, http: u16) -> Object {
+    let metrics = if app == "db" { ", {name: metrics, containerPort: 9003}" } else { "" };
     let text = format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: {namespace}, labels: {{app: {app}}}}}, \
-         spec: {{nodeName: {node}, containers: [{{name: c, ports: [{{name: http, containerPort: {http}}}]}}]}}, \
+         spec: {{nodeName: {node}, containers: [{{name: c, ports: [{{name: http, containerPort: {http}}}{metrics}]}}]}}, \
          status: {{phase: Running, podIP: {address}}}}}"
     );
     objects(&text).remove(0)
@@ -120,13 +125,65 @@ pub(crate) fn policy(random: &mut Random) -> Object {
             return String::new();
         }
         let count = random.below(3);
-        let rule = |_| format!("{{{peers}: {}, ports: {}}}", random.pick(&PEERS), random.pick(&PORTS));
+        let peer = |random: &mut Random| match random.below(5) {
+            0 => format!("[{{ipBlock: {}}}]", block(random)),
+            1 => format!("[{{ipBlock: {}}}, {{ipBlock: {}}}]", block(random), block(random)),
+            _ => random.pick(&PEERS).to_owned(),
+        };
+        let rule = |_| format!("{{{peers}: {}, ports: {}}}", peer(random), random.pick(&PORTS));
         let rules: Vec<String> = (0..count).map(rule).collect();
         format!(", {}: [{}]", field.to_lowercase(), rules.join(", "))
     };
     let (ingress, egress) = (rules("Ingress", "from"), rules("Egress", "to"));
     let spec = format!("{{podSelector: {subjects}, policyTypes: {types}{ingress}{egress}}}");
     network_policy(namespace, &name, mode, &spec)
+}
+
+/// One of the fixed lists, with other entries.
+pub(crate) fn list(random: &mut Random) -> Object {
+    let (name, order, direction) = random.pick(&[("denied", 100, "Ingress"), ("blocked", 2, "Egress")]);
+    let count = random.below(4);
+    let entry = |random: &mut Random| match random.below(3) {
+        0 => format!("192.0.2.{}/32", random.below(33)),
+        _ => random.pick(&LISTED).to_owned(),
+    };
+    let entries: Vec<String> = (0..count).map(|_| entry(random)).collect();
+    let spec =
+        format!("{{action: Deny, order: {order}, directions: [{direction}], cidrs: [{}]}}", entries.join(", "));
+    let meta = format!("{{name: {name}}}");
+    objects(&format!("{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {meta}, spec: {spec}}}")).remove(0)
+}
+
+/// Entries of lists: among addresses of pods, services and nothing, and at the ends of the address space.
+const LISTED: [&str; 10] = [
+    "192.0.2.0/28",
+    "192.0.2.8/30",
+    "192.0.2.4/31",
+    "10.0.0.0/29",
+    "10.0.0.2/31",
+    "10.0.1.10/31",
+    "10.96.0.2/31",
+    "0.0.0.0/0",
+    "'2001:db8::/127'",
+    "'::/0'",
+];
+
+/// A block that begins and ends inside other ones, at their ends, or at the ends of the address space.
+fn block(random: &mut Random) -> String {
+    let address = random.pick(&["10.0.0", "10.0.1", "10.96.0", "192.0.2"]);
+    let length = 27 + random.below(6);
+    let first = random.below(32) >> (32 - length) << (32 - length);
+    let inner = |random: &mut Random| format!("{address}.{}/32", first + random.below(1 << (32 - length)));
+    match random.below(10) {
+        0 => "{cidr: 0.0.0.0/0}".to_owned(),
+        1 => "{cidr: 255.255.255.255/32}".to_owned(),
+        2 => "{cidr: '::/0', except: ['2001:db8::/127']}".to_owned(),
+        3 => "{cidr: '2001:db8::1/128'}".to_owned(),
+        4 if length < 32 => {
+            format!("{{cidr: {address}.{first}/{length}, except: [{}, {}]}}", inner(random), inner(random))
+        }
+        _ => format!("{{cidr: {address}.{first}/{length}}}"),
+    }
 }
 
 pub(crate) fn far_pod(random: &mut Random) -> Object {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use weir_classes::index::{Dirty, Generation, Index, NeedsWhole};
-use weir_model::Assumptions;
+use weir_model::{Assumptions, IpBlockPods};
 use weir_objects::k8s::Object;
 use weir_testing::yaml::{NEAR_AND_FAR, objects};
 
-use crate::objects::{network_policy, pod};
+use crate::objects::{fixed, network_policy, pod};
 use crate::{Artifacts, Server, check_agrees, check_programs, generation};
 
 /// A local client that may reach pods with `app: db`, and pods of another node.
@@ -145,15 +145,59 @@ fn a_service_without_slices_follows_the_labels_of_its_pods() {
 }
 
 #[test]
-fn a_new_named_port_or_block_needs_a_compile_from_scratch() {
-    for (rule, expected) in
-        [("{ports: [{port: http}]}", NeedsWhole::Names), ("{to: [{ipBlock: {cidr: 192.0.2.0/24}}]}", NeedsWhole::Peers)]
-    {
+fn new_named_ports_and_blocks_are_applied() {
+    let blocks = ["192.0.2.0/24", "10.0.0.0/31", "10.96.0.1/32", "0.0.0.0/0", "'::/0'"];
+    let blocks = blocks.map(|cidr| format!("{{to: [{{ipBlock: {{cidr: {cidr}}}}}]}}"));
+    let names = ["http", "metrics"].map(|name| format!("{{ports: [{{port: {name}}}]}}"));
+    for rule in blocks.into_iter().chain(names) {
         let (mut server, mut index) = client();
-        let spec = format!("{{podSelector: {{}}, policyTypes: [Egress], egress: [{rule}]}}");
-        server.apply(network_policy("shop", "more", "enforce", &spec), &mut index);
-        let (made, why) = generation(&mut index, |_| ());
-        assert_eq!(why, Some(expected));
-        check_agrees(&index, &made, &server);
+        for direction in ["Ingress", "Egress"] {
+            let (field, rule) = (direction.to_lowercase(), rule.clone());
+            let rule = if direction == "Ingress" { rule.replace("{to:", "{from:") } else { rule };
+            let spec = format!("{{podSelector: {{}}, policyTypes: [{direction}], {field}: [{rule}]}}");
+            applied(&mut server, &mut index, network_policy("shop", "more", "enforce", &spec));
+        }
+        // The block or name stays known, and no rule has it.
+        let spec = "{podSelector: {}, policyTypes: [Egress]}";
+        applied(&mut server, &mut index, network_policy("shop", "more", "enforce", spec));
     }
+}
+
+#[test]
+fn a_new_block_counts_for_an_address_that_a_list_has_got_without_a_generation() {
+    let list = |entries: &str| {
+        let spec = format!("{{action: Deny, directions: [Ingress], cidrs: [{entries}]}}");
+        let text = format!("{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {{name: denied}}, spec: {spec}}}");
+        objects(&text).remove(0)
+    };
+    let (mut server, mut index) = client();
+    server.apply(list("192.0.2.1/32"), &mut index);
+    index.compile().expect("classes");
+    let dirty = server.apply(list("192.0.2.1/32, 192.0.2.10/32"), &mut index);
+    assert!(matches!(dirty, Dirty::Addresses(_)), "{dirty:?}");
+    let spec = "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{ipBlock: {cidr: 192.0.2.0/28}}]}]}";
+    let made = applied(&mut server, &mut index, network_policy("shop", "more", "enforce", spec));
+    let dirty = server.apply(pod("shop", "new", "far", "other", "192.0.2.10"), &mut index);
+    assert_eq!(dirty, Dirty::Nothing, "the pod is like any address in the list and the block");
+    check_agrees(&index, &made, &server);
+    // Another address of the list leaves it.
+    let dirty = server.apply(list("192.0.2.1/32"), &mut index);
+    assert_eq!(dirty, Dirty::Everything, "a pod has the address");
+    let (made, why) = generation(&mut index, |_| ());
+    assert_eq!(why, None);
+    check_agrees(&index, &made, &server);
+}
+
+/// The class of an address does not say whether a pod has it.
+#[test]
+fn a_new_block_needs_a_compile_from_scratch_if_blocks_match_no_pods() {
+    let assume = Assumptions { ipblock_pods: IpBlockPods::Ignore, ..Assumptions::default() };
+    let mut index = Index::new(Some("near".to_owned()), assume);
+    let mut all = fixed();
+    all.push(network_policy("shop", "to-db", "enforce", "{podSelector: {}, policyTypes: [Egress]}"));
+    all.into_iter().for_each(|object| _ = index.apply(object));
+    index.compile().expect("classes");
+    let spec = "{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.0/24}}]}]}";
+    index.apply(network_policy("shop", "to-db", "enforce", spec));
+    assert_eq!(generation(&mut index, |_| ()).1, Some(NeedsWhole::Peers));
 }

@@ -1,0 +1,199 @@
+//! Predicates that begin or cease to hold for ranges of addresses, applied to the segments of a generation.
+//!
+//! The ranges of all moves are cut into segments of their own. Their sets contain moves instead of predicates. One pass
+//! over both lists of segments then gives the new list, so the cost is that of a copy, however many ranges move.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{Number, PredicateSets, SEGMENT_BYTES, Segment, Segments, SetId, after, before, sweep};
+use crate::PredicateId;
+use crate::meter::{CLASS_BYTES, Meter, PAIR_BYTES};
+
+/// Addresses for which a predicate begins or ceases to hold: sorted, disjoint.
+#[derive(Clone, Debug)]
+pub(crate) struct RangeMove {
+    pub(crate) predicate: PredicateId,
+    /// Whether it holds from now on.
+    pub(crate) holds: bool,
+    /// Whether the ranges are of a policy, and not of a list: lists have no budget.
+    pub(crate) is_metered: bool,
+    pub(crate) v4: Vec<(u32, u32)>,
+    pub(crate) v6: Vec<(u128, u128)>,
+}
+
+impl RangeMove {
+    /// A list that begins or ceases to contain addresses, of which there are none yet.
+    pub(crate) fn of_list(predicate: PredicateId, holds: bool) -> Self {
+        Self { predicate, holds, is_metered: false, v4: Vec::new(), v6: Vec::new() }
+    }
+}
+
+/// All moves of one change.
+#[derive(Debug)]
+pub(crate) struct RangeMoves {
+    moves: Vec<(PredicateId, bool)>,
+    /// The address space, cut at the ends of the moves. The members of its sets are indices into `moves`.
+    cut: Segments,
+}
+
+impl RangeMoves {
+    /// The cost is added to the meter's. If that exceeds a limit, the result is incomplete.
+    pub(crate) fn new(list: &[RangeMove], meter: &Meter) -> Self {
+        let mut sets = PredicateSets::new(list.len());
+        let v4 = cut_moves(list, |it| &it.v4, &mut sets, meter);
+        let v6 = cut_moves(list, |it| &it.v6, &mut sets, meter);
+        let moves = list.iter().map(|it| (it.predicate, it.holds)).collect();
+        Self { moves, cut: Segments { v4, v6, sets: sets.list } }
+    }
+
+    /// The moves at an address.
+    pub(crate) fn at(&self, address: IpAddr) -> SetId {
+        self.cut.set_of(address)
+    }
+
+    /// A sorted list of predicates after the moves of a set.
+    pub(crate) fn apply(&self, SetId(set): SetId, predicates: &[PredicateId]) -> Vec<PredicateId> {
+        let mut found = predicates.to_vec();
+        for moved in &*self.cut.sets[set as usize] {
+            let (predicate, holds) = self.moves[moved.index()];
+            match (found.binary_search(&predicate), holds) {
+                (Err(at), true) => found.insert(at, predicate),
+                (Ok(at), false) => _ = found.remove(at),
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+fn cut_moves<N: Number>(
+    list: &[RangeMove],
+    ranges: impl Fn(&RangeMove) -> &Vec<(N, N)>,
+    sets: &mut PredicateSets,
+    meter: &Meter,
+) -> Vec<Segment<N>> {
+    let numbered = || (0..).map(PredicateId).zip(list);
+    let count = 2 * list.iter().filter(|it| it.is_metered).map(|it| ranges(it).len() as u64).sum::<u64>();
+    if !meter.take(SEGMENT_BYTES * count, count) {
+        return Vec::new();
+    }
+    let mut starts: Vec<_> = numbered().flat_map(|(id, it)| ranges(it).iter().map(move |at| (at.0, id))).collect();
+    let mut ends: Vec<_> = numbered().flat_map(|(id, it)| ranges(it).iter().map(move |at| (at.1, id))).collect();
+    starts.sort_by_key(|(at, _)| *at);
+    ends.sort_by_key(|(at, _)| *at);
+    sweep(&starts, &ends, sets, meter)
+}
+
+impl Segments {
+    /// The segments after moves, without sets that no range has any more.
+    pub(crate) fn moved(&self, moves: &RangeMoves, meter: &Meter) -> Self {
+        let mut sets = MovedSets {
+            before: &self.sets,
+            moves,
+            meter,
+            list: vec![Arc::default()],
+            numbers: HashMap::from([(Arc::default(), 0)]),
+            unmoved: vec![None; self.sets.len()],
+            known: HashMap::new(),
+        };
+        let v4 = merge(&self.v4, &moves.cut.v4, &mut sets);
+        let v6 = merge(&self.v6, &moves.cut.v6, &mut sets);
+        Self { v4, v6, sets: sets.list }
+    }
+}
+
+/// The sets of predicates after moves.
+struct MovedSets<'m> {
+    before: &'m [Arc<[PredicateId]>],
+    moves: &'m RangeMoves,
+    meter: &'m Meter,
+    list: Vec<Arc<[PredicateId]>>,
+    numbers: HashMap<Arc<[PredicateId]>, u32>,
+    /// The number of each earlier set where nothing moves. In a long list most segments are of this kind.
+    unmoved: Vec<Option<u32>>,
+    /// The number of each earlier set with a set of moves.
+    known: HashMap<(u32, u32), u32>,
+}
+
+impl MovedSets<'_> {
+    fn number(&mut self, before: u32, moved: u32) -> u32 {
+        let known = match moved {
+            0 => self.unmoved[before as usize],
+            _ => self.known.get(&(before, moved)).copied(),
+        };
+        known.unwrap_or_else(|| self.add(before, moved))
+    }
+
+    fn add(&mut self, before: u32, moved: u32) -> u32 {
+        let of_before = &self.before[before as usize];
+        let set: Arc<[PredicateId]> = match moved {
+            0 => Arc::clone(of_before),
+            _ => self.moves.apply(SetId(moved), of_before).into(),
+        };
+        let length = set.len() as u64;
+        let number = *self.numbers.entry(set).or_insert_with_key(|set| {
+            self.list.push(Arc::clone(set));
+            self.list.len() as u32 - 1
+        });
+        if moved == 0 {
+            self.unmoved[before as usize] = Some(number);
+        } else {
+            self.known.insert((before, moved), number);
+            // A result beyond the limit is discarded, so the pass may go on.
+            _ = self.meter.take(PAIR_BYTES * length + CLASS_BYTES, length);
+        }
+        number
+    }
+}
+
+/// One pass over both lists, which cuts each at the ends of the other's segments.
+fn merge<N: Number>(old: &[Segment<N>], moved: &[Segment<N>], sets: &mut MovedSets<'_>) -> Vec<Segment<N>> {
+    let mut list: Vec<Segment<N>> = Vec::with_capacity(old.len() + 2 * moved.len());
+    let (mut old, mut moved) = (Rest::new(old), Rest::new(moved));
+    while let Some(first) = [old.first(), moved.first()].into_iter().flatten().min() {
+        // At least one of them has a segment from here on.
+        let Some(last) = [old.end_of_part(first), moved.end_of_part(first)].into_iter().flatten().min() else { break };
+        let set = sets.number(old.take(first, last), moved.take(first, last));
+        match list.last_mut() {
+            // No predicate holds here any more.
+            _ if set == 0 => {}
+            Some(it) if it.set == set && after(it.last) == Some(first) => it.last = last,
+            _ => list.push(Segment { first, last, set }),
+        }
+    }
+    list
+}
+
+/// The segments that are not merged yet.
+struct Rest<'s, N> {
+    next: Option<Segment<N>>,
+    others: std::slice::Iter<'s, Segment<N>>,
+}
+
+impl<'s, N: Number> Rest<'s, N> {
+    fn new(segments: &'s [Segment<N>]) -> Self {
+        let mut others = segments.iter();
+        Self { next: others.next().copied(), others }
+    }
+
+    fn first(&self) -> Option<N> {
+        self.next.map(|it| it.first)
+    }
+
+    /// Where the present segment ends, or the gap before the next one.
+    fn end_of_part(&self, first: N) -> Option<N> {
+        self.next.map(|it| if it.first <= first { it.last } else { before(it.first) })
+    }
+
+    /// Takes these addresses away. Returns their set, which is 0 in a gap.
+    fn take(&mut self, first: N, last: N) -> u32 {
+        let Some(it) = self.next.filter(|it| it.first <= first) else { return 0 };
+        self.next = match after(last).filter(|_| last < it.last) {
+            Some(next) => Some(Segment { first: next, ..it }),
+            None => self.others.next().copied(),
+        };
+        it.set
+    }
+}
