@@ -436,8 +436,13 @@ pub(crate) fn ranges_of_networks<N: Number>(networks: &[Prefix]) -> Vec<(N, N)> 
 pub(crate) fn ranges_of_nodes<N: Number>(cluster: &Cluster, nodes: SelectorId) -> Vec<(N, N)> {
     let selector = cluster.labels.selector(nodes);
     let nodes = cluster.nodes.iter().filter(|node| matches(selector, cluster.labels.labels(node.labels)));
-    let addresses = nodes.flat_map(|node| &node.addresses).filter(|at| Family::of(**at) == N::FAMILY);
-    union(addresses.map(|at| N::of(to_number(*at).1)).map(|at| (at, at)).collect())
+    ranges_at(nodes.flat_map(|node| &node.addresses))
+}
+
+/// Single addresses in a family, as ranges: sorted, disjoint, never touching.
+pub(crate) fn ranges_at<'a, N: Number>(addresses: impl IntoIterator<Item = &'a IpAddr>) -> Vec<(N, N)> {
+    let of_family = addresses.into_iter().filter(|at| Family::of(**at) == N::FAMILY);
+    union(of_family.map(|at| N::of(to_number(*at).1)).map(|at| (at, at)).collect())
 }
 
 /// The addresses of a block without its excepted blocks: sorted, disjoint, never touching.

@@ -43,7 +43,7 @@ use crate::{AtomSet, Classes, Exceeded, Limits, PeerId, Predicate, PredicateId, 
 pub(crate) use local::LocalChange;
 pub(crate) use namespaces::NamespaceChange;
 pub(crate) use peers::{PeerPod, holds};
-pub(crate) use ranges::{ListChange, ListChanges};
+pub(crate) use ranges::{HeldRanges, RangeChanges};
 pub(crate) use services::{ServiceChange, ServiceChanges, is_alike};
 use terms::Uses;
 use weir_model::labels::Labelling;
@@ -145,7 +145,7 @@ pub(crate) struct Changes {
     pub(crate) pods: Vec<PeerPod>,
     /// Single addresses whose classes exist.
     pub(crate) entries: BTreeMap<IpAddr, Option<PeerId>>,
-    pub(crate) lists: ListChanges,
+    pub(crate) ranges: RangeChanges,
     pub(crate) services: ServiceChanges,
     /// Whether an address behind a service or hostPort may have got another class.
     pub(crate) moves_backends: bool,
@@ -242,7 +242,7 @@ impl Maintained {
     /// Applies changes.
     pub(crate) fn apply(mut self, changes: Changes, limits: Limits) -> Result<Self, NeedsWhole> {
         let meter = Meter::new(limits);
-        let Changes { namespaces, local, mut policies, pods, entries, lists, services, moves_backends } = changes;
+        let Changes { namespaces, local, mut policies, pods, entries, ranges, services, moves_backends } = changes;
         let mut effect =
             Effect { changes_addresses: !pods.is_empty(), changes_facts: moves_backends, ..Effect::default() };
         self.take_entries(&entries, &mut effect);
@@ -251,7 +251,7 @@ impl Maintained {
         let new = self.replace_policies(&policies, &mut effect)?;
         effect.touched.extend(self.local_indices(&arrived));
         self.add_specs_of_names(&new, &mut effect);
-        self.change_ranges(&new.predicates, &lists, &mut effect, &meter)?;
+        self.change_ranges(&new.predicates, &ranges, &mut effect, &meter)?;
         self.rekey(&pods, &new.predicates, &mut effect, &meter)?;
         let replaced = self.replace_services(services, &mut effect);
         self.generations += 1;

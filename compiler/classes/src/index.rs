@@ -5,17 +5,19 @@
 //! Strategy: the index holds every object and the facts of the last compile ([`baseline`]). It answers a change with
 //! the least work that is enough: nothing, a few single entries of the exact address table, or a new compile. An answer
 //! smaller than a compile is given only where it is *proved* to be enough: the proofs are in [`pods`], [`lists`],
-//! [`namespaces`] and [`services`].
+//! [`namespaces`], [`nodes`] and [`services`].
 //! Invariants: a pure value, without a clock and without an API server; after any series of changes, applying the
 //! answers gives every packet the verdict that a compile from scratch gives (`tests/index.rs` holds it).
 
 mod baseline;
 mod changes;
+mod counts;
 mod effect;
 mod lists;
 mod local;
 mod namespaces;
 mod needs;
+mod nodes;
 mod pods;
 mod roles;
 mod services;
@@ -39,6 +41,7 @@ use changes::{Applied, Unbuilt};
 pub use effect::ChangeEffect;
 pub use local::{LocalArrival, LocalChange};
 pub use needs::Needs;
+use nodes::NodeAnswer;
 use pods::PodAnswer;
 use roles::Roles;
 use services::SliceNames;
@@ -133,6 +136,8 @@ pub struct Index {
     holders: HashMap<IpAddr, u32>,
     /// How many pods name an address as their node's.
     hosted: HashMap<IpAddr, u32>,
+    /// How many Node objects declare an address.
+    declared: HashMap<IpAddr, u32>,
     /// The slices of each service.
     slices: SliceNames,
     /// Backends that have moved without a new generation, until [`Index::take_moved`].
@@ -189,7 +194,6 @@ pub struct Late {
 pub struct Draft {
     cluster: Cluster,
     scope: Scope,
-    declared: BTreeSet<IpAddr>,
     selecting: roles::Selecting,
     /// Whether rules are missing that the objects have.
     is_altered: bool,
@@ -210,9 +214,9 @@ impl Draft {
 
     /// Makes the classes, unless they cost more than the limits allow.
     pub fn classify_within(self, limits: Limits) -> Result<Generation, ClassifyError> {
-        let Self { cluster, scope, declared, selecting, is_altered } = self;
+        let Self { cluster, scope, selecting, is_altered } = self;
         let (classes, parts) = classify_parts(&cluster, &scope, limits)?;
-        let roles = Roles::new(&cluster, &scope, declared, selecting);
+        let roles = Roles::new(&cluster, &scope, selecting);
         let kept = if is_altered { Kept::Nothing } else { Kept::Stages(parts.into()) };
         let (cluster, roles, moved) = (cluster.into(), roles.into(), Vec::new());
         Ok(Generation { cluster, scope, classes, roles, kept, moved, is_incremental: false })
@@ -231,6 +235,7 @@ impl Index {
             since: None,
             holders: HashMap::new(),
             hosted: HashMap::new(),
+            declared: HashMap::new(),
             slices: SliceNames::default(),
             moved: Vec::new(),
             maintained: None,
@@ -317,7 +322,7 @@ impl Index {
 
     /// Whether a pod or a node may have an address.
     pub fn has_holder(&self, address: IpAddr) -> bool {
-        let is_taken = self.baseline.as_ref().is_none_or(|baseline| baseline.is_taken(address));
+        let is_taken = self.baseline.as_ref().is_none_or(|baseline| self.is_taken(baseline, address));
         is_taken || self.holders.contains_key(&address)
     }
 
@@ -342,8 +347,7 @@ impl Index {
         self.maintained = None;
         // Here, because a compile visits all objects anyway.
         self.shared.sweep();
-        let declared = self.objects.iter().flat_map(roles::node_addresses).copied().collect();
-        Draft { cluster, scope, declared, selecting: roles::selecting(&self.objects), is_altered: false }
+        Draft { cluster, scope, selecting: roles::selecting(&self.objects), is_altered: false }
     }
 
     /// The local pods of a cluster.
@@ -406,6 +410,7 @@ impl Index {
 
     fn judge(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
         self.count_holders(before, after);
+        self.count_declared(before, after);
         self.slices.note(before, after);
         self.answer(before, after)
     }
@@ -427,9 +432,10 @@ impl Index {
         let dirty = match (before.map(|it| &it.body), after.map(|it| &it.body)) {
             (None | Some(Body::Pod(_)), None | Some(Body::Pod(_))) => match self.pod_changes(before, after) {
                 PodAnswer::Known(dirty) => dirty,
-                PodAnswer::Generation { is_local, services } => {
+                PodAnswer::Generation { is_local, moves_nodes, services } => {
                     self.unbuilt.note_pod(before, after, is_local);
                     self.unbuilt.note_services(services);
+                    self.unbuilt.note_nodes(moves_nodes);
                     return Dirty::Everything;
                 }
             },
@@ -458,7 +464,15 @@ impl Index {
             (Some(Body::CidrList(old)), Some(Body::CidrList(new))) => {
                 self.list_changes(before.map_or("", |it| &it.meta.name), old, new)
             }
-            // Nodes, workloads, and anything that a later version adds: a needless compile costs time, a
+            (None | Some(Body::Node(_)), None | Some(Body::Node(_))) => match self.node_changes(before, after) {
+                NodeAnswer::Nothing => Dirty::Nothing,
+                NodeAnswer::Peers => {
+                    self.unbuilt.note_nodes(true);
+                    return Dirty::Everything;
+                }
+                NodeAnswer::Whole => Dirty::Everything,
+            },
+            // Workloads, and anything that a later version adds: a needless compile costs time, a
             // missed one would leave a wrong verdict in force.
             _ => Dirty::Everything,
         };

@@ -17,7 +17,7 @@ mod policies;
 mod services;
 mod tiers;
 
-pub use endpoints::{endpoint_of_pod, named_ports, standing};
+pub use endpoints::{FoundNode, addresses_of_node, endpoint_of_pod, named_ports, nodes, standing};
 pub use frontends::{AddressUse, frontends};
 pub use policies::{is_audit, isolates, network_policy};
 pub use services::{backends_of_slices, is_alike_with_slices, is_reached};

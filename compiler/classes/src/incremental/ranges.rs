@@ -1,33 +1,45 @@
-//! Blocks and lists that begin or cease to contain ranges of addresses.
+//! Blocks, lists and `nodes` peers that begin or cease to contain ranges of addresses.
 //!
 //! Every address in such a range gets the class of its former key with the predicate added or removed. Addresses have few
 //! different classes, so a key is made once for each class, and not for each address.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Effect, Maintained, NeedsWhole};
-use crate::addresses::{self, Number, RangeMove, RangeMoves, SetId, difference, ranges_of_block};
+use crate::addresses::{
+    self, Number, RangeMove, RangeMoves, SetId, difference, ranges_at, ranges_of, ranges_of_block,
+};
 use crate::meter::{CLASS_BYTES, Meter, PAIR_BYTES};
 use crate::peers::Peers;
 use crate::{PeerClass, PeerId, Predicate, PredicateId};
 use weir_model::IpBlockPods;
+use weir_model::labels::matches;
+use weir_model::resolve::FoundNode;
 use weir_objects::address::{Family, Prefix};
+use weir_objects::k8s::{Labels, ListEntry};
 
-/// The entries of a list as they are now: sorted, disjoint.
+/// The ranges for which a predicate holds now: sorted, disjoint.
 #[derive(Clone, Debug)]
-pub(crate) struct ListChange {
-    pub(crate) predicate: PredicateId,
-    pub(crate) v4: Vec<(u32, u32)>,
-    pub(crate) v6: Vec<(u128, u128)>,
+pub(crate) struct HeldRanges {
+    predicate: PredicateId,
+    v4: Vec<(u32, u32)>,
+    v6: Vec<(u128, u128)>,
 }
 
-/// The changes of lists since the generation.
+impl HeldRanges {
+    pub(crate) fn of_list(predicate: PredicateId, entries: &[ListEntry]) -> Self {
+        Self { predicate, v4: ranges_of(entries), v6: ranges_of(entries) }
+    }
+}
+
+/// The changes of predicates of addresses since the generation.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ListChanges {
-    /// Lists with other ranges.
-    pub(crate) list: Vec<ListChange>,
+pub(crate) struct RangeChanges {
+    /// Lists and `nodes` peers with other ranges.
+    pub(crate) held: Vec<HeldRanges>,
     /// The blocks and lists that contain single addresses now, if they differ from the generation's.
     pub(crate) relisted: Arc<BTreeMap<IpAddr, Vec<PredicateId>>>,
 }
@@ -37,14 +49,14 @@ impl Maintained {
     pub(super) fn change_ranges(
         &mut self,
         new: &[PredicateId],
-        lists: &ListChanges,
+        changes: &RangeChanges,
         effect: &mut Effect,
         meter: &Meter,
     ) -> Result<(), NeedsWhole> {
         let mut moves = self.new_ranges(new)?;
-        if !moves.is_empty() || !lists.list.is_empty() {
-            self.relist(&lists.relisted, meter);
-            moves.extend(self.ranges_of_lists(&lists.list));
+        if !moves.is_empty() || !changes.held.is_empty() {
+            self.relist(&changes.relisted, meter);
+            moves.extend(self.moves_to(&changes.held));
             self.moves = Some(self.move_ranges(&moves, effect, meter)?);
         } else {
             self.moves = None;
@@ -89,9 +101,30 @@ impl Maintained {
         }
     }
 
-    /// The ranges that lists have lost and got.
-    fn ranges_of_lists(&self, lists: &[ListChange]) -> Vec<RangeMove> {
-        let moves = lists.iter().flat_map(|ListChange { predicate, v4, v6 }| {
+    /// The addresses that `nodes` peers match.
+    pub(crate) fn ranges_of_nodes(
+        &self,
+        nodes: &BTreeMap<Cow<'_, str>, FoundNode<'_>>,
+    ) -> Result<Vec<HeldRanges>, NeedsWhole> {
+        // Backends on the network of a node without an address are found by the labels of the node.
+        if !self.peers.without_address.is_empty() {
+            return Err(NeedsWhole::Backends);
+        }
+        let nodes = || nodes.values().map(|node| (node.object.map(|it| &*it.meta.labels), &node.addresses));
+        let predicates = (0..).map(PredicateId).zip(&self.classes.rules.predicates);
+        let of_predicate = |(id, predicate): (PredicateId, &Predicate)| {
+            let Predicate::Nodes(selector) = predicate else { return None };
+            let (selector, none) = (self.cluster.labels.selector(*selector), Labels::default());
+            let selected = nodes().filter(|(labels, _)| matches(selector, labels.unwrap_or(&none)));
+            let addresses: Vec<IpAddr> = selected.flat_map(|(_, addresses)| addresses).copied().collect();
+            Some(HeldRanges { predicate: id, v4: ranges_at(&addresses), v6: ranges_at(&addresses) })
+        };
+        Ok(predicates.filter_map(of_predicate).collect())
+    }
+
+    /// The ranges that predicates lose and get.
+    fn moves_to(&self, held: &[HeldRanges]) -> Vec<RangeMove> {
+        let moves = held.iter().flat_map(|HeldRanges { predicate, v4, v6 }| {
             let (old_v4, old_v6) = self.peers.lookup.ranges_where(*predicate);
             let of = |holds, v4, v6| RangeMove { v4, v6, ..RangeMove::of_list(*predicate, holds) };
             let left = of(false, difference(&old_v4, v4), difference(&old_v6, v6));

@@ -39,6 +39,8 @@ pub(crate) struct ServiceChanges {
     pub(crate) list: Vec<ServiceChange>,
     /// The addresses of these services, before or after the change, that pods have.
     pub(crate) of_pods: BTreeSet<IpAddr>,
+    /// Those that nodes have.
+    pub(crate) of_nodes: BTreeSet<IpAddr>,
 }
 
 /// The effect of replaced services.
@@ -53,6 +55,7 @@ pub(crate) struct Replaced {
     /// Their addresses, before or after the change.
     addresses: BTreeSet<IpAddr>,
     of_pods: BTreeSet<IpAddr>,
+    of_nodes: BTreeSet<IpAddr>,
     /// The local endpoints that are backends of these services, before or after the change: indices into the draft.
     pub(super) local: BTreeSet<usize>,
     /// Whether a service or one of its ports is new, other or gone.
@@ -91,8 +94,9 @@ impl Maintained {
 
     /// Replaces services, and the ranges that their ports need.
     pub(super) fn replace_services(&mut self, changes: ServiceChanges, effect: &mut Effect) -> Replaced {
-        let mut replaced = Replaced { of_pods: changes.of_pods, ..Replaced::default() };
-        if changes.list.is_empty() {
+        let ServiceChanges { list, of_pods, of_nodes } = changes;
+        let mut replaced = Replaced { of_pods, of_nodes, ..Replaced::default() };
+        if list.is_empty() {
             return replaced;
         }
         let services = std::mem::take(&mut Arc::make_mut(&mut self.cluster).services);
@@ -100,7 +104,7 @@ impl Maintained {
         let numbered = (0..).map(ServiceId).zip(services);
         let mut slots: Vec<Slot> =
             numbered.map(|(id, service)| Slot { service, before: Some(id), is_new: false }).collect();
-        for change in changes.list {
+        for change in list {
             if let Some(namespace) = self.names.find(&change.namespace) {
                 self.replace_service(change, namespace, &mut slots, &mut replaced, effect);
             }
@@ -204,8 +208,8 @@ impl Maintained {
         self.renumber_vips(replaced);
         let cluster = &self.cluster;
         let is_pod = |address: IpAddr| replaced.of_pods.contains(&address);
-        let is_node = |address| cluster.nodes.iter().any(|node| node.addresses.contains(&address));
-        let use_of = |address| AddressUse { is_pod: is_pod(address), is_node: is_node(address) };
+        // Not `cluster.nodes`: other nodes change without a generation.
+        let use_of = |at| AddressUse { is_pod: is_pod(at), is_node: replaced.of_nodes.contains(&at) };
         let frontends = frontends(&cluster.services, |address| replaced.addresses.contains(&address), use_of);
         let mut claimed = vips::by_address(&frontends, cluster.assume, &self.classes.atoms, is_pod);
         let old: BTreeMap<IpAddr, PeerClass> = replaced.addresses.iter().map(|it| (*it, self.key_at(*it))).collect();

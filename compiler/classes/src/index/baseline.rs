@@ -16,7 +16,7 @@ use super::pods::{addresses as pod_addresses, as_pod};
 use super::roles::{Roles, local_addresses};
 use super::{Changes, Dirty, Generation};
 use crate::peers::{NamespaceNames, PodClasses};
-use crate::{AddressMap, PeerId, PredicateId};
+use crate::{AddressMap, PeerId, Predicate, PredicateId};
 use weir_model::labels::matches;
 use weir_model::{LabelSetId, ListId, NamedPort, NamespaceId};
 use weir_objects::k8s::{LabelSelector, Labels, Object};
@@ -28,6 +28,8 @@ pub(super) struct Baseline {
     pub(super) roles: Arc<Roles>,
     /// Whether a policy or list applies to egress of a local pod.
     pub(super) judges_egress: bool,
+    /// Whether a rule in force has a `nodes` peer.
+    pub(super) has_node_peers: bool,
     pods: PodClasses,
     addresses: Arc<AddressMap>,
     /// The predicate of each list; `None` if it applies to no local endpoint.
@@ -79,6 +81,7 @@ impl Baseline {
         Self {
             roles: Arc::clone(roles),
             judges_egress: classes.judges_egress(cluster),
+            has_node_peers: classes.rules.predicates.iter().any(|it| matches!(it, Predicate::Nodes(_))),
             pods: PodClasses::new(cluster, classes),
             addresses: Arc::clone(&classes.addresses),
             lists,
@@ -137,9 +140,9 @@ impl Baseline {
         [fixed.len(), backing.len(), selecting.len(), *moves].into_iter().any(|count| count > MOST_APPLIED)
     }
 
-    /// Whether an address is a node's or a service's, or a hostPort names it.
-    pub(super) fn is_fixed(&self, address: IpAddr) -> bool {
-        self.roles.fixed.contains(&address) || self.applied.fixed.contains(&address)
+    /// Whether an address is the own node's or a service's, or a hostPort names it.
+    pub(super) fn is_claimed(&self, address: IpAddr) -> bool {
+        self.roles.claimed.contains(&address) || self.applied.fixed.contains(&address)
     }
 
     /// The services without slices that find a pod by its labels.
@@ -171,11 +174,6 @@ impl Baseline {
     /// Whether a local pod has an address at present.
     pub(super) fn is_local(&self, address: IpAddr) -> bool {
         self.local_pods.has(address).unwrap_or_else(|| self.local_addresses.contains(&address))
-    }
-
-    /// Whether an address is a local pod's, a node's, a service's, or named by a hostPort.
-    pub(super) fn is_taken(&self, address: IpAddr) -> bool {
-        self.is_local(address) || self.is_fixed(address)
     }
 
     /// The ports that ingress rules in force name.

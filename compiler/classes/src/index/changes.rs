@@ -16,16 +16,15 @@ use super::roles::Roles;
 use super::services::{as_service, with_service};
 use super::store::{KeyRef, Keyed};
 use super::{Dirty, Generation, Index, Kept, Key};
-use crate::addresses::ranges_of;
 use crate::departed::MovedBackends;
 use crate::incremental::{
-    Changes, ListChange, ListChanges, LocalChange, Maintained, NamespaceChange, NeedsWhole, PeerPod, PolicyChange, ServiceChange,
+    Changes, HeldRanges, LocalChange, Maintained, NamespaceChange, NeedsWhole, PeerPod, PolicyChange, RangeChanges, ServiceChange,
     ServiceChanges, is_alike,
 };
 use crate::{Limits, PeerId};
 use weir_model::Service;
 use weir_model::labels::matches;
-use weir_model::resolve::{named_ports, namespace_labels, resolve};
+use weir_model::resolve::{named_ports, namespace_labels, nodes, resolve};
 use weir_objects::k8s::{Body, Labels, NamedPort, Object, Pod, PolicyPeer, PortMatch, Protocol};
 
 /// The most changes that are collected. Changes that need no generation are collected too, so that the next generation
@@ -50,6 +49,8 @@ pub(super) struct Unbuilt {
     namespaces: BTreeSet<String>,
     /// Lists of which only entries have changed.
     lists: BTreeSet<String>,
+    /// Whether `nodes` peers may match other addresses.
+    nodes: bool,
     /// Whether there are other changes, which need a compile from scratch.
     is_more: bool,
 }
@@ -73,6 +74,7 @@ impl Unbuilt {
             // A policy that selects no local pod is not in the data, and a pod's class is in the address table. Entries
             // of lists are in the address table, too.
             (Body::NetworkPolicy(_) | Body::Pod(_) | Body::CidrList(_), Dirty::Nothing | Dirty::Addresses(_)) => {}
+            (Body::Node(_), Dirty::Nothing) => {}
             (Body::NetworkPolicy(_), Dirty::Everything) => _ = self.policies.insert(Key::of(object)),
             (Body::CidrList(_), Dirty::Everything) if has_other_entries(before, after) => {
                 self.lists.insert(object.meta.name.clone());
@@ -95,13 +97,19 @@ impl Unbuilt {
 
     /// Stops collecting changes when there are too many.
     fn limit(&mut self) {
-        let Self { policies, pods, local, left, services, moved, namespaces, lists, is_more } = self;
+        let Self { policies, pods, local, left, services, moved, namespaces, lists, nodes: _, is_more } = self;
         let counts = [policies.len(), pods.len(), local.len(), left.len(), services.len(), moved.len()];
         *is_more |= counts.into_iter().chain([namespaces.len(), lists.len()]).any(|count| count > MOST_COLLECTED);
         if *is_more {
             // A compile from scratch reads all objects, so the rest would only use memory.
             *self = Self { is_more: true, ..Self::default() };
         }
+    }
+
+    /// Records whether `nodes` peers may match other addresses.
+    pub(super) fn note_nodes(&mut self, moves_nodes: bool) {
+        self.nodes |= moves_nodes;
+        self.limit();
     }
 
     pub(super) fn note_services(&mut self, services: impl IntoIterator<Item = (String, String)>) {
@@ -216,22 +224,30 @@ impl Index {
         let moved = pods.iter().flat_map(|pod| pod.addresses.iter().map(|(address, _)| *address));
         let moves_backends =
             baseline.judges_egress && moved.chain(self.unbuilt.left.iter().copied()).any(|it| baseline.is_backing(it));
-        let (entries, lists) = (self.entries(baseline)?, self.list_changes_since(baseline)?);
-        Ok((Changes { namespaces, local, policies, pods, entries, lists, services, moves_backends }, applied))
+        let (entries, ranges) = (self.entries(baseline)?, self.range_changes(baseline, maintained)?);
+        Ok((Changes { namespaces, local, policies, pods, entries, ranges, services, moves_backends }, applied))
     }
 
-    fn list_changes_since(&self, baseline: &Baseline) -> Result<ListChanges, NeedsWhole> {
-        let change = |name: &String| {
+    /// The changed ranges of lists and of `nodes` peers.
+    fn range_changes(&self, baseline: &Baseline, maintained: &Maintained) -> Result<RangeChanges, NeedsWhole> {
+        let of_list = |name: &String| {
             let predicate = baseline.predicate_of_list(name)??;
             match &self.objects.get(&KeyRef { kind: "CidrList", namespace: "", name })?.body {
-                Body::CidrList(list) => {
-                    Some(ListChange { predicate, v4: ranges_of(&list.entries), v6: ranges_of(&list.entries) })
-                }
+                Body::CidrList(list) => Some(HeldRanges::of_list(predicate, &list.entries)),
                 _ => None,
             }
         };
-        let list = self.unbuilt.lists.iter().map(change).collect::<Option<Vec<_>>>().ok_or(NeedsWhole::Objects)?;
-        Ok(ListChanges { list, relisted: Arc::clone(baseline.relisted()) })
+        let held = self.unbuilt.lists.iter().map(of_list).collect::<Option<Vec<_>>>();
+        let mut held = held.ok_or(NeedsWhole::Objects)?;
+        if self.unbuilt.nodes {
+            let nodes = nodes(self.of_kind("Node").chain(self.of_kind("Pod")));
+            // To `nodes` peers, a pod with the address of a node is a pod.
+            if nodes.values().flat_map(|it| &it.addresses).any(|address| self.holders.contains_key(address)) {
+                return Err(NeedsWhole::Objects);
+            }
+            held.extend(maintained.ranges_of_nodes(&nodes)?);
+        }
+        Ok(RangeChanges { held, relisted: Arc::clone(baseline.relisted()) })
     }
 
     fn namespace_now(&self, name: &str) -> NamespaceChange {
@@ -317,6 +333,7 @@ impl Index {
         }
         applied.moves = applied.moved.iter().map(|it| it.came.len() + it.left.len()).sum();
         changes.of_pods = applied.addresses.iter().copied().filter(|it| self.holders.contains_key(it)).collect();
+        changes.of_nodes = applied.addresses.iter().copied().filter(|it| self.is_of_node(*it)).collect();
         match changes.of_pods.iter().any(|address| self.is_disputed(address)) {
             true => Err(NeedsWhole::Objects),
             false => Ok((changes, applied)),

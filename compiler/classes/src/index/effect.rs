@@ -69,7 +69,7 @@ impl Index {
         let is_elsewhere = self.node.is_some() && pod.node.is_some() && pod.node != self.node;
         let is_unused = |address: &std::net::IpAddr| {
             !self.holders.contains_key(address)
-                && !baseline.is_taken(*address)
+                && !self.is_taken(baseline, *address)
                 && !baseline.is_backing(*address)
                 && baseline.class_without_pod(*address) == Some(baseline.peer_at(*address))
         };

@@ -58,7 +58,7 @@ impl Index {
     ) -> Option<(Vec<PredicateId>, PeerId)> {
         // Then the key of its class has more than predicates, or the verdicts on a service depend on the class of this
         // address.
-        let is_more = baseline.is_taken(address)
+        let is_more = self.is_taken(baseline, address)
             || baseline.is_backing(address)
             || self.holders.get(&address).is_some_and(|count| *count > 0);
         if is_more {

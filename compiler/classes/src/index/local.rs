@@ -194,7 +194,7 @@ impl Index {
 
     fn local_pod_comes(&self, baseline: &Baseline, object: &Object, pod: &Pod) -> Option<Dirty> {
         let addresses = addresses(pod);
-        let is_used = |address: &IpAddr| baseline.is_taken(*address) || self.holders.get(address) != Some(&1);
+        let is_used = |address: &IpAddr| self.is_taken(baseline, *address) || self.holders.get(address) != Some(&1);
         if !self.is_plain(baseline, object, pod)
             || object.meta.deleting
             || !baseline.local_pods.takes(addresses)
@@ -222,7 +222,7 @@ impl Index {
         let addresses = addresses(pod);
         // The deleted pod is not counted any more.
         let is_used = |address: &IpAddr| {
-            !baseline.is_local(*address) || baseline.is_fixed(*address) || self.holders.contains_key(address)
+            !baseline.is_local(*address) || self.is_fixed(baseline, *address) || self.holders.contains_key(address)
         };
         if !self.is_plain(baseline, object, pod) || addresses.iter().any(is_used) {
             return None;

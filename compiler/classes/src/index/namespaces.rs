@@ -61,7 +61,7 @@ impl Index {
             let ports = named_ports(&pod.ports, self.assume);
             for address in addresses(pod) {
                 let peer = baseline.class_of(object, &ports, *address)?;
-                let is_shared = baseline.is_taken(*address) || self.holders.get(address) != Some(&1);
+                let is_shared = self.is_taken(baseline, *address) || self.holders.get(address) != Some(&1);
                 let is_judged_by = is_behind(baseline, *address) && baseline.peer_at(*address) != peer;
                 if is_shared || is_judged_by || classes.len() == MOST_MOVED {
                     return None;

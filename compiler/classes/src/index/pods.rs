@@ -5,42 +5,26 @@
 //! local pod, only those changes are answered without a compile that classification does not read, and the changes in
 //! [`super::local`].
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::baseline::Baseline;
-use super::roles::{Roles, node_addresses};
-use super::store::KeyRef;
-use super::{Dirty, Index};
+use super::nodes::NodeAnswer;
+use super::{Dirty, Index, counts};
 use crate::PeerId;
-use weir_model::resolve::{named_ports, standing};
+use weir_model::resolve::{addresses_of_node, named_ports, standing};
 use weir_objects::k8s::{Body, Object, Phase, Pod};
 
 impl Index {
     pub(super) fn count_holders(&mut self, before: Option<&Object>, after: Option<&Object>) {
         if let Some((_, pod)) = before.and_then(as_pod) {
-            let less = |counts: &mut HashMap<IpAddr, u32>, addresses: &[IpAddr]| {
-                for address in addresses {
-                    // Over time, many different addresses occur, so counts of zero are removed.
-                    if let Entry::Occupied(mut count) = counts.entry(*address) {
-                        *count.get_mut() -= 1;
-                        if *count.get() == 0 {
-                            count.remove();
-                        }
-                    }
-                }
-            };
-            // Only what `addresses` returned for the same object before: so the counts return to zero exactly.
-            less(&mut self.holders, addresses(pod));
-            less(&mut self.hosted, &pod.node_addresses);
+            // Only what was returned for the same object before: so the counts return to zero exactly.
+            addresses(pod).iter().for_each(|address| counts::less(&mut self.holders, *address));
+            addresses_of_node(pod).for_each(|address| counts::less(&mut self.hosted, address));
         }
         if let Some((_, pod)) = after.and_then(as_pod) {
-            let more = |counts: &mut HashMap<IpAddr, u32>, addresses: &[IpAddr]| {
-                addresses.iter().for_each(|address| *counts.entry(*address).or_default() += 1);
-            };
-            more(&mut self.holders, addresses(pod));
-            more(&mut self.hosted, &pod.node_addresses);
+            addresses(pod).iter().for_each(|address| counts::more(&mut self.holders, *address));
+            addresses_of_node(pod).for_each(|address| counts::more(&mut self.hosted, address));
         }
     }
 
@@ -65,8 +49,14 @@ impl Index {
             false => Vec::new(),
         };
         let services = services();
-        if is_local || !services.is_empty() {
-            return PodAnswer::Generation { is_local, services };
+        // A pod's status names addresses of its node, and the model reads them.
+        let nodes = states().map(|(_, pod)| self.pod_names_nodes(baseline, pod)).max();
+        let moves_nodes = nodes == Some(NodeAnswer::Peers);
+        if nodes == Some(NodeAnswer::Whole) {
+            return EVERYTHING;
+        }
+        if is_local || moves_nodes || !services.is_empty() {
+            return PodAnswer::Generation { is_local, moves_nodes, services };
         }
         self.peer_changes(baseline, before, after)
     }
@@ -98,7 +88,7 @@ impl Index {
         // Verdicts on the address of a service depend on the classes of its backends.
         let moves_backend = classes.iter().any(|it| changes(it) && is_behind(baseline, *it.0));
         match has_new_class || moves_backend {
-            true => PodAnswer::Generation { is_local: false, services: Vec::new() },
+            true => PodAnswer::Generation { is_local: false, moves_nodes: false, services: Vec::new() },
             false => PodAnswer::Known(baseline.changes(classes, loses_owner(before, after))),
         }
     }
@@ -134,17 +124,6 @@ impl Index {
             && self.is_at_a_declared_node(pod)
     }
 
-    /// Whether the pod's node declares the addresses that the pod's status names as the node's. Then they change
-    /// nothing: the kubelet reports them together with the pod's own address, later than the pod's network has it.
-    pub(super) fn is_at_a_declared_node(&self, pod: &Pod) -> bool {
-        let Some(name) = pod.node.as_deref().filter(|_| !pod.node_addresses.is_empty()) else {
-            return pod.node_addresses.is_empty();
-        };
-        let node = self.objects.get(&KeyRef { kind: "Node", namespace: "", name });
-        let declared = node.map_or(&[][..], node_addresses);
-        pod.node_addresses.iter().all(|address| declared.contains(address))
-    }
-
     /// The role of a pod; `None` if more than its own classes can depend on it.
     fn role(&self, baseline: &Baseline, object: &Object, pod: &Pod, after: Option<&Object>) -> Option<PodRole> {
         let now = after.and_then(as_pod).map_or(&[][..], |(_, pod)| addresses(pod));
@@ -152,12 +131,9 @@ impl Index {
             // If another pod lists the address too, the one that counts depends on both (`Directory::endpoint_at`), and
             // this event is about one of them only.
             let own = u32::from(now.contains(address));
-            baseline.is_fixed(*address) || self.holders.get(address).is_some_and(|count| *count > own)
+            self.is_fixed(baseline, *address) || self.holders.get(address).is_some_and(|count| *count > own)
         };
-        // A pod's status names addresses of its node, and the model reads them. A new one would change the own node
-        // of local pods.
-        let is_placed = pod.node_addresses.iter().all(|address| self.stays_a_nodes(&baseline.roles, address));
-        if !is_placed || addresses(pod).iter().any(shares) {
+        if addresses(pod).iter().any(shares) {
             return None;
         }
         match &pod.node {
@@ -175,13 +151,6 @@ impl Index {
             _ => Some(PodRole::Peer),
         }
     }
-
-    /// Whether an address was a node's when the generation was compiled, and a pod or a Node object still says so.
-    fn stays_a_nodes(&self, roles: &Roles, address: &IpAddr) -> bool {
-        // When the last pod that names the address goes, the address may be no node's any more.
-        let is_said = self.hosted.get(address).is_some_and(|count| *count > 0);
-        roles.nodes.contains(address) && (is_said || roles.declared.contains(address))
-    }
 }
 
 /// The answer to a change of a pod.
@@ -191,6 +160,8 @@ pub(super) enum PodAnswer {
     Generation {
         /// Whether it was or is a subject.
         is_local: bool,
+        /// Whether nodes have other addresses with it, and rules in force have `nodes` peers.
+        moves_nodes: bool,
         /// The services without slices that find it by its labels.
         services: Vec<(String, String)>,
     },

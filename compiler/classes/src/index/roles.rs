@@ -6,17 +6,15 @@ use std::net::IpAddr;
 use super::store::Objects;
 use crate::Scope;
 use weir_model::{Cluster, Service};
-use weir_objects::k8s::{Body, Labels, Object};
+use weir_objects::k8s::{Body, Labels};
 
 /// The parts that addresses play, beside their classes.
 #[derive(Debug)]
 pub(super) struct Roles {
-    /// Addresses of nodes and services, and those that hostPorts name: never touched singly.
-    pub(super) fixed: BTreeSet<IpAddr>,
+    /// Addresses of the own node and of services, and those that hostPorts name: never touched singly.
+    pub(super) claimed: BTreeSet<IpAddr>,
     /// The addresses of every node. A pod can name its node's addresses too.
     pub(super) nodes: BTreeSet<IpAddr>,
-    /// Those of them that Node objects declare.
-    pub(super) declared: BTreeSet<IpAddr>,
     /// Addresses of local pods that are in scope.
     pub(super) local: BTreeSet<IpAddr>,
     /// How often an address is behind hostPorts, and behind ports of services that packets can reach.
@@ -31,11 +29,10 @@ pub(super) struct Roles {
 pub(super) type Selecting = BTreeMap<(String, String), Labels>;
 
 impl Roles {
-    pub(super) fn new(cluster: &Cluster, scope: &Scope, declared: BTreeSet<IpAddr>, selecting: Selecting) -> Self {
+    pub(super) fn new(cluster: &Cluster, scope: &Scope, selecting: Selecting) -> Self {
         Self {
-            fixed: fixed_addresses(cluster),
+            claimed: claimed_addresses(cluster, scope),
             nodes: cluster.nodes.iter().flat_map(|node| node.addresses.iter().copied()).collect(),
-            declared,
             local: local_addresses(cluster, scope),
             backing: backing(cluster),
             selecting,
@@ -49,19 +46,13 @@ pub(super) fn local_addresses(cluster: &Cluster, scope: &Scope) -> BTreeSet<IpAd
     scope.endpoints().iter().flat_map(|id| &cluster.endpoints[id.index()].addresses).copied().collect()
 }
 
-fn fixed_addresses(cluster: &Cluster) -> BTreeSet<IpAddr> {
-    let nodes = cluster.nodes.iter().flat_map(|node| &node.addresses);
+fn claimed_addresses(cluster: &Cluster, scope: &Scope) -> BTreeSet<IpAddr> {
+    let own: BTreeSet<_> = scope.endpoints().iter().filter_map(|id| cluster.endpoints[id.index()].node).collect();
+    let own = own.into_iter().flat_map(|node| &cluster.nodes[node.index()].addresses);
     let services = cluster.frontends.iter().map(|frontend| &frontend.address);
     // The `hostIP` of a hostPort has a class of its own, even if no Node lists this address.
     let named = cluster.host_ports.iter().filter_map(|it| it.address.as_ref());
-    nodes.chain(services).chain(named).copied().collect()
-}
-
-pub(super) fn node_addresses(object: &Object) -> &[IpAddr] {
-    match &object.body {
-        Body::Node(node) => &node.addresses,
-        _ => &[],
-    }
+    own.chain(services).chain(named).copied().collect()
 }
 
 fn backing(cluster: &Cluster) -> HashMap<IpAddr, u32> {

@@ -18,15 +18,16 @@ use weir_objects::k8s::Object;
 use weir_testing::Random;
 use weir_verify::verify_within;
 
-use objects::{anchors, far_pod, fixed, list, local_pod, namespace, other, policy, service, slice};
+use objects::{anchors, far_pod, fixed, list, local_pod, namespace, node, other, policy, service, slice, to_nodes};
 
 fn addresses() -> Vec<IpAddr> {
     let pods = (0..33).map(|host| format!("10.0.0.{host}")).chain((1..16).map(|host| format!("10.0.1.{host}")));
     let listed = (0..33).map(|host| format!("192.0.2.{host}"));
     let others =
-        ["10.96.0.1", "10.96.0.2", "10.96.0.3", "10.96.0.4", "172.16.0.1", "172.16.0.2", "172.16.0.3", "8.8.8.8"];
+        ["10.96.0.1", "10.96.0.2", "10.96.0.3", "10.96.0.4", "8.8.8.8"];
     let ends = ["0.0.0.0", "255.255.255.254", "255.255.255.255", "::", "2001:db8::", "2001:db8::1", "2001:db8::2"];
-    let others = others.into_iter().chain(ends).map(str::to_owned);
+    let nodes = (1..9).map(|host| format!("172.16.0.{host}"));
+    let others = others.into_iter().chain(ends).map(str::to_owned).chain(nodes);
     pods.chain(listed).chain(others).map(|text| text.parse().expect("an address")).collect()
 }
 
@@ -61,7 +62,8 @@ impl Server {
 
     /// A random change of policies or remote pods, or of other objects whose changes are applied.
     fn change(&mut self, random: &mut Random, index: &mut Index) -> Dirty {
-        let (kind, object) = match random.below(9) {
+        let (kind, object) = match random.below(10) {
+            9 => ("node", node(random)),
             8 => ("list", list(random)),
             0 => ("pod", far_pod(random)),
             1 => ("local pod", local_pod(random)),
@@ -73,7 +75,7 @@ impl Server {
         self.changed.insert(kind);
         match random.below(5) {
             // Without a list there is one predicate less.
-            0 if kind != "list" => self.delete(&Key::of(&object), index),
+            0 if kind != "list" && object.meta.name != "near" => self.delete(&Key::of(&object), index),
             _ => self.apply(object, index),
         }
     }
@@ -254,13 +256,14 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut incremental, mut verified, mut same, mut classes) = (0, 0, 0, 0);
     let mut artifacts = Artifacts::default();
-    for seed in 0..16 {
+    for seed in 0..20 {
         let mut random = Random::new(seed);
         let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
         let mut all = fixed();
         match seed % 4 {
             // Then more changes have new peers and names, and egress is judged only if a policy does so.
             0 => all.retain(|it| !["admin", "blocked"].contains(&it.meta.name.as_str())),
+            1 => all.extend(anchors().into_iter().chain([to_nodes()])),
             _ => all.extend(anchors()),
         }
         let mut server = Server::new(all, &mut index);
@@ -322,7 +325,7 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
     for why in ["Objects", "ClusterWide", "Egress", "Audit"] {
         assert!(reasons.get(why).copied().unwrap_or_default() > 0, "{why}: {counts}");
     }
-    assert!(kinds.len() == 7 && kinds.values().all(|count| *count > 40), "{counts}");
+    assert!(kinds.len() == 8 && kinds.values().all(|count| *count > 40), "{counts}");
     assert!(artifacts.taken > 200, "{} descriptions were taken: {counts}", artifacts.taken);
     assert!(incremental > 200 && verified > 25 && same > 100 && classes > 30, "{counts}");
 }

@@ -1,6 +1,6 @@
 //! The objects of the tests: fixed ones, and random changes of each kind.
 
-use weir_objects::k8s::Object;
+use weir_objects::k8s::{Body, Object};
 use weir_testing::Random;
 use weir_testing::yaml::{NEAR_AND_FAR, objects};
 
@@ -139,6 +139,43 @@ pub(crate) fn policy(random: &mut Random) -> Object {
     network_policy(namespace, &name, mode, &spec)
 }
 
+/// Another node, or the own one with other labels. A pod, a service and a list can have the addresses too.
+pub(crate) fn node(random: &mut Random) -> Object {
+    let name = random.pick(&["near", "far", "third", "fourth"]);
+    let labels = random.pick(&["", "zone: a", "zone: b"]);
+    let addresses: Vec<usize> = match name {
+        "near" => vec![1],
+        _ => (0..random.below(3)).map(|_| 2 + random.below(5)).collect(),
+    };
+    objects(&node_with(name, labels, &addresses)).remove(0)
+}
+
+fn node_with(name: &str, labels: &str, addresses: &[usize]) -> String {
+    let addresses = addresses.iter().map(|it| format!("{{type: InternalIP, address: 172.16.0.{it}}}"));
+    let addresses: Vec<String> = addresses.collect();
+    let meta = format!("{{name: {name}, labels: {{{labels}}}}}");
+    format!("{{apiVersion: v1, kind: Node, metadata: {meta}, status: {{addresses: [{}]}}}}", addresses.join(", "))
+}
+
+/// A cluster-wide policy with `nodes` peers.
+pub(crate) fn to_nodes() -> Object {
+    let rule = |action: &str, nodes: &str, port: u16| {
+        let port = format!("{{portNumber: {{protocol: TCP, port: {port}}}}}");
+        format!("{{action: {action}, to: [{{nodes: {nodes}}}], ports: [{port}]}}")
+    };
+    let rules = [
+        rule("Allow", "{matchLabels: {zone: a}}", 80),
+        rule("Deny", "{matchExpressions: [{key: zone, operator: DoesNotExist}]}", 443),
+        rule("Deny", "{}", 9005),
+    ];
+    let spec = format!("{{priority: 7, subject: {{namespaces: {{}}}}, egress: [{}]}}", rules.join(", "));
+    let text = format!(
+        "{{apiVersion: policy.networking.k8s.io/v1alpha1, kind: AdminNetworkPolicy, metadata: {{name: to-nodes}}, \
+         spec: {spec}}}"
+    );
+    objects(&text).remove(0)
+}
+
 /// One of the fixed lists, with other entries.
 pub(crate) fn list(random: &mut Random) -> Object {
     let (name, order, direction) = random.pick(&[("denied", 100, "Ingress"), ("blocked", 2, "Egress")]);
@@ -155,7 +192,7 @@ pub(crate) fn list(random: &mut Random) -> Object {
 }
 
 /// Entries of lists: among addresses of pods, services and nothing, and at the ends of the address space.
-const LISTED: [&str; 10] = [
+const LISTED: [&str; 11] = [
     "192.0.2.0/28",
     "192.0.2.8/30",
     "192.0.2.4/31",
@@ -163,6 +200,7 @@ const LISTED: [&str; 10] = [
     "10.0.0.2/31",
     "10.0.1.10/31",
     "10.96.0.2/31",
+    "172.16.0.2/31",
     "0.0.0.0/0",
     "'2001:db8::/127'",
     "'::/0'",
@@ -186,13 +224,24 @@ fn block(random: &mut Random) -> String {
     }
 }
 
+/// A pod of another node. Its status may name addresses of the node, which no Node object needs to declare.
 pub(crate) fn far_pod(random: &mut Random) -> Object {
     let (namespace, app) = (random.pick(&["shop", "ops"]), random.pick(&["web", "db", "job", "other"]));
     let name = format!("p{}", random.below(6));
     let namespace = if random.below(8) == 0 { "dev" } else { namespace };
     // Numbers that ranges of rules have, and one that none has.
     let http = random.pick(&[8080, 8080, 8081, 80, 9005]);
-    pod_with_port(namespace, &name, "far", app, &format!("10.0.0.{}", random.below(16)), http)
+    // Seldom an address that a node can have.
+    let address = match random.below(12) {
+        0 => format!("172.16.0.{}", 3 + random.below(5)),
+        _ => format!("10.0.0.{}", random.below(16)),
+    };
+    let mut object = pod_with_port(namespace, &name, random.pick(&["far", "third"]), app, &address, http);
+    if let (Body::Pod(pod), 0..3) = (&mut object.body, random.below(6)) {
+        pod.node_addresses = vec![format!("172.16.0.{}", 2 + random.below(6)).parse().expect("an address")];
+        pod.host_network = random.below(3) == 0;
+    }
+    object
 }
 
 /// A local pod with one of few names; often with the address that another one had.
@@ -226,11 +275,12 @@ pub(crate) fn service(random: &mut Random) -> Object {
     };
     let address = if random.below(8) == 0 { "None" } else { address };
     // An address outside, a pod's, and another service's ClusterIP.
-    let external = match random.below(9) {
+    let external = match random.below(10) {
         0 => ", externalIPs: [192.0.2.5]",
         1 => ", externalIPs: [192.0.2.5, 192.0.2.11]",
         2 => ", externalIPs: [10.0.0.3]",
         3 => ", externalIPs: [10.96.0.1]",
+        4 => ", externalIPs: [172.16.0.3]",
         _ => "",
     };
     let selector = if random.below(3) == 0 { ", selector: {app: db}" } else { "" };
@@ -274,23 +324,13 @@ pub(crate) fn namespace(random: &mut Random) -> Object {
 
 /// Changes of which some always need a compile from scratch.
 pub(crate) fn other(random: &mut Random) -> Object {
-    let text = match random.below(4) {
+    let text = match random.below(3) {
         0 => format!(
             "{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {{name: denied}}, \
              spec: {{action: Deny, order: {}, directions: [Ingress], cidrs: [192.0.2.4/31]}}}}",
             random.below(3)
         ),
-        1 => format!(
-            "{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {{name: denied}}, \
-             spec: {{action: Deny, directions: [Ingress], cidrs: [192.0.2.{}/31]}}}}",
-            random.pick(&[4, 6, 8])
-        ),
-        2 => format!(
-            "{{apiVersion: v1, kind: Node, metadata: {{name: {}}}, \
-             status: {{addresses: [{{type: InternalIP, address: 172.16.0.{}}}]}}}}",
-            random.pick(&["near", "far", "third"]),
-            1 + random.below(4)
-        ),
+        1 => node_with("near", "", &[1 + random.below(4)]),
         _ => format!(
             "{{apiVersion: policy.networking.k8s.io/v1alpha1, kind: AdminNetworkPolicy, metadata: {{name: more}}, \
              spec: {{priority: {}, subject: {{namespaces: {{matchLabels: {{team: c}}}}}}, \

@@ -12,24 +12,7 @@ use weir_objects::k8s::{Body, NamedPort, Object, Phase, Pod, Workload};
 impl<'o> Resolver<'o> {
     /// Adds the nodes of the input, and the nodes that only pods mention (`spec.nodeName`, `status.hostIPs`).
     pub(super) fn add_nodes(&mut self, objects: &Objects<'o>) {
-        let mut found: BTreeMap<Cow<'_, str>, (BTreeSet<IpAddr>, Option<&Object>)> = BTreeMap::new();
-        let declared = declared_nodes(objects);
-        for object in &objects.rest {
-            if let Body::Node(node) = &object.body {
-                let entry = found.entry(object.meta.name.as_str().into()).or_default();
-                entry.0.extend(&node.addresses);
-                entry.1 = Some(object);
-            }
-        }
-        for (_, pod) in &objects.pods {
-            if let Some(name) = node_name(pod, &declared) {
-                let addresses = &mut found.entry(name).or_default().0;
-                addresses.extend(&pod.node_addresses);
-                // A host-network pod's addresses are its node's.
-                addresses.extend(pod.addresses.iter().filter(|_| standing(pod) == Standing::HostNetwork));
-            }
-        }
-        for (name, (addresses, object)) in found {
+        for (name, FoundNode { addresses, object }) in found_nodes(objects) {
             let labels = object.map_or_else(Arc::default, |it| Arc::clone(&it.meta.labels));
             self.cluster.nodes.push(Node {
                 name: name.into_owned(),
@@ -173,6 +156,44 @@ pub fn named_ports(ports: &[NamedPort], assume: Assumptions) -> Vec<NamedPort> {
         }
     }
     kept
+}
+
+/// A node of the input.
+#[derive(Clone, Debug, Default)]
+pub struct FoundNode<'o> {
+    /// The addresses that its object declares, and those that its pods name.
+    pub addresses: BTreeSet<IpAddr>,
+    /// `None` if only pods mention the node.
+    pub object: Option<&'o Object>,
+}
+
+/// The nodes of the input by name, with those that only pods mention (`spec.nodeName`, `status.hostIPs`).
+pub fn nodes<'o>(objects: impl IntoIterator<Item = &'o Object>) -> BTreeMap<Cow<'o, str>, FoundNode<'o>> {
+    found_nodes(&Objects::new(objects))
+}
+
+fn found_nodes<'o>(objects: &Objects<'o>) -> BTreeMap<Cow<'o, str>, FoundNode<'o>> {
+    let mut found: BTreeMap<Cow<'o, str>, FoundNode<'o>> = BTreeMap::new();
+    let declared = declared_nodes(objects);
+    for object in &objects.rest {
+        if let Body::Node(node) = &object.body {
+            let entry = found.entry(object.meta.name.as_str().into()).or_default();
+            entry.addresses.extend(&node.addresses);
+            entry.object = Some(object);
+        }
+    }
+    for (_, pod) in &objects.pods {
+        if let Some(name) = node_name(pod, &declared) {
+            found.entry(name).or_default().addresses.extend(addresses_of_node(pod));
+        }
+    }
+    found
+}
+
+/// The addresses of its node that a pod names. The own addresses of a pod on the host's network are its node's.
+pub fn addresses_of_node(pod: &Pod) -> impl Iterator<Item = IpAddr> {
+    let own = pod.addresses.iter().filter(|_| standing(pod) == Standing::HostNetwork);
+    pod.node_addresses.iter().chain(own).copied()
 }
 
 /// The names of the input's nodes, by address.
