@@ -188,7 +188,7 @@ pub(crate) struct Maintained {
     generations: u32,
     judges_egress: bool,
     names: NamespaceNames,
-    /// How many addresses each element of [`Peers::vips`] is for.
+    /// How many addresses each element of [`Peers::vips`] is for, while services are replaced.
     vip_uses: Vec<u32>,
     /// The ranges that blocks and lists have got and lost with the last changes.
     moves: Option<RangeMoves>,
@@ -211,7 +211,7 @@ impl Maintained {
             uses: Uses::new(&classes.rules),
             judges_egress: ports::judges_egress(&view.cluster, &draft),
             names: NamespaceNames::new(&view.cluster.namespaces),
-            vip_uses: services::vip_uses(&peers),
+            vip_uses: Vec::new(),
             peers: view.peers(peers),
             facts: view.facts(facts, &draft),
             most_sets: 2 * sets.len() + SPARE_SETS,

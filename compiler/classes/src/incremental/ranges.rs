@@ -9,9 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Effect, Maintained, NeedsWhole};
-use crate::addresses::{
-    self, Number, RangeMove, RangeMoves, SetId, difference, ranges_at, ranges_of, ranges_of_block,
-};
+use crate::addresses::{self, Number, RangeMove, RangeMoves, SetId, difference, ranges_at, ranges_of, ranges_of_block};
 use crate::meter::{CLASS_BYTES, Meter, PAIR_BYTES};
 use crate::peers::Peers;
 use crate::{PeerClass, PeerId, Predicate, PredicateId};

@@ -77,7 +77,7 @@ struct Slot {
 }
 
 /// How many addresses each element of [`Peers::vips`] is for.
-pub(super) fn vip_uses(peers: &Peers) -> Vec<u32> {
+fn vip_uses(peers: &Peers) -> Vec<u32> {
     let mut uses = vec![0; peers.vips.len()];
     for vip in peers.addresses.exact.iter().filter_map(|(_, peer)| peers.list[peer.index()].vip) {
         uses[vip as usize] += 1;
@@ -90,6 +90,13 @@ impl Maintained {
     pub(crate) fn service(&self, namespace: &str, name: &str) -> Option<&Service> {
         let namespace = self.names.find(namespace)?;
         self.cluster.services.iter().find(|it| it.namespace == namespace && it.name == name)
+    }
+
+    /// Whether the address of a service is claimed by no other service and no hostPort, and is not the own node's.
+    pub(crate) fn is_of_one_service(&self, address: IpAddr) -> bool {
+        let PeerClass { vip, nodes, host_ports, .. } = self.key_at(address);
+        let claimants = self.cluster.services.iter().filter(|it| it.addresses.contains(&address));
+        vip.is_some() && nodes.is_empty() && host_ports.is_empty() && claimants.count() == 1
     }
 
     /// Replaces services, and the ranges that their ports need.
@@ -205,6 +212,8 @@ impl Maintained {
         if replaced.addresses.len() > MOST_VIPS {
             return Err(NeedsWhole::Unused);
         }
+        // Services can have gone without a generation.
+        self.vip_uses = vip_uses(&self.peers);
         self.renumber_vips(replaced);
         let cluster = &self.cluster;
         let is_pod = |address: IpAddr| replaced.of_pods.contains(&address);

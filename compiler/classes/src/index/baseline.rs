@@ -98,7 +98,7 @@ impl Baseline {
 
     /// The baseline of a generation that was made by changes of this one.
     pub(super) fn with_changes(
-        mut self,
+        self,
         generation: &Generation,
         names: NamespaceNames,
         has_moved_ranges: bool,
@@ -108,9 +108,8 @@ impl Baseline {
         let addresses = Arc::clone(&classes.addresses);
         let pods = self.pods.with_changes(cluster, classes, names);
         let local = scope.endpoints().iter().map(|id| &cluster.endpoints[id.index()]);
-        if has_moved_ranges {
-            self.relisted = Arc::default();
-        }
+        // Not the present ones: changes that arrived since the generation was begun are answered again.
+        let relisted = if has_moved_ranges { Arc::default() } else { applied.relisted };
         let mut since = self.applied;
         since.fixed.extend(applied.addresses);
         for (address, change) in applied.backends {
@@ -127,6 +126,7 @@ impl Baseline {
             local_pods: LocalPods::new(generation),
             applied: since,
             changed: BTreeMap::new(),
+            relisted,
             // The changes of services contain these.
             moved: HashMap::new(),
             moves: 0,

@@ -18,10 +18,10 @@ use super::store::{KeyRef, Keyed};
 use super::{Dirty, Generation, Index, Kept, Key};
 use crate::departed::MovedBackends;
 use crate::incremental::{
-    Changes, HeldRanges, LocalChange, Maintained, NamespaceChange, NeedsWhole, PeerPod, PolicyChange, RangeChanges, ServiceChange,
-    ServiceChanges, is_alike,
+    Changes, HeldRanges, LocalChange, Maintained, NamespaceChange, NeedsWhole, PeerPod, PolicyChange, RangeChanges,
+    ServiceChange, ServiceChanges, is_alike,
 };
-use crate::{Limits, PeerId};
+use crate::{Limits, PeerId, PredicateId};
 use weir_model::Service;
 use weir_model::labels::matches;
 use weir_model::resolve::{named_ports, namespace_labels, nodes, resolve};
@@ -43,7 +43,8 @@ pub(super) struct Unbuilt {
     left: BTreeSet<IpAddr>,
     /// Services that have changed, or their slices, by namespace and name.
     services: BTreeSet<(String, String)>,
-    /// Those whose slices have exchanged backends without a generation. Their moves are known already.
+    /// Those whose slices have exchanged backends without a generation, and those that are gone without one. Their moves
+    /// are known already.
     moved: BTreeSet<(String, String)>,
     /// Namespaces of the generation whose labels have changed.
     namespaces: BTreeSet<String>,
@@ -85,6 +86,10 @@ impl Unbuilt {
             (Body::Namespace, _) => {}
             // Before services are judged, a compile from scratch reads all of them.
             (Body::Service(_) | Body::EndpointSlice(_), _) if !judges_services => {}
+            // The backends that have left are known already.
+            (Body::Service(_), Dirty::Addresses(_)) => {
+                self.moved.insert((object.meta.namespace.to_string(), object.meta.name.clone()));
+            }
             (Body::Service(_), _) => {
                 self.note_services([(object.meta.namespace.to_string(), object.meta.name.clone())]);
             }
@@ -159,6 +164,8 @@ pub(super) struct Applied {
     pub(super) moves: usize,
     /// The selectors of services that have changed; `None` if they do not decide about its backends.
     pub(super) selecting: BTreeMap<(String, String), Option<Labels>>,
+    /// The blocks and lists that contained single addresses when the changes were collected.
+    pub(super) relisted: Arc<BTreeMap<IpAddr, Vec<PredicateId>>>,
     /// The backends that services have got and lost.
     moved: Vec<MovedBackends>,
 }
@@ -213,7 +220,8 @@ impl Index {
         let relabelled = self.relabelled(maintained);
         let local = self.local_changes(&relabelled)?;
         let policies = self.policy_changes(maintained, &local);
-        let (services, applied) = self.service_changes_since(maintained)?;
+        let (services, mut applied) = self.service_changes_since(maintained)?;
+        applied.relisted = Arc::clone(baseline.relisted());
         let mentioned = policies.iter().filter(|it| it.now.is_some()).map(|it| it.namespace.as_str());
         let mentioned = mentioned.chain(self.unbuilt.pods.iter().map(|key| key.namespace.as_str()));
         let mentioned = mentioned.chain(services.list.iter().map(|it| it.namespace.as_str()));
@@ -342,8 +350,13 @@ impl Index {
 
     /// A service as it is now, without the pods behind its backends' addresses.
     fn service_now(&self, key: &Key) -> Result<Option<Service>, NeedsWhole> {
-        let Some(object) = self.objects.get(key) else { return Ok(None) };
+        self.objects.get(key).map_or(Ok(None), |object| self.resolved_service(object))
+    }
+
+    /// A service with its present backends.
+    pub(super) fn resolved_service(&self, object: &Object) -> Result<Option<Service>, NeedsWhole> {
         let Some((_, service)) = as_service(object) else { return Ok(None) };
+        let key = &Key::of(object);
         let mut objects: Vec<&Object> = vec![object];
         objects.extend(self.slices.of(key).filter_map(|name| self.slice(&key.namespace, name)));
         if objects.len() == 1 && !service.selector.is_empty() {
@@ -367,7 +380,7 @@ impl Index {
 
     /// The backends that a service has got and lost. All present ones count as new, and all earlier ones as lost if the
     /// service has another address or port: connections to the old one may use any of them.
-    fn moved_backends(
+    pub(super) fn moved_backends(
         &self,
         key: &Key,
         was: Option<&Service>,

@@ -6,7 +6,9 @@
 //! they replace. If the first backend of a class comes or the last one goes, or a local pod does, a compile answers.
 //!
 //! No packet is sent to a headless service, so its changes change nothing. A service that has slices can get another
-//! selector or other labels. Any other change of a service changes its address or its ports, and a compile answers.
+//! selector or other labels. If a service is deleted, its addresses get the class that blocks and lists give them. A new
+//! service needs a generation: the address of each service has a class of its own, so that reports name the service. Any
+//! other change of a service changes its address or its ports, and a generation answers.
 //!
 //! Everyone who may write slices of a service can add any address to it. Its class is compared as any backend's.
 //! Invariants: the address of a backend counts as one from the answer on, so a change of its class requires a compile
@@ -21,6 +23,7 @@ use super::baseline::Baseline;
 use super::pods::{addresses as pod_addresses, as_pod};
 use super::store::KeyRef;
 use super::{Dirty, Index, Key, MovedBackends};
+use crate::PeerId;
 use weir_model::resolve::{backends_of_slices, is_alike_with_slices, is_reached, resolve};
 use weir_model::{Backend, Cluster};
 use weir_objects::k8s::{Body, Object, Service};
@@ -134,7 +137,7 @@ struct SliceMove {
 
 impl Index {
     /// A service was created, changed or deleted.
-    pub(super) fn service_changes(&self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
+    pub(super) fn service_changes(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
         let [old, new] = [before, after].map(|it| it.and_then(as_service));
         if [old, new].into_iter().flatten().all(|(object, service)| !is_reached(object, service)) {
             return Dirty::Nothing;
@@ -142,8 +145,45 @@ impl Index {
         let has_slices = |object: &Object| self.slices.of(&Key::of(object)).next().is_some();
         match (old, new) {
             (Some(old), Some(new)) if has_slices(new.0) && is_alike_with_slices(old, new) => Dirty::Nothing,
+            (Some((old, _)), None) => self.service_leaves(old).unwrap_or(Dirty::Everything),
             _ => Dirty::Everything,
         }
+    }
+
+    /// A service is gone, which nothing but its own addresses belonged to: they are addresses like any other now. `None`
+    /// if that needs a generation.
+    fn service_leaves(&mut self, object: &Object) -> Option<Dirty> {
+        // While a generation is being made: flows to the backends are found in its cluster, which is older. After a
+        // change that needs a generation, its backends may be others than those of the generation in force.
+        if self.since.is_some() || self.is_outdated {
+            return None;
+        }
+        let (baseline, maintained) = (self.baseline.as_ref()?, self.maintained.as_ref()?);
+        let service = self.resolved_service(object).ok()??;
+        // Node ports are claimed at the addresses of nodes, external addresses may be another object's.
+        let has_more =
+            service.ports.iter().any(|port| port.node_port.is_some()) || service.addresses != service.cluster_addresses;
+        let is_own = |address: &IpAddr| {
+            let is_others = self.is_of_node(*address) || self.holders.contains_key(address);
+            !is_others && !baseline.is_local(*address) && maintained.is_of_one_service(*address)
+        };
+        if has_more || !service.addresses.iter().all(is_own) {
+            return None;
+        }
+        let class = |address: &IpAddr| Some((*address, baseline.class_without_pod(*address)?));
+        let classes: BTreeMap<IpAddr, PeerId> = service.addresses.iter().map(class).collect::<Option<_>>()?;
+        let backends = service.ports.iter().flat_map(|port| &port.backends).count();
+        if baseline.moves() + backends > MOST_MOVED {
+            return None;
+        }
+        let moved = self.moved_backends(&Key::of(object), Some(&service), None).ok()?;
+        let dirty = baseline.changes(classes, true);
+        if let Some(baseline) = &mut self.baseline {
+            // Its addresses and backends stay those of a service for the index: a change of them makes a generation.
+            baseline.note_moved([].into_iter(), [].into_iter(), backends);
+        }
+        self.moved.push(moved);
+        Some(dirty)
     }
 
     /// A slice was created, changed or deleted while services are judged.

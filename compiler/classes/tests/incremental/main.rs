@@ -1,6 +1,7 @@
 //! Changes applied to a generation give the classes of a compile from scratch, apart from numbers; changes that need a
 //! compile from scratch say so.
 
+mod nodes;
 mod objects;
 mod single;
 
@@ -23,8 +24,7 @@ use objects::{anchors, far_pod, fixed, list, local_pod, namespace, node, other, 
 fn addresses() -> Vec<IpAddr> {
     let pods = (0..33).map(|host| format!("10.0.0.{host}")).chain((1..16).map(|host| format!("10.0.1.{host}")));
     let listed = (0..33).map(|host| format!("192.0.2.{host}"));
-    let others =
-        ["10.96.0.1", "10.96.0.2", "10.96.0.3", "10.96.0.4", "8.8.8.8"];
+    let others = ["10.96.0.1", "10.96.0.2", "10.96.0.3", "10.96.0.4", "8.8.8.8"];
     let ends = ["0.0.0.0", "255.255.255.254", "255.255.255.255", "::", "2001:db8::", "2001:db8::1", "2001:db8::2"];
     let nodes = (1..9).map(|host| format!("172.16.0.{host}"));
     let others = others.into_iter().chain(ends).map(str::to_owned).chain(nodes);

@@ -150,7 +150,7 @@ pub(crate) fn node(random: &mut Random) -> Object {
     objects(&node_with(name, labels, &addresses)).remove(0)
 }
 
-fn node_with(name: &str, labels: &str, addresses: &[usize]) -> String {
+pub(crate) fn node_with(name: &str, labels: &str, addresses: &[usize]) -> String {
     let addresses = addresses.iter().map(|it| format!("{{type: InternalIP, address: 172.16.0.{it}}}"));
     let addresses: Vec<String> = addresses.collect();
     let meta = format!("{{name: {name}, labels: {{{labels}}}}}");
@@ -185,8 +185,7 @@ pub(crate) fn list(random: &mut Random) -> Object {
         _ => random.pick(&LISTED).to_owned(),
     };
     let entries: Vec<String> = (0..count).map(|_| entry(random)).collect();
-    let spec =
-        format!("{{action: Deny, order: {order}, directions: [{direction}], cidrs: [{}]}}", entries.join(", "));
+    let spec = format!("{{action: Deny, order: {order}, directions: [{direction}], cidrs: [{}]}}", entries.join(", "));
     let meta = format!("{{name: {name}}}");
     objects(&format!("{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {meta}, spec: {spec}}}")).remove(0)
 }

@@ -117,3 +117,40 @@ fn backends_that_are_replaced_again_and_again_require_a_compile() {
     assert_eq!(index.apply(slice(&with(2))), Dirty::Nothing);
     assert_eq!(index.apply(slice(&with(0))), Dirty::Everything, "6,000 moves, although the addresses are the first");
 }
+
+/// A service without slices that selects nothing, with this address and more fields.
+fn service(name: &str, address: &str, more: &str, port: &str) -> Object {
+    let spec = format!("{{clusterIP: {address}, ports: [{{port: 80{port}}}]{more}}}");
+    let text = format!("{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: shop}}, spec: {spec}}}");
+    objects(&text).remove(0)
+}
+
+#[test]
+fn a_service_leaves_without_a_compile_unless_more_than_its_own_address_belongs_to_it() {
+    let address = "10.96.7.1";
+    let others: [(&str, &str, Option<Object>); 5] = [
+        ("", "", None),
+        ("", ", nodePort: 30999", None),
+        (", externalIPs: [192.0.2.77]", "", None),
+        ("", "", Some(service("other", "10.96.7.2", ", externalIPs: [10.96.7.1]", ""))),
+        ("", "", Some(far("same", "u9", "db", address))),
+    ];
+    for (place, (more, port, other)) in others.into_iter().enumerate() {
+        let mut index = with_backend();
+        let gone = service("gone", address, more, port);
+        let key = Key::of(&gone);
+        index.apply(gone.clone());
+        other.into_iter().for_each(|object| _ = index.apply(object));
+        index.compile().expect("classes");
+        let dirty = index.delete(&key);
+        if place > 0 {
+            assert_eq!(dirty, Dirty::Everything, "{place}");
+            continue;
+        }
+        let Dirty::Addresses(changes) = dirty else { panic!("{dirty:?}") };
+        assert_eq!(changes.entries, [(address.parse().expect("an address"), None)]);
+        assert!(changes.judge_again, "flows to the service were judged by its backends");
+        assert_eq!(index.apply(gone), Dirty::Everything, "reports have to name the new service");
+        assert_eq!(index.delete(&key), Dirty::Everything, "the generation is due anyway");
+    }
+}

@@ -1,0 +1,113 @@
+//! Nodes that come, go and change while generations are in force.
+
+use weir_classes::index::{Dirty, Key, NeedsWhole};
+use weir_objects::k8s::{Body, Object};
+use weir_testing::yaml::objects;
+
+use crate::objects::{network_policy, node_with, pod, to_nodes};
+use crate::single::{applied, client};
+use crate::{check_agrees, generation};
+
+fn node(name: &str, labels: &str, addresses: &[usize]) -> Object {
+    objects(&node_with(name, labels, addresses)).remove(0)
+}
+
+/// A pod of another node that names an address as its node's.
+fn pod_on(node: &str, name: &str, address: &str, node_address: &str) -> Object {
+    let mut object = pod("shop", name, node, "db", address);
+    if let Body::Pod(pod) = &mut object.body {
+        pod.node_addresses = vec![node_address.parse().expect("an address")];
+    }
+    object
+}
+
+#[test]
+fn other_nodes_come_and_go_without_a_generation_if_no_rule_has_a_nodes_peer() {
+    let (mut server, mut index) = client();
+    let (made, _) = generation(&mut index, |_| ());
+    for object in [node("third", "", &[3]), node("third", "zone: a", &[3, 4]), node("third", "", &[4])] {
+        assert_eq!(server.apply(object, &mut index), Dirty::Nothing);
+        check_agrees(&index, &made, &server);
+    }
+    assert_eq!(server.delete(&Key::of(&node("third", "", &[])), &mut index), Dirty::Nothing);
+    // A node that only pods name: the answer is the pod's, and no more.
+    let answer = server.apply(pod_on("ghost", "more", "10.0.0.9", "172.16.0.6"), &mut index);
+    assert!(matches!(answer, Dirty::Addresses(_)), "{answer:?}");
+    check_agrees(&index, &made, &server);
+    let own = node("near", "", &[1, 5]);
+    assert_eq!(server.apply(own, &mut index), Dirty::Everything, "the own node gets another address");
+    assert_eq!(generation(&mut index, |_| ()).1, Some(NeedsWhole::Objects));
+}
+
+#[test]
+fn the_cluster_ip_of_a_service_is_not_its_own_if_a_node_got_the_address_before() {
+    let (mut server, mut index) = client();
+    assert_eq!(server.apply(node("third", "", &[3]), &mut index), Dirty::Nothing);
+    let text = "{apiVersion: v1, kind: Service, metadata: {name: api, namespace: shop}, \
+                spec: {clusterIP: 172.16.0.3, ports: [{port: 80}]}}";
+    let service = objects(text).remove(0);
+    applied(&mut server, &mut index, service);
+    let dirty = server.apply(node("third", "", &[]), &mut index);
+    assert_eq!(dirty, Dirty::Everything, "a service has the address");
+    let (made, why) = generation(&mut index, |_| ());
+    assert_eq!(why, Some(NeedsWhole::Objects));
+    check_agrees(&index, &made, &server);
+}
+
+#[test]
+fn rules_with_nodes_peers_follow_nodes_without_a_compile_from_scratch() {
+    let (mut server, mut index) = client();
+    server.apply(to_nodes(), &mut index);
+    index.compile().expect("classes");
+    for object in [
+        node("third", "", &[3]),
+        node("third", "zone: a", &[3]),
+        node("third", "zone: a", &[4, 3]),
+        node("near", "zone: a", &[1]),
+        node("near", "", &[1]),
+        node("third", "zone: b", &[]),
+        // On a node that no object declares, at an address of a node with a label.
+        pod_on("ghost", "more", "10.0.0.9", "172.16.0.2"),
+        pod_on("other-ghost", "more", "10.0.0.9", "172.16.0.7"),
+    ] {
+        applied(&mut server, &mut index, object);
+    }
+    let gone = server.delete(&Key::of(&pod_on("other-ghost", "more", "10.0.0.9", "172.16.0.7")), &mut index);
+    assert_eq!(gone, Dirty::Everything, "the address is no node's any more");
+    let (made, why) = generation(&mut index, |_| ());
+    assert_eq!(why, None);
+    check_agrees(&index, &made, &server);
+}
+
+/// To `nodes` peers, a pod with the address of a node is a pod.
+#[test]
+fn a_label_of_a_node_whose_address_a_pod_has_needs_a_compile_from_scratch() {
+    let (mut server, mut index) = client();
+    server.apply(to_nodes(), &mut index);
+    server.apply(node("third", "", &[3]), &mut index);
+    server.apply(pod("shop", "same", "far", "other", "172.16.0.3"), &mut index);
+    index.compile().expect("classes");
+    assert_eq!(server.apply(node("third", "zone: a", &[3]), &mut index), Dirty::Everything);
+    let (made, why) = generation(&mut index, |_| ());
+    assert_eq!(why, Some(NeedsWhole::Objects));
+    check_agrees(&index, &made, &server);
+}
+
+#[test]
+fn the_claims_of_a_service_that_left_are_forgotten_when_another_one_comes() {
+    let (mut server, mut index) = client();
+    let service = |name: &str, host: usize| {
+        let spec = format!("{{clusterIP: 10.96.0.{host}, ports: [{{port: 443}}]}}");
+        let text =
+            format!("{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: shop}}, spec: {spec}}}");
+        objects(&text).remove(0)
+    };
+    applied(&mut server, &mut index, service("api", 2));
+    // Alone in its class, and with a number in front of the other one's.
+    let dirty = server.delete(&Key::of(&service("api", 2)), &mut index);
+    assert!(matches!(dirty, Dirty::Addresses(_)), "{dirty:?}");
+    let open = "{podSelector: {}, policyTypes: [Egress], egress: [{ports: [{port: 443}]}]}";
+    applied(&mut server, &mut index, network_policy("shop", "more", "enforce", open));
+    let made = applied(&mut server, &mut index, service("web", 3));
+    assert_eq!(made.classes.vips.iter().filter(|vip| !vip.ports.is_empty()).count(), 2, "db and web");
+}
