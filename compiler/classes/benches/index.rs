@@ -16,6 +16,7 @@ use weir_classes::index::{Dirty, Generation, Index, Key};
 use weir_codegen::compile;
 use weir_codegen::last::LastArtifact;
 use weir_model::Assumptions;
+use weir_objects::address::Prefix;
 use weir_objects::k8s::{
     Body, LabelSelector, NetworkPolicy, Object, Operator, PolicyPeer, PolicyPort, PortMatch, Protocol, Requirement,
     SliceEndpoint,
@@ -294,7 +295,7 @@ fn changes(index: &mut Index, objects: &[Object]) -> [Duration; 2] {
 
 /// Changes that are applied to the generation in force: the median times until the classes are known, and from then on
 /// until the file is written, in milliseconds.
-fn edits(index: &mut Index, objects: &[Object]) -> [(&'static str, [f64; 2]); 4] {
+fn edits(index: &mut Index, objects: &[Object]) -> [(&'static str, [f64; 2]); 7] {
     let policies = || objects.iter().filter(|it| matches!(it.body, Body::NetworkPolicy(_)));
     policies().for_each(|policy| _ = index.apply(policy.clone()));
     index.compile().expect("it compiles");
@@ -328,7 +329,51 @@ fn edits(index: &mut Index, objects: &[Object]) -> [(&'static str, [f64; 2]); 4]
         ("new_policy", applied(index, new.iter().cloned().map(Change::Apply))),
         ("deleted_policy", applied(index, deleted)),
         ("new_class", applied(index, moved)),
+        ("block", applied(index, with_blocks(objects))),
+        ("named_port", applied(index, with_names(objects))),
+        ("list", {
+            // The first list needs a compile from scratch.
+            index.apply(list(0));
+            index.compile().expect("it compiles");
+            applied(index, (1..).map(|number| Change::Apply(list(number))))
+        }),
     ]
+}
+
+/// Policies with an egress rule for a new block, which contains pods.
+fn with_blocks(objects: &[Object]) -> impl Iterator<Item = Change> {
+    let policies = objects.iter().filter(|it| matches!(it.body, Body::NetworkPolicy(_)));
+    (0..).zip(policies).map(|(number, policy)| {
+        Change::Apply(edited(policy, |body| {
+            let cidr = Prefix::new([10, number, 0, 0].into(), 17);
+            let rule = body.egress.last_mut().expect("a rule");
+            rule.peers.push(PolicyPeer::Block { cidr, except: Vec::new() });
+        }))
+    })
+}
+
+/// Policies with an egress rule for a new named port, which no pod has.
+fn with_names(objects: &[Object]) -> impl Iterator<Item = Change> {
+    let policies = objects.iter().filter(|it| matches!(it.body, Body::NetworkPolicy(_)));
+    policies.enumerate().map(|(number, policy)| {
+        Change::Apply(edited(policy, |body| {
+            let port = PolicyPort { protocol: Protocol::Tcp, port: PortMatch::Named(format!("port-{number}")) };
+            body.egress.last_mut().expect("a rule").ports.push(port);
+        }))
+    })
+}
+
+/// A list of 1,000 ranges. Each number has another range in place of one of them.
+fn list(number: u32) -> Object {
+    let range = |place: u32| if place == number % 1_000 { 2_000 + number } else { place };
+    let cidrs: Vec<String> =
+        (0..1_000).map(range).map(|it| format!("\"198.{}.{}.0/25\"", 16 + it / 256, it % 256)).collect();
+    let spec = format!(r#"{{"action": "Deny", "cidrs": [{}]}}"#, cidrs.join(","));
+    let meta = r#"{"name": "ranges"}"#;
+    weir_testing::yaml::objects(&format!(
+        r#"{{"apiVersion": "weir.dev/v1alpha1", "kind": "CidrList", "metadata": {meta}, "spec": {spec}}}"#
+    ))
+    .remove(0)
 }
 
 fn edited(policy: &Object, edit: impl FnOnce(&mut NetworkPolicy)) -> Object {

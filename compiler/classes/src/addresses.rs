@@ -18,7 +18,7 @@ use weir_model::{Cluster, SelectorId};
 use weir_objects::address::{Family, Prefix, to_address, to_number};
 use weir_objects::k8s::ListEntry;
 
-pub(crate) use moves::{RangeMove, RangeMoves};
+pub(crate) use moves::{RangeMove, RangeMoves, Ranges};
 
 /// Bytes that a range costs: in lists of cuts, in the address map, and in the tables.
 const SEGMENT_BYTES: u64 = 60;
@@ -230,21 +230,11 @@ impl Segments {
         })
     }
 
-    /// The ranges where a predicate holds, of both families.
-    pub(super) fn ranges_where(&self, predicate: PredicateId) -> (Vec<(u32, u32)>, Vec<(u128, u128)>) {
-        let holds: Vec<bool> = self.sets.iter().map(|set| set.binary_search(&predicate).is_ok()).collect();
-        (ranges_where(&self.v4, &holds), ranges_where(&self.v6, &holds))
-    }
-
     /// All ranges of the address space, with the class of each set.
     pub(super) fn ranges(&self, of_sets: &[PeerId]) -> impl Iterator<Item = ClassRange> {
         let v4 = self.v4.iter().map(|it| range(it, of_sets));
         v4.chain(self.v6.iter().map(|it| range(it, of_sets)))
     }
-}
-
-fn ranges_where<N: Number>(list: &[Segment<N>], holds: &[bool]) -> Vec<(N, N)> {
-    list.iter().filter(|it| holds[it.set as usize]).map(|it| (it.first, it.last)).collect()
 }
 
 fn set_at<N: Number>(list: &[Segment<N>], number: N) -> u32 {

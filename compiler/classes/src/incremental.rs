@@ -8,8 +8,9 @@
 //! policy selects, before or after the change, get new rows ([`subjects`]). Peer classes are shared with the generation
 //! before, unless a rule has a new peer or a remote pod is unlike all others ([`peers`]): then the addresses in
 //! question get classes, and all rows of the node are made again. Local pods come and go ([`local`]), services get other
-//! addresses, ports and backends ([`services`]), namespaces get other labels ([`namespaces`]). [`NeedsWhole`] lists the
-//! changes that need a compile from scratch.
+//! addresses, ports and backends ([`services`]), namespaces get other labels ([`namespaces`]), and blocks, lists and
+//! `nodes` peers get other ranges of addresses ([`ranges`]). [`NeedsWhole`] lists the changes that need a compile from
+//! scratch.
 //! The alternative was to remember the result of each stage for each unit (pod, selector, policy) and to run the stages
 //! over all units. It was not chosen, because looking up 10,000 remembered results takes longer than the change itself.
 //! Invariants: the result has the verdicts and reasons of a compile from scratch. Numbers of classes, atoms and sets
@@ -72,8 +73,8 @@ pub enum NeedsWhole {
     /// lacks rules that did not fit the budget or needed objects that were not listed.
     #[error("there is no generation to change")]
     Base,
-    /// A change for which no smaller work is proved to be enough: of a node, a list, a cluster-wide policy, a pod with
-    /// hostPorts or with an address that another object has.
+    /// A change for which no smaller work is proved to be enough: of the own node, of a list beside its entries, of a
+    /// cluster-wide policy, of a pod with hostPorts, or of an object with an address that another object has.
     #[error("an object has changed whose changes are not applied to a generation")]
     Objects,
     /// The node's first local pod has come or its last one has gone.

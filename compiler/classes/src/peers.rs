@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::addresses::{self, AddressMap, ClassRange, RangeMoves, Segments, SetId};
+use super::addresses::{self, AddressMap, ClassRange, RangeMoves, Ranges, Segments, SetId};
 use super::incremental::holds;
 use super::meter::{CLASS_BYTES, Exceeded, Meter, PAIR_BYTES};
 use super::ports::{self, Atoms};
@@ -53,8 +53,8 @@ impl PeerLookup {
         self.segments.find(address)
     }
 
-    /// The ranges of addresses where a predicate holds, of both families.
-    pub(super) fn ranges_where(&self, predicate: PredicateId) -> (Vec<(u32, u32)>, Vec<(u128, u128)>) {
+    /// The ranges of addresses where a predicate holds.
+    pub(super) fn ranges_where(&self, predicate: PredicateId) -> Ranges {
         self.segments.ranges_where(predicate)
     }
 

@@ -62,6 +62,14 @@ milliseconds: until the classes are known, and from then on until the file is wr
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 ";
 
+const RANGES: &str = "
+The same for changes of ranges of addresses and of named ports: a rule gets a new `ipBlock` that contains pods, a rule
+gets a port whose name no rule has, and in a list of 1,000 blocks one is exchanged.
+
+| pods | policies | `ipBlock`: classes | emit | named port: classes | emit | list: classes | emit |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+";
+
 const AGENT: &str = "\
 ## The agent
 
@@ -81,7 +89,7 @@ pub(super) fn events() -> Result<()> {
     let mut bench = cargo(&["bench", "--locked", "--package", "weir-classes", "--bench", "index"]);
     run(bench.env("WEIR_BENCH_JSON", &figures))?;
     let (mut text, mut whole) = (EVENTS.to_owned(), WHOLE.to_owned());
-    let (mut small, mut applied) = (SMALL.to_owned(), APPLIED.to_owned());
+    let (mut small, mut applied, mut ranges) = (SMALL.to_owned(), APPLIED.to_owned(), RANGES.to_owned());
     for row in page::rows(&figures)? {
         let number = |field: &str| page::grouped(row[field].as_u64().unwrap_or_default());
         let figure = |field: &str| format!("{:.1}", row[field].as_f64().unwrap_or(f64::NAN));
@@ -93,6 +101,8 @@ pub(super) fn events() -> Result<()> {
             |kind| format!("{} | {}", figure(&format!("{kind}_classes_ms")), figure(&format!("{kind}_emit_ms")));
         let edits = ["port", "new_policy", "deleted_policy", "new_class"].map(of_kind);
         _ = writeln!(applied, "| {} | {} | {} |", number("pods"), number("policies"), edits.join(" | "));
+        let moved = ["block", "named_port", "list"].map(of_kind);
+        _ = writeln!(ranges, "| {} | {} | {} |", number("pods"), number("policies"), moved.join(" | "));
         let kinds = ["slice", "local_pod", "policy"]
             .map(|kind| format!("{} | {}", figure(&format!("{kind}_p50_ms")), figure(&format!("{kind}_p99_ms"))));
         let (pods, policies, memory) = (number("pods"), number("policies"), figure("memory_mib"));
@@ -101,7 +111,7 @@ pub(super) fn events() -> Result<()> {
         let others = ["local_pod_reported_us", "namespace_labelled_us"].map(figure).join(" | ");
         _ = writeln!(small, "| {pods} | {policies} | {} | {share:.0} % | {others} |", figure("slice_moves_us"));
     }
-    page::replace("events", &(text + &whole + &applied + &small + &installs()?))
+    page::replace("events", &(text + &whole + &applied + &ranges + &small + &installs()?))
 }
 
 /// The table of installs.

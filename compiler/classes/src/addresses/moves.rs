@@ -7,11 +7,46 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Number, PredicateSets, SEGMENT_BYTES, Segment, Segments, SetId, after, before, sweep};
+use super::{
+    Number, PredicateSets, SEGMENT_BYTES, Segment, Segments, SetId, after, before, difference, ranges_at, ranges_of,
+    ranges_of_block, sweep,
+};
 use crate::PredicateId;
 use crate::meter::{CLASS_BYTES, Meter, PAIR_BYTES};
+use weir_objects::address::{Family, Prefix};
+use weir_objects::k8s::ListEntry;
 
-/// Addresses for which a predicate begins or ceases to hold: sorted, disjoint.
+/// Ranges of addresses, from first to last: sorted, disjoint.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ranges {
+    v4: Vec<(u32, u32)>,
+    v6: Vec<(u128, u128)>,
+}
+
+impl Ranges {
+    /// The addresses of a block without its excepted blocks.
+    pub(crate) fn of_block(cidr: Prefix, except: &[Prefix]) -> Self {
+        match cidr.family() {
+            Family::V4 => Self { v4: ranges_of_block(cidr, except), v6: Vec::new() },
+            Family::V6 => Self { v4: Vec::new(), v6: ranges_of_block(cidr, except) },
+        }
+    }
+
+    pub(crate) fn of_list(entries: &[ListEntry]) -> Self {
+        Self { v4: ranges_of(entries), v6: ranges_of(entries) }
+    }
+
+    pub(crate) fn of_addresses<'a>(addresses: impl IntoIterator<Item = &'a IpAddr> + Clone) -> Self {
+        Self { v4: ranges_at(addresses.clone()), v6: ranges_at(addresses) }
+    }
+
+    /// The parts that other ranges do not cover.
+    pub(crate) fn without(&self, other: &Self) -> Self {
+        Self { v4: difference(&self.v4, &other.v4), v6: difference(&self.v6, &other.v6) }
+    }
+}
+
+/// Addresses for which a predicate begins or ceases to hold.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeMove {
     pub(crate) predicate: PredicateId,
@@ -19,15 +54,7 @@ pub(crate) struct RangeMove {
     pub(crate) holds: bool,
     /// Whether the ranges are of a policy, and not of a list: lists have no budget.
     pub(crate) is_metered: bool,
-    pub(crate) v4: Vec<(u32, u32)>,
-    pub(crate) v6: Vec<(u128, u128)>,
-}
-
-impl RangeMove {
-    /// A list that begins or ceases to contain addresses, of which there are none yet.
-    pub(crate) fn of_list(predicate: PredicateId, holds: bool) -> Self {
-        Self { predicate, holds, is_metered: false, v4: Vec::new(), v6: Vec::new() }
-    }
+    pub(crate) ranges: Ranges,
 }
 
 /// All moves of one change.
@@ -70,23 +97,29 @@ impl RangeMoves {
 
 fn cut_moves<N: Number>(
     list: &[RangeMove],
-    ranges: impl Fn(&RangeMove) -> &Vec<(N, N)>,
+    of_family: impl Fn(&Ranges) -> &Vec<(N, N)>,
     sets: &mut PredicateSets,
     meter: &Meter,
 ) -> Vec<Segment<N>> {
-    let numbered = || (0..).map(PredicateId).zip(list);
-    let count = 2 * list.iter().filter(|it| it.is_metered).map(|it| ranges(it).len() as u64).sum::<u64>();
+    let numbered = || (0..).map(PredicateId).zip(list.iter().map(|it| of_family(&it.ranges)));
+    let count = 2 * list.iter().filter(|it| it.is_metered).map(|it| of_family(&it.ranges).len() as u64).sum::<u64>();
     if !meter.take(SEGMENT_BYTES * count, count) {
         return Vec::new();
     }
-    let mut starts: Vec<_> = numbered().flat_map(|(id, it)| ranges(it).iter().map(move |at| (at.0, id))).collect();
-    let mut ends: Vec<_> = numbered().flat_map(|(id, it)| ranges(it).iter().map(move |at| (at.1, id))).collect();
+    let mut starts: Vec<_> = numbered().flat_map(|(id, ranges)| ranges.iter().map(move |at| (at.0, id))).collect();
+    let mut ends: Vec<_> = numbered().flat_map(|(id, ranges)| ranges.iter().map(move |at| (at.1, id))).collect();
     starts.sort_by_key(|(at, _)| *at);
     ends.sort_by_key(|(at, _)| *at);
     sweep(&starts, &ends, sets, meter)
 }
 
 impl Segments {
+    /// The ranges where a predicate holds.
+    pub(crate) fn ranges_where(&self, predicate: PredicateId) -> Ranges {
+        let holds: Vec<bool> = self.sets.iter().map(|set| set.binary_search(&predicate).is_ok()).collect();
+        Ranges { v4: ranges_where(&self.v4, &holds), v6: ranges_where(&self.v6, &holds) }
+    }
+
     /// The segments after moves, without sets that no range has any more.
     pub(crate) fn moved(&self, moves: &RangeMoves, meter: &Meter) -> Self {
         let mut sets = MovedSets {
@@ -102,6 +135,10 @@ impl Segments {
         let v6 = merge(&self.v6, &moves.cut.v6, &mut sets);
         Self { v4, v6, sets: sets.list }
     }
+}
+
+fn ranges_where<N: Number>(list: &[Segment<N>], holds: &[bool]) -> Vec<(N, N)> {
+    list.iter().filter(|it| holds[it.set as usize]).map(|it| (it.first, it.last)).collect()
 }
 
 /// The sets of predicates after moves.

@@ -9,28 +9,21 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Effect, Maintained, NeedsWhole};
-use crate::addresses::{self, Number, RangeMove, RangeMoves, SetId, difference, ranges_at, ranges_of, ranges_of_block};
+use crate::addresses::{self, RangeMove, RangeMoves, Ranges, SetId};
 use crate::meter::{CLASS_BYTES, Meter, PAIR_BYTES};
 use crate::peers::Peers;
 use crate::{PeerClass, PeerId, Predicate, PredicateId};
 use weir_model::IpBlockPods;
 use weir_model::labels::matches;
 use weir_model::resolve::FoundNode;
-use weir_objects::address::{Family, Prefix};
-use weir_objects::k8s::{Labels, ListEntry};
+use weir_objects::address::Family;
+use weir_objects::k8s::Labels;
 
-/// The ranges for which a predicate holds now: sorted, disjoint.
+/// The ranges for which a predicate holds now.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldRanges {
-    predicate: PredicateId,
-    v4: Vec<(u32, u32)>,
-    v6: Vec<(u128, u128)>,
-}
-
-impl HeldRanges {
-    pub(crate) fn of_list(predicate: PredicateId, entries: &[ListEntry]) -> Self {
-        Self { predicate, v4: ranges_of(entries), v6: ranges_of(entries) }
-    }
+    pub(crate) predicate: PredicateId,
+    pub(crate) ranges: Ranges,
 }
 
 /// The changes of predicates of addresses since the generation.
@@ -71,31 +64,32 @@ impl Maintained {
             if self.cluster.assume.ipblock_pods != IpBlockPods::Match {
                 return Err(NeedsWhole::Peers);
             }
-            let (v4, v6) = (ranges_in(*cidr, except), ranges_in(*cidr, except));
-            found.push(RangeMove { predicate: *id, holds: true, is_metered: true, v4, v6 });
+            let ranges = Ranges::of_block(*cidr, except);
+            found.push(RangeMove { predicate: *id, holds: true, is_metered: true, ranges });
         }
         Ok(found)
     }
 
     /// Gives the segments the lists that contain single addresses now. Their entries have the classes already.
     fn relist(&mut self, relisted: &BTreeMap<IpAddr, Vec<PredicateId>>, meter: &Meter) {
-        let mut found: BTreeMap<(PredicateId, bool), RangeMove> = BTreeMap::new();
+        let mut found: BTreeMap<(PredicateId, bool), Vec<IpAddr>> = BTreeMap::new();
         for (address, now) in relisted {
             let before = self.peers.lookup.predicates_at(*address);
-            let only = |one: &[PredicateId], other: &[PredicateId], holds| {
-                one.iter().filter(|id| other.binary_search(id).is_err()).map(|id| (*id, holds)).collect::<Vec<_>>()
-            };
-            for (predicate, holds) in only(now, before, true).into_iter().chain(only(before, now, false)) {
-                let of_list = found.entry((predicate, holds)).or_insert_with(|| RangeMove::of_list(predicate, holds));
-                match address {
-                    IpAddr::V4(v4) => of_list.v4.push((v4.to_bits(), v4.to_bits())),
-                    IpAddr::V6(v6) => of_list.v6.push((v6.to_bits(), v6.to_bits())),
+            for (one, other, holds) in [(&now[..], before, true), (before, now, false)] {
+                for predicate in one.iter().filter(|id| other.binary_search(id).is_err()) {
+                    found.entry((*predicate, holds)).or_default().push(*address);
                 }
             }
         }
-        if !found.is_empty() {
-            let moves = RangeMoves::new(&found.into_values().collect::<Vec<_>>(), meter);
-            Arc::make_mut(&mut self.peers.lookup).move_segments(&moves, meter);
+        let moves = found.into_iter().map(|((predicate, holds), addresses)| RangeMove {
+            predicate,
+            holds,
+            is_metered: false,
+            ranges: Ranges::of_addresses(&addresses),
+        });
+        let moves: Vec<_> = moves.collect();
+        if !moves.is_empty() {
+            Arc::make_mut(&mut self.peers.lookup).move_segments(&RangeMoves::new(&moves, meter), meter);
         }
     }
 
@@ -114,21 +108,20 @@ impl Maintained {
             let Predicate::Nodes(selector) = predicate else { return None };
             let (selector, none) = (self.cluster.labels.selector(*selector), Labels::default());
             let selected = nodes().filter(|(labels, _)| matches(selector, labels.unwrap_or(&none)));
-            let addresses: Vec<IpAddr> = selected.flat_map(|(_, addresses)| addresses).copied().collect();
-            Some(HeldRanges { predicate: id, v4: ranges_at(&addresses), v6: ranges_at(&addresses) })
+            let addresses: Vec<&IpAddr> = selected.flat_map(|(_, addresses)| addresses).collect();
+            Some(HeldRanges { predicate: id, ranges: Ranges::of_addresses(addresses.iter().copied()) })
         };
         Ok(predicates.filter_map(of_predicate).collect())
     }
 
     /// The ranges that predicates lose and get.
     fn moves_to(&self, held: &[HeldRanges]) -> Vec<RangeMove> {
-        let moves = held.iter().flat_map(|HeldRanges { predicate, v4, v6 }| {
-            let (old_v4, old_v6) = self.peers.lookup.ranges_where(*predicate);
-            let of = |holds, v4, v6| RangeMove { v4, v6, ..RangeMove::of_list(*predicate, holds) };
-            let left = of(false, difference(&old_v4, v4), difference(&old_v6, v6));
-            [left, of(true, difference(v4, &old_v4), difference(v6, &old_v6))]
+        let moves = held.iter().flat_map(|HeldRanges { predicate, ranges }| {
+            let before = self.peers.lookup.ranges_where(*predicate);
+            let of = |holds, ranges| RangeMove { predicate: *predicate, holds, is_metered: false, ranges };
+            [of(false, before.without(ranges)), of(true, ranges.without(&before))]
         });
-        moves.filter(|it| !it.v4.is_empty() || !it.v6.is_empty()).collect()
+        moves.collect()
     }
 
     /// Gives addresses the classes that they have after the moves.
@@ -168,9 +161,4 @@ impl Maintained {
         (effect.changes_facts, effect.changes_addresses) = (true, true);
         Ok(moves)
     }
-}
-
-/// The addresses of a block in a family.
-fn ranges_in<N: Number>(cidr: Prefix, except: &[Prefix]) -> Vec<(N, N)> {
-    if cidr.family() == N::FAMILY { ranges_of_block(cidr, except) } else { Vec::new() }
 }

@@ -16,6 +16,7 @@ use super::roles::Roles;
 use super::services::{as_service, with_service};
 use super::store::{KeyRef, Keyed};
 use super::{Dirty, Generation, Index, Kept, Key};
+use crate::addresses::Ranges;
 use crate::departed::MovedBackends;
 use crate::incremental::{
     Changes, HeldRanges, LocalChange, Maintained, NamespaceChange, NeedsWhole, PeerPod, PolicyChange, RangeChanges,
@@ -241,7 +242,7 @@ impl Index {
         let of_list = |name: &String| {
             let predicate = baseline.predicate_of_list(name)??;
             match &self.objects.get(&KeyRef { kind: "CidrList", namespace: "", name })?.body {
-                Body::CidrList(list) => Some(HeldRanges::of_list(predicate, &list.entries)),
+                Body::CidrList(list) => Some(HeldRanges { predicate, ranges: Ranges::of_list(&list.entries) }),
                 _ => None,
             }
         };
