@@ -8,9 +8,9 @@
 //! policy selects, before or after the change, get new rows ([`subjects`]). Peer classes are shared with the generation
 //! before, unless a rule has a new peer or a remote pod is unlike all others ([`peers`]): then the addresses in
 //! question get classes, and all rows of the node are made again. Local pods come and go ([`local`]), services get other
-//! addresses, ports and backends ([`services`]), namespaces get other labels ([`namespaces`]), and blocks, lists and
-//! `nodes` peers get other ranges of addresses ([`ranges`]). [`NeedsWhole`] lists the changes that need a compile from
-//! scratch.
+//! addresses, ports and backends ([`services`]), namespaces get other labels ([`namespaces`]), cluster-wide policies are
+//! numbered again ([`tiers`]), and blocks, lists and `nodes` peers get other ranges of addresses ([`ranges`]).
+//! [`NeedsWhole`] lists the changes that need a compile from scratch.
 //! The alternative was to remember the result of each stage for each unit (pod, selector, policy) and to run the stages
 //! over all units. It was not chosen, because looking up 10,000 remembered results takes longer than the change itself.
 //! Invariants: the result has the verdicts and reasons of a compile from scratch. Numbers of classes, atoms and sets
@@ -27,6 +27,7 @@ mod ranges;
 mod services;
 mod subjects;
 mod terms;
+mod tiers;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -47,6 +48,7 @@ pub(crate) use peers::{PeerPod, holds};
 pub(crate) use ranges::{HeldRanges, RangeChanges};
 pub(crate) use services::{ServiceChange, ServiceChanges, is_alike};
 use terms::Uses;
+pub(crate) use tiers::TierChange;
 use weir_model::labels::Labelling;
 use weir_model::{Cluster, Interner};
 use weir_objects::k8s::Object;
@@ -74,20 +76,20 @@ pub enum NeedsWhole {
     #[error("there is no generation to change")]
     Base,
     /// A change for which no smaller work is proved to be enough: of the own node, of a list beside its entries, of a
-    /// cluster-wide policy, of a pod with hostPorts, or of an object with an address that another object has.
+    /// pod with hostPorts, or of an object with an address that another object has.
     #[error("an object has changed whose changes are not applied to a generation")]
     Objects,
     /// The node's first local pod has come or its last one has gone.
     #[error("the first local pod has come or the last one has gone")]
     LocalPods,
-    /// Cluster-wide policies or lists begin or cease to apply to any local pod.
-    #[error("a cluster-wide policy or list begins or ceases to apply to local pods")]
+    /// Lists begin or cease to apply to any local pod.
+    #[error("a list begins or ceases to apply to local pods")]
     ClusterWide,
     /// A service has a backend without an address.
     #[error("a service has a backend without an address")]
     Backends,
-    /// A rule has a new block, and by assumption blocks contain no addresses of pods.
-    #[error("a rule has a new block")]
+    /// A rule has a new block, and by assumption blocks contain no addresses of pods; or a new `nodes` peer.
+    #[error("a rule has a new block or a new `nodes` peer")]
     Peers,
     /// Too much is kept that nothing may use any more: peers, named ports, peer classes, selectors or labels.
     #[error("too much is kept that nothing uses")]
@@ -142,6 +144,7 @@ pub(crate) struct Changes {
     /// Local pods that have come, changed or gone.
     pub(crate) local: Vec<LocalChange>,
     pub(crate) policies: Vec<PolicyChange>,
+    pub(crate) tiers: Vec<TierChange>,
     /// Pods whose class may be another one: those with a new key, and those that new peers of policies select.
     pub(crate) pods: Vec<PeerPod>,
     /// Single addresses whose classes exist.
@@ -243,13 +246,17 @@ impl Maintained {
     /// Applies changes.
     pub(crate) fn apply(mut self, changes: Changes, limits: Limits) -> Result<Self, NeedsWhole> {
         let meter = Meter::new(limits);
-        let Changes { namespaces, local, mut policies, pods, entries, ranges, services, moves_backends } = changes;
+        let Changes { namespaces, local, mut policies, tiers, pods, entries, ranges, services, moves_backends } =
+            changes;
         let mut effect =
             Effect { changes_addresses: !pods.is_empty(), changes_facts: moves_backends, ..Effect::default() };
         self.take_entries(&entries, &mut effect);
         self.change_namespaces(namespaces)?;
         let arrived = self.replace_local(local, &mut policies, &mut effect)?;
-        let new = self.replace_policies(&policies, &mut effect)?;
+        let mut new = self.replace_policies(&policies, &mut effect)?;
+        new.extend(self.replace_tiers(&tiers, &mut effect)?);
+        self.forget_unused_tiers(&mut effect)?;
+        self.check_lists()?;
         effect.touched.extend(self.local_indices(&arrived));
         self.add_specs_of_names(&new, &mut effect);
         self.change_ranges(&new.predicates, &ranges, &mut effect, &meter)?;

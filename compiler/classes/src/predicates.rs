@@ -9,7 +9,7 @@ use super::sources::RulePlace;
 use super::subjects::SubjectDraft;
 use weir_model::{
     Cluster, Direction, ListId, NamespaceId, Peer, PolicyId, PortMatch, PortRule, Protocol, Rule, RuleAction,
-    SelectorId, TierMatch, TierPeer, TierPolicyId, id,
+    SelectorId, TierMatch, TierPeer, TierPolicyId, TierRule, id,
 };
 use weir_objects::address::Prefix;
 use weir_objects::origin::{FieldOrigin, FieldPath};
@@ -147,6 +147,25 @@ pub(super) struct DraftTierRule {
     pub(super) matched: Option<DraftRule>,
 }
 
+impl DraftTierRule {
+    /// A rule made of known terms; `None` if a term is not known.
+    pub(super) fn of_known(
+        rule: &TierRule,
+        direction: Direction,
+        terms: &RuleTerms,
+        ids: &HashMap<Predicate, PredicateId>,
+    ) -> Option<Self> {
+        let draft = |it: &TierMatch| {
+            DraftRule::of_known_terms(it.peers.iter().map(tier_predicate), &it.ports, direction, terms, ids)
+        };
+        let matched = match &rule.matched {
+            Some(matched) => Some(draft(matched)?),
+            None => None,
+        };
+        Some(Self { action: rule.action, matched })
+    }
+}
+
 /// A rule with predicates and names replaced by their numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DraftRule {
@@ -176,10 +195,20 @@ impl DraftRule {
         terms: &RuleTerms,
         ids: &HashMap<Predicate, PredicateId>,
     ) -> Option<Self> {
-        let peers = rule.peers.iter().map(|peer| ids.get(&peer_predicate(Some(namespace), peer)).copied());
-        let peers = peers.collect::<Option<Vec<_>>>()?;
+        let peers = rule.peers.iter().map(|peer| peer_predicate(Some(namespace), peer));
+        Self::of_known_terms(peers, &rule.ports, direction, terms, ids)
+    }
+
+    fn of_known_terms(
+        peers: impl Iterator<Item = Predicate>,
+        ports: &[PortRule],
+        direction: Direction,
+        terms: &RuleTerms,
+        ids: &HashMap<Predicate, PredicateId>,
+    ) -> Option<Self> {
+        let peers = peers.map(|predicate| ids.get(&predicate).copied()).collect::<Option<Vec<_>>>()?;
         let mut drafted = DraftPorts::default();
-        for port in &rule.ports {
+        for port in ports {
             match DraftPort::of(port) {
                 DraftPort::Range(first, last) => drafted.ranges.push((port.protocol, first, last)),
                 DraftPort::Named(name) => {
@@ -187,7 +216,7 @@ impl DraftRule {
                 }
             }
         }
-        Some(Self::new(peers, (!rule.ports.is_empty()).then_some(drafted)))
+        Some(Self::new(peers, (!ports.is_empty()).then_some(drafted)))
     }
 
     fn new(mut peers: Vec<PredicateId>, ports: Option<DraftPorts>) -> Self {
@@ -261,6 +290,23 @@ impl RulePredicates {
     /// Replaces the rules of a policy, or adds them.
     pub(super) fn replace(&mut self, policy: PolicyId, rules: PolicyRules) {
         *self.rules.place_of(policy) = rules;
+    }
+
+    /// The same rules with other numbers of cluster-wide policies, without those for which `number` returns `None`.
+    pub(super) fn with_renumbered_tiers(&self, number: impl Fn(TierPolicyId) -> Option<TierPolicyId>) -> Self {
+        let tiers =
+            self.tiers.iter().filter_map(|((id, direction), rules)| Some(((number(*id)?, *direction), rules.clone())));
+        Self { terms: Arc::clone(&self.terms), rules: self.rules.clone(), tiers: Arc::new(tiers.collect()) }
+    }
+
+    /// Adds the rules of a cluster-wide policy in a direction.
+    pub(super) fn add_tier(&mut self, id: TierPolicyId, direction: Direction, rules: Vec<DraftTierRule>) {
+        Arc::make_mut(&mut self.tiers).insert((id, direction), rules);
+    }
+
+    /// Takes away the rules of a cluster-wide policy.
+    pub(super) fn remove_tier(&mut self, id: TierPolicyId) {
+        Arc::make_mut(&mut self.tiers).retain(|(of, _), _| *of != id);
     }
 
     /// Adds a predicate.
@@ -339,7 +385,8 @@ pub(super) fn collect(cluster: &Cluster, draft: &SubjectDraft) -> Collected {
     Collected { rules: RulePredicates { terms: terms.into(), rules, tiers: tiers.into() }, origins, ids }
 }
 
-fn tier_predicate(peer: &TierPeer) -> Predicate {
+/// The predicate of a peer of a cluster-wide policy.
+pub(super) fn tier_predicate(peer: &TierPeer) -> Predicate {
     match peer {
         TierPeer::Pods { namespaces, pods } => {
             Predicate::Pods { own: None, namespaces: Some(*namespaces), pods: *pods }

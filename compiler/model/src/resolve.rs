@@ -21,6 +21,7 @@ pub use endpoints::{FoundNode, addresses_of_node, endpoint_of_pod, named_ports, 
 pub use frontends::{AddressUse, frontends};
 pub use policies::{is_audit, isolates, network_policy};
 pub use services::{backends_of_slices, is_alike_with_slices, is_reached};
+pub use tiers::{tier_order, tier_policy};
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

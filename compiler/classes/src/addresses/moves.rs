@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::{
     Number, PredicateSets, SEGMENT_BYTES, Segment, Segments, SetId, after, before, difference, ranges_at, ranges_of,
-    ranges_of_block, sweep,
+    ranges_of_block, ranges_of_networks, sweep,
 };
 use crate::PredicateId;
 use crate::meter::{CLASS_BYTES, Meter, PAIR_BYTES};
@@ -30,6 +30,10 @@ impl Ranges {
             Family::V4 => Self { v4: ranges_of_block(cidr, except), v6: Vec::new() },
             Family::V6 => Self { v4: Vec::new(), v6: ranges_of_block(cidr, except) },
         }
+    }
+
+    pub(crate) fn of_networks(networks: &[Prefix]) -> Self {
+        Self { v4: ranges_of_networks(networks), v6: ranges_of_networks(networks) }
     }
 
     pub(crate) fn of_list(entries: &[ListEntry]) -> Self {

@@ -58,7 +58,6 @@ impl Maintained {
             self.replace_endpoint(&change, &mut slots, effect)?;
         }
         let arrived = self.renumber_endpoints(slots)?;
-        self.check_cluster_wide()?;
         let unused = self.unused_policies(policies);
         policies.extend(unused);
         // Backends may be local now, or cease to be.
@@ -196,13 +195,10 @@ impl Maintained {
         LocalEndpoint { endpoint, policies, audit, tiers, audit_tiers, lists, node }
     }
 
-    /// The rules of cluster-wide policies and lists are in the classes only if they apply to a local pod.
-    fn check_cluster_wide(&self) -> Result<(), NeedsWhole> {
-        let local = &self.draft.local;
-        let tiers: BTreeSet<_> = local.iter().flat_map(|it| it.tiers.iter().chain(&it.audit_tiers)).collect();
-        let lists: BTreeSet<_> = local.iter().flat_map(|it| &it.lists).collect();
-        let is_same = tiers.into_iter().eq(&self.draft.tiers) && lists.into_iter().eq(&self.draft.lists);
-        if is_same { Ok(()) } else { Err(NeedsWhole::ClusterWide) }
+    /// The rules of lists are in the classes only if they apply to a local pod.
+    pub(super) fn check_lists(&self) -> Result<(), NeedsWhole> {
+        let lists: BTreeSet<_> = self.draft.local.iter().flat_map(|it| &it.lists).collect();
+        if lists.into_iter().eq(&self.draft.lists) { Ok(()) } else { Err(NeedsWhole::ClusterWide) }
     }
 
     /// The policies that select no local pod any more, without those that have changed themselves.

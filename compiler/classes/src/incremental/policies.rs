@@ -82,7 +82,7 @@ impl Maintained {
             }
         }
         let new: Vec<PolicyId> = new.into_iter().map(|(id, _)| id).collect();
-        let terms = self.add_terms(&new);
+        let terms = self.add_terms(&new, &[]);
         for id in &new {
             let rules = self.drafted_rules(*id).ok_or(NeedsWhole::Peers)?;
             Arc::make_mut(&mut self.classes.rules).replace(*id, rules);
@@ -90,7 +90,7 @@ impl Maintained {
         self.count_uses(&new, 1);
         self.uses.check()?;
         effect.changes_specs |= self.replace_specs(&old, &new);
-        self.replace_origins(&old);
+        self.replace_origins(&old.iter().map(|policy| policy.object).collect::<Vec<_>>());
         Ok(terms)
     }
 

@@ -59,13 +59,17 @@ impl Maintained {
     fn new_ranges(&self, new: &[PredicateId]) -> Result<Vec<RangeMove>, NeedsWhole> {
         let mut found = Vec::new();
         for id in new {
-            let Predicate::Block { cidr, except } = &self.classes.rules.predicates[id.index()] else { continue };
-            // The class of an address does not say whether a pod has it: a pod can be like any other address.
-            if self.cluster.assume.ipblock_pods != IpBlockPods::Match {
-                return Err(NeedsWhole::Peers);
-            }
-            let ranges = Ranges::of_block(*cidr, except);
-            found.push(RangeMove { predicate: *id, holds: true, is_metered: true, ranges });
+            let (is_metered, ranges) = match &self.classes.rules.predicates[id.index()] {
+                Predicate::Pods { .. } => continue,
+                // The class of an address does not say whether a pod has it: a pod can be like any other address.
+                Predicate::Block { .. } if self.cluster.assume.ipblock_pods != IpBlockPods::Match => {
+                    return Err(NeedsWhole::Peers);
+                }
+                Predicate::Block { cidr, except } => (true, Ranges::of_block(*cidr, except)),
+                Predicate::Networks(networks) => (false, Ranges::of_networks(networks)),
+                Predicate::Nodes(_) | Predicate::List(_) => return Err(NeedsWhole::Peers),
+            };
+            found.push(RangeMove { predicate: *id, holds: true, is_metered, ranges });
         }
         Ok(found)
     }

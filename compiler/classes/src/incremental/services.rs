@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::peers::Keyed;
 use super::policies::each_spec;
+use super::tiers::each_spec_of_tier;
 use super::{Effect, Maintained, NeedsWhole};
 use crate::peers::Peers;
 use crate::ports::PortSpec;
@@ -126,14 +127,21 @@ impl Maintained {
         replaced
     }
 
-    /// Finds positions for ranges whose position was in a service that has changed, in objects that still have them.
-    fn refresh_origins(&mut self, mut stale: BTreeSet<PortSpec>) {
-        let Self { cluster, specs, .. } = self;
+    /// Finds positions for ranges whose position was in an object that has changed, in objects that still have them.
+    pub(super) fn refresh_origins(&mut self, mut stale: BTreeSet<PortSpec>) {
+        let Self { cluster, specs, draft, .. } = self;
         if stale.is_empty() {
             return;
         }
         for policy in cluster.policies.iter().chain(&cluster.audit) {
             each_spec(policy, &mut |spec, origin| {
+                if stale.remove(&spec) {
+                    specs.get_mut(&spec).into_iter().for_each(|used| used.origin = origin());
+                }
+            });
+        }
+        for id in &draft.tiers {
+            each_spec_of_tier(cluster.tier_policy(*id), &mut |spec, origin| {
                 if stale.remove(&spec) {
                     specs.get_mut(&spec).into_iter().for_each(|used| used.origin = origin());
                 }

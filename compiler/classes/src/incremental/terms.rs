@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::{Maintained, NeedsWhole};
 use crate::PredicateId;
-use crate::predicates::{DraftRule, Predicate, RulePredicates, peer_predicate};
+use crate::predicates::{DraftRule, Predicate, RulePredicates, RuleTerms, TermOrigins, peer_predicate, tier_predicate};
 use crate::sources::RulePlace;
-use weir_model::{Cluster, Direction, Policy, PolicyId, PortMatch, Protocol};
+use weir_model::{Direction, Policy, PolicyId, PortMatch, PortRule, Protocol, TierPolicy, TierPolicyId};
 use weir_objects::origin::{FieldOrigin, ObjectId};
 
 /// How many rules contain each term.
@@ -55,6 +55,14 @@ pub(super) struct NewTerms {
     pub(super) names: [Vec<u32>; 2],
 }
 
+impl NewTerms {
+    /// Adds the terms of other policies.
+    pub(super) fn extend(&mut self, other: Self) {
+        self.predicates.extend(other.predicates);
+        self.names.iter_mut().zip(other.names).for_each(|(names, other)| names.extend(other));
+    }
+}
+
 impl Maintained {
     /// Whether an egress rule in force names this port.
     pub(crate) fn knows_name(&self, name: &str, protocol: Protocol) -> bool {
@@ -62,78 +70,50 @@ impl Maintained {
     }
 
     /// Adds the terms of these policies' rules that no rule in force has yet.
-    pub(super) fn add_terms(&mut self, policies: &[PolicyId]) -> NewTerms {
+    pub(super) fn add_terms(&mut self, policies: &[PolicyId], tiers: &[TierPolicyId]) -> NewTerms {
         let mut new = NewTerms::default();
         let cluster = Arc::clone(&self.cluster);
-        for policy in policies.iter().map(|id| cluster.policy(*id)) {
-            for (place, index, peer) in peers_of(policy) {
-                let predicate = peer_predicate(Some(policy.namespace), peer);
-                if !self.ids.contains_key(&predicate) {
-                    let id = Arc::make_mut(&mut self.classes.rules).add_predicate(predicate.clone());
-                    self.ids.insert(predicate, id);
-                    self.origins.predicates.push(place.peer(index));
-                    self.uses.predicates.push(0);
-                    new.predicates.push(id);
-                }
-            }
-            for (place, index, name, protocol) in names_of(policy) {
-                let direction = place.direction as usize;
-                if self.classes.rules.ids[direction].get(name, protocol).is_none() {
-                    let number = Arc::make_mut(&mut self.classes.rules).add_name(place.direction, name, protocol);
-                    self.origins.names(place.direction).push(place.port(index));
-                    self.uses.names[direction].push(0);
-                    new.names[direction].push(number);
-                }
-            }
-        }
+        let add = &mut |place: RulePlace<'_>, index, term: Term<'_>| self.add_term(place, index, term, &mut new);
+        policies.iter().for_each(|id| each_term(cluster.policy(*id), add));
+        tiers.iter().for_each(|id| each_term_of_tier(cluster.tier_policy(*id), add));
         new
     }
 
-    /// Finds other positions for terms whose first position was in a policy that is gone or has changed.
-    pub(super) fn replace_origins(&mut self, old: &[Policy]) {
-        let objects: Vec<_> = old.iter().map(|policy| policy.object).collect();
-        self.replace_origins_of_predicates(&objects);
-        Direction::ALL.into_iter().for_each(|direction| self.replace_origins_of_names(direction, &objects));
-    }
-
-    fn replace_origins_of_predicates(&mut self, objects: &[ObjectId]) {
-        let of_gone = self.origins.predicates.iter().zip(&self.classes.rules.predicates).enumerate();
-        let stale = of_gone.filter(|(_, (origin, _))| objects.contains(&origin.object));
-        let stale: HashMap<Predicate, PredicateId> =
-            stale.map(|(index, (_, predicate))| (predicate.clone(), PredicateId(index as u32))).collect();
-        let mut found: BTreeSet<PredicateId> = BTreeSet::new();
-        for policy in policies(&self.cluster) {
-            if found.len() == stale.len() {
-                return;
+    fn add_term(&mut self, place: RulePlace<'_>, index: usize, term: Term<'_>, new: &mut NewTerms) {
+        let direction = place.direction as usize;
+        match term {
+            Term::Peer(predicate) if !self.ids.contains_key(&predicate) => {
+                let id = Arc::make_mut(&mut self.classes.rules).add_predicate(predicate.clone());
+                self.ids.insert(predicate, id);
+                self.origins.predicates.push(place.peer(index));
+                self.uses.predicates.push(0);
+                new.predicates.push(id);
             }
-            for (place, index, peer) in peers_of(policy) {
-                let predicate = stale.get(&peer_predicate(Some(policy.namespace), peer));
-                if let Some(id) = predicate.filter(|id| found.insert(**id)) {
-                    self.origins.predicates[id.index()] = place.peer(index);
-                }
+            Term::Name(name, protocol) if self.classes.rules.ids[direction].get(name, protocol).is_none() => {
+                let number = Arc::make_mut(&mut self.classes.rules).add_name(place.direction, name, protocol);
+                self.origins.names(place.direction).push(place.port(index));
+                self.uses.names[direction].push(0);
+                new.names[direction].push(number);
             }
+            Term::Peer(_) | Term::Name(..) => {}
         }
     }
 
-    fn replace_origins_of_names(&mut self, direction: Direction, objects: &[ObjectId]) {
-        let origins = self.origins.names(direction);
-        let mut stale: BTreeSet<u32> =
-            (0..).zip(&*origins).filter(|(_, origin)| objects.contains(&origin.object)).map(|(id, _)| id).collect();
-        let mut renewed: HashMap<FieldOrigin, FieldOrigin> = HashMap::new();
-        for policy in policies(&self.cluster) {
+    /// Finds other positions for terms whose first position was in an object that is gone or has changed.
+    pub(super) fn replace_origins(&mut self, old: &[ObjectId]) {
+        let mut stale = StaleTerms::new(&mut self.origins, &self.classes.rules, &self.ids, old);
+        let cluster = &self.cluster;
+        for policy in cluster.policies.iter().chain(&cluster.audit) {
             if stale.is_empty() {
                 break;
             }
-            for (place, index, name, protocol) in names_of(policy).filter(|(place, ..)| place.direction == direction) {
-                let number = self.classes.rules.ids[direction as usize].get(name, protocol);
-                if let Some(number) = number.filter(|number| stale.remove(number)) {
-                    let origin = place.port(index);
-                    let before = std::mem::replace(&mut origins[number as usize], origin.clone());
-                    renewed.insert(before, origin);
-                }
-            }
+            each_term(policy, &mut |place, index, term| stale.found(place, index, &term));
+        }
+        for id in &self.draft.tiers {
+            each_term_of_tier(cluster.tier_policy(*id), &mut |place, index, term| stale.found(place, index, &term));
         }
         // Ranges that pods' named ports need have the position of the name.
+        let renewed = stale.renewed;
         for used in self.specs.values_mut().filter(|_| !renewed.is_empty()) {
             if let Some(origin) = renewed.get(&used.origin) {
                 used.origin.clone_from(origin);
@@ -142,30 +122,95 @@ impl Maintained {
     }
 }
 
-fn policies(cluster: &Cluster) -> impl Iterator<Item = &Policy> {
-    cluster.policies.iter().chain(&cluster.audit)
+/// Terms whose position is not known any more.
+struct StaleTerms<'m> {
+    origins: &'m mut TermOrigins,
+    rules: &'m RuleTerms,
+    ids: &'m HashMap<Predicate, PredicateId>,
+    predicates: BTreeSet<PredicateId>,
+    /// By direction.
+    names: [BTreeSet<u32>; 2],
+    /// The new position of each earlier position of a name.
+    renewed: HashMap<FieldOrigin, FieldOrigin>,
 }
 
-/// The rules of a policy.
-fn rules_of(policy: &Policy) -> impl Iterator<Item = (RulePlace<'_>, &weir_model::Rule)> {
-    Direction::ALL.into_iter().flat_map(move |direction| {
-        let rules = policy.rules(direction).unwrap_or_default().iter().enumerate();
-        rules.map(move |(rule, of_rule)| (RulePlace::of_policy(policy, direction, rule), of_rule))
-    })
+impl<'m> StaleTerms<'m> {
+    fn new(
+        origins: &'m mut TermOrigins,
+        rules: &'m RuleTerms,
+        ids: &'m HashMap<Predicate, PredicateId>,
+        old: &[ObjectId],
+    ) -> Self {
+        let of_old = |origins: &[FieldOrigin]| -> Vec<u32> {
+            let numbered = (0..).zip(origins);
+            numbered.filter(|(_, origin)| old.contains(&origin.object)).map(|(number, _)| number).collect()
+        };
+        let predicates = of_old(&origins.predicates).into_iter().map(PredicateId).collect();
+        let names = Direction::ALL.map(|direction| of_old(origins.names(direction)).into_iter().collect());
+        Self { origins, rules, ids, predicates, names, renewed: HashMap::new() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.predicates.is_empty() && self.names.iter().all(BTreeSet::is_empty)
+    }
+
+    fn found(&mut self, place: RulePlace<'_>, index: usize, term: &Term<'_>) {
+        match term {
+            Term::Peer(predicate) => {
+                if let Some(id) = self.ids.get(predicate).filter(|id| self.predicates.remove(id)) {
+                    self.origins.predicates[id.index()] = place.peer(index);
+                }
+            }
+            Term::Name(name, protocol) => {
+                let direction = place.direction as usize;
+                let number = self.rules.ids[direction].get(name, *protocol);
+                if let Some(number) = number.filter(|number| self.names[direction].remove(number)) {
+                    let origin = place.port(index);
+                    let known = &mut self.origins.names(place.direction)[number as usize];
+                    let before = std::mem::replace(known, origin.clone());
+                    self.renewed.insert(before, origin);
+                }
+            }
+        }
+    }
 }
 
-/// The peers of a policy, with their rules and indices.
-fn peers_of(policy: &Policy) -> impl Iterator<Item = (RulePlace<'_>, usize, &weir_model::Peer)> {
-    rules_of(policy)
-        .flat_map(|(place, rule)| rule.peers.iter().enumerate().map(move |(index, peer)| (place, index, peer)))
+/// A term of a rule: a peer, or the name of a port.
+enum Term<'p> {
+    Peer(Predicate),
+    Name(&'p str, Protocol),
 }
 
-/// The named ports of a policy, with their rules and indices.
-fn names_of(policy: &Policy) -> impl Iterator<Item = (RulePlace<'_>, usize, &str, Protocol)> {
-    rules_of(policy).flat_map(|(place, rule)| {
-        rule.ports.iter().enumerate().filter_map(move |(index, port)| match &port.port {
-            PortMatch::Named(name) => Some((place, index, name.as_str(), port.protocol)),
-            PortMatch::Any | PortMatch::Range(..) => None,
-        })
-    })
+/// Called with each term of a policy, its rule, and its index among the rule's peers or ports.
+type ActOnTerm<'a> = dyn FnMut(RulePlace<'_>, usize, Term<'_>) + 'a;
+
+fn each_term(policy: &Policy, act: &mut ActOnTerm<'_>) {
+    for direction in Direction::ALL {
+        for (index, rule) in policy.rules(direction).unwrap_or_default().iter().enumerate() {
+            let place = RulePlace::of_policy(policy, direction, index);
+            let peers = rule.peers.iter().map(|peer| peer_predicate(Some(policy.namespace), peer));
+            peers.enumerate().for_each(|(index, predicate)| act(place, index, Term::Peer(predicate)));
+            each_name(place, &rule.ports, act);
+        }
+    }
+}
+
+fn each_term_of_tier(policy: &TierPolicy, act: &mut ActOnTerm<'_>) {
+    for direction in Direction::ALL {
+        for (index, rule) in policy.rules(direction).iter().enumerate() {
+            let place = RulePlace::of_tier(policy, direction, index, rule);
+            let Some(matched) = &rule.matched else { continue };
+            let peers = matched.peers.iter().map(tier_predicate).enumerate();
+            peers.for_each(|(index, predicate)| act(place, index, Term::Peer(predicate)));
+            each_name(place, &matched.ports, act);
+        }
+    }
+}
+
+fn each_name(place: RulePlace<'_>, ports: &[PortRule], act: &mut ActOnTerm<'_>) {
+    for (index, port) in ports.iter().enumerate() {
+        if let PortMatch::Named(name) = &port.port {
+            act(place, index, Term::Name(name, port.protocol));
+        }
+    }
 }

@@ -5,12 +5,15 @@
 //! nothing from the index, which takes further changes meanwhile.
 //! Invariant: whatever happens to a draft of changes, the index stays as it is, or needs a compile from scratch.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::baseline::Baseline;
+use super::effect::CLUSTER_POLICY_KINDS;
 use super::lists::differ_in_entries;
+use super::local::selects;
 use super::pods::{addresses, as_pod};
 use super::roles::Roles;
 use super::services::{as_service, with_service};
@@ -20,13 +23,15 @@ use crate::addresses::Ranges;
 use crate::departed::MovedBackends;
 use crate::incremental::{
     Changes, HeldRanges, LocalChange, Maintained, NamespaceChange, NeedsWhole, PeerPod, PolicyChange, RangeChanges,
-    ServiceChange, ServiceChanges, is_alike,
+    ServiceChange, ServiceChanges, TierChange, is_alike,
 };
 use crate::{Limits, PeerId, PredicateId};
 use weir_model::Service;
 use weir_model::labels::matches;
 use weir_model::resolve::{named_ports, namespace_labels, nodes, resolve};
-use weir_objects::k8s::{Body, Labels, NamedPort, Object, Pod, PolicyPeer, PortMatch, Protocol};
+use weir_objects::k8s::{
+    Body, ClusterPeer, ClusterPort, Labels, NamedPort, Object, Pod, PolicyPeer, PortMatch, Protocol,
+};
 
 /// The most changes that are collected. Changes that need no generation are collected too, so that the next generation
 /// has them, and a tenant can make any number of them.
@@ -36,6 +41,8 @@ const MOST_COLLECTED: usize = 4_096;
 #[derive(Debug, Default)]
 pub(super) struct Unbuilt {
     policies: BTreeSet<Key>,
+    /// Cluster-wide policies, whether or not they apply to a local pod.
+    tiers: BTreeSet<Key>,
     /// Pods whose addresses need a class.
     pods: BTreeSet<Key>,
     /// Those of them that are or were local.
@@ -77,6 +84,7 @@ impl Unbuilt {
             // of lists are in the address table, too.
             (Body::NetworkPolicy(_) | Body::Pod(_) | Body::CidrList(_), Dirty::Nothing | Dirty::Addresses(_)) => {}
             (Body::Node(_), Dirty::Nothing) => {}
+            (Body::ClusterPolicy(_), _) => _ = self.tiers.insert(Key::of(object)),
             (Body::NetworkPolicy(_), Dirty::Everything) => _ = self.policies.insert(Key::of(object)),
             (Body::CidrList(_), Dirty::Everything) if has_other_entries(before, after) => {
                 self.lists.insert(object.meta.name.clone());
@@ -103,9 +111,10 @@ impl Unbuilt {
 
     /// Stops collecting changes when there are too many.
     fn limit(&mut self) {
-        let Self { policies, pods, local, left, services, moved, namespaces, lists, nodes: _, is_more } = self;
+        let Self { policies, tiers, pods, local, left, services, moved, namespaces, lists, nodes: _, is_more } = self;
         let counts = [policies.len(), pods.len(), local.len(), left.len(), services.len(), moved.len()];
-        *is_more |= counts.into_iter().chain([namespaces.len(), lists.len()]).any(|count| count > MOST_COLLECTED);
+        *is_more |=
+            counts.into_iter().chain([namespaces.len(), lists.len(), tiers.len()]).any(|count| count > MOST_COLLECTED);
         if *is_more {
             // A compile from scratch reads all objects, so the rest would only use memory.
             *self = Self { is_more: true, ..Self::default() };
@@ -137,6 +146,48 @@ impl Unbuilt {
             self.local.extend(after.or(before).map(Key::of));
         }
         self.limit();
+    }
+}
+
+/// The terms of a policy that has changed.
+struct ChangedTerms<'c> {
+    /// Its namespace; empty if it is cluster-wide.
+    namespace: &'c str,
+    peers: Vec<Cow<'c, PolicyPeer>>,
+    /// The named ports of egress rules.
+    names: Vec<(&'c str, Protocol)>,
+}
+
+impl<'c> ChangedTerms<'c> {
+    fn of_policy(change: &'c PolicyChange) -> Option<Self> {
+        let Body::NetworkPolicy(policy) = &change.now.as_ref()?.body else { return None };
+        let peers = policy.ingress.iter().chain(&policy.egress).flat_map(|rule| &rule.peers).map(Cow::Borrowed);
+        let names = policy.egress.iter().flat_map(|rule| &rule.ports).filter_map(|port| match &port.port {
+            PortMatch::Named(name) => Some((name.as_str(), port.protocol)),
+            PortMatch::Any | PortMatch::Range(..) => None,
+        });
+        Some(Self { namespace: &change.namespace, peers: peers.collect(), names: names.collect() })
+    }
+
+    fn of_tier(change: &'c TierChange) -> Option<Self> {
+        let Body::ClusterPolicy(policy) = &change.now.as_ref()?.body else { return None };
+        let peers = policy.ingress.iter().chain(&policy.egress).flat_map(|rule| &rule.peers);
+        let peers = peers.filter_map(|peer| match peer {
+            ClusterPeer::Pods { namespaces, pods } => {
+                let (namespaces, pods) = (Some(namespaces.clone()), Some(pods.clone()));
+                Some(Cow::Owned(PolicyPeer::Pods { namespaces, pods }))
+            }
+            ClusterPeer::Nodes(_) | ClusterPeer::Networks(_) | ClusterPeer::DomainNames(_) | ClusterPeer::Unknown => {
+                None
+            }
+        });
+        let names = policy.egress.iter().flat_map(|rule| &rule.ports).filter_map(|port| match port {
+            ClusterPort::Named(name) => Some(name.as_str()),
+            ClusterPort::Transport(_) => None,
+        });
+        let names =
+            names.flat_map(|name| [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].map(|protocol| (name, protocol)));
+        Some(Self { namespace: "", peers: peers.collect(), names: names.collect() })
     }
 }
 
@@ -221,6 +272,7 @@ impl Index {
         let relabelled = self.relabelled(maintained);
         let local = self.local_changes(&relabelled)?;
         let policies = self.policy_changes(maintained, &local);
+        let tiers = self.tier_changes(maintained, &local);
         let (services, mut applied) = self.service_changes_since(maintained)?;
         applied.relisted = Arc::clone(baseline.relisted());
         let mentioned = policies.iter().filter(|it| it.now.is_some()).map(|it| it.namespace.as_str());
@@ -229,12 +281,15 @@ impl Index {
         let new: BTreeSet<&str> = mentioned.filter(|name| !maintained.knows_namespace(name)).collect();
         let mut namespaces: Vec<NamespaceChange> = new.into_iter().map(|name| self.namespace_now(name)).collect();
         namespaces.extend(relabelled);
-        let pods = self.peer_pods(baseline, maintained, &policies, &namespaces)?;
+        let terms =
+            policies.iter().filter_map(ChangedTerms::of_policy).chain(tiers.iter().filter_map(ChangedTerms::of_tier));
+        let terms: Vec<ChangedTerms<'_>> = terms.collect();
+        let pods = self.peer_pods(baseline, maintained, &terms, &namespaces)?;
         let moved = pods.iter().flat_map(|pod| pod.addresses.iter().map(|(address, _)| *address));
         let moves_backends =
             baseline.judges_egress && moved.chain(self.unbuilt.left.iter().copied()).any(|it| baseline.is_backing(it));
         let (entries, ranges) = (self.entries(baseline)?, self.range_changes(baseline, maintained)?);
-        Ok((Changes { namespaces, local, policies, pods, entries, ranges, services, moves_backends }, applied))
+        Ok((Changes { namespaces, local, policies, tiers, pods, entries, ranges, services, moves_backends }, applied))
     }
 
     /// The changed ranges of lists and of `nodes` peers.
@@ -292,6 +347,24 @@ impl Index {
 
     fn is_subject(&self, object: &Object) -> bool {
         as_pod(object).is_some_and(|(_, pod)| pod.node == self.node && !addresses(pod).is_empty())
+    }
+
+    /// The cluster-wide policies that have changed, and those that begin to apply to a local pod with the pod's own
+    /// change or its namespace's.
+    fn tier_changes(&self, maintained: &Maintained, local: &[LocalChange]) -> Vec<TierChange> {
+        let mut keys: BTreeSet<KeyRef<'_>> = self.unbuilt.tiers.iter().map(Keyed::key).collect();
+        for pod in local.iter().filter_map(|change| change.now.as_ref()) {
+            let policies = CLUSTER_POLICY_KINDS.into_iter().flat_map(|kind| self.of_kind(kind));
+            let labels = self.namespace_now(&pod.meta.namespace).labels;
+            let new = policies.filter(|it| selects(it, &labels, &pod.meta.labels)).map(KeyRef::of);
+            keys.extend(new.filter(|key| !maintained.applies_tier(key.kind, key.name)));
+        }
+        let change = |key: KeyRef<'_>| TierChange {
+            kind: key.kind.to_owned(),
+            name: key.name.to_owned(),
+            now: self.objects.get(&key).cloned(),
+        };
+        keys.into_iter().map(change).collect()
     }
 
     /// The policies that have changed, and those that begin to select a local pod with the pod's own change.
@@ -417,22 +490,17 @@ impl Index {
         &self,
         baseline: &Baseline,
         maintained: &Maintained,
-        policies: &[PolicyChange],
+        terms: &[ChangedTerms<'_>],
         namespaces: &[NamespaceChange],
     ) -> Result<Vec<PeerPod>, NeedsWhole> {
         let mut found: BTreeSet<KeyRef<'_>> = self.unbuilt.pods.iter().map(Keyed::key).collect();
-        for change in policies {
-            let Some(Body::NetworkPolicy(policy)) = change.now.as_ref().map(|it| &it.body) else { continue };
-            let peers = policy.ingress.iter().chain(&policy.egress).flat_map(|rule| &rule.peers);
-            for peer in peers.filter(|peer| !maintained.knows(&change.namespace, peer)) {
-                let selected = maintained.namespaces_of(&change.namespace, peer, namespaces);
+        for ChangedTerms { namespace, peers, names } in terms {
+            for peer in peers.iter().filter(|peer| !maintained.knows(namespace, peer)) {
+                let selected = maintained.namespaces_of(namespace, peer, namespaces);
                 found.extend(selected.into_iter().flat_map(|it| self.selected(it, peer)));
             }
-            let named = policy.egress.iter().flat_map(|rule| &rule.ports).filter_map(|port| match &port.port {
-                PortMatch::Named(name) => Some((name.as_str(), port.protocol)),
-                PortMatch::Any | PortMatch::Range(..) => None,
-            });
-            let new: BTreeSet<_> = named.filter(|(name, protocol)| !maintained.knows_name(name, *protocol)).collect();
+            let names = names.iter().copied();
+            let new: BTreeSet<_> = names.filter(|(name, protocol)| !maintained.knows_name(name, *protocol)).collect();
             if !new.is_empty() {
                 found.extend(self.with_named_ports(&new));
             }

@@ -275,7 +275,7 @@ impl Index {
 }
 
 /// Whether a policy of the pod's namespace, a cluster-wide policy or a list applies to a pod.
-fn selects(object: &Object, namespace: &Labels, pod: &Labels) -> bool {
+pub(super) fn selects(object: &Object, namespace: &Labels, pod: &Labels) -> bool {
     match &object.body {
         Body::NetworkPolicy(policy) => matches(&policy.pod_selector, pod),
         Body::ClusterPolicy(policy) => {

@@ -19,7 +19,9 @@ use weir_objects::k8s::Object;
 use weir_testing::Random;
 use weir_verify::verify_within;
 
-use objects::{anchors, far_pod, fixed, list, local_pod, namespace, node, other, policy, service, slice, to_nodes};
+use objects::{
+    anchors, cluster_policy, far_pod, fixed, list, local_pod, namespace, node, other, policy, service, slice, to_nodes,
+};
 
 fn addresses() -> Vec<IpAddr> {
     let pods = (0..33).map(|host| format!("10.0.0.{host}")).chain((1..16).map(|host| format!("10.0.1.{host}")));
@@ -62,7 +64,8 @@ impl Server {
 
     /// A random change of policies or remote pods, or of other objects whose changes are applied.
     fn change(&mut self, random: &mut Random, index: &mut Index) -> Dirty {
-        let (kind, object) = match random.below(10) {
+        let (kind, object) = match random.below(11) {
+            10 => ("cluster policy", cluster_policy(random)),
             9 => ("node", node(random)),
             8 => ("list", list(random)),
             0 => ("pod", far_pod(random)),
@@ -256,7 +259,7 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut incremental, mut verified, mut same, mut classes) = (0, 0, 0, 0);
     let mut artifacts = Artifacts::default();
-    for seed in 0..20 {
+    for seed in 0..24 {
         let mut random = Random::new(seed);
         let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
         let mut all = fixed();
@@ -325,7 +328,7 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
     for why in ["Objects", "ClusterWide", "Egress", "Audit"] {
         assert!(reasons.get(why).copied().unwrap_or_default() > 0, "{why}: {counts}");
     }
-    assert!(kinds.len() == 8 && kinds.values().all(|count| *count > 40), "{counts}");
+    assert!(kinds.len() == 9 && kinds.values().all(|count| *count > 40), "{counts}");
     assert!(artifacts.taken > 200, "{} descriptions were taken: {counts}", artifacts.taken);
     assert!(incremental > 200 && verified > 25 && same > 100 && classes > 30, "{counts}");
 }

@@ -157,6 +157,53 @@ pub(crate) fn node_with(name: &str, labels: &str, addresses: &[usize]) -> String
     format!("{{apiVersion: v1, kind: Node, metadata: {meta}, status: {{addresses: [{}]}}}}", addresses.join(", "))
 }
 
+/// A cluster-wide policy with one of few names, priorities, subjects and rules.
+pub(crate) fn cluster_policy(random: &mut Random) -> Object {
+    let name = random.pick(&["admin", "c0", "c1"]);
+    let subject = random.pick(&["team: a", "team: b", "team: c", "team: none"]);
+    let subject = match random.below(3) {
+        0 => "{pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: db}}}}".to_owned(),
+        _ => format!("{{namespaces: {{matchLabels: {{{subject}}}}}}}"),
+    };
+    let ports = |random: &mut Random| {
+        let port = random.pick(&[
+            "{portNumber: {protocol: TCP, port: 443}}",
+            "{portRange: {protocol: TCP, start: 9000, end: 9004}}",
+            "{portNumber: {protocol: UDP, port: 53}}",
+            "{namedPort: http}",
+            "{namedPort: metrics}",
+        ]);
+        if random.below(3) == 0 { String::new() } else { format!(", ports: [{port}]") }
+    };
+    let rule = |random: &mut Random, field: &str| {
+        let peer = match random.below(if field == "to" { 4 } else { 3 }) {
+            0 => "{namespaces: {matchLabels: {team: b}}}".to_owned(),
+            1 => "{pods: {namespaceSelector: {matchLabels: {team: c}}, podSelector: {}}}".to_owned(),
+            2 => {
+                let app = random.pick(&["web", "job", "other"]);
+                format!("{{pods: {{namespaceSelector: {{}}, podSelector: {{matchLabels: {{app: {app}}}}}}}}}")
+            }
+            _ => format!("{{networks: [{}, 192.0.2.8/29]}}", random.pick(&["10.0.0.0/30", "0.0.0.0/0", "'::/0'"])),
+        };
+        // Names of ports are those of pods.
+        let ports = if peer.starts_with("{networks") { String::new() } else { ports(random) };
+        format!("{{action: {}, {field}: [{peer}]{ports}}}", random.pick(&["Allow", "Deny", "Pass"]))
+    };
+    let mut rules = |field: &str| {
+        let count = random.below(3);
+        (0..count).map(|_| rule(random, field)).collect::<Vec<_>>().join(", ")
+    };
+    let (ingress, egress) = (rules("from"), rules("to"));
+    let mode = random.pick(&["enforce", "enforce", "audit"]);
+    let priority = random.pick(&[3, 5, 6, 8]);
+    let meta = format!("{{name: {name}, annotations: {{weir.dev/mode: {mode}}}}}");
+    let spec = format!("{{priority: {priority}, subject: {subject}, ingress: [{ingress}], egress: [{egress}]}}");
+    let text = format!(
+        "{{apiVersion: policy.networking.k8s.io/v1alpha1, kind: AdminNetworkPolicy, metadata: {meta}, spec: {spec}}}"
+    );
+    objects(&text).remove(0)
+}
+
 /// A cluster-wide policy with `nodes` peers.
 pub(crate) fn to_nodes() -> Object {
     let rule = |action: &str, nodes: &str, port: u16| {
@@ -323,19 +370,13 @@ pub(crate) fn namespace(random: &mut Random) -> Object {
 
 /// Changes of which some always need a compile from scratch.
 pub(crate) fn other(random: &mut Random) -> Object {
-    let text = match random.below(3) {
+    let text = match random.below(2) {
         0 => format!(
             "{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {{name: denied}}, \
              spec: {{action: Deny, order: {}, directions: [Ingress], cidrs: [192.0.2.4/31]}}}}",
             random.below(3)
         ),
-        1 => node_with("near", "", &[1 + random.below(4)]),
-        _ => format!(
-            "{{apiVersion: policy.networking.k8s.io/v1alpha1, kind: AdminNetworkPolicy, metadata: {{name: more}}, \
-             spec: {{priority: {}, subject: {{namespaces: {{matchLabels: {{team: c}}}}}}, \
-             egress: [{{action: Deny, to: [{{namespaces: {{matchLabels: {{team: b}}}}}}]}}]}}}}",
-            random.below(3)
-        ),
+        _ => node_with("near", "", &[1 + random.below(4)]),
     };
     objects(&text).remove(0)
 }

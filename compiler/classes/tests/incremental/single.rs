@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_classes::index::{Dirty, Generation, Index, NeedsWhole};
+use weir_classes::index::{Dirty, Generation, Index, Key, NeedsWhole};
 use weir_model::{Assumptions, IpBlockPods};
 use weir_objects::k8s::Object;
 use weir_testing::yaml::{NEAR_AND_FAR, objects};
@@ -103,6 +103,49 @@ fn peers_that_edits_leave_behind_are_limited() {
     };
     let whole: Vec<(u32, NeedsWhole)> = (0..100).filter_map(|number| Some((number, edit(number)?))).collect();
     assert_eq!(whole, [(64, NeedsWhole::Unused)], "64 unused peers are kept, and the next edit removes them");
+}
+
+fn cluster_policy(subject: &str, peer: &str, port: u16) -> Object {
+    let ports = format!("[{{portNumber: {{protocol: TCP, port: {port}}}}}]");
+    let rule = format!("{{action: Deny, from: [{{namespaces: {{matchLabels: {{app: {peer}}}}}}}], ports: {ports}}}");
+    let spec = format!("{{priority: 5, subject: {{namespaces: {subject}}}, ingress: [{rule}]}}");
+    let meta = "{name: tenants}";
+    let text = format!(
+        "{{apiVersion: policy.networking.k8s.io/v1alpha1, kind: AdminNetworkPolicy, metadata: {meta}, spec: {spec}}}"
+    );
+    objects(&text).remove(0)
+}
+
+#[test]
+fn peers_and_ports_that_edits_of_cluster_wide_policies_leave_behind_are_limited() {
+    let (mut server, mut index) = client();
+    let mut edit = |number: u16| {
+        server.apply(cluster_policy("{}", &format!("peer-{number}"), 1_000 + number), &mut index);
+        let (made, why) = generation(&mut index, |_| ());
+        let intervals = made.classes.atoms.count();
+        (why, intervals)
+    };
+    let edits: Vec<_> = (0..100).map(&mut edit).collect();
+    let whole: Vec<usize> = (0..100).filter(|number| edits[*number].0.is_some()).collect();
+    assert_eq!(whole, [65], "64 unused peers are kept, and the next edit removes them");
+    assert_eq!(edits[63].1, edits[0].1, "the ports of earlier rules are not kept");
+}
+
+#[test]
+fn a_cluster_wide_policy_begins_to_apply_with_the_first_pod_and_ceases_with_the_last() {
+    let (mut server, mut index) = client();
+    let subject = "{matchLabels: {kubernetes.io/metadata.name: ops}}";
+    assert_eq!(server.apply(cluster_policy(subject, "db", 443), &mut index), Dirty::Nothing);
+    let first = pod("ops", "first", "near", "web", "10.0.1.7");
+    let made = applied(&mut server, &mut index, first.clone());
+    assert_eq!(made.classes.tiers().len(), 1);
+    let dirty = server.delete(&Key::of(&first), &mut index);
+    assert_ne!(dirty, Dirty::Nothing);
+    // A change that needs a generation, so that there is one without the pod.
+    let made = applied(&mut server, &mut index, cluster_policy("{}", "other", 443));
+    assert_eq!(made.classes.tiers().len(), 1);
+    let made = applied(&mut server, &mut index, cluster_policy(subject, "other", 443));
+    assert_eq!(made.classes.tiers().len(), 0);
 }
 
 /// A pod always reaches itself. Through its service, it may reach other backends instead.

@@ -1,7 +1,10 @@
 //! Cluster-wide policies.
 
+use std::cmp::Ordering;
+
 use super::{Resolver, sorted};
-use crate::{Audit, PortRule, TierMatch, TierPeer, TierPolicy, TierRule};
+use crate::labels::Labelling;
+use crate::{Assumptions, Audit, PortRule, TierMatch, TierPeer, TierPolicy, TierRule};
 use weir_objects::k8s::{
     Body, ClusterPeer, ClusterPolicy, ClusterPort, ClusterRule, LabelSelector, Mode, Object, PortMatch, Protocol,
     RuleAction,
@@ -14,69 +17,71 @@ impl<'o> Resolver<'o> {
             _ => None,
         });
         for (object, policy) in policies {
-            let policy = self.tier_policy(object, policy);
+            let policy = tier_policy(&mut self.cluster.labels, object, policy, self.cluster.assume);
             self.cluster.tiers.push(policy);
         }
-        // Spec: "the implementation can apply any of the matching policies" of equal priority. By name, so that the
-        // order of the input has no effect.
-        self.cluster
-            .tiers
-            .sort_by(|a, b| (a.tier, a.priority, &a.name, a.kind).cmp(&(b.tier, b.priority, &b.name, b.kind)));
+        self.cluster.tiers.sort_by(tier_order);
     }
+}
 
-    fn tier_policy(&mut self, object: &Object, policy: &ClusterPolicy) -> TierPolicy {
-        TierPolicy {
-            kind: policy.kind,
-            name: object.meta.name.clone(),
-            tier: policy.tier,
-            priority: policy.priority,
-            namespaces: self.cluster.labels.intern_selector(&policy.subject_namespaces),
-            pods: self.cluster.labels.intern_selector(&policy.subject_pods),
-            ingress: policy.ingress.iter().map(|rule| self.tier_rule(rule)).collect(),
-            egress: policy.egress.iter().map(|rule| self.tier_rule(rule)).collect(),
-            is_audit: policy.mode == Mode::Audit && self.cluster.assume.audit == Audit::Report,
-            object: object.id,
-        }
-    }
+/// The order in which policies are evaluated.
+pub fn tier_order(a: &TierPolicy, b: &TierPolicy) -> Ordering {
+    // Spec: "the implementation can apply any of the matching policies" of equal priority. By name, so that the order of
+    // the input has no effect.
+    (a.tier, a.priority, &a.name, a.kind).cmp(&(b.tier, b.priority, &b.name, b.kind))
+}
 
-    // Spec: "For "Accept" rules, "fail closed" means: "treat the rule as matching no traffic". For "Deny" and "Pass"
-    // rules, "fail closed" means: "treat the rule as a 'Deny all' rule"."
-    fn tier_rule(&mut self, rule: &ClusterRule) -> TierRule {
-        let unsupported = rule.peers.iter().position(|peer| !is_supported(peer));
-        let (action, matched) = match (unsupported, rule.action) {
-            (None, action) => (action, Some(self.supported(rule))),
-            (Some(_), RuleAction::Accept) => (RuleAction::Accept, None),
-            (Some(_), _) => (RuleAction::Deny, Some(TierMatch::default())),
-        };
-        let fields = (0u32..).zip(&rule.ports).flat_map(|(index, port)| vec![index; tier_ports(port).len()]);
-        TierRule {
-            name: rule.name.clone(),
-            action,
-            matched,
-            port_fields: fields.collect(),
-            unsupported: unsupported.map(|index| index as u32),
-        }
+/// Resolves a cluster-wide policy. Its selectors are added to `labels`.
+pub fn tier_policy(labels: &mut Labelling, object: &Object, policy: &ClusterPolicy, assume: Assumptions) -> TierPolicy {
+    TierPolicy {
+        kind: policy.kind,
+        name: object.meta.name.clone(),
+        tier: policy.tier,
+        priority: policy.priority,
+        namespaces: labels.intern_selector(&policy.subject_namespaces),
+        pods: labels.intern_selector(&policy.subject_pods),
+        ingress: policy.ingress.iter().map(|rule| tier_rule(labels, rule)).collect(),
+        egress: policy.egress.iter().map(|rule| tier_rule(labels, rule)).collect(),
+        is_audit: policy.mode == Mode::Audit && assume.audit == Audit::Report,
+        object: object.id,
     }
+}
 
-    fn supported(&mut self, rule: &ClusterRule) -> TierMatch {
-        TierMatch {
-            peers: rule.peers.iter().filter_map(|peer| self.tier_peer(peer)).collect(),
-            ports: rule.ports.iter().flat_map(tier_ports).collect(),
-        }
+// Spec: "For "Accept" rules, "fail closed" means: "treat the rule as matching no traffic". For "Deny" and "Pass"
+// rules, "fail closed" means: "treat the rule as a 'Deny all' rule"."
+fn tier_rule(labels: &mut Labelling, rule: &ClusterRule) -> TierRule {
+    let unsupported = rule.peers.iter().position(|peer| !is_supported(peer));
+    let (action, matched) = match (unsupported, rule.action) {
+        (None, action) => (action, Some(supported(labels, rule))),
+        (Some(_), RuleAction::Accept) => (RuleAction::Accept, None),
+        (Some(_), _) => (RuleAction::Deny, Some(TierMatch::default())),
+    };
+    let fields = (0u32..).zip(&rule.ports).flat_map(|(index, port)| vec![index; tier_ports(port).len()]);
+    TierRule {
+        name: rule.name.clone(),
+        action,
+        matched,
+        port_fields: fields.collect(),
+        unsupported: unsupported.map(|index| index as u32),
     }
+}
 
-    fn tier_peer(&mut self, peer: &ClusterPeer) -> Option<TierPeer> {
-        let mut intern = |selector: &LabelSelector| self.cluster.labels.intern_selector(selector);
-        Some(match peer {
-            ClusterPeer::Pods { namespaces, pods } => {
-                TierPeer::Pods { namespaces: intern(namespaces), pods: intern(pods) }
-            }
-            ClusterPeer::Nodes(nodes) => TierPeer::Nodes(intern(nodes)),
-            ClusterPeer::Networks(networks) => TierPeer::Networks(networks.clone()),
-            // The caller has found that it has no such peer.
-            ClusterPeer::DomainNames(_) | ClusterPeer::Unknown => return None,
-        })
+fn supported(labels: &mut Labelling, rule: &ClusterRule) -> TierMatch {
+    TierMatch {
+        peers: rule.peers.iter().filter_map(|peer| tier_peer(labels, peer)).collect(),
+        ports: rule.ports.iter().flat_map(tier_ports).collect(),
     }
+}
+
+fn tier_peer(labels: &mut Labelling, peer: &ClusterPeer) -> Option<TierPeer> {
+    let mut intern = |selector: &LabelSelector| labels.intern_selector(selector);
+    Some(match peer {
+        ClusterPeer::Pods { namespaces, pods } => TierPeer::Pods { namespaces: intern(namespaces), pods: intern(pods) },
+        ClusterPeer::Nodes(nodes) => TierPeer::Nodes(intern(nodes)),
+        ClusterPeer::Networks(networks) => TierPeer::Networks(networks.clone()),
+        // The caller has found that it has no such peer.
+        ClusterPeer::DomainNames(_) | ClusterPeer::Unknown => return None,
+    })
 }
 
 fn is_supported(peer: &ClusterPeer) -> bool {
