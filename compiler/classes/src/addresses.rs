@@ -210,6 +210,11 @@ pub(super) struct Segments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SetId(u32);
 
+impl SetId {
+    /// The set without members.
+    pub(super) const EMPTY: Self = Self(0);
+}
+
 impl Segments {
     pub(super) fn find(&self, address: IpAddr) -> &[PredicateId] {
         let SetId(set) = self.set_of(address);

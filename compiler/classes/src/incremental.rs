@@ -34,7 +34,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::addresses::RangeMoves;
 use crate::meter::Meter;
 use crate::peers::{NamespaceNames, Peers};
 use crate::ports::{self, PortSpec, PortSpecs, SpecUse, StableAtoms};
@@ -88,8 +87,8 @@ pub enum NeedsWhole {
     /// A service has a backend without an address.
     #[error("a service has a backend without an address")]
     Backends,
-    /// A rule has a new block, and by assumption blocks contain no addresses of pods; or a new `nodes` peer.
-    #[error("a rule has a new block or a new `nodes` peer")]
+    /// A rule has a new `nodes` peer; or ranges of addresses have changed, and by assumption blocks contain no pods.
+    #[error("a rule has a new `nodes` peer, or ranges have changed and blocks contain no pods")]
     Peers,
     /// Too much is kept that nothing may use any more: peers, named ports, peer classes, selectors or labels.
     #[error("too much is kept that nothing uses")]
@@ -194,8 +193,8 @@ pub(crate) struct Maintained {
     names: NamespaceNames,
     /// How many addresses each element of [`Peers::vips`] is for, while services are replaced.
     vip_uses: Vec<u32>,
-    /// The ranges that blocks and lists have got and lost with the last changes.
-    moves: Option<RangeMoves>,
+    /// Whether the last changes had ranges of addresses in them.
+    has_moved_ranges: bool,
 }
 
 /// The number of sets of labels and selectors.
@@ -222,7 +221,7 @@ impl Maintained {
             most_peers: 2 * classes.peers.len() + SPARE_PEERS,
             most_labels: 2 * labels_of(&view.cluster.labels) + SPARE_LABELS,
             generations: 0,
-            moves: None,
+            has_moved_ranges: false,
             cluster: view.cluster.into(),
             classes,
             draft,
@@ -240,7 +239,7 @@ impl Maintained {
 
     /// Whether the last changes had ranges of addresses in them. Then the segments have all changes of lists.
     pub(crate) fn has_moved_ranges(&self) -> bool {
-        self.moves.is_some()
+        self.has_moved_ranges
     }
 
     /// Applies changes.
@@ -259,8 +258,10 @@ impl Maintained {
         self.check_lists()?;
         effect.touched.extend(self.local_indices(&arrived));
         self.add_specs_of_names(&new, &mut effect);
-        self.change_ranges(&new.predicates, &ranges, &mut effect, &meter)?;
-        self.rekey(&pods, &new.predicates, &mut effect, &meter)?;
+        let moves = self.change_ranges(&new.predicates, &ranges, &mut effect, &meter)?;
+        self.has_moved_ranges = moves.is_some();
+        self.rekey(&pods, &new, moves.as_ref(), &mut effect, &meter)?;
+        drop(moves);
         let replaced = self.replace_services(services, &mut effect);
         self.generations += 1;
         let is_full = self.peers.list.len() > self.most_peers || labels_of(&self.cluster.labels) > self.most_labels;

@@ -124,7 +124,7 @@ impl Segments {
         Ranges { v4: ranges_where(&self.v4, &holds), v6: ranges_where(&self.v6, &holds) }
     }
 
-    /// The segments after moves, without sets that no range has any more.
+    /// The segments after moves, without sets that no range has any more. Incomplete if a limit of the meter is exceeded.
     pub(crate) fn moved(&self, moves: &RangeMoves, meter: &Meter) -> Self {
         let mut sets = MovedSets {
             before: &self.sets,
@@ -134,6 +134,7 @@ impl Segments {
             numbers: HashMap::from([(Arc::default(), 0)]),
             unmoved: vec![None; self.sets.len()],
             known: HashMap::new(),
+            has_room: true,
         };
         let v4 = merge(&self.v4, &moves.cut.v4, &mut sets);
         let v6 = merge(&self.v6, &moves.cut.v6, &mut sets);
@@ -156,6 +157,8 @@ struct MovedSets<'m> {
     unmoved: Vec<Option<u32>>,
     /// The number of each earlier set with a set of moves.
     known: HashMap<(u32, u32), u32>,
+    /// Whether no limit is exceeded.
+    has_room: bool,
 }
 
 impl MovedSets<'_> {
@@ -182,8 +185,7 @@ impl MovedSets<'_> {
             self.unmoved[before as usize] = Some(number);
         } else {
             self.known.insert((before, moved), number);
-            // A result beyond the limit is discarded, so the pass may go on.
-            _ = self.meter.take(PAIR_BYTES * length + CLASS_BYTES, length);
+            self.has_room = self.meter.take(PAIR_BYTES * length + CLASS_BYTES, length);
         }
         number
     }
@@ -193,7 +195,7 @@ impl MovedSets<'_> {
 fn merge<N: Number>(old: &[Segment<N>], moved: &[Segment<N>], sets: &mut MovedSets<'_>) -> Vec<Segment<N>> {
     let mut list: Vec<Segment<N>> = Vec::with_capacity(old.len() + 2 * moved.len());
     let (mut old, mut moved) = (Rest::new(old), Rest::new(moved));
-    while let Some(first) = [old.first(), moved.first()].into_iter().flatten().min() {
+    while let Some(first) = [old.first(), moved.first()].into_iter().flatten().min().filter(|_| sets.has_room) {
         // At least one of them has a segment from here on.
         let Some(last) = [old.end_of_part(first), moved.end_of_part(first)].into_iter().flatten().min() else { break };
         let set = sets.number(old.take(first, last), moved.take(first, last));

@@ -7,13 +7,15 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::terms::NewTerms;
 use super::{Effect, Maintained, NamespaceChange, NeedsWhole};
+use crate::addresses::RangeMoves;
 use crate::meter::{CLASS_BYTES, Meter, PAIR_BYTES};
 use crate::peers::{Peers, pod_key};
 use crate::ports::PortSpec;
 use crate::{PeerClass, PeerId, Predicate, PredicateId};
 use weir_model::labels::matches;
-use weir_model::{Cluster, LabelSetId, NamedPort, NamespaceId};
+use weir_model::{Cluster, Direction, LabelSetId, NamedPort, NamespaceId};
 use weir_objects::k8s::{Labels, PolicyPeer};
 
 /// A pod whose addresses may get another class.
@@ -58,32 +60,41 @@ impl Maintained {
     pub(super) fn rekey(
         &mut self,
         pods: &[PeerPod],
-        new: &[PredicateId],
+        new: &NewTerms,
+        moves: Option<&RangeMoves>,
         effect: &mut Effect,
         meter: &Meter,
     ) -> Result<(), NeedsWhole> {
-        if pods.is_empty() && new.is_empty() {
+        let has_new_names = !new.names[Direction::Egress as usize].is_empty();
+        if pods.is_empty() && new.predicates.is_empty() && !has_new_names {
             return Ok(());
         }
         // Backends without an address are found by their labels. Their classes are made by a compile from scratch.
         if !self.peers.without_address.is_empty() {
             return Err(NeedsWhole::Backends);
         }
-        if !new.is_empty() {
+        if !new.predicates.is_empty() {
             let (cluster, rules) = (Arc::clone(&self.cluster), Arc::clone(&self.classes.rules));
-            Arc::make_mut(&mut self.peers.lookup).hold(&cluster, &rules, new);
-            effect.changes_facts = true;
+            Arc::make_mut(&mut self.peers.lookup).hold(&cluster, &rules, &new.predicates);
         }
+        // The facts have an element for each predicate and each name, also if no class has it.
+        effect.changes_facts |= has_new_names || !new.predicates.is_empty();
         let mut keyed = Keyed::default();
         for pod in pods {
-            self.key_pod(pod, &mut keyed, meter)?;
+            self.key_pod(pod, moves, &mut keyed, meter)?;
         }
         let entries = self.number_keys(keyed, effect);
         self.take_entries(&entries, effect);
         Ok(())
     }
 
-    fn key_pod(&mut self, pod: &PeerPod, keyed: &mut Keyed, meter: &Meter) -> Result<(), NeedsWhole> {
+    fn key_pod(
+        &mut self,
+        pod: &PeerPod,
+        moves: Option<&RangeMoves>,
+        keyed: &mut Keyed,
+        meter: &Meter,
+    ) -> Result<(), NeedsWhole> {
         let namespace = self.names.find(&pod.namespace).ok_or(NeedsWhole::Objects)?;
         // Most pods have labels that the cluster has already. Then it is not copied.
         let known = self.cluster.labels.find_labels(&pod.labels);
@@ -91,7 +102,7 @@ impl Maintained {
         let rules = &self.classes.rules;
         let held = self.peers.lookup.held_by(&self.cluster, rules, (namespace, labels));
         for (address, of_address) in &pod.addresses {
-            let moved = self.moves.as_ref().map(|moves| moves.apply(moves.at(*address), of_address));
+            let moved = moves.map(|moves| moves.apply(moves.at(*address), of_address));
             let of_address = moved.as_deref().unwrap_or(of_address);
             let key = pod_key(self.cluster.assume, rules, held.clone(), of_address, &pod.ports);
             // A service may claim the address of a pod.

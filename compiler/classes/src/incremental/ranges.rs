@@ -31,28 +31,36 @@ pub(crate) struct HeldRanges {
 pub(crate) struct RangeChanges {
     /// Lists and `nodes` peers with other ranges.
     pub(crate) held: Vec<HeldRanges>,
+    /// Whether a pod has the address of a node, and rules have `nodes` peers. To them, the pod is a pod.
+    pub(crate) has_pods_at_nodes: bool,
     /// The blocks and lists that contain single addresses now, if they differ from the generation's.
     pub(crate) relisted: Arc<BTreeMap<IpAddr, Vec<PredicateId>>>,
 }
 
 impl Maintained {
-    /// Gives addresses the classes that they have with new predicates and with changed lists.
+    /// Gives addresses the classes that they have with new predicates and with changed lists. `None` if no ranges change.
     pub(super) fn change_ranges(
         &mut self,
         new: &[PredicateId],
         changes: &RangeChanges,
         effect: &mut Effect,
         meter: &Meter,
-    ) -> Result<(), NeedsWhole> {
+    ) -> Result<Option<RangeMoves>, NeedsWhole> {
         let mut moves = self.new_ranges(new)?;
-        if !moves.is_empty() || !changes.held.is_empty() {
-            self.relist(&changes.relisted, meter);
-            moves.extend(self.moves_to(&changes.held));
-            self.moves = Some(self.move_ranges(&moves, effect, meter)?);
-        } else {
-            self.moves = None;
+        if moves.is_empty() && changes.held.is_empty() {
+            return Ok(None);
         }
-        Ok(())
+        // The class of an address does not say whether a pod has it: a pod can be like any other address. So every
+        // predicate at an address has to hold for a pod there, too.
+        if changes.has_pods_at_nodes {
+            return Err(NeedsWhole::Objects);
+        }
+        if self.cluster.assume.ipblock_pods != IpBlockPods::Match {
+            return Err(NeedsWhole::Peers);
+        }
+        self.relist(&changes.relisted, meter);
+        moves.extend(self.moves_to(&changes.held));
+        self.move_ranges(&moves, effect, meter).map(Some)
     }
 
     /// The ranges in which new predicates hold.
@@ -61,10 +69,6 @@ impl Maintained {
         for id in new {
             let (is_metered, ranges) = match &self.classes.rules.predicates[id.index()] {
                 Predicate::Pods { .. } => continue,
-                // The class of an address does not say whether a pod has it: a pod can be like any other address.
-                Predicate::Block { .. } if self.cluster.assume.ipblock_pods != IpBlockPods::Match => {
-                    return Err(NeedsWhole::Peers);
-                }
                 Predicate::Block { cidr, except } => (true, Ranges::of_block(*cidr, except)),
                 Predicate::Networks(networks) => (false, Ranges::of_networks(networks)),
                 Predicate::Nodes(_) | Predicate::List(_) => return Err(NeedsWhole::Peers),
@@ -144,16 +148,27 @@ impl Maintained {
         meter.check()?;
         let of_sets = lookup.classes_of_sets(list);
         let mut known: HashMap<(PeerId, SetId), PeerId> = HashMap::new();
+        // Many classes share their set of predicates, such as those of services.
+        let mut sets: HashMap<(*const PredicateId, SetId), Arc<[PredicateId]>> = HashMap::new();
         let mut renamed = |(address, peer): (IpAddr, PeerId)| {
             let moved = moves.at(address);
-            let after = *known.entry((peer, moved)).or_insert_with(|| {
-                let key = &list[peer.index()];
-                let predicates = moves.apply(moved, &key.predicates).into();
-                let length = key.predicates.len() as u64;
-                _ = meter.take(PAIR_BYTES * length + CLASS_BYTES, length);
-                lookup.intern(PeerClass { predicates, ..key.clone() }, list)
+            if moved == SetId::EMPTY {
+                return (address, peer);
+            }
+            let after = known.entry((peer, moved)).or_insert_with(|| {
+                let key = list[peer.index()].clone();
+                let predicates = sets.entry((key.predicates.as_ptr(), moved)).or_insert_with(|| {
+                    let after: Arc<[PredicateId]> = moves.apply(moved, &key.predicates).into();
+                    // The result is discarded if a limit is exceeded.
+                    _ = meter.take(PAIR_BYTES * after.len() as u64, after.len() as u64);
+                    after
+                });
+                // Then any class will do.
+                let fits = meter.take(CLASS_BYTES, 1);
+                let key = PeerClass { predicates: Arc::clone(predicates), ..key };
+                if fits { lookup.intern(key, list) } else { peer }
             });
-            (address, after)
+            (address, *after)
         };
         let families = [Family::V4, Family::V6];
         let moving = families.iter().flat_map(|family| addresses.moving(*family)).map(&mut renamed).collect();

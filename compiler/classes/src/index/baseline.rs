@@ -308,7 +308,15 @@ impl Baseline {
 
     /// Records which blocks and lists contain these addresses now.
     pub(super) fn note_relisted(&mut self, relisted: impl IntoIterator<Item = (IpAddr, Vec<PredicateId>)>) {
-        Arc::make_mut(&mut self.relisted).extend(relisted);
+        let of_generation = self.pods.lookup();
+        let all = Arc::make_mut(&mut self.relisted);
+        for (address, predicates) in relisted {
+            // As in the generation. Otherwise every address that a list ever had would be kept.
+            match *of_generation.predicates_at(address) == predicates[..] {
+                true => _ = all.remove(&address),
+                false => _ = all.insert(address, predicates),
+            }
+        }
     }
 
     /// The present entry of an address in the exact table.

@@ -305,13 +305,11 @@ impl Index {
         let mut held = held.ok_or(NeedsWhole::Objects)?;
         if self.unbuilt.nodes {
             let nodes = nodes(self.of_kind("Node").chain(self.of_kind("Pod")));
-            // To `nodes` peers, a pod with the address of a node is a pod.
-            if nodes.values().flat_map(|it| &it.addresses).any(|address| self.holders.contains_key(address)) {
-                return Err(NeedsWhole::Objects);
-            }
             held.extend(maintained.ranges_of_nodes(&nodes)?);
         }
-        Ok(RangeChanges { held, relisted: Arc::clone(baseline.relisted()) })
+        let mut of_nodes = self.declared.keys().chain(self.hosted.keys());
+        let has_pods_at_nodes = baseline.has_node_peers && of_nodes.any(|address| self.holders.contains_key(address));
+        Ok(RangeChanges { held, has_pods_at_nodes, relisted: Arc::clone(baseline.relisted()) })
     }
 
     fn namespace_now(&self, name: &str) -> NamespaceChange {
@@ -494,16 +492,16 @@ impl Index {
         namespaces: &[NamespaceChange],
     ) -> Result<Vec<PeerPod>, NeedsWhole> {
         let mut found: BTreeSet<KeyRef<'_>> = self.unbuilt.pods.iter().map(Keyed::key).collect();
-        for ChangedTerms { namespace, peers, names } in terms {
+        for ChangedTerms { namespace, peers, .. } in terms {
             for peer in peers.iter().filter(|peer| !maintained.knows(namespace, peer)) {
                 let selected = maintained.namespaces_of(namespace, peer, namespaces);
                 found.extend(selected.into_iter().flat_map(|it| self.selected(it, peer)));
             }
-            let names = names.iter().copied();
-            let new: BTreeSet<_> = names.filter(|(name, protocol)| !maintained.knows_name(name, *protocol)).collect();
-            if !new.is_empty() {
-                found.extend(self.with_named_ports(&new));
-            }
+        }
+        let names = terms.iter().flat_map(|it| it.names.iter().copied());
+        let new: BTreeSet<_> = names.filter(|(name, protocol)| !maintained.knows_name(name, *protocol)).collect();
+        if !new.is_empty() {
+            found.extend(self.with_named_ports(&new));
         }
         for namespace in namespaces.iter().filter(|it| maintained.tells_apart(&it.name, &it.labels)) {
             found.extend(self.objects.of_namespace("Pod", &namespace.name).map(KeyRef::of));

@@ -65,7 +65,9 @@ impl Index {
             return NodeAnswer::Nothing;
         }
         // The address of a node that other pods name, too.
-        let is_known = |address: &IpAddr| baseline.roles.nodes.contains(address) && self.is_of_node(*address);
+        let is_known = |address: &IpAddr| {
+            baseline.roles.nodes.contains(address) && self.is_of_node(*address) && !baseline.is_claimed(*address)
+        };
         if !baseline.has_node_peers && addresses_of_node(pod).all(|address| is_known(&address)) {
             return NodeAnswer::Nothing;
         }
@@ -79,8 +81,11 @@ impl Index {
 
     /// The work if other nodes get or lose these addresses.
     fn moved(&self, baseline: &Baseline, addresses: impl IntoIterator<Item = IpAddr>) -> NodeAnswer {
+        let own = self.node.as_ref().and_then(|name| self.node_object(name)).map_or(&[][..], declared);
         let is_free = |address: IpAddr| {
-            !baseline.is_claimed(address) && !baseline.is_local(address) && !self.holders.contains_key(&address)
+            let is_used = baseline.is_claimed(address) || baseline.is_local(address);
+            // A pod that names no node is on one of those that declare its node's address.
+            !is_used && !self.holders.contains_key(&address) && !own.contains(&address)
         };
         match addresses.into_iter().all(is_free) {
             false => NodeAnswer::Whole,
@@ -92,9 +97,13 @@ impl Index {
     /// Whether the pod's node declares the addresses that the pod's status names as the node's. Then they change
     /// nothing: the kubelet reports them together with the pod's own address, later than the pod's network has it.
     pub(super) fn is_at_a_declared_node(&self, pod: &Pod) -> bool {
-        let node = pod.node.as_deref().and_then(|name| self.objects.get(&KeyRef { kind: "Node", namespace: "", name }));
+        let node = pod.node.as_deref().and_then(|name| self.node_object(name));
         let declared = node.map_or(&[][..], declared);
         addresses_of_node(pod).all(|address| declared.contains(&address))
+    }
+
+    fn node_object(&self, name: &str) -> Option<&Object> {
+        self.objects.get(&KeyRef { kind: "Node", namespace: "", name })
     }
 }
 

@@ -81,16 +81,29 @@ fn rules_with_nodes_peers_follow_nodes_without_a_compile_from_scratch() {
 
 /// To `nodes` peers, a pod with the address of a node is a pod.
 #[test]
-fn a_label_of_a_node_whose_address_a_pod_has_needs_a_compile_from_scratch() {
+fn changed_ranges_need_a_compile_from_scratch_while_a_pod_has_the_address_of_a_node() {
+    let block = "{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 192.0.2.0/24}}]}]}";
+    for change in [node("third", "zone: a", &[3]), network_policy("shop", "more", "enforce", block)] {
+        let (mut server, mut index) = client();
+        server.apply(to_nodes(), &mut index);
+        server.apply(node("third", "", &[3]), &mut index);
+        server.apply(pod("shop", "same", "far", "other", "172.16.0.3"), &mut index);
+        index.compile().expect("classes");
+        assert_eq!(server.apply(change, &mut index), Dirty::Everything);
+        let (made, why) = generation(&mut index, |_| ());
+        assert_eq!(why, Some(NeedsWhole::Objects));
+        check_agrees(&index, &made, &server);
+    }
+}
+
+/// A pod that names no node is on the node that declares the address of its status, and comes first by name.
+#[test]
+fn an_address_that_the_own_node_declares_too_needs_a_compile_from_scratch() {
     let (mut server, mut index) = client();
-    server.apply(to_nodes(), &mut index);
-    server.apply(node("third", "", &[3]), &mut index);
-    server.apply(pod("shop", "same", "far", "other", "172.16.0.3"), &mut index);
+    server.apply(node("a", "", &[1]), &mut index);
     index.compile().expect("classes");
-    assert_eq!(server.apply(node("third", "zone: a", &[3]), &mut index), Dirty::Everything);
-    let (made, why) = generation(&mut index, |_| ());
-    assert_eq!(why, Some(NeedsWhole::Objects));
-    check_agrees(&index, &made, &server);
+    assert_eq!(server.delete(&Key::of(&node("a", "", &[])), &mut index), Dirty::Everything);
+    assert_eq!(generation(&mut index, |_| ()).1, Some(NeedsWhole::Objects));
 }
 
 #[test]

@@ -191,7 +191,8 @@ fn a_service_without_slices_follows_the_labels_of_its_pods() {
 fn new_named_ports_and_blocks_are_applied() {
     let blocks = ["192.0.2.0/24", "10.0.0.0/31", "10.96.0.1/32", "0.0.0.0/0", "'::/0'"];
     let blocks = blocks.map(|cidr| format!("{{to: [{{ipBlock: {{cidr: {cidr}}}}}]}}"));
-    let names = ["http", "metrics"].map(|name| format!("{{ports: [{{port: {name}}}]}}"));
+    // No pod has the last one.
+    let names = ["http", "metrics", "htpp"].map(|name| format!("{{ports: [{{port: {name}}}]}}"));
     for rule in blocks.into_iter().chain(names) {
         let (mut server, mut index) = client();
         for direction in ["Ingress", "Egress"] {
@@ -253,7 +254,7 @@ fn a_new_block_counts_for_an_address_that_a_list_has_got_without_a_generation() 
 
 /// The class of an address does not say whether a pod has it.
 #[test]
-fn a_new_block_needs_a_compile_from_scratch_if_blocks_match_no_pods() {
+fn changed_ranges_need_a_compile_from_scratch_if_blocks_match_no_pods() {
     let assume = Assumptions { ipblock_pods: IpBlockPods::Ignore, ..Assumptions::default() };
     let mut index = Index::new(Some("near".to_owned()), assume);
     let mut all = fixed();
@@ -261,6 +262,8 @@ fn a_new_block_needs_a_compile_from_scratch_if_blocks_match_no_pods() {
     all.into_iter().for_each(|object| _ = index.apply(object));
     index.compile().expect("classes");
     let spec = "{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.0/24}}]}]}";
-    index.apply(network_policy("shop", "to-db", "enforce", spec));
-    assert_eq!(generation(&mut index, |_| ()).1, Some(NeedsWhole::Peers));
+    for change in [network_policy("shop", "to-db", "enforce", spec), list("10.0.0.0/8")] {
+        assert_eq!(index.apply(change), Dirty::Everything);
+        assert_eq!(generation(&mut index, |_| ()).1, Some(NeedsWhole::Peers));
+    }
 }

@@ -192,7 +192,8 @@ fn found_nodes<'o>(objects: &Objects<'o>) -> BTreeMap<Cow<'o, str>, FoundNode<'o
 
 /// The addresses of its node that a pod names. The own addresses of a pod on the host's network are its node's.
 pub fn addresses_of_node(pod: &Pod) -> impl Iterator<Item = IpAddr> {
-    let own = pod.addresses.iter().filter(|_| standing(pod) == Standing::HostNetwork);
+    let has_node = pod.node.is_some() || !pod.node_addresses.is_empty();
+    let own = pod.addresses.iter().filter(move |_| has_node && standing(pod) == Standing::HostNetwork);
     pod.node_addresses.iter().chain(own).copied()
 }
 
