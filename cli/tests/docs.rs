@@ -136,6 +136,7 @@ fn module_files(modules: &[&str]) -> Vec<PathBuf> {
         "cli/tests/cli",
         "cli/tests/kubectl_apply",
         "compiler/classes/tests/index",
+        "compiler/classes/tests/incremental",
         "compiler/codegen/tests/properties",
         "xtask/tests",
         "cli/src",

@@ -124,7 +124,8 @@ impl Segments {
         Ranges { v4: ranges_where(&self.v4, &holds), v6: ranges_where(&self.v6, &holds) }
     }
 
-    /// The segments after moves, without sets that no range has any more. Incomplete if a limit of the meter is exceeded.
+    /// The segments after moves, without sets that no range has any more. Incomplete if a limit of the meter is
+    /// exceeded.
     pub(crate) fn moved(&self, moves: &RangeMoves, meter: &Meter) -> Self {
         let mut sets = MovedSets {
             before: &self.sets,

@@ -1,7 +1,7 @@
 //! Blocks, lists and `nodes` peers that begin or cease to contain ranges of addresses.
 //!
-//! Every address in such a range gets the class of its former key with the predicate added or removed. Addresses have few
-//! different classes, so a key is made once for each class, and not for each address.
+//! Every address in such a range gets the class of its former key with the predicate added or removed. Addresses have
+//! few different classes, so a key is made once for each class, and not for each address.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -38,7 +38,8 @@ pub(crate) struct RangeChanges {
 }
 
 impl Maintained {
-    /// Gives addresses the classes that they have with new predicates and with changed lists. `None` if no ranges change.
+    /// Gives addresses the classes that they have with new predicates and with changed lists. `None` if no ranges
+    /// change.
     pub(super) fn change_ranges(
         &mut self,
         new: &[PredicateId],

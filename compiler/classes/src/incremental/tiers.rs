@@ -1,7 +1,7 @@
 //! Cluster-wide policies that come, change and go.
 //!
-//! Their numbers are their order of evaluation, so all of them get new numbers. The rules of a policy are in the classes
-//! only if it applies to a local pod.
+//! Their numbers are their order of evaluation, so all of them get new numbers. The rules of a policy are in the
+//! classes only if it applies to a local pod.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -51,8 +51,8 @@ pub(super) struct Unbuilt {
     left: BTreeSet<IpAddr>,
     /// Services that have changed, or their slices, by namespace and name.
     services: BTreeSet<(String, String)>,
-    /// Those whose slices have exchanged backends without a generation, and those that are gone without one. Their moves
-    /// are known already.
+    /// Those whose slices have exchanged backends without a generation, and those that are gone without one. Their
+    /// moves are known already.
     moved: BTreeSet<(String, String)>,
     /// Namespaces of the generation whose labels have changed.
     namespaces: BTreeSet<String>,

@@ -1,8 +1,8 @@
 //! Decides which updates a change of nodes requires: of Node objects, and of the addresses that pods name as their
 //! node's.
 //!
-//! The address of another node is an address like any other, with two exceptions: a service that claims the address of a
-//! node does not own it, and rules with `nodes` peers match it. So an address that nothing else has comes and goes
+//! The address of another node is an address like any other, with two exceptions: a service that claims the address of
+//! a node does not own it, and rules with `nodes` peers match it. So an address that nothing else has comes and goes
 //! without any work, unless a rule has such a peer; then the ranges of those peers are made again.
 //! Invariant: for addresses of the own node, and for addresses that a pod, service or hostPort has, a compile answers.
 

@@ -18,7 +18,7 @@ use weir_objects::k8s::{Body, Object, Phase, Pod};
 impl Index {
     pub(super) fn count_holders(&mut self, before: Option<&Object>, after: Option<&Object>) {
         if let Some((_, pod)) = before.and_then(as_pod) {
-            // Only what was returned for the same object before: so the counts return to zero exactly.
+            // The addresses that were counted for the same object, so the counts return to zero exactly.
             addresses(pod).iter().for_each(|address| counts::less(&mut self.holders, *address));
             addresses_of_node(pod).for_each(|address| counts::less(&mut self.hosted, address));
         }

@@ -6,9 +6,9 @@
 //! they replace. If the first backend of a class comes or the last one goes, or a local pod does, a compile answers.
 //!
 //! No packet is sent to a headless service, so its changes change nothing. A service that has slices can get another
-//! selector or other labels. If a service is deleted, its addresses get the class that blocks and lists give them. A new
-//! service needs a generation: the address of each service has a class of its own, so that reports name the service. Any
-//! other change of a service changes its address or its ports, and a generation answers.
+//! selector or other labels. If a service is deleted, its addresses get the class that blocks and lists give them. A
+//! new service needs a generation: the address of each service has a class of its own, so that reports name the
+//! service. Any other change of a service changes its address or its ports, and a generation answers.
 //!
 //! Everyone who may write slices of a service can add any address to it. Its class is compared as any backend's.
 //! Invariants: the address of a backend counts as one from the answer on, so a change of its class requires a compile
@@ -150,8 +150,8 @@ impl Index {
         }
     }
 
-    /// A service is gone, which nothing but its own addresses belonged to: they are addresses like any other now. `None`
-    /// if that needs a generation.
+    /// A service is gone, which nothing but its own addresses belonged to: they are addresses like any other now.
+    /// `None` if that needs a generation.
     fn service_leaves(&mut self, object: &Object) -> Option<Dirty> {
         // While a generation is being made: flows to the backends are found in its cluster, which is older. After a
         // change that needs a generation, its backends may be others than those of the generation in force.

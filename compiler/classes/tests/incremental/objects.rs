@@ -17,7 +17,8 @@ const FIXED: &str = "
 ---
 {apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {name: denied}, spec: {action: Deny, directions: [Ingress], cidrs: [192.0.2.4/31]}}
 ---
-{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {name: blocked}, spec: {action: Deny, order: 2, directions: [Egress], cidrs: [192.0.2.14/31]}}
+{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {name: blocked},
+ spec: {action: Deny, order: 2, directions: [Egress], cidrs: [192.0.2.14/31]}}
 ---
 {apiVersion: policy.networking.k8s.io/v1alpha1, kind: AdminNetworkPolicy, metadata: {name: admin},
  spec: {priority: 5, subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: db}}}},
@@ -65,9 +66,10 @@ pub(crate) fn pod(namespace: &str, name: &str, node: &str, app: &str, address: &
 /// A pod whose port `http` has this number.
 fn pod_with_port(namespace: &str, name: &str, node: &str, app: &str, address: &str, http: u16) -> Object {
     let metrics = if app == "db" { ", {name: metrics, containerPort: 9003}" } else { "" };
+    let ports = format!("{{name: http, containerPort: {http}}}{metrics}");
     let text = format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: {namespace}, labels: {{app: {app}}}}}, \
-         spec: {{nodeName: {node}, containers: [{{name: c, ports: [{{name: http, containerPort: {http}}}{metrics}]}}]}}, \
+         spec: {{nodeName: {node}, containers: [{{name: c, ports: [{ports}]}}]}}, \
          status: {{phase: Running, podIP: {address}}}}}"
     );
     objects(&text).remove(0)

@@ -26,8 +26,8 @@ impl<'o> Resolver<'o> {
 
 /// The order in which policies are evaluated.
 pub fn tier_order(a: &TierPolicy, b: &TierPolicy) -> Ordering {
-    // Spec: "the implementation can apply any of the matching policies" of equal priority. By name, so that the order of
-    // the input has no effect.
+    // Spec: "the implementation can apply any of the matching policies" of equal priority. By name, so that the order
+    // of the input has no effect.
     (a.tier, a.priority, &a.name, a.kind).cmp(&(b.tier, b.priority, &b.name, b.kind))
 }
 
