@@ -96,6 +96,8 @@ impl<E: Enforce> NodeAgent<E> {
         let options = self.compile.options();
         let (begun, made) = match self.compile_changes(&options, &mut watch) {
             Some(new) => {
+                // A cluster-wide policy may have been the last one with a `nodes` peer.
+                self.order_needed(new.generation.needs(), now);
                 let begun = self.pending.begin(now);
                 self.catch_up(inbox, now + started.elapsed());
                 (begun, self.adopt_and_install(new, &options, watch, now))

@@ -191,7 +191,8 @@ impl<E: Enforce> NodeAgent<E> {
         self.wait_for_lists(needs, now)
     }
 
-    fn order_needed(&mut self, needs: Needs, now: Instant) {
+    /// Orders the kinds that a generation needs.
+    pub(super) fn order_needed(&mut self, needs: Needs, now: Instant) {
         if self.scopes.services.need(needs.services, now) {
             self.order(&SERVICES, WatchScope::All, self.scopes.services.number);
         }

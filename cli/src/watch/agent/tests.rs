@@ -305,7 +305,8 @@ fn objects(text: &str) -> Vec<Object> {
 }
 
 fn key(kind: &str, name: &str) -> Key {
-    let namespace = if matches!(kind, "Namespace" | "Node" | "CidrList") { "" } else { "shop" };
+    let namespace =
+        if matches!(kind, "Namespace" | "Node" | "CidrList" | "ClusterNetworkPolicy") { "" } else { "shop" };
     Key { kind: kind.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }
 }
 

@@ -9,7 +9,7 @@
 //! waits, or first loses everything that could allow a packet because an object is missing ([`Draft::close_egress`],
 //! [`Draft::close_node_rules`]).
 
-use super::{Draft, Index};
+use super::{Draft, Generation, Index};
 use crate::{Scope, ports, subjects};
 use weir_model::resolve::resolve;
 use weir_model::{Cluster, RuleAction, TierPeer, TierPolicy, TierRule};
@@ -41,7 +41,18 @@ impl Index {
 
 fn needs_of(cluster: &Cluster, scope: &Scope) -> Needs {
     let services = ports::judges_egress(cluster, &subjects::draft(cluster, scope));
-    Needs { services, nodes: cluster.tiers.iter().flat_map(rules).any(names_nodes) }
+    Needs { services, nodes: has_node_peers(cluster) }
+}
+
+fn has_node_peers(cluster: &Cluster) -> bool {
+    cluster.tiers.iter().flat_map(rules).any(names_nodes)
+}
+
+impl Generation {
+    /// The kinds of objects that its verdicts depend on.
+    pub fn needs(&self) -> Needs {
+        Needs { services: self.classes.judges_egress(&self.cluster), nodes: has_node_peers(&self.cluster) }
+    }
 }
 
 impl Draft {

@@ -160,6 +160,23 @@ fn peers_by_nodes_wait_for_the_list_of_all_nodes() {
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
 }
 
+/// The policy applies to no local pod, so only other generations follow it.
+#[test]
+fn nodes_are_followed_and_forgotten_by_generations_that_are_made_from_changes() {
+    let mut rig = least();
+    rig.apply(&NODES.replace("subject: {namespaces: {}}", "subject: {namespaces: {matchLabels: {no: one}}}"));
+    assert_eq!(rig.after(GATHER), NONE);
+    rig.apply(NARROW);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
+    assert_eq!(rig.orders(), ["Node All 1"]);
+    rig.listed("Node", 1, CLUSTER.split("---").nth(1).expect("it is the node"));
+    rig.delete("ClusterNetworkPolicy", "by-nodes");
+    rig.delete("NetworkPolicy", "p");
+    rig.after(GATHER);
+    rig.after(LINGER + LONG);
+    assert_eq!(rig.orders(), ["Node OwnNode 2"]);
+}
+
 #[test]
 fn changes_of_a_kind_during_its_list_need_no_generations() {
     let mut rig = least();
