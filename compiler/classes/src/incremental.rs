@@ -163,6 +163,8 @@ struct Effect {
     changes_specs: bool,
     /// Whether a single address has another class, so that instructions may have other origins.
     changes_addresses: bool,
+    /// Whether a range or term has another position in the input.
+    changes_origins: bool,
     /// Whether the facts that all rows share have to be made again.
     changes_facts: bool,
     /// Whether a backend may have become local, or ceased to be.
@@ -278,7 +280,7 @@ impl Maintained {
         self.change_vips(&replaced, &mut effect)?;
         self.renew_facts(&replaced, &mut effect, &meter);
         self.rebuild_subjects(&effect.touched, &meter)?;
-        if effect.changes_specs || effect.changes_addresses {
+        if effect.changes_specs || effect.changes_addresses || effect.changes_origins {
             let (rules, specs) = (&self.classes.rules, &self.specs);
             self.classes.sources = sources::of(&self.cluster, rules, &self.origins, specs, &self.peers).into();
         }

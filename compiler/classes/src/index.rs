@@ -136,6 +136,8 @@ pub struct Index {
     holders: HashMap<IpAddr, u32>,
     /// How many pods name an address as their node's.
     hosted: HashMap<IpAddr, u32>,
+    /// How many pods that name no node do so.
+    unnamed: HashMap<IpAddr, u32>,
     /// How many Node objects declare an address.
     declared: HashMap<IpAddr, u32>,
     /// The slices of each service.
@@ -235,6 +237,7 @@ impl Index {
             since: None,
             holders: HashMap::new(),
             hosted: HashMap::new(),
+            unnamed: HashMap::new(),
             declared: HashMap::new(),
             slices: SliceNames::default(),
             moved: Vec::new(),

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::terms::NewTerms;
+use super::services::specs_of;
+use super::terms::{NewTerms, renew};
+use super::tiers::each_spec_of_tier;
 use super::{Effect, Maintained, NeedsWhole, PolicyChange};
-use crate::ports::{PortSpec, PortSpecs, SpecUse, add_ports};
+use crate::ports::{PortSpec, SpecUse, add_ports};
 use crate::predicates::{DraftRule, PolicyRules};
 use crate::sources::RulePlace;
 use crate::subjects::LocalEndpoint;
@@ -13,6 +15,7 @@ use weir_model::labels::matches;
 use weir_model::resolve::{is_audit, network_policy};
 use weir_model::{Cluster, Direction, Namespace, NamespaceId, Policy, PolicyId};
 use weir_objects::k8s::Body;
+use weir_objects::origin::FieldOrigin;
 
 /// A policy that has changed: its number before, and its present content.
 struct Replacement {
@@ -89,8 +92,8 @@ impl Maintained {
         }
         self.count_uses(&new, 1);
         self.uses.check()?;
-        effect.changes_specs |= self.replace_specs(&old, &new);
-        self.replace_origins(&old.iter().map(|policy| policy.object).collect::<Vec<_>>());
+        self.replace_specs(&old, &new, effect);
+        self.replace_origins(&old.iter().map(|policy| policy.object).collect::<Vec<_>>(), effect);
         Ok(terms)
     }
 
@@ -228,8 +231,8 @@ impl Maintained {
         }
     }
 
-    /// Replaces the ranges of ports of policies. Returns whether a range is new or not used any more.
-    fn replace_specs(&mut self, old: &[Policy], new: &[PolicyId]) -> bool {
+    /// Replaces the ranges of ports of policies.
+    fn replace_specs(&mut self, old: &[Policy], new: &[PolicyId], effect: &mut Effect) {
         let Self { specs, cluster, .. } = self;
         let mut ended: BTreeSet<PortSpec> = BTreeSet::new();
         let mut stale: BTreeSet<PortSpec> = BTreeSet::new();
@@ -248,16 +251,41 @@ impl Maintained {
         for id in new {
             each_spec(cluster.policy(*id), &mut |spec, origin| {
                 // A range that ends and begins again has a new first position.
-                if ended.remove(&spec) || stale.remove(&spec) {
-                    specs.get_mut(&spec).into_iter().for_each(|used| used.origin = origin());
+                if (ended.remove(&spec) || stale.remove(&spec))
+                    && let Some(used) = specs.get_mut(&spec)
+                {
+                    effect.changes_origins |= renew(&mut used.origin, origin());
                 }
                 specs.entry(spec).or_insert_with(|| SpecUse { origin: origin(), count: 0 }).count += 1;
             });
         }
-        let is_new = specs.len() > before;
+        effect.changes_specs |= specs.len() > before || !ended.is_empty();
         specs.retain(|_, used| used.count > 0);
-        refresh_specs(specs, stale, cluster.policies.iter().chain(&cluster.audit));
-        is_new || !ended.is_empty()
+        self.refresh_origins(stale, effect);
+    }
+
+    /// Finds positions for ranges whose position was in an object that has changed, in objects that still have them.
+    pub(super) fn refresh_origins(&mut self, mut stale: BTreeSet<PortSpec>, effect: &mut Effect) {
+        let Self { cluster, specs, draft, .. } = self;
+        let mut found = |stale: &mut BTreeSet<PortSpec>, spec: PortSpec, origin: &dyn Fn() -> FieldOrigin| {
+            if stale.remove(&spec)
+                && let Some(used) = specs.get_mut(&spec)
+            {
+                effect.changes_origins |= renew(&mut used.origin, origin());
+            }
+        };
+        for policy in cluster.policies.iter().chain(&cluster.audit) {
+            if stale.is_empty() {
+                return;
+            }
+            each_spec(policy, &mut |spec, origin| found(&mut stale, spec, origin));
+        }
+        for id in &draft.tiers {
+            each_spec_of_tier(cluster.tier_policy(*id), &mut |spec, origin| found(&mut stale, spec, origin));
+        }
+        for (spec, origin) in cluster.services.iter().flat_map(specs_of) {
+            found(&mut stale, spec, &|| origin.clone());
+        }
     }
 }
 
@@ -282,10 +310,7 @@ fn numbers(slots: &[Slot]) -> Vec<Option<PolicyId>> {
 }
 
 /// Calls `act` with each range of ports of a policy, and its position.
-pub(super) fn each_spec(
-    policy: &Policy,
-    act: &mut dyn FnMut(PortSpec, &dyn Fn() -> weir_objects::origin::FieldOrigin),
-) {
+pub(super) fn each_spec(policy: &Policy, act: &mut dyn FnMut(PortSpec, &dyn Fn() -> FieldOrigin)) {
     for direction in Direction::ALL {
         for (rule, of_rule) in policy.rules(direction).unwrap_or_default().iter().enumerate() {
             let place = RulePlace::of_policy(policy, direction, rule);
@@ -293,23 +318,5 @@ pub(super) fn each_spec(
                 act(PortSpec { protocol, first, last }, origin);
             });
         }
-    }
-}
-
-/// Finds positions for ranges whose position was in a policy that has changed, in the policies that still have them.
-fn refresh_specs<'p>(
-    specs: &mut PortSpecs,
-    mut stale: BTreeSet<PortSpec>,
-    policies: impl IntoIterator<Item = &'p Policy>,
-) {
-    for policy in policies {
-        if stale.is_empty() {
-            return;
-        }
-        each_spec(policy, &mut |spec, origin| {
-            if stale.remove(&spec) {
-                specs.get_mut(&spec).into_iter().for_each(|used| used.origin = origin());
-            }
-        });
     }
 }

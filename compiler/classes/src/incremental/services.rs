@@ -10,8 +10,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::peers::Keyed;
-use super::policies::each_spec;
-use super::tiers::each_spec_of_tier;
 use super::{Effect, Maintained, NeedsWhole};
 use crate::peers::Peers;
 use crate::ports::PortSpec;
@@ -122,38 +120,9 @@ impl Maintained {
             replaced.changed.extend(slot.is_new.then_some(id));
         }
         Arc::make_mut(&mut self.cluster).services = slots.into_iter().map(|slot| slot.service).collect();
-        self.refresh_origins(std::mem::take(&mut replaced.stale));
+        self.refresh_origins(std::mem::take(&mut replaced.stale), effect);
         effect.changes_addresses = true;
         replaced
-    }
-
-    /// Finds positions for ranges whose position was in an object that has changed, in objects that still have them.
-    pub(super) fn refresh_origins(&mut self, mut stale: BTreeSet<PortSpec>) {
-        let Self { cluster, specs, draft, .. } = self;
-        if stale.is_empty() {
-            return;
-        }
-        for policy in cluster.policies.iter().chain(&cluster.audit) {
-            each_spec(policy, &mut |spec, origin| {
-                if stale.remove(&spec) {
-                    specs.get_mut(&spec).into_iter().for_each(|used| used.origin = origin());
-                }
-            });
-        }
-        for id in &draft.tiers {
-            each_spec_of_tier(cluster.tier_policy(*id), &mut |spec, origin| {
-                if stale.remove(&spec) {
-                    specs.get_mut(&spec).into_iter().for_each(|used| used.origin = origin());
-                }
-            });
-        }
-        for (spec, origin) in cluster.services.iter().flat_map(specs_of) {
-            if stale.remove(&spec)
-                && let Some(used) = specs.get_mut(&spec)
-            {
-                used.origin = origin;
-            }
-        }
     }
 
     fn replace_service(
@@ -301,7 +270,7 @@ pub(crate) fn is_alike(was: Option<&Service>, is: Option<&Service>) -> bool {
 }
 
 /// The ranges that the ports of a service need.
-fn specs_of(service: &Service) -> Vec<(PortSpec, FieldOrigin)> {
+pub(super) fn specs_of(service: &Service) -> Vec<(PortSpec, FieldOrigin)> {
     let mut found = Vec::new();
     for (index, port) in service.ports.iter().enumerate() {
         let path = FieldPath::root().field("spec").field("ports").index(index);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::{Maintained, NeedsWhole};
+use super::{Effect, Maintained, NeedsWhole};
 use crate::PredicateId;
 use crate::predicates::{DraftRule, Predicate, RulePredicates, RuleTerms, TermOrigins, peer_predicate, tier_predicate};
 use crate::sources::RulePlace;
@@ -100,7 +100,7 @@ impl Maintained {
     }
 
     /// Finds other positions for terms whose first position was in an object that is gone or has changed.
-    pub(super) fn replace_origins(&mut self, old: &[ObjectId]) {
+    pub(super) fn replace_origins(&mut self, old: &[ObjectId], effect: &mut Effect) {
         let mut stale = StaleTerms::new(&mut self.origins, &self.classes.rules, &self.ids, old);
         let cluster = &self.cluster;
         for policy in cluster.policies.iter().chain(&cluster.audit) {
@@ -113,6 +113,7 @@ impl Maintained {
             each_term_of_tier(cluster.tier_policy(*id), &mut |place, index, term| stale.found(place, index, &term));
         }
         // Ranges that pods' named ports need have the position of the name.
+        effect.changes_origins |= stale.is_any_other;
         let renewed = stale.renewed;
         for used in self.specs.values_mut().filter(|_| !renewed.is_empty()) {
             if let Some(origin) = renewed.get(&used.origin) {
@@ -132,6 +133,8 @@ struct StaleTerms<'m> {
     names: [BTreeSet<u32>; 2],
     /// The new position of each earlier position of a name.
     renewed: HashMap<FieldOrigin, FieldOrigin>,
+    /// Whether a new position differs from the earlier one.
+    is_any_other: bool,
 }
 
 impl<'m> StaleTerms<'m> {
@@ -147,7 +150,7 @@ impl<'m> StaleTerms<'m> {
         };
         let predicates = of_old(&origins.predicates).into_iter().map(PredicateId).collect();
         let names = Direction::ALL.map(|direction| of_old(origins.names(direction)).into_iter().collect());
-        Self { origins, rules, ids, predicates, names, renewed: HashMap::new() }
+        Self { origins, rules, ids, predicates, names, renewed: HashMap::new(), is_any_other: false }
     }
 
     fn is_empty(&self) -> bool {
@@ -158,7 +161,7 @@ impl<'m> StaleTerms<'m> {
         match term {
             Term::Peer(predicate) => {
                 if let Some(id) = self.ids.get(predicate).filter(|id| self.predicates.remove(id)) {
-                    self.origins.predicates[id.index()] = place.peer(index);
+                    self.is_any_other |= renew(&mut self.origins.predicates[id.index()], place.peer(index));
                 }
             }
             Term::Name(name, protocol) => {
@@ -167,12 +170,22 @@ impl<'m> StaleTerms<'m> {
                 if let Some(number) = number.filter(|number| self.names[direction].remove(number)) {
                     let origin = place.port(index);
                     let known = &mut self.origins.names(place.direction)[number as usize];
-                    let before = std::mem::replace(known, origin.clone());
-                    self.renewed.insert(before, origin);
+                    let before = known.clone();
+                    if renew(known, origin.clone()) {
+                        self.is_any_other = true;
+                        self.renewed.insert(before, origin);
+                    }
                 }
             }
         }
     }
+}
+
+/// Replaces a position. Returns whether it is another one.
+pub(super) fn renew(origin: &mut FieldOrigin, now: FieldOrigin) -> bool {
+    let is_other = *origin != now;
+    *origin = now;
+    is_other
 }
 
 /// A term of a rule: a peer, or the name of a port.

@@ -15,7 +15,7 @@ use weir_model::labels::matches;
 use weir_model::resolve::{tier_order, tier_policy};
 use weir_model::{Direction, TierPolicy, TierPolicyId};
 use weir_objects::k8s::{Body, Object};
-use weir_objects::origin::FieldOrigin;
+use weir_objects::origin::{FieldOrigin, ObjectId};
 
 /// A cluster-wide policy that has changed.
 #[derive(Clone, Debug)]
@@ -67,11 +67,15 @@ impl Maintained {
         let terms = self.add_terms(&[], &applied);
         self.add_rules_of_tiers(&applied, effect)?;
         self.uses.check()?;
-        let objects: Vec<_> = old.iter().map(|slot| slot.policy.object).collect();
-        self.replace_origins(&objects);
-        let stale = self.specs.iter().filter(|(_, used)| objects.contains(&used.origin.object));
-        self.refresh_origins(stale.map(|(spec, _)| *spec).collect());
+        self.replace_origins_of_tiers(&old.iter().map(|slot| slot.policy.object).collect::<Vec<_>>(), effect);
         Ok(terms)
+    }
+
+    /// Finds other positions for ranges and terms whose position was in policies that are gone or have changed.
+    fn replace_origins_of_tiers(&mut self, objects: &[ObjectId], effect: &mut Effect) {
+        self.replace_origins(objects, effect);
+        let stale = self.specs.iter().filter(|(_, used)| objects.contains(&used.origin.object));
+        self.refresh_origins(stale.map(|(spec, _)| *spec).collect(), effect);
     }
 
     /// Whether a policy applies to a local pod of the generation.
@@ -85,11 +89,16 @@ impl Maintained {
         let used = self.draft.local.iter().flat_map(|it| it.tiers.iter().chain(&it.audit_tiers)).copied();
         let used: BTreeSet<TierPolicyId> = used.collect();
         let cluster = Arc::clone(&self.cluster);
-        for id in self.draft.tiers.iter().filter(|id| !used.contains(id)).copied().collect::<Vec<_>>() {
-            self.forget_tier(id, cluster.tier_policy(id), effect);
-            Arc::make_mut(&mut self.classes.rules).remove_tier(id);
+        let unused: Vec<_> = self.draft.tiers.iter().filter(|id| !used.contains(id)).copied().collect();
+        for id in &unused {
+            self.forget_tier(*id, cluster.tier_policy(*id), effect);
+            Arc::make_mut(&mut self.classes.rules).remove_tier(*id);
         }
         self.draft.tiers.retain(|id| used.contains(id));
+        if !unused.is_empty() {
+            let objects: Vec<_> = unused.iter().map(|id| cluster.tier_policy(*id).object).collect();
+            self.replace_origins_of_tiers(&objects, effect);
+        }
         // The index names the policies that begin to apply.
         if used.into_iter().eq(self.draft.tiers.iter().copied()) { Ok(()) } else { Err(NeedsWhole::ClusterWide) }
     }

@@ -507,6 +507,8 @@ impl Index {
             found.extend(self.objects.of_namespace("Pod", &namespace.name).map(KeyRef::of));
         }
         let pods = found.into_iter().filter_map(|key| as_pod(self.objects.get(&key)?));
+        // A pod without an address is no peer, and its namespace may not be known.
+        let pods = pods.filter(|(_, pod)| !addresses(pod).is_empty());
         pods.map(|(object, pod)| self.peer_pod(baseline, object, pod)).collect()
     }
 

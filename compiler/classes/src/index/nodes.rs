@@ -81,11 +81,10 @@ impl Index {
 
     /// The work if other nodes get or lose these addresses.
     fn moved(&self, baseline: &Baseline, addresses: impl IntoIterator<Item = IpAddr>) -> NodeAnswer {
-        let own = self.node.as_ref().and_then(|name| self.node_object(name)).map_or(&[][..], declared);
         let is_free = |address: IpAddr| {
             let is_used = baseline.is_claimed(address) || baseline.is_local(address);
-            // A pod that names no node is on one of those that declare its node's address.
-            !is_used && !self.holders.contains_key(&address) && !own.contains(&address)
+            // A pod that names no node is on a node that declares one of its addresses, which can be the own one.
+            !is_used && !self.holders.contains_key(&address) && !self.unnamed.contains_key(&address)
         };
         match addresses.into_iter().all(is_free) {
             false => NodeAnswer::Whole,
@@ -97,14 +96,15 @@ impl Index {
     /// Whether the pod's node declares the addresses that the pod's status names as the node's. Then they change
     /// nothing: the kubelet reports them together with the pod's own address, later than the pod's network has it.
     pub(super) fn is_at_a_declared_node(&self, pod: &Pod) -> bool {
-        let node = pod.node.as_deref().and_then(|name| self.node_object(name));
+        let node = pod.node.as_deref().and_then(|name| self.objects.get(&KeyRef { kind: "Node", namespace: "", name }));
         let declared = node.map_or(&[][..], declared);
         addresses_of_node(pod).all(|address| declared.contains(&address))
     }
+}
 
-    fn node_object(&self, name: &str) -> Option<&Object> {
-        self.objects.get(&KeyRef { kind: "Node", namespace: "", name })
-    }
+/// The addresses that a pod names as those of its node, if it does not name the node.
+pub(super) fn addresses_of_unnamed_node(pod: &Pod) -> impl Iterator<Item = IpAddr> {
+    addresses_of_node(pod).filter(|_| pod.node.is_none())
 }
 
 fn declared(object: &Object) -> &[IpAddr] {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::baseline::Baseline;
-use super::nodes::NodeAnswer;
+use super::nodes::{NodeAnswer, addresses_of_unnamed_node};
 use super::{Dirty, Index, counts};
 use crate::PeerId;
 use weir_model::resolve::{addresses_of_node, named_ports, standing};
@@ -21,10 +21,12 @@ impl Index {
             // The addresses that were counted for the same object, so the counts return to zero exactly.
             addresses(pod).iter().for_each(|address| counts::less(&mut self.holders, *address));
             addresses_of_node(pod).for_each(|address| counts::less(&mut self.hosted, address));
+            addresses_of_unnamed_node(pod).for_each(|address| counts::less(&mut self.unnamed, address));
         }
         if let Some((_, pod)) = after.and_then(as_pod) {
             addresses(pod).iter().for_each(|address| counts::more(&mut self.holders, *address));
             addresses_of_node(pod).for_each(|address| counts::more(&mut self.hosted, address));
+            addresses_of_unnamed_node(pod).for_each(|address| counts::more(&mut self.unnamed, address));
         }
     }
 

@@ -96,14 +96,28 @@ fn changed_ranges_need_a_compile_from_scratch_while_a_pod_has_the_address_of_a_n
     }
 }
 
-/// A pod that names no node is on the node that declares the address of its status, and comes first by name.
+/// A pod that names no node is on a node that declares an address of its status: the first address, and the first node
+/// by name.
 #[test]
-fn an_address_that_the_own_node_declares_too_needs_a_compile_from_scratch() {
-    let (mut server, mut index) = client();
-    server.apply(node("a", "", &[1]), &mut index);
-    index.compile().expect("classes");
-    assert_eq!(server.delete(&Key::of(&node("a", "", &[])), &mut index), Dirty::Everything);
-    assert_eq!(generation(&mut index, |_| ()).1, Some(NeedsWhole::Objects));
+fn a_pod_that_names_no_node_needs_a_compile_from_scratch_when_its_node_changes() {
+    for (other, addresses) in
+        [(node("a", "", &[1]), &["172.16.0.1"][..]), (node("b", "", &[4]), &["172.16.0.4", "172.16.0.1"])]
+    {
+        let (mut server, mut index) = client();
+        let key = Key::of(&other);
+        server.apply(other, &mut index);
+        let mut stray = pod("shop", "stray", "near", "db", "10.0.1.12");
+        if let Body::Pod(pod) = &mut stray.body {
+            pod.node = None;
+            pod.node_addresses = addresses.iter().map(|it| it.parse().expect("an address")).collect();
+        }
+        server.apply(stray, &mut index);
+        let first = index.compile().expect("classes");
+        assert_eq!(first.scope.endpoints().len(), 1, "the pod is on the other node");
+        assert_eq!(server.delete(&key, &mut index), Dirty::Everything);
+        let (made, why) = generation(&mut index, |_| ());
+        assert_eq!((made.scope.endpoints().len(), why), (2, Some(NeedsWhole::Objects)));
+    }
 }
 
 #[test]
