@@ -363,11 +363,11 @@ fn with_names(objects: &[Object]) -> impl Iterator<Item = Change> {
     })
 }
 
-/// A list of 1,000 ranges. Each number has another range in place of one of them.
+/// A list of 1,000 blocks. One of them is different for each number, and has too many addresses for single entries.
 fn list(number: u32) -> Object {
-    let range = |place: u32| if place == number % 1_000 { 2_000 + number } else { place };
-    let cidrs: Vec<String> =
-        (0..1_000).map(range).map(|it| format!("\"198.{}.{}.0/25\"", 16 + it / 256, it % 256)).collect();
+    let blocks = (1..1_000).map(|place| format!("\"198.{}.{}.0/25\"", 16 + place / 256, place % 256));
+    let other = format!("\"172.{}.0.0/15\"", 2 * (number % 128));
+    let cidrs: Vec<String> = blocks.chain([other]).collect();
     let spec = format!(r#"{{"action": "Deny", "cidrs": [{}]}}"#, cidrs.join(","));
     let meta = r#"{"name": "ranges"}"#;
     weir_testing::yaml::objects(&format!(
