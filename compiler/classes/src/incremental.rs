@@ -193,8 +193,6 @@ pub(crate) struct Maintained {
     generations: u32,
     judges_egress: bool,
     names: NamespaceNames,
-    /// How many addresses each element of [`Peers::vips`] is for, while services are replaced.
-    vip_uses: Vec<u32>,
     /// Whether the last changes had ranges of addresses in them.
     has_moved_ranges: bool,
 }
@@ -216,7 +214,6 @@ impl Maintained {
             uses: Uses::new(&classes.rules),
             judges_egress: ports::judges_egress(&view.cluster, &draft),
             names: NamespaceNames::new(&view.cluster.namespaces),
-            vip_uses: Vec::new(),
             peers: view.peers(peers),
             facts: view.facts(facts, &draft),
             most_sets: 2 * sets.len() + SPARE_SETS,

@@ -189,8 +189,7 @@ impl Maintained {
         if replaced.addresses.len() > MOST_VIPS {
             return Err(NeedsWhole::Unused);
         }
-        // Services can have gone without a generation.
-        self.vip_uses = vip_uses(&self.peers);
+        let mut uses = vip_uses(&self.peers);
         self.renumber_vips(replaced);
         let cluster = &self.cluster;
         let is_pod = |address: IpAddr| replaced.of_pods.contains(&address);
@@ -200,20 +199,20 @@ impl Maintained {
         let mut claimed = vips::by_address(&frontends, cluster.assume, &self.classes.atoms, is_pod);
         let old: BTreeMap<IpAddr, PeerClass> = replaced.addresses.iter().map(|it| (*it, self.key_at(*it))).collect();
         for vip in old.values().filter_map(|key| key.vip) {
-            self.vip_uses[vip as usize] -= 1;
+            uses[vip as usize] -= 1;
         }
         let mut keyed = Keyed::default();
         for (address, key) in old {
-            let vip = claimed.remove(&address).map(|vip| self.number_vip(vip, key.vip));
+            let vip = claimed.remove(&address).map(|vip| self.number_vip(vip, key.vip, &mut uses));
             keyed.keys.push((address, PeerClass { vip, ..key }));
         }
-        self.clear_unused_vips();
+        self.clear_unused_vips(&uses);
         let entries = self.number_keys(keyed, effect);
         self.take_entries(&entries, effect);
         self.classes.vips = Arc::clone(&self.peers.vips);
         // Node ports are at the node's address, whichever services have one.
         effect.changes_facts = true;
-        if self.vip_uses.len() > self.most_peers { Err(NeedsWhole::Unused) } else { Ok(()) }
+        if uses.len() > self.most_peers { Err(NeedsWhole::Unused) } else { Ok(()) }
     }
 
     fn key_at(&self, address: IpAddr) -> PeerClass {
@@ -233,8 +232,8 @@ impl Maintained {
     }
 
     /// The element for these claims: an equal one, the one that the address had, or an unused one.
-    fn number_vip(&mut self, vip: ServiceVip, old: Option<u32>) -> u32 {
-        let (vips, uses) = (Arc::make_mut(&mut self.peers.vips), &mut self.vip_uses);
+    fn number_vip(&mut self, vip: ServiceVip, old: Option<u32>, uses: &mut Vec<u32>) -> u32 {
+        let vips = Arc::make_mut(&mut self.peers.vips);
         let is_used = |index: usize| uses[index] > 0;
         let equal = (0..vips.len()).find(|index| is_used(*index) && vips[*index] == vip);
         let unused = old.map(|old| old as usize).into_iter().chain(0..vips.len()).find(|index| !is_used(*index));
@@ -250,10 +249,10 @@ impl Maintained {
     }
 
     /// Classes that no address has any more can name these elements, and rows are made for every class.
-    fn clear_unused_vips(&mut self) {
+    fn clear_unused_vips(&mut self, uses: &[u32]) {
         let unused = ServiceVip { family: Family::V4, ports: Vec::new(), rest: OtherPorts::Address };
         let vips = Arc::make_mut(&mut self.peers.vips);
-        for (vip, _) in vips.iter_mut().zip(&self.vip_uses).filter(|(_, uses)| **uses == 0) {
+        for (vip, _) in vips.iter_mut().zip(uses).filter(|(_, uses)| **uses == 0) {
             vip.clone_from(&unused);
         }
     }

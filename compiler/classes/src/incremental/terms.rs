@@ -112,8 +112,8 @@ impl Maintained {
         for id in &self.draft.tiers {
             each_term_of_tier(cluster.tier_policy(*id), &mut |place, index, term| stale.found(place, index, &term));
         }
-        // Ranges that pods' named ports need have the position of the name.
         effect.changes_origins |= stale.is_any_other;
+        // Ranges that pods' named ports need have the position of the name.
         let renewed = stale.renewed;
         for used in self.specs.values_mut().filter(|_| !renewed.is_empty()) {
             if let Some(origin) = renewed.get(&used.origin) {
