@@ -3,12 +3,17 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{PoisonError, RwLock};
 
 use rustix::process::{Pid, Signal, kill_process};
 use weir_runtime::skip;
 
 use crate::enforce::weir;
 use crate::namespace::run;
+
+/// Each demo removes the leftovers that it finds. A test that makes leftovers itself has this lock alone, all others
+/// share it.
+static LEFTOVERS: RwLock<()> = RwLock::new(());
 
 /// The number of a demo, from its output.
 fn id_of(text: &str) -> &str {
@@ -44,6 +49,7 @@ fn begun(line: &str) -> (Child, String) {
 #[test]
 fn demo_treats_packets_as_the_policies_say_and_removes_itself() {
     skip!(unless crate::privilege());
+    let _shared = LEFTOVERS.read().unwrap_or_else(PoisonError::into_inner);
     let ended = demo(&[]);
     let text = String::from_utf8_lossy(&ended.stdout).into_owned();
     assert_eq!(ended.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&ended.stderr));
@@ -58,6 +64,7 @@ fn demo_treats_packets_as_the_policies_say_and_removes_itself() {
 #[test]
 fn demo_that_a_signal_stops_removes_itself() {
     skip!(unless crate::privilege());
+    let _shared = LEFTOVERS.read().unwrap_or_else(PoisonError::into_inner);
     for signal in [Signal::INT, Signal::TERM] {
         let (child, id) = begun("2. ");
         assert!(is_left(&id), "it runs");
@@ -73,6 +80,7 @@ fn demo_that_a_signal_stops_removes_itself() {
 #[test]
 fn leftovers_of_a_killed_demo_are_removed_and_nothing_else() {
     skip!(unless crate::privilege());
+    let _shared = LEFTOVERS.read().unwrap_or_else(PoisonError::into_inner);
     // A namespace of another owner, whose name looks like a demo's.
     let other = format!("weir-demo-{:08x}-other", std::process::id());
     run(Command::new("ip").args(["netns", "add", &other]), "").unwrap();
@@ -90,6 +98,7 @@ fn leftovers_of_a_killed_demo_are_removed_and_nothing_else() {
 #[test]
 fn kept_demo_stays_in_force_until_it_is_removed() {
     skip!(unless crate::privilege());
+    let _shared = LEFTOVERS.read().unwrap_or_else(PoisonError::into_inner);
     let ended = demo(&["--keep"]);
     let text = String::from_utf8_lossy(&ended.stdout).into_owned();
     assert_eq!(ended.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&ended.stderr));
@@ -109,6 +118,7 @@ fn kept_demo_stays_in_force_until_it_is_removed() {
 #[test]
 fn demo_without_ip_says_what_to_install() {
     skip!(unless crate::privilege());
+    let _shared = LEFTOVERS.read().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(weir());
     let ended = command.arg("demo").env("PATH", "/nowhere").output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
@@ -119,6 +129,7 @@ fn demo_without_ip_says_what_to_install() {
 #[test]
 fn a_leftover_that_cannot_be_removed_does_not_stop_a_new_demo() {
     skip!(unless crate::privilege());
+    let _alone = LEFTOVERS.write().unwrap_or_else(PoisonError::into_inner);
     let leftover = Path::new("/run/weir-demo/0badc0de");
     std::fs::create_dir_all(leftover.join("busy")).unwrap();
     std::fs::set_permissions("/run/weir-demo", std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
@@ -135,6 +146,7 @@ fn a_leftover_that_cannot_be_removed_does_not_stop_a_new_demo() {
 #[test]
 fn nothing_is_kept_in_a_mount_namespace_that_ends_with_the_command() {
     skip!(unless crate::privilege());
+    let _shared = LEFTOVERS.read().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new("unshare");
     let ended = command.args(["--mount", "--"]).arg(weir()).args(["demo", "--keep"]).output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
