@@ -56,7 +56,7 @@ pub(crate) enum InterfaceSource {
 /// Why no interface was found: the answer of each source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NotFound {
-    reasons: Vec<String>,
+    pub(super) reasons: Vec<String>,
     /// There are interfaces that may belong to this pod or to other pods.
     pub(crate) is_contested: bool,
 }

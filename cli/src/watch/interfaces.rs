@@ -83,6 +83,25 @@ struct ReportedAttachment {
     ifindexes: BTreeSet<u32>,
 }
 
+/// The result of a search, as far as a generation depends on it: it does not matter why a pod is missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SearchResult {
+    found: BTreeMap<LocalPod, FoundInterface>,
+    contested: BTreeMap<String, String>,
+    /// The pods that may be at a contested interface.
+    contested_pods: BTreeSet<LocalPod>,
+}
+
+/// What searches have changed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum InterfaceChanges {
+    /// Nothing that a generation depends on.
+    None,
+    /// These pods had an interface and have none any more. Nothing else has changed, and no interface is contested.
+    Lost(Vec<LocalPod>),
+    Others,
+}
+
 /// Reads the state of the host.
 pub(crate) type ReadHost = dyn FnMut(Depth) -> Inventory + Send;
 
@@ -95,8 +114,8 @@ pub(crate) struct PodInterfaces {
     missing: BTreeMap<LocalPod, NotFound>,
     /// Interfaces that may belong to several pods, each with one of these pods as `namespace/name`.
     contested: BTreeMap<String, String>,
-    /// Pods whose interface is gone, and the addresses that they had there.
-    lost: BTreeMap<PodIdentity, Vec<IpAddr>>,
+    /// Pods whose interface is gone.
+    lost: BTreeMap<PodIdentity, LostInterface>,
     /// The times at which pods were attached to their networks, for pods found since the last
     /// [`PodInterfaces::take_new`].
     new: Vec<SystemTime>,
@@ -108,6 +127,13 @@ pub(crate) struct PodInterfaces {
     listed: BTreeSet<u32>,
     /// The input of the last search, if it found all pods.
     settled: Option<Settled>,
+}
+
+/// When a search noted that a pod's interface is gone, and the addresses that the pod had there.
+#[derive(Debug)]
+struct LostInterface {
+    at: Instant,
+    addresses: Vec<IpAddr>,
 }
 
 /// The pods and the host's interfaces of a search that found all pods, each at an interface of its own. With the same
@@ -183,7 +209,7 @@ impl PodInterfaces {
         let (mut assigned, mut listed) = (Assignment::default(), BTreeSet::new());
         for depth in [Depth::Interfaces, Depth::Cache, Depth::Everything] {
             let inventory = self.inventory(depth);
-            self.note_lost(pods, &inventory);
+            self.note_lost(pods, &inventory, now);
             let claimants: Vec<Claimant<'_>> = pods.iter().map(|pod| self.claimant(pod, &inventory)).collect();
             assigned = inventory.assign(&claimants);
             listed = inventory.interfaces.iter().map(|it| it.ifindex).collect();
@@ -193,7 +219,7 @@ impl PodInterfaces {
                 self.settled = is_settled.then(|| Settled { pods: pods.clone(), interfaces });
                 break;
             }
-            if depth == Depth::Cache && self.have_just_lost_theirs(pods, &assigned, &inventory) {
+            if depth == Depth::Cache && self.have_just_lost_theirs(pods, &assigned, &inventory, now) {
                 break;
             }
         }
@@ -218,13 +244,20 @@ impl PodInterfaces {
         changed
     }
 
-    /// Whether all pods without an interface had one until now, and no interface has come since the last search. Nearly
-    /// always, such a pod has ended, and the API server says so soon. If not, the next search reads every network
+    /// Whether all pods without an interface had one until just now, and no interface has come since the last search.
+    /// Nearly always, such a pod has ended, and the API server says so soon. If not, a later search reads every network
     /// namespace of this host.
-    fn have_just_lost_theirs(&self, pods: &BTreeSet<LocalPod>, assigned: &Assignment, inventory: &Inventory) -> bool {
+    fn have_just_lost_theirs(
+        &self,
+        pods: &BTreeSet<LocalPod>,
+        assigned: &Assignment,
+        inventory: &Inventory,
+        now: Instant,
+    ) -> bool {
+        let is_recent = |lost: &LostInterface| now.saturating_duration_since(lost.at) < SEARCHES.first;
         let has_just_lost_its = |pod: &LocalPod| {
-            let known = self.remembered(pod);
-            known.is_some_and(|(known, found)| known.addresses == pod.addresses && !inventory.has(found))
+            let lost = self.lost.get(&pod.identity());
+            lost.is_some_and(|lost| is_recent(lost) && lost.addresses == pod.addresses)
         };
         let mut missing = pods.iter().zip(&assigned.outcomes).filter(|(_, outcome)| outcome.is_err());
         let is_any_new = inventory.interfaces.iter().any(|it| !self.listed.contains(&it.ifindex));
@@ -251,12 +284,31 @@ impl PodInterfaces {
         self.lost.remove(&pod.identity());
     }
 
-    /// The pods that had an interface before the last search and have none any more, if nothing else has changed.
-    pub(crate) fn only_lost(&self, before: &BTreeMap<LocalPod, FoundInterface>) -> Option<Vec<LocalPod>> {
-        let is_same = |(pod, found): (&LocalPod, &FoundInterface)| before.get(pod) == Some(found);
-        let lost: Vec<LocalPod> = before.keys().filter(|pod| !self.found.contains_key(pod)).cloned().collect();
-        let are_missing = lost.iter().all(|pod| self.missing.get(pod).is_some_and(|why| !why.is_contested));
-        (self.found.iter().all(is_same) && are_missing && self.contested.is_empty() && !lost.is_empty()).then_some(lost)
+    /// The result of the last search.
+    pub(crate) fn result(&self) -> SearchResult {
+        let contested_pods = self.missing.iter().filter(|(_, why)| why.is_contested).map(|(pod, _)| pod.clone());
+        SearchResult {
+            found: self.found.clone(),
+            contested: self.contested.clone(),
+            contested_pods: contested_pods.collect(),
+        }
+    }
+
+    /// What later searches have changed.
+    pub(crate) fn changes_since(&self, before: &SearchResult) -> InterfaceChanges {
+        let result = self.result();
+        if result == *before {
+            return InterfaceChanges::None;
+        }
+        let SearchResult { found, .. } = &result;
+        let lost: Vec<LocalPod> = before.found.keys().filter(|pod| !found.contains_key(pod)).cloned().collect();
+        let are_others_same = found.iter().all(|(pod, at)| before.found.get(pod) == Some(at));
+        let is_any_contested = !result.contested.is_empty() || result.contested_pods != before.contested_pods;
+        let are_missing = lost.iter().all(|pod| self.missing.contains_key(pod));
+        match are_others_same && are_missing && !is_any_contested && !lost.is_empty() {
+            true => InterfaceChanges::Lost(lost),
+            false => InterfaceChanges::Others,
+        }
     }
 
     fn remembered(&self, pod: &LocalPod) -> Option<(&LocalPod, &FoundInterface)> {
@@ -267,11 +319,14 @@ impl PodInterfaces {
     }
 
     /// Notes the pods that had an interface until now and have none any more.
-    fn note_lost(&mut self, pods: &BTreeSet<LocalPod>, inventory: &Inventory) {
+    fn note_lost(&mut self, pods: &BTreeSet<LocalPod>, inventory: &Inventory, now: Instant) {
         let identities: BTreeSet<PodIdentity> = pods.iter().map(LocalPod::identity).collect();
         let gone =
             self.found.iter().filter(|(pod, found)| !inventory.has(found) && identities.contains(&pod.identity()));
-        self.lost.extend(gone.map(|(pod, _)| (pod.identity(), pod.addresses.clone())));
+        for (pod, _) in gone {
+            let addresses = pod.addresses.clone();
+            self.lost.entry(pod.identity()).or_insert(LostInterface { at: now, addresses });
+        }
         self.lost.retain(|identity, _| identities.contains(identity));
     }
 
@@ -282,7 +337,7 @@ impl PodInterfaces {
         };
         let remembered = self.remembered(pod).filter(|(known, found)| shares(&known.addresses) && inventory.has(found));
         let known = remembered.map(|(_, found)| found.clone());
-        let has_lost = self.lost.get(&pod.identity()).is_some_and(|had| shares(had));
+        let has_lost = self.lost.get(&pod.identity()).is_some_and(|lost| shares(&lost.addresses));
         Claimant { pod: pod.searched(), known, has_lost }
     }
 
@@ -426,9 +481,9 @@ mod tests {
         assert!(!search(&mut interfaces, &web), "a pod without an interface is searched for again");
     }
 
-    /// Searches on a host with these interfaces, one after the other. Returns how deep each search was, and the missing
-    /// pods.
-    fn searches(left: &[&[u32]], pods: &[&[LocalPod]]) -> Vec<(Depth, Vec<String>)> {
+    /// Searches on hosts with these interfaces, one after the other, with a pause before each. Returns how deep each
+    /// search was, and the missing pods.
+    fn searches(left: &[&[u32]], pauses: &[Duration], pods: &[&[LocalPod]]) -> Vec<(Depth, Vec<String>)> {
         let host = Arc::new(Mutex::new((Vec::new(), Depth::Interfaces)));
         let shown = Arc::clone(&host);
         let mut interfaces = PodInterfaces::new(Box::new(move |depth| {
@@ -437,31 +492,86 @@ mod tests {
             Inventory { interfaces: Vec::clone(interfaces), ..Inventory::default() }
         }));
         interfaces.remember([(pod("web"), at(3)), (pod("db"), at(4))]);
-        let search = |(left, pods): (&&[u32], &&[LocalPod])| {
+        let mut now = Instant::now();
+        let search = |((left, pause), pods): ((&&[u32], &Duration), &&[LocalPod])| {
             host.lock().unwrap().0 = left.iter().copied().map(veth).collect();
-            interfaces.find(&pods.iter().cloned().collect(), Instant::now());
+            now += *pause;
+            interfaces.find(&pods.iter().cloned().collect(), now);
             (host.lock().unwrap().1, interfaces.missing().keys().map(|it| it.name.clone()).collect())
         };
-        left.iter().zip(pods).map(search).collect()
+        left.iter().zip(pauses).zip(pods).map(search).collect()
     }
 
     #[test]
-    fn a_pod_that_has_just_lost_its_interface_is_searched_everywhere_by_the_next_search() {
+    fn a_pod_that_has_just_lost_its_interface_is_not_yet_searched_everywhere() {
         let (both, moved) = (&[pod("db"), pod("web")][..], LocalPod { addresses: Vec::new(), ..pod("web") });
-        let searches = |left: &[&[u32]], last: &[LocalPod]| {
+        let searches = |left: &[&[u32]], pause: Duration, last: &[LocalPod]| {
             let pods: Vec<&[LocalPod]> =
                 (0..left.len()).map(|at| if at + 1 < left.len() { both } else { last }).collect();
-            searches(left, &pods).pop().expect("a search")
+            searches(left, &vec![pause; left.len()], &pods).pop().expect("a search")
         };
         let missing = |depth, names: &[&str]| (depth, names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
-        assert_eq!(searches(&[&[3, 4]], both), missing(Depth::Interfaces, &[]));
-        assert_eq!(searches(&[&[3, 4], &[4]], both), missing(Depth::Cache, &["web"]));
-        assert_eq!(searches(&[&[3, 4], &[4], &[4]], both), missing(Depth::Everything, &["web"]));
-        // One pod has just lost its interface, the other one was missing before.
-        assert_eq!(searches(&[&[3, 4], &[4], &[]], both), missing(Depth::Everything, &["db", "web"]));
-        assert_eq!(searches(&[&[3, 4], &[4, 5]], both), missing(Depth::Everything, &["web"]), "it may be the pod's");
-        assert_eq!(searches(&[&[3, 4], &[4]], &[pod("db"), moved]), missing(Depth::Everything, &["web"]), "moved");
-        // The interface of a record may have left long ago.
-        assert_eq!(searches(&[&[4]], both), missing(Depth::Everything, &["web"]));
+        let (soon, later) = (SEARCHES.first / 4, SEARCHES.first);
+        assert_eq!(searches(&[&[3, 4]], soon, both), missing(Depth::Interfaces, &[]));
+        assert_eq!(searches(&[&[3, 4], &[4]], soon, both), missing(Depth::Cache, &["web"]));
+        assert_eq!(searches(&[&[3, 4], &[4]], later, both), missing(Depth::Cache, &["web"]), "it may just have gone");
+        assert_eq!(searches(&[&[3, 4], &[4], &[4]], soon, both), missing(Depth::Cache, &["web"]));
+        assert_eq!(searches(&[&[3, 4], &[4], &[4]], later, both), missing(Depth::Everything, &["web"]));
+        assert_eq!(searches(&[&[3, 4], &[4], &[4], &[4], &[4], &[4]], soon, both).0, Depth::Everything, "in the end");
+        assert_eq!(searches(&[&[3, 4], &[4], &[]], soon, both), missing(Depth::Cache, &["db", "web"]));
+        // One pod has just lost its interface, the other one has been missing for longer.
+        assert_eq!(searches(&[&[3, 4], &[4], &[]], later, both), missing(Depth::Everything, &["db", "web"]));
+        for pause in [soon, later] {
+            let it = searches(&[&[3, 4], &[4, 5]], pause, both);
+            assert_eq!(it, missing(Depth::Everything, &["web"]), "it may be the pod's");
+            let it = searches(&[&[3, 4], &[4], &[4, 5]], pause, both);
+            assert_eq!(it, missing(Depth::Everything, &["web"]), "it may be the pod's");
+            let it = searches(&[&[3, 4], &[4]], pause, &[pod("db"), moved.clone()]);
+            assert_eq!(it, missing(Depth::Everything, &["web"]), "moved");
+        }
+        // The interface of a record may have left long ago: there was no search before.
+        assert_eq!(searches(&[&[4]], soon, both), missing(Depth::Everything, &["web"]));
+    }
+
+    #[test]
+    fn a_generation_depends_on_found_and_contested_interfaces_alone() {
+        let why = |reason: &str, is_contested| NotFound { reasons: vec![reason.to_owned()], is_contested };
+        let with = |change: &dyn Fn(&mut PodInterfaces)| {
+            let mut interfaces = PodInterfaces::new(Box::new(|_| Inventory::default()));
+            interfaces.found = BTreeMap::from([(pod("db"), at(4)), (pod("web"), at(3))]);
+            interfaces.missing = BTreeMap::from([(pod("cron"), why("none", false))]);
+            let before = interfaces.result();
+            change(&mut interfaces);
+            interfaces.changes_since(&before)
+        };
+        let lose = |it: &mut PodInterfaces, name: &str, is_contested| {
+            it.found.remove(&pod(name));
+            it.missing.insert(pod(name), why("gone", is_contested));
+        };
+        let contest = |it: &mut PodInterfaces| _ = it.contested.insert("veth9".to_owned(), "shop/cron".to_owned());
+        let lost = |names: &[&str]| InterfaceChanges::Lost(names.iter().map(|name| pod(name)).collect());
+        assert_eq!(with(&|_| {}), InterfaceChanges::None);
+        assert_eq!(with(&|it| _ = it.missing.insert(pod("cron"), why("other", false))), InterfaceChanges::None);
+        assert_eq!(with(&|it| lose(it, "web", false)), lost(&["web"]));
+        assert_eq!(with(&|it| ["db", "web"].iter().for_each(|name| lose(it, name, false))), lost(&["db", "web"]));
+        let others: [&dyn Fn(&mut PodInterfaces); 8] = [
+            &|it| _ = it.found.insert(pod("cron"), at(5)),
+            &|it| _ = it.found.insert(pod("web"), at(5)),
+            &|it| _ = it.found.remove(&pod("web")),
+            &|it| lose(it, "web", true),
+            &|it| _ = it.missing.insert(pod("cron"), why("none", true)),
+            &contest,
+            &|it| {
+                lose(it, "web", false);
+                contest(it);
+            },
+            &|it| {
+                lose(it, "web", false);
+                _ = it.found.insert(pod("cron"), at(5));
+            },
+        ];
+        for change in others {
+            assert_eq!(with(change), InterfaceChanges::Others);
+        }
     }
 }

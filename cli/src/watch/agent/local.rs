@@ -12,10 +12,10 @@ use weir_model::{Cluster, EndpointId, Standing};
 use weir_objects::k8s::{Body, Object};
 
 use super::absent::AbsentPods;
-use super::{NodeAgent, Value, shown};
+use super::{NodeAgent, shown};
 use crate::watch::discover::{FoundInterface, InterfaceSource, Inventory};
 use crate::watch::enforce::{Enforce, PodAtInterface, PodFailure, RecordedPod};
-use crate::watch::interfaces::{LocalPod, PodInterfaces, ReadHost};
+use crate::watch::interfaces::{InterfaceChanges, LocalPod, PodInterfaces, ReadHost};
 
 /// Local pods and their interfaces.
 pub(super) struct LocalPods {
@@ -229,26 +229,33 @@ impl<E: Enforce> NodeAgent<E> {
         if !self.local.interfaces.is_any_lost(&host) || self.pending.needs_generation() {
             return;
         }
-        let found_before = self.local.interfaces.found().clone();
-        if self.find_interfaces_again(now) {
-            match self.local.interfaces.only_lost(&found_before) {
-                Some(lost) => self.remove_lost(&lost, now),
-                None => {
-                    let message = "interfaces of pods were found, or are contested; compiling a new generation";
-                    self.reports.log.debug(message, &[]);
-                    self.pending.need_generation(now);
-                }
+        self.search_again(now);
+    }
+
+    /// Searches the interfaces of the local pods again, and makes what has changed take effect.
+    fn search_again(&mut self, now: Instant) {
+        let before = self.local.interfaces.result();
+        if !self.find_interfaces_again(now) {
+            return;
+        }
+        match self.local.interfaces.changes_since(&before) {
+            InterfaceChanges::None => {}
+            InterfaceChanges::Lost(lost) => self.remove_lost(&lost, now),
+            InterfaceChanges::Others => {
+                let message = "interfaces of pods were found, or are contested; compiling a new generation";
+                self.reports.log.debug(message, &[]);
+                self.pending.need_generation(now);
             }
         }
     }
 
     /// Retries pods whose interface was missing, and pods that the kernel refused.
     pub(super) fn retry_pods(&mut self, now: Instant) {
-        let is_search_due = self.local.interfaces.due().is_some_and(|due| due <= now);
-        let found = is_search_due && self.find_interfaces_again(now);
-        if found || self.enforcement.retry_due().is_some_and(|due| due <= now) {
-            let why = if found { "interfaces of pods were found" } else { "the kernel refused pods before" };
-            self.reports.log.debug("compiling a new generation for some pods", &[("why", Value::from(why))]);
+        if self.local.interfaces.due().is_some_and(|due| due <= now) {
+            self.search_again(now);
+        }
+        if self.enforcement.retry_due().is_some_and(|due| due <= now) {
+            self.reports.log.debug("the kernel refused pods before; compiling a new generation", &[]);
             self.pending.need_generation(now);
         }
     }

@@ -80,3 +80,30 @@ fn lost_interface_that_the_kernel_still_has_makes_a_generation() {
     rig.unplug("veth7");
     assert_eq!(rig.after(CHECK + GATHER), ["lose shop/web", "install  isolated"]);
 }
+
+/// Then the reason why the pod has no interface is another one, and nothing that is in force depends on it.
+#[test]
+fn result_that_goes_after_its_interface_makes_no_generation() {
+    let mut rig = Rig::in_force();
+    rig.unplug("veth7");
+    assert_eq!(rig.after(CHECK + GATHER), ["lose shop/web"]);
+    let why = |rig: &Rig| rig.agent.local.interfaces().missing().values().map(ToString::to_string).collect::<String>();
+    let before = why(&rig);
+    rig.host.lock().expect("no test panics while it holds it").cached.clear();
+    rig.agent.host_changed(rig.now);
+    assert_eq!(rig.after(CHECK + GATHER), NONE);
+    assert_ne!(why(&rig), before);
+    rig.delete("Pod", "web");
+    assert_eq!(rig.after(CHECK + GATHER), ["again", "delete shop/web"]);
+}
+
+/// A retry sees it first.
+#[test]
+fn interface_that_is_lost_while_another_pod_is_missing_makes_no_generation() {
+    let mut rig = Rig::in_force();
+    rig.apply(&near_pod("web-2", "web", "10.0.0.8"));
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
+    rig.unplug("veth7");
+    rig.agent.host_changed(rig.now);
+    assert_eq!(rig.after(CHECK + GATHER), ["lose shop/web"]);
+}
