@@ -48,14 +48,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use weir_codegen::compile::Budget;
 use weir_ebpf::target::Target;
 use weir_model::Assumptions;
-use weir_runtime::sys::links::InterfaceList;
 
 pub(crate) use agent::UnknownPods;
 pub(crate) use agent::pace::CpuShare;
 use agent::{NodeAgent, Reports, Setup};
 use annotate::PublishedGeneration;
 use api_feed::{AgentRequests, ApiFeed, FeedContext};
-use discover::{HostPaths, Inventory};
+use discover::{HostPaths, HostReader};
 use enforce::Enforce;
 use files::{FileFeed, FileRequest};
 use log::{Log, Value};
@@ -138,14 +137,14 @@ pub(crate) fn run(options: WatchOptions<'_>, mut enforce: impl Enforce + Send + 
     let (source, requests) = runtime.block_on(ObjectSource::open(options.files, options.kubeconfig, &options.node))?;
     let paths = HostPaths { cache: options.cni.results, ..HostPaths::default() };
     let cache = paths.cache.clone();
-    let mut interfaces = InterfaceList::default();
+    let mut host = HostReader::new(paths);
     let followed_first = resources::resources(&options.node).into_iter().map(|resource| resource.kind);
     let setup = Setup {
         kinds: followed_first.filter(|kind| WatchScope::initial(kind) != WatchScope::Nothing).collect(),
         node: options.node,
         assume: options.assume,
         unknown_pods: options.unknown_pods,
-        read_host: Box::new(move |depth| Inventory::read(&mut interfaces, &paths, depth)),
+        read_host: Box::new(move |depth| host.read(depth)),
         relist: requests.relist,
         send_order: requests.send_order,
         reports: Reports {

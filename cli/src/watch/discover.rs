@@ -23,6 +23,7 @@ use weir_runtime::sys::links::{self, InterfaceList, NamespaceInterface, NetworkN
 
 pub(crate) use assign::{Assignment, Claimant};
 pub(crate) use cache::Attachment;
+use cache::{CacheRead, ResultCache};
 
 /// The pod to search for. It has a network of its own: a pod on the host's network has no interface.
 #[derive(Clone, Copy, Debug)]
@@ -116,12 +117,6 @@ pub(crate) struct HostRoute {
     pub(crate) interface: String,
 }
 
-/// A file of the result cache.
-struct CacheFile {
-    name: String,
-    text: String,
-}
-
 /// How much of the host to read. Each level costs more than the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Depth {
@@ -133,10 +128,23 @@ pub(crate) enum Depth {
     Everything,
 }
 
-impl Inventory {
+/// Reads the state of the host, and knows of earlier reads what is still right.
+#[derive(Debug, Default)]
+pub(crate) struct HostReader {
+    paths: HostPaths,
+    interfaces: InterfaceList,
+    results: ResultCache,
+}
+
+impl HostReader {
+    pub(crate) fn new(paths: HostPaths) -> Self {
+        Self { paths, ..Self::default() }
+    }
+
     /// Reads the present state of the host.
-    pub(crate) fn read(interfaces: &mut InterfaceList, places: &HostPaths, depth: Depth) -> Self {
-        let mut inventory = Self::default();
+    pub(crate) fn read(&mut self, depth: Depth) -> Inventory {
+        let Self { paths, interfaces, results } = self;
+        let mut inventory = Inventory::default();
         let listed = if depth < Depth::Everything { interfaces.read() } else { interfaces.read_again() };
         match listed {
             Ok(interfaces) => inventory.interfaces = interfaces,
@@ -146,29 +154,22 @@ impl Inventory {
             }
         }
         if depth >= Depth::Cache {
-            inventory.read_cache(&places.cache);
+            let names = inventory.names(&paths.cache);
+            let CacheRead { attachments, unread } = results.read(&paths.cache, names, SystemTime::now());
+            inventory.cached = attachments;
+            inventory.unread.extend(unread);
         }
         if depth >= Depth::Everything {
-            inventory.read_namespaces(&places.namespaces);
-            let [v4, v6] = &places.routes;
+            inventory.read_namespaces(&paths.namespaces);
+            let [v4, v6] = &paths.routes;
             inventory.routes.extend(routes::v4(&fs::read_to_string(v4).unwrap_or_default()));
             inventory.routes.extend(routes::v6(&fs::read_to_string(v6).unwrap_or_default()));
         }
         inventory
     }
+}
 
-    fn read_cache(&mut self, directory: &Path) {
-        for CacheFile { name, text } in self.files(directory) {
-            match cache::read(&text) {
-                Ok(cached) => {
-                    let attached_at = fs::metadata(directory.join(&name)).and_then(|it| it.modified()).ok();
-                    self.cached.extend(cached.map(|cached| Attachment { attached_at, ..cached }));
-                }
-                Err(error) => self.unread.push(format!("{name}: {error}")),
-            }
-        }
-    }
-
+impl Inventory {
     fn read_namespaces(&mut self, directory: &Path) {
         for name in self.names(directory) {
             match links::inside(&directory.join(&name)) {
@@ -180,21 +181,7 @@ impl Inventory {
         }
     }
 
-    /// The names and contents of the files in a directory. A directory that does not exist has none.
-    fn files(&mut self, directory: &Path) -> Vec<CacheFile> {
-        let mut files = Vec::new();
-        for name in self.names(directory) {
-            let path = directory.join(&name);
-            match fs::read_to_string(&path) {
-                Ok(text) => files.push(CacheFile { name, text }),
-                // The file may have been deleted since it was listed.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => self.unread.push(format!("{}: {error}", path.display())),
-            }
-        }
-        files
-    }
-
+    /// The names in a directory. A directory that does not exist has none.
     fn names(&mut self, directory: &Path) -> Vec<String> {
         let mut names = Vec::new();
         match fs::read_dir(directory) {

@@ -12,10 +12,12 @@ use std::path::Path;
 use anyhow::Result;
 use weir_artifact::layout::endpoint;
 use weir_artifact::{Artifact, NamedEndpoint};
-use weir_runtime::sys::links::{self, InterfaceList};
+use weir_runtime::sys::links;
 
 use super::departed::cluster_of;
-use crate::watch::discover::{Claimant, Depth, FoundInterface, HostPaths, InterfaceSource, Inventory, SearchedPod};
+use crate::watch::discover::{
+    Claimant, Depth, FoundInterface, HostPaths, HostReader, InterfaceSource, Inventory, SearchedPod,
+};
 
 /// A local endpoint of the artifact.
 struct LocalPod<'a> {
@@ -65,7 +67,7 @@ impl<'a> HostInterfaces<'a> {
         };
         let pods = artifact.endpoints.iter().map(pod).collect();
         let behind = named.iter().filter_map(|(_, name)| Some((name.clone(), links::behind(name).ok()?))).collect();
-        let inventory = Inventory::read(&mut InterfaceList::default(), &paths, Depth::Everything);
+        let inventory = HostReader::new(paths).read(Depth::Everything);
         Ok(Self { inventory, pods, behind })
     }
 

@@ -31,7 +31,7 @@ fn bridge(uid: &str, veth: &str, address: &str) -> String {
 }
 
 fn cached(text: &str) -> Attachment {
-    cache::read(text).expect("it is JSON").expect("it is about a pod")
+    cache::parse(text).expect("it is JSON").expect("it is about a pod")
 }
 
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 5));
@@ -141,8 +141,8 @@ fn ipv6_routes_to_single_addresses_are_parsed() {
 
 #[test]
 fn cni_results_without_a_pod_are_ignored() {
-    assert_eq!(cache::read(r#"{"ifName":"eth0","cniArgs":[]}"#).expect("it is JSON"), None);
+    assert_eq!(cache::parse(r#"{"ifName":"eth0","cniArgs":[]}"#).expect("it is JSON"), None);
     let second = bridge("u1", "veth7", "10.0.0.5").replace(r#""ifName":"eth0""#, r#""ifName":"net1""#);
-    assert_eq!(cache::read(&second).expect("it is JSON"), None);
-    assert!(cache::read(r#"{"ifName":"#).is_err());
+    assert_eq!(cache::parse(&second).expect("it is JSON"), None);
+    assert!(cache::parse(r#"{"ifName":"#).is_err());
 }
