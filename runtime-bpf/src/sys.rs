@@ -10,6 +10,7 @@
 pub mod beside;
 pub(crate) mod known_files;
 pub(crate) mod known_filters;
+pub(crate) mod known_interfaces;
 pub mod links;
 mod mapped;
 pub mod netlink;

@@ -22,6 +22,7 @@ use weir_objects::address::Family;
 use crate::sys::beside::InOperation;
 use crate::sys::known_files::KnownFiles;
 use crate::sys::known_filters::KnownFilters;
+use crate::sys::known_interfaces::KnownInterfaces;
 use crate::sys::netlink::{Filter, HostInterface, NetlinkSocket, Put};
 use crate::sys::until_change::UntilChange;
 use crate::sys::{
@@ -104,9 +105,9 @@ pub struct System {
     lists: Option<Mutex<HostLists>>,
 }
 
-/// This host's interfaces, addresses and filters, and the pins, which are listed again only after a change.
+/// This host's interfaces, addresses and filters, and the pins, which are asked for again only after a change.
 struct HostLists {
-    interfaces: UntilChange<Vec<HostInterface>>,
+    interfaces: KnownInterfaces,
     addresses: UntilChange<Vec<IpAddr>>,
     filters: KnownFilters,
     /// `None` if this host has no room for another inotify instance: then directories are listed each time.
@@ -123,8 +124,8 @@ impl HostLists {
         const MOST_AGE_OF_FILTERS: Duration = Duration::from_millis(400);
         let addresses = (libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
         Ok(Self {
-            interfaces: UntilChange::new(libc::RTMGRP_LINK as u32, MOST_AGE).here()?,
-            addresses: UntilChange::new(addresses, MOST_AGE).here()?,
+            interfaces: KnownInterfaces::here(MOST_AGE)?,
+            addresses: UntilChange::here(addresses, MOST_AGE)?,
             filters: KnownFilters::here(MOST_AGE_OF_FILTERS)?,
             files: KnownFiles::new(MOST_AGE).ok(),
         })
@@ -360,7 +361,7 @@ impl System {
     pub fn interfaces(&self) -> io::Result<Vec<HostInterface>> {
         let _operation = self.ask(Operation::Interface)?;
         match self.lists() {
-            Some(mut lists) => lists.interfaces.read(|| self.netlink.interfaces()),
+            Some(mut lists) => lists.interfaces.read(&self.netlink),
             None => self.netlink.interfaces(),
         }
     }

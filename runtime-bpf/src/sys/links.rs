@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::netlink::NetlinkSocket;
-use super::until_change::UntilChange;
+use super::known_interfaces::KnownInterfaces;
+use super::netlink::{HostInterface, NetlinkSocket};
 
 /// An interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,45 +41,58 @@ pub struct NetworkNamespace {
 /// This thread's namespace.
 pub fn here() -> io::Result<NetworkNamespace> {
     let socket = NetlinkSocket::open()?;
-    Ok(NetworkNamespace { interfaces: listed(&socket)?, addresses: socket.addresses()? })
+    Ok(NetworkNamespace { interfaces: plain(socket.interfaces()?), addresses: socket.addresses()? })
 }
 
 /// The interfaces of this thread's namespace.
 pub fn interfaces_here() -> io::Result<Vec<NamespaceInterface>> {
-    listed(&NetlinkSocket::open()?)
+    Ok(plain(NetlinkSocket::open()?.interfaces()?))
 }
 
-/// The interfaces of a namespace, which are listed again only after a change. There are several searches for the
-/// interface of each pod that comes, and each begins with this list.
-#[derive(Debug)]
-pub struct InterfaceList(UntilChange<Vec<NamespaceInterface>>);
+/// The interfaces of a namespace, of which only those are asked for again that have changed. There are several searches
+/// for the interface of each pod that comes, and each begins with this list.
+#[derive(Debug, Default)]
+pub struct InterfaceList(Option<OpenList>);
 
-impl Default for InterfaceList {
-    fn default() -> Self {
-        // A veth's other end can get another number without a message. A search that uses this number calls
-        // `read_again`.
-        Self(UntilChange::new(libc::RTMGRP_LINK as u32, Duration::from_secs(10)))
-    }
+/// The list, and the connection to ask for it.
+#[derive(Debug)]
+struct OpenList {
+    netlink: NetlinkSocket,
+    known: KnownInterfaces,
 }
 
 impl InterfaceList {
-    /// The present interfaces of this thread's namespace, which must be the same in each call. The number of a veth's
-    /// other end may be out of date.
+    /// A veth's other end can get another number without a message. A search that uses this number calls
+    /// [`Self::read_again`].
+    const MOST_AGE: Duration = Duration::from_secs(10);
+
+    /// The present interfaces of the namespace in which this thread was at the first call. The number of a veth's other
+    /// end may be out of date.
     pub fn read(&mut self) -> io::Result<Vec<NamespaceInterface>> {
-        self.0.read(interfaces_here)
+        let OpenList { netlink, known } = self.open()?;
+        Ok(plain(known.read(netlink)?))
     }
 
     /// The same, listed now.
     pub fn read_again(&mut self) -> io::Result<Vec<NamespaceInterface>> {
-        self.0.read_again(interfaces_here)
+        let OpenList { netlink, known } = self.open()?;
+        Ok(plain(known.read_again(netlink)?))
+    }
+
+    fn open(&mut self) -> io::Result<&mut OpenList> {
+        Ok(match &mut self.0 {
+            Some(list) => list,
+            none => {
+                none.insert(OpenList { netlink: NetlinkSocket::open()?, known: KnownInterfaces::here(Self::MOST_AGE)? })
+            }
+        })
     }
 }
 
-fn listed(socket: &NetlinkSocket) -> io::Result<Vec<NamespaceInterface>> {
-    let interfaces = socket.interfaces()?.into_iter();
-    let interfaces =
-        interfaces.map(|it| NamespaceInterface { ifindex: it.ifindex, name: it.name, kind: it.kind, peer: it.link });
-    Ok(interfaces.collect())
+fn plain(interfaces: Vec<HostInterface>) -> Vec<NamespaceInterface> {
+    let plain =
+        |it: HostInterface| NamespaceInterface { ifindex: it.ifindex, name: it.name, kind: it.kind, peer: it.link };
+    interfaces.into_iter().map(plain).collect()
 }
 
 /// The addresses of the other end of this thread's veth with this name. Fails if there is no such veth.

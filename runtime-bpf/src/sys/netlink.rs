@@ -89,6 +89,8 @@ pub struct NetlinkSocket {
 fn link(index: u32, flags: i32) -> NetlinkRequest {
     let mut request = NetlinkRequest::new::<ifinfomsg>(libc::RTM_GETLINK, flags);
     request.set(offset_of!(ifinfomsg, ifi_index), index);
+    // The kernel would add up each interface's packet counters over all CPUs.
+    request.attribute(libc::IFLA_EXT_MASK, &SKIP_STATS.to_ne_bytes());
     request
 }
 
@@ -163,12 +165,12 @@ impl NetlinkSocket {
         self.interface(message)
     }
 
-    /// All interfaces.
+    /// All interfaces, by number.
     pub fn interfaces(&self) -> io::Result<Vec<HostInterface>> {
-        let mut request = link(0, NLM_F_DUMP);
-        // The kernel would add up each interface's packet counters over all CPUs.
-        request.attribute(libc::IFLA_EXT_MASK, &SKIP_STATS.to_ne_bytes());
-        Ok(self.ask(request)?.iter().filter_map(|payload| read_interface(payload)).collect())
+        let payloads = self.ask(link(0, NLM_F_DUMP))?;
+        let mut interfaces: Vec<_> = payloads.iter().filter_map(|payload| read_interface(payload)).collect();
+        interfaces.sort_by_key(|it| it.ifindex);
+        Ok(interfaces)
     }
 
     /// All addresses, with their interfaces' numbers.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::fd::AsFd as _;
 
+use weir_fuzz::generators::Random;
 use weir_runtime::skip;
 use weir_runtime::sys::links::{InterfaceList, interfaces_here};
 use weir_runtime::sys::netlink::Filter;
@@ -39,6 +40,64 @@ fn a_kept_list_shows_each_change_at_once() {
     });
 }
 
+/// Both ends of a veth: in which of the two namespaces it is, and its name.
+type Ends = [(usize, String); 2];
+
+/// Random changes of veths, whose ends move between two namespaces. The list of one of these is compared after each
+/// change with an answer of the kernel.
+#[test]
+fn kept_interfaces_are_the_present_ones_after_random_changes() {
+    skip!(unless possible());
+    let nodes = [Node::new(Layout::Routed, 1), Node::new(Layout::Routed, 1)];
+    let mut random = Random::new(1);
+    let (kept, asking) = nodes[0].here(|| (System::open().unwrap().with_lists().unwrap(), System::open().unwrap()));
+    let mut veths: Vec<Ends> = Vec::new();
+    for step in 0..200 {
+        let at = random.below(veths.len().max(1));
+        let end = random.below(2);
+        let changes = match (random.below(8), veths.get_mut(at)) {
+            (0, _) | (_, None) => {
+                let ends: Ends = [0, 1].map(|end| (random.below(2), format!("v{step}x{end}")));
+                let there: Vec<&str> = ends.iter().map(|(node, _)| nodes[*node].name()).collect();
+                let line = format!(
+                    "link add {} netns {} type veth peer name {} netns {}",
+                    ends[0].1, there[0], ends[1].1, there[1]
+                );
+                veths.push(ends);
+                vec![(0, line)]
+            }
+            (1, Some(_)) => {
+                let ends = veths.swap_remove(at);
+                vec![(ends[end].0, format!("link del {}", ends[end].1))]
+            }
+            (2, Some(ends)) => {
+                let (node, old) = ends[end].clone();
+                ends[end].1 = format!("v{step}r");
+                vec![(node, format!("link set {old} name {}", ends[end].1))]
+            }
+            (3, Some(ends)) => vec![(ends[end].0, format!("link set {} up", ends[end].1))],
+            // More than are asked for one by one.
+            (4, Some(_)) if step > 150 => {
+                let batch: String = (0..30).map(|it| format!("link add b{step}x{it} type bridge\n")).collect();
+                let removed: String = (0..29).map(|it| format!("link del b{step}x{it}\n")).collect();
+                vec![(0, batch), (0, removed)]
+            }
+            (_, Some(ends)) => {
+                let (from, name) = ends[end].clone();
+                ends[end].0 = 1 - from;
+                vec![(from, format!("link set {name} netns {}", nodes[1 - from].name()))]
+            }
+        };
+        for (node, change) in changes {
+            nodes[node].batch(&change);
+            if random.below(3) > 0 {
+                assert_eq!(kept.interfaces().unwrap(), asking.interfaces().unwrap(), "{step}: {change}");
+            }
+        }
+    }
+    assert_eq!(kept.interfaces().unwrap(), asking.interfaces().unwrap());
+}
+
 #[test]
 fn a_change_whose_message_is_lost_is_seen() {
     skip!(unless possible());
@@ -49,7 +108,7 @@ fn a_change_whose_message_is_lost_is_seen() {
         node.ip("link add many type bridge");
         list.read().unwrap();
         node.batch(&(0..MANY).map(|it| format!("link set many mtu {}\n", 1_000 + it)).collect::<String>());
-        node.ip("link set many name last");
+        node.ip("link add last type bridge");
         assert_eq!(list.read().unwrap(), interfaces_here().unwrap());
         assert!(list.read().unwrap().iter().any(|it| it.name == "last"));
     });

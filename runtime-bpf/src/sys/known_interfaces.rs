@@ -1,0 +1,129 @@
+//! Interfaces of a network namespace, of which those are asked for again that may have changed.
+//!
+//! Problem: a pod that comes or leaves causes several messages about its interface, and after each the agent looks at
+//! the interfaces. The list of 100 pods' interfaces takes the kernel about a millisecond. Strategy: a socket in the
+//! kernel's group for interfaces. The kernel sends a message after each change, before the call that makes the change
+//! returns. The interfaces that messages name are asked for one by one. So are those whose other end a message names,
+//! and the other ends of new ones: when a veth's other end comes from another namespace or leaves for one, the message
+//! names that end alone. The content of messages is not used: the one about a new veth can lack its other end.
+//! Invariants: the socket is opened before the first question, and emptied before each one. After a lost message, after
+//! an error and after a time, the whole list is asked for again. The last of these bounds what goes unnoticed: nothing
+//! is said here when a veth's other end moves from one other namespace to the next.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::RecvFlags;
+
+use super::errno;
+use super::netlink::{HostInterface, NetlinkSocket, TO_INTERFACE, interface_of};
+use super::notify::subscribe;
+
+/// Beyond this, a new list costs less than single questions.
+const MOST_QUESTIONS: usize = 24;
+
+/// The interfaces, and the socket that shows what has changed.
+#[derive(Debug)]
+pub(crate) struct KnownInterfaces {
+    most_age: Duration,
+    changes: OwnedFd,
+    last: Option<KnownList>,
+}
+
+#[derive(Debug)]
+struct KnownList {
+    /// When the whole list was asked for.
+    at: Instant,
+    interfaces: BTreeMap<u32, HostInterface>,
+    /// Numbers that messages have named since the interfaces were asked for.
+    changed: BTreeSet<u32>,
+}
+
+impl KnownInterfaces {
+    /// For this thread's network namespace.
+    pub(crate) fn here(most_age: Duration) -> io::Result<Self> {
+        Ok(Self { most_age, changes: subscribe(libc::RTMGRP_LINK as u32)?, last: None })
+    }
+
+    /// The present interfaces. The connection must be in the same namespace.
+    pub(crate) fn read(&mut self, netlink: &NetlinkSocket) -> io::Result<Vec<HostInterface>> {
+        self.take_messages()?;
+        if let Some(list) = self.last.take()
+            && list.at.elapsed() < self.most_age
+            && let Some(list) = list.renewed(netlink)?
+        {
+            let interfaces = list.interfaces.values().cloned().collect();
+            self.last = Some(list);
+            return Ok(interfaces);
+        }
+        self.ask(netlink)
+    }
+
+    /// The same, asked for now.
+    pub(crate) fn read_again(&mut self, netlink: &NetlinkSocket) -> io::Result<Vec<HostInterface>> {
+        self.take_messages()?;
+        self.ask(netlink)
+    }
+
+    fn ask(&mut self, netlink: &NetlinkSocket) -> io::Result<Vec<HostInterface>> {
+        self.last = None;
+        let at = Instant::now();
+        let all = netlink.interfaces()?;
+        let interfaces = all.iter().map(|it| (it.ifindex, it.clone())).collect();
+        self.last = Some(KnownList { at, interfaces, changed: BTreeSet::new() });
+        Ok(all)
+    }
+
+    /// Notes what the waiting messages are about.
+    fn take_messages(&mut self) -> io::Result<()> {
+        loop {
+            let mut start = [0; TO_INTERFACE];
+            let interface = match retry_on_intr(|| rustix::net::recv(&self.changes, &mut start, RecvFlags::empty())) {
+                Ok((length, _)) => interface_of(&start[..length]),
+                // Messages were lost.
+                Err(Errno::NOBUFS) => None,
+                Err(Errno::WOULDBLOCK) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            match (interface, &mut self.last) {
+                (Some(interface), Some(list)) => _ = list.changed.insert(interface),
+                (_, last) => *last = None,
+            }
+        }
+    }
+}
+
+impl KnownList {
+    /// The list with the present state of the interfaces that have changed; `None` if they are too many.
+    fn renewed(mut self, netlink: &NetlinkSocket) -> io::Result<Option<Self>> {
+        let changed = std::mem::take(&mut self.changed);
+        if changed.is_empty() {
+            return Ok(Some(self));
+        }
+        let is_end = |it: &&HostInterface| it.link.is_some_and(|end| changed.contains(&end));
+        let others = self.interfaces.values().filter(is_end).map(|it| it.ifindex);
+        let mut questions: BTreeSet<u32> = changed.iter().copied().chain(others).collect();
+        let mut asked = BTreeSet::new();
+        while let Some(ifindex) = questions.pop_first() {
+            if asked.len() == MOST_QUESTIONS {
+                return Ok(None);
+            }
+            asked.insert(ifindex);
+            match netlink.interface_numbered(ifindex) {
+                Ok(found) => {
+                    // A number in another namespace may be one of an interface here. Then this asks in vain.
+                    let is_new = self.interfaces.get(&ifindex) != Some(&found);
+                    let end = found.link.filter(|end| is_new && self.interfaces.contains_key(end));
+                    questions.extend(end.filter(|end| !asked.contains(end)));
+                    self.interfaces.insert(ifindex, found);
+                }
+                Err(error) if errno(&error) == Some(libc::ENODEV) => _ = self.interfaces.remove(&ifindex),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(self))
+    }
+}
