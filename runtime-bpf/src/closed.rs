@@ -1,8 +1,8 @@
 //! Closes an interface until policy is enforced on it.
 //!
-//! Strategy: a program that drops everything, on both sides. With TCX it has links of its own beside those of a
-//! generation's programs; they are removed once a generation is in force there. With clsact it is the filter that the
-//! generation's program replaces.
+//! Strategy: a program that drops everything, on both sides. With TCX it has links of its own. If they run first, they
+//! become those of a generation's programs ([`Point::place`]); others are removed once a generation is in force there.
+//! With clsact it is the filter that the generation's program replaces.
 //! Invariant: at every moment, one of the two programs is attached.
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ const DROP: [u8; 16] = [0xb7, 0, 0, 0, 2, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
 /// A directory under the directory of pins.
 const DIRECTORY: &str = "held";
 
-fn pins(bpffs: &Path) -> Pins {
+pub(crate) fn pins(bpffs: &Path) -> Pins {
     Pins::new(&bpffs.join(DIRECTORY))
 }
 
@@ -37,8 +37,7 @@ pub fn close_interface(bpffs: &Path, interface: &str) -> Result<(), Error> {
     let program =
         system.load(point::CLOSED, &DROP, None).map_err(|error| Error::Refused { program: point::CLOSED, error })?;
     // With TCX, these links have pins of their own: the link of a generation's program, if there is one, keeps its
-    // program and its place. With clsact, there is one filter for both, so the generation's program later replaces this
-    // one.
+    // program and its place. With clsact, there is one filter for both.
     for side in ProgramSide::BOTH {
         Point { system: &system, pins: &pins, ifindex, side, way, held: None }.place(&program).doing(&closing)?;
     }

@@ -4,8 +4,11 @@
 //! next program handle the packets that they allow, so that others keep working. A program that runs before ours and
 //! ends the walk would bypass ours.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
+use crate::closed;
 use crate::error::{Doing as _, Error};
 use crate::pins::Pins;
 use crate::sys::netlink::{Filter, Put};
@@ -205,10 +208,31 @@ impl Point<'_> {
         // A link that is pinned here was made for an interface that is gone, or another process has detached it.
         let path = self.pins.link(self.ifindex, self.side);
         self.system.unpin(&path)?;
+        if let Some(link) = self.take_over_closing_link(&path)? {
+            return self.system.replace(&link, program);
+        }
         // The link exists before its pin. If the process dies in between, the kernel closes the last descriptor and
         // removes the link, so no program stays that has no pin.
         let link = self.system.attach(program, self.ifindex, self.side.hook())?;
         self.system.pin(std::os::fd::AsFd::as_fd(&link), &path)
+    }
+
+    /// Makes the link that closes this interface ours, if there is one and its program runs first, as that of a new link
+    /// would. To attach a link and to detach one take the kernel some milliseconds each; another program in a link that
+    /// exists takes none. If the process dies after this, our link has a program that drops everything.
+    fn take_over_closing_link(&self, path: &Path) -> std::io::Result<Option<KernelLink>> {
+        let closing = closed::pins(self.pins.root()).link(self.ifindex, self.side);
+        let Some(link) = self.system.pinned_link(&closing)? else { return Ok(None) };
+        let info = self.system.link_info(&link)?;
+        if info.ifindex != self.ifindex {
+            return Ok(None);
+        }
+        let running = self.system.query(self.ifindex, self.side.hook())?;
+        if running.first().is_none_or(|(_, first)| *first != info.id) {
+            return Ok(None);
+        }
+        self.system.rename(&closing, path)?;
+        Ok(Some(link))
     }
 
     /// Whether the first program that runs here is ours and has this number. A program cannot be on one TCX hook twice.

@@ -355,7 +355,9 @@ impl System {
     /// The hardware address of the other end of a veth; `None` if the interface is no veth, or the kernel does not say.
     pub fn other_end(&self, interface: &HostInterface) -> Option<[u8; 6]> {
         let _operation = self.ask(Operation::Interface).ok()?;
-        self.netlink.other_end(interface).ok()?.address.try_into().ok()
+        // The other end of an interface in a kept list may be out of date.
+        let now = self.netlink.interface_numbered(interface.ifindex).ok()?;
+        self.netlink.other_end(&now).ok()?.address.try_into().ok()
     }
 
     pub fn interfaces(&self) -> io::Result<Vec<HostInterface>> {

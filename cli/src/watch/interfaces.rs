@@ -129,11 +129,15 @@ pub(crate) struct PodInterfaces {
     settled: Option<Settled>,
 }
 
-/// When a search noted that a pod's interface is gone, and the addresses that the pod had there.
+/// An interface that a pod had.
 #[derive(Debug)]
 struct LostInterface {
+    /// When a search noted that it is gone.
     at: Instant,
+    /// The addresses that the pod had there.
     addresses: Vec<IpAddr>,
+    /// The numbers of all interfaces that the search before had seen.
+    listed: BTreeSet<u32>,
 }
 
 /// The pods and the host's interfaces of a search that found all pods, each at an interface of its own. With the same
@@ -244,8 +248,8 @@ impl PodInterfaces {
         changed
     }
 
-    /// Whether all pods without an interface had one until just now, and no interface has come since the last search.
-    /// Nearly always, such a pod has ended, and the API server says so soon. If not, a later search reads every network
+    /// Whether all pods without an interface had one until just now, and no interface has come since then. Nearly
+    /// always, such a pod has ended, and the API server says so soon. If not, a later search reads every network
     /// namespace of this host.
     fn have_just_lost_theirs(
         &self,
@@ -255,13 +259,14 @@ impl PodInterfaces {
         now: Instant,
     ) -> bool {
         let is_recent = |lost: &LostInterface| now.saturating_duration_since(lost.at) < SEARCHES.first;
+        let has_any_come =
+            |lost: &LostInterface| inventory.interfaces.iter().any(|it| !lost.listed.contains(&it.ifindex));
         let has_just_lost_its = |pod: &LocalPod| {
             let lost = self.lost.get(&pod.identity());
-            lost.is_some_and(|lost| is_recent(lost) && lost.addresses == pod.addresses)
+            lost.is_some_and(|lost| is_recent(lost) && lost.addresses == pod.addresses && !has_any_come(lost))
         };
         let mut missing = pods.iter().zip(&assigned.outcomes).filter(|(_, outcome)| outcome.is_err());
-        let is_any_new = inventory.interfaces.iter().any(|it| !self.listed.contains(&it.ifindex));
-        !is_any_new && missing.all(|(pod, _)| has_just_lost_its(pod))
+        missing.all(|(pod, _)| has_just_lost_its(pod))
     }
 
     /// Finds the interface of one more pod. `None` if it is not found, or if the interfaces of other pods have changed.
@@ -324,8 +329,11 @@ impl PodInterfaces {
         let gone =
             self.found.iter().filter(|(pod, found)| !inventory.has(found) && identities.contains(&pod.identity()));
         for (pod, _) in gone {
-            let addresses = pod.addresses.clone();
-            self.lost.entry(pod.identity()).or_insert(LostInterface { at: now, addresses });
+            self.lost.entry(pod.identity()).or_insert_with(|| LostInterface {
+                at: now,
+                addresses: pod.addresses.clone(),
+                listed: self.listed.clone(),
+            });
         }
         self.lost.retain(|identity, _| identities.contains(identity));
     }
@@ -524,8 +532,10 @@ mod tests {
         for pause in [soon, later] {
             let it = searches(&[&[3, 4], &[4, 5]], pause, both);
             assert_eq!(it, missing(Depth::Everything, &["web"]), "it may be the pod's");
-            let it = searches(&[&[3, 4], &[4], &[4, 5]], pause, both);
-            assert_eq!(it, missing(Depth::Everything, &["web"]), "it may be the pod's");
+            for left in [&[4, 5][..], &[4]] {
+                let it = searches(&[&[3, 4], left, &[4, 5]], pause, both);
+                assert_eq!(it, missing(Depth::Everything, &["web"]), "it may be the pod's, now or later");
+            }
             let it = searches(&[&[3, 4], &[4]], pause, &[pod("db"), moved.clone()]);
             assert_eq!(it, missing(Depth::Everything, &["web"]), "moved");
         }

@@ -10,7 +10,8 @@
 //! ```text
 //!  before                   its interface is closed by a program that drops everything, or no policy closes it
 //!  record: the pod          the same; from here on, a repair completes the rest
-//!  program, program         a packet in the direction of an attached program is dropped: the pod has no entry
+//!  program, program         a packet in the direction of an attached program is dropped: the pod has no entry; with
+//!                           TCX, each takes the place of the closing program in its link
 //!  entry in `endpoints`     packets are judged by the pod's policy
 //!  end of the closing       the same
 //! ```

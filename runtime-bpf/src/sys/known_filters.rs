@@ -64,14 +64,20 @@ impl KnownFilters {
                 // Messages were lost.
                 Err(Errno::NOBUFS) => self.forget(None),
                 Err(Errno::WOULDBLOCK) => return Ok(()),
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    // A message may be lost with it.
+                    self.lists.clear();
+                    return Err(error.into());
+                }
             }
         }
     }
 
     fn forget(&mut self, interface: Option<u32>) {
         match interface {
-            Some(interface) => self.lists.retain(|(ifindex, _), _| *ifindex != interface),
+            Some(interface) => {
+                [Hook::Ingress, Hook::Egress].iter().for_each(|hook| _ = self.lists.remove(&(interface, *hook)))
+            }
             None => self.lists.clear(),
         }
     }

@@ -6,9 +6,14 @@
 //! returns. The interfaces that messages name are asked for one by one. So are those whose other end a message names,
 //! and the other ends of new ones: when a veth's other end comes from another namespace or leaves for one, the message
 //! names that end alone. The content of messages is not used: the one about a new veth can lack its other end.
-//! Invariants: the socket is opened before the first question, and emptied before each one. After a lost message, after
-//! an error and after a time, the whole list is asked for again. The last of these bounds what goes unnoticed: nothing
-//! is said here when a veth's other end moves from one other namespace to the next.
+//! Invariants: the socket is opened before the first question, and emptied before each one and after the last one. After
+//! a lost message, after an error, after a message about an interface that the list does not have and that is gone
+//! again, and after a time, the whole list is asked for again. The last of these bounds what goes unnoticed: no message
+//! here tells that a veth's other end moves from one other namespace to the next, or that the lower device of another
+//! interface gets another number.
+//!
+//! All of this relies on the kernel's lock for interfaces: an answer is from before a change or from after it, never
+//! from the middle, and the messages of a change are there once its lock is released.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,6 +29,8 @@ use super::notify::subscribe;
 
 /// Beyond this, a new list costs less than single questions.
 const MOST_QUESTIONS: usize = 24;
+/// Number of times that single interfaces are asked for while others change.
+const ROUNDS: usize = 3;
 
 /// The interfaces, and the socket that shows what has changed.
 #[derive(Debug)]
@@ -51,13 +58,16 @@ impl KnownInterfaces {
     /// The present interfaces. The connection must be in the same namespace.
     pub(crate) fn read(&mut self, netlink: &NetlinkSocket) -> io::Result<Vec<HostInterface>> {
         self.take_messages()?;
-        if let Some(list) = self.last.take()
-            && list.at.elapsed() < self.most_age
-            && let Some(list) = list.renewed(netlink)?
-        {
-            let interfaces = list.interfaces.values().cloned().collect();
-            self.last = Some(list);
-            return Ok(interfaces);
+        for _ in 0..ROUNDS {
+            let Some(list) = self.last.take().filter(|list| list.at.elapsed() < self.most_age) else { break };
+            if list.changed.is_empty() {
+                let interfaces = list.interfaces.values().cloned().collect();
+                self.last = Some(list);
+                return Ok(interfaces);
+            }
+            self.last = list.renewed(netlink)?;
+            // Answers from before and after another change are no state of this host.
+            self.take_messages()?;
         }
         self.ask(netlink)
     }
@@ -86,7 +96,11 @@ impl KnownInterfaces {
                 // Messages were lost.
                 Err(Errno::NOBUFS) => None,
                 Err(Errno::WOULDBLOCK) => return Ok(()),
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    // A message may be lost with it.
+                    self.last = None;
+                    return Err(error.into());
+                }
             };
             match (interface, &mut self.last) {
                 (Some(interface), Some(list)) => _ = list.changed.insert(interface),
@@ -97,12 +111,10 @@ impl KnownInterfaces {
 }
 
 impl KnownList {
-    /// The list with the present state of the interfaces that have changed; `None` if they are too many.
+    /// The list with the present state of the interfaces that have changed; `None` if they are too many, or if it is
+    /// not known which ones have.
     fn renewed(mut self, netlink: &NetlinkSocket) -> io::Result<Option<Self>> {
         let changed = std::mem::take(&mut self.changed);
-        if changed.is_empty() {
-            return Ok(Some(self));
-        }
         let is_end = |it: &&HostInterface| it.link.is_some_and(|end| changed.contains(&end));
         let others = self.interfaces.values().filter(is_end).map(|it| it.ifindex);
         let mut questions: BTreeSet<u32> = changed.iter().copied().chain(others).collect();
@@ -120,7 +132,12 @@ impl KnownList {
                     questions.extend(end.filter(|end| !asked.contains(end)));
                     self.interfaces.insert(ifindex, found);
                 }
-                Err(error) if errno(&error) == Some(libc::ENODEV) => _ = self.interfaces.remove(&ifindex),
+                Err(error) if errno(&error) == Some(libc::ENODEV) => {
+                    if self.interfaces.remove(&ifindex).is_none() {
+                        // It was the other end of one here for a moment, and may have got this number meanwhile.
+                        return Ok(None);
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -51,7 +51,11 @@ impl<T: Clone> UntilChange<T> {
                 // `NOBUFS`: messages were lost.
                 Ok(_) | Err(Errno::NOBUFS) => self.last = None,
                 Err(Errno::WOULDBLOCK) => return Ok(()),
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    // A message may be lost with it.
+                    self.last = None;
+                    return Err(error.into());
+                }
             }
         }
     }

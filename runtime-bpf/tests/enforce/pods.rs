@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex};
 
 use weir_artifact::layout::endpoint;
 use weir_runtime::closed::close_interface;
-use weir_runtime::runtime::{ComingPod, EnforcementState, LeavingPod, PinAccess, Runtime};
+use weir_runtime::runtime::{ComingPod, EnforcementState, LeavingPod, PinAccess, Request, Runtime};
+use weir_runtime::sys::Hook;
 use weir_runtime::sys::netlink::NetlinkSocket;
 use weir_runtime::system::{Operation, System};
 use weir_runtime::{Error, HookKind, skip};
 
-use crate::attach::{attach, detach, each, status};
+use crate::attach::{attach, detach, each, request, status};
 use crate::faults::{Made, errnos, places_to_test};
+use crate::keeps::verdict;
 use crate::net::{Layout, Node, must, pod_address, possible};
 use crate::policy::{agents_artifact, cluster};
 use crate::probe::{connect, serve};
@@ -219,8 +221,30 @@ fn a_pod_that_needs_a_generation_is_refused_before_anything_changes() {
     assert!(add(node, &right, HookKind::Tcx).is_err(), "twice");
 }
 
+/// How p2 comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Alone,
+    /// A generation contains it.
+    InGeneration,
+}
+
+impl Way {
+    fn come(self, node: &Node, runtime: &Runtime, hook: HookKind) -> Result<(), Error> {
+        match self {
+            Self::Alone => runtime.add_pod(&coming(node, &made(2)), Some(hook)).map(|_| ()),
+            Self::InGeneration => {
+                let made = made(3);
+                let endpoints = vec![("default/p2".to_owned(), node.interface(2))];
+                runtime.attach(&Request { endpoints, way: Some(hook), ..request(&made) })?;
+                runtime.open_closed_interfaces().map(|_| ())
+            }
+        }
+    }
+}
+
 /// Adds p2 with a fault at one operation: it alone fails, or all from there on.
-fn add_with_fault(node: &Node, pod: &ComingPod, way: HookKind, nth: usize, dies: bool) -> (Vec<Operation>, bool) {
+fn add_with_fault(node: &Node, way: Way, hook: HookKind, nth: usize, dies: bool) -> (Vec<Operation>, bool) {
     let (asked, seen) = (AtomicUsize::new(0), Arc::new(Mutex::new(Vec::new())));
     let log = Arc::clone(&seen);
     let faults = move |operation: Operation| {
@@ -230,7 +254,7 @@ fn add_with_fault(node: &Node, pod: &ComingPod, way: HookKind, nth: usize, dies:
     };
     let result = node.here(|| {
         let system = System::with_faults(Box::new(faults)).unwrap();
-        Runtime::with_system(system, &node.bpffs(), PinAccess::Change)?.add_pod(pod, Some(way))
+        way.come(node, &Runtime::with_system(system, &node.bpffs(), PinAccess::Change)?, hook)
     });
     let operations = seen.lock().unwrap().clone();
     (operations, result.is_ok())
@@ -238,25 +262,34 @@ fn add_with_fault(node: &Node, pod: &ComingPod, way: HookKind, nth: usize, dies:
 
 /// The state before is a closed interface, so a connection that the policy denies never succeeds, whatever fails. Then
 /// the next process, or the next generation, puts the policy in force.
-fn come_with_faults(way: HookKind) {
+fn come_with_faults(way: Way, hook: HookKind) {
     skip!(unless possible());
     let node = &node_of_three(Layout::Routed);
     let (without, with) = (made(2), made(3));
     let to = pod_address(2, false);
     let begin = || {
-        attach(node, &without, &[0, 1], Some(way)).unwrap();
+        attach(node, &without, &[0, 1], Some(hook)).unwrap();
         node.here(|| close_interface(&node.bpffs(), &node.interface(2))).unwrap();
     };
     begin();
-    let (operations, is_added) = add_with_fault(node, &coming(node, &without), way, usize::MAX, false);
+    let (operations, is_added) = add_with_fault(node, way, hook, usize::MAX, false);
     assert!(is_added && operations.len() > 20, "{operations:?}");
+    let places: Vec<usize> = match way {
+        Way::Alone => places_to_test(&operations).take_while(|nth| *nth < operations.len()).collect(),
+        // Other tests try faults in a generation. Here they are where closing links become its own.
+        Way::InGeneration => {
+            let taken = [Operation::PinnedLink, Operation::LinkInfo, Operation::Query, Operation::Rename];
+            let sides = (0..operations.len()).filter(|at| operations[*at..].starts_with(&taken));
+            sides.flat_map(|at| at..at + taken.len() + 2).collect()
+        }
+    };
     let mut felt = 0;
-    for nth in places_to_test(&operations).take_while(|nth| *nth < operations.len()) {
+    for nth in places {
         for dies in [false, true] {
             detach(node, Some("default/p2")).unwrap();
             begin();
-            let (_, is_added) = add_with_fault(node, &coming(node, &without), way, nth, dies);
-            let what = format!("{way:?} {:?} at {nth}, dies: {dies}", operations[nth]);
+            let (_, is_added) = add_with_fault(node, way, hook, nth, dies);
+            let what = format!("{way:?} {hook:?} {:?} at {nth}, dies: {dies}", operations[nth]);
             felt += usize::from(!is_added);
             assert!(connect(node, 1, to, 80).is_none(), "open after {what}");
             assert!(connect(node, 0, to, 81).is_none(), "open after {what}");
@@ -268,23 +301,71 @@ fn come_with_faults(way: HookKind) {
             assert!(connect(node, 1, to, 80).is_none(), "open after {what} and a repair");
             let state = state_of(node, "default/p2");
             assert!(matches!(state, None | Some(EnforcementState::Enforced)), "{what}: {state:?}");
-            attach(node, &with, &[2], Some(way)).unwrap();
+            attach(node, &with, &[2], Some(hook)).unwrap();
             node.here(|| open(node)?.open_closed_interfaces()).unwrap();
             assert!(reaches(node, to) && connect(node, 1, to, 80).is_none(), "{what}");
         }
     }
-    println!("{way:?}: {} operations, {felt} faults felt", operations.len());
+    println!("{way:?} {hook:?}: {} operations, {felt} faults felt", operations.len());
     assert!(felt > 10, "faults were felt: {felt}");
 }
 
 #[test]
 fn a_pod_that_comes_is_never_open_whatever_fails() {
-    come_with_faults(HookKind::Tcx);
+    come_with_faults(Way::Alone, HookKind::Tcx);
 }
 
 #[test]
 fn a_pod_that_comes_with_clsact_is_never_open_whatever_fails() {
-    come_with_faults(HookKind::Clsact);
+    come_with_faults(Way::Alone, HookKind::Clsact);
+}
+
+#[test]
+fn a_closed_pod_in_a_generation_is_never_open_whatever_fails() {
+    come_with_faults(Way::InGeneration, HookKind::Tcx);
+}
+
+/// The programs of p2's interface, with their links, at both hooks.
+fn links(node: &Node) -> [Vec<(u32, u32)>; 2] {
+    let ifindex = coming(node, &made(2)).ifindex;
+    node.here(|| [Hook::Ingress, Hook::Egress].map(|hook| System::open().unwrap().query(ifindex, hook).unwrap()))
+}
+
+/// The links that close an interface.
+fn closing(node: &Node) -> usize {
+    std::fs::read_dir(node.bpffs().join("held/links")).map_or(0, Iterator::count)
+}
+
+#[test]
+fn a_closing_link_becomes_that_of_the_policy_if_it_runs_first() {
+    skip!(unless possible());
+    for way in [Way::Alone, Way::InGeneration] {
+        let node = &node_of_three(Layout::Routed);
+        attach(node, &made(2), &[0, 1], Some(HookKind::Tcx)).unwrap();
+        let close = || node.here(|| close_interface(&node.bpffs(), &node.interface(2))).unwrap();
+        let come = || node.here(|| way.come(node, &open(node)?, HookKind::Tcx)).unwrap();
+        close();
+        let ids = |links: [Vec<(u32, u32)>; 2]| links.map(|it| it.iter().map(|(_, link)| *link).collect::<Vec<_>>());
+        let before = ids(links(node));
+        assert_eq!((before.each_ref().map(Vec::len), closing(node)), ([1, 1], 2));
+        come();
+        assert_eq!((ids(links(node)), closing(node)), (before, 0), "{way:?}");
+        assert!(is_enforced(node));
+        detach(node, Some("default/p2")).unwrap();
+        // Another program is put before the one that closes, in one direction.
+        close();
+        let before = ids(links(node));
+        let ifindex = coming(node, &made(2)).ifindex;
+        let other = node.here(|| System::open().unwrap().attach(&verdict(-1), ifindex, Hook::Egress)).unwrap();
+        attach(node, &made(2), &[0, 1], Some(HookKind::Tcx)).unwrap();
+        come();
+        let now = ids(links(node));
+        assert_eq!((&now[0], now[1].len(), closing(node)), (&before[0], 2, 0), "{way:?}");
+        assert!(!now[1].contains(&before[1][0]), "a new link, before the other program: {way:?}");
+        assert_eq!(state_of(node, "default/p2"), Some(EnforcementState::Enforced));
+        assert!(is_enforced(node));
+        drop(other);
+    }
 }
 
 /// The next operation completes a removal.

@@ -252,7 +252,8 @@ mod tests {
         let directory = Directory::new("new");
         directory.write("a", "web");
         fs::write(directory.0.join("b"), "{").unwrap();
-        let now = SystemTime::now();
+        let changed = fs::metadata(directory.0.join("a")).unwrap().ctime();
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(changed.try_into().unwrap());
         for at in [now, now + CLOCK_STEP / 2, now - CLOCK_STEP * 10] {
             let mut cache = altered(&directory, &["a"], at);
             assert_eq!(read(&mut cache, &directory, &["a"], now).0, ["web"]);
