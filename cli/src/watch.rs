@@ -18,6 +18,7 @@ mod cni_socket;
 pub(crate) mod cursor;
 pub(crate) mod discover;
 pub(crate) mod enforce;
+mod file_stamp;
 mod files;
 mod follow;
 mod host_changes;

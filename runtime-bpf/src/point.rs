@@ -217,9 +217,9 @@ impl Point<'_> {
         self.system.pin(std::os::fd::AsFd::as_fd(&link), &path)
     }
 
-    /// Makes the link that closes this interface ours, if there is one and its program runs first, as that of a new link
-    /// would. To attach a link and to detach one take the kernel some milliseconds each; another program in a link that
-    /// exists takes none. If the process dies after this, our link has a program that drops everything.
+    /// Makes the link that closes this interface ours, if there is one and its program runs first, as that of a new
+    /// link would. To attach a link and to detach one take the kernel some milliseconds each; another program in a link
+    /// that exists takes none. If the process dies after this, our link has a program that drops everything.
     fn take_over_closing_link(&self, path: &Path) -> std::io::Result<Option<KernelLink>> {
         let closing = closed::pins(self.pins.root()).link(self.ifindex, self.side);
         let Some(link) = self.system.pinned_link(&closing)? else { return Ok(None) };

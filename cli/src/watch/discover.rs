@@ -128,7 +128,7 @@ pub(crate) enum Depth {
     Everything,
 }
 
-/// Reads the state of the host, and knows of earlier reads what is still right.
+/// Reads the state of the host, and keeps the parts that have not changed.
 #[derive(Debug, Default)]
 pub(crate) struct HostReader {
     paths: HostPaths,

@@ -6,11 +6,11 @@
 //! returns. The interfaces that messages name are asked for one by one. So are those whose other end a message names,
 //! and the other ends of new ones: when a veth's other end comes from another namespace or leaves for one, the message
 //! names that end alone. The content of messages is not used: the one about a new veth can lack its other end.
-//! Invariants: the socket is opened before the first question, and emptied before each one and after the last one. After
-//! a lost message, after an error, after a message about an interface that the list does not have and that is gone
-//! again, and after a time, the whole list is asked for again. The last of these bounds what goes unnoticed: no message
-//! here tells that a veth's other end moves from one other namespace to the next, or that the lower device of another
-//! interface gets another number.
+//! Invariants: the socket is opened before the first question, and emptied before each one and after the last one. The
+//! whole list is asked for again after a lost message, after an error, after a message about an interface that was
+//! never in the list and does not exist any more, and after some time. The last of these limits how long a change can
+//! go unnoticed: no message here says that a veth's other end moves from one other namespace to the next, or that the
+//! lower device of another interface gets another number.
 //!
 //! All of this relies on the kernel's lock for interfaces: an answer is from before a change or from after it, never
 //! from the middle, and the messages of a change are there once its lock is released.

@@ -232,7 +232,7 @@ impl<E: Enforce> NodeAgent<E> {
         self.search_again(now);
     }
 
-    /// Searches the interfaces of the local pods again, and makes what has changed take effect.
+    /// Searches the interfaces of the local pods again, and puts the changes in force.
     fn search_again(&mut self, now: Instant) {
         let before = self.local.interfaces.result();
         if !self.find_interfaces_again(now) {

@@ -1,25 +1,20 @@
 //! libcni's result cache: one JSON file for each attachment of a sandbox to a network (`cniCacheV1`).
 //!
-//! Problem: the agent reads the cache several times for each pod that comes or leaves, and there is a file for each pod.
-//! Strategy: a file is read again only if its identity, size or times have changed.
-//! Invariant: a file that was written shortly before it was read is read again the next time. Until the clock of the
-//! file system advances, another write may leave the same times.
+//! Problem: the agent reads the cache several times for each pod that comes or leaves, and each pod has a file there.
+//! Strategy: a file is read again only if it has another [`FileStamp`] than before.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use serde::Deserialize;
 
-/// Clocks of file systems advance at least this often.
-const CLOCK_STEP: Duration = Duration::from_secs(2);
-
 use super::SearchedPod;
 use crate::cni::CniResult;
+use crate::watch::file_stamp::FileStamp;
 
 /// The contents of a cache file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,42 +43,18 @@ impl Attachment {
     }
 }
 
-/// What is known of the files from earlier reads.
+/// The files of earlier reads.
 #[derive(Debug, Default)]
 pub(super) struct ResultCache {
     files: BTreeMap<String, KnownFile>,
 }
 
-/// A file that has been parsed, and its version at that time.
+/// A file that has been parsed, and its stamp at that time.
 #[derive(Debug)]
 struct KnownFile {
-    version: FileVersion,
+    stamp: FileStamp,
     /// As [`parse`] returns it.
     content: Option<Attachment>,
-}
-
-/// Each change of a file changes this, because nothing but the kernel sets the last of the times.
-#[derive(Debug, PartialEq, Eq)]
-struct FileVersion {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl FileVersion {
-    fn of(it: &Metadata) -> Self {
-        let (modified, changed) = ((it.mtime(), it.mtime_nsec()), (it.ctime(), it.ctime_nsec()));
-        Self { device: it.dev(), inode: it.ino(), size: it.size(), modified, changed }
-    }
-
-    /// Whether a change after this time has another version.
-    fn is_settled(&self, now: SystemTime) -> bool {
-        let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        let changed = u64::try_from(self.changed.0).unwrap_or_default();
-        changed.saturating_add(CLOCK_STEP.as_secs()) < since_epoch
-    }
 }
 
 /// The attachments of a read of the cache, and why some are missing.
@@ -101,10 +72,8 @@ impl ResultCache {
         let mut before = std::mem::take(&mut self.files);
         for name in names {
             let path = directory.join(&name);
-            let is_present = |known: &KnownFile| {
-                let found = fs::metadata(&path).map(|it| FileVersion::of(&it));
-                found.is_ok_and(|found| found == known.version)
-            };
+            let is_present =
+                |known: &KnownFile| fs::metadata(&path).is_ok_and(|found| FileStamp::of(&found) == known.stamp);
             let known = before.remove(&name).filter(is_present);
             let file = match known.map_or_else(|| read_file(&path), Ok) {
                 Ok(file) => file,
@@ -115,7 +84,7 @@ impl ResultCache {
                 }
             };
             read.attachments.extend(file.content.clone());
-            if file.version.is_settled(now) {
+            if !file.stamp.is_young(now) {
                 self.files.insert(name, file);
             }
         }
@@ -125,13 +94,13 @@ impl ResultCache {
 
 fn read_file(path: &Path) -> io::Result<KnownFile> {
     let mut file = File::open(path)?;
-    // Before the text is read: a later change has another version then.
+    // Before the text is read: a later change has another stamp then.
     let found = file.metadata()?;
     let mut text = String::new();
     file.read_to_string(&mut text)?;
     let attached_at = found.modified().ok();
     let content = parse(&text)?.map(|it| Attachment { attached_at, ..it });
-    Ok(KnownFile { version: FileVersion::of(&found), content })
+    Ok(KnownFile { stamp: FileStamp::of(&found), content })
 }
 
 /// Parses a file's text; `None` if it is about no pod, or about another interface than the pod's first.
@@ -163,9 +132,12 @@ struct CacheContent {
 #[cfg(test)]
 mod tests {
     use std::fs::FileTimes;
+    use std::os::unix::fs::MetadataExt as _;
     use std::path::PathBuf;
+    use std::time::Duration;
 
     use super::*;
+    use crate::watch::file_stamp::CLOCK_STEP;
 
     /// A directory for files of a test. Dropping it removes it.
     struct Directory(PathBuf);

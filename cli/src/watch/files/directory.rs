@@ -7,19 +7,18 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 
 use rustix::fs::OFlags;
 
+use crate::watch::file_stamp::FileStamp;
+
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// The largest file that is read.
 const LARGEST: u64 = 64 << 20;
-
-/// A change within this time may leave a file's times as they were, so the file is read again.
-const CLOCK_STEP: Duration = Duration::from_secs(2);
 
 /// A file's content, if it may differ from the last time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,40 +41,11 @@ pub(super) struct DirectoryLook {
     pub(super) files: FileContents,
 }
 
-/// The metadata of a file that does not change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    fn of(metadata: &fs::Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-
-    /// Whether the file was changed so recently that another change could leave the same stamp.
-    fn is_young(&self) -> bool {
-        let last = self.changed.0.max(self.modified.0);
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        since.as_secs().saturating_sub(CLOCK_STEP.as_secs()) <= u64::try_from(last).unwrap_or(0)
-    }
-}
-
 /// Reads a directory again and again.
 #[derive(Debug)]
 pub(super) struct DirectoryReader {
     directory: PathBuf,
-    stamps: BTreeMap<String, Stamp>,
+    stamps: BTreeMap<String, FileStamp>,
 }
 
 impl DirectoryReader {
@@ -124,7 +94,7 @@ impl DirectoryReader {
         if bytes.len() as u64 > LARGEST {
             return Err(format!("it is larger than {} MiB", LARGEST >> 20));
         }
-        if stamp.is_young() {
+        if stamp.is_young(SystemTime::now()) {
             self.stamps.remove(name);
         } else {
             self.stamps.insert(name.to_owned(), stamp);
@@ -140,9 +110,9 @@ fn open(path: &Path) -> Result<File, String> {
 }
 
 /// The stamp of a regular file.
-fn stamp_of_file(metadata: io::Result<fs::Metadata>) -> Result<Stamp, String> {
+fn stamp_of_file(metadata: io::Result<fs::Metadata>) -> Result<FileStamp, String> {
     let metadata = metadata.map_err(|error| error.to_string())?;
-    if metadata.is_file() { Ok(Stamp::of(&metadata)) } else { Err("it is not a file".to_owned()) }
+    if metadata.is_file() { Ok(FileStamp::of(&metadata)) } else { Err("it is not a file".to_owned()) }
 }
 
 #[cfg(test)]
