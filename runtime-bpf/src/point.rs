@@ -208,7 +208,8 @@ impl Point<'_> {
         // A link that is pinned here was made for an interface that is gone, or another process has detached it.
         let path = self.pins.link(self.ifindex, self.side);
         self.system.unpin(&path)?;
-        if let Some(link) = self.take_over_closing_link(&path)? {
+        // If the closing link cannot become ours, it ends once ours judges the packets.
+        if let Ok(Some(link)) = self.take_over_closing_link(&path) {
             return self.system.replace(&link, program);
         }
         // The link exists before its pin. If the process dies in between, the kernel closes the last descriptor and

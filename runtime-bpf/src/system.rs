@@ -357,7 +357,8 @@ impl System {
         let _operation = self.ask(Operation::Interface).ok()?;
         // The other end of an interface in a kept list may be out of date.
         let now = self.netlink.interface_numbered(interface.ifindex).ok()?;
-        self.netlink.other_end(&now).ok()?.address.try_into().ok()
+        let is_same = (&now.name, &now.address) == (&interface.name, &interface.address);
+        self.netlink.other_end(&now).ok().filter(|_| is_same)?.address.try_into().ok()
     }
 
     pub fn interfaces(&self) -> io::Result<Vec<HostInterface>> {

@@ -132,6 +132,7 @@ pub(crate) struct PodInterfaces {
 /// An interface that a pod had.
 #[derive(Debug)]
 struct LostInterface {
+    ifindex: u32,
     /// When a search noted that it is gone.
     at: Instant,
     /// The addresses that the pod had there.
@@ -248,9 +249,9 @@ impl PodInterfaces {
         changed
     }
 
-    /// Whether all pods without an interface had one until just now, and no interface has come since then. Nearly
-    /// always, such a pod has ended, and the API server says so soon. If not, a later search reads every network
-    /// namespace of this host.
+    /// Whether all pods without an interface had one until just now, and no interface has come since then but those of
+    /// other pods. Nearly always, such a pod has ended, and the API server says so soon. If not, a later search reads
+    /// every network namespace of this host.
     fn have_just_lost_theirs(
         &self,
         pods: &BTreeSet<LocalPod>,
@@ -258,9 +259,14 @@ impl PodInterfaces {
         inventory: &Inventory,
         now: Instant,
     ) -> bool {
-        let is_recent = |lost: &LostInterface| now.saturating_duration_since(lost.at) < SEARCHES.first;
-        let has_any_come =
-            |lost: &LostInterface| inventory.interfaces.iter().any(|it| !lost.listed.contains(&it.ifindex));
+        // The interface of a record may have gone long before the first search.
+        let is_recent = |lost: &LostInterface| {
+            lost.listed.contains(&lost.ifindex) && now.saturating_duration_since(lost.at) < SEARCHES.first
+        };
+        let assigned_ones = assigned.outcomes.iter().flatten().map(|found| found.ifindex).collect::<BTreeSet<u32>>();
+        let interfaces = inventory.interfaces.iter().map(|it| it.ifindex);
+        let others: BTreeSet<u32> = interfaces.filter(|it| !assigned_ones.contains(it)).collect();
+        let has_any_come = |lost: &LostInterface| !others.is_subset(&lost.listed);
         let has_just_lost_its = |pod: &LocalPod| {
             let lost = self.lost.get(&pod.identity());
             lost.is_some_and(|lost| is_recent(lost) && lost.addresses == pod.addresses && !has_any_come(lost))
@@ -328,8 +334,9 @@ impl PodInterfaces {
         let identities: BTreeSet<PodIdentity> = pods.iter().map(LocalPod::identity).collect();
         let gone =
             self.found.iter().filter(|(pod, found)| !inventory.has(found) && identities.contains(&pod.identity()));
-        for (pod, _) in gone {
+        for (pod, found) in gone {
             self.lost.entry(pod.identity()).or_insert_with(|| LostInterface {
+                ifindex: found.ifindex,
                 at: now,
                 addresses: pod.addresses.clone(),
                 listed: self.listed.clone(),
@@ -527,6 +534,7 @@ mod tests {
         assert_eq!(searches(&[&[3, 4], &[4], &[4]], later, both), missing(Depth::Everything, &["web"]));
         assert_eq!(searches(&[&[3, 4], &[4], &[4], &[4], &[4], &[4]], soon, both).0, Depth::Everything, "in the end");
         assert_eq!(searches(&[&[3, 4], &[4], &[]], soon, both), missing(Depth::Cache, &["db", "web"]));
+        assert_eq!(searches(&[&[4], &[4]], soon, both), missing(Depth::Everything, &["web"]), "of a record");
         // One pod has just lost its interface, the other one has been missing for longer.
         assert_eq!(searches(&[&[3, 4], &[4], &[]], later, both), missing(Depth::Everything, &["db", "web"]));
         for pause in [soon, later] {

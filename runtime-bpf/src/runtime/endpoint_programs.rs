@@ -68,16 +68,24 @@ impl Runtime {
         ours: &BTreeSet<u32>,
         found: &mut FoundPrograms,
     ) -> Result<bool, Error> {
-        for side in ProgramSide::BOTH {
-            let there = self.point(local, side).program()?;
-            found.insert((local.ifindex, side), there);
-            if there.is_none_or(|it| local.way == HookKind::Clsact && !ours.contains(&it)) {
-                let asking = format!("ask for interface {}", local.ifindex);
-                let interface = self.system.interface_numbered(local.ifindex).doing(asking)?;
-                return Ok(interface.is_none_or(|it| (&it.name, &it.address) != (&local.interface, &local.address)));
-            }
+        let mut sides = [None; 2];
+        for (side, there) in ProgramSide::BOTH.into_iter().zip(&mut sides) {
+            *there = self.point(local, side).program()?;
+            found.insert((local.ifindex, side), *there);
         }
-        Ok(false)
+        let is_ours = |there: Option<u32>| there.is_some_and(|it| local.way == HookKind::Tcx || ours.contains(&it));
+        // A link ends with its interface, so one is enough. The other one is missing if a process died that attached
+        // them, or if another process has removed it.
+        let is_there = match local.way {
+            HookKind::Tcx => sides.into_iter().any(is_ours),
+            HookKind::Clsact => sides.into_iter().all(is_ours),
+        };
+        if is_there {
+            return Ok(false);
+        }
+        let asking = format!("ask for interface {}", local.ifindex);
+        let interface = self.system.interface_numbered(local.ifindex).doing(asking)?;
+        Ok(interface.is_none_or(|it| (&it.name, &it.address) != (&local.interface, &local.address)))
     }
 
     /// Places our programs at every point. An endpoint where one cannot be placed fails: it loses its entry, so that

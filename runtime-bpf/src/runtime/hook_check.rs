@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use weir_artifact::layout::MapName;
 
+use super::reconcile::text;
 use super::{EnforcementState, Runtime};
 use crate::closed;
 use crate::error::{Doing as _, Error};
@@ -146,15 +147,18 @@ impl Runtime {
                 Some(contests) => contests.lock().is_ok_and(|mut it| it.may_move(local.ifindex)),
                 None => true,
             };
-            if let Some(loaded) = loaded.filter(|_| may_move) {
-                // If it fails, the next line reads the order and reports it.
-                _ = closed::move_to_front(&self.system, self.pins.root(), &point, loaded.program(side));
-            }
-            match point.before_ours()? {
-                None => {
+            let moved = loaded.filter(|_| may_move).map_or(Ok(()), |loaded| {
+                closed::move_to_front(&self.system, self.pins.root(), &point, loaded.program(side))
+            });
+            match (point.before_ours()?, moved) {
+                (None, Ok(())) => {
                     check.repaired.push(format!("{} at {} was behind {first}", side.program(), local.interface));
                 }
-                Some(first) => {
+                (None, Err(error)) => {
+                    let error = text(&error);
+                    behind = Some(format!("all packets may be dropped where {} should run: {error}", side.program()));
+                }
+                (Some(first), _) => {
                     behind = Some(format!("{first} runs before {} and can let packets pass", side.program()))
                 }
             }

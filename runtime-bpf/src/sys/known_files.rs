@@ -101,7 +101,11 @@ impl KnownFiles {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::WOULDBLOCK) => return Ok(()),
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    // A message may be lost with it.
+                    self.lists.clear();
+                    return Err(error.into());
+                }
             }
         }
     }

@@ -57,17 +57,18 @@ impl KnownInterfaces {
 
     /// The present interfaces. The connection must be in the same namespace.
     pub(crate) fn read(&mut self, netlink: &NetlinkSocket) -> io::Result<Vec<HostInterface>> {
-        self.take_messages()?;
-        for _ in 0..ROUNDS {
+        for round in 0..=ROUNDS {
+            // Also after the questions: answers from before and after another change are no state of this host.
+            self.take_messages()?;
             let Some(list) = self.last.take().filter(|list| list.at.elapsed() < self.most_age) else { break };
             if list.changed.is_empty() {
                 let interfaces = list.interfaces.values().cloned().collect();
                 self.last = Some(list);
                 return Ok(interfaces);
             }
-            self.last = list.renewed(netlink)?;
-            // Answers from before and after another change are no state of this host.
-            self.take_messages()?;
+            if round < ROUNDS {
+                self.last = list.renewed(netlink)?;
+            }
         }
         self.ask(netlink)
     }
