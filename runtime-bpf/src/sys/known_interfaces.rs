@@ -32,7 +32,7 @@ const MOST_QUESTIONS: usize = 24;
 /// Number of times that single interfaces are asked for while others change.
 const ROUNDS: usize = 3;
 
-/// The interfaces, and the socket that shows what has changed.
+/// The interfaces, and the socket on which the kernel reports their changes.
 #[derive(Debug)]
 pub(crate) struct KnownInterfaces {
     most_age: Duration,
@@ -88,7 +88,7 @@ impl KnownInterfaces {
         Ok(all)
     }
 
-    /// Notes what the waiting messages are about.
+    /// Notes the interfaces that the waiting messages name.
     fn take_messages(&mut self) -> io::Result<()> {
         loop {
             let mut start = [0; TO_INTERFACE];

@@ -72,9 +72,9 @@ impl ResultCache {
         let mut before = std::mem::take(&mut self.files);
         for name in names {
             let path = directory.join(&name);
-            let is_present =
+            let is_unchanged =
                 |known: &KnownFile| fs::metadata(&path).is_ok_and(|found| FileStamp::of(&found) == known.stamp);
-            let known = before.remove(&name).filter(is_present);
+            let known = before.remove(&name).filter(is_unchanged);
             let file = match known.map_or_else(|| read_file(&path), Ok) {
                 Ok(file) => file,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
