@@ -4,7 +4,7 @@
 //! next program handle the packets that they allow, so that others keep working. A program that runs before ours and
 //! ends the walk would bypass ours.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -205,17 +205,34 @@ impl Point<'_> {
             // Detaching and attaching again would leave such a moment, and put the program before others.
             return self.system.replace(&link, program);
         }
-        // A link that is pinned here was made for an interface that is gone, or another process has detached it.
-        let path = self.pins.link(self.ifindex, self.side);
-        self.system.unpin(&path)?;
+        let path = self.unpinned()?;
         // If the closing link cannot become ours, it ends once ours judges the packets.
         if let Ok(Some(link)) = self.take_over_closing_link(&path) {
             return self.system.replace(&link, program);
         }
+        self.attach_link(program, &path)
+    }
+
+    /// Attaches a program that does nothing where ours will be, unless a link of ours is there already.
+    pub(crate) fn attach_nothing(&self, nothing: &KernelProgram) -> std::io::Result<()> {
+        match self.link()? {
+            Some(_) => Ok(()),
+            None => self.attach_link(nothing, &self.unpinned()?),
+        }
+    }
+
+    /// The path for the pin of a new link. A link that is pinned there was made for an interface that is gone, or
+    /// another process has detached it.
+    fn unpinned(&self) -> std::io::Result<PathBuf> {
+        let path = self.pins.link(self.ifindex, self.side);
+        self.system.unpin(&path).map(|()| path)
+    }
+
+    fn attach_link(&self, program: &KernelProgram, path: &Path) -> std::io::Result<()> {
         // The link exists before its pin. If the process dies in between, the kernel closes the last descriptor and
         // removes the link, so no program stays that has no pin.
         let link = self.system.attach(program, self.ifindex, self.side.hook())?;
-        self.system.pin(std::os::fd::AsFd::as_fd(&link), &path)
+        self.system.pin(std::os::fd::AsFd::as_fd(&link), path)
     }
 
     /// Makes the link that closes this interface ours, if there is one and its program runs first, as that of a new

@@ -22,7 +22,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_artifact::Artifact;
@@ -31,7 +31,7 @@ use crate::error::{Doing as _, Error};
 use crate::generation::{self, LoadedGeneration, ObjectSource};
 use crate::pins::{Age, Pins};
 use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration, LatestRecord};
-use crate::sys::{Lock, errno};
+use crate::sys::{KernelProgram, Lock, errno};
 use crate::system::System;
 
 mod attach;
@@ -48,6 +48,7 @@ mod hook_move;
 mod kept;
 mod leaving;
 mod measure;
+mod new_endpoints;
 mod own_addresses;
 mod pods;
 mod reconcile;
@@ -98,6 +99,8 @@ pub struct Runtime {
     latest_table: Option<Mutex<endpoint_table::LatestTable>>,
     /// Only an agent has it: a command writes a table once.
     written: Option<generation::WrittenTables>,
+    /// See [`Runtime::nothing`].
+    nothing: OnceLock<KernelProgram>,
     grace: Duration,
     /// Whether an endpoint that fails is closed, and the operation continues with the others.
     apart: bool,
@@ -128,6 +131,7 @@ impl Runtime {
             hurried_moves: None,
             latest_table: None,
             written: None,
+            nothing: OnceLock::new(),
             grace: GRACE,
             apart: false,
             spares: false,

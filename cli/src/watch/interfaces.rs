@@ -75,6 +75,16 @@ pub(crate) struct InterfaceOfPod {
     pub(crate) attachment: Attachment,
 }
 
+/// The interfaces that CNI results assign to pods, and how much of the host could be read.
+#[derive(Clone, Debug)]
+pub(crate) struct AttachedInterfaces {
+    pub(crate) of_pods: Vec<InterfaceOfPod>,
+    /// All interfaces of the host; `None` if they could not be read.
+    pub(crate) present: Option<BTreeSet<u32>>,
+    /// Whether all CNI results could be read, too.
+    pub(crate) is_complete: bool,
+}
+
 /// A result that the CNI plug-in has reported.
 #[derive(Clone, Debug)]
 struct ReportedAttachment {
@@ -377,14 +387,16 @@ impl PodInterfaces {
 
     /// The interfaces that CNI results assign to pods. Results with several veths are left out: they do not say which one
     /// leads to the pod's main interface.
-    pub(crate) fn attached_interfaces(&mut self) -> Vec<InterfaceOfPod> {
+    pub(crate) fn attached_interfaces(&mut self) -> AttachedInterfaces {
         let mut inventory = self.inventory(Depth::Cache);
+        let present = (!inventory.is_blind).then(|| inventory.interfaces.iter().map(|it| it.ifindex).collect());
+        let is_complete = inventory.unread.is_empty();
         let cached = std::mem::take(&mut inventory.cached);
         let at = |attachment: Attachment| {
             let &[found] = inventory.veths_of(&attachment).as_slice() else { return None };
             Some(InterfaceOfPod { ifindex: found.ifindex, name: found.name.clone(), attachment })
         };
-        cached.into_iter().filter_map(at).collect()
+        AttachedInterfaces { of_pods: cached.into_iter().filter_map(at).collect(), present, is_complete }
     }
 
     /// Makes the next search due: after a change on the host, missing interfaces may exist.

@@ -8,6 +8,7 @@ use weir_artifact::layout::{MapName, config, endpoint};
 use super::endpoint_entries::{EndpointsByName, Values};
 use super::endpoint_programs::FoundPrograms;
 use super::hook_move::FEW;
+use super::new_endpoints::NewEndpoints;
 use super::reconcile::Reconciled;
 use super::{EdgeFailure, PinAccess, Runtime, UplinkState};
 use crate::error::{Doing as _, Error, Failure, StateAfterFailure};
@@ -286,8 +287,26 @@ impl Runtime {
         self.write_record(record)?;
         let mut added = Reconciled::default();
         self.place_edge(record, &loaded, &mut added);
-        self.place_programs(record, &loaded, &FoundPrograms::new(), &mut added);
+        self.place_new_programs(record, &loaded, artifact, enforced, &mut added)?;
         self.finish(record, &loaded, artifact, enforced, added, reconciled)
+    }
+
+    /// Places the programs of the generation in force, at new endpoints too.
+    fn place_new_programs(
+        &self,
+        record: &EnforcementRecord,
+        loaded: &LoadedGeneration,
+        artifact: &Artifact,
+        enforced: &[EnforcedEndpoint],
+        added: &mut Reconciled,
+    ) -> Result<(), Error> {
+        let table = self.endpoint_table(loaded, Some(artifact))?;
+        self.keep_addresses(loaded, &table, &record.endpoints, added)?;
+        let new = NewEndpoints::of(record, &table.endpoints, enforced);
+        for local in &record.endpoints {
+            self.place_programs_at(record, local, loaded, (&FoundPrograms::new(), &new), added);
+        }
+        Ok(())
     }
 
     fn put_in_force(
@@ -322,7 +341,8 @@ impl Runtime {
         record.next = Some(next.generation.clone());
         self.write_record(record)?;
         let mut switched = Reconciled::default();
-        self.switch(record, current.as_ref(), &next, &mut switched)?;
+        let new = NewEndpoints::of(record, &request.artifact.endpoints, enforced);
+        self.switch(record, current.as_ref(), &next, &new, &mut switched)?;
         flows::forget_unknown(record);
         self.write_changed_record(record)?;
         self.place_pins(record)?;

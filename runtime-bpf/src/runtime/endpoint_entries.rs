@@ -3,7 +3,7 @@
 //! Problem: a program drops all packets of an endpoint without an entry, and judges packets of one with an entry. So an
 //! entry that is written too early opens one direction of a pod before its program is attached.
 //! Strategy: [`Runtime::open_endpoints`] runs after the programs are placed, and leaves out endpoints that failed.
-//! Entries that are as they should be are not written again.
+//! Entries that are as they should be are not written again: new endpoints have theirs already (`new_endpoints`).
 //! Invariant: the map has no entry of an endpoint that is closed or not in the record.
 
 use std::cell::OnceCell;

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Runtime;
+use super::new_endpoints::NewEndpoints;
 use super::reconcile::{Reconciled, text};
 use crate::error::{Doing as _, Error, Failure, StateAfterFailure};
 use crate::generation::LoadedGeneration;
@@ -98,19 +99,20 @@ impl Runtime {
         reconciled: &mut Reconciled,
     ) {
         for local in &record.endpoints {
-            self.place_programs_at(record, local, loaded, found, reconciled);
+            self.place_programs_at(record, local, loaded, (found, &NewEndpoints::default()), reconciled);
         }
     }
 
-    /// The same at one endpoint.
+    /// The same at one endpoint. If it is new, it gets its entry too.
     pub(super) fn place_programs_at(
         &self,
         record: &EnforcementRecord,
         local: &EnforcedEndpoint,
         loaded: &LoadedGeneration,
-        found: &FoundPrograms,
+        (found, new): (&FoundPrograms, &NewEndpoints),
         reconciled: &mut Reconciled,
     ) {
+        self.prepare(local, new);
         let mut errors = Vec::new();
         for (side, number) in ProgramSide::BOTH.into_iter().zip(loaded.generation.programs) {
             let point = self.point(local, side);
@@ -129,7 +131,10 @@ impl Runtime {
         }
         let is_there = |(side, number)| matches!(self.point(local, side).program(), Ok(Some(it)) if it == number);
         let all_are_there = || ProgramSide::BOTH.into_iter().zip(loaded.generation.programs).all(is_there);
-        if !errors.is_empty() && !all_are_there() {
+        if errors.is_empty() || all_are_there() {
+            self.open_new(local, loaded, new);
+        } else {
+            self.undo_preparation(local);
             let retired = self.retired(record).unwrap_or_else(|error| {
                 errors.push(format!("its entry in the retired generation stays: {}", text(&error)));
                 None

@@ -14,7 +14,7 @@ use super::Runtime;
 use super::hook_move::FEW;
 use crate::error::{Doing as _, Error, Failure};
 use crate::generation::{LoadedGeneration, is_shared};
-use crate::point::{HookKind, NOTHING, ProgramSide};
+use crate::point::{HookKind, ProgramSide};
 use crate::record::{EnforcedEndpoint, EnforcementRecord};
 use crate::sys::errno;
 
@@ -43,7 +43,7 @@ impl Runtime {
             record.endpoints.iter().any(|it| it.ifindex == left.ifindex && same(it, left))
         };
         let has_many_links = leaving.iter().filter(|it| it.way == HookKind::Tcx).count() > FEW;
-        let nothing = has_many_links.then(|| self.system.load("weir_nothing", &NOTHING, None).ok()).flatten();
+        let nothing = has_many_links.then(|| self.nothing()).flatten();
         for local in &leaving {
             if !stays(local, |it, left| it.way == left.way) {
                 for side in ProgramSide::BOTH {
@@ -53,7 +53,7 @@ impl Runtime {
                     if point.is_closed_filter() {
                         continue;
                     }
-                    match point.remove(nothing.as_ref()) {
+                    match point.remove(nothing) {
                         // The interface is gone, and the program with it.
                         Err(error) if errno(&error) == Some(libc::ENODEV) => {}
                         // The endpoint has no entry any more, so its packets are dropped. The next change removes the

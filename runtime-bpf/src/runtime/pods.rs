@@ -10,8 +10,10 @@
 //! ```text
 //!  before                   its interface is closed by a program that drops everything, or no policy closes it
 //!  record: the pod          the same; from here on, a repair completes the rest
+//!  link, link               with TCX, if the interface is not closed: packets pass, as before
 //!  program, program         a packet in the direction of an attached program is dropped: the pod has no entry; with
-//!                           TCX, each takes the place of the closing program in its link
+//!                           TCX, each takes the place of the closing program in its link, or of the one that does
+//!                           nothing
 //!  entry in `endpoints`     packets are judged by the pod's policy
 //!  end of the closing       the same
 //! ```
@@ -30,6 +32,7 @@ use weir_artifact::layout::{MapName, address_bytes, endpoint, fragments};
 use super::attach::free_number;
 use super::endpoint_entries::EndpointsByName;
 use super::endpoint_programs::FoundPrograms;
+use super::new_endpoints::NewEndpoints;
 use super::reconcile::Reconciled;
 use super::{EnforcementState, Runtime};
 use crate::closed;
@@ -92,16 +95,17 @@ impl Runtime {
         record.current = Some(loaded.generation.clone());
         self.write_record(&record)?;
         let mut done = Reconciled::default();
-        self.place_programs_at(&record, &local, &loaded, &FoundPrograms::new(), &mut done);
-        if !done.failures.is_empty() {
-            return Err(self.not_added(&mut record, &local, done)?);
-        }
         if is_first {
             // Without an endpoint, the generation has no addresses of this host.
             let table = self.endpoint_table(&loaded, None)?;
             self.keep_addresses(&loaded, &table, &record.endpoints, &mut done)?;
         }
         let named = loaded.generation.pods.named(&pod.pod).into_iter().collect::<Vec<_>>();
+        let new = NewEndpoints::of(&record, &named, &[]);
+        self.place_programs_at(&record, &local, &loaded, (&FoundPrograms::new(), &new), &mut done);
+        if !done.failures.is_empty() {
+            return Err(self.not_added(&mut record, &local, done)?);
+        }
         if let Some(value) = EndpointsByName::new(&named).value_of(&local) {
             self.write_entry(&loaded, &local, &value)?;
         }

@@ -1,6 +1,7 @@
 //! The switch from one generation to the next: every point, one after the other, and back again if one of them fails.
 
 use super::endpoint_programs::FoundPrograms;
+use super::new_endpoints::NewEndpoints;
 use super::reconcile::Reconciled;
 use super::{Runtime, uptime};
 use crate::error::{Error, Failure, StateAfterFailure};
@@ -15,7 +16,7 @@ impl Runtime {
         let Some(generation) = record.next.clone() else { return Ok(()) };
         let current = self.current(record)?;
         match generation::open(&self.objects(), record, &generation, Age::Next)? {
-            Some(next) => self.switch(record, current.as_ref(), &next, reconciled),
+            Some(next) => self.switch(record, current.as_ref(), &next, &NewEndpoints::default(), reconciled),
             None => {
                 record.next = None;
                 self.write_record(record)
@@ -29,6 +30,7 @@ impl Runtime {
         record: &mut EnforcementRecord,
         current: Option<&LoadedGeneration>,
         next: &LoadedGeneration,
+        new: &NewEndpoints,
         reconciled: &mut Reconciled,
     ) -> Result<(), Error> {
         if let Some(current) = current
@@ -45,14 +47,16 @@ impl Runtime {
         let mut replaced = Vec::new();
         let mut gone = Vec::new();
         for local in record.endpoints.clone() {
+            self.prepare(&local, new);
             match self.replace(&local, next, &mut replaced) {
-                Ok(()) => {}
+                Ok(()) => self.open_new(&local, next, new),
                 Err(why) if self.is_gone(&local, &record.programs(), &mut FoundPrograms::new())? => {
                     reconciled.failures.push(failure(&local, StateAfterFailure::Gone, &why));
                     gone.push(local);
                 }
                 // An endpoint that was not in force before has no previous program to restore.
                 Err(why) if !self.was_enforced(&local, current, &replaced) => {
+                    self.undo_preparation(&local);
                     let failure = self.fail_closed(&local, &generations, why.to_string());
                     if failure.now == StateAfterFailure::Open {
                         record.endpoints.retain(|it| *it != local);

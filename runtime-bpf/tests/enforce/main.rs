@@ -13,6 +13,7 @@ mod leftovers;
 mod limits;
 mod neighbours;
 mod net;
+mod new_endpoints;
 mod pods;
 mod policy;
 mod probe;

@@ -29,17 +29,22 @@ fn made(pods: usize) -> Made {
 
 /// p2, which has the policy of p1.
 fn coming(node: &Node, made: &Made) -> ComingPod {
-    let like = made.0.endpoints.iter().find(|it| it.name == "p1").expect("the artifact has it");
-    let subject = *like.value[endpoint::SUBJECT as usize..].first_chunk().expect("it has a class");
-    let interface = node.interface(2);
+    coming_like(node, made, 2, 1)
+}
+
+/// A pod that comes with the policy of a pod that is here.
+pub(crate) fn coming_like(node: &Node, made: &Made, pod: usize, like: usize) -> ComingPod {
+    let named = made.0.endpoints.iter().find(|it| it.name == format!("p{like}")).expect("the artifact has it");
+    let subject = *named.value[endpoint::SUBJECT as usize..].first_chunk().expect("it has a class");
+    let interface = node.interface(pod);
     let ifindex = node.here(|| NetlinkSocket::open().unwrap().interface_named(&interface).unwrap().ifindex);
     ComingPod {
-        pod: "default/p2".to_owned(),
-        uid: Some("u2".to_owned()),
+        pod: format!("default/p{pod}"),
+        uid: Some(format!("u{pod}")),
         interface,
         ifindex,
-        addresses: vec![pod_address(2, false), pod_address(2, true)],
-        like: "default/p1".to_owned(),
+        addresses: [false, true].map(|v6| pod_address(pod, v6)).into(),
+        like: format!("default/p{like}"),
         subject: u32::from_le_bytes(subject),
     }
 }
@@ -58,8 +63,10 @@ fn remove(node: &Node, pod: &str) -> Result<(), Error> {
 
 fn state_of(node: &Node, pod: &str) -> Option<EnforcementState> {
     let status = status(node).unwrap();
-    assert_eq!((&status.drift, &status.unattached), (&Vec::new(), &Vec::new()));
-    status.endpoints.iter().find(|it| it.endpoint.pod == pod).map(|it| it.state)
+    let state = status.endpoints.iter().find(|it| it.endpoint.pod == pod).map(|it| it.state);
+    assert_eq!(status.drift, Vec::<String>::new());
+    assert!(status.unattached.iter().all(|it| it.pod == pod && state.is_none()), "{status:?}");
+    state
 }
 
 /// The pods of the artifact in force.
@@ -221,6 +228,14 @@ fn a_pod_that_needs_a_generation_is_refused_before_anything_changes() {
     assert!(add(node, &right, HookKind::Tcx).is_err(), "twice");
 }
 
+/// The state of p2's interface before its programs come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    Closed,
+    /// No policy closes it, and its pod runs.
+    Open,
+}
+
 /// How p2 comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -289,77 +304,103 @@ fn add_with_fault(node: &Node, way: Way, hook: HookKind, place: Place, dies: boo
 }
 
 /// The places where faults are tried, with their operations.
-fn places(way: Way, operations: &[Operation]) -> Vec<(Place, Operation)> {
+fn places(before: Before, way: Way, operations: &[Operation]) -> Vec<(Place, Operation)> {
     let places: Vec<Place> = match way {
-        Way::Alone => places_to_test(operations).take_while(|nth| *nth < operations.len()).map(Place::Nth).collect(),
-        // Other tests try faults in a generation. Here they are where closing links become its own.
+        Way::Alone => {
+            // Before the record has the pod, its interface does not matter.
+            let recorded = operations.iter().position(|it| *it == Operation::Rename).unwrap_or_default();
+            let first = if before == Before::Closed { 0 } else { recorded };
+            let all = places_to_test(operations).take_while(|nth| *nth < operations.len());
+            all.filter(|nth| *nth >= first).map(Place::Nth).collect()
+        }
+        // Other tests try faults in a generation. Here they are where the links of its programs are made.
         Way::InGeneration => {
-            use Operation::{LinkInfo, PinnedLink, Query, Rename, Replace};
-            let taking = [PinnedLink, LinkInfo, Query, Rename, Replace];
+            use Operation::{Attach, LinkInfo, Pin, PinnedLink, Query, Rename, Replace};
+            let (making, number): (&[Operation], _) = match before {
+                Before::Closed => (&[PinnedLink, LinkInfo, Query, Rename, Replace], 5),
+                // Up to the entry of the pod.
+                Before::Open => (&[Attach, Pin], 10),
+            };
             let sides = (0..).map_while(|time| Some((time, Place::AfterMissingLink(time, 0).at(operations)?)));
-            let taken = sides.filter(|(_, begin)| operations[*begin..].starts_with(&taking));
-            taken.flat_map(|(time, _)| (0..=taking.len()).map(move |nth| Place::AfterMissingLink(time, nth))).collect()
+            let made = sides.filter(|(_, begin)| operations[*begin..].starts_with(making));
+            made.flat_map(|(time, _)| (0..=number).map(move |nth| Place::AfterMissingLink(time, nth))).collect()
         }
     };
     let operation = |place: Place| operations[place.at(operations).expect("it was found there")];
     places.into_iter().map(|place| (place, operation(place))).collect()
 }
 
-/// The state before is a closed interface, so a connection that the policy denies never succeeds, whatever fails. Then
-/// the next process, or the next generation, puts the policy in force.
-fn come_with_faults(way: Way, hook: HookKind) {
+/// If the interface is closed before, a connection that the policy denies never succeeds, whatever fails. If it is open,
+/// the pod is open or closed or has its policy, but never counts as enforced without its policy. Then the next process,
+/// or the next generation, puts the policy in force.
+fn come_with_faults(before: Before, way: Way, hook: HookKind) {
     skip!(unless possible());
     let node = &node_of_three(Layout::Routed);
     let (without, with) = (made(2), made(3));
     let to = pod_address(2, false);
+    let is_denied = || connect(node, 1, to, 80).is_none() && connect(node, 0, to, 81).is_none();
     let begin = || {
         attach(node, &without, &[0, 1], Some(hook)).unwrap();
-        node.here(|| close_interface(&node.bpffs(), &node.interface(2))).unwrap();
+        if before == Before::Closed {
+            node.here(|| close_interface(&node.bpffs(), &node.interface(2))).unwrap();
+        }
     };
     begin();
     let (operations, is_added) = add_with_fault(node, way, hook, Place::Nth(usize::MAX), false);
     assert!(is_added && operations.len() > 20, "{operations:?}");
     let mut felt = 0;
-    for (place, operation) in places(way, &operations) {
+    for (place, operation) in places(before, way, &operations) {
         for dies in [false, true] {
             detach(node, Some("default/p2")).unwrap();
             begin();
             let (seen, is_added) = add_with_fault(node, way, hook, place, dies);
-            let what = format!("{way:?} {hook:?} {operation:?} at {place:?}, dies: {dies}");
+            let what = format!("{before:?} {way:?} {hook:?} {operation:?} at {place:?}, dies: {dies}");
             assert_eq!(place.at(&seen).map(|at| seen[at]), Some(operation), "another operation than in {what}");
             felt += usize::from(!is_added);
-            assert!(connect(node, 1, to, 80).is_none(), "open after {what}");
-            assert!(connect(node, 0, to, 81).is_none(), "open after {what}");
+            let must_be_denied = is_added || before == Before::Closed;
+            assert!(!must_be_denied || is_denied(), "open after {what}");
             if is_added {
                 assert!(reaches(node, to), "it said that it is in force: {what}");
             }
-            // The next process: the pod stays closed, or is complete.
+            // The next process: the pod is as before, or complete.
             node.here(|| open(node).and_then(|it| it.repair().and_then(|_| it.open_closed_interfaces()))).unwrap();
-            assert!(connect(node, 1, to, 80).is_none(), "open after {what} and a repair");
             let state = state_of(node, "default/p2");
             assert!(matches!(state, None | Some(EnforcementState::Enforced)), "{what}: {state:?}");
+            let must_be_denied = state.is_some() || before == Before::Closed;
+            assert!(!must_be_denied || is_denied(), "open after {what} and a repair");
+            assert!(must_be_denied || reaches(node, to), "closed after {what} and a repair");
             attach(node, &with, &[2], Some(hook)).unwrap();
             node.here(|| open(node)?.open_closed_interfaces()).unwrap();
-            assert!(reaches(node, to) && connect(node, 1, to, 80).is_none(), "{what}");
+            assert!(reaches(node, to) && is_denied(), "{what}");
         }
     }
-    println!("{way:?} {hook:?}: {} operations, {felt} faults felt", operations.len());
+    println!("{before:?} {way:?} {hook:?}: {} operations, {felt} faults felt", operations.len());
     assert!(felt > 10, "faults were felt: {felt}");
 }
 
 #[test]
 fn a_pod_that_comes_is_never_open_whatever_fails() {
-    come_with_faults(Way::Alone, HookKind::Tcx);
+    come_with_faults(Before::Closed, Way::Alone, HookKind::Tcx);
 }
 
 #[test]
 fn a_pod_that_comes_with_clsact_is_never_open_whatever_fails() {
-    come_with_faults(Way::Alone, HookKind::Clsact);
+    come_with_faults(Before::Closed, Way::Alone, HookKind::Clsact);
 }
 
 #[test]
 fn a_closed_pod_in_a_generation_is_never_open_whatever_fails() {
-    come_with_faults(Way::InGeneration, HookKind::Tcx);
+    come_with_faults(Before::Closed, Way::InGeneration, HookKind::Tcx);
+}
+
+#[test]
+fn a_running_pod_that_comes_is_open_or_has_its_policy_whatever_fails() {
+    come_with_faults(Before::Open, Way::Alone, HookKind::Tcx);
+}
+
+#[test]
+fn a_running_pod_in_a_generation_is_open_or_has_its_policy_whatever_fails() {
+    come_with_faults(Before::Open, Way::InGeneration, HookKind::Tcx);
 }
 
 /// The programs of p2's interface, with their links, at both hooks.

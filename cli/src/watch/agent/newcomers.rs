@@ -20,7 +20,7 @@ use super::upkeep::CHECK;
 use super::{NodeAgent, Value};
 use crate::watch::discover::Attachment;
 use crate::watch::enforce::Enforce;
-use crate::watch::interfaces::InterfaceOfPod;
+use crate::watch::interfaces::{AttachedInterfaces, InterfaceOfPod};
 use crate::watch::resources::CLUSTER_POLICY_KINDS;
 
 /// The pause between two reads of the result cache.
@@ -73,16 +73,28 @@ impl Newcomers {
         self.last.as_ref().is_some_and(|last| self.due <= last.at + PAUSE)
     }
 
-    /// Takes the interfaces of a read. Returns the interfaces that the previous read did not have. The first read
-    /// returns none: those interfaces may have existed before the agent.
-    fn new_interfaces(&mut self, read: Vec<InterfaceOfPod>, now: Instant) -> Vec<InterfaceOfPod> {
+    /// Takes the interfaces of a read. Returns those that no read before had. The first read that finds the host's
+    /// interfaces returns none: they may have existed before the agent.
+    ///
+    /// A CNI result that cannot be read for a moment does not make its interface a new one: an interface is forgotten
+    /// when it is gone.
+    fn new_interfaces(&mut self, read: AttachedInterfaces, now: Instant) -> Vec<InterfaceOfPod> {
         // Without notifications, the result cache is read as often as interfaces are checked.
         self.due = now + CHECK;
-        let decided = read.iter().map(|it| it.ifindex).collect();
-        match self.last.replace(CacheRead { at: now, decided }) {
-            Some(before) => read.into_iter().filter(|it| !before.decided.contains(&it.ifindex)).collect(),
-            None => Vec::new(),
+        let AttachedInterfaces { mut of_pods, present, is_complete } = read;
+        let Some(last) = &mut self.last else {
+            if let Some(present) = present {
+                let attached = of_pods.iter().map(|it| it.ifindex).collect();
+                self.last = Some(CacheRead { at: now, decided: if is_complete { attached } else { present } });
+            }
+            return Vec::new();
+        };
+        last.at = now;
+        if let Some(present) = present {
+            last.decided.retain(|ifindex| present.contains(ifindex));
         }
+        of_pods.retain(|it| last.decided.insert(it.ifindex));
+        of_pods
     }
 
     /// Makes the next read return this interface again.

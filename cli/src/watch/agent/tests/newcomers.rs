@@ -1,5 +1,7 @@
 //! Pods that are connected before their policy is in force, and reports after failed checks.
 
+use std::sync::MutexGuard;
+
 use super::*;
 
 const MOMENT: Duration = Duration::from_millis(20);
@@ -10,6 +12,11 @@ impl Rig {
         self.agent.host_changed(self.now);
         self.after(MOMENT);
         std::mem::take(&mut self.seen().closed)
+    }
+
+    /// What the agent finds on its host.
+    fn host(&self) -> MutexGuard<'_, Inventory> {
+        self.host.lock().expect("no test panics while it holds it")
     }
 
     fn starting(&mut self, name: &str, uid: &str) {
@@ -83,6 +90,43 @@ fn unknown_pods_deny_closes_unknown_pods_without_any_policy() {
     rig.plug("known", "u10", "veth10", [10, 0, 0, 10]);
     rig.plug("again", "u12", "veth11", [10, 0, 0, 11]);
     assert_eq!(rig.stir(), ["veth11"], "and no pod that is known");
+}
+
+/// What cannot be read for a moment, at the start or later, does not make old interfaces new ones.
+#[test]
+fn interfaces_that_were_there_before_a_failed_read_are_not_closed() {
+    let mut rig = Rig::with(UnknownPods::Deny, Budgets::default());
+    rig.plug("old", "u8", "veth8", [10, 0, 0, 8]);
+    let blind = Inventory { is_blind: true, cached: rig.host().cached.clone(), ..Inventory::default() };
+    let there = std::mem::replace(&mut *rig.host(), blind.clone());
+    rig.after(MOMENT);
+    *rig.host() = there.clone();
+    assert_eq!(rig.stir(), NONE, "the first read did not find it");
+    rig.host().cached.clear();
+    assert_eq!(rig.stir(), NONE);
+    *rig.host() = there.clone();
+    assert_eq!(rig.stir(), NONE, "its result was away");
+    *rig.host() = blind;
+    assert_eq!(rig.stir(), NONE);
+    *rig.host() = there.clone();
+    assert_eq!(rig.stir(), NONE, "the interfaces were away");
+    rig.plug("new", "u9", "veth9", [10, 0, 0, 9]);
+    assert_eq!(rig.stir(), ["veth9"]);
+    *rig.host() = there;
+    assert_eq!(rig.stir(), NONE);
+    rig.plug("new", "u9", "veth9", [10, 0, 0, 9]);
+    assert_eq!(rig.stir(), ["veth9"], "an interface that comes back is a new one");
+}
+
+#[test]
+fn interfaces_of_results_that_the_first_read_cannot_read_are_not_closed() {
+    let mut rig = Rig::with(UnknownPods::Deny, Budgets::default());
+    rig.plug("old", "u8", "veth8", [10, 0, 0, 8]);
+    let there = rig.host().clone();
+    *rig.host() = Inventory { cached: Vec::new(), unread: vec!["results: no memory".to_owned()], ..there.clone() };
+    rig.after(MOMENT);
+    *rig.host() = there;
+    assert_eq!(rig.stir(), NONE);
 }
 
 #[test]
