@@ -65,6 +65,8 @@ const HANDLE: u32 = 0x7765_6972;
 /// one priority are distinguished by their handles only.
 const GUARD: u32 = HANDLE + 1;
 
+/// The name of [`NOTHING`].
+pub(crate) const WITHOUT_EFFECT: &str = "weir_nothing";
 /// `r0 = TCX_NEXT; exit`: a program that does nothing. `TCX_NEXT` has the value of `TC_ACT_UNSPEC` (-1), which lets the
 /// next program decide.
 pub(crate) const NOTHING: [u8; 16] = [0xb7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x95, 0, 0, 0, 0, 0, 0, 0];
@@ -213,12 +215,33 @@ impl Point<'_> {
         self.attach_link(program, &path)
     }
 
-    /// Attaches a program that does nothing where ours will be, unless a link of ours is there already.
-    pub(crate) fn attach_nothing(&self, nothing: &KernelProgram) -> std::io::Result<()> {
-        match self.link()? {
-            Some(_) => Ok(()),
-            None => self.attach_link(nothing, &self.unpinned()?),
+    /// Attaches a program that does nothing where ours will be, unless a program of ours is there already.
+    pub(crate) fn attach_nothing(&self, nothing: &KernelProgram) -> Result<(), Error> {
+        let preparing = format!("prepare interface {}", self.ifindex);
+        match (self.program()?, self.way) {
+            (Some(_), _) => Ok(()),
+            (None, HookKind::Tcx) => self.unpinned().and_then(|path| self.attach_link(nothing, &path)).doing(preparing),
+            (None, HookKind::Clsact) => self.place_filter(nothing).doing(preparing),
         }
+    }
+
+    /// Whether this program of ours does nothing.
+    pub(crate) fn is_without_effect(&self, program: u32) -> bool {
+        self.name_of(program) == WITHOUT_EFFECT
+    }
+
+    /// Whether something of ours drops all packets here until policy is enforced. If the query fails, it counts so.
+    pub(crate) fn is_closed(&self) -> bool {
+        !matches!(self.closing_link(), Ok(None)) || self.is_closed_filter()
+    }
+
+    /// The link that closes this interface, and its pin.
+    fn closing_link(&self) -> std::io::Result<Option<(KernelLink, LinkInfo, PathBuf)>> {
+        let pin = closed::pins(self.pins.root()).link(self.ifindex, self.side);
+        let Some(link) = self.system.pinned_link(&pin)? else { return Ok(None) };
+        let info = self.system.link_info(&link)?;
+        // Otherwise it was made for an interface that is gone.
+        Ok(Some((link, info, pin)).filter(|(_, info, _)| info.ifindex == self.ifindex))
     }
 
     /// The path for the pin of a new link. A link that is pinned there was made for an interface that is gone, or
@@ -239,12 +262,7 @@ impl Point<'_> {
     /// link would. To attach a link and to detach one take the kernel some milliseconds each; another program in a link
     /// that exists takes none. If the process dies after this, our link has a program that drops everything.
     fn take_over_closing_link(&self, path: &Path) -> std::io::Result<Option<KernelLink>> {
-        let closing = closed::pins(self.pins.root()).link(self.ifindex, self.side);
-        let Some(link) = self.system.pinned_link(&closing)? else { return Ok(None) };
-        let info = self.system.link_info(&link)?;
-        if info.ifindex != self.ifindex {
-            return Ok(None);
-        }
+        let Some((link, info, closing)) = self.closing_link()? else { return Ok(None) };
         let running = self.system.query(self.ifindex, self.side.hook())?;
         if running.first().is_none_or(|(_, first)| *first != info.id) {
             return Ok(None);

@@ -83,6 +83,8 @@ pub(crate) struct AttachedInterfaces {
     pub(crate) present: Option<BTreeSet<u32>>,
     /// Whether all CNI results could be read, too.
     pub(crate) is_complete: bool,
+    /// When the read began.
+    pub(crate) begun: SystemTime,
 }
 
 /// A result that the CNI plug-in has reported.
@@ -388,6 +390,7 @@ impl PodInterfaces {
     /// The interfaces that CNI results assign to pods. Results with several veths are left out: they do not say which one
     /// leads to the pod's main interface.
     pub(crate) fn attached_interfaces(&mut self) -> AttachedInterfaces {
+        let begun = SystemTime::now();
         let mut inventory = self.inventory(Depth::Cache);
         let present = (!inventory.is_blind).then(|| inventory.interfaces.iter().map(|it| it.ifindex).collect());
         let is_complete = inventory.unread.is_empty();
@@ -396,7 +399,7 @@ impl PodInterfaces {
             let &[found] = inventory.veths_of(&attachment).as_slice() else { return None };
             Some(InterfaceOfPod { ifindex: found.ifindex, name: found.name.clone(), attachment })
         };
-        AttachedInterfaces { of_pods: cached.into_iter().filter_map(at).collect(), present, is_complete }
+        AttachedInterfaces { of_pods: cached.into_iter().filter_map(at).collect(), present, is_complete, begun }
     }
 
     /// Makes the next search due: after a change on the host, missing interfaces may exist.

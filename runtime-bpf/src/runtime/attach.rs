@@ -8,7 +8,6 @@ use weir_artifact::layout::{MapName, config, endpoint};
 use super::endpoint_entries::{EndpointsByName, Values};
 use super::endpoint_programs::FoundPrograms;
 use super::hook_move::FEW;
-use super::new_endpoints::NewEndpoints;
 use super::reconcile::Reconciled;
 use super::{EdgeFailure, PinAccess, Runtime, UplinkState};
 use crate::error::{Doing as _, Error, Failure, StateAfterFailure};
@@ -302,8 +301,8 @@ impl Runtime {
     ) -> Result<(), Error> {
         let table = self.endpoint_table(loaded, Some(artifact))?;
         self.keep_addresses(loaded, &table, &record.endpoints, added)?;
-        let new = NewEndpoints::of(record, &table.endpoints, enforced);
-        for local in &record.endpoints {
+        let new = self.new_endpoints(record, &table.endpoints, enforced);
+        for local in &new.ordered(record) {
             self.place_programs_at(record, local, loaded, (&FoundPrograms::new(), &new), added);
         }
         Ok(())
@@ -341,7 +340,7 @@ impl Runtime {
         record.next = Some(next.generation.clone());
         self.write_record(record)?;
         let mut switched = Reconciled::default();
-        let new = NewEndpoints::of(record, &request.artifact.endpoints, enforced);
+        let new = self.new_endpoints(record, &request.artifact.endpoints, enforced);
         self.switch(record, current.as_ref(), &next, &new, &mut switched)?;
         flows::forget_unknown(record);
         self.write_changed_record(record)?;

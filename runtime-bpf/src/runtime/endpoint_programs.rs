@@ -182,7 +182,11 @@ impl Runtime {
         generations: &[&LoadedGeneration],
     ) -> StateAfterFailure {
         let is_known = |number: u32| generations.iter().any(|it| it.generation.programs.contains(&number));
-        match ProgramSide::BOTH.map(|side| self.point(local, side).program()) {
+        let judging = |side| {
+            let point = self.point(local, side);
+            Ok::<_, Error>(point.program()?.filter(|it| is_known(*it) || !point.is_without_effect(*it)))
+        };
+        match ProgramSide::BOTH.map(judging) {
             // The interface can disappear after `find_gone` has seen it, because pods end at any time. Only its number
             // counts here: an interface that was renamed still carries the pod's packets, so it is not gone.
             [Ok(None), _] | [_, Ok(None)] if matches!(self.system.interface_numbered(local.ifindex), Ok(None)) => {

@@ -10,18 +10,18 @@
 //! ```text
 //!  before                   its interface is closed by a program that drops everything, or no policy closes it
 //!  record: the pod          the same; from here on, a repair completes the rest
-//!  link, link               with TCX, if the interface is not closed: packets pass, as before
-//!  program, program         a packet in the direction of an attached program is dropped: the pod has no entry; with
-//!                           TCX, each takes the place of the closing program in its link, or of the one that does
-//!                           nothing
+//!  nothing, nothing         if the interface is not closed, a program that does nothing is attached twice: packets
+//!                           pass, as before
+//!  program, program         a packet in the direction of an attached program is dropped: the pod has no entry; each
+//!                           takes the place of the program that does nothing, or with TCX of the closing one
 //!  entry in `endpoints`     packets are judged by the pod's policy
 //!  end of the closing       the same
 //! ```
 //!
 //! A pod leaves when its interface is gone, so no packet sees an order: the record first, then pins, entry and flows.
 //!
-//! Invariants: no state in between lets a packet pass that the state before or after drops. If a process dies anywhere,
-//! the pod is closed, or as before, until the next operation. Tests: `runtime-bpf/tests/enforce/pods.rs`.
+//! Invariants: no state in between lets a packet pass that the states before and after both drop. If a process dies
+//! anywhere, the pod is closed, or as before, until the next operation. Tests: `runtime-bpf/tests/enforce/pods.rs`.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -32,7 +32,6 @@ use weir_artifact::layout::{MapName, address_bytes, endpoint, fragments};
 use super::attach::free_number;
 use super::endpoint_entries::EndpointsByName;
 use super::endpoint_programs::FoundPrograms;
-use super::new_endpoints::NewEndpoints;
 use super::reconcile::Reconciled;
 use super::{EnforcementState, Runtime};
 use crate::closed;
@@ -89,6 +88,7 @@ impl Runtime {
         let value = self.value_like(&loaded, pod)?;
         let local = self.coming_endpoint(&record, &loaded, pod, way)?;
         let is_first = record.endpoints.iter().all(|it| it.closed);
+        let others = record.endpoints.clone();
         record.endpoints.push(local.clone());
         record.endpoints.sort_by_key(|it| it.ifindex);
         loaded.generation.pods.come(&pod.pod, &value);
@@ -101,7 +101,7 @@ impl Runtime {
             self.keep_addresses(&loaded, &table, &record.endpoints, &mut done)?;
         }
         let named = loaded.generation.pods.named(&pod.pod).into_iter().collect::<Vec<_>>();
-        let new = NewEndpoints::of(&record, &named, &[]);
+        let new = self.new_endpoints(&record, &named, &others);
         self.place_programs_at(&record, &local, &loaded, (&FoundPrograms::new(), &new), &mut done);
         if !done.failures.is_empty() {
             return Err(self.not_added(&mut record, &local, done)?);

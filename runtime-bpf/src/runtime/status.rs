@@ -250,7 +250,7 @@ impl Runtime {
         let mut right = 0;
         let mut there = 0;
         for side in ProgramSide::BOTH {
-            let program = self.point(local, side).program()?;
+            let program = self.judging(record, local, side)?;
             there += usize::from(program.is_some());
             let expected = record.current.as_ref().map(|it| it.programs[side as usize]);
             right += usize::from(program.is_some() && program == expected);

@@ -16,7 +16,10 @@ impl Runtime {
         let Some(generation) = record.next.clone() else { return Ok(()) };
         let current = self.current(record)?;
         match generation::open(&self.objects(), record, &generation, Age::Next)? {
-            Some(next) => self.switch(record, current.as_ref(), &next, &NewEndpoints::default(), reconciled),
+            Some(next) => {
+                let new = self.interrupted_endpoints(record, &next);
+                self.switch(record, current.as_ref(), &next, &new, reconciled)
+            }
             None => {
                 record.next = None;
                 self.write_record(record)
@@ -46,7 +49,7 @@ impl Runtime {
         let generations: Vec<&LoadedGeneration> = current.into_iter().chain([next]).collect();
         let mut replaced = Vec::new();
         let mut gone = Vec::new();
-        for local in record.endpoints.clone() {
+        for local in new.ordered(record) {
             self.prepare(&local, new);
             match self.replace(&local, next, &mut replaced) {
                 Ok(()) => self.open_new(&local, next, new),

@@ -1,12 +1,13 @@
 //! Pods that run when they are attached lose no packet while the kernel attaches programs.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use weir_runtime::runtime::{PinAccess, Request, Runtime};
+use weir_runtime::runtime::{EnforcementState, PinAccess, Request, Runtime};
 use weir_runtime::system::{Operation, System};
 use weir_runtime::{HookKind, skip};
 
-use crate::attach::{attach, detach, request};
+use crate::attach::{attach, detach, request, status};
 use crate::faults::Made;
 use crate::net::{Layout, Node, pod_address, possible};
 use crate::pods::coming_like;
@@ -23,7 +24,18 @@ fn made(pods: usize) -> Made {
     ))
 }
 
-/// The number of pods that do not reach the next pod, each time when the kernel is to attach something.
+/// The same, but p0 may send to this port only.
+fn made_with(pods: usize, port: u16) -> Made {
+    let allowed = format!(
+        "ingress: [{{from: [{{podSelector: {{matchLabels: {{pod: p0}}}}}}], ports: [{{port: {port}, protocol: UDP}}]}}]"
+    );
+    agents_artifact(&cluster(pods, &policy(1, "Ingress", &allowed)))
+}
+
+/// The operations that can take the kernel long.
+const SLOW: [Operation; 2] = [Operation::Attach, Operation::AddClsact];
+
+/// Each time when the kernel is to attach something: the number of pods that do not reach the next pod.
 fn losses(node: &Arc<Node>, act: impl FnOnce(&Runtime) + Send) -> Vec<usize> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let observe = {
@@ -33,24 +45,19 @@ fn losses(node: &Arc<Node>, act: impl FnOnce(&Runtime) + Send) -> Vec<usize> {
                 let to = (from + 1) % PODS;
                 !datagram(&node, *from, to, pod_address(to, false), 53)
             };
-            if matches!(operation, Operation::Attach | Operation::AddClsact) {
+            if SLOW.contains(&operation) {
                 seen.lock().unwrap().push((0..PODS).filter(is_lost).count());
             }
             None
         }
     };
-    node.here(|| {
-        let system = System::with_faults(Box::new(observe)).unwrap();
-        act(&Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().without_grace());
-    });
+    node.here(|| act(&runtime(node, observe)));
     seen.lock().unwrap().clone()
 }
 
-/// The losses for this number of new pods. To attach a TCX link takes long: meanwhile no packet is lost. A filter takes
-/// no such time: before the second one of a pod, the packets in the direction of the first one are lost.
-fn expected(way: HookKind, pods: usize) -> Vec<usize> {
-    let of_pod = if way == HookKind::Tcx { [0, 0] } else { [0, 1] };
-    of_pod.repeat(pods)
+fn runtime(node: &Node, observe: impl Fn(Operation) -> Option<i32> + Send + Sync + 'static) -> Runtime {
+    let system = System::with_faults(Box::new(observe)).unwrap();
+    Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().without_grace()
 }
 
 #[test]
@@ -62,18 +69,52 @@ fn pods_that_run_lose_no_packet_while_they_are_attached() {
         let put = |runtime: &Runtime, made: &Made, pods: &[usize]| {
             runtime.attach(&Request { endpoints: asked(pods), way: Some(way), ..request(made) }).unwrap();
         };
-        let (three, all) = (made(3), made(PODS));
-        assert_eq!(losses(node, |it| put(it, &all, &[0, 1, 2, 3])), expected(way, 4), "the first generation, {way:?}");
+        // Two programs for each new pod.
+        let none_for = |pods: usize| vec![0; 2 * pods];
+        let all = made(PODS);
+        assert_eq!(losses(node, |it| put(it, &all, &[0, 1, 2, 3])), none_for(4), "the first generation, {way:?}");
         detach(node, None).unwrap();
         attach(node, &all, &[0], Some(way)).unwrap();
-        assert_eq!(losses(node, |it| put(it, &all, &[1, 2, 3])), expected(way, 3), "the same generation, {way:?}");
+        assert_eq!(losses(node, |it| put(it, &all, &[1, 2, 3])), none_for(3), "the same generation, {way:?}");
         detach(node, None).unwrap();
-        attach(node, &three, &[1], Some(way)).unwrap();
-        assert_eq!(losses(node, |it| put(it, &all, &[0, 2, 3])), expected(way, 3), "the next generation, {way:?}");
-        detach(node, None).unwrap();
+        // The pod that is enforced already sends to new ones, also if its interface has a higher number.
+        for enforced in [0, 3] {
+            let new: Vec<usize> = (0..PODS).filter(|pod| *pod != enforced).collect();
+            attach(node, &made_with(PODS, 80), &[enforced], Some(way)).unwrap();
+            assert_eq!(losses(node, |it| put(it, &all, &new)), none_for(3), "after p{enforced}, {way:?}");
+            detach(node, None).unwrap();
+        }
+        let three = made(3);
         attach(node, &three, &[0, 1, 2], Some(way)).unwrap();
         let coming = coming_like(node, &three, 3, 2);
         let add = |it: &Runtime| drop(it.add_pod(&coming, Some(way)).unwrap());
-        assert_eq!(losses(node, add), expected(way, 1), "no generation, {way:?}");
+        assert_eq!(losses(node, add), none_for(1), "no generation, {way:?}");
+    }
+}
+
+/// The process dies while it attaches the first generation; the next one continues.
+#[test]
+fn pods_that_run_lose_no_packet_when_an_interrupted_attach_continues() {
+    skip!(unless possible());
+    let made = made(PODS);
+    for way in [HookKind::Tcx, HookKind::Clsact] {
+        for attached in 0..=2 * PODS {
+            let node = &Arc::new(Node::new(Layout::Routed, PODS));
+            let endpoints = (0..PODS).map(|it| (format!("default/p{it}"), node.interface(it))).collect();
+            let (begun, is_dead) = (AtomicUsize::new(0), AtomicBool::new(false));
+            let dies = move |operation: Operation| {
+                if SLOW.contains(&operation) && begun.fetch_add(1, Ordering::Relaxed) == attached {
+                    is_dead.store(true, Ordering::Relaxed);
+                }
+                is_dead.load(Ordering::Relaxed).then_some(libc::EIO)
+            };
+            let wanted = Request { endpoints, way: Some(way), ..request(&made) };
+            let is_attached = node.here(|| runtime(node, dies).attach(&wanted).is_ok());
+            assert_eq!(is_attached, attached == 2 * PODS, "{way:?} {attached}");
+            let lost = losses(node, |it| drop(it.repair().unwrap()));
+            assert!(lost.iter().all(|lost| *lost == 0), "{way:?} {attached}: {lost:?}");
+            let status = status(node).unwrap();
+            assert!(status.endpoints.iter().all(|it| it.state == EnforcementState::Enforced), "{attached}: {status:?}");
+        }
     }
 }

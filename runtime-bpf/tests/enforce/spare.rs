@@ -59,10 +59,8 @@ fn pinned(node: &Node, directory: &str) -> BTreeSet<(bool, u32)> {
     paths.filter(|path| !path.ends_with("artifact")).map(number).collect()
 }
 
-/// The loads of the program that does nothing, which new links have first.
-fn prepared(way: HookKind) -> usize {
-    usize::from(way == HookKind::Tcx)
-}
+/// The loads of the program that does nothing, with which new endpoints begin.
+const PREPARED: usize = 1;
 
 #[track_caller]
 fn assert_in_force(node: &Node, runtime: &Runtime, allowed: u16, denied: u16, what: &str) {
@@ -87,11 +85,7 @@ fn switches_to_other_tables_load_no_program() {
                 programs.insert(pinned(node, "progs"));
                 own.insert(pinned(node, "maps"));
             }
-            assert_eq!(
-                loads.load(Ordering::Relaxed),
-                4 + prepared(way),
-                "{way:?}: two programs for each of the two banks"
-            );
+            assert_eq!(loads.load(Ordering::Relaxed), 4 + PREPARED, "{way:?}: two programs for each of the two banks");
             assert_eq!((programs.len(), own.len()), (2, 2), "{way:?}: two pairs of programs take turns");
             assert!(runtime.spare().unwrap().is_some());
             assert!(fs::read_dir(node.bpffs().join("next")).unwrap().next().is_none());
@@ -146,7 +140,7 @@ fn a_spare_with_other_programs_is_dropped() {
         let (runtime, loads) = agent_with_spare(node);
         let spare = pinned(node, "old");
         attach(&runtime, node, &crate::attach::only_port(80), HookKind::Tcx).unwrap();
-        assert_eq!(loads.load(Ordering::Relaxed), 6 + prepared(HookKind::Tcx));
+        assert_eq!(loads.load(Ordering::Relaxed), 6 + PREPARED);
         assert_in_force(node, &runtime, 80, 81, "other programs");
         let kernel = BpfKernel::open().unwrap();
         let left = || {
@@ -257,7 +251,7 @@ fn single_writes_do_not_outlive_their_generation() {
             assert!(connect(node, 0, pod_address(1, false), port).is_none(), "p0 has lost its class");
             runtime.reap().unwrap();
         }
-        assert_eq!(loads.load(Ordering::Relaxed), 4 + prepared(HookKind::Tcx));
+        assert_eq!(loads.load(Ordering::Relaxed), 4 + PREPARED);
     });
 }
 
@@ -441,7 +435,7 @@ fn switch_under(node: &Node, way: HookKind, made: &[Made; 2], load: impl FnOnce(
             stop.store(true, Ordering::Relaxed);
             load.join().unwrap();
         });
-        assert_eq!(loads.load(Ordering::Relaxed), 4 + prepared(way), "{way:?}: all switches went through the spare");
+        assert_eq!(loads.load(Ordering::Relaxed), 4 + PREPARED, "{way:?}: all switches went through the spare");
     });
 }
 

@@ -10,7 +10,7 @@
 //! Only a generation that is in force on an interface opens it.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use clap::ValueEnum;
 use weir_classes::index::Key;
@@ -36,26 +36,45 @@ pub(crate) enum UnknownPods {
     Allow,
 }
 
-/// When to read the result cache for new pods, and the pods of the last read.
+/// When to read the result cache for new pods, and what the reads so far have found.
 #[derive(Debug)]
 pub(super) struct Newcomers {
     unknown: UnknownPods,
     /// The time of the next read of the result cache.
     due: Instant,
-    last: Option<CacheRead>,
+    reads: Option<CacheReads>,
 }
 
-/// A read of the result cache.
+/// The reads of the result cache since the host's interfaces could be read for the first time.
 #[derive(Debug)]
-struct CacheRead {
-    at: Instant,
-    /// The interfaces for which it is decided whether to close them.
-    decided: BTreeSet<u32>,
+struct CacheReads {
+    last: Instant,
+    /// The attachments for which it is decided whether to close their interfaces, as long as these exist.
+    decided: BTreeSet<DecidedAttachment>,
+    /// If the first read could not read all results: when it began. Results that are older are not new.
+    incomplete_at: Option<SystemTime>,
+}
+
+/// A pod at an interface. The number of an interface alone is not enough: a later interface can get the same one.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct DecidedAttachment {
+    ifindex: u32,
+    namespace: String,
+    name: String,
+    uid: Option<String>,
+    attached_at: Option<SystemTime>,
+}
+
+impl DecidedAttachment {
+    fn of(InterfaceOfPod { ifindex, attachment, .. }: &InterfaceOfPod) -> Self {
+        let Attachment { namespace, name, uid, attached_at, .. } = attachment.clone();
+        Self { ifindex: *ifindex, namespace, name, uid, attached_at }
+    }
 }
 
 impl Newcomers {
     pub(super) fn new(unknown: UnknownPods, now: Instant) -> Self {
-        Self { unknown, due: now, last: None }
+        Self { unknown, due: now, reads: None }
     }
 
     pub(super) fn due(&self) -> Instant {
@@ -64,43 +83,46 @@ impl Newcomers {
 
     /// Schedules a read of the result cache after a change on the host.
     fn hurry(&mut self, now: Instant) {
-        let earliest = self.last.as_ref().map_or(now, |last| now.max(last.at + PAUSE));
+        let earliest = self.reads.as_ref().map_or(now, |reads| now.max(reads.last + PAUSE));
         self.due = self.due.min(earliest);
     }
 
     /// Whether a notification waits for the end of the pause after the last read.
     fn is_hurried(&self) -> bool {
-        self.last.as_ref().is_some_and(|last| self.due <= last.at + PAUSE)
+        self.reads.as_ref().is_some_and(|reads| self.due <= reads.last + PAUSE)
     }
 
-    /// Takes the interfaces of a read. Returns those that no read before had. The first read that finds the host's
-    /// interfaces returns none: they may have existed before the agent.
+    /// Takes a read of the result cache. Returns the attachments that no read before had. The first read that finds the
+    /// host's interfaces returns none: they may have existed before the agent.
     ///
-    /// A CNI result that cannot be read for a moment does not make its interface a new one: an interface is forgotten
-    /// when it is gone.
-    fn new_interfaces(&mut self, read: AttachedInterfaces, now: Instant) -> Vec<InterfaceOfPod> {
+    /// A result that cannot be read for a moment does not make its attachment a new one: it is forgotten when its
+    /// interface is gone.
+    fn new_attachments(&mut self, read: AttachedInterfaces, now: Instant) -> Vec<InterfaceOfPod> {
         // Without notifications, the result cache is read as often as interfaces are checked.
         self.due = now + CHECK;
-        let AttachedInterfaces { mut of_pods, present, is_complete } = read;
-        let Some(last) = &mut self.last else {
-            if let Some(present) = present {
-                let attached = of_pods.iter().map(|it| it.ifindex).collect();
-                self.last = Some(CacheRead { at: now, decided: if is_complete { attached } else { present } });
+        let AttachedInterfaces { mut of_pods, present, is_complete, begun } = read;
+        let Some(reads) = &mut self.reads else {
+            if present.is_some() {
+                let decided = of_pods.iter().map(DecidedAttachment::of).collect();
+                let incomplete_at = (!is_complete).then_some(begun);
+                self.reads = Some(CacheReads { last: now, decided, incomplete_at });
             }
             return Vec::new();
         };
-        last.at = now;
+        reads.last = now;
         if let Some(present) = present {
-            last.decided.retain(|ifindex| present.contains(ifindex));
+            reads.decided.retain(|it| present.contains(&it.ifindex));
         }
-        of_pods.retain(|it| last.decided.insert(it.ifindex));
+        let is_old =
+            |it: &InterfaceOfPod| it.attachment.attached_at.zip(reads.incomplete_at).is_some_and(|(it, at)| it < at);
+        of_pods.retain(|it| reads.decided.insert(DecidedAttachment::of(it)) && !is_old(it));
         of_pods
     }
 
-    /// Makes the next read return this interface again.
-    fn retry(&mut self, ifindex: u32) {
-        if let Some(last) = &mut self.last {
-            last.decided.remove(&ifindex);
+    /// Makes the next read return this attachment again.
+    fn retry(&mut self, new: &InterfaceOfPod) {
+        if let Some(reads) = &mut self.reads {
+            reads.decided.remove(&DecidedAttachment::of(new));
         }
     }
 }
@@ -129,7 +151,7 @@ impl<E: Enforce> NodeAgent<E> {
             return;
         }
         let read = self.local.interfaces_mut().attached_interfaces();
-        for new in self.starting.newcomers.new_interfaces(read, now) {
+        for new in self.starting.newcomers.new_attachments(read, now) {
             if !self.enforcement.has_interface(new.ifindex) && self.must_be_closed(&new.attachment) {
                 self.close(&new);
             }
@@ -164,7 +186,7 @@ impl<E: Enforce> NodeAgent<E> {
             }
             Err(error) => {
                 // The next check tries again if the interface still exists.
-                self.starting.newcomers.retry(new.ifindex);
+                self.starting.newcomers.retry(new);
                 fields.push(("error", Value::from(error.message)));
                 self.reports.log.warn("a new pod's interface cannot be closed", &fields);
             }

@@ -1,6 +1,7 @@
 //! Pods that are connected before their policy is in force, and reports after failed checks.
 
 use std::sync::MutexGuard;
+use std::time::SystemTime;
 
 use super::*;
 
@@ -118,14 +119,39 @@ fn interfaces_that_were_there_before_a_failed_read_are_not_closed() {
     assert_eq!(rig.stir(), ["veth9"], "an interface that comes back is a new one");
 }
 
+/// A result that the first read cannot read is old, or of a pod that just starts.
 #[test]
-fn interfaces_of_results_that_the_first_read_cannot_read_are_not_closed() {
+fn interfaces_of_results_that_are_older_than_an_incomplete_first_read_are_not_closed() {
     let mut rig = Rig::with(UnknownPods::Deny, Budgets::default());
     rig.plug("old", "u8", "veth8", [10, 0, 0, 8]);
+    rig.plug("starts", "u9", "veth9", [10, 0, 0, 9]);
+    let minutes = |ago: bool| {
+        let now = SystemTime::now();
+        Some(if ago { now - Duration::from_secs(60) } else { now + Duration::from_secs(60) })
+    };
+    rig.host().cached.iter_mut().for_each(|it| it.attached_at = minutes(it.name == "old"));
     let there = rig.host().clone();
     *rig.host() = Inventory { cached: Vec::new(), unread: vec!["results: no memory".to_owned()], ..there.clone() };
     rig.after(MOMENT);
     *rig.host() = there;
+    assert_eq!(rig.stir(), ["veth9"]);
+    assert_eq!(rig.stir(), NONE);
+}
+
+/// A later interface can have the number of one that is gone, and a name can be left in the result of another pod.
+#[test]
+fn another_pod_at_the_number_of_an_old_interface_is_closed() {
+    let mut rig = Rig::with(UnknownPods::Deny, Budgets::default());
+    rig.plug("old", "u8", "veth8", [10, 0, 0, 8]);
+    rig.after(MOMENT);
+    assert_eq!(rig.stir(), NONE);
+    let mut result = rig.host().cached.pop().expect("it was plugged");
+    result.uid = Some("u9".to_owned());
+    rig.host().cached.push(result.clone());
+    assert_eq!(rig.stir(), ["veth8"], "a pod of the same name");
+    result.name = "other".to_owned();
+    rig.host().cached.push(result);
+    assert_eq!(rig.stir(), ["veth8"], "the second result");
     assert_eq!(rig.stir(), NONE);
 }
 
