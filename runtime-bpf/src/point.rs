@@ -215,22 +215,31 @@ impl Point<'_> {
         self.attach_link(program, &path)
     }
 
-    /// Attaches a program that does nothing where ours will be, unless a program of ours is there already.
+    /// Attaches a program that does nothing where our program will be, unless one is there already.
     pub(crate) fn attach_nothing(&self, nothing: &KernelProgram) -> Result<(), Error> {
         let preparing = format!("prepare interface {}", self.ifindex);
         match (self.program()?, self.way) {
             (Some(_), _) => Ok(()),
             (None, HookKind::Tcx) => self.unpinned().and_then(|path| self.attach_link(nothing, &path)).doing(preparing),
-            (None, HookKind::Clsact) => self.place_filter(nothing).doing(preparing),
+            (None, HookKind::Clsact) => self.add_filter(nothing).doing(preparing),
         }
     }
 
-    /// Whether this program of ours does nothing.
+    /// Adds our filter. Another process may have closed the interface meanwhile: then its filter stays.
+    fn add_filter(&self, program: &KernelProgram) -> std::io::Result<()> {
+        self.system.add_clsact(self.ifindex)?;
+        match self.system.put_filter(self.ifindex, self.side.hook(), &filter(self.side), program, Put::Only) {
+            Err(error) if errno(&error) == Some(libc::EEXIST) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Whether this program is the one that does nothing.
     pub(crate) fn is_without_effect(&self, program: u32) -> bool {
         self.name_of(program) == WITHOUT_EFFECT
     }
 
-    /// Whether something of ours drops all packets here until policy is enforced. If the query fails, it counts so.
+    /// Whether one of our links or filters drops all packets here until policy is enforced; also if the query fails.
     pub(crate) fn is_closed(&self) -> bool {
         !matches!(self.closing_link(), Ok(None)) || self.is_closed_filter()
     }

@@ -14,7 +14,8 @@
 //!                                                                   filled and moved instead: `generation::take_over`
 //!  pair it with current: each knows the other's mark and program    packets that one has seen go through both hooks of that one
 //!  record: next                                                     from here on, recovery goes forward
-//!  replace the program at each uplink, then at each point           atomic each
+//!  replace the program at each uplink, then at each point           atomic each; a new endpoint gets its entry with its
+//!                                                                   programs, see `new_endpoints`
 //!  record: current = next, retired = current                        in force
 //!  after a grace period: unpair; remove old, or keep it as spare
 //! ```

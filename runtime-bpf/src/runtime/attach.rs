@@ -302,6 +302,7 @@ impl Runtime {
         let table = self.endpoint_table(loaded, Some(artifact))?;
         self.keep_addresses(loaded, &table, &record.endpoints, added)?;
         let new = self.new_endpoints(record, &table.endpoints, enforced);
+        self.prepare(record, &new);
         for local in &new.ordered(record) {
             self.place_programs_at(record, local, loaded, (&FoundPrograms::new(), &new), added);
         }
@@ -363,7 +364,7 @@ impl Runtime {
         generation::load(&self.system, &self.pins, record, source)
     }
 
-    /// The programs are in place: lets the new endpoints' packets through.
+    /// The programs are in place: writes the entries that are missing, and removes what leaves.
     fn finish(
         &self,
         record: &mut EnforcementRecord,
@@ -441,8 +442,7 @@ fn close_unknown(
     }
 }
 
-/// The entries of the endpoints that are in force already. The new ones are closed until both of their programs are
-/// there.
+/// The entries of the endpoints that are in force already. New ones get theirs when both of their programs are there.
 fn open_entries(
     record: &EnforcementRecord,
     artifact: &Artifact,

@@ -98,8 +98,10 @@ impl Runtime {
         found: &FoundPrograms,
         reconciled: &mut Reconciled,
     ) {
-        for local in &record.endpoints {
-            self.place_programs_at(record, local, loaded, (found, &NewEndpoints::default()), reconciled);
+        let new = self.interrupted_endpoints(record, loaded);
+        self.prepare(record, &new);
+        for local in &new.ordered(record) {
+            self.place_programs_at(record, local, loaded, (found, &new), reconciled);
         }
     }
 
@@ -112,7 +114,6 @@ impl Runtime {
         (found, new): (&FoundPrograms, &NewEndpoints),
         reconciled: &mut Reconciled,
     ) {
-        self.prepare(local, new);
         let mut errors = Vec::new();
         for (side, number) in ProgramSide::BOTH.into_iter().zip(loaded.generation.programs) {
             let point = self.point(local, side);

@@ -4,10 +4,11 @@
 //! before both programs are there. To attach a program to a hook can take the kernel some milliseconds, and more on a
 //! busy node. If the entries came after all programs, the first generation on a node would interrupt all pods that run
 //! there.
-//! Strategy: first a program that does nothing is attached at both hooks. Then the two programs take its place, and the
-//! entry follows. These three calls wait for no packet, but the first two wait for the lock of the kernel's network
-//! configuration. Endpoints that are enforced change first: from then on, packets between them and a new endpoint are
-//! judged by the same generation. Closed ones come last: a pod that is open until then could forge packets to them.
+//! Strategy: first a program that does nothing is attached at both hooks of each new endpoint. Then, at one endpoint
+//! after the other, the two programs take its place, and the entry follows. This is quick, unless another process
+//! changes interfaces at that moment. Endpoints that are enforced change before: from then on, packets between them and
+//! a new endpoint are judged by the same generation. Closed ones come last: a pod that is open could forge packets to
+//! them.
 //! Invariants: a new endpoint has an entry only while both programs are there. An interface that is closed stays closed
 //! until then. An endpoint of which the record lists another one as leaving, with the same interface or the same
 //! number, gets its entry after that one has left.
@@ -34,6 +35,11 @@ pub(crate) struct NewEndpoints {
 }
 
 impl NewEndpoints {
+    /// Whether this is a new endpoint whose packets passed before.
+    pub(super) fn runs(&self, local: &EnforcedEndpoint) -> bool {
+        self.entries.contains_key(&local.ifindex) && !self.closed.contains(&local.ifindex)
+    }
+
     /// All endpoints of the record, in the order in which they change.
     pub(super) fn ordered(&self, record: &EnforcementRecord) -> Vec<EnforcedEndpoint> {
         let is_new = |it: &EnforcedEndpoint| self.entries.contains_key(&it.ifindex);
@@ -80,21 +86,22 @@ impl Runtime {
         new
     }
 
-    /// The endpoints at which no program of ours runs, after a process has died that was to put `next` in force.
-    pub(super) fn interrupted_endpoints(&self, record: &EnforcementRecord, next: &LoadedGeneration) -> NewEndpoints {
-        let judges = |local: &EnforcedEndpoint, side| !matches!(self.judging(record, local, side), Ok(None));
-        let runs = |local: &&EnforcedEndpoint| ProgramSide::BOTH.into_iter().any(|side| judges(local, side));
-        let enforced: Vec<EnforcedEndpoint> = record.endpoints.iter().filter(runs).cloned().collect();
-        if enforced.len() == record.endpoints.len() {
+    /// The endpoints without an entry, after a process may have died while it attached them. If this cannot be read,
+    /// their entries are written after all programs.
+    pub(super) fn interrupted_endpoints(&self, record: &EnforcementRecord, loaded: &LoadedGeneration) -> NewEndpoints {
+        let Some((entries, _)) = loaded.endpoints() else { return NewEndpoints::default() };
+        let Ok(entries) = self.system.flat_entries(entries) else { return NewEndpoints::default() };
+        let there: BTreeSet<&[u8]> = entries.iter().map(|(key, _)| key).collect();
+        let is_there = |it: &&EnforcedEndpoint| there.contains(&it.ifindex.to_le_bytes()[..]);
+        let enforced: Vec<EnforcedEndpoint> = record.endpoints.iter().filter(is_there).cloned().collect();
+        if record.endpoints.iter().all(|it| it.closed || is_there(&it)) {
             return NewEndpoints::default();
         }
-        // Without the entries, the pods wait for all programs.
-        let table = self.endpoint_table(next, None);
+        let table = self.endpoint_table(loaded, None);
         table.map(|table| self.new_endpoints(record, &table.endpoints, &enforced)).unwrap_or_default()
     }
 
-    /// The number of the program of ours that judges packets here. One that does nothing, which a process has left that
-    /// died, does not count.
+    /// The number of our program here, if it judges packets. A process that died can have left one that does nothing.
     pub(super) fn judging(
         &self,
         record: &EnforcementRecord,
@@ -106,13 +113,13 @@ impl Runtime {
         Ok(point.program()?.filter(|number| is_known(*number) || !point.is_without_effect(*number)))
     }
 
-    /// Does the part of attaching that takes long. An error is ignored: to place the programs meets it again.
-    pub(super) fn prepare(&self, local: &EnforcedEndpoint, new: &NewEndpoints) {
-        if !new.entries.contains_key(&local.ifindex) || new.closed.contains(&local.ifindex) {
-            return;
+    /// Does the part of attaching that takes long, at all new endpoints. An error is ignored: to place the programs meets
+    /// it again.
+    pub(super) fn prepare(&self, record: &EnforcementRecord, new: &NewEndpoints) {
+        for local in record.endpoints.iter().filter(|it| new.runs(it)) {
+            let Some(nothing) = self.nothing() else { return };
+            _ = ProgramSide::BOTH.into_iter().try_for_each(|side| self.point(local, side).attach_nothing(nothing));
         }
-        let Some(nothing) = self.nothing() else { return };
-        _ = ProgramSide::BOTH.into_iter().try_for_each(|side| self.point(local, side).attach_nothing(nothing));
     }
 
     /// Takes away what [`Self::prepare`] has attached, where no program has taken its place.
@@ -120,7 +127,7 @@ impl Runtime {
         for side in ProgramSide::BOTH {
             let point = self.point(local, side);
             if matches!(point.program(), Ok(Some(there)) if point.is_without_effect(there)) {
-                // If it stays, it lets the packets pass, as before. The next operation puts the program in its place.
+                // If it stays, it lets the packets pass, as before.
                 _ = point.remove(None);
             }
         }
@@ -132,5 +139,36 @@ impl Runtime {
         if let Some(value) = new.entries.get(&local.ifindex) {
             _ = self.write_entry(loaded, local, value);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::point::HookKind;
+
+    #[test]
+    fn enforced_endpoints_change_first_and_closed_ones_last() {
+        let at = |ifindex: u32| EnforcedEndpoint {
+            pod: format!("default/p{ifindex}"),
+            uid: None,
+            interface: format!("veth{ifindex}"),
+            ifindex,
+            address: Vec::new(),
+            pod_address: None,
+            number: ifindex as u16,
+            way: HookKind::Tcx,
+            hurried: false,
+            closed: false,
+            by_hand: false,
+        };
+        let mut record = EnforcementRecord::new(0);
+        record.endpoints = (1..=6).map(at).collect();
+        let new = NewEndpoints {
+            entries: [1, 2, 3, 5].map(|it| (it, [0; endpoint::BYTES as usize])).into(),
+            closed: [1, 3].into(),
+        };
+        let order: Vec<u32> = new.ordered(&record).iter().map(|it| it.ifindex).collect();
+        assert_eq!(order, [4, 6, 2, 5, 1, 3]);
     }
 }

@@ -21,7 +21,7 @@
 //! A pod leaves when its interface is gone, so no packet sees an order: the record first, then pins, entry and flows.
 //!
 //! Invariants: no state in between lets a packet pass that the states before and after both drop. If a process dies
-//! anywhere, the pod is closed, or as before, until the next operation. Tests: `runtime-bpf/tests/enforce/pods.rs`.
+//! anywhere, the pod is as before until the next operation, or packets in at least one direction are dropped. Tests: `runtime-bpf/tests/enforce/pods.rs`.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -102,6 +102,7 @@ impl Runtime {
         }
         let named = loaded.generation.pods.named(&pod.pod).into_iter().collect::<Vec<_>>();
         let new = self.new_endpoints(&record, &named, &others);
+        self.prepare(&record, &new);
         self.place_programs_at(&record, &local, &loaded, (&FoundPrograms::new(), &new), &mut done);
         if !done.failures.is_empty() {
             return Err(self.not_added(&mut record, &local, done)?);

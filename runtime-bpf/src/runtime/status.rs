@@ -220,7 +220,7 @@ impl Runtime {
         let ours = record.programs();
         for local in &record.endpoints {
             for side in ProgramSide::BOTH {
-                let there = self.point(local, side).program()?;
+                let there = self.judging(record, local, side)?;
                 let expected = record.current.as_ref().map(|it| it.programs[side as usize]);
                 let is_right = there.is_some() && there == expected;
                 // An interface that is gone by this time needs no program.

@@ -39,7 +39,7 @@ impl Runtime {
         if let Some(current) = current
             && let Err(error) = self.pair(current, next)
         {
-            self.go_back(record, Some(current), &[])?;
+            self.go_back(record, Some(current), new, &[])?;
             return Err(error);
         }
         // From here on, packets can meet programs of both generations. The record names the next one already, so if the
@@ -49,8 +49,8 @@ impl Runtime {
         let generations: Vec<&LoadedGeneration> = current.into_iter().chain([next]).collect();
         let mut replaced = Vec::new();
         let mut gone = Vec::new();
+        self.prepare(record, new);
         for local in new.ordered(record) {
-            self.prepare(&local, new);
             match self.replace(&local, next, &mut replaced) {
                 Ok(()) => self.open_new(&local, next, new),
                 Err(why) if self.is_gone(&local, &record.programs(), &mut FoundPrograms::new())? => {
@@ -72,7 +72,7 @@ impl Runtime {
                         reconciled.failures.push(failure(&local, now, &error));
                         continue;
                     }
-                    self.go_back(record, current, &replaced)?;
+                    self.go_back(record, current, new, &replaced)?;
                     return Err(Error::Kernel {
                         doing: format!("put the new generation in force at {} ({})", local.interface, local.pod),
                         error,
@@ -121,12 +121,14 @@ impl Runtime {
         })
     }
 
-    /// Puts the present generation in force again where the next one has replaced it. The record drops the next
-    /// generation only after the last hook has changed back: until then, both generations must be kept.
+    /// Puts the present generation in force again where the next one has replaced it. New endpoints whose pods run are as
+    /// before, and leave the record. The record drops the next generation only after the last hook has changed back:
+    /// until then, both generations must be kept.
     fn go_back(
         &self,
         record: &mut EnforcementRecord,
         current: Option<&LoadedGeneration>,
+        new: &NewEndpoints,
         replaced: &[(EnforcedEndpoint, ProgramSide)],
     ) -> Result<(), Error> {
         let Some(current) = current else { return Ok(()) };
@@ -134,7 +136,9 @@ impl Runtime {
         self.place_edge(record, current, &mut Reconciled::default());
         let mut failed = Vec::new();
         for (local, side) in replaced {
-            if let Err(why) = self.point(local, *side).place(current.program(*side)) {
+            let point = self.point(local, *side);
+            let back = if new.runs(local) { point.remove(None) } else { point.place(current.program(*side)) };
+            if let Err(why) = back {
                 failed.push(failure(local, StateAfterFailure::Other, &why));
             }
         }
@@ -142,6 +146,9 @@ impl Runtime {
             // Both generations stay. The next operation continues the switch.
             return Err(Error::Partial(failed));
         }
+        // The present generation may not have them, and would drop all their packets.
+        record.endpoints.iter().filter(|it| new.runs(it)).for_each(|it| self.undo_preparation(it));
+        record.endpoints.retain(|it| !new.runs(it));
         record.next = None;
         self.write_record(record)?;
         self.unpair(current)?;

@@ -58,6 +58,8 @@ pub struct HostInterface {
 pub enum Put {
     /// Creates the filter, or replaces the one with its priority and handle.
     New,
+    /// Only creates the filter. `EEXIST` if there is one with its priority and handle.
+    Only,
     /// Only replaces the filter with its priority and handle. `ENOENT` if no such filter exists, and `EINVAL` if there is no
     /// qdisc.
     Instead,
@@ -242,7 +244,11 @@ impl NetlinkSocket {
         program: &KernelProgram,
         put: Put,
     ) -> io::Result<()> {
-        let create = if put == Put::New { NLM_F_CREATE } else { 0 };
+        let create = match put {
+            Put::New => NLM_F_CREATE,
+            Put::Only => NLM_F_CREATE | NLM_F_EXCL,
+            Put::Instead => 0,
+        };
         let mut message = Self::filter(libc::RTM_NEWTFILTER, NLM_F_ACK | create, ifindex, hook, filter);
         message.text(TCA_KIND as u16, "bpf");
         message.nested(TCA_OPTIONS as u16, |options| {

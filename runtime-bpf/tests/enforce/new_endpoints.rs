@@ -1,6 +1,6 @@
 //! Pods that run when they are attached lose no packet while the kernel attaches programs.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use weir_runtime::runtime::{EnforcementState, PinAccess, Request, Runtime};
@@ -92,29 +92,40 @@ fn pods_that_run_lose_no_packet_while_they_are_attached() {
     }
 }
 
-/// The process dies while it attaches the first generation; the next one continues.
+/// The process dies while it attaches pods, in the first generation or in one that is in force; the next one continues.
 #[test]
 fn pods_that_run_lose_no_packet_when_an_interrupted_attach_continues() {
     skip!(unless possible());
     let made = made(PODS);
-    for way in [HookKind::Tcx, HookKind::Clsact] {
-        for attached in 0..=2 * PODS {
+    for (way, enforced) in [(HookKind::Tcx, 0), (HookKind::Tcx, 1), (HookKind::Clsact, 0), (HookKind::Clsact, 1)] {
+        let mut dies_at = 0;
+        loop {
             let node = &Arc::new(Node::new(Layout::Routed, PODS));
+            if enforced > 0 {
+                attach(node, &made, &[0], Some(way)).unwrap();
+            }
+            let what = format!("{way:?}, {enforced} enforced, dies at {dies_at}");
             let endpoints = (0..PODS).map(|it| (format!("default/p{it}"), node.interface(it))).collect();
-            let (begun, is_dead) = (AtomicUsize::new(0), AtomicBool::new(false));
+            let begun = AtomicUsize::new(0);
+            // Counts from the first program that is attached.
             let dies = move |operation: Operation| {
-                if SLOW.contains(&operation) && begun.fetch_add(1, Ordering::Relaxed) == attached {
-                    is_dead.store(true, Ordering::Relaxed);
-                }
-                is_dead.load(Ordering::Relaxed).then_some(libc::EIO)
+                let counts = SLOW.contains(&operation) || begun.load(Ordering::Relaxed) > 0;
+                let number = if counts { begun.fetch_add(1, Ordering::Relaxed) } else { 0 };
+                (counts && number >= dies_at).then_some(libc::EIO)
             };
             let wanted = Request { endpoints, way: Some(way), ..request(&made) };
             let is_attached = node.here(|| runtime(node, dies).attach(&wanted).is_ok());
-            assert_eq!(is_attached, attached == 2 * PODS, "{way:?} {attached}");
             let lost = losses(node, |it| drop(it.repair().unwrap()));
-            assert!(lost.iter().all(|lost| *lost == 0), "{way:?} {attached}: {lost:?}");
+            assert!(lost.iter().all(|lost| *lost == 0), "{what}: {lost:?}");
             let status = status(node).unwrap();
-            assert!(status.endpoints.iter().all(|it| it.state == EnforcementState::Enforced), "{attached}: {status:?}");
+            let states: Vec<_> = status.endpoints.iter().map(|it| it.state).collect();
+            assert_eq!((states, &status.drift), (vec![EnforcementState::Enforced; PODS], &Vec::new()), "{what}");
+            if is_attached {
+                println!("{what}: the last one");
+                assert!(dies_at > 20, "{what}");
+                break;
+            }
+            dies_at += 5;
         }
     }
 }

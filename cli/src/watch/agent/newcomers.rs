@@ -9,7 +9,7 @@
 //! Invariants: the agent closes only veths that a CNI result names as a pod's, and none that existed before the agent.
 //! Only a generation that is in force on an interface opens it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::ValueEnum;
@@ -36,7 +36,7 @@ pub(crate) enum UnknownPods {
     Allow,
 }
 
-/// When to read the result cache for new pods, and what the reads so far have found.
+/// The time of the next read of the result cache, and the results of earlier reads.
 #[derive(Debug)]
 pub(super) struct Newcomers {
     unknown: UnknownPods,
@@ -49,26 +49,26 @@ pub(super) struct Newcomers {
 #[derive(Debug)]
 struct CacheReads {
     last: Instant,
-    /// The attachments for which it is decided whether to close their interfaces, as long as these exist.
-    decided: BTreeSet<DecidedAttachment>,
+    /// The attachments for which it is decided whether to close their interfaces, by interface, as long as it exists.
+    decided: BTreeMap<u32, Vec<Attachment>>,
     /// If the first read could not read all results: when it began. Results that are older are not new.
     incomplete_at: Option<SystemTime>,
 }
 
-/// A pod at an interface. The number of an interface alone is not enough: a later interface can get the same one.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct DecidedAttachment {
-    ifindex: u32,
-    namespace: String,
-    name: String,
-    uid: Option<String>,
-    attached_at: Option<SystemTime>,
-}
+impl CacheReads {
+    /// Whether this attachment is decided. The number of an interface alone does not say so: a later interface can get
+    /// the same one.
+    fn has_decided(&self, found: &InterfaceOfPod) -> bool {
+        let new = &found.attachment;
+        let is_it = |known: &Attachment| {
+            (known.attached_at, &known.namespace, &known.name, &known.uid)
+                == (new.attached_at, &new.namespace, &new.name, &new.uid)
+        };
+        self.decided.get(&found.ifindex).is_some_and(|known| known.iter().any(is_it))
+    }
 
-impl DecidedAttachment {
-    fn of(InterfaceOfPod { ifindex, attachment, .. }: &InterfaceOfPod) -> Self {
-        let Attachment { namespace, name, uid, attached_at, .. } = attachment.clone();
-        Self { ifindex: *ifindex, namespace, name, uid, attached_at }
+    fn decide(&mut self, found: &InterfaceOfPod) {
+        self.decided.entry(found.ifindex).or_default().push(found.attachment.clone());
     }
 }
 
@@ -100,29 +100,38 @@ impl Newcomers {
     fn new_attachments(&mut self, read: AttachedInterfaces, now: Instant) -> Vec<InterfaceOfPod> {
         // Without notifications, the result cache is read as often as interfaces are checked.
         self.due = now + CHECK;
-        let AttachedInterfaces { mut of_pods, present, is_complete, begun } = read;
+        let AttachedInterfaces { of_pods, present, is_complete, begun } = read;
         let Some(reads) = &mut self.reads else {
             if present.is_some() {
-                let decided = of_pods.iter().map(DecidedAttachment::of).collect();
                 let incomplete_at = (!is_complete).then_some(begun);
-                self.reads = Some(CacheReads { last: now, decided, incomplete_at });
+                let mut reads = CacheReads { last: now, decided: BTreeMap::new(), incomplete_at };
+                of_pods.iter().for_each(|it| reads.decide(it));
+                self.reads = Some(reads);
             }
             return Vec::new();
         };
         reads.last = now;
+        // If the clock was set back, it does not show which results are older.
+        reads.incomplete_at = reads.incomplete_at.filter(|at| *at <= begun);
         if let Some(present) = present {
-            reads.decided.retain(|it| present.contains(&it.ifindex));
+            reads.decided.retain(|ifindex, _| present.contains(ifindex));
         }
-        let is_old =
-            |it: &InterfaceOfPod| it.attachment.attached_at.zip(reads.incomplete_at).is_some_and(|(it, at)| it < at);
-        of_pods.retain(|it| reads.decided.insert(DecidedAttachment::of(it)) && !is_old(it));
-        of_pods
+        let mut new = Vec::new();
+        for found in of_pods {
+            if reads.has_decided(&found) {
+                continue;
+            }
+            reads.decide(&found);
+            let is_old = found.attachment.attached_at.zip(reads.incomplete_at).is_some_and(|(it, at)| it < at);
+            new.extend((!is_old).then_some(found));
+        }
+        new
     }
 
-    /// Makes the next read return this attachment again.
+    /// Makes the next read return the attachments of this interface again.
     fn retry(&mut self, new: &InterfaceOfPod) {
         if let Some(reads) = &mut self.reads {
-            reads.decided.remove(&DecidedAttachment::of(new));
+            reads.decided.remove(&new.ifindex);
         }
     }
 }

@@ -15,7 +15,7 @@ impl Rig {
         std::mem::take(&mut self.seen().closed)
     }
 
-    /// What the agent finds on its host.
+    /// The state of the host, as the agent reads it.
     fn host(&self) -> MutexGuard<'_, Inventory> {
         self.host.lock().expect("no test panics while it holds it")
     }
