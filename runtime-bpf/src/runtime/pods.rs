@@ -21,7 +21,8 @@
 //! A pod leaves when its interface is gone, so no packet sees an order: the record first, then pins, entry and flows.
 //!
 //! Invariants: no state in between lets a packet pass that the states before and after both drop. If a process dies
-//! anywhere, the pod is as before until the next operation, or packets in at least one direction are dropped. Tests: `runtime-bpf/tests/enforce/pods.rs`.
+//! anywhere, the pod is as before until the next operation, or packets in at least one direction are dropped. Tests:
+//! `runtime-bpf/tests/enforce/pods.rs`.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -32,6 +33,7 @@ use weir_artifact::layout::{MapName, address_bytes, endpoint, fragments};
 use super::attach::free_number;
 use super::endpoint_entries::EndpointsByName;
 use super::endpoint_programs::FoundPrograms;
+use super::new_endpoints::NewEndpoints;
 use super::reconcile::Reconciled;
 use super::{EnforcementState, Runtime};
 use crate::closed;
@@ -101,9 +103,8 @@ impl Runtime {
             self.keep_addresses(&loaded, &table, &record.endpoints, &mut done)?;
         }
         let named = loaded.generation.pods.named(&pod.pod).into_iter().collect::<Vec<_>>();
-        let new = self.new_endpoints(&record, &named, &others);
-        self.prepare(&record, &new);
-        self.place_programs_at(&record, &local, &loaded, (&FoundPrograms::new(), &new), &mut done);
+        self.prepare(&record, &self.new_endpoints(&record, &named, &others));
+        self.place_programs_at(&record, &local, &loaded, (&FoundPrograms::new(), &NewEndpoints::default()), &mut done);
         if !done.failures.is_empty() {
             return Err(self.not_added(&mut record, &local, done)?);
         }
