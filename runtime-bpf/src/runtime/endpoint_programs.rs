@@ -133,7 +133,9 @@ impl Runtime {
         let is_there = |(side, number)| matches!(self.point(local, side).program(), Ok(Some(it)) if it == number);
         let all_are_there = || ProgramSide::BOTH.into_iter().zip(loaded.generation.programs).all(is_there);
         if errors.is_empty() || all_are_there() {
-            self.open_new(local, loaded, new);
+            if self.open_new(local, loaded, new) {
+                reconciled.repaired.push(format!("the entry of {}", local.pod));
+            }
         } else {
             self.undo_preparation(local);
             let retired = self.retired(record).unwrap_or_else(|error| {

@@ -133,12 +133,10 @@ impl Runtime {
         }
     }
 
-    /// Writes the entry of a new endpoint whose programs are in place. An error is ignored:
+    /// Writes the entry of a new endpoint whose programs are in place, and returns whether it has. An error is ignored:
     /// [`Self::open_endpoints`], which follows, meets it again.
-    pub(super) fn open_new(&self, local: &EnforcedEndpoint, loaded: &LoadedGeneration, new: &NewEndpoints) {
-        if let Some(value) = new.entries.get(&local.ifindex) {
-            _ = self.write_entry(loaded, local, value);
-        }
+    pub(super) fn open_new(&self, local: &EnforcedEndpoint, loaded: &LoadedGeneration, new: &NewEndpoints) -> bool {
+        new.entries.get(&local.ifindex).is_some_and(|value| self.write_entry(loaded, local, value).is_ok())
     }
 }
 

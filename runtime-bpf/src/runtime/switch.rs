@@ -52,7 +52,7 @@ impl Runtime {
         self.prepare(record, new);
         for local in new.ordered(record) {
             match self.replace(&local, next, &mut replaced) {
-                Ok(()) => self.open_new(&local, next, new),
+                Ok(()) => _ = self.open_new(&local, next, new),
                 Err(why) if self.is_gone(&local, &record.programs(), &mut FoundPrograms::new())? => {
                     reconciled.failures.push(failure(&local, StateAfterFailure::Gone, &why));
                     gone.push(local);
