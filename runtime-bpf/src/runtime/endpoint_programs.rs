@@ -184,12 +184,8 @@ impl Runtime {
         local: &EnforcedEndpoint,
         generations: &[&LoadedGeneration],
     ) -> StateAfterFailure {
-        let is_known = |number: u32| generations.iter().any(|it| it.generation.programs.contains(&number));
-        let judging = |side| {
-            let point = self.point(local, side);
-            Ok::<_, Error>(point.program()?.filter(|it| is_known(*it) || !point.is_without_effect(*it)))
-        };
-        match ProgramSide::BOTH.map(judging) {
+        let known: BTreeSet<u32> = generations.iter().flat_map(|it| it.generation.programs).collect();
+        match ProgramSide::BOTH.map(|side| self.judging(local, side, &known)) {
             // The interface can disappear after `find_gone` has seen it, because pods end at any time. Only its number
             // counts here: an interface that was renamed still carries the pod's packets, so it is not gone.
             [Ok(None), _] | [_, Ok(None)] if matches!(self.system.interface_numbered(local.ifindex), Ok(None)) => {
@@ -197,7 +193,9 @@ impl Runtime {
             }
             [Ok(None), Ok(None)] => StateAfterFailure::Open,
             [Ok(None), Ok(Some(_))] | [Ok(Some(_)), Ok(None)] => StateAfterFailure::HalfOpen,
-            [Ok(Some(one)), Ok(Some(other))] if is_known(one) && is_known(other) => StateAfterFailure::Closed,
+            [Ok(Some(one)), Ok(Some(other))] if known.contains(&one) && known.contains(&other) => {
+                StateAfterFailure::Closed
+            }
             [Ok(Some(_)), Ok(Some(_))] => StateAfterFailure::Other,
             _ => StateAfterFailure::Unknown,
         }

@@ -20,6 +20,7 @@ use weir_artifact::layout::endpoint;
 
 use super::Runtime;
 use super::endpoint_entries::EndpointsByName;
+use crate::error::Error;
 use crate::generation::LoadedGeneration;
 use crate::point::{NOTHING, ProgramSide, WITHOUT_EFFECT};
 use crate::record::{EnforcedEndpoint, EnforcementRecord};
@@ -30,21 +31,21 @@ use crate::sys::KernelProgram;
 pub(crate) struct NewEndpoints {
     /// By interface number.
     entries: BTreeMap<u32, endpoint::Value>,
-    /// Those whose interfaces are closed.
-    closed: BTreeSet<u32>,
+    /// Those without a program that judges or drops packets.
+    running: BTreeSet<u32>,
 }
 
 impl NewEndpoints {
     /// Whether this is a new endpoint whose packets passed before.
     pub(super) fn runs(&self, local: &EnforcedEndpoint) -> bool {
-        self.entries.contains_key(&local.ifindex) && !self.closed.contains(&local.ifindex)
+        self.running.contains(&local.ifindex)
     }
 
     /// All endpoints of the record, in the order in which they change.
     pub(super) fn ordered(&self, record: &EnforcementRecord) -> Vec<EnforcedEndpoint> {
         let is_new = |it: &EnforcedEndpoint| self.entries.contains_key(&it.ifindex);
         let mut all = record.endpoints.clone();
-        all.sort_by_key(|it| (is_new(it), self.closed.contains(&it.ifindex), it.ifindex));
+        all.sort_by_key(|it| (is_new(it), !self.runs(it), it.ifindex));
         all
     }
 }
@@ -73,13 +74,18 @@ impl Runtime {
             !enforced.contains(&it.ifindex) && !record.leaving.iter().any(replaces)
         };
         let mut new = NewEndpoints::default();
-        let mut named_values = None;
+        let (mut named_values, ours) = (None, record.programs());
+        // After an error, the endpoint counts as one whose packets do not pass: nothing is taken away there.
+        let is_free = |local: &EnforcedEndpoint, side| {
+            !self.point(local, side).is_closed() && matches!(self.judging(local, side, &ours), Ok(None))
+        };
         for local in record.endpoints.iter().filter(is_new) {
             let values = named_values.get_or_insert_with(|| EndpointsByName::new(named));
             if let Some(value) = values.value_of(local) {
                 new.entries.insert(local.ifindex, value);
-                if ProgramSide::BOTH.into_iter().any(|side| self.point(local, side).is_closed()) {
-                    new.closed.insert(local.ifindex);
+                // An enforced endpoint that lost its entry after a failure still has its programs.
+                if ProgramSide::BOTH.into_iter().all(|side| is_free(local, side)) {
+                    new.running.insert(local.ifindex);
                 }
             }
         }
@@ -102,15 +108,15 @@ impl Runtime {
     }
 
     /// The number of our program here, if it judges packets. A process that died can have left one that does nothing.
+    /// `judging` are programs that are known to judge.
     pub(super) fn judging(
         &self,
-        record: &EnforcementRecord,
         local: &EnforcedEndpoint,
         side: ProgramSide,
-    ) -> Result<Option<u32>, crate::error::Error> {
+        judging: &BTreeSet<u32>,
+    ) -> Result<Option<u32>, Error> {
         let point = self.point(local, side);
-        let is_known = |number: u32| record.programs().contains(&number);
-        Ok(point.program()?.filter(|number| is_known(*number) || !point.is_without_effect(*number)))
+        Ok(point.program()?.filter(|number| judging.contains(number) || !point.is_without_effect(*number)))
     }
 
     /// Does the part of attaching that takes long, at all new endpoints. An error is ignored: to place the programs meets
@@ -164,7 +170,7 @@ mod tests {
         record.endpoints = (1..=6).map(at).collect();
         let new = NewEndpoints {
             entries: [1, 2, 3, 5].map(|it| (it, [0; endpoint::BYTES as usize])).into(),
-            closed: [1, 3].into(),
+            running: [2, 5].into(),
         };
         let order: Vec<u32> = new.ordered(&record).iter().map(|it| it.ifindex).collect();
         assert_eq!(order, [4, 6, 2, 5, 1, 3]);

@@ -220,7 +220,7 @@ impl Runtime {
         let ours = record.programs();
         for local in &record.endpoints {
             for side in ProgramSide::BOTH {
-                let there = self.judging(record, local, side)?;
+                let there = self.judging(local, side, &ours)?;
                 let expected = record.current.as_ref().map(|it| it.programs[side as usize]);
                 let is_right = there.is_some() && there == expected;
                 // An interface that is gone by this time needs no program.
@@ -249,8 +249,9 @@ impl Runtime {
     ) -> Result<EnforcementState, Error> {
         let mut right = 0;
         let mut there = 0;
+        let ours = record.programs();
         for side in ProgramSide::BOTH {
-            let program = self.judging(record, local, side)?;
+            let program = self.judging(local, side, &ours)?;
             there += usize::from(program.is_some());
             let expected = record.current.as_ref().map(|it| it.programs[side as usize]);
             right += usize::from(program.is_some() && program == expected);
@@ -261,7 +262,7 @@ impl Runtime {
         };
         Ok(match (right, there, entry) {
             (2, _, Some(_)) => EnforcementState::Enforced,
-            (0, _, _) if self.is_gone(local, &record.programs(), &mut FoundPrograms::new())? => EnforcementState::Gone,
+            (0, _, _) if self.is_gone(local, &ours, &mut FoundPrograms::new())? => EnforcementState::Gone,
             // The other program cannot replace the missing one: it sees the packets of its own direction only.
             (_, 0 | 1, _) => EnforcementState::Open,
             (2, _, None) => EnforcementState::Closed,

@@ -129,3 +129,41 @@ fn pods_that_run_lose_no_packet_when_an_interrupted_attach_continues() {
         }
     }
 }
+
+/// In a switch, the hook of an enforced pod refuses its program, so the pod loses its entry, and then the process dies.
+/// The next process continues the switch, and fails at another pod: the first one keeps its programs.
+#[test]
+fn a_pod_that_lost_its_entry_keeps_its_programs_when_the_continued_switch_fails_too() {
+    skip!(unless possible());
+    for way in [HookKind::Tcx, HookKind::Clsact] {
+        let node = &Arc::new(Node::new(Layout::Routed, PODS));
+        attach(node, &made(PODS), &[0, 1, 2, 3], Some(way)).unwrap();
+        let reaches = || datagram(node, 3, 0, pod_address(0, false), 53);
+        assert!(reaches());
+        let exchange = if way == HookKind::Tcx { Operation::Replace } else { Operation::PutFilter };
+        // The exchange with this number fails, and every operation after so many exchanges.
+        let faults = move |nth: usize, dies_after: usize| {
+            let exchanges = AtomicUsize::new(0);
+            move |operation: Operation| {
+                let before = exchanges.fetch_add(usize::from(operation == exchange), Ordering::Relaxed);
+                (operation == exchange && before == nth || before >= dies_after).then_some(libc::EIO)
+            }
+        };
+        let endpoints = (0..PODS).map(|it| (format!("default/p{it}"), node.interface(it))).collect();
+        let made = made_with(PODS, 80);
+        let wanted = Request { endpoints, way: Some(way), ..request(&made) };
+        // The first exchange is at p0. The process dies after the two of p1.
+        let failed = node.here(|| runtime(node, faults(0, 3)).one_by_one().attach(&wanted));
+        assert!(failed.is_err(), "{way:?}: {failed:?}");
+        assert!(!reaches(), "p0 has no entry, {way:?}");
+        // Now p2 fails, so all go back to the first generation.
+        let failed = node.here(|| runtime(node, faults(2, usize::MAX)).repair());
+        assert!(failed.is_err(), "{way:?}: {failed:?}");
+        let states = || status(node).unwrap().endpoints.iter().map(|it| it.state).collect::<Vec<_>>();
+        let mut expected = vec![EnforcementState::Enforced; PODS];
+        expected[0] = EnforcementState::Closed;
+        assert_eq!(states(), expected, "{way:?}");
+        node.here(|| runtime(node, |_| None).repair()).unwrap();
+        assert_eq!(states(), vec![EnforcementState::Enforced; PODS], "{way:?}, repaired");
+    }
+}
