@@ -12,8 +12,10 @@
 //! go unnoticed: no message here says that a veth's other end moves from one other namespace to the next, or that the
 //! lower device of another interface gets another number.
 //!
-//! All of this relies on the kernel's lock for interfaces: an answer is from before a change or from after it, never
-//! from the middle, and the messages of a change are there once its lock is released.
+//! All of this relies on the kernel's lock for interfaces: an answer is from before a change or from after it, and the
+//! messages of a change are there once its lock is released. The exception is an interface that ends or leaves: Linux
+//! 6.18 reports it as missing before it sends the last message about it. That message names an interface that was in
+//! the list just before, and since then no message said that one with this number is there again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,7 +26,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::RecvFlags;
 
 use super::errno;
-use super::netlink::{HostInterface, NetlinkSocket, TO_INTERFACE, interface_of};
+use super::netlink::{HostInterface, NetlinkSocket, TO_INTERFACE, interface_of, is_there};
 use super::notify::subscribe;
 
 /// Beyond this, a new list costs less than single questions.
@@ -47,6 +49,8 @@ struct KnownList {
     interfaces: BTreeMap<u32, HostInterface>,
     /// Numbers that messages have named since the interfaces were asked for.
     changed: BTreeSet<u32>,
+    /// Numbers of interfaces that have ended or left. The last message about them may still come.
+    ended: BTreeSet<u32>,
 }
 
 impl KnownInterfaces {
@@ -84,7 +88,7 @@ impl KnownInterfaces {
         let at = Instant::now();
         let all = netlink.interfaces()?;
         let interfaces = all.iter().map(|it| (it.ifindex, it.clone())).collect();
-        self.last = Some(KnownList { at, interfaces, changed: BTreeSet::new() });
+        self.last = Some(KnownList { at, interfaces, changed: BTreeSet::new(), ended: BTreeSet::new() });
         Ok(all)
     }
 
@@ -104,7 +108,12 @@ impl KnownInterfaces {
                 }
             };
             match (interface, &mut self.last) {
-                (Some(interface), Some(list)) => _ = list.changed.insert(interface),
+                (Some(interface), Some(list)) => {
+                    if is_there(&start) {
+                        list.ended.remove(&interface);
+                    }
+                    list.changed.insert(interface);
+                }
                 (_, last) => *last = None,
             }
         }
@@ -134,7 +143,9 @@ impl KnownList {
                     self.interfaces.insert(ifindex, found);
                 }
                 Err(error) if errno(&error) == Some(libc::ENODEV) => {
-                    if self.interfaces.remove(&ifindex).is_none() {
+                    if self.interfaces.remove(&ifindex).is_some() {
+                        self.ended.insert(ifindex);
+                    } else if !self.ended.contains(&ifindex) {
                         // It was the other end of one here for a moment, and may have got this number meanwhile.
                         return Ok(None);
                     }

@@ -24,7 +24,7 @@ use super::objects::Hook;
 use super::{KernelProgram, beside, errno};
 use message::{NetlinkAnswer, NetlinkRequest, attributes, complete, text, word};
 
-pub(super) use message::{NetlinkError, TO_INTERFACE, interface_of};
+pub(super) use message::{NetlinkError, TO_INTERFACE, interface_of, is_there};
 
 /// Bytes of the longest datagram that is read. The kernel sends lists in datagrams of 32 KiB at most.
 const DATAGRAM: usize = 1 << 16;

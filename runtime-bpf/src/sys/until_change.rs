@@ -2,7 +2,9 @@
 //!
 //! Problem: an agent needs the addresses of this host at each switch, and they change rarely. Strategy: a socket in the
 //! kernel's groups for such changes. A change puts its message there before the call that makes it returns. So while
-//! the socket is empty, the last answer is the present state.
+//! the socket is empty, the last answer is the present state. The exception is a new IPv6 address: the kernel sends its
+//! message from a work queue when the search for duplicates begins or, with `nodad`, would begin. An answer can lack
+//! the address until then, which takes milliseconds.
 //! Invariants: the socket is opened before the first question, and emptied before each one. A lost message counts as a
 //! change. No answer is older than the limit that the caller gives.
 

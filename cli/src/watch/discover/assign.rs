@@ -38,6 +38,9 @@ pub(crate) struct Assignment {
     pub(crate) contested: BTreeMap<String, usize>,
 }
 
+/// The CNI results of each pod, by namespace and name: a later pod can have the name of an earlier one.
+type CachedByName<'c> = BTreeMap<(&'c str, &'c str), Vec<&'c Attachment>>;
+
 /// The claimants that have an interface, by interface number.
 type InterfaceHolders = BTreeMap<u32, InterfaceHolder>;
 
@@ -84,8 +87,12 @@ impl Inventory {
     ) -> InterfaceHolders {
         let mut holders = InterfaceHolders::new();
         let mut ties: BTreeSet<u32> = BTreeSet::new();
+        let mut cached = CachedByName::new();
+        for it in &self.cached {
+            cached.entry((&it.namespace, &it.name)).or_default().push(it);
+        }
         for (index, claimant) in claimants.iter().enumerate() {
-            let found = match self.known_or_cached(claimant) {
+            let found = match self.known_or_cached(claimant, &cached) {
                 Ok(found) => found,
                 Err(reason) => {
                     reasons[index].push(reason);
@@ -118,8 +125,8 @@ impl Inventory {
 
     /// The interface that was found before, unless a later CNI result names another one: a pod's network may be
     /// recreated.
-    fn known_or_cached(&self, claimant: &Claimant<'_>) -> Result<FoundInterface, String> {
-        let cached = self.by_cache(claimant.pod);
+    fn known_or_cached(&self, claimant: &Claimant<'_>, cached: &CachedByName<'_>) -> Result<FoundInterface, String> {
+        let cached = self.by_cache(claimant.pod, cached);
         match (&claimant.known, cached) {
             (Some(known), Ok(cached)) if cached.ifindex != known.ifindex && cached.attached_at > known.attached_at => {
                 Ok(cached)
@@ -219,10 +226,11 @@ impl Inventory {
 
     /// The interface that the pod's CNI results name. There are several results if the sandbox was recreated. The
     /// latest one counts whose interface exists and whose addresses match the pod's.
-    fn by_cache(&self, pod: SearchedPod<'_>) -> Result<FoundInterface, String> {
+    fn by_cache(&self, pod: SearchedPod<'_>, cached: &CachedByName<'_>) -> Result<FoundInterface, String> {
         let mut reason = "the CNI result cache has no result for the pod".to_owned();
         let mut latest: Option<FoundInterface> = None;
-        for cached in self.cached.iter().filter(|cached| cached.is_of(pod)) {
+        let of_this_name = cached.get(&(pod.namespace, pod.name)).into_iter().flatten();
+        for cached in of_this_name.filter(|cached| cached.is_of(pod)) {
             if !cached.could_have(pod.addresses) {
                 reason = format!("its CNI result has other addresses ({})", list(&cached.addresses));
                 continue;

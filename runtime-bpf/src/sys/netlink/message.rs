@@ -156,6 +156,13 @@ pub(in crate::sys) fn interface_of(start: &[u8]) -> Option<u32> {
     i32::try_from(interface).is_ok_and(|it| it > 0).then_some(interface)
 }
 
+/// Whether this message says that an interface is there. The first message about each interface does. A bridge sends
+/// messages of another family about its ports, also while they end.
+pub(in crate::sys) fn is_there(start: &[u8]) -> bool {
+    half(start, offset_of!(nlmsghdr, nlmsg_type)) == Some(libc::RTM_NEWLINK)
+        && start.get(HEADER).is_some_and(|family| i32::from(*family) == libc::AF_UNSPEC)
+}
+
 /// An error that the kernel explains.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {said}", io::Error::from_raw_os_error(*.number))]

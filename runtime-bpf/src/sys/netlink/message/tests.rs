@@ -142,3 +142,12 @@ fn only_messages_about_one_interface_name_it() {
     assert_eq!(interface_of(&about(libc::RTM_NEWACTION, 7)), None, "its structure is another one");
     assert_eq!(interface_of(&about(libc::RTM_NEWTFILTER, 7)[..TO_INTERFACE - 1]), None);
 }
+
+#[test]
+fn only_a_new_link_of_no_family_says_that_an_interface_is_there() {
+    let about = |kind: u16, family: i32| message(kind, 0, 0, &[[family as u8, 0, 0, 0], 7_i32.to_ne_bytes()].concat());
+    assert!(is_there(&about(libc::RTM_NEWLINK, libc::AF_UNSPEC)));
+    assert!(!is_there(&about(libc::RTM_NEWLINK, libc::AF_BRIDGE)));
+    assert!(!is_there(&about(libc::RTM_DELLINK, libc::AF_UNSPEC)));
+    assert!(!is_there(&about(libc::RTM_NEWLINK, libc::AF_UNSPEC)[..HEADER]));
+}
