@@ -20,7 +20,7 @@ mod place;
 pub(crate) mod until_change;
 
 pub use mapped::{BegunFlows, MappedFlowTable};
-pub use notify::Notifier;
+pub use notify::{ChangedInterfaces, Notifier};
 pub use objects::{Hook, KernelLink, LinkInfo, MapInfo, ProgramInfo, Queried, XdpMode};
 pub use place::{
     Lock, cpu_time, is_bpffs, kernel_version, namespace, page_bytes, raise_descriptor_limit, random, roots_outside,

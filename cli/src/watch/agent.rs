@@ -218,8 +218,7 @@ impl<E: Enforce> NodeAgent<E> {
             AgentMessage::Question(question) => self.asked(question),
             AgentMessage::Stop => self.is_to_end = true,
             AgentMessage::HostChanged(notification) => {
-                notification.received();
-                self.host_changed(Instant::now());
+                self.host_changed(notification.received(), Instant::now());
             }
         }
     }

@@ -12,6 +12,7 @@ use weir_classes::departed::EndedService;
 use weir_classes::{PeerId, SubjectId};
 use weir_runtime::observe::Counter;
 use weir_runtime::runtime::Fill;
+use weir_runtime::sys::ChangedInterfaces;
 
 use crate::output_file;
 
@@ -176,8 +177,9 @@ pub(crate) trait Enforce {
     /// under way in them.
     fn remove_replaced(&mut self) -> Result<(), EnforceError>;
 
-    /// Checks every hook and repairs deviations. Reports the state after the repair.
-    fn check_hooks(&mut self) -> Result<CheckedHooks, EnforceError>;
+    /// Checks the hooks of these interfaces and repairs deviations. If there are any, reports the state of all hooks
+    /// after the repair.
+    fn check_hooks(&mut self, of: &ChangedInterfaces) -> Result<CheckedHooks, EnforceError>;
 
     /// Closes an interface until a generation is in force on it.
     fn close(&mut self, interface: &str) -> Result<(), EnforceError>;
@@ -238,7 +240,7 @@ impl Enforce for DryRun {
         Ok(())
     }
 
-    fn check_hooks(&mut self) -> Result<CheckedHooks, EnforceError> {
+    fn check_hooks(&mut self, _: &ChangedInterfaces) -> Result<CheckedHooks, EnforceError> {
         Ok(CheckedHooks::default())
     }
 

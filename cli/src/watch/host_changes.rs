@@ -1,14 +1,13 @@
 //! Notifies the agent of changes of the host, so that it does not have to poll quickly.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use weir_runtime::sys::Notifier;
+use weir_runtime::sys::{ChangedInterfaces, Notifier};
 
 use super::AgentMessage;
 use super::log::{Log, Value};
@@ -20,15 +19,29 @@ const LONGEST: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A notification. At most one is in the channel at a time.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct HostNotification {
-    is_under_way: Arc<AtomicBool>,
+    /// The changes since the last notification was received.
+    changed: Arc<Mutex<Option<ChangedInterfaces>>>,
 }
 
 impl HostNotification {
+    /// Adds changes. Returns whether to send the notification: it is not in the channel.
+    fn add(&self, more: ChangedInterfaces) -> bool {
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *changed {
+            Some(changed) => {
+                changed.add(more);
+                false
+            }
+            none => none.replace(more).is_none(),
+        }
+    }
+
     /// After this call, the next change sends a new notification.
-    pub(crate) fn received(&self) {
-        self.is_under_way.store(false, Ordering::SeqCst);
+    pub(crate) fn received(&self) -> ChangedInterfaces {
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        changed.take().unwrap_or(ChangedInterfaces::NONE)
     }
 }
 
@@ -50,16 +63,12 @@ fn follow(cache: &std::path::Path, agent: &Sender<AgentMessage>, log: Log) {
             return;
         }
     };
-    let is_under_way = Arc::new(AtomicBool::new(false));
+    let notification = HostNotification::default();
     loop {
         match notifier.wait(LONGEST) {
-            Ok(false) => {}
-            Ok(true) => {
-                let is_sent = is_under_way.swap(true, Ordering::SeqCst)
-                    || agent
-                        .send(AgentMessage::HostChanged(HostNotification { is_under_way: Arc::clone(&is_under_way) }))
-                        .is_ok();
-                if !is_sent {
+            Ok(None) => {}
+            Ok(Some(changed)) => {
+                if notification.add(changed) && agent.send(AgentMessage::HostChanged(notification.clone())).is_err() {
                     return;
                 }
                 thread::sleep(GATHER);

@@ -18,7 +18,7 @@ use crate::closed;
 use crate::error::{Doing as _, Error};
 use crate::generation::LoadedGeneration;
 use crate::point::{Point, ProgramSide};
-use crate::record::{EnforcedEndpoint, EnforcementRecord};
+use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration};
 
 /// The most moves to the front at one interface within [`CONTEST`]. There is a limit because another tool may insist on
 /// being first.
@@ -78,6 +78,34 @@ impl Runtime {
         Ok(check)
     }
 
+    /// The same after messages of the kernel about these interfaces. If their hooks are right, other hooks, pins and
+    /// entries are left to the next [`Self::check_hooks`].
+    pub fn check_hooks_of(&self, changed: &BTreeSet<u32>) -> Result<HookCheck, Error> {
+        if let Some(record) = self.kept_record()
+            && let Some(generation) = &record.current
+            && self.begin_with_ours(record.endpoints.iter().filter(|it| changed.contains(&it.ifindex)), generation)?
+        {
+            return Ok(HookCheck::default());
+        }
+        self.check_hooks()
+    }
+
+    /// Whether our programs are the first at the hooks of these endpoints.
+    fn begin_with_ours<'e>(
+        &self,
+        endpoints: impl Iterator<Item = &'e EnforcedEndpoint>,
+        generation: &KernelGeneration,
+    ) -> Result<bool, Error> {
+        for local in endpoints {
+            for (side, number) in ProgramSide::BOTH.into_iter().zip(generation.programs) {
+                if !self.point(local, side).begins_with(number)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// Whether there are no deviations. This takes one system call for each hook. It does not notice a
     /// pin that was replaced by another object; `repair` repairs that.
     fn is_right(&self, record: &EnforcementRecord) -> Result<bool, Error> {
@@ -85,12 +113,8 @@ impl Runtime {
         if record.next.is_some() || !record.leaving.is_empty() || !self.has_all_pins(record)? {
             return Ok(false);
         }
-        for local in &record.endpoints {
-            for (side, number) in ProgramSide::BOTH.into_iter().zip(generation.programs) {
-                if !self.point(local, side).begins_with(number)? {
-                    return Ok(false);
-                }
-            }
+        if !self.begin_with_ours(record.endpoints.iter(), generation)? {
+            return Ok(false);
         }
         let Some(number) = generation.maps.get(MapName::Endpoints.name()) else { return Ok(true) };
         let entries = self.with_kept_map(*number, |map| self.system.flat_entries(map));

@@ -1,9 +1,10 @@
 //! Notifications from the kernel about interfaces and tc in this network namespace, and about files in a directory.
 //!
 //! Strategy: a netlink socket for links, qdiscs and filters, and an inotify descriptor. A wait ends with the first
-//! message of either. The content of the messages is dropped, because the caller checks everything anyway.
-//! Invariant: lost messages end a wait too.
+//! message of either. Of the messages, only the interfaces that they name are read.
+//! Invariant: lost messages end a wait too, and then all interfaces count as changed.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -11,9 +12,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
+use super::netlink::{TO_INTERFACE, interface_of};
 use super::wait_readable;
 
 const GROUPS: u32 = (libc::RTMGRP_LINK | libc::RTMGRP_TC) as u32;
@@ -31,6 +34,28 @@ pub(super) fn subscribe(groups: u32) -> io::Result<OwnedFd> {
     let netlink = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
     rustix::net::bind(&netlink, &SocketAddrNetlink::new(0, groups))?;
     Ok(netlink)
+}
+
+/// The interfaces that have changed, or whose tc qdiscs or filters have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangedInterfaces {
+    /// Any of them may have changed: messages were lost, or one names no interface.
+    Any,
+    /// The numbers of those that messages name.
+    These(BTreeSet<u32>),
+}
+
+impl ChangedInterfaces {
+    /// No interface has changed.
+    pub const NONE: Self = Self::These(BTreeSet::new());
+
+    /// Adds changes.
+    pub fn add(&mut self, more: Self) {
+        match (&mut *self, more) {
+            (Self::These(known), Self::These(more)) => known.extend(more),
+            (known, _) => *known = Self::Any,
+        }
+    }
 }
 
 /// Waits for changes.
@@ -65,23 +90,31 @@ impl Notifier {
         false
     }
 
-    /// Waits until something changes. Returns `false` if nothing changes within that time.
-    pub fn wait(&mut self, at_most: Duration) -> io::Result<bool> {
+    /// Waits until something changes: interfaces, or files alone. Returns `None` if nothing changes within that time.
+    pub fn wait(&mut self, at_most: Duration) -> io::Result<Option<ChangedInterfaces>> {
         if self.watch_directory() {
-            return Ok(true);
+            return Ok(Some(ChangedInterfaces::NONE));
         }
         let changed = wait_readable([self.netlink.as_fd(), self.inotify.as_fd()], at_most)?;
-        if changed {
-            self.drain();
-        }
-        Ok(changed)
+        Ok(changed.then(|| self.drain()))
     }
 
-    /// Reads and drops all messages. The read that returns an overrun (`ENOBUFS`) also clears it.
-    fn drain(&mut self) {
+    /// Reads all messages. The read that returns an overrun (`ENOBUFS`) also clears it.
+    fn drain(&mut self) -> ChangedInterfaces {
         let mut room = [0_u8; 1 << 13];
         while self.inotify.read(&mut room).is_ok_and(|length| length > 0) {}
-        while rustix::net::recv(&self.netlink, &mut room, RecvFlags::empty()).is_ok_and(|(length, _)| length > 0) {}
+        let mut changed = ChangedInterfaces::NONE;
+        loop {
+            let mut start = [0; TO_INTERFACE];
+            let interface = match retry_on_intr(|| rustix::net::recv(&self.netlink, &mut start, RecvFlags::empty())) {
+                Ok((length, _)) => interface_of(&start[..length]),
+                Err(Errno::WOULDBLOCK) => return changed,
+                Err(Errno::NOBUFS) => None,
+                // The next wait returns this error again, or more messages.
+                Err(_) => return ChangedInterfaces::Any,
+            };
+            changed.add(interface.map_or(ChangedInterfaces::Any, |it| ChangedInterfaces::These([it].into())));
+        }
     }
 }
 
@@ -98,7 +131,7 @@ mod tests {
         let mut notifier = Notifier::open(&directory).expect("no privilege is needed");
         let mut heard = |what: &str| {
             // Interfaces of this host may change at the same time, which is no error.
-            assert!(notifier.wait(Duration::from_secs(30)).expect("it can be waited for"), "{what}");
+            assert_ne!(notifier.wait(Duration::from_secs(30)).expect("it can be waited for"), None, "{what}");
         };
         std::fs::create_dir(root.join("cni")).expect("a directory");
         heard("its parent");

@@ -1,5 +1,6 @@
 //! Other root processes change hooks and pins while an agent runs. The next check finds and repairs that.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -170,6 +171,35 @@ fn removed_and_replaced_programs_are_restored() {
                         assert_repaired(node, runtime, "a filter with another program");
                     }
                 }
+            }
+        });
+    });
+}
+
+/// The kernel's messages name the interfaces whose hooks to check.
+#[test]
+fn a_check_of_interfaces_repairs_all_if_one_of_them_is_wrong() {
+    each(|node, way| {
+        with_agent(node, way, |runtime| {
+            let (index, socket) = (ifindex(node), NetlinkSocket::open().unwrap());
+            for hook in [Hook::Egress, Hook::Ingress] {
+                let program = if hook == Hook::Egress { "to_pod" } else { "from_pod" };
+                match way {
+                    HookKind::Tcx => {
+                        let place = node.bpffs().join(format!("links/{program}_{index}"));
+                        BpfKernel::open().unwrap().pinned_link(&place).unwrap().detach().unwrap();
+                    }
+                    HookKind::Clsact => {
+                        socket.delete_filter(index, hook, &own_filter(&format!("weir_{program}"))).unwrap();
+                    }
+                }
+                let others = BTreeSet::from([index + 1_000]);
+                assert_eq!(runtime.check_hooks_of(&others).unwrap(), HookCheck::default(), "{way:?} {program}");
+                let both = BTreeSet::from([index, index + 1_000]);
+                let check = runtime.check_hooks_of(&both).unwrap();
+                assert!(!check.repaired.is_empty() && check.astray.is_empty(), "{way:?} {program}: {check:?}");
+                assert_eq!(runtime.check_hooks_of(&both).unwrap(), HookCheck::default(), "{way:?} {program}");
+                assert_enforced(node, runtime, program);
             }
         });
     });

@@ -141,7 +141,7 @@ fn a_pod_that_lost_its_entry_keeps_its_programs_when_the_continued_switch_fails_
         let reaches = || datagram(node, 3, 0, pod_address(0, false), 53);
         assert!(reaches());
         let exchange = if way == HookKind::Tcx { Operation::Replace } else { Operation::PutFilter };
-        // The exchange with this number fails, and every operation after so many exchanges.
+        // The exchange with this number fails, and every operation after `dies_after` exchanges.
         let faults = move |nth: usize, dies_after: usize| {
             let exchanges = AtomicUsize::new(0);
             move |operation: Operation| {

@@ -1,12 +1,17 @@
 //! Regular checks of the kernel's hooks. Readiness and `weir_endpoints` report the last check, not the last
 //! installation.
 //!
-//! Invariant: a pod counts as enforced only if the last check has succeeded and has not found it astray.
+//! Strategy: all hooks are checked at intervals. After a message of the kernel about interfaces, tc qdiscs or tc
+//! filters, those of the interfaces that it names are checked at once.
+//! Invariant: a pod counts as enforced only if the last check has succeeded and has not found it astray. A check of
+//! some interfaces that finds a deviation continues with all of them.
 
 use std::time::{Duration, Instant};
 
+use weir_runtime::sys::ChangedInterfaces;
+
 use super::{NodeAgent, Value};
-use crate::watch::enforce::{Enforce, PodFailure};
+use crate::watch::enforce::{CheckedHooks, Enforce, PodFailure};
 
 /// The interval between checks. The kernel notifies us of changes of interfaces and tc, but not of pins.
 pub(super) const INTERVAL: Duration = Duration::from_millis(500);
@@ -16,7 +21,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// When to check the hooks, and the result of the last check.
 #[derive(Debug, Default)]
 pub(super) struct HookChecks {
+    /// When to check all hooks.
     due: Option<Instant>,
+    /// The interfaces that have changed since the last check, and when to check their hooks.
+    hurried: Option<(Instant, ChangedInterfaces)>,
+    checked_at: Option<Instant>,
     last: LastCheck,
     /// Pods without our programs, or with another program before them, in the last check that succeeded.
     astray: Vec<PodFailure>,
@@ -26,27 +35,17 @@ pub(super) struct HookChecks {
 enum LastCheck {
     #[default]
     None,
-    Succeeded {
-        at: Instant,
-    },
+    Succeeded,
     Failed {
-        at: Instant,
         error: String,
     },
 }
 
 impl LastCheck {
-    fn at(&self) -> Option<Instant> {
-        match self {
-            Self::None => None,
-            Self::Succeeded { at } | Self::Failed { at, .. } => Some(*at),
-        }
-    }
-
     fn error(&self) -> Option<&str> {
         match self {
-            Self::Failed { error, .. } => Some(error),
-            Self::None | Self::Succeeded { .. } => None,
+            Self::Failed { error } => Some(error),
+            Self::None | Self::Succeeded => None,
         }
     }
 }
@@ -61,27 +60,51 @@ pub(super) struct CheckedPods {
 }
 
 impl HookChecks {
+    /// When the next check is due; `None` if one is due now.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.due
+        let hurried = self.hurried.as_ref().map(|(due, _)| *due);
+        self.due.map(|due| hurried.map_or(due, |hurried| due.min(hurried)))
     }
 
-    /// Schedules a check because of a notification.
-    pub(super) fn hurry(&mut self, now: Instant) {
-        let earliest = self.last.at().map_or(now, |last| now.max(last + PAUSE));
-        self.due = Some(self.due.map_or(earliest, |due| due.min(earliest)));
+    /// Schedules a check of interfaces because of a notification.
+    pub(super) fn hurry(&mut self, changed: ChangedInterfaces, now: Instant) {
+        if changed == ChangedInterfaces::NONE {
+            return;
+        }
+        match &mut self.hurried {
+            Some((_, known)) => known.add(changed),
+            none => *none = Some((self.checked_at.map_or(now, |last| now.max(last + PAUSE)), changed)),
+        }
+    }
+
+    /// The interfaces whose hooks to check now, if a check is due. Schedules the next one: the caller does this one.
+    fn start(&mut self, now: Instant) -> Option<ChangedInterfaces> {
+        let is_all_due = self.due.is_none_or(|due| due <= now);
+        if !is_all_due && self.hurried.as_ref().is_none_or(|(due, _)| *due > now) {
+            return None;
+        }
+        let hurried = self.hurried.take().filter(|_| !is_all_due);
+        // A check of some interfaces changes the last result only if it finds something.
+        let is_any_astray = !self.astray.is_empty() || !matches!(self.last, LastCheck::Succeeded);
+        let of = hurried.filter(|_| !is_any_astray).map_or(ChangedInterfaces::Any, |(_, changed)| changed);
+        if of == ChangedInterfaces::Any {
+            self.due = Some(now + INTERVAL);
+        }
+        self.checked_at = Some(now);
+        Some(of)
     }
 
     /// Takes the result of a check that succeeded. Returns the pods that were not astray before.
-    fn succeeded(&mut self, astray: Vec<PodFailure>, at: Instant) -> Vec<PodFailure> {
+    fn succeeded(&mut self, astray: Vec<PodFailure>) -> Vec<PodFailure> {
         let new = astray.iter().filter(|it| !self.astray.contains(it)).cloned().collect();
-        (self.astray, self.last) = (astray, LastCheck::Succeeded { at });
+        (self.astray, self.last) = (astray, LastCheck::Succeeded);
         new
     }
 
     /// Takes the error of a check that failed. Returns whether it differs from that of the previous check.
-    fn failed(&mut self, error: String, at: Instant) -> bool {
+    fn failed(&mut self, error: String) -> bool {
         let is_new = self.last.error() != Some(&error);
-        self.last = LastCheck::Failed { at, error };
+        self.last = LastCheck::Failed { error };
         is_new
     }
 
@@ -93,7 +116,7 @@ impl HookChecks {
 
     /// Splits the number of pods that should be enforced. A pod that the kernel refused is not expected to be enforced.
     pub(super) fn count(&self, expected: usize, refused: &[PodFailure]) -> CheckedPods {
-        if !matches!(self.last, LastCheck::Succeeded { .. }) {
+        if !matches!(self.last, LastCheck::Succeeded) {
             return CheckedPods { enforced: 0, astray: 0, unknown: expected };
         }
         let is_refused = |pod: &str| refused.iter().any(|it| it.pod == pod);
@@ -108,16 +131,18 @@ impl<E: Enforce> NodeAgent<E> {
         self.upkeep.hooks.due().filter(|_| self.enforcement.is_any())
     }
 
-    /// Checks all hooks if a check is due. The runtime repairs deviations.
+    /// Checks the hooks if a check is due: all of them, or those of interfaces that have changed. The runtime repairs
+    /// deviations.
     pub(super) fn check_hooks(&mut self, now: Instant) {
-        if !self.enforcement.is_any() || self.upkeep.hooks.due.is_some_and(|due| due > now) {
+        if !self.enforcement.is_any() {
             return;
         }
-        self.upkeep.hooks.due = Some(now + INTERVAL);
-        match self.enforce.check_hooks() {
+        let Some(of) = self.upkeep.hooks.start(now) else { return };
+        match self.enforce.check_hooks(&of) {
+            Ok(checked) if of != ChangedInterfaces::Any && checked == CheckedHooks::default() => {}
             Ok(checked) => {
                 self.reports.repaired(&checked.repaired);
-                for PodFailure { pod, why } in self.upkeep.hooks.succeeded(checked.astray, now) {
+                for PodFailure { pod, why } in self.upkeep.hooks.succeeded(checked.astray) {
                     let fields = [("pod", Value::from(pod)), ("error", Value::from(why))];
                     self.reports.log.error("policy is not enforced on the pod", &fields);
                 }
@@ -125,7 +150,7 @@ impl<E: Enforce> NodeAgent<E> {
             }
             Err(error) => {
                 self.reports.metrics.add("weir_failures_total", &[("stage", "look")], 1.0);
-                if self.upkeep.hooks.failed(error.message.clone(), now) {
+                if self.upkeep.hooks.failed(error.message.clone()) {
                     let fields = [("error", Value::from(error.message))];
                     self.reports.log.error("the programs in the kernel cannot be checked", &fields);
                 }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use clap::ValueEnum;
 use weir_classes::index::Key;
 use weir_objects::k8s::Object;
+use weir_runtime::sys::ChangedInterfaces;
 
 use super::upkeep::CHECK;
 use super::{NodeAgent, Value};
@@ -137,10 +138,11 @@ impl Newcomers {
 }
 
 impl<E: Enforce> NodeAgent<E> {
-    /// Called when interfaces, tc or the CNI result cache have changed. Makes all regular checks due.
-    pub(super) fn host_changed(&mut self, now: Instant) {
+    /// Called when interfaces, tc or the CNI result cache have changed. Makes all regular checks due; hooks are checked
+    /// only at interfaces that have changed.
+    pub(super) fn host_changed(&mut self, changed: ChangedInterfaces, now: Instant) {
         self.starting.newcomers.hurry(now);
-        self.upkeep.hooks.hurry(now);
+        self.upkeep.hooks.hurry(changed, now);
         self.starting.addresses.hurry(now);
         self.local.interfaces_mut().hurry(now);
         self.upkeep.interfaces.hurry(now);

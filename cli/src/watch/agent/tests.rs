@@ -6,6 +6,7 @@ use weir_artifact::layout::{MapName, endpoint};
 use weir_classes::departed::EndedService;
 use weir_codegen::compile::Budget;
 use weir_objects::decode::{self, Input, InputKind};
+use weir_runtime::sys::ChangedInterfaces;
 use weir_runtime::sys::links::NamespaceInterface;
 
 use super::entry_writes::PAUSE;
@@ -58,6 +59,8 @@ struct FakeKernelState {
     refuse_check: bool,
     /// Pods that a check reports to be without our programs.
     astray: Vec<String>,
+    /// The interfaces whose hooks were checked.
+    checked: Vec<ChangedInterfaces>,
     /// Installations report that the generation is the previous one, so it keeps its number.
     is_same: bool,
     /// The CPU time that the process has used.
@@ -125,8 +128,9 @@ impl Enforce for FakeKernel {
         Ok(())
     }
 
-    fn check_hooks(&mut self) -> Result<CheckedHooks, EnforceError> {
-        let seen = self.0.lock().expect("no test panics while it holds it");
+    fn check_hooks(&mut self, of: &ChangedInterfaces) -> Result<CheckedHooks, EnforceError> {
+        let mut seen = self.0.lock().expect("no test panics while it holds it");
+        seen.checked.push(of.clone());
         if seen.refuse_check {
             return Err(EnforceError::new("no bpf file system"));
         }

@@ -6,6 +6,7 @@ use weir_classes::departed::EndedService;
 use weir_runtime::runtime::{
     Attached, ComingPod, Deviations, EndedFlows, ExactPods, LeavingPod, PinAccess, Request, Runtime,
 };
+use weir_runtime::sys::ChangedInterfaces;
 use weir_runtime::{EnforcedEndpoint, Error, HookKind, KernelGeneration, StateAfterFailure};
 
 use super::{
@@ -133,8 +134,12 @@ impl Enforce for KernelEnforcer {
         self.runtime().and_then(Runtime::reap).map_err(enforce_error)
     }
 
-    fn check_hooks(&mut self) -> Result<CheckedHooks, EnforceError> {
-        let found = self.runtime().and_then(Runtime::check_hooks).map_err(enforce_error)?;
+    fn check_hooks(&mut self, of: &ChangedInterfaces) -> Result<CheckedHooks, EnforceError> {
+        let found = self.runtime().and_then(|runtime| match of {
+            ChangedInterfaces::Any => runtime.check_hooks(),
+            ChangedInterfaces::These(changed) => runtime.check_hooks_of(changed),
+        });
+        let found = found.map_err(enforce_error)?;
         let astray = found.astray.into_iter().map(|(pod, why)| PodFailure { pod, why }).collect();
         Ok(CheckedHooks { repaired: found.repaired, astray })
     }

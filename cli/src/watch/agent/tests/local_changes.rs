@@ -90,7 +90,7 @@ fn result_that_goes_after_its_interface_makes_no_generation() {
     let why = |rig: &Rig| rig.agent.local.interfaces().missing().values().map(ToString::to_string).collect::<String>();
     let before = why(&rig);
     rig.host.lock().expect("no test panics while it holds it").cached.clear();
-    rig.agent.host_changed(rig.now);
+    rig.agent.host_changed(ChangedInterfaces::Any, rig.now);
     assert_eq!(rig.after(CHECK + GATHER), NONE);
     assert_ne!(why(&rig), before);
     rig.delete("Pod", "web");
@@ -104,6 +104,6 @@ fn interface_that_is_lost_while_another_pod_is_missing_makes_no_generation() {
     rig.apply(&near_pod("web-2", "web", "10.0.0.8"));
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
     rig.unplug("veth7");
-    rig.agent.host_changed(rig.now);
+    rig.agent.host_changed(ChangedInterfaces::Any, rig.now);
     assert_eq!(rig.after(CHECK + GATHER), ["lose shop/web"]);
 }

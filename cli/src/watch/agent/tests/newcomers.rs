@@ -10,7 +10,7 @@ const MOMENT: Duration = Duration::from_millis(20);
 impl Rig {
     /// Notifies the agent of a change; returns the interfaces that it closes.
     fn stir(&mut self) -> Vec<String> {
-        self.agent.host_changed(self.now);
+        self.agent.host_changed(ChangedInterfaces::Any, self.now);
         self.after(MOMENT);
         std::mem::take(&mut self.seen().closed)
     }
@@ -40,7 +40,7 @@ fn new_pod_is_closed_and_then_enforced_when_its_cni_result_appears() {
     rig.after(Duration::from_millis(9_700));
     assert_eq!(rig.seen().closed, NONE);
     rig.plug("web-2", "u7", "veth8", [10, 0, 0, 7]);
-    rig.agent.host_changed(rig.now);
+    rig.agent.host_changed(ChangedInterfaces::Any, rig.now);
     assert_eq!(rig.after(MOMENT), ["add shop/web-2@veth8 like shop/web"]);
     assert_eq!(std::mem::take(&mut rig.seen().closed), ["veth8"]);
     assert_eq!(rig.stir(), NONE, "an enforced interface is not closed again");
@@ -54,10 +54,10 @@ fn new_pod_is_closed_before_its_generation_is_compiled() {
     // No local pod is like it, so it needs a generation.
     rig.starting_as("api", "api", "u7");
     rig.after(Duration::from_millis(700));
-    rig.agent.host_changed(rig.now);
+    rig.agent.host_changed(ChangedInterfaces::Any, rig.now);
     rig.agent.act(rig.now, &mut || None);
     rig.plug("api", "u7", "veth8", [10, 0, 0, 7]);
-    rig.agent.host_changed(rig.now);
+    rig.agent.host_changed(ChangedInterfaces::Any, rig.now);
     rig.agent.act(rig.now, &mut || None);
     assert_eq!(rig.seen().closed, NONE, "the pause after the last read is not over");
     assert_eq!(rig.after(GATHER).len(), 1, "one generation is installed");
@@ -188,4 +188,36 @@ fn pods_count_as_enforced_only_after_a_successful_check() {
     rig.seen().astray.clear();
     rig.after(hook_checks::INTERVAL);
     assert!(says(&rig, "enforced") && rig.metrics.unready().is_none(), "{}", rig.metrics.text());
+}
+
+#[test]
+fn a_notification_checks_the_interfaces_that_it_names_and_all_if_a_pod_is_astray() {
+    let mut rig = Rig::in_force();
+    let these = |interfaces: &[u32]| ChangedInterfaces::These(interfaces.iter().copied().collect());
+    // Between two regular checks.
+    rig.after(hook_checks::INTERVAL);
+    let checks = |rig: &mut Rig, changes: &[ChangedInterfaces]| {
+        rig.seen().checked.clear();
+        for changed in changes {
+            rig.agent.host_changed(changed.clone(), rig.now);
+        }
+        rig.after(Duration::from_millis(60));
+        std::mem::take(&mut rig.seen().checked)
+    };
+    assert_eq!(checks(&mut rig, &[]), []);
+    assert_eq!(checks(&mut rig, &[ChangedInterfaces::NONE]), [], "only files have changed");
+    assert_eq!(checks(&mut rig, &[these(&[7]), these(&[8, 9])]), [these(&[7, 8, 9])]);
+    assert_eq!(checks(&mut rig, &[these(&[7]), ChangedInterfaces::Any]), [ChangedInterfaces::Any]);
+    rig.seen().astray = vec!["shop/web".to_owned()];
+    assert_eq!(checks(&mut rig, &[these(&[7])]), [these(&[7])]);
+    assert!(rig.metrics.unready().is_some(), "a check of some interfaces that finds a deviation reports it");
+    rig.seen().astray.clear();
+    assert_eq!(checks(&mut rig, &[these(&[7])]), [ChangedInterfaces::Any]);
+    assert_eq!(rig.metrics.unready(), None);
+    rig.seen().checked.clear();
+    (0..10).for_each(|_| {
+        rig.agent.host_changed(these(&[7]), rig.now);
+        rig.after(Duration::from_millis(60));
+    });
+    assert!(rig.seen().checked.contains(&ChangedInterfaces::Any), "notifications do not delay regular checks");
 }

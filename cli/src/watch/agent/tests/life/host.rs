@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use weir_artifact::layout::{MapName, address_bytes, endpoint};
 use weir_artifact::{Artifact, NamedEndpoint};
 use weir_classes::departed::EndedService;
+use weir_runtime::sys::ChangedInterfaces;
 use weir_runtime::sys::links::{NamespaceInterface, NetworkNamespace};
 
 use crate::watch::discover::{Attachment, Depth, Inventory, MountedNamespace};
@@ -240,7 +241,7 @@ impl Enforce for FakeHost {
         Ok(())
     }
 
-    fn check_hooks(&mut self) -> Result<CheckedHooks, EnforceError> {
+    fn check_hooks(&mut self, _: &ChangedInterfaces) -> Result<CheckedHooks, EnforceError> {
         Ok(CheckedHooks::default())
     }
 
