@@ -120,7 +120,7 @@ impl HostLists {
         // The kernel sends a message for each change. The limit bounds the damage if a kernel forgets one.
         const MOST_AGE: Duration = Duration::from_secs(10);
         // Before Linux 6.15, a filter that is too long for the message about it sends none. So each of the agent's
-        // regular checks, which are 500 ms apart, asks again.
+        // regular checks, which are 500 ms apart, forgets these lists. The limit is for other work.
         const MOST_AGE_OF_FILTERS: Duration = Duration::from_millis(400);
         let addresses = (libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
         Ok(Self {
@@ -412,6 +412,13 @@ impl System {
         match self.lists() {
             Some(mut lists) => lists.filters.read(ifindex, hook, list),
             None => list(),
+        }
+    }
+
+    /// Makes the next questions about filters ask the kernel.
+    pub(crate) fn forget_filters(&self) {
+        if let Some(mut lists) = self.lists() {
+            lists.filters.clear();
         }
     }
 

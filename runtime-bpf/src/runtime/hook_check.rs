@@ -63,6 +63,8 @@ impl Runtime {
             None => self.record_here()?,
         };
         let mut check = HookCheck { repaired: self.take_restored(), astray: Vec::new() };
+        // A check of some interfaces may have read lists since the last check of all.
+        self.system.forget_filters();
         if check.repaired.is_empty() && self.is_right(&record)? {
             self.move_one_hurried(&record)?;
             return Ok(check);

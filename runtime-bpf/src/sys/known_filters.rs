@@ -73,6 +73,11 @@ impl KnownFilters {
         }
     }
 
+    /// Makes all lists out of date.
+    pub(crate) fn clear(&mut self) {
+        self.lists.clear();
+    }
+
     fn forget(&mut self, interface: Option<u32>) {
         match interface {
             Some(interface) => {
@@ -80,5 +85,28 @@ impl KnownFilters {
             }
             None => self.lists.clear(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cleared_list_is_asked_for_again() {
+        let mut filters = KnownFilters::here(Duration::from_secs(3600)).expect("no privilege is needed");
+        // An interface that does not exist, so that no message names it.
+        let asked = |filters: &mut KnownFilters| {
+            let mut is_asked = false;
+            let ask = || {
+                is_asked = true;
+                Ok(Vec::new())
+            };
+            filters.read(u32::MAX >> 1, Hook::Ingress, ask).expect("the socket can be read");
+            is_asked
+        };
+        assert!(asked(&mut filters));
+        filters.clear();
+        assert!(asked(&mut filters));
     }
 }

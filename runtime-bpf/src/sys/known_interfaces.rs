@@ -13,9 +13,10 @@
 //! lower device of another interface gets another number.
 //!
 //! All of this relies on the kernel's lock for interfaces: an answer is from before a change or from after it, and the
-//! messages of a change are there once its lock is released. The exception is an interface that ends or leaves: Linux
-//! 6.18 reports it as missing before it sends the last message about it. That message names an interface that was in
-//! the list just before, and since then no message said that one with this number is there again.
+//! messages of a change are there once its lock is released. So an answer can be newer than the last message that was
+//! read: an interface that ends sends several, and after the first one, the answer is that it is missing. The last one
+//! then names an interface that was in the list just before, and no message has said that one with this number is
+//! there again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -19,6 +19,8 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use super::netlink::{TO_INTERFACE, interface_of};
 use super::wait_readable;
 
+/// Number of messages that one wait reads at most.
+const MOST_MESSAGES: usize = 4_096;
 const GROUPS: u32 = (libc::RTMGRP_LINK | libc::RTMGRP_TC) as u32;
 /// Files that are made, removed or closed after writing; and the removal of the directory itself.
 const CHANGES: WatchFlags = WatchFlags::CLOSE_WRITE
@@ -99,12 +101,13 @@ impl Notifier {
         Ok(changed.then(|| self.drain()))
     }
 
-    /// Reads all messages. The read that returns an overrun (`ENOBUFS`) also clears it.
+    /// Reads the messages, but not endlessly: the next wait reads the rest. The read that returns an overrun (`ENOBUFS`)
+    /// also clears it.
     fn drain(&mut self) -> ChangedInterfaces {
         let mut room = [0_u8; 1 << 13];
         while self.inotify.read(&mut room).is_ok_and(|length| length > 0) {}
         let mut changed = ChangedInterfaces::NONE;
-        loop {
+        for _ in 0..MOST_MESSAGES {
             let mut start = [0; TO_INTERFACE];
             let interface = match retry_on_intr(|| rustix::net::recv(&self.netlink, &mut start, RecvFlags::empty())) {
                 Ok((length, _)) => interface_of(&start[..length]),
@@ -115,6 +118,7 @@ impl Notifier {
             };
             changed.add(interface.map_or(ChangedInterfaces::Any, |it| ChangedInterfaces::These([it].into())));
         }
+        changed
     }
 }
 

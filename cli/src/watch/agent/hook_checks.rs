@@ -13,7 +13,7 @@ use weir_runtime::sys::ChangedInterfaces;
 use super::{NodeAgent, Value};
 use crate::watch::enforce::{CheckedHooks, Enforce, PodFailure};
 
-/// The interval between checks. The kernel notifies us of changes of interfaces and tc, but not of pins.
+/// The interval between checks. The kernel notifies us of changes of interfaces and tc, but not of TCX links and pins.
 pub(super) const INTERVAL: Duration = Duration::from_millis(500);
 /// The pause between two checks that notifications ask for.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -139,6 +139,10 @@ pub(super) fn complete(mut ask: impl FnMut() -> io::Result<NetlinkAnswer>) -> io
     Err(io::Error::other(format!("the list changed while the kernel sent it, {ATTEMPTS} times in a row; try again")))
 }
 
+/// From `linux/rtnetlink.h`: the first and the last filter of a chain send these too.
+const RTM_NEWCHAIN: u16 = 100;
+const RTM_DELCHAIN: u16 = 101;
+
 /// The interface of a message about an interface, its qdiscs or its filters. `None` for any other message, and for one
 /// about filters that several interfaces share: those have no interface, and the kernel sends a number that none has.
 pub(in crate::sys) fn interface_of(start: &[u8]) -> Option<u32> {
@@ -150,6 +154,8 @@ pub(in crate::sys) fn interface_of(start: &[u8]) -> Option<u32> {
             | libc::RTM_DELQDISC
             | libc::RTM_NEWTFILTER
             | libc::RTM_DELTFILTER
+            | RTM_NEWCHAIN
+            | RTM_DELCHAIN
     );
     let interface = word(start, HEADER + offset_of!(tcmsg, tcm_ifindex)).filter(|_| has_interface)?;
     // `TCM_IFINDEX_MAGIC_BLOCK` is -1.

@@ -137,6 +137,8 @@ fn only_messages_about_one_interface_name_it() {
     let about = |kind: u16, interface: i32| message(kind, 0, 0, &[[0; 4], interface.to_ne_bytes()].concat());
     assert_eq!(interface_of(&about(libc::RTM_NEWTFILTER, 7)), Some(7));
     assert_eq!(interface_of(&about(libc::RTM_DELLINK, 7)), Some(7));
+    assert_eq!(interface_of(&about(RTM_NEWCHAIN, 7)), Some(7));
+    assert_eq!(interface_of(&about(RTM_NEWCHAIN, -1)), None);
     assert_eq!(interface_of(&about(libc::RTM_NEWTFILTER, -1)), None, "a block that interfaces share");
     assert_eq!(interface_of(&about(libc::RTM_NEWTFILTER, 0)), None);
     assert_eq!(interface_of(&about(libc::RTM_NEWACTION, 7)), None, "its structure is another one");
