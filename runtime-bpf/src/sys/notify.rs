@@ -101,8 +101,8 @@ impl Notifier {
         Ok(changed.then(|| self.drain()))
     }
 
-    /// Reads the messages, but not endlessly: the next wait reads the rest. The read that returns an overrun (`ENOBUFS`)
-    /// also clears it.
+    /// Reads the messages, but not endlessly: the next wait reads the rest. The read that returns an overrun
+    /// (`ENOBUFS`) also clears it.
     fn drain(&mut self) -> ChangedInterfaces {
         let mut room = [0_u8; 1 << 13];
         while self.inotify.read(&mut room).is_ok_and(|length| length > 0) {}
