@@ -5,7 +5,8 @@
 //! kernel's group for interfaces. The kernel sends a message after each change, before the call that makes the change
 //! returns. The interfaces that messages name are asked for one by one. So are those whose other end a message names,
 //! and the other ends of new ones: when a veth's other end comes from another namespace or leaves for one, the message
-//! names that end alone. The content of messages is not used: the one about a new veth can lack its other end.
+//! names that end alone. Of a message, only its type and its interface are used: the one about a new veth can lack its
+//! other end.
 //! Invariants: the socket is opened before the first question, and emptied before each one and after the last one. The
 //! whole list is asked for again after a lost message, after an error, after a message about an interface that was
 //! never in the list and does not exist any more, and after some time. The last of these limits how long a change can

@@ -25,6 +25,7 @@ pub(super) struct HookChecks {
     due: Option<Instant>,
     /// The interfaces that have changed since the last check, and when to check their hooks.
     hurried: Option<(Instant, ChangedInterfaces)>,
+    /// When any hooks were checked last.
     checked_at: Option<Instant>,
     last: LastCheck,
     /// Pods without our programs, or with another program before them, in the last check that succeeded.
@@ -84,9 +85,9 @@ impl HookChecks {
             return None;
         }
         let hurried = self.hurried.take().filter(|_| !is_all_due);
-        // A check of some interfaces changes the last result only if it finds something.
-        let is_any_astray = !self.astray.is_empty() || !matches!(self.last, LastCheck::Succeeded);
-        let of = hurried.filter(|_| !is_any_astray).map_or(ChangedInterfaces::Any, |(_, changed)| changed);
+        // A check of some interfaces that finds nothing does not change the last result, so that one must be good.
+        let was_all_right = self.astray.is_empty() && matches!(self.last, LastCheck::Succeeded);
+        let of = hurried.filter(|_| was_all_right).map_or(ChangedInterfaces::Any, |(_, changed)| changed);
         if of == ChangedInterfaces::Any {
             self.due = Some(now + INTERVAL);
         }
