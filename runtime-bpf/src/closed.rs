@@ -64,12 +64,12 @@ pub(crate) fn move_to_front(
 pub(crate) fn open_interfaces(system: &System, bpffs: &Path, is_done: impl Fn(u32) -> bool) -> Result<Vec<u32>, Error> {
     let (pins, opening) = (pins(bpffs), "open closed interfaces");
     let mut opened = BTreeSet::new();
-    for name in system.list(&pins.links()).doing(opening)? {
-        let Some(ifindex) = Pins::link_of(&name) else { continue };
+    for name in system.list(&pins.links()).doing(opening)?.names() {
+        let Some(ifindex) = Pins::link_of(name) else { continue };
         let is_there = system.interface_numbered(ifindex).doing(opening)?.is_some();
         if is_done(ifindex) || !is_there {
             // The link ends when its pin is removed.
-            system.unpin(&pins.links().join(&name)).doing(opening)?;
+            system.unpin(&pins.links().join(name)).doing(opening)?;
             opened.insert(ifindex);
         }
     }

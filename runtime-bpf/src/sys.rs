@@ -8,6 +8,7 @@
 #![expect(unsafe_code, reason = "system calls have no safe form")]
 
 pub mod beside;
+mod changed_files;
 pub(crate) mod known_files;
 pub(crate) mod known_filters;
 pub(crate) mod known_interfaces;
@@ -19,6 +20,7 @@ mod objects;
 mod place;
 pub(crate) mod until_change;
 
+pub use changed_files::{ChangedFiles, FileChanges};
 pub use mapped::{BegunFlows, MappedFlowTable};
 pub use notify::{ChangedInterfaces, Notifier};
 pub use objects::{Hook, KernelLink, LinkInfo, MapInfo, ProgramInfo, Queried, XdpMode};

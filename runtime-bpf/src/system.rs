@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::DirEntryExt as _;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use weir_artifact::DebugInfo;
@@ -22,7 +22,7 @@ use weir_objects::address::Family;
 use crate::sys::beside::InOperation;
 use crate::sys::known_files::KnownFiles;
 use crate::sys::known_filters::KnownFilters;
-use crate::sys::known_interfaces::KnownInterfaces;
+use crate::sys::known_interfaces::{InterfacesByNumber, KnownInterfaces, by_number};
 use crate::sys::netlink::{Filter, HostInterface, NetlinkSocket, Put};
 use crate::sys::until_change::UntilChange;
 use crate::sys::{
@@ -92,6 +92,48 @@ pub struct ListedFile {
     pub name: String,
     /// The number of its inode. A pin is an inode of its own, whose object never changes, also when it is renamed.
     pub inode: u64,
+}
+
+/// The files of a directory, sorted by name. A copy costs nothing.
+#[derive(Clone, Debug, Default)]
+pub struct ListedFiles(Arc<[ListedFile]>);
+
+impl ListedFiles {
+    fn new(mut files: Vec<ListedFile>) -> Self {
+        files.sort();
+        Self(files.into())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Their number.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The files.
+    pub fn iter(&self) -> impl Iterator<Item = &ListedFile> {
+        self.0.iter()
+    }
+
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|file| file.name.as_str())
+    }
+
+    /// The number of the inode of the file with this name.
+    pub fn inode_of(&self, name: &str) -> Option<u64> {
+        let at = self.0.binary_search_by_key(&name, |file| &file.name).ok()?;
+        self.0.get(at).map(|file| file.inode)
+    }
+
+    /// Whether both come from one look at the directory, and no message has come in between.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// The kernel's operations that enforcement uses.
@@ -361,11 +403,12 @@ impl System {
         self.netlink.other_end(&now).ok().filter(|_| is_same)?.address.try_into().ok()
     }
 
-    pub fn interfaces(&self) -> io::Result<Vec<HostInterface>> {
+    /// The interfaces of this network namespace.
+    pub fn interfaces(&self) -> io::Result<InterfacesByNumber> {
         let _operation = self.ask(Operation::Interface)?;
         match self.lists() {
             Some(mut lists) => lists.interfaces.read(&self.netlink),
-            None => self.netlink.interfaces(),
+            None => Ok(by_number(self.netlink.interfaces()?)),
         }
     }
 
@@ -504,13 +547,8 @@ impl System {
         absent(std::fs::remove_dir(path)).map(|_| ())
     }
 
-    /// The names in a directory, sorted; none if it is not there.
-    pub fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
-        Ok(self.list_files(directory)?.into_iter().map(|file| file.name).collect())
-    }
-
-    /// The files in a directory, sorted by name; none if it is not there.
-    pub fn list_files(&self, directory: &Path) -> io::Result<Vec<ListedFile>> {
+    /// The files in a directory; none if it is not there.
+    pub fn list(&self, directory: &Path) -> io::Result<ListedFiles> {
         let _operation = self.ask(Operation::List)?;
         match self.lists().as_mut().and_then(|lists| lists.files.as_mut()) {
             Some(files) => files.read(directory, || listed_now(directory)),
@@ -531,15 +569,13 @@ impl System {
     }
 }
 
-fn listed_now(directory: &Path) -> io::Result<Vec<ListedFile>> {
-    let Some(entries) = absent(std::fs::read_dir(directory))? else { return Ok(Vec::new()) };
+fn listed_now(directory: &Path) -> io::Result<ListedFiles> {
+    let Some(entries) = absent(std::fs::read_dir(directory))? else { return Ok(ListedFiles::default()) };
     let listed = |entry: std::fs::DirEntry| ListedFile {
         name: entry.file_name().to_string_lossy().into_owned(),
         inode: entry.ino(),
     };
-    let mut files = entries.map(|entry| entry.map(listed)).collect::<io::Result<Vec<_>>>()?;
-    files.sort();
-    Ok(files)
+    Ok(ListedFiles::new(entries.map(|entry| entry.map(listed)).collect::<io::Result<Vec<_>>>()?))
 }
 
 fn one_by_one(map: &KernelMap) -> io::Result<FlatEntries> {

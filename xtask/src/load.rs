@@ -128,7 +128,7 @@ fn measure(options: &LoadOptions) -> Result<()> {
     println!("CPU, idle                 {:>8.2} %", idle * 100.0);
     let node = MeasuredNode { server: &server, results: &results };
     for phase in phases::phases(options) {
-        phase.measure(&node, &agent, options)?;
+        phase.measure(&node, &agent, options, idle)?;
     }
     println!("memory, afterwards        {}", agent.memory()?);
     let metrics = agent.metrics()?;

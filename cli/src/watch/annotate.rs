@@ -4,6 +4,7 @@
 //! Strategy: only the last generation counts. It is written after a time without changes, a few pods per second.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::{Client, Error};
@@ -33,9 +34,9 @@ pub(crate) struct PublishedGeneration {
 /// A pod to annotate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AnnotatedPod {
-    namespace: String,
-    name: String,
-    uid: Option<String>,
+    namespace: Arc<str>,
+    name: Arc<str>,
+    uid: Option<Arc<str>>,
 }
 
 impl From<&LocalPod> for AnnotatedPod {
@@ -84,7 +85,7 @@ async fn patch(client: &Client, pod: &AnnotatedPod, generation: u32) -> Result<(
     let AnnotatedPod { namespace, name, uid } = pod;
     let mut body = json!({"metadata": {"annotations": {ANNOTATION: generation.to_string()}}});
     if let Some(uid) = uid {
-        body["metadata"]["uid"] = json!(uid);
+        body["metadata"]["uid"] = json!(**uid);
     }
     let request = http::Request::patch(format!("/api/v1/namespaces/{namespace}/pods/{name}"))
         .header("content-type", "application/merge-patch+json")

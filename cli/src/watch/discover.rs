@@ -17,9 +17,10 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use weir_runtime::sys::links::{self, InterfaceList, NamespaceInterface, NetworkNamespace};
+use weir_runtime::sys::links::{self, InterfaceList, Interfaces, NamespaceInterface, NetworkNamespace};
 
 pub(crate) use assign::{Assignment, Claimant};
 pub(crate) use cache::Attachment;
@@ -38,7 +39,7 @@ pub(crate) struct SearchedPod<'p> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FoundInterface {
     pub(crate) ifindex: u32,
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) by: InterfaceSource,
     /// When the pod was attached to its network, if the source has this time.
     pub(crate) attached_at: Option<SystemTime>,
@@ -92,8 +93,8 @@ impl Default for HostPaths {
 /// The state of the host, as all sources give it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inventory {
-    pub(crate) interfaces: Vec<NamespaceInterface>,
-    pub(crate) cached: Vec<Attachment>,
+    pub(crate) interfaces: Interfaces,
+    pub(crate) cached: Vec<Arc<Attachment>>,
     pub(crate) namespaces: Vec<MountedNamespace>,
     pub(crate) routes: Vec<HostRoute>,
     /// Whether not even the host's interfaces could be read. Then no interface counts as gone.
@@ -154,8 +155,7 @@ impl HostReader {
             }
         }
         if depth >= Depth::Cache {
-            let names = inventory.names(&paths.cache);
-            let CacheRead { attachments, unread } = results.read(&paths.cache, names, SystemTime::now());
+            let CacheRead { attachments, unread } = results.read(&paths.cache);
             inventory.cached = attachments;
             inventory.unread.extend(unread);
         }
@@ -171,7 +171,11 @@ impl HostReader {
 
 impl Inventory {
     fn read_namespaces(&mut self, directory: &Path) {
-        for name in self.names(directory) {
+        let names = names(directory).unwrap_or_else(|error| {
+            self.unread.push(format!("{}: {error}", directory.display()));
+            Vec::new()
+        });
+        for name in names {
             match links::inside(&directory.join(&name)) {
                 Ok(content) => self.namespaces.push(MountedNamespace { name, content }),
                 // The namespace may have been deleted since it was listed.
@@ -181,41 +185,49 @@ impl Inventory {
         }
     }
 
-    /// The names in a directory. A directory that does not exist has none.
-    fn names(&mut self, directory: &Path) -> Vec<String> {
-        let mut names = Vec::new();
-        match fs::read_dir(directory) {
-            Ok(entries) => {
-                names.extend(entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()));
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => self.unread.push(format!("{}: {error}", directory.display())),
-        }
-        names.sort();
-        names
-    }
-
     /// The addresses that a pod of this UID has at an interface that is there.
     pub(crate) fn addresses_of(&self, uid: &str) -> Option<&[IpAddr]> {
-        let there = |cached: &&Attachment| !self.veths_of(cached).is_empty();
+        let there = |cached: &Attachment| !self.veths_of(cached).is_empty();
         let mut cached = self.cached.iter().filter(|cached| cached.uid.as_deref() == Some(uid));
-        cached.find(there).map(|cached| cached.addresses.as_slice()).filter(|addresses| !addresses.is_empty())
+        cached.find(|it| there(it)).map(|cached| cached.addresses.as_slice()).filter(|addresses| !addresses.is_empty())
     }
 
     /// The veths on the host that a CNI result names.
     pub(crate) fn veths_of(&self, cached: &Attachment) -> Vec<&NamespaceInterface> {
         let names = cached.host_interfaces.iter();
-        names.filter_map(|name| self.interfaces.iter().find(|it| it.name == *name && is_veth(it))).collect()
+        names.filter_map(|name| self.interfaces.named(name).filter(|it| is_veth(it))).collect()
     }
 
     /// Whether an interface that was found is still there.
     pub(crate) fn has(&self, found: &FoundInterface) -> bool {
-        self.is_blind || self.interfaces.iter().any(|it| it.ifindex == found.ifindex && it.name == found.name)
+        self.is_blind || self.interfaces.numbered(found.ifindex).is_some_and(|it| *it.name == *found.name)
+    }
+}
+
+/// The names in a directory. A directory that does not exist has none.
+fn names(directory: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut names: Vec<String> =
+        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+impl Inventory {
+    pub(crate) fn change_interfaces(&mut self, change: impl FnOnce(&mut Vec<NamespaceInterface>)) {
+        let mut all = self.interfaces.iter().cloned().collect();
+        change(&mut all);
+        self.interfaces = all.into_iter().collect();
     }
 }
 
 fn found(interface: &NamespaceInterface, by: InterfaceSource) -> FoundInterface {
-    FoundInterface { ifindex: interface.ifindex, name: interface.name.clone(), by, attached_at: None }
+    FoundInterface { ifindex: interface.ifindex, name: interface.name.as_str().into(), by, attached_at: None }
 }
 
 fn is_veth(interface: &NamespaceInterface) -> bool {

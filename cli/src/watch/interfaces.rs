@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use weir_classes::index::Key;
-use weir_runtime::sys::links::NamespaceInterface;
+use weir_runtime::sys::links::Interfaces;
 
 use super::backoff::{Backoff, BackoffLimits};
 use super::discover::{Assignment, Attachment, Claimant, Depth, FoundInterface, Inventory, NotFound, SearchedPod};
@@ -19,13 +20,13 @@ const SEARCHES: BackoffLimits = BackoffLimits { first: Duration::from_millis(100
 /// Searches that notifications start are at least this far apart: a pod can cause notifications without end.
 const BETWEEN_HURRIES: Duration = Duration::from_millis(50);
 
-/// A local pod.
+/// A local pod. All of them are copied for each search.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LocalPod {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) uid: Option<String>,
-    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) name: Arc<str>,
+    pub(crate) uid: Option<Arc<str>>,
+    pub(crate) addresses: Arc<[IpAddr]>,
 }
 
 impl LocalPod {
@@ -48,9 +49,9 @@ impl LocalPod {
 /// A pod, independently of its addresses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PodIdentity {
-    namespace: String,
-    name: String,
-    uid: Option<String>,
+    namespace: Arc<str>,
+    name: Arc<str>,
+    uid: Option<Arc<str>>,
 }
 
 /// A pod's key in the API, and its UID if it is known.
@@ -72,7 +73,7 @@ pub(crate) struct CachedAddresses {
 pub(crate) struct InterfaceOfPod {
     pub(crate) ifindex: u32,
     pub(crate) name: String,
-    pub(crate) attachment: Attachment,
+    pub(crate) attachment: Arc<Attachment>,
 }
 
 /// The interfaces that CNI results assign to pods, and how much of the host could be read.
@@ -90,7 +91,7 @@ pub(crate) struct AttachedInterfaces {
 /// A result that the CNI plug-in has reported.
 #[derive(Clone, Debug)]
 struct ReportedAttachment {
-    attachment: Attachment,
+    attachment: Arc<Attachment>,
     /// The numbers of its interfaces at that time, because another interface may get the same name later.
     ifindexes: BTreeSet<u32>,
 }
@@ -148,7 +149,7 @@ struct LostInterface {
     /// When a search noted that it is gone.
     at: Instant,
     /// The addresses that the pod had there.
-    addresses: Vec<IpAddr>,
+    addresses: Arc<[IpAddr]>,
     /// The numbers of all interfaces that the search before had seen.
     listed: BTreeSet<u32>,
 }
@@ -158,7 +159,7 @@ struct LostInterface {
 #[derive(Debug)]
 struct Settled {
     pods: BTreeSet<LocalPod>,
-    interfaces: Vec<NamespaceInterface>,
+    interfaces: Interfaces,
 }
 
 impl PodInterfaces {
@@ -184,9 +185,9 @@ impl PodInterfaces {
         let is_other = |it: &Attachment| (&it.namespace, &it.name) != (&attachment.namespace, &attachment.name);
         self.reported.retain(|it| is_other(&it.attachment));
         let host = (self.read_host)(Depth::Interfaces);
-        let named = host.interfaces.iter().filter(|it| attachment.host_interfaces.contains(&it.name));
+        let named = attachment.host_interfaces.iter().filter_map(|name| host.interfaces.named(name));
         let ifindexes = named.map(|it| it.ifindex).collect();
-        self.reported.push(ReportedAttachment { attachment, ifindexes });
+        self.reported.push(ReportedAttachment { attachment: Arc::new(attachment), ifindexes });
     }
 
     /// Reads the state of the host, and adds the reported results to those of the cache.
@@ -194,13 +195,11 @@ impl PodInterfaces {
         let mut inventory = (self.read_host)(depth);
         let exists = |reported: &ReportedAttachment| {
             let ReportedAttachment { attachment, ifindexes } = reported;
-            let is_it = |it: &NamespaceInterface| {
-                attachment.host_interfaces.contains(&it.name) && ifindexes.contains(&it.ifindex)
-            };
-            inventory.is_blind || inventory.interfaces.iter().any(is_it)
+            let mut named = attachment.host_interfaces.iter().filter_map(|name| inventory.interfaces.named(name));
+            inventory.is_blind || named.any(|it| ifindexes.contains(&it.ifindex))
         };
         self.reported.retain(exists);
-        inventory.cached.splice(..0, self.reported.iter().map(|it| it.attachment.clone()));
+        inventory.cached.splice(..0, self.reported.iter().map(|it| Arc::clone(&it.attachment)));
         inventory
     }
 
@@ -335,7 +334,7 @@ impl PodInterfaces {
     }
 
     fn remembered(&self, pod: &LocalPod) -> Option<(&LocalPod, &FoundInterface)> {
-        let first = LocalPod { addresses: Vec::new(), ..pod.clone() };
+        let first = LocalPod { addresses: Arc::default(), ..pod.clone() };
         let (known, found) = self.found.range(first..).next()?;
         let is_same = (&known.namespace, &known.name, &known.uid) == (&pod.namespace, &pod.name, &pod.uid);
         is_same.then_some((known, found))
@@ -343,10 +342,12 @@ impl PodInterfaces {
 
     /// Notes the pods that had an interface until now and have none any more.
     fn note_lost(&mut self, pods: &BTreeSet<LocalPod>, inventory: &Inventory, now: Instant) {
+        let mut gone = self.found.iter().filter(|(_, found)| !inventory.has(found)).peekable();
+        if gone.peek().is_none() && self.lost.is_empty() {
+            return;
+        }
         let identities: BTreeSet<PodIdentity> = pods.iter().map(LocalPod::identity).collect();
-        let gone =
-            self.found.iter().filter(|(pod, found)| !inventory.has(found) && identities.contains(&pod.identity()));
-        for (pod, found) in gone {
+        for (pod, found) in gone.filter(|(pod, _)| identities.contains(&pod.identity())) {
             self.lost.entry(pod.identity()).or_insert_with(|| LostInterface {
                 ifindex: found.ifindex,
                 at: now,
@@ -395,7 +396,7 @@ impl PodInterfaces {
         let present = (!inventory.is_blind).then(|| inventory.interfaces.iter().map(|it| it.ifindex).collect());
         let is_complete = inventory.unread.is_empty();
         let cached = std::mem::take(&mut inventory.cached);
-        let at = |attachment: Attachment| {
+        let at = |attachment: Arc<Attachment>| {
             let &[found] = inventory.veths_of(&attachment).as_slice() else { return None };
             Some(InterfaceOfPod { ifindex: found.ifindex, name: found.name.clone(), attachment })
         };
@@ -460,7 +461,9 @@ impl PodInterfaces {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
+
+    use weir_runtime::sys::links::NamespaceInterface;
 
     use super::*;
     use crate::watch::discover::InterfaceSource;
@@ -470,18 +473,21 @@ mod tests {
     }
 
     fn pod(name: &str) -> LocalPod {
-        let addresses = vec![IpAddr::from([10, 0, 0, 1])];
-        LocalPod { namespace: "shop".to_owned(), name: name.to_owned(), uid: Some(name.to_owned()), addresses }
+        let addresses = [IpAddr::from([10, 0, 0, 1])].into();
+        LocalPod { namespace: "shop".into(), name: name.into(), uid: Some(name.into()), addresses }
     }
 
     fn at(ifindex: u32) -> FoundInterface {
-        let (name, by) = (veth(ifindex).name, InterfaceSource::Record);
+        let (name, by) = (veth(ifindex).name.into(), InterfaceSource::Record);
         FoundInterface { ifindex, name, by, attached_at: None }
     }
 
     #[test]
     fn a_search_is_left_out_only_if_nothing_has_changed_that_it_depends_on() {
-        let host = Arc::new(Mutex::new(Inventory { interfaces: vec![veth(3), veth(4)], ..Inventory::default() }));
+        let host = Arc::new(Mutex::new(Inventory {
+            interfaces: [veth(3), veth(4)].into_iter().collect(),
+            ..Inventory::default()
+        }));
         let shown = Arc::clone(&host);
         let mut interfaces = PodInterfaces::new(Box::new(move |_| shown.lock().unwrap().clone()));
         interfaces.remember([(pod("web"), at(3))]);
@@ -493,9 +499,9 @@ mod tests {
         };
         assert!(search(&mut interfaces, &web));
         assert!(!interfaces.are_settled(&BTreeSet::new()), "other pods");
-        let moved = LocalPod { addresses: vec![IpAddr::from([10, 0, 0, 2])], ..pod("web") };
+        let moved = LocalPod { addresses: [IpAddr::from([10, 0, 0, 2])].into(), ..pod("web") };
         assert!(!interfaces.are_settled(&BTreeSet::from([moved])), "another address");
-        host.lock().unwrap().interfaces.push(veth(5));
+        host.lock().unwrap().interfaces = (3..=5).map(veth).collect();
         assert!(!interfaces.are_settled(&web), "another interface");
         assert!(search(&mut interfaces, &web));
         host.lock().unwrap().is_blind = true;
@@ -519,7 +525,7 @@ mod tests {
         let mut interfaces = PodInterfaces::new(Box::new(move |depth| {
             let (interfaces, last) = &mut *shown.lock().unwrap();
             *last = depth;
-            Inventory { interfaces: Vec::clone(interfaces), ..Inventory::default() }
+            Inventory { interfaces: interfaces.iter().cloned().collect(), ..Inventory::default() }
         }));
         interfaces.remember([(pod("web"), at(3)), (pod("db"), at(4))]);
         let mut now = Instant::now();
@@ -527,14 +533,14 @@ mod tests {
             host.lock().unwrap().0 = left.iter().copied().map(veth).collect();
             now += *pause;
             interfaces.find(&pods.iter().cloned().collect(), now);
-            (host.lock().unwrap().1, interfaces.missing().keys().map(|it| it.name.clone()).collect())
+            (host.lock().unwrap().1, interfaces.missing().keys().map(|it| it.name.to_string()).collect())
         };
         left.iter().zip(pauses).zip(pods).map(search).collect()
     }
 
     #[test]
     fn a_pod_that_has_just_lost_its_interface_is_not_yet_searched_everywhere() {
-        let (both, moved) = (&[pod("db"), pod("web")][..], LocalPod { addresses: Vec::new(), ..pod("web") });
+        let (both, moved) = (&[pod("db"), pod("web")][..], LocalPod { addresses: Arc::default(), ..pod("web") });
         let searches = |left: &[&[u32]], pause: Duration, last: &[LocalPod]| {
             let pods: Vec<&[LocalPod]> =
                 (0..left.len()).map(|at| if at + 1 < left.len() { both } else { last }).collect();

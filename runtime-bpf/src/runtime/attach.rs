@@ -221,8 +221,7 @@ impl Runtime {
         let is_many = request.endpoints.len() + closed.len() > FEW;
         let mut listed = std::mem::take(&mut reconciled.interfaces);
         if is_many && listed.is_empty() {
-            let interfaces = self.system.interfaces().doing("list this host's interfaces")?;
-            listed = interfaces.into_iter().map(|it| (it.ifindex, it)).collect();
+            listed = self.system.interfaces().doing("list this host's interfaces")?;
         }
         let listed = listed.values().filter(|_| is_many);
         let listed: BTreeMap<&str, &HostInterface> = listed.map(|it| (it.name.as_str(), it)).collect();

@@ -36,7 +36,6 @@ impl Runtime {
     fn without_deviation(&self, record: &EnforcementRecord) -> Result<Option<Reconciled>, Error> {
         let Some(loaded) = self.current(record)? else { return Ok(None) };
         let interfaces = self.system.interfaces().doing("list this host's interfaces")?;
-        let interfaces: BTreeMap<u32, HostInterface> = interfaces.into_iter().map(|it| (it.ifindex, it)).collect();
         let is_right = are_as_recorded(record, &interfaces)
             && self.has_exactly_the_pins(record)?
             && self.has_programs(record, &loaded)?
@@ -72,7 +71,7 @@ impl Runtime {
         }
         let endpoints: BTreeSet<u32> = record.endpoints.iter().map(|it| it.ifindex).collect();
         let links = self.system.list(&self.pins.links()).doing("list links")?;
-        Ok(links.iter().all(|name| Pins::link_of(name).is_some_and(|ifindex| endpoints.contains(&ifindex))))
+        Ok(links.names().all(|name| Pins::link_of(name).is_some_and(|ifindex| endpoints.contains(&ifindex))))
     }
 
     /// Whether the map `endpoints` has the entries of the open endpoints, and no others.

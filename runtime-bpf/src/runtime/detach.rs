@@ -73,8 +73,8 @@ impl Runtime {
     /// Handles a missing record: links may still be pinned.
     fn remove_unrecorded(&self) -> Result<(), Error> {
         let links = self.pins.links();
-        for name in self.system.list(&links).doing("list links")? {
-            self.system.unpin(&links.join(&name)).doing("remove a link")?;
+        for name in self.system.list(&links).doing("list links")?.names() {
+            self.system.unpin(&links.join(name)).doing("remove a link")?;
         }
         self.remove_pins()
     }
@@ -88,8 +88,8 @@ impl Runtime {
 
     fn remove_pins(&self) -> Result<(), Error> {
         for directory in self.pins.directories() {
-            let names = self.system.list(&directory).doing(format!("list {}", directory.display()))?;
-            for name in names {
+            let files = self.system.list(&directory).doing(format!("list {}", directory.display()))?;
+            for name in files.names() {
                 let path = directory.join(name);
                 self.system.unpin(&path).doing(format!("remove {}", path.display()))?;
             }

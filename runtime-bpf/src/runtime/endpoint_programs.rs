@@ -15,7 +15,6 @@ use crate::error::{Doing as _, Error, Failure, StateAfterFailure};
 use crate::generation::LoadedGeneration;
 use crate::point::{HookKind, Point, ProgramSide};
 use crate::record::{EnforcedEndpoint, EnforcementRecord};
-use crate::sys::netlink::HostInterface;
 
 /// Weir's program at each side of each interface, as the latest query found it.
 pub(super) type FoundPrograms = BTreeMap<(u32, ProgramSide), Option<u32>>;
@@ -36,7 +35,6 @@ impl Runtime {
     ) -> Result<FoundPrograms, Error> {
         let mut found = FoundPrograms::new();
         let interfaces = self.system.interfaces().doing("list this host's interfaces")?;
-        let interfaces: BTreeMap<u32, HostInterface> = interfaces.into_iter().map(|it| (it.ifindex, it)).collect();
         let (mut gone, mut changed) = (Vec::new(), false);
         let ours = record.programs();
         for local in &mut record.endpoints {

@@ -128,9 +128,8 @@ impl Runtime {
     }
 
     fn has_all_pins(&self, record: &EnforcementRecord) -> Result<bool, Error> {
-        let links: BTreeSet<String> = self.system.list(&self.pins.links()).doing("list links")?.into_iter().collect();
         let there: BTreeSet<PathBuf> = self.pinned()?.into_iter().map(|(path, _)| path).collect();
-        Ok(self.kept_link_names().iter().all(|name| links.contains(name))
+        Ok(self.has_kept_links(&self.link_pins()?)
             && self.recorded_pins(record).iter().all(|it| there.contains(&it.path)))
     }
 

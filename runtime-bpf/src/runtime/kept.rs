@@ -21,6 +21,7 @@ use crate::pins::Pins;
 use crate::point::{HookKind, ProgramSide};
 use crate::record::{EnforcementRecord, KernelGeneration};
 use crate::sys::{KernelLink, KernelMap, KernelProgram, Lock};
+use crate::system::ListedFiles;
 
 /// Open programs and maps by number. The kernel uses no number twice, so an object that is found here is the right one.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +57,8 @@ pub(crate) struct Kept {
     record: Option<(Arc<EnforcementRecord>, u32)>,
     objects: Arc<HeldObjects>,
     links: HeldLinks,
+    /// The list in which each of the links had its pin.
+    links_pinned: Option<ListedFiles>,
     /// The objects of the pins that were opened, by inode. A pin's object never changes, so no pin is opened twice.
     pins: BTreeMap<u64, KernelObjectId>,
     /// Restored pins, in words, since the last report.
@@ -146,24 +149,27 @@ impl Runtime {
         self.bring_record_back()?;
         let Some(mut kept) = self.kept() else { return Ok(()) };
         let there = self.link_pins()?;
+        if kept.has_seen(&there) {
+            return Ok(());
+        }
         let Kept { links, restored, .. } = &mut *kept;
-        for ((ifindex, side), held) in links {
+        for ((ifindex, side), held) in &mut *links {
             let place = self.pins.link(*ifindex, *side);
             // Opening every pin would take more than half of the system calls of a switch.
-            let pin = inode_of(&there, &place);
+            let pin = there.inode_of(&Pins::link_name(*ifindex, *side));
             if held.pin.is_none() || held.pin != pin {
                 held.pin = None;
                 let is_right = self.bring_link_back(&place, &held.link, restored)?;
                 held.pin = pin.filter(|_| is_right);
             }
         }
+        kept.links_pinned = kept.links.values().all(|held| held.pin.is_some()).then_some(there);
         Ok(())
     }
 
-    /// The inodes of the pins of links, by name.
-    fn link_pins(&self) -> Result<BTreeMap<String, u64>, Error> {
-        let files = self.system.list_files(&self.pins.links()).doing("list links")?;
-        Ok(files.into_iter().map(|file| (file.name, file.inode)).collect())
+    /// The pins of links.
+    pub(super) fn link_pins(&self) -> Result<ListedFiles, Error> {
+        self.system.list(&self.pins.links()).doing("list links")
     }
 
     /// The open programs and maps; none for a command.
@@ -191,10 +197,10 @@ impl Runtime {
         self.held_objects().maps.get(&number).map(work)
     }
 
-    /// The names of the pins of the held links.
-    pub(crate) fn kept_link_names(&self) -> Vec<String> {
-        let of = |kept: MutexGuard<'_, Kept>| kept.links.keys().map(|(at, side)| Pins::link_name(*at, *side)).collect();
-        self.kept().map(of).unwrap_or_default()
+    /// Whether there is a pin with the name of each held link.
+    pub(super) fn has_kept_links(&self, there: &ListedFiles) -> bool {
+        let is_there = |(at, side): &(u32, ProgramSide)| there.inode_of(&Pins::link_name(*at, *side)).is_some();
+        self.kept().is_none_or(|kept| kept.has_seen(there) || kept.links.keys().all(is_there))
     }
 
     /// Restores the record alone, for operations that are frequent and need no links.
@@ -269,6 +275,7 @@ impl Runtime {
         kept.objects = Arc::new(objects);
         let before = kept.record.as_ref().map(|(before, _)| (before.repaired, &before.endpoints));
         if before != Some((record.repaired, &record.endpoints)) {
+            kept.links_pinned = None;
             kept.links = self.links_of(&record, std::mem::take(&mut kept.links))?;
         }
         kept.record = Some((record, number));
@@ -278,7 +285,8 @@ impl Runtime {
     /// Holds links that were made again without a new record.
     pub(crate) fn hold_links(&self) -> Result<(), Error> {
         let Some(mut kept) = self.kept() else { return Ok(()) };
-        let Kept { record: Some((record, _)), links, .. } = &mut *kept else { return Ok(()) };
+        let Kept { record: Some((record, _)), links, links_pinned, .. } = &mut *kept else { return Ok(()) };
+        *links_pinned = None;
         *links = self.links_of(record, std::mem::take(links))?;
         Ok(())
     }
@@ -305,7 +313,7 @@ impl Runtime {
         let tcx = record.endpoints.iter().filter(|it| it.way == HookKind::Tcx);
         for key in tcx.flat_map(|local| ProgramSide::BOTH.map(|side| (local.ifindex, side))) {
             let place = self.pins.link(key.0, key.1);
-            let pin = inode_of(&there, &place);
+            let pin = there.inode_of(&Pins::link_name(key.0, key.1));
             let known = before.remove(&key);
             if known.as_ref().is_some_and(|held| held.pin.is_some() && held.pin == pin) {
                 links.extend(known.map(|held| (key, held)));
@@ -326,7 +334,9 @@ impl Runtime {
     }
 }
 
-/// The inode of a pin, if it was listed.
-fn inode_of(listed: &BTreeMap<String, u64>, place: &Path) -> Option<u64> {
-    listed.get(place.file_name()?.to_str()?).copied()
+impl Kept {
+    /// Whether each link had its pin in this list.
+    fn has_seen(&self, there: &ListedFiles) -> bool {
+        self.links_pinned.as_ref().is_some_and(|seen| seen.is_same(there))
+    }
 }

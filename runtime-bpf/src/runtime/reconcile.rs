@@ -6,8 +6,6 @@
 //! This file has the order of the steps. The steps are in [`super::recorded_pins`], [`super::retired`],
 //! [`super::endpoint_programs`], [`super::edge`], [`super::leaving`] and [`super::endpoint_entries`].
 
-use std::collections::BTreeMap;
-
 use weir_artifact::Artifact;
 use weir_artifact::layout::config;
 
@@ -15,7 +13,7 @@ use super::endpoint_entries::Values;
 use super::{EdgeFailure, Runtime};
 use crate::error::{Error, Failure};
 use crate::record::{EnforcedEndpoint, EnforcementRecord};
-use crate::sys::netlink::HostInterface;
+use crate::sys::known_interfaces::InterfacesByNumber;
 
 /// The result of reconciling.
 #[derive(Debug, Default)]
@@ -31,7 +29,7 @@ pub(crate) struct Reconciled {
     /// Uplinks whose drivers did not take the program in this operation, and why.
     pub(super) generic: Vec<EdgeFailure>,
     /// This host's interfaces, if they were listed.
-    pub(super) interfaces: BTreeMap<u32, HostInterface>,
+    pub(super) interfaces: InterfacesByNumber,
     /// The error, if the file of the generation in force cannot be read. Entries were not compared then.
     pub(super) unreadable: Option<Error>,
 }

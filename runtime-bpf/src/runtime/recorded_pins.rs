@@ -120,8 +120,8 @@ impl Runtime {
     pub(super) fn pinned(&self) -> Result<Vec<(PathBuf, u64)>, Error> {
         let mut pins = Vec::new();
         for directory in self.pins.directories().into_iter().filter(|it| *it != self.pins.links()) {
-            let files = self.system.list_files(&directory).doing(format!("list {}", directory.display()))?;
-            pins.extend(files.into_iter().map(|file| (directory.join(file.name), file.inode)));
+            let files = self.system.list(&directory).doing(format!("list {}", directory.display()))?;
+            pins.extend(files.iter().map(|file| (directory.join(&file.name), file.inode)));
         }
         Ok(pins)
     }
@@ -165,9 +165,9 @@ impl Runtime {
     /// Removes links of interfaces that are not in the record.
     pub(super) fn remove_stray_links(&self, record: &EnforcementRecord) -> Result<(), Error> {
         let links = self.pins.links();
-        for name in self.system.list(&links).doing("list links")? {
-            let owned = Pins::link_of(&name).is_some_and(|index| record.endpoints.iter().any(|it| it.ifindex == index))
-                || Pins::uplink_of(&name).is_some_and(|index| record.uplinks.iter().any(|it| it.ifindex == index));
+        for name in self.system.list(&links).doing("list links")?.names() {
+            let owned = Pins::link_of(name).is_some_and(|index| record.endpoints.iter().any(|it| it.ifindex == index))
+                || Pins::uplink_of(name).is_some_and(|index| record.uplinks.iter().any(|it| it.ifindex == index));
             if !owned {
                 let path = links.join(name);
                 // The link ends when its pin is removed.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-use crate::system::ListedFile;
+use crate::system::ListedFiles;
 
 /// Files that come, leave, or get other names.
 const CHANGES: WatchFlags =
@@ -41,7 +41,7 @@ struct KnownList {
     directory: DirectoryId,
     watch: i32,
     at: Instant,
-    files: Vec<ListedFile>,
+    files: ListedFiles,
 }
 
 /// A directory's device and number.
@@ -61,8 +61,8 @@ impl KnownFiles {
     pub(crate) fn read(
         &mut self,
         directory: &Path,
-        list: impl FnOnce() -> io::Result<Vec<ListedFile>>,
-    ) -> io::Result<Vec<ListedFile>> {
+        list: impl FnOnce() -> io::Result<ListedFiles>,
+    ) -> io::Result<ListedFiles> {
         self.take_messages()?;
         if let Some(known) = self.lists.get(directory)
             && known.at.elapsed() < self.most_age

@@ -22,6 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, retry_on_intr};
@@ -36,6 +37,9 @@ const MOST_QUESTIONS: usize = 24;
 /// Number of times that single interfaces are asked for while others change.
 const ROUNDS: usize = 3;
 
+/// The interfaces by their numbers. Two reads with no change in between share one list.
+pub(crate) type InterfacesByNumber = Arc<BTreeMap<u32, HostInterface>>;
+
 /// The interfaces, and the socket on which the kernel reports their changes.
 #[derive(Debug)]
 pub(crate) struct KnownInterfaces {
@@ -48,7 +52,7 @@ pub(crate) struct KnownInterfaces {
 struct KnownList {
     /// When the whole list was asked for.
     at: Instant,
-    interfaces: BTreeMap<u32, HostInterface>,
+    interfaces: InterfacesByNumber,
     /// Numbers that messages have named since the interfaces were asked for.
     changed: BTreeSet<u32>,
     /// Numbers of interfaces that have ended or left. The last message about them may still come.
@@ -62,13 +66,13 @@ impl KnownInterfaces {
     }
 
     /// The present interfaces. The connection must be in the same namespace.
-    pub(crate) fn read(&mut self, netlink: &NetlinkSocket) -> io::Result<Vec<HostInterface>> {
+    pub(crate) fn read(&mut self, netlink: &NetlinkSocket) -> io::Result<InterfacesByNumber> {
         for round in 0..=ROUNDS {
             // Also after the questions: answers from before and after another change are no state of this host.
             self.take_messages()?;
             let Some(list) = self.last.take().filter(|list| list.at.elapsed() < self.most_age) else { break };
             if list.changed.is_empty() {
-                let interfaces = list.interfaces.values().cloned().collect();
+                let interfaces = Arc::clone(&list.interfaces);
                 self.last = Some(list);
                 return Ok(interfaces);
             }
@@ -80,16 +84,16 @@ impl KnownInterfaces {
     }
 
     /// The same, asked for now.
-    pub(crate) fn read_again(&mut self, netlink: &NetlinkSocket) -> io::Result<Vec<HostInterface>> {
+    pub(crate) fn read_again(&mut self, netlink: &NetlinkSocket) -> io::Result<InterfacesByNumber> {
         self.take_messages()?;
         self.ask(netlink)
     }
 
-    fn ask(&mut self, netlink: &NetlinkSocket) -> io::Result<Vec<HostInterface>> {
+    fn ask(&mut self, netlink: &NetlinkSocket) -> io::Result<InterfacesByNumber> {
         self.last = None;
         let at = Instant::now();
-        let all = netlink.interfaces()?;
-        let interfaces = all.iter().map(|it| (it.ifindex, it.clone())).collect();
+        let all = by_number(netlink.interfaces()?);
+        let interfaces = Arc::clone(&all);
         self.last = Some(KnownList { at, interfaces, changed: BTreeSet::new(), ended: BTreeSet::new() });
         Ok(all)
     }
@@ -122,6 +126,10 @@ impl KnownInterfaces {
     }
 }
 
+pub(crate) fn by_number(interfaces: Vec<HostInterface>) -> InterfacesByNumber {
+    Arc::new(interfaces.into_iter().map(|it| (it.ifindex, it)).collect())
+}
+
 impl KnownList {
     /// The list with the present state of the interfaces that have changed; `None` if they are too many, or if it is
     /// not known which ones have.
@@ -142,10 +150,13 @@ impl KnownList {
                     let is_new = self.interfaces.get(&ifindex) != Some(&found);
                     let end = found.link.filter(|end| is_new && self.interfaces.contains_key(end));
                     questions.extend(end.filter(|end| !asked.contains(end)));
-                    self.interfaces.insert(ifindex, found);
+                    if is_new {
+                        Arc::make_mut(&mut self.interfaces).insert(ifindex, found);
+                    }
                 }
                 Err(error) if errno(&error) == Some(libc::ENODEV) => {
-                    if self.interfaces.remove(&ifindex).is_some() {
+                    if self.interfaces.contains_key(&ifindex) {
+                        Arc::make_mut(&mut self.interfaces).remove(&ifindex);
                         self.ended.insert(ifindex);
                     } else if !self.ended.contains(&ifindex) {
                         // It was the other end of one here for a moment, and may have got this number meanwhile.

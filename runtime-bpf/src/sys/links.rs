@@ -4,16 +4,18 @@
 //! end: inside a pod, `IFLA_LINK` of `eth0` is the number of the host's interface. Strategy: two lists of
 //! [`NetlinkSocket`], as plain data.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::known_interfaces::KnownInterfaces;
+use super::known_interfaces::{InterfacesByNumber, KnownInterfaces};
 use super::netlink::{HostInterface, NetlinkSocket};
 
 /// An interface.
@@ -28,6 +30,53 @@ pub struct NamespaceInterface {
     /// The number of the interface below this one. For a veth this is the other end, which may be in another namespace.
     pub peer: Option<u32>,
 }
+
+/// The interfaces of a network namespace at one time. A copy costs nothing, and so does the comparison with one.
+#[derive(Clone, Debug, Default)]
+pub struct Interfaces(Arc<IndexedInterfaces>);
+
+#[derive(Debug, Default)]
+struct IndexedInterfaces {
+    /// In the order of their numbers.
+    all: Vec<NamespaceInterface>,
+    /// The places of the interfaces in `all`, by their names.
+    by_name: HashMap<String, usize>,
+}
+
+impl Interfaces {
+    /// All interfaces, in the order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = &NamespaceInterface> {
+        self.0.all.iter()
+    }
+
+    /// The interface with this name.
+    pub fn named(&self, name: &str) -> Option<&NamespaceInterface> {
+        self.0.by_name.get(name).and_then(|at| self.0.all.get(*at))
+    }
+
+    /// The interface with this number.
+    pub fn numbered(&self, ifindex: u32) -> Option<&NamespaceInterface> {
+        let all = &self.0.all;
+        all.binary_search_by_key(&ifindex, |it| it.ifindex).ok().and_then(|at| all.get(at))
+    }
+}
+
+impl FromIterator<NamespaceInterface> for Interfaces {
+    fn from_iter<I: IntoIterator<Item = NamespaceInterface>>(interfaces: I) -> Self {
+        let mut all = Vec::from_iter(interfaces);
+        all.sort_by_key(|it| it.ifindex);
+        let by_name = all.iter().enumerate().map(|(at, it)| (it.name.clone(), at)).collect();
+        Self(Arc::new(IndexedInterfaces { all, by_name }))
+    }
+}
+
+impl PartialEq for Interfaces {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.all == other.0.all
+    }
+}
+
+impl Eq for Interfaces {}
 
 /// The interfaces and addresses of a network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,6 +108,8 @@ pub struct InterfaceList(Option<OpenList>);
 struct OpenList {
     netlink: NetlinkSocket,
     known: KnownInterfaces,
+    /// The list that was returned last, and what it was made from.
+    last: Option<(InterfacesByNumber, Interfaces)>,
 }
 
 impl InterfaceList {
@@ -68,31 +119,49 @@ impl InterfaceList {
 
     /// The present interfaces of the namespace in which this thread was at the first call. The number of a veth's other
     /// end may be out of date.
-    pub fn read(&mut self) -> io::Result<Vec<NamespaceInterface>> {
-        let OpenList { netlink, known } = self.open()?;
-        Ok(plain(known.read(netlink)?))
+    pub fn read(&mut self) -> io::Result<Interfaces> {
+        let OpenList { netlink, known, last } = self.open()?;
+        Ok(shared(last, known.read(netlink)?))
     }
 
     /// The same, listed now.
-    pub fn read_again(&mut self) -> io::Result<Vec<NamespaceInterface>> {
-        let OpenList { netlink, known } = self.open()?;
-        Ok(plain(known.read_again(netlink)?))
+    pub fn read_again(&mut self) -> io::Result<Interfaces> {
+        let OpenList { netlink, known, last } = self.open()?;
+        Ok(shared(last, known.read_again(netlink)?))
     }
 
     fn open(&mut self) -> io::Result<&mut OpenList> {
         Ok(match &mut self.0 {
             Some(list) => list,
-            none => {
-                none.insert(OpenList { netlink: NetlinkSocket::open()?, known: KnownInterfaces::here(Self::MOST_AGE)? })
-            }
+            none => none.insert(OpenList {
+                netlink: NetlinkSocket::open()?,
+                known: KnownInterfaces::here(Self::MOST_AGE)?,
+                last: None,
+            }),
         })
     }
 }
 
+/// The plain list of these interfaces: the last one, if it was made from them.
+fn shared(last: &mut Option<(InterfacesByNumber, Interfaces)>, now: InterfacesByNumber) -> Interfaces {
+    if let Some((from, interfaces)) = last
+        && Arc::ptr_eq(from, &now)
+    {
+        return interfaces.clone();
+    }
+    let interfaces: Interfaces = now.values().cloned().map(NamespaceInterface::from).collect();
+    *last = Some((now, interfaces.clone()));
+    interfaces
+}
+
+impl From<HostInterface> for NamespaceInterface {
+    fn from(it: HostInterface) -> Self {
+        Self { ifindex: it.ifindex, name: it.name, kind: it.kind, peer: it.link }
+    }
+}
+
 fn plain(interfaces: Vec<HostInterface>) -> Vec<NamespaceInterface> {
-    let plain =
-        |it: HostInterface| NamespaceInterface { ifindex: it.ifindex, name: it.name, kind: it.kind, peer: it.link };
-    interfaces.into_iter().map(plain).collect()
+    interfaces.into_iter().map(NamespaceInterface::from).collect()
 }
 
 /// The addresses of the other end of this thread's veth with this name. Fails if there is no such veth.

@@ -16,7 +16,9 @@ use super::node::CniResults;
 /// Number of pods that are added and removed in turn.
 const CHURNED: u32 = 500;
 const SLICES_PER_SECOND: u32 = 50;
-const LOCAL_PER_SECOND: u32 = 4;
+const LOCAL_PER_SECOND: u32 = 2;
+/// Number of local pods that come, and then leave: a node has room for about as many more.
+const LOCALS: u32 = 40;
 const POLICIES_PER_SECOND: u32 = 2;
 
 /// Changes in a round of all kinds together: one policy, and then a slice after every two pods.
@@ -38,6 +40,8 @@ pub(super) struct Phase {
     pub(super) name: &'static str,
     /// Number of changes per second.
     rate: u32,
+    /// Number of all changes.
+    count: u32,
     /// The metric that has the times until they are in force.
     metric: &'static str,
     change: fn(&MeasuredNode<'_>, &LoadOptions, u32) -> Result<()>,
@@ -46,12 +50,16 @@ pub(super) struct Phase {
 /// All kinds of changes.
 pub(super) fn phases(options: &LoadOptions) -> Vec<Phase> {
     let (pods, others) = ("weir_pod_enforced_seconds", "weir_policy_enforced_seconds");
+    let together = options.pod_changes * ROUND / ROUND_PODS;
+    let timed = |name, rate, metric, change| Phase { name, rate, count: options.seconds * rate, metric, change };
+    let local = |name, change| Phase { name, rate: LOCAL_PER_SECOND, count: LOCALS, metric: pods, change };
     vec![
-        Phase { name: "pods elsewhere", rate: options.pod_changes, metric: pods, change: change_pod },
-        Phase { name: "local pods", rate: LOCAL_PER_SECOND, metric: pods, change: change_local },
-        Phase { name: "EndpointSlices", rate: SLICES_PER_SECOND, metric: others, change: change_slice },
-        Phase { name: "policies", rate: POLICIES_PER_SECOND, metric: others, change: change_policy },
-        Phase { name: "together", rate: options.pod_changes * ROUND / ROUND_PODS, metric: others, change: change_all },
+        timed("pods elsewhere", options.pod_changes, pods, change_pod),
+        local("local pods come", add_local),
+        local("local pods leave", remove_local),
+        timed("EndpointSlices", SLICES_PER_SECOND, others, change_slice),
+        timed("policies", POLICIES_PER_SECOND, others, change_policy),
+        timed("together", together, others, change_all),
     ]
 }
 
@@ -61,12 +69,18 @@ pub(super) fn sent(server: &Simulated) -> Vec<(&'static str, u64)> {
 }
 
 impl Phase {
-    /// Makes the changes, and prints their cost.
-    pub(super) fn measure(&self, node: &MeasuredNode<'_>, agent: &MeasuredAgent, options: &LoadOptions) -> Result<()> {
+    /// Makes the changes, and prints their cost. `idle` is the share of a core that the agent takes without changes.
+    pub(super) fn measure(
+        &self,
+        node: &MeasuredNode<'_>,
+        agent: &MeasuredAgent,
+        options: &LoadOptions,
+        idle: f64,
+    ) -> Result<()> {
         let total = || sent(node.server).iter().map(|(_, bytes)| bytes).sum::<u64>();
         let (metrics, cpu, bytes, begun) = (agent.metrics()?, agent.cpu()?, total(), Instant::now());
         let pause = Duration::from_secs(1) / self.rate;
-        for turn in 0..options.seconds * self.rate {
+        for turn in 0..self.count {
             (self.change)(node, options, turn)?;
             sleep((pause * (turn + 1)).saturating_sub(begun.elapsed()));
         }
@@ -75,7 +89,8 @@ impl Phase {
         let rate = (total() - bytes) as f64 / seconds / 1_000.0;
         let Self { name, rate: changes, metric, .. } = self;
         println!("{:25} {changes} a second", format!("{name}: changes"));
-        println!("{:25} {:.2} % of a core", format!("{name}: CPU"), cores * 100.0);
+        let each = (cores - idle).max(0.0) * seconds / f64::from(self.count) * 1_000.0;
+        println!("{:25} {:.2} % of a core; beyond idle, {each:.2} ms a change", format!("{name}: CPU"), cores * 100.0);
         println!("{:25} {rate:.1} kB a second", format!("{name}: API"));
         println!("{:25} {}", format!("{name}: memory"), agent.memory()?);
         // Changes that wait for the CPU budget are in force after at most this time.
@@ -97,23 +112,32 @@ fn change_pod(node: &MeasuredNode<'_>, options: &LoadOptions, turn: u32) -> Resu
     Ok(())
 }
 
-/// Adds and removes a pod of the agent's node with its interface and the result of the CNI plug-in.
-fn change_local(node: &MeasuredNode<'_>, options: &LoadOptions, turn: u32) -> Result<()> {
-    let index = options.scale.local + turn / 2 % 16;
+/// A pod of the agent's node, and the number of its interface.
+fn local_pod(options: &LoadOptions, turn: u32) -> (Value, u32) {
+    let index = options.scale.local + turn;
     // The numbers of other pods begin after those of the local ones.
-    let number = options.scale.pods + CHURNED + turn / 2;
+    let number = options.scale.pods + CHURNED + turn;
     let mut pod = simulated::pod(number, "near", Some(near_address(index)));
     pod["status"]["podIPs"] = json!([{"ip": near_address(index).to_string()}]);
-    if turn.is_multiple_of(2) {
-        let route = format!("route add {}/32 dev v{index}", near_address(index));
-        ip(&format!("link add v{index} type veth peer name e{index}\nlink set v{index} up\n{route}\n"))?;
-        node.results.add(index, &pod)?;
-        node.server.put("Pod", pod);
-    } else {
-        ip(&format!("link delete v{index}\n"))?;
-        node.results.remove(index)?;
-        delete(node.server, "Pod", &pod);
-    }
+    (pod, index)
+}
+
+/// Adds a local pod with its interface and the result of the CNI plug-in.
+fn add_local(node: &MeasuredNode<'_>, options: &LoadOptions, turn: u32) -> Result<()> {
+    let (pod, index) = local_pod(options, turn);
+    let route = format!("route add {}/32 dev v{index}", near_address(index));
+    ip(&format!("link add v{index} type veth peer name e{index}\nlink set v{index} up\n{route}\n"))?;
+    node.results.add(index, &pod)?;
+    node.server.put("Pod", pod);
+    Ok(())
+}
+
+/// Removes a pod that [`add_local`] has added.
+fn remove_local(node: &MeasuredNode<'_>, options: &LoadOptions, turn: u32) -> Result<()> {
+    let (pod, index) = local_pod(options, turn);
+    ip(&format!("link delete v{index}\n"))?;
+    node.results.remove(index)?;
+    delete(node.server, "Pod", &pod);
     Ok(())
 }
 

@@ -77,8 +77,8 @@ impl<'a> HostInterfaces<'a> {
         let at = |pod: &LocalPod<'_>| {
             let path = pod.path();
             let (_, name) = known.iter().find(|(pod, _)| *pod == path)?;
-            let interface = self.inventory.interfaces.iter().find(|it| it.name == *name)?;
-            let (ifindex, name) = (interface.ifindex, name.clone());
+            let interface = self.inventory.interfaces.named(name)?;
+            let (ifindex, name) = (interface.ifindex, name.as_str().into());
             Some(FoundInterface { ifindex, name, by: InterfaceSource::Record, attached_at: None })
         };
         let claimant = |pod| Claimant { pod: LocalPod::searched(pod), known: at(pod), has_lost: false };
@@ -88,7 +88,7 @@ impl<'a> HostInterfaces<'a> {
             let path = format!("{}/{}", claimant.pod.namespace, claimant.pod.name);
             match outcome {
                 Ok(_) if claimant.known.is_some() => {}
-                Ok(it) => discovered.found.push((path, it.name)),
+                Ok(it) => discovered.found.push((path, it.name.to_string())),
                 Err(error) => _ = discovered.missing.insert(path, error.to_string()),
             }
         }
@@ -98,7 +98,7 @@ impl<'a> HostInterfaces<'a> {
     /// The reason why an interface cannot be the pod's, if there is one.
     pub(super) fn objection(&self, pod: &str, name: &str) -> Option<String> {
         // The runtime reports interfaces and pods that do not exist.
-        let interface = self.inventory.interfaces.iter().find(|it| it.name == name)?;
+        let interface = self.inventory.interfaces.named(name)?;
         let pod = self.pods.iter().find(|it| it.path() == pod)?;
         match interface.kind.as_str() {
             "veth" => {}
@@ -175,7 +175,9 @@ mod tests {
     fn host(inside: &[&str]) -> HostInterfaces<'static> {
         let behind = inside.iter().map(|it| it.parse().expect("an address")).collect();
         let inventory = Inventory {
-            interfaces: vec![interface(3, "br0", "bridge", None), interface(7, "veth7", "veth", Some(2))],
+            interfaces: [interface(3, "br0", "bridge", None), interface(7, "veth7", "veth", Some(2))]
+                .into_iter()
+                .collect(),
             ..Inventory::default()
         };
         let addresses = vec!["10.0.0.5".parse().expect("an address")];

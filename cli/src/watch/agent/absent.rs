@@ -61,9 +61,10 @@ impl<E: Enforce> NodeAgent<E> {
 
     fn is_excused(&self, pod: &LocalPod, now: Instant) -> bool {
         let Some(AbsentPod { since, had_interface }) = self.local.absent.pods.get(pod).copied() else { return false };
-        let key = Key { kind: "Pod".to_owned(), namespace: pod.namespace.clone(), name: pod.name.clone() };
+        let (namespace, name) = (pod.namespace.to_string(), pod.name.to_string());
+        let key = Key { kind: "Pod".to_owned(), namespace, name };
         let object = self.objects.index().get(&key);
-        let is_deleted = object.is_some_and(|it| it.meta.deleting && it.meta.uid == pod.uid);
+        let is_deleted = object.is_some_and(|it| it.meta.deleting && it.meta.uid.as_deref() == pod.uid.as_deref());
         let is_recent = now.saturating_duration_since(since) < EXCUSED;
         (had_interface && is_deleted) || ((had_interface || is_deleted) && is_recent)
     }

@@ -111,8 +111,8 @@ impl<E: Enforce> NodeAgent<E> {
         let path = pod.path();
         let enforced = self.enforcement.pods().iter().find(|(it, _)| it.path() == path);
         let is_same_attachment = enforced.is_some_and(|(it, at)| {
-            let same = it.uid.as_ref().zip(pod.uid.as_ref()).is_none_or(|(a, b)| a == b);
-            same && question.interfaces.contains(&at.name)
+            let same = it.uid.as_deref().zip(pod.uid.as_deref()).is_none_or(|(a, b)| a == b);
+            same && question.interfaces.iter().any(|it| **it == *at.name)
         });
         match self.enforcement.epoch() {
             Some(generation) if is_same_attachment => Ok(generation),

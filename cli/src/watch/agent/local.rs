@@ -5,6 +5,7 @@
 //! closed in a generation, never both.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use weir_classes::index::{ChangeEffect, Generation, Key};
@@ -70,9 +71,9 @@ fn unaddressed(generation: &Generation, node: &str) -> BTreeMap<LocalPod, LostAd
 fn pod(cluster: &Cluster, id: EndpointId, lost: &[std::net::IpAddr]) -> LocalPod {
     let endpoint = &cluster.endpoints[id.index()];
     LocalPod {
-        namespace: cluster.namespaces[endpoint.namespace.index()].name.clone(),
-        name: endpoint.name.clone(),
-        uid: endpoint.uid.clone(),
+        namespace: cluster.namespaces[endpoint.namespace.index()].name.as_str().into(),
+        name: endpoint.name.as_str().into(),
+        uid: endpoint.uid.as_deref().map(Arc::from),
         addresses: endpoint.addresses.iter().chain(lost).copied().collect(),
     }
 }
@@ -80,19 +81,20 @@ fn pod(cluster: &Cluster, id: EndpointId, lost: &[std::net::IpAddr]) -> LocalPod
 /// A pod of the kernel's record, at its interface.
 fn recorded(record: RecordedPod) -> Option<(LocalPod, FoundInterface)> {
     let (namespace, name) = record.pod.split_once('/')?;
-    let (namespace, name) = (namespace.to_owned(), name.to_owned());
-    let pod = LocalPod { namespace, name, uid: Some(record.uid), addresses: Vec::new() };
-    let (ifindex, name, by) = (record.ifindex, record.interface, InterfaceSource::Record);
+    let (namespace, name, uid) = (namespace.into(), name.into(), Some(record.uid.into()));
+    let pod = LocalPod { namespace, name, uid, addresses: Arc::default() };
+    let (ifindex, name, by) = (record.ifindex, record.interface.into(), InterfaceSource::Record);
     Some((pod, FoundInterface { ifindex, name, by, attached_at: None }))
 }
 
 fn identity(object: &Object) -> LocalPod {
     let addresses = match &object.body {
-        Body::Pod(pod) => pod.addresses.clone(),
-        _ => Vec::new(),
+        Body::Pod(pod) => pod.addresses.as_slice().into(),
+        _ => Arc::default(),
     };
     let meta = &object.meta;
-    LocalPod { namespace: meta.namespace.to_string(), name: meta.name.clone(), uid: meta.uid.clone(), addresses }
+    let (namespace, name) = ((*meta.namespace).into(), meta.name.as_str().into());
+    LocalPod { namespace, name, uid: meta.uid.as_deref().map(Arc::from), addresses }
 }
 
 /// The interfaces of a generation, with their pods.
@@ -152,7 +154,7 @@ impl LocalPods {
         let GenerationInterfaces { mut endpoints, mut closed } = GenerationInterfaces::default();
         for (pod, found) in self.interfaces.found() {
             let of = if self.is_unaddressed(pod) { &mut closed } else { &mut endpoints };
-            of.push(PodAtInterface { pod: pod.path(), interface: found.name.clone() });
+            of.push(PodAtInterface { pod: pod.path(), interface: found.name.to_string() });
         }
         let contested = self.interfaces.contested().iter();
         closed.extend(contested.map(|(name, pod)| PodAtInterface { pod: pod.clone(), interface: name.clone() }));
@@ -164,7 +166,7 @@ impl LocalPods {
     pub(super) fn uids(&self) -> BTreeMap<String, String> {
         let missing = self.interfaces.missing().iter().filter(|(_, why)| !why.is_contested).map(|(pod, _)| pod);
         let known = self.interfaces.found().keys().chain(missing);
-        known.filter_map(|pod| Some((pod.path(), pod.uid.clone()?))).collect()
+        known.filter_map(|pod| Some((pod.path(), pod.uid.as_deref()?.to_owned()))).collect()
     }
 
     /// The pods to report as closed, each with the reason why it is not known which packets are the pod's.

@@ -6,13 +6,14 @@
 //! Invariants: the entries of a pod's addresses are written before its interface opens ([`super::entry_writes`]). If
 //! anything fails, a generation is requested, which contains the pod.
 
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use weir_classes::index::{Dirty, Key, LocalArrival, LocalChange};
 
 use super::{LocalPod, NodeAgent, Value, shown};
 use crate::watch::annotate::{AnnotatedPod, PublishedGeneration};
-use crate::watch::discover::FoundInterface;
 use crate::watch::enforce::{Enforce, EnforceError, GonePod, NewPod, PodAtInterface};
 
 impl<E: Enforce> NodeAgent<E> {
@@ -38,11 +39,10 @@ impl<E: Enforce> NodeAgent<E> {
 
     fn add_local_pod(&mut self, arrival: LocalArrival, now: Instant) -> Result<(), EnforceError> {
         let LocalArrival { pod: key, uid, addresses, like, subject, .. } = arrival;
-        let Key { namespace, name, .. } = key.clone();
-        let pod = LocalPod { namespace, name, uid: uid.clone(), addresses: addresses.clone() };
+        let pod = local_pod(&key, uid.as_deref(), &addresses);
         let found = self.find_also(&pod, now).ok_or_else(|| EnforceError::new("its interface is not found"))?;
-        let FoundInterface { name: interface, ifindex, .. } = found.clone();
-        let at = PodAtInterface { pod: pod.path(), interface };
+        let ifindex = found.ifindex;
+        let at = PodAtInterface { pod: pod.path(), interface: found.name.to_string() };
         let generation = self.enforce.add_pod(&NewPod { at, uid, ifindex, addresses, like, subject })?;
         self.enforcement.add_pod(pod, found);
         self.time_new_pods();
@@ -92,12 +92,16 @@ impl<E: Enforce> NodeAgent<E> {
         let Dirty::Addresses(changes) = dirty else { return };
         for change in &changes.locals {
             if let LocalChange::Left { pod, uid } = change {
-                let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
-                let pod = LocalPod { namespace, name, uid: uid.clone(), addresses: Vec::new() };
-                self.local.interfaces_mut().forget(&pod);
+                self.local.interfaces_mut().forget(&local_pod(pod, uid.as_deref(), &[]));
             }
         }
     }
+}
+
+fn local_pod(key: &Key, uid: Option<&str>, addresses: &[IpAddr]) -> LocalPod {
+    let Key { namespace, name, .. } = key;
+    let (namespace, name) = (namespace.as_str().into(), name.as_str().into());
+    LocalPod { namespace, name, uid: uid.map(Arc::from), addresses: addresses.into() }
 }
 
 fn gone(key: &Key) -> GonePod {

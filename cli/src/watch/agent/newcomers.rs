@@ -10,6 +10,7 @@
 //! Only a generation that is in force on an interface opens it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::ValueEnum;
@@ -51,7 +52,7 @@ pub(super) struct Newcomers {
 struct CacheReads {
     last: Instant,
     /// The attachments for which it is decided whether to close their interfaces, by interface, as long as it exists.
-    decided: BTreeMap<u32, Vec<Attachment>>,
+    decided: BTreeMap<u32, Vec<Arc<Attachment>>>,
     /// If the first read could not read all results: when it began. Results that are older are not new.
     incomplete_at: Option<SystemTime>,
 }
@@ -61,15 +62,16 @@ impl CacheReads {
     /// the same one.
     fn has_decided(&self, found: &InterfaceOfPod) -> bool {
         let new = &found.attachment;
-        let is_it = |known: &Attachment| {
+        let is_same = |known: &Attachment| {
             (known.attached_at, &known.namespace, &known.name, &known.uid)
                 == (new.attached_at, &new.namespace, &new.name, &new.uid)
         };
+        let is_it = |known: &Arc<Attachment>| Arc::ptr_eq(known, new) || is_same(known);
         self.decided.get(&found.ifindex).is_some_and(|known| known.iter().any(is_it))
     }
 
     fn decide(&mut self, found: &InterfaceOfPod) {
-        self.decided.entry(found.ifindex).or_default().push(found.attachment.clone());
+        self.decided.entry(found.ifindex).or_default().push(Arc::clone(&found.attachment));
     }
 }
 

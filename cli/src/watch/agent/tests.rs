@@ -214,26 +214,24 @@ impl Rig {
 
     fn plug(&mut self, name: &str, uid: &str, veth: &str, address: [u8; 4]) {
         let mut host = self.host.lock().expect("no test panics while it holds it");
-        let ifindex = host.interfaces.len() as u32 + 1;
-        host.interfaces.push(NamespaceInterface {
-            ifindex,
-            name: veth.to_owned(),
-            kind: "veth".to_owned(),
-            peer: Some(2),
+        let ifindex = host.interfaces.iter().count() as u32 + 1;
+        let (veth_name, kind) = (veth.to_owned(), "veth".to_owned());
+        host.change_interfaces(|all| {
+            all.push(NamespaceInterface { ifindex, name: veth_name, kind, peer: Some(2) });
         });
-        host.cached.push(Attachment {
+        host.cached.push(Arc::new(Attachment {
             namespace: "shop".to_owned(),
             name: name.to_owned(),
             uid: Some(uid.to_owned()),
             host_interfaces: vec![veth.to_owned()],
             addresses: vec![address.into()],
             attached_at: Some(std::time::SystemTime::now()),
-        });
+        }));
     }
 
     fn unplug(&mut self, veth: &str) {
         let mut host = self.host.lock().expect("no test panics while it holds it");
-        host.interfaces.retain(|it| it.name != veth);
+        host.change_interfaces(|all| all.retain(|it| it.name != veth));
     }
 
     fn apply(&mut self, text: &str) {

@@ -10,6 +10,7 @@
 //! interface, the interfaces are contested (the caller closes them), and other pods are not affected.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use weir_runtime::sys::links::NamespaceInterface;
 
@@ -107,7 +108,7 @@ impl Inventory {
                 std::cmp::Ordering::Less => index,
                 std::cmp::Ordering::Greater => holder.claimant,
                 std::cmp::Ordering::Equal => {
-                    contested.entry(found.name.clone()).or_default().extend([index, holder.claimant]);
+                    contested.entry(found.name.to_string()).or_default().extend([index, holder.claimant]);
                     ties.insert(found.ifindex);
                     index
                 }
@@ -172,7 +173,7 @@ impl Inventory {
                     holders.insert(*ifindex, InterfaceHolder { claimant: index, found: found.clone() });
                 }
                 Some(_) => {
-                    let names: Vec<&str> = own.values().map(|it| it.name.as_str()).collect();
+                    let names: Vec<&str> = own.values().map(|it| &*it.name).collect();
                     reasons[index].push(format!("{} may be the pod's interface or another pod's", names.join(", ")));
                     names.iter().for_each(|name| _ = contested.entry((*name).to_owned()).or_default().insert(index));
                 }
@@ -208,7 +209,7 @@ impl Inventory {
             reasons.push("no route leads to its address alone".to_owned());
         }
         for HostRoute { address, interface } in routes {
-            match self.interfaces.iter().find(|it| it.name == *interface && is_veth(it)) {
+            match self.interfaces.named(interface).filter(|it| is_veth(it)) {
                 Some(host) => _ = all.insert(host.ifindex, found(host, InterfaceSource::Route)),
                 None => reasons.push(format!("the route to {address} leads to {interface}, which is not a veth")),
             }
@@ -263,7 +264,7 @@ impl Inventory {
 
     /// Whether a CNI result says that the interface belongs to another pod.
     pub(crate) fn is_cached_for_another(&self, name: &str, pod: SearchedPod<'_>) -> bool {
-        let names_it = |cached: &&Attachment| self.veths_of(cached).iter().any(|it| it.name == name);
+        let names_it = |cached: &&Arc<Attachment>| self.veths_of(cached).iter().any(|it| it.name == name);
         self.cached.iter().filter(names_it).any(|cached| !cached.is_of(pod))
     }
 }

@@ -1,18 +1,23 @@
 //! libcni's result cache: one JSON file for each attachment of a sandbox to a network (`cniCacheV1`).
 //!
 //! Problem: the agent reads the cache several times for each pod that comes or leaves, and each pod has a file there.
-//! Strategy: a file is read again only if it has another [`FileStamp`] than before.
+//! Strategy: the kernel names the files that have changed ([`ChangedFiles`]), and only these are read again. It does
+//! not name each of them in every case, so at times all files are looked at, and those with another [`FileStamp`] are
+//! read again.
+//! Invariant: a file that could not be read is tried again each time.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::path::Path;
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::Deserialize;
+use weir_runtime::sys::{ChangedFiles, FileChanges};
 
-use super::SearchedPod;
+use super::{SearchedPod, names};
 use crate::cni::CniResult;
 use crate::watch::file_stamp::FileStamp;
 
@@ -43,64 +48,111 @@ impl Attachment {
     }
 }
 
-/// The files of earlier reads.
+/// The time after which all files are looked at.
+const MOST_AGE: Duration = Duration::from_secs(1);
+
+/// The files as they were last read.
 #[derive(Debug, Default)]
 pub(super) struct ResultCache {
     files: BTreeMap<String, KnownFile>,
+    /// Why some files could not be read, by their names.
+    unread: BTreeMap<String, String>,
+    /// Why the directory could not be read.
+    unlisted: Option<String>,
+    /// `None` if there are too many of them on this host: then all files are looked at each time.
+    changes: Option<ChangedFiles>,
+    /// When all files were looked at.
+    looked: Option<Instant>,
 }
 
 /// A file that has been parsed, and its stamp at that time.
 #[derive(Debug)]
 struct KnownFile {
     stamp: FileStamp,
+    /// Whether the file was so new that the stamp may not show the next change.
+    was_young: bool,
     /// As [`parse`] returns it.
-    content: Option<Attachment>,
+    content: Option<Arc<Attachment>>,
 }
 
 /// The attachments of a read of the cache, and why some are missing.
 #[derive(Debug, Default)]
 pub(super) struct CacheRead {
-    pub(super) attachments: Vec<Attachment>,
+    pub(super) attachments: Vec<Arc<Attachment>>,
     pub(super) unread: Vec<String>,
 }
 
 impl ResultCache {
-    /// Reads the files with these names in a directory. A file that has been deleted since they were listed is left
-    /// out.
-    pub(super) fn read(&mut self, directory: &Path, names: Vec<String>, now: SystemTime) -> CacheRead {
-        let mut read = CacheRead::default();
-        let mut before = std::mem::take(&mut self.files);
-        for name in names {
-            let path = directory.join(&name);
-            let is_unchanged =
-                |known: &KnownFile| fs::metadata(&path).is_ok_and(|found| FileStamp::of(&found) == known.stamp);
-            let known = before.remove(&name).filter(is_unchanged);
-            let file = match known.map_or_else(|| read_file(&path), Ok) {
-                Ok(file) => file,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => {
-                    read.unread.push(format!("{}: {error}", path.display()));
-                    continue;
-                }
-            };
-            read.attachments.extend(file.content.clone());
-            if !file.stamp.is_young(now) {
-                self.files.insert(name, file);
+    /// The present content of the files in this directory. A directory that does not exist has none.
+    pub(super) fn read(&mut self, directory: &Path) -> CacheRead {
+        let now = Instant::now();
+        if self.changes.is_none() {
+            self.changes = ChangedFiles::new().ok();
+        }
+        let changes = self.changes.as_mut().map_or(FileChanges::Any, |it| it.take(directory));
+        let time = SystemTime::now();
+        match changes {
+            FileChanges::These(names) if self.looked.is_some_and(|at| now.duration_since(at) < MOST_AGE) => {
+                let failed: Vec<String> = self.unread.keys().cloned().collect();
+                names.into_iter().chain(failed).for_each(|name| self.read_again(directory, name, time));
+            }
+            _ => {
+                self.look_at_all(directory, time);
+                self.looked = self.unlisted.is_none().then_some(now);
             }
         }
-        read
+        let attachments = self.files.values().filter_map(|it| it.content.clone()).collect();
+        CacheRead { attachments, unread: self.unlisted.iter().chain(self.unread.values()).cloned().collect() }
+    }
+
+    /// Reads the files that have another stamp than before, and those that were young.
+    fn look_at_all(&mut self, directory: &Path, now: SystemTime) {
+        let names = match names(directory) {
+            Ok(names) => names,
+            Err(error) => {
+                *self = Self { changes: self.changes.take(), ..Self::default() };
+                self.unlisted = Some(format!("{}: {error}", directory.display()));
+                return;
+            }
+        };
+        let mut before = std::mem::take(&mut self.files);
+        self.unlisted = None;
+        self.unread.clear();
+        for name in names {
+            let is_unchanged = |known: &KnownFile| {
+                let found = fs::metadata(directory.join(&name));
+                !known.was_young && found.is_ok_and(|found| FileStamp::of(&found) == known.stamp)
+            };
+            match before.remove(&name).filter(is_unchanged) {
+                Some(known) => _ = self.files.insert(name, known),
+                None => self.read_again(directory, name, now),
+            }
+        }
+    }
+
+    /// Reads a file. One that does not exist any more is forgotten.
+    fn read_again(&mut self, directory: &Path, name: String, now: SystemTime) {
+        let path = directory.join(&name);
+        self.files.remove(&name);
+        self.unread.remove(&name);
+        match read_file(&path, now) {
+            Ok(file) => _ = self.files.insert(name, file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => _ = self.unread.insert(name, format!("{}: {error}", path.display())),
+        }
     }
 }
 
-fn read_file(path: &Path) -> io::Result<KnownFile> {
+fn read_file(path: &Path, now: SystemTime) -> io::Result<KnownFile> {
     let mut file = File::open(path)?;
     // Before the text is read: a later change has another stamp then.
     let found = file.metadata()?;
     let mut text = String::new();
     file.read_to_string(&mut text)?;
     let attached_at = found.modified().ok();
-    let content = parse(&text)?.map(|it| Attachment { attached_at, ..it });
-    Ok(KnownFile { stamp: FileStamp::of(&found), content })
+    let content = parse(&text)?.map(|it| Arc::new(Attachment { attached_at, ..it }));
+    let stamp = FileStamp::of(&found);
+    Ok(KnownFile { was_young: stamp.is_young(now), stamp, content })
 }
 
 /// Parses a file's text; `None` if it is about no pod, or about another interface than the pod's first.
@@ -162,35 +214,39 @@ mod tests {
     }
 
     /// The names of the pods, and the errors.
-    fn read(cache: &mut ResultCache, directory: &Directory, names: &[&str], now: SystemTime) -> (Vec<String>, usize) {
-        let names = names.iter().map(|it| (*it).to_owned()).collect();
-        let CacheRead { attachments, unread } = cache.read(&directory.0, names, now);
-        (attachments.into_iter().map(|it| it.name).collect(), unread.len())
+    fn content(cache: &ResultCache) -> (Vec<&str>, usize) {
+        let pods = cache.files.values().filter_map(|it| it.content.as_ref());
+        (pods.map(|it| it.name.as_str()).collect(), cache.unread.len())
     }
 
-    /// A cache that claims another pod for each file that it knows, so that it is seen which files are read.
-    fn altered(directory: &Directory, names: &[&str], now: SystemTime) -> ResultCache {
-        let mut cache = ResultCache::default();
-        read(&mut cache, directory, names, now);
+    fn read(cache: &mut ResultCache, directory: &Directory) -> (Vec<String>, usize) {
+        let CacheRead { attachments, unread } = cache.read(&directory.0);
+        (attachments.iter().map(|it| it.name.clone()).collect(), unread.len())
+    }
+
+    /// Makes the cache claim another pod for each file that it knows, so that it is seen which files are read.
+    fn alter(cache: &mut ResultCache) {
         for file in cache.files.values_mut() {
-            file.content = Some(Attachment { name: "known".to_owned(), ..Attachment::default() });
+            file.content = Some(Arc::new(Attachment { name: "known".to_owned(), ..Attachment::default() }));
         }
+    }
+
+    /// A cache that has looked at all files at this time, altered.
+    fn altered(directory: &Directory, at: SystemTime) -> ResultCache {
+        let mut cache = ResultCache::default();
+        cache.look_at_all(&directory.0, at);
+        alter(&mut cache);
         cache
     }
 
-    #[test]
-    fn a_file_is_read_again_only_after_a_change() {
-        let directory = Directory::new("change");
-        directory.write("a", "web");
-        directory.write("b", "api");
-        let later = SystemTime::now() + CLOCK_STEP * 2;
-        let found = |cache: &mut ResultCache| read(cache, &directory, &["a", "b"], later).0;
-        let known = || altered(&directory, &["a", "b"], later);
-        assert_eq!(found(&mut known()), ["known", "known"]);
+    type Change<'d> = &'d dyn Fn();
+
+    /// Changes of the file `a`, after each of which it is about another pod.
+    fn check_changes(directory: &Directory, check: &mut dyn FnMut(Change<'_>)) {
         let a = directory.0.join("a");
         let times = || FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
         File::options().write(true).open(&a).unwrap().set_times(times()).unwrap();
-        let changes: [&dyn Fn(); 3] = [
+        let changes: [Change<'_>; 3] = [
             // The same size, and the same time of change as far as other programs can set it.
             &|| {
                 directory.write("a", "wib");
@@ -205,35 +261,107 @@ mod tests {
                 directory.write("a", "web");
             },
         ];
-        for change in changes {
+        changes.into_iter().for_each(check);
+    }
+
+    #[test]
+    fn a_look_at_all_files_reads_those_that_have_changed() {
+        let directory = Directory::new("look");
+        directory.write("a", "web");
+        directory.write("b", "api");
+        let later = SystemTime::now() + CLOCK_STEP * 2;
+        let known = || altered(&directory, later);
+        let mut cache = known();
+        cache.look_at_all(&directory.0, later);
+        assert_eq!(content(&cache), (vec!["known", "known"], 0));
+        check_changes(&directory, &mut |change| {
             let mut cache = known();
             // The clock of the file system advances in steps of some milliseconds.
             std::thread::sleep(Duration::from_millis(20));
             change();
-            let found = found(&mut cache);
-            assert!(found[0] != "known" && found[1] == "known", "{found:?}");
-        }
+            cache.look_at_all(&directory.0, later);
+            let (found, errors) = content(&cache);
+            assert!(found[0] != "known" && found[1] == "known" && errors == 0, "{found:?}");
+        });
         let mut cache = known();
-        fs::remove_file(&a).unwrap();
-        assert_eq!(found(&mut cache), ["known"]);
-        assert_eq!(cache.files.len(), 1, "it is forgotten");
+        fs::remove_file(directory.0.join("a")).unwrap();
+        cache.look_at_all(&directory.0, later);
+        assert_eq!(content(&cache), (vec!["known"], 0), "it is forgotten");
     }
 
     #[test]
-    fn a_file_that_has_just_been_written_or_has_errors_is_read_each_time() {
+    fn a_look_reads_files_that_have_just_been_written_and_those_with_errors() {
         let directory = Directory::new("new");
         directory.write("a", "web");
         fs::write(directory.0.join("b"), "{").unwrap();
         let changed = fs::metadata(directory.0.join("a")).unwrap().ctime();
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(changed.try_into().unwrap());
         for at in [now, now + CLOCK_STEP / 2, now - CLOCK_STEP * 10] {
-            let mut cache = altered(&directory, &["a"], at);
-            assert_eq!(read(&mut cache, &directory, &["a"], now).0, ["web"]);
+            let mut cache = altered(&directory, at);
+            cache.look_at_all(&directory.0, at);
+            assert_eq!(content(&cache), (vec!["web"], 1));
         }
         let later = now + CLOCK_STEP * 2;
-        let mut cache = altered(&directory, &["a", "b"], later);
-        assert_eq!(read(&mut cache, &directory, &["a", "b"], later), (vec!["known".to_owned()], 1));
+        let mut cache = altered(&directory, later);
+        cache.look_at_all(&directory.0, later);
+        assert_eq!(content(&cache), (vec!["known"], 1));
         directory.write("b", "api");
-        assert_eq!(read(&mut cache, &directory, &["a", "b"], later), (vec!["known".to_owned(), "api".to_owned()], 0));
+        cache.look_at_all(&directory.0, later);
+        assert_eq!(content(&cache), (vec!["known", "api"], 0));
+    }
+
+    #[test]
+    fn between_two_looks_the_files_are_read_that_the_kernel_names() {
+        let directory = Directory::new("named");
+        directory.write("a", "web");
+        directory.write("b", "api");
+        let mut cache = ResultCache::default();
+        read(&mut cache, &directory);
+        // A slow test must not reach the next look.
+        let settle = |cache: &mut ResultCache| {
+            read(cache, &directory);
+            alter(cache);
+            cache.looked = Some(Instant::now() + Duration::from_secs(3600));
+        };
+        settle(&mut cache);
+        assert_eq!(read(&mut cache, &directory), (vec!["known".to_owned(), "known".to_owned()], 0));
+        check_changes(&directory, &mut |change| {
+            settle(&mut cache);
+            change();
+            let (found, errors) = read(&mut cache, &directory);
+            assert!(found[0] != "known" && found[1] == "known" && errors == 0, "{found:?}");
+        });
+        settle(&mut cache);
+        fs::write(directory.0.join("b"), "{").unwrap();
+        fs::remove_file(directory.0.join("a")).unwrap();
+        assert_eq!(read(&mut cache, &directory), (vec![], 1));
+        assert_eq!(read(&mut cache, &directory), (vec![], 1), "the error is still reported");
+        directory.write("b", "api");
+        assert_eq!(read(&mut cache, &directory), (vec!["api".to_owned()], 0));
+    }
+
+    #[test]
+    fn all_files_are_looked_at_after_some_time_and_in_a_new_directory() {
+        let directory = Directory::new("time");
+        directory.write("target", "web");
+        fs::create_dir(directory.0.join("results")).unwrap();
+        let results = Directory(directory.0.join("results"));
+        std::os::unix::fs::symlink(directory.0.join("target"), results.0.join("a")).unwrap();
+        let mut cache = ResultCache::default();
+        assert_eq!(read(&mut cache, &results), (vec!["web".to_owned()], 0));
+        // The kernel names no file: the link is the same.
+        directory.write("target", "api");
+        cache.looked = cache.looked.and_then(|at| at.checked_sub(MOST_AGE));
+        assert_eq!(read(&mut cache, &results), (vec!["api".to_owned()], 0));
+        fs::rename(&results.0, directory.0.join("elsewhere")).unwrap();
+        assert_eq!(read(&mut cache, &results), (vec![], 0), "there is no directory");
+        fs::create_dir(&results.0).unwrap();
+        results.write("b", "db");
+        assert_eq!(read(&mut cache, &results), (vec!["db".to_owned()], 0));
+        fs::remove_dir_all(&results.0).unwrap();
+        fs::write(&results.0, "").unwrap();
+        let CacheRead { attachments, unread } = cache.read(&results.0);
+        assert!(attachments.is_empty() && unread.len() == 1 && unread[0].contains("results: "), "{unread:?}");
+        fs::remove_file(&results.0).unwrap();
     }
 }

@@ -6,14 +6,15 @@ fn interface(ifindex: u32, name: &str, kind: &str, peer: Option<u32>) -> Namespa
     NamespaceInterface { ifindex, name: name.to_owned(), kind: kind.to_owned(), peer }
 }
 
-fn host() -> Vec<NamespaceInterface> {
-    vec![
+fn host() -> Interfaces {
+    let interfaces = [
         interface(1, "lo", "", None),
         interface(2, "ens3", "", None),
         interface(3, "cni0", "bridge", None),
         interface(7, "veth7", "veth", Some(2)),
         interface(8, "veth8", "veth", Some(2)),
-    ]
+    ];
+    interfaces.into_iter().collect()
 }
 
 /// A result as libcni 1.1 of containerd writes it for the bridge plug-in.
@@ -30,8 +31,8 @@ fn bridge(uid: &str, veth: &str, address: &str) -> String {
     )
 }
 
-fn cached(text: &str) -> Attachment {
-    cache::parse(text).expect("it is JSON").expect("it is about a pod")
+fn cached(text: &str) -> Arc<Attachment> {
+    Arc::new(cache::parse(text).expect("it is JSON").expect("it is about a pod"))
 }
 
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 5));

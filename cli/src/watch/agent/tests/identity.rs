@@ -15,14 +15,14 @@ fn near_pod(name: &str, uid: &str, app: &str, address: &str) -> String {
 /// A pod's interface that only the pod's own network namespace shows.
 fn plug_untold(rig: &Rig, veth: &str, addresses: &[[u8; 4]]) {
     let mut host = rig.host.lock().expect("no test panics while it holds it");
-    let ifindex = host.interfaces.len() as u32 + 20;
+    let ifindex = host.interfaces.iter().count() as u32 + 20;
     let end = |ifindex, name: &str, peer| NamespaceInterface {
         ifindex,
         name: name.to_owned(),
         kind: "veth".to_owned(),
         peer: Some(peer),
     };
-    host.interfaces.push(end(ifindex, veth, 2));
+    host.change_interfaces(|all| all.push(end(ifindex, veth, 2)));
     let addresses = addresses.iter().map(|it| (2, IpAddr::from(*it))).collect();
     let namespace = NetworkNamespace { interfaces: vec![end(2, "eth0", ifindex)], addresses };
     host.namespaces.push(MountedNamespace { name: format!("cni-{veth}"), content: namespace });
@@ -147,7 +147,7 @@ fn pod_found_before_a_neighbour_took_its_address_stays_enforced() {
 fn older_cni_result_with_another_pods_veth_is_ignored() {
     let mut rig = Rig::new();
     rig.plug("gone", "u8", "veth7", [10, 0, 0, 8]);
-    rig.host.lock().expect("no test panics while it holds it").interfaces.clear();
+    rig.host.lock().expect("no test panics while it holds it").change_interfaces(Vec::clear);
     rig.plug("web", "u1", "veth7", [10, 0, 0, 5]);
     rig.list(&format!("{CLUSTER}\n---\n{}", near_pod("gone", "u8", "api", "10.0.0.8")));
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);

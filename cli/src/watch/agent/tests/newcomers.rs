@@ -129,7 +129,7 @@ fn interfaces_of_results_that_are_older_than_an_incomplete_first_read_are_not_cl
         let now = SystemTime::now();
         Some(if ago { now - Duration::from_secs(60) } else { now + Duration::from_secs(60) })
     };
-    rig.host().cached.iter_mut().for_each(|it| it.attached_at = minutes(it.name == "old"));
+    rig.host().cached.iter_mut().map(Arc::make_mut).for_each(|it| it.attached_at = minutes(it.name == "old"));
     let there = rig.host().clone();
     *rig.host() = Inventory { cached: Vec::new(), unread: vec!["results: no memory".to_owned()], ..there.clone() };
     rig.after(MOMENT);
@@ -145,12 +145,13 @@ fn another_pod_at_the_number_of_an_old_interface_is_closed() {
     rig.plug("old", "u8", "veth8", [10, 0, 0, 8]);
     rig.after(MOMENT);
     assert_eq!(rig.stir(), NONE);
-    let mut result = rig.host().cached.pop().expect("it was plugged");
+    let result = rig.host().cached.pop().expect("it was plugged");
+    let mut result = Attachment::clone(&result);
     result.uid = Some("u9".to_owned());
-    rig.host().cached.push(result.clone());
+    rig.host().cached.push(Arc::new(result.clone()));
     assert_eq!(rig.stir(), ["veth8"], "a pod of the same name");
     result.name = "other".to_owned();
-    rig.host().cached.push(result);
+    rig.host().cached.push(Arc::new(result));
     assert_eq!(rig.stir(), ["veth8"], "the second result");
     assert_eq!(rig.stir(), NONE);
 }
@@ -165,7 +166,7 @@ fn interfaces_without_a_cni_result_are_never_closed() {
             let (name, kind) = (name.to_owned(), kind.to_owned());
             NamespaceInterface { ifindex, name, kind, peer: Some(2) }
         };
-        host.interfaces.extend([veth(70, "docker0", "bridge"), veth(71, "vethd0c", "veth")]);
+        host.change_interfaces(|all| all.extend([veth(70, "docker0", "bridge"), veth(71, "vethd0c", "veth")]));
     }
     assert_eq!(rig.stir(), NONE);
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A host with the veths of the plug-ins below, and an uplink that is a veth, as the nodes of kind have it.
-fn host() -> Vec<NamespaceInterface> {
+fn host() -> Interfaces {
     let veths =
         ["vethd0c1", "veth5a3e2b71", "cali2c7d5a8b9f0", "eni3b1c5d7e9f1", "eni9f8e7d6c5b4", "azv8d9e0f1", "lxc4f5a"];
     let numbered = (10..).zip(veths).map(|(ifindex, name)| interface(ifindex, name, "veth", Some(2)));
@@ -12,7 +12,7 @@ fn host() -> Vec<NamespaceInterface> {
 }
 
 /// A file of the result cache with these interfaces: name, and whether it is in the pod's network namespace.
-fn result(interfaces: &[(&str, bool)]) -> Attachment {
+fn result(interfaces: &[(&str, bool)]) -> Arc<Attachment> {
     let interfaces: Vec<String> = interfaces
         .iter()
         .map(|(name, is_inside)| match is_inside {
@@ -69,10 +69,9 @@ fn pod_with_several_veths_is_found_at_the_one_with_its_address() {
         ("mNicIf1", true),
         ("dummy3b1c5d7e9f1", false),
     ])];
-    let mut interfaces = host();
-    for (ifindex, peer) in [(13, 3), (14, 4)] {
-        interfaces.iter_mut().filter(|it| it.ifindex == ifindex).for_each(|it| it.peer = Some(peer));
-    }
+    let peer = |ifindex| [(13, 3), (14, 4)].into_iter().find_map(|(it, peer)| (it == ifindex).then_some(peer));
+    let with_peers = |it: &NamespaceInterface| NamespaceInterface { peer: peer(it.ifindex).or(it.peer), ..it.clone() };
+    let interfaces = host().iter().map(with_peers).collect();
     let content = NetworkNamespace {
         interfaces: vec![interface(3, "eth0", "veth", Some(13)), interface(4, "mNicIf1", "veth", Some(14))],
         addresses: vec![(3, ADDRESS), (4, [10, 0, 9, 9].into())],

@@ -75,32 +75,29 @@ impl FakeHostState {
         self.clock += 1;
         let ifindex = 10 + self.last_ifindex;
         let kind = || "veth".to_owned();
-        self.inventory.interfaces.retain(|it| it.name != veth);
-        self.inventory.interfaces.push(NamespaceInterface {
-            ifindex,
-            name: veth.to_owned(),
-            kind: kind(),
-            peer: Some(2),
+        self.inventory.change_interfaces(|all| {
+            all.retain(|it| it.name != veth);
+            all.push(NamespaceInterface { ifindex, name: veth.to_owned(), kind: kind(), peer: Some(2) });
         });
         let inside = NamespaceInterface { ifindex: 2, name: "eth0".to_owned(), kind: kind(), peer: Some(ifindex) };
         let namespace = NetworkNamespace { interfaces: vec![inside], addresses: vec![(2, pod.address)] };
         self.inventory.namespaces.push(MountedNamespace { name: format!("cni-{ifindex}"), content: namespace });
         if is_cached {
-            self.inventory.cached.push(Attachment {
+            self.inventory.cached.push(Arc::new(Attachment {
                 namespace: pod.namespace.to_owned(),
                 name: pod.name.to_owned(),
                 uid: Some(pod.uid.to_owned()),
                 host_interfaces: vec![veth.to_owned()],
                 addresses: vec![pod.address],
                 attached_at: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(self.clock)),
-            });
+            }));
         }
         ifindex
     }
 
     /// Removes the interface; the CNI result may be left behind.
     pub(super) fn unplug(&mut self, ifindex: u32, uid: &str, forgets: bool) {
-        self.inventory.interfaces.retain(|it| it.ifindex != ifindex);
+        self.inventory.change_interfaces(|all| all.retain(|it| it.ifindex != ifindex));
         self.inventory.namespaces.retain(|it| it.name != format!("cni-{ifindex}"));
         if forgets {
             self.inventory.cached.retain(|it| it.uid.as_deref() != Some(uid));
@@ -115,11 +112,11 @@ impl FakeHostState {
     }
 
     fn interface(&self, name: &str) -> Option<u32> {
-        self.inventory.interfaces.iter().find(|it| it.name == name).map(|it| it.ifindex)
+        self.inventory.interfaces.named(name).map(|it| it.ifindex)
     }
 
     pub(super) fn is_there(&self, ifindex: u32) -> bool {
-        self.inventory.interfaces.iter().any(|it| it.ifindex == ifindex)
+        self.inventory.interfaces.numbered(ifindex).is_some()
     }
 }
 
