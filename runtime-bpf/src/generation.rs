@@ -404,8 +404,8 @@ fn write(
     artifact: &Artifact,
 ) -> Result<(), Error> {
     for batch in entries.chunks(BATCH) {
-        let keys: Vec<u8> = batch.iter().flat_map(|(key, _)| *key).copied().collect();
-        let values: Vec<u8> = batch.iter().flat_map(|(_, value)| *value).copied().collect();
+        let keys = batch.iter().map(|(key, _)| *key).collect::<Vec<_>>().concat();
+        let values = batch.iter().map(|(_, value)| *value).collect::<Vec<_>>().concat();
         let done = batch.len() > 1 && system.update_batch(map, &keys, &values).is_ok();
         // If the batch failed, this kernel has no batches for this map type, or it refused one of the entries. Writing
         // them one by one finds out which.

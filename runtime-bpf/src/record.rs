@@ -12,6 +12,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 use weir_artifact::NamedEndpoint;
 use weir_artifact::layout::endpoint;
 
@@ -60,6 +61,24 @@ pub(crate) struct EnforcementRecord {
     /// The uplinks, where packets are dropped before they reach a pod, sorted by interface.
     #[serde(default)]
     pub(crate) uplinks: Vec<Uplink>,
+}
+
+/// A record whose endpoints are JSON already.
+#[derive(Serialize)]
+struct StoredRecord<'r> {
+    form: u32,
+    namespace: u64,
+    shared: &'r BTreeMap<String, u32>,
+    current: &'r Option<KernelGeneration>,
+    next: &'r Option<KernelGeneration>,
+    retired: &'r Option<(KernelGeneration, u64)>,
+    spare: &'r Option<KernelGeneration>,
+    last_epoch: u32,
+    endpoints: &'r [Box<RawValue>],
+    leaving: &'r [EnforcedEndpoint],
+    repaired: u64,
+    seeds: &'r [u64],
+    uplinks: &'r [Uplink],
 }
 
 /// A compile result in the kernel.
@@ -265,9 +284,38 @@ impl EnforcementRecord {
         Ok(Self { form: FORM, ..record })
     }
 
-    /// The bytes to store.
-    fn to_value(&self) -> Result<Vec<u8>, serde_json::Error> {
-        let mut value = serde_json::to_vec(self)?;
+    /// The bytes to store. `endpoints` are its endpoints as JSON.
+    fn to_value(&self, endpoints: &[Box<RawValue>]) -> Result<Vec<u8>, serde_json::Error> {
+        let Self {
+            form,
+            namespace,
+            ref shared,
+            ref current,
+            ref next,
+            ref retired,
+            ref spare,
+            last_epoch,
+            endpoints: _,
+            ref leaving,
+            repaired,
+            ref seeds,
+            ref uplinks,
+        } = *self;
+        let mut value = serde_json::to_vec(&StoredRecord {
+            form,
+            namespace,
+            shared,
+            current,
+            next,
+            retired,
+            spare,
+            last_epoch,
+            endpoints,
+            leaving,
+            repaired,
+            seeds,
+            uplinks,
+        })?;
         // JSON may end in white space, and the kernel's values consist of whole words.
         value.resize(value.len().next_multiple_of(8), b' ');
         Ok(value)
@@ -296,7 +344,15 @@ impl EnforcementRecord {
 
 /// The record that was read or written last. It is parsed again only if the stored bytes differ.
 #[derive(Debug, Default)]
-pub(crate) struct LatestRecord(Option<(Vec<u8>, Arc<EnforcementRecord>)>);
+pub(crate) struct LatestRecord(Option<ReadRecord>);
+
+#[derive(Debug)]
+struct ReadRecord {
+    value: Vec<u8>,
+    record: Arc<EnforcementRecord>,
+    /// Its endpoints as JSON, if this process has written it: most writes change one endpoint at most.
+    endpoints: Vec<Box<RawValue>>,
+}
 
 impl LatestRecord {
     /// The pinned record; `None` if no record is pinned.
@@ -307,30 +363,40 @@ impl LatestRecord {
     }
 
     fn parsed(&mut self, value: Vec<u8>) -> Result<Arc<EnforcementRecord>, String> {
-        if let Some((_, record)) = self.0.as_ref().filter(|(known, _)| *known == value) {
-            return Ok(Arc::clone(record));
+        if let Some(known) = self.0.as_ref().filter(|known| known.value == value) {
+            return Ok(Arc::clone(&known.record));
         }
         let record = Arc::new(EnforcementRecord::parse(&value)?);
-        self.0 = Some((value, Arc::clone(&record)));
+        self.0 = Some(ReadRecord { value, record: Arc::clone(&record), endpoints: Vec::new() });
         Ok(record)
     }
 
     /// Makes this the record in force.
     pub(crate) fn write(&mut self, system: &System, pins: &Pins, record: &EnforcementRecord) -> Result<(), Error> {
-        let value = record.to_value().map_err(std::io::Error::other).doing("write the record")?;
-        EnforcementRecord::store(&value, system, pins)?;
-        self.written(value, record);
+        let made = self.made(record).map_err(std::io::Error::other).doing("write the record")?;
+        EnforcementRecord::store(&made.value, system, pins)?;
+        self.0 = Some(made);
         Ok(())
     }
 
     /// Whether this record was read or written last.
     pub(crate) fn is(&self, record: &EnforcementRecord) -> bool {
-        self.0.as_ref().is_some_and(|(_, latest)| **latest == *record)
+        self.0.as_ref().is_some_and(|latest| *latest.record == *record)
     }
 
-    /// Takes a record and its stored bytes.
-    fn written(&mut self, value: Vec<u8>, record: &EnforcementRecord) {
-        self.0 = Some((value, Arc::new(record.clone())));
+    /// The record with its bytes. Takes the JSON of endpoints from the latest record, which are in the same order.
+    fn made(&self, record: &EnforcementRecord) -> Result<ReadRecord, serde_json::Error> {
+        let known = self.0.iter().flat_map(|latest| latest.record.endpoints.iter().zip(&latest.endpoints));
+        let mut known = known.peekable();
+        let mut endpoints = Vec::with_capacity(record.endpoints.len());
+        for endpoint in &record.endpoints {
+            while known.next_if(|(it, _)| it.ifindex < endpoint.ifindex).is_some() {}
+            endpoints.push(match known.next_if(|(it, _)| *it == endpoint) {
+                Some((_, json)) => json.clone(),
+                None => to_raw_value(endpoint)?,
+            });
+        }
+        Ok(ReadRecord { value: record.to_value(&endpoints)?, record: Arc::new(record.clone()), endpoints })
     }
 }
 
@@ -356,13 +422,65 @@ mod tests {
     fn only_a_record_of_another_process_is_parsed() {
         let (own, other) = (EnforcementRecord::new(7), EnforcementRecord::new(8));
         let mut latest = LatestRecord::default();
-        latest.written(own.to_value().unwrap(), &own);
-        let written = latest.0.as_ref().map(|(_, record)| Arc::clone(record)).unwrap();
-        let read = latest.parsed(own.to_value().unwrap()).unwrap();
+        latest.0 = Some(latest.made(&own).unwrap());
+        let value = |record: &EnforcementRecord| LatestRecord::default().made(record).unwrap().value;
+        let written = latest.0.as_ref().map(|it| Arc::clone(&it.record)).unwrap();
+        let read = latest.parsed(value(&own)).unwrap();
         assert!(Arc::ptr_eq(&read, &written) && *read == own);
-        assert_eq!(*latest.parsed(other.to_value().unwrap()).unwrap(), other);
-        assert_eq!(*latest.parsed(own.to_value().unwrap()).unwrap(), own);
+        assert_eq!(*latest.parsed(value(&other)).unwrap(), other);
+        assert_eq!(*latest.parsed(value(&own)).unwrap(), own);
         assert!(latest.parsed(b"{}".to_vec()).is_err());
-        assert_eq!(*latest.parsed(own.to_value().unwrap()).unwrap(), own);
+        assert_eq!(*latest.parsed(value(&own)).unwrap(), own);
+    }
+
+    fn endpoint(ifindex: u32, number: u16) -> EnforcedEndpoint {
+        EnforcedEndpoint {
+            pod: format!("shop/\u{e4}\"{ifindex}"),
+            uid: (number % 2 == 0).then(|| "u1".to_owned()),
+            interface: format!("veth{ifindex}"),
+            ifindex,
+            address: vec![2, 0, 0, 0, 0, 1],
+            pod_address: None,
+            number,
+            way: HookKind::Tcx,
+            hurried: false,
+            closed: false,
+            by_hand: false,
+        }
+    }
+
+    #[test]
+    fn a_record_is_written_as_from_nothing_whatever_was_written_before() {
+        // Whether endpoints come, leave, change, or get another order.
+        let lists: [&[(u32, u16)]; 8] = [
+            &[],
+            &[(3, 1), (5, 2), (9, 3)],
+            &[(3, 1), (4, 7), (5, 2), (9, 3)],
+            &[(4, 7), (5, 4), (9, 3)],
+            &[(9, 3), (5, 4), (3, 1)],
+            &[(5, 4), (5, 4)],
+            &[(3, 1)],
+            &[(2, 1), (3, 1), (9, 3)],
+        ];
+        let records = lists.map(|list| {
+            let endpoints = list.iter().map(|(ifindex, number)| endpoint(*ifindex, *number)).collect();
+            EnforcementRecord {
+                endpoints,
+                seeds: vec![1, 2],
+                last_epoch: list.len() as u32,
+                ..EnforcementRecord::new(7)
+            }
+        });
+        for (before, after) in records.iter().flat_map(|before| records.iter().map(move |after| (before, after))) {
+            let mut latest = LatestRecord::default();
+            latest.0 = Some(latest.made(before).unwrap());
+            let made = latest.made(after).unwrap();
+            let whole = serde_json::to_string(after).unwrap();
+            assert_eq!(String::from_utf8(made.value.clone()).unwrap().trim_end(), whole);
+            assert!(made.value.len().is_multiple_of(8) && made.endpoints.len() == after.endpoints.len());
+            // Of a record that another process has written, only the parsed form is known.
+            latest.parsed(LatestRecord::default().made(before).unwrap().value).unwrap();
+            assert_eq!(latest.made(after).unwrap().value, made.value);
+        }
     }
 }

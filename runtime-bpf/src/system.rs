@@ -130,9 +130,10 @@ impl ListedFiles {
         self.0.get(at).map(|file| file.inode)
     }
 
-    /// Whether both come from one look at the directory, and no message has come in between.
+    /// Whether both come from one look at the directory: no message about it has come in between. Lists without files
+    /// do not show this.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        !self.is_empty() && Arc::ptr_eq(&self.0, &other.0)
     }
 }
 

@@ -26,6 +26,10 @@ use phases::MeasuredNode;
 struct LoadOptions {
     scale: Scale,
     seconds: u32,
+    /// Number of seconds between the start and the first measurement. An agent moves its pods to TCX in the first minute.
+    settle: u32,
+    /// The kinds of changes to measure: those whose names begin with this.
+    only: String,
     /// Number of changed pods per second.
     pod_changes: u32,
     /// Whether no policy has rules for egress.
@@ -61,6 +65,8 @@ fn options(arguments: &[String]) -> Result<LoadOptions> {
     let mut options = LoadOptions {
         scale,
         seconds: 20,
+        settle: 2,
+        only: String::new(),
         pod_changes: 100,
         ingress_only: false,
         cpu_budget: None,
@@ -75,6 +81,7 @@ fn options(arguments: &[String]) -> Result<LoadOptions> {
             "--inside" => options.inside = true,
             "--feeds" => options.feeds = true,
             "--ingress-only" => options.ingress_only = true,
+            "--only" => options.only = arguments.next().cloned().context("--only needs the begin of a name")?,
             "--cpu-budget" => options.cpu_budget = arguments.next().cloned(),
             "--pod-changes" => options.pod_changes = number()?,
             "--pods" => options.scale.pods = number()?,
@@ -82,9 +89,10 @@ fn options(arguments: &[String]) -> Result<LoadOptions> {
             "--policies" => options.scale.policies = number()?,
             "--services" => options.scale.services = number()?,
             "--secs" => options.seconds = number()?,
+            "--settle" => options.settle = number()?,
             other => bail!(
-                "unexpected argument {other}; expected --pods, --local, --policies, --services, --secs, --pod-changes, \
-                 --ingress-only, --cpu-budget or --feeds"
+                "unexpected argument {other}; expected --pods, --local, --policies, --services, --secs, --settle, \
+                 --only, --pod-changes, --ingress-only, --cpu-budget or --feeds"
             ),
         }
     }
@@ -120,14 +128,14 @@ fn measure(options: &LoadOptions) -> Result<()> {
     for (kind, bytes) in phases::sent(&server) {
         println!("{:25} {:>8.2} MB", format!("list of {kind}"), bytes as f64 / 1e6);
     }
-    sleep(Duration::from_secs(2));
+    sleep(Duration::from_secs(options.settle.into()));
     let (before, begun) = (agent.cpu()?, Instant::now());
     sleep(Duration::from_secs(options.seconds.into()));
     let idle = (agent.cpu()? - before) / begun.elapsed().as_secs_f64();
     println!("memory, idle              {}", agent.memory()?);
     println!("CPU, idle                 {:>8.2} %", idle * 100.0);
     let node = MeasuredNode { server: &server, results: &results };
-    for phase in phases::phases(options) {
+    for phase in phases::phases(options).iter().filter(|it| it.name.starts_with(&options.only)) {
         phase.measure(&node, &agent, options, idle)?;
     }
     println!("memory, afterwards        {}", agent.memory()?);

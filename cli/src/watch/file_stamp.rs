@@ -1,7 +1,7 @@
 //! Whether a file has changed since it was read.
 //!
-//! Invariant: a file that was written shortly before it was read is read again the next time. Until the clock of the
-//! file system advances, another write may leave the same times.
+//! Invariant: a file that was written shortly before it was read is read again at the next comparison. Until the clock
+//! of the file system advances, another write may leave the same times.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;

@@ -223,7 +223,10 @@ impl PodInterfaces {
     pub(crate) fn find(&mut self, pods: &BTreeSet<LocalPod>, now: Instant) -> bool {
         self.settled = None;
         let (mut assigned, mut listed) = (Assignment::default(), BTreeSet::new());
-        for depth in [Depth::Interfaces, Depth::Cache, Depth::Everything] {
+        // Only the result cache or more can name the interface of a pod that had none before.
+        let is_any_new = pods.iter().any(|pod| self.remembered(pod).is_none());
+        let depths = [Depth::Interfaces, Depth::Cache, Depth::Everything];
+        for depth in depths.into_iter().skip(usize::from(is_any_new)) {
             let inventory = self.inventory(depth);
             self.note_lost(pods, &inventory, now);
             let claimants: Vec<Claimant<'_>> = pods.iter().map(|pod| self.claimant(pod, &inventory)).collect();

@@ -224,7 +224,7 @@ impl Runtime {
             listed = self.system.interfaces().doing("list this host's interfaces")?;
         }
         let listed = listed.values().filter(|_| is_many);
-        let listed: BTreeMap<&str, &HostInterface> = listed.map(|it| (it.name.as_str(), it)).collect();
+        let listed: BTreeMap<&str, &HostInterface> = listed.map(|it| (it.name.as_str(), &**it)).collect();
         for ((pod, name), closed) in asked {
             let asking = format!("ask for the interface {name}");
             let interface = match listed.get(name.as_str()) {

@@ -19,7 +19,7 @@ use crate::generation::LoadedGeneration;
 use crate::pins::Pins;
 use crate::point::ProgramSide;
 use crate::record::EnforcementRecord;
-use crate::sys::netlink::HostInterface;
+use crate::sys::known_interfaces::InterfacesByNumber;
 
 impl Runtime {
     /// Checks that the kernel is as the record says. Returns what [`Self::reconcile`] would return if there is no
@@ -88,7 +88,7 @@ impl Runtime {
 }
 
 /// Whether every recorded interface is listed, with its recorded name and hardware address.
-fn are_as_recorded(record: &EnforcementRecord, interfaces: &BTreeMap<u32, HostInterface>) -> bool {
+fn are_as_recorded(record: &EnforcementRecord, interfaces: &InterfacesByNumber) -> bool {
     record.endpoints.iter().all(|local| {
         let now = interfaces.get(&local.ifindex);
         now.is_some_and(|now| (&local.interface, &local.address) == (&now.name, &now.address))

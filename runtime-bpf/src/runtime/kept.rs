@@ -154,11 +154,11 @@ impl Runtime {
         }
         let Kept { links, restored, .. } = &mut *kept;
         for ((ifindex, side), held) in &mut *links {
-            let place = self.pins.link(*ifindex, *side);
             // Opening every pin would take more than half of the system calls of a switch.
             let pin = there.inode_of(&Pins::link_name(*ifindex, *side));
             if held.pin.is_none() || held.pin != pin {
                 held.pin = None;
+                let place = self.pins.link(*ifindex, *side);
                 let is_right = self.bring_link_back(&place, &held.link, restored)?;
                 held.pin = pin.filter(|_| is_right);
             }
@@ -312,14 +312,13 @@ impl Runtime {
         let (there, mut links) = (self.link_pins()?, HeldLinks::new());
         let tcx = record.endpoints.iter().filter(|it| it.way == HookKind::Tcx);
         for key in tcx.flat_map(|local| ProgramSide::BOTH.map(|side| (local.ifindex, side))) {
-            let place = self.pins.link(key.0, key.1);
             let pin = there.inode_of(&Pins::link_name(key.0, key.1));
             let known = before.remove(&key);
             if known.as_ref().is_some_and(|held| held.pin.is_some() && held.pin == pin) {
                 links.extend(known.map(|held| (key, held)));
                 continue;
             }
-            let opened = self.pinned_link_at(&place, key.0)?.map(|link| HeldLink { link, pin });
+            let opened = self.pinned_link_at(&self.pins.link(key.0, key.1), key.0)?.map(|link| HeldLink { link, pin });
             links.extend(opened.or(known).map(|held| (key, held)));
         }
         Ok(links)

@@ -1,12 +1,13 @@
 //! The names of a directory's files that have changed since the last question.
 //!
 //! Problem: the agent reads the results of all pods' CNI plug-ins after each change of the host. To ask for the state
-//! of each file takes longer than to read the few that have changed. Strategy: an inotify watch on the directory. The
-//! kernel queues a message after each change of a file, before the call that makes the change returns.
+//! of each file takes longer than to read the few that have changed. Strategy: an inotify watch on the directory. If a
+//! file is changed through this directory, the kernel queues a message before the call that makes the change returns.
 //! Invariants: the watch is there before the caller reads anything, and each question asks for it again: if the path
 //! leads to another directory now, that one gets another watch, and any file may have changed. Lost messages mean the
-//! same. Not every change sends a message: one through a mapping of the file, one of the file to which a link leads,
-//! and one on another host that shares the directory do not. So the caller also looks at all files at times.
+//! same. Other changes send no message: through a mapping of the file, through another name of it in another directory,
+//! of the file to which a symbolic link leads, by a mount over the file, and on another host that shares the directory.
+//! So the caller also looks at all files at times.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -25,7 +26,7 @@ const CHANGES: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVED_FROM)
     .union(WatchFlags::MOVED_TO);
-/// Room for some hundred messages.
+/// Room for about a hundred messages; more are read in several steps.
 const ROOM: usize = 1 << 13;
 /// Number of changes after which a look at all files costs less.
 const MOST_NAMES: usize = 256;

@@ -37,8 +37,9 @@ const MOST_QUESTIONS: usize = 24;
 /// Number of times that single interfaces are asked for while others change.
 const ROUNDS: usize = 3;
 
-/// The interfaces by their numbers. Two reads with no change in between share one list.
-pub(crate) type InterfacesByNumber = Arc<BTreeMap<u32, HostInterface>>;
+/// The interfaces by their numbers. A copy costs nothing. Until a message comes or the list is too old, all reads
+/// return copies of one list. After a change, the next list shares the interfaces that have not changed.
+pub(crate) type InterfacesByNumber = Arc<BTreeMap<u32, Arc<HostInterface>>>;
 
 /// The interfaces, and the socket on which the kernel reports their changes.
 #[derive(Debug)]
@@ -127,7 +128,7 @@ impl KnownInterfaces {
 }
 
 pub(crate) fn by_number(interfaces: Vec<HostInterface>) -> InterfacesByNumber {
-    Arc::new(interfaces.into_iter().map(|it| (it.ifindex, it)).collect())
+    Arc::new(interfaces.into_iter().map(|it| (it.ifindex, Arc::new(it))).collect())
 }
 
 impl KnownList {
@@ -135,7 +136,7 @@ impl KnownList {
     /// not known which ones have.
     fn renewed(mut self, netlink: &NetlinkSocket) -> io::Result<Option<Self>> {
         let changed = std::mem::take(&mut self.changed);
-        let is_end = |it: &&HostInterface| it.link.is_some_and(|end| changed.contains(&end));
+        let is_end = |it: &&Arc<HostInterface>| it.link.is_some_and(|end| changed.contains(&end));
         let others = self.interfaces.values().filter(is_end).map(|it| it.ifindex);
         let mut questions: BTreeSet<u32> = changed.iter().copied().chain(others).collect();
         let mut asked = BTreeSet::new();
@@ -147,11 +148,11 @@ impl KnownList {
             match netlink.interface_numbered(ifindex) {
                 Ok(found) => {
                     // A number in another namespace may be one of an interface here. Then this asks in vain.
-                    let is_new = self.interfaces.get(&ifindex) != Some(&found);
+                    let is_new = self.interfaces.get(&ifindex).is_none_or(|known| **known != found);
                     let end = found.link.filter(|end| is_new && self.interfaces.contains_key(end));
                     questions.extend(end.filter(|end| !asked.contains(end)));
                     if is_new {
-                        Arc::make_mut(&mut self.interfaces).insert(ifindex, found);
+                        Arc::make_mut(&mut self.interfaces).insert(ifindex, Arc::new(found));
                     }
                 }
                 Err(error) if errno(&error) == Some(libc::ENODEV) => {

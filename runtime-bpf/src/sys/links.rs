@@ -4,7 +4,6 @@
 //! end: inside a pod, `IFLA_LINK` of `eth0` is the number of the host's interface. Strategy: two lists of
 //! [`NetlinkSocket`], as plain data.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
@@ -37,42 +36,50 @@ pub struct Interfaces(Arc<IndexedInterfaces>);
 
 #[derive(Debug, Default)]
 struct IndexedInterfaces {
-    /// In the order of their numbers.
-    all: Vec<NamespaceInterface>,
-    /// The places of the interfaces in `all`, by their names.
-    by_name: HashMap<String, usize>,
+    by_number: Vec<Arc<NamespaceInterface>>,
+    by_name: Vec<Arc<NamespaceInterface>>,
 }
 
 impl Interfaces {
+    fn new(mut by_number: Vec<Arc<NamespaceInterface>>) -> Self {
+        by_number.sort_by_key(|it| it.ifindex);
+        let mut by_name = by_number.clone();
+        by_name.sort_by(|one, other| one.name.cmp(&other.name));
+        Self(Arc::new(IndexedInterfaces { by_number, by_name }))
+    }
+
     /// All interfaces, in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = &NamespaceInterface> {
-        self.0.all.iter()
+        self.0.by_number.iter().map(|it| &**it)
     }
 
     /// The interface with this name.
     pub fn named(&self, name: &str) -> Option<&NamespaceInterface> {
-        self.0.by_name.get(name).and_then(|at| self.0.all.get(*at))
+        let all = &self.0.by_name;
+        let at = all.binary_search_by_key(&name, |it| &it.name).ok()?;
+        all.get(at).map(|it| &**it)
     }
 
     /// The interface with this number.
     pub fn numbered(&self, ifindex: u32) -> Option<&NamespaceInterface> {
-        let all = &self.0.all;
+        self.shared(ifindex).map(|it| &**it)
+    }
+
+    fn shared(&self, ifindex: u32) -> Option<&Arc<NamespaceInterface>> {
+        let all = &self.0.by_number;
         all.binary_search_by_key(&ifindex, |it| it.ifindex).ok().and_then(|at| all.get(at))
     }
 }
 
 impl FromIterator<NamespaceInterface> for Interfaces {
     fn from_iter<I: IntoIterator<Item = NamespaceInterface>>(interfaces: I) -> Self {
-        let mut all = Vec::from_iter(interfaces);
-        all.sort_by_key(|it| it.ifindex);
-        let by_name = all.iter().enumerate().map(|(at, it)| (it.name.clone(), at)).collect();
-        Self(Arc::new(IndexedInterfaces { all, by_name }))
+        Self::new(interfaces.into_iter().map(Arc::new).collect())
     }
 }
 
 impl PartialEq for Interfaces {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0.all == other.0.all
+        Arc::ptr_eq(&self.0, &other.0) || self.0.by_number == other.0.by_number
     }
 }
 
@@ -142,14 +149,20 @@ impl InterfaceList {
     }
 }
 
-/// The plain list of these interfaces: the last one, if it was made from them.
+/// The plain list of these interfaces. It shares those with the last list that have not changed since then.
 fn shared(last: &mut Option<(InterfacesByNumber, Interfaces)>, now: InterfacesByNumber) -> Interfaces {
-    if let Some((from, interfaces)) = last
-        && Arc::ptr_eq(from, &now)
-    {
-        return interfaces.clone();
-    }
-    let interfaces: Interfaces = now.values().cloned().map(NamespaceInterface::from).collect();
+    let known = last.take();
+    let is_same = |it: &&(InterfacesByNumber, Interfaces)| Arc::ptr_eq(&it.0, &now);
+    let interfaces = known.as_ref().filter(is_same).map(|(_, interfaces)| interfaces.clone());
+    let interfaces = interfaces.unwrap_or_else(|| {
+        let (from, plain) = known.unwrap_or_default();
+        let share = |it: &Arc<HostInterface>| {
+            let is_same = from.get(&it.ifindex).is_some_and(|known| Arc::ptr_eq(known, it));
+            let shared = plain.shared(it.ifindex).filter(|_| is_same);
+            shared.map_or_else(|| Arc::new(NamespaceInterface::from(HostInterface::clone(it))), Arc::clone)
+        };
+        Interfaces::new(now.values().map(share).collect())
+    });
     *last = Some((now, interfaces.clone()));
     interfaces
 }

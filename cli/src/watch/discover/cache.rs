@@ -4,12 +4,15 @@
 //! Strategy: the kernel names the files that have changed ([`ChangedFiles`]), and only these are read again. It does
 //! not name each of them in every case, so at times all files are looked at, and those with another [`FileStamp`] are
 //! read again.
-//! Invariant: a file that could not be read is tried again each time.
+//! Invariants: a file that could not be read is tried again each time, also if it is a link to a file that does not
+//! exist. The files are known of the directory that is watched: a look counts only if the path led there before and
+//! after it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -48,18 +51,19 @@ impl Attachment {
     }
 }
 
-/// The time after which all files are looked at.
-const MOST_AGE: Duration = Duration::from_secs(1);
+/// The time after which all files are looked at. Less than the interval of the regular reads, so that each of these
+/// looks at all.
+const MOST_AGE: Duration = Duration::from_millis(900);
 
 /// The files as they were last read.
 #[derive(Debug, Default)]
 pub(super) struct ResultCache {
     files: BTreeMap<String, KnownFile>,
-    /// Why some files could not be read, by their names.
-    unread: BTreeMap<String, String>,
+    /// Why some files could not be read, by their names; `None` for links to files that do not exist.
+    unread: BTreeMap<String, Option<String>>,
     /// Why the directory could not be read.
     unlisted: Option<String>,
-    /// `None` if there are too many of them on this host: then all files are looked at each time.
+    /// `None` before the first read, and if it could not be opened: then all files are looked at each time.
     changes: Option<ChangedFiles>,
     /// When all files were looked at.
     looked: Option<Instant>,
@@ -97,12 +101,14 @@ impl ResultCache {
                 names.into_iter().chain(failed).for_each(|name| self.read_again(directory, name, time));
             }
             _ => {
+                let id = || fs::metadata(directory).map(|it| (it.dev(), it.ino())).ok();
+                let before = id();
                 self.look_at_all(directory, time);
-                self.looked = self.unlisted.is_none().then_some(now);
+                self.looked = (self.unlisted.is_none() && before.is_some() && before == id()).then_some(now);
             }
         }
         let attachments = self.files.values().filter_map(|it| it.content.clone()).collect();
-        CacheRead { attachments, unread: self.unlisted.iter().chain(self.unread.values()).cloned().collect() }
+        CacheRead { attachments, unread: self.unlisted.iter().chain(self.unread.values().flatten()).cloned().collect() }
     }
 
     /// Reads the files that have another stamp than before, and those that were young.
@@ -137,8 +143,11 @@ impl ResultCache {
         self.unread.remove(&name);
         match read_file(&path, now) {
             Ok(file) => _ = self.files.insert(name, file),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => _ = self.unread.insert(name, format!("{}: {error}", path.display())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let is_link = fs::symlink_metadata(&path).is_ok_and(|it| it.is_symlink());
+                self.unread.extend(is_link.then_some((name, None)));
+            }
+            Err(error) => _ = self.unread.insert(name, Some(format!("{}: {error}", path.display()))),
         }
     }
 }
@@ -184,7 +193,6 @@ struct CacheContent {
 #[cfg(test)]
 mod tests {
     use std::fs::FileTimes;
-    use std::os::unix::fs::MetadataExt as _;
     use std::path::PathBuf;
     use std::time::Duration;
 
@@ -353,6 +361,14 @@ mod tests {
         directory.write("target", "api");
         cache.looked = cache.looked.and_then(|at| at.checked_sub(MOST_AGE));
         assert_eq!(read(&mut cache, &results), (vec!["api".to_owned()], 0));
+        std::os::unix::fs::symlink(directory.0.join("late"), results.0.join("late")).unwrap();
+        assert_eq!(read(&mut cache, &results), (vec!["api".to_owned()], 0));
+        directory.write("late", "cron");
+        assert_eq!(
+            read(&mut cache, &results),
+            (vec!["api".to_owned(), "cron".to_owned()], 0),
+            "the link is tried again"
+        );
         fs::rename(&results.0, directory.0.join("elsewhere")).unwrap();
         assert_eq!(read(&mut cache, &results), (vec![], 0), "there is no directory");
         fs::create_dir(&results.0).unwrap();
