@@ -216,7 +216,7 @@ impl Subject for Ours<'_> {
             MapName::ALL.get(number as usize).and_then(|name| self.maps.get(name)).map_or(-1, KernelMap::descriptor)
         };
         for program in &self.made.programs {
-            let code = encode(&program.link(|map| descriptor(map.0)), ByteOrder::Little);
+            let code = encode(program.link(|map| descriptor(map.0)), ByteOrder::Little);
             let begun = Instant::now();
             self.programs.push(self.kernel.load(&code).unwrap_or_else(|error| panic!("{}: {error}", error.log)));
             self.load_ms = begun.elapsed().as_secs_f64() * 1e3;

@@ -29,17 +29,24 @@ pub(crate) fn pins(bpffs: &Path) -> Pins {
 pub fn close_interface(bpffs: &Path, interface: &str) -> Result<(), Error> {
     let system = System::open().map_err(Error::NoBpf)?;
     let (bpffs, _root) = runtime::reach(&system, bpffs)?;
-    let (pins, closing) = (pins(&bpffs), format!("close {interface}"));
+    close(&system, &bpffs, interface, &load(&system)?)
+}
+
+/// The program that drops everything.
+fn load(system: &System) -> Result<KernelProgram, Error> {
+    system.load(point::CLOSED, &DROP, None).map_err(|error| Error::Refused { program: point::CLOSED, error })
+}
+
+fn close(system: &System, bpffs: &Path, interface: &str, program: &KernelProgram) -> Result<(), Error> {
+    let (pins, closing) = (pins(bpffs), format!("close {interface}"));
     system.make_directory(&pins.links()).doing(&closing)?;
     let found = system.interface_named(interface).doing(&closing)?;
     let ifindex = found.ok_or_else(|| Error::NoInterface { pod: None, name: interface.to_owned() })?.ifindex;
-    let way = point::choose(&system, None)?;
-    let program =
-        system.load(point::CLOSED, &DROP, None).map_err(|error| Error::Refused { program: point::CLOSED, error })?;
+    let way = point::choose(system, None)?;
     // With TCX, these links have pins of their own: the link of a generation's program, if there is one, keeps its
     // program and its place. With clsact, there is one filter for both.
     for side in ProgramSide::BOTH {
-        Point { system: &system, pins: &pins, ifindex, side, way, held: None }.place(&program).doing(&closing)?;
+        Point { system, pins: &pins, ifindex, side, way, held: None }.place(program).doing(&closing)?;
     }
     Ok(())
 }
@@ -54,9 +61,7 @@ pub(crate) fn move_to_front(
 ) -> Result<(), Error> {
     let (pins, moving) = (pins(bpffs), format!("move {} to the front", point.side.program()));
     system.make_directory(&pins.links()).doing(&moving)?;
-    let closed =
-        system.load(point::CLOSED, &DROP, None).map_err(|error| Error::Refused { program: point::CLOSED, error })?;
-    point.move_to_front(program, &Point { pins: &pins, held: None, ..point.clone() }, &closed).doing(moving)
+    point.move_to_front(program, &Point { pins: &pins, held: None, ..point.clone() }, &load(system)?).doing(moving)
 }
 
 /// Opens the closed interfaces on which a generation is in force now (`is_done`), and forgets those that are gone.
@@ -86,6 +91,18 @@ pub(crate) fn remove_directories(system: &System, bpffs: &Path) -> Result<(), Er
 }
 
 impl Runtime {
+    /// Closes an interface of this network namespace. The program for this is loaded once.
+    pub fn close_interface(&self, interface: &str) -> Result<(), Error> {
+        let program = match self.closing.get() {
+            Some(program) => program,
+            None => {
+                let loaded = load(&self.system)?;
+                self.closing.get_or_init(|| loaded)
+            }
+        };
+        close(&self.system, self.pins.root(), interface, program)
+    }
+
     /// Opens the closed interfaces on which a generation is in force now.
     pub fn open_closed_interfaces(&self) -> Result<Vec<u32>, Error> {
         if self.system.list(&pins(self.pins.root()).links()).doing("list closed interfaces")?.is_empty() {

@@ -464,7 +464,7 @@ fn linked(code: &Assembled, maps: &BTreeMap<String, KernelMap>) -> Vec<u8> {
         let name = MapName::ALL.into_iter().find(|name| *name as u32 == number);
         name.and_then(|name| maps.get(name.name())).map_or(-1, KernelMap::descriptor)
     };
-    encode(&code.link(|map| descriptor(map.0)), ByteOrder::Little)
+    encode(code.link(|map| descriptor(map.0)), ByteOrder::Little)
 }
 
 impl From<&MapSpec> for MapDefinition {

@@ -436,7 +436,7 @@ mod tests {
     fn endpoint(ifindex: u32, number: u16) -> EnforcedEndpoint {
         EnforcedEndpoint {
             pod: format!("shop/\u{e4}\"{ifindex}"),
-            uid: (number % 2 == 0).then(|| "u1".to_owned()),
+            uid: number.is_multiple_of(2).then(|| "u1".to_owned()),
             interface: format!("veth{ifindex}"),
             ifindex,
             address: vec![2, 0, 0, 0, 0, 1],

@@ -102,6 +102,8 @@ pub struct Runtime {
     written: Option<generation::WrittenTables>,
     /// See [`Runtime::nothing`].
     nothing: OnceLock<KernelProgram>,
+    /// The program that closes interfaces, once it was needed.
+    pub(crate) closing: OnceLock<KernelProgram>,
     grace: Duration,
     /// Whether an endpoint that fails is closed, and the operation continues with the others.
     apart: bool,
@@ -133,6 +135,7 @@ impl Runtime {
             latest_table: None,
             written: None,
             nothing: OnceLock::new(),
+            closing: OnceLock::new(),
             grace: GRACE,
             apart: false,
             spares: false,

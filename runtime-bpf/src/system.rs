@@ -104,7 +104,7 @@ impl ListedFiles {
         Self(files.into())
     }
 
-    /// Whether there are none.
+    /// Whether the directory has no files.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

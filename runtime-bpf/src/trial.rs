@@ -46,7 +46,7 @@ impl Trial {
             found.map_or(-1, |(_, map)| map.descriptor())
         };
         let load = |program: &Assembled, side: ProgramSide| {
-            let code = encode(&program.link(|map| descriptor(map.0)), ByteOrder::Little);
+            let code = encode(program.link(|map| descriptor(map.0)), ByteOrder::Little);
             kernel.load(&code).map_err(|error| Error::Refused { program: side.program(), error })
         };
         let [to_pod, from_pod] = programs;

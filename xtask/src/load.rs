@@ -26,7 +26,7 @@ use phases::MeasuredNode;
 struct LoadOptions {
     scale: Scale,
     seconds: u32,
-    /// Number of seconds between the start and the first measurement. An agent moves its pods to TCX in the first minute.
+    /// Seconds between the start and the first measurement. In its first minute, an agent moves its pods to TCX.
     settle: u32,
     /// The kinds of changes to measure: those whose names begin with this.
     only: String,

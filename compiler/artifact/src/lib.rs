@@ -258,7 +258,7 @@ impl Artifact {
     /// The digest of the programs as the kernel gets them: their code, with the names of maps, and their lines. If two
     /// artifacts have the same, and their maps the same definitions, the programs of one run on the maps of the other.
     pub fn code_digest(&self) -> Digest {
-        let of = |code: &Assembled| encode(&code.link(|map| map.0 as i32), ByteOrder::Little);
+        let of = |code: &Assembled| encode(code.link(|map| map.0 as i32), ByteOrder::Little);
         let programs = self.programs.each_ref().map(|program| (of(&program.code), self.debug_info(program.hook)));
         let programs = programs
             .iter()

@@ -43,8 +43,7 @@ pub(super) fn code(code: &Assembled) -> Vec<u8> {
         }
         other => other,
     };
-    let insns: Vec<Insn> = code.insns.iter().map(plain).collect();
-    encode(&insns, ByteOrder::Little)
+    encode(code.insns.iter().map(plain), ByteOrder::Little)
 }
 
 /// Writes the file in place of the content of `file`.

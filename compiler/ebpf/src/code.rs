@@ -5,6 +5,8 @@
 //! program encodes to the same bytes again. Each opcode table exists once ([`ALU`], [`COND`], [`ATOMIC`]) and serves
 //! both directions.
 
+use std::borrow::Borrow;
+
 use super::helper::Helper;
 use super::insn::{AluOp, AtomicOp, Cond, Extend, Imm64, Insn, Narrow, Operand, Reg, Size, Swap, SwapBits, Width};
 
@@ -90,11 +92,12 @@ pub enum DecodeError {
 }
 
 /// The bytes of a program.
-pub fn encode(insns: &[Insn], order: ByteOrder) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(insns.len() * SLOT_BYTES);
+pub fn encode(insns: impl IntoIterator<Item: Borrow<Insn>>, order: ByteOrder) -> Vec<u8> {
+    let insns = insns.into_iter();
+    let mut bytes = Vec::with_capacity(insns.size_hint().0 * SLOT_BYTES);
     for insn in insns {
         // Infallible: every value of `Insn` has an encoding, so callers have no error to invent an answer for.
-        let (first, second) = encode_one(insn);
+        let (first, second) = encode_one(insn.borrow());
         bytes.extend_from_slice(&first.to_bytes(order));
         if let Some(second) = second {
             bytes.extend_from_slice(&second.to_bytes(order));

@@ -127,6 +127,9 @@ mod tests {
         }
     }
 
+    /// A change, which gets a file that is open.
+    type Change<'c> = &'c dyn Fn(&mut fs::File) -> io::Result<()>;
+
     fn these(names: &[&str]) -> FileChanges {
         FileChanges::These(names.iter().map(|it| (*it).to_owned()).collect())
     }
@@ -140,7 +143,7 @@ mod tests {
         assert_eq!(changed.take(&directory.results()), FileChanges::Any, "the first time");
         assert_eq!(changed.take(&directory.results()), these(&[]));
         let times = fs::FileTimes::new().set_modified(std::time::SystemTime::UNIX_EPOCH);
-        let changes: [(&dyn Fn(&mut fs::File) -> io::Result<()>, &[&str]); 6] = [
+        let changes: [(Change<'_>, &[&str]); 6] = [
             (&|open| open.write_all(b"2"), &["old"]),
             (&|open| open.set_times(times), &["old"]),
             (&|_| fs::write(directory.file("new"), "1"), &["new"]),

@@ -115,7 +115,7 @@ pub struct InterfaceList(Option<OpenList>);
 struct OpenList {
     netlink: NetlinkSocket,
     known: KnownInterfaces,
-    /// The list that was returned last, and what it was made from.
+    /// The list that was returned last, after the list of which it is a copy.
     last: Option<(InterfacesByNumber, Interfaces)>,
 }
 

@@ -17,7 +17,7 @@ use super::node::CniResults;
 const CHURNED: u32 = 500;
 const SLICES_PER_SECOND: u32 = 50;
 const LOCAL_PER_SECOND: u32 = 2;
-/// Number of local pods that come, and then leave: a node has room for about as many more.
+/// Number of local pods that come, and then leave. The first generation has room for more than these.
 const LOCALS: u32 = 40;
 const POLICIES_PER_SECOND: u32 = 2;
 

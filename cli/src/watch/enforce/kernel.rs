@@ -145,7 +145,12 @@ impl Enforce for KernelEnforcer {
     }
 
     fn close(&mut self, interface: &str) -> Result<(), EnforceError> {
-        weir_runtime::closed::close_interface(&self.bpffs, interface).map_err(enforce_error)
+        let closed = match &self.runtime {
+            Some(runtime) => runtime.close_interface(interface),
+            // This does not wait for another agent that still holds the directory.
+            None => weir_runtime::closed::close_interface(&self.bpffs, interface),
+        };
+        closed.map_err(enforce_error)
     }
 
     fn reconcile(&mut self) -> Result<KernelSnapshot, EnforceError> {
