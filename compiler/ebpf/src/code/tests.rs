@@ -8,7 +8,7 @@ proptest! {
     #[test]
     fn encoded_instructions_decode_to_themselves(insn in arbitrary::insn(), big in any::<bool>()) {
         let order = if big { ByteOrder::Big } else { ByteOrder::Little };
-        prop_assert_eq!(decode(&encode(&[insn], order), order), Ok(vec![insn]));
+        prop_assert_eq!(decode(&encode([insn], order), order), Ok(vec![insn]));
     }
 
     #[test]
@@ -28,7 +28,7 @@ proptest! {
 
 #[track_caller]
 fn check(insn: Insn, little: &str, big: &str) {
-    let hex = |order| encode(&[insn], order).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let hex = |order| encode([insn], order).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     assert_eq!((hex(ByteOrder::Little).as_str(), hex(ByteOrder::Big).as_str()), (little, big), "{insn}");
 }
 
@@ -67,7 +67,7 @@ fn bytes_are_those_of_llvm() {
 
 #[test]
 fn invalid_instruction_is_reported_with_its_slot() {
-    let mut bytes = encode(&[Insn::Exit, Insn::Exit], ByteOrder::Little);
+    let mut bytes = encode([Insn::Exit, Insn::Exit], ByteOrder::Little);
     // Register 11 fits into the field of four bits and does not exist.
     bytes[9] = 0x0b;
     let fields = InsnFields { opcode: 0x95, dst: 11, ..InsnFields::default() };
