@@ -424,6 +424,27 @@ fn closing(node: &Node) -> usize {
 }
 
 #[test]
+fn an_agent_closes_several_interfaces_one_after_the_other() {
+    each(|_, way| {
+        let node = &node_of_three(Layout::Routed);
+        serve(node, 1, 80);
+        let made = made(2);
+        attach(node, &made, &[0], Some(way)).unwrap();
+        node.here(|| {
+            let runtime = open(node).unwrap().one_by_one().keeping().unwrap();
+            for pod in [1, 2] {
+                assert!(connect(node, 0, pod_address(pod, false), 80).is_some(), "pod {pod} is open");
+                runtime.close_interface(&node.interface(pod)).unwrap();
+                assert!(connect(node, 0, pod_address(pod, false), 80).is_none(), "pod {pod} is closed");
+            }
+            runtime.add_pod(&coming(node, &made), Some(way)).unwrap();
+        });
+        assert!(connect(node, 0, pod_address(1, false), 80).is_none(), "it is still closed");
+        assert!(is_enforced(node));
+    });
+}
+
+#[test]
 fn a_closing_link_becomes_that_of_the_policy_if_it_runs_first() {
     skip!(unless possible());
     for way in [Way::Alone, Way::InGeneration] {
