@@ -93,6 +93,9 @@ impl ResultCache {
         if self.changes.is_none() {
             self.changes = ChangedFiles::new().ok();
         }
+        let id = || fs::metadata(directory).map(|it| (it.dev(), it.ino())).ok();
+        // Before the watch: otherwise the watch could be on another directory than the look.
+        let before = id();
         let changes = self.changes.as_mut().map_or(FileChanges::Any, |it| it.take(directory));
         let time = SystemTime::now();
         match changes {
@@ -101,8 +104,6 @@ impl ResultCache {
                 names.into_iter().chain(failed).for_each(|name| self.read_again(directory, name, time));
             }
             _ => {
-                let id = || fs::metadata(directory).map(|it| (it.dev(), it.ino())).ok();
-                let before = id();
                 self.look_at_all(directory, time);
                 self.looked = (self.unlisted.is_none() && before.is_some() && before == id()).then_some(now);
             }
