@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -133,6 +134,36 @@ pub(crate) fn verdict(code: i32) -> KernelProgram {
     let code = code.to_ne_bytes();
     let instructions = [[0xb7, 0, 0, 0, code[0], code[1], code[2], code[3]], [0x95, 0, 0, 0, 0, 0, 0, 0]].concat();
     BpfKernel::open().unwrap().load_named("foreign", &instructions, None).unwrap()
+}
+
+/// A comparison that found each link's pin is not repeated while the directory stays as it is.
+#[test]
+fn pins_of_links_come_back_after_a_comparison_that_found_all_of_them() {
+    skip!(unless possible());
+    let node = &Node::new(Layout::Routed, 2);
+    with_agent(node, HookKind::Tcx, |runtime| {
+        let links = node.bpffs().join("links");
+        let [one, other] = ["to_pod", "from_pod"].map(|program| links.join(format!("{program}_{}", ifindex(node))));
+        let changes: [(&str, &dyn Fn()); 3] = [
+            ("removed", &|| fs::remove_file(&one).unwrap()),
+            ("removed, the other one", &|| fs::remove_file(&other).unwrap()),
+            ("replaced by another link's", &|| {
+                fs::remove_file(&one).unwrap();
+                BpfKernel::open().unwrap().pin(verdict(-1).as_fd(), &one).unwrap();
+            }),
+        ];
+        for (what, change) in changes {
+            for _ in 0..2 {
+                assert_eq!(runtime.repair().unwrap(), Vec::<String>::new(), "before it was {what}");
+            }
+            change();
+            let repaired = runtime.repair().unwrap();
+            assert!(!repaired.is_empty(), "{what}");
+            assert_enforced(node, runtime, what);
+            let of = |pin: &PathBuf| BpfKernel::open().unwrap().pinned_link(pin).unwrap();
+            assert!([&one, &other].into_iter().all(|pin| of(pin).info().is_ok()), "{what}");
+        }
+    });
 }
 
 fn ifindex(node: &Node) -> u32 {
