@@ -81,7 +81,10 @@ fn options(arguments: &[String]) -> Result<LoadOptions> {
             "--inside" => options.inside = true,
             "--feeds" => options.feeds = true,
             "--ingress-only" => options.ingress_only = true,
-            "--only" => options.only = arguments.next().cloned().context("--only needs the begin of a name")?,
+            "--only" => {
+                options.only =
+                    arguments.next().cloned().context("--only needs the beginning of the name of a kind of changes")?
+            }
             "--cpu-budget" => options.cpu_budget = arguments.next().cloned(),
             "--pod-changes" => options.pod_changes = number()?,
             "--pods" => options.scale.pods = number()?,

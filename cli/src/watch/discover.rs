@@ -187,9 +187,9 @@ impl Inventory {
 
     /// The addresses that a pod of this UID has at an interface that is there.
     pub(crate) fn addresses_of(&self, uid: &str) -> Option<&[IpAddr]> {
-        let there = |cached: &Attachment| !self.veths_of(cached).is_empty();
         let mut cached = self.cached.iter().filter(|cached| cached.uid.as_deref() == Some(uid));
-        cached.find(|it| there(it)).map(|cached| cached.addresses.as_slice()).filter(|addresses| !addresses.is_empty())
+        let there = cached.find(|cached| !self.veths_of(cached).is_empty())?;
+        Some(there.addresses.as_slice()).filter(|addresses| !addresses.is_empty())
     }
 
     /// The veths on the host that a CNI result names.

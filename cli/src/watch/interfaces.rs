@@ -20,7 +20,7 @@ const SEARCHES: BackoffLimits = BackoffLimits { first: Duration::from_millis(100
 /// Searches that notifications start are at least this far apart: a pod can cause notifications without end.
 const BETWEEN_HURRIES: Duration = Duration::from_millis(50);
 
-/// A local pod. All of them are copied for each search.
+/// A local pod. Its parts are shared by copies, because each search copies all pods.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LocalPod {
     pub(crate) namespace: Arc<str>,
@@ -30,6 +30,11 @@ pub(crate) struct LocalPod {
 }
 
 impl LocalPod {
+    pub(crate) fn new(namespace: &str, name: &str, uid: Option<&str>, addresses: impl Into<Arc<[IpAddr]>>) -> Self {
+        let (uid, addresses) = (uid.map(Arc::from), addresses.into());
+        Self { namespace: namespace.into(), name: name.into(), uid, addresses }
+    }
+
     /// `namespace/name`
     pub(crate) fn path(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
@@ -476,8 +481,7 @@ mod tests {
     }
 
     fn pod(name: &str) -> LocalPod {
-        let addresses = [IpAddr::from([10, 0, 0, 1])].into();
-        LocalPod { namespace: "shop".into(), name: name.into(), uid: Some(name.into()), addresses }
+        LocalPod::new("shop", name, Some(name), [IpAddr::from([10, 0, 0, 1])])
     }
 
     fn at(ifindex: u32) -> FoundInterface {

@@ -5,6 +5,7 @@
 //! closed in a generation, never both.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -68,33 +69,28 @@ fn unaddressed(generation: &Generation, node: &str) -> BTreeMap<LocalPod, LostAd
     lost.map(|(id, addresses)| (pod(cluster, *id, addresses), why(*id))).collect()
 }
 
-fn pod(cluster: &Cluster, id: EndpointId, lost: &[std::net::IpAddr]) -> LocalPod {
+fn pod(cluster: &Cluster, id: EndpointId, lost: &[IpAddr]) -> LocalPod {
     let endpoint = &cluster.endpoints[id.index()];
-    LocalPod {
-        namespace: cluster.namespaces[endpoint.namespace.index()].name.as_str().into(),
-        name: endpoint.name.as_str().into(),
-        uid: endpoint.uid.as_deref().map(Arc::from),
-        addresses: endpoint.addresses.iter().chain(lost).copied().collect(),
-    }
+    let namespace = &cluster.namespaces[endpoint.namespace.index()].name;
+    let addresses: Arc<[IpAddr]> = endpoint.addresses.iter().chain(lost).copied().collect();
+    LocalPod::new(namespace, &endpoint.name, endpoint.uid.as_deref(), addresses)
 }
 
 /// A pod of the kernel's record, at its interface.
 fn recorded(record: RecordedPod) -> Option<(LocalPod, FoundInterface)> {
     let (namespace, name) = record.pod.split_once('/')?;
-    let (namespace, name, uid) = (namespace.into(), name.into(), Some(record.uid.into()));
-    let pod = LocalPod { namespace, name, uid, addresses: Arc::default() };
+    let pod = LocalPod::new(namespace, name, Some(&record.uid), []);
     let (ifindex, name, by) = (record.ifindex, record.interface.into(), InterfaceSource::Record);
     Some((pod, FoundInterface { ifindex, name, by, attached_at: None }))
 }
 
 fn identity(object: &Object) -> LocalPod {
     let addresses = match &object.body {
-        Body::Pod(pod) => pod.addresses.as_slice().into(),
-        _ => Arc::default(),
+        Body::Pod(pod) => pod.addresses.as_slice(),
+        _ => &[],
     };
     let meta = &object.meta;
-    let (namespace, name) = ((*meta.namespace).into(), meta.name.as_str().into());
-    LocalPod { namespace, name, uid: meta.uid.as_deref().map(Arc::from), addresses }
+    LocalPod::new(&meta.namespace, &meta.name, meta.uid.as_deref(), addresses)
 }
 
 /// The interfaces of a generation, with their pods.

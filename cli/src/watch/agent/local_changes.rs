@@ -6,8 +6,6 @@
 //! Invariants: the entries of a pod's addresses are written before its interface opens ([`super::entry_writes`]). If
 //! anything fails, a generation is requested, which contains the pod.
 
-use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Instant;
 
 use weir_classes::index::{Dirty, Key, LocalArrival, LocalChange};
@@ -39,7 +37,7 @@ impl<E: Enforce> NodeAgent<E> {
 
     fn add_local_pod(&mut self, arrival: LocalArrival, now: Instant) -> Result<(), EnforceError> {
         let LocalArrival { pod: key, uid, addresses, like, subject, .. } = arrival;
-        let pod = local_pod(&key, uid.as_deref(), &addresses);
+        let pod = LocalPod::new(&key.namespace, &key.name, uid.as_deref(), addresses.as_slice());
         let found = self.find_also(&pod, now).ok_or_else(|| EnforceError::new("its interface is not found"))?;
         let ifindex = found.ifindex;
         let at = PodAtInterface { pod: pod.path(), interface: found.name.to_string() };
@@ -92,16 +90,11 @@ impl<E: Enforce> NodeAgent<E> {
         let Dirty::Addresses(changes) = dirty else { return };
         for change in &changes.locals {
             if let LocalChange::Left { pod, uid } = change {
-                self.local.interfaces_mut().forget(&local_pod(pod, uid.as_deref(), &[]));
+                let pod = LocalPod::new(&pod.namespace, &pod.name, uid.as_deref(), []);
+                self.local.interfaces_mut().forget(&pod);
             }
         }
     }
-}
-
-fn local_pod(key: &Key, uid: Option<&str>, addresses: &[IpAddr]) -> LocalPod {
-    let Key { namespace, name, .. } = key;
-    let (namespace, name) = (namespace.as_str().into(), name.as_str().into());
-    LocalPod { namespace, name, uid: uid.map(Arc::from), addresses: addresses.into() }
 }
 
 fn gone(key: &Key) -> GonePod {

@@ -62,11 +62,10 @@ impl CacheReads {
     /// the same one.
     fn has_decided(&self, found: &InterfaceOfPod) -> bool {
         let new = &found.attachment;
-        let is_same = |known: &Attachment| {
+        let is_it = |known: &Arc<Attachment>| {
             (known.attached_at, &known.namespace, &known.name, &known.uid)
                 == (new.attached_at, &new.namespace, &new.name, &new.uid)
         };
-        let is_it = |known: &Arc<Attachment>| Arc::ptr_eq(known, new) || is_same(known);
         self.decided.get(&found.ifindex).is_some_and(|known| known.iter().any(is_it))
     }
 
