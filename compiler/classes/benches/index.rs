@@ -295,7 +295,7 @@ fn changes(index: &mut Index, objects: &[Object]) -> [Duration; 2] {
 
 /// Changes that are applied to the generation in force: the median times until the classes are known, and from then on
 /// until the file is written, in milliseconds.
-fn edits(index: &mut Index, objects: &[Object]) -> [(&'static str, [f64; 2]); 7] {
+fn edits(index: &mut Index, objects: &[Object]) -> [(&'static str, [f64; 2]); 8] {
     let policies = || objects.iter().filter(|it| matches!(it.body, Body::NetworkPolicy(_)));
     policies().for_each(|policy| _ = index.apply(policy.clone()));
     index.compile().expect("it compiles");
@@ -333,10 +333,11 @@ fn edits(index: &mut Index, objects: &[Object]) -> [(&'static str, [f64; 2]); 7]
         ("named_port", applied(index, with_names(objects))),
         ("list", {
             // The first list needs a compile from scratch.
-            index.apply(list(0));
+            index.apply(list("ranges", 0));
             index.compile().expect("it compiles");
-            applied(index, (1..).map(|number| Change::Apply(list(number))))
+            applied(index, (1..).map(|number| Change::Apply(list("ranges", number))))
         }),
+        ("new_list", applied(index, (0..).map(|number| Change::Apply(list(&format!("new-{number}"), number))))),
     ]
 }
 
@@ -364,14 +365,13 @@ fn with_names(objects: &[Object]) -> impl Iterator<Item = Change> {
 }
 
 /// A list of 1,000 blocks. One of them is different for each number, and has too many addresses for single entries.
-fn list(number: u32) -> Object {
+fn list(name: &str, number: u32) -> Object {
     let blocks = (1..1_000).map(|place| format!("\"198.{}.{}.0/25\"", 16 + place / 256, place % 256));
     let other = format!("\"172.{}.0.0/15\"", 2 * (number % 128));
     let cidrs: Vec<String> = blocks.chain([other]).collect();
     let spec = format!(r#"{{"action": "Deny", "cidrs": [{}]}}"#, cidrs.join(","));
-    let meta = r#"{"name": "ranges"}"#;
     weir_testing::yaml::objects(&format!(
-        r#"{{"apiVersion": "weir.dev/v1alpha1", "kind": "CidrList", "metadata": {meta}, "spec": {spec}}}"#
+        r#"{{"apiVersion":"weir.dev/v1alpha1","kind":"CidrList","metadata":{{"name":"{name}"}},"spec":{spec}}}"#
     ))
     .remove(0)
 }

@@ -9,7 +9,8 @@
 //! before, unless a rule has a new peer or a remote pod is unlike all others ([`peers`]): then the addresses in
 //! question get classes, and all rows of the node are made again. Local pods come and go ([`local`]), services get other
 //! addresses, ports and backends ([`services`]), namespaces get other labels ([`namespaces`]), cluster-wide policies
-//! are numbered again ([`tiers`]), and blocks, lists and `nodes` peers get other ranges of addresses ([`ranges`]).
+//! and lists are numbered again ([`tiers`], [`lists`]), and blocks, lists and `nodes` peers get other ranges of addresses
+//! ([`ranges`]).
 //! [`NeedsWhole`] lists the changes that need a compile from scratch.
 //! The alternative was to remember the result of each stage for each unit (pod, selector, policy) and to run the stages
 //! over all units. It was not chosen, because looking up 10,000 remembered results takes longer than the change itself.
@@ -19,6 +20,7 @@
 //! where nothing changes, so that most tables stay equal.
 //! `compiler/classes/tests/incremental` holds this over series of changes.
 
+mod lists;
 mod local;
 mod namespaces;
 mod peers;
@@ -41,6 +43,7 @@ use crate::predicates::TermOrigins;
 use crate::rows::{RowBuilder, RowFacts};
 use crate::subjects::SubjectDraft;
 use crate::{AtomSet, Classes, Exceeded, Limits, PeerId, Predicate, PredicateId, Scope, Spent, StageParts, sources};
+pub(crate) use lists::{ListChange, PresentList};
 pub(crate) use local::LocalChange;
 pub(crate) use namespaces::NamespaceChange;
 pub(crate) use peers::{PeerPod, holds};
@@ -74,16 +77,13 @@ pub enum NeedsWhole {
     /// lacks rules that did not fit the budget or needed objects that were not listed.
     #[error("there is no generation to change")]
     Base,
-    /// A change for which no smaller work is proved to be enough: of the own node, of a list beside its entries, of a
-    /// pod with hostPorts, or of an object with an address that another object has.
+    /// A change for which no smaller work is proved to be enough: of the own node, of a pod with hostPorts, or of an
+    /// object with an address that another object has.
     #[error("an object has changed whose changes are not applied to a generation")]
     Objects,
     /// The node's first local pod has come or its last one has gone.
     #[error("the first local pod has come or the last one has gone")]
     LocalPods,
-    /// Lists begin or cease to apply to any local pod.
-    #[error("a list begins or ceases to apply to local pods")]
-    ClusterWide,
     /// A service has a backend without an address.
     #[error("a service has a backend without an address")]
     Backends,
@@ -114,7 +114,6 @@ impl NeedsWhole {
             Self::Base => "base",
             Self::Objects => "objects",
             Self::LocalPods => "local_pods",
-            Self::ClusterWide => "cluster_wide",
             Self::Backends => "backends",
             Self::Peers => "peers",
             Self::Unused => "unused",
@@ -144,6 +143,7 @@ pub(crate) struct Changes {
     pub(crate) local: Vec<LocalChange>,
     pub(crate) policies: Vec<PolicyChange>,
     pub(crate) tiers: Vec<TierChange>,
+    pub(crate) lists: Vec<ListChange>,
     /// Pods whose class may be another one: those with a new key, and those that new peers of policies select.
     pub(crate) pods: Vec<PeerPod>,
     /// Single addresses whose classes exist.
@@ -181,6 +181,8 @@ pub(crate) struct Maintained {
     origins: TermOrigins,
     ids: HashMap<Predicate, PredicateId>,
     uses: Uses,
+    /// Predicates of lists that are gone.
+    free: Vec<PredicateId>,
     specs: PortSpecs,
     peers: Peers,
     facts: RowFacts,
@@ -212,6 +214,7 @@ impl Maintained {
         Self {
             scope: view.scope(scope),
             uses: Uses::new(&classes.rules),
+            free: Vec::new(),
             judges_egress: ports::judges_egress(&view.cluster, &draft),
             names: NamespaceNames::new(&view.cluster.namespaces),
             peers: view.peers(peers),
@@ -244,8 +247,18 @@ impl Maintained {
     /// Applies changes.
     pub(crate) fn apply(mut self, changes: Changes, limits: Limits) -> Result<Self, NeedsWhole> {
         let meter = Meter::new(limits);
-        let Changes { namespaces, local, mut policies, tiers, pods, entries, ranges, services, moves_backends } =
-            changes;
+        let Changes {
+            namespaces,
+            local,
+            mut policies,
+            tiers,
+            lists,
+            pods,
+            entries,
+            mut ranges,
+            services,
+            moves_backends,
+        } = changes;
         let mut effect =
             Effect { changes_addresses: !pods.is_empty(), changes_facts: moves_backends, ..Effect::default() };
         self.take_entries(&entries, &mut effect);
@@ -254,7 +267,7 @@ impl Maintained {
         let mut new = self.replace_policies(&policies, &mut effect)?;
         new.extend(self.replace_tiers(&tiers, &mut effect)?);
         self.forget_unused_tiers(&mut effect)?;
-        self.check_lists()?;
+        ranges.held.extend(self.replace_lists(lists, &mut effect)?);
         effect.touched.extend(self.local_indices(&arrived));
         self.add_specs_of_names(&new, &mut effect);
         let moves = self.change_ranges(&new.predicates, &ranges, &mut effect, &meter)?;

@@ -49,7 +49,7 @@ use shared::Shared;
 use store::Objects;
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster};
-use weir_objects::k8s::{Body, Mode, Object};
+use weir_objects::k8s::{Body, LabelSelector, Mode, Object};
 use weir_objects::name::Name;
 
 /// The identity of an object: kind, namespace and name.
@@ -462,11 +462,7 @@ impl Index {
             (None | Some(Body::EndpointSlice(_)), None | Some(Body::EndpointSlice(_))) => {
                 self.slice_changes(before, after)
             }
-            // Only changed lists. A new or deleted list adds or removes a predicate, and so changes the classes
-            // themselves.
-            (Some(Body::CidrList(old)), Some(Body::CidrList(new))) => {
-                self.list_changes(before.map_or("", |it| &it.meta.name), old, new)
-            }
+            (None | Some(Body::CidrList(_)), None | Some(Body::CidrList(_))) => self.list_changes(before, after),
             (None | Some(Body::Node(_)), None | Some(Body::Node(_))) => match self.node_changes(before, after) {
                 NodeAnswer::Nothing => Dirty::Nothing,
                 NodeAnswer::Peers => {
@@ -495,7 +491,7 @@ impl Index {
         self.baseline.as_ref().is_none_or(|baseline| baseline.judges_egress)
     }
 
-    /// Whether a policy selects a local pod, as the last compile knew them.
+    /// Whether a policy or list selects a local pod, as the last compile knew them.
     fn concerns_local(&self, object: &Object) -> bool {
         let Some(baseline) = &self.baseline else { return true };
         // The labels of local pods as of the last compile are enough: a local pod with other labels makes a new compile
@@ -504,6 +500,11 @@ impl Index {
             Body::NetworkPolicy(policy) => baseline.selects_local(&object.meta.namespace, &policy.pod_selector),
             Body::ClusterPolicy(policy) => {
                 baseline.selects_local_anywhere(&policy.subject_namespaces, &policy.subject_pods)
+            }
+            Body::CidrList(list) => {
+                let all = LabelSelector::default();
+                let [namespaces, pods] = [&list.namespaces, &list.pods].map(|it| it.as_ref().unwrap_or(&all));
+                baseline.selects_local_anywhere(namespaces, pods)
             }
             _ => true,
         }

@@ -316,6 +316,11 @@ impl RulePredicates {
         PredicateId(terms.predicates.len() as u32 - 1)
     }
 
+    /// Gives a number another predicate.
+    pub(super) fn set_predicate(&mut self, id: PredicateId, predicate: Predicate) {
+        Arc::make_mut(&mut self.terms).predicates[id.index()] = predicate;
+    }
+
     /// Adds the name of a port. Returns its number.
     pub(super) fn add_name(&mut self, direction: Direction, name: &str, protocol: Protocol) -> u32 {
         let RuleTerms { ingress_names, egress_names, ids, .. } = Arc::make_mut(&mut self.terms);

@@ -19,7 +19,7 @@ mod tiers;
 
 pub use endpoints::{FoundNode, addresses_of_node, endpoint_of_pod, named_ports, nodes, standing};
 pub use frontends::{AddressUse, frontends};
-pub use policies::{is_audit, isolates, network_policy};
+pub use policies::{cidr_list, is_audit, isolates, list_order, network_policy};
 pub use services::{backends_of_slices, is_alike_with_slices, is_reached};
 pub use tiers::{tier_order, tier_policy};
 

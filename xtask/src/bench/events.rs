@@ -64,10 +64,11 @@ milliseconds: until the classes are known, and from then on until the file is wr
 
 const RANGES: &str = "
 The same for changes of ranges of addresses and of named ports: a rule gets a new `ipBlock` that contains pods, a rule
-gets a port whose name no rule has, and in a list of 1,000 blocks one with 131,072 addresses is exchanged.
+gets a port whose name no rule has, in a list of 1,000 blocks one with 131,072 addresses is exchanged, and another such
+list is created.
 
-| pods | policies | `ipBlock`: classes | emit | named port: classes | emit | list: classes | emit |
-| --- | --- | --- | --- | --- | --- | --- | --- |
+| pods | policies | `ipBlock`: classes | emit | named port: classes | emit | list: classes | emit | new list: classes | emit |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 ";
 
 const AGENT: &str = "\
@@ -102,7 +103,7 @@ pub(super) fn events() -> Result<()> {
             |kind| format!("{} | {}", figure(&format!("{kind}_classes_ms")), figure(&format!("{kind}_emit_ms")));
         let edits = ["port", "new_policy", "deleted_policy", "new_class"].map(of_kind);
         _ = writeln!(applied, "| {} | {} | {} |", number("pods"), number("policies"), edits.join(" | "));
-        let moved = ["block", "named_port", "list"].map(of_kind);
+        let moved = ["block", "named_port", "list", "new_list"].map(of_kind);
         _ = writeln!(ranges, "| {} | {} | {} |", number("pods"), number("policies"), moved.join(" | "));
         let kinds = ["slice", "local_pod", "policy"]
             .map(|kind| format!("{} | {}", figure(&format!("{kind}_p50_ms")), figure(&format!("{kind}_p99_ms"))));

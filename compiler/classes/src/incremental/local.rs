@@ -195,12 +195,6 @@ impl Maintained {
         LocalEndpoint { endpoint, policies, audit, tiers, audit_tiers, lists, node }
     }
 
-    /// The rules of lists are in the classes only if they apply to a local pod.
-    pub(super) fn check_lists(&self) -> Result<(), NeedsWhole> {
-        let lists: BTreeSet<_> = self.draft.local.iter().flat_map(|it| &it.lists).collect();
-        if lists.into_iter().eq(&self.draft.lists) { Ok(()) } else { Err(NeedsWhole::ClusterWide) }
-    }
-
     /// The policies that select no local pod any more, without those that have changed themselves.
     fn unused_policies(&self, changed: &[PolicyChange]) -> Vec<PolicyChange> {
         let used: BTreeSet<_> = self.draft.local.iter().flat_map(|it| it.policies.iter().chain(&it.audit)).collect();

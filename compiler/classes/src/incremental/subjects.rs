@@ -39,11 +39,12 @@ impl Maintained {
                 rows[1][index] = first(egress, &enforced[1]);
             }
             let denied = builder.denied_by_lists(Direction::Ingress, &subject);
+            let subjects = classes.subjects.len();
             match &mut classes.rows.denied_by_lists {
                 Some(by_subject) => by_subject[index] = denied,
-                // The programs have no test for it.
-                None if !denied.is_empty() => return Err(NeedsWhole::ClusterWide),
-                None => {}
+                // From here on, the programs have a test for it.
+                none if !denied.is_empty() => none.insert(vec![Vec::new(); subjects])[index] = denied,
+                _ => {}
             }
             [classes.rows.ingress[index], classes.rows.egress[index]] = enforced;
         }

@@ -23,11 +23,16 @@ impl Uses {
         let names = [&rules.ingress_names, &rules.egress_names].map(|names| vec![0; names.len()]);
         let mut uses = Self { predicates: vec![0; rules.predicates.len()], names };
         rules.all().for_each(|(direction, rule)| uses.change(direction, rule, 1));
-        // A list uses its predicate. Lists neither come nor go here.
-        for (count, predicate) in uses.predicates.iter_mut().zip(&rules.predicates) {
-            *count += u32::from(matches!(predicate, Predicate::List(_)));
-        }
+        // A list uses its predicate.
+        rules.of_lists().into_values().for_each(|id| uses.set_list(id, true));
         uses
+    }
+
+    /// Records whether a predicate is that of a list.
+    pub(super) fn set_list(&mut self, id: PredicateId, is_used: bool) {
+        self.predicates.resize(self.predicates.len().max(id.index() + 1), 0);
+        // No rule has it.
+        self.predicates[id.index()] = u32::from(is_used);
     }
 
     pub(super) fn change(&mut self, direction: Direction, rule: &DraftRule, by: i32) {

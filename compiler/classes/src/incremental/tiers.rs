@@ -100,7 +100,7 @@ impl Maintained {
             self.replace_origins_of_tiers(&objects, effect);
         }
         // The index names the policies that begin to apply.
-        if used.into_iter().eq(self.draft.tiers.iter().copied()) { Ok(()) } else { Err(NeedsWhole::ClusterWide) }
+        if used.into_iter().eq(self.draft.tiers.iter().copied()) { Ok(()) } else { Err(NeedsWhole::Objects) }
     }
 
     fn forget_tier(&mut self, id: TierPolicyId, policy: &TierPolicy, effect: &mut Effect) {

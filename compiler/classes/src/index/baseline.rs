@@ -16,9 +16,9 @@ use super::pods::{addresses as pod_addresses, as_pod};
 use super::roles::{Roles, local_addresses};
 use super::{Changes, Dirty, Generation};
 use crate::peers::{NamespaceNames, PodClasses};
-use crate::{AddressMap, PeerId, Predicate, PredicateId};
+use crate::{AddressMap, Classes, PeerId, Predicate, PredicateId};
 use weir_model::labels::matches;
-use weir_model::{LabelSetId, ListId, NamedPort, NamespaceId};
+use weir_model::{Cluster, LabelSetId, NamedPort, NamespaceId};
 use weir_objects::k8s::{LabelSelector, Labels, Object};
 
 /// The facts of the last compile that changes are compared with, and the changes of single addresses since then.
@@ -32,8 +32,8 @@ pub(super) struct Baseline {
     pub(super) has_node_peers: bool,
     pods: PodClasses,
     addresses: Arc<AddressMap>,
-    /// The predicate of each list; `None` if it applies to no local endpoint.
-    lists: BTreeMap<String, Option<PredicateId>>,
+    /// The predicate of each list that applies to a local endpoint.
+    lists: BTreeMap<String, PredicateId>,
     /// The namespaces and labels of local endpoints.
     local: BTreeSet<(NamespaceId, LabelSetId)>,
     /// Local pods that other pods are compared with, and those that came or left since the generation.
@@ -69,14 +69,15 @@ struct AppliedSince {
 /// The most entries of [`AppliedSince`].
 const MOST_APPLIED: usize = 16_384;
 
+/// The predicate of each list that applies to a local endpoint.
+fn predicates_of_lists(cluster: &Cluster, classes: &Classes) -> BTreeMap<String, PredicateId> {
+    let of_lists = classes.rules.of_lists().into_iter();
+    of_lists.map(|(id, predicate)| (cluster.lists[id.index()].name.clone(), predicate)).collect()
+}
+
 impl Baseline {
     pub(super) fn new(generation: &Generation) -> Self {
         let Generation { cluster, classes, roles, .. } = generation;
-        let predicates = classes.rules.of_lists();
-        let mut lists = BTreeMap::new();
-        for (number, list) in (0..).zip(&cluster.lists) {
-            lists.entry(list.name.clone()).or_insert_with(|| predicates.get(&ListId(number)).copied());
-        }
         let local = classes.subject_of.iter().map(|(id, _)| &cluster.endpoints[id.index()]);
         Self {
             roles: Arc::clone(roles),
@@ -84,7 +85,7 @@ impl Baseline {
             has_node_peers: classes.rules.predicates.iter().any(|it| matches!(it, Predicate::Nodes(_))),
             pods: PodClasses::new(cluster, classes),
             addresses: Arc::clone(&classes.addresses),
-            lists,
+            lists: predicates_of_lists(cluster, classes),
             local: local.map(|endpoint| (endpoint.namespace, endpoint.labels)).collect(),
             local_pods: LocalPods::new(generation),
             local_addresses: roles.local.clone(),
@@ -120,6 +121,7 @@ impl Baseline {
         Self {
             addresses,
             pods,
+            lists: predicates_of_lists(cluster, classes),
             local: local.map(|endpoint| (endpoint.namespace, endpoint.labels)).collect(),
             local_addresses: local_addresses(cluster, scope),
             // The generation has the pods that came, and its subject classes may have other numbers.
@@ -247,9 +249,8 @@ impl Baseline {
         changed.map_or_else(|| self.pods.lookup().predicates_at(address), Vec::as_slice)
     }
 
-    /// The predicate of a list, which is `None` if the list applies to no local endpoint. The outer `None` means that
-    /// the list is new.
-    pub(super) fn predicate_of_list(&self, name: &str) -> Option<Option<PredicateId>> {
+    /// The predicate of a list; `None` if it applies to no local endpoint of the generation.
+    pub(super) fn predicate_of_list(&self, name: &str) -> Option<PredicateId> {
         self.lists.get(name).copied()
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::baseline::Baseline;
 use super::effect::CLUSTER_POLICY_KINDS;
-use super::lists::differ_in_entries;
+use super::lists::{only_entries, shallow};
 use super::local::selects;
 use super::pods::{addresses, as_pod};
 use super::roles::Roles;
@@ -22,8 +22,8 @@ use super::{Dirty, Generation, Index, Kept, Key};
 use crate::addresses::Ranges;
 use crate::departed::MovedBackends;
 use crate::incremental::{
-    Changes, HeldRanges, LocalChange, Maintained, NamespaceChange, NeedsWhole, PeerPod, PolicyChange, RangeChanges,
-    ServiceChange, ServiceChanges, TierChange, is_alike,
+    Changes, ListChange, LocalChange, Maintained, NamespaceChange, NeedsWhole, PeerPod, PolicyChange, PresentList,
+    RangeChanges, ServiceChange, ServiceChanges, TierChange, is_alike,
 };
 use crate::{Limits, PeerId, PredicateId};
 use weir_model::Service;
@@ -56,7 +56,7 @@ pub(super) struct Unbuilt {
     moved: BTreeSet<(String, String)>,
     /// Namespaces of the generation whose labels have changed.
     namespaces: BTreeSet<String>,
-    /// Lists of which only entries have changed.
+    /// Lists, whether or not they apply to a local pod.
     lists: BTreeSet<String>,
     /// Whether `nodes` peers may match other addresses.
     nodes: bool,
@@ -80,15 +80,15 @@ impl Unbuilt {
             (Body::Pod(_), Dirty::Addresses(changes)) if !changes.locals.is_empty() => {
                 self.note_pod(before, after, true);
             }
-            // A policy that selects no local pod is not in the data, and a pod's class is in the address table. Entries
-            // of lists are in the address table, too.
-            (Body::NetworkPolicy(_) | Body::Pod(_) | Body::CidrList(_), Dirty::Nothing | Dirty::Addresses(_)) => {}
+            // A policy that selects no local pod is not in the data, and a pod's class is in the address table.
+            (Body::NetworkPolicy(_) | Body::Pod(_), Dirty::Nothing | Dirty::Addresses(_)) => {}
+            // Entries of lists are in the address table, or read when the list begins to apply.
+            (Body::CidrList(_), Dirty::Addresses(_)) => {}
+            (Body::CidrList(_), Dirty::Nothing) if only_entries(before, after).is_some() => {}
+            (Body::CidrList(_), _) => _ = self.lists.insert(object.meta.name.clone()),
             (Body::Node(_), Dirty::Nothing) => {}
             (Body::ClusterPolicy(_), _) => _ = self.tiers.insert(Key::of(object)),
             (Body::NetworkPolicy(_), Dirty::Everything) => _ = self.policies.insert(Key::of(object)),
-            (Body::CidrList(_), Dirty::Everything) if has_other_entries(before, after) => {
-                self.lists.insert(object.meta.name.clone());
-            }
             // Also if nothing has to be done now: labels and backends must be known when a later change asks for them.
             (Body::Namespace, _) if knows(&object.meta.name) => _ = self.namespaces.insert(object.meta.name.clone()),
             // Its labels are read when the first object in it is.
@@ -107,6 +107,11 @@ impl Unbuilt {
             _ => self.is_more = true,
         }
         self.limit();
+    }
+
+    /// Whether the generation in force has another state of a list beside its entries, or lacks the list.
+    pub(super) fn has_list(&self, name: &str) -> bool {
+        self.lists.contains(name)
     }
 
     /// Stops collecting changes when there are too many.
@@ -191,14 +196,6 @@ impl<'c> ChangedTerms<'c> {
     }
 }
 
-/// Whether a list has changed, and nothing of it but its entries.
-fn has_other_entries(before: Option<&Object>, after: Option<&Object>) -> bool {
-    match [before, after].map(|it| it.map(|it| &it.body)) {
-        [Some(Body::CidrList(old)), Some(Body::CidrList(new))] => differ_in_entries(old, new),
-        _ => false,
-    }
-}
-
 /// The services that slices belong to, by namespace and name.
 fn services_of<'o>(states: [Option<&'o Object>; 2]) -> impl Iterator<Item = (String, String)> + use<'o> {
     let slices = states.into_iter().flatten().filter_map(with_service);
@@ -273,6 +270,7 @@ impl Index {
         let local = self.local_changes(&relabelled)?;
         let policies = self.policy_changes(maintained, &local);
         let tiers = self.tier_changes(maintained, &local);
+        let lists = self.changed_lists(maintained, &local);
         let (services, mut applied) = self.service_changes_since(maintained)?;
         applied.relisted = Arc::clone(baseline.relisted());
         let mentioned = policies.iter().filter(|it| it.now.is_some()).map(|it| it.namespace.as_str());
@@ -289,23 +287,36 @@ impl Index {
         let moves_backends =
             baseline.judges_egress && moved.chain(self.unbuilt.left.iter().copied()).any(|it| baseline.is_backing(it));
         let (entries, ranges) = (self.entries(baseline)?, self.range_changes(baseline, maintained)?);
-        Ok((Changes { namespaces, local, policies, tiers, pods, entries, ranges, services, moves_backends }, applied))
+        let changes =
+            Changes { namespaces, local, policies, tiers, lists, pods, entries, ranges, services, moves_backends };
+        Ok((changes, applied))
     }
 
-    /// The changed ranges of lists and of `nodes` peers.
+    /// The lists that have changed, and those that begin to apply to a local pod with the pod's own change or its
+    /// namespace's.
+    fn changed_lists(&self, maintained: &Maintained, local: &[LocalChange]) -> Vec<ListChange> {
+        let mut names: BTreeSet<&str> = self.unbuilt.lists.iter().map(String::as_str).collect();
+        for pod in local.iter().filter_map(|change| change.now.as_ref()) {
+            let labels = self.namespace_now(&pod.meta.namespace).labels;
+            let new = self.of_kind("CidrList").filter(|it| selects(it, &labels, &pod.meta.labels));
+            names.extend(new.map(|it| it.meta.name.as_str()).filter(|name| !maintained.applies_list(name)));
+        }
+        names.into_iter().map(|name| ListChange { name: name.to_owned(), now: self.list_now(name) }).collect()
+    }
+
+    fn list_now(&self, name: &str) -> Option<PresentList> {
+        let object = self.objects.get(&KeyRef { kind: "CidrList", namespace: "", name })?;
+        let Body::CidrList(list) = &object.body else { return None };
+        let (id, meta, body) = (object.id, object.meta.clone(), Body::CidrList(shallow(list)));
+        Some(PresentList { object: Object { id, meta, body }, ranges: Ranges::of_list(&list.entries) })
+    }
+
+    /// The changed ranges of `nodes` peers.
     fn range_changes(&self, baseline: &Baseline, maintained: &Maintained) -> Result<RangeChanges, NeedsWhole> {
-        let of_list = |name: &String| {
-            let predicate = baseline.predicate_of_list(name)??;
-            match &self.objects.get(&KeyRef { kind: "CidrList", namespace: "", name })?.body {
-                Body::CidrList(list) => Some(HeldRanges { predicate, ranges: Ranges::of_list(&list.entries) }),
-                _ => None,
-            }
-        };
-        let held = self.unbuilt.lists.iter().map(of_list).collect::<Option<Vec<_>>>();
-        let mut held = held.ok_or(NeedsWhole::Objects)?;
+        let mut held = Vec::new();
         if self.unbuilt.nodes {
             let nodes = nodes(self.of_kind("Node").chain(self.of_kind("Pod")));
-            held.extend(maintained.ranges_of_nodes(&nodes)?);
+            held = maintained.ranges_of_nodes(&nodes)?;
         }
         let mut of_nodes = self.declared.keys().chain(self.hosted.keys());
         let has_pods_at_nodes = baseline.has_node_peers && of_nodes.any(|address| self.holders.contains_key(address));

@@ -14,21 +14,24 @@ use super::{Dirty, Index};
 use crate::addresses::{difference, ranges_of};
 use crate::{Number, PeerId, PredicateId};
 use weir_objects::address::to_address;
-use weir_objects::k8s::CidrList;
+use weir_objects::k8s::{Body, CidrList, Object};
 
 /// For more addresses a new generation is compiled: it takes no longer, and programs find the addresses faster.
 const MOST_RELISTED: u128 = 65_536;
 
 impl Index {
-    /// A list changed from `old` to `new`.
-    pub(super) fn list_changes(&mut self, name: &str, old: &CidrList, new: &CidrList) -> Dirty {
+    /// A list came, changed or went.
+    pub(super) fn list_changes(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
         let Some(baseline) = &self.baseline else { return Dirty::Everything };
-        if !differ_in_entries(old, new) {
+        if ![before, after].into_iter().flatten().any(|list| self.concerns_local(list)) {
+            return Dirty::Nothing;
+        }
+        let Some((name, old, new)) = only_entries(before, after) else { return Dirty::Everything };
+        // The rows are those of the list before, so that a new entry would get the action of that one.
+        if self.unbuilt.has_list(name) {
             return Dirty::Everything;
         }
         let Some(predicate) = baseline.predicate_of_list(name) else { return Dirty::Everything };
-        // No local endpoint uses the list.
-        let Some(predicate) = predicate else { return Dirty::Nothing };
         let Some(differing) = differing(old, new) else { return Dirty::Everything };
         let relisted = differing.into_iter().map(|(address, is_listed)| {
             let (set, peer) = self.relist(baseline, address, predicate, is_listed)?;
@@ -77,15 +80,24 @@ impl Index {
     }
 }
 
-/// Whether two states of a list differ at most in their entries.
-pub(super) fn differ_in_entries(old: &CidrList, new: &CidrList) -> bool {
-    // Action, order, directions and selectors decide about every address of the list, so a change of them concerns all
-    // rows.
-    shallow(old) == shallow(new)
+/// The name and two states of a list that differ at most in their entries.
+pub(super) fn only_entries<'o>(
+    before: Option<&'o Object>,
+    after: Option<&'o Object>,
+) -> Option<(&'o str, &'o CidrList, &'o CidrList)> {
+    let (before, after) = before.zip(after)?;
+    match (&before.body, &after.body) {
+        // Action, order, directions and selectors decide about every address of the list, so a change of them concerns
+        // all rows.
+        (Body::CidrList(old), Body::CidrList(new)) if shallow(old) == shallow(new) => {
+            Some((&before.meta.name, old, new))
+        }
+        _ => None,
+    }
 }
 
 /// A copy of the list without its entries.
-fn shallow(list: &CidrList) -> CidrList {
+pub(super) fn shallow(list: &CidrList) -> CidrList {
     // Field by field: if a field is added, this line does not compile until it is decided whether the field concerns
     // all addresses.
     let CidrList { action, order, ingress, egress, namespaces, pods, entries: _ } = list;

@@ -225,19 +225,39 @@ pub(crate) fn to_nodes() -> Object {
     objects(&text).remove(0)
 }
 
-/// One of the fixed lists, with other entries.
+/// One of three lists, of which two are fixed ones. Often only its entries are others.
 pub(crate) fn list(random: &mut Random) -> Object {
-    let (name, order, direction) = random.pick(&[("denied", 100, "Ingress"), ("blocked", 2, "Egress")]);
+    let fixed = [("denied", 100, "Ingress"), ("blocked", 2, "Egress"), ("third", 7, "Ingress, Egress")];
+    let (name, mut order, mut directions) = random.pick(&fixed);
+    let (mut action, mut applies_to) = ("Deny", "{}");
+    if random.below(3) == 0 {
+        (action, order) = (random.pick(&["Deny", "Allow"]), random.pick(&[2, 7, 100, 200]));
+        directions = random.pick(&["Ingress", "Ingress, Egress"]);
+        applies_to = random.pick(&APPLIES_TO);
+    }
     let count = random.below(4);
     let entry = |random: &mut Random| match random.below(3) {
         0 => format!("192.0.2.{}/32", random.below(33)),
         _ => random.pick(&LISTED).to_owned(),
     };
     let entries: Vec<String> = (0..count).map(|_| entry(random)).collect();
-    let spec = format!("{{action: Deny, order: {order}, directions: [{direction}], cidrs: [{}]}}", entries.join(", "));
+    let entries = entries.join(", ");
+    let spec = format!(
+        "{{action: {action}, order: {order}, directions: [{directions}], appliesTo: {applies_to}, cidrs: [{entries}]}}"
+    );
     let meta = format!("{{name: {name}}}");
     objects(&format!("{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {meta}, spec: {spec}}}")).remove(0)
 }
+
+/// The pods of lists: those of labels that pods and namespaces get and lose, and none.
+const APPLIES_TO: [&str; 6] = [
+    "{}",
+    "{podSelector: {matchLabels: {app: web}}}",
+    "{podSelector: {matchLabels: {app: other}}}",
+    "{namespaceSelector: {matchLabels: {team: c}}}",
+    "{namespaceSelector: {matchLabels: {team: b}}, podSelector: {matchLabels: {app: job}}}",
+    "{podSelector: {matchLabels: {app: nobody}}}",
+];
 
 /// Entries of lists: among addresses of pods, services and nothing, and at the ends of the address space.
 const LISTED: [&str; 11] = [

@@ -208,9 +208,101 @@ fn new_named_ports_and_blocks_are_applied() {
 }
 
 fn list(entries: &str) -> Object {
-    let spec = format!("{{action: Deny, directions: [Ingress], cidrs: [{entries}]}}");
-    let text = format!("{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {{name: denied}}, spec: {spec}}}");
+    list_with("denied", &format!("action: Deny, directions: [Ingress], cidrs: [{entries}]"))
+}
+
+fn list_with(name: &str, spec: &str) -> Object {
+    let text =
+        format!("{{apiVersion: weir.dev/v1alpha1, kind: CidrList, metadata: {{name: {name}}}, spec: {{{spec}}}}}");
     objects(&text).remove(0)
+}
+
+/// Applies a deletion that needs a generation, which must not be a compile from scratch.
+#[track_caller]
+fn deleted(server: &mut Server, index: &mut Index, object: &Object) -> Generation {
+    assert_eq!(server.delete(&Key::of(object), index), Dirty::Everything);
+    let (made, why) = generation(index, |_| ());
+    assert_eq!(why, None);
+    check_agrees(index, &made, server);
+    made
+}
+
+#[test]
+fn lists_come_change_and_go_without_a_compile_from_scratch() {
+    let (mut server, mut index) = client();
+    let of = |name, action, order, cidrs: &str| {
+        list_with(name, &format!("action: {action}, order: {order}, directions: [Ingress], cidrs: [{cidrs}]"))
+    };
+    // The first one: the programs have no test for lists before.
+    applied(&mut server, &mut index, of("b", "Deny", 5, "10.0.0.0/30, 192.0.2.0/28"));
+    // It decides first, and gives the other one another number.
+    let first = of("a", "Allow", 1, "192.0.2.4/30");
+    applied(&mut server, &mut index, first.clone());
+    applied(&mut server, &mut index, of("a", "Allow", 9, "192.0.2.4/30"));
+    applied(&mut server, &mut index, of("a", "Deny", 1, "10.0.0.8/30, 192.0.2.16/30"));
+    let made = deleted(&mut server, &mut index, &first);
+    assert!(made.classes.rows.denied_by_lists.is_some());
+    let made = deleted(&mut server, &mut index, &of("b", "Deny", 5, ""));
+    assert_eq!(made.classes.rows.denied_by_lists, None, "no program needs the test any more");
+    applied(&mut server, &mut index, first);
+}
+
+#[test]
+fn lists_that_come_and_go_leave_no_predicates_behind() {
+    let (mut server, mut index) = client();
+    let mut predicates = Vec::new();
+    for number in 0..100 {
+        let object = list_with(&format!("list-{number}"), "action: Deny, directions: [Ingress], cidrs: [192.0.2.0/30]");
+        let made = applied(&mut server, &mut index, object.clone());
+        predicates.push(made.classes.predicates().len());
+        deleted(&mut server, &mut index, &object);
+    }
+    assert_eq!(predicates, [predicates[0]; 100]);
+}
+
+#[test]
+fn a_list_begins_to_apply_with_the_first_pod_and_ceases_with_the_last() {
+    let (mut server, mut index) = client();
+    let of = |applies_to: &str, cidrs: &str| {
+        list_with("l", &format!("action: Deny, directions: [Ingress], appliesTo: {applies_to}, cidrs: [{cidrs}]"))
+    };
+    let ops = "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ops}}}";
+    // It applies to no local pod, so that nothing has to be made for it.
+    for cidrs in ["10.0.0.1/32", "10.0.0.0/30"] {
+        assert_eq!(server.apply(of(ops, cidrs), &mut index), Dirty::Nothing);
+    }
+    let first = pod("ops", "first", "near", "web", "10.0.1.7");
+    let made = applied(&mut server, &mut index, first.clone());
+    assert_eq!(made.classes.lists().len(), 1);
+    server.delete(&Key::of(&first), &mut index);
+    // A change that needs a generation, so that there is one without the pod.
+    let policy = network_policy("shop", "more", "enforce", "{podSelector: {}, policyTypes: [Ingress]}");
+    let made = applied(&mut server, &mut index, policy);
+    assert_eq!(made.classes.lists().len(), 0);
+    assert_eq!(server.apply(of(ops, "10.0.0.0/29"), &mut index), Dirty::Nothing);
+    let made = applied(&mut server, &mut index, of("{}", "10.0.0.0/29"));
+    assert_eq!(made.classes.lists().len(), 1);
+    let made = applied(&mut server, &mut index, of(ops, "10.0.0.0/29"));
+    assert_eq!(made.classes.lists().len(), 0);
+}
+
+/// The generation in force would allow the new address.
+#[test]
+fn an_address_gets_no_action_that_its_list_had_before() {
+    let (mut server, mut index) = client();
+    let of =
+        |action, cidrs: &str| list_with("l", &format!("action: {action}, directions: [Ingress], cidrs: [{cidrs}]"));
+    server.apply(list("192.0.2.0/28"), &mut index);
+    server.apply(of("Allow", "192.0.2.1/32, 192.0.2.20/32"), &mut index);
+    index.compile().expect("classes");
+    assert!(matches!(server.apply(of("Allow", "192.0.2.1/32"), &mut index), Dirty::Addresses(_)));
+    assert_eq!(server.apply(of("Deny", "192.0.2.1/32"), &mut index), Dirty::Everything);
+    assert_eq!(server.apply(of("Deny", "192.0.2.1/32, 192.0.2.20/32"), &mut index), Dirty::Everything);
+    let (made, why) = generation(&mut index, |_| ());
+    assert_eq!(why, None);
+    check_agrees(&index, &made, &server);
+    assert!(matches!(server.apply(of("Deny", "192.0.2.1/32"), &mut index), Dirty::Addresses(_)));
+    check_agrees(&index, &made, &server);
 }
 
 /// While the generation with the service is made, the one in force does not know that the address is a service's.

@@ -1,5 +1,7 @@
 //! Policies and address lists.
 
+use std::cmp::Ordering;
+
 use super::{Resolver, sorted};
 use crate::labels::Labelling;
 use crate::{Assumptions, Audit, CidrList, Direction, NamespaceId, Peer, Policy, PortRule, Rule, SelectorId};
@@ -25,25 +27,31 @@ impl<'o> Resolver<'o> {
             _ => None,
         });
         for (object, list) in lists {
-            let list = self.list(object, list);
+            let list = cidr_list(&mut self.cluster.labels, object, list);
             self.cluster.lists.push(list);
         }
-        // The lists are already sorted by name, and the sort is stable.
-        self.cluster.lists.sort_by_key(|list| (list.order, list.action));
+        self.cluster.lists.sort_by(list_order);
     }
+}
 
-    fn list(&mut self, object: &Object, list: &k8s::CidrList) -> CidrList {
-        CidrList {
-            name: object.meta.name.clone(),
-            action: list.action,
-            order: list.order,
-            ingress: list.ingress,
-            egress: list.egress,
-            namespaces: selector_or_all(&mut self.cluster.labels, list.namespaces.as_ref()),
-            pods: selector_or_all(&mut self.cluster.labels, list.pods.as_ref()),
-            entries: list.entries.clone(),
-            object: object.id,
-        }
+/// The order in which lists decide.
+pub fn list_order(a: &CidrList, b: &CidrList) -> Ordering {
+    // By name at the end, so that the order of the input has no effect.
+    (a.order, a.action, &a.name).cmp(&(b.order, b.action, &b.name))
+}
+
+/// Resolves a list. Its selectors are added to `labels`.
+pub fn cidr_list(labels: &mut Labelling, object: &Object, list: &k8s::CidrList) -> CidrList {
+    CidrList {
+        name: object.meta.name.clone(),
+        action: list.action,
+        order: list.order,
+        ingress: list.ingress,
+        egress: list.egress,
+        namespaces: selector_or_all(labels, list.namespaces.as_ref()),
+        pods: selector_or_all(labels, list.pods.as_ref()),
+        entries: list.entries.clone(),
+        object: object.id,
     }
 }
 
