@@ -1,6 +1,6 @@
 //! The conditions of rules on the other end, each stored once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -344,7 +344,7 @@ impl RulePredicates {
     }
 
     /// The predicate of each list.
-    pub(super) fn of_lists(&self) -> HashMap<ListId, PredicateId> {
+    pub(super) fn of_lists(&self) -> BTreeMap<ListId, PredicateId> {
         let lists = self.predicates.iter().enumerate().filter_map(|(index, predicate)| match predicate {
             Predicate::List(list) => Some((*list, PredicateId(index as u32))),
             _ => None,

@@ -134,7 +134,7 @@ struct Matching {
     holding: Vec<Vec<PeerId>>,
     /// By egress name: the classes that have it, with its number there.
     naming: Vec<Vec<(PeerId, u16)>>,
-    lists: HashMap<ListId, PredicateId>,
+    lists: BTreeMap<ListId, PredicateId>,
 }
 
 impl Matching {

@@ -44,6 +44,11 @@ impl Ranges {
         Self { v4: ranges_at(addresses.clone()), v6: ranges_at(addresses) }
     }
 
+    /// Whether there are no addresses.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.v4.is_empty() && self.v6.is_empty()
+    }
+
     /// The parts that other ranges do not cover.
     pub(crate) fn without(&self, other: &Self) -> Self {
         Self { v4: difference(&self.v4, &other.v4), v6: difference(&self.v6, &other.v6) }

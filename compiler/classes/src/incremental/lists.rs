@@ -1,8 +1,8 @@
 //! CIDR lists that come, change and go, and those that begin or cease to apply to local pods.
 //!
-//! Their numbers are their order of evaluation, so all of them get new numbers. A list that applies to a local pod has a
-//! predicate, which keeps its number. The predicate of a list that is gone is kept for the next list that comes, and
-//! holds nowhere meanwhile: otherwise lists that come and go would add predicates without end.
+//! Their numbers are their order of evaluation, so all of them get new numbers. A list that applies to a local pod has
+//! a predicate, which keeps its number. If the list goes or applies to none any more, the predicate is kept for the next
+//! list, and holds nowhere meanwhile: otherwise lists that come and go would add predicates without end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -48,7 +48,9 @@ impl Maintained {
         meter: &Meter,
     ) -> Result<Option<RangeMoves>, NeedsWhole> {
         let mut moves = self.new_ranges(new)?;
-        if moves.is_empty() && changes.held.is_empty() {
+        // A list of which only the action has changed has the same ranges.
+        let are_held = || changes.relisted.is_empty() && self.moves_to(&changes.held).is_empty();
+        if moves.is_empty() && (changes.held.is_empty() || are_held()) {
             return Ok(None);
         }
         // The class of an address does not say whether a pod has it: a pod can be like any other address. So every
@@ -130,7 +132,7 @@ impl Maintained {
             let of = |holds, ranges| RangeMove { predicate: *predicate, holds, is_metered: false, ranges };
             [of(false, before.without(ranges)), of(true, ranges.without(&before))]
         });
-        moves.collect()
+        moves.filter(|it| !it.ranges.is_empty()).collect()
     }
 
     /// Gives addresses the classes that they have after the moves.

@@ -56,8 +56,8 @@ pub(super) struct Unbuilt {
     moved: BTreeSet<(String, String)>,
     /// Namespaces of the generation whose labels have changed.
     namespaces: BTreeSet<String>,
-    /// Lists, whether or not they apply to a local pod.
-    lists: BTreeSet<String>,
+    /// Lists, whether or not they apply to a local pod, and whether more than entries has changed.
+    lists: BTreeMap<String, bool>,
     /// Whether `nodes` peers may match other addresses.
     nodes: bool,
     /// Whether there are other changes, which need a compile from scratch.
@@ -84,8 +84,12 @@ impl Unbuilt {
             (Body::NetworkPolicy(_) | Body::Pod(_), Dirty::Nothing | Dirty::Addresses(_)) => {}
             // Entries of lists are in the address table, or read when the list begins to apply.
             (Body::CidrList(_), Dirty::Addresses(_)) => {}
-            (Body::CidrList(_), Dirty::Nothing) if only_entries(before, after).is_some() => {}
-            (Body::CidrList(_), _) => _ = self.lists.insert(object.meta.name.clone()),
+            (Body::CidrList(_), _) => {
+                let is_other = only_entries(before, after).is_none();
+                if is_other || *dirty == Dirty::Everything {
+                    *self.lists.entry(object.meta.name.clone()).or_default() |= is_other;
+                }
+            }
             (Body::Node(_), Dirty::Nothing) => {}
             (Body::ClusterPolicy(_), _) => _ = self.tiers.insert(Key::of(object)),
             (Body::NetworkPolicy(_), Dirty::Everything) => _ = self.policies.insert(Key::of(object)),
@@ -109,9 +113,9 @@ impl Unbuilt {
         self.limit();
     }
 
-    /// Whether the generation in force has another state of a list beside its entries, or lacks the list.
-    pub(super) fn has_list(&self, name: &str) -> bool {
-        self.lists.contains(name)
+    /// Whether more than the entries of a list may have changed since the generation.
+    pub(super) fn has_other_list(&self, name: &str) -> bool {
+        self.is_more || self.lists.get(name).is_some_and(|is_other| *is_other)
     }
 
     /// Stops collecting changes when there are too many.
@@ -295,7 +299,7 @@ impl Index {
     /// The lists that have changed, and those that begin to apply to a local pod with the pod's own change or its
     /// namespace's.
     fn changed_lists(&self, maintained: &Maintained, local: &[LocalChange]) -> Vec<ListChange> {
-        let mut names: BTreeSet<&str> = self.unbuilt.lists.iter().map(String::as_str).collect();
+        let mut names: BTreeSet<&str> = self.unbuilt.lists.keys().map(String::as_str).collect();
         for pod in local.iter().filter_map(|change| change.now.as_ref()) {
             let labels = self.namespace_now(&pod.meta.namespace).labels;
             let new = self.of_kind("CidrList").filter(|it| selects(it, &labels, &pod.meta.labels));

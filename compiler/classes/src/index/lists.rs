@@ -1,6 +1,7 @@
-//! Decides which updates a change of a list's entries requires.
+//! Decides which updates a change of a list requires.
 //!
-//! Take an address that a list begins or ceases to contain, and that belongs to nothing else (no pod, service, node or
+//! A list that applies to no local pod requires none. If a list comes or goes, or anything but its entries changes, it
+//! concerns all of its addresses, and a generation is made. For entries there is a smaller way. Take an address that a list begins or ceases to contain, and that belongs to nothing else (no pod, service, node or
 //! backend of a service). The change affects only the set of blocks and lists that contain it. If there is already a
 //! class for the new set, every row has its verdicts, and one entry of the exact table is the only update. This also
 //! works for ranges, as long as they contain few addresses: each gets an exact entry of its own, which has precedence
@@ -14,7 +15,7 @@ use super::{Dirty, Index};
 use crate::addresses::{difference, ranges_of};
 use crate::{Number, PeerId, PredicateId};
 use weir_objects::address::to_address;
-use weir_objects::k8s::{Body, CidrList, Object};
+use weir_objects::k8s::{Body, CidrList, ListAction, Object};
 
 /// For more addresses a new generation is compiled: it takes no longer, and programs find the addresses faster.
 const MOST_RELISTED: u128 = 65_536;
@@ -23,16 +24,24 @@ impl Index {
     /// A list came, changed or went.
     pub(super) fn list_changes(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
         let Some(baseline) = &self.baseline else { return Dirty::Everything };
-        if ![before, after].into_iter().flatten().any(|list| self.concerns_local(list)) {
+        // Labels of namespaces can have changed since the generation, so a list that it applies counts in any case.
+        let applies =
+            |list: &Object| baseline.predicate_of_list(&list.meta.name).is_some() || self.concerns_local(list);
+        if ![before, after].into_iter().flatten().any(applies) {
             return Dirty::Nothing;
         }
         let Some((name, old, new)) = only_entries(before, after) else { return Dirty::Everything };
         // The rows are those of the list before, so that a new entry would get the action of that one.
-        if self.unbuilt.has_list(name) {
+        if self.unbuilt.has_other_list(name) {
             return Dirty::Everything;
         }
         let Some(predicate) = baseline.predicate_of_list(name) else { return Dirty::Everything };
         let Some(differing) = differing(old, new) else { return Dirty::Everything };
+        // What allows more must not precede what is to deny: another list may be about to get the address.
+        let allows = new.action == ListAction::Allow;
+        if self.is_outdated && differing.iter().any(|(_, is_listed)| *is_listed == allows) {
+            return Dirty::Everything;
+        }
         let relisted = differing.into_iter().map(|(address, is_listed)| {
             let (set, peer) = self.relist(baseline, address, predicate, is_listed)?;
             Some((address, set, peer))

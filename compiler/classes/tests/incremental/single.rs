@@ -303,12 +303,61 @@ fn an_address_gets_no_action_that_its_list_had_before() {
     check_agrees(&index, &made, &server);
     assert!(matches!(server.apply(of("Deny", "192.0.2.1/32"), &mut index), Dirty::Addresses(_)));
     check_agrees(&index, &made, &server);
+    // Then changes are not collected one by one: the next generation is a compile from scratch.
+    let claimed = "{apiVersion: v1, kind: Node, metadata: {name: near}, status: {addresses: [{type: InternalIP, address: 172.16.0.9}]}}";
+    assert_eq!(server.apply(objects(claimed).remove(0), &mut index), Dirty::Everything);
+    assert_eq!(server.apply(of("Allow", "192.0.2.1/32"), &mut index), Dirty::Everything);
+    assert_eq!(server.apply(of("Allow", "192.0.2.1/32, 192.0.2.20/32"), &mut index), Dirty::Everything);
+}
+
+/// The labels of a namespace can change back before the next generation, or to others that the list selects too.
+#[test]
+fn entries_count_that_a_list_gets_while_its_namespace_has_other_labels() {
+    let labelled = |value: &str| {
+        objects(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: shop, labels: {{a: '{value}'}}}}}}"))
+            .remove(0)
+    };
+    let of = |cidrs: &str| {
+        let requirement = "{key: a, operator: In, values: ['1', '4']}";
+        let applies_to = format!("{{namespaceSelector: {{matchExpressions: [{requirement}]}}}}");
+        list_with("l", &format!("action: Deny, directions: [Ingress], appliesTo: {applies_to}, cidrs: [{cidrs}]"))
+    };
+    for last in ["1", "4"] {
+        let (mut server, mut index) = client();
+        server.apply(labelled("1"), &mut index);
+        server.apply(of("192.0.2.1/32"), &mut index);
+        index.compile().expect("classes");
+        assert_eq!(server.apply(labelled("2"), &mut index), Dirty::Everything);
+        assert_eq!(server.apply(labelled("3"), &mut index), Dirty::Nothing);
+        server.apply(of("192.0.2.1/32, 192.0.2.20/32"), &mut index);
+        assert_eq!(server.apply(labelled(last), &mut index), Dirty::Everything);
+        let (made, why) = generation(&mut index, |_| ());
+        assert_eq!(why, None);
+        check_agrees(&index, &made, &server);
+    }
+}
+
+/// Both lists deny the address at all times.
+#[test]
+fn an_address_leaves_a_list_only_when_the_other_list_that_gets_it_is_in_force() {
+    let (mut server, mut index) = client();
+    server.apply(list("192.0.2.1/32, 192.0.2.20/32"), &mut index);
+    index.compile().expect("classes");
+    let other = list_with("other", "action: Deny, directions: [Ingress], cidrs: [192.0.2.20/32]");
+    assert_eq!(server.apply(other, &mut index), Dirty::Everything);
+    assert_eq!(server.apply(list("192.0.2.1/32"), &mut index), Dirty::Everything);
+    // What denies more does not wait.
+    assert!(matches!(server.apply(list("192.0.2.1/32, 192.0.2.30/32"), &mut index), Dirty::Addresses(_)));
+    let (made, why) = generation(&mut index, |_| ());
+    assert_eq!(why, None);
+    check_agrees(&index, &made, &server);
 }
 
 /// While the generation with the service is made, the one in force does not know that the address is a service's.
 #[test]
 fn a_list_loses_the_address_of_a_service_while_the_service_comes() {
     let (mut server, mut index) = client();
+    let list = |cidrs: &str| list_with("denied", &format!("action: Allow, directions: [Ingress], cidrs: [{cidrs}]"));
     server.apply(list("192.0.2.4/31, 192.0.2.8/32"), &mut index);
     index.compile().expect("classes");
     let text = "{apiVersion: v1, kind: Service, metadata: {name: api, namespace: shop}, \
