@@ -1,4 +1,4 @@
-//! SHA-256 digests: of inputs, of generations, of the file.
+//! SHA-256 digests: of inputs and of generations.
 
 use std::fmt;
 

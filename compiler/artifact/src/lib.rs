@@ -17,7 +17,7 @@
 //! | `.weir.endpoints` | the entries of `endpoints`, by the endpoints' names |
 //! | `.weir.objects` | JSON, packed by LZ4: the input objects, reduced to the fields that we read |
 //! | `.weir.manifest` | JSON: inputs, counts, costs, provenance |
-//! | `.weir.digest` | SHA-256 of every other byte of the file: finds damage; it is not a signature |
+//! | `.weir.checksum` | XXH3 of every other byte of the file: finds damage; it is not a signature |
 //!
 //! Invariants: the same parts give the same bytes; [`Artifact::read`] of [`Artifact::to_bytes`] is the artifact; a byte
 //! that changed anywhere is an error; reading never panics and never reserves memory that the file does not have.
@@ -29,6 +29,7 @@ pub mod layout;
 
 mod btf;
 mod bytes;
+mod checksum;
 mod debug;
 mod digest;
 mod elf;
@@ -46,12 +47,13 @@ pub mod provenance;
 pub mod structure;
 pub mod view;
 
+pub use checksum::Checksum;
 pub use debug::DebugInfo;
 pub use digest::Digest;
 pub use images::map_type;
 pub use line::{LineTable, SourceLine};
 pub use manifest::{Description, InputFile};
-pub use object::with_digest;
+pub use object::with_checksum;
 pub use objects::objects;
 pub use provenance::Provenance;
 
@@ -172,12 +174,12 @@ pub enum ArtifactError {
     #[error("section {0} is missing")]
     Missing(&'static str),
     /// The file was changed after it was written.
-    #[error("the file is damaged: its digest is {actual}, it should be {expected}")]
-    Digest {
-        /// The digest in the file.
-        expected: Digest,
-        /// The digest of the file's bytes.
-        actual: Digest,
+    #[error("the file is damaged: its checksum is {actual}, it should be {expected}")]
+    Damaged {
+        /// The checksum in the file.
+        expected: Checksum,
+        /// The checksum of the file's bytes.
+        actual: Checksum,
     },
     /// A section that cannot be read, although its bytes are as they were written.
     #[error("section {0} cannot be read; was it written by another version of weir?")]

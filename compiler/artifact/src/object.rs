@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::bytes::Sink;
 use super::elf::{Elf, ElfWriter, Symbol, SymbolKind, flag, kind};
-use super::{Artifact, ArtifactError, ArtifactProgram, Digest, LICENCE, LineTable, LinkError, btf, images, objects};
+use super::{Artifact, ArtifactError, ArtifactProgram, Checksum, LICENCE, LineTable, LinkError, btf, images, objects};
 use crate::layout::MapName;
 use crate::layout::{AT_EDGE, program_name};
 use crate::map_image::{MapImage, bucket_family};
@@ -31,7 +31,7 @@ const IMAGES: &str = ".weir.maps";
 const ENDPOINTS: &str = ".weir.endpoints";
 const OBJECTS: &str = ".weir.objects";
 const MANIFEST: &str = ".weir.manifest";
-const DIGEST: &str = ".weir.digest";
+const CHECKSUM: &str = ".weir.checksum";
 
 /// A program's bytes. A map load holds 0, a load of an address in a value holds the offset, as relocations without
 /// addend require.
@@ -75,9 +75,9 @@ pub(super) fn write(artifact: &Artifact, file: &mut Vec<u8>) -> Result<(), LinkE
         writer.note(OBJECTS, objects::pack(&artifact.objects));
     }
     writer.note(MANIFEST, artifact.manifest.as_bytes());
-    writer.note(DIGEST, vec![0; 32]);
+    writer.note(CHECKSUM, vec![0; Checksum::BYTES]);
     writer.finish(file);
-    add_digest(file);
+    add_checksum(file);
     Ok(())
 }
 
@@ -90,22 +90,18 @@ fn write_edge(edge: &Assembled, writer: &mut ElfWriter<'_>, symbols: &[(MapName,
     Ok(())
 }
 
-/// Writes the digest of the rest of the file into it.
-fn add_digest(file: &mut [u8]) {
-    let place = Elf::read(file).and_then(|elf| elf.around(DIGEST)).map(|around| (around[0].len(), of_rest(around)));
-    if let Some((offset, digest)) = place {
-        file[offset..][..digest.0.len()].copy_from_slice(&digest.0);
+/// Writes the checksum of the rest of the file into it.
+fn add_checksum(file: &mut [u8]) {
+    let around = Elf::read(file).and_then(|elf| elf.around(CHECKSUM));
+    if let Some((offset, sum)) = around.map(|around| (around[0].len(), Checksum::of_parts(around))) {
+        file[offset..][..Checksum::BYTES].copy_from_slice(&sum.0);
     }
 }
 
-/// The same file with the right digest. Tests of damaged files use it to get past the digest.
-pub fn with_digest(mut file: Vec<u8>) -> Vec<u8> {
-    add_digest(&mut file);
+/// The same file with the right checksum. Tests of damaged files use it to get past the checksum.
+pub fn with_checksum(mut file: Vec<u8>) -> Vec<u8> {
+    add_checksum(&mut file);
     file
-}
-
-fn of_rest(around: [&[u8]; 2]) -> Digest {
-    Digest::of_parts(&around)
 }
 
 /// Writes maps as types, or as sections if programs address the value; returns the symbol of each.
@@ -243,7 +239,7 @@ pub(super) fn values(file: &[u8]) -> Vec<(MapName, Range<usize>)> {
 
 pub(super) fn read(file: &[u8]) -> Result<Artifact, ArtifactError> {
     let elf = Elf::read(file).ok_or(ArtifactError::NotAnObject)?;
-    check_digest(&elf)?;
+    check(&elf)?;
     let section = |name| elf.section(name).ok_or(ArtifactError::Missing(name));
     let maps = images::read_maps(section(IMAGES)?, |map| value(&elf, map)).ok_or(ArtifactError::Malformed(IMAGES))?;
     let endpoints = images::read_endpoints(section(ENDPOINTS)?).ok_or(ArtifactError::Malformed(ENDPOINTS))?;
@@ -275,12 +271,13 @@ fn read_edge(bytes: &[u8], code: &CodeSections<'_>) -> Option<Assembled> {
     code.function(AT_EDGE)
 }
 
-fn check_digest(elf: &Elf<'_>) -> Result<(), ArtifactError> {
-    let missing = ArtifactError::Missing(DIGEST);
-    let (section, around) = elf.section(DIGEST).zip(elf.around(DIGEST)).ok_or(missing)?;
-    let expected = Digest(section.try_into().map_err(|_| ArtifactError::Malformed(DIGEST))?);
-    let actual = of_rest(around);
-    if actual == expected { Ok(()) } else { Err(ArtifactError::Digest { expected, actual }) }
+/// Finds damage to the file.
+fn check(elf: &Elf<'_>) -> Result<(), ArtifactError> {
+    let missing = ArtifactError::Missing(CHECKSUM);
+    let (section, around) = elf.section(CHECKSUM).zip(elf.around(CHECKSUM)).ok_or(missing)?;
+    let expected = Checksum(section.try_into().map_err(|_| ArtifactError::Malformed(CHECKSUM))?);
+    let actual = Checksum::of_parts(around);
+    if actual == expected { Ok(()) } else { Err(ArtifactError::Damaged { expected, actual }) }
 }
 
 /// The sections from which programs are read.

@@ -25,7 +25,7 @@ pub fn summary(artifact: &Artifact, cpus: u64) -> String {
     let (maps, bytes) = (artifact.maps.len(), bytes.on(cpus));
     let _ = writeln!(out, "maps        {maps}, {entries} entries, {bytes} bytes with {cpus} CPUs");
     let _ =
-        writeln!(out, "digest      intact: the file is not damaged; a digest is no signature (`weir attach --key`)");
+        writeln!(out, "checksum    intact: the file is not damaged; a checksum is no signature (`weir attach --key`)");
     for note in manifest::notes(&artifact.manifest) {
         let _ = writeln!(out, "structure   {}", escape::line(&note.to_string()));
     }

@@ -105,7 +105,7 @@ pub(super) struct RulesByPolicy {
 
 impl RulesByPolicy {
     /// The number of policies in a block.
-    pub(super) const BLOCK: usize = 64;
+    pub(super) const BLOCK: usize = 16;
 
     fn get(&self, id: PolicyId) -> Option<&PolicyRules> {
         self.blocks.get(id.index() / Self::BLOCK)?.get(id.index() % Self::BLOCK)

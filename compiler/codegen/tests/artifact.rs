@@ -139,7 +139,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_behind_a_right_digest_never_panics(
+    fn garbage_behind_a_right_checksum_never_panics(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
         let mut file = file();
@@ -147,7 +147,7 @@ proptest! {
             let at = at.index(file.len());
             file[at] ^= bits;
         }
-        let _ = Artifact::read(&with_digest(file));
+        let _ = Artifact::read(&with_checksum(file));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Checks before an artifact is attached: its signature, and the policies that it enforces.
 //!
-//! The digest in an artifact proves nothing about its author: anyone who changes the file can compute it again. A
+//! The checksum in an artifact proves nothing about its author: anyone who changes the file can compute it again. A
 //! signature proves that the owner of a key approved these bytes. It does not prove that they are the newest, nor which
 //! policies they enforce. For that, the verifier compares the artifact with the policies and has a witness packet for
 //! each difference. A malicious program can treat packets specially that the verifier does not try. Therefore programs

@@ -126,7 +126,7 @@ mod tests {
         let code = writer.section("classifier", kind::PROGBITS, flag::ALLOC | flag::EXEC, vec![1; 24]);
         let number = writer.symbol(SymbolKind::Function, "to_pod", [0, 24], code);
         writer.relocations(code, ".relclassifier", &[(8, number)]);
-        writer.note(".weir.digest", vec![7; 5]);
+        writer.note(".weir.checksum", vec![7; 5]);
         let mut file = Vec::new();
         writer.finish(&mut file);
         file
@@ -141,7 +141,7 @@ mod tests {
         let symbols = elf.symbols().unwrap();
         assert_eq!((symbols.len(), symbols[0].name.as_str()), (1, "to_pod"));
         assert_eq!(elf.section_name(symbols[0].section), Some("classifier"));
-        let [before, after] = elf.around(".weir.digest").unwrap();
+        let [before, after] = elf.around(".weir.checksum").unwrap();
         assert_eq!(before.len() + after.len() + 5, file.len());
     }
 

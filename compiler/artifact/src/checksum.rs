@@ -1,0 +1,41 @@
+//! The checksum of the file.
+//!
+//! An agent makes a file for each generation, and the file describes all policies of the node. XXH3 takes a tenth of the
+//! time of SHA-256. It finds damage just as well; against an attacker neither helps, because whoever writes the file can
+//! write its checksum too.
+
+use std::fmt;
+
+use twox_hash::XxHash3_128;
+
+/// An XXH3 checksum of 128 bits; prints as 32 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checksum(pub [u8; Self::BYTES]);
+
+impl Checksum {
+    /// Its length.
+    pub const BYTES: usize = 16;
+
+    /// The checksum of several parts, one after the other.
+    pub(super) fn of_parts<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> Self {
+        let mut hash = XxHash3_128::new();
+        parts.into_iter().for_each(|part| hash.write(part));
+        Self(hash.finish_128().to_be_bytes())
+    }
+}
+
+impl fmt::Display for Checksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checksum_is_what_xxhsum_prints() {
+        assert_eq!(Checksum::of_parts([&b"ab"[..], b"c"]).to_string(), "06b05ab6733a618578af5f94892f3950");
+    }
+}
