@@ -288,11 +288,11 @@ impl ProvenanceList {
 
 impl ProvenanceSubject {
     fn json(&self) -> Json<'_> {
-        let policies = ("policies", Json::list(self.policies.iter().copied()));
-        let lists = (!self.lists.is_empty()).then(|| ("lists", Json::list(self.lists.iter().copied())));
+        let policies = ("policies", Json::Numbers(&self.policies));
+        let lists = (!self.lists.is_empty()).then(|| ("lists", Json::Numbers(&self.lists)));
         let named = (!self.named.is_empty()).then(|| ("named_ports", pairs(&self.named)));
-        let audit = (!self.audit.is_empty()).then(|| ("staged", Json::list(self.audit.iter().copied())));
-        let tiers = (!self.tiers.is_empty()).then(|| ("tiers", Json::list(self.tiers.iter().copied())));
+        let audit = (!self.audit.is_empty()).then(|| ("staged", Json::Numbers(&self.audit)));
+        let tiers = (!self.tiers.is_empty()).then(|| ("tiers", Json::Numbers(&self.tiers)));
         Json::object([policies].into_iter().chain(audit).chain(tiers).chain(lists).chain(named))
     }
 }
