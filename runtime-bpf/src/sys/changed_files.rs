@@ -101,30 +101,14 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use weir_testing::files::Directory;
 
-    /// A directory for files of a test. Dropping it removes it.
-    struct Directory(PathBuf);
-
-    impl Drop for Directory {
-        fn drop(&mut self) {
-            _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
-    impl Directory {
-        fn new(test: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("weir-changed-{test}-{}", std::process::id()));
-            fs::create_dir_all(path.join("results")).expect("a directory");
-            Self(path)
-        }
-
-        fn results(&self) -> PathBuf {
-            self.0.join("results")
-        }
-
-        fn file(&self, name: &str) -> PathBuf {
-            self.results().join(name)
-        }
+    /// A directory with the directory that is watched.
+    fn with_results(test: &str) -> (Directory, PathBuf) {
+        let directory = Directory::new(&format!("changed-{test}"));
+        let results = directory.0.join("results");
+        fs::create_dir(&results).expect("a directory");
+        (directory, results)
     }
 
     /// A change, which gets a file that is open.
@@ -136,34 +120,34 @@ mod tests {
 
     #[test]
     fn each_change_of_a_file_is_named_once() {
-        let directory = Directory::new("each");
-        fs::write(directory.file("old"), "1").expect("a file");
-        let mut open = fs::File::options().append(true).open(directory.file("old")).expect("it is there");
+        let (_directory, results) = with_results("each");
+        let file = |name| results.join(name);
+        fs::write(file("old"), "1").expect("a file");
+        let mut open = fs::File::options().append(true).open(file("old")).expect("it is there");
         let mut changed = ChangedFiles::new().expect("no privilege is needed");
-        assert_eq!(changed.take(&directory.results()), FileChanges::Any, "the first time");
-        assert_eq!(changed.take(&directory.results()), these(&[]));
+        assert_eq!(changed.take(&results), FileChanges::Any, "the first time");
+        assert_eq!(changed.take(&results), these(&[]));
         let times = fs::FileTimes::new().set_modified(std::time::SystemTime::UNIX_EPOCH);
         let changes: [(Change<'_>, &[&str]); 6] = [
             (&|open| open.write_all(b"2"), &["old"]),
             (&|open| open.set_times(times), &["old"]),
-            (&|_| fs::write(directory.file("new"), "1"), &["new"]),
-            (&|_| fs::rename(directory.file("new"), directory.file("old")), &["new", "old"]),
-            (&|_| fs::hard_link(directory.file("old"), directory.file("two")), &["old", "two"]),
-            (&|_| fs::remove_file(directory.file("two")), &["two"]),
+            (&|_| fs::write(file("new"), "1"), &["new"]),
+            (&|_| fs::rename(file("new"), file("old")), &["new", "old"]),
+            (&|_| fs::hard_link(file("old"), file("two")), &["old", "two"]),
+            (&|_| fs::remove_file(file("two")), &["two"]),
         ];
         for (at, (change, names)) in changes.into_iter().enumerate() {
             change(&mut open).expect("it can be changed");
-            let named = changed.take(&directory.results());
+            let named = changed.take(&results);
             assert!(named == these(names) || (at == 4 && named == these(&["two"])), "{at}: {named:?}");
-            assert_eq!(changed.take(&directory.results()), these(&[]), "{at}");
+            assert_eq!(changed.take(&results), these(&[]), "{at}");
         }
     }
 
     #[test]
     fn any_file_may_have_changed_in_another_directory_and_after_lost_messages() {
-        let directory = Directory::new("other");
+        let (directory, results) = with_results("other");
         let mut changed = ChangedFiles::new().expect("no privilege is needed");
-        let results = directory.results();
         let settles = |changed: &mut ChangedFiles| {
             assert_eq!(changed.take(&results), FileChanges::Any);
             assert_eq!(changed.take(&results), these(&[]));

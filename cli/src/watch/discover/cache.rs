@@ -194,32 +194,15 @@ struct CacheContent {
 #[cfg(test)]
 mod tests {
     use std::fs::FileTimes;
-    use std::path::PathBuf;
     use std::time::Duration;
 
     use super::*;
     use crate::watch::file_stamp::CLOCK_STEP;
+    use weir_testing::files::Directory;
 
-    /// A directory for files of a test. Dropping it removes it.
-    struct Directory(PathBuf);
-
-    impl Drop for Directory {
-        fn drop(&mut self) {
-            _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
-    impl Directory {
-        fn new(test: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("weir-results-{test}-{}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            Self(path)
-        }
-
-        fn write(&self, name: &str, pod: &str) {
-            let arguments = format!(r#"[["K8S_POD_NAMESPACE","shop"],["K8S_POD_NAME","{pod}"]]"#);
-            fs::write(self.0.join(name), format!(r#"{{"ifName":"eth0","cniArgs":{arguments}}}"#)).unwrap();
-        }
+    fn write(directory: &Directory, name: &str, pod: &str) {
+        let arguments = format!(r#"[["K8S_POD_NAMESPACE","shop"],["K8S_POD_NAME","{pod}"]]"#);
+        fs::write(directory.0.join(name), format!(r#"{{"ifName":"eth0","cniArgs":{arguments}}}"#)).unwrap();
     }
 
     /// The names of the pods, and the errors.
@@ -258,16 +241,16 @@ mod tests {
         let changes: [Change<'_>; 3] = [
             // The same size, and the same time of change as far as other programs can set it.
             &|| {
-                directory.write("a", "wib");
+                write(directory, "a", "wib");
                 File::options().write(true).open(&a).unwrap().set_times(times()).unwrap();
             },
             &|| {
-                directory.write("c", "web");
+                write(directory, "c", "web");
                 fs::rename(directory.0.join("c"), &a).unwrap();
             },
             &|| {
                 fs::remove_file(&a).unwrap();
-                directory.write("a", "web");
+                write(directory, "a", "web");
             },
         ];
         changes.into_iter().for_each(check);
@@ -275,9 +258,9 @@ mod tests {
 
     #[test]
     fn a_look_at_all_files_reads_those_that_have_changed() {
-        let directory = Directory::new("look");
-        directory.write("a", "web");
-        directory.write("b", "api");
+        let directory = Directory::new("results-look");
+        write(&directory, "a", "web");
+        write(&directory, "b", "api");
         let later = SystemTime::now() + CLOCK_STEP * 2;
         let known = || altered(&directory, later);
         let mut cache = known();
@@ -300,8 +283,8 @@ mod tests {
 
     #[test]
     fn a_look_reads_files_that_have_just_been_written_and_those_with_errors() {
-        let directory = Directory::new("new");
-        directory.write("a", "web");
+        let directory = Directory::new("results-new");
+        write(&directory, "a", "web");
         fs::write(directory.0.join("b"), "{").unwrap();
         let changed = fs::metadata(directory.0.join("a")).unwrap().ctime();
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(changed.try_into().unwrap());
@@ -314,16 +297,16 @@ mod tests {
         let mut cache = altered(&directory, later);
         cache.look_at_all(&directory.0, later);
         assert_eq!(content(&cache), (vec!["known"], 1));
-        directory.write("b", "api");
+        write(&directory, "b", "api");
         cache.look_at_all(&directory.0, later);
         assert_eq!(content(&cache), (vec!["known", "api"], 0));
     }
 
     #[test]
     fn between_two_looks_the_files_are_read_that_the_kernel_names() {
-        let directory = Directory::new("named");
-        directory.write("a", "web");
-        directory.write("b", "api");
+        let directory = Directory::new("results-named");
+        write(&directory, "a", "web");
+        write(&directory, "b", "api");
         let mut cache = ResultCache::default();
         read(&mut cache, &directory);
         // A slow test must not reach the next look.
@@ -345,26 +328,26 @@ mod tests {
         fs::remove_file(directory.0.join("a")).unwrap();
         assert_eq!(read(&mut cache, &directory), (vec![], 1));
         assert_eq!(read(&mut cache, &directory), (vec![], 1), "the error is still reported");
-        directory.write("b", "api");
+        write(&directory, "b", "api");
         assert_eq!(read(&mut cache, &directory), (vec!["api".to_owned()], 0));
     }
 
     #[test]
     fn all_files_are_looked_at_after_some_time_and_in_a_new_directory() {
-        let directory = Directory::new("time");
-        directory.write("target", "web");
+        let directory = Directory::new("results-time");
+        write(&directory, "target", "web");
         fs::create_dir(directory.0.join("results")).unwrap();
         let results = Directory(directory.0.join("results"));
         std::os::unix::fs::symlink(directory.0.join("target"), results.0.join("a")).unwrap();
         let mut cache = ResultCache::default();
         assert_eq!(read(&mut cache, &results), (vec!["web".to_owned()], 0));
         // The kernel names no file: the link is the same.
-        directory.write("target", "api");
+        write(&directory, "target", "api");
         cache.looked = cache.looked.and_then(|at| at.checked_sub(MOST_AGE));
         assert_eq!(read(&mut cache, &results), (vec!["api".to_owned()], 0));
         std::os::unix::fs::symlink(directory.0.join("late"), results.0.join("late")).unwrap();
         assert_eq!(read(&mut cache, &results), (vec!["api".to_owned()], 0));
-        directory.write("late", "cron");
+        write(&directory, "late", "cron");
         assert_eq!(
             read(&mut cache, &results),
             (vec!["api".to_owned(), "cron".to_owned()], 0),
@@ -373,7 +356,7 @@ mod tests {
         fs::rename(&results.0, directory.0.join("elsewhere")).unwrap();
         assert_eq!(read(&mut cache, &results), (vec![], 0), "there is no directory");
         fs::create_dir(&results.0).unwrap();
-        results.write("b", "db");
+        write(&results, "b", "db");
         assert_eq!(read(&mut cache, &results), (vec!["db".to_owned()], 0));
         fs::remove_dir_all(&results.0).unwrap();
         fs::write(&results.0, "").unwrap();
