@@ -1,8 +1,7 @@
 //! The checksum of the file.
 //!
-//! An agent makes a file for each generation, and the file describes all policies of the node. XXH3 takes a tenth of the
-//! time of SHA-256. It finds damage just as well; against an attacker neither helps, because whoever writes the file can
-//! write its checksum too.
+//! An agent makes a file for each generation, and the file describes all policies of the node. XXH3 takes a tenth of
+//! the time of SHA-256, and finds damage just as well. Neither helps against an attacker, who can write a new checksum.
 
 use std::fmt;
 

@@ -8,9 +8,9 @@
 //! policy selects, before or after the change, get new rows ([`subjects`]). Peer classes are shared with the generation
 //! before, unless a rule has a new peer or a remote pod is unlike all others ([`peers`]): then the addresses in
 //! question get classes, and all rows of the node are made again. Local pods come and go ([`local`]), services get other
-//! addresses, ports and backends ([`services`]), namespaces get other labels ([`namespaces`]), cluster-wide policies and
-//! lists are numbered again ([`tiers`], [`lists`]), and blocks, lists and `nodes` peers get other ranges of addresses
-//! ([`ranges`]).
+//! addresses, ports and backends ([`services`]), namespaces get other labels ([`namespaces`]), cluster-wide policies
+//! and lists are numbered again ([`tiers`], [`lists`]), and blocks, lists and `nodes` peers get other ranges of
+//! addresses ([`ranges`]).
 //! [`NeedsWhole`] lists the changes that need a compile from scratch.
 //! The alternative was to remember the result of each stage for each unit (pod, selector, policy) and to run the stages
 //! over all units. It was not chosen, because looking up 10,000 remembered results takes longer than the change itself.

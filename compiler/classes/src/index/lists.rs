@@ -1,11 +1,12 @@
 //! Decides which updates a change of a list requires.
 //!
-//! A list that applies to no local pod requires none. If a list comes or goes, or anything but its entries changes, it
-//! concerns all of its addresses, and a generation is made. For entries there is a smaller way. Take an address that a list begins or ceases to contain, and that belongs to nothing else (no pod, service, node or
-//! backend of a service). The change affects only the set of blocks and lists that contain it. If there is already a
-//! class for the new set, every row has its verdicts, and one entry of the exact table is the only update. This also
-//! works for ranges, as long as they contain few addresses: each gets an exact entry of its own, which has precedence
-//! over all prefixes that contain the address.
+//! A list that applies to no local pod requires none. If a list comes or goes, or if anything but its entries changes,
+//! all of its addresses get another verdict, so a generation is made. For entries there is a smaller way. Take an
+//! address that a list begins or ceases to contain, and that belongs to nothing else (no pod, service, node or backend
+//! of a service). The change affects only the set of blocks and lists that contain it. If there is already a class for
+//! the new set, every row has its verdicts, and one entry of the exact table is the only update. This also works for
+//! ranges, as long as they contain few addresses: each gets an exact entry of its own, which has precedence over all
+//! prefixes that contain the address.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -37,7 +38,7 @@ impl Index {
         }
         let Some(predicate) = baseline.predicate_of_list(name) else { return Dirty::Everything };
         let Some(differing) = differing(old, new) else { return Dirty::Everything };
-        // What allows more must not precede what is to deny: another list may be about to get the address.
+        // A change that allows more must not precede one that denies: another list may be about to get the address.
         let allows = new.action == ListAction::Allow;
         if self.is_outdated && differing.iter().any(|(_, is_listed)| *is_listed == allows) {
             return Dirty::Everything;
