@@ -123,15 +123,15 @@ impl Maintained {
         slots
     }
 
-    /// Gives endpoints, subject classes and predicates the new numbers of their lists. Returns the predicates of lists
-    /// that are gone.
+    /// Gives endpoints, subject classes and predicates the new numbers of their lists. Lists that have changed apply to
+    /// no endpoint until [`Self::apply_list`]. Returns the predicates of lists that are gone.
     fn renumber_lists(&mut self, slots: &[Slot]) -> Vec<PredicateId> {
-        let numbered = (0..).map(ListId).zip(slots);
-        let numbers: BTreeMap<ListId, ListId> = numbered.filter_map(|(id, slot)| Some((slot.before?, id))).collect();
+        let numbered = || (0..).map(ListId).zip(slots);
+        let numbers: BTreeMap<ListId, ListId> = numbered().filter_map(|(id, slot)| Some((slot.before?, id))).collect();
+        let changed: BTreeSet<ListId> = numbered().filter(|it| it.1.ranges.is_some()).map(|(id, _)| id).collect();
+        // Lists that have not changed keep their order.
         let renumber = |ids: &mut Vec<ListId>| {
-            *ids = ids.iter().filter_map(|id| numbers.get(id).copied()).collect();
-            // Lists of a local pod are in the order of their numbers.
-            ids.sort_unstable();
+            *ids = ids.iter().filter_map(|id| numbers.get(id).copied()).filter(|id| !changed.contains(id)).collect();
         };
         self.draft.local.iter_mut().for_each(|local| renumber(&mut local.lists));
         self.classes.subjects.iter_mut().for_each(|subject| renumber(&mut subject.lists));
@@ -151,7 +151,7 @@ impl Maintained {
         gone
     }
 
-    /// Applies a list to the local endpoints that it selects, and to no others.
+    /// Applies a list that has changed to the local endpoints that it selects.
     fn apply_list(&mut self, id: ListId) {
         let cluster = &self.cluster;
         let CidrList { namespaces, pods, .. } = &cluster.lists[id.index()];
@@ -159,7 +159,6 @@ impl Maintained {
         for local in &mut self.draft.local {
             let it = &cluster.endpoints[local.endpoint.index()];
             let (own, of) = (it.labels, cluster.namespaces[it.namespace.index()].labels);
-            local.lists.retain(|known| *known != id);
             if matches(namespaces, cluster.labels.labels(of)) && matches(pods, cluster.labels.labels(own)) {
                 local.lists.insert(local.lists.partition_point(|known| *known < id), id);
             }
