@@ -284,6 +284,9 @@ fn a_list_begins_to_apply_with_the_first_pod_and_ceases_with_the_last() {
     assert_eq!(made.classes.lists().len(), 1);
     let made = applied(&mut server, &mut index, of(ops, "10.0.0.0/29"));
     assert_eq!(made.classes.lists().len(), 0);
+    // The list has not changed since the generation.
+    let made = applied(&mut server, &mut index, first);
+    assert_eq!(made.classes.lists().len(), 1);
 }
 
 /// The generation in force would allow the new address.
@@ -303,13 +306,15 @@ fn an_address_gets_no_action_that_its_list_had_before() {
     check_agrees(&index, &made, &server);
     assert!(matches!(server.apply(of("Deny", "192.0.2.1/32"), &mut index), Dirty::Addresses(_)));
     check_agrees(&index, &made, &server);
-    // Then changes are not collected one by one: the next generation is a compile from scratch.
+    server.apply(of("Allow", "192.0.2.1/32"), &mut index);
+    generation(&mut index, |_| ());
+    // Changes are not collected one by one any more: the next generation is a compile from scratch.
     let status = "{addresses: [{type: InternalIP, address: 172.16.0.9}]}";
     let node =
         objects(&format!("{{apiVersion: v1, kind: Node, metadata: {{name: near}}, status: {status}}}")).remove(0);
     assert_eq!(server.apply(node, &mut index), Dirty::Everything);
-    assert_eq!(server.apply(of("Allow", "192.0.2.1/32"), &mut index), Dirty::Everything);
-    assert_eq!(server.apply(of("Allow", "192.0.2.1/32, 192.0.2.20/32"), &mut index), Dirty::Everything);
+    assert_eq!(server.apply(of("Deny", "192.0.2.1/32"), &mut index), Dirty::Everything);
+    assert_eq!(server.apply(of("Deny", "192.0.2.1/32, 192.0.2.20/32"), &mut index), Dirty::Everything);
 }
 
 /// The labels of a namespace can change back before the next generation, or to others that the list selects too.
