@@ -273,7 +273,7 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
         let mut last: Option<Generation> = None;
         for step in 0..30 {
             let mut is_whole = false;
-            for _ in 0..1 + random.below(2) {
+            for _ in 0..1 + random.below(4) {
                 let dirty = server.change(&mut random, &mut index);
                 is_whole |= dirty == Dirty::Everything;
                 // The generation before has no subject for a pod that came alone, and one for a pod that left.
