@@ -33,7 +33,7 @@ pub(crate) enum EnforcementCommand {
 Returns when the artifact is in force. It stays in force after the command ends. The same command with another artifact \
 is an atomic switch: one of the two artifacts judges each packet. Endpoints that are already attached stay attached.
 
-The checksum in an artifact detects damage. It is not a signature: a changed artifact with a new one is accepted. \
+The checksum in an artifact detects damage. It is not a signature: whoever changes an artifact can write a new one. \
 If the artifact comes from elsewhere, check its signature with --key, or the policies that it enforces with --verify.
 
 Exit codes: 0 in force at every local endpoint of the artifact, 1 --verify found a difference, or local endpoints of \

@@ -104,7 +104,7 @@ fn an_artifact_that_enforces_something_else_is_refused_with_its_witness() {
     place.run(&format!("attach shop.o --verify none.yaml {ATTACH}")).exits(2).complains("cannot read none.yaml");
 }
 
-/// An artifact whose `to_pod` lets every packet of one odd length pass, with a digest that fits again.
+/// An artifact whose `to_pod` lets every packet of one odd length pass, with a right checksum.
 fn with_back_door(bytes: &[u8]) -> Vec<u8> {
     const LEN: i16 = 0;
     let mut artifact = Artifact::read(bytes).expect("an artifact");

@@ -17,7 +17,8 @@
 //! | `.weir.endpoints` | the entries of `endpoints`, by the endpoints' names |
 //! | `.weir.objects` | JSON, packed by LZ4: the input objects, reduced to the fields that we read |
 //! | `.weir.manifest` | JSON: inputs, counts, costs, provenance |
-//! | `.weir.checksum` | XXH3 of every other byte of the file: finds damage; it is not a signature |
+//! | `.weir.checksum` | XXH3 (128 bits) of all other bytes of the file: finds damage; it is not a signature. Earlier
+//! versions wrote SHA-256 in `.weir.digest` |
 //!
 //! Invariants: the same parts give the same bytes; [`Artifact::read`] of [`Artifact::to_bytes`] is the artifact; a byte
 //! that changed anywhere is an error; reading never panics and never reserves memory that the file does not have.
@@ -171,15 +172,15 @@ pub enum ArtifactError {
     #[error("this is no object file of weir's")]
     NotAnObject,
     /// A section is missing.
-    #[error("section {0} is missing")]
+    #[error("section {0} is missing; was it written by another version of weir?")]
     Missing(&'static str),
     /// The file was changed after it was written.
     #[error("the file is damaged: its checksum is {actual}, it should be {expected}")]
     Damaged {
         /// The checksum in the file.
-        expected: Checksum,
+        expected: String,
         /// The checksum of the file's bytes.
-        actual: Checksum,
+        actual: String,
     },
     /// A section that cannot be read, although its bytes are as they were written.
     #[error("section {0} cannot be read; was it written by another version of weir?")]

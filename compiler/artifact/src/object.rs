@@ -5,7 +5,9 @@ use std::ops::Range;
 
 use super::bytes::Sink;
 use super::elf::{Elf, ElfWriter, Symbol, SymbolKind, flag, kind};
-use super::{Artifact, ArtifactError, ArtifactProgram, Checksum, LICENCE, LineTable, LinkError, btf, images, objects};
+use super::{
+    Artifact, ArtifactError, ArtifactProgram, Checksum, Digest, LICENCE, LineTable, LinkError, btf, images, objects,
+};
 use crate::layout::MapName;
 use crate::layout::{AT_EDGE, program_name};
 use crate::map_image::{MapImage, bucket_family};
@@ -32,6 +34,8 @@ const ENDPOINTS: &str = ".weir.endpoints";
 const OBJECTS: &str = ".weir.objects";
 const MANIFEST: &str = ".weir.manifest";
 const CHECKSUM: &str = ".weir.checksum";
+/// In files of earlier versions: the SHA-256 digest of the rest.
+const DIGEST: &str = ".weir.digest";
 
 /// A program's bytes. A map load holds 0, a load of an address in a value holds the offset, as relocations without
 /// addend require.
@@ -273,10 +277,16 @@ fn read_edge(bytes: &[u8], code: &CodeSections<'_>) -> Option<Assembled> {
 
 /// Finds damage to the file.
 fn check(elf: &Elf<'_>) -> Result<(), ArtifactError> {
-    let missing = ArtifactError::Missing(CHECKSUM);
-    let (section, around) = elf.section(CHECKSUM).zip(elf.around(CHECKSUM)).ok_or(missing)?;
-    let expected = Checksum(section.try_into().map_err(|_| ArtifactError::Malformed(CHECKSUM))?);
-    let actual = Checksum::of_parts(around);
+    let section = |name| elf.section(name).zip(elf.around(name));
+    let (expected, actual) = if let Some((sum, around)) = section(CHECKSUM) {
+        let sum = sum.try_into().map_err(|_| ArtifactError::Malformed(CHECKSUM))?;
+        (Checksum(sum).to_string(), Checksum::of_parts(around).to_string())
+    } else {
+        // The generation in force may be of an earlier version.
+        let (digest, around) = section(DIGEST).ok_or(ArtifactError::Missing(CHECKSUM))?;
+        let digest = digest.try_into().map_err(|_| ArtifactError::Malformed(DIGEST))?;
+        (Digest(digest).to_string(), Digest::of_parts(&around).to_string())
+    };
     if actual == expected { Ok(()) } else { Err(ArtifactError::Damaged { expected, actual }) }
 }
 
@@ -337,5 +347,27 @@ impl CodeSections<'_> {
             false => Imm64::MapFd(0),
         };
         Some(MapRef(map as u32))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_is_found_in_files_of_earlier_versions_too() {
+        let mut writer = ElfWriter::default();
+        writer.note(MANIFEST, vec![7; 100]);
+        writer.note(DIGEST, vec![0; 32]);
+        let mut file = Vec::new();
+        writer.finish(&mut file);
+        let around = Elf::read(&file).and_then(|elf| elf.around(DIGEST)).expect("a file");
+        let (place, digest) = (around[0].len(), Digest::of_parts(&around));
+        file[place..][..32].copy_from_slice(&digest.0);
+        assert_eq!(check(&Elf::read(&file).expect("a file")), Ok(()));
+        let damaged = file.iter().position(|byte| *byte == 7).expect("the manifest");
+        file[damaged] = 8;
+        let found = check(&Elf::read(&file).expect("a file"));
+        assert!(matches!(found, Err(ArtifactError::Damaged { .. })), "{found:?}");
     }
 }

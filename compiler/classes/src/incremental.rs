@@ -59,8 +59,8 @@ use weir_objects::origin::FieldOrigin;
 /// A compile from scratch removes sets that no row uses. It is due when there are more than twice as many sets as after
 /// the last one, plus this number.
 const SPARE_SETS: usize = 256;
-/// The most peers and named ports that no rule uses any more. They are kept, so that a change and its reversal need no
-/// compile from scratch.
+/// The most peers, named ports and predicates of lists that nothing uses any more. They are kept, so that a change and
+/// its reversal need no compile from scratch.
 const MOST_UNUSED: usize = 64;
 /// New peer classes beyond this number and twice those of the last compile from scratch need another one.
 const SPARE_PEERS: usize = 1_024;
@@ -195,7 +195,7 @@ pub(crate) struct Maintained {
     generations: u32,
     judges_egress: bool,
     names: NamespaceNames,
-    /// Whether the last changes had ranges of addresses in them.
+    /// Whether the last changes moved ranges of addresses.
     has_moved_ranges: bool,
 }
 
@@ -239,7 +239,7 @@ impl Maintained {
         &self.names
     }
 
-    /// Whether the last changes had ranges of addresses in them. Then the segments have all changes of lists.
+    /// Whether the last changes moved ranges of addresses. Then the segments have all changes of lists.
     pub(crate) fn has_moved_ranges(&self) -> bool {
         self.has_moved_ranges
     }

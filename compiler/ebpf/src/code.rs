@@ -2,9 +2,9 @@
 //!
 //! Strategy: a [`InsnFields`] is the kernel's `struct bpf_insn` with its fields apart; byte order matters only between
 //! a slot and its bytes. Decoding is strict: fields that an instruction does not use must be zero, so every accepted
-//! program encodes to the same bytes again. Each opcode table exists once ([`ALU`], [`COND`], [`ATOMIC`]) and serves
-//! both directions. Its rows have the order of the operations in their type: the encoder finds a row by its place,
-//! because an agent encodes thousands of instructions for each generation.
+//! program encodes to the same bytes again. Each opcode table exists once ([`ALU`], [`COND`], [`ATOMIC`], [`EXTEND`])
+//! and serves both directions. The rows are in the order of the enum's variants, and the encoder takes a row by the
+//! variant's number, because an agent encodes thousands of instructions for each generation.
 
 use std::borrow::Borrow;
 
@@ -95,7 +95,7 @@ pub enum DecodeError {
 /// The bytes of a program.
 pub fn encode(insns: impl IntoIterator<Item: Borrow<Insn>>, order: ByteOrder) -> Vec<u8> {
     let insns = insns.into_iter();
-    // Few instructions have two slots.
+    // Room for one instruction of two slots in eight.
     let slots = insns.size_hint().0 * 9 / 8;
     let mut bytes = Vec::with_capacity(slots * SLOT_BYTES);
     for insn in insns {
@@ -213,8 +213,11 @@ const EXTEND: [(Extend, u8, i16); 5] = [
     (Extend::W64, ALU64, 32),
 ];
 
-/// The encoder takes the row at the operation's number.
+/// Each variant has the row at its number.
 const _: () = {
+    assert!(ALU.len() == AluOp::ALL.len() && COND.len() == Cond::ALL.len());
+    assert!(ATOMIC.len() == AtomicOp::ALL.len() && EXTEND.len() == Extend::ALL.len());
+    assert!(ALU.len() >= COND.len() && ALU.len() >= ATOMIC.len() && ALU.len() >= EXTEND.len());
     let mut at = 0;
     while at < ALU.len() {
         assert!(ALU[at].0 as usize == at);

@@ -2,7 +2,7 @@
 //!
 //! Problem: a list of a million addresses is a table of nine megabytes, and the file contains the same bytes. Strategy:
 //! the values of maps that no program can write are cut out of the stored file and inserted again when it is read. The
-//! file's own digest detects a wrong result, for example if another process has changed a value.
+//! file's own checksum detects a wrong result, for example if another process has changed a value.
 //!
 //! ```text
 //!  length: u64, CUT where pieces are missing │ count: u64, (name: 16 bytes, start: u64, length: u64) × count │ the rest of the file

@@ -64,8 +64,8 @@ milliseconds: until the classes are known, and from then on until the file is wr
 
 const RANGES: &str = "
 The same for changes of ranges of addresses and of named ports: a rule gets a new `ipBlock` that contains pods, a rule
-gets a port whose name no rule has, in a list of 1,000 blocks one with 131,072 addresses is exchanged, and another such
-list is created.
+gets a port whose name no rule has, one block of a list of 1,000 is replaced by one of 131,072 addresses, and further
+such lists are created.
 
 | pods | policies | `ipBlock`: classes | emit | named port: classes | emit | list: classes | emit | new list: classes | emit |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |

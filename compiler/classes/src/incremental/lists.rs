@@ -1,14 +1,16 @@
 //! CIDR lists that come, change and go, and those that begin or cease to apply to local pods.
 //!
-//! Their numbers are their order of evaluation, so all of them get new numbers. A list that applies to a local pod has
-//! a predicate, which keeps its number. If the list goes or applies to none any more, the predicate is kept for the next
-//! list, and holds nowhere meanwhile: otherwise lists that come and go would add predicates without end.
+//! Lists are numbered in the order in which they decide, so any change numbers all of them again. A list that applies
+//! to a local pod has a predicate, which keeps its number. If the list goes or applies to none any more, the predicate
+//! is kept for the next list, and holds nowhere meanwhile: otherwise lists that come and go would add predicates
+//! without end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Effect, HeldRanges, Maintained, NeedsWhole};
 use crate::addresses::Ranges;
+use crate::subjects::LocalEndpoint;
 use crate::{Predicate, PredicateId};
 use weir_model::labels::matches;
 use weir_model::resolve::{cidr_list, list_order};
@@ -41,7 +43,7 @@ struct Slot {
 }
 
 impl Maintained {
-    /// Replaces lists. Returns the ranges that predicates of lists have now, if they may differ from those before.
+    /// Replaces lists. Returns the present ranges of the predicates whose ranges may have changed.
     pub(super) fn replace_lists(
         &mut self,
         changes: Vec<ListChange>,
@@ -123,18 +125,17 @@ impl Maintained {
         slots
     }
 
-    /// Gives endpoints, subject classes and predicates the new numbers of their lists. Lists that have changed apply to
+    /// Gives endpoints and predicates the new numbers of their lists. Lists that have changed apply to
     /// no endpoint until [`Self::apply_list`]. Returns the predicates of lists that are gone.
     fn renumber_lists(&mut self, slots: &[Slot]) -> Vec<PredicateId> {
         let numbered = || (0..).map(ListId).zip(slots);
         let numbers: BTreeMap<ListId, ListId> = numbered().filter_map(|(id, slot)| Some((slot.before?, id))).collect();
         let changed: BTreeSet<ListId> = numbered().filter(|it| it.1.ranges.is_some()).map(|(id, _)| id).collect();
-        // Lists that have not changed keep their order.
-        let renumber = |ids: &mut Vec<ListId>| {
-            *ids = ids.iter().filter_map(|id| numbers.get(id).copied()).filter(|id| !changed.contains(id)).collect();
-        };
-        self.draft.local.iter_mut().for_each(|local| renumber(&mut local.lists));
-        self.classes.subjects.iter_mut().for_each(|subject| renumber(&mut subject.lists));
+        for LocalEndpoint { lists, .. } in &mut self.draft.local {
+            // Lists that have not changed keep their order.
+            let kept = lists.iter().filter_map(|id| numbers.get(id).copied());
+            *lists = kept.filter(|id| !changed.contains(id)).collect();
+        }
         let predicates = self.classes.rules.of_lists();
         self.ids.retain(|predicate, _| !matches!(predicate, Predicate::List(_)));
         let rules = Arc::make_mut(&mut self.classes.rules);

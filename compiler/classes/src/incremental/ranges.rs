@@ -48,9 +48,13 @@ impl Maintained {
         meter: &Meter,
     ) -> Result<Option<RangeMoves>, NeedsWhole> {
         let mut moves = self.new_ranges(new)?;
+        if moves.is_empty() && changes.held.is_empty() {
+            return Ok(None);
+        }
+        self.relist(&changes.relisted, meter);
+        moves.extend(self.moves_to(&changes.held));
         // A list of which only the action has changed has the same ranges.
-        let are_held = || changes.relisted.is_empty() && self.moves_to(&changes.held).is_empty();
-        if moves.is_empty() && (changes.held.is_empty() || are_held()) {
+        if moves.is_empty() && changes.relisted.is_empty() {
             return Ok(None);
         }
         // The class of an address does not say whether a pod has it: a pod can be like any other address. So every
@@ -61,8 +65,6 @@ impl Maintained {
         if self.cluster.assume.ipblock_pods != IpBlockPods::Match {
             return Err(NeedsWhole::Peers);
         }
-        self.relist(&changes.relisted, meter);
-        moves.extend(self.moves_to(&changes.held));
         self.move_ranges(&moves, effect, meter).map(Some)
     }
 

@@ -56,8 +56,10 @@ pub(super) struct Unbuilt {
     moved: BTreeSet<(String, String)>,
     /// Namespaces of the generation whose labels have changed.
     namespaces: BTreeSet<String>,
-    /// Lists, whether or not they apply to a local pod, and whether more than entries has changed.
+    /// Changed lists, also those that apply to no local pod, and whether more than their entries has changed.
     lists: BTreeMap<String, bool>,
+    /// Whether there were too many of them.
+    has_more_lists: bool,
     /// Whether `nodes` peers may match other addresses.
     nodes: bool,
     /// Whether there are other changes, which need a compile from scratch.
@@ -115,19 +117,22 @@ impl Unbuilt {
 
     /// Whether more than the entries of a list may have changed since the generation.
     pub(super) fn has_other_list(&self, name: &str) -> bool {
-        self.is_more || self.lists.get(name).is_some_and(|is_other| *is_other)
+        self.has_more_lists || self.lists.get(name).is_some_and(|is_other| *is_other)
     }
 
     /// Stops collecting changes when there are too many.
     fn limit(&mut self) {
-        let Self { policies, tiers, pods, local, left, services, moved, namespaces, lists, nodes: _, is_more } = self;
+        let Self { policies, tiers, pods, local, left, services, moved, namespaces, lists, .. } = self;
         let counts = [policies.len(), pods.len(), local.len(), left.len(), services.len(), moved.len()];
-        *is_more |=
-            counts.into_iter().chain([namespaces.len(), lists.len(), tiers.len()]).any(|count| count > MOST_COLLECTED);
-        if *is_more {
-            // A compile from scratch reads all objects, so the rest would only use memory.
-            *self = Self { is_more: true, ..Self::default() };
+        let mut counts = counts.into_iter().chain([namespaces.len(), lists.len(), tiers.len()]);
+        if !self.is_more && !counts.any(|count| count > MOST_COLLECTED) {
+            return;
         }
+        let has_more_lists = self.has_more_lists || self.lists.len() > MOST_COLLECTED;
+        let lists = if has_more_lists { BTreeMap::new() } else { std::mem::take(&mut self.lists) };
+        // A compile from scratch reads all objects, so the rest would only use memory. Lists are kept for
+        // `has_other_list`.
+        *self = Self { is_more: true, lists, has_more_lists, ..Self::default() };
     }
 
     /// Records whether `nodes` peers may match other addresses.

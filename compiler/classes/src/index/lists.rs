@@ -1,7 +1,7 @@
 //! Decides which updates a change of a list requires.
 //!
 //! A list that applies to no local pod requires none. If a list comes or goes, or if anything but its entries changes,
-//! all of its addresses get another verdict, so a generation is made. For entries there is a smaller way. Take an
+//! all of its addresses may get another verdict, so a generation is made. For entries there is a smaller way. Take an
 //! address that a list begins or ceases to contain, and that belongs to nothing else (no pod, service, node or backend
 //! of a service). The change affects only the set of blocks and lists that contain it. If there is already a class for
 //! the new set, every row has its verdicts, and one entry of the exact table is the only update. This also works for
@@ -25,7 +25,8 @@ impl Index {
     /// A list came, changed or went.
     pub(super) fn list_changes(&mut self, before: Option<&Object>, after: Option<&Object>) -> Dirty {
         let Some(baseline) = &self.baseline else { return Dirty::Everything };
-        // Labels of namespaces can have changed since the generation, so a list that it applies counts in any case.
+        // A list that the generation applies counts even if it selects no local pod now: labels of a namespace can
+        // change back before the next generation.
         let applies =
             |list: &Object| baseline.predicate_of_list(&list.meta.name).is_some() || self.concerns_local(list);
         if ![before, after].into_iter().flatten().any(applies) {
@@ -38,7 +39,8 @@ impl Index {
         }
         let Some(predicate) = baseline.predicate_of_list(name) else { return Dirty::Everything };
         let Some(differing) = differing(old, new) else { return Dirty::Everything };
-        // A change that allows more must not precede one that denies: another list may be about to get the address.
+        // While a generation is pending, a change that allows more waits for it: another list may deny the address in
+        // that generation. If that list changes after this one, the address is open until its generation.
         let allows = new.action == ListAction::Allow;
         if self.is_outdated && differing.iter().any(|(_, is_listed)| *is_listed == allows) {
             return Dirty::Everything;
