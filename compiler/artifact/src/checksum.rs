@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn boundaries_of_parts_do_not_count() {
-        let bytes: Vec<u8> = (0..5_000_u32).map(|number| (number * 31 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..5_000_u32).map(|number| ((number * 31) >> 3) as u8).collect();
         let whole = Checksum(XxHash3_128::oneshot(&bytes).to_be_bytes());
         for at in [0, 1, 63, 64, 255, 256, 257, 1_023, 1_024, 1_025, 4_999, 5_000] {
             assert_eq!(Checksum::of_parts([&bytes[..at], &bytes[at..]]), whole, "{at}");
