@@ -332,7 +332,7 @@ fn edits(index: &mut Index, objects: &[Object]) -> [(&'static str, [f64; 2]); 8]
         ("block", applied(index, with_blocks(objects))),
         ("named_port", applied(index, with_names(objects))),
         ("list", {
-            // The first list needs a compile from scratch.
+            // All changes that are measured exchange a block.
             index.apply(list("ranges", 0));
             index.compile().expect("it compiles");
             applied(index, (1..).map(|number| Change::Apply(list("ranges", number))))

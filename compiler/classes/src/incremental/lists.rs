@@ -125,8 +125,8 @@ impl Maintained {
         slots
     }
 
-    /// Gives endpoints and predicates the new numbers of their lists. Lists that have changed apply to
-    /// no endpoint until [`Self::apply_list`]. Returns the predicates of lists that are gone.
+    /// Gives endpoints and predicates the new numbers of their lists. Lists that have changed apply to no endpoint until
+    /// [`Self::apply_list`]. Returns the predicates of lists that are gone.
     fn renumber_lists(&mut self, slots: &[Slot]) -> Vec<PredicateId> {
         let numbered = || (0..).map(ListId).zip(slots);
         let numbers: BTreeMap<ListId, ListId> = numbered().filter_map(|(id, slot)| Some((slot.before?, id))).collect();
