@@ -14,7 +14,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use xtask::process::{cargo, run};
 use xtask::simulated::{self, Scale, Simulated};
@@ -22,6 +22,9 @@ use xtask::simulated::{self, Scale, Simulated};
 use agent::MeasuredAgent;
 use node::{CniResults, LoadNamespace};
 use phases::MeasuredNode;
+
+/// The name for `--only` if nothing but the start is measured.
+const NO_CHANGES: &str = "none";
 
 struct LoadOptions {
     scale: Scale,
@@ -99,6 +102,9 @@ fn options(arguments: &[String]) -> Result<LoadOptions> {
             ),
         }
     }
+    let names: Vec<&str> = phases::phases(&options).iter().map(|it| it.name).collect();
+    let is_known = options.only == NO_CHANGES || names.iter().any(|it| it.starts_with(&options.only));
+    ensure!(is_known, "--only {}: expected the beginning of {}, or {NO_CHANGES}", options.only, names.join(", "));
     Ok(options)
 }
 

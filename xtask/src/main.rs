@@ -33,8 +33,9 @@ cargo xtask TASK
                   `--weir-cni`
   load            measures memory, CPU, latencies and API bytes of an agent at 10,000 pods and 1,000 policies, in a network
                   namespace; needs root. `--pods N`, `--local N`, `--policies N`, `--services N`, `--secs N`,
-                  `--pod-changes N` (a second), `--ingress-only`, `--cpu-budget SHARE`; `--feeds` simulates the bytes
-                  that agents of a large cluster get from the API
+                  `--settle SECONDS`, `--only NAME` (a kind of changes, or `none`), `--pod-changes N` (a second),
+                  `--ingress-only`, `--cpu-budget SHARE`; `--feeds` simulates the bytes that agents of a large cluster
+                  get from the API
   image [FILE]    builds the agent as one static binary, in an OCI layout tar that `ctr images import` reads
   book            builds the documentation as a website in target/book, and checks its links; installs mdBook below
                   target/tools if it is missing

@@ -5,6 +5,7 @@
 
 mod process;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -159,7 +160,8 @@ pub(crate) struct Metrics {
 
 #[derive(Debug, Default)]
 struct Inner {
-    values: BTreeMap<(&'static str, String), f64>,
+    /// The values of each metric, by their labels as Prometheus reads them.
+    values: BTreeMap<&'static str, BTreeMap<String, f64>>,
     distributions: BTreeMap<&'static str, Distribution>,
     unready: Vec<String>,
     synced: bool,
@@ -183,18 +185,18 @@ impl Metrics {
     /// Adds to a counter.
     pub(crate) fn add(&self, name: &'static str, labels: &[MetricLabel<'_>], by: f64) {
         debug_assert!(is(name, Counter), "{name} is no counter");
-        *self.lock().values.entry((name, written(labels))).or_default() += by;
+        *self.lock().values.entry(name).or_default().entry(written(labels)).or_default() += by;
     }
 
     /// Sets the value of a gauge, or of a counter that is kept elsewhere, such as in the kernel.
     pub(crate) fn set(&self, name: &'static str, labels: &[MetricLabel<'_>], value: f64) {
         debug_assert!(is(name, Gauge) || is(name, Counter), "{name} is no value");
-        self.lock().values.insert((name, written(labels)), value);
+        self.lock().values.entry(name).or_default().insert(written(labels), value);
     }
 
     /// Removes all values of a metric, so that labels that are not set again disappear.
     pub(crate) fn clear(&self, name: &'static str) {
-        self.lock().values.retain(|(known, _), _| *known != name);
+        self.lock().values.remove(name);
     }
 
     /// Adds a duration to a histogram.
@@ -216,7 +218,8 @@ impl Metrics {
 
     /// Removes the state of a watch that is not wanted: it is neither connected nor interrupted.
     pub(crate) fn not_followed(&self, kind: &str) {
-        self.lock().values.remove(&("weir_watch_connected", written(&[("kind", kind)])));
+        let mut inner = self.lock();
+        inner.values.get_mut("weir_watch_connected").map(|values| values.remove(&written(&[("kind", kind)])));
     }
 
     pub(crate) fn watch_fault(&self, kind: &str) {
@@ -268,7 +271,7 @@ impl Metrics {
         let mut text = String::new();
         for MetricInfo { name, kind, meaning } in METRICS {
             let mut lines = String::new();
-            for ((_, labels), value) in inner.values.iter().filter(|((known, _), _)| known == name) {
+            for (labels, value) in inner.values.get(name).into_iter().flatten() {
                 _ = writeln!(lines, "{name}{labels} {value}");
             }
             if let Some(distribution) = inner.distributions.get(name) {
@@ -308,10 +311,17 @@ fn written(labels: &[MetricLabel<'_>]) -> String {
     if labels.is_empty() {
         return String::new();
     }
-    let visible = |value: &str| value.split('\n').map(escape::line).collect::<Vec<_>>().join("\n");
-    let escape = |value: &str| visible(value).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
+    let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
     format!("{{{}}}", labels.join(","))
+}
+
+/// A label's value, as Prometheus reads it. Nearly all values are words that need no change.
+fn escaped(value: &str) -> Cow<'_, str> {
+    if value.bytes().all(|it| it.is_ascii_alphanumeric() || matches!(it, b'_' | b'-' | b'.' | b'/')) {
+        return Cow::Borrowed(value);
+    }
+    let visible = value.split('\n').map(escape::line).collect::<Vec<_>>().join("\n");
+    Cow::Owned(visible.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }
 
 #[cfg(test)]
