@@ -10,9 +10,9 @@ use std::path::Path;
 
 use crate::error::{Doing as _, Error};
 use crate::pins::Pins;
-use crate::point::{self, Point, ProgramSide};
+use crate::point::{self, HookKind, Point, ProgramSide};
 use crate::runtime::{self, EnforcementState, Runtime};
-use crate::sys::KernelProgram;
+use crate::sys::{KernelProgram, errno};
 use crate::system::System;
 
 /// `r0 = TC_ACT_SHOT; exit`
@@ -52,7 +52,7 @@ fn close(system: &System, bpffs: &Path, interface: &str, program: &KernelProgram
 }
 
 /// Moves a generation's program before all other programs at a point. All packets are dropped meanwhile. If the process
-/// dies, the interface stays closed until the next agent opens it.
+/// dies, the interface stays closed until the next check of its hooks moves the program again.
 pub(crate) fn move_to_front(
     system: &System,
     bpffs: &Path,
@@ -79,6 +79,26 @@ pub(crate) fn open_interfaces(system: &System, bpffs: &Path, is_done: impl Fn(u3
         }
     }
     Ok(opened.into_iter().collect())
+}
+
+/// Opens all closed interfaces, because nothing will be enforced. A filter has no pin that names its interface, so every
+/// interface is looked at.
+pub(crate) fn open_all(system: &System, bpffs: &Path) -> Result<(), Error> {
+    open_interfaces(system, bpffs, |_| true)?;
+    let (pins, opening) = (pins(bpffs), "open closed interfaces");
+    for ifindex in system.interfaces().doing(opening)?.keys() {
+        for side in ProgramSide::BOTH {
+            let point = Point { system, pins: &pins, ifindex: *ifindex, side, way: HookKind::Clsact, held: None };
+            if point.is_closed_filter() {
+                match point.remove(None) {
+                    // The interface is gone, and the filter with it.
+                    Err(error) if errno(&error) == Some(libc::ENODEV) => {}
+                    other => other.doing(opening)?,
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Removes the directories of closed interfaces, which must be empty.

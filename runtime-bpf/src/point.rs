@@ -104,6 +104,15 @@ fn filter(side: ProgramSide) -> Filter {
     Filter { priority: PRIORITY, handle: HANDLE, name: format!("weir_{}", side.program()), program: 0 }
 }
 
+/// The guard of our filter.
+fn guard(own: &Filter) -> Filter {
+    Filter { handle: GUARD, name: CLOSED.to_owned(), ..own.clone() }
+}
+
+fn guard_among(filters: &[Filter]) -> Option<&Filter> {
+    filters.iter().find(|it| (it.priority, it.handle) == (PRIORITY, GUARD))
+}
+
 /// The way that was asked for, or else the best that this kernel has.
 pub(crate) fn choose(system: &System, asked: Option<HookKind>) -> Result<HookKind, Error> {
     const LOOPBACK: u32 = 1;
@@ -293,14 +302,16 @@ impl Point<'_> {
         match self.system.filters(self.ifindex, self.side.hook()) {
             Err(error) if errno(&error) == Some(libc::ENODEV) => Ok(false),
             filters => {
-                let first = filters.doing(asking)?.into_iter().next();
-                Ok(first.is_some_and(|it| (it.priority, it.handle, it.program) == (PRIORITY, HANDLE, number)))
+                let filters = filters.doing(asking)?;
+                let is_first = |it: &Filter| (it.priority, it.handle, it.program) == (PRIORITY, HANDLE, number);
+                Ok(filters.first().is_some_and(is_first) && guard_among(&filters).is_none())
             }
         }
     }
 
     /// The number and name of the program that runs before ours; `None` if ours is the first. TCX programs run before
-    /// clsact filters.
+    /// clsact filters. A guard that an interrupted move has left behind ours counts too: it drops all packets, and another
+    /// move removes it.
     pub(crate) fn first(&self) -> Result<Option<(u32, String)>, Error> {
         let asking = format!("read the programs of interface {}", self.ifindex);
         let links = match self.system.query(self.ifindex, self.side.hook()) {
@@ -320,8 +331,9 @@ impl Point<'_> {
             Err(error) if errno(&error) == Some(libc::ENODEV) => Vec::new(),
             filters => filters.doing(asking)?,
         };
-        let first = filters.into_iter().next().filter(|it| (it.priority, it.handle) != (PRIORITY, HANDLE));
-        Ok(first.map(|it| (it.program, it.name)))
+        let guard = guard_among(&filters);
+        let first = filters.first().filter(|it| (it.priority, it.handle) != (PRIORITY, HANDLE));
+        Ok(first.or(guard).map(|it| (it.program, it.name.clone())))
     }
 
     /// Moves our program before all others. The kernel cannot move a program, and refuses a program that the hook
@@ -342,7 +354,7 @@ impl Point<'_> {
             }
             HookKind::Clsact => {
                 let (hook, own) = (self.side.hook(), filter(self.side));
-                let guard = Filter { handle: GUARD, name: CLOSED.to_owned(), ..own.clone() };
+                let guard = self::guard(&own);
                 self.system.delete_filter(self.ifindex, hook, &guard)?;
                 self.system.put_filter(self.ifindex, hook, &guard, closed, Put::New)?;
                 self.system.delete_filter(self.ifindex, hook, &own)?;
@@ -369,7 +381,11 @@ impl Point<'_> {
                 }
                 self.system.unpin(&path)
             }
-            HookKind::Clsact => self.system.delete_filter(self.ifindex, self.side.hook(), &filter(self.side)),
+            HookKind::Clsact => {
+                let own = filter(self.side);
+                self.system.delete_filter(self.ifindex, self.side.hook(), &guard(&own))?;
+                self.system.delete_filter(self.ifindex, self.side.hook(), &own)
+            }
         }
     }
 

@@ -321,8 +321,8 @@ impl EnforcementRecord {
         Ok(value)
     }
 
-    /// Stores these bytes as the record in force.
-    fn store(value: &[u8], system: &System, pins: &Pins) -> Result<(), Error> {
+    /// Stores these bytes as the record in force. Returns the number of the map that has them.
+    fn store(value: &[u8], system: &System, pins: &Pins) -> Result<u32, Error> {
         let writing = "write the record";
         let definition = MapDefinition {
             map_type: MapType::Array,
@@ -338,7 +338,10 @@ impl EnforcementRecord {
         // record exists already if a process died before its rename.
         system.unpin(&pins.new_record()).doing(writing)?;
         system.pin(map.as_fd(), &pins.new_record()).doing(writing)?;
-        system.rename(&pins.new_record(), &pins.record()).doing(writing)
+        // Before the rename: once the record is in force, nothing can fail any more.
+        let number = system.map_info(&map).doing(writing)?.id;
+        system.rename(&pins.new_record(), &pins.record()).doing(writing)?;
+        Ok(number)
     }
 }
 
@@ -352,6 +355,8 @@ struct ReadRecord {
     record: Arc<EnforcementRecord>,
     /// Its endpoints as JSON, if this process has written it: most writes change one endpoint at most.
     endpoints: Vec<Box<RawValue>>,
+    /// The number of the map that has it, if this process has written it.
+    number: Option<u32>,
 }
 
 impl LatestRecord {
@@ -367,16 +372,23 @@ impl LatestRecord {
             return Ok(Arc::clone(&known.record));
         }
         let record = Arc::new(EnforcementRecord::parse(&value)?);
-        self.0 = Some(ReadRecord { value, record: Arc::clone(&record), endpoints: Vec::new() });
+        self.0 = Some(ReadRecord { value, record: Arc::clone(&record), endpoints: Vec::new(), number: None });
         Ok(record)
     }
 
     /// Makes this the record in force.
     pub(crate) fn write(&mut self, system: &System, pins: &Pins, record: &EnforcementRecord) -> Result<(), Error> {
         let made = self.made(record).map_err(std::io::Error::other).doing("write the record")?;
-        EnforcementRecord::store(&made.value, system, pins)?;
-        self.0 = Some(made);
+        let number = Some(EnforcementRecord::store(&made.value, system, pins)?);
+        self.0 = Some(ReadRecord { number, ..made });
         Ok(())
+    }
+
+    /// The record that this process has written, and the number of its map, if it was the last one that was read or
+    /// written.
+    pub(crate) fn written(&self) -> Option<(Arc<EnforcementRecord>, u32)> {
+        let latest = self.0.as_ref()?;
+        Some((Arc::clone(&latest.record), latest.number?))
     }
 
     /// Whether this record was read or written last.
@@ -396,7 +408,8 @@ impl LatestRecord {
                 None => to_raw_value(endpoint)?,
             });
         }
-        Ok(ReadRecord { value: record.to_value(&endpoints)?, record: Arc::new(record.clone()), endpoints })
+        let value = record.to_value(&endpoints)?;
+        Ok(ReadRecord { value, record: Arc::new(record.clone()), endpoints, number: None })
     }
 }
 

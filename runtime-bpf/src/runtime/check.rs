@@ -17,7 +17,6 @@ use super::reconcile::Reconciled;
 use crate::error::{Doing as _, Error};
 use crate::generation::LoadedGeneration;
 use crate::pins::Pins;
-use crate::point::ProgramSide;
 use crate::record::EnforcementRecord;
 use crate::sys::known_interfaces::InterfacesByNumber;
 
@@ -46,10 +45,8 @@ impl Runtime {
     /// Whether every hook has its program of this generation.
     fn has_programs(&self, record: &EnforcementRecord, loaded: &LoadedGeneration) -> Result<bool, Error> {
         for local in &record.endpoints {
-            for (side, number) in ProgramSide::BOTH.into_iter().zip(loaded.generation.programs) {
-                if self.point(local, side).program()? != Some(number) {
-                    return Ok(false);
-                }
+            if !self.has_both(local, loaded)? {
+                return Ok(false);
             }
         }
         Ok(true)

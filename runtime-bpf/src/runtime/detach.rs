@@ -21,7 +21,7 @@ impl Runtime {
     pub fn uninstall(&self, by_hand_too: bool) -> Result<Vec<EnforcedEndpoint>, Error> {
         let leaving = self.detached(|| {
             let leaving = self.detach_here(|it| by_hand_too || it.is_agents(), true)?;
-            closed::open_interfaces(&self.system, self.pins.root(), |_| true)?;
+            closed::open_all(&self.system, self.pins.root())?;
             Ok(leaving)
         })?;
         // This fails if endpoints stay, or if the directory is a mount point.
@@ -94,7 +94,7 @@ impl Runtime {
                 self.system.unpin(&path).doing(format!("remove {}", path.display()))?;
             }
         }
-        closed::open_interfaces(&self.system, self.pins.root(), |_| true)?;
+        closed::open_all(&self.system, self.pins.root())?;
         closed::remove_directories(&self.system, self.pins.root())?;
         // The record goes last: as long as it exists, the next `detach` knows which interfaces to clean.
         for path in [self.pins.new_record(), self.pins.record()] {

@@ -7,7 +7,9 @@
 //! hooks move them to TCX, one at a time.
 //!
 //! Steps of a move: write it into the record, place both programs on the new hooks, remove them from the old hooks. In
-//! between, both run and give the same verdict. If a hook refuses a program, the endpoint stays on its old hooks.
+//! between, both run and give the same verdict. If a hook refuses a program, the endpoint stays on its old hooks. A move
+//! that was interrupted before both programs were placed is undone ([`Runtime::undo_moves`]): the new hooks may refuse
+//! the programs, and the old ones have them.
 
 use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
@@ -138,5 +140,32 @@ impl Runtime {
             return self.write_record(record);
         }
         self.remove_leaving(record, Some(loaded), &[])
+    }
+
+    /// Undoes moves that were interrupted while the old hooks have both programs and the new ones do not. What is on the
+    /// new hooks leaves.
+    pub(super) fn undo_moves(&self, record: &mut EnforcementRecord, loaded: &LoadedGeneration) -> Result<(), Error> {
+        let mut is_changed = false;
+        for left in &mut record.leaving {
+            let moved = record.endpoints.iter_mut();
+            let moved =
+                moved.filter(|it| (it.ifindex, &it.pod) == (left.ifindex, &left.pod)).find(|it| it.way != left.way);
+            let Some(moved) = moved else { continue };
+            if self.has_both(left, loaded)? && !self.has_both(moved, loaded)? {
+                std::mem::swap(moved, left);
+                is_changed = true;
+            }
+        }
+        if is_changed { self.write_record(record) } else { Ok(()) }
+    }
+
+    /// Whether an endpoint's hooks have the programs of this generation.
+    pub(super) fn has_both(&self, local: &EnforcedEndpoint, loaded: &LoadedGeneration) -> Result<bool, Error> {
+        for (side, number) in ProgramSide::BOTH.into_iter().zip(loaded.generation.programs) {
+            if self.point(local, side).program()? != Some(number) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }

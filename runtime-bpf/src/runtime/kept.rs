@@ -5,8 +5,8 @@
 //! Strategy: the agent holds every link, program and map by descriptor, and the record as a value, so removing pins
 //! ends none of them. Each operation first restores missing pins; [`Runtime::reconcile`] restores the pins of programs
 //! and maps.
-//! Invariant: this is a copy of the record and its objects, taken after each operation. If an operation loses the
-//! record, the copy is the record from before that operation.
+//! Invariant: this is a copy of the record and its objects, taken after each operation. If it cannot be taken, the next
+//! operation takes it first, and does not restore an earlier record in place of the one that is there.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
@@ -204,18 +204,24 @@ impl Runtime {
     }
 
     /// Restores the record alone, for operations that are frequent and need no links.
+    ///
+    /// The record in place may be one that this process has written but could not remember, because a call failed after
+    /// the write. Then it is remembered now: to restore the one before it would undo an operation.
     pub(crate) fn bring_record_back(&self) -> Result<(), Error> {
         let Some(mut kept) = self.kept() else { return Ok(()) };
         self.lock_again(&mut kept.restored)?;
-        let Kept { record, restored, .. } = &mut *kept;
-        let Some((record, number)) = record else { return Ok(()) };
-        if self.number_of_record()? != Some(*number) {
-            self.system.unpin(&self.pins.record()).doing("restore the record")?;
-            self.write_record(record)?;
-            *number = self.number_of_record()?.unwrap_or_default();
-            restored.push("the record".to_owned());
+        let Some((record, number)) = kept.record.clone() else { return Ok(()) };
+        let there = self.number_of_record()?;
+        if there == Some(number) {
+            return Ok(());
         }
-        Ok(())
+        let (latest, its_number) = self.latest_record().written().unwrap_or((record, number));
+        if there != Some(its_number) {
+            self.write_record(&latest)?;
+            kept.restored.push("the record".to_owned());
+        }
+        drop(kept);
+        self.remember()
     }
 
     /// Takes the lock again if the directory was removed: our lock is on the removed directory, and another process
@@ -272,6 +278,8 @@ impl Runtime {
         };
         let Some(record) = self.shared_record()? else { return Ok(()) };
         let objects = self.objects_of(&record, &kept.objects)?;
+        // A generation can go in many ways. Its tables are needed as long as it is in the record.
+        self.written.iter().for_each(|written| written.retain(|map| objects.maps.contains_key(&map)));
         kept.objects = Arc::new(objects);
         let before = kept.record.as_ref().map(|(before, _)| (before.repaired, &before.endpoints));
         if before != Some((record.repaired, &record.endpoints)) {

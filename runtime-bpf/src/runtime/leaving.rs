@@ -58,7 +58,7 @@ impl Runtime {
                         Err(error) if errno(&error) == Some(libc::ENODEV) => {}
                         // The endpoint has no entry any more, so its packets are dropped. The next change removes the
                         // program.
-                        Err(_) if self.apart => needed.push(local.clone()),
+                        Err(_) if self.apart => needed.extend((!needed.contains(local)).then(|| local.clone())),
                         other => other.doing(removing)?,
                     }
                 }

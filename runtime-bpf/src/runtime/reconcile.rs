@@ -53,6 +53,7 @@ impl Runtime {
         if let Some(loaded) = &loaded {
             self.pair_with_retired(record, loaded)?;
             self.set_config(loaded, config::EPOCH, loaded.generation.epoch)?;
+            self.undo_moves(record, loaded)?;
             let found = self.find_gone(record, &mut reconciled)?;
             self.place_edge(record, loaded, &mut reconciled);
             self.place_programs(record, loaded, &found, &mut reconciled);

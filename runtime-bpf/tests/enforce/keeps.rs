@@ -5,7 +5,7 @@ use std::fs;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_artifact::Artifact;
@@ -365,6 +365,155 @@ fn our_program_moves_before_a_foreign_program_that_allows_all_packets() {
             assert_eq!(pod, "default/p1");
             assert!(why.contains("foreign") && why.contains("before to_pod"), "{why}");
         });
+    });
+}
+
+/// With clsact, a guard drops all packets while our filter is moved before another one. If the move fails before the guard
+/// is removed, the guard is behind our filter, which passes the packets that it allows on to it.
+#[test]
+fn the_guard_of_an_interrupted_move_is_removed() {
+    skip!(unless possible());
+    let node = &Node::new(Layout::Routed, 2);
+    serve(node, 1, 80);
+    serve(node, 1, 81);
+    let deletions = Arc::new(AtomicUsize::new(usize::MAX));
+    let left = Arc::clone(&deletions);
+    let refuse = move |operation| {
+        let is_refused = operation == Operation::DeleteFilter && left.load(Ordering::SeqCst) != usize::MAX && {
+            left.fetch_sub(1, Ordering::SeqCst) == 0
+        };
+        is_refused.then_some(libc::EPERM)
+    };
+    node.here(|| {
+        let system = System::with_faults(Box::new(refuse)).unwrap();
+        let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().keeping().unwrap();
+        attach(&runtime, node, &only_port(80), Some(HookKind::Clsact)).unwrap();
+        let (index, socket, pass) = (ifindex(node), NetlinkSocket::open().unwrap(), verdict(0));
+        let interrupt = |handle| {
+            let foreign = Filter { priority: 1, handle, name: "foreign".to_owned(), program: 0 };
+            socket.put_filter(index, Hook::Egress, &foreign, &pass, Put::New).unwrap();
+            // A move deletes a guard of before, our filter, and its guard.
+            deletions.store(2, Ordering::SeqCst);
+            let check = runtime.check_hooks().unwrap();
+            assert_eq!(deletions.swap(usize::MAX, Ordering::SeqCst), usize::MAX, "the third deletion was refused");
+            check
+        };
+        let check = interrupt(1);
+        assert!(connect(node, 0, pod_address(1, false), 80).is_none(), "the guard drops everything: {check:?}");
+        let check = runtime.check_hooks().unwrap();
+        assert!(!check.repaired.is_empty() && check.astray.is_empty(), "{check:?}");
+        // The guard has dropped ARP too, which the kernel tries again after a second.
+        assert!((0..10).any(|_| connect(node, 0, pod_address(1, false), 80).is_some()), "the guard is removed");
+        assert_enforced(node, &runtime, "behind our filter");
+        assert_eq!(runtime.check_hooks().unwrap(), HookCheck::default());
+        interrupt(2);
+        runtime.detach(None).unwrap();
+        assert_eq!(socket.filters(index, Hook::Egress).unwrap().len(), 2, "only the foreign filters stay");
+    });
+}
+
+/// A call fails after the record of a new generation is in force. The next check must not bring back the record before
+/// it, and the generation of that.
+#[test]
+fn a_failed_call_after_a_switch_does_not_undo_it() {
+    skip!(unless possible());
+    let node = &Node::new(Layout::Routed, 2);
+    [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+    let (asked, failing) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(usize::MAX)));
+    let (count, place) = (Arc::clone(&asked), Arc::clone(&failing));
+    let faults =
+        move |_| (count.fetch_add(1, Ordering::SeqCst) == place.load(Ordering::SeqCst)).then_some(libc::EMFILE);
+    let made = [only_port(80), only_port(81)];
+    let ports = [80, 81];
+    node.here(|| {
+        let system = System::with_faults(Box::new(faults)).unwrap();
+        let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap();
+        let runtime = runtime.without_grace().keeping().unwrap();
+        let reaches = |turn: usize| connect(node, 0, pod_address(1, false), ports[turn % 2]).is_some();
+        let switch = |turn: usize| attach(&runtime, node, &made[turn % 2], Some(HookKind::Tcx));
+        (0..3).for_each(|turn| switch(turn).and_then(|()| runtime.reap()).unwrap());
+        asked.store(0, Ordering::SeqCst);
+        switch(3).unwrap();
+        let calls = asked.load(Ordering::SeqCst);
+        runtime.reap().unwrap();
+        let (mut turn, mut forgotten) = (4, 0);
+        for nth in calls.saturating_sub(12)..calls {
+            asked.store(0, Ordering::SeqCst);
+            failing.store(nth, Ordering::SeqCst);
+            let result = switch(turn);
+            failing.store(usize::MAX, Ordering::SeqCst);
+            let is_new = reaches(turn);
+            forgotten += usize::from(is_new && result.is_err());
+            for _ in 0..2 {
+                runtime.check_hooks().unwrap();
+                assert_eq!(reaches(turn), is_new, "call {nth} of {calls}, {result:?}: a check has undone the switch");
+            }
+            switch(turn).and_then(|()| runtime.reap()).unwrap();
+            assert!(reaches(turn) && !reaches(turn + 1), "call {nth}");
+            turn += 1;
+        }
+        assert!(forgotten > 0, "no call failed after the switch");
+    });
+}
+
+/// The record cannot be opened for a moment, nor can another one be made: the pinned one stays.
+#[test]
+fn a_record_that_cannot_be_opened_for_a_moment_is_not_lost() {
+    skip!(unless possible());
+    let node = &Node::new(Layout::Routed, 2);
+    [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+    let refuses = Arc::new(AtomicBool::new(false));
+    let refusing = Arc::clone(&refuses);
+    let refuse = move |operation| {
+        let is_refused = matches!(operation, Operation::PinnedMap | Operation::CreateMap | Operation::Pin);
+        (is_refused && refusing.load(Ordering::SeqCst)).then_some(libc::EMFILE)
+    };
+    node.here(|| {
+        let system = System::with_faults(Box::new(refuse)).unwrap();
+        let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().keeping().unwrap();
+        attach(&runtime, node, &only_port(80), None).unwrap();
+        refuses.store(true, Ordering::SeqCst);
+        runtime.check_hooks().unwrap_err();
+        drop(runtime);
+        refuses.store(false, Ordering::SeqCst);
+        let runtime = Runtime::open(&node.bpffs(), PinAccess::Change).unwrap().keeping().unwrap();
+        assert_eq!(runtime.attached().unwrap().len(), 2, "the record is there");
+        assert_enforced(node, &runtime, "with the record of before");
+    });
+}
+
+/// The process dies during a move to TCX, and afterwards the hooks refuse every link: the pod stays on clsact.
+#[test]
+fn an_interrupted_move_to_hooks_that_refuse_programs_is_undone() {
+    skip!(unless possible());
+    let node = &Node::new(Layout::Routed, 2);
+    [80, 81].into_iter().for_each(|port| serve(node, 1, port));
+    let runtime = |refuse: fn(Operation, bool) -> bool| {
+        let has_begun = AtomicBool::new(false);
+        let faults = move |operation| {
+            has_begun.fetch_or(operation == Operation::Attach, Ordering::SeqCst);
+            refuse(operation, has_begun.load(Ordering::SeqCst)).then_some(libc::ENOMEM)
+        };
+        let system = System::with_faults(Box::new(faults)).unwrap();
+        Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().one_by_one()
+    };
+    node.here(|| {
+        attach(&runtime(|_, _| false), node, &only_port(80), Some(HookKind::Clsact)).unwrap();
+        let mut flow = connect(node, 0, pod_address(1, false), 80).unwrap();
+        attach(&runtime(|_, has_begun| has_begun), node, &only_port(80), Some(HookKind::Tcx)).unwrap_err();
+        let refusing = runtime(|operation, _| operation == Operation::Attach);
+        refusing.repair().unwrap();
+        assert_enforced(node, &refusing, "after a repair");
+        attach(&refusing, node, &only_port(81), None).unwrap();
+        assert!(connect(node, 0, pod_address(1, false), 81).is_some(), "the next generation is in force");
+        assert!(connect(node, 0, pod_address(1, false), 80).is_none(), "the next generation is in force");
+        assert!(refusing.attached().unwrap().iter().all(|it| it.way == HookKind::Clsact));
+        drop(refusing);
+        let runtime = runtime(|_, _| false);
+        attach(&runtime, node, &only_port(80), Some(HookKind::Tcx)).unwrap();
+        assert!(runtime.attached().unwrap().iter().all(|it| it.way == HookKind::Tcx));
+        assert_enforced(node, &runtime, "after the move");
+        _ = is_alive(&mut flow);
     });
 }
 

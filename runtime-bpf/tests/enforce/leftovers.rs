@@ -128,6 +128,37 @@ fn a_closed_interface_with_the_number_of_one_that_is_gone_stays_closed() {
     }
 }
 
+/// On a kernel without TCX, an interface is closed by filters. No pin and perhaps no record names it, but after an
+/// uninstall it is open.
+#[test]
+fn an_uninstall_opens_interfaces_that_filters_close() {
+    skip!(unless possible());
+    let node = Node::new(Layout::Routed, 2);
+    attach(&node, &only_port(80), &[0], Some(HookKind::Clsact)).unwrap();
+    node.here(|| {
+        let system = System::with_faults(Box::new(|_| None)).unwrap();
+        // `r0 = TC_ACT_SHOT; exit`
+        let closed = system.load("weir_held", &[0xb7, 0, 0, 0, 2, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0], None).unwrap();
+        let pod = system.interface_named(&node.interface(1)).unwrap().unwrap().ifindex;
+        system.add_clsact(pod).unwrap();
+        let sides = [(Hook::Ingress, "weir_from_pod"), (Hook::Egress, "weir_to_pod")];
+        let put = |handle, hook, name: &str| {
+            let filter = Filter { priority: 1, handle, name: name.to_owned(), program: 0 };
+            system.put_filter(pod, hook, &filter, &closed, Put::New).unwrap();
+        };
+        sides.iter().for_each(|(hook, _)| put(1, *hook, "weir_held"));
+        // With and without an endpoint that stays.
+        for by_hand_too in [false, true] {
+            sides.iter().for_each(|(hook, name)| put(0x7765_6972, *hook, name));
+            Runtime::open(&node.bpffs(), PinAccess::Change).unwrap().uninstall(by_hand_too).unwrap();
+            for (hook, _) in sides {
+                let handles: Vec<u32> = system.filters(pod, hook).unwrap().iter().map(|it| it.handle).collect();
+                assert_eq!(handles, [1], "ours are removed, and no others");
+            }
+        }
+    });
+}
+
 /// Pinned links, in order of their names.
 fn links(node: &Node) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(node.bpffs().join("links")).unwrap();
