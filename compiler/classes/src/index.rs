@@ -406,6 +406,13 @@ impl Index {
         std::mem::take(&mut self.moved)
     }
 
+    /// The generation that was adopted last is perhaps not in force, so the next one is compiled from scratch. The caller
+    /// learns from each generation in force what has changed since the one before (such as backends of services), and an
+    /// incremental one would only have the changes since the one that is not.
+    pub fn distrust(&mut self) {
+        self.maintained = None;
+    }
+
     /// Drops the generation that was begun.
     pub fn abandon(&mut self) {
         self.since = None;

@@ -2,7 +2,7 @@
 
 use weir_classes::index::ChangeEffect::{Allowing, Isolating};
 use weir_classes::index::{ChangeEffect, Index, Key};
-use weir_model::Assumptions;
+use weir_model::{Assumptions, Audit};
 use weir_objects::k8s::Object;
 use weir_testing::yaml::{NEAR_AND_FAR, objects};
 
@@ -89,6 +89,12 @@ fn policy_in_audit_mode_may_wait_until_it_is_enforced() {
     assert_eq!(of_audit.effect_of(&audit(ONE_RULE)), Allowing);
     assert_eq!(of_audit.effect_of(&policy("{podSelector: {}, ingress: [{}]}")), Isolating);
     assert_eq!(index(Some(policy(ONE_RULE))).effect_of(&audit(ONE_RULE)), Isolating);
+    let assume = Assumptions { audit: Audit::Enforce, ..Assumptions::default() };
+    let mut enforced = Index::new(Some("near".to_owned()), assume);
+    assert_eq!(enforced.effect_of(&audit(ONE_RULE)), Isolating, "by assumption, it is enforced");
+    _ = enforced.apply(audit("{podSelector: {}, ingress: [{}]}"));
+    assert_eq!(enforced.effect_of(&audit(ONE_RULE)), Isolating, "by assumption, it is enforced");
+    assert_eq!(enforced.effect_of_deletion(&Key::of(&policy(ONE_RULE))), Isolating, "by assumption, it is enforced");
 }
 
 fn pod(name: &str, app: &str, node: &str, address: &str) -> Object {
@@ -120,11 +126,16 @@ fn new_pod_does_not_wait_where_a_cluster_wide_policy_can_deny_it() {
     assert_eq!(index(None).effect_of(&deny), Isolating);
 }
 
-/// An EndpointSlice of the service `s` with these endpoints: address, and whether it is ready.
+/// An EndpointSlice of the service `s` with these endpoints: address, and whether it is ready. The others are ending.
 fn slice(endpoints: &[(&str, bool)]) -> Object {
     let endpoints: Vec<String> = endpoints
         .iter()
-        .map(|(address, ready)| format!("{{addresses: [{address}], conditions: {{ready: {ready}}}}}"))
+        .map(|(address, ready)| {
+            format!(
+                "{{addresses: [{address}], conditions: {{ready: {ready}, serving: true, terminating: {}}}}}",
+                !ready
+            )
+        })
         .collect();
     object(&format!(
         "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, ports: [{{port: 80}}],
@@ -148,6 +159,15 @@ fn services_do_not_wait_unless_they_only_lose_backends() {
     assert_eq!(both.effect_of_deletion(&Key::of(&slice(&[one]))), Isolating);
     assert_eq!(index(None).effect_of(&slice(&[one])), Isolating, "a new slice");
     let ending = ("10.0.1.6", false);
+    let three = index(Some(slice(&[one, two, ending])));
+    let why = "the service can be one that prefers its node, and fall back there";
+    assert_eq!(three.effect_of(&slice(&[one, ending])), Isolating, "{why}");
+    assert_eq!(three.effect_of(&slice(&[one])), Allowing, "nothing is left to fall back to");
+    let mut beside = index(Some(slice(&[one, two])));
+    let mut other = slice(&[ending]);
+    other.meta.name = "s-2".into();
+    _ = beside.apply(other);
+    assert_eq!(beside.effect_of(&slice(&[one])), Isolating, "the backend that ends is in another slice");
     let with_ending = index(Some(slice(&[one, ending])));
     assert_eq!(with_ending.effect_of(&slice(&[ending])), Isolating, "the service falls back to the backend that ends");
     // A service gives an address outside of the cluster the verdict of its backends, as long as it exists.

@@ -38,6 +38,8 @@ pub(super) struct EntryWrites {
     judged_at: Option<Instant>,
     /// Set after a write that failed.
     retry: Option<Backoff>,
+    /// Whether that write was a new epoch alone. Entries and pods that come later do not wait for its retry.
+    failed_without_entries: bool,
 }
 
 impl EntryWrites {
@@ -98,7 +100,8 @@ impl EntryWrites {
     }
 
     fn waits(&self, now: Instant) -> bool {
-        self.retry.is_some_and(|retry| !retry.is_due(now))
+        let is_urgent = self.failed_without_entries && !(self.entries.is_empty() && self.locals.is_empty());
+        self.retry.is_some_and(|retry| !retry.is_due(now)) && !is_urgent
     }
 }
 
@@ -117,6 +120,7 @@ impl<E: Enforce> NodeAgent<E> {
             let changes: Vec<AddressChange> = writes.entries.iter().map(change).collect();
             if let Err(error) = self.enforce.write_addresses(&changes, again) {
                 writes.retry = Some(Backoff::after(writes.retry, now, RETRY));
+                writes.failed_without_entries = changes.is_empty();
                 self.write_failed(!changes.is_empty(), error, now);
                 if !self.pending.writes.locals.is_empty() {
                     // A generation contains the pods, and does not wait for the retry.

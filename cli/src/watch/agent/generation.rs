@@ -94,7 +94,9 @@ impl<E: Enforce> NodeAgent<E> {
         self.close_newcomers_first(now);
         let (started, mut watch) = (Instant::now(), Stopwatch::default());
         let options = self.compile.options();
-        let (begun, made) = match self.compile_changes(&options, &mut watch) {
+        let changes = self.compile_changes(&options, &mut watch);
+        let is_whole = changes.is_none();
+        let (begun, made) = match changes {
             Some(new) => {
                 // A cluster-wide policy may have been the last one with a `nodes` peer.
                 self.order_needed(new.generation.needs(), now);
@@ -111,7 +113,7 @@ impl<E: Enforce> NodeAgent<E> {
                 (self.pending.begin(now), self.compile_and_install(draft, &options, watch, now, inbox))
             }
         };
-        self.pace.made(now, (self.read_cpu)(), started.elapsed());
+        self.pace.made(now, (self.read_cpu)(), started.elapsed(), is_whole);
         match made {
             // The generation is dropped at the end of this arm. Freeing its memory comes last: no pod waits for it.
             Ok(NewGeneration { generation, installed }) => {
@@ -138,6 +140,7 @@ impl<E: Enforce> NodeAgent<E> {
             }
             Err(GenerationError { stage, message }) => {
                 self.objects.index_mut().abandon();
+                self.objects.index_mut().distrust();
                 self.reports.metrics.add("weir_failures_total", &[("stage", stage.label())], 1.0);
                 if self.pending.fail(begun, message.clone(), now) {
                     let so = "the previous generation stays in force";

@@ -6,13 +6,13 @@
 //! use, and everything that the process does empties it, reading the API too. The next generation begins when the bucket
 //! is not empty. All changes that arrive until then are in the same generation.
 //! Invariants: a pure value; the clock and the CPU time are arguments. A change that isolates is not delayed by the
-//! budget beyond [`ISOLATION`], less the time that a generation takes. No other change is delayed beyond
-//! [`LONGEST_WAIT`]. The first generation of an agent is not delayed.
+//! budget beyond [`ISOLATION`], less the time that a generation is expected to take ([`Pace::expected`]). No other change
+//! is delayed beyond [`LONGEST_WAIT`]. The first generation of an agent is not delayed.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// The time within which an isolating change is in force, if a generation takes less.
+/// The time within which an isolating change is in force, if the generation takes no longer than expected.
 pub(super) const ISOLATION: Duration = Duration::from_secs(1);
 /// The longest time for which the budget delays a change that only allows more.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -61,11 +61,19 @@ pub(super) struct Pace {
     updated: Option<(Instant, Duration)>,
     /// How long the last generation took, from its beginning until it was in force.
     took: Duration,
+    /// The same for the last one that was compiled from scratch.
+    whole: Duration,
 }
 
 impl Pace {
     pub(super) fn new(share: CpuShare) -> Self {
-        Self { share, balance: share.cores() * BURST.as_secs_f64(), updated: None, took: Duration::ZERO }
+        Self {
+            share,
+            balance: share.cores() * BURST.as_secs_f64(),
+            updated: None,
+            took: Duration::ZERO,
+            whole: Duration::ZERO,
+        }
     }
 
     /// Notes how much CPU time the process has used so far.
@@ -81,10 +89,20 @@ impl Pace {
 
     /// Notes that a generation was made. The budget applies from the first one on: the CPU time for the first lists
     /// does not count.
-    pub(super) fn made(&mut self, now: Instant, cpu: Duration, took: Duration) {
+    pub(super) fn made(&mut self, now: Instant, cpu: Duration, took: Duration, is_whole: bool) {
         self.used(now, cpu);
         self.updated = Some((now, cpu));
         self.took = took;
+        if is_whole {
+            self.whole = took;
+        }
+    }
+
+    /// How long the next generation may take. It is not known yet whether it is compiled from scratch. In the largest
+    /// clusters that takes a second, and generations that begin at once for each isolating change would break the budget:
+    /// so at most half of [`ISOLATION`] is kept for it.
+    fn expected(&self) -> Duration {
+        self.took.max(self.whole.min(ISOLATION / 2))
     }
 
     /// When a generation begins that could begin at `gathered` if there were no budget.
@@ -93,7 +111,7 @@ impl Pace {
         let Some((updated, _)) = self.updated else { return gathered };
         let affordable = updated + Duration::from_secs_f64((-self.balance / self.share.cores()).max(0.0));
         let latest = first + LONGEST_WAIT;
-        let latest = isolating.map_or(latest, |at| latest.min(at + ISOLATION.saturating_sub(self.took)));
+        let latest = isolating.map_or(latest, |at| latest.min(at + ISOLATION.saturating_sub(self.expected())));
         gathered.max(affordable.min(latest))
     }
 
@@ -119,7 +137,7 @@ mod tests {
 
     fn pace(now: Instant) -> Pace {
         let mut pace = Pace::new(tenth());
-        pace.made(now, Duration::ZERO, Duration::ZERO);
+        pace.made(now, Duration::ZERO, Duration::ZERO, false);
         pace
     }
 
@@ -143,7 +161,7 @@ mod tests {
         let mut pace = Pace::new(tenth());
         pace.used(now, 60 * SECOND);
         assert_eq!(pace.start(now, allowing(now)), now);
-        pace.made(now, 60 * SECOND, SECOND);
+        pace.made(now, 60 * SECOND, SECOND, true);
         assert_eq!(pace.start(now, allowing(now)), now, "the second one does not wait for it either");
     }
 
@@ -166,12 +184,23 @@ mod tests {
     fn isolation_is_in_force_within_its_limit_however_large_the_debt_is() {
         let now = Instant::now();
         let mut pace = pace(now);
-        pace.made(now, 100 * SECOND, Duration::from_millis(300));
+        pace.made(now, 100 * SECOND, Duration::from_millis(300), false);
         assert_eq!(pace.start(now, isolating(now)), now + Duration::from_millis(700));
-        pace.made(now, 200 * SECOND, 5 * SECOND);
+        pace.made(now, 200 * SECOND, 5 * SECOND, false);
         assert_eq!(pace.start(now, isolating(now)), now, "a slow generation begins at once");
         let later = OldestChanges { first: now, isolating: Some(now + 3 * SECOND) };
         assert_eq!(pace.start(now, later), now + 3 * SECOND, "an allowance that waits is taken along");
+    }
+
+    #[test]
+    fn isolation_begins_early_enough_for_a_compile_from_scratch() {
+        let now = Instant::now();
+        let mut pace = pace(now);
+        for (whole, begins) in [(300, 700), (400, 600), (5_000, 500)] {
+            pace.made(now, 100 * SECOND, Duration::from_millis(whole), true);
+            pace.made(now, 200 * SECOND, Duration::from_millis(10), false);
+            assert_eq!(pace.start(now, isolating(now)), now + Duration::from_millis(begins), "{whole}");
+        }
     }
 
     #[test]
@@ -196,7 +225,7 @@ mod tests {
             now = pace.start(now, allowing(now));
             cpu += cost;
             now += cost;
-            pace.made(now, cpu, cost);
+            pace.made(now, cpu, cost, false);
         }
         let share = cpu.as_secs_f64() / (now - begun).as_secs_f64();
         assert!(share > 0.09 && share < 0.105, "{share}");

@@ -3,14 +3,16 @@
 //! Problem: under a storm of changes an agent cannot compile for each of them. A change that only allows more can wait.
 //! A change that denies more must not, because packets pass until it is in force.
 //! Strategy: a change counts as [`ChangeEffect::Isolating`] unless it belongs to a short list of cases that are proved
-//! to allow only. The proofs compare the two states of one object and never other objects' rules: another policy on the
-//! same pods can turn a removed rule into a denial.
+//! to allow only. The proofs compare the two states of one object and never rely on other objects' rules: another policy
+//! on the same pods can turn a removed rule into a denial.
 //! Invariant: no answer here changes the content of a generation, only the time at which it begins.
 
 use super::pods::addresses;
+use super::store::KeyRef;
 use super::{Index, Key};
 use weir_model::IpBlockPods;
-use weir_objects::k8s::{Body, EndpointSlice, Mode, NetworkPolicy, Object, Pod, PolicyRule};
+use weir_model::resolve::is_audit;
+use weir_objects::k8s::{Body, EndpointSlice, NetworkPolicy, Object, Pod, PolicyRule};
 
 /// The kinds of cluster-wide policies.
 pub(super) const CLUSTER_POLICY_KINDS: [&str; 3] =
@@ -38,16 +40,20 @@ impl Index {
 
     fn effect(&self, before: Option<&Object>, after: Option<&Object>) -> ChangeEffect {
         let allows_only = match (before.map(|it| &it.body), after.map(|it| &it.body)) {
-            (Some(Body::NetworkPolicy(old)), Some(Body::NetworkPolicy(new))) => only_allows_more(old, new),
-            (None, Some(Body::NetworkPolicy(policy))) => policy.mode == Mode::Audit,
+            (Some(Body::NetworkPolicy(old)), Some(Body::NetworkPolicy(new))) => {
+                (self.is_audit(old) && self.is_audit(new)) || only_allows_more(old, new)
+            }
+            (None, Some(Body::NetworkPolicy(policy))) => self.is_audit(policy),
             // A policy with rules may be the only one that allows something to a pod that other policies isolate.
             (Some(Body::NetworkPolicy(policy)), None) => {
-                policy.mode == Mode::Audit || (policy.ingress.is_empty() && policy.egress.is_empty())
+                self.is_audit(policy) || (policy.ingress.is_empty() && policy.egress.is_empty())
             }
             // Programs see the address of a service before it is translated, so any other change of services can close
             // an address: a new backend that policy denies, and also a service that goes, whose address is an ordinary
             // one again. A tenant can create and delete services with addresses outside of the cluster.
-            (Some(Body::EndpointSlice(old)), Some(Body::EndpointSlice(new))) => only_loses_backends(old, new),
+            (Some(Body::EndpointSlice(old)), Some(Body::EndpointSlice(new))) => {
+                only_loses_endpoints(old, new) && after.is_some_and(|object| self.cannot_fall_back(object, new))
+            }
             (before @ (None | Some(Body::Pod(_))), Some(Body::Pod(pod))) => {
                 let had_addresses = matches!(before, Some(Body::Pod(old)) if !addresses(old).is_empty());
                 !had_addresses && after.is_some_and(|object| self.is_new_peer(object, pod))
@@ -55,6 +61,23 @@ impl Index {
             _ => false,
         };
         if allows_only { ChangeEffect::Allowing } else { ChangeEffect::Isolating }
+    }
+
+    fn is_audit(&self, policy: &NetworkPolicy) -> bool {
+        is_audit(policy, self.assume)
+    }
+
+    /// Whether no slice of the service has an endpoint that is ending. Such an endpoint becomes a backend when the
+    /// service, or its part on a node, has no ready one any more.
+    fn cannot_fall_back(&self, object: &Object, new: &EndpointSlice) -> bool {
+        let is_ending = |slice: &EndpointSlice| slice.endpoints.iter().any(|it| it.serving && it.terminating);
+        let service = new.service.as_deref().unwrap_or_default();
+        let service =
+            Key { kind: String::new(), namespace: object.meta.namespace.to_string(), name: service.to_owned() };
+        let mut others = self.slices.of(&service).filter(|name| **name != *object.meta.name).filter_map(|name| {
+            self.objects.get(&KeyRef { kind: "EndpointSlice", namespace: &service.namespace, name })
+        });
+        !is_ending(new) && !others.any(|it| matches!(&it.body, Body::EndpointSlice(slice) if is_ending(slice)))
     }
 
     /// Whether a pod is another node's, and its addresses have no other part yet. Then its labels can only match more
@@ -78,9 +101,9 @@ impl Index {
     }
 }
 
-/// Whether the new state of a slice has only backends that the old one has, and one of them is ready. Without a ready one,
-/// a service falls back to backends that are ending.
-fn only_loses_backends(old: &EndpointSlice, new: &EndpointSlice) -> bool {
+/// Whether the new state of a slice has only endpoints that the old one has, and one of them is ready. A service without
+/// any backend is another thing: its address is an ordinary one.
+fn only_loses_endpoints(old: &EndpointSlice, new: &EndpointSlice) -> bool {
     old.service == new.service
         && old.ports == new.ports
         && new.endpoints.iter().all(|it| old.endpoints.contains(it))
@@ -90,9 +113,6 @@ fn only_loses_backends(old: &EndpointSlice, new: &EndpointSlice) -> bool {
 /// Whether the new state of a policy isolates the same pods in the same directions and keeps every rule, or has a wider
 /// one instead.
 fn only_allows_more(old: &NetworkPolicy, new: &NetworkPolicy) -> bool {
-    if (old.mode, new.mode) == (Mode::Audit, Mode::Audit) {
-        return true;
-    }
     let is_wider =
         |old: &[PolicyRule], new: &[PolicyRule]| old.iter().all(|rule| new.iter().any(|it| covers(it, rule)));
     let directions =

@@ -88,6 +88,18 @@ fn failed_entry_writes_are_retried_while_no_generation_can_be_compiled() {
 }
 
 #[test]
+fn an_entry_does_not_wait_for_the_retry_of_an_epoch() {
+    let mut rig = rested();
+    rig.seen().refuse_write = true;
+    rig.agent.pending.writes.judge_again(rig.now);
+    assert_eq!(rig.after(QUIET), ["again"]);
+    rig.seen().refuse_write = false;
+    rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
+    assert_eq!(rig.after(RETRY.first / 4), ["write 10.0.1.6, again"]);
+    assert_eq!(rig.after(Duration::from_secs(5)), NONE);
+}
+
+#[test]
 fn new_generation_number_needs_no_extra_epoch() {
     let mut rig = rested();
     rig.apply(NARROW);
@@ -154,6 +166,32 @@ fn flows_to_a_service_end_when_a_backend_is_quarantined() {
     assert_eq!(done, ["install shop/web@veth7 isolated", "end shop/web 10.96.0.1:80"]);
     rig.apply(NARROW);
     assert_eq!(ends(&rig.after(Duration::from_secs(5))), NONE, "once");
+}
+
+/// The kernel refuses the generation in which the service has its backends, or that in which it has lost one. The next
+/// generation is the first one that is in force after that.
+#[test]
+fn flows_to_a_quarantined_backend_end_although_a_generation_was_refused() {
+    for has_backend_before in [false, true] {
+        let mut rig = if has_backend_before { serving() } else { Rig::in_force() };
+        rig.seen().refuse_install = true;
+        if has_backend_before {
+            rig.apply(&SERVICE.replace("selector: {app: db}", "selector: {app: new}"));
+        } else {
+            rig.apply(SERVICE);
+            rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
+        }
+        rig.after(RETRY.first / 2);
+        rig.seen().refuse_install = false;
+        assert_eq!(ends(&rig.after(Duration::from_secs(5))), NONE);
+        if !has_backend_before {
+            rig.apply(&SERVICE.replace("selector: {app: db}", "selector: {app: new}"));
+            assert_eq!(ends(&rig.after(Duration::from_secs(5))), NONE);
+        }
+        rig.apply(&far_pod("db-2", "none", "10.0.1.6"));
+        let done = rig.after(Duration::from_secs(5));
+        assert_eq!(ends(&done), ["end shop/web 10.96.0.1:80"], "{has_backend_before}: {done:?}");
+    }
 }
 
 #[test]
