@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result, ensure};
 pub(crate) use rendered::{Renderer, render};
 #[cfg(feature = "enforce")]
 pub(crate) use sides::read_artifact;
-pub(crate) use sides::read_both;
+pub(crate) use sides::{other_assumption, read_both};
 
 use crate::failure::with_hint;
 use crate::live_cluster::{self, ClusterRequest, LiveObjects};

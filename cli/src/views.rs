@@ -20,6 +20,7 @@ use weir_analysis::reach::{Party, Reach, possible};
 use weir_model::Peer;
 
 use crate::args::{ViewFormat, ViewLevel};
+use crate::render::text::count;
 use filter::ViewFilter;
 
 /// With more parties than this, output for people is by namespace unless workloads are asked for.
@@ -65,9 +66,14 @@ pub(crate) fn notes_at(reach: &Reach<'_>, asked: ViewLevel, level: ViewLevel) ->
             false => what.to_owned(),
         });
     }
+    let audit = reach.cluster.audit.len() + reach.cluster.tiers.iter().filter(|it| it.is_audit).count();
+    if audit > 0 {
+        let policies = count(audit, "policy");
+        notes.push(format!("{policies} in audit mode left out: `--assume audit=enforce` shows the result with them"));
+    }
     if reach.left_out.host_network > 0 {
-        let count = reach.left_out.host_network;
-        notes.push(format!("{count} pods or workloads with hostNetwork are not shown: policies do not apply to them"));
+        let hidden = reach.left_out.host_network;
+        notes.push(format!("{hidden} pods or workloads with hostNetwork are not shown: policies do not apply to them"));
     }
     if reach.left_out.absent > 0 {
         notes.push(format!(

@@ -14,7 +14,7 @@ use unaffected::SoundLints;
 use super::CommandOutcome;
 use crate::args::{CheckArgs, CheckFormat, GlobalArgs, World};
 use crate::lints::Levels;
-use crate::page::{OutputPage, Progress};
+use crate::page::{self, OutputPage, Progress};
 use crate::read::{self, ReadInput};
 use crate::render;
 use crate::render::text::count;
@@ -46,9 +46,15 @@ pub(crate) fn run(global: &GlobalArgs, check: &CheckArgs) -> Result<CommandOutco
     levels.apply(&mut read.diagnostics);
     let findings = findings::located(&read.sources, &read.diagnostics);
     print(global, check, &read, &findings, &skipped_lints)?;
+    let is_nothing = read.complete && read.objects.is_empty() && findings.is_empty();
+    if is_nothing && (global.quiet || check.output != CheckFormat::Text) {
+        // Without it, a path whose content is gone would look like one without errors.
+        page::print_to_stderr(format_args!("warning: {}", nothing_checked(&read)));
+    }
     let tally = SeverityCounts::of(&findings);
     Ok(match tally {
         _ if !read.complete => CommandOutcome::Failed,
+        _ if is_nothing && check.deny_warnings => CommandOutcome::Findings,
         _ if tally.errors > 0 || (check.deny_warnings && tally.warnings > 0) => CommandOutcome::Findings,
         _ => CommandOutcome::Clean,
     })
@@ -122,10 +128,7 @@ fn summarize(
     let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| count(*n, what)).collect();
     let checked = if parts.is_empty() { "no valid objects".to_owned() } else { parts.join(", ") };
     if read.objects.is_empty() && findings.is_empty() && read.complete {
-        page.line(format_args!(
-            "nothing was checked: the input has no objects that weir reads ({})",
-            read.no_objects()
-        ));
+        page.line(nothing_checked(read));
         return;
     }
     if read.objects.is_empty() && findings.is_empty() {
@@ -141,6 +144,10 @@ fn summarize(
         page.line("lints skipped: some paths could not be read");
     }
     skipped_lints.iter().for_each(|it| page.folded_line(2, format_args!("lints skipped: {it}")));
+}
+
+fn nothing_checked(read: &ReadInput) -> String {
+    format!("nothing was checked: the input has no objects that weir reads ({})", read.no_objects())
 }
 
 fn skipped(page: &mut OutputPage, global: &GlobalArgs, read: &ReadInput) {

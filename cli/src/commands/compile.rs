@@ -21,7 +21,7 @@ use super::CommandOutcome;
 use crate::args::{CompileArgs, CompileOutput, GlobalArgs};
 use crate::failure::{self, with_hint};
 use crate::output_file;
-use crate::page::{OutputPage, Progress};
+use crate::page::{self, OutputPage, Progress};
 use crate::read;
 
 pub(crate) fn run(global: &GlobalArgs, arguments: &CompileArgs) -> Result<CommandOutcome> {
@@ -83,6 +83,12 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &CompileArgs) -> Result<Comman
     if let Some(path) = &arguments.output {
         write(path, &artifact)?;
     }
+    if compiled.endpoints.is_empty() {
+        page::print_to_stderr(format_args!(
+            "warning: the programs enforce nothing: {}",
+            without_pods(cluster, arguments)
+        ));
+    }
     let output = arguments.emit.unwrap_or(CompileOutput::Summary);
     let mut page = match output {
         CompileOutput::Summary if global.quiet => OutputPage::new(),
@@ -98,6 +104,15 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &CompileArgs) -> Result<Comman
     read.left_out.mark(&mut page, output)?;
     page.print()?;
     Ok(CommandOutcome::Clean)
+}
+
+/// Why there is no pod to enforce policy on.
+fn without_pods(cluster: &Cluster, arguments: &CompileArgs) -> String {
+    match &arguments.node {
+        Some(node) => format!("node {node} has no pod with an address and a network of its own"),
+        None if cluster.endpoints.is_empty() => "the input has no pods".to_owned(),
+        None => "no pod of the input has an address; name pods as a cluster has them, with `status.podIP`".to_owned(),
+    }
 }
 
 fn scope(cluster: &Cluster, node: Option<&str>) -> Result<Scope> {

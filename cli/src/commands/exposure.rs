@@ -98,6 +98,12 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &crate::args::ExposureArgs) ->
     if !arguments.deny.is_empty() && is_empty {
         page::print_to_stderr("warning: `--deny` judges the workloads of the input, and the input has none");
     }
+    if arguments.deny.contains(&ExposureKind::Namespaces) && !is_empty && has_one_namespace(&read.cluster) {
+        page::print_to_stderr(
+            "warning: `--deny namespaces` judges traffic between namespaces of the input, and all pods of the input are \
+             in one; add a pod of another namespace",
+        );
+    }
     let mut outcome = CommandOutcome::Clean;
     for (denied, number) in denied {
         if number > 0 {
@@ -106,6 +112,11 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &crate::args::ExposureArgs) ->
         }
     }
     Ok(outcome)
+}
+
+fn has_one_namespace(cluster: &Cluster) -> bool {
+    let mut namespaces = cluster.endpoints.iter().map(|it| it.namespace);
+    namespaces.next().is_some_and(|first| namespaces.all(|it| it == first))
 }
 
 fn is(exposure: &Exposure, how: ExposureKind) -> bool {

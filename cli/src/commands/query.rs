@@ -18,7 +18,7 @@ use weir_policy::possible_pods;
 use super::CommandOutcome;
 use crate::args::{GlobalArgs, QueryArgs, QueryFormat, World};
 use crate::failure::with_hint;
-use crate::page::JsonLines;
+use crate::page::{self, JsonLines};
 use crate::read;
 use answer::JsonNames;
 use engine::{QueryEngine, QueryError};
@@ -40,8 +40,11 @@ pub(crate) fn run(global: &GlobalArgs, query: &QueryArgs) -> Result<CommandOutco
     let (directory, judge) = (Directory::new(&read.cluster), QueryEngine::new(query.engine, &read.cluster)?);
     let names = JsonNames::new(&read.cluster, &read.left_out);
     let similar = SimilarNames::default();
-    QuerySession { lookup, directory, judge, names, similar, skipped: false, world: query.world }
-        .answer_all(source, writer)
+    QuerySession { lookup, directory, judge, names, similar, skipped: false, world: query.world }.answer_all(
+        source,
+        writer,
+        global.quiet,
+    )
 }
 
 /// The source of the flows. `waits` is set if a read may have to wait for another program.
@@ -102,7 +105,13 @@ struct QuerySession<'c> {
 }
 
 impl QuerySession<'_> {
-    fn answer_all(mut self, mut source: FlowReader, mut writer: BufWriter<impl Write>) -> Result<CommandOutcome> {
+    fn answer_all(
+        mut self,
+        mut source: FlowReader,
+        mut writer: BufWriter<impl Write>,
+        is_quiet: bool,
+    ) -> Result<CommandOutcome> {
+        let mut is_asked = false;
         loop {
             let batch = source.batch()?;
             if batch.is_empty() {
@@ -116,6 +125,10 @@ impl QuerySession<'_> {
             }
             self.answer(&lines, &questions, &mut writer)?;
             writer.flush()?;
+            is_asked |= !lines.is_empty();
+        }
+        if !is_asked && !is_quiet {
+            page::print_to_stderr("note: the input has no flows, so nothing was asked");
         }
         Ok(if self.skipped { CommandOutcome::Findings } else { CommandOutcome::Clean })
     }

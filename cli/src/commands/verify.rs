@@ -21,6 +21,7 @@ use weir_verify::{Difference, VerifyPart, VerifyReport};
 use super::CommandOutcome;
 use super::inspect::load;
 use crate::args::{GlobalArgs, VerifyArgs, parse_target};
+use crate::input_source;
 use crate::page::{self, OutputPage, Progress};
 use crate::read;
 
@@ -35,6 +36,9 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &VerifyArgs) -> Result<Command
     if let Some(sentence) = read.left_out.sentence() {
         page::print(sentence)?;
     }
+    if !report.is_verified() {
+        explain_difference(&artifact, &read.cluster, arguments)?;
+    }
     if report.is_verified() && !is_as_compiled(&artifact, &read.cluster)? {
         page::print_to_stderr(
             "note: all tested packets have the right verdict, but the programs or maps are not those that this version \
@@ -42,6 +46,24 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &VerifyArgs) -> Result<Command
         );
     }
     Ok(if report.is_verified() { CommandOutcome::Clean } else { CommandOutcome::Findings })
+}
+
+/// Says how the input differs from the one that was compiled, if the manifest shows it.
+fn explain_difference(artifact: &Artifact, cluster: &Cluster, arguments: &VerifyArgs) -> Result<()> {
+    let manifest: Value = serde_json::from_str(&artifact.manifest).unwrap_or_default();
+    let path = arguments.artifact.display();
+    if let Some((key, value)) = input_source::other_assumption(&manifest, cluster.assume, path)? {
+        page::print_to_stderr(format_args!(
+            "note: the artifact was compiled with {key}={value}: verify it with `--assume {key}={value}`"
+        ));
+        return Ok(());
+    }
+    let inputs = manifest["inputs"].as_array().into_iter().flatten().filter_map(|it| it["name"].as_str());
+    let inputs: Vec<&str> = inputs.collect();
+    if !inputs.is_empty() {
+        page::print_to_stderr(format_args!("note: the artifact was compiled from {}", inputs.join(", ")));
+    }
+    Ok(())
 }
 
 /// Verifies, and shows how much of it is done.

@@ -12,6 +12,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use weir_classes::index::Key;
+use weir_model::Assumptions;
 use weir_objects::decode::{ForeignPolicyKind, Input, InputKind};
 
 use super::refused::{self, ApplyTarget};
@@ -264,14 +265,25 @@ pub(crate) fn read_artifact(global: &GlobalArgs, path: &str) -> Result<Option<Re
     let manifest: Value =
         serde_json::from_str(&artifact.manifest).with_context(|| format!("the manifest of {path} cannot be read"))?;
     read.left_out = LeftOut::of_manifest(&manifest);
-    for (key, value) in manifest["assumptions"].as_object().into_iter().flatten() {
-        let mut assume = read.cluster.assume;
-        let value = value.as_str().unwrap_or_default();
-        assume.set(key, value).with_context(|| format!("in the manifest of {path}"))?;
-        if assume != read.cluster.assume {
-            let hint = format!("compare with `--assume {key}={value}`");
-            return Err(with_hint(format!("{path} was compiled with {key}={value}"), hint));
-        }
+    if let Some((key, value)) = other_assumption(&manifest, read.cluster.assume, path)? {
+        let hint = format!("compare with `--assume {key}={value}`");
+        return Err(with_hint(format!("{path} was compiled with {key}={value}"), hint));
     }
     Ok(Some(read))
+}
+
+/// An assumption that an artifact was compiled with, if it is another one than the present one.
+pub(crate) fn other_assumption(
+    manifest: &Value,
+    present: Assumptions,
+    path: impl std::fmt::Display,
+) -> Result<Option<(String, String)>> {
+    for (key, value) in manifest["assumptions"].as_object().into_iter().flatten() {
+        let (mut assume, value) = (present, value.as_str().unwrap_or_default());
+        assume.set(key, value).with_context(|| format!("in the manifest of {path}"))?;
+        if assume != present {
+            return Ok(Some((key.clone(), value.to_owned())));
+        }
+    }
+    Ok(None)
 }

@@ -320,3 +320,24 @@ fn an_error_without_an_object_leaves_only_lints_of_single_objects() {
     assert!(!ran.out.contains("policy-duplicate"), "{}", ran.out);
     ran.says("lints skipped: a part of the input cannot be read as an object, so only lints");
 }
+
+/// An author who only removes the unknown field gets a selector of everything.
+#[test]
+fn the_help_for_a_selector_without_match_labels_keeps_its_labels() {
+    let policy = |peer: &str, ingress: &str| {
+        format!(
+            "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: p, namespace: shop}}\n\
+             spec: {{podSelector: {{}}, ingress: {ingress}}}\n"
+        )
+        .replace("PEER", peer)
+    };
+    let check =
+        |peer: &str| Place::new().file("p.yaml", policy(peer, "[{from: [PEER]}]")).run("check p.yaml --max 0").exits(1);
+    check("{podSelector: {app: api}}").says("help: labels belong below `matchLabels`: write `matchLabels: {app: api}`");
+    check("{namespaceSelector: {team: 7}}").says("write `matchLabels: {team: \"7\"}`");
+    check("{podSelector: {matchlabels: {app: api}}}").says("help: write `matchLabels`");
+    check("{quite: {different: 1}}").says("remove it only if the rest says what you mean");
+    let list = |ingress: &str| Place::new().file("p.yaml", policy("", ingress)).run("check p.yaml").exits(1);
+    list("{}").says("help: write `[]`: a list without items");
+    list("{ports: []}").says("help: make it a list: write `- ` before it on a line of its own, or put it in brackets");
+}

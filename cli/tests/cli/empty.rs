@@ -43,6 +43,63 @@ fn check_says_that_it_checked_nothing() {
     let ran = place().run("check secret.yaml").exits(0).says("nothing was checked: the input has no objects");
     assert!(!ran.out.contains("no errors"), "{}", ran.out);
     place().run("check nothing.yaml").exits(0).says("nothing was checked");
+    for options in ["-q", "-o json", "-o github", "-o sarif"] {
+        place().run(&format!("check nothing.yaml {options}")).exits(0).complains("warning: nothing was checked");
+    }
+    place().run("check nothing.yaml -q --deny-warnings").exits(1).complains("warning: nothing was checked");
+}
+
+#[test]
+fn programs_that_enforce_nothing_are_written_with_a_warning() {
+    let workload = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: api, namespace: shop}\n\
+        spec: {template: {metadata: {labels: {app: api}}}}\n";
+    let place = Place::shop()
+        .file("workload.yaml", workload)
+        .file("node.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: edge-1}\n");
+    let compile = |inputs: &str| place.run(&format!("compile {inputs} -o out.weir")).exits(0);
+    compile("workload.yaml").complains("warning: the programs enforce nothing: no pod of the input has an address");
+    compile("node.yaml").complains("warning: the programs enforce nothing: the input has no pods");
+    compile("shop.yaml node.yaml --node edge-1").complains("node edge-1 has no pod with an address");
+    assert_eq!(compile("shop.yaml").err, "");
+}
+
+#[test]
+fn flows_that_are_missing_are_noticed() {
+    let place = Place::shop().file("flows.jsonl", "\n");
+    place.run("query shop.yaml --flows flows.jsonl").exits(0).complains("note: the input has no flows");
+}
+
+#[test]
+fn a_gate_between_namespaces_warns_if_there_is_only_one() {
+    let other = POD.replace("{name: a}", "{name: a, namespace: other}");
+    let place = Place::shop().file("other.yaml", other);
+    place.run("exposure shop.yaml --deny namespaces").exits(0).complains("all pods of the input are in one");
+    place.run("exposure shop.yaml other.yaml --deny namespaces").exits(1);
+    assert_eq!(place.run("exposure shop.yaml --deny no-policy").exits(1).err.matches("in one").count(), 0);
+}
+
+#[test]
+fn a_budget_for_an_unknown_node_fails() {
+    let node = "apiVersion: v1\nkind: Node\nmetadata: {name: edge-1}\n";
+    let place = Place::shop().file("node.yaml", node);
+    place.run("diff shop.yaml shop.yaml,node.yaml --node edge-1 --budget entries=2").exits(0);
+    let ran = place.run("diff shop.yaml shop.yaml,node.yaml --node edge-l --budget entries=2").exits(2);
+    ran.complains("the input has no node edge-l").complains("did you mean `edge-1`?");
+}
+
+#[test]
+fn policies_in_audit_mode_are_mentioned() {
+    let audit = SHOP.replace(
+        "name: db\n  namespace: shop\nspec:",
+        "name: db\n  namespace: shop\n  annotations: {weir.dev/mode: audit}\nspec:",
+    );
+    assert_ne!(audit, SHOP);
+    let place = Place::new().file("audit.yaml", audit);
+    for command in ["matrix", "graph", "exposure"] {
+        let ran = place.run(&format!("{command} audit.yaml")).exits(0);
+        ran.says("1 policy in audit mode left out: `--assume audit=enforce` shows the result with them");
+    }
+    place.run("diff audit.yaml audit.yaml").exits(0).says("Nothing to compare: all policies are in audit mode");
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn written_files_are_valid_and_hold_at_once() {
     check_schema("expectations", &yaml_value(&expectations));
     let allowed = r#"{from: "deployment/shop/web", to: "deployment/shop/api", port: 8080/tcp, expect: allow}"#;
     assert!(expectations.contains(allowed), "{expectations}");
-    let denied = r#"{from: "another-namespace/=", to: "statefulset/shop/db", port: 80/tcp, expect: deny}"#;
+    let denied = r#"{from: "another-namespace/=", to: "statefulset/shop/db", port: 5432/tcp, expect: deny}"#;
     assert!(expectations.contains(denied), "{expectations}");
     place.run("check policies").exits(0);
     let ran = place.run("test policies --expectations expectations.yaml --coverage").exits(0);

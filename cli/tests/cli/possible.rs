@@ -215,3 +215,45 @@ Any pod that could exist
     let document: Value = serde_json::from_str(&ran.out).expect("JSON");
     assert_eq!(document.get("possible"), None);
 }
+
+/// A misspelt field would describe other pods than were meant.
+#[test]
+fn flows_with_a_misspelt_description_are_skipped() {
+    let ask = |src: &str| {
+        let line =
+            format!(r#"{{"src": {src}, "dst": {{"pod": "shop/db"}}, "proto": "TCP", "port": 5432, "extra": 1}}"#);
+        let place = Place::shop().file("flows.jsonl", line);
+        let ran = place.run("query shop.yaml --flows flows.jsonl");
+        (ran.code, serde_json::from_str::<Value>(&ran.out).expect("a line of JSON"))
+    };
+    let (code, answer) = ask(r#"{"namespace": "shop", "labels": {"app": "web"}}"#);
+    assert_eq!((code, &answer["verdict"]), (Some(0), &json!("allow")));
+    for (src, reason) in [
+        (r#"{"namespace": "shop", "label": {"app": "web"}}"#, "src: unknown field `label`; did you mean `labels`?"),
+        (
+            r#"{"namespace": "shop", "node": "n1"}"#,
+            "src: unknown field `node`; the description of a pod has `namespace`",
+        ),
+        (
+            r#"{"pod": "shop/web", "labels": {"app": "api"}}"#,
+            "src: `pod` names a pod of the input, and `labels` describes one",
+        ),
+    ] {
+        let (code, answer) = ask(src);
+        assert_eq!((code, &answer["verdict"]), (Some(1), &json!("skip")), "{src}");
+        assert!(answer["reason"].as_str().is_some_and(|it| it.starts_with(reason)), "{answer}");
+    }
+    // Fields of a named end belong to the program that asks.
+    assert_eq!(ask(r#"{"pod": "shop/web", "node": "n1"}"#).1["verdict"], json!("allow"));
+}
+
+#[test]
+fn ends_and_ports_that_are_no_question_are_refused() {
+    let ask = |arguments: &str| Place::shop().run(&format!("explain shop.yaml {arguments}")).exits(2);
+    ask("--from 10.0.0.0/8 --to shop/db --port 80").complains("`10.0.0.0/8` is a block of addresses: name one address");
+    ask("--from shop/web --to shop/db --port 80-90")
+        .complains("`80-90` is not a port: ask about one port of the range");
+    ask("--from shop/web --to shop/db --port 80 --proto icmp").complains("ICMP has no ports: leave out the port `80`");
+    ask("--from shop/web --to shop/app=db --port pg").complains("it is not known which port of shop/app=db");
+    Place::shop().run("explain shop.yaml --from shop/web --to shop/db --port 0/icmp").exits(0);
+}

@@ -49,6 +49,9 @@ impl<'c> EndpointLookup<'c> {
     /// The pod or workload of this name. A workload that is not in the input is one of its pods.
     pub fn endpoint(&self, directory: &Directory<'c>, text: &str) -> Result<EndpointId, String> {
         let text = &*as_typed(text);
+        if text.split_once('/').is_some_and(|(address, _)| address.parse::<IpAddr>().is_ok()) {
+            return Err(format!("`{text}` is a block of addresses: name one address of it"));
+        }
         let mut parts = text.split('/');
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some(name), None, ..) => self.any_kind(directory, self.default_namespace, name),
@@ -261,7 +264,7 @@ impl<'c> EndpointLookup<'c> {
         let endpoint = match (pod, address) {
             (Some(name), _) => Some(self.endpoint(directory, name)?),
             (None, Some(address)) => directory.endpoint_at(address),
-            (None, None) => return Err("neither `pod` nor `ip` is given".to_owned()),
+            (None, None) => return Err("neither `pod` nor `ip` is given (a service has an `ip` too)".to_owned()),
         };
         if let (Some(name), Some(id), Some(address)) = (pod, endpoint, address) {
             let addresses = &self.cluster.endpoints[id.index()].addresses;

@@ -335,10 +335,18 @@ impl FlowQuestion<'_> {
         }
         let protocol = suffix.or(self.protocol).map(parse_protocol).transpose()?;
         let port = match port {
-            _ if protocol == Some(FlowProtocol::Icmp) => WrittenPort::None,
+            None if protocol == Some(FlowProtocol::Icmp) => WrittenPort::None,
+            // 0 stands for "no port" in many programs' records of flows.
+            Some("0") if protocol == Some(FlowProtocol::Icmp) => WrittenPort::None,
+            Some(port) if protocol == Some(FlowProtocol::Icmp) => {
+                return Err(format!("ICMP has no ports: leave out the port `{port}`, or name another protocol"));
+            }
             None => return Err("a port is needed: 80, 53/udp, or a name".to_owned()),
             Some(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => {
                 WrittenPort::Number(text.parse().map_err(|_| format!("`{text}` is not a port"))?)
+            }
+            Some(range) if range.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') => {
+                return Err(format!("`{range}` is not a port: ask about one port of the range"));
             }
             Some(name) => WrittenPort::Name(name),
         };
@@ -385,8 +393,13 @@ fn on_described(
     protocol: Option<FlowProtocol>,
     port: &WrittenPort<'_>,
 ) -> Result<ProtocolPort, String> {
-    port_number(protocol, port, |name| {
-        named_port(pod.ports.as_deref().unwrap_or_default(), protocol, name, &possible_pods::text(pod))
+    port_number(protocol, port, |name| match &pod.ports {
+        Some(ports) => named_port(ports, protocol, name, &possible_pods::text(pod)),
+        None => Err(format!(
+            "it is not known which port of {} has the name `{name}`: name its number, or write the pod as a JSON object \
+             with `ports`",
+            possible_pods::text(pod)
+        )),
     })
 }
 

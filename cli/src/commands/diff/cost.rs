@@ -22,6 +22,10 @@ pub(super) struct MeasuredCosts {
 
 pub(super) fn measure(clusters: [&Cluster; 2], node: Option<&str>, budgets: &[(Budget, u64)]) -> Result<MeasuredCosts> {
     if let Some(name) = node.filter(|name| clusters.iter().all(|it| Scope::node(it, name).is_none())) {
+        if !budgets.is_empty() {
+            // A node without pods would fit every budget.
+            return Err(unknown_node(&clusters, name));
+        }
         page::print_to_stderr(format_args!(
             "warning: {:#}; its cost is that of no pods",
             unknown_node(&clusters, name)

@@ -54,9 +54,17 @@ impl<'a> DiffWording<'a, '_> {
     /// `2 connections newly allowed, 1 no longer allowed, 3 pods lose isolation`
     pub(super) fn headline(&self) -> String {
         let totals = &self.compared.totals;
-        let decides = |side: &ReadInput| !side.cluster.policies.is_empty() || !side.cluster.lists.is_empty();
+        let decides = |side: &ReadInput| {
+            let has_tier = side.cluster.tiers.iter().any(|policy| !policy.is_audit);
+            has_tier || !side.cluster.policies.is_empty() || !side.cluster.lists.is_empty()
+        };
         if self.compared.is_same() && !self.compared.sides.iter().any(decides) {
-            return "Nothing to compare: neither side has a policy or a list".to_owned();
+            let has_audit = self.compared.sides.iter().any(|side| side.cluster.has_audit());
+            return match has_audit {
+                true => "Nothing to compare: all policies are in audit mode (`--assume audit=enforce` compares them)",
+                false => "Nothing to compare: neither side has a policy or a list",
+            }
+            .to_owned();
         }
         if self.compared.is_same() {
             return match self.compared.world {

@@ -51,8 +51,8 @@ impl TodaysVerdicts {
         let reach = Reach::new(&read.cluster).context("cannot compute what the policies allow")?;
         let mut collected = Collector::new(read, &reach);
         connections::visit_all(&reach, &mut CellCache::new(&reach), |cells, it| collected.connection(cells, it));
-        for party in &reach.parties {
-            collected.isolated(party);
+        for (index, party) in reach.parties.iter().enumerate() {
+            collected.isolated(index, party);
         }
         let found = collected.found;
         if found.lines.is_empty() {
@@ -129,26 +129,40 @@ impl<'c> Collector<'c> {
             self.found.left_out += 1;
             return;
         }
-        let port = format!("{}/{}", port.first, ports::name(port.protocol).to_lowercase());
+        let port = port_text(port.first, port.protocol);
         let line = Line { from: self.name(from), to: self.name(to), port, verdict: Verdict::Allow };
         self.add(to, line);
     }
 
-    /// A flow that the workload denies: from outside, or if only its egress is isolated, to outside.
-    fn isolated(&mut self, party: &Party) {
+    /// A flow that the workload denies: from a namespace or an address that no policy is about, or if only its egress is
+    /// isolated, to it. Of the ports, those on which the workload listens come first: a rule that opens another port is
+    /// no mistake that anyone makes.
+    fn isolated(&mut self, index: usize, party: &Party) {
         let name = self.name(party);
         let is_in = self.reach.is_isolated(Direction::Ingress, party);
         if !is_in && !self.reach.is_isolated(Direction::Egress, party) {
             return;
         }
-        for (outside, port) in OUTSIDE.into_iter().flat_map(|it| PORTS.into_iter().map(move |port| (it, port))) {
-            let (outside, port) = (outside.to_owned(), format!("{port}/tcp"));
+        let any = PORTS.into_iter().map(|port| (port, Protocol::Tcp));
+        let ports: Vec<(u16, Protocol)> = if is_in { self.own_ports(index, party) } else { Vec::new() };
+        let ports: Vec<(u16, Protocol)> = ports.into_iter().chain(any).collect();
+        for (outside, (port, protocol)) in OUTSIDE.into_iter().flat_map(|it| ports.iter().map(move |port| (it, *port)))
+        {
+            let (outside, port) = (outside.to_owned(), port_text(port, protocol));
             let (from, to) = if is_in { (outside, name.clone()) } else { (name.clone(), outside) };
             let line = Line { from, to, port, verdict: Verdict::Deny };
             if self.holds(&line) {
                 return self.add(party, line);
             }
         }
+    }
+
+    /// The ports on which others may reach the workload, and those that its containers name.
+    fn own_ports(&self, index: usize, party: &Party) -> Vec<(u16, Protocol)> {
+        let used = self.sources.keys().filter(|(to, _)| *to == index).map(|(_, port)| (port.first, port.protocol));
+        let first = party.members.first().map(|id| &self.read.cluster.endpoints[id.index()]);
+        let named = first.into_iter().flat_map(|it| it.named_ports.iter()).map(|it| (it.number, it.protocol));
+        used.chain(named).collect()
     }
 
     fn add(&mut self, about: &Party, line: Line) {
@@ -181,4 +195,8 @@ impl<'c> Collector<'c> {
         let first = party.members.first().map(|id| (&cluster.endpoints[id.index()].kind, cluster.endpoint_name(*id)));
         first.map_or_else(String::new, |(kind, name)| format!("{}/{name}", kind.to_lowercase()))
     }
+}
+
+fn port_text(port: u16, protocol: Protocol) -> String {
+    format!("{port}/{}", ports::name(protocol).to_lowercase())
 }

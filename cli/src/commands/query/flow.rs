@@ -1,22 +1,25 @@
 //! One line of the input: a flow as it was written.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::value::RawValue;
 use weir_analysis::world::AskedEnd;
 use weir_model::directory::Directory;
 use weir_model::eval::{Flow, FlowEnd, FlowProtocol};
 use weir_policy::endpoint_lookup::{EndpointLookup, parse_protocol};
 use weir_policy::possible_pods::{self, WrittenPod};
+use weir_policy::similar_name::most_similar;
 
 /// Text that is borrowed from the line where it has no escapes. (Within an `Option`, only a newtype is.)
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
 struct BorrowedText<'l>(#[serde(borrow)] Cow<'l, str>);
 
-/// A flow as it was written. Unknown fields are allowed: they belong to the program that asks.
+/// A flow as it was written. Unknown fields are allowed, because they belong to the program that asks; but not in an end
+/// that describes a pod ([`DescribedEnds`]): a misspelt field there would describe other pods.
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object with `src`, `dst`, `proto` and `port`")]
 pub(super) struct WrittenFlow<'l> {
@@ -50,6 +53,16 @@ struct WrittenEnd<'l> {
     ports: Option<&'l RawValue>,
 }
 
+/// The names of the fields in the ends of a flow.
+#[derive(Debug, Deserialize)]
+struct DescribedEnds {
+    src: BTreeMap<String, IgnoredAny>,
+    dst: BTreeMap<String, IgnoredAny>,
+}
+
+/// The fields of an end that describes a pod.
+const DESCRIPTION: [&str; 5] = ["namespace", "labels", "namespaceLabels", "ports", "ip"];
+
 /// The parts of a line that can be read even if it is no valid flow.
 #[derive(Debug, Deserialize)]
 struct LineWithId<'l> {
@@ -68,13 +81,16 @@ pub(super) enum FlowLine<'l> {
 impl<'l> FlowLine<'l> {
     pub(super) fn parse(line: &'l [u8]) -> Self {
         match serde_json::from_slice(line) {
-            Ok(written) => Self::Flow(written),
+            Ok(written) => match unknown_in_description(line, &written) {
+                Some(reason) => Self::Bad { id: written.id, reason },
+                None => Self::Flow(written),
+            },
             Err(error) => {
                 let id = serde_json::from_slice::<LineWithId<'_>>(line).ok().and_then(|it| it.id);
                 // The position is within this line: "at line 1" would mislead.
                 let reason = error.to_string();
                 let reason = reason.split(" at line ").next().unwrap_or_default();
-                Self::Bad { id, reason: format!("not a flow: {reason}") }
+                Self::Bad { id, reason: format!("not a flow: {}", reason.replace("i64", "a port number")) }
             }
         }
     }
@@ -95,7 +111,30 @@ impl<'l> FlowLine<'l> {
     }
 }
 
+/// Why the description of a pod cannot be read as it was meant.
+fn unknown_in_description(line: &[u8], written: &WrittenFlow<'_>) -> Option<String> {
+    if !written.is_possible() && !written.names_and_describes() {
+        return None;
+    }
+    let DescribedEnds { src, dst } = serde_json::from_slice(line).ok()?;
+    [("src", &written.src, src), ("dst", &written.dst, dst)].into_iter().find_map(|(which, end, fields)| {
+        if end.names_and_describes() {
+            return Some(format!("{which}: `pod` names a pod of the input, and `labels` describes one: leave one out"));
+        }
+        let unknown = fields.keys().find(|name| end.is_described() && !DESCRIPTION.contains(&name.as_str()))?;
+        let hint = match most_similar(unknown, DESCRIPTION) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("the description of a pod has {}", DESCRIPTION.map(|it| format!("`{it}`")).join(", ")),
+        };
+        Some(format!("{which}: unknown field `{unknown}`; {hint}"))
+    })
+}
+
 impl WrittenFlow<'_> {
+    fn names_and_describes(&self) -> bool {
+        [&self.src, &self.dst].into_iter().any(WrittenEnd::names_and_describes)
+    }
+
     /// Whether an end is a pod that is described instead of named.
     pub(super) fn is_possible(&self) -> bool {
         [&self.src, &self.dst].into_iter().any(WrittenEnd::is_described)
@@ -147,6 +186,10 @@ impl WrittenFlow<'_> {
 impl WrittenEnd<'_> {
     fn is_described(&self) -> bool {
         self.pod.is_none() && (self.namespace.is_some() || self.labels.is_some())
+    }
+
+    fn names_and_describes(&self) -> bool {
+        self.pod.is_some() && self.labels.is_some()
     }
 
     fn described(&self) -> Result<AskedEnd, String> {

@@ -151,7 +151,7 @@ impl FieldWalk<'_> {
         self.report.blemish(&at.field(&entry.key), |origin| {
             let nearest = suggest::nearest(&entry.key, fields.fields.iter().map(|(name, _)| *name));
             let elsewhere = suggest::elsewhere(kind, names, &entry.key);
-            codes::unknown_field::at(origin, &entry.key, nearest, elsewhere, fields)
+            codes::unknown_field::at(origin, (&entry.key, &entry.value.value), nearest, elsewhere, fields)
         });
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::decode::schema::Fields;
+use crate::syntax::SyntaxValue;
 
 /// Documentation of the finding.
 pub static CODE: Code =
@@ -12,9 +13,11 @@ pub static CODE: Code =
 
 /// `nearest` is a similar field of the same level; `elsewhere` is the path of a field with this name (in any case) on
 /// another level.
+///
+/// The help never says only that the field should be removed: an empty selector or rule covers everything.
 pub(crate) fn at(
     origin: FieldOrigin,
-    name: &str,
+    (name, value): (&str, &SyntaxValue<'_>),
     nearest: Option<&str>,
     elsewhere: Option<Vec<&'static str>>,
     level: &Fields,
@@ -29,6 +32,12 @@ pub(crate) fn at(
         (Some(nearest), _) if nearest.eq_ignore_ascii_case(name) => {
             found.note("field names are case-sensitive").help(format!("write `{nearest}`"))
         }
+        (None, _) if has(level, "matchLabels") && written(value).is_some() => {
+            let label = format!("{name}: {}", written(value).unwrap_or_default());
+            found
+                .note("without a label, the selector would select everything")
+                .help(format!("labels belong below `matchLabels`: write `matchLabels: {{{label}}}`"))
+        }
         (nearest, Some(place)) if nearest.is_none() || place.last() == Some(&name) => {
             found.help(format!("`{name}` belongs elsewhere: write it as `{}`", place.join(".")))
         }
@@ -36,8 +45,23 @@ pub(crate) fn at(
         (None, _) if path.to_string() == "status" => {
             found.note("the field was removed in Kubernetes 1.28").help("remove the `status` field")
         }
-        (None, _) => found.help(format!("remove it; fields here: {}", names(level))),
+        (None, _) => found.help(instead(&names(level))),
     }
+}
+
+/// The value of a label, as it is written in YAML; `None` if the value cannot be a label's.
+fn written(value: &SyntaxValue<'_>) -> Option<String> {
+    match value {
+        SyntaxValue::Str(text) => Some(text.to_string()),
+        // In quotes, because a label's value is a string.
+        SyntaxValue::Bool(value) => Some(format!("\"{value}\"")),
+        SyntaxValue::Int(value) => Some(format!("\"{value}\"")),
+        _ => None,
+    }
+}
+
+fn instead(fields: &str) -> String {
+    format!("fields here: {fields}; remove it only if the rest says what you mean")
 }
 
 /// A field that the structure lacks.
@@ -45,7 +69,7 @@ pub(crate) fn among(origin: FieldOrigin, name: &str, fields: &[&'static str]) ->
     let path = origin.path.clone();
     let found = Diagnostic::at_name(&CODE, origin, format!("unknown field `{path}`")).label("no such field");
     let known: Vec<String> = fields.iter().map(|name| format!("`{name}`")).collect();
-    write_one_of(found, name, fields, &format!("remove it; fields here: {}", known.join(", ")))
+    write_one_of(found, name, fields, &instead(&known.join(", ")))
 }
 
 fn has(level: &Fields, name: &str) -> bool {

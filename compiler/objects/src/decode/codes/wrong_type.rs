@@ -27,7 +27,7 @@ pub(crate) fn structure(origin: FieldOrigin, found: &SyntaxValue<'_>) -> Diagnos
 
 /// The value should be a list.
 pub(crate) fn list(origin: FieldOrigin, found: &SyntaxValue<'_>) -> Diagnostic {
-    mismatch(origin, "a list", found).help("write `- ` before it")
+    mismatch(origin, "a list", found).help(as_list(found))
 }
 
 /// The string is not a point in time.
@@ -71,6 +71,14 @@ pub(crate) fn describe(value: &SyntaxValue<'_>) -> String {
     }
 }
 
+/// An empty object in a list would be an item, and an empty rule allows everything: it is not what `{}` means.
+fn as_list(found: &SyntaxValue<'_>) -> &'static str {
+    match found {
+        SyntaxValue::Map(entries) if entries.is_empty() => "write `[]`: a list without items",
+        _ => "make it a list: write `- ` before it on a line of its own, or put it in brackets: `[…]`",
+    }
+}
+
 fn help(expected: &ValueType, found: &SyntaxValue<'_>) -> String {
     match (expected, found) {
         (ValueType::Str | ValueType::Time, SyntaxValue::Bool(_) | SyntaxValue::Int(_) | SyntaxValue::Float(_)) => {
@@ -82,7 +90,7 @@ fn help(expected: &ValueType, found: &SyntaxValue<'_>) -> String {
         (ValueType::Bool, SyntaxValue::Str(text)) if matches!(&**text, "true" | "false") => {
             format!("remove the quotes: `{text}`")
         }
-        (ValueType::List(_), _) => "make it a list: write `- ` before it".to_owned(),
+        (ValueType::List(_), _) => as_list(found).to_owned(),
         (ValueType::Str, SyntaxValue::Seq(items)) if items.len() == 1 => {
             "this must be a string: remove the `-`".to_owned()
         }
