@@ -52,7 +52,7 @@ fn close(system: &System, bpffs: &Path, interface: &str, program: &KernelProgram
 }
 
 /// Moves a generation's program before all other programs at a point. All packets are dropped meanwhile. If the process
-/// dies, the interface stays closed until the next check of its hooks moves the program again.
+/// dies, the interface stays closed until the next check of hooks removes what drops them.
 pub(crate) fn move_to_front(
     system: &System,
     bpffs: &Path,
@@ -81,20 +81,18 @@ pub(crate) fn open_interfaces(system: &System, bpffs: &Path, is_done: impl Fn(u3
     Ok(opened.into_iter().collect())
 }
 
-/// Opens all closed interfaces, because nothing will be enforced. A filter has no pin that names its interface, so every
-/// interface is looked at.
+/// Opens all closed interfaces for an uninstall. A closing filter has no pin that names its interface, so every interface
+/// of this network namespace is looked at.
 pub(crate) fn open_all(system: &System, bpffs: &Path) -> Result<(), Error> {
     open_interfaces(system, bpffs, |_| true)?;
     let (pins, opening) = (pins(bpffs), "open closed interfaces");
     for ifindex in system.interfaces().doing(opening)?.keys() {
         for side in ProgramSide::BOTH {
             let point = Point { system, pins: &pins, ifindex: *ifindex, side, way: HookKind::Clsact, held: None };
-            if point.is_closed_filter() {
-                match point.remove(None) {
-                    // The interface is gone, and the filter with it.
-                    Err(error) if errno(&error) == Some(libc::ENODEV) => {}
-                    other => other.doing(opening)?,
-                }
+            match point.remove_closing_filters() {
+                // The interface is gone, and the filter with it.
+                Err(error) if errno(&error) == Some(libc::ENODEV) => {}
+                other => other.doing(opening)?,
             }
         }
     }

@@ -310,8 +310,7 @@ impl Point<'_> {
     }
 
     /// The number and name of the program that runs before ours; `None` if ours is the first. TCX programs run before
-    /// clsact filters. A guard that an interrupted move has left behind ours counts too: it drops all packets, and another
-    /// move removes it.
+    /// clsact filters.
     pub(crate) fn first(&self) -> Result<Option<(u32, String)>, Error> {
         let asking = format!("read the programs of interface {}", self.ifindex);
         let links = match self.system.query(self.ifindex, self.side.hook()) {
@@ -331,9 +330,39 @@ impl Point<'_> {
             Err(error) if errno(&error) == Some(libc::ENODEV) => Vec::new(),
             filters => filters.doing(asking)?,
         };
-        let guard = guard_among(&filters);
-        let first = filters.first().filter(|it| (it.priority, it.handle) != (PRIORITY, HANDLE));
-        Ok(first.or(guard).map(|it| (it.program, it.name.clone())))
+        let first = filters.into_iter().next().filter(|it| (it.priority, it.handle) != (PRIORITY, HANDLE));
+        Ok(first.map(|it| (it.program, it.name)))
+    }
+
+    /// Removes the guard that an interrupted move has left: behind our filter, it drops all packets that ours allows.
+    /// Returns whether there was one. With TCX, the guard is a closing link ([`Runtime::open_closed_interfaces`]).
+    ///
+    /// [`Runtime::open_closed_interfaces`]: crate::runtime::Runtime::open_closed_interfaces
+    pub(crate) fn remove_left_guard(&self) -> std::io::Result<bool> {
+        let is_there = self.way == HookKind::Clsact && {
+            let filters = self.system.filters(self.ifindex, self.side.hook())?;
+            guard_among(&filters).is_some()
+        };
+        if is_there {
+            self.system.delete_filter(self.ifindex, self.side.hook(), &guard(&filter(self.side)))?;
+        }
+        Ok(is_there)
+    }
+
+    /// Removes filters of ours that drop all packets, and no others.
+    pub(crate) fn remove_closing_filters(&self) -> std::io::Result<()> {
+        let own = filter(self.side);
+        for there in self.system.filters(self.ifindex, self.side.hook())? {
+            let is_closing = match there.handle {
+                GUARD => true,
+                HANDLE => there.name == own.name && self.name_of(there.program) == CLOSED,
+                _ => false,
+            };
+            if is_closing && there.priority == PRIORITY {
+                self.system.delete_filter(self.ifindex, self.side.hook(), &there)?;
+            }
+        }
+        Ok(())
     }
 
     /// Moves our program before all others. The kernel cannot move a program, and refuses a program that the hook

@@ -205,7 +205,10 @@ fn run(
     };
     drop(progress);
     if views::takes_notes(view.output) && !global.quiet {
-        for note in views::notes_at(&reach, view.by, level) {
+        let is_empty = reach.parties.is_empty() && view.world == World::Closed;
+        let empty = "the input has no pods and no workloads; `--world open` shows pods that could exist";
+        let empty = is_empty.then(|| empty.to_owned());
+        for note in empty.into_iter().chain(views::notes_at(&reach, view.by, level)) {
             page.blank();
             page.folded_line(2, note);
         }

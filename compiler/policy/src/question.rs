@@ -245,8 +245,11 @@ impl FlowQuestion<'_> {
         }
         Some(match lookup.did_you_mean(text) {
             Some(hint) => hint,
-            None => "write NAME, NAMESPACE/NAME, KIND/NAMESPACE/NAME or an address; names without a namespace \
-                     are searched in the namespace of -n"
+            None if lookup.cluster.endpoints.is_empty() => {
+                "the input has no pods; describe one as NAMESPACE/KEY=VALUE, such as shop/app=web".to_owned()
+            }
+            None => "write NAME, NAMESPACE/NAME, KIND/NAMESPACE/NAME, an address, or NAMESPACE/KEY=VALUE for a pod that could \
+                     exist; names without a namespace are searched in the namespace of -n"
                 .to_owned(),
         })
     }

@@ -17,6 +17,7 @@ use super::{EnforcementState, Runtime};
 use crate::closed;
 use crate::error::{Doing as _, Error};
 use crate::generation::LoadedGeneration;
+use crate::pins::Pins;
 use crate::point::{Point, ProgramSide};
 use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration};
 
@@ -75,6 +76,7 @@ impl Runtime {
             Err(Error::Partial(_)) => {}
             Err(error) => return Err(error),
         }
+        self.remove_guards(&mut check)?;
         self.check_endpoints(&mut check)?;
         self.hold_links()?;
         Ok(check)
@@ -112,7 +114,11 @@ impl Runtime {
     /// pin that was replaced by another object; `repair` repairs that.
     fn is_right(&self, record: &EnforcementRecord) -> Result<bool, Error> {
         let Some(generation) = record.current.as_ref() else { return Ok(false) };
-        if record.next.is_some() || !record.leaving.is_empty() || !self.has_all_pins(record)? {
+        if record.next.is_some()
+            || !record.leaving.is_empty()
+            || !self.has_all_pins(record)?
+            || !self.has_no_guards(record)?
+        {
             return Ok(false);
         }
         if !self.begin_with_ours(record.endpoints.iter(), generation)? {
@@ -125,6 +131,36 @@ impl Runtime {
         // A closed endpoint has no entry, so its programs drop everything.
         let is_right = |local: &EnforcedEndpoint| there.contains(&local.ifindex.to_le_bytes()[..]) != local.closed;
         Ok(record.endpoints.iter().all(is_right))
+    }
+
+    /// Whether nothing of ours drops all packets where a generation is in force.
+    fn has_no_guards(&self, record: &EnforcementRecord) -> Result<bool, Error> {
+        let closing = self.system.list(&closed::pins(self.pins.root()).links()).doing("list closed interfaces")?;
+        let mut closed = closing.names().filter_map(Pins::link_of);
+        Ok(!closed.any(|ifindex| record.endpoints.iter().any(|it| it.ifindex == ifindex && !it.closed)))
+    }
+
+    /// Removes what an interrupted move to the front has left: it drops all packets, also those that our program allows.
+    fn remove_guards(&self, check: &mut HookCheck) -> Result<(), Error> {
+        let record = self.record_here()?;
+        for local in &record.endpoints {
+            for side in ProgramSide::BOTH {
+                match self.point(local, side).remove_left_guard() {
+                    Ok(true) => {
+                        check.repaired.push(format!("a filter that dropped all packets at {}", local.interface))
+                    }
+                    Ok(false) => {}
+                    Err(error) => {
+                        let why = format!("a filter that drops all packets may be left at its interface: {error}");
+                        check.astray.push((local.pod.clone(), why));
+                    }
+                }
+            }
+        }
+        let opened: BTreeSet<u32> = self.open_closed_interfaces()?.into_iter().collect();
+        let opened = record.endpoints.iter().filter(|it| opened.contains(&it.ifindex));
+        check.repaired.extend(opened.map(|it| format!("a link that dropped all packets at {}", it.interface)));
+        Ok(())
     }
 
     fn has_all_pins(&self, record: &EnforcementRecord) -> Result<bool, Error> {

@@ -151,7 +151,8 @@ impl Runtime {
             let moved =
                 moved.filter(|it| (it.ifindex, &it.pod) == (left.ifindex, &left.pod)).find(|it| it.way != left.way);
             let Some(moved) = moved else { continue };
-            if self.has_both(left, loaded)? && !self.has_both(moved, loaded)? {
+            // If a query fails, the move goes on.
+            if matches!(self.has_both(left, loaded), Ok(true)) && matches!(self.has_both(moved, loaded), Ok(false)) {
                 std::mem::swap(moved, left);
                 is_changed = true;
             }

@@ -41,7 +41,7 @@ impl HeldObjects {
 }
 
 /// A link, and the inode of its pin if it was seen to be this link's.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct HeldLink {
     link: KernelLink,
     pin: Option<u64>,
@@ -203,7 +203,7 @@ impl Runtime {
         self.kept().is_none_or(|kept| kept.has_seen(there) || kept.links.keys().all(is_there))
     }
 
-    /// Restores the record alone, for operations that are frequent and need no links.
+    /// Restores the record, for operations that are frequent and need no links.
     ///
     /// The record in place may be one that this process has written but could not remember, because a call failed after
     /// the write. Then it is remembered now: to restore the one before it would undo an operation.
@@ -284,7 +284,7 @@ impl Runtime {
         let before = kept.record.as_ref().map(|(before, _)| (before.repaired, &before.endpoints));
         if before != Some((record.repaired, &record.endpoints)) {
             kept.links_pinned = None;
-            kept.links = self.links_of(&record, std::mem::take(&mut kept.links))?;
+            kept.links = self.links_of(&record, &kept.links)?;
         }
         kept.record = Some((record, number));
         Ok(())
@@ -295,7 +295,7 @@ impl Runtime {
         let Some(mut kept) = self.kept() else { return Ok(()) };
         let Kept { record: Some((record, _)), links, links_pinned, .. } = &mut *kept else { return Ok(()) };
         *links_pinned = None;
-        *links = self.links_of(record, std::mem::take(links))?;
+        *links = self.links_of(record, links)?;
         Ok(())
     }
 
@@ -316,18 +316,22 @@ impl Runtime {
     }
 
     /// The links of the record's endpoints. Only pins that were not seen before are opened.
-    fn links_of(&self, record: &EnforcementRecord, mut before: HeldLinks) -> Result<HeldLinks, Error> {
+    fn links_of(&self, record: &EnforcementRecord, before: &HeldLinks) -> Result<HeldLinks, Error> {
         let (there, mut links) = (self.link_pins()?, HeldLinks::new());
         let tcx = record.endpoints.iter().filter(|it| it.way == HookKind::Tcx);
         for key in tcx.flat_map(|local| ProgramSide::BOTH.map(|side| (local.ifindex, side))) {
             let pin = there.inode_of(&Pins::link_name(key.0, key.1));
-            let known = before.remove(&key);
-            if known.as_ref().is_some_and(|held| held.pin.is_some() && held.pin == pin) {
-                links.extend(known.map(|held| (key, held)));
+            let known = before.get(&key);
+            if let Some(known) = known.filter(|held| held.pin.is_some() && held.pin == pin) {
+                links.insert(key, known.clone());
                 continue;
             }
-            let opened = self.pinned_link_at(&self.pins.link(key.0, key.1), key.0)?.map(|link| HeldLink { link, pin });
-            links.extend(opened.or(known).map(|held| (key, held)));
+            let opened = match self.pinned_link_at(&self.pins.link(key.0, key.1), key.0) {
+                // Another process has put something else there. The next comparison pins the known link again.
+                Err(_) if known.is_some() => None,
+                opened => opened?.map(|link| HeldLink { link, pin }),
+            };
+            links.extend(opened.or_else(|| known.cloned()).map(|held| (key, held)));
         }
         Ok(links)
     }

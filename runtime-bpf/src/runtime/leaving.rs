@@ -49,8 +49,8 @@ impl Runtime {
                 for side in ProgramSide::BOTH {
                     let removing = format!("remove {} from {}", side.program(), local.interface);
                     let point = self.point(local, side);
-                    // A new interface with the number of one that is gone stays closed.
-                    if point.is_closed_filter() {
+                    // A new interface with the number of one that is gone stays closed, unless everything goes.
+                    if loaded.is_some() && point.is_closed_filter() {
                         continue;
                     }
                     match point.remove(nothing) {

@@ -101,7 +101,11 @@ impl EntryWrites {
 
     fn waits(&self, now: Instant) -> bool {
         let is_urgent = self.failed_without_entries && !(self.entries.is_empty() && self.locals.is_empty());
-        self.retry.is_some_and(|retry| !retry.is_due(now)) && !is_urgent
+        self.waits_to_retry(now) && !is_urgent
+    }
+
+    fn waits_to_retry(&self, now: Instant) -> bool {
+        self.retry.is_some_and(|retry| !retry.is_due(now))
     }
 }
 
@@ -113,7 +117,7 @@ impl<E: Enforce> NodeAgent<E> {
             return;
         }
         let writes = &mut self.pending.writes;
-        let again = writes.epoch_due().is_some_and(|due| due <= now);
+        let again = writes.epoch_due().is_some_and(|due| due <= now) && !writes.waits_to_retry(now);
         if again || !writes.entries.is_empty() {
             let change =
                 |(address, class): (&IpAddr, &Option<PeerId>)| AddressChange { address: *address, class: *class };

@@ -98,9 +98,9 @@ impl Pace {
         }
     }
 
-    /// How long the next generation may take. It is not known yet whether it is compiled from scratch. In the largest
-    /// clusters that takes a second, and generations that begin at once for each isolating change would break the budget:
-    /// so at most half of [`ISOLATION`] is kept for it.
+    /// How long the next generation may take: as long as the last one, or as the last one from scratch, because it is not
+    /// known yet whether it is one. In the largest clusters that takes a second, and if all later generations began at
+    /// once for it, they would exceed the budget. So it counts for at most half of [`ISOLATION`].
     fn expected(&self) -> Duration {
         self.took.max(self.whole.min(ISOLATION / 2))
     }
