@@ -80,6 +80,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &SuggestArgs) -> Result<Comman
     let mut page = proposal.page(page)?;
     left_out.mark(&mut page, arguments.output)?;
     page.print()?;
+    proposal.print_notes();
     Ok(CommandOutcome::Clean)
 }
 

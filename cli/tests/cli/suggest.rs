@@ -117,6 +117,31 @@ fn nothing_is_proposed_where_no_policy_can_decide() {
 }
 
 #[test]
+fn effects_that_the_edits_do_not_show_are_notes() {
+    let two_families = |text: &str| {
+        let addresses = |at: u8| format!("podIP: 10.0.0.{at}, podIPs: [{{ip: 10.0.0.{at}}}, {{ip: 'fd00::{at}'}}]");
+        (1..=3).fold(text.to_owned(), |text, at| text.replace(&format!("podIP: 10.0.0.{at}"), &addresses(at)))
+    };
+    let isolates = SHOP.split_once("---\n").expect("a document").0;
+    let open = Place::new().file("shop.yaml", two_families(&SHOP.replace(isolates, "")));
+    let question = "suggest . --from shop/web --to shop/db --port 5432 --deny";
+    let note = "the change also denies addresses outside of the cluster";
+    open.run(question).exits(0).says(&format!("\n  note: {note}")).says("operator: NotIn");
+    for format in ["patch", "yaml"] {
+        let ran = open.run(&format!("{question} -o {format}")).exits(0).complains(&format!("note: {note}"));
+        assert!(!ran.out.contains(note), "{}", ran.out);
+    }
+    let document = open.run(&format!("{question} -o json")).exits(0).json();
+    check_schema("suggest", &document);
+    assert!(document["notes"][0].as_str().is_some_and(|it| it.starts_with(note)), "{}", document["notes"]);
+    let peers = "podSelector:\n            matchLabels: {app: web}";
+    let block = two_families(&SHOP.replace(peers, "ipBlock: {cidr: 0.0.0.0/0}\n        - ipBlock: {cidr: '::/0'}"));
+    let ran = Place::new().file("shop.yaml", block).run(question).exits(0);
+    let ran = ran.says("note: `except: 10.0.0.1/32` is the present address of shop/web;");
+    ran.says("note: over IPv6 the flow is still allowed: ask with `--from fd00::1 --to fd00::2`");
+}
+
+#[test]
 fn a_list_that_two_rules_share_is_not_edited() {
     let shared = SHOP.replace("    - from:\n", "    - from: &peers\n");
     let shared = shared.replace("{port: 5432}\n", "{port: 5432}\n    - from: *peers\n      ports: [{port: 80}]\n");

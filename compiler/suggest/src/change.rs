@@ -13,7 +13,9 @@ use weir_objects::k8s::{Labels, Object};
 
 pub use crate::cost::Cost;
 use crate::cost::{Measure, best};
+pub use crate::count::Count;
 use crate::edit::Edit;
+use crate::note::{self, Note};
 use crate::{allow, deny};
 
 /// The most edits of one proposal.
@@ -26,6 +28,8 @@ pub struct Change {
     pub steps: Vec<Step>,
     /// The objects afterwards.
     pub objects: Vec<Object>,
+    /// Effects that the edits do not show.
+    pub notes: Vec<Note>,
 }
 
 /// One edit, and its cost.
@@ -99,10 +103,13 @@ pub fn change(objects: &[Object], assume: Assumptions, flows: &[Flow], wanted: V
             Verdict::Deny => planner.deny(flow)?,
         }
     }
-    match planner.steps.is_empty() {
-        true => Err(ChangeError::AlreadySo(wanted)),
-        false => Ok(Change { steps: planner.steps, objects: planner.objects }),
+    let Planner { steps, objects, .. } = planner;
+    if steps.is_empty() {
+        return Err(ChangeError::AlreadySo(wanted));
     }
+    let edits: Vec<&Edit> = steps.iter().map(|it| &it.edit).collect();
+    let notes = note::notes([&cluster, &resolve(&objects, assume).0], &edits, &flows, wanted)?;
+    Ok(Change { steps, objects, notes })
 }
 
 /// The flows to pods and addresses: a flow to a service's address is one to each of its backends.

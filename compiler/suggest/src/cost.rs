@@ -4,8 +4,11 @@
 //! Strategy: compare both clusters exactly, and count the flows that differ: pairs of ends times ports. The clusters of
 //! the comparison have more pods than the input: for the other end of the flow, pods that differ from it in one label or
 //! in the namespace. Flows of the pods that exist, which are those of the input, count more.
+//! Each outside address counts as one end, in both families, and the counts are exact: a weight or an order of magnitude
+//! would hide that an edit opens a whole IPv6 subnet instead of one address, or denies one pod more beside all of IPv6.
 
 use std::collections::HashSet;
+use std::ops::Add as _;
 use std::sync::Arc;
 
 use weir_analysis::diff::{self, Diff, DiffError, DiffRow, RowEnd, VerdictChange};
@@ -16,6 +19,8 @@ use weir_objects::address::to_number;
 use weir_objects::k8s::{Body, Direction, Labels, Meta, NetworkPolicy, Object, Pod, PolicyType};
 use weir_objects::origin::ObjectId;
 
+use crate::count::Count;
+
 /// The most labels that are varied, and the most other namespaces.
 const MOST_VARIED: usize = 6;
 const VARIED: &str = "weir-another";
@@ -24,13 +29,13 @@ const VARIED: &str = "weir-another";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost {
     /// Flows between ends of the input that change in the other direction.
-    pub reversed: u128,
+    pub reversed: Count,
     /// Flows between ends of the input that change as the wanted flow does, that flow included.
-    pub changed: u128,
+    pub changed: Count,
     /// The same at the end that is edited, as if the other end allowed everything.
-    pub alone: u128,
+    pub alone: Count,
     /// The same for pods that could exist.
-    pub possible: u128,
+    pub possible: Count,
     /// The size of the edit.
     pub size: usize,
 }
@@ -73,48 +78,45 @@ impl Measure {
         let (reversed, changed, possible) = self.sums(&diff::compare(&self.base, &head)?);
         let (alone, _) = resolve(one_sided(edited, self.direction).iter().chain(&self.added), self.assume);
         let (_, alone, possible_alone) = self.sums(&diff::compare(&self.alone, &alone)?);
-        Ok(Cost { reversed, changed, alone, possible: add(possible, possible_alone), size })
+        Ok(Cost { reversed, changed, alone, possible: possible + possible_alone, size })
     }
 
     /// The flows that change in the other direction, those that change as wanted, and those of possible pods.
-    fn sums(&self, diff: &Diff) -> (u128, u128, u128) {
-        let (mut reversed, mut changed, mut possible) = (0, 0, 0);
+    fn sums(&self, diff: &Diff) -> (Count, Count, Count) {
+        let (mut reversed, mut changed, mut possible) = (Count::ZERO, Count::ZERO, Count::ZERO);
         for row in &diff.rows {
             let (real, others) = self.flows(diff, row);
             match row.change == self.wanted {
-                true => (changed, possible) = (add(changed, real), add(possible, others)),
-                false => reversed = add(reversed, real),
+                true => (changed, possible) = (changed + real, possible + others),
+                false => reversed = reversed + real,
             }
         }
         (reversed, changed, possible)
     }
 
     /// The flows of a row: those between ends of the input, and the others.
-    fn flows(&self, diff: &Diff, row: &DiffRow) -> (u128, u128) {
+    fn flows(&self, diff: &Diff, row: &DiffRow) -> (Count, Count) {
         let traffic = row.traffic.ranges.iter().map(|it| u128::from(it.last) - u128::from(it.first) + 1).sum::<u128>();
-        let traffic = traffic + u128::from(row.traffic.portless);
+        let traffic = Count::from(traffic + u128::from(row.traffic.portless));
         let [source, destination] = [&row.source, &row.destination].map(|it| self.ends(diff, it));
-        let real = source.0.saturating_mul(destination.0);
-        let all = add(source.0, source.1).saturating_mul(add(destination.0, destination.1));
-        (real.saturating_mul(traffic), (all - real).saturating_mul(traffic))
+        let others = source.0 * destination.1 + source.1 * (destination.0 + destination.1);
+        (source.0 * destination.0 * traffic, others * traffic)
     }
 
     /// Endpoints and addresses of the input, and pods that could exist. Addresses of services are left out: what they
     /// lead to is counted.
-    fn ends(&self, diff: &Diff, end: &RowEnd) -> (u128, u128) {
+    fn ends(&self, diff: &Diff, end: &RowEnd) -> (Count, Count) {
         let is_possible = |it: &&u32| {
             let endpoint = &diff.endpoints[**it as usize];
             self.names.contains(&(endpoint.namespace.clone(), endpoint.name.clone()))
         };
-        let possible = end.endpoints.iter().filter(is_possible).count() as u128;
-        let size = |first, last| to_number(last).1 - to_number(first).1;
-        let addresses = end.ranges.iter().map(|it| size(it.first, it.last).saturating_add(1)).fold(0, add);
-        (add(end.endpoints.len() as u128 - possible, addresses), possible)
+        let possible = end.endpoints.iter().filter(is_possible).count();
+        // All of IPv6 has one address more than a `u128` can count.
+        let size = |first, last| Count::from(to_number(last).1 - to_number(first).1) + Count::from(1);
+        let addresses = end.ranges.iter().map(|it| size(it.first, it.last)).fold(Count::ZERO, Count::add);
+        let real = Count::from((end.endpoints.len() - possible) as u128);
+        (real + addresses, Count::from(possible as u128))
     }
-}
-
-fn add(one: u128, other: u128) -> u128 {
-    one.saturating_add(other)
 }
 
 /// The objects with the rules of one direction only. If both ends deny a flow, an edit of one of them changes nothing

@@ -5,7 +5,7 @@
 //! share one of its labels, or its namespace. Which of these exclusions costs least is measured, not guessed.
 
 use weir_model::eval::{FlowProtocol, RuleId};
-use weir_model::{Cluster, Endpoint, Protocol};
+use weir_model::{Cluster, Endpoint, IpBlockPods, Protocol};
 use weir_objects::address::Prefix;
 use weir_objects::k8s::{
     Body, LabelSelector, Labels, NAMESPACE_NAME_LABEL, Object, Operator, PolicyPeer, PolicyPort, PolicyRule, PortMatch,
@@ -95,18 +95,23 @@ fn other_peers(cluster: &Cluster, side: &Side, peers: &[PolicyPeer]) -> Vec<Vec<
     let blocks = || ["0.0.0.0/0", "::/0"].into_iter().filter_map(Prefix::read_strictly);
     let address = side.remote.address;
     let is_pod = side.remote.endpoint.is_some_and(|id| is_selectable(cluster, id));
+    // Otherwise a block of outside addresses matches the pod too, and would allow it.
+    let is_outside_only = is_pod && cluster.assume.ipblock_pods == IpBlockPods::Ignore;
     if peers.is_empty() && !is_pod {
         let except = |cidr: Prefix| address.filter(|it| cidr.contains(*it)).map(Prefix::host).into_iter().collect();
         let blocks = blocks().map(|cidr| PolicyPeer::Block { cidr, except: except(cidr) });
         return vec![everyone.into_iter().chain(blocks).collect()];
     }
     // All peers must be narrowed in the same way: a pod may match several of them.
+    let outside = blocks().filter(|_| is_outside_only).map(|cidr| PolicyPeer::Block { cidr, except: Vec::new() });
+    let everyone: Vec<PolicyPeer> = everyone.into_iter().chain(outside).collect();
     let peers = if peers.is_empty() { &everyone[..] } else { peers };
     let ways = exclusions(cluster, side).len().max(1);
     let narrowed = (0..ways).map(|way| {
         let one = |peer: &PolicyPeer| match peer {
             PolicyPeer::Pods { .. } if is_pod => without_remote(cluster, side, peer).into_iter().nth(way),
             PolicyPeer::Pods { .. } => Some(peer.clone()),
+            PolicyPeer::Block { .. } if is_outside_only => Some(peer.clone()),
             PolicyPeer::Block { cidr, except } => match address.filter(|it| cidr.contains(*it)) {
                 Some(address) if Prefix::host(address) == *cidr => None,
                 Some(address) => {

@@ -17,9 +17,11 @@
 mod allow;
 pub mod change;
 mod cost;
+mod count;
 mod deny;
 pub mod edit;
 mod labels;
 pub mod learn;
+pub mod note;
 pub mod rewrite;
 pub mod tree;

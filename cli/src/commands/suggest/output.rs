@@ -7,8 +7,8 @@ use weir_suggest::edit::Edit;
 
 use super::Proposal;
 use crate::args::SuggestFormat;
-use crate::page::OutputPage;
 use crate::page::Style::Bold;
+use crate::page::{self, OutputPage};
 use crate::patch::{self, file_patch};
 
 impl Proposal<'_> {
@@ -26,6 +26,13 @@ impl Proposal<'_> {
         Ok(page)
     }
 
+    /// The notes on standard error, if the format has no place for them.
+    pub(super) fn print_notes(&self) {
+        if let SuggestFormat::Patch | SuggestFormat::Yaml = self.arguments.output {
+            self.change.notes.iter().for_each(|it| page::print_to_stderr(format_args!("note: {it}")));
+        }
+    }
+
     fn flow(&self) -> String {
         let port = self.arguments.port.as_ref().map_or(String::new(), |it| format!(" port {it}"));
         let protocol = self.arguments.proto.as_ref().map_or(String::new(), |it| format!(" {it}"));
@@ -39,6 +46,9 @@ impl Proposal<'_> {
         page.blank();
         for step in &self.change.steps {
             page.folded_line(4, format_args!("  * {}{}", self.what(step), reason(step)));
+        }
+        for note in &self.change.notes {
+            page.folded_line(4, format_args!("  note: {note}"));
         }
         title(page, "Patch");
         for (name, patch) in self.patches() {
@@ -92,6 +102,7 @@ impl Proposal<'_> {
             "flow": {"from": from, "to": to, "port": self.arguments.port, "proto": self.arguments.proto},
             "wanted": if self.arguments.deny { "deny" } else { "allow" },
             "steps": steps.collect::<Vec<_>>(),
+            "notes": self.change.notes.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "files": files.collect::<Vec<_>>(),
             "objects": objects.collect::<Vec<_>>(),
             "diff": self.report.json.to_value()?,
