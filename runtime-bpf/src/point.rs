@@ -349,7 +349,7 @@ impl Point<'_> {
         Ok(is_there)
     }
 
-    /// Removes filters of ours that drop all packets, and no others.
+    /// Removes Weir's filters that drop all packets, and no other filters.
     pub(crate) fn remove_closing_filters(&self) -> std::io::Result<()> {
         let own = filter(self.side);
         for there in self.system.filters(self.ifindex, self.side.hook())? {

@@ -406,9 +406,9 @@ impl Index {
         std::mem::take(&mut self.moved)
     }
 
-    /// The generation that was adopted last is perhaps not in force, so the next one is compiled from scratch. The caller
-    /// learns from each generation in force what has changed since the one before (such as backends of services), and an
-    /// incremental one would only have the changes since the one that is not.
+    /// Makes the next compile start from scratch, because the generation that was adopted last may not be in force. From
+    /// each generation in force, the caller learns the changes since the one before, such as backends of services. An
+    /// incremental generation would lack the changes that the last one contained.
     pub fn distrust(&mut self) {
         self.maintained = None;
     }

@@ -339,7 +339,7 @@ impl FlowQuestion<'_> {
         let protocol = suffix.or(self.protocol).map(parse_protocol).transpose()?;
         let port = match port {
             None if protocol == Some(FlowProtocol::Icmp) => WrittenPort::None,
-            // 0 stands for "no port" in many programs' records of flows.
+            // Records of flows often have the port 0 where the protocol has no ports.
             Some("0") if protocol == Some(FlowProtocol::Icmp) => WrittenPort::None,
             Some(port) if protocol == Some(FlowProtocol::Icmp) => {
                 return Err(format!("ICMP has no ports: leave out the port `{port}`, or name another protocol"));

@@ -17,7 +17,7 @@ pub struct Count {
 impl Count {
     /// None.
     pub const ZERO: Self = Self { high: 0, low: 0 };
-    /// What a larger number becomes.
+    /// The largest number. Larger results become this one.
     pub const MAX: Self = Self { high: u128::MAX, low: u128::MAX };
 
     /// Groups of 64 bits, the lowest first.

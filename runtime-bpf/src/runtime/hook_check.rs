@@ -133,7 +133,7 @@ impl Runtime {
         Ok(record.endpoints.iter().all(is_right))
     }
 
-    /// Whether nothing of ours drops all packets where a generation is in force.
+    /// Whether no closing link is pinned for an endpoint that is not closed.
     fn has_no_guards(&self, record: &EnforcementRecord) -> Result<bool, Error> {
         let closing = self.system.list(&closed::pins(self.pins.root()).links()).doing("list closed interfaces")?;
         let mut closed = closing.names().filter_map(Pins::link_of);

@@ -142,8 +142,8 @@ impl Runtime {
         self.remove_leaving(record, Some(loaded), &[])
     }
 
-    /// Undoes moves that were interrupted while the old hooks have both programs and the new ones do not. What is on the
-    /// new hooks leaves.
+    /// Undoes interrupted moves if the old hooks have both programs and the new ones do not. Programs on the new hooks are
+    /// removed.
     pub(super) fn undo_moves(&self, record: &mut EnforcementRecord, loaded: &LoadedGeneration) -> Result<(), Error> {
         let mut is_changed = false;
         for left in &mut record.leaving {
@@ -151,7 +151,7 @@ impl Runtime {
             let moved =
                 moved.filter(|it| (it.ifindex, &it.pod) == (left.ifindex, &left.pod)).find(|it| it.way != left.way);
             let Some(moved) = moved else { continue };
-            // If a query fails, the move goes on.
+            // If a query fails, the move is not undone.
             if matches!(self.has_both(left, loaded), Ok(true)) && matches!(self.has_both(moved, loaded), Ok(false)) {
                 std::mem::swap(moved, left);
                 is_changed = true;
