@@ -81,8 +81,8 @@ pub(crate) fn open_interfaces(system: &System, bpffs: &Path, is_done: impl Fn(u3
     Ok(opened.into_iter().collect())
 }
 
-/// Opens all closed interfaces for an uninstall. A closing filter has no pin that names its interface, so every interface
-/// of this network namespace is looked at.
+/// Opens all closed interfaces for an uninstall. A closing filter has no pin that names its interface, so every
+/// interface of this network namespace is looked at.
 pub(crate) fn open_all(system: &System, bpffs: &Path) -> Result<(), Error> {
     open_interfaces(system, bpffs, |_| true)?;
     let (pins, opening) = (pins(bpffs), "open closed interfaces");

@@ -100,8 +100,8 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &crate::args::ExposureArgs) ->
     }
     if arguments.deny.contains(&ExposureKind::Namespaces) && !is_empty && has_one_namespace(&read.cluster) {
         page::print_to_stderr(
-            "warning: `--deny namespaces` judges traffic between namespaces of the input, and all pods of the input are \
-             in one; add a pod of another namespace",
+            "warning: `--deny namespaces` judges traffic between namespaces of the input, and all pods of the input \
+             are in one; add a pod of another namespace",
         );
     }
     let mut outcome = CommandOutcome::Clean;

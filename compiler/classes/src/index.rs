@@ -406,9 +406,9 @@ impl Index {
         std::mem::take(&mut self.moved)
     }
 
-    /// Makes the next compile start from scratch, because the generation that was adopted last may not be in force. From
-    /// each generation in force, the caller learns the changes since the one before, such as backends of services. An
-    /// incremental generation would lack the changes that the last one contained.
+    /// Makes the next compile start from scratch, because the generation that was adopted last may not be in force.
+    /// From each generation in force, the caller learns the changes since the one before, such as backends of services.
+    /// An incremental generation would lack the changes that the last one contained.
     pub fn distrust(&mut self) {
         self.maintained = None;
     }

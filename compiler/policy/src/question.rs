@@ -248,9 +248,11 @@ impl FlowQuestion<'_> {
             None if lookup.cluster.endpoints.is_empty() => {
                 "the input has no pods; describe one as NAMESPACE/KEY=VALUE, such as shop/app=web".to_owned()
             }
-            None => "write NAME, NAMESPACE/NAME, KIND/NAMESPACE/NAME, an address, or NAMESPACE/KEY=VALUE for a pod that could \
-                     exist; names without a namespace are searched in the namespace of -n"
-                .to_owned(),
+            None => {
+                "write NAME, NAMESPACE/NAME, KIND/NAMESPACE/NAME, an address, or NAMESPACE/KEY=VALUE for a pod that \
+                     could exist; names without a namespace are searched in the namespace of -n"
+                    .to_owned()
+            }
         })
     }
 
@@ -399,8 +401,8 @@ fn on_described(
     port_number(protocol, port, |name| match &pod.ports {
         Some(ports) => named_port(ports, protocol, name, &possible_pods::text(pod)),
         None => Err(format!(
-            "it is not known which port of {} has the name `{name}`: name its number, or write the pod as a JSON object \
-             with `ports`",
+            "it is not known which port of {} has the name `{name}`: name its number, or write the pod as a JSON \
+             object with `ports`",
             possible_pods::text(pod)
         )),
     })

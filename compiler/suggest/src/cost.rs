@@ -4,8 +4,9 @@
 //! Strategy: compare both clusters exactly, and count the flows that differ: pairs of ends times ports. The clusters of
 //! the comparison have more pods than the input: for the other end of the flow, pods that differ from it in one label or
 //! in the namespace. Flows of the pods that exist, which are those of the input, count more.
-//! Each outside address counts as one end, in both families, and the counts are exact: a weight or an order of magnitude
-//! would hide that an edit opens a whole IPv6 subnet instead of one address, or denies one pod more beside all of IPv6.
+//! Each outside address counts as one end, in both families, and the counts are exact: a weight or an order of
+//! magnitude would hide that an edit opens a whole IPv6 subnet instead of one address, or denies one pod more beside
+//! all of IPv6.
 
 use std::collections::HashSet;
 use std::ops::Add as _;

@@ -7,9 +7,9 @@
 //! hooks move them to TCX, one at a time.
 //!
 //! Steps of a move: write it into the record, place both programs on the new hooks, remove them from the old hooks. In
-//! between, both run and give the same verdict. If a hook refuses a program, the endpoint stays on its old hooks. A move
-//! that was interrupted before both programs were placed is undone ([`Runtime::undo_moves`]): the new hooks may refuse
-//! the programs, and the old ones have them.
+//! between, both run and give the same verdict. If a hook refuses a program, the endpoint stays on its old hooks. A
+//! move that was interrupted before both programs were placed is undone ([`Runtime::undo_moves`]): the new hooks may
+//! refuse the programs, and the old ones have them.
 
 use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
@@ -142,8 +142,8 @@ impl Runtime {
         self.remove_leaving(record, Some(loaded), &[])
     }
 
-    /// Undoes interrupted moves if the old hooks have both programs and the new ones do not. Programs on the new hooks are
-    /// removed.
+    /// Undoes interrupted moves if the old hooks have both programs and the new ones do not. Programs on the new hooks
+    /// are removed.
     pub(super) fn undo_moves(&self, record: &mut EnforcementRecord, loaded: &LoadedGeneration) -> Result<(), Error> {
         let mut is_changed = false;
         for left in &mut record.leaving {

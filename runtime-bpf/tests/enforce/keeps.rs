@@ -369,8 +369,8 @@ fn our_program_moves_before_a_foreign_program_that_allows_all_packets() {
     });
 }
 
-/// With clsact, a guard drops all packets while our filter is moved before another one. If the move fails before the guard
-/// is removed, the guard is behind our filter, which passes the packets that it allows on to it.
+/// With clsact, a guard drops all packets while our filter is moved before another one. If the move fails before the
+/// guard is removed, the guard is behind our filter, which passes the packets that it allows on to it.
 #[test]
 fn the_guard_of_an_interrupted_move_is_removed() {
     skip!(unless possible());

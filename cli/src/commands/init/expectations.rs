@@ -134,9 +134,9 @@ impl<'c> Collector<'c> {
         self.add(to, line);
     }
 
-    /// A flow that the workload denies: from a namespace or an address that no policy is about, or if only its egress is
-    /// isolated, to it. Of the ports, those on which the workload listens come first: a rule that opens another port is
-    /// no mistake that anyone makes.
+    /// A flow that the workload denies: from a namespace or an address that no policy is about, or if only its egress
+    /// is isolated, to it. The ports on which the workload listens come first: a test of another port would find no
+    /// likely mistake.
     fn isolated(&mut self, index: usize, party: &Party) {
         let name = self.name(party);
         let is_in = self.reach.is_isolated(Direction::Ingress, party);

@@ -18,8 +18,8 @@ use weir_policy::similar_name::most_similar;
 #[serde(transparent)]
 struct BorrowedText<'l>(#[serde(borrow)] Cow<'l, str>);
 
-/// A flow as it was written. Unknown fields are allowed, because they belong to the program that asks; but not in an end
-/// that describes a pod ([`DescribedEnds`]): a misspelt field there would describe other pods.
+/// A flow as it was written. Unknown fields are allowed, because they belong to the program that asks; but not in an
+/// end that describes a pod ([`DescribedEnds`]): a misspelt field there would describe other pods.
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object with `src`, `dst`, `proto` and `port`")]
 pub(super) struct WrittenFlow<'l> {

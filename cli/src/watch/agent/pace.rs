@@ -6,8 +6,8 @@
 //! use, and everything that the process does empties it, reading the API too. The next generation begins when the bucket
 //! is not empty. All changes that arrive until then are in the same generation.
 //! Invariants: a pure value; the clock and the CPU time are arguments. A change that isolates is not delayed by the
-//! budget beyond [`ISOLATION`], less the time that a generation is expected to take ([`Pace::expected`]). No other change
-//! is delayed beyond [`LONGEST_WAIT`]. The first generation of an agent is not delayed.
+//! budget beyond [`ISOLATION`], less the time that a generation is expected to take ([`Pace::expected`]). No other
+//! change is delayed beyond [`LONGEST_WAIT`]. The first generation of an agent is not delayed.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -98,9 +98,9 @@ impl Pace {
         }
     }
 
-    /// How long the next generation may take: as long as the last one, or as the last one from scratch, because it is not
-    /// known yet whether it is one. In the largest clusters that takes a second, and if all later generations began at
-    /// once for it, they would exceed the budget. So it counts for at most half of [`ISOLATION`].
+    /// How long the next generation may take: as long as the last one, or as the last one from scratch, because it is
+    /// not known yet whether it is one. In the largest clusters that takes a second, and if all later generations began
+    /// at once for it, they would exceed the budget. So it counts for at most half of [`ISOLATION`].
     fn expected(&self) -> Duration {
         self.took.max(self.whole.min(ISOLATION / 2))
     }

@@ -3,8 +3,8 @@
 //! Problem: under a storm of changes an agent cannot compile for each of them. A change that only allows more can wait.
 //! A change that denies more must not, because packets pass until it is in force.
 //! Strategy: a change counts as [`ChangeEffect::Isolating`] unless it belongs to a short list of cases that are proved
-//! to allow only. The proofs compare the two states of one object and never rely on other objects' rules: another policy
-//! on the same pods can turn a removed rule into a denial.
+//! to allow only. The proofs compare the two states of one object and never rely on other objects' rules: another
+//! policy on the same pods can turn a removed rule into a denial.
 //! Invariant: no answer here changes the content of a generation, only the time at which it begins.
 
 use super::pods::addresses;
@@ -101,8 +101,8 @@ impl Index {
     }
 }
 
-/// Whether the new state of a slice has only endpoints that the old one has, and one of them is ready. A service without
-/// any backend is another thing: its address is an ordinary one.
+/// Whether the new state of a slice has only endpoints that the old one has, and one of them is ready. A service
+/// without any backend is another thing: its address is an ordinary one.
 fn only_loses_endpoints(old: &EndpointSlice, new: &EndpointSlice) -> bool {
     old.service == new.service
         && old.ports == new.ports
