@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
 use kube::{Client, Result};
 use weir_objects::decode::ForeignPolicyKind;
 
-use crate::api_kinds;
+use crate::api_kinds::{self, Resource};
 
 /// A served kind.
 #[derive(Clone, Debug)]
@@ -35,6 +35,17 @@ pub(crate) async fn served(client: &Client) -> Result<Vec<ServedPolicyKind>> {
         found.extend(read.map(|(kind, path)| ServedPolicyKind { kind, version: version.clone(), path }));
     }
     Ok(found)
+}
+
+/// Whether the server says that it does not have a kind. A 404 alone does not say so: proxies answer it too.
+pub(crate) async fn lacks(client: &Client, resource: &Resource) -> Result<bool> {
+    let groups = client.list_api_groups().await?.groups;
+    let mut versions = groups.iter().flat_map(|group| &group.versions);
+    if !versions.any(|it| it.group_version == resource.version) {
+        return Ok(true);
+    }
+    let kinds = kinds_of(client, &resource.version).await?;
+    Ok(!kinds.iter().any(|(_, path)| *path == resource.path))
 }
 
 /// Kubernetes' cluster-wide policies that this server serves, but not in the version that Weir reads. Without this,

@@ -61,6 +61,9 @@ pub const ACCEPTED: [Choice; 12] = [
         ("tolerations[0].key", "gpu"),
         ("tolerations[0].operator", "Exists"),
         ("priorityClassName", ""),
+        ("appArmorProfile.type", "Localhost"),
+        ("appArmorProfile.localhostProfile", "weir"),
+        ("seLinuxOptions", "null"),
         (
             "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key",
             "a",

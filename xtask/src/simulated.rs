@@ -71,6 +71,8 @@ struct SimulatedState {
     ended_inputs: Vec<String>,
     /// Paths whose lists are forbidden.
     forbidden: Vec<String>,
+    /// Paths that are answered with 404 although the server says that it has their kinds.
+    hidden: Vec<String>,
 }
 
 #[derive(Debug, Default)]
@@ -161,6 +163,18 @@ impl Simulated {
         self.lock().forbidden.push(path.to_owned());
     }
 
+    /// Ends the watches of this path and answers further requests for it with 404, as a proxy does whose server is gone.
+    pub fn hide(&self, path: &str) {
+        let mut state = self.lock();
+        state.hidden.push(path.to_owned());
+        state.kinds.get_mut(path).into_iter().for_each(|kind| kind.watchers.clear());
+    }
+
+    /// Ends [`Self::hide`].
+    pub fn show(&self, path: &str) {
+        self.lock().hidden.retain(|it| it != path);
+    }
+
     fn lock(&self) -> MutexGuard<'_, SimulatedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -202,6 +216,9 @@ impl Simulated {
         }
         if state.forbidden.iter().any(|it| it == path) {
             return ("403 Forbidden", refusal(403, "Forbidden"));
+        }
+        if state.hidden.iter().any(|it| it == path) {
+            return ("404 Not Found", refusal(404, "NotFound"));
         }
         let version = state.version;
         let (path, namespace) = in_namespace(path);
@@ -245,6 +262,9 @@ impl Simulated {
     /// Returns the existing objects and registers for changes, in one step.
     fn watch(&self, path: &str, name: Option<String>) -> Option<Watched> {
         let mut state = self.lock();
+        if state.hidden.iter().any(|it| it == path) {
+            return None;
+        }
         let kind = state.kinds.get_mut(path)?;
         let (sender, changes) = channel();
         let selected = kind.objects.iter().filter(|(key, _)| is_named(key, name.as_deref()));

@@ -5,7 +5,8 @@
 //! atomically.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -59,7 +60,7 @@ pub(crate) fn remove_from_chains(directory: &Path) -> Result<Vec<PathBuf>> {
             // A file without the name has no such entry, even if it is not valid.
             let without = text.contains(cni::NAME).then(|| without(&text, &path)).transpose()?.flatten();
             if let Some(without) = without {
-                write(&path, without.as_bytes(), 0o644)?;
+                write(&path, without.as_bytes(), mode_of(&path))?;
                 changed.push(path);
             }
         }
@@ -135,17 +136,32 @@ fn changed(text: &str, path: &Path, change: impl FnOnce(&mut Vec<Value>)) -> Res
 }
 
 fn replace(path: &Path, text: Option<&String>) -> Result<()> {
-    text.map_or(Ok(()), |text| write(path, text.as_bytes(), 0o644))
+    text.map_or(Ok(()), |text| write(path, text.as_bytes(), mode_of(path)))
+}
+
+/// The permissions of a chain: it may be one that only root may read.
+fn mode_of(path: &Path) -> u32 {
+    fs::metadata(path).map_or(0o600, |it| it.permissions().mode() & 0o777)
 }
 
 /// Writes a file atomically. The unfinished file has a name that container runtimes do not read.
 fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}{UNFINISHED}"));
-    let written = fs::write(&beside, bytes)
+    let written = private(&beside)
+        .and_then(|mut file| file.write_all(bytes))
         .and_then(|()| fs::set_permissions(&beside, fs::Permissions::from_mode(mode)))
         .and_then(|()| fs::rename(&beside, path));
     written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// A new file that only its owner may open.
+fn private(path: &Path) -> std::io::Result<fs::File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 fn remove(path: &Path) -> Result<()> {
@@ -181,5 +197,18 @@ mod tests {
         assert_eq!(types(&without(&once, path).expect("a chain").expect("it changes")), ["bridge", "portmap"]);
         assert_eq!(without(CHAIN, path).expect("a chain"), None);
         assert!(with("{}", path, &entry).is_err());
+    }
+
+    #[test]
+    fn a_chain_keeps_its_permissions() {
+        let directory = weir_testing::files::Directory::new("chain-permissions");
+        let path = directory.0.join("10-net.conflist");
+        for mode in [0o600, 0o640] {
+            fs::write(&path, CHAIN).expect("the directory is ours");
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is ours");
+            replace(&path, Some(&"{}".to_owned())).expect("it is ours");
+            let now = fs::metadata(&path).expect("it is there").permissions().mode() & 0o777;
+            assert_eq!((now, fs::read_to_string(&path).expect("it is ours").as_str()), (mode, "{}"));
+        }
     }
 }

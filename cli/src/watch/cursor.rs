@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Streaming ──initial events end──▶ Watching(version) ──closed, broken──▶ Watching(version)
-//!     │ refused                         │ expired
+//!     │ refused                         │ expired, or silent twice
 //!     ▼                                 ▼
 //!  Listing ──last page──▶ Watching   Streaming
 //! ```
@@ -111,6 +111,8 @@ pub(crate) struct WatchCursor {
     state: CursorState,
     /// The objects in the current list so far.
     seen: ListedNames,
+    /// How many watches in a row have ended with [`WatchFault::Silent`], without any event or bookmark.
+    silent_watches: u32,
 }
 
 #[derive(Deserialize)]
@@ -148,7 +150,7 @@ struct ErrorStatus {
 impl WatchCursor {
     pub(crate) fn new(resource: Resource) -> Self {
         let order = FollowOrder::initial(resource.kind);
-        Self { resource, order, state: CursorState::Streaming, seen: ListedNames::default() }
+        Self { resource, order, state: CursorState::Streaming, seen: ListedNames::default(), silent_watches: 0 }
     }
 
     pub(crate) fn resource(&self) -> &Resource {
@@ -215,6 +217,7 @@ impl WatchCursor {
     /// Reads a line of a stream.
     pub(crate) fn line(&mut self, text: &str, emit: impl FnOnce(ApiEvent)) -> Result<(), WatchFault> {
         let line: WatchLine<'_> = serde_json::from_str(text).map_err(broken)?;
+        self.silent_watches = 0;
         if line.kind == "ERROR" {
             let status: ErrorStatus = serde_json::from_str(line.object.get()).unwrap_or_default();
             return Err(WatchFault::Refused { code: status.code, message: status.message });
@@ -304,6 +307,16 @@ impl WatchCursor {
             }
             (CursorState::Listing { .. }, _) => {
                 self.state = CursorState::Streaming;
+                NextRequest::Later
+            }
+            (CursorState::Watching { .. }, WatchFault::Silent) => {
+                self.silent_watches += 1;
+                // The version may be one that the server does not know, for example after etcd was restored from a
+                // backup. Then it sends neither events nor bookmarks until it has reached the version.
+                if self.silent_watches > 1 {
+                    self.silent_watches = 0;
+                    self.state = CursorState::Streaming;
+                }
                 NextRequest::Later
             }
             (CursorState::Watching { .. }, _) => NextRequest::Later,

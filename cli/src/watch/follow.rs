@@ -25,6 +25,7 @@ use super::metrics::Metrics;
 use super::resources::Resource;
 use super::scope::{FollowOrder, WatchScope};
 use crate::failure::chain;
+use crate::served_policies::lacks;
 
 /// The longest silence in a watch: servers send a bookmark every minute.
 const WATCH_SILENCE: Duration = Duration::from_secs(150);
@@ -37,7 +38,8 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// The waits after faults: the first one, and the limit for their doubling.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// The interval between requests for a kind that the server does not have.
+/// The interval between requests for a kind that the server does not have. If it has had the kind, it must lack the kind
+/// for this time.
 const ABSENT_WAIT: Duration = Duration::from_secs(30);
 /// The time over which the agents of a cluster spread their lists, if all of them need one for the same reason.
 const RELIST_SPREAD: Duration = Duration::from_millis(500);
@@ -125,10 +127,44 @@ async fn changed<T>(receiver: Option<&mut watch::Receiver<T>>) {
     }
 }
 
+/// Whether the server has a kind that servers may lack.
+///
+/// Problem: a server without the kind answers 404. So do proxies without a server, and servers that have just started.
+/// If their answers counted, all lists and cluster-wide policies would be gone.
+/// Strategy: the server must also say that it lacks the kind. If it has had the kind, it must say so again after
+/// [`ABSENT_WAIT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KindPresence {
+    Unknown,
+    Present,
+    /// It was present, and the server has said at this time that it lacks the kind.
+    Doubted(Instant),
+    Absent,
+}
+
+impl KindPresence {
+    /// Takes the server's answer whether it lacks the kind, after a 404.
+    fn not_found(self, is_lacking: bool, now: Instant) -> Self {
+        match self {
+            Self::Absent => Self::Absent,
+            Self::Unknown if is_lacking => Self::Absent,
+            Self::Present if is_lacking => Self::Doubted(now),
+            Self::Doubted(since) if is_lacking && now.saturating_duration_since(since) >= ABSENT_WAIT => Self::Absent,
+            Self::Doubted(_) if !is_lacking => Self::Present,
+            other => other,
+        }
+    }
+}
+
+/// Whether the server says that it lacks a kind. If it cannot be asked, it has not said so.
+async fn is_lacking(client: &Client, resource: &Resource) -> bool {
+    timeout(ANSWER, lacks(client, resource)).await.is_ok_and(|answer| answer.unwrap_or(false))
+}
+
 /// Follows a kind until the future is dropped.
 pub(crate) async fn follow(context: FollowContext, resource: Resource, mut requests: FollowRequests) -> Infallible {
     let mut cursor = WatchCursor::new(resource);
-    let mut waits = Waits::new();
+    let (mut waits, mut presence) = (Waits::new(), KindPresence::Unknown);
     loop {
         if let Some(order) = requests.order_after(cursor.order()) {
             cursor.obey(order, &context.node);
@@ -143,7 +179,7 @@ pub(crate) async fn follow(context: FollowContext, resource: Resource, mut reque
         let started = Instant::now();
         let FollowRequests { relist, orders } = &mut requests;
         let answer = tokio::select! {
-            answer = send_request(&context, &mut cursor) => answer,
+            answer = send_request(&context, &mut cursor, &mut presence) => answer,
             () = relist_requested(relist.as_mut()) => {
                 cursor.list_again();
                 continue;
@@ -153,6 +189,10 @@ pub(crate) async fn follow(context: FollowContext, resource: Resource, mut reque
         };
         let Err(FailedRequest { fault, at }) = answer else { continue };
         if cursor.resource().optional && matches!(fault, WatchFault::Refused { code: 404, .. }) {
+            let is_lacking = presence != KindPresence::Absent && is_lacking(&context.client, cursor.resource()).await;
+            presence = presence.not_found(is_lacking, Instant::now());
+        }
+        if presence == KindPresence::Absent && matches!(fault, WatchFault::Refused { code: 404, .. }) {
             cursor.kind_is_absent(|event| EventBatch::new(&context.agent).push(event));
             context.metrics.connected(kind, true);
             context.health.answered(kind, Progress::Read);
@@ -230,7 +270,11 @@ impl Drop for EventBatch<'_> {
 
 /// Sends one request and reads its answer to the end. `Ok` means that a page was read: the next request follows at
 /// once.
-async fn send_request(context: &FollowContext, cursor: &mut WatchCursor) -> Result<(), FailedRequest> {
+async fn send_request(
+    context: &FollowContext,
+    cursor: &mut WatchCursor,
+    presence: &mut KindPresence,
+) -> Result<(), FailedRequest> {
     // A proxy in between may compress the answer otherwise. A compressed watch can hold an event back until later events
     // fill a block.
     let request = Request::get(cursor.uri(chance())).header(ACCEPT_ENCODING, "identity").body(Vec::new());
@@ -241,6 +285,7 @@ async fn send_request(context: &FollowContext, cursor: &mut WatchCursor) -> Resu
         let answer = timeout(ANSWER, context.client.request_text(request)).await;
         let text = answer.map_err(|_| WatchFault::Silent).and_then(|it| it.map_err(fault));
         let text = text.map_err(FailedRequest::at_once)?;
+        *presence = KindPresence::Present;
         cursor.page(&text, |event| batch.push(event)).map_err(FailedRequest::in_answer)?;
         context.health.answered(kind, Progress::Read);
         return Ok(());
@@ -248,6 +293,7 @@ async fn send_request(context: &FollowContext, cursor: &mut WatchCursor) -> Resu
     let answer = timeout(ANSWER, context.client.request_stream(request)).await;
     let stream = answer.map_err(|_| WatchFault::Silent).and_then(|it| it.map_err(fault));
     let mut lines = pin!(stream.map_err(FailedRequest::at_once)?.lines());
+    *presence = KindPresence::Present;
     context.metrics.connected(kind, true);
     context.health.answered(kind, Progress::Begun);
     let mut is_read = false;
@@ -336,8 +382,11 @@ fn chance() -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use xtask::simulated::Simulated;
+
     use super::*;
     use crate::watch::listed::ListedNames;
+    use crate::watch::log::Log;
     use crate::watch::scope::FollowOrders;
 
     const BRIEF: Duration = Duration::from_millis(5);
@@ -421,6 +470,103 @@ mod tests {
         let listed = timeout(10 * RELIST_SPREAD, relist_requested(receiver.as_mut())).await;
         assert!(listed.is_ok());
         assert!(receiver.is_some_and(|it| it.has_changed().is_ok_and(|has| !has)), "one list is enough");
+    }
+
+    /// A follower of NetworkPolicies, as if servers could lack them.
+    struct Followed {
+        server: Simulated,
+        messages: std::sync::mpsc::Receiver<AgentMessage>,
+        metrics: Arc<Metrics>,
+        task: tokio::task::JoinHandle<Infallible>,
+    }
+
+    const POLICIES: &str = "/apis/networking.k8s.io/v1/networkpolicies";
+
+    impl Followed {
+        async fn new(version: &'static str, path: &'static str, is_hidden: bool) -> Self {
+            let server = Simulated::start().expect("loopback is there");
+            if is_hidden {
+                server.hide(path);
+            }
+            let directory =
+                weir_testing::files::Directory::new(&format!("follow-{is_hidden}{}", path.replace('/', "-")));
+            let kubeconfig = directory.0.join("kubeconfig");
+            server.write_kubeconfig(&kubeconfig).expect("the directory is ours");
+            let config = crate::api_config::read(Some(&kubeconfig), None, "").await.expect("it is valid");
+            let client = Client::try_from(config).expect("it is valid");
+            let (agent, messages) = std::sync::mpsc::channel();
+            let metrics = Arc::new(Metrics::default());
+            let health = Arc::new(ApiHealth::new(Log));
+            let context =
+                FollowContext { client, agent, metrics: Arc::clone(&metrics), health, node: Arc::from("near") };
+            let resource = Resource { optional: true, ..Resource::new("NetworkPolicy", version, path) };
+            let requests = FollowRequests { relist: None, orders: None };
+            let task = tokio::spawn(follow(context, resource, requests));
+            Self { server, messages, metrics, task }
+        }
+
+        /// The kinds of events until this time has passed.
+        async fn events(&self, time: Duration) -> Vec<&'static str> {
+            sleep(time).await;
+            let kind = |event: &ApiEvent| match event {
+                ApiEvent::Applied(_) => "applied",
+                ApiEvent::Listed { .. } => "listed",
+                other => panic!("{other:?}"),
+            };
+            let events = self.messages.try_iter().flat_map(|message| match message {
+                AgentMessage::Api(events) => events.into_iter().map(|(event, _)| kind(&event)).collect::<Vec<_>>(),
+                other => panic!("{other:?}"),
+            });
+            events.collect()
+        }
+    }
+
+    impl Drop for Followed {
+        fn drop(&mut self) {
+            self.task.abort();
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_404_alone_removes_no_objects() {
+        let followed = Followed::new("networking.k8s.io/v1", POLICIES, false).await;
+        let policy = |name: &str| {
+            serde_json::json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+                "metadata": {"name": name, "namespace": "shop"}, "spec": {"podSelector": {}}})
+        };
+        followed.server.put("NetworkPolicy", policy("one"));
+        let time = Duration::from_millis(700);
+        let events = followed.events(time).await;
+        assert!(events.contains(&"applied") && events.contains(&"listed"), "{events:?}");
+        followed.server.hide(POLICIES);
+        assert_eq!(followed.events(time).await, [""; 0], "the server has the kind");
+        assert!(followed.metrics.text().contains("weir_watch_connected{kind=\"NetworkPolicy\"} 0"));
+        followed.server.show(POLICIES);
+        followed.server.put("NetworkPolicy", policy("two"));
+        let events = followed.events(5 * time).await;
+        assert!(events.contains(&"applied"), "{events:?}");
+        let followed = Followed::new("networking.k8s.io/v1", POLICIES, true).await;
+        assert_eq!(followed.events(time).await, [""; 0], "nor is it an empty list at first");
+    }
+
+    #[tokio::test]
+    async fn a_kind_that_the_server_lacks_is_an_empty_list() {
+        let followed = Followed::new("example.dev/v1", "/apis/example.dev/v1/networkpolicies", false).await;
+        assert_eq!(followed.events(Duration::from_millis(700)).await, ["listed"]);
+    }
+
+    #[test]
+    fn a_kind_is_gone_when_the_server_says_so_for_some_time() {
+        use KindPresence::{Absent, Doubted, Present, Unknown};
+        let (now, later) = (Instant::now(), Instant::now() + ABSENT_WAIT);
+        assert_eq!(Unknown.not_found(true, now), Absent, "it was never there");
+        assert_eq!(Unknown.not_found(false, now), Unknown);
+        assert_eq!(Present.not_found(false, now), Present);
+        assert_eq!(Present.not_found(true, now), Doubted(now));
+        assert_eq!(Doubted(now).not_found(true, now), Doubted(now));
+        assert_eq!(Doubted(now).not_found(false, later), Present);
+        assert_eq!(Doubted(now).not_found(true, later), Absent);
+        assert_eq!(Absent.not_found(false, now), Absent, "it is asked for again");
     }
 
     #[tokio::test]

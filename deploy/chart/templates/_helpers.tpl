@@ -73,7 +73,7 @@ image: {{ include "weir.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- end }}
 
-{{- /* The security context of a container; `capabilities` are those that it adds. */}}
+{{- /* The security context of a container; `capabilities` are those that it adds. `root` is given if it uses the host. */}}
 {{- define "weir.securityContext" -}}
 securityContext:
   runAsUser: 0
@@ -81,11 +81,31 @@ securityContext:
   allowPrivilegeEscalation: false
   seccompProfile:
     type: RuntimeDefault
+{{- with .root }}
+{{- if and .Values.appArmorProfile (semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version) }}
+  appArmorProfile:
+    {{- toYaml .Values.appArmorProfile | nindent 4 }}
+{{- end }}
+{{- with .Values.seLinuxOptions }}
+  seLinuxOptions:
+    {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- end }}
   capabilities:
     drop: [ALL]
 {{- with .capabilities }}
     # SYS_ADMIN: to look into the pods' network namespaces, and to open programs by their numbers.
     add: [{{ join ", " . }}]
+{{- end }}
+{{- end }}
+
+{{- /* Before Kubernetes 1.30, a container's AppArmor profile is an annotation of its pod. */}}
+{{- define "weir.appArmorAnnotations" -}}
+{{- $profile := default dict .root.Values.appArmorProfile }}
+{{- if and (semverCompare "<1.30-0" .root.Capabilities.KubeVersion.Version) (eq (toString $profile.type) "Unconfined") }}
+{{- range .containers }}
+container.apparmor.security.beta.kubernetes.io/{{ . }}: unconfined
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -186,7 +206,7 @@ unix:/run/weir/health.sock
   - --keep-cni-plugin
 {{- end }}
   - --log-format={{ $values.logFormat }}
-  {{- include "weir.securityContext" (dict "capabilities" (list "BPF" "NET_ADMIN" "SYS_ADMIN")) | nindent 2 }}
+  {{- include "weir.securityContext" (dict "root" .root "capabilities" (list "BPF" "NET_ADMIN" "SYS_ADMIN")) | nindent 2 }}
   volumeMounts:
   - name: bpffs
     mountPath: {{ $values.paths.bpffs }}

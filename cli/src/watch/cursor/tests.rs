@@ -145,6 +145,19 @@ fn server_that_cannot_stream_gets_an_ordinary_list_request() {
     assert_eq!(feed(&mut cursor, &[bookmark(9, "null")]), "fault: the API server does not stream lists");
 }
 
+/// A server whose etcd was restored from a backup sends nothing after a version that it has not reached.
+#[test]
+fn a_watch_that_is_silent_twice_leads_to_a_list() {
+    let mut cursor = policies();
+    cursor.begin();
+    assert_eq!(feed(&mut cursor, &[bookmark(9, END)]), "listed ");
+    let silent = |cursor: &mut WatchCursor| (cursor.failed(&WatchFault::Silent), request_kind(cursor));
+    assert_eq!(silent(&mut cursor), (NextRequest::Later, "watching"));
+    feed(&mut cursor, &[bookmark(10, "null")]);
+    assert_eq!(silent(&mut cursor), (NextRequest::Later, "watching"), "there was a bookmark in between");
+    assert_eq!(silent(&mut cursor), (NextRequest::Later, "streaming"));
+}
+
 #[test]
 fn refused_stream_is_retried_if_a_list_would_be_refused_too() {
     for fault in [refused(401), refused(403), refused(404), refused(429), WatchFault::Broken("refused".to_owned())] {
