@@ -242,7 +242,7 @@ pub(crate) enum EngineChoice {
     Ir,
     /// The emitted programs in Weir's own interpreter, without the kernel: needs no privileges
     Vm,
-    /// The emitted programs in this machine's kernel (BPF_PROG_TEST_RUN): needs CAP_BPF and CAP_NET_ADMIN
+    /// The emitted programs in this machine's kernel (BPF_PROG_TEST_RUN): needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN
     #[cfg(feature = "enforce")]
     Kernel,
 }

@@ -30,7 +30,7 @@ pub(crate) fn make() -> Result<Box<Make>> {
 /// Opens the bpf system call; the error contains `instead`, an alternative without it.
 pub(crate) fn open(instead: &str) -> Result<BpfKernel> {
     BpfKernel::open().map_err(|error| {
-        let hint = format!("it needs CAP_BPF and CAP_NET_ADMIN (or root); {instead}");
+        let hint = format!("it needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN (or root); {instead}");
         with_hint(format!("the kernel's bpf system call cannot be used: {error}"), hint)
     })
 }

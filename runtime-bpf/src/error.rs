@@ -224,7 +224,7 @@ impl Error {
             Self::NoBpf(error) if errno(error) == Some(libc::ENOSYS) => {
                 "use a kernel that was built with CONFIG_BPF_SYSCALL".into()
             }
-            Self::NoBpf(_) => "it needs CAP_BPF and CAP_NET_ADMIN, or root".into(),
+            Self::NoBpf(_) => "it needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, or root".into(),
             Self::NotBpffs { apart: true, .. } => {
                 "this process has a mount namespace of its own (`ip netns exec` mounts a separate /sys): run \
                  `nsenter --net=/run/netns/NS weir …`, or name one of the machine's bpf file systems with --bpffs"
@@ -237,7 +237,7 @@ impl Error {
             Self::Locked { .. } => "wait until it ends, or stop it; only one process can make changes at a time".into(),
             Self::Kernel { error, .. } => return kernel_hint(error).map(str::to_owned),
             Self::Refused { error, .. } => match errno(&error.error) {
-                Some(libc::EPERM) => "it needs CAP_BPF and CAP_NET_ADMIN, or root".into(),
+                Some(libc::EPERM) => "it needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, or root".into(),
                 _ => "check with `weir inspect` that the artifact's target is not newer than this kernel".into(),
             },
             Self::Full { .. } => {
@@ -259,7 +259,7 @@ impl Error {
             Self::NotAnUplink(_) => "`weir status` lists the uplinks".into(),
             Self::Edge { .. } => "an interface can have only one XDP program; `ip link show` lists it".into(),
             Self::Damaged { .. } | Self::Unreadable { .. } => {
-                "run `weir attach` again; if that fails, run `weir detach` first".into()
+                "run `weir attach` again; if that fails, run `weir detach` first, which opens all pods".into()
             }
             Self::OtherVersion(_) => {
                 "run `weir detach`, then `weir attach`; the programs judge established flows again".into()
@@ -273,7 +273,7 @@ impl Error {
 
 fn kernel_hint(error: &io::Error) -> Option<&'static str> {
     Some(match errno(error)? {
-        libc::EPERM | libc::EACCES => "it needs CAP_BPF and CAP_NET_ADMIN, or root",
+        libc::EPERM | libc::EACCES => "it needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, or root",
         libc::ENOMEM => "free some memory; before Linux 5.11, raise RLIMIT_MEMLOCK",
         libc::ENOSPC => "no space is left in the map or file system",
         libc::E2BIG => "the program or map is larger than this kernel allows",

@@ -12,7 +12,7 @@ Loads the programs and runs them on generated packets. Nothing is attached, and 
 program and address family, the first pod with an allowed peer and a denied peer is measured. Each figure is the minimum \
 of several runs. On a busy machine the figures are still too high.
 
-Exit codes: 0 measured, 2 the command failed (it needs CAP_BPF and CAP_NET_ADMIN, or root).")]
+Exit codes: 0 measured, 2 the command failed (it needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, or root).")]
 pub(crate) struct BenchArgs {
     /// The artifact [default: generated policies]
     #[arg(value_name = "ARTIFACT", value_hint = ValueHint::FilePath)]

@@ -239,6 +239,7 @@ impl<E: Enforce> NodeAgent<E> {
                 self.objects.missing_from(kind, &names).iter().for_each(|key| self.deleted(key, at));
                 if self.objects.listed(kind, &names) {
                     self.reports.log.info("all kinds are listed", &[("node", Value::from(self.node.as_str()))]);
+                    self.warn_of_unknown_node();
                     self.pending.need_generation(at);
                 }
                 if self.scopes.listed(kind) {
@@ -246,6 +247,18 @@ impl<E: Enforce> NodeAgent<E> {
                     self.pending.need_generation_and_judging(at);
                 }
             }
+        }
+    }
+
+    /// With a wrong name, no pod counts as local, and the pods that an earlier agent enforced are closed.
+    fn warn_of_unknown_node(&self) {
+        let index = self.objects.index();
+        let key = Key { kind: "Node".to_owned(), namespace: String::new(), name: self.node.clone() };
+        let is_here =
+            |object: &Object| matches!(&object.body, Body::Pod(pod) if pod.node.as_deref() == Some(&*self.node));
+        if index.count("Pod") > 0 && index.get(&key).is_none() && !index.of_kind("Pod").any(is_here) {
+            let message = "no pod and no Node object has the name of this node: is --node (or NODE_NAME) right?";
+            self.reports.log.warn(message, &[("node", Value::from(self.node.as_str()))]);
         }
     }
 

@@ -123,6 +123,10 @@ async fn listen(address: &PageAddress) -> io::Result<Listener> {
     match address {
         PageAddress::Tcp(address) => TcpListener::bind(address).await.map(Listener::Tcp),
         PageAddress::Unix(path) => {
+            // A socket that another process serves must stay. One of a process that has ended refuses connections.
+            if std::os::unix::net::UnixStream::connect(path).is_ok() {
+                return Err(io::ErrorKind::AddrInUse.into());
+            }
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}

@@ -81,5 +81,5 @@ fn missing_capabilities_are_named() {
         }
         Err(_) => place.run("bench"),
     };
-    ran.exits(2).complains("error: ").complains("hint: it needs CAP_BPF and CAP_NET_ADMIN");
+    ran.exits(2).complains("error: ").complains("hint: it needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN");
 }

@@ -80,16 +80,18 @@ impl Runtime {
         self.make_directories()?;
         let digest = digest(request.artifact)?;
         let (mut record, mut reconciled) = self.adopt(&digest)?;
+        let wrong_tables = self.wrong_tables(&record, request, &digest)?;
         let wanted = self.wanted(&mut record, request, &mut reconciled)?;
         let uplinks = self.wanted_uplinks(&record, &request.uplinks)?;
         let new_uplinks: Vec<Uplink> = uplinks.iter().filter(|it| !record.uplinks.contains(it)).cloned().collect();
         record.uplinks = uplinks;
         let before = record.current.clone();
         let keep = request.keep.unwrap_or_else(|| keeps(request.artifact));
-        // The digest does not cover entries and pods that were written later.
-        let is_unchanged = |it: &KernelGeneration| !it.patched && it.pods.is_empty();
+        // The digest does not cover entries and pods that were written later, nor what another process has written.
+        let is_unchanged = |it: &KernelGeneration| !it.patched && it.pods.is_empty() && wrong_tables.is_empty();
         let is_same = |it: &KernelGeneration| it.digest == digest && it.keep == keep && is_unchanged(it);
         let same = record.current.as_ref().is_some_and(is_same);
+        reconciled.repaired.extend(wrong_tables);
         let enforced = record.endpoints.clone();
         let moves = merge(&mut record, wanted);
         let has_edge = record.current.as_ref().is_some_and(|it| it.edge.is_some());
@@ -175,6 +177,25 @@ impl Runtime {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Compares the tables of the generation in force with its artifact, if it is the artifact of the request. An agent
+    /// does this regularly: see [`Self::deviations`].
+    fn wrong_tables(
+        &self,
+        record: &EnforcementRecord,
+        request: &Request<'_>,
+        digest: &str,
+    ) -> Result<Vec<String>, Error> {
+        let is_again = record.current.as_ref().is_some_and(|it| it.digest == digest && !it.patched);
+        let Some(loaded) = self.current(record)?.filter(|_| is_again && self.kept.is_none()) else {
+            return Ok(Vec::new());
+        };
+        let mut artifact = request.artifact.clone();
+        loaded.generation.pods.apply(&mut artifact.endpoints);
+        let mut wrong = Vec::new();
+        self.check_contents(record, &loaded, &artifact, &mut wrong)?;
+        Ok(wrong)
     }
 
     fn shared_maps(&self, artifact: &Artifact) -> usize {

@@ -73,6 +73,31 @@ fn each_changed_entry_is_counted() {
     });
 }
 
+#[test]
+fn an_attach_of_the_same_artifact_repairs_tables() {
+    skip!(unless possible());
+    let node = &Node::new(Layout::Routed, 2);
+    let rules = "ingress: [{from: [{podSelector: {matchLabels: {pod: p0}}}], ports: [{port: 80}]}]";
+    let made = agents_artifact(&cluster(2, &policy(1, "Ingress", rules)));
+    let endpoints = [0, 1].map(|pod| (format!("default/p{pod}"), node.interface(pod))).to_vec();
+    node.here(|| {
+        let attach = || {
+            let runtime = Runtime::open(&node.bpffs(), PinAccess::Change).unwrap();
+            let attached = runtime.attach(&Request { endpoints: endpoints.clone(), ..request(&made) }).unwrap();
+            (attached.repaired, attached.generation.epoch, runtime.status().unwrap().drift)
+        };
+        assert_eq!(attach(), (Vec::new(), 1, Vec::new()));
+        assert_eq!(attach(), (Vec::new(), 1, Vec::new()), "nothing has changed");
+        let rows = BpfKernel::open().unwrap().pinned_map(&node.bpffs().join("maps/rows")).unwrap();
+        let kind = made.0.maps.iter().find(|it| it.name.name() == "rows").unwrap().spec.kind;
+        damage(&rows, kind);
+        let (repaired, epoch, drift) = attach();
+        assert!(repaired.iter().any(|it| it.starts_with("the map rows differs")), "{repaired:?}");
+        assert_eq!((epoch, drift), (2, Vec::new()), "a new generation has all tables");
+        assert_eq!(attach(), (Vec::new(), 2, Vec::new()), "it is repaired once");
+    });
+}
+
 fn pinned_exists(node: &Node, name: &str) -> bool {
     node.bpffs().join("maps").join(name).exists()
 }

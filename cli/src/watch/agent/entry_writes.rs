@@ -70,19 +70,21 @@ impl EntryWrites {
     /// Notes that a new epoch has begun.
     fn epoch_began(&mut self, at: Instant) {
         (self.judge_since, self.judged_at) = (None, Some(at));
+        (self.retry, self.failed_without_entries) = (None, false);
     }
 
     /// Notes that a generation with a new number is in force: it has begun an epoch, and a write that failed was for
     /// an earlier generation.
     pub(super) fn generation_began(&mut self, at: Instant) {
         self.epoch_began(at);
-        self.retry = None;
     }
 
-    /// Notes that all entries are written.
+    /// Notes that all entries are written. A new epoch that failed still waits for its retry.
     fn written(&mut self) {
         self.entries.clear();
-        self.retry = None;
+        if !self.failed_without_entries {
+            self.retry = None;
+        }
     }
 
     /// When the next write is due.

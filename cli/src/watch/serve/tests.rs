@@ -153,3 +153,15 @@ fn unix_socket_answers_and_only_its_owner_may_connect() {
     assert!(text.ends_with("ok\n"), "{text}");
     std::fs::remove_file(&path).expect("it is there");
 }
+
+#[tokio::test]
+async fn the_socket_of_another_agent_stays() {
+    let directory = weir_testing::files::Directory::new("two-health-sockets");
+    let address = PageAddress::Unix(directory.0.join("health.sock"));
+    let first = listen(&address).await.expect("it is free");
+    let second = listen(&address).await.map(|_| ()).map_err(|error| error.kind());
+    assert_eq!(second, Err(io::ErrorKind::AddrInUse));
+    assert!(std::os::unix::net::UnixStream::connect(directory.0.join("health.sock")).is_ok());
+    drop(first);
+    assert!(listen(&address).await.is_ok(), "the file of an agent that has ended is replaced");
+}
