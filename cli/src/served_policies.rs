@@ -1,7 +1,7 @@
 //! The kinds of policies that an API server serves and Weir does not read.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
-use kube::{Client, Result};
+use kube::{Client, Error, Result};
 use weir_objects::decode::ForeignPolicyKind;
 
 use crate::api_kinds::{self, Resource};
@@ -44,8 +44,12 @@ pub(crate) async fn lacks(client: &Client, resource: &Resource) -> Result<bool> 
     if !versions.any(|it| it.group_version == resource.version) {
         return Ok(true);
     }
-    let kinds = kinds_of(client, &resource.version).await?;
-    Ok(!kinds.iter().any(|(_, path)| *path == resource.path))
+    match kinds_of(client, &resource.version).await {
+        Ok(kinds) => Ok(!kinds.iter().any(|(_, path)| *path == resource.path)),
+        // The server has answered before: it has the version's name, and no kind of it yet.
+        Err(Error::Api(status)) if status.code == 404 => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Kubernetes' cluster-wide policies that this server serves, but not in the version that Weir reads. Without this,

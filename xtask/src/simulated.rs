@@ -163,7 +163,8 @@ impl Simulated {
         self.lock().forbidden.push(path.to_owned());
     }
 
-    /// Ends the watches of this path and answers further requests for it with 404, as a proxy does whose server is gone.
+    /// Ends the watches of this path and answers further requests for it with 404, as a proxy does whose server is
+    /// gone.
     pub fn hide(&self, path: &str) {
         let mut state = self.lock();
         state.hidden.push(path.to_owned());

@@ -72,10 +72,6 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     if let Some(directory) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }
-    // A socket that another process serves must stay. One of a process that has ended refuses connections.
-    if UnixStream::connect(path).is_ok() {
-        return Err(io::ErrorKind::AddrInUse.into());
-    }
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -101,20 +97,5 @@ fn ask(question: CniQuestion, agent: &Sender<AgentMessage>) -> CniAnswer {
     match agent.send(AgentMessage::Question(pending)) {
         Ok(()) => answer.recv_timeout(wait).unwrap_or_else(|_| Err("the agent's thread does not answer".to_owned())),
         Err(_) => Err("the agent has ended".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_socket_of_another_agent_stays() {
-        let directory = weir_testing::files::Directory::new("two-cni-sockets");
-        let path = directory.0.join("cni.sock");
-        let first = bind(&path).expect("it is free");
-        assert_eq!(bind(&path).map(|_| ()).map_err(|error| error.kind()), Err(io::ErrorKind::AddrInUse));
-        drop(first);
-        assert!(bind(&path).is_ok(), "the file of an agent that has ended is replaced");
     }
 }

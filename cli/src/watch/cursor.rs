@@ -290,8 +290,17 @@ impl WatchCursor {
         }
     }
 
+    /// Called before [`Self::failed`] after a watch that the server has accepted, and in which it has sent nothing for
+    /// too long.
+    pub(crate) fn watch_was_silent(&mut self) {
+        self.silent_watches += 1;
+    }
+
     /// Called after a request that ended with a fault.
     pub(crate) fn failed(&mut self, fault: &WatchFault) -> NextRequest {
+        if *fault != WatchFault::Silent {
+            self.silent_watches = 0;
+        }
         let is_known = |code: &u16| matches!(code, 401 | 403 | 404 | 429);
         match (&self.state, fault) {
             (CursorState::Watching { .. }, WatchFault::Closed) => NextRequest::AtOnce,
@@ -310,7 +319,6 @@ impl WatchCursor {
                 NextRequest::Later
             }
             (CursorState::Watching { .. }, WatchFault::Silent) => {
-                self.silent_watches += 1;
                 // The version may be one that the server does not know, for example after etcd was restored from a
                 // backup. Then it sends neither events nor bookmarks until it has reached the version.
                 if self.silent_watches > 1 {

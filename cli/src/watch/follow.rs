@@ -38,8 +38,8 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// The waits after faults: the first one, and the limit for their doubling.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// The interval between requests for a kind that the server does not have. If it has had the kind, it must lack the kind
-/// for this time.
+/// The interval between requests for a kind that the server does not have. If it has had the kind, it must lack the
+/// kind for this time.
 const ABSENT_WAIT: Duration = Duration::from_secs(30);
 /// The time over which the agents of a cluster spread their lists, if all of them need one for the same reason.
 const RELIST_SPREAD: Duration = Duration::from_millis(500);
@@ -156,9 +156,17 @@ impl KindPresence {
     }
 }
 
-/// Whether the server says that it lacks a kind. If it cannot be asked, it has not said so.
-async fn is_lacking(client: &Client, resource: &Resource) -> bool {
-    timeout(ANSWER, lacks(client, resource)).await.is_ok_and(|answer| answer.unwrap_or(false))
+/// Whether the server says that it lacks a kind. If it cannot be asked, it has not said so: the fault gets the reason.
+async fn is_lacking(client: &Client, resource: &Resource, fault: &mut WatchFault) -> bool {
+    let why = match timeout(ANSWER, lacks(client, resource)).await {
+        Ok(Ok(is_lacking)) => return is_lacking,
+        Ok(Err(error)) => chain(&error),
+        Err(_) => "it does not answer".to_owned(),
+    };
+    if let WatchFault::Refused { message, .. } = fault {
+        message.push_str(&format!("; it cannot be asked whether it has the kind (GET /apis): {why}"));
+    }
+    false
 }
 
 /// Follows a kind until the future is dropped.
@@ -187,12 +195,18 @@ pub(crate) async fn follow(context: FollowContext, resource: Resource, mut reque
             // The order is read at the beginning of the loop.
             () = changed(orders.as_mut()) => continue,
         };
-        let Err(FailedRequest { fault, at }) = answer else { continue };
-        if cursor.resource().optional && matches!(fault, WatchFault::Refused { code: 404, .. }) {
-            let is_lacking = presence != KindPresence::Absent && is_lacking(&context.client, cursor.resource()).await;
+        let Err(FailedRequest { mut fault, at }) = answer else { continue };
+        let is_not_found = cursor.resource().optional && matches!(fault, WatchFault::Refused { code: 404, .. });
+        if is_not_found && presence != KindPresence::Absent {
+            let is_lacking = is_lacking(&context.client, cursor.resource(), &mut fault).await;
             presence = presence.not_found(is_lacking, Instant::now());
+        } else if !is_not_found && matches!(presence, KindPresence::Doubted(_)) {
+            presence = KindPresence::Present;
         }
-        if presence == KindPresence::Absent && matches!(fault, WatchFault::Refused { code: 404, .. }) {
+        if at == FailedAt::Answer && fault == WatchFault::Silent {
+            cursor.watch_was_silent();
+        }
+        if is_not_found && presence == KindPresence::Absent {
             cursor.kind_is_absent(|event| EventBatch::new(&context.agent).push(event));
             context.metrics.connected(kind, true);
             context.health.answered(kind, Progress::Read);

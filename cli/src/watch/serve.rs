@@ -124,8 +124,11 @@ async fn listen(address: &PageAddress) -> io::Result<Listener> {
         PageAddress::Tcp(address) => TcpListener::bind(address).await.map(Listener::Tcp),
         PageAddress::Unix(path) => {
             // A socket that another process serves must stay. One of a process that has ended refuses connections.
-            if std::os::unix::net::UnixStream::connect(path).is_ok() {
-                return Err(io::ErrorKind::AddrInUse.into());
+            match tokio::net::UnixStream::connect(path).await {
+                Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
+                // So many connections wait that no other fits.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(io::ErrorKind::AddrInUse.into()),
+                Err(_) => {}
             }
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -253,10 +253,9 @@ fn ends_and_ports_that_are_no_question_are_refused() {
     ask("--from 10.0.0.0/8 --to shop/db --port 80").complains("`10.0.0.0/8` is a block of addresses: name one address");
     ask("--from shop/web --to shop/db --port 80-90")
         .complains("`80-90` is not a port: ask about one port of the range");
-    ask("--from shop/web --to shop/db --port 80 --proto icmp").complains("ICMP has no ports: leave out the port `80`");
     let policies = place().run("explain policies.yaml --from shop/web --to shop/db --port 80").exits(2);
     policies.complains("hint: the input has no pods; describe one as NAMESPACE/KEY=VALUE");
     place().run("matrix policies.yaml").exits(0).says("`--world open` shows pods that could exist");
     ask("--from shop/web --to shop/app=db --port pg").complains("it is not known which port of shop/app=db");
-    Place::shop().run("explain shop.yaml --from shop/web --to shop/db --port 0/icmp").exits(0);
+    Place::shop().run("explain shop.yaml --from shop/web --to shop/db --port 1 --proto icmp").exits(0);
 }

@@ -340,12 +340,8 @@ impl FlowQuestion<'_> {
         }
         let protocol = suffix.or(self.protocol).map(parse_protocol).transpose()?;
         let port = match port {
-            None if protocol == Some(FlowProtocol::Icmp) => WrittenPort::None,
-            // Records of flows often have the port 0 where the protocol has no ports.
-            Some("0") if protocol == Some(FlowProtocol::Icmp) => WrittenPort::None,
-            Some(port) if protocol == Some(FlowProtocol::Icmp) => {
-                return Err(format!("ICMP has no ports: leave out the port `{port}`, or name another protocol"));
-            }
+            // Records of flows often have a number where the protocol has no ports.
+            _ if protocol == Some(FlowProtocol::Icmp) => WrittenPort::None,
             None => return Err("a port is needed: 80, 53/udp, or a name".to_owned()),
             Some(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => {
                 WrittenPort::Number(text.parse().map_err(|_| format!("`{text}` is not a port"))?)

@@ -101,10 +101,18 @@ securityContext:
 
 {{- /* Before Kubernetes 1.30, a container's AppArmor profile is an annotation of its pod. */}}
 {{- define "weir.appArmorAnnotations" -}}
-{{- $profile := default dict .root.Values.appArmorProfile }}
-{{- if and (semverCompare "<1.30-0" .root.Capabilities.KubeVersion.Version) (eq (toString $profile.type) "Unconfined") }}
-{{- range .containers }}
-container.apparmor.security.beta.kubernetes.io/{{ . }}: unconfined
+{{- $given := default dict .root.Values.podAnnotations }}
+{{- $containers := .containers }}
+{{- if semverCompare "<1.30-0" .root.Capabilities.KubeVersion.Version }}
+{{- with .root.Values.appArmorProfile }}
+{{- $local := printf "localhost/%s" (toString .localhostProfile) }}
+{{- $profile := get (dict "Unconfined" "unconfined" "RuntimeDefault" "runtime/default" "Localhost" $local) .type }}
+{{- range $containers }}
+{{- $key := printf "container.apparmor.security.beta.kubernetes.io/%s" . }}
+{{- if not (hasKey $given $key) }}
+{{ $key }}: {{ $profile }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -151,10 +151,17 @@ fn a_watch_that_is_silent_twice_leads_to_a_list() {
     let mut cursor = policies();
     cursor.begin();
     assert_eq!(feed(&mut cursor, &[bookmark(9, END)]), "listed ");
-    let silent = |cursor: &mut WatchCursor| (cursor.failed(&WatchFault::Silent), request_kind(cursor));
+    let silent = |cursor: &mut WatchCursor| {
+        cursor.watch_was_silent();
+        (cursor.failed(&WatchFault::Silent), request_kind(cursor))
+    };
     assert_eq!(silent(&mut cursor), (NextRequest::Later, "watching"));
     feed(&mut cursor, &[bookmark(10, "null")]);
     assert_eq!(silent(&mut cursor), (NextRequest::Later, "watching"), "there was a bookmark in between");
+    cursor.failed(&WatchFault::Silent);
+    assert_eq!(request_kind(&cursor), "watching", "a request without an answer does not count");
+    cursor.failed(&refused(500));
+    assert_eq!(silent(&mut cursor), (NextRequest::Later, "watching"), "there was another fault in between");
     assert_eq!(silent(&mut cursor), (NextRequest::Later, "streaming"));
 }
 
