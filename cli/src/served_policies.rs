@@ -1,10 +1,10 @@
 //! The kinds of policies that an API server serves and Weir does not read.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
-use kube::{Client, Error, Result};
+use kube::{Client, Result};
 use weir_objects::decode::ForeignPolicyKind;
 
-use crate::api_kinds::{self, Resource};
+use crate::api_kinds;
 
 /// A served kind.
 #[derive(Clone, Debug)]
@@ -38,7 +38,8 @@ pub(crate) async fn served(client: &Client) -> Result<Vec<ServedPolicyKind>> {
 }
 
 /// Whether the server says that it does not have a kind. A 404 alone does not say so: proxies answer it too.
-pub(crate) async fn lacks(client: &Client, resource: &Resource) -> Result<bool> {
+#[cfg(feature = "enforce")]
+pub(crate) async fn lacks(client: &Client, resource: &api_kinds::Resource) -> Result<bool> {
     let groups = client.list_api_groups().await?.groups;
     let mut versions = groups.iter().flat_map(|group| &group.versions);
     if !versions.any(|it| it.group_version == resource.version) {
@@ -47,7 +48,7 @@ pub(crate) async fn lacks(client: &Client, resource: &Resource) -> Result<bool> 
     match kinds_of(client, &resource.version).await {
         Ok(kinds) => Ok(!kinds.iter().any(|(_, path)| *path == resource.path)),
         // The server has answered before: it has the version's name, and no kind of it yet.
-        Err(Error::Api(status)) if status.code == 404 => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(true),
         Err(error) => Err(error),
     }
 }
