@@ -105,17 +105,18 @@ fn of_kind<'m>(manifests: &'m [(&str, String)], kind: &str) -> Vec<&'m str> {
 #[test]
 fn agents_rights_are_exactly_those_it_needs() {
     let documents = plain("weir.yaml");
-    let rights = [
-        [r#"apiGroups: [""]"#, "resources: [namespaces, nodes, pods, services]", "verbs: [list, watch]"],
-        ["apiGroups: [discovery.k8s.io]", "resources: [endpointslices]", "verbs: [list, watch]"],
-        ["apiGroups: [networking.k8s.io]", "resources: [networkpolicies]", "verbs: [list, watch]"],
-        [
+    let rights: [&[&str]; 7] = [
+        &[r#"apiGroups: [""]"#, "resources: [namespaces, nodes, pods, services]", "verbs: [list, watch]"],
+        &["apiGroups: [discovery.k8s.io]", "resources: [endpointslices]", "verbs: [list, watch]"],
+        &["apiGroups: [networking.k8s.io]", "resources: [networkpolicies]", "verbs: [list, watch]"],
+        &[
             "apiGroups: [policy.networking.k8s.io]",
             "resources: [clusternetworkpolicies, adminnetworkpolicies, baselineadminnetworkpolicies]",
             "verbs: [list, watch]",
         ],
-        ["apiGroups: [weir.dev]", "resources: [cidrlists]", "verbs: [list, watch]"],
-        [r#"apiGroups: [""]"#, "resources: [events]", "verbs: [create]"],
+        &["apiGroups: [weir.dev]", "resources: [cidrlists]", "verbs: [list, watch]"],
+        &["nonResourceURLs: [/apis, /apis/*]", "verbs: [get]"],
+        &[r#"apiGroups: [""]"#, "resources: [events]", "verbs: [create]"],
     ];
     assert_eq!(lines_of(of_kind(&documents, "/clusterroles")[0], "rules:"), rights.concat());
     containers_are_confined(of_kind(&documents, "/daemonsets")[0], 1);
