@@ -61,7 +61,7 @@ pub(crate) fn replace_with_same_permissions(path: &Path, bytes: &[u8]) -> io::Re
 }
 
 /// Writes a new file. It is private until it has the permissions, so that no one else can open it before.
-fn write_with_permissions(path: &Path, bytes: &[u8], permissions: Permissions) -> io::Result<()> {
+pub(crate) fn write_with_permissions(path: &Path, bytes: &[u8], permissions: Permissions) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(path)?;
     file.write_all(bytes)?;
     file.set_permissions(permissions)

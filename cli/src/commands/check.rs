@@ -46,7 +46,7 @@ pub(crate) fn run(global: &GlobalArgs, check: &CheckArgs) -> Result<CommandOutco
     levels.apply(&mut read.diagnostics);
     let findings = findings::located(&read.sources, &read.diagnostics);
     print(global, check, &read, &findings, &skipped_lints)?;
-    let is_nothing = read.complete && read.objects.is_empty() && findings.is_empty();
+    let is_nothing = is_nothing(&read, &findings);
     if is_nothing && (global.quiet || check.output != CheckFormat::Text) {
         // Without it, a path whose content is gone would look like one without errors.
         page::print_to_stderr(format_args!("warning: {}", nothing_checked(&read)));
@@ -127,7 +127,7 @@ fn summarize(
     ];
     let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| count(*n, what)).collect();
     let checked = if parts.is_empty() { "no valid objects".to_owned() } else { parts.join(", ") };
-    if read.objects.is_empty() && findings.is_empty() && read.complete {
+    if is_nothing(read, findings) {
         page.line(nothing_checked(read));
         return;
     }
@@ -144,6 +144,11 @@ fn summarize(
         page.line("lints skipped: some paths could not be read");
     }
     skipped_lints.iter().for_each(|it| page.folded_line(2, format_args!("lints skipped: {it}")));
+}
+
+/// Whether all paths could be read, and had nothing to check.
+fn is_nothing(read: &ReadInput, findings: &[LocatedFinding]) -> bool {
+    read.complete && read.objects.is_empty() && findings.is_empty()
 }
 
 fn nothing_checked(read: &ReadInput) -> String {

@@ -5,8 +5,7 @@
 //! atomically.
 
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -16,6 +15,7 @@ use super::CommandOutcome;
 use crate::args::CniInstallArgs;
 use crate::cni;
 use crate::failure::with_hint;
+use crate::output_file;
 use crate::page;
 
 /// The end of the name of a file that is not finished.
@@ -148,20 +148,10 @@ fn mode_of(path: &Path) -> u32 {
 fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}{UNFINISHED}"));
-    let written = private(&beside)
-        .and_then(|mut file| file.write_all(bytes))
-        .and_then(|()| fs::set_permissions(&beside, fs::Permissions::from_mode(mode)))
+    remove(&beside)?;
+    let written = output_file::write_with_permissions(&beside, bytes, fs::Permissions::from_mode(mode))
         .and_then(|()| fs::rename(&beside, path));
     written.with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// A new file that only its owner may open.
-fn private(path: &Path) -> std::io::Result<fs::File> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 fn remove(path: &Path) -> Result<()> {

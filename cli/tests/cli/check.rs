@@ -335,6 +335,7 @@ fn the_help_for_a_selector_without_match_labels_keeps_its_labels() {
         |peer: &str| Place::new().file("p.yaml", policy(peer, "[{from: [PEER]}]")).run("check p.yaml --max 0").exits(1);
     check("{podSelector: {app: api}}").says("help: labels belong below `matchLabels`: write `matchLabels: {app: api}`");
     check("{namespaceSelector: {team: 7}}").says("write `matchLabels: {team: \"7\"}`");
+    check("{podSelector: {app: \"true\"}}").says("write `matchLabels: {app: \"true\"}`");
     check("{podSelector: {matchlabels: {app: api}}}").says("help: write `matchLabels`");
     check("{quite: {different: 1}}").says("remove it only if the rest says what you mean");
     let list = |ingress: &str| Place::new().file("p.yaml", policy("", ingress)).run("check p.yaml").exits(1);

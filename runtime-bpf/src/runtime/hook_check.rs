@@ -140,8 +140,8 @@ impl Runtime {
         Ok(!closed.any(|ifindex| record.endpoints.iter().any(|it| it.ifindex == ifindex && !it.closed)))
     }
 
-    /// Removes what an interrupted move to the front has left: it drops all packets, also those that our program
-    /// allows.
+    /// Removes the filters and links that an interrupted move to the front has left. They drop all packets, also those
+    /// that our program allows.
     fn remove_guards(&self, check: &mut HookCheck) -> Result<(), Error> {
         let record = self.record_here()?;
         for local in &record.endpoints {

@@ -52,12 +52,20 @@ pub(crate) fn at(
 /// The value of a label, as it is written in YAML; `None` if the value cannot be a label's.
 fn written(value: &SyntaxValue<'_>) -> Option<String> {
     match value {
-        SyntaxValue::Str(text) => Some(text.to_string()),
+        SyntaxValue::Str(text) if is_plain(text) => Some(text.to_string()),
         // In quotes, because a label's value is a string.
+        SyntaxValue::Str(text) => Some(format!("\"{text}\"")),
         SyntaxValue::Bool(value) => Some(format!("\"{value}\"")),
         SyntaxValue::Int(value) => Some(format!("\"{value}\"")),
         _ => None,
     }
+}
+
+/// Whether YAML reads the text as a string without quotes. Of the texts that can be a label's value, these are not all.
+fn is_plain(text: &str) -> bool {
+    let is_word = text.starts_with(|it: char| it.is_ascii_alphabetic())
+        && text.chars().all(|it| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '.'));
+    is_word && !["true", "false", "yes", "no", "on", "off", "null", "y", "n"].contains(&&*text.to_ascii_lowercase())
 }
 
 fn instead(fields: &str) -> String {
