@@ -8,6 +8,7 @@ use weir_classes::{Atoms, Classes, Scope, classify};
 use weir_codegen::emit::{Plan, emit};
 use weir_codegen::ir::{self, DecisionProgram, DecisionTables, PacketFacts, VerdictReason};
 use weir_codegen::map_images::{self, Sizes};
+use weir_codegen::structures::shapes::TableShapes;
 use weir_codegen::structures::{Room, StructureOptions};
 use weir_codegen::{lower, passes};
 use weir_ebpf::asm::Assembled;
@@ -68,7 +69,7 @@ impl<'c> Compiled<'c> {
         let families = [Family::V4, Family::V6].into_iter();
         let families = families.filter(|it| map_images::has_family(self.cluster, &self.scope, *it)).collect();
         let decisions = [&self.optimised[0], &self.optimised[1]];
-        let plan = Plan { target: Target::BASE, decisions, tables: &self.tables, families };
+        let plan = Plan { target: Target::BASE, decisions, shapes: TableShapes::of(&self.tables), families };
         let emit = |hook| emit(&plan, hook).map_err(|error| error.to_string());
         Ok([emit(Direction::Ingress)?, emit(Direction::Egress)?])
     }

@@ -16,10 +16,11 @@ use crate::describe::provenance::Positions;
 use crate::describe::{describe, named_endpoint};
 use crate::emit::{self, EmitError, Plan};
 use crate::ir::{DecisionProgram, DecisionTables};
-use crate::last::LastArtifact;
+use crate::last::{LastArtifact, MeasuredProgram};
 use crate::lower;
 use crate::map_images::{self, EndpointEntry, Sizes};
 use crate::passes::{self, PassError};
+use crate::structures::shapes::TableShapes;
 use crate::structures::{Room, StructureOptions};
 use weir_artifact::layout::{AT_EDGE, MapName, program_name};
 use weir_artifact::structure::{LookupSet, Structure, StructureNote};
@@ -195,9 +196,9 @@ pub fn compile_after(
     }
     let families =
         [Family::V4, Family::V6].into_iter().filter(|it| map_images::has_family(cluster, scope, *it)).collect();
-    let plan = Plan { target: options.target, decisions: decisions.each_ref(), tables: &tables, families };
-    let (to_pod, to_pod_report) = program(&plan, Direction::Ingress, last)?;
-    let (from_pod, from_pod_report) = program(&plan, Direction::Egress, last)?;
+    let shapes = TableShapes::of(&tables);
+    let plan = Plan { target: options.target, decisions: decisions.each_ref(), shapes, families };
+    let [(to_pod, to_pod_report), (from_pod, from_pod_report)] = programs(&plan, last)?;
     let address_maps = |family| {
         let known = last.address_maps(&tables.addresses, &structures, family);
         known.unwrap_or_else(|| map_images::address_maps(&tables, family))
@@ -205,7 +206,7 @@ pub fn compile_after(
     let mut maps = map_images::maps_with(cluster, scope, &tables, (options.sizes, options.target), &address_maps);
     let mut at_edge = None;
     if let Some(edge) = EdgeDenials::of(cluster, &classes) {
-        at_edge = Some(checked(AT_EDGE, emit::emit_edge(&plan, &edge), last)?);
+        at_edge = Some(checked(AT_EDGE, emit::emit_edge(&plan, &tables.addresses, &edge), last)?);
         maps.extend(map_images::edge_maps(cluster, scope, &edge));
         maps.sort_by_key(|map| map.name);
     }
@@ -224,9 +225,7 @@ pub fn compile_after(
         endpoints,
     };
     options.budgets.check(&compiled)?;
-    let programs = compiled.programs.iter().zip(&compiled.reports);
-    let edge = compiled.edge.iter().map(|(code, report)| (code, report));
-    last.keep(&compiled.maps, programs.chain(edge), &compiled.tables.addresses, structures);
+    last.keep(&compiled.maps, compiled.edge.as_ref(), &compiled.tables.addresses, structures);
     Ok(compiled)
 }
 
@@ -357,8 +356,15 @@ fn place_of(map: MapName) -> Option<LookupSet> {
     })
 }
 
-fn program(plan: &Plan<'_>, hook: Direction, last: &LastArtifact) -> Result<(Assembled, LimitsReport), CompileError> {
-    checked(program_name(hook), emit::emit(plan, hook), last)
+/// The programs at pods: those of the last compile, if they were emitted from an equal plan.
+fn programs(plan: &Plan<'_>, last: &mut LastArtifact) -> Result<[MeasuredProgram; 2], CompileError> {
+    if let Some(known) = last.programs(plan) {
+        return Ok(known.clone());
+    }
+    let program = |hook| checked(program_name(hook), emit::emit(plan, hook), last);
+    let programs = [program(Direction::Ingress)?, program(Direction::Egress)?];
+    last.keep_programs(plan, programs.clone());
+    Ok(programs)
 }
 
 /// A program as the kernel takes it, and its measures.
@@ -366,7 +372,7 @@ fn checked(
     program: &'static str,
     emitted: Result<Assembled, EmitError>,
     last: &LastArtifact,
-) -> Result<(Assembled, LimitsReport), CompileError> {
+) -> Result<MeasuredProgram, CompileError> {
     let assembled = emitted.map_err(|error| CompileError::Emit { program, error })?;
     let report = last.report(&assembled).cloned().unwrap_or_else(|| limits::check(&assembled.insns));
     match report.violations.first() {

@@ -40,9 +40,11 @@ mod verdict;
 use std::collections::BTreeMap;
 use weir_artifact::layout::{AT_EDGE, MapName, Outcome, config, direction_number, mark, program_name};
 
-use crate::ir::{DecisionProgram, DecisionTables, Inst, Value};
+use crate::ir::{DecisionProgram, Inst, Value};
+use crate::structures::shapes::TableShapes;
 use frame::{StackFrame, skb};
 use parse::family_number;
+use weir_classes::AddressMap;
 use weir_classes::edge_denials::EdgeDenials;
 use weir_ebpf::asm::{Asm, AsmError, Assembled, Label, MapRef};
 use weir_ebpf::helper::Helper;
@@ -51,15 +53,15 @@ use weir_ebpf::target::Target;
 use weir_model::Direction;
 use weir_objects::address::Family;
 
-/// The input that the programs are specialised to.
-#[derive(Clone, Debug)]
+/// The input that the programs are specialised to. Equal plans give equal programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan<'a> {
     /// The oldest kernel that the programs must load on.
     pub target: Target,
     /// The decisions, ingress first, then egress.
     pub decisions: [&'a DecisionProgram; 2],
-    /// The tables that the decisions read.
-    pub tables: &'a DecisionTables,
+    /// The shapes of the tables that the decisions read.
+    pub shapes: TableShapes,
     /// The address families of local endpoints.
     pub families: Vec<Family>,
 }
@@ -98,10 +100,11 @@ pub fn emit(plan: &Plan<'_>, hook: Direction) -> Result<Assembled, EmitError> {
 }
 
 /// Emits the program at the edge of the node. It drops packets from peers that deny lists block for every local pod.
-pub fn emit_edge(plan: &Plan<'_>, edge: &EdgeDenials) -> Result<Assembled, EmitError> {
+/// Without a table of single addresses, it compares those of `addresses`.
+pub fn emit_edge(plan: &Plan<'_>, addresses: &AddressMap, edge: &EdgeDenials) -> Result<Assembled, EmitError> {
     let asm = Asm::new(plan.target, AT_EDGE);
     let mut emitter = Emitter { asm, ..Emitter::new(plan, Direction::Ingress) };
-    emitter.edge(edge);
+    emitter.edge(addresses, edge);
     Ok(emitter.asm.assemble()?)
 }
 

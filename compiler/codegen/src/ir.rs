@@ -156,6 +156,12 @@ pub fn words(atoms: usize, is_audit: bool) -> usize {
     atoms.div_ceil(64) * if is_audit { 2 } else { 1 }
 }
 
+/// The set of all atoms, with the audit set beside it if there is one.
+pub fn full_set(atoms: usize, is_audit: bool) -> AtomSet {
+    let full = AtomSet::all(atoms);
+    if is_audit { full.beside(&full) } else { full }
+}
+
 /// The tables that a program's look-ups read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DecisionTables {
@@ -198,8 +204,7 @@ impl DecisionTables {
 
     /// A set with every atom, and with every atom of the audit set beside it.
     pub fn full_set(&self) -> AtomSet {
-        let full = AtomSet::all(self.atoms);
-        if self.is_audit { full.beside(&full) } else { full }
+        full_set(self.atoms, self.is_audit)
     }
 
     /// Whether any address of a family has a class other than 0.

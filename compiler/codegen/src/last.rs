@@ -4,7 +4,7 @@
 //! addresses, descriptions of ten thousand policies, the programs. To make, compare, digest and copy it again costs
 //! more than the change.
 //! Strategy: equal tables are the same memory ([`weir_artifact::entries`]), tables of the same addresses are not made
-//! again, and programs that are equal to the last ones have been measured already.
+//! again, and neither are programs from an equal [`Plan`].
 //! Invariant: the artifact is byte for byte the one that is made without this: `compiler/classes/tests/incremental`
 //! compares every artifact of its series.
 
@@ -16,21 +16,51 @@ use weir_artifact::map_image::MapImage;
 use weir_classes::AddressMap;
 use weir_ebpf::asm::Assembled;
 use weir_ebpf::limits::LimitsReport;
+use weir_ebpf::target::Target;
 use weir_objects::address::Family;
 
 use crate::describe::provenance::LastDescriptions;
+use crate::emit::Plan;
+use crate::ir::DecisionProgram;
 use crate::structures::StructureOptions;
+use crate::structures::shapes::TableShapes;
 
 /// Parts of the last artifact, for the next one.
 #[derive(Debug, Default)]
 pub struct LastArtifact {
     pub(crate) described: LastDescriptions,
     maps: Vec<MapImage>,
-    programs: Vec<(Assembled, LimitsReport)>,
+    emitted: Option<EmittedPrograms>,
+    edge: Option<MeasuredProgram>,
     /// The input of the structures of addresses.
     addresses: Option<(Arc<AddressMap>, StructureOptions)>,
     /// The memory of the last manifest.
     memory: String,
+}
+
+/// A program and its measures.
+pub(crate) type MeasuredProgram = (Assembled, LimitsReport);
+
+/// The programs at pods, and the plan that they were emitted from.
+#[derive(Debug)]
+struct EmittedPrograms {
+    target: Target,
+    decisions: [DecisionProgram; 2],
+    shapes: TableShapes,
+    families: Vec<Family>,
+    programs: [MeasuredProgram; 2],
+}
+
+impl EmittedPrograms {
+    fn new(plan: &Plan<'_>, programs: [MeasuredProgram; 2]) -> Self {
+        let Plan { target, decisions, shapes, families } = plan.clone();
+        Self { target, decisions: decisions.map(Clone::clone), shapes, families, programs }
+    }
+
+    fn plan(&self) -> Plan<'_> {
+        let Self { target, ref decisions, ref shapes, ref families, .. } = *self;
+        Plan { target, decisions: decisions.each_ref(), shapes: shapes.clone(), families: families.clone() }
+    }
 }
 
 impl LastArtifact {
@@ -50,7 +80,18 @@ impl LastArtifact {
 
     /// The measures of a program that is equal to one of the last artifact.
     pub(crate) fn report(&self, code: &Assembled) -> Option<&LimitsReport> {
-        self.programs.iter().find(|(known, _)| known.insns == code.insns).map(|(_, report)| report)
+        let emitted = self.emitted.iter().flat_map(|emitted| &emitted.programs);
+        emitted.chain(&self.edge).find(|(known, _)| known.insns == code.insns).map(|(_, report)| report)
+    }
+
+    /// The programs at pods, if they were emitted from an equal plan.
+    pub(crate) fn programs(&self, plan: &Plan<'_>) -> Option<&[MeasuredProgram; 2]> {
+        self.emitted.as_ref().filter(|emitted| emitted.plan() == *plan).map(|emitted| &emitted.programs)
+    }
+
+    /// Keeps the programs at pods that were emitted from this plan.
+    pub(crate) fn keep_programs(&mut self, plan: &Plan<'_>, programs: [MeasuredProgram; 2]) {
+        self.emitted = Some(EmittedPrograms::new(plan, programs));
     }
 
     /// The maps in which a family's addresses are looked up, if the addresses are those of the last artifact.
@@ -84,16 +125,16 @@ impl LastArtifact {
         }
     }
 
-    /// Keeps the parts of a compile. Later changes of its tables do not reach the copies here.
-    pub(crate) fn keep<'a>(
+    /// Keeps the other parts of a compile. Later changes of its tables do not reach the copies here.
+    pub(crate) fn keep(
         &mut self,
         maps: &[MapImage],
-        programs: impl IntoIterator<Item = (&'a Assembled, &'a LimitsReport)>,
+        edge: Option<&MeasuredProgram>,
         addresses: &Arc<AddressMap>,
         structures: StructureOptions,
     ) {
         self.maps = maps.to_vec();
-        self.programs = programs.into_iter().map(|(code, report)| (code.clone(), report.clone())).collect();
+        self.edge = edge.cloned();
         self.addresses = Some((Arc::clone(addresses), structures));
     }
 }

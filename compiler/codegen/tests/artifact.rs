@@ -8,6 +8,7 @@ use weir_codegen::describe::lines::{line_of_object, line_table};
 use weir_codegen::describe::provenance::Positions;
 use weir_codegen::describe::{describe, named_endpoint};
 use weir_codegen::emit::{self, Plan};
+use weir_codegen::structures::shapes::TableShapes;
 use weir_codegen::{lower, map_images, passes};
 use weir_ebpf::asm::{MapRef, Tag};
 use weir_ebpf::limits;
@@ -30,7 +31,7 @@ fn parts() -> ArtifactParts {
     let plan = Plan {
         target: Target::BASE,
         decisions: [&decisions[0], &decisions[1]],
-        tables: &tables,
+        shapes: TableShapes::of(&tables),
         families: vec![Family::V4, Family::V6],
     };
     let mut programs = Direction::ALL.map(|hook| emit::emit(&plan, hook).unwrap());

@@ -11,6 +11,7 @@ use weir_codegen::ir::{DecisionProgram, DecisionTables};
 use weir_codegen::lower;
 use weir_codegen::map_images::address_maps as images;
 use weir_codegen::structures::rows::DirectionRows;
+use weir_codegen::structures::shapes::TableShapes;
 use weir_codegen::structures::{ExactTable, Prefixes, Room, StructureOptions, Structures, key};
 use weir_ebpf::asm::{Asm, MapRef};
 use weir_ebpf::insn::{Reg, Size};
@@ -79,7 +80,8 @@ fn check_with(addresses: &AddressMap, asked: &[IpAddr], family: Family, options:
         return 0;
     }
     let decisions: [DecisionProgram; 2] = Direction::ALL.map(|direction| lower::lower(direction, &tables));
-    let plan = Plan { target: Target::BASE, decisions: decisions.each_ref(), tables: &tables, families: vec![family] };
+    let shapes = TableShapes::of(&tables);
+    let plan = Plan { target: Target::BASE, decisions: decisions.each_ref(), shapes, families: vec![family] };
     let program = emit_look_up(&plan, family, from_input).unwrap();
     let mut vm = Vm::new(1);
     let input =

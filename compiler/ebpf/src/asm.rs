@@ -10,6 +10,7 @@
 use super::helper::Helper;
 use super::insn::{AluOp, AtomicOp, Cond, Imm64, Insn, Operand, Reg, Size, Swap, SwapBits, Width};
 use super::target::{Feature, Target};
+use std::borrow::Cow;
 use std::fmt;
 
 /// A position in the code. Prints as `L3`.
@@ -117,7 +118,7 @@ impl SymbolicOp {
 /// A label's name and, once it is bound, the number of the operation that follows it.
 #[derive(Clone, Debug)]
 struct LabelPosition {
-    name: String,
+    name: Cow<'static, str>,
     before: Option<usize>,
 }
 
@@ -203,9 +204,9 @@ impl Asm {
     }
 
     /// A new label, to be bound later. The name appears in errors only.
-    pub fn label(&mut self, name: &str) -> Label {
+    pub fn label(&mut self, name: impl Into<Cow<'static, str>>) -> Label {
         let label = Label(u32::try_from(self.labels.len()).unwrap_or(u32::MAX));
-        self.labels.push(LabelPosition { name: name.to_owned(), before: None });
+        self.labels.push(LabelPosition { name: name.into(), before: None });
         label
     }
 
@@ -349,7 +350,12 @@ impl Asm {
         // Two steps: all positions, then all distances. A jump forward needs the position of code that has not been
         // visited yet.
         let layout = self.layout()?;
-        let mut out = Assembled { functions: self.functions(&layout)?, ..Assembled::default() };
+        let mut out = Assembled {
+            insns: Vec::with_capacity(self.ops.len()),
+            tags: Vec::with_capacity(self.ops.len()),
+            maps: Vec::new(),
+            functions: self.functions(&layout)?,
+        };
         for (&(op, tag), &slot) in self.ops.iter().zip(&layout) {
             let insn = self.resolve(op, slot, &layout)?;
             // After the long form was chosen: `gotol` is an instruction of version 4, and it appears only here.
@@ -390,7 +396,7 @@ impl Asm {
     }
 
     fn name(&self, label: Label) -> String {
-        self.labels.get(label.0 as usize).map_or_else(String::new, |place| place.name.clone())
+        self.labels.get(label.0 as usize).map_or_else(String::new, |place| place.name.clone().into_owned())
     }
 
     fn position(&self, label: Label, slot: u32, layout: &[u32]) -> Result<u32, AsmError> {

@@ -40,14 +40,23 @@ pub const SLOT_BYTES: usize = 8;
 
 impl InsnFields {
     /// The bytes as the kernel reads them.
+    #[inline]
     pub fn to_bytes(self, order: ByteOrder) -> [u8; SLOT_BYTES] {
-        let (registers, offset, imm) = match order {
+        let Self { opcode, dst, src, offset, imm } = self;
+        let (opcode, offset, imm) = (u64::from(opcode), u64::from(offset as u16), u64::from(imm as u32));
+        // One word, because compilers do not merge stores of eight single bytes into one.
+        match order {
             // The registers are bit fields in the kernel's structure, so their halves change places with the byte
             // order: https://github.com/torvalds/linux/blob/v6.12/Documentation/bpf/standardization/instruction-set.rst
-            ByteOrder::Little => (self.src << 4 | self.dst & 15, self.offset.to_le_bytes(), self.imm.to_le_bytes()),
-            ByteOrder::Big => (self.dst << 4 | self.src & 15, self.offset.to_be_bytes(), self.imm.to_be_bytes()),
-        };
-        [self.opcode, registers, offset[0], offset[1], imm[0], imm[1], imm[2], imm[3]]
+            ByteOrder::Little => {
+                let registers = u64::from(src << 4 | dst & 15);
+                (opcode | registers << 8 | offset << 16 | imm << 32).to_le_bytes()
+            }
+            ByteOrder::Big => {
+                let registers = u64::from(dst << 4 | src & 15);
+                (opcode << 56 | registers << 48 | offset << 32 | imm).to_be_bytes()
+            }
+        }
     }
 
     /// The fields of eight bytes.
@@ -96,17 +105,14 @@ pub enum DecodeError {
 pub fn encode(insns: impl IntoIterator<Item: Borrow<Insn>>, order: ByteOrder) -> Vec<u8> {
     let insns = insns.into_iter();
     // Room for one instruction of two slots in eight.
-    let slots = insns.size_hint().0 * 9 / 8;
-    let mut bytes = Vec::with_capacity(slots * SLOT_BYTES);
+    let mut slots = Vec::with_capacity(insns.size_hint().0 * 9 / 8);
     for insn in insns {
         // Infallible: every value of `Insn` has an encoding, so callers have no error to invent an answer for.
         let (first, second) = encode_one(insn.borrow());
-        bytes.extend_from_slice(&first.to_bytes(order));
-        if let Some(second) = second {
-            bytes.extend_from_slice(&second.to_bytes(order));
-        }
+        slots.push(first.to_bytes(order));
+        slots.extend(second.map(|second| second.to_bytes(order)));
     }
-    bytes
+    slots.into_flattened()
 }
 
 /// The program in `bytes`.
@@ -269,6 +275,7 @@ fn operand_fields(operand: Operand) -> (u8, u8, i32) {
 }
 
 /// The slots of one instruction.
+#[inline]
 pub fn encode_one(insn: &Insn) -> (InsnFields, Option<InsnFields>) {
     let none = InsnFields::default();
     let slot = match *insn {

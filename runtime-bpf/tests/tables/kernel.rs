@@ -6,6 +6,7 @@ use weir_codegen::ir::{DecisionProgram, DecisionTables};
 use weir_codegen::lower;
 use weir_codegen::map_images::address_maps;
 use weir_codegen::structures::rows::DirectionRows;
+use weir_codegen::structures::shapes::TableShapes;
 use weir_codegen::structures::{StructureOptions, Structures};
 use weir_ebpf::asm::Asm;
 use weir_ebpf::code::{ByteOrder, encode};
@@ -42,7 +43,8 @@ pub(crate) fn load(
     address: impl FnOnce(&mut Asm),
 ) -> LookUp {
     let decisions: [DecisionProgram; 2] = Direction::ALL.map(|direction| lower::lower(direction, tables));
-    let plan = Plan { target: Target::BASE, decisions: decisions.each_ref(), tables, families: vec![family] };
+    let shapes = TableShapes::of(tables);
+    let plan = Plan { target: Target::BASE, decisions: decisions.each_ref(), shapes, families: vec![family] };
     let program = emit_look_up(&plan, family, address).unwrap();
     let maps: Vec<(u32, KernelMap)> =
         address_maps(tables, family).iter().map(|image| (image.name as u32, make(kernel, image))).collect();

@@ -11,6 +11,7 @@ use weir_classes::{Scope, classify};
 use weir_codegen::emit::{Plan, emit};
 use weir_codegen::map_images::{Sizes, endpoints, has_family, maps};
 use weir_codegen::structures::StructureOptions as Structures;
+use weir_codegen::structures::shapes::TableShapes;
 use weir_codegen::{lower, passes};
 use weir_ebpf::asm::Assembled;
 use weir_ebpf::limits::check;
@@ -91,7 +92,7 @@ pub fn compile(manifest: &str, node: &str) -> Parts {
         program
     });
     let families = FAMILIES.into_iter().filter(|family| has_family(&cluster, &scope, *family)).collect();
-    let plan = Plan { target, decisions: [&decisions[0], &decisions[1]], tables: &tables, families };
+    let plan = Plan { target, decisions: [&decisions[0], &decisions[1]], shapes: TableShapes::of(&tables), families };
     let programs = [Direction::Ingress, Direction::Egress].map(|hook| emit(&plan, hook).unwrap());
     for program in &programs {
         let violations = check(&program.link(|_| 0)).violations;

@@ -78,7 +78,7 @@ impl Emitter<'_> {
         self.if_would_deny(passes);
         self.asm.mov(Reg::R0, SHOT);
         self.asm.exit();
-        if self.plan.tables.is_audit {
+        if self.plan.shapes.is_audit {
             self.asm.bind(passes);
             self.next();
         }
@@ -86,7 +86,7 @@ impl Emitter<'_> {
 
     /// Jumps to `to` if the outcome is `WouldDeny`.
     pub(super) fn if_would_deny(&mut self, to: Label) {
-        if self.plan.tables.is_audit {
+        if self.plan.shapes.is_audit {
             self.load_frame(Reg::R1, StackFrame::OUTCOME);
             self.asm.jump_if(Cond::Eq, Reg::R1, Outcome::WouldDeny as i32, to);
         }
@@ -107,9 +107,9 @@ impl Emitter<'_> {
         };
         self.asm.jump_if(Cond::Set, Reg::R1, filters as i32, here);
         // A pod that no policy isolates may still not send from another pod's address.
-        let open = if self.plan.tables.is_audit { self.asm.label("open") } else { open };
+        let open = if self.plan.shapes.is_audit { self.asm.label("open") } else { open };
         self.check_own_address_if_known(open);
-        if self.plan.tables.is_audit {
+        if self.plan.shapes.is_audit {
             self.asm.bind(open);
             self.open_unless_audit(filters);
         } else {

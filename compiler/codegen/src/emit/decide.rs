@@ -8,8 +8,8 @@ use super::frame::{FlowKey, StackFrame};
 use super::parse::{address_bytes, key};
 use super::verdict::own_address;
 use super::{EmitError, Emitter};
-use crate::ir::{BlockId, Condition, DecisionProgram, Fact, Inst, Terminator, Value, VerdictReason};
-use crate::structures::ExactTable;
+use crate::ir::{self, BlockId, Condition, DecisionProgram, Fact, Inst, Terminator, Value, VerdictReason};
+use crate::structures::shapes::ExactShape;
 use weir_artifact::layout::{MapName, Origin, Outcome, config, direction_number};
 use weir_ebpf::asm::{Label, Tag};
 use weir_ebpf::insn::{AluOp, Cond, Imm64, Insn, Operand, Reg, Size, SwapBits};
@@ -117,7 +117,7 @@ impl Emitter<'_> {
 
     fn block_label(&mut self, decision: &mut Decision, id: BlockId) -> Label {
         let asm = &mut self.asm;
-        *decision.labels.entry(id).or_insert_with(|| asm.label(&id.to_string()))
+        *decision.labels.entry(id).or_insert_with(|| asm.label(id.to_string()))
     }
 
     fn inst(&mut self, decision: &Decision, direction: Direction, inst: Inst) -> Result<(), EmitError> {
@@ -130,7 +130,7 @@ impl Emitter<'_> {
             }
             // A pass turns such look-ups into compares. If one is left, the pass is wrong, and a program without it
             // would be weaker than the policy: an error, no fallback.
-            Inst::Class(_, family, _) if *self.plan.tables.structures.exact(family) == ExactTable::Compares => {
+            Inst::Class(_, family, _) if self.plan.shapes.exact(family) == ExactShape::Compares => {
                 return Err(EmitError::NotCompared(inst));
             }
             Inst::Class(..) => self.class(decision.family, to),
@@ -316,7 +316,7 @@ impl Emitter<'_> {
             Condition::Is(_, address) => self.is_address(decision.family, address, then),
             Condition::Has(set, atom) => self.has(slot(set)?, slot(atom)?, 0, then),
             Condition::Audit(set, atom) => {
-                self.has(slot(set)?, slot(atom)?, 8 * self.plan.tables.atoms.div_ceil(64) as i32, then);
+                self.has(slot(set)?, slot(atom)?, 8 * self.plan.shapes.atoms.div_ceil(64) as i32, then);
             }
             Condition::Full(set) => self.is_full(slot(set)?, then),
         }
@@ -361,7 +361,7 @@ impl Emitter<'_> {
 
     /// Goes to `then` if the set contains the atom. The set begins `from` bytes after the pointer.
     fn has(&mut self, set: i16, atom: i16, from: i32, then: Label) {
-        let words = self.plan.tables.atoms.div_ceil(64) as i32;
+        let words = self.plan.shapes.atoms.div_ceil(64) as i32;
         self.asm.load(Size::Dw, Reg::R1, Reg::R10, set);
         if from != 0 {
             self.asm.alu(AluOp::Add, Reg::R1, from);
@@ -406,7 +406,7 @@ impl Emitter<'_> {
         let short = self.asm.label("not full");
         // The full set is compared by its bits. Its number would do only where sets are stored once each, and kernel
         // maps of rows store a copy in every entry.
-        let full = self.plan.tables.full_set();
+        let full = ir::full_set(self.plan.shapes.atoms, self.plan.shapes.is_audit);
         self.asm.load(Size::Dw, Reg::R1, Reg::R10, set);
         for (index, word) in full.words().iter().enumerate() {
             self.asm.load(Size::Dw, Reg::R2, Reg::R1, 8 * index as i16);

@@ -15,8 +15,9 @@ use super::frame::{FlowKey, StackFrame};
 use super::header::{IpHeader, OFFSET_OR_MORE, PLAIN_V4, extension};
 use super::parse::{ETHERNET, FRAGMENT, ICMP, ICMPV6, SCTP, TCP, UDP, address_bytes};
 use super::{Emitter, ether_type};
-use crate::structures::ExactTable;
+use crate::structures::shapes::ExactShape;
 use weir_artifact::layout::{MapName, config};
+use weir_classes::AddressMap;
 use weir_classes::edge_denials::EdgeDenials;
 use weir_ebpf::asm::Label;
 use weir_ebpf::context::xdp;
@@ -35,7 +36,7 @@ const V6: i32 = IpHeader::bytes(Family::V6);
 const TRANSPORTS: [i32; 3] = [TCP, UDP, SCTP];
 
 impl Emitter<'_> {
-    pub(super) fn edge(&mut self, edge: &EdgeDenials) {
+    pub(super) fn edge(&mut self, addresses: &AddressMap, edge: &EdgeDenials) {
         let [pass, drop, tagged, plain] = ["pass", "drop", "tagged", "untagged"].map(|name| self.asm.label(name));
         self.asm.load(Size::W, Reg::R7, Reg::R1, xdp::DATA);
         self.asm.load(Size::W, Reg::R8, Reg::R1, xdp::DATA_END);
@@ -59,7 +60,7 @@ impl Emitter<'_> {
             // Every check that fails goes to `pass`. The program may miss packets, because `to_pod` judges them again,
             // but a packet that is dropped here has no second judge.
             self.at_a_glance(family, pass);
-            self.denied_to_all(family, edge, pass);
+            self.denied_to_all(family, addresses, edge, pass);
             self.asm.jump(drop);
             self.asm.bind(next);
         }
@@ -155,15 +156,14 @@ impl Emitter<'_> {
     }
 
     /// Goes to `pass` unless the source is denied for every local pod and the destination is an enforced pod.
-    fn denied_to_all(&mut self, family: Family, edge: &EdgeDenials, pass: Label) {
+    fn denied_to_all(&mut self, family: Family, addresses: &AddressMap, edge: &EdgeDenials, pass: Label) {
         let denied = self.asm.label("denied to every pod");
         // A pod's packet to itself is allowed, even if a list denies the pod's address.
         self.unless_itself(family, pass);
         // Single addresses without a table are few enough to be compared one by one.
-        if *self.plan.tables.structures.exact(family) == ExactTable::Compares {
+        if self.plan.shapes.exact(family) == ExactShape::Compares {
             // A single address that is not denied must not fall through to the prefixes: it has a class of its own.
-            let tables = self.plan.tables;
-            for (address, peer) in &tables.addresses.exact {
+            for (address, peer) in &addresses.exact {
                 self.is_address(family, *address, if edge.denies(*peer) { denied } else { pass });
             }
         }

@@ -326,7 +326,7 @@ impl Emitter<'_> {
             // audit mode waits for.
             self.if_would_deny(reported);
             self.store_constant(StackFrame::OUTCOME, outcome as u32);
-            if self.plan.tables.is_audit {
+            if self.plan.shapes.is_audit {
                 self.asm.bind(reported);
             }
         }

@@ -114,7 +114,7 @@ impl Emitter<'_> {
         // r1 is the difference of the local addresses, which `look_up_flow` does not refuse by itself.
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, parsed);
         self.unless_in_force(parsed);
-        if self.hook == Direction::Ingress && self.plan.tables.icmp_errors.is_some() {
+        if self.hook == Direction::Ingress && self.plan.shapes.judges_icmp_errors {
             self.judge_sender();
         } else {
             let related = self.end(Outcome::Related);

@@ -12,12 +12,11 @@ mod perfect;
 mod ranges;
 mod rows;
 
-use std::collections::BTreeSet;
-
 use super::Emitter;
 use super::frame::{FlowKey, StackFrame};
 use super::parse::address_bytes;
-use crate::structures::{ExactTable, PortTable, Prefixes, perfect as perfect_hash};
+use crate::structures::perfect::PerfectShape;
+use crate::structures::shapes::{ExactShape, PrefixShape};
 use weir_artifact::layout::MapName;
 use weir_ebpf::asm::Label;
 use weir_ebpf::insn::{AluOp, Cond, Operand, Reg, Size};
@@ -31,13 +30,13 @@ impl Emitter<'_> {
             Family::V4 => (MapName::Exact4, MapName::Listed4),
             Family::V6 => (MapName::Exact6, MapName::Listed6),
         };
-        match self.plan.tables.structures.exact(family) {
-            ExactTable::Empty | ExactTable::Compares => {}
-            ExactTable::Hash => self.exact_hash(exact, done),
-            ExactTable::Perfect(table) => self.exact_table(family, exact, table, done),
-            ExactTable::Layered(table) => {
+        match self.plan.shapes.exact(family) {
+            ExactShape::Empty | ExactShape::Compares => {}
+            ExactShape::Hash => self.exact_hash(exact, done),
+            ExactShape::Perfect(shape) => self.exact_table(family, exact, shape, done),
+            ExactShape::Layered(shape) => {
                 self.exact_hash(exact, done);
-                table.iter().for_each(|table| self.exact_table(family, listed, table, done));
+                shape.into_iter().for_each(|shape| self.exact_table(family, listed, shape, done));
             }
         }
         // A single address is more specific than any prefix that contains it, so it is looked up first.
@@ -54,10 +53,10 @@ impl Emitter<'_> {
     }
 
     /// Like [`Self::exact_hash`], in a perfect hash.
-    fn exact_table(&mut self, family: Family, map: MapName, table: &perfect_hash::PerfectTable, done: Label) {
+    fn exact_table(&mut self, family: Family, map: MapName, shape: PerfectShape, done: Label) {
         let miss = self.asm.label("no single address");
         self.remote_words(family);
-        self.perfect(map, 0, table.shape, miss);
+        self.perfect(map, 0, shape, miss);
         self.asm.jump(done);
         self.asm.bind(miss);
     }
@@ -73,36 +72,35 @@ impl Emitter<'_> {
     /// Leaves the class in r1. Goes to `done` or falls through.
     fn prefix_class(&mut self, family: Family, done: Label) {
         let prefixes = if family == Family::V4 { MapName::Prefixes4 } else { MapName::Prefixes6 };
-        match self.plan.tables.structures.prefixes(family) {
-            Prefixes::Empty => self.asm.mov(Reg::R1, 0),
-            Prefixes::Lpm(_) => {
+        match self.plan.shapes.prefixes(family) {
+            PrefixShape::Empty => self.asm.mov(Reg::R1, 0),
+            PrefixShape::Lpm => {
                 let miss = self.asm.label("no prefix");
                 self.prefix_key(family, i32::from(family.bits()));
                 self.look_up(prefixes, StackFrame::SCRATCH);
                 self.found(miss, done);
                 self.asm.mov(Reg::R1, 0);
             }
-            Prefixes::HashPerLength(list) => {
+            PrefixShape::HashPerLength(lengths) => {
                 // One look-up for each length, the longest first: the first hit is the longest match.
-                let lengths: BTreeSet<u8> = list.iter().map(|(prefix, _)| prefix.len()).collect();
-                for length in lengths.into_iter().rev() {
+                for length in lengths.iter().rev() {
                     let miss = self.asm.label("no prefix of this length");
-                    self.prefix_key(family, i32::from(length));
+                    self.prefix_key(family, i32::from(*length));
                     self.look_up(prefixes, StackFrame::SCRATCH);
                     self.found(miss, done);
                 }
                 self.asm.mov(Reg::R1, 0);
             }
-            Prefixes::Search(table) => self.search_remote(prefixes, table.shape),
-            Prefixes::Dxr(table) => self.dxr(prefixes, table.shape),
+            PrefixShape::Search(shape) => self.search_remote(prefixes, *shape),
+            PrefixShape::Dxr(shape) => self.dxr(prefixes, *shape),
         }
     }
 
     /// Looks up the atom of a protocol and a port. Returns `false` if a pass should have turned the look-up into
     /// compares.
     pub(super) fn atom(&mut self, protocol: i16, port: i16, to: i16) -> bool {
-        let PortTable::Search(table) = &self.plan.tables.structures.ports else { return false };
-        self.search(MapName::Ports, table.shape, |emitter, _| {
+        let Some(shape) = self.plan.shapes.ports else { return false };
+        self.search(MapName::Ports, shape, |emitter, _| {
             emitter.load_number(Reg::R1, protocol);
             emitter.load_number(Reg::R2, port);
             emitter.asm.alu(AluOp::Lsh, Reg::R1, 16);

@@ -189,7 +189,7 @@ impl Emitter<'_> {
 
     /// Passes an ICMP error about a live flow. It begins no flow.
     fn pass_icmp_error(&mut self) {
-        if self.hook == Direction::Ingress && self.plan.tables.icmp_errors.is_some() {
+        if self.hook == Direction::Ingress && self.plan.shapes.judges_icmp_errors {
             let related = self.end(Outcome::Related);
             self.load_frame(Reg::R1, StackFrame::ICMP_ERROR);
             self.asm.jump_if(Cond::Ne, Reg::R1, 0, related);
@@ -214,7 +214,7 @@ impl Emitter<'_> {
     /// If both directions were decided, audit policies may deny in either of them: keeps the first outcome if it is
     /// `WouldDeny`.
     fn would_deny_in_either(&mut self) {
-        if !self.plan.tables.is_audit {
+        if !self.plan.shapes.is_audit {
             return;
         }
         let as_it_is = self.asm.label("as the last direction says");
@@ -244,7 +244,7 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Eq, Reg::R7, 0, new);
         self.cut_flow(family);
         self.asm.bind(new);
-        if self.plan.tables.is_audit {
+        if self.plan.shapes.is_audit {
             let would_allow = self.end(Outcome::WouldAllow);
             self.load_frame(Reg::R1, StackFrame::OUTCOME);
             self.asm.jump_if(Cond::Eq, Reg::R1, Outcome::WouldAllow as i32, would_allow);

@@ -148,7 +148,7 @@ impl Emitter<'_> {
 
     /// Emits a search of r4 levels, from 1 to `most`.
     fn levels(&mut self, map: MapName, size: Size, starts: usize, most: u32) {
-        let labels: Vec<Label> = (1..most).map(|level| self.asm.label(&format!("{level} levels"))).collect();
+        let labels: Vec<Label> = (1..most).map(|level| self.asm.label(format!("{level} levels"))).collect();
         // A jump into the middle of the unrolled levels: a loop would need a counter, and the verifier would walk each
         // of its rounds.
         for (index, label) in labels.iter().enumerate() {

@@ -2,8 +2,8 @@
 
 use crate::emit::Emitter;
 use crate::emit::frame::StackFrame;
-use crate::structures::RowTable;
 use crate::structures::rows::{EntryIndex, RowShape};
+use crate::structures::shapes::RowTableShape;
 use weir_artifact::layout::{MapName, Outcome, direction_number};
 use weir_ebpf::asm::Label;
 use weir_ebpf::insn::{AluOp, Cond, Reg, Size};
@@ -12,25 +12,25 @@ use weir_model::Direction;
 impl Emitter<'_> {
     /// Stores a pointer to the set of the entry or, without an entry, to the row's default set.
     pub(in crate::emit) fn row(&mut self, direction: Direction, subject: i16, peer: i16, to: i16) {
-        match &self.plan.tables.structures.rows {
-            RowTable::Maps => self.row_of_maps(direction, subject, peer, to),
-            RowTable::Compiled(table) => self.row_of_table(table.shape, direction, subject, peer, to),
+        match self.plan.shapes.rows {
+            RowTableShape::Maps { subjects } => self.row_of_maps(subjects, direction, subject, peer, to),
+            RowTableShape::Compiled(shape) => self.row_of_table(shape, direction, subject, peer, to),
         }
     }
 
     /// Stores a pointer to the set for peers that have no entry.
     pub(in crate::emit) fn default_row(&mut self, direction: Direction, subject: i16, to: i16) {
-        match &self.plan.tables.structures.rows {
-            RowTable::Maps => self.default_of_maps(direction, subject, to),
-            RowTable::Compiled(table) => {
-                self.subject(table.shape, subject);
-                self.default_number(table.shape, direction);
-                self.set_pointer(table.shape, to);
+        match self.plan.shapes.rows {
+            RowTableShape::Maps { subjects } => self.default_of_maps(subjects, direction, subject, to),
+            RowTableShape::Compiled(shape) => {
+                self.subject(shape, subject);
+                self.default_number(shape, direction);
+                self.set_pointer(shape, to);
             }
         }
     }
 
-    fn row_of_maps(&mut self, direction: Direction, subject: i16, peer: i16, to: i16) {
+    fn row_of_maps(&mut self, subjects: u32, direction: Direction, subject: i16, peer: i16, to: i16) {
         let [found, done] = ["row entry", "row"].map(|name| self.asm.label(name));
         self.load_number(Reg::R1, peer);
         self.store_frame(StackFrame::SCRATCH, Reg::R1);
@@ -42,15 +42,14 @@ impl Emitter<'_> {
         self.store_frame(StackFrame::SCRATCH + 4, Reg::R1);
         self.look_up(MapName::Rows, StackFrame::SCRATCH);
         self.asm.jump_if(Cond::Ne, Reg::R0, 0, found);
-        self.default_of_maps(direction, subject, to);
+        self.default_of_maps(subjects, direction, subject, to);
         self.asm.jump(done);
         self.asm.bind(found);
         self.asm.store(Size::Dw, Reg::R10, to, Reg::R0);
         self.asm.bind(done);
     }
 
-    fn default_of_maps(&mut self, direction: Direction, subject: i16, to: i16) {
-        let subjects = self.plan.tables.ingress.len() as u32;
+    fn default_of_maps(&mut self, subjects: u32, direction: Direction, subject: i16, to: i16) {
         self.load_number(Reg::R1, subject);
         self.asm.alu(AluOp::Add, Reg::R1, (direction_number(direction) * subjects) as i32);
         self.store_frame(StackFrame::SCRATCH, Reg::R1);
