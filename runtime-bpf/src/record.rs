@@ -245,11 +245,15 @@ pub struct Uplink {
 }
 
 impl EnforcementRecord {
-    /// The programs of all generations in it.
-    pub(crate) fn programs(&self) -> BTreeSet<u32> {
+    /// All generations in it.
+    pub(crate) fn generations(&self) -> impl Iterator<Item = &KernelGeneration> {
         let retired = self.retired.as_ref().map(|(generation, _)| generation);
-        let generations = [self.current.as_ref(), self.next.as_ref(), retired, self.spare.as_ref()];
-        generations.into_iter().flatten().flat_map(|it| it.programs).collect()
+        [self.current.as_ref(), self.next.as_ref(), retired, self.spare.as_ref()].into_iter().flatten()
+    }
+
+    /// The programs at pods of all generations in it.
+    pub(crate) fn programs(&self) -> BTreeSet<u32> {
+        self.generations().flat_map(|it| it.programs).collect()
     }
 
     pub(crate) fn new(namespace: u64) -> Self {

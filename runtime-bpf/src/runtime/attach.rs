@@ -214,7 +214,8 @@ impl Runtime {
         reconciled: &mut Reconciled,
     ) -> Result<Vec<EnforcedEndpoint>, Error> {
         let mut wanted = self.asked_for(record, request, reconciled)?;
-        let is_new = |it: &EnforcedEndpoint| record.endpoints.iter().all(|known| known.ifindex != it.ifindex);
+        let known: BTreeSet<u32> = record.endpoints.iter().map(|it| it.ifindex).collect();
+        let is_new = |it: &EnforcedEndpoint| !known.contains(&it.ifindex);
         if request.way.is_none() && wanted.iter().filter(|it| is_new(it)).count() > FEW {
             let hurried =
                 |it: &&mut EnforcedEndpoint| is_new(it) && it.way == HookKind::Tcx && self.has_no_links(it.ifindex);
@@ -224,7 +225,8 @@ impl Runtime {
         if let Some(exact) = &request.exact {
             close_unknown(record, &mut wanted, &named, exact, reconciled);
         }
-        let all = record.endpoints.iter().filter(|it| wanted.iter().all(|new| new.ifindex != it.ifindex));
+        let named_here: BTreeSet<u32> = wanted.iter().map(|it| it.ifindex).collect();
+        let all = record.endpoints.iter().filter(|it| !named_here.contains(&it.ifindex));
         let mut open = all.chain(&wanted).filter(|it| !it.closed);
         if let Some(unknown) = open.find(|it| named.value_of(it).is_none()) {
             return Err(Error::UnknownPod(unknown.pod.clone()));
@@ -239,6 +241,9 @@ impl Runtime {
         reconciled: &mut Reconciled,
     ) -> Result<Vec<EnforcedEndpoint>, Error> {
         let mut wanted: Vec<EnforcedEndpoint> = Vec::new();
+        // By interface: a node can have hundreds of pods, and each of them is looked up.
+        let recorded: BTreeMap<u32, &EnforcedEndpoint> = record.endpoints.iter().map(|it| (it.ifindex, it)).collect();
+        let mut places: BTreeMap<u32, usize> = BTreeMap::new();
         let way = point::choose(&self.system, request.way)?;
         let closed = request.exact.as_ref().map_or(&[][..], |it| &it.closed);
         let asked = request.endpoints.iter().map(|it| (it, false)).chain(closed.iter().map(|it| (it, true)));
@@ -261,14 +266,15 @@ impl Runtime {
                 continue;
             };
             let ifindex = interface.ifindex;
-            if let Some(other) = wanted.iter_mut().find(|it| it.ifindex == ifindex && it.pod != *pod) {
+            let other = places.get(&ifindex).and_then(|place| wanted.get_mut(*place));
+            if let Some(other) = other.filter(|it| it.pod != *pod) {
                 let (first, second) = (other.pod.clone(), pod.clone());
                 other.closed = true;
                 let two = Error::TwoPods { name: name.clone(), first, second };
                 skip(request, reconciled, (pod, name), StateAfterFailure::Closed, two)?;
                 continue;
             }
-            let known = record.endpoints.iter().find(|it| it.ifindex == ifindex);
+            let known = recorded.get(&ifindex).copied();
             let (way, hurried) = match (request.way, known) {
                 (None, Some(known)) => (known.way, known.hurried),
                 _ => (way, false),
@@ -279,6 +285,7 @@ impl Runtime {
             let number = known.map_or_else(|| free_number(record, &wanted), |it| it.number);
             let uid = request.exact.as_ref().and_then(|it| it.uids.get(pod).cloned());
             let (pod, interface, address) = (pod.clone(), name.clone(), interface.address);
+            places.entry(ifindex).or_insert(wanted.len());
             wanted.push(EnforcedEndpoint {
                 pod,
                 uid,
@@ -451,9 +458,12 @@ fn close_unknown(
     exact: &ExactPods,
     reconciled: &mut Reconciled,
 ) {
+    let interfaces: BTreeSet<u32> = wanted.iter().map(|it| it.ifindex).collect();
+    let places: BTreeSet<(&str, u32)> = wanted.iter().map(|it| (it.pod.as_str(), it.ifindex)).collect();
     for local in &mut record.endpoints {
-        let is_named = wanted.iter().any(|it| it.ifindex == local.ifindex);
-        let is_elsewhere = wanted.iter().any(|it| it.pod == local.pod && it.ifindex != local.ifindex);
+        let is_named = interfaces.contains(&local.ifindex);
+        let pod = local.pod.as_str();
+        let is_elsewhere = places.range((pod, 0)..=(pod, u32::MAX)).any(|(_, ifindex)| *ifindex != local.ifindex);
         let is_same = local.uid.is_some() && exact.uids.get(&local.pod) == local.uid.as_ref();
         local.closed |= !is_named && (is_elsewhere || !is_same || named.value_of(local).is_none());
     }
@@ -485,10 +495,10 @@ fn shared_maps(record: &EnforcementRecord) -> usize {
 /// way is moved afterwards: the interfaces to move and their new ways are returned.
 fn merge(record: &mut EnforcementRecord, wanted: Vec<EnforcedEndpoint>) -> Vec<(u32, HookKind)> {
     let mut moves = Vec::new();
+    let all = std::mem::take(&mut record.endpoints);
+    let mut all: BTreeMap<u32, EnforcedEndpoint> = all.into_iter().map(|it| (it.ifindex, it)).collect();
     for mut new in wanted {
-        let known = record.endpoints.iter().position(|it| it.ifindex == new.ifindex);
-        if let Some(known) = known {
-            let old = record.endpoints.remove(known);
+        if let Some(old) = all.remove(&new.ifindex) {
             if old.pod != new.pod {
                 record.leaving.push(old);
             } else if old.way != new.way {
@@ -496,9 +506,9 @@ fn merge(record: &mut EnforcementRecord, wanted: Vec<EnforcedEndpoint>) -> Vec<(
                 (new.way, new.hurried) = (old.way, old.hurried);
             }
         }
-        record.endpoints.push(new);
+        all.insert(new.ifindex, new);
     }
-    record.endpoints.sort_by_key(|it| it.ifindex);
+    record.endpoints = all.into_values().collect();
     moves
 }
 

@@ -8,7 +8,7 @@
 //! Invariant: this is a copy of the record and its objects, taken after each operation. If it cannot be taken, the next
 //! operation takes it first, and does not restore an earlier record in place of the one that is there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -37,6 +37,14 @@ impl HeldObjects {
 
     pub(crate) fn map(&self, number: u32) -> Option<KernelMap> {
         self.maps.get(&number).cloned()
+    }
+
+    /// Whether these are all objects of the record, and no others.
+    fn are_of(&self, record: &EnforcementRecord) -> bool {
+        let programs = record.generations().flat_map(|it| it.programs.into_iter().chain(it.edge));
+        let maps = record.generations().flat_map(|it| it.maps.values()).chain(record.shared.values());
+        let (programs, maps): (BTreeSet<u32>, BTreeSet<u32>) = (programs.collect(), maps.copied().collect());
+        self.programs.keys().eq(&programs) && self.maps.keys().eq(&maps)
     }
 }
 
@@ -276,11 +284,20 @@ impl Runtime {
         let Some(number) = number.filter(|number| kept.record.as_ref().is_none_or(|(_, known)| known != number)) else {
             return Ok(());
         };
-        let Some(record) = self.shared_record()? else { return Ok(()) };
-        let objects = self.objects_of(&record, &kept.objects)?;
-        // A generation can go in many ways. Its tables are needed as long as it is in the record.
-        self.written.iter().for_each(|written| written.retain(|map| objects.maps.contains_key(&map)));
-        kept.objects = Arc::new(objects);
+        // A record that this process has written needs not be read again.
+        let written = self.latest_record().written().filter(|(_, its_number)| *its_number == number);
+        let record = match written {
+            Some((record, _)) => Some(record),
+            None => self.shared_record()?,
+        };
+        let Some(record) = record else { return Ok(()) };
+        // An agent that is busy changes the epoch ten times a second, and nothing else.
+        if !kept.objects.are_of(&record) {
+            let objects = self.objects_of(&record, &kept.objects)?;
+            // A generation can go in many ways. Its tables are needed as long as it is in the record.
+            self.written.iter().for_each(|written| written.retain(|map| objects.maps.contains_key(&map)));
+            kept.objects = Arc::new(objects);
+        }
         let before = kept.record.as_ref().map(|(before, _)| (before.repaired, &before.endpoints));
         if before != Some((record.repaired, &record.endpoints)) {
             kept.links_pinned = None;

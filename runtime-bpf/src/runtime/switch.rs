@@ -50,26 +50,27 @@ impl Runtime {
         let mut replaced = Vec::new();
         let mut gone = Vec::new();
         self.prepare(record, new);
-        for local in new.ordered(record) {
-            match self.replace(&local, next, &mut replaced) {
-                Ok(()) => _ = self.open_new(&local, next, new),
-                Err(why) if self.is_gone(&local, &record.programs(), &mut FoundPrograms::new())? => {
-                    reconciled.failures.push(failure(&local, StateAfterFailure::Gone, &why));
-                    gone.push(local);
+        let ordered = new.ordered(record);
+        for local in &ordered {
+            match self.replace(local, next, &mut replaced) {
+                Ok(()) => _ = self.open_new(local, next, new),
+                Err(why) if self.is_gone(local, &record.programs(), &mut FoundPrograms::new())? => {
+                    reconciled.failures.push(failure(local, StateAfterFailure::Gone, &why));
+                    gone.push(local.clone());
                 }
                 // An endpoint that was not in force before has no previous program to restore.
-                Err(why) if !self.was_enforced(&local, current, &replaced) => {
-                    self.undo_preparation(&local);
-                    let failure = self.fail_closed(&local, &generations, why.to_string());
+                Err(why) if !self.was_enforced(local, current, &replaced) => {
+                    self.undo_preparation(local);
+                    let failure = self.fail_closed(local, &generations, why.to_string());
                     if failure.now == StateAfterFailure::Open {
-                        record.endpoints.retain(|it| *it != local);
+                        record.endpoints.retain(|it| it != local);
                     }
                     reconciled.failures.push(failure);
                 }
                 Err(error) => {
-                    if self.apart && self.remove_entries(&local, &generations).is_empty() {
-                        let now = self.state_without_entry(&local, &generations);
-                        reconciled.failures.push(failure(&local, now, &error));
+                    if self.apart && self.remove_entries(local, &generations).is_empty() {
+                        let now = self.state_without_entry(local, &generations);
+                        reconciled.failures.push(failure(local, now, &error));
                         continue;
                     }
                     self.go_back(record, current, new, &replaced)?;
@@ -93,15 +94,15 @@ impl Runtime {
         self.write_record(record)
     }
 
-    fn replace(
+    fn replace<'a>(
         &self,
-        local: &EnforcedEndpoint,
+        local: &'a EnforcedEndpoint,
         next: &LoadedGeneration,
-        replaced: &mut Vec<(EnforcedEndpoint, ProgramSide)>,
+        replaced: &mut Vec<(&'a EnforcedEndpoint, ProgramSide)>,
     ) -> std::io::Result<()> {
         for side in ProgramSide::BOTH {
             self.point(local, side).switch(next.program(side))?;
-            replaced.push((local.clone(), side));
+            replaced.push((local, side));
         }
         Ok(())
     }
@@ -112,11 +113,11 @@ impl Runtime {
         &self,
         local: &EnforcedEndpoint,
         current: Option<&LoadedGeneration>,
-        replaced: &[(EnforcedEndpoint, ProgramSide)],
+        replaced: &[(&EnforcedEndpoint, ProgramSide)],
     ) -> bool {
         let Some(current) = current else { return false };
         ProgramSide::BOTH.into_iter().zip(current.generation.programs).any(|(side, number)| {
-            let was_replaced = replaced.iter().any(|(it, at)| it == local && *at == side);
+            let was_replaced = replaced.iter().any(|(it, at)| *it == local && *at == side);
             !was_replaced && self.point(local, side).program().map_or(true, |there| there == Some(number))
         })
     }
@@ -129,7 +130,7 @@ impl Runtime {
         record: &mut EnforcementRecord,
         current: Option<&LoadedGeneration>,
         new: &NewEndpoints,
-        replaced: &[(EnforcedEndpoint, ProgramSide)],
+        replaced: &[(&EnforcedEndpoint, ProgramSide)],
     ) -> Result<(), Error> {
         let Some(current) = current else { return Ok(()) };
         // If this fails, the next command tries it again.
