@@ -111,6 +111,9 @@ pub(crate) struct WatchCursor {
     state: CursorState,
     /// The objects in the current list so far.
     seen: ListedNames,
+    /// The last object of the watch, if its version has not been read. Only the next request needs the version, and to
+    /// read it from each object would take as long as to decode the object.
+    latest: String,
     /// How many watches in a row have ended with [`WatchFault::Silent`], without any event or bookmark.
     silent_watches: u32,
 }
@@ -150,7 +153,14 @@ struct ErrorStatus {
 impl WatchCursor {
     pub(crate) fn new(resource: Resource) -> Self {
         let order = FollowOrder::initial(resource.kind);
-        Self { resource, order, state: CursorState::Streaming, seen: ListedNames::default(), silent_watches: 0 }
+        Self {
+            resource,
+            order,
+            state: CursorState::Streaming,
+            seen: ListedNames::default(),
+            latest: String::new(),
+            silent_watches: 0,
+        }
     }
 
     pub(crate) fn resource(&self) -> &Resource {
@@ -196,6 +206,7 @@ impl WatchCursor {
 
     /// Called before each request.
     pub(crate) fn begin(&mut self) {
+        self.read_version();
         if matches!(self.state, CursorState::Streaming | CursorState::Listing { token: None }) {
             self.seen.clear();
         }
@@ -205,7 +216,7 @@ impl WatchCursor {
     pub(crate) fn page(&mut self, text: &str, mut emit: impl FnMut(ApiEvent)) -> Result<(), WatchFault> {
         let page: ListPage<'_> = serde_json::from_str(text).map_err(broken)?;
         for raw in page.items.unwrap_or_default() {
-            emit(self.applied(raw)?);
+            emit(self.applied(raw.get())?);
         }
         match page.metadata.token.filter(|token| !token.is_empty()) {
             Some(token) => self.state = CursorState::Listing { token: Some(token) },
@@ -216,18 +227,29 @@ impl WatchCursor {
 
     /// Reads a line of a stream.
     pub(crate) fn line(&mut self, text: &str, emit: impl FnOnce(ApiEvent)) -> Result<(), WatchFault> {
+        match usual_object(text).and_then(|object| Some((object, self.applied(object).ok()?))) {
+            Some((object, event)) => {
+                self.silent_watches = 0;
+                if matches!(self.state, CursorState::Watching { .. }) {
+                    self.latest.clear();
+                    self.latest.push_str(object);
+                }
+                emit(event);
+                Ok(())
+            }
+            None => self.any_line(text, emit),
+        }
+    }
+
+    /// Reads a line of a stream that is not the usual one, or is not valid.
+    fn any_line(&mut self, text: &str, emit: impl FnOnce(ApiEvent)) -> Result<(), WatchFault> {
         let line: WatchLine<'_> = serde_json::from_str(text).map_err(broken)?;
         self.silent_watches = 0;
         if line.kind == "ERROR" {
             let status: ErrorStatus = serde_json::from_str(line.object.get()).unwrap_or_default();
             return Err(WatchFault::Refused { code: status.code, message: status.message });
         }
-        // The events of a list change no version, and nothing else of the head is needed.
-        if self.is_initial() && !matches!(line.kind.as_str(), "BOOKMARK" | "DELETED") {
-            emit(self.applied(line.object)?);
-            return Ok(());
-        }
-        let head = head(line.object)?;
+        let head = head(line.object.get())?;
         match line.kind.as_str() {
             "BOOKMARK" => return self.bookmark(head.metadata, emit),
             "DELETED" => {
@@ -235,15 +257,33 @@ impl WatchCursor {
                 self.seen.remove(&key.namespace, &key.name);
                 emit(ApiEvent::Deleted(key));
             }
-            _ => emit(self.applied(line.object)?),
+            _ => emit(self.applied(line.object.get())?),
         }
-        if let (CursorState::Watching { version }, Some(now)) = (&mut self.state, head.metadata.resource_version) {
-            *version = now;
-        }
+        self.set_version(head.metadata);
         Ok(())
     }
 
+    /// Reads the version of the last object of the watch.
+    fn read_version(&mut self) {
+        if let Some(head) = (!self.latest.is_empty()).then(|| head(&self.latest)) {
+            match head {
+                Ok(head) => self.set_version(head.metadata),
+                // The object was decoded before, so its JSON is valid. Without a version, only a list is right.
+                Err(_) => self.list_again(),
+            }
+        }
+        self.latest.clear();
+    }
+
+    fn set_version(&mut self, meta: HeadMeta) {
+        self.latest.clear();
+        if let (CursorState::Watching { version }, Some(now)) = (&mut self.state, meta.resource_version) {
+            *version = now;
+        }
+    }
+
     fn bookmark(&mut self, meta: HeadMeta, emit: impl FnOnce(ApiEvent)) -> Result<(), WatchFault> {
+        self.latest.clear();
         let now = meta.resource_version.unwrap_or_default();
         let ends = meta.annotations.is_some_and(|it| it.get(INITIAL_END).is_some_and(|value| value == "true"));
         match &mut self.state {
@@ -262,9 +302,9 @@ impl WatchCursor {
         emit(ApiEvent::Listed { kind, names: std::mem::take(&mut self.seen), order });
     }
 
-    fn applied(&mut self, raw: &RawValue) -> Result<ApiEvent, WatchFault> {
+    fn applied(&mut self, text: &str) -> Result<ApiEvent, WatchFault> {
         // A bug in reading one object must not stop its whole kind.
-        let read = std::panic::catch_unwind(|| self.resource.object(raw));
+        let read = std::panic::catch_unwind(|| self.resource.object(text));
         let read =
             read.unwrap_or_else(|_| Err("bug: weir panicked while it decoded the object; please report it".to_owned()));
         let message = match read {
@@ -274,10 +314,10 @@ impl WatchCursor {
             }
             Err(message) => message,
         };
-        let head = head(raw)?;
+        let head = head(text)?;
         let key = self.resource.key(&head.metadata);
         self.see(&key.namespace, &key.name);
-        Ok(match self.resource.readable_parts(&head, raw) {
+        Ok(match self.resource.readable_parts(&head, text) {
             Some(object) => ApiEvent::Partial { object, message },
             None => ApiEvent::Malformed { key, uid: head.metadata.uid, message },
         })
@@ -344,8 +384,15 @@ impl WatchCursor {
     }
 }
 
-fn head(object: &RawValue) -> Result<Head, WatchFault> {
-    serde_json::from_str(object.get()).map_err(broken)
+/// The object of a line that begins as the API server writes it when an object has come or changed. Whether the line
+/// also ends in this way is known once the object has been read: then nothing is left of the text.
+fn usual_object(line: &str) -> Option<&str> {
+    let of = |kind| line.strip_prefix(r#"{"type":""#)?.strip_prefix(kind)?.strip_prefix(r#"","object":"#);
+    of("MODIFIED").or_else(|| of("ADDED"))?.trim_end().strip_suffix('}')
+}
+
+fn head(object: &str) -> Result<Head, WatchFault> {
+    serde_json::from_str(object).map_err(broken)
 }
 
 fn broken(error: serde_json::Error) -> WatchFault {

@@ -3,7 +3,6 @@
 use anyhow::Result;
 use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 use weir_classes::index::Key;
 use weir_objects::decode::{self, DecodeOptions, Input, InputKind};
 use weir_objects::diagnostic::{FindingPlace, Severity};
@@ -61,13 +60,13 @@ impl Resource {
     }
 
     /// Decodes an object that the API sent. The errors are the same as for an object in a file.
-    pub(crate) fn object(&self, raw: &RawValue) -> Result<Object, String> {
-        self.decode(raw.get().as_bytes().to_vec())
+    pub(crate) fn object(&self, text: &str) -> Result<Object, String> {
+        self.decode(text.as_bytes().to_vec())
     }
 
     /// The readable parts of an object that cannot be read as a whole.
-    pub(crate) fn readable_parts(&self, head: &Head, raw: &RawValue) -> Option<Object> {
-        let mut written: Value = serde_json::from_str(raw.get()).ok()?;
+    pub(crate) fn readable_parts(&self, head: &Head, text: &str) -> Option<Object> {
+        let mut written: Value = serde_json::from_str(text).ok()?;
         (written["apiVersion"], written["kind"]) = (self.version.as_ref().into(), self.kind.into());
         let object = partial::readable_parts(self.kind, &written, &|it| self.decode(it.to_string().into_bytes()).ok());
         object.filter(|object| Key::of(object) == self.key(&head.metadata))

@@ -98,7 +98,14 @@ fn watch_continues_at_the_last_version_after_a_fault() {
     let mut cursor = policies();
     cursor.begin();
     feed(&mut cursor, &[bookmark(9, END), line("MODIFIED", &policy("a", 12, "{}"))]);
+    cursor.begin();
     assert!(cursor.uri(0).ends_with("resourceVersion=12"));
+    feed(&mut cursor, &[line("MODIFIED", &policy("a", 13, "{}")), line("DELETED", &policy("a", 14, "{}"))]);
+    cursor.begin();
+    assert!(cursor.uri(0).ends_with("resourceVersion=14"));
+    feed(&mut cursor, &[line("ADDED", &policy("a", 15, "{}")), line("ADDED", &policy("b", 16, r#"{"odd":1}"#))]);
+    cursor.begin();
+    assert!(cursor.uri(0).ends_with("resourceVersion=16"), "of an object of which only parts can be read");
     feed(&mut cursor, &[bookmark(40, "null")]);
     for fault in
         [WatchFault::Closed, WatchFault::Silent, refused(500), refused(429), WatchFault::Broken("reset".to_owned())]
@@ -109,6 +116,35 @@ fn watch_continues_at_the_last_version_after_a_fault() {
     }
     assert_eq!(cursor.failed(&WatchFault::Closed), NextRequest::AtOnce);
     assert_eq!(cursor.failed(&refused(500)), NextRequest::Later);
+}
+
+#[test]
+fn line_in_any_form_is_read_as_the_usual_one() {
+    let object = policy("a", 12, "{}");
+    let forms = [
+        line("ADDED", &object),
+        line("MODIFIED", &object) + "\r\n",
+        format!(r#"{{ "type": "ADDED", "object": {object} }}"#),
+        format!(r#"{{"object":{object},"type":"MODIFIED"}}"#),
+        format!(r#"{{"type":"ADDED","object":{object},"sequence":7}}"#),
+        format!(r#"{{"type":"ADDED","object":{object},"sequence":{{}}}}"#),
+    ];
+    for form in forms {
+        let mut cursor = policies();
+        cursor.begin();
+        feed(&mut cursor, &[bookmark(9, END)]);
+        assert_eq!(feed(&mut cursor, std::slice::from_ref(&form)), "applied a", "{form}");
+        cursor.begin();
+        assert!(cursor.uri(0).ends_with("resourceVersion=12"), "{form}");
+    }
+    for damaged in
+        [r#"{"type":"ADDED","object":{}"#, r#"{"type":"ADDED","object":"#, r#"{"type":"ADDED","object":{}}}"#]
+    {
+        let mut cursor = policies();
+        cursor.begin();
+        let emitted = feed(&mut cursor, &[damaged.to_owned()]);
+        assert!(emitted.starts_with("fault: invalid answer of the API server: "), "{damaged}: {emitted}");
+    }
 }
 
 #[test]
