@@ -358,8 +358,8 @@ fn place_of(map: MapName) -> Option<LookupSet> {
 
 /// The programs at pods: those of the last compile, if they were emitted from an equal plan.
 fn programs(plan: &Plan<'_>, last: &mut LastArtifact) -> Result<[MeasuredProgram; 2], CompileError> {
-    if let Some(known) = last.programs(plan) {
-        return Ok(known.clone());
+    if let Some(known) = last.take_programs(plan) {
+        return Ok(known);
     }
     let program = |hook| checked(program_name(hook), emit::emit(plan, hook), last);
     let programs = [program(Direction::Ingress)?, program(Direction::Egress)?];

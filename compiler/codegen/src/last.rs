@@ -31,6 +31,7 @@ pub struct LastArtifact {
     pub(crate) described: LastDescriptions,
     maps: Vec<MapImage>,
     emitted: Option<EmittedPrograms>,
+    has_taken_programs: bool,
     edge: Option<MeasuredProgram>,
     /// The input of the structures of addresses.
     addresses: Option<(Arc<AddressMap>, StructureOptions)>,
@@ -69,6 +70,11 @@ impl LastArtifact {
         self.described.taken()
     }
 
+    /// Whether the last artifact took the programs at pods from the one before.
+    pub fn has_taken_programs(&self) -> bool {
+        self.has_taken_programs
+    }
+
     /// Keeps the memory of an artifact that is not needed any more, for the next one.
     pub fn reuse(&mut self, artifact: Artifact) {
         self.memory = artifact.manifest;
@@ -85,8 +91,10 @@ impl LastArtifact {
     }
 
     /// The programs at pods, if they were emitted from an equal plan.
-    pub(crate) fn programs(&self, plan: &Plan<'_>) -> Option<&[MeasuredProgram; 2]> {
-        self.emitted.as_ref().filter(|emitted| emitted.plan() == *plan).map(|emitted| &emitted.programs)
+    pub(crate) fn take_programs(&mut self, plan: &Plan<'_>) -> Option<[MeasuredProgram; 2]> {
+        let known = self.emitted.as_ref().filter(|emitted| emitted.plan() == *plan);
+        self.has_taken_programs = known.is_some();
+        known.map(|emitted| emitted.programs.clone())
     }
 
     /// Keeps the programs at pods that were emitted from this plan.

@@ -203,26 +203,36 @@ fn check_agrees(index: &Index, generation: &Generation, server: &Server) -> bool
 }
 
 /// Makes the artifacts of a series of generations; each takes equal parts and memory from the one before.
-#[derive(Default)]
 struct Artifacts {
+    options: CompileOptions,
     last: LastArtifact,
     file: Vec<u8>,
+    made: usize,
     /// How many descriptions were taken from the artifact before.
     taken: usize,
+    /// How often the programs were taken from the artifact before.
+    programs_taken: usize,
 }
 
 impl Artifacts {
+    fn new(options: CompileOptions) -> Self {
+        let (last, file) = (LastArtifact::default(), Vec::new());
+        Self { options, last, file, made: 0, taken: 0, programs_taken: 0 }
+    }
+
     /// Makes an artifact, and checks that it is byte for byte the one that is made without the artifact before.
     #[track_caller]
     fn make(&mut self, generation: &Generation) -> Artifact {
-        let options = CompileOptions::default();
+        let options = self.options.clone();
         let Generation { cluster, scope, classes, .. } = generation;
         let compiled = compile_classes(cluster, scope, classes.clone(), &options).expect("compiled");
         let after = compile_after(cluster, scope, classes.clone(), &options, &mut self.last).expect("compiled");
         let node = |description: &mut weir_artifact::Description| description.node = Some("near".to_owned());
         let alone = compiled.artifact(cluster, &options, node).expect("an artifact");
         let after = after.into_artifact(cluster, &options, &mut self.last, node).expect("an artifact");
+        self.made += 1;
         self.taken += self.last.taken();
+        self.programs_taken += usize::from(self.last.has_taken_programs());
         after.write_to(&mut self.file).expect("a file");
         assert!(self.file == alone.to_bytes().expect("a file"), "another file");
         self.last.reuse(after);
@@ -257,7 +267,8 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut incremental, mut verified, mut same, mut classes) = (0, 0, 0, 0);
-    let mut artifacts = Artifacts::default();
+    let mut artifacts = Artifacts::new(CompileOptions::default());
+    let mut of_agent = Artifacts::new(CompileOptions::for_changes(CompileOptions::default().target));
     for seed in 0..24 {
         let mut random = Random::new(seed);
         let mut index = Index::new(Some("near".to_owned()), Assumptions::default());
@@ -307,12 +318,14 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
                 Some(why) => *reasons.entry(format!("{why:?}")).or_default() += 1,
             }
             let artifact = artifacts.make(&made);
+            let of_agent = of_agent.make(&made);
             if !is_late {
                 let is_same = check_agrees(&index, &made, &server);
                 same += usize::from(is_same && why.is_none());
                 assert!(is_same || why.is_none(), "a compile from scratch distinguishes too much");
                 if why.is_none() && step % 5 == 0 {
                     check_programs(&artifact, &server);
+                    check_programs(&of_agent, &server);
                     verified += 1;
                 }
                 last = Some(made);
@@ -329,5 +342,7 @@ fn applied_changes_give_the_classes_of_a_compile_from_scratch() {
     }
     assert!(kinds.len() == 9 && kinds.values().all(|count| *count > 40), "{counts}");
     assert!(artifacts.taken > 200, "{} descriptions were taken: {counts}", artifacts.taken);
+    let Artifacts { made, programs_taken, .. } = of_agent;
+    assert!(programs_taken > 50 && made - programs_taken > 50, "programs were taken {programs_taken} of {made} times");
     assert!(incremental > 200 && verified > 25 && same > 100 && classes > 30, "{counts}");
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_classes::index::{Dirty, Generation, Index, Key, NeedsWhole};
+use weir_codegen::compile::CompileOptions;
 use weir_model::{Assumptions, IpBlockPods};
 use weir_objects::k8s::Object;
 use weir_testing::yaml::{NEAR_AND_FAR, objects};
@@ -63,7 +64,7 @@ pub(crate) fn applied(server: &mut Server, index: &mut Index, object: Object) ->
     let (made, why) = generation(index, |_| ());
     assert_eq!(why, None);
     check_agrees(index, &made, server);
-    let mut artifacts = Artifacts::default();
+    let mut artifacts = Artifacts::new(CompileOptions::default());
     check_programs(&artifacts.make(&made), server);
     made
 }
