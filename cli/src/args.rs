@@ -21,7 +21,7 @@ use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand, ValueEnum, 
 use clap_complete::Shell;
 
 #[cfg(feature = "enforce")]
-pub(crate) use agent::{CniInstallArgs, WatchArgs};
+pub(crate) use agent::{CniInstallArgs, LogArgs, WatchArgs};
 pub(crate) use agents::AgentArgs;
 #[cfg(feature = "enforce")]
 pub(crate) use bench::BenchArgs;

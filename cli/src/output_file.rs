@@ -61,9 +61,13 @@ pub(crate) fn replace_with_same_permissions(path: &Path, bytes: &[u8]) -> io::Re
 }
 
 /// Writes a new file. It is private until it has the permissions, so that no one else can open it before.
-pub(crate) fn write_with_permissions(path: &Path, bytes: &[u8], permissions: Permissions) -> io::Result<()> {
+pub(crate) fn write_with_permissions(
+    path: &Path,
+    mut contents: impl io::Read,
+    permissions: Permissions,
+) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(path)?;
-    file.write_all(bytes)?;
+    io::copy(&mut contents, &mut file)?;
     file.set_permissions(permissions)
 }
 
@@ -88,7 +92,7 @@ mod tests {
         let part = part_name(&path);
         // No umask gives these permissions to a file by default.
         for mode in [0o600, 0o460] {
-            write_with_permissions(Path::new(&part), b"x", Permissions::from_mode(mode)).expect("written");
+            write_with_permissions(Path::new(&part), &b"x"[..], Permissions::from_mode(mode)).expect("written");
             let written = std::fs::metadata(&part).expect("a file").permissions().mode();
             std::fs::remove_file(&part).expect("removed");
             assert_eq!(written & 0o777, mode);

@@ -169,8 +169,10 @@ impl ProbedPage {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The agent must run with `weir watch --cni-socket`. The chain is the first *.conflist of the directory.
+--keep waits if there is no chain yet. SIGTERM and SIGINT end it, and weir-cni stays in the chain. While it runs, no
+other command can install or remove weir-cni in the same directory: `weir watch --uninstall` waits or fails.
 
-Exit codes: 0 installed or removed, 2 the command failed.")]
+Exit codes: 0 installed, removed or ended by a signal, 1 --check found no entry or no binary, 2 the command failed.")]
 pub(crate) struct CniInstallArgs {
     /// The container runtime's directory of plug-ins
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "/opt/cni/bin")]
@@ -189,6 +191,21 @@ pub(crate) struct CniInstallArgs {
     pub(crate) on_timeout: OnTimeoutChoice,
     #[command(flatten)]
     pub(crate) pinned: PinArgs,
+    #[command(flatten)]
+    pub(crate) mode: CniInstallModeArgs,
+    #[command(flatten)]
+    pub(crate) logging: LogArgs,
+}
+
+// No doc comment: clap would print it as the description of the command.
+#[derive(Debug, Args)]
+pub(crate) struct CniInstallModeArgs {
+    /// Keep running: add weir-cni and its binary again whenever another program removes or changes them
+    #[arg(long, conflicts_with_all = ["check", "remove"])]
+    pub(crate) keep: bool,
+    /// Change nothing; exit with 0 if the chain has weir-cni and the binary exists, with 1 if not
+    #[arg(long, conflicts_with = "remove")]
+    pub(crate) check: bool,
     /// Remove weir-cni from every chain of the directory, and its binary
     #[arg(long)]
     pub(crate) remove: bool,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::CommandOutcome;
-use crate::args::{GlobalArgs, WatchArgs};
+use crate::args::{GlobalArgs, LogArgs, WatchArgs};
 use crate::cni;
 use crate::read;
 use crate::watch::enforce::{DryRun, KernelEnforcer};
@@ -17,7 +17,7 @@ use crate::watch::uninstall::{self, Uninstaller};
 use crate::watch::{self, CniOptions, PageOptions, WatchOptions, probe};
 
 pub(crate) fn run(global: &GlobalArgs, arguments: &WatchArgs) -> Result<CommandOutcome> {
-    log::start(arguments.logging.log_format, &level(arguments)?);
+    start_log(&arguments.logging)?;
     let uninstalling = &arguments.mode.uninstalling;
     if let Some((namespace, name)) = &uninstalling.wait_for_uninstall {
         let waiting = WaitOptions {
@@ -83,9 +83,15 @@ fn sockets(arguments: &WatchArgs) -> Vec<&Path> {
     [cni].into_iter().chain(health).collect()
 }
 
+/// Starts the log of this process.
+pub(super) fn start_log(arguments: &LogArgs) -> Result<()> {
+    log::start(arguments.log_format, &level(arguments)?);
+    Ok(())
+}
+
 /// The log filter: from `--log-level`, else from `WEIR_LOG`.
-fn level(arguments: &WatchArgs) -> Result<LogFilter> {
-    if let Some(level) = &arguments.logging.log_level {
+fn level(arguments: &LogArgs) -> Result<LogFilter> {
+    if let Some(level) = &arguments.log_level {
         return Ok(level.clone());
     }
     let level = std::env::var("WEIR_LOG").unwrap_or_default();

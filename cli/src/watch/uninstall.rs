@@ -7,6 +7,7 @@
 //!
 //! ```text
 //!  take the lock on the pins      fails while an agent runs: it would put everything back
+//!  take the lock on the chains    fails while `weir cni-install --keep` runs, for the same reason
 //!  chain: without weir-cni        from here on, new pods start without it
 //!  binary of weir-cni             no chain names it any more
 //!  programs, links, pins          policy is not enforced any more
@@ -37,7 +38,7 @@ use weir_runtime::Error;
 use weir_runtime::runtime::{PinAccess, Runtime};
 
 use super::log::{Log, Value};
-use crate::commands::cni_install;
+use crate::commands::cni_install::{self, DirectoryIsLocked};
 use crate::failure::{chain, with_hint};
 
 /// The time between two looks with `--stay`.
@@ -169,6 +170,8 @@ impl Uninstaller<'_> {
             Err(error @ Error::Locked { .. }) => return Err(error).context("an agent still runs on this node"),
             other => other.map(Some),
         };
+        // Held to the end: `weir cni-install --keep` would add the entry again.
+        let _lock = cni_install::lock(self.cni_chains)?;
         let chains = cni_install::remove_from_chains(self.cni_chains)?;
         if !self.keep_cni_plugin {
             cni_install::remove_plugin(self.cni_plugins)?;
@@ -208,8 +211,9 @@ impl Uninstaller<'_> {
     }
 }
 
+/// Whether a process of an agent's pod still runs: the agent, or the one that keeps `weir-cni` in the chain.
 fn is_locked(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(Error::Locked { .. }))
+    matches!(error.downcast_ref(), Some(Error::Locked { .. })) || error.is::<DirectoryIsLocked>()
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {

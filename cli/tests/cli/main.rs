@@ -5,6 +5,7 @@ mod approvals;
 mod bench;
 mod check;
 mod ci;
+mod cni_install;
 mod compile;
 mod coverage;
 mod demo;

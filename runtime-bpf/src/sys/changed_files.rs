@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
@@ -45,6 +45,14 @@ pub enum FileChanges {
 pub struct ChangedFiles {
     messages: OwnedFd,
     watch: Option<i32>,
+}
+
+/// For callers that wait: the descriptor is readable while messages are queued, and [`ChangedFiles::take`] takes all of
+/// them.
+impl AsFd for ChangedFiles {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.messages.as_fd()
+    }
 }
 
 impl ChangedFiles {
