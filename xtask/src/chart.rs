@@ -24,6 +24,7 @@ pub const ACCEPTED: [Choice; 12] = [
         ("cni.enabled", "true"),
         ("cni.onTimeout", "deny"),
         ("cni.binDir", "/usr/lib/cni"),
+        ("cni.resources.limits.memory", "96Mi"),
         ("paths.run", "/var/run/weir"),
     ],
     &[("cni.remove", "true"), ("uninstall.keepCniPlugin", "true"), ("uninstall.timeoutSeconds", "30")],

@@ -2,7 +2,8 @@
 //! suffice.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use weir_runtime::skip;
 use xtask::apiserver::{ApiServer, Settings};
@@ -11,7 +12,7 @@ use xtask::{deploy, helm};
 
 use crate::api::{account, add_cluster, add_pod, agent, has_the_servers_objects};
 use crate::packets::ask;
-use crate::rig::{Agent, Directory, server, until};
+use crate::rig::{Agent, Directory, server, until, within};
 
 const LISTS: &str = "/apis/weir.dev/v1alpha1/cidrlists";
 
@@ -94,6 +95,47 @@ fn plain_manifests_are_the_chart_with_its_own_values() {
     for (name, text) in deploy::plain(&helm).expect("the chart renders") {
         assert_eq!(deploy::read(name).expect("it is in the tree"), text, "`cargo xtask deploy` makes it anew");
     }
+}
+
+/// The arguments of the first container with this name.
+fn arguments_of<'d>(document: &'d str, container: &str) -> Vec<&'d str> {
+    let after = document.split_once(&format!("- name: {container}\n")).expect("the container").1;
+    let lines = after.lines().skip_while(|line| line.trim() != "args:").skip(1);
+    lines.map_while(|line| line.trim().strip_prefix("- ")).collect()
+}
+
+/// The container's command lines, with directories of the test instead of those of a node.
+#[test]
+fn container_of_the_chart_keeps_weir_cni_in_the_chain() {
+    let helm = skip!(unless helm::built());
+    let directory = Directory::new();
+    let text = deploy::template(&helm, &[("cni.enabled", "true"), ("cni.timeoutSeconds", "20")], &[]);
+    let text = text.unwrap_or_else(|error| panic!("{error:#}"));
+    let text = text.replace("/host/", &format!("{}/", directory.path().display()));
+    for name in ["bin", "conf"] {
+        std::fs::create_dir(directory.path().join(name)).expect("the directory is ours");
+    }
+    let probe = text.split_once("command: [/weir, cni-install, ").expect("a probe").1;
+    let probe: Vec<&str> = probe.split_once(']').expect("a list").0.split(", ").collect();
+    let check = || {
+        let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+        weir.arg("cni-install").args(&probe).output().expect("it starts").status.code()
+    };
+    assert_eq!(check(), Some(1), "not ready: there is no configuration");
+    let mut keeper = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut keeper = keeper.args(arguments_of(&text, "keep-cni")).stderr(Stdio::null()).spawn().expect("it starts");
+    // The container runs on a new node before there is a configuration.
+    let chain = directory.path().join("conf/10-net.conflist");
+    let is_installed = within(Duration::from_secs(60), || directory.path().join("bin/weir-cni").exists());
+    std::fs::write(&chain, r#"{"plugins":[{"type":"ptp"}]}"#).expect("the directory is ours");
+    let is_ready = is_installed && within(Duration::from_secs(60), || check() == Some(0));
+    keeper.kill().and_then(|()| keeper.wait()).expect("it runs");
+    assert!(is_ready);
+    let chain = std::fs::read_to_string(&chain).expect("it is there");
+    assert!(
+        chain.contains(r#""timeoutSeconds": 20"#) && chain.contains(r#""socket": "/run/weir/cni.sock""#),
+        "{chain}"
+    );
 }
 
 /// The documents of one kind of objects.

@@ -152,6 +152,13 @@ tolerations:
     type: {{ default "DirectoryOrCreate" .type }}
 {{- end }}
 
+{{- define "weir.cniMounts" -}}
+- name: cni-bin
+  mountPath: /host/bin
+- name: cni-conf
+  mountPath: /host/conf
+{{- end }}
+
 {{- /* Whether /metrics can be read without credentials from outside of the node. */}}
 {{- define "weir.metricsAreOpen" -}}
 {{- with .Values.metrics }}

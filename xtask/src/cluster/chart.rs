@@ -1,8 +1,8 @@
 //! Installs, upgrades, rolls back and uninstalls the agent with Helm on the running cluster.
 //!
-//! Pods talk all the time: no step loses an allowed connection or lets a denied one through. After each step, pods start
-//! on every node. After an uninstall nothing is left on the nodes, also on one that was away
-//! meanwhile, and after an uninstall without Helm.
+//! Pods talk all the time: no step loses an allowed connection or lets a denied one through. After each step, pods
+//! start on every node. After an uninstall nothing is left on the nodes, also on one that was away meanwhile, and after
+//! an uninstall without Helm. While the agents are installed, `weir-cni` comes back into a chain that is written again.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use xtask::helm::{self, Helm};
 
 use super::node::ClusterNode;
 use super::traffic::{ClusterTraffic, NAMESPACE, is_kept_out, only_friends, passes, pod};
-use super::{LocalCluster, control, runtime};
+use super::{LocalCluster, control, network, runtime};
 use crate::process::{capture, wait};
 
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -90,6 +90,7 @@ impl Release<'_> {
     fn lives(&self) -> Result<()> {
         let traffic = ClusterTraffic::start(self.cluster)?;
         traffic.without_loss("install", || self.put("install", &[]))?;
+        self.comes_back_into_the_chain()?;
         self.cluster.apply("policy", &[only_friends()])?;
         traffic.until("strangers are kept out", |it| passes(it, "friend") && is_kept_out(it, "stranger"))?;
         let other = "image.tag=next,cni.onTimeout=deny,health.probe=exec,metrics.listen=loopback";
@@ -104,6 +105,16 @@ impl Release<'_> {
         traffic.until("strangers are let in again", |it| passes(it, "friend") && passes(it, "stranger"))?;
         self.cluster.kubectl(&["delete", "networkpolicy", "-n", NAMESPACE, "web"])?;
         traffic.stop()
+    }
+
+    /// The CNI configuration is written again, as an upgrade of the cluster's CNI plug-in does.
+    fn comes_back_into_the_chain(&self) -> Result<()> {
+        for node in &self.cluster.nodes {
+            network::configure(node, self.cluster.options.cni)?;
+            let is_back = || node.shell("grep -q weir-cni /etc/cni/net.d/10-pods.conflist").is_ok();
+            wait(&format!("weir-cni is in the chain of {} again", node.name()), PATIENCE, is_back)?;
+        }
+        self.works("the CNI configuration is written again", true)
     }
 
     /// The kubelet of a node is dead while Helm uninstalls; the agent there runs on.

@@ -20,9 +20,14 @@ pub(super) fn connect(nodes: &[ClusterNode], cni: Cni) -> Result<()> {
         for other in nodes.iter().filter(|other| other.name() != node.name()) {
             node.shell(&format!("ip route add {} via {}", other.subnet(), other.address()))?;
         }
-        node.write("/etc/cni/net.d/10-pods.conflist", &configuration(node, cni).to_string())?;
+        configure(node, cni)?;
     }
     Ok(())
+}
+
+/// Writes a node's CNI configuration, without plug-ins of others.
+pub(super) fn configure(node: &ClusterNode, cni: Cni) -> Result<()> {
+    node.write("/etc/cni/net.d/10-pods.conflist", &configuration(node, cni).to_string())
 }
 
 /// `eth0` of two nodes are the ends of one veth; `eth0` of a single node is a dummy interface.
