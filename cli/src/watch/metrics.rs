@@ -164,6 +164,7 @@ struct Inner {
     values: BTreeMap<&'static str, BTreeMap<String, f64>>,
     distributions: BTreeMap<&'static str, Distribution>,
     unready: Vec<String>,
+    notes: Vec<String>,
     synced: bool,
     hooks_checked: Option<Instant>,
 }
@@ -227,10 +228,20 @@ impl Metrics {
     }
 
     /// Sets the reasons why the agent is not ready. With an empty list, it is ready.
-    pub(crate) fn set_unready(&self, why: Vec<String>) {
+    pub(crate) fn set_unready(&self, why: &[String]) {
         let mut inner = self.lock();
-        inner.unready = why.iter().map(|it| escape::line(it).into_owned()).collect();
+        inner.unready = lines(why);
         inner.synced = true;
+    }
+
+    /// Sets the notes about inputs, which do not affect readiness.
+    pub(crate) fn set_notes(&self, notes: &[String]) {
+        self.lock().notes = lines(notes);
+    }
+
+    /// The notes, each on a line.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        self.lock().notes.clone()
     }
 
     /// Records a check of the kernel.
@@ -300,6 +311,11 @@ impl Distribution {
         let Self { count, sum, .. } = self;
         _ = write!(text, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {sum}\n{name}_count {count}\n");
     }
+}
+
+/// Texts from outside, without characters that could end a line or control a terminal.
+fn lines(texts: &[String]) -> Vec<String> {
+    texts.iter().map(|it| escape::line(it).into_owned()).collect()
 }
 
 fn is(name: &str, kind: MetricType) -> bool {
@@ -402,9 +418,9 @@ mod tests {
     fn unready_gives_the_reasons() {
         let metrics = Metrics::default();
         assert!(metrics.unready().is_some());
-        metrics.set_unready(vec!["pod shop/web".to_owned()]);
+        metrics.set_unready(&["pod shop/web".to_owned()]);
         assert_eq!(metrics.unready().as_deref(), Some("pod shop/web"));
-        metrics.set_unready(Vec::new());
+        metrics.set_unready(&[]);
         assert_eq!(metrics.unready(), None);
     }
 }

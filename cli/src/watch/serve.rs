@@ -214,16 +214,24 @@ fn page(method: &Method, path: &str, pages: &Pages) -> (StatusCode, String) {
         "/livez" => {
             (StatusCode::SERVICE_UNAVAILABLE, "the agent's thread has made no progress for too long\n".to_owned())
         }
-        "/readyz" => match (pages.metrics.unready(), pages.audience) {
-            (None, _) => (StatusCode::OK, "ok\n".to_owned()),
-            (Some(why), Audience::Host) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
-            // The reasons contain names of pods, which other machines must not get.
-            (Some(_), Audience::Network) => {
-                (StatusCode::SERVICE_UNAVAILABLE, "not ready; see /readyz at --health-addr for the reason\n".to_owned())
-            }
-        },
+        "/readyz" => readiness(pages),
         _ => (StatusCode::NOT_FOUND, "not found; the pages are /metrics, /livez and /readyz\n".to_owned()),
     }
+}
+
+/// Reasons and notes contain names of pods and other objects, which other machines must not get.
+fn readiness(pages: &Pages) -> (StatusCode, String) {
+    let unready = pages.metrics.unready();
+    let status = if unready.is_some() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    let mut text = match (unready, pages.audience) {
+        (None, _) => "ok\n".to_owned(),
+        (Some(why), Audience::Host) => format!("{why}\n"),
+        (Some(_), Audience::Network) => "not ready; see /readyz at --health-addr for the reason\n".to_owned(),
+    };
+    if pages.audience == Audience::Host {
+        text.extend(pages.metrics.notes().iter().map(|note| format!("note: {note}\n")));
+    }
+    (status, text)
 }
 
 #[cfg(test)]

@@ -86,7 +86,8 @@ fn policies_of_files_decide_real_connections() {
     for broken in [DENY.split_at(DENY.len() - 9).0, ""] {
         fs::write(host.files.join("policy.yaml"), broken).expect("the directory is ours");
         until("it is counted", || host.unreadable() == 1.0);
-        until("the page names it", || host.agent().health("/readyz").1.contains("File policy.yaml: "));
+        until("the page names it", || host.agent().health("/readyz").1.contains("note: File policy.yaml: "));
+        assert_eq!(host.agent().page("/readyz").0, "200", "it is no fault of the agent");
         assert!(network.reaches("db", "web") && !network.reaches("cron", "web"), "the last content stays in force");
     }
     assert_eq!(host.agent().metric("weir_unenforced_objects{kind=\"File\",why=\"malformed\"}"), 1.0);

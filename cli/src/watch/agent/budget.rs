@@ -97,7 +97,7 @@ impl BudgetState {
     }
 
     /// One line for each namespace, because a namespace may have thousands of policies.
-    pub(super) fn unready(&self) -> Vec<String> {
+    pub(super) fn notes(&self) -> Vec<String> {
         let mut namespaces: BTreeMap<&str, usize> = BTreeMap::new();
         self.held.keys().for_each(|key| *namespaces.entry(&key.namespace).or_default() += 1);
         let line = |(namespace, policies)| {

@@ -306,7 +306,7 @@ impl<E: Enforce> NodeAgent<E> {
             self.reports.log.error("policy is not enforced on the pod", &fields);
         }
         self.report_pods(&installed.failed, now);
-        self.report_pods(&self.local.closed(), now);
+        self.report_pods(&self.local.closed().collect::<Vec<_>>(), now);
         self.enforcement.set_pods(&self.local, &installed.failed, now);
         let pods = self.enforcement.pods().keys().map(AnnotatedPod::from).collect();
         self.reports.published.send_replace(PublishedGeneration { generation: installed.epoch, pods });

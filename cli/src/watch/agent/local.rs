@@ -166,15 +166,24 @@ impl LocalPods {
     }
 
     /// The pods to report as closed, each with the reason why it is not known which packets are the pod's.
-    pub(super) fn closed(&self) -> Vec<PodFailure> {
+    pub(super) fn closed(&self) -> impl Iterator<Item = PodFailure> {
+        self.contested().chain(self.disputed())
+    }
+
+    /// The pods that may be at an interface that may also belong to another pod.
+    pub(super) fn contested(&self) -> impl Iterator<Item = PodFailure> {
         let missing = self.interfaces.missing().iter().filter(|(_, why)| why.is_contested);
-        let contested = missing.map(|(pod, why)| PodFailure {
+        missing.map(|(pod, why)| PodFailure {
             pod: pod.path(),
             why: format!("all packets at its interface are dropped: {why}"),
-        });
-        let shared = "all packets at its interface are dropped: another pod reports the same address";
+        })
+    }
+
+    /// The pods whose address another pod reports too.
+    pub(super) fn disputed(&self) -> impl Iterator<Item = PodFailure> {
+        let why = "all packets at its interface are dropped: another pod reports the same address";
         let disputed = self.unaddressed.iter().filter(|(_, why)| **why == LostAddress::Disputed);
-        contested.chain(disputed.map(|(pod, _)| PodFailure { pod: pod.path(), why: shared.to_owned() })).collect()
+        disputed.map(|(pod, _)| PodFailure { pod: pod.path(), why: why.to_owned() })
     }
 }
 

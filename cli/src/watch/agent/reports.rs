@@ -20,6 +20,9 @@ use crate::watch::metrics::Metrics;
 use crate::watch::notices::Notices;
 use crate::watch::resources::CLUSTER_POLICY_KINDS;
 
+/// The most unreadable objects that the notes name. A tenant can write any number of them.
+const MOST_NOTES: usize = 50;
+
 /// The destinations of the agent's reports.
 pub(crate) struct Reports {
     pub(crate) metrics: Arc<Metrics>,
@@ -108,23 +111,57 @@ impl<E: Enforce> NodeAgent<E> {
         if !self.objects.is_complete() {
             return;
         }
-        let closed = self.local.closed();
+        self.reports.metrics.set_notes(&self.notes());
+        self.reports.metrics.set_unready(&self.unready(now));
+        self.count_endpoints(self.local.closed().count(), now);
+        if let Some(epoch) = self.enforcement.epoch() {
+            self.reports.metrics.set("weir_generation", &[], f64::from(epoch));
+        }
+    }
+
+    /// The reasons why the agent is not ready: faults of this node, which keep policy from being in force here.
+    ///
+    /// A DaemonSet's rollout depends on readiness. A new agent that is not ready stops the rollout. Old agents that are
+    /// not ready are replaced all at once, because they already count as unavailable. So a fault in an object, which
+    /// all agents read, must not be a reason: see [`Self::notes`]. The reasons, and whether a tenant can cause them:
+    ///
+    /// * There is no new generation. The budgets bound what policies can do to this. Services over the budget can cause
+    ///   it on all nodes, but then no change comes into force. A new version of the agent that cannot compile the
+    ///   cluster's objects must stop its rollout.
+    /// * The interface of a local pod is not found, is contested, refuses our programs, or has another program before
+    ///   ours. A pod with CAP_NET_ADMIN can delete its interface, or take the address of a neighbour whose interface no
+    ///   CNI result names. This has an effect only on the node where the pod runs, and policy is not in force there, or
+    ///   other pods are cut off.
+    /// * Kinds that policies need are not listed. This is the node's connection to the API server, or its permissions.
+    fn unready(&self, now: Instant) -> Vec<String> {
         let mut unready: Vec<String> = self.pending.error().map(no_new_generation).into_iter().collect();
         unready.extend(self.missing(now).map(|(pod, error)| format!("pod {}: {error}", pod.path())));
-        unready.extend(closed.iter().map(ToString::to_string));
-        unready.extend(self.objects.unreadable().iter().map(|(key, error)| format!("{}: {error}", in_words(key))));
+        unready.extend(self.local.contested().map(|it| it.to_string()));
         if !self.enforcement.is_any() && unready.is_empty() {
             unready.push("no generation is in force yet".to_owned());
         }
         unready.extend(self.enforcement.refused().iter().map(ToString::to_string));
         unready.extend(self.upkeep.hooks.unready());
-        unready.extend(self.compile.budget.unready());
         unready.extend(self.scopes.unready());
-        self.reports.metrics.set_unready(unready);
-        self.count_endpoints(closed.len(), now);
-        if let Some(epoch) = self.enforcement.epoch() {
-            self.reports.metrics.set("weir_generation", &[], f64::from(epoch));
-        }
+        unready
+    }
+
+    /// Faults of objects or files, which are the same for all agents that read them. They do not affect readiness. In
+    /// each case the agent denies at least as much as the object does:
+    ///
+    /// * An object that cannot be read. Every user who may write policies can write one.
+    /// * A policy that does not fit the budget.
+    /// * Two pods that report the same address, so that the address belongs to neither. The pods may be on different
+    ///   nodes, and each node that writes the status of pods can cause this.
+    fn notes(&self) -> Vec<String> {
+        let unreadable = self.objects.unreadable();
+        let named = unreadable.iter().take(MOST_NOTES);
+        let mut notes: Vec<String> = named.map(|(key, error)| format!("{}: {error}", in_words(key))).collect();
+        let others = unreadable.len() - notes.len();
+        notes.extend((others > 0).then(|| format!("{others} other objects cannot be read; the log names them")));
+        notes.extend(self.compile.budget.notes());
+        notes.extend(self.local.disputed().map(|it| it.to_string()));
+        notes
     }
 
     /// Reports the changes that wait for a generation, and the CPU budget that they may wait for.
@@ -232,7 +269,7 @@ impl<E: Enforce> NodeAgent<E> {
         self.unsupported_peers().for_each(|object| count(object.body.kind(), "unsupported_peer"));
         self.compile.budget.held().keys().for_each(|key| count(key.kind.as_str(), "budget"));
         self.missing(now).for_each(|_| count("Pod", "no_interface"));
-        self.local.closed().iter().for_each(|_| count("Pod", "closed"));
+        self.local.closed().for_each(|_| count("Pod", "closed"));
         self.enforcement.refused().iter().for_each(|_| count("Pod", "refused"));
         self.reports.metrics.clear("weir_unenforced_objects");
         for (UnenforcedLabels { kind, why }, count) in counts {

@@ -1,7 +1,7 @@
 //! Objects that cannot be read, or only in part.
 //!
 //! Strategy: the parts that can be read are in force, and everything that was denied before stays denied. An Event,
-//! metrics and readiness report the error.
+//! metrics and a note at `/readyz` report the error.
 //! Invariant: the last content that could be read stays in force only for the same object. An object of the same name
 //! with another UID never had that content.
 

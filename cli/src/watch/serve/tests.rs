@@ -16,7 +16,7 @@ fn pages_have_the_status_codes_that_probes_expect() {
     assert_eq!(status("/livez", &pages), 200);
     assert_eq!(status("/livez", &dead), 503);
     assert_eq!(status("/readyz", &pages), 503);
-    pages.metrics.set_unready(Vec::new());
+    pages.metrics.set_unready(&[]);
     assert_eq!(status("/readyz", &pages), 200);
     assert_eq!(status("/", &pages), 404);
     assert_eq!(page(&Method::POST, "/metrics", &pages).0.as_u16(), 405);
@@ -26,11 +26,26 @@ fn pages_have_the_status_codes_that_probes_expect() {
 fn pod_names_are_shown_only_to_the_host() {
     for (audience, is_shown) in [(Audience::Host, true), (Audience::Network, false)] {
         let pages = pages(audience, true);
-        pages.metrics.set_unready(vec!["pod shop/web: no interface".to_owned()]);
+        pages.metrics.set_unready(&["pod shop/web: no interface".to_owned()]);
         for path in ["/readyz", "/metrics", "/livez", "/"] {
             let (_, text) = page(&Method::GET, path, &pages);
             assert_eq!(text.contains("shop"), is_shown && path == "/readyz", "{audience:?} {path}: {text}");
         }
+    }
+}
+
+#[test]
+fn notes_are_shown_to_the_host_and_do_not_change_the_status() {
+    for (audience, shown) in [(Audience::Host, "note: NetworkPolicy shop/p: odd\n"), (Audience::Network, "")] {
+        let pages = pages(audience, true);
+        pages.metrics.set_notes(&["NetworkPolicy shop/p: odd".to_owned()]);
+        pages.metrics.set_unready(&[]);
+        assert_eq!(page(&Method::GET, "/readyz", &pages), (StatusCode::OK, format!("ok\n{shown}")));
+        pages.metrics.set_unready(&["no generation".to_owned()]);
+        let (status, text) = page(&Method::GET, "/readyz", &pages);
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.lines().count() > 1 || shown.is_empty(), "{text}");
+        assert!(text.ends_with(shown), "{text}");
     }
 }
 
@@ -55,7 +70,7 @@ fn probe_has_the_result_of_the_page() {
     let ask = |page| crate::watch::probe::ask(&address, page).expect("it answers");
     assert_eq!(ask("/livez"), Ok(()));
     assert_eq!(ask("/readyz"), Err(()), "the agent is not ready");
-    metrics.set_unready(Vec::new());
+    metrics.set_unready(&[]);
     assert_eq!(ask("/readyz"), Ok(()));
     _ = std::fs::remove_file(path);
 }

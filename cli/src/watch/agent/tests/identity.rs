@@ -90,11 +90,9 @@ fn pods_that_share_an_address_are_closed_and_reported_and_others_enforced() {
     let done = rig.after(GATHER + QUIET);
     let last = "install shop/web@veth7 closed shop/a@veth8,shop/b@veth9 isolated";
     assert_eq!(done.last().map(String::as_str), Some(last), "{done:?}");
-    assert!(
-        rig.metrics.unready().is_some_and(|why| why.contains("shop/a: all packets at its interface are dropped")),
-        "{:?}",
-        rig.metrics.unready()
-    );
+    assert_eq!(rig.metrics.unready(), None, "the objects contradict each other, and not on this node alone");
+    let why = "all packets at its interface are dropped: another pod reports the same address";
+    assert_eq!(rig.metrics.notes(), [format!("pod shop/a: {why}"), format!("pod shop/b: {why}")]);
     assert!(rig.metrics.text().contains("weir_endpoints{state=\"closed\"} 2\n"), "{}", rig.metrics.text());
     assert!(rig.notices().iter().any(|it| it.starts_with("NotEnforced Pod/a")));
 }
@@ -198,11 +196,38 @@ fn readable_parts_of_an_object_are_in_force_and_the_error_is_reported() {
     let object = objects(OPEN).remove(0);
     rig.agent.handle_event(ApiEvent::Partial { object, message: "odd".to_owned() }, rig.now);
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7"]);
-    assert!(rig.metrics.unready().is_some_and(|why| why.contains("NetworkPolicy shop/p: odd")));
+    assert_eq!((rig.metrics.unready(), rig.metrics.notes()), (None, vec!["NetworkPolicy shop/p: odd".to_owned()]));
     assert_eq!(rig.notices().len(), 1);
     rig.apply(CLUSTER);
     rig.after(GATHER);
-    assert_eq!(rig.metrics.unready(), None);
+    assert_eq!((rig.metrics.unready(), rig.metrics.notes()), (None, vec![]));
+}
+
+#[test]
+fn unreadable_objects_are_notes_but_do_not_hide_that_no_generation_is_in_force() {
+    let mut rig = Rig::new();
+    rig.plug("web", "u1", "veth7", [10, 0, 0, 5]);
+    for number in 0..60 {
+        let (key, message) = (key("NetworkPolicy", &format!("odd-{number}")), "odd".to_owned());
+        rig.agent.handle_event(ApiEvent::Malformed { key, uid: None, message }, rig.now);
+    }
+    let readable = objects(CLUSTER);
+    for kind in KINDS {
+        let names = rig.agent.objects.unreadable().keys().cloned().chain(readable.iter().map(Key::of));
+        let names: Vec<Key> = names.filter(|key| key.kind == kind).collect();
+        let of_kind = readable.iter().filter(|object| Key::of(object).kind == kind);
+        of_kind.for_each(|object| rig.agent.handle_event(ApiEvent::Applied(object.clone()), rig.now));
+        rig.agent.handle_event(ApiEvent::Listed { kind, names: names.iter().collect(), order: 0 }, rig.now);
+    }
+    rig.after(Duration::ZERO);
+    assert_eq!(rig.metrics.unready().as_deref(), Some("no generation is in force yet"));
+    rig.after(GATHER);
+    assert_eq!(rig.metrics.unready(), None, "each user who may write policies can write such objects");
+    let notes = rig.metrics.notes();
+    assert_eq!((notes.len(), notes[0].as_str()), (51, "NetworkPolicy shop/odd-0: odd"));
+    assert_eq!(notes[50], "10 other objects cannot be read; the log names them");
+    let line = "weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"malformed\"} 60";
+    assert!(rig.metrics.text().contains(line), "{}", rig.metrics.text());
 }
 
 #[test]
