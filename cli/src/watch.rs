@@ -29,6 +29,7 @@ mod metrics;
 mod notices;
 mod other_policies;
 mod partial;
+pub(crate) mod pod_uids;
 pub(crate) mod probe;
 pub(crate) mod resources;
 mod scope;

@@ -201,6 +201,7 @@ fn pod(index: usize, nodes: usize, random: &mut Random) -> Object {
         ports: random.several(3, named_port),
         host_ports: if random.once_in(3) { random.several(2, |random| host_port(node, random)) } else { Vec::new() },
         owner: None,
+        static_uid: None,
     };
     let meta = Meta {
         labels: labels(random).into(),

@@ -405,11 +405,11 @@ impl<E: Enforce> NodeAgent<E> {
     }
 }
 
-/// Removes the owner of a pod on another node: it does not affect packets, and such pods are many. The UID stays,
-/// because it distinguishes pods with the same name or address.
+/// Removes the owner of a pod on another node, and the UID that its container runtime has: they do not affect packets,
+/// and such pods are many. The UID stays, because it distinguishes pods with the same name or address.
 fn forget_particulars(node: &str, object: &mut Object) {
     match &mut object.body {
-        Body::Pod(pod) if pod.node.as_deref() != Some(node) => pod.owner = None,
+        Body::Pod(pod) if pod.node.as_deref() != Some(node) => (pod.owner, pod.static_uid) = (None, None),
         _ => {}
     }
 }

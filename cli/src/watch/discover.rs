@@ -26,10 +26,12 @@ pub(crate) use assign::{Assignment, Claimant};
 pub(crate) use cache::Attachment;
 use cache::{CacheRead, ResultCache};
 
+use super::pod_uids::PodUids;
+
 /// The pod to search for. It has a network of its own: a pod on the host's network has no interface.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SearchedPod<'p> {
-    pub(crate) uid: Option<&'p str>,
+    pub(crate) uids: PodUids<'p>,
     pub(crate) namespace: &'p str,
     pub(crate) name: &'p str,
     pub(crate) addresses: &'p [IpAddr],
@@ -185,9 +187,9 @@ impl Inventory {
         }
     }
 
-    /// The addresses that a pod of this UID has at an interface that is there.
-    pub(crate) fn addresses_of(&self, uid: &str) -> Option<&[IpAddr]> {
-        let mut cached = self.cached.iter().filter(|cached| cached.uid.as_deref() == Some(uid));
+    /// The addresses that the pod has at an interface that is there, from a CNI result with its UID.
+    pub(crate) fn addresses_of(&self, pod: SearchedPod<'_>) -> Option<&[IpAddr]> {
+        let mut cached = self.cached.iter().filter(|cached| cached.uid.is_some() && cached.is_of(pod));
         let there = cached.find(|cached| !self.veths_of(cached).is_empty())?;
         Some(there.addresses.as_slice()).filter(|addresses| !addresses.is_empty())
     }

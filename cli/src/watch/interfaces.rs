@@ -10,10 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use weir_classes::index::Key;
+use weir_objects::k8s::{Body, Object};
 use weir_runtime::sys::links::Interfaces;
 
 use super::backoff::{Backoff, BackoffLimits};
 use super::discover::{Assignment, Attachment, Claimant, Depth, FoundInterface, Inventory, NotFound, SearchedPod};
+use super::pod_uids::PodUids;
 
 /// The waits between two searches.
 const SEARCHES: BackoffLimits = BackoffLimits { first: Duration::from_millis(100), longest: Duration::from_secs(10) };
@@ -27,12 +29,34 @@ pub(crate) struct LocalPod {
     pub(crate) name: Arc<str>,
     pub(crate) uid: Option<Arc<str>>,
     pub(crate) addresses: Arc<[IpAddr]>,
+    /// The UID of the static pod whose mirror it is.
+    pub(crate) static_uid: Option<Arc<str>>,
 }
 
 impl LocalPod {
     pub(crate) fn new(namespace: &str, name: &str, uid: Option<&str>, addresses: impl Into<Arc<[IpAddr]>>) -> Self {
         let (uid, addresses) = (uid.map(Arc::from), addresses.into());
-        Self { namespace: namespace.into(), name: name.into(), uid, addresses }
+        Self { namespace: namespace.into(), name: name.into(), uid, addresses, static_uid: None }
+    }
+
+    /// A pod of the API.
+    pub(crate) fn of(object: &Object) -> Self {
+        let addresses = match &object.body {
+            Body::Pod(pod) => pod.addresses.as_slice(),
+            _ => &[],
+        };
+        let (meta, uids) = (&object.meta, PodUids::of(object));
+        let static_uid = uids.of_static_pod.map(Arc::from);
+        Self { static_uid, ..Self::new(&meta.namespace, &meta.name, uids.of_object, addresses) }
+    }
+
+    /// The UIDs by which the API server and the container runtime know the pod.
+    pub(crate) fn uids(&self) -> PodUids<'_> {
+        PodUids { of_object: self.uid.as_deref(), of_static_pod: self.static_uid.as_deref() }
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        Key { kind: "Pod".to_owned(), namespace: self.namespace.to_string(), name: self.name.to_string() }
     }
 
     /// `namespace/name`
@@ -46,8 +70,8 @@ impl LocalPod {
     }
 
     fn searched(&self) -> SearchedPod<'_> {
-        let Self { namespace, name, uid, addresses } = self;
-        SearchedPod { uid: uid.as_deref(), namespace, name, addresses }
+        let Self { namespace, name, addresses, .. } = self;
+        SearchedPod { uids: self.uids(), namespace, name, addresses }
     }
 }
 
@@ -59,17 +83,10 @@ struct PodIdentity {
     uid: Option<Arc<str>>,
 }
 
-/// A pod's key in the API, and its UID if it is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PodUid {
-    pub(crate) key: Key,
-    pub(crate) uid: Option<String>,
-}
-
 /// A pod, and the addresses that the result cache has for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CachedAddresses {
-    pub(crate) pod: PodUid,
+    pub(crate) pod: LocalPod,
     pub(crate) addresses: Vec<IpAddr>,
 }
 
@@ -342,7 +359,7 @@ impl PodInterfaces {
     }
 
     fn remembered(&self, pod: &LocalPod) -> Option<(&LocalPod, &FoundInterface)> {
-        let first = LocalPod { addresses: Arc::default(), ..pod.clone() };
+        let first = LocalPod { addresses: Arc::default(), static_uid: None, ..pod.clone() };
         let (known, found) = self.found.range(first..).next()?;
         let is_same = (&known.namespace, &known.name, &known.uid) == (&pod.namespace, &pod.name, &pod.uid);
         is_same.then_some((known, found))
@@ -387,10 +404,10 @@ impl PodInterfaces {
     }
 
     /// The addresses of those pods that the result cache knows by their UIDs, and whose interfaces exist.
-    pub(crate) fn cached_addresses(&mut self, pods: Vec<PodUid>) -> Vec<CachedAddresses> {
+    pub(crate) fn cached_addresses(&mut self, pods: Vec<LocalPod>) -> Vec<CachedAddresses> {
         let inventory = self.inventory(Depth::Cache);
-        let addresses = |pod: PodUid| {
-            let addresses = inventory.addresses_of(pod.uid.as_deref()?)?.to_vec();
+        let addresses = |pod: LocalPod| {
+            let addresses = inventory.addresses_of(pod.searched())?.to_vec();
             Some(CachedAddresses { pod, addresses })
         };
         pods.into_iter().filter_map(addresses).collect()

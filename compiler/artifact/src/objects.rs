@@ -2,7 +2,7 @@
 //! explained without the files.
 //!
 //! JSON as the decoder reads it, sorted by kind, namespace and name. It contains only fields that verdicts can depend
-//! on: no container's environment, and no annotation but [`MODE`].
+//! on: no container's environment, and no annotation but [`MODE`] and [`MIRROR`].
 
 mod cluster_policy;
 
@@ -10,8 +10,8 @@ use std::net::IpAddr;
 
 use super::json::Json;
 use weir_objects::k8s::{
-    Body, CidrList, ClusterPolicyKind, EndpointSlice, HostPort, LabelSelector, Labels, ListAction, ListEntry, MODE,
-    Meta, Mode, NamedPort, NetworkPolicy, Node, Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule,
+    Body, CidrList, ClusterPolicyKind, EndpointSlice, HostPort, LabelSelector, Labels, ListAction, ListEntry, MIRROR,
+    MODE, Meta, Mode, NamedPort, NetworkPolicy, Node, Object, Operator, Phase, Pod, PolicyPeer, PolicyPort, PolicyRule,
     PolicyType, PortMatch, Protocol, Requirement, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort, Workload,
 };
 
@@ -108,9 +108,13 @@ fn meta<'a>(object: &'a Object, owner: Option<&'a str>) -> Json<'a> {
         Body::ClusterPolicy(policy) => policy.mode,
         _ => Mode::Enforce,
     };
-    if mode == Mode::Audit {
-        all.push(("annotations", members([(MODE, text("audit"))])));
-    }
+    let static_uid = match &object.body {
+        Body::Pod(pod) => pod.static_uid.as_deref(),
+        _ => None,
+    };
+    let audit = (mode == Mode::Audit).then(|| (MODE, text("audit")));
+    let annotations: Vec<_> = audit.into_iter().chain(static_uid.map(|uid| (MIRROR, text(uid)))).collect();
+    all.extend((!annotations.is_empty()).then(|| ("annotations", members(annotations))));
     all.extend(deleting.then(|| ("deletionTimestamp", text("1970-01-01T00:00:00Z"))));
     if let Some((kind, name)) = owner.and_then(|it| it.split_once('/')) {
         let owner = [
@@ -384,7 +388,21 @@ fn members<'a>(members: impl IntoIterator<Item = (&'a str, Json<'a>)>) -> Json<'
 
 #[cfg(test)]
 mod tests {
+    use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
+    use weir_objects::origin::ObjectId;
+
     use super::*;
+
+    #[test]
+    fn uid_of_a_static_pod_is_written_as_it_was_read() {
+        let pod = Body::Pod(Pod { static_uid: Some("0a1b".into()), ..Pod::default() });
+        let meta = Meta { name: "web".to_owned(), namespace: "shop".into(), ..Meta::default() };
+        let text = objects(&[Object { id: ObjectId(0), meta, body: pod.clone() }]);
+        let input = Input { name: "x".to_owned(), bytes: text.into_bytes(), kind: InputKind::Manifest };
+        let (decoded, _) =
+            decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: false });
+        assert_eq!(decoded.objects.iter().map(|it| &it.body).collect::<Vec<_>>(), [&pod]);
+    }
 
     #[test]
     fn packed_text_is_smaller_and_unpacks_to_the_same() {

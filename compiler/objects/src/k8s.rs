@@ -104,7 +104,13 @@ pub struct Pod {
     pub host_ports: Vec<HostPort>,
     /// The controller that owns it: `Kind/name`.
     pub owner: Option<Name>,
+    /// The annotation [`MIRROR`]: the UID of the static pod that this object shows. The container runtime knows the pod
+    /// by this UID. Every user who may create pods can set it to any value that is no UID of an API server.
+    pub static_uid: Option<Box<str>>,
 }
+
+/// The annotation by which the kubelet marks the API's object of a static pod.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// `status.phase`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

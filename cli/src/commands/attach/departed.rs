@@ -10,6 +10,7 @@ use weir_classes::departed::{Departed, EndedService};
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster};
 use weir_objects::decode::{DecodeOptions, Input, InputKind, decode};
+use weir_objects::k8s::Object;
 use weir_runtime::runtime::{EndedFlows, Runtime};
 
 /// Ends the flows; returns how many there were.
@@ -42,15 +43,20 @@ pub(super) fn cluster_of(artifact: &Artifact) -> Result<(Cluster, Scope)> {
     for (key, value) in manifest["assumptions"].as_object().into_iter().flatten() {
         assume.set(key, value.as_str().unwrap_or_default()).context("in the artifact's manifest")?;
     }
+    let (cluster, _) = resolve(&objects_of(artifact)?, assume);
+    let of_node = manifest["node"].as_str().and_then(|node| Scope::node(&cluster, node));
+    let scope = of_node.unwrap_or_else(|| Scope::everything(&cluster));
+    Ok((cluster, scope))
+}
+
+/// The objects that an artifact was made from.
+pub(super) fn objects_of(artifact: &Artifact) -> Result<Vec<Object>> {
     let bytes = artifact.objects.clone().into_bytes();
     let input = Input { name: "artifact".to_owned(), bytes, kind: InputKind::Manifest };
     let (decoded, diagnostics) =
         decode(vec![input], &DecodeOptions { default_namespace: "default".to_owned(), is_from_server: true });
     anyhow::ensure!(!diagnostics.has_errors(), "the artifact's objects cannot be read");
-    let (cluster, _) = resolve(&decoded.objects, assume);
-    let of_node = manifest["node"].as_str().and_then(|node| Scope::node(&cluster, node));
-    let scope = of_node.unwrap_or_else(|| Scope::everything(&cluster));
-    Ok((cluster, scope))
+    Ok(decoded.objects)
 }
 
 #[cfg(test)]

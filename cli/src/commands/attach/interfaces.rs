@@ -12,18 +12,21 @@ use std::path::Path;
 use anyhow::Result;
 use weir_artifact::layout::endpoint;
 use weir_artifact::{Artifact, NamedEndpoint};
+use weir_objects::k8s::{Body, Object};
 use weir_runtime::sys::links;
 
-use super::departed::cluster_of;
+use super::departed::objects_of;
 use crate::watch::discover::{
     Claimant, Depth, FoundInterface, HostPaths, HostReader, InterfaceSource, Inventory, SearchedPod,
 };
+use crate::watch::pod_uids::PodUids;
 
 /// A local endpoint of the artifact.
 struct LocalPod<'a> {
     namespace: &'a str,
     name: &'a str,
-    uid: Option<String>,
+    /// The pod's object, if the artifact has it.
+    object: Option<Object>,
     addresses: Vec<IpAddr>,
 }
 
@@ -33,7 +36,8 @@ impl LocalPod<'_> {
     }
 
     fn searched(&self) -> SearchedPod<'_> {
-        SearchedPod { uid: self.uid.as_deref(), namespace: self.namespace, name: self.name, addresses: &self.addresses }
+        let uids = self.object.as_ref().map(PodUids::of).unwrap_or_default();
+        SearchedPod { uids, namespace: self.namespace, name: self.name, addresses: &self.addresses }
     }
 }
 
@@ -58,14 +62,14 @@ impl<'a> HostInterfaces<'a> {
     /// Reads the present state of this host, with the pod ends of the named interfaces.
     pub(super) fn read(artifact: &'a Artifact, cni_results: &Path, named: &[(String, String)]) -> Result<Self> {
         let paths = HostPaths { cache: cni_results.to_owned(), ..HostPaths::default() };
-        let uids = uids(artifact)?;
-        let pod = |it: &'a NamedEndpoint| LocalPod {
+        let mut objects = pod_objects(artifact)?;
+        let mut pod = |it: &'a NamedEndpoint| LocalPod {
             namespace: &it.namespace,
             name: &it.name,
-            uid: uids.get(&(it.namespace.clone(), it.name.clone())).cloned(),
+            object: objects.remove(&(it.namespace.clone(), it.name.clone())),
             addresses: addresses(it),
         };
-        let pods = artifact.endpoints.iter().map(pod).collect();
+        let pods = artifact.endpoints.iter().map(&mut pod).collect();
         let behind = named.iter().filter_map(|(_, name)| Some((name.clone(), links::behind(name).ok()?))).collect();
         let inventory = HostReader::new(paths).read(Depth::Everything);
         Ok(Self { inventory, pods, behind })
@@ -148,17 +152,13 @@ fn addresses(endpoint: &NamedEndpoint) -> Vec<IpAddr> {
     given.filter(|it| !it.is_unspecified()).collect()
 }
 
-/// The UIDs of the artifact's pods, by namespace and name, as far as the artifact has them.
-fn uids(artifact: &Artifact) -> Result<BTreeMap<(String, String), String>> {
+/// The objects of the artifact's pods, by namespace and name, as far as the artifact has them.
+fn pod_objects(artifact: &Artifact) -> Result<BTreeMap<(String, String), Object>> {
     if artifact.objects.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let (cluster, _) = cluster_of(artifact)?;
-    let uid = |it: &weir_model::Endpoint| {
-        let namespace = cluster.namespaces[it.namespace.index()].name.clone();
-        Some(((namespace, it.name.clone()), it.uid.clone()?))
-    };
-    Ok(cluster.endpoints.iter().filter_map(uid).collect())
+    let pods = objects_of(artifact)?.into_iter().filter(|it| matches!(it.body, Body::Pod(_)));
+    Ok(pods.map(|it| ((it.meta.namespace.to_string(), it.meta.name.clone()), it)).collect())
 }
 
 #[cfg(test)]
@@ -181,7 +181,7 @@ mod tests {
             ..Inventory::default()
         };
         let addresses = vec!["10.0.0.5".parse().expect("an address")];
-        let pods = vec![LocalPod { namespace: "shop", name: "web", uid: None, addresses }];
+        let pods = vec![LocalPod { namespace: "shop", name: "web", object: None, addresses }];
         HostInterfaces { inventory, pods, behind: BTreeMap::from([("veth7".to_owned(), behind)]) }
     }
 

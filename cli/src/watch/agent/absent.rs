@@ -11,8 +11,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use weir_classes::index::Key;
-
 use super::{LocalPod, NodeAgent, Value};
 use crate::watch::discover::NotFound;
 use crate::watch::enforce::Enforce;
@@ -61,9 +59,7 @@ impl<E: Enforce> NodeAgent<E> {
 
     fn is_excused(&self, pod: &LocalPod, now: Instant) -> bool {
         let Some(AbsentPod { since, had_interface }) = self.local.absent.pods.get(pod).copied() else { return false };
-        let (namespace, name) = (pod.namespace.to_string(), pod.name.to_string());
-        let key = Key { kind: "Pod".to_owned(), namespace, name };
-        let object = self.objects.index().get(&key);
+        let object = self.objects.index().get(&pod.key());
         let is_deleted = object.is_some_and(|it| it.meta.deleting && it.meta.uid.as_deref() == pod.uid.as_deref());
         let is_recent = now.saturating_duration_since(since) < EXCUSED;
         (had_interface && is_deleted) || ((had_interface || is_deleted) && is_recent)

@@ -13,6 +13,7 @@ use crate::cni::wire::{CniAnswer, CniPod, CniQuestion, Verb};
 use crate::watch::cni_socket::PendingQuestion;
 use crate::watch::discover::Attachment;
 use crate::watch::enforce::Enforce;
+use crate::watch::pod_uids::PodUids;
 
 /// Why pods cannot start before the agent has listed all kinds.
 const UNLISTED: &str = "the agent has not listed all objects of the API yet";
@@ -111,8 +112,7 @@ impl<E: Enforce> NodeAgent<E> {
         let path = pod.path();
         let enforced = self.enforcement.pods().iter().find(|(it, _)| it.path() == path);
         let is_same_attachment = enforced.is_some_and(|(it, at)| {
-            let same = it.uid.as_deref().zip(pod.uid.as_deref()).is_none_or(|(a, b)| a == b);
-            same && question.interfaces.iter().any(|it| **it == *at.name)
+            it.uids().allow(pod.uid.as_deref()) && question.interfaces.iter().any(|it| **it == *at.name)
         });
         match self.enforcement.epoch() {
             Some(generation) if is_same_attachment => Ok(generation),
@@ -153,7 +153,7 @@ fn key(pod: &CniPod) -> Key {
 }
 
 fn is_same(object: &Object, pod: &CniPod) -> bool {
-    object.meta.uid.as_ref().zip(pod.uid.as_ref()).is_none_or(|(a, b)| a == b)
+    PodUids::of(object).allow(pod.uid.as_deref())
 }
 
 fn addresses_of(object: &Object) -> &[std::net::IpAddr] {

@@ -16,7 +16,8 @@ use weir_objects::k8s::{Body, Object, Phase};
 use super::NodeAgent;
 use crate::watch::backoff::{Backoff, BackoffLimits};
 use crate::watch::enforce::Enforce;
-use crate::watch::interfaces::PodUid;
+use crate::watch::interfaces::LocalPod;
+use crate::watch::pod_uids::PodUids;
 
 /// The waits between two reads of the result cache.
 const READS: BackoffLimits = BackoffLimits { first: Duration::from_millis(25), longest: Duration::from_secs(1) };
@@ -45,7 +46,7 @@ struct LearnedAddresses {
 
 impl LearnedAddresses {
     fn is_of(&self, object: &Object) -> bool {
-        self.uid.as_ref().zip(object.meta.uid.as_ref()).is_none_or(|(a, b)| a == b)
+        PodUids::of(object).allow(self.uid.as_deref())
     }
 }
 
@@ -98,18 +99,19 @@ impl EarlyAddresses {
     }
 
     /// The pods to look up in the result cache, if a read is due. Schedules the next read.
-    fn start_read(&mut self, now: Instant) -> Option<Vec<PodUid>> {
+    fn start_read(&mut self, now: Instant) -> Option<Vec<LocalPod>> {
         let read = self.next_read.filter(|read| read.is_due(now))?;
         self.next_read = Some(Backoff::after(Some(read), now, READS));
-        let uid = |(key, object): (&Key, &Object)| PodUid { key: key.clone(), uid: object.meta.uid.clone() };
-        Some(self.searched.iter().map(uid).collect())
+        Some(self.searched.values().map(LocalPod::of).collect())
     }
 
     /// Takes the addresses of a pod that was searched for. Returns its object with them.
-    fn found(&mut self, pod: PodUid, addresses: Vec<IpAddr>) -> Option<Object> {
-        let mut object = self.searched.remove(&pod.key)?;
+    fn found(&mut self, pod: &LocalPod, addresses: Vec<IpAddr>) -> Option<Object> {
+        let key = pod.key();
+        let mut object = self.searched.remove(&key)?;
         set_addresses(&mut object, &addresses);
-        self.learned.insert(pod.key, LearnedAddresses { uid: pod.uid, addresses, instead_of: Vec::new() });
+        let uid = pod.uid.as_deref().map(str::to_owned);
+        self.learned.insert(key, LearnedAddresses { uid, addresses, instead_of: Vec::new() });
         Some(object)
     }
 
@@ -139,7 +141,7 @@ impl<E: Enforce> NodeAgent<E> {
     pub(super) fn read_early_addresses(&mut self, now: Instant) {
         let Some(searched) = self.starting.addresses.start_read(now) else { return };
         for found in self.local.interfaces_mut().cached_addresses(searched) {
-            if let Some(object) = self.starting.addresses.found(found.pod, found.addresses) {
+            if let Some(object) = self.starting.addresses.found(&found.pod, found.addresses) {
                 let dirty = self.objects.index_mut().apply(object);
                 self.note(dirty, ChangeEffect::Isolating, true, now);
             }

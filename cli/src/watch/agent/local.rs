@@ -9,15 +9,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use weir_classes::index::{ChangeEffect, Generation, Key};
+use weir_classes::index::{ChangeEffect, Generation, Index, Key};
 use weir_model::{Cluster, EndpointId, Standing};
-use weir_objects::k8s::{Body, Object};
 
 use super::absent::AbsentPods;
 use super::{NodeAgent, shown};
 use crate::watch::discover::{FoundInterface, InterfaceSource, Inventory};
 use crate::watch::enforce::{Enforce, PodAtInterface, PodFailure, RecordedPod};
 use crate::watch::interfaces::{InterfaceChanges, LocalPod, PodInterfaces, ReadHost};
+use crate::watch::pod_uids::PodUids;
 
 /// Local pods and their interfaces.
 pub(super) struct LocalPods {
@@ -47,14 +47,14 @@ pub(super) enum LostAddress {
 }
 
 /// The local pods of a generation, including those whose addresses other pods claim too.
-pub(super) fn pods(generation: &Generation, node: &str) -> BTreeSet<LocalPod> {
+fn pods(generation: &Generation, node: &str, index: &Index) -> BTreeSet<LocalPod> {
     let cluster = &generation.cluster;
-    let in_scope = generation.scope.endpoints().iter().map(|id| pod(cluster, *id, &[]));
-    in_scope.chain(unaddressed(generation, node).into_keys()).collect()
+    let in_scope = generation.scope.endpoints().iter().map(|id| pod(cluster, *id, &[], index));
+    in_scope.chain(unaddressed(generation, node, index).into_keys()).collect()
 }
 
 /// Local pods all of whose addresses other pods claim too.
-fn unaddressed(generation: &Generation, node: &str) -> BTreeMap<LocalPod, LostAddress> {
+fn unaddressed(generation: &Generation, node: &str, index: &Index) -> BTreeMap<LocalPod, LostAddress> {
     let cluster = &generation.cluster;
     let is_here = |id: EndpointId| {
         let it = &cluster.endpoints[id.index()];
@@ -66,14 +66,21 @@ fn unaddressed(generation: &Generation, node: &str) -> BTreeMap<LocalPod, LostAd
         true => LostAddress::Terminating,
         false => LostAddress::Disputed,
     };
-    lost.map(|(id, addresses)| (pod(cluster, *id, addresses), why(*id))).collect()
+    lost.map(|(id, addresses)| (pod(cluster, *id, addresses, index), why(*id))).collect()
 }
 
-fn pod(cluster: &Cluster, id: EndpointId, lost: &[IpAddr]) -> LocalPod {
+fn pod(cluster: &Cluster, id: EndpointId, lost: &[IpAddr], index: &Index) -> LocalPod {
     let endpoint = &cluster.endpoints[id.index()];
     let namespace = &cluster.namespaces[endpoint.namespace.index()].name;
     let addresses: Arc<[IpAddr]> = endpoint.addresses.iter().chain(lost).copied().collect();
-    LocalPod::new(namespace, &endpoint.name, endpoint.uid.as_deref(), addresses)
+    with_static_uid(LocalPod::new(namespace, &endpoint.name, endpoint.uid.as_deref(), addresses), index)
+}
+
+/// Adds the UID of the static pod if the pod is a mirror. Classes do not have it, because verdicts do not depend on it.
+pub(super) fn with_static_uid(pod: LocalPod, index: &Index) -> LocalPod {
+    let object = index.get(&pod.key()).filter(|it| it.meta.uid.as_deref() == pod.uid.as_deref());
+    let static_uid = object.and_then(|it| PodUids::of(it).of_static_pod).map(Arc::from);
+    LocalPod { static_uid, ..pod }
 }
 
 /// A pod of the kernel's record, at its interface.
@@ -82,15 +89,6 @@ fn recorded(record: RecordedPod) -> Option<(LocalPod, FoundInterface)> {
     let pod = LocalPod::new(namespace, name, Some(&record.uid), []);
     let (ifindex, name, by) = (record.ifindex, record.interface.into(), InterfaceSource::Record);
     Some((pod, FoundInterface { ifindex, name, by, attached_at: None }))
-}
-
-fn identity(object: &Object) -> LocalPod {
-    let addresses = match &object.body {
-        Body::Pod(pod) => pod.addresses.as_slice(),
-        _ => &[],
-    };
-    let meta = &object.meta;
-    LocalPod::new(&meta.namespace, &meta.name, meta.uid.as_deref(), addresses)
 }
 
 /// The interfaces of a generation, with their pods.
@@ -198,8 +196,8 @@ impl<E: Enforce> NodeAgent<E> {
 
     /// Finds the interfaces of the local pods of a generation that is being made.
     pub(super) fn find_interfaces(&mut self, generation: &Generation, now: Instant) {
-        self.find_pods(&pods(generation, &self.node), now);
-        self.local.unaddressed = unaddressed(generation, &self.node);
+        self.find_pods(&pods(generation, &self.node, self.objects.index()), now);
+        self.local.unaddressed = unaddressed(generation, &self.node, self.objects.index());
         for key in self.local.take_displaced() {
             self.reports.log.info("a deleted pod has no interface any more", &[("pod", shown(&key))]);
             self.delete_pod(&key, now);
@@ -271,7 +269,7 @@ impl<E: Enforce> NodeAgent<E> {
     /// its address as soon as another pod has it. Returns `false` if the pod or its interface is not known.
     pub(super) fn keep_while_attached(&mut self, key: &Key, at: Instant) -> bool {
         let Some(object) = self.objects.index().get(key) else { return false };
-        let pod = identity(object);
+        let pod = LocalPod::of(object);
         let Some(interface) = self.local.interfaces.interface_of(&pod) else { return false };
         let mut object = object.clone();
         object.meta.deleting = true;

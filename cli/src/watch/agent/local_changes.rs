@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use weir_classes::index::{Dirty, Key, LocalArrival, LocalChange};
 
+use super::local::with_static_uid;
 use super::{LocalPod, NodeAgent, Value, shown};
 use crate::watch::annotate::{AnnotatedPod, PublishedGeneration};
 use crate::watch::enforce::{Enforce, EnforceError, GonePod, NewPod, PodAtInterface};
@@ -38,6 +39,7 @@ impl<E: Enforce> NodeAgent<E> {
     fn add_local_pod(&mut self, arrival: LocalArrival, now: Instant) -> Result<(), EnforceError> {
         let LocalArrival { pod: key, uid, addresses, like, subject, .. } = arrival;
         let pod = LocalPod::new(&key.namespace, &key.name, uid.as_deref(), addresses.as_slice());
+        let pod = with_static_uid(pod, self.objects.index());
         let found = self.find_also(&pod, now).ok_or_else(|| EnforceError::new("its interface is not found"))?;
         let ifindex = found.ifindex;
         let at = PodAtInterface { pod: pod.path(), interface: found.name.to_string() };

@@ -23,6 +23,7 @@ use super::{NodeAgent, Value};
 use crate::watch::discover::Attachment;
 use crate::watch::enforce::Enforce;
 use crate::watch::interfaces::{AttachedInterfaces, InterfaceOfPod};
+use crate::watch::pod_uids::PodUids;
 use crate::watch::resources::CLUSTER_POLICY_KINDS;
 
 /// The pause between two reads of the result cache.
@@ -184,8 +185,7 @@ impl<E: Enforce> NodeAgent<E> {
 
     fn is_known(&self, pod: &Attachment) -> bool {
         let key = Key { kind: "Pod".to_owned(), namespace: pod.namespace.clone(), name: pod.name.clone() };
-        let same = |uid: &Option<String>| uid.as_ref().zip(pod.uid.as_ref()).is_none_or(|(a, b)| a == b);
-        self.objects.index().get(&key).is_some_and(|object| same(&object.meta.uid))
+        self.objects.index().get(&key).is_some_and(|object| PodUids::of(object).allow(pod.uid.as_deref()))
     }
 
     fn close(&mut self, new: &InterfaceOfPod) {

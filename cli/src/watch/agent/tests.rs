@@ -611,3 +611,4 @@ mod meanwhile;
 mod newcomers;
 mod pace;
 mod scopes;
+mod static_pods;

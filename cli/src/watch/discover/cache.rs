@@ -41,8 +41,7 @@ pub(crate) struct Attachment {
 impl Attachment {
     /// Whether the file is about this pod, and not about an earlier pod with its name.
     pub(super) fn is_of(&self, pod: SearchedPod<'_>) -> bool {
-        let same_pod = self.uid.as_deref().zip(pod.uid).is_none_or(|(a, b)| a == b);
-        self.namespace == pod.namespace && self.name == pod.name && same_pod
+        self.namespace == pod.namespace && self.name == pod.name && pod.uids.allow(self.uid.as_deref())
     }
 
     /// Whether this can be the attachment that has the pod's addresses. Before they are known, every attachment can.

@@ -38,7 +38,8 @@ fn cached(text: &str) -> Arc<Attachment> {
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 5));
 
 fn web(addresses: &[IpAddr]) -> SearchedPod<'_> {
-    SearchedPod { uid: Some("u1"), namespace: "shop", name: "web", addresses }
+    let uids = PodUids { of_object: Some("u1"), of_static_pod: None };
+    SearchedPod { uids, namespace: "shop", name: "web", addresses }
 }
 
 fn claimant(pod: SearchedPod<'_>) -> Claimant<'_> {

@@ -212,7 +212,19 @@ pub(super) fn addresses(pod: &Pod) -> &[IpAddr] {
 /// network stays, and in the addresses of its node.
 fn is_alike(old: &Pod, new: &Pod) -> bool {
     // Field by field: if a field is added, this does not compile until it is decided whether classification reads it.
-    let Pod { node, host_network, addresses, node_addresses: _, ports, host_ports, owner, phase: _, unready: _ } = old;
+    let Pod {
+        node,
+        host_network,
+        addresses,
+        node_addresses: _,
+        ports,
+        host_ports,
+        owner,
+        phase: _,
+        unready: _,
+        // Only the agent reads it.
+        static_uid: _,
+    } = old;
     standing(old) == standing(new)
         && (node, host_network, addresses) == (&new.node, &new.host_network, &new.addresses)
         // Reports group by the owner.

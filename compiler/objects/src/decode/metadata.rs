@@ -1,6 +1,6 @@
 //! `metadata`: the fields that are kept, and the checks of the API server.
 
-use crate::k8s::{MODE, Meta};
+use crate::k8s::{MIRROR, MODE, Meta};
 use crate::name::Name;
 use crate::origin::FieldOrigin;
 
@@ -40,6 +40,30 @@ pub(super) fn mode<'n>(object: ValueView<'n, '_>) -> Option<&'n str> {
 /// Calls `act` with the path of that annotation.
 pub(super) fn at_mode(act: impl FnOnce(&Trail<'_>)) {
     act(&Trail::ROOT.field("metadata").field("annotations").key(MODE));
+}
+
+/// The longest UID of a static pod that is read. The kubelet's are hashes with 32 digits; a manifest can set another one.
+const LONGEST_UID: usize = 128;
+
+/// The UID of the static pod whose mirror the object is, from the annotation [`MIRROR`].
+///
+/// Everyone who may create pods can write this annotation. A value with the form of an API server's UID is ignored,
+/// because it could be the UID of another pod, and so is a value that the container runtime cannot have.
+// Spec: the kubelet sets a static pod's UID to an MD5 hash of its manifest if the manifest has none, and its mirror
+// client copies it into the annotation (applyDefaults in pkg/kubelet/config/common.go, CreateMirrorPod in
+// pkg/kubelet/pod/mirror_client.go). The container runtime gets the static pod's UID
+// (generatePodSandboxConfig in pkg/kubelet/kuberuntime/kuberuntime_sandbox.go).
+pub(super) fn static_uid<'n>(object: ValueView<'n, '_>) -> Option<&'n str> {
+    let uid = object.get("metadata").get("annotations").get(MIRROR).str()?;
+    let is_possible = (1..=LONGEST_UID).contains(&uid.len()) && uid.bytes().all(|it| it.is_ascii_graphic());
+    (is_possible && !is_from_api_server(uid)).then_some(uid)
+}
+
+/// Whether the text has the form of the UIDs that an API server generates: 8-4-4-4-12 hexadecimal digits.
+fn is_from_api_server(uid: &str) -> bool {
+    let groups = uid.split('-');
+    let is_hex = |group: &str| group.bytes().all(|it| it.is_ascii_hexdigit());
+    groups.clone().all(is_hex) && groups.map(str::len).eq([8, 4, 4, 4, 12])
 }
 
 /// The controller that owns the object: `Kind/name`.

@@ -29,6 +29,7 @@ pub(super) fn read(object: ValueView<'_, '_>, report: &mut ObjectFindings) -> Po
         ports: ports.named,
         host_ports: ports.of_host,
         owner: metadata::owner(object).map(Name::from),
+        static_uid: metadata::static_uid(object).map(Box::from),
     }
 }
 

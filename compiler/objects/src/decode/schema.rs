@@ -4,6 +4,8 @@
 //! meant, and saying on which level a misplaced field belongs. *Strict* structures name every field that the API has;
 //! the others name only the fields we read, and whatever else they hold is ignored.
 
+use crate::k8s::MIRROR;
+
 /// The type of a value.
 #[derive(Debug)]
 pub(crate) enum ValueType {
@@ -249,7 +251,18 @@ static NODE_ADDRESS: Fields = open(&[("type", Str), ("address", Str)]);
 
 /// v1 Pod
 pub(super) static POD: Fields =
-    open(&[("metadata", Struct(&META)), ("spec", Struct(&POD_SPEC)), ("status", Struct(&POD_STATUS))]);
+    open(&[("metadata", Struct(&POD_META)), ("spec", Struct(&POD_SPEC)), ("status", Struct(&POD_STATUS))]);
+static POD_META: Fields = open(&[
+    ("name", Str),
+    ("generateName", Str),
+    ("namespace", Str),
+    ("uid", Str),
+    ("deletionTimestamp", Str),
+    ("labels", StrMap),
+    ("annotations", Struct(&POD_ANNOTATIONS)),
+    ("ownerReferences", List(&Struct(&OWNER))),
+]);
+static POD_ANNOTATIONS: Fields = open(&[(MIRROR, Str)]);
 static POD_SPEC: Fields = open(&[
     ("nodeName", Str),
     ("hostNetwork", Bool),

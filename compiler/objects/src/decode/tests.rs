@@ -329,6 +329,30 @@ fn of_a_field_that_is_there_twice_the_last_counts() {
 }
 
 #[test]
+fn uid_of_a_static_pod_is_read_unless_it_can_be_another_pods() {
+    let long = "a".repeat(129);
+    for (written, is_read) in [
+        ("0123456789abcdef0123456789abcdef", true),
+        ("set-in-the-manifest", true),
+        ("9b2f0c1e-7d43-4b8a-9a51-0e6d2c4f8a77", false),
+        ("9B2F0C1E-7D43-4B8A-9A51-0E6D2C4F8A77", false),
+        ("9b2f0c1e-7d43-4b8a-9a51-0e6d2c4f8a7", true),
+        ("9b2f0c1e-7d43-4b8a-9a51-0e6d2c4f8a7z", true),
+        ("", false),
+        ("a b", false),
+        ("ä", false),
+        (long.as_str(), false),
+        (&long[1..], true),
+    ] {
+        let object = single(&format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: a, annotations: {{other: x, kubernetes.io/config.mirror: '{written}'}}}}}}"
+        ));
+        let Body::Pod(pod) = &object.body else { panic!("a pod") };
+        assert_eq!(pod.static_uid.as_deref(), is_read.then_some(written), "{written}");
+    }
+}
+
+#[test]
 fn a_pod_without_status_has_no_phase_and_is_not_unready() {
     let object = single("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {hostNetwork: true}\n");
     let Body::Pod(pod) = &object.body else { panic!("a pod") };
@@ -455,7 +479,7 @@ fn objects_of_a_server_have_the_same_content_although_fields_are_skipped() {
     for text in [
         format!(
             r#"{{"apiVersion": "v1", "kind": "Pod", {ignored}, "metadata": {{{managed}, "name": "a", "labels": {{"app": "a", "env": "b"}},
-            "ownerReferences": [{{"kind": "ReplicaSet", "name": "r", "controller": true, "uid": "u"}}]}},
+            "annotations": {{"a": "b", "kubernetes.io/config.mirror": "0a1b", "c": "{{"}}, "ownerReferences": [{{"kind": "ReplicaSet", "name": "r", "controller": true, "uid": "u"}}]}},
             "spec": {{{ignored}, "nodeName": "n", "containers": [{{{ignored}, "ports": [{{"name": "http", "containerPort": 80,
             "hostPort": 8080, "x": {{}}}}]}}], "initContainers": [{{"restartPolicy": "Always", "ports": [{{"name": "i", "containerPort": 1}}]}}]}},
             "status": {{"phase": "Running", {ignored}, "podIPs": [{{"ip": "10.0.0.1", "x": [{{}}]}}], "hostIPs": [{{"ip": "10.0.0.2"}}],
