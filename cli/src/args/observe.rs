@@ -31,8 +31,8 @@ pub(crate) struct PinArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exit codes: 0 the kernel's state agrees with the record, 1 it differs, or a node did not answer, 2 the command failed, or \
-no node answered.")]
+Exit codes: 0 the kernel's state agrees with the record, and every local endpoint of the artifact is attached; 1 the \
+state differs, a local endpoint is not attached, or a node did not answer; 2 the command failed, or no node answered.")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) pinned: PinArgs,

@@ -52,11 +52,22 @@ fn said(output: &Output, code: i32) -> String {
     text
 }
 
+/// The state of the node. The exit code says whether an endpoint is not attached.
+#[track_caller]
 fn status(stage: &Stage) -> Value {
-    let text = ask(&stage.net.nodes[0], &stage.place, &["status", "-o", "json"]).expect("all is as recorded");
-    let status = serde_json::from_str(&text).expect("JSON");
+    let output = status_as(stage, &["-o", "json"]);
+    let status: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     check_schema("status", &status);
+    let is_any_missing = status["unattached"].as_array().is_some_and(|it| !it.is_empty());
+    assert_eq!(output.status.code(), Some(i32::from(is_any_missing)), "{status:#}");
     status
+}
+
+fn status_as(stage: &Stage, arguments: &[&str]) -> Output {
+    let node = &stage.net.nodes[0];
+    let mut command = node.space.command(weir());
+    command.arg("status").arg("--bpffs").arg(pins(&stage.place, node)).args(arguments);
+    command.output().expect("weir runs")
 }
 
 /// The names of the attached endpoints that are enforced.
@@ -84,7 +95,7 @@ fn half_an_attach_names_the_isolated_endpoints_first() {
     assert_eq!(enforced(&stage), 1);
     let sealed = json!({"pod": "default/sealed", "ingress": true, "egress": true});
     assert_eq!(status(&stage)["unattached"][0], sealed);
-    let text = ask(node, &stage.place, &["status"]).unwrap();
+    let text = String::from_utf8(status_as(&stage, &[]).stdout).expect("UTF-8");
     assert!(text.contains("  not attached: default/server (isolated for ingress and egress)\n"), "{text}");
     let rest: Vec<String> = ["server", "other", "friend", "sealed"].iter().map(|it| at(node, it, it)).collect();
     let rest: Vec<&str> = ["--endpoint"].into_iter().chain(rest.iter().map(String::as_str)).collect();

@@ -18,8 +18,16 @@ pub(super) fn run(arguments: &StatusArgs) -> Result<CommandOutcome> {
         TextOrJson::Json => page.json(&json(&status))?,
     }
     page.print()?;
-    let enforced = status.endpoints.iter().all(|it| it.state == EnforcementState::Enforced);
-    Ok(if enforced && status.drift.is_empty() { CommandOutcome::Clean } else { CommandOutcome::Findings })
+    Ok(outcome(&status))
+}
+
+/// Endpoints that are not attached are findings, as they are for `weir attach`: nothing filters their packets.
+fn outcome(status: &EnforcementStatus) -> CommandOutcome {
+    let is_enforced = status.endpoints.iter().all(|it| it.state == EnforcementState::Enforced);
+    match is_enforced && status.unattached.is_empty() && status.drift.is_empty() {
+        true => CommandOutcome::Clean,
+        false => CommandOutcome::Findings,
+    }
 }
 
 fn word(state: EnforcementState) -> &'static str {
