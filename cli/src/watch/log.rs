@@ -43,6 +43,12 @@ pub(crate) fn start(format: LogFormat, filter: &LogFilter) {
     _ = tracing::subscriber::set_global_default(subscriber);
 }
 
+/// The messages that this thread logs meanwhile, without their fields.
+#[cfg(test)]
+pub(crate) fn messages_during(act: impl FnOnce()) -> Vec<String> {
+    lines::messages_during(act)
+}
+
 /// Writes events of the agent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Log;

@@ -21,7 +21,7 @@ use crate::watch::enforce::{
     PodAtInterface, PodFailure,
 };
 use crate::watch::listed::ListedNames;
-use crate::watch::log::Log;
+use crate::watch::log::{Log, messages_during};
 use crate::watch::metrics::Metrics;
 use crate::watch::notices::Notices;
 
@@ -343,6 +343,20 @@ fn nothing_is_installed_before_every_kind_is_listed() {
         rig.now,
     );
     assert_eq!(rig.after(GATHER), ["install  isolated"]);
+}
+
+#[test]
+fn name_of_a_node_that_no_object_has_is_warned_of() {
+    let is_warned_of = |text: &str| {
+        let messages = messages_during(|| Rig::new().list(text));
+        messages.iter().filter(|it| it.starts_with("no pod and no Node object has the name of this node")).count()
+    };
+    let elsewhere = CLUSTER.replace("near", "other");
+    assert_eq!(is_warned_of(&elsewhere), 1, "--node is misspelt");
+    assert_eq!(is_warned_of(CLUSTER), 0);
+    assert_eq!(is_warned_of(&elsewhere.replace("name: other", "name: near")), 0, "its pods are not there yet");
+    assert_eq!(is_warned_of(&elsewhere.replace("nodeName: other", "nodeName: near")), 0, "files need no Node object");
+    assert_eq!(is_warned_of("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}"), 0, "there are no pods");
 }
 
 /// How many generations came into force, and how many of them by changes of the one before.

@@ -138,9 +138,33 @@ fn line(format: LogFormat, now: SystemTime, level: &str, parts: LineParts) -> Ou
     page
 }
 
+/// Keeps the events of a test.
+#[cfg(test)]
+#[derive(Clone, Default)]
+struct Kept(std::sync::Arc<std::sync::Mutex<Vec<LineParts>>>);
+
+#[cfg(test)]
+impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Kept {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut parts = LineParts::default();
+        event.record(&mut parts);
+        unpack(&mut parts.fields);
+        self.0.lock().expect("no test panics while it holds the lock").push(parts);
+    }
+}
+
+/// The messages that this thread logs meanwhile, without their fields.
+#[cfg(test)]
+pub(super) fn messages_during(act: impl FnOnce()) -> Vec<String> {
+    use tracing_subscriber::layer::SubscriberExt as _;
+    let kept = Kept::default();
+    tracing::subscriber::with_default(tracing_subscriber::registry::Registry::default().with(kept.clone()), act);
+    let mut kept = kept.0.lock().expect("no test panics while it holds the lock");
+    kept.drain(..).map(|it| it.message).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
     use tracing_subscriber::layer::SubscriberExt as _;
@@ -182,19 +206,6 @@ mod tests {
             let line = shown(format, hostile, fields);
             assert_eq!(line.lines().count(), 1, "{line}");
             assert!(!line.contains('\u{1b}') && !line.contains('\u{202e}'), "{line}");
-        }
-    }
-
-    /// Keeps what would be written.
-    #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<LineParts>>>);
-
-    impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Kept {
-        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-            let mut parts = LineParts::default();
-            event.record(&mut parts);
-            unpack(&mut parts.fields);
-            self.0.lock().expect("no test panics while it holds the lock").push(parts);
         }
     }
 
