@@ -53,7 +53,7 @@ use weir_model::Assumptions;
 
 pub(crate) use agent::UnknownPods;
 pub(crate) use agent::pace::CpuShare;
-use agent::{NodeAgent, Reports, Setup};
+use agent::{DRY_RUN, NodeAgent, Reports, Setup};
 use annotate::PublishedGeneration;
 use api_feed::{AgentRequests, ApiFeed, FeedContext};
 use discover::{HostPaths, HostReader};
@@ -151,7 +151,7 @@ pub(crate) fn run(options: WatchOptions<'_>, mut enforce: impl Enforce + Send + 
         send_order: requests.send_order,
         reports: Reports {
             metrics: Arc::clone(&metrics),
-            notices: Notices::new(notices, Arc::clone(&metrics)),
+            notices: Notices::new(notices, Arc::clone(&metrics)).of_dry_run(enforce.is_dry_run()),
             published,
             log,
         },
@@ -167,7 +167,10 @@ pub(crate) fn run(options: WatchOptions<'_>, mut enforce: impl Enforce + Send + 
     host_changes::listen(cache, sender.clone(), log)?;
     let stop = sender.clone();
     let (ended, agent_ended) = tokio::sync::oneshot::channel::<()>();
-    let has_generation = enforce.has_generation();
+    let (has_generation, is_dry_run) = (enforce.has_generation(), enforce.is_dry_run());
+    if is_dry_run {
+        log.info(DRY_RUN, &[]);
+    }
     let agent = NodeAgent::new(setup, enforce);
     let thread = thread::Builder::new().name("agent".to_owned()).spawn(move || {
         // Dropped when the thread ends, also if it panics.
@@ -185,7 +188,7 @@ pub(crate) fn run(options: WatchOptions<'_>, mut enforce: impl Enforce + Send + 
     // An error means that the agent has already ended.
     _ = stop.send(AgentMessage::Stop);
     join(thread)?;
-    log.info("stopped; the generation in force stays in force", &[]);
+    log.info(if is_dry_run { "stopped" } else { "stopped; the generation in force stays in force" }, &[]);
     Ok(())
 }
 

@@ -86,7 +86,7 @@ pub(crate) struct CniArgs {
     /// Socket for `weir-cni`, which delays the start of new pods until policy is in force on them
     #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
     pub(crate) cni_socket: Option<PathBuf>,
-    /// How to treat a new pod that the API has not reported
+    /// How to treat a new pod whose object the agent has not received
     #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
     pub(crate) unknown_pods: UnknownPods,
     /// Directory in which the container runtime stores the results of CNI plug-ins
@@ -104,8 +104,8 @@ pub(crate) struct ModeArgs {
     /// Ask an agent of this node for a page at --health-addr, and exit: 0 if the answer is 200
     #[arg(long, value_enum, value_name = "PAGE", conflicts_with_all = ["dry_run", "uninstall"])]
     pub(crate) probe: Option<ProbedPage>,
-    /// Compile each generation, but enforce nothing
-    #[arg(long)]
+    /// Compile each generation, but enforce nothing. Events about objects say that they are of a dry run
+    #[arg(long, conflicts_with_all = ["annotate_pods", "cni_socket"])]
     pub(crate) dry_run: bool,
     /// With --dry-run: write each generation's artifact to this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "dry_run")]

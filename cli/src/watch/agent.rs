@@ -113,7 +113,7 @@ pub(crate) use newcomers::UnknownPods;
 use objects::KnownObjects;
 use pace::{CpuShare, Pace};
 use pending::PendingWork;
-pub(crate) use reports::Reports;
+pub(crate) use reports::{DRY_RUN, Reports};
 use scopes::WatchScopes;
 use upkeep::Upkeep;
 

@@ -144,6 +144,11 @@ impl EnforceError {
 
 /// Puts generations into force. Implemented by the kernel, by the dry run, and by tests.
 pub(crate) trait Enforce {
+    /// Whether generations are only compiled. Then "in force" means "compiled" in the agent's log and pages.
+    fn is_dry_run(&self) -> bool {
+        false
+    }
+
     /// The endpoints that the previous agent left enforced. Entries that cannot be read are left out: those pods are
     /// found again by other means.
     fn recorded_pods(&mut self) -> Vec<RecordedPod> {
@@ -196,6 +201,10 @@ pub(crate) struct DryRun {
 }
 
 impl Enforce for DryRun {
+    fn is_dry_run(&self) -> bool {
+        true
+    }
+
     fn install(&mut self, request: &InstallRequest<'_>) -> Result<Installed, EnforceError> {
         if let Some(path) = &self.artifact {
             let bytes = request.artifact.to_bytes().map_err(|error| EnforceError::new(error.to_string()))?;

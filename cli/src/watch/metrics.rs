@@ -118,7 +118,7 @@ const METRICS: &[MetricInfo] = &[
         Counter,
         "Interfaces of new pods that were closed until policy was in force on them.",
     ),
-    metric("weir_objects", Gauge, "Objects of the API that the agent knows, by kind."),
+    metric("weir_objects", Gauge, "Objects that the agent knows, by kind."),
     metric(
         "weir_other_policy_kinds",
         Gauge,
@@ -253,7 +253,7 @@ impl Metrics {
     pub(crate) fn unready(&self) -> Option<String> {
         let inner = self.lock();
         match inner.synced {
-            false => Some("the agent has not listed all objects of the API yet".to_owned()),
+            false => Some("the agent has not listed all objects yet".to_owned()),
             true => {
                 let age = inner.hooks_checked.map(|at| at.elapsed()).filter(|age| *age > OLDEST_CHECK);
                 let old = age.map(|age| format!("the last check of the kernel was {} s ago", age.as_secs()));

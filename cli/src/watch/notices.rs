@@ -57,16 +57,25 @@ pub(crate) struct Notices {
     /// How many notices may be sent now, and the time up to which [`REFILL`] has been applied to this number.
     left: u32,
     since: Option<Instant>,
+    is_dry_run: bool,
 }
 
 impl Notices {
     pub(crate) fn new(out: Sender<Notice>, metrics: Arc<Metrics>) -> Self {
-        Self { out, metrics, sent: BTreeMap::new(), left: BURST, since: None }
+        Self { out, metrics, sent: BTreeMap::new(), left: BURST, since: None, is_dry_run: false }
+    }
+
+    /// Whether to mark all notices as those of a dry run.
+    pub(crate) fn of_dry_run(self, is_dry_run: bool) -> Self {
+        Self { is_dry_run, ..self }
     }
 
     /// Queues a notice, unless the same notice was queued within [`REPEAT`]. If the rate limit is reached or the
     /// queue is full, the notice is dropped and counted.
-    pub(crate) fn report(&mut self, notice: Notice, now: Instant) {
+    pub(crate) fn report(&mut self, mut notice: Notice, now: Instant) {
+        if self.is_dry_run {
+            notice.message.insert_str(0, "dry run, nothing is enforced: ");
+        }
         self.sent.retain(|_, at| now.saturating_duration_since(*at) < REPEAT);
         if self.sent.contains_key(&notice) {
             return;
@@ -186,6 +195,16 @@ mod tests {
         assert_eq!(sent(&mut receiver), ["a", "b"]);
         notices.report(notice("a"), now + REPEAT);
         assert_eq!(sent(&mut receiver), ["a"]);
+    }
+
+    #[test]
+    fn notices_of_a_dry_run_say_that_nothing_is_enforced() {
+        let (out, mut receiver) = tokio::sync::mpsc::channel(64);
+        let (mut notices, now) = (Notices::new(out, Arc::default()).of_dry_run(true), Instant::now());
+        notices.report(notice("a"), now);
+        notices.report(notice("a"), now);
+        let sent: Vec<String> = std::iter::from_fn(|| receiver.try_recv().ok()).map(|it| it.message).collect();
+        assert_eq!(sent, ["dry run, nothing is enforced: odd"]);
     }
 
     #[test]

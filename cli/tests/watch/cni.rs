@@ -138,7 +138,11 @@ fn pod_starts_when_its_policy_is_in_force() {
     let refused = plugin.call("CHECK", 5, "fail");
     assert_eq!((refused.success, &refused.json()["code"]), (false, &json!(100)), "{}", refused.output);
     let refused = plugin.call("ADD", 1, "fail");
-    assert!(!refused.success && refused.output.contains("the API server has not sent the pod"), "{}", refused.output);
+    assert!(
+        !refused.success && refused.output.contains("the agent has not received the pod's object"),
+        "{}",
+        refused.output
+    );
     assert_eq!(agent.metric("weir_cni_timeouts_total"), 1.0);
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 use weir_runtime::skip;
+use xtask::apiserver::Settings;
 
 use crate::packets::Network;
 use crate::rig::{Agent, Directory, SOFT_LIMIT, until, within};
@@ -107,6 +108,21 @@ fn agent_raises_its_limit_of_open_files_to_the_hard_limit() {
     };
     let host = skip!(unless Host::new());
     assert_eq!(host.agent().metric("process_max_fds"), hard as f64);
+}
+
+#[test]
+fn dry_run_on_files_claims_neither_enforcement_nor_an_api_server() {
+    let directory = Directory::new();
+    let files = directory.path().join("files");
+    fs::create_dir(&files).expect("the directory is ours");
+    fs::write(files.join("policy.yaml"), DENY).expect("the directory is ours");
+    let arguments = ["--dry-run", "--files", &files.display().to_string()];
+    let agent = Agent::start_without_api(&directory, &Settings::default(), &arguments);
+    agent.until_ready();
+    assert_eq!(agent.health("/readyz").1, "ok\nnote: dry run: generations are compiled, and nothing is enforced\n");
+    let log = agent.log_at_end();
+    assert!(log.contains("generation compiled; a dry run does not enforce it"), "{log}");
+    assert!(!log.contains("in force") && !log.contains("API"), "{log}");
 }
 
 #[test]

@@ -167,6 +167,13 @@ impl Agent {
         });
         status.and_then(|status| status.code())
     }
+
+    /// Ends the agent. Returns its whole log.
+    pub(crate) fn log_at_end(self) -> String {
+        let log = self.log.clone();
+        assert_eq!(self.terminate(), Some(0));
+        fs::read_to_string(log).expect("the agent has written it")
+    }
 }
 
 impl Drop for Agent {

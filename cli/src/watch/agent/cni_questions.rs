@@ -16,7 +16,7 @@ use crate::watch::enforce::Enforce;
 use crate::watch::pod_uids::PodUids;
 
 /// Why pods cannot start before the agent has listed all kinds.
-const UNLISTED: &str = "the agent has not listed all objects of the API yet";
+const UNLISTED: &str = "the agent has not listed all objects yet";
 
 /// Questions about new pods that have no answer yet.
 #[derive(Debug, Default)]
@@ -126,7 +126,7 @@ impl<E: Enforce> NodeAgent<E> {
             return UNLISTED.to_owned();
         }
         if !self.objects.index().get(&key(pod)).is_some_and(|object| is_same(object, pod)) {
-            return "the API server has not sent the pod to the agent yet".to_owned();
+            return "the agent has not received the pod's object yet".to_owned();
         }
         if let Some(error) = self.pending.error() {
             return no_new_generation(error);

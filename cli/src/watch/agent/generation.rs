@@ -300,7 +300,9 @@ impl<E: Enforce> NodeAgent<E> {
             ("closed", Value::from(closed.len())),
             ("missing", Value::from(self.local.interfaces().missing().len())),
         ];
-        self.reports.log.info("generation in force", &fields);
+        let is_dry = self.enforce.is_dry_run();
+        let message = if is_dry { "generation compiled; a dry run does not enforce it" } else { "generation in force" };
+        self.reports.log.info(message, &fields);
         for PodFailure { pod, why } in &installed.failed {
             let fields = [("pod", Value::from(pod.as_str())), ("error", Value::from(why.as_str()))];
             self.reports.log.error("policy is not enforced on the pod", &fields);

@@ -29,10 +29,10 @@ use crate::watch::resources::CLUSTER_POLICY_KINDS;
 /// The pause between two reads of the result cache.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How to treat a new pod of this node that the API has not reported.
+/// How to treat a new pod of this node whose object the agent has not received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum UnknownPods {
-    /// Drop all its packets until the API has reported it and its policy is in force
+    /// Drop all its packets until its object is received and its policy is in force
     Deny,
     /// Drop all its packets if a policy of its namespace, or a CidrList, may apply to it; otherwise none
     #[default]

@@ -23,6 +23,9 @@ use crate::watch::resources::CLUSTER_POLICY_KINDS;
 /// The most unreadable objects that the notes name. A tenant can write any number of them.
 const MOST_NOTES: usize = 50;
 
+/// The note of a dry run. Its reports are otherwise the same as those of an agent that enforces.
+pub(crate) const DRY_RUN: &str = "dry run: generations are compiled, and nothing is enforced";
+
 /// The destinations of the agent's reports.
 pub(crate) struct Reports {
     pub(crate) metrics: Arc<Metrics>,
@@ -155,9 +158,10 @@ impl<E: Enforce> NodeAgent<E> {
     ///   nodes, and each node that writes the status of pods can cause this.
     fn notes(&self) -> Vec<String> {
         let unreadable = self.objects.unreadable();
+        let mut notes: Vec<String> = self.enforce.is_dry_run().then(|| DRY_RUN.to_owned()).into_iter().collect();
         let named = unreadable.iter().take(MOST_NOTES);
-        let mut notes: Vec<String> = named.map(|(key, error)| format!("{}: {error}", in_words(key))).collect();
-        let others = unreadable.len() - notes.len();
+        notes.extend(named.map(|(key, error)| format!("{}: {error}", in_words(key))));
+        let others = unreadable.len().saturating_sub(MOST_NOTES);
         notes.extend((others > 0).then(|| format!("{others} other objects cannot be read; the log names them")));
         notes.extend(self.compile.budget.notes());
         notes.extend(self.local.disputed().map(|it| it.to_string()));
