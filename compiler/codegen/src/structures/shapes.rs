@@ -1,6 +1,6 @@
 //! The shapes of tables: everything in the tables that programs depend on.
 //!
-//! Problem: most changes of a cluster change what is in the tables and leave the programs as they are. Emitting the
+//! Problem: most changes of a cluster change the content of tables and leave the programs as they are. Emitting the
 //! programs again to find that out costs more than the tables.
 //! Strategy: the emitter gets [`TableShapes`] instead of the tables. Equal shapes and equal decisions mean equal
 //! programs, so [`crate::last::LastArtifact`] takes the programs of the last compile.
