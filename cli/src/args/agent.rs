@@ -15,8 +15,8 @@ use crate::watch::{CpuShare, UnknownPods};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 HTTP paths: /metrics (Prometheus), /livez, /readyz (ready: all objects are known, and policy is in force on every pod of \
-the node). Only at --health-addr, /readyz prints the reasons with the names of pods, and notes about objects that are not
-enforced as they are written.
+the node). Only at --health-addr, /readyz prints the reasons with the names of pods, and notes about objects that are
+not enforced as they are written.
 SIGTERM and SIGINT stop the agent. The policies in force stay in force, and the next agent takes over.
 --uninstall fails while an agent runs on the node: it would put everything back. With --wait-for-agent, an agent that is
 ending is waited for. If it does not end in time, the command stays and reports it until a signal comes: an agent that

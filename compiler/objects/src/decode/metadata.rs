@@ -42,7 +42,8 @@ pub(super) fn at_mode(act: impl FnOnce(&Trail<'_>)) {
     act(&Trail::ROOT.field("metadata").field("annotations").key(MODE));
 }
 
-/// The longest UID of a static pod that is read. The kubelet's are hashes with 32 digits; a manifest can set another one.
+/// The longest UID of a static pod that is read. The kubelet's are hashes with 32 digits; a manifest can set another
+/// one.
 const LONGEST_UID: usize = 128;
 
 /// The UID of the static pod whose mirror the object is, from the annotation [`MIRROR`].
