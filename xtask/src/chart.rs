@@ -17,8 +17,9 @@ use crate::helm::{self, Helm};
 type Choice = &'static [(&'static str, &'static str)];
 
 /// Values that the chart takes, in combinations that share templates.
-pub const ACCEPTED: [Choice; 12] = [
+pub const ACCEPTED: [Choice; 13] = [
     &[],
+    &[("extraArgs[0]", "--dry-run")],
     &[("cni.enabled", "true"), ("annotatePods", "true")],
     &[
         ("cni.enabled", "true"),
@@ -82,7 +83,7 @@ pub const ACCEPTED: [Choice; 12] = [
 ];
 
 /// Values that the chart refuses, and a part of the reason.
-pub const REFUSED: [(Choice, &str); 14] = [
+pub const REFUSED: [(Choice, &str); 15] = [
     (&[("metricsPort", "9345")], "metricsPort"),
     (&[("metrics.port", "0")], "minimum"),
     (&[("cpuBudget", "half")], "cpuBudget"),
@@ -94,6 +95,7 @@ pub const REFUSED: [(Choice, &str); 14] = [
     (&[("image.digest", "latest")], "digest"),
     (&[("updateStrategy.rollingUpdate.maxSurge", "1")], "maxSurge"),
     (&[("extraArgs[0]", "watch")], "extraArgs"),
+    (&[("extraArgs[0]", "--dry-run"), ("cni.enabled", "true")], "hold back every pod"),
     (&[("metrics.proxy.enabled", "true")], "an image of kube-rbac-proxy"),
     (&[("metrics.listen", "loopback"), ("metrics.podMonitor.enabled", "true")], "cannot reach /metrics"),
     (

@@ -28,7 +28,7 @@ use chain::{Chain, EntryState};
 use plugin::Plugin;
 
 pub(crate) use chain::remove_from_chains;
-pub(crate) use lock::{DirectoryIsLocked, lock};
+pub(crate) use lock::{DirectoryIsLocked, DirectoryLock, lock};
 pub(crate) use plugin::remove as remove_plugin;
 
 pub(crate) fn run(arguments: &CniInstallArgs) -> Result<CommandOutcome> {
@@ -47,9 +47,18 @@ pub(crate) fn run(arguments: &CniInstallArgs) -> Result<CommandOutcome> {
 }
 
 fn install(arguments: &CniInstallArgs) -> Result<()> {
+    let held = lock(&arguments.conf_dir)?;
+    let installed = install_with_lock(arguments);
+    held.map_or(Ok(()), DirectoryLock::remove)?;
+    installed
+}
+
+fn install_with_lock(arguments: &CniInstallArgs) -> Result<()> {
     let chain = Chain::first(&arguments.conf_dir)?.ok_or_else(|| no_chain(&arguments.conf_dir))?;
-    let with_entry = chain.with(&entry(arguments))?;
-    let _lock = lock(&arguments.conf_dir)?;
+    let with_entry = match chain.state(&entry(arguments))? {
+        EntryState::Kept => None,
+        EntryState::Missing | EntryState::Different | EntryState::First => Some(chain.with(&entry(arguments))?),
+    };
     let mut plugin = Plugin::new(&arguments.bin_dir)?;
     if !plugin.is_installed()? {
         plugin.install()?;
@@ -60,13 +69,15 @@ fn install(arguments: &CniInstallArgs) -> Result<()> {
         ensure!(chain.replace(&text)?, with_hint(format!("another process changed {path} at the same time"), hint));
     }
     let (plugin, path) = (plugin.path().display(), chain.path.display());
-    page::print(format_args!("{plugin} is the last plug-in of {path}"))
+    page::print(format_args!("{path} has weir-cni, and {plugin} is installed"))
 }
 
 fn remove(arguments: &CniInstallArgs) -> Result<()> {
-    let _lock = lock(&arguments.conf_dir)?;
-    let chains = remove_from_chains(&arguments.conf_dir)?;
-    remove_plugin(&arguments.bin_dir)?;
+    let held = lock(&arguments.conf_dir)?;
+    let removed = remove_from_chains(&arguments.conf_dir);
+    let chains = removed.and_then(|chains| remove_plugin(&arguments.bin_dir).map(|()| chains));
+    held.map_or(Ok(()), DirectoryLock::remove)?;
+    let chains = chains?;
     if chains.is_empty() {
         page::print(format_args!("no chain in {} has weir-cni", arguments.conf_dir.display()))?;
     }
@@ -76,7 +87,8 @@ fn remove(arguments: &CniInstallArgs) -> Result<()> {
 /// Whether the chain that the runtime uses has the plug-in, and the plug-in exists.
 fn check(arguments: &CniInstallArgs) -> Result<CommandOutcome> {
     let plugin = arguments.bin_dir.join(cni::NAME);
-    let Some(chain) = Chain::first(&arguments.conf_dir)? else {
+    let chain = if arguments.conf_dir.exists() { Chain::first(&arguments.conf_dir)? } else { None };
+    let Some(chain) = chain else {
         page::print(format_args!("{}", no_chain(&arguments.conf_dir)))?;
         return Ok(CommandOutcome::Findings);
     };

@@ -232,7 +232,7 @@ impl<E: Enforce> NodeAgent<E> {
         match event {
             ApiEvent::Applied(object) => self.applied(object, at),
             ApiEvent::Partial { object, message } => self.partly_read(object, message, at),
-            ApiEvent::Malformed { key, uid, message } => self.cannot_read(key, uid, message, at),
+            ApiEvent::Malformed(object) => self.cannot_read(object, at),
             ApiEvent::Deleted(key) => self.deleted(&key, at),
             ApiEvent::Listed { kind, order, .. } if !self.scopes.is_current(kind, order) => {}
             ApiEvent::Listed { kind, names, .. } => {

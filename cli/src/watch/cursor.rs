@@ -41,7 +41,7 @@ pub(crate) enum ApiEvent {
     /// An object of which only some parts can be read: those parts, and the error about the others.
     Partial { object: Object, message: String },
     /// An object exists but cannot be read.
-    Malformed { key: Key, uid: Option<String>, message: String },
+    Malformed(MalformedObject),
     /// An object is gone.
     Deleted(Key),
     /// The list of the kind is complete: only the objects with these names exist. `order` is the number of the order
@@ -54,10 +54,20 @@ impl ApiEvent {
     pub(crate) fn kind(&self) -> &str {
         match self {
             Self::Applied(object) | Self::Partial { object, .. } => object.body.kind(),
-            Self::Malformed { key, .. } | Self::Deleted(key) => &key.kind,
+            Self::Malformed(MalformedObject { key, .. }) | Self::Deleted(key) => &key.kind,
             Self::Listed { kind, .. } => kind,
         }
     }
+}
+
+/// What is known of an object that cannot be read.
+#[derive(Clone, Debug)]
+pub(crate) struct MalformedObject {
+    pub(crate) key: Key,
+    pub(crate) uid: Option<String>,
+    /// The node that a pod is on.
+    pub(crate) node: Option<String>,
+    pub(crate) message: String,
 }
 
 /// Why a request has ended.
@@ -317,9 +327,13 @@ impl WatchCursor {
         let head = head(text)?;
         let key = self.resource.key(&head.metadata);
         self.see(&key.namespace, &key.name);
-        Ok(match self.resource.readable_parts(&head, text) {
+        let parts = std::panic::catch_unwind(|| self.resource.readable_parts(&head, text)).unwrap_or_default();
+        Ok(match parts {
             Some(object) => ApiEvent::Partial { object, message },
-            None => ApiEvent::Malformed { key, uid: head.metadata.uid, message },
+            None => {
+                let node = (key.kind == "Pod").then(|| node_of(text)).flatten();
+                ApiEvent::Malformed(MalformedObject { key, uid: head.metadata.uid, node, message })
+            }
         })
     }
 
@@ -384,11 +398,17 @@ impl WatchCursor {
     }
 }
 
-/// The object of a line that begins as the API server writes it when an object has come or changed. Whether the line
-/// also ends in this way is known once the object has been read: then nothing is left of the text.
+/// The object of a line that begins as the API server writes it when an object has come or changed. The decoder rejects
+/// text after the object, so a line with other fields fails there and is read by [`WatchCursor::any_line`].
 fn usual_object(line: &str) -> Option<&str> {
     let of = |kind| line.strip_prefix(r#"{"type":""#)?.strip_prefix(kind)?.strip_prefix(r#"","object":"#);
     of("MODIFIED").or_else(|| of("ADDED"))?.trim_end().strip_suffix('}')
+}
+
+/// The node that a pod names, if that much can be read.
+fn node_of(pod: &str) -> Option<String> {
+    let pod: serde_json::Value = serde_json::from_str(pod).ok()?;
+    Some(pod["spec"]["nodeName"].as_str()?.to_owned())
 }
 
 fn head(object: &str) -> Result<Head, WatchFault> {

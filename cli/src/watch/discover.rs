@@ -189,7 +189,8 @@ impl Inventory {
 
     /// The addresses that the pod has at an interface that is there, from a CNI result with its UID.
     pub(crate) fn addresses_of(&self, pod: SearchedPod<'_>) -> Option<&[IpAddr]> {
-        let mut cached = self.cached.iter().filter(|cached| cached.uid.is_some() && cached.is_of(pod));
+        let has_uids = |cached: &Attachment| cached.uid.is_some() && pod.uids.of_object.is_some();
+        let mut cached = self.cached.iter().filter(|cached| has_uids(cached) && cached.is_of(pod));
         let there = cached.find(|cached| !self.veths_of(cached).is_empty())?;
         Some(there.addresses.as_slice()).filter(|addresses| !addresses.is_empty())
     }

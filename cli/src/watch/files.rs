@@ -36,6 +36,8 @@ const POLL: Duration = if cfg!(test) { Duration::from_millis(10) } else { Durati
 
 /// The kind under which the agent reports a file that cannot be read.
 pub(super) const KIND: &str = "File";
+/// The name under which an unreadable directory is reported.
+pub(super) const DIRECTORY: &str = ".";
 
 /// A request of the agent.
 #[derive(Debug)]

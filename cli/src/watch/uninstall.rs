@@ -38,7 +38,7 @@ use weir_runtime::Error;
 use weir_runtime::runtime::{PinAccess, Runtime};
 
 use super::log::{Log, Value};
-use crate::commands::cni_install::{self, DirectoryIsLocked};
+use crate::commands::cni_install::{self, DirectoryIsLocked, DirectoryLock};
 use crate::failure::{chain, with_hint};
 
 /// The time between two looks with `--stay`.
@@ -111,7 +111,7 @@ impl Uninstaller<'_> {
             if begun.elapsed() >= self.patience {
                 return self.remind(&why).await;
             }
-            self.log.warn("waiting until the agent ends", &[("error", why.into())]);
+            self.log.warn("waiting until the processes of the agent's pod end", &[("error", why.into())]);
             sleep(PAUSE).await;
         }
     }
@@ -171,7 +171,7 @@ impl Uninstaller<'_> {
             other => other.map(Some),
         };
         // Held to the end: `weir cni-install --keep` would add the entry again.
-        let _lock = cni_install::lock(self.cni_chains)?;
+        let held = cni_install::lock(self.cni_chains)?;
         let chains = cni_install::remove_from_chains(self.cni_chains)?;
         if !self.keep_cni_plugin {
             cni_install::remove_plugin(self.cni_plugins)?;
@@ -184,6 +184,7 @@ impl Uninstaller<'_> {
         for socket in &self.sockets {
             remove_socket(socket)?;
         }
+        held.map_or(Ok(()), DirectoryLock::remove)?;
         let names = chains.iter().map(|it| Value::from(it.display().to_string())).collect::<Vec<_>>();
         let fields = [("endpoints", Value::from(detached)), ("chains", Value::from(names))];
         self.log.info("uninstalled: the agent's policies are not enforced any more", &fields);

@@ -235,7 +235,7 @@ fn uninstaller_that_is_left_in_place_never_opens_a_pod() {
     std::fs::remove_file(&installed).expect("it is ours");
     let agent = enforcing(&directory, &network, &server, &runtime);
     let mut uninstall = runtime.start_uninstall(&[&file, "--wait-for-agent=60"]);
-    uninstall.until_it_says("waiting until the agent ends");
+    uninstall.until_it_says("waiting until the processes of the agent's pod end");
     assert_eq!(agent.terminate(), Some(0));
     assert_eq!(uninstall.code(), Some(0));
     runtime.nothing_is_left();

@@ -284,7 +284,7 @@ impl Runtime {
         let Some(number) = number.filter(|number| kept.record.as_ref().is_none_or(|(_, known)| known != number)) else {
             return Ok(());
         };
-        // A record that this process has written needs not be read again.
+        // A record that this process has written need not be read again.
         let written = self.latest_record().written().filter(|(_, its_number)| *its_number == number);
         let record = match written {
             Some((record, _)) => Some(record),
@@ -293,11 +293,11 @@ impl Runtime {
         let Some(record) = record else { return Ok(()) };
         // An agent that is busy changes the epoch ten times a second, and nothing else.
         if !kept.objects.are_of(&record) {
-            let objects = self.objects_of(&record, &kept.objects)?;
-            // A generation can go in many ways. Its tables are needed as long as it is in the record.
-            self.written.iter().for_each(|written| written.retain(|map| objects.maps.contains_key(&map)));
-            kept.objects = Arc::new(objects);
+            kept.objects = Arc::new(self.objects_of(&record, &kept.objects)?);
         }
+        // A generation can go in many ways. Its tables are needed as long as it is in the record.
+        let maps = &kept.objects.maps;
+        self.written.iter().for_each(|written| written.retain(|map| maps.contains_key(&map)));
         let before = kept.record.as_ref().map(|(before, _)| (before.repaired, &before.endpoints));
         if before != Some((record.repaired, &record.endpoints)) {
             kept.links_pinned = None;

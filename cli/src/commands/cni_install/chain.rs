@@ -16,6 +16,8 @@ use crate::output_file;
 
 /// The end of the name of a file that is not finished.
 const UNFINISHED: &str = ".weir";
+/// How often a chain is read again if another process changes it at the same time.
+const MOST_TRIES: usize = 10;
 
 /// A configuration with a list of plug-ins.
 pub(super) struct Chain {
@@ -41,8 +43,10 @@ impl Chain {
     pub(super) fn first(directory: &Path) -> Result<Option<Self>> {
         let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
         let paths = entries.flatten().map(|entry| entry.path());
-        let is_read =
-            |path: &PathBuf| path.extension().is_some_and(|it| it == "conflist" || it == "conf" || it == "json");
+        let is_read = |path: &PathBuf| {
+            let is_named = path.extension().is_some_and(|it| it == "conflist" || it == "conf" || it == "json");
+            is_named && !path.is_dir()
+        };
         let Some(path) = paths.filter(is_read).min() else { return Ok(None) };
         if path.extension().is_some_and(|it| it == "conflist") {
             let text = read(&path)?;
@@ -64,9 +68,9 @@ impl Chain {
         })
     }
 
-    /// The chain's text with the entry at its end; `None` if it is there already.
-    pub(super) fn with(&self, entry: &Value) -> Result<Option<String>> {
-        with(&self.text, &self.path, entry)
+    /// The chain's text with the entry at its end.
+    pub(super) fn with(&self, entry: &Value) -> Result<String> {
+        Ok(with(&self.text, &self.path, entry)?.unwrap_or_else(|| self.text.clone()))
     }
 
     /// Replaces the file, unless another process has changed it since it was read. Returns whether it was replaced.
@@ -91,16 +95,26 @@ pub(crate) fn remove_from_chains(directory: &Path) -> Result<Vec<PathBuf>> {
         if is_unfinished(&path, ".conflist") {
             remove_file(&path)?;
         } else if path.extension().is_some_and(|it| it == "conflist") {
-            let text = read(&path)?;
-            // A file without the name has no such entry, even if it is not valid.
-            let without = text.contains(cni::NAME).then(|| without(&text, &path)).transpose()?.flatten();
-            if let Some(without) = without {
-                write(&path, without.as_bytes(), mode_of(&path))?;
-                changed.push(path);
-            }
+            changed.extend(remove_from(path)?);
         }
     }
     Ok(changed)
+}
+
+/// Removes `weir-cni` from a chain; returns the path if the chain had it.
+fn remove_from(path: PathBuf) -> Result<Option<PathBuf>> {
+    for _ in 0..MOST_TRIES {
+        let chain = Chain { text: read(&path)?, path: path.clone() };
+        // A file without the name has no such entry, even if it is not valid.
+        let has_name = chain.text.contains(cni::NAME);
+        let Some(without) = has_name.then(|| without(&chain.text, &path)).transpose()?.flatten() else {
+            return Ok(None);
+        };
+        if chain.replace(&without)? {
+            return Ok(Some(path));
+        }
+    }
+    anyhow::bail!("another process changes {} again and again", path.display())
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -176,12 +190,19 @@ fn write_beside(path: &Path, contents: impl std::io::Read, mode: u32) -> Result<
     let beside = path.with_file_name(format!(".{name}{UNFINISHED}"));
     remove_file(&beside)?;
     let written = output_file::write_with_permissions(&beside, contents, fs::Permissions::from_mode(mode));
-    written.with_context(|| format!("cannot write {}", path.display()))?;
+    written.and_then(|()| sync(&beside)).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(beside)
 }
 
 fn finish(unfinished: &Path, path: &Path) -> Result<()> {
-    fs::rename(unfinished, path).with_context(|| format!("cannot write {}", path.display()))
+    let renamed = fs::rename(unfinished, path).and_then(|()| path.parent().map_or(Ok(()), sync));
+    renamed.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes a file or directory to the disk. Otherwise, after a loss of power, some file systems have an empty file under
+/// the new name, and the node has no CNI configuration.
+fn sync(path: &Path) -> std::io::Result<()> {
+    fs::File::open(path)?.sync_all()
 }
 
 /// Removes a file if it exists.

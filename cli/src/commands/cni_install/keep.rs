@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &CniInstallArgs, log: Log) -> Result<()> {
             _ = interrupt.recv() => {}
         }
         log.info("stopped by a signal: weir-cni stays in the CNI configuration", &[]);
-        Ok(())
+        keeper.lock.take().map_or(Ok(()), DirectoryLock::remove)
     })
 }
 
@@ -96,7 +96,7 @@ impl<'a> Keeper<'a> {
         // Before the first look, so that no change between the two is missed.
         let watch = self.watch();
         loop {
-            self.check_directory()?;
+            self.check_directories()?;
             let pause = self.look_and_log(Instant::now());
             sleep(REST).await;
             watch.wait(pause).await;
@@ -111,12 +111,14 @@ impl<'a> Keeper<'a> {
         })
     }
 
-    /// Fails if the directory was removed. In a container, the mount still leads to the removed directory when there is
-    /// a new one of this name, and only a new container gets that one.
-    fn check_directory(&self) -> Result<()> {
-        if fs::metadata(self.directory).is_ok_and(|it| it.nlink() == 0) {
-            let what = format!("the directory {} was removed", self.directory.display());
-            return Err(with_hint(what, "start the command again: then it uses the new directory of this name"));
+    /// Fails if one of the directories was removed. In a container, the mount still leads to the removed directory when
+    /// there is a new one of this name, and only a new container gets that one.
+    fn check_directories(&self) -> Result<()> {
+        for directory in [self.directory, self.plugin.directory()] {
+            if fs::metadata(directory).is_ok_and(|it| it.nlink() == 0) {
+                let what = format!("the directory {} was removed", directory.display());
+                return Err(with_hint(what, "start the command again: then it uses the new directory of this name"));
+            }
         }
         Ok(())
     }
@@ -213,12 +215,8 @@ impl<'a> Keeper<'a> {
     }
 
     fn add_entry(&mut self, chain: Chain, reason: &'static str, now: Instant) -> Result<LookOutcome> {
-        // Without a text, the chain has the entry: the other program has written it since.
-        let is_written = match chain.with(&self.entry)? {
-            Some(text) => chain.replace(&text)?,
-            None => false,
-        };
-        if !is_written {
+        if !chain.replace(&chain.with(&self.entry)?)? {
+            // Another process has changed the file since it was read.
             return Ok(LookOutcome::WriteIn(Duration::ZERO));
         }
         self.chain_pace.record(now);

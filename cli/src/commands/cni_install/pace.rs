@@ -1,6 +1,6 @@
 //! Limits how often one file is written, if another program undoes each write.
 //!
-//! Problem: two programs that each restore their own version of a file would write it in a loop without end. Every
+//! Problem: two programs that each restore their own version of a file would write it endlessly. Every
 //! write makes the container runtime load its configuration again.
 //! Strategy: the first write is immediate. Each further one waits, twice as long as the one before and at most
 //! [`LONGEST`]. A file that nothing has undone for [`CALM`] starts again without a wait.

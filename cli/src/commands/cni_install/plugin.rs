@@ -55,6 +55,11 @@ impl Plugin {
         &self.target
     }
 
+    /// The directory that has it.
+    pub(super) fn directory(&self) -> &Path {
+        self.target.parent().unwrap_or(Path::new("."))
+    }
+
     /// Whether the copy is there, complete, and can be executed.
     pub(super) fn is_installed(&mut self) -> Result<bool> {
         let is_same = self.has_same_contents();
@@ -71,7 +76,7 @@ impl Plugin {
             return Ok(true);
         }
         self.known = None;
-        if !found.is_file() || found.mode() & MODE != MODE || found.size() != self.program.metadata()?.size() {
+        if !found.is_file() || found.mode() & 0o7777 != MODE || found.size() != self.program.metadata()?.size() {
             return Ok(false);
         }
         self.program.rewind()?;

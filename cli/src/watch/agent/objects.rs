@@ -19,9 +19,17 @@ pub(super) struct KnownObjects {
     /// Kinds whose first list is not complete yet.
     unlisted: BTreeSet<&'static str>,
     /// Objects that cannot be read, and why.
-    unreadable: BTreeMap<Key, String>,
+    unreadable: BTreeMap<Key, UnreadableObject>,
     pub(super) policies: PolicyRecords,
     relist: Box<RelistKind>,
+}
+
+/// An object that cannot be read as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct UnreadableObject {
+    pub(super) error: String,
+    /// It prevents that policy or a change comes into force on this node: see [`super::reports`].
+    pub(super) is_node_fault: bool,
 }
 
 impl KnownObjects {
@@ -77,19 +85,19 @@ impl KnownObjects {
     }
 
     /// Records that an object cannot be read. Returns whether this error is new.
-    pub(super) fn set_unreadable(&mut self, key: Key, error: String) -> bool {
-        let is_new = self.unreadable.get(&key) != Some(&error);
-        self.unreadable.insert(key, error);
+    pub(super) fn set_unreadable(&mut self, key: Key, object: UnreadableObject) -> bool {
+        let is_new = self.unreadable.get(&key).is_none_or(|known| known.error != object.error);
+        self.unreadable.insert(key, object);
         is_new
     }
 
-    /// Forgets that an object could not be read. Returns the error, if there was one.
-    pub(super) fn take_unreadable(&mut self, key: &Key) -> Option<String> {
+    /// Forgets that an object could not be read, and returns what was known about it.
+    pub(super) fn take_unreadable(&mut self, key: &Key) -> Option<UnreadableObject> {
         self.unreadable.remove(key)
     }
 
-    /// The objects that cannot be read, each with its error.
-    pub(super) fn unreadable(&self) -> &BTreeMap<Key, String> {
+    /// The objects that cannot be read.
+    pub(super) fn unreadable(&self) -> &BTreeMap<Key, UnreadableObject> {
         &self.unreadable
     }
 

@@ -135,11 +135,14 @@ impl<E: Enforce> NodeAgent<E> {
     ///   ours. A pod with CAP_NET_ADMIN can delete its interface, or take the address of a neighbour whose interface no
     ///   CNI result names. This has an effect only on the node where the pod runs, and policy is not in force there, or
     ///   other pods are cut off.
+    /// * A pod of this node cannot be read at all, so policy is not in force on it. With `--files`, the directory cannot be
+    ///   read, so no change comes into force.
     /// * Kinds that policies need are not listed. This is the node's connection to the API server, or its permissions.
     fn unready(&self, now: Instant) -> Vec<String> {
         let mut unready: Vec<String> = self.pending.error().map(no_new_generation).into_iter().collect();
         unready.extend(self.missing(now).map(|(pod, error)| format!("pod {}: {error}", pod.path())));
         unready.extend(self.local.contested().map(|it| it.to_string()));
+        unready.extend(self.unreadable(true));
         if !self.enforcement.is_any() && unready.is_empty() {
             unready.push("no generation is in force yet".to_owned());
         }
@@ -149,23 +152,28 @@ impl<E: Enforce> NodeAgent<E> {
         unready
     }
 
-    /// Faults of objects or files, which are the same for all agents that read them. They do not affect readiness. In
-    /// each case the agent denies at least as much as the object does:
+    /// Faults of objects or files, which are the same for all agents that read them. They do not affect readiness:
     ///
-    /// * An object that cannot be read. Every user who may write policies can write one.
+    /// * An object that cannot be read. Every user who may write policies can write one. Its readable parts deny at least
+    ///   as much as the object does, except that an entry of a deny list is left out if the agent never could read it.
+    ///   Of a Namespace, Node or Service, the last readable content stays in force.
     /// * A policy that does not fit the budget.
     /// * Two pods that report the same address, so that the address belongs to neither. The pods may be on different
     ///   nodes, and each node that writes the status of pods can cause this.
     fn notes(&self) -> Vec<String> {
-        let unreadable = self.objects.unreadable();
         let mut notes: Vec<String> = self.enforce.is_dry_run().then(|| DRY_RUN.to_owned()).into_iter().collect();
-        let named = unreadable.iter().take(MOST_NOTES);
-        notes.extend(named.map(|(key, error)| format!("{}: {error}", in_words(key))));
-        let others = unreadable.len().saturating_sub(MOST_NOTES);
+        notes.extend(self.unreadable(false).take(MOST_NOTES));
+        let others = self.unreadable(false).count().saturating_sub(MOST_NOTES);
         notes.extend((others > 0).then(|| format!("{others} other objects cannot be read; the log names them")));
         notes.extend(self.compile.budget.notes());
         notes.extend(self.local.disputed().map(|it| it.to_string()));
         notes
+    }
+
+    /// The objects that cannot be read, with their errors: faults of this node, or the others.
+    fn unreadable(&self, is_node_fault: bool) -> impl Iterator<Item = String> {
+        let all = self.objects.unreadable().iter().filter(move |(_, it)| it.is_node_fault == is_node_fault);
+        all.map(|(key, it)| format!("{}: {}", in_words(key), it.error))
     }
 
     /// Reports the changes that wait for a generation, and the CPU budget that they may wait for.

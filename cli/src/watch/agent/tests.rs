@@ -15,6 +15,7 @@ use super::upkeep::CHECK;
 use super::*;
 use crate::watch::annotate::PublishedGeneration;
 use crate::watch::cni_socket::PendingQuestion;
+use crate::watch::cursor::MalformedObject;
 use crate::watch::discover::{Attachment, Inventory};
 use crate::watch::enforce::{
     AddressChange, CheckedHooks, EnforceError, GonePod, InstallRequest, Installed, KernelSnapshot, NewPod,
@@ -312,6 +313,12 @@ fn key(kind: &str, name: &str) -> Key {
     Key { kind: kind.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }
 }
 
+/// An object of which nothing can be read.
+fn malformed(key: Key, uid: Option<&str>, message: &str) -> ApiEvent {
+    let (uid, message) = (uid.map(str::to_owned), message.to_owned());
+    ApiEvent::Malformed(MalformedObject { key, uid, node: None, message })
+}
+
 fn far_pod(name: &str, app: &str, address: &str) -> String {
     format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, labels: {{app: {app}}}}},
@@ -484,7 +491,7 @@ fn refused_entry_writes_lead_to_a_new_generation() {
 #[test]
 fn malformed_object_keeps_its_last_readable_content() {
     let mut rig = Rig::in_force();
-    let event = ApiEvent::Malformed { key: key("NetworkPolicy", "p"), uid: None, message: "odd".to_owned() };
+    let event = malformed(key("NetworkPolicy", "p"), None, "odd");
     rig.agent.handle_event(event, rig.now);
     // Another change leads to a new generation. It contains the policy with its last readable content.
     rig.apply(
@@ -510,8 +517,7 @@ fn malformed_object_keeps_its_last_readable_content() {
 fn events_report_unreadable_failed_and_refused_objects_once() {
     let mut rig = Rig::in_force();
     assert_eq!(rig.notices(), NONE);
-    let event =
-        |message: &str| ApiEvent::Malformed { key: key("NetworkPolicy", "p"), uid: None, message: message.to_owned() };
+    let event = |message: &str| malformed(key("NetworkPolicy", "p"), None, message);
     for _ in 0..3 {
         rig.agent.handle_event(event("odd"), rig.now);
     }

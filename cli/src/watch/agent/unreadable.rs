@@ -11,22 +11,27 @@ use std::time::Instant;
 use weir_classes::index::Key;
 use weir_objects::k8s::{Body, CidrList, ListAction, Object};
 
+use super::objects::UnreadableObject;
 use super::{NodeAgent, Notice, Value, shown};
+use crate::watch::cursor::MalformedObject;
 use crate::watch::enforce::Enforce;
 use crate::watch::files;
 
 impl<E: Enforce> NodeAgent<E> {
     /// Keeps the last content of the object that could be read in force.
-    pub(super) fn cannot_read(&mut self, key: Key, uid: Option<String>, message: String, at: Instant) {
+    pub(super) fn cannot_read(&mut self, object: MalformedObject, at: Instant) {
+        let MalformedObject { key, uid, node, message } = object;
         if self.is_another(&key, uid.as_ref()) {
             self.deleted(&key, at);
         }
-        let effect = match self.objects.index().get(&key) {
-            Some(_) => "its last readable content stays in force",
-            None if key.kind == files::KIND => "the objects that it had before stay in force",
-            None => "it is ignored",
+        let is_here = node.as_deref() == Some(&*self.node);
+        let (effect, is_node_fault) = match (self.objects.index().get(&key), key.kind.as_str()) {
+            (Some(_), _) => ("its last readable content stays in force", false),
+            (None, files::KIND) => ("the objects that it had before stay in force", key.name == files::DIRECTORY),
+            (None, "Pod") if is_here => ("policy is not enforced on this pod of the node", true),
+            (None, _) => ("it is ignored", false),
         };
-        self.report_unreadable(key, uid, message, effect, at);
+        self.report_unreadable(key, uid, UnreadableObject { error: message, is_node_fault }, effect, at);
     }
 
     /// Puts the readable parts of an object into force. An entry that cannot be read may be one that the list denied
@@ -40,24 +45,27 @@ impl<E: Enforce> NodeAgent<E> {
         // Without this, the object would be logged as readable again.
         let before = self.objects.take_unreadable(&key);
         self.applied(object, at);
-        if let Some(error) = before {
-            self.objects.set_unreadable(key.clone(), error);
+        if let Some(before) = before {
+            self.objects.set_unreadable(key.clone(), before);
         }
-        self.report_unreadable(
-            key,
-            uid,
-            message,
-            "only its readable parts are in force, and the other parts allow nothing",
-            at,
-        );
+        let effect = "only its readable parts are in force, and the other parts allow nothing";
+        self.report_unreadable(key, uid, UnreadableObject { error: message, is_node_fault: false }, effect, at);
     }
 
     /// `effect` describes the consequence for the policy in force.
-    fn report_unreadable(&mut self, key: Key, uid: Option<String>, error: String, effect: &str, at: Instant) {
+    fn report_unreadable(
+        &mut self,
+        key: Key,
+        uid: Option<String>,
+        unreadable: UnreadableObject,
+        effect: &str,
+        at: Instant,
+    ) {
+        let error = unreadable.error.clone();
         let message = format!("{error}; {effect}");
         self.reports.notices.report(Notice { about: key.clone(), uid, reason: "Unreadable", message }, at);
         let object = shown(&key);
-        if self.objects.set_unreadable(key, error.clone()) {
+        if self.objects.set_unreadable(key, unreadable) {
             let fields = [("object", object), ("error", Value::from(error)), ("so", Value::from(effect))];
             self.reports.log.error("the object cannot be read", &fields);
         }

@@ -44,7 +44,7 @@ fn shown(event: &ApiEvent) -> String {
     match event {
         ApiEvent::Applied(object) => format!("applied {}", object.meta.name),
         ApiEvent::Partial { object, message } => format!("partial {}: {message}", object.meta.name),
-        ApiEvent::Malformed { key, message, .. } => format!("malformed {}: {message}", key.name),
+        ApiEvent::Malformed(it) => format!("malformed {}: {}", it.key.name, it.message),
         ApiEvent::Deleted(key) => format!("deleted {}", key.name),
         ApiEvent::Listed { names, .. } => format!("listed {}", names.names().join(",")),
     }

@@ -19,16 +19,14 @@ use weir_objects::diagnostic::Severity;
 use weir_objects::k8s::{Body, Meta, Object, Phase};
 use weir_objects::origin::ObjectId;
 
-use super::KIND;
 use super::directory::{DirectoryId, DirectoryLook, FileContent, FileContents};
-use crate::watch::cursor::ApiEvent;
+use super::{DIRECTORY, KIND};
+use crate::watch::cursor::{ApiEvent, MalformedObject};
 use crate::watch::resources::{field, kinds};
 use crate::watch::scope::{FollowOrder, WatchScope};
 
 /// The namespace of objects that name none, as for kubectl.
 const DEFAULT_NAMESPACE: &str = "default";
-/// The name under which an unreadable directory is reported.
-const DIRECTORY: &str = ".";
 /// The error of a directory without files.
 const NO_FILES: &str = "the directory has no *.yaml, *.yml or *.json file";
 /// The errors of a file that a message names.
@@ -229,11 +227,10 @@ impl FileSet {
         let gone = self.sent_errors.keys().filter(|name| !now.contains_key(*name));
         let mut events: Vec<ApiEvent> = gone.map(|name| ApiEvent::Deleted(key(name))).collect();
         let new = now.iter().filter(|(name, error)| self.sent_errors.get(*name) != Some(error));
-        events.extend(new.map(|(name, error)| ApiEvent::Malformed {
-            key: key(name),
-            uid: None,
-            message: error.clone(),
-        }));
+        let malformed = |(name, error): (&String, &String)| {
+            ApiEvent::Malformed(MalformedObject { key: key(name), uid: None, node: None, message: error.clone() })
+        };
+        events.extend(new.map(malformed));
         self.sent_errors = now;
         events
     }

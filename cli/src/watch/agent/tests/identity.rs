@@ -184,8 +184,7 @@ fn unreadable_object_does_not_keep_the_content_of_another_uid() {
     let mut rig = Rig::in_force();
     rig.apply(&OPEN.replace("name: p,", "name: p, uid: a,"));
     rig.after(GATHER);
-    let event =
-        ApiEvent::Malformed { key: key("NetworkPolicy", "p"), uid: Some("b".to_owned()), message: "odd".to_owned() };
+    let event = malformed(key("NetworkPolicy", "p"), Some("b"), "odd");
     rig.agent.handle_event(event, rig.now);
     assert_eq!(rig.agent.objects.index().get(&key("NetworkPolicy", "p")), None);
 }
@@ -204,12 +203,32 @@ fn readable_parts_of_an_object_are_in_force_and_the_error_is_reported() {
 }
 
 #[test]
+fn unreadable_pod_of_the_node_is_a_reason_and_others_are_notes() {
+    let mut rig = Rig::in_force();
+    let pod = |name: &str, node: Option<&str>| {
+        let (key, node) = (key("Pod", name), node.map(str::to_owned));
+        ApiEvent::Malformed(MalformedObject { key, uid: None, node, message: "odd".to_owned() })
+    };
+    rig.agent.handle_event(pod("elsewhere", Some("far")), rig.now);
+    rig.agent.handle_event(pod("waiting", None), rig.now);
+    // Its last content is in force.
+    rig.agent.handle_event(pod("web", Some("near")), rig.now);
+    rig.after(Duration::ZERO);
+    assert_eq!((rig.metrics.unready(), rig.metrics.notes().len()), (None, 3));
+    rig.agent.handle_event(pod("new", Some("near")), rig.now);
+    rig.after(Duration::ZERO);
+    assert_eq!((rig.metrics.unready().as_deref(), rig.metrics.notes().len()), (Some("Pod shop/new: odd"), 3));
+    rig.delete("Pod", "new");
+    rig.after(Duration::ZERO);
+    assert_eq!(rig.metrics.unready(), None);
+}
+
+#[test]
 fn unreadable_objects_are_notes_but_do_not_hide_that_no_generation_is_in_force() {
     let mut rig = Rig::new();
     rig.plug("web", "u1", "veth7", [10, 0, 0, 5]);
     for number in 0..60 {
-        let (key, message) = (key("NetworkPolicy", &format!("odd-{number}")), "odd".to_owned());
-        rig.agent.handle_event(ApiEvent::Malformed { key, uid: None, message }, rig.now);
+        rig.agent.handle_event(malformed(key("NetworkPolicy", &format!("odd-{number}")), None, "odd"), rig.now);
     }
     let readable = objects(CLUSTER);
     for kind in KINDS {

@@ -38,7 +38,7 @@ fn words(event: &ApiEvent) -> String {
     match event {
         ApiEvent::Applied(object) => format!("+{}", in_words(&Key::of(object))),
         ApiEvent::Deleted(key) => format!("-{}", in_words(key)),
-        ApiEvent::Malformed { key, message, .. } => format!("!{}: {message}", in_words(key)),
+        ApiEvent::Malformed(it) => format!("!{}: {}", in_words(&it.key), it.message),
         ApiEvent::Listed { kind, names, order } => format!("={kind} {} {order}", names.names().len()),
         ApiEvent::Partial { .. } => "partial".to_owned(),
     }
