@@ -5,7 +5,7 @@
 //! hash in an annotation, so a comparison of UIDs alone would never find a static pod's interface.
 //! Strategy: data of the runtime are about a pod if they have the UID of its object or, for a mirror pod, the UID in
 //! the annotation.
-//! Invariant: everyone who may create pods can write the annotation, so it never decides alone. Callers compare
+//! Invariant: any user who may create pods can write the annotation, so it never decides alone. Callers compare
 //! namespace and name first: the API server has one object of a name at a time. Thus a pod cannot claim the interface
 //! or addresses of a pod with another name. It cannot claim those of an earlier pod with its name either: that pod's
 //! UID came from the API server, and a value of that form is not read (`decode/metadata.rs` in `weir-objects`). Only a

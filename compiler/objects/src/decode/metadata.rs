@@ -48,7 +48,7 @@ const LONGEST_UID: usize = 128;
 
 /// The UID of the static pod whose mirror the object is, from the annotation [`MIRROR`].
 ///
-/// Everyone who may create pods can write this annotation. A value with the form of an API server's UID is ignored,
+/// Any user who may create pods can write this annotation. A value with the form of an API server's UID is ignored,
 /// because it could be the UID of another pod, and so is a value that the container runtime cannot have.
 // Spec: the kubelet sets a static pod's UID to an MD5 hash of its manifest if the manifest has none, and its mirror
 // client copies it into the annotation (applyDefaults in pkg/kubelet/config/common.go, CreateMirrorPod in

@@ -91,7 +91,7 @@ fn static_pod_stays_enforced_when_its_mirror_is_replaced() {
     assert_eq!(rig.metrics.unready(), None);
 }
 
-/// The annotation is any user's to write.
+/// Any user who may create pods can write the annotation.
 #[test]
 fn pod_cannot_claim_another_pods_interface_or_address_by_its_uid() {
     let mut rig = Rig::in_force();
