@@ -60,7 +60,7 @@ impl ApiEvent {
     }
 }
 
-/// What is known of an object that cannot be read.
+/// The known facts about an object that cannot be read.
 #[derive(Clone, Debug)]
 pub(crate) struct MalformedObject {
     pub(crate) key: Key,

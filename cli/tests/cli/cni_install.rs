@@ -1,5 +1,5 @@
-//! `weir cni-install --keep`: the entry of `weir-cni` comes back whatever other programs write, and only an uninstall
-//! removes it.
+//! `weir cni-install --keep`: the entry of `weir-cni` comes back if another program removes it, and only an uninstall
+//! removes it for good.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

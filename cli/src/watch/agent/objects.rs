@@ -91,7 +91,7 @@ impl KnownObjects {
         is_new
     }
 
-    /// Forgets that an object could not be read, and returns what was known about it.
+    /// Forgets that an object could not be read. Returns the known facts about it.
     pub(super) fn take_unreadable(&mut self, key: &Key) -> Option<UnreadableObject> {
         self.unreadable.remove(key)
     }

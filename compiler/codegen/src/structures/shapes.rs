@@ -5,8 +5,8 @@
 //! Strategy: the emitter gets [`TableShapes`] instead of the tables. Equal shapes and equal decisions mean equal
 //! programs, so [`crate::last::LastArtifact`] takes the programs of the last compile.
 //! Invariant: a shape has everything that a program at a pod reads when it is emitted, such as the seed of a perfect
-//! hash. Other content of the tables cannot change these programs. The program at the edge also gets addresses, so it is
-//! always emitted again.
+//! hash. Other content of the tables cannot change these programs. The program at the edge also gets addresses, so it
+//! is always emitted again.
 
 use std::collections::BTreeSet;
 
