@@ -169,8 +169,8 @@ impl ProbedPage {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The agent must run with `weir watch --cni-socket`. The chain is the first configuration of the directory by name; it must
-be a *.conflist.
+The agent must run with `weir watch --cni-socket`. The chain is the first configuration of the directory by name,
+which must be a *.conflist.
 --keep waits if there is no chain yet. SIGTERM and SIGINT end it, and weir-cni stays in the chain. While it runs, no
 other command can install or remove weir-cni in the same directory: `weir watch --uninstall` waits or fails.
 

@@ -136,8 +136,7 @@ impl<E: Enforce> NodeAgent<E> {
     ///   CNI result names. This has an effect only on the node where the pod runs, and policy is not in force there, or
     ///   other pods are cut off.
     /// * A pod of this node cannot be read at all, so policy is not in force on it. With `--files`, the directory
-    /// cannot be
-    ///   read, so no change comes into force.
+    ///   cannot be read, so no change comes into force.
     /// * Kinds that policies need are not listed. This is the node's connection to the API server, or its permissions.
     fn unready(&self, now: Instant) -> Vec<String> {
         let mut unready: Vec<String> = self.pending.error().map(no_new_generation).into_iter().collect();
@@ -156,9 +155,8 @@ impl<E: Enforce> NodeAgent<E> {
     /// Faults of objects or files, which are the same for all agents that read them. They do not affect readiness:
     ///
     /// * An object that cannot be read. Every user who may write policies can write one. Its readable parts deny at
-    /// least
-    ///   as much as the object does, except that an entry of a deny list is left out if the agent never could read it.
-    ///   Of a Namespace, Node or Service, the last readable content stays in force.
+    ///   least as much as the object does, except that an entry of a deny list is left out if the agent never could read
+    ///   it. Of a Namespace, Node or Service, the last readable content stays in force.
     /// * A policy that does not fit the budget.
     /// * Two pods that report the same address, so that the address belongs to neither. The pods may be on different
     ///   nodes, and each node that writes the status of pods can cause this.
