@@ -28,7 +28,8 @@ use chain::{Chain, EntryState};
 use plugin::Plugin;
 
 pub(crate) use chain::remove_from_chains;
-pub(crate) use lock::{DirectoryIsLocked, DirectoryLock, lock};
+use lock::lock;
+pub(crate) use lock::{DirectoryIsLocked, DirectoryLock, lock_for_removal};
 pub(crate) use plugin::remove as remove_plugin;
 
 pub(crate) fn run(arguments: &CniInstallArgs) -> Result<CommandOutcome> {
@@ -73,7 +74,7 @@ fn install_with_lock(arguments: &CniInstallArgs) -> Result<()> {
 }
 
 fn remove(arguments: &CniInstallArgs) -> Result<()> {
-    let held = lock(&arguments.conf_dir)?;
+    let held = lock_for_removal(&arguments.conf_dir)?;
     let removed = remove_from_chains(&arguments.conf_dir);
     let chains = removed.and_then(|chains| remove_plugin(&arguments.bin_dir).map(|()| chains));
     held.map_or(Ok(()), DirectoryLock::remove)?;

@@ -171,7 +171,7 @@ impl Uninstaller<'_> {
             other => other.map(Some),
         };
         // Held to the end: `weir cni-install --keep` would add the entry again.
-        let held = cni_install::lock(self.cni_chains)?;
+        let held = cni_install::lock_for_removal(self.cni_chains)?;
         let chains = cni_install::remove_from_chains(self.cni_chains)?;
         if !self.keep_cni_plugin {
             cni_install::remove_plugin(self.cni_plugins)?;

@@ -73,6 +73,16 @@ pub(crate) fn lock(directory: &Path) -> Result<Option<DirectoryLock>> {
     anyhow::bail!("cannot lock {}: another process removes it again and again", path.display())
 }
 
+/// The same for a removal, which needs no lock where nothing can be written: then there is nothing to remove, or removing
+/// it fails with an error of its own.
+pub(crate) fn lock_for_removal(directory: &Path) -> Result<Option<DirectoryLock>> {
+    let is_read_only = |error: &io::Error| error.kind() == io::ErrorKind::ReadOnlyFilesystem;
+    match lock(directory) {
+        Err(error) if error.downcast_ref().is_some_and(is_read_only) => Ok(None),
+        other => other,
+    }
+}
+
 /// Opens or creates the file. A symbolic link in its place is an error.
 fn open(path: &Path) -> io::Result<File> {
     let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
