@@ -298,6 +298,11 @@ impl Index {
         self.objects.of_kind(kind)
     }
 
+    /// Whether any pod names the UID of a static pod.
+    pub fn has_mirror_pods(&self) -> bool {
+        self.objects.has_mirrors()
+    }
+
     /// How many objects of a kind there are.
     pub fn count(&self, kind: &str) -> usize {
         self.objects.count(kind)

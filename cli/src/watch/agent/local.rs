@@ -78,6 +78,9 @@ fn pod(cluster: &Cluster, id: EndpointId, lost: &[IpAddr], index: &Index) -> Loc
 
 /// Adds the UID of the static pod if the pod is a mirror. Classes do not have it, because verdicts do not depend on it.
 pub(super) fn with_static_uid(pod: LocalPod, index: &Index) -> LocalPod {
+    if !index.has_mirror_pods() {
+        return pod;
+    }
     let object = index.get(&pod.key()).filter(|it| it.meta.uid.as_deref() == pod.uid.as_deref());
     let static_uid = object.and_then(|it| PodUids::of(it).of_static_pod).map(Arc::from);
     LocalPod { static_uid, ..pod }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use super::Key;
-use weir_objects::k8s::Object;
+use weir_objects::k8s::{Body, Object};
 
 /// The identity of an object, as in [`Key`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,6 +108,12 @@ pub(super) struct Objects {
     all: BTreeSet<Stored>,
     /// The number of objects of each kind: to count them would be a visit to each.
     counts: BTreeMap<String, usize>,
+    /// The number of pods that name the UID of a static pod.
+    mirrors: usize,
+}
+
+fn is_mirror(object: &Object) -> bool {
+    matches!(&object.body, Body::Pod(pod) if pod.static_uid.is_some())
 }
 
 impl Objects {
@@ -118,6 +124,7 @@ impl Objects {
     /// Stores an object. Returns the object with the same key that was stored before.
     pub(super) fn replace(&mut self, object: Object) -> Option<Object> {
         // Not `insert`, which keeps the old one of two elements that are equal: here, of two objects with the same key.
+        self.mirrors += usize::from(is_mirror(&object));
         match self.counts.get_mut(object.body.kind()) {
             Some(count) => *count += 1,
             None => _ = self.counts.insert(object.body.kind().to_owned(), 1),
@@ -133,7 +140,14 @@ impl Objects {
         removed
     }
 
+    /// Whether any pod names the UID of a static pod. Most nodes have no static pods, and each of their pods would be
+    /// looked up for each generation.
+    pub(super) fn has_mirrors(&self) -> bool {
+        self.mirrors > 0
+    }
+
     fn count_removed(&mut self, object: Option<&Object>) {
+        self.mirrors -= usize::from(object.is_some_and(is_mirror));
         let count = object.and_then(|it| self.counts.get_mut(it.body.kind()));
         count.into_iter().for_each(|count| *count -= 1);
     }
@@ -169,7 +183,7 @@ impl Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_objects::k8s::{Body, Meta, Node, Pod};
+    use weir_objects::k8s::{Meta, Node, Pod};
     use weir_objects::origin::ObjectId;
 
     fn object(body: Body, namespace: &str, name: &str, uid: &str) -> Object {
@@ -183,6 +197,27 @@ mod tests {
 
     fn uids<'o>(objects: impl Iterator<Item = &'o Object>) -> Vec<&'o str> {
         objects.filter_map(|object| object.meta.uid.as_deref()).collect()
+    }
+
+    #[test]
+    fn mirror_pods_are_counted() {
+        let mirror = || {
+            let pod = Pod { static_uid: Some("0a1b".into()), ..Pod::default() };
+            object(Body::Pod(pod), "kube-system", "etcd", "m1")
+        };
+        let key = Key::of(&mirror());
+        let mut objects = Objects::default();
+        _ = objects.replace(pod("shop", "web", "u1"));
+        assert!(!objects.has_mirrors());
+        for _ in 0..2 {
+            _ = objects.replace(mirror());
+            assert!(objects.has_mirrors());
+        }
+        assert!(objects.remove(&key).is_some() && !objects.has_mirrors());
+        _ = objects.replace(mirror());
+        _ = objects.replace(pod("kube-system", "etcd", "u2"));
+        assert!(!objects.has_mirrors(), "the pod is no mirror any more");
+        assert!(objects.remove(&key).is_some() && objects.remove(&key).is_none() && !objects.has_mirrors());
     }
 
     #[test]
