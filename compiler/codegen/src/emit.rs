@@ -35,15 +35,16 @@ mod lookup;
 mod neighbours;
 mod options;
 mod parse;
+pub mod shapes;
 mod verdict;
 
 use std::collections::BTreeMap;
 use weir_artifact::layout::{AT_EDGE, MapName, Outcome, config, direction_number, mark, program_name};
 
 use crate::ir::{DecisionProgram, Inst, Value};
-use crate::structures::shapes::TableShapes;
 use frame::{StackFrame, skb};
 use parse::family_number;
+use shapes::TableShapes;
 use weir_classes::AddressMap;
 use weir_classes::edge_denials::EdgeDenials;
 use weir_ebpf::asm::{Asm, AsmError, Assembled, Label, MapRef};

@@ -21,9 +21,9 @@ use weir_objects::address::Family;
 
 use crate::describe::provenance::LastDescriptions;
 use crate::emit::Plan;
+use crate::emit::shapes::TableShapes;
 use crate::ir::DecisionProgram;
 use crate::structures::StructureOptions;
-use crate::structures::shapes::TableShapes;
 
 /// Parts of the last artifact, for the next one.
 #[derive(Debug, Default)]

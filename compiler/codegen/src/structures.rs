@@ -14,7 +14,6 @@ pub mod perfect;
 pub mod room;
 pub mod rows;
 pub mod search;
-pub mod shapes;
 
 use std::net::IpAddr;
 use std::str::FromStr;

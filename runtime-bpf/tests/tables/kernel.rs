@@ -1,12 +1,12 @@
 //! One look-up as a kernel program, with the maps that its structure needs.
 
 use weir_classes::AddressMap;
+use weir_codegen::emit::shapes::TableShapes;
 use weir_codegen::emit::{Plan, emit_look_up};
 use weir_codegen::ir::{DecisionProgram, DecisionTables};
 use weir_codegen::lower;
 use weir_codegen::map_images::address_maps;
 use weir_codegen::structures::rows::DirectionRows;
-use weir_codegen::structures::shapes::TableShapes;
 use weir_codegen::structures::{StructureOptions, Structures};
 use weir_ebpf::asm::Asm;
 use weir_ebpf::code::{ByteOrder, encode};

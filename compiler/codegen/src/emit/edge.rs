@@ -15,7 +15,7 @@ use super::frame::{FlowKey, StackFrame};
 use super::header::{IpHeader, OFFSET_OR_MORE, PLAIN_V4, extension};
 use super::parse::{ETHERNET, FRAGMENT, ICMP, ICMPV6, SCTP, TCP, UDP, address_bytes};
 use super::{Emitter, ether_type};
-use crate::structures::shapes::ExactShape;
+use crate::emit::shapes::ExactShape;
 use weir_artifact::layout::{MapName, config};
 use weir_classes::AddressMap;
 use weir_classes::edge_denials::EdgeDenials;

@@ -2,8 +2,8 @@
 
 use crate::emit::Emitter;
 use crate::emit::frame::StackFrame;
+use crate::emit::shapes::RowTableShape;
 use crate::structures::rows::{EntryIndex, RowShape};
-use crate::structures::shapes::RowTableShape;
 use weir_artifact::layout::{MapName, Outcome, direction_number};
 use weir_ebpf::asm::Label;
 use weir_ebpf::insn::{AluOp, Cond, Reg, Size};

@@ -10,12 +10,12 @@
 
 use std::collections::BTreeSet;
 
-use super::dxr::DxrShape;
-use super::perfect::{PerfectShape, PerfectTable};
-use super::rows::RowShape;
-use super::search::SearchShape;
-use super::{ExactTable, PortTable, Prefixes, RowTable};
 use crate::ir::DecisionTables;
+use crate::structures::dxr::DxrShape;
+use crate::structures::perfect::{PerfectShape, PerfectTable};
+use crate::structures::rows::RowShape;
+use crate::structures::search::SearchShape;
+use crate::structures::{ExactTable, PortTable, Prefixes, RowTable};
 use weir_objects::address::Family;
 
 /// How a family's single addresses are stored: see [`ExactTable`].
