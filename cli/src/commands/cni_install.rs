@@ -29,7 +29,7 @@ use plugin::Plugin;
 
 pub(crate) use chain::remove_from_chains;
 use lock::lock;
-pub(crate) use lock::{DirectoryIsLocked, DirectoryLock, lock_for_removal};
+pub(crate) use lock::{DirectoryIsLocked, lock_for_removal, release};
 pub(crate) use plugin::remove as remove_plugin;
 
 pub(crate) fn run(arguments: &CniInstallArgs) -> Result<CommandOutcome> {
@@ -49,9 +49,7 @@ pub(crate) fn run(arguments: &CniInstallArgs) -> Result<CommandOutcome> {
 
 fn install(arguments: &CniInstallArgs) -> Result<()> {
     let held = lock(&arguments.conf_dir)?;
-    let installed = install_with_lock(arguments);
-    held.map_or(Ok(()), DirectoryLock::remove)?;
-    installed
+    release(held, install_with_lock(arguments))
 }
 
 fn install_with_lock(arguments: &CniInstallArgs) -> Result<()> {
@@ -77,8 +75,7 @@ fn remove(arguments: &CniInstallArgs) -> Result<()> {
     let held = lock_for_removal(&arguments.conf_dir)?;
     let removed = remove_from_chains(&arguments.conf_dir);
     let chains = removed.and_then(|chains| remove_plugin(&arguments.bin_dir).map(|()| chains));
-    held.map_or(Ok(()), DirectoryLock::remove)?;
-    let chains = chains?;
+    let chains = release(held, chains)?;
     if chains.is_empty() {
         page::print(format_args!("no chain in {} has weir-cni", arguments.conf_dir.display()))?;
     }

@@ -275,14 +275,14 @@ impl WatchCursor {
 
     /// Reads the version of the last object of the watch.
     fn read_version(&mut self) {
-        if let Some(head) = (!self.latest.is_empty()).then(|| head(&self.latest)) {
-            match head {
-                Ok(head) => self.set_version(head.metadata),
-                // The object was decoded before, so its JSON is valid. Without a version, only a list is right.
-                Err(_) => self.list_again(),
-            }
+        if self.latest.is_empty() {
+            return;
         }
-        self.latest.clear();
+        match head(&self.latest) {
+            Ok(head) => self.set_version(head.metadata),
+            // The object was decoded before, so its JSON is valid. Without a version, only a list is right.
+            Err(_) => self.list_again(),
+        }
     }
 
     fn set_version(&mut self, meta: HeadMeta) {
@@ -387,6 +387,7 @@ impl WatchCursor {
 
     /// Starts again with a list, because known objects may be outdated.
     pub(crate) fn list_again(&mut self) {
+        self.latest.clear();
         self.state = CursorState::Streaming;
     }
 

@@ -38,7 +38,7 @@ use weir_runtime::Error;
 use weir_runtime::runtime::{PinAccess, Runtime};
 
 use super::log::{Log, Value};
-use crate::commands::cni_install::{self, DirectoryIsLocked, DirectoryLock};
+use crate::commands::cni_install::{self, DirectoryIsLocked};
 use crate::failure::{chain, with_hint};
 
 /// The time between two looks with `--stay`.
@@ -184,7 +184,7 @@ impl Uninstaller<'_> {
         for socket in &self.sockets {
             remove_socket(socket)?;
         }
-        held.map_or(Ok(()), DirectoryLock::remove)?;
+        cni_install::release(held, Ok(()))?;
         let names = chains.iter().map(|it| Value::from(it.display().to_string())).collect::<Vec<_>>();
         let fields = [("endpoints", Value::from(detached)), ("chains", Value::from(names))];
         self.log.info("uninstalled: the agent's policies are not enforced any more", &fields);

@@ -63,13 +63,13 @@ impl<'a> HostInterfaces<'a> {
     pub(super) fn read(artifact: &'a Artifact, cni_results: &Path, named: &[(String, String)]) -> Result<Self> {
         let paths = HostPaths { cache: cni_results.to_owned(), ..HostPaths::default() };
         let mut objects = pod_objects(artifact)?;
-        let mut pod = |it: &'a NamedEndpoint| LocalPod {
+        let pod = |it: &'a NamedEndpoint| LocalPod {
             namespace: &it.namespace,
             name: &it.name,
             object: objects.remove(&(it.namespace.clone(), it.name.clone())),
             addresses: addresses(it),
         };
-        let pods = artifact.endpoints.iter().map(&mut pod).collect();
+        let pods = artifact.endpoints.iter().map(pod).collect();
         let behind = named.iter().filter_map(|(_, name)| Some((name.clone(), links::behind(name).ok()?))).collect();
         let inventory = HostReader::new(paths).read(Depth::Everything);
         Ok(Self { inventory, pods, behind })

@@ -24,7 +24,7 @@ use tokio::time::sleep;
 
 use super::chain::{Chain, EntryState};
 use super::directory_watch::DirectoryWatch;
-use super::lock::{DirectoryLock, lock};
+use super::lock::{DirectoryLock, lock, release};
 use super::pace::WritePace;
 use super::plugin::Plugin;
 use crate::args::CniInstallArgs;
@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &CniInstallArgs, log: Log) -> Result<()> {
             _ = interrupt.recv() => {}
         }
         log.info("stopped by a signal: weir-cni stays in the CNI configuration", &[]);
-        keeper.lock.take().map_or(Ok(()), DirectoryLock::remove)
+        release(keeper.lock.take(), Ok(()))
     })
 }
 

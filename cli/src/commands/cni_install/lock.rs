@@ -92,16 +92,21 @@ fn open(path: &Path) -> io::Result<File> {
 impl DirectoryLock {
     /// Whether the path still leads to the file that is locked.
     pub(super) fn is_of(&self, directory: &Path) -> bool {
-        let same =
-            |locked: std::fs::Metadata, now: std::fs::Metadata| (locked.dev(), locked.ino()) == (now.dev(), now.ino());
-        let now = std::fs::symlink_metadata(directory.join(NAME));
-        self.file.metadata().is_ok_and(|locked| now.is_ok_and(|now| same(locked, now)))
+        let inode = |it: std::fs::Metadata| (it.dev(), it.ino());
+        let now = std::fs::symlink_metadata(directory.join(NAME)).map(inode).ok();
+        now.is_some() && self.file.metadata().map(inode).ok() == now
     }
 
     /// Removes the file and releases the lock.
-    pub(crate) fn remove(self) -> Result<()> {
+    pub(super) fn remove(self) -> Result<()> {
         remove_file(&self.path)
     }
+}
+
+/// Releases a lock after work, and returns the work's result. An error of the work comes first.
+pub(crate) fn release<T>(held: Option<DirectoryLock>, done: Result<T>) -> Result<T> {
+    let removed = held.map_or(Ok(()), DirectoryLock::remove);
+    done.and_then(|value| removed.map(|()| value))
 }
 
 #[cfg(test)]
