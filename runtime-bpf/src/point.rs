@@ -104,6 +104,11 @@ fn filter(side: ProgramSide) -> Filter {
     Filter { priority: PRIORITY, handle: HANDLE, name: format!("weir_{}", side.program()), program: 0 }
 }
 
+/// Whether programs or filters of weir have this name on this side.
+pub(crate) fn is_own_name(side: ProgramSide, name: &str) -> bool {
+    name == side.program() || name == filter(side).name || name == CLOSED
+}
+
 /// The guard of our filter.
 fn guard(own: &Filter) -> Filter {
     Filter { handle: GUARD, name: CLOSED.to_owned(), ..own.clone() }

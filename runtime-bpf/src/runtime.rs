@@ -50,6 +50,7 @@ mod kept;
 mod leaving;
 mod measure;
 mod new_endpoints;
+mod other_installation;
 mod own_addresses;
 mod pods;
 mod reconcile;

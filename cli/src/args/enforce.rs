@@ -49,7 +49,8 @@ pub(crate) struct AttachArgs {
     /// Find the interfaces of all other local endpoints of the artifact, as the agent does
     #[arg(long)]
     pub(crate) discover: bool,
-    /// Attach to the named interfaces although they cannot be those of their pods
+    /// Attach to the named interfaces although they cannot be those of their pods, or another installation of weir
+    /// enforces at them
     #[arg(long)]
     pub(crate) force: bool,
     /// Directory in which the container runtime stores the results of CNI plug-ins
@@ -73,6 +74,9 @@ pub(crate) struct AttachArgs {
     /// How to treat established flows that the new policies do not allow [default: as the artifact was compiled]
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) established: Option<EstablishedFlows>,
+    /// Output format (docs/schema/attach.json); warnings and errors are text on standard error
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: TextOrJson,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -115,6 +119,9 @@ pub(crate) struct DetachArgs {
     pub(crate) xdp: Option<String>,
     #[command(flatten)]
     pub(crate) pinned: PinArgs,
+    /// Output format (docs/schema/detach.json)
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: TextOrJson,
 }
 
 #[derive(Debug, Args)]

@@ -4,18 +4,19 @@ mod departed;
 mod interfaces;
 mod precheck;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
 use weir_artifact::Artifact;
-use weir_runtime::HookNeighbour;
 use weir_runtime::runtime::{
     Attached, EdgeFailure, EdgeState, EnforcementState, PinAccess, Request, Runtime, UnattachedEndpoint, UplinkState,
     unattached,
 };
+use weir_runtime::{EnforcedEndpoint, HookNeighbour, KernelGeneration};
 
 use super::CommandOutcome;
-use crate::args::{AttachArgs, EstablishedFlows, GlobalArgs, InputOptions, InputPaths};
+use crate::args::{AttachArgs, EstablishedFlows, GlobalArgs, InputOptions, InputPaths, TextOrJson};
 use crate::failure::{self, with_hint};
 use crate::page::{self, OutputPage};
 use interfaces::{Discovered, HostInterfaces};
@@ -24,19 +25,24 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &AttachArgs) -> Result<Command
     let path = &arguments.artifact;
     // The file is read once. The checked bytes are the attached bytes, even if the file changes in the meantime.
     let file = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    if let Some(key) = &arguments.key {
-        precheck::check_signature(global, path, &file, key)?;
+    let prints = arguments.output == TextOrJson::Text && !global.quiet;
+    let signed = arguments.key.as_ref().map(|key| precheck::check_signature(path, &file, key)).transpose()?;
+    if let Some(comment) = signed.as_ref().filter(|_| prints) {
+        page::print(format_args!("signed: {comment}"))?;
     }
     let artifact = Artifact::read(&file).with_context(|| format!("{} is not a usable artifact", path.display()))?;
     if !arguments.verify.is_empty() {
         let paths = InputPaths { paths: arguments.verify.clone(), options: InputOptions::default() };
-        match precheck::check_policies(global, &artifact, &paths)? {
+        match precheck::check_policies(global, &artifact, &paths, prints)? {
             CommandOutcome::Clean => {}
             other => return Ok(other),
         }
     }
     let runtime = Runtime::open(&arguments.pinned.bpffs, PinAccess::Change)?;
     let Chosen { endpoints, missing } = choose(&artifact, arguments, &runtime)?;
+    if !arguments.force {
+        refuse_second_installation(&runtime, arguments, &endpoints)?;
+    }
     let request = Request {
         artifact: &artifact,
         file: &file,
@@ -56,10 +62,16 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &AttachArgs) -> Result<Command
         ));
     }
     end_departed(global, &runtime, &attached, before.as_ref(), &artifact);
-    if !global.quiet {
+    let unattached = unattached(&artifact, &attached.endpoints);
+    if prints {
         text(&attached).print()?;
         let mut page = OutputPage::new();
         runtime.neighbours(&attached.endpoints)?.iter().for_each(|it| page.line(neighbour_line(it)));
+        page.print()?;
+    } else if arguments.output == TextOrJson::Json {
+        let proof = Proof { signed, is_verified: !arguments.verify.is_empty() };
+        let mut page = OutputPage::new();
+        page.json(&json(&attached, proof, &unattached, &runtime.neighbours(&attached.endpoints)?))?;
         page.print()?;
     }
     report_uplinks(&attached);
@@ -69,7 +81,50 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &AttachArgs) -> Result<Command
             "warning: cannot remove the previous generation, the next command will try again: {error}"
         ));
     }
-    Ok(report_unattached(&unattached(&artifact, &attached.endpoints), &missing, artifact.endpoints.len()))
+    Ok(report_unattached(&unattached, &missing, artifact.endpoints.len()))
+}
+
+/// What was proved of the artifact before it was attached.
+struct Proof {
+    /// The comment in its signature, if that was checked.
+    signed: Option<String>,
+    is_verified: bool,
+}
+
+/// The state in force, as JSON (docs/schema/attach.json).
+fn json(attached: &Attached, proof: Proof, unattached: &[UnattachedEndpoint], neighbours: &[HookNeighbour]) -> Value {
+    let endpoint = |it: &EnforcedEndpoint| {
+        json!({
+            "pod": it.pod, "interface": it.interface, "ifindex": it.ifindex, "hook": it.way, "closed": it.closed,
+        })
+    };
+    json!({
+        "generation": generation_json(&attached.generation),
+        "before": attached.before.as_ref().map(generation_json),
+        "signed": proof.signed,
+        "verified": proof.is_verified,
+        "endpoints": attached.endpoints.iter().map(endpoint).collect::<Vec<_>>(),
+        "unattached": unattached,
+        "gone": attached.gone.iter().map(gone_json).collect::<Vec<_>>(),
+        "uplinks": attached.uplinks.iter().map(uplink_json).collect::<Vec<_>>(),
+        "neighbours": neighbours,
+        "repaired": attached.repaired,
+    })
+}
+
+/// An endpoint that is not attached any more.
+pub(super) fn gone_json(endpoint: &EnforcedEndpoint) -> Value {
+    json!({"pod": endpoint.pod, "interface": endpoint.interface})
+}
+
+pub(super) fn generation_json(generation: &KernelGeneration) -> Value {
+    let established = if generation.keep { "keep" } else { "cut" };
+    json!({"epoch": generation.epoch, "digest": generation.digest, "established": established})
+}
+
+pub(super) fn uplink_json(it: &UplinkState) -> Value {
+    let mode = if it.uplink.generic { "generic" } else { "native" };
+    json!({"interface": it.uplink.interface, "ifindex": it.uplink.ifindex, "mode": mode, "state": it.state})
 }
 
 /// The endpoints of a request, and the reasons why the others have no interface.
@@ -104,6 +159,27 @@ fn choose(artifact: &Artifact, arguments: &AttachArgs, runtime: &Runtime) -> Res
     let Discovered { found, missing } = host.discover(&known);
     endpoints.extend(found);
     Ok(Chosen { endpoints, missing })
+}
+
+/// Refuses interfaces where another installation of weir enforces: packets would have to pass the policies of both.
+fn refuse_second_installation(runtime: &Runtime, arguments: &AttachArgs, endpoints: &[(String, String)]) -> Result<()> {
+    let interfaces: Vec<String> = endpoints.iter().map(|(_, interface)| interface.clone()).collect();
+    let others = runtime.other_installations(&interfaces, arguments.hook.way())?;
+    let Some(HookNeighbour { interface, name, program, .. }) = others.first() else { return Ok(()) };
+    let interfaces: BTreeSet<&str> = others.iter().map(|it| it.interface.as_str()).collect();
+    let more = match interfaces.len() - 1 {
+        0 => String::new(),
+        more => format!(", and at {more} other interface{}", plural(more)),
+    };
+    let bpffs = arguments.pinned.bpffs.display();
+    Err(with_hint(
+        format!(
+            "nothing was attached: at {interface}{more}, another installation of weir enforces already ({name}, program \
+             {program}); it is not the one of {bpffs}"
+        ),
+        "name its directory with --bpffs, or remove it first: weir detach --bpffs DIR; with --force, packets must pass \
+         the policies of both",
+    ))
 }
 
 /// Names the local endpoints of the artifact that are not attached.

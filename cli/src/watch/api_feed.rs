@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use kube::Client;
@@ -90,8 +91,14 @@ impl ApiFeed {
             let client = client.clone();
             supervisor.spawn("annotations", move || annotate::annotate(client.clone(), in_force.clone(), log));
         }
-        let context =
-            FollowContext { client, agent, metrics, health: Arc::new(ApiHealth::new(log)), node: node.into() };
+        let context = FollowContext {
+            client,
+            agent,
+            metrics,
+            health: Arc::new(ApiHealth::new(log)),
+            node: node.into(),
+            begun: Instant::now(),
+        };
         for (resource, requests) in self.followers {
             let context = context.clone();
             supervisor

@@ -324,11 +324,15 @@ fn is(name: &str, kind: MetricType) -> bool {
 
 /// Labels as Prometheus reads them: `{kind="Pod",why="…"}`, or nothing.
 fn written(labels: &[MetricLabel<'_>]) -> String {
-    if labels.is_empty() {
-        return String::new();
+    let mut text = String::new();
+    for (at, (name, value)) in labels.iter().enumerate() {
+        text.push(if at == 0 { '{' } else { ',' });
+        [name, "=\"", &escaped(value), "\""].into_iter().for_each(|it| text.push_str(it));
     }
-    let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
-    format!("{{{}}}", labels.join(","))
+    if !labels.is_empty() {
+        text.push('}');
+    }
+    text
 }
 
 /// A label's value, as Prometheus reads it. Nearly all values are words that need no change.

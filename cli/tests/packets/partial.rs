@@ -9,7 +9,7 @@ use weir_testing::schema::check_schema;
 
 use crate::By;
 use crate::enforce::{ask, compile, pins, weir};
-use crate::namespace::Error;
+use crate::namespace::{Error, run};
 use crate::stage::Stage;
 use crate::topology::{Layout, Node};
 
@@ -123,6 +123,72 @@ fn interfaces_that_cannot_be_the_pods_are_refused() {
         let text = said(&attach(&stage, &artifact, &["--force", "--endpoint", "default/server=spare"]), 1);
         assert!(!text.contains("default/server"), "{text}");
         assert_eq!(enforced(&stage), 1);
+    }
+}
+
+#[test]
+fn attach_and_detach_print_one_json_document() {
+    let (stage, artifact) = stage!(Layout::Routed);
+    let node = &stage.net.nodes[0];
+    let printed = |output: &Output| -> Value { serde_json::from_slice(&output.stdout).expect("JSON alone") };
+    let policies = stage.place.file("cluster.yaml");
+    let verify = ["-o", "json", "--verify", policies.to_str().expect("UTF-8"), "--endpoint"];
+    let output = attach(&stage, &artifact, &[&verify[..], &[&at(node, "client", "client")]].concat());
+    said(&output, 1);
+    let attached = printed(&output);
+    check_schema("attach", &attached);
+    assert_eq!(attached["endpoints"][0]["pod"], "default/client");
+    assert_eq!(attached["unattached"].as_array().map(Vec::len), Some(4), "{attached:#}");
+    assert_eq!(
+        (&attached["verified"], &attached["signed"], &attached["before"]),
+        (&json!(true), &Value::Null, &Value::Null)
+    );
+    // The same artifact with another setting is another generation.
+    let output = attach(&stage, &artifact, &["-o", "json", "--established", "keep"]);
+    let attached = printed(&output);
+    check_schema("attach", &attached);
+    assert_eq!(
+        (&attached["before"]["established"], &attached["generation"]["established"]),
+        (&json!("cut"), &json!("keep"))
+    );
+    let detached = ask(node, &stage.place, &["detach", "-o", "json"]).expect("it is attached");
+    let detached: Value = serde_json::from_str(&detached).expect("JSON alone");
+    check_schema("detach", &detached);
+    assert_eq!(detached["endpoints"][0]["pod"], "default/client");
+    // A difference from the policies: nothing is attached, and standard output is empty.
+    let other = stage.place.file("other.yaml");
+    std::fs::write(&other, "{apiVersion: v1, kind: Namespace, metadata: {name: other}}").expect("it is ours");
+    let output = attach(&stage, &artifact, &["-o", "json", "--discover", "--verify", other.to_str().expect("UTF-8")]);
+    assert!(output.status.code() != Some(0) && output.stdout.is_empty(), "{output:?}");
+    assert!(ask(node, &stage.place, &["status"]).is_err(), "nothing is in force");
+}
+
+/// Two directories of pins are two installations, and both would judge each packet.
+#[test]
+fn a_second_installation_is_refused_at_the_same_interface() {
+    let (stage, artifact) = stage!(Layout::Routed);
+    let node = &stage.net.nodes[0];
+    for hook in ["tcx", "clsact"] {
+        let first = ["--hook", hook, "--endpoint", &at(node, "client", "client")];
+        said(&attach(&stage, &artifact, &first), 1);
+        // The installation itself may attach again.
+        said(&attach(&stage, &artifact, &first), 1);
+        let other = stage.place.bpffs().join("other");
+        let second = |arguments: &[&str]| {
+            let mut command = node.space.command(weir());
+            command.arg("attach").arg(&artifact).arg("--bpffs").arg(&other).args(arguments);
+            command.output().expect("weir runs")
+        };
+        let both = [at(node, "server", "server"), at(node, "client", "client")];
+        let both = ["--endpoint", &both[0], "--endpoint", &both[1]];
+        let text = said(&second(&both), 2);
+        assert!(text.contains("another installation of weir enforces already"), "{hook}: {text}");
+        let interface = &node.pods.iter().find(|it| it.name == "default/client").expect("it is here").interface;
+        assert!(text.contains(&format!("nothing was attached: at {interface}, ")), "{hook}: {text}");
+        said(&second(&both[..2]), 1);
+        said(&second(&[&both[..], &["--force"]].concat()), 1);
+        run(node.space.command(weir()).arg("detach").arg("--bpffs").arg(&other), "").expect("it is attached");
+        ask(node, &stage.place, &["detach"]).expect("it is attached");
     }
 }
 

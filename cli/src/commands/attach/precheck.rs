@@ -24,8 +24,8 @@ const EXTENSION: &str = ".minisig";
 
 const SIGN: &str = "sign it with `minisign -S -s SECRET-KEY -m ARTIFACT`; nothing was attached";
 
-/// Fails unless the owner of the key has signed the bytes.
-pub(super) fn check_signature(global: &GlobalArgs, artifact: &Path, bytes: &[u8], key: &Path) -> Result<()> {
+/// Fails unless the owner of the key has signed the bytes. Returns the comment that the owner has signed with them.
+pub(super) fn check_signature(artifact: &Path, bytes: &[u8], key: &Path) -> Result<String> {
     let public = read_text(key).and_then(|text| {
         public_key(&text).with_context(|| format!("{} is not a minisign public key", key.display()))
     })?;
@@ -40,10 +40,7 @@ pub(super) fn check_signature(global: &GlobalArgs, artifact: &Path, bytes: &[u8]
         let message = format!("{} is not signed by the key in {}: {error}", artifact.display(), key.display());
         with_hint(message, "the artifact was changed, or signed with another key; nothing was attached")
     })?;
-    if !global.quiet {
-        page::print(format_args!("signed: {}", signature.trusted_comment()))?;
-    }
-    Ok(())
+    Ok(signature.trusted_comment().to_owned())
 }
 
 /// A public key: either the file that minisign writes, or only its second line.
@@ -65,7 +62,13 @@ fn read_text(path: &Path) -> Result<String> {
 }
 
 /// Refuses an artifact that does not enforce these policies, or whose code is not the code that we would compile.
-pub(super) fn check_policies(global: &GlobalArgs, artifact: &Artifact, paths: &InputPaths) -> Result<CommandOutcome> {
+/// `prints` says whether to print what was verified.
+pub(super) fn check_policies(
+    global: &GlobalArgs,
+    artifact: &Artifact,
+    paths: &InputPaths,
+    prints: bool,
+) -> Result<CommandOutcome> {
     let Some(read) = read::read_valid(global, paths)? else { return Ok(CommandOutcome::Failed) };
     let report = watched(artifact, &read.cluster, &Progress::new(global.quiet, "verifying"));
     print_differences(&report);
@@ -81,7 +84,7 @@ pub(super) fn check_policies(global: &GlobalArgs, artifact: &Artifact, paths: &I
         ));
         return Ok(CommandOutcome::Findings);
     }
-    if !global.quiet {
+    if prints {
         page::print(line(&report))?;
     }
     Ok(CommandOutcome::Clean)

@@ -7,7 +7,7 @@ use weir_runtime::runtime::{EdgeState, EnforcementState, EnforcementStatus, PinA
 
 use crate::args::{StatusArgs, TextOrJson};
 use crate::commands::CommandOutcome;
-use crate::commands::attach::{neighbour_line, short, unattached_line};
+use crate::commands::attach::{generation_json, neighbour_line, short, unattached_line, uplink_json};
 use crate::page::OutputPage;
 
 pub(super) fn run(arguments: &StatusArgs) -> Result<CommandOutcome> {
@@ -84,11 +84,6 @@ fn established(generation: &KernelGeneration) -> &'static str {
     if generation.keep { "kept" } else { "cut" }
 }
 
-fn generation(generation: &KernelGeneration) -> Value {
-    let established = if generation.keep { "keep" } else { "cut" };
-    json!({"epoch": generation.epoch, "digest": generation.digest, "established": established})
-}
-
 /// The state as JSON (docs/schema/status.json).
 pub(in crate::commands) fn json(status: &EnforcementStatus) -> Value {
     let endpoint = |it: &weir_runtime::runtime::EndpointState| {
@@ -98,16 +93,12 @@ pub(in crate::commands) fn json(status: &EnforcementStatus) -> Value {
             "state": it.state,
         })
     };
-    let uplink = |it: &weir_runtime::runtime::UplinkState| {
-        let mode = if it.uplink.generic { "generic" } else { "native" };
-        json!({"interface": it.uplink.interface, "ifindex": it.uplink.ifindex, "mode": mode, "state": it.state})
-    };
     json!({
-        "generation": status.generation.as_ref().map(generation),
-        "switching_to": status.switching_to.as_ref().map(generation),
+        "generation": status.generation.as_ref().map(generation_json),
+        "switching_to": status.switching_to.as_ref().map(generation_json),
         "endpoints": status.endpoints.iter().map(endpoint).collect::<Vec<_>>(),
         "unattached": status.unattached,
-        "uplinks": status.uplinks.iter().map(uplink).collect::<Vec<_>>(),
+        "uplinks": status.uplinks.iter().map(uplink_json).collect::<Vec<_>>(),
         "drift": status.drift,
         "neighbours": status.neighbours,
         "maps": status.maps,

@@ -11,6 +11,7 @@ use weir_objects::k8s::{Body, ClusterPeer, Object};
 
 use super::cni_questions::no_new_generation;
 use super::hook_checks::CheckedPods;
+use super::objects::UnreadableObject;
 use super::pending::{ChangeTimes, WaitingChanges};
 use super::{NodeAgent, Notice, Value};
 use crate::watch::annotate::PublishedGeneration;
@@ -20,8 +21,10 @@ use crate::watch::metrics::Metrics;
 use crate::watch::notices::Notices;
 use crate::watch::resources::CLUSTER_POLICY_KINDS;
 
-/// The most unreadable objects that the notes name. A tenant can write any number of them.
+/// The most unreadable objects that the notes name: of all together, and of each namespace. A tenant can write any
+/// number of them, and must not hide another tenant's.
 const MOST_NOTES: usize = 50;
+const MOST_NOTES_OF_NAMESPACE: u32 = 5;
 
 /// The note of a dry run. Its reports are otherwise the same as those of an agent that enforces.
 pub(crate) const DRY_RUN: &str = "dry run: generations are compiled, and nothing is enforced";
@@ -100,6 +103,10 @@ fn in_words(key: &Key) -> String {
     }
 }
 
+fn unreadable_line(key: &Key, object: &UnreadableObject) -> String {
+    format!("{}: {}", in_words(key), object.error)
+}
+
 fn has_unsupported_peer(object: &Object) -> bool {
     let Body::ClusterPolicy(policy) = &object.body else { return false };
     let peers = policy.ingress.iter().chain(&policy.egress).flat_map(|rule| &rule.peers);
@@ -142,7 +149,7 @@ impl<E: Enforce> NodeAgent<E> {
         let mut unready: Vec<String> = self.pending.error().map(no_new_generation).into_iter().collect();
         unready.extend(self.missing(now).map(|(pod, error)| format!("pod {}: {error}", pod.path())));
         unready.extend(self.local.contested().map(|it| it.to_string()));
-        unready.extend(self.unreadable(true));
+        unready.extend(self.unreadable(true).map(|(key, it)| unreadable_line(key, it)));
         if !self.enforcement.is_any() && unready.is_empty() {
             unready.push("no generation is in force yet".to_owned());
         }
@@ -162,18 +169,33 @@ impl<E: Enforce> NodeAgent<E> {
     ///   nodes, and each node that writes the status of pods can cause this.
     fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = self.enforce.is_dry_run().then(|| DRY_RUN.to_owned()).into_iter().collect();
-        notes.extend(self.unreadable(false).take(MOST_NOTES));
-        let others = self.unreadable(false).count().saturating_sub(MOST_NOTES);
-        notes.extend((others > 0).then(|| format!("{others} other objects cannot be read; the log names them")));
+        notes.extend(self.unreadable_notes());
         notes.extend(self.compile.budget.notes());
         notes.extend(self.local.disputed().map(|it| it.to_string()));
         notes
     }
 
     /// The objects that cannot be read, with their errors: faults of this node, or the others.
-    fn unreadable(&self, is_node_fault: bool) -> impl Iterator<Item = String> {
-        let all = self.objects.unreadable().iter().filter(move |(_, it)| it.is_node_fault == is_node_fault);
-        all.map(|(key, it)| format!("{}: {}", in_words(key), it.error))
+    fn unreadable(&self, is_node_fault: bool) -> impl Iterator<Item = (&Key, &UnreadableObject)> {
+        self.objects.unreadable().iter().filter(move |(_, it)| it.is_node_fault == is_node_fault)
+    }
+
+    /// Notes about objects that cannot be read.
+    fn unreadable_notes(&self) -> Vec<String> {
+        let mut named: BTreeMap<&str, u32> = BTreeMap::new();
+        let (mut notes, mut others) = (Vec::new(), 0);
+        for (key, it) in self.unreadable(false) {
+            let of_namespace = named.entry(&key.namespace).or_default();
+            let has_room = key.namespace.is_empty() || *of_namespace < MOST_NOTES_OF_NAMESPACE;
+            if has_room && notes.len() < MOST_NOTES {
+                *of_namespace += 1;
+                notes.push(unreadable_line(key, it));
+            } else {
+                others += 1;
+            }
+        }
+        notes.extend((others > 0).then(|| format!("{others} other objects cannot be read; the log names them")));
+        notes
     }
 
     /// Reports the changes that wait for a generation, and the CPU budget that they may wait for.

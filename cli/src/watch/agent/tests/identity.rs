@@ -227,8 +227,13 @@ fn unreadable_pod_of_the_node_is_a_reason_and_others_are_notes() {
 fn unreadable_objects_are_notes_but_do_not_hide_that_no_generation_is_in_force() {
     let mut rig = Rig::new();
     rig.plug("web", "u1", "veth7", [10, 0, 0, 5]);
-    for number in 0..60 {
-        rig.agent.handle_event(malformed(key("NetworkPolicy", &format!("odd-{number}")), None, "odd"), rig.now);
+    let odd = |namespace: &str, number: u32| Key {
+        namespace: namespace.to_owned(),
+        ..key("NetworkPolicy", &format!("odd-{number}"))
+    };
+    let of_shop = (0..60).map(|number| odd("shop", number));
+    for key in of_shop.chain((0..60).map(|number| odd(&format!("team-{number:02}"), number))) {
+        rig.agent.handle_event(malformed(key, None, "odd"), rig.now);
     }
     let readable = objects(CLUSTER);
     for kind in KINDS {
@@ -244,8 +249,9 @@ fn unreadable_objects_are_notes_but_do_not_hide_that_no_generation_is_in_force()
     assert_eq!(rig.metrics.unready(), None, "each user who may write policies can write such objects");
     let notes = rig.metrics.notes();
     assert_eq!((notes.len(), notes[0].as_str()), (51, "NetworkPolicy shop/odd-0: odd"));
-    assert_eq!(notes[50], "10 other objects cannot be read; the log names them");
-    let line = "weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"malformed\"} 60";
+    assert_eq!(notes[5], "NetworkPolicy team-00/odd-0: odd", "a namespace does not hide others");
+    assert_eq!(notes[50], "70 other objects cannot be read; the log names them");
+    let line = "weir_unenforced_objects{kind=\"NetworkPolicy\",why=\"malformed\"} 120";
     assert!(rig.metrics.text().contains(line), "{}", rig.metrics.text());
 }
 
