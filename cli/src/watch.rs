@@ -11,6 +11,7 @@
 
 mod agent;
 mod annotate;
+mod answer_lines;
 mod api_feed;
 mod api_health;
 mod backoff;

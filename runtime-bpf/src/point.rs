@@ -104,11 +104,6 @@ fn filter(side: ProgramSide) -> Filter {
     Filter { priority: PRIORITY, handle: HANDLE, name: format!("weir_{}", side.program()), program: 0 }
 }
 
-/// Whether programs or filters of weir have this name on this side.
-pub(crate) fn is_own_name(side: ProgramSide, name: &str) -> bool {
-    name == side.program() || name == filter(side).name || name == CLOSED
-}
-
 /// The guard of our filter.
 fn guard(own: &Filter) -> Filter {
     Filter { handle: GUARD, name: CLOSED.to_owned(), ..own.clone() }
@@ -463,6 +458,21 @@ impl Point<'_> {
             found.push(HookNeighbour { interface: interface.to_owned(), beside, before, way, program, name });
         }
         Ok(found)
+    }
+
+    /// Programs that enforce policy here, by their names, where this installation has no endpoint. The filter in our
+    /// place counts, too.
+    pub(crate) fn enforcing(&self, interface: &str) -> Result<Vec<HookNeighbour>, Error> {
+        let own = self.program()?.map(|program| HookNeighbour {
+            interface: interface.to_owned(),
+            beside: self.side.program(),
+            before: false,
+            way: self.way,
+            program,
+            name: self.name_of(program),
+        });
+        let is_named = |it: &HookNeighbour| it.name == self.side.program() || it.name == filter(self.side).name;
+        Ok(self.neighbours(interface)?.into_iter().chain(own).filter(is_named).collect())
     }
 
     fn name_of(&self, program: u32) -> String {

@@ -63,17 +63,19 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &AttachArgs) -> Result<Command
     }
     end_departed(global, &runtime, &attached, before.as_ref(), &artifact);
     let unattached = unattached(&artifact, &attached.endpoints);
-    if prints {
-        text(&attached).print()?;
-        let mut page = OutputPage::new();
-        runtime.neighbours(&attached.endpoints)?.iter().for_each(|it| page.line(neighbour_line(it)));
-        page.print()?;
-    } else if arguments.output == TextOrJson::Json {
-        let proof = Proof { signed, is_verified: !arguments.verify.is_empty() };
-        let mut page = OutputPage::new();
-        page.json(&json(&attached, proof, &unattached, &runtime.neighbours(&attached.endpoints)?))?;
-        page.print()?;
+    // The artifact is in force, so an error here must not look like one of the attachment.
+    let neighbours = runtime.neighbours(&attached.endpoints).unwrap_or_else(|error| {
+        page::print_to_stderr(format_args!("warning: the other programs at the interfaces are not known: {error}"));
+        Vec::new()
+    });
+    let proof = Proof { signed, is_verified: !arguments.verify.is_empty() };
+    let mut page = if prints { text(&attached) } else { OutputPage::new() };
+    match arguments.output {
+        TextOrJson::Json => page.json(&json(&attached, proof, &unattached, &neighbours))?,
+        TextOrJson::Text if prints => neighbours.iter().for_each(|it| page.line(neighbour_line(it))),
+        TextOrJson::Text => {}
     }
+    page.print()?;
     report_uplinks(&attached);
     // The generation is in force. Only the one that it replaced is left to remove.
     if let Err(error) = runtime.reap() {
@@ -161,7 +163,8 @@ fn choose(artifact: &Artifact, arguments: &AttachArgs, runtime: &Runtime) -> Res
     Ok(Chosen { endpoints, missing })
 }
 
-/// Refuses interfaces where another installation of weir enforces: packets would have to pass the policies of both.
+/// Refuses interfaces where another installation of weir enforces. With TCX, packets would have to pass the policies of
+/// both; with clsact, this one would take the place of the other.
 fn refuse_second_installation(runtime: &Runtime, arguments: &AttachArgs, endpoints: &[(String, String)]) -> Result<()> {
     let interfaces: Vec<String> = endpoints.iter().map(|(_, interface)| interface.clone()).collect();
     let others = runtime.other_installations(&interfaces, arguments.hook.way())?;
@@ -174,11 +177,11 @@ fn refuse_second_installation(runtime: &Runtime, arguments: &AttachArgs, endpoin
     let bpffs = arguments.pinned.bpffs.display();
     Err(with_hint(
         format!(
-            "nothing was attached: at {interface}{more}, another installation of weir enforces already ({name}, program \
-             {program}); it is not the one of {bpffs}"
+            "nothing was attached: at {interface}{more}, another installation of weir enforces already ({name}, \
+             program {program}), not the one of {bpffs}"
         ),
-        "name its directory with --bpffs, or remove it first: weir detach --bpffs DIR; with --force, packets must pass \
-         the policies of both",
+        "name its directory with --bpffs, or remove it: weir detach --bpffs DIR; filters whose directory is gone: tc \
+         filter del dev IFNAME egress pref 1, and the same for ingress; or override the check with --force",
     ))
 }
 

@@ -116,7 +116,7 @@ fn with_back_door(bytes: &[u8]) -> Vec<u8> {
         Insn::Exit,
     ];
     code.tags.splice(0..0, [code.tags[0]; 4]);
-    code.insns.splice(0..0, door);
+    code.insns.make_mut().splice(0..0, door);
     code.maps.iter_mut().for_each(|used| (used.index, used.slot) = (used.index + 4, used.slot + 4));
     artifact.to_bytes().expect("it links")
 }

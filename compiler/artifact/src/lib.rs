@@ -61,10 +61,10 @@ pub use provenance::Provenance;
 use std::mem;
 use std::ops::Range;
 
+use crate::bytes::Sink;
 use crate::layout::MapName;
 use crate::map_image::MapImage;
 use weir_ebpf::asm::{Assembled, MapRef};
-use weir_ebpf::code::{ByteOrder, encode};
 use weir_ebpf::insn::{Imm64, Insn};
 use weir_ebpf::limits::LimitsReport;
 use weir_objects::k8s::Direction;
@@ -252,22 +252,21 @@ impl Artifact {
 
     /// The digest of the enforced parts: code, maps, endpoints. Names of files and line numbers do not change it.
     pub fn generation(&self) -> Result<Digest, LinkError> {
-        let [to_pod, from_pod] = self.programs.each_ref().map(|program| object::code(&program.code));
-        let edge = self.edge.as_ref().map(object::code).unwrap_or_default();
+        let [to_pod, from_pod] = self.programs.each_ref().map(|program| program.code.insns.unlinked());
+        let edge = self.edge.as_ref().map_or(&[][..], |code| code.insns.unlinked());
         let maps = images::write_digests(&self.maps)?;
-        Ok(Digest::of_parts(&[&to_pod, &from_pod, &maps, &images::write_endpoints(&self.endpoints), &edge]))
+        Ok(Digest::of_parts(&[to_pod, from_pod, &maps, &images::write_endpoints(&self.endpoints), edge]))
     }
 
     /// The digest of the programs as the kernel gets them: their code, with the names of maps, and their lines. If two
     /// artifacts have the same, and their maps the same definitions, the programs of one run on the maps of the other.
     pub fn code_digest(&self) -> Digest {
-        let of = |code: &Assembled| encode(code.link(|map| map.0 as i32), ByteOrder::Little);
-        let programs = self.programs.each_ref().map(|program| (of(&program.code), self.debug_info(program.hook)));
-        let programs = programs
-            .iter()
-            .flat_map(|(code, DebugInfo { types, functions, lines })| [code.as_slice(), types, functions, lines]);
-        let edge = self.edge.as_ref().map(of).unwrap_or_default();
-        Digest::of_parts(&programs.chain([edge.as_slice()]).collect::<Vec<_>>())
+        let uses = self.code().map(uses_bytes).collect::<Vec<_>>();
+        let debug = self.programs.each_ref().map(|program| self.debug_info(program.hook));
+        let code = self.code().zip(&uses).flat_map(|(code, uses)| [code.insns.unlinked(), uses]);
+        let debug = debug.iter().flat_map(|DebugInfo { types, functions, lines }| [types.as_slice(), functions, lines]);
+        let parts: Vec<&[u8]> = code.chain(debug).collect();
+        Digest::of_parts(&parts)
     }
 
     /// The code of every program.
@@ -302,6 +301,17 @@ impl Artifact {
         }
         Ok(())
     }
+}
+
+/// The places where a program uses maps, in bytes: the part of its code that [`Instructions::unlinked`] lacks.
+///
+/// [`Instructions::unlinked`]: weir_ebpf::instructions::Instructions::unlinked
+fn uses_bytes(code: &Assembled) -> Vec<u8> {
+    let mut bytes = Sink::default();
+    for (used, (_, by_value)) in code.maps.iter().zip(uses(code)) {
+        [used.slot, used.map.0, by_value.into()].into_iter().for_each(|it| bytes.u32(it));
+    }
+    bytes.0
 }
 
 /// The maps that a program uses, in order, and whether it addresses the value.

@@ -12,7 +12,7 @@ use crate::layout::MapName;
 use crate::layout::{AT_EDGE, program_name};
 use crate::map_image::{MapImage, bucket_family};
 use weir_ebpf::asm::{Assembled, Function, MapRef, MapUse, Tag};
-use weir_ebpf::code::{ByteOrder, SLOT_BYTES, decode, encode};
+use weir_ebpf::code::{ByteOrder, SLOT_BYTES, decode};
 use weir_ebpf::insn::{Imm64, Insn};
 use weir_objects::k8s::Direction;
 
@@ -37,23 +37,10 @@ const CHECKSUM: &str = ".weir.checksum";
 /// In files of earlier versions: the SHA-256 digest of the rest.
 const DIGEST: &str = ".weir.digest";
 
-/// A program's bytes. A map load holds 0, a load of an address in a value holds the offset, as relocations without
-/// addend require.
-pub(super) fn code(code: &Assembled) -> Vec<u8> {
-    let plain = |insn: &Insn| match *insn {
-        Insn::LoadImm64 { dst, value: Imm64::MapFd(_) } => Insn::LoadImm64 { dst, value: Imm64::Value(0) },
-        Insn::LoadImm64 { dst, value: Imm64::MapValue { offset, .. } } => {
-            Insn::LoadImm64 { dst, value: Imm64::Value(u64::from(offset as u32)) }
-        }
-        other => other,
-    };
-    encode(code.insns.iter().map(plain), ByteOrder::Little)
-}
-
 /// Writes the file in place of the content of `file`.
 pub(super) fn write(artifact: &Artifact, file: &mut Vec<u8>) -> Result<(), LinkError> {
     let mut writer = ElfWriter::default();
-    let codes = artifact.programs.each_ref().map(|program| code(&program.code));
+    let codes = artifact.programs.each_ref().map(|program| program.code.insns.unlinked());
     let starts = [0, codes[0].len() as u64];
     let section = writer.section(CODE, kind::PROGBITS, flag::ALLOC | flag::EXEC, codes.concat());
     for ((program, code), offset) in artifact.programs.iter().zip(&codes).zip(starts) {
@@ -85,11 +72,14 @@ pub(super) fn write(artifact: &Artifact, file: &mut Vec<u8>) -> Result<(), LinkE
     Ok(())
 }
 
-fn write_edge(edge: &Assembled, writer: &mut ElfWriter<'_>, symbols: &[(MapName, u32)]) -> Result<(), LinkError> {
-    let code = code(edge);
-    let size = code.len() as u64;
+fn write_edge<'a>(
+    edge: &'a Assembled,
+    writer: &mut ElfWriter<'a>,
+    symbols: &[(MapName, u32)],
+) -> Result<(), LinkError> {
+    let code = edge.insns.unlinked();
     let section = writer.section(EDGE, kind::PROGBITS, flag::ALLOC | flag::EXEC, code);
-    writer.symbol(SymbolKind::Function, AT_EDGE, [0, size], section);
+    writer.symbol(SymbolKind::Function, AT_EDGE, [0, code.len() as u64], section);
     writer.relocations(section, EDGE_RELOCATIONS, &relocations(edge, 0, symbols)?);
     Ok(())
 }
@@ -309,20 +299,23 @@ impl CodeSections<'_> {
         let symbol = self.symbols.iter().find(|it| it.kind == SymbolKind::Function && it.name == name)?;
         let (start, size) = (usize::try_from(symbol.offset).ok()?, usize::try_from(symbol.size).ok()?);
         let bytes = self.bytes.get(start..start.checked_add(size)?)?;
-        let insns = decode(bytes, ByteOrder::Little).ok()?;
-        let functions = vec![Function { name: name.to_owned(), slot: 0 }];
-        let mut code = Assembled { insns, functions, ..Assembled::default() };
+        let mut insns = decode(bytes, ByteOrder::Little).ok()?;
+        let (mut tags, mut maps) = (Vec::with_capacity(insns.len()), Vec::new());
         let mut offset = symbol.offset;
-        for (index, insn) in code.insns.iter_mut().enumerate() {
-            code.tags.push(self.tag(offset)?);
+        for (index, insn) in insns.iter_mut().enumerate() {
+            tags.push(self.tag(offset)?);
             if let Ok(at) = self.relocations.binary_search_by_key(&offset, |(at, _)| *at) {
                 let map = self.relocate(insn, self.relocations.get(at)?.1)?;
                 let slot = u32::try_from((offset - symbol.offset) / SLOT_BYTES as u64).ok()?;
-                code.maps.push(MapUse { index, slot, map });
+                maps.push(MapUse { index, slot, map });
+            } else if matches!(insn, Insn::LoadImm64 { value: Imm64::MapFd(_) | Imm64::MapValue { .. }, .. }) {
+                // A descriptor of another process. Only relocations name maps.
+                return None;
             }
             offset += u64::from(insn.slots()) * SLOT_BYTES as u64;
         }
-        Some(code)
+        let functions = vec![Function { name: name.to_owned(), slot: 0 }];
+        Some(Assembled { insns: insns.into(), tags, maps, functions })
     }
 
     /// The line of the last change at or before `offset`.
@@ -331,7 +324,8 @@ impl CodeSections<'_> {
         self.places.get(after.checked_sub(1)?).map(|(_, tag)| *tag)
     }
 
-    /// Undoes [`code`] for one load, and returns its map.
+    /// Undoes what [`Instructions::unlinked`](weir_ebpf::instructions::Instructions::unlinked) does to one load, and
+    /// returns its map.
     fn relocate(&self, insn: &mut Insn, symbol: u32) -> Option<MapRef> {
         let symbol = self.symbols.get((symbol as usize).checked_sub(1)?)?;
         let map = MapName::named(&symbol.name)?;

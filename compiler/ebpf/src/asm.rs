@@ -9,6 +9,7 @@
 
 use super::helper::Helper;
 use super::insn::{AluOp, AtomicOp, Cond, Imm64, Insn, Operand, Reg, Size, Swap, SwapBits, Width};
+use super::instructions::Instructions;
 use super::target::{Feature, Target};
 use std::borrow::Cow;
 use std::fmt;
@@ -146,7 +147,7 @@ pub struct Function {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assembled {
     /// The instructions; a map load holds descriptor 0 until it is linked.
-    pub insns: Vec<Insn>,
+    pub insns: Instructions,
     /// The tag of each instruction, parallel to `insns`.
     pub tags: Vec<Tag>,
     /// The uses of maps, in order.
@@ -158,7 +159,7 @@ pub struct Assembled {
 impl Assembled {
     /// The code with every map's descriptor (or, for the VM, its id) filled in.
     pub fn link(&self, descriptor: impl Fn(MapRef) -> i32) -> Vec<Insn> {
-        let mut insns = self.insns.clone();
+        let mut insns = self.insns.to_vec();
         for used in &self.maps {
             // By index and not by searching for descriptor 0, which is a valid descriptor.
             if let Some(Insn::LoadImm64 { value: Imm64::MapFd(fd) | Imm64::MapValue { fd, .. }, .. }) =
@@ -350,12 +351,9 @@ impl Asm {
         // Two steps: all positions, then all distances. A jump forward needs the position of code that has not been
         // visited yet.
         let layout = self.layout()?;
-        let mut out = Assembled {
-            insns: Vec::with_capacity(self.ops.len()),
-            tags: Vec::with_capacity(self.ops.len()),
-            maps: Vec::new(),
-            functions: self.functions(&layout)?,
-        };
+        let functions = self.functions(&layout)?;
+        let (mut insns, mut tags) = (Vec::with_capacity(self.ops.len()), Vec::with_capacity(self.ops.len()));
+        let mut maps = Vec::new();
         for (&(op, tag), &slot) in self.ops.iter().zip(&layout) {
             let insn = self.resolve(op, slot, &layout)?;
             // After the long form was chosen: `gotol` is an instruction of version 4, and it appears only here.
@@ -363,12 +361,12 @@ impl Asm {
                 return Err(AsmError::NotOnTarget { insn, slot, feature, target: self.target });
             }
             if let SymbolicOp::Map { map, .. } | SymbolicOp::MapValue { map, .. } = op {
-                out.maps.push(MapUse { index: out.insns.len(), slot, map });
+                maps.push(MapUse { index: insns.len(), slot, map });
             }
-            out.insns.push(insn);
-            out.tags.push(tag);
+            insns.push(insn);
+            tags.push(tag);
         }
-        Ok(out)
+        Ok(Assembled { insns: insns.into(), tags, maps, functions })
     }
 
     /// The slot of every operation and, at the end, the slot after the last one.

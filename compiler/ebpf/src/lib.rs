@@ -22,6 +22,7 @@ pub mod context;
 pub mod disasm;
 pub mod helper;
 pub mod insn;
+pub mod instructions;
 pub mod limits;
 mod named_enum;
 pub mod target;

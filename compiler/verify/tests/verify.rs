@@ -240,7 +240,7 @@ fn an_endpoint_of_another_cluster_is_found() {
 fn a_program_that_ends_otherwise_is_found() {
     for program in 0..2 {
         check_found(|artifact| {
-            let insns = &mut artifact.programs[program].code.insns;
+            let insns = artifact.programs[program].code.insns.make_mut();
             for insn in insns.iter_mut().filter(|insn| **insn == mov_r0([2, -1][program])) {
                 *insn = mov_r0([-1, 2][program]);
             }

@@ -149,7 +149,7 @@ fn damage_code(artifact: &mut Artifact, random: &mut Random) {
         true => random.below(code.insns.len()),
         false => random.pick(&of_policy),
     };
-    let insns = &mut code.insns;
+    let insns = code.insns.make_mut();
     let change = |number: i32, random: &mut Random| match random.below(3) {
         0 => number.wrapping_add(1),
         1 => number.wrapping_sub(1),
@@ -250,7 +250,7 @@ fn entries(artifact: &mut Artifact, name: MapName) -> Option<EditedEntries<'_>> 
 /// Moves the compares with a constant in both programs by one; returns their number.
 fn compares(artifact: &mut Artifact, constant: i32) -> usize {
     let mut changed = 0;
-    for insn in artifact.programs.iter_mut().flat_map(|program| &mut program.code.insns) {
+    for insn in artifact.programs.iter_mut().flat_map(|program| program.code.insns.make_mut()) {
         if let Insn::JumpIf { src: Operand::Imm(imm), .. } = insn
             && *imm == constant
         {
@@ -456,7 +456,7 @@ fn the_decision_for_flows_of_older_generations_is_checked_too() {
     // again. Only the second one is moved: it belongs to the other direction.
     for (program, port) in [(0, 53), (1, 6_000)] {
         for report in check_found(2, |artifact| {
-            let insns = &mut artifact.programs[program].code.insns;
+            let insns = artifact.programs[program].code.insns.make_mut();
             let mut changed = false;
             for insn in insns.iter_mut() {
                 if let Insn::JumpIf { src: Operand::Imm(imm), .. } = insn

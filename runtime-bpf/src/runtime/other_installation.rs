@@ -1,9 +1,11 @@
 //! Programs of another installation of weir at the same interfaces.
 //!
-//! Problem: each installation has its own directory of pins, and TCX runs any number of programs. A second installation
-//! at an interface works: a packet must pass the policies of both. But no command of one of them knows the other, so a
-//! user who named the wrong directory sees packets dropped that the policies in force allow.
-//! Strategy: before interfaces are attached that the record does not have, programs with our names are looked for there.
+//! Problem: each installation has its own directory of pins, and its record names only its own programs. With TCX, the
+//! programs of two installations run one after the other, so a packet must pass the policies of both. With clsact, the
+//! second installation takes the place of the first one, whose record still says that it enforces.
+//! Strategy: before interfaces are attached that the record does not have, programs of ours are looked for there, by
+//! their names. A program that only closes an interface does not count: `weir-cni` and the agent close new interfaces,
+//! and attaching takes over what they have attached.
 
 use std::collections::BTreeSet;
 
@@ -12,15 +14,15 @@ use crate::error::{Doing as _, Error};
 use crate::point::{self, HookKind, HookNeighbour, Point, ProgramSide};
 
 impl Runtime {
-    /// Programs with the names of ours at interfaces that are not in this record. `way` is how ours will be attached
-    /// there. A filter in the place of ours is not one of them, because attaching replaces it.
+    /// Programs of ours that enforce at interfaces which are not in this record. `way` is how they are to be attached.
     pub fn other_installations(
         &self,
         interfaces: &[String],
         way: Option<HookKind>,
     ) -> Result<Vec<HookNeighbour>, Error> {
         let record = self.shared_record()?;
-        let recorded = record.iter().flat_map(|it| &it.endpoints);
+        // Those that leave may still have their programs, if a process has died.
+        let recorded = record.iter().flat_map(|it| it.endpoints.iter().chain(&it.leaving));
         let recorded: BTreeSet<u32> = recorded.map(|it| it.ifindex).collect();
         let way = point::choose(&self.system, way)?;
         let mut others = Vec::new();
@@ -29,7 +31,7 @@ impl Runtime {
             let Some(ifindex) = interface.map(|it| it.ifindex).filter(|it| !recorded.contains(it)) else { continue };
             for side in ProgramSide::BOTH {
                 let point = Point { system: &self.system, pins: &self.pins, ifindex, side, way, held: None };
-                others.extend(point.neighbours(name)?.into_iter().filter(|it| point::is_own_name(side, &it.name)));
+                others.extend(point.enforcing(name)?);
             }
         }
         Ok(others)

@@ -19,7 +19,7 @@ fn check(insns: &[Insn], sound: bool) {
 fn build(body: impl FnOnce(&mut Asm)) -> Vec<Insn> {
     let mut asm = asm();
     body(&mut asm);
-    asm.assemble().unwrap().insns
+    asm.assemble().unwrap().insns.to_vec()
 }
 
 /// Branches on numbers that the verifier cannot know.

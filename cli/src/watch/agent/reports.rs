@@ -2,7 +2,7 @@
 //!
 //! Invariant: a report never changes the enforced policy, and the agent never waits for a report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,10 +21,8 @@ use crate::watch::metrics::Metrics;
 use crate::watch::notices::Notices;
 use crate::watch::resources::CLUSTER_POLICY_KINDS;
 
-/// The most unreadable objects that the notes name: of all together, and of each namespace. A tenant can write any
-/// number of them, and must not hide another tenant's.
+/// The most unreadable objects that the notes name. A tenant can write any number of them.
 const MOST_NOTES: usize = 50;
-const MOST_NOTES_OF_NAMESPACE: u32 = 5;
 
 /// The note of a dry run. Its reports are otherwise the same as those of an agent that enforces.
 pub(crate) const DRY_RUN: &str = "dry run: generations are compiled, and nothing is enforced";
@@ -103,10 +101,6 @@ fn in_words(key: &Key) -> String {
     }
 }
 
-fn unreadable_line(key: &Key, object: &UnreadableObject) -> String {
-    format!("{}: {}", in_words(key), object.error)
-}
-
 fn has_unsupported_peer(object: &Object) -> bool {
     let Body::ClusterPolicy(policy) = &object.body else { return false };
     let peers = policy.ingress.iter().chain(&policy.egress).flat_map(|rule| &rule.peers);
@@ -149,7 +143,7 @@ impl<E: Enforce> NodeAgent<E> {
         let mut unready: Vec<String> = self.pending.error().map(no_new_generation).into_iter().collect();
         unready.extend(self.missing(now).map(|(pod, error)| format!("pod {}: {error}", pod.path())));
         unready.extend(self.local.contested().map(|it| it.to_string()));
-        unready.extend(self.unreadable(true).map(|(key, it)| unreadable_line(key, it)));
+        unready.extend(self.unreadable(true).map(|(key, it)| format!("{}: {}", in_words(key), it.error)));
         if !self.enforcement.is_any() && unready.is_empty() {
             unready.push("no generation is in force yet".to_owned());
         }
@@ -180,20 +174,23 @@ impl<E: Enforce> NodeAgent<E> {
         self.objects.unreadable().iter().filter(move |(_, it)| it.is_node_fault == is_node_fault)
     }
 
-    /// Notes about objects that cannot be read.
+    /// Notes about objects that cannot be read: in turn one of each namespace, so that no namespace hides the others.
     fn unreadable_notes(&self) -> Vec<String> {
-        let mut named: BTreeMap<&str, u32> = BTreeMap::new();
-        let (mut notes, mut others) = (Vec::new(), 0);
+        let mut namespaces: BTreeMap<&str, VecDeque<String>> = BTreeMap::new();
+        let mut others = 0;
         for (key, it) in self.unreadable(false) {
-            let of_namespace = named.entry(&key.namespace).or_default();
-            let has_room = key.namespace.is_empty() || *of_namespace < MOST_NOTES_OF_NAMESPACE;
-            if has_room && notes.len() < MOST_NOTES {
-                *of_namespace += 1;
-                notes.push(unreadable_line(key, it));
-            } else {
-                others += 1;
+            let of_namespace = namespaces.entry(&key.namespace).or_default();
+            match of_namespace.len() < MOST_NOTES {
+                true => of_namespace.push_back(format!("{}: {}", in_words(key), it.error)),
+                false => others += 1,
             }
         }
+        let mut notes = Vec::new();
+        while notes.len() < MOST_NOTES && namespaces.values().any(|it| !it.is_empty()) {
+            notes.extend(namespaces.values_mut().filter_map(VecDeque::pop_front));
+        }
+        others += notes.len().saturating_sub(MOST_NOTES) + namespaces.values().map(VecDeque::len).sum::<usize>();
+        notes.truncate(MOST_NOTES);
         notes.extend((others > 0).then(|| format!("{others} other objects cannot be read; the log names them")));
         notes
     }

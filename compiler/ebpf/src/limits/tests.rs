@@ -7,7 +7,7 @@ use Reg::{R0, R1, R2, R10};
 fn build(body: impl FnOnce(&mut Asm)) -> Vec<Insn> {
     let mut asm = Asm::new(Target::V4, "entry");
     body(&mut asm);
-    asm.assemble().unwrap().insns
+    asm.assemble().unwrap().insns.to_vec()
 }
 
 #[track_caller]
