@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use aya::maps::{MapData, RingBuf};
 use weir_artifact::layout::{MapName, Outcome, event};
@@ -15,7 +15,8 @@ use weir_artifact::layout::{MapName, Outcome, event};
 use crate::error::{Doing as _, Error};
 use crate::generation_names::GenerationNames;
 use crate::names::{ArtifactNames, Why, address, protocol};
-use crate::observe::{port, word};
+use crate::observe::{GenerationInForce, port, word};
+use crate::record::EnforcementRecord;
 use crate::runtime::{EventLimit, Runtime};
 use crate::sys::wait_readable;
 
@@ -74,7 +75,14 @@ pub struct Events<'a> {
     lost: u32,
     names: GenerationNames<'a>,
     ticks: u32,
+    /// The kernel's number of the ring buffer, as the record has it.
+    number: Option<u32>,
+    /// When the record was compared last.
+    checked: Instant,
 }
+
+/// The time between two looks at the record: after it, it is found that the ring buffer is not in force any more.
+const RECORD: Duration = Duration::from_secs(1);
 
 /// The result of one reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,7 +100,7 @@ impl Runtime {
     /// Starts reading events from now on. Reading consumes records: two readers get about half of them each.
     pub fn events(&self) -> Result<Events<'_>, Error> {
         let opening = "open the map events";
-        let loaded = self.in_force()?.loaded;
+        let GenerationInForce { record, loaded, .. } = self.in_force()?;
         let ticks = self.timing(&loaded)?.ticks_per_second;
         let missing = || std::io::Error::from_raw_os_error(libc::ENOENT);
         let map = |name| loaded.map(name).ok_or_else(missing);
@@ -101,13 +109,30 @@ impl Runtime {
         let ring = self.system.ring(ring).doing(opening)?;
         let limit = map(MapName::EventLimit).and_then(|map| self.system.typed(map)).doing(opening)?;
         let names = GenerationNames::new(self);
-        let mut events = Events { runtime: self, ring, room, is_first: true, limit, lost: 0, names, ticks };
+        let (number, checked) = (number_of_ring(&record), Instant::now());
+        let mut events =
+            Events { runtime: self, ring, room, is_first: true, limit, lost: 0, names, ticks, number, checked };
         events.lost = events.lost_so_far()?;
         Ok(events)
     }
 }
 
+/// The ring buffer of a record.
+fn number_of_ring(record: &EnforcementRecord) -> Option<u32> {
+    record.shared.get(MapName::Events.name()).copied()
+}
+
 impl Events<'_> {
+    /// Whether the programs in force still write to this ring buffer. `detach` removes it, and the next `attach` makes
+    /// another one. The record is read once a second. Fails with [`Error::Nothing`] if nothing is in force.
+    pub fn is_in_force(&mut self) -> Result<bool, Error> {
+        if self.checked.elapsed() < RECORD {
+            return Ok(true);
+        }
+        self.checked = Instant::now();
+        Ok(number_of_ring(&*self.runtime.record_here()?) == self.number)
+    }
+
     /// Returns the waiting records. If no record is waiting, waits for one for at most `at_most`.
     pub fn read(&mut self, at_most: Duration) -> Result<EventBatch, Error> {
         let records = self.records();

@@ -86,7 +86,7 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &AttachArgs) -> Result<Command
     Ok(report_unattached(&unattached, &missing, artifact.endpoints.len()))
 }
 
-/// What was proved of the artifact before it was attached.
+/// Facts about the artifact that were proved before it was attached.
 struct Proof {
     /// The comment in its signature, if that was checked.
     signed: Option<String>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::By;
-use crate::enforce::{ask, pins, weir};
+use crate::enforce::{ask, attach, compile, pins, weir};
 use crate::probe::Protocol::{Tcp, Udp};
 use crate::stage::Stage;
 use crate::topology::Layout;
@@ -212,6 +212,32 @@ fn new_connections_are_shown_once_with_the_rule_that_allows_them() {
         by_default.end().iter().all(|it| it["verdict"] != "allow"),
         "connections are shown without being asked for"
     );
+}
+
+#[test]
+fn monitor_follows_enforcement_that_is_removed_and_comes_back() {
+    let stage = skip!(unless stage());
+    let node = &stage.net.nodes[0];
+    let artifact = compile(&stage.place, node, &[stage.place.file("cluster.yaml")]).unwrap();
+    let monitor = Watching::begin(&stage, "--verdict deny");
+    let is_denied = |it: &Value| it["verdict"] == "deny" && it["pod"] == "default/server" && it["local"]["port"] == 53;
+    ask(node, &stage.place, &["detach"]).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    attach(node, &stage.place, &artifact, &[]).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    stage.between("other", "server", Udp, 53, false);
+    let events = monitor.end();
+    assert!(events.iter().any(is_denied), "{events:#?}");
+    // Between two looks at the record, it goes and comes.
+    let monitor = Watching::begin(&stage, "--verdict all");
+    ask(node, &stage.place, &["detach"]).unwrap();
+    attach(node, &stage.place, &artifact, &[]).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    stage.between("client", "server", Tcp, 80, true);
+    stage.between("other", "server", Udp, 53, false);
+    let events = monitor.end();
+    assert!(events.iter().any(is_denied), "{events:#?}");
+    assert_eq!(connections(&events, "ingress", "TCP").len(), 1, "{events:#?}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use weir_codegen::emit::shapes::TableShapes;
 use weir_codegen::emit::{self, Plan};
 use weir_codegen::{lower, map_images, passes};
 use weir_ebpf::asm::{MapRef, Tag};
+use weir_ebpf::insn::{Imm64, Insn, Reg};
 use weir_ebpf::limits;
 use weir_ebpf::target::Target;
 use weir_model::Direction;
@@ -101,6 +102,47 @@ fn the_generation_is_what_is_enforced_and_nothing_else() {
     let mut other_endpoint = parts();
     other_endpoint.endpoints[0].value[0] ^= 1;
     assert_ne!(generation(parts()), generation(other_endpoint));
+}
+
+/// The code without its maps is the same in all of these.
+#[test]
+fn the_code_digest_covers_instructions_uses_of_maps_and_lines() {
+    let digest = |change: &dyn Fn(&mut Artifact)| {
+        let mut artifact = Artifact::link(parts()).unwrap();
+        change(&mut artifact);
+        artifact.code_digest()
+    };
+    let same = digest(&|_| ());
+    assert_eq!(same, digest(&|artifact| artifact.endpoints.clear()), "endpoints are no code");
+    assert_ne!(same, digest(&|artifact| artifact.programs[0].code.insns.make_mut()[0] = Insn::Exit));
+    assert_ne!(same, digest(&|artifact| artifact.programs[0].code.maps[0].map.0 ^= 1));
+    assert_ne!(same, Artifact::link(marked()).unwrap().code_digest());
+    let by_value = |artifact: &mut Artifact| {
+        let code = &mut artifact.programs[1].code;
+        let is_looked_up = |insn: &&mut Insn| matches!(insn, Insn::LoadImm64 { value: Imm64::MapFd(_), .. });
+        let load = code.insns.make_mut().iter_mut().find(is_looked_up).expect("a map that is looked up");
+        if let Insn::LoadImm64 { value, .. } = load {
+            *value = Imm64::MapValue { fd: 0, offset: 0 };
+        }
+    };
+    assert_ne!(same, digest(&by_value));
+    assert_ne!(same, digest(&|artifact| artifact.edge = Some(artifact.programs[0].code.clone())));
+}
+
+/// In another process, the number means another map.
+#[test]
+fn code_with_a_descriptor_of_a_map_is_refused() {
+    let mut artifact = Artifact::link(parts()).unwrap();
+    let code = &mut artifact.programs[0].code;
+    code.insns.make_mut().push(Insn::LoadImm64 { dst: Reg::R1, value: Imm64::Value(0x7654_3210) });
+    code.tags.push(code.tags[0]);
+    let mut file = artifact.to_bytes().unwrap();
+    let load = [0x18, 1, 0, 0, 0x10, 0x32, 0x54, 0x76];
+    let at = file.windows(load.len()).position(|it| it == load).expect("the load");
+    assert!(Artifact::read(&with_checksum(file.clone())).is_ok());
+    // BPF_PSEUDO_MAP_FD
+    file[at + 1] |= 1 << 4;
+    assert_eq!(Artifact::read(&with_checksum(file)), Err(ArtifactError::Malformed("classifier")));
 }
 
 #[test]

@@ -3,9 +3,9 @@
 //! Problem: each installation has its own directory of pins, and its record names only its own programs. With TCX, the
 //! programs of two installations run one after the other, so a packet must pass the policies of both. With clsact, the
 //! second installation takes the place of the first one, whose record still says that it enforces.
-//! Strategy: before interfaces are attached that the record does not have, programs of ours are looked for there, by
+//! Strategy: before interfaces are attached that the record does not have, Weir's programs are looked for there, by
 //! their names. A program that only closes an interface does not count: `weir-cni` and the agent close new interfaces,
-//! and attaching takes over what they have attached.
+//! and attaching takes over their programs.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::error::{Doing as _, Error};
 use crate::point::{self, HookKind, HookNeighbour, Point, ProgramSide};
 
 impl Runtime {
-    /// Programs of ours that enforce at interfaces which are not in this record. `way` is how they are to be attached.
+    /// Weir's programs that enforce at interfaces which are not in this record. `way` is how they are to be attached.
     pub fn other_installations(
         &self,
         interfaces: &[String],

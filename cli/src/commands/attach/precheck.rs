@@ -62,7 +62,7 @@ fn read_text(path: &Path) -> Result<String> {
 }
 
 /// Refuses an artifact that does not enforce these policies, or whose code is not the code that we would compile.
-/// `prints` says whether to print what was verified.
+/// With `prints`, prints the result of the verification.
 pub(super) fn check_policies(
     global: &GlobalArgs,
     artifact: &Artifact,

@@ -17,7 +17,7 @@ use super::row::EventRow;
 use super::rules::RuleFinder;
 use crate::args::{GlobalArgs, MonitorArgs, MonitorFormat};
 use crate::commands::CommandOutcome;
-use crate::page::OutputPage;
+use crate::page::{self, OutputPage};
 use crate::time::rfc_3339;
 
 /// How long one reading waits: `--duration` may be exceeded by this time.
@@ -29,15 +29,8 @@ const PAUSE: u32 = 50;
 
 pub(super) fn run(global: &GlobalArgs, arguments: &MonitorArgs) -> Result<CommandOutcome> {
     let runtime = Runtime::open(&arguments.pinned.bpffs, PinAccess::Read)?;
-    let mut monitor = LocalMonitor {
-        arguments,
-        global,
-        events: runtime.events()?,
-        connections: if arguments.shows_connections() { Some(runtime.connections()?) } else { None },
-        next_look: Instant::now(),
-        rules: RuleFinder::default(),
-        runtime: &runtime,
-    };
+    let sources = Sources::open(&runtime, arguments)?;
+    let mut monitor = LocalMonitor { arguments, global, sources, rules: RuleFinder::default(), runtime: &runtime };
     let mut printer = EventPrinter::new(arguments, global.color, 0);
     if let Some(last) = arguments.last {
         printer.batch(monitor.waiting(last)?)?;
@@ -49,7 +42,11 @@ pub(super) fn run(global: &GlobalArgs, arguments: &MonitorArgs) -> Result<Comman
     let is_ended = || input.as_ref().is_some_and(|it| it.load(Ordering::Relaxed));
     let mut sign_of_life: Option<Instant> = None;
     while !printer.is_done() && !is_ended() && end.is_none_or(|end| Instant::now() < end) {
-        printer.batch(monitor.batch()?)?;
+        match monitor.batch() {
+            Ok(batch) => printer.batch(batch)?,
+            Err(error) if is_removed(&error) => monitor.wait_for_attach(),
+            Err(error) => return Err(error),
+        }
         if arguments.until_eof && sign_of_life.is_none_or(|it| it.elapsed() >= SIGN_OF_LIFE) {
             sign_of_life = Some(Instant::now());
             print_sign_of_life(arguments)?;
@@ -82,35 +79,72 @@ fn watch_input() -> Arc<AtomicBool> {
     ended
 }
 
+/// Whether enforcement was removed while the monitor was running.
+fn is_removed(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(weir_runtime::Error::Nothing(_)))
+}
+
 /// The sources of events on this machine.
-struct LocalMonitor<'a> {
-    arguments: &'a MonitorArgs,
-    global: &'a GlobalArgs,
-    runtime: &'a Runtime,
+struct Sources<'a> {
     events: Events<'a>,
     connections: Option<Connections<'a>>,
     /// When the flow tables are looked at again.
     next_look: Instant,
+    /// Whether enforcement was removed, so that nothing more comes from here.
+    is_removed: bool,
+}
+
+impl<'a> Sources<'a> {
+    fn open(runtime: &'a Runtime, arguments: &MonitorArgs) -> Result<Self> {
+        let connections = arguments.shows_connections().then(|| runtime.connections()).transpose()?;
+        Ok(Self { events: runtime.events()?, connections, next_look: Instant::now(), is_removed: false })
+    }
+}
+
+struct LocalMonitor<'a> {
+    arguments: &'a MonitorArgs,
+    global: &'a GlobalArgs,
+    runtime: &'a Runtime,
+    sources: Sources<'a>,
     rules: RuleFinder,
 }
 
 impl LocalMonitor<'_> {
+    /// Waits for a while after enforcement was removed: an agent that is installed again, or a script, attaches soon.
+    fn wait_for_attach(&mut self) {
+        if !std::mem::replace(&mut self.sources.is_removed, true) {
+            page::print_to_stderr("note: enforcement was removed; waiting until an artifact is attached");
+        }
+        std::thread::sleep(TURN);
+    }
+
+    /// Opens the sources again if enforcement was removed and came back.
+    fn follow_attach(&mut self) -> Result<()> {
+        if self.sources.is_removed || !self.sources.events.is_in_force()? {
+            self.sources = Sources::open(self.runtime, self.arguments)?;
+            page::print_to_stderr("note: an artifact was attached; showing its packets");
+        }
+        Ok(())
+    }
+
     fn takes(&self, event: &DatapathEvent) -> bool {
         self.arguments.filter.takes(self.global.default_namespace(), event)
     }
 
     /// The next events, if there are any within [`TURN`].
     fn batch(&mut self) -> Result<ShownBatch> {
-        let read = self.events.read(TURN)?;
+        self.follow_attach()?;
+        let sources = &mut self.sources;
+        let read = sources.events.read(TURN)?;
         let mut batch = ShownBatch { lost: read.lost, full: full_buffer(read.was_full), ..ShownBatch::default() };
         let mut events = read.events;
         let began = Instant::now();
-        if let Some(connections) = self.connections.as_mut().filter(|_| began >= self.next_look) {
+        if let Some(connections) = sources.connections.as_mut().filter(|_| began >= sources.next_look) {
             let found = connections.read()?;
             batch.missed = found.missed;
             events.extend(found.connections);
             events.sort_by_key(|it| it.time);
-            self.next_look = Instant::now() + (began.elapsed() * PAUSE).max(TURN);
+            sources.next_look = Instant::now() + (began.elapsed() * PAUSE).max(TURN);
         }
         events.retain(|it| self.takes(it));
         let is_allowed = |it: &DatapathEvent| it.outcome == "allowed";
@@ -129,7 +163,7 @@ impl LocalMonitor<'_> {
         // The ring buffer holds hundreds of records, of which usually only a few are wanted.
         let mut kept: VecDeque<ShownEvent> = VecDeque::new();
         loop {
-            let read = self.events.read(Duration::ZERO)?;
+            let read = self.sources.events.read(Duration::ZERO)?;
             batch.lost += read.lost;
             batch.full.extend(full_buffer(read.was_full));
             if read.events.is_empty() {
