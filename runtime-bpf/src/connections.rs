@@ -103,6 +103,10 @@ impl Connections<'_> {
         self.epoch = record.current.as_ref().map_or(self.epoch, |it| it.epoch);
         let known = |name: MapName| record.shared.get(name.name()).copied();
         let is_open = |it: &WatchedTable| known(it.name) == Some(it.number);
+        if !self.tables.iter().all(is_open) {
+            // Enforcement was removed and came back: the numbers of its generations begin again.
+            self.names = GenerationNames::new(self.runtime);
+        }
         self.tables.retain(is_open);
         for (name, family) in BUCKETS {
             let Some(number) = known(name).filter(|_| !self.tables.iter().any(|it| it.name == name)) else { continue };

@@ -82,7 +82,7 @@ pub struct Events<'a> {
 }
 
 /// The time between two looks at the record: after it, it is found that the ring buffer is not in force any more.
-const RECORD: Duration = Duration::from_secs(1);
+const RECORD: Duration = Duration::from_millis(200);
 
 /// The result of one reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -123,8 +123,13 @@ fn number_of_ring(record: &EnforcementRecord) -> Option<u32> {
 }
 
 impl Events<'_> {
+    /// Counts the records that were lost since the ring buffer exists, and not only those from now on.
+    pub fn count_all_losses(&mut self) {
+        self.lost = 0;
+    }
+
     /// Whether the programs in force still write to this ring buffer. `detach` removes it, and the next `attach` makes
-    /// another one. The record is read once a second. Fails with [`Error::Nothing`] if nothing is in force.
+    /// another one. The record is read five times a second. Fails with [`Error::Nothing`] if nothing is in force.
     pub fn is_in_force(&mut self) -> Result<bool, Error> {
         if self.checked.elapsed() < RECORD {
             return Ok(true);
@@ -169,7 +174,11 @@ impl Events<'_> {
     fn event(&mut self, record: &[u8], (now, ticks): (SystemTime, u32)) -> Result<DatapathEvent, Error> {
         let generation = word(record, event::EPOCH as usize);
         let ifindex = word(record, event::IFINDEX as usize);
-        self.names.learn(generation, ifindex)?;
+        match self.names.learn(generation, ifindex) {
+            // The last records of programs that were removed: what is known of their names has to do.
+            Err(Error::Nothing(_)) => {}
+            learned => learned?,
+        }
         let since = ticks.wrapping_sub(word(record, event::TIME as usize));
         let byte = |at: i16| record.get(at as usize).copied().unwrap_or(0);
         let direction = if byte(event::HOOK) == 1 { "egress" } else { "ingress" };

@@ -460,19 +460,21 @@ impl Point<'_> {
         Ok(found)
     }
 
-    /// Programs that enforce policy here, by their names, where this installation has no endpoint. The filter in our
-    /// place counts, too.
+    /// Programs that enforce policy here, by their names, where this installation has no endpoint. The filter in the
+    /// place of ours counts, too.
     pub(crate) fn enforcing(&self, interface: &str) -> Result<Vec<HookNeighbour>, Error> {
-        let own = self.program()?.map(|program| HookNeighbour {
+        let in_our_place = self.program()?.filter(|_| self.way == HookKind::Clsact);
+        let in_our_place = in_our_place.map(|program| HookNeighbour {
             interface: interface.to_owned(),
             beside: self.side.program(),
             before: false,
             way: self.way,
             program,
-            name: self.name_of(program),
+            name: filter(self.side).name,
         });
-        let is_named = |it: &HookNeighbour| it.name == self.side.program() || it.name == filter(self.side).name;
-        Ok(self.neighbours(interface)?.into_iter().chain(own).filter(is_named).collect())
+        let all = self.neighbours(interface)?.into_iter().chain(in_our_place);
+        // By the program and not by the filter: a filter of ours can have a program that closes the interface.
+        Ok(all.filter(|it| self.name_of(it.program) == self.side.program()).collect())
     }
 
     fn name_of(&self, program: u32) -> String {

@@ -64,15 +64,15 @@ pub(crate) fn run(global: &GlobalArgs, arguments: &AttachArgs) -> Result<Command
     end_departed(global, &runtime, &attached, before.as_ref(), &artifact);
     let unattached = unattached(&artifact, &attached.endpoints);
     // The artifact is in force, so an error here must not look like one of the attachment.
-    let neighbours = runtime.neighbours(&attached.endpoints).unwrap_or_else(|error| {
+    let neighbours = runtime.neighbours(&attached.endpoints).inspect_err(|error| {
         page::print_to_stderr(format_args!("warning: the other programs at the interfaces are not known: {error}"));
-        Vec::new()
     });
+    let neighbours = neighbours.ok();
     let proof = Proof { signed, is_verified: !arguments.verify.is_empty() };
     let mut page = if prints { text(&attached) } else { OutputPage::new() };
     match arguments.output {
-        TextOrJson::Json => page.json(&json(&attached, proof, &unattached, &neighbours))?,
-        TextOrJson::Text if prints => neighbours.iter().for_each(|it| page.line(neighbour_line(it))),
+        TextOrJson::Json => page.json(&json(&attached, proof, &unattached, neighbours.as_deref()))?,
+        TextOrJson::Text if prints => neighbours.iter().flatten().for_each(|it| page.line(neighbour_line(it))),
         TextOrJson::Text => {}
     }
     page.print()?;
@@ -94,7 +94,12 @@ struct Proof {
 }
 
 /// The state in force, as JSON (docs/schema/attach.json).
-fn json(attached: &Attached, proof: Proof, unattached: &[UnattachedEndpoint], neighbours: &[HookNeighbour]) -> Value {
+fn json(
+    attached: &Attached,
+    proof: Proof,
+    unattached: &[UnattachedEndpoint],
+    neighbours: Option<&[HookNeighbour]>,
+) -> Value {
     let endpoint = |it: &EnforcedEndpoint| {
         json!({
             "pod": it.pod, "interface": it.interface, "ifindex": it.ifindex, "hook": it.way, "closed": it.closed,
@@ -135,25 +140,39 @@ struct Chosen {
     missing: BTreeMap<String, String>,
 }
 
-/// Checks the named interfaces, and discovers the others if that was asked for.
+/// Checks the named interfaces and those that stay attached, and discovers the others if that was asked for.
 fn choose(artifact: &Artifact, arguments: &AttachArgs, runtime: &Runtime) -> Result<Chosen> {
     let mut endpoints = arguments.endpoints.clone();
-    if endpoints.is_empty() && !arguments.discover {
+    // Without a record, no endpoint is attached yet.
+    let mut stay = runtime.attached().unwrap_or_default();
+    stay.retain(|it| !it.closed && endpoints.iter().all(|(_, interface)| *interface != it.interface));
+    let is_asked_for = !endpoints.is_empty() || arguments.discover;
+    if !is_asked_for && stay.is_empty() {
         return Ok(Chosen { endpoints, missing: BTreeMap::new() });
     }
-    let host = HostInterfaces::read(artifact, &arguments.cni_results, &endpoints)?;
-    let objections = endpoints.iter().filter_map(|(pod, name)| host.objection(pod, name));
-    let objections: Vec<String> = objections.filter(|_| !arguments.force).collect();
-    if !objections.is_empty() {
-        return Err(with_hint(
-            format!("nothing was attached: {}", objections.join("; ")),
-            "name the host's end of the pod's veth, let --discover find it, or override the check with --force",
-        ));
+    let place = |it: &EnforcedEndpoint| (it.pod.clone(), it.interface.clone());
+    let known: Vec<(String, String)> = endpoints.iter().cloned().chain(stay.iter().map(place)).collect();
+    let host = match HostInterfaces::read(artifact, &arguments.cni_results, &known) {
+        Err(error) if !is_asked_for => {
+            page::print_to_stderr(format_args!("warning: the attached interfaces were not checked: {error:#}"));
+            return Ok(Chosen { endpoints, missing: BTreeMap::new() });
+        }
+        host => host?,
+    };
+    if !arguments.force {
+        let objections = endpoints.iter().filter_map(|(pod, name)| host.objection(pod, name));
+        let objections: Vec<String> = objections.collect();
+        if !objections.is_empty() {
+            return Err(with_hint(
+                format!("nothing was attached: {}", objections.join("; ")),
+                "name the host's end of the pod's veth, let --discover find it, or override the check with --force",
+            ));
+        }
+        warn_of_moved(&host, &stay);
     }
     if !arguments.discover {
         return Ok(Chosen { endpoints, missing: BTreeMap::new() });
     }
-    // Without a record, no endpoint is attached yet.
     let status = runtime.status().map(|it| it.endpoints).unwrap_or_default();
     let attached = status.into_iter().filter(|it| it.state != EnforcementState::Gone).map(|it| it.endpoint);
     let attached = attached.filter(|it| endpoints.iter().all(|(pod, _)| *pod != it.pod));
@@ -161,6 +180,20 @@ fn choose(artifact: &Artifact, arguments: &AttachArgs, runtime: &Runtime) -> Res
     let Discovered { found, missing } = host.discover(&known);
     endpoints.extend(found);
     Ok(Chosen { endpoints, missing })
+}
+
+/// Warns of interfaces that stay attached and seem to belong to another pod. This is no error: a pod can change its
+/// addresses, and must not keep the policies of other pods from coming into force.
+fn warn_of_moved(host: &HostInterfaces<'_>, stay: &[EnforcedEndpoint]) {
+    for it in stay.iter().filter(|it| host.is_at(&it.interface, it.ifindex)) {
+        let EnforcedEndpoint { pod, interface, .. } = it;
+        if let Some(why) = host.objection(pod, interface) {
+            page::print_to_stderr(format_args!(
+                "warning: {interface} may not be the interface of {pod} any more: {why}; to remove it: weir detach \
+                 --endpoint {pod}"
+            ));
+        }
+    }
 }
 
 /// Refuses interfaces where another installation of weir enforces. With TCX, packets would have to pass the policies of
@@ -180,8 +213,8 @@ fn refuse_second_installation(runtime: &Runtime, arguments: &AttachArgs, endpoin
             "nothing was attached: at {interface}{more}, another installation of weir enforces already ({name}, \
              program {program}), not the one of {bpffs}"
         ),
-        "name its directory with --bpffs, or remove it: weir detach --bpffs DIR; filters whose directory is gone: tc \
-         filter del dev IFNAME egress pref 1, and the same for ingress; or override the check with --force",
+        "name its directory with --bpffs, or remove it: weir detach --bpffs DIR; with --force, filters of clsact are \
+         replaced, and with TCX packets must pass the policies of both",
     ))
 }
 

@@ -1,7 +1,7 @@
 //! The lines of an answer that arrives in pieces.
 //!
-//! Problem: the connection has a task of its own, on the same thread. It keeps one piece of the answer ready and reads no
-//! more until that is taken. So after each piece it seems that nothing more has arrived, although it has.
+//! Problem: the connection has a task of its own, on the same thread. It keeps one piece of the answer ready and reads
+//! no more until that is taken. So after each piece it seems that nothing more has arrived, although it has.
 //! Strategy: [`AnswerLines::next_if_there`] gives the connection's task a turn after each piece.
 //! Invariant: a call that is dropped loses no bytes. They are kept until their line is complete.
 
@@ -22,7 +22,7 @@ impl<R: AsyncBufRead + Unpin> AnswerLines<R> {
         Self { answer, line: Vec::new() }
     }
 
-    /// Waits for the next line. `None` at the end of the answer; if it ends within a line, that part is lost.
+    /// Waits for the next line; `None` at the end of the answer.
     pub(super) async fn next(&mut self) -> Result<Option<String>> {
         self.answer.read_until(b'\n', &mut self.line).await?;
         self.take_line()
@@ -46,8 +46,10 @@ impl<R: AsyncBufRead + Unpin> AnswerLines<R> {
 
     fn take_line(&mut self) -> Result<Option<String>> {
         let mut line = mem::take(&mut self.line);
-        if line.pop() != Some(b'\n') {
-            return Ok(None);
+        match line.pop() {
+            Some(b'\n') => {}
+            Some(_) => return Err(Error::new(ErrorKind::UnexpectedEof, "the answer ended within a line")),
+            None => return Ok(None),
         }
         let text = String::from_utf8(line);
         text.map(Some).map_err(|error| Error::new(ErrorKind::InvalidData, error.utf8_error()))
@@ -97,7 +99,7 @@ mod tests {
         let ended = |bytes: &'static [u8]| AnswerLines::new(futures_util::io::Cursor::new(bytes));
         let mut lines = ended(b"one\ntwo");
         assert_eq!(lines.next().await.expect("no fault").as_deref(), Some("one"));
-        assert_eq!(lines.next().await.expect("no fault"), None, "the second line is not complete");
+        assert!(lines.next().await.is_err(), "the second line is not complete");
         assert_eq!(lines.next_if_there().await.expect("there is an end").expect("no fault"), None);
         assert!(ended(b"\xff\n").next().await.is_err());
     }

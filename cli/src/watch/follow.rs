@@ -293,9 +293,9 @@ impl Drop for EventBatch<'_> {
 /// Whether objects of this kind change all the time.
 ///
 /// Problem: each event wakes this thread, and then the agent's. In a busy cluster, that takes a tenth of the agent's
-/// CPU time. Strategy: after it has sent events, the follower of such a kind reads no more until the next tick, and then
-/// all that have arrived. The ticks of all followers are at the same times, so the agent wakes once for all of them. An
-/// event after a quiet time is read at once.
+/// CPU time. Strategy: after it has sent events, the follower of such a kind reads no more until the next tick, and
+/// then all that have arrived. The ticks of all followers are at the same times, so the agent wakes once for all of
+/// them. An event after a quiet time is read at once.
 /// Invariant: policies, lists, namespaces and services never wait.
 fn is_busy(kind: &str) -> bool {
     matches!(kind, "Pod" | "EndpointSlice" | "Node")

@@ -214,30 +214,56 @@ fn new_connections_are_shown_once_with_the_rule_that_allows_them() {
     );
 }
 
+/// The first event of this kind that a monitor prints. Fails when the monitor ends.
+fn next_event(out: &mut impl std::io::BufRead, is_it: impl Fn(&Value) -> bool) -> Value {
+    loop {
+        let mut line = String::new();
+        assert!(out.read_line(&mut line).unwrap() > 0, "the monitor has ended");
+        let event: Value = serde_json::from_str(&line).unwrap();
+        if is_it(&event) {
+            return event;
+        }
+    }
+}
+
 #[test]
 fn monitor_follows_enforcement_that_is_removed_and_comes_back() {
     let stage = skip!(unless stage());
     let node = &stage.net.nodes[0];
     let artifact = compile(&stage.place, node, &[stage.place.file("cluster.yaml")]).unwrap();
-    let monitor = Watching::begin(&stage, "--verdict deny");
-    let is_denied = |it: &Value| it["verdict"] == "deny" && it["pod"] == "default/server" && it["local"]["port"] == 53;
-    ask(node, &stage.place, &["detach"]).unwrap();
-    std::thread::sleep(Duration::from_secs(2));
-    attach(node, &stage.place, &artifact, &[]).unwrap();
-    std::thread::sleep(Duration::from_secs(1));
+    // Another rule for the same connections.
+    let text = std::fs::read_to_string(stage.place.file("cluster.yaml")).unwrap();
+    let renamed = stage.place.file("renamed.yaml");
+    std::fs::write(&renamed, text.replace("metadata: {name: server}", "metadata: {name: renamed}")).unwrap();
+    let mut command = node.space.command(weir());
+    command.args(["monitor", "-o", "jsonl", "--verdict", "all", "--duration", "60"]);
+    command.arg("--bpffs").arg(pins(&stage.place, node)).stdout(Stdio::piped());
+    let mut monitor = command.spawn().unwrap();
+    let mut out = BufReader::new(monitor.stdout.take().unwrap());
+    let is_denied = |it: &Value| it["verdict"] == "deny" && it["pod"] == "default/server";
+    let is_allowed = |it: &Value| it["reason"] == "allowed" && it["pod"] == "default/server";
+    // A record waits for the monitor if it comes before it.
     stage.between("other", "server", Udp, 53, false);
-    let events = monitor.end();
-    assert!(events.iter().any(is_denied), "{events:#?}");
-    // Between two looks at the record, it goes and comes.
-    let monitor = Watching::begin(&stage, "--verdict all");
-    ask(node, &stage.place, &["detach"]).unwrap();
-    attach(node, &stage.place, &artifact, &[]).unwrap();
-    std::thread::sleep(Duration::from_secs(2));
+    next_event(&mut out, is_denied);
     stage.between("client", "server", Tcp, 80, true);
+    let rule = next_event(&mut out, is_allowed)["rule"].clone();
+    assert!(rule.as_str().is_some_and(|it| it.starts_with("default/server ")), "{rule}");
+    ask(node, &stage.place, &["detach"]).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let other = compile(&stage.place, node, &[renamed]).unwrap();
+    attach(node, &stage.place, &other, &[]).unwrap();
     stage.between("other", "server", Udp, 53, false);
-    let events = monitor.end();
-    assert!(events.iter().any(is_denied), "{events:#?}");
-    assert_eq!(connections(&events, "ingress", "TCP").len(), 1, "{events:#?}");
+    next_event(&mut out, is_denied);
+    stage.between("client", "server", Tcp, 80, true);
+    let rule = next_event(&mut out, is_allowed)["rule"].clone();
+    assert!(rule.as_str().is_some_and(|it| it.starts_with("default/renamed ")), "{rule}");
+    // It may go and come between two looks at the record.
+    ask(node, &stage.place, &["detach"]).unwrap();
+    attach(node, &stage.place, &artifact, &[]).unwrap();
+    stage.between("other", "server", Udp, 53, false);
+    next_event(&mut out, is_denied);
+    monitor.kill().unwrap();
+    monitor.wait().unwrap();
 }
 
 #[test]

@@ -126,6 +126,27 @@ fn interfaces_that_cannot_be_the_pods_are_refused() {
     }
 }
 
+/// The new artifact has another pod's address for an attached one.
+#[test]
+fn an_address_that_has_moved_away_from_an_attached_pod_is_a_warning() {
+    let (stage, artifact) = stage!(Layout::Routed);
+    let node = &stage.net.nodes[0];
+    said(&attach(&stage, &artifact, &["--endpoint", &at(node, "server", "server")]), 1);
+    let text = std::fs::read_to_string(stage.place.file("cluster.yaml")).expect("it is there");
+    assert!(!said(&attach(&stage, &artifact, &[]), 1).contains("warning"));
+    let moved = stage.place.file("moved.yaml");
+    let text = text.replace("10.0.0.1,", "10.0.0.77,").replace("10.0.0.1}", "10.0.0.77}");
+    std::fs::write(&moved, text.replace("\"fd00::1\"", "\"fd00::77\"")).expect("it is ours");
+    let artifact = compile(&stage.place, node, &[moved]).expect("it compiles");
+    let text = said(&attach(&stage, &artifact, &[]), 1);
+    let interface = &node.pods.iter().find(|it| it.name == "default/server").expect("it is here").interface;
+    let warning = format!("warning: {interface} may not be the interface of default/server any more: 10.0.0.1 answers");
+    assert!(text.contains(&warning), "{text}");
+    assert!(text.contains("to remove it: weir detach --endpoint default/server"), "{text}");
+    assert!(!said(&attach(&stage, &artifact, &["--force"]), 1).contains("warning"));
+    assert_eq!(enforced(&stage), 1);
+}
+
 #[test]
 fn attach_and_detach_print_one_json_document() {
     let (stage, artifact) = stage!(Layout::Routed);

@@ -1,9 +1,8 @@
 //! The instructions of an assembled program, shared by all copies of it.
 //!
 //! Problem: an agent makes one artifact after the other, and nearly always with the same programs. To copy thousands of
-//! instructions for each artifact, and to encode them three times for its file and its digests, took a tenth of the time
-//! of a change.
-//! Strategy: copies share the instructions, and the encoding that is made when it is needed first.
+//! instructions for each artifact, and to encode them three times for its file and its digests, took a tenth of the
+//! time of a change. Strategy: copies share the instructions, and the encoding that is made when it is needed first.
 //! Invariant: the encoding is that of the instructions, because [`Instructions::make_mut`] drops it.
 
 use std::fmt;
@@ -31,8 +30,8 @@ impl Instructions {
         &mut shared.list
     }
 
-    /// The bytes of code that is not linked, as a file holds it: a load of a map is 0, and a load of an address in a map's
-    /// value is the offset.
+    /// The bytes of code that is not linked, as a file holds it: a load of a map is 0, and a load of an address in a
+    /// map's value is the offset.
     pub fn unlinked(&self) -> &[u8] {
         self.0.unlinked.get_or_init(|| {
             let plain = |insn: &Insn| match *insn {

@@ -76,10 +76,10 @@ const AGENT: &str = "\
 
 Made by `cargo xtask bench agent`, which runs `cargo xtask load`: an agent in a cluster of 10,000 pods, 110 of them on
 its node, and 1,000 policies, on a simulated API server, with the default CPU budget of 10 % of a core. It first has a
-minute to move its pods to TCX. Then 100 pods of other nodes, 50 EndpointSlices and 2 policies change a second: first one
-kind after the other, then *together*. Each of these phases lasts two minutes. In between, 40 local pods come and then
-leave, two a second. The machine is shared, and its speed varies up to three times, so compare figures of one run only.
-The page about [large clusters](scale.md) has more of them.
+minute to move its pods to TCX. Then 100 pods of other nodes, 50 EndpointSlices and 2 policies change a second: first
+one kind after the other, then *together*. Each of these phases lasts two minutes. In between, 40 local pods come and
+then leave, two a second. The machine is shared, and its speed varies up to three times, so compare figures of one run
+only. The page about [large clusters](scale.md) has more of them.
 
 | | |
 | --- | --- |

@@ -152,8 +152,13 @@ fn change_slice(node: &MeasuredNode<'_>, options: &LoadOptions, turn: u32) -> Re
 
 /// Changes the port of a policy, which allows one port and denies another.
 fn change_policy(node: &MeasuredNode<'_>, options: &LoadOptions, turn: u32) -> Result<()> {
+    edit_policy(node, options, turn, 30)
+}
+
+/// The ports begin at `first`. Each phase has its own ones: the policies keep those of the phase before.
+fn edit_policy(node: &MeasuredNode<'_>, options: &LoadOptions, turn: u32, first: u32) -> Result<()> {
     let index = turn * 7 % options.scale.policies.max(1);
-    node.server.put("NetworkPolicy", options.policy(index, 30 + turn % 20));
+    node.server.put("NetworkPolicy", options.policy(index, first + turn % 20));
     Ok(())
 }
 
@@ -161,7 +166,7 @@ fn change_policy(node: &MeasuredNode<'_>, options: &LoadOptions, turn: u32) -> R
 fn change_all(node: &MeasuredNode<'_>, options: &LoadOptions, turn: u32) -> Result<()> {
     let (round, at) = (turn / ROUND, turn % ROUND);
     match at {
-        0 => change_policy(node, options, round),
+        0 => edit_policy(node, options, round, 50),
         at if at.is_multiple_of(3) => change_slice(node, options, round * ROUND_SLICES + at / 3 - 1),
         at => change_pod(node, options, round * ROUND_PODS + at - at / 3 - 1),
     }

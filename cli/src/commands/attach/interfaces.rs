@@ -99,6 +99,11 @@ impl<'a> HostInterfaces<'a> {
         discovered
     }
 
+    /// Whether the interface of this name has this number.
+    pub(super) fn is_at(&self, name: &str, ifindex: u32) -> bool {
+        self.inventory.interfaces.named(name).is_some_and(|it| it.ifindex == ifindex)
+    }
+
     /// The reason why an interface cannot be the pod's, if there is one.
     pub(super) fn objection(&self, pod: &str, name: &str) -> Option<String> {
         // The runtime reports interfaces and pods that do not exist.

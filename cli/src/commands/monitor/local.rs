@@ -30,7 +30,7 @@ const PAUSE: u32 = 50;
 pub(super) fn run(global: &GlobalArgs, arguments: &MonitorArgs) -> Result<CommandOutcome> {
     let runtime = Runtime::open(&arguments.pinned.bpffs, PinAccess::Read)?;
     let sources = Sources::open(&runtime, arguments)?;
-    let mut monitor = LocalMonitor { arguments, global, sources, rules: RuleFinder::default(), runtime: &runtime };
+    let mut monitor = LocalMonitor { arguments, global, sources, runtime: &runtime };
     let mut printer = EventPrinter::new(arguments, global.color, 0);
     if let Some(last) = arguments.last {
         printer.batch(monitor.waiting(last)?)?;
@@ -42,11 +42,7 @@ pub(super) fn run(global: &GlobalArgs, arguments: &MonitorArgs) -> Result<Comman
     let is_ended = || input.as_ref().is_some_and(|it| it.load(Ordering::Relaxed));
     let mut sign_of_life: Option<Instant> = None;
     while !printer.is_done() && !is_ended() && end.is_none_or(|end| Instant::now() < end) {
-        match monitor.batch() {
-            Ok(batch) => printer.batch(batch)?,
-            Err(error) if is_removed(&error) => monitor.wait_for_attach(),
-            Err(error) => return Err(error),
-        }
+        printer.batch(monitor.next()?)?;
         if arguments.until_eof && sign_of_life.is_none_or(|it| it.elapsed() >= SIGN_OF_LIFE) {
             sign_of_life = Some(Instant::now());
             print_sign_of_life(arguments)?;
@@ -80,8 +76,8 @@ fn watch_input() -> Arc<AtomicBool> {
 }
 
 /// Whether enforcement was removed while the monitor was running.
-fn is_removed(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(weir_runtime::Error::Nothing(_)))
+fn is_removed(error: &weir_runtime::Error) -> bool {
+    matches!(error, weir_runtime::Error::Nothing(_))
 }
 
 /// The sources of events on this machine.
@@ -91,13 +87,15 @@ struct Sources<'a> {
     /// When the flow tables are looked at again.
     next_look: Instant,
     /// Whether enforcement was removed, so that nothing more comes from here.
-    is_removed: bool,
+    is_outdated: bool,
+    rules: RuleFinder,
 }
 
 impl<'a> Sources<'a> {
-    fn open(runtime: &'a Runtime, arguments: &MonitorArgs) -> Result<Self> {
+    fn open(runtime: &'a Runtime, arguments: &MonitorArgs) -> Result<Self, weir_runtime::Error> {
         let connections = arguments.shows_connections().then(|| runtime.connections()).transpose()?;
-        Ok(Self { events: runtime.events()?, connections, next_look: Instant::now(), is_removed: false })
+        let (events, rules) = (runtime.events()?, RuleFinder::default());
+        Ok(Self { events, connections, next_look: Instant::now(), is_outdated: false, rules })
     }
 }
 
@@ -106,25 +104,40 @@ struct LocalMonitor<'a> {
     global: &'a GlobalArgs,
     runtime: &'a Runtime,
     sources: Sources<'a>,
-    rules: RuleFinder,
 }
 
 impl LocalMonitor<'_> {
-    /// Waits for a while after enforcement was removed: an agent that is installed again, or a script, attaches soon.
-    fn wait_for_attach(&mut self) {
-        if !std::mem::replace(&mut self.sources.is_removed, true) {
-            page::print_to_stderr("note: enforcement was removed; waiting until an artifact is attached");
+    /// The next events. If enforcement was removed, waits until an artifact is attached: an agent that is installed
+    /// again, or a script, does that soon.
+    fn next(&mut self) -> Result<ShownBatch> {
+        if self.sources.is_outdated {
+            match Sources::open(self.runtime, self.arguments) {
+                Err(error) if is_removed(&error) => {
+                    std::thread::sleep(TURN);
+                    return Ok(ShownBatch::default());
+                }
+                sources => self.sources = sources?,
+            }
+            self.sources.events.count_all_losses();
+            page::print_to_stderr("note: an artifact was attached; its packets follow");
         }
-        std::thread::sleep(TURN);
-    }
-
-    /// Opens the sources again if enforcement was removed and came back.
-    fn follow_attach(&mut self) -> Result<()> {
-        if self.sources.is_removed || !self.sources.events.is_in_force()? {
-            self.sources = Sources::open(self.runtime, self.arguments)?;
-            page::print_to_stderr("note: an artifact was attached; showing its packets");
+        let is_in_force = match self.sources.events.is_in_force() {
+            // For the reader of several nodes, the end of a node's monitor is the sign that nothing is enforced there.
+            Err(error) if is_removed(&error) && !self.arguments.until_eof => {
+                page::print_to_stderr("note: enforcement was removed; waiting until an artifact is attached");
+                false
+            }
+            is_in_force => is_in_force?,
+        };
+        if is_in_force {
+            return self.batch();
         }
-        Ok(())
+        // The records that wait are the last ones of the old programs.
+        self.sources.is_outdated = true;
+        let read = self.sources.events.read(Duration::ZERO)?;
+        let mut batch = ShownBatch { lost: read.lost, ..ShownBatch::default() };
+        batch.events = read.events.iter().filter(|it| self.takes(it)).map(shown).collect::<Result<_>>()?;
+        Ok(batch)
     }
 
     fn takes(&self, event: &DatapathEvent) -> bool {
@@ -133,26 +146,31 @@ impl LocalMonitor<'_> {
 
     /// The next events, if there are any within [`TURN`].
     fn batch(&mut self) -> Result<ShownBatch> {
-        self.follow_attach()?;
         let sources = &mut self.sources;
         let read = sources.events.read(TURN)?;
         let mut batch = ShownBatch { lost: read.lost, full: full_buffer(read.was_full), ..ShownBatch::default() };
         let mut events = read.events;
         let began = Instant::now();
         if let Some(connections) = sources.connections.as_mut().filter(|_| began >= sources.next_look) {
-            let found = connections.read()?;
-            batch.missed = found.missed;
-            events.extend(found.connections);
-            events.sort_by_key(|it| it.time);
+            match connections.read() {
+                // The next turn finds that out.
+                Err(error) if is_removed(&error) => {}
+                found => {
+                    let found = found?;
+                    batch.missed = found.missed;
+                    events.extend(found.connections);
+                    events.sort_by_key(|it| it.time);
+                }
+            }
             sources.next_look = Instant::now() + (began.elapsed() * PAUSE).max(TURN);
         }
         events.retain(|it| self.takes(it));
         let is_allowed = |it: &DatapathEvent| it.outcome == "allowed";
         if events.iter().any(is_allowed) {
-            self.rules.follow(self.global, self.runtime)?;
+            self.sources.rules.follow(self.global, self.runtime)?;
         }
         batch.events = events.iter().map(shown).collect::<Result<_>>()?;
-        self.rules.name_rules(&mut batch.events);
+        self.sources.rules.name_rules(&mut batch.events);
         Ok(batch)
     }
 

@@ -174,23 +174,26 @@ impl<E: Enforce> NodeAgent<E> {
         self.objects.unreadable().iter().filter(move |(_, it)| it.is_node_fault == is_node_fault)
     }
 
-    /// Notes about objects that cannot be read: in turn one of each namespace, so that no namespace hides the others.
+    /// Notes about objects that cannot be read: in turn one of each namespace, so that a namespace with many of them
+    /// does not hide another's.
     fn unreadable_notes(&self) -> Vec<String> {
-        let mut namespaces: BTreeMap<&str, VecDeque<String>> = BTreeMap::new();
+        let mut namespaces: BTreeMap<&str, VecDeque<(&Key, &UnreadableObject)>> = BTreeMap::new();
         let mut others = 0;
         for (key, it) in self.unreadable(false) {
             let of_namespace = namespaces.entry(&key.namespace).or_default();
             match of_namespace.len() < MOST_NOTES {
-                true => of_namespace.push_back(format!("{}: {}", in_words(key), it.error)),
+                true => of_namespace.push_back((key, it)),
                 false => others += 1,
             }
         }
-        let mut notes = Vec::new();
-        while notes.len() < MOST_NOTES && namespaces.values().any(|it| !it.is_empty()) {
-            notes.extend(namespaces.values_mut().filter_map(VecDeque::pop_front));
+        let mut chosen = Vec::new();
+        while chosen.len() < MOST_NOTES && namespaces.values().any(|it| !it.is_empty()) {
+            chosen.extend(namespaces.values_mut().filter_map(VecDeque::pop_front));
         }
-        others += notes.len().saturating_sub(MOST_NOTES) + namespaces.values().map(VecDeque::len).sum::<usize>();
-        notes.truncate(MOST_NOTES);
+        others += chosen.len().saturating_sub(MOST_NOTES) + namespaces.values().map(VecDeque::len).sum::<usize>();
+        chosen.truncate(MOST_NOTES);
+        let mut notes: Vec<String> =
+            chosen.iter().map(|(key, it)| format!("{}: {}", in_words(key), it.error)).collect();
         notes.extend((others > 0).then(|| format!("{others} other objects cannot be read; the log names them")));
         notes
     }
