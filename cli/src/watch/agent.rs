@@ -35,7 +35,7 @@
 //! | --- | --- | --- |
 //! | Listing → Gathering | the last kind is listed | `handle_event`, here |
 //! | Gathering → Gathering | a kind is needed that is not listed yet | `meet_needs` in `agent/scopes.rs` |
-//! | Gathering → Compiling | `QUIET` or `GATHER` is over, the CPU budget allows it, and the retry is due | `PendingWork::generation_due`, `Pace::start` |
+//! | Gathering → Compiling | `QUIET` or `GATHER` is over, the CPU budget allows it, the retry is due, and the kernel would not wait | `PendingWork::generation_due`, `Pace::start`, `Upkeep::generation_start` |
 //! | Compiling → Installing | the index adopts the compiled generation | `adopt` in `agent/generation.rs` |
 //! | Compiling or Installing → Failed | the compiler or the kernel refuses | `make_generation`, `PendingWork::fail` |
 //! | Failed → Gathering | at once: the request is there again, with a later time | `PendingWork::fail` |
@@ -338,7 +338,7 @@ impl<E: Enforce> NodeAgent<E> {
             self.write_entries(now);
             self.retry_ending_flows(now);
             self.pace.used(now, (self.read_cpu)());
-            if self.pending.generation_due(&self.pace).is_some_and(|due| due <= now) {
+            if self.generation_due().is_some_and(|due| due <= now) {
                 self.make_generation(now, inbox);
             } else {
                 self.receive(inbox, now + started.elapsed());
@@ -373,13 +373,18 @@ impl<E: Enforce> NodeAgent<E> {
         }
     }
 
+    /// When the next generation must begin; `None` if none is needed.
+    fn generation_due(&self) -> Option<Instant> {
+        self.pending.generation_due(&self.pace).map(|due| self.upkeep.generation_start(due))
+    }
+
     /// The time at which the next work is due, if no message comes before.
     pub(crate) fn due(&self) -> Option<Instant> {
         let starting = [Some(self.starting.newcomers.due()), self.starting.held.due()];
         if !self.objects.is_complete() {
             return starting.into_iter().flatten().min();
         }
-        let generation = self.pending.generation_due(&self.pace).or_else(|| {
+        let generation = self.generation_due().or_else(|| {
             let pods = [self.local.interfaces().due(), self.enforcement.retry_due()];
             pods.into_iter().flatten().min()
         });

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use weir_artifact::Artifact;
 use weir_classes::departed::EndedService;
@@ -177,6 +178,12 @@ pub(crate) trait Enforce {
 
     /// Ends flows to services in the generation in force, and returns their number.
     fn end_flows(&mut self, ended: &[EndedService]) -> Result<usize, EnforceError>;
+
+    /// The time after an installation within which another one would wait, because packets may still be under way in
+    /// the generation before.
+    fn pause(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Removes the programs and maps that the last generation has replaced. The caller waits until no packet can be
     /// under way in them.

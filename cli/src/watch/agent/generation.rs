@@ -119,7 +119,7 @@ impl<E: Enforce> NodeAgent<E> {
             Ok(NewGeneration { generation, installed }) => {
                 self.time_new_pods();
                 self.enforcement.index_is_in_force(installed.epoch);
-                self.upkeep.generation_replaced(now);
+                self.upkeep.generation_replaced(now, self.enforce.pause());
                 self.pending.succeed();
                 let judge_again = begun.judge_again;
                 self.reports.time_changes(begun.times, Instant::now());

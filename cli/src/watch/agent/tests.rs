@@ -66,6 +66,8 @@ struct FakeKernelState {
     is_same: bool,
     /// The CPU time that the process has used.
     cpu: Duration,
+    /// The time after an installation within which another one would wait.
+    pause: Duration,
 }
 
 impl Enforce for FakeKernel {
@@ -123,6 +125,10 @@ impl Enforce for FakeKernel {
         let mut seen = self.0.lock().expect("no test panics while it holds it");
         seen.done.extend(ended.iter().map(|it| format!("end {} {}:{}", it.pod, it.address, it.port)));
         if seen.refuse_end { Err(EnforceError::new("busy")) } else { Ok(ended.len()) }
+    }
+
+    fn pause(&self) -> Duration {
+        self.0.lock().expect("no test panics while it holds it").pause
     }
 
     fn remove_replaced(&mut self) -> Result<(), EnforceError> {

@@ -48,6 +48,8 @@ pub(super) struct Upkeep {
     pub(super) hooks: HookChecks,
     /// When to remove the generation that was replaced, if there is one.
     replaced: Option<Instant>,
+    /// When the next generation may begin. Before, the kernel's part of it would wait, and the agent with it.
+    next_generation: Option<Instant>,
 }
 
 impl Default for Upkeep {
@@ -57,14 +59,21 @@ impl Default for Upkeep {
             reconcile: RepeatedWork::every(RECONCILE),
             hooks: HookChecks::default(),
             replaced: None,
+            next_generation: None,
         }
     }
 }
 
 impl Upkeep {
-    /// Schedules the removal of the generation that was replaced now.
-    pub(super) fn generation_replaced(&mut self, now: Instant) {
+    /// Schedules the removal of the generation that was replaced now. The next one begins after this pause.
+    pub(super) fn generation_replaced(&mut self, now: Instant, pause: Duration) {
         self.replaced = Some(now + KEEP_REPLACED);
+        self.next_generation = Some(now + pause);
+    }
+
+    /// When a generation begins that is due at this time.
+    pub(super) fn generation_start(&self, due: Instant) -> Instant {
+        self.next_generation.map_or(due, |start| start.max(due))
     }
 
     /// Whether to remove the replaced generation now. Returns `true` once for each replacement.

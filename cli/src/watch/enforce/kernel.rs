@@ -1,10 +1,11 @@
 //! The kernel of this machine, through the runtime.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use weir_classes::departed::EndedService;
 use weir_runtime::runtime::{
-    Attached, ComingPod, Deviations, EndedFlows, ExactPods, LeavingPod, PinAccess, Request, Runtime,
+    Attached, ComingPod, Deviations, EndedFlows, ExactPods, GRACE, LeavingPod, PinAccess, Request, Runtime,
 };
 use weir_runtime::sys::ChangedInterfaces;
 use weir_runtime::{EnforcedEndpoint, Error, HookKind, KernelGeneration, StateAfterFailure};
@@ -128,6 +129,10 @@ impl Enforce for KernelEnforcer {
         };
         let ended: Vec<EndedFlows> = ended.iter().map(flows).collect();
         self.runtime().and_then(|runtime| runtime.end_flows(&ended)).map_err(enforce_error)
+    }
+
+    fn pause(&self) -> Duration {
+        GRACE
     }
 
     fn remove_replaced(&mut self) -> Result<(), EnforceError> {

@@ -64,3 +64,18 @@ fn late_changes_are_in_the_generation_after_a_failed_one() {
     // The pod is no late change of this generation, so only the compile can have put its address there.
     assert_eq!(rig.after(GATHER + RETRY.first), ["install shop/web@veth7 isolated with 10.0.1.6"]);
 }
+
+#[test]
+fn generation_begins_when_no_packet_is_under_way_in_the_one_before_the_last() {
+    const PAUSE_OF_KERNEL: Duration = Duration::from_millis(50);
+    let mut rig = Rig::in_force();
+    rig.seen().pause = PAUSE_OF_KERNEL;
+    rig.apply(NARROW);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
+    rig.apply(OPEN);
+    assert_eq!(rig.after(GATHER), NONE, "the kernel would wait, and the agent with it");
+    let late = far_pod("db-2", "db", "10.0.1.6");
+    rig.apply(&late);
+    assert_eq!(rig.after(Duration::ZERO), ["write 10.0.1.6"], "single entries do not wait");
+    assert_eq!(rig.after(PAUSE_OF_KERNEL), ["install shop/web@veth7 with 10.0.1.6"]);
+}
