@@ -175,7 +175,7 @@ impl Events<'_> {
         let generation = word(record, event::EPOCH as usize);
         let ifindex = word(record, event::IFINDEX as usize);
         match self.names.learn(generation, ifindex) {
-            // The last records of programs that were removed: what is known of their names has to do.
+            // The last records of programs that were removed. They have the names that are known already.
             Err(Error::Nothing(_)) => {}
             learned => learned?,
         }

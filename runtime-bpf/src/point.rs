@@ -460,8 +460,8 @@ impl Point<'_> {
         Ok(found)
     }
 
-    /// Programs that enforce policy here, by their names, where this installation has no endpoint. The filter in the
-    /// place of ours counts, too.
+    /// Programs that enforce policy here, by their names, where this installation has no endpoint. A filter in the place
+    /// that attaching would use counts, too.
     pub(crate) fn enforcing(&self, interface: &str) -> Result<Vec<HookNeighbour>, Error> {
         let in_our_place = self.program()?.filter(|_| self.way == HookKind::Clsact);
         let in_our_place = in_our_place.map(|program| HookNeighbour {
@@ -473,7 +473,7 @@ impl Point<'_> {
             name: filter(self.side).name,
         });
         let all = self.neighbours(interface)?.into_iter().chain(in_our_place);
-        // By the program and not by the filter: a filter of ours can have a program that closes the interface.
+        // By the program's name, not the filter's: a filter can have a program that closes the interface.
         Ok(all.filter(|it| self.name_of(it.program) == self.side.program()).collect())
     }
 
