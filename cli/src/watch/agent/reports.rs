@@ -101,6 +101,10 @@ fn in_words(key: &Key) -> String {
     }
 }
 
+fn unreadable_line((key, object): (&Key, &UnreadableObject)) -> String {
+    format!("{}: {}", in_words(key), object.error)
+}
+
 fn has_unsupported_peer(object: &Object) -> bool {
     let Body::ClusterPolicy(policy) = &object.body else { return false };
     let peers = policy.ingress.iter().chain(&policy.egress).flat_map(|rule| &rule.peers);
@@ -143,7 +147,7 @@ impl<E: Enforce> NodeAgent<E> {
         let mut unready: Vec<String> = self.pending.error().map(no_new_generation).into_iter().collect();
         unready.extend(self.missing(now).map(|(pod, error)| format!("pod {}: {error}", pod.path())));
         unready.extend(self.local.contested().map(|it| it.to_string()));
-        unready.extend(self.unreadable(true).map(|(key, it)| format!("{}: {}", in_words(key), it.error)));
+        unready.extend(self.unreadable(true).map(unreadable_line));
         if !self.enforcement.is_any() && unready.is_empty() {
             unready.push("no generation is in force yet".to_owned());
         }
@@ -192,8 +196,7 @@ impl<E: Enforce> NodeAgent<E> {
         }
         others += chosen.len().saturating_sub(MOST_NOTES) + namespaces.values().map(VecDeque::len).sum::<usize>();
         chosen.truncate(MOST_NOTES);
-        let mut notes: Vec<String> =
-            chosen.iter().map(|(key, it)| format!("{}: {}", in_words(key), it.error)).collect();
+        let mut notes: Vec<String> = chosen.into_iter().map(unreadable_line).collect();
         notes.extend((others > 0).then(|| format!("{others} other objects cannot be read; the log names them")));
         notes
     }
