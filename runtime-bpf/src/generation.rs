@@ -30,8 +30,7 @@ use crate::record::{EnforcementRecord, KernelGeneration, SinglePods};
 use crate::runtime::{HeldObjects, OWN, OwnAddresses, of};
 use crate::sys::{KernelMap, KernelProgram, MapDefinition, MapType, errno};
 use crate::system::{System, TypedHash};
-use file::keep_file;
-pub(crate) use file::kept_file;
+pub(crate) use file::{keep_file, kept_file};
 use flows::FlowTables;
 pub(crate) use spare::take_over;
 pub(crate) use written::{WrittenTable, WrittenTables};
@@ -174,7 +173,7 @@ pub(crate) fn load(
     if let Some(edge) = &edge {
         system.pin(edge.as_fd(), &pins.edge_program(Age::Next)).doing("pin the program at_edge")?;
     }
-    let file = keep_file(system, pins, source, None)?;
+    let file = keep_file(system, pins, (source.artifact, source.file), None)?;
     let mut own = BTreeMap::from([(FILE.to_owned(), number_of(system, &file)?)]);
     for (name, map) in maps.iter().filter(|(name, _)| !record.shared.contains_key(*name)) {
         own.insert(name.clone(), number_of(system, map)?);
@@ -197,7 +196,7 @@ pub(crate) fn load(
     Ok(LoadedGeneration { generation, maps, endpoints, programs, edge })
 }
 
-fn number_of(system: &System, map: &KernelMap) -> Result<u32, Error> {
+pub(crate) fn number_of(system: &System, map: &KernelMap) -> Result<u32, Error> {
     Ok(system.map_info(map).doing("ask for a map's number")?.id)
 }
 

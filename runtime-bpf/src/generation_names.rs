@@ -23,11 +23,13 @@ pub(crate) struct GenerationNames<'a> {
     pods: BTreeMap<u32, String>,
     /// When the record was read last.
     read: Option<Instant>,
+    /// The number of the map with the file of the generation in force, at that time.
+    file: Option<u32>,
 }
 
 impl<'a> GenerationNames<'a> {
     pub(crate) fn new(runtime: &'a Runtime) -> Self {
-        Self { runtime, names: BTreeMap::new(), pods: BTreeMap::new(), read: None }
+        Self { runtime, names: BTreeMap::new(), pods: BTreeMap::new(), read: None, file: None }
     }
 
     /// The pod behind an interface, if it is known.
@@ -52,8 +54,11 @@ impl<'a> GenerationNames<'a> {
         let is_known = |ifindex, pod: &String| self.pods.get(&ifindex) == Some(pod);
         let has_new = record.endpoints.iter().any(|it| !is_known(it.ifindex, &it.pod));
         self.pods.extend(record.endpoints.iter().map(|it| (it.ifindex, it.pod.clone())));
-        if let Some(current) = record.current.as_ref().filter(|_| has_new) {
-            // A pod can come without a new generation. Its name is in the artifact of the generation in force.
+        let file = record.current.as_ref().and_then(|current| current.maps.get(generation::FILE).copied());
+        let has_other_file = std::mem::replace(&mut self.file, file) != file;
+        if let Some(current) = record.current.as_ref().filter(|_| has_new || has_other_file) {
+            // A pod can come without a new generation, and policies can get other names. The names are in the artifact
+            // of the generation in force.
             self.names.remove(&current.epoch);
         }
         let current = record.current.iter().map(|it| (it, Age::Current));

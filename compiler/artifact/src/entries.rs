@@ -125,6 +125,23 @@ impl MapEntries {
         (0..self.len()).map(|at| self.entry(at))
     }
 
+    /// The number of entries from a place on that another map has, too, from a place of its own on. Compares many entries
+    /// at once.
+    pub fn equal_run(&self, at: usize, other: &Self, other_at: usize) -> usize {
+        const MANY: usize = 64;
+        let size = self.0.size();
+        if size == 0 || (self.0.key_size, self.0.value_size) != (other.0.key_size, other.0.value_size) {
+            return 0;
+        }
+        let [one, two] = [(self, at), (other, other_at)].map(|(map, at)| map.0.bytes.get(at * size..).unwrap_or(&[]));
+        let equal = |size: usize, from: usize| {
+            let pieces = one[from..].chunks_exact(size).zip(two[from..].chunks_exact(size));
+            pieces.take_while(|(one, two)| one == two).count()
+        };
+        let many = equal(MANY * size, 0) * MANY;
+        many + equal(size, many * size)
+    }
+
     /// The value under a key, if the entries are sorted.
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.get_entry(key).map(|(_, value)| value)
@@ -279,6 +296,29 @@ mod tests {
         assert!(entries.is_empty() && entries.bytes().is_empty());
         entries.set(&[2], Some(&[2, 0]));
         assert_eq!(entries, numbers([2]));
+    }
+
+    #[test]
+    fn equal_entries_are_counted_up_to_the_first_other_one() {
+        for count in [0, 1, 63, 64, 65, 130, 200] {
+            let all = numbers(0..count);
+            assert_eq!(all.equal_run(0, &all.clone(), 0), count.into());
+            for other in 0..count {
+                let mut changed = all.clone();
+                changed.set(&[other], Some(&[other, 7]));
+                let mut shorter = all.clone();
+                shorter.set(&[other], None);
+                assert_eq!(all.equal_run(0, &changed, 0), other.into());
+                assert_eq!(all.equal_run(0, &shorter, 0), other.into());
+                let rest = usize::from(count - other - 1);
+                assert_eq!(all.equal_run(usize::from(other) + 1, &changed, usize::from(other) + 1), rest);
+                assert_eq!(all.equal_run(usize::from(other) + 1, &shorter, other.into()), rest);
+            }
+        }
+        let wider = MapEntries::new([([0_u8], [0_u8; 3])]);
+        assert_eq!(numbers(0..9).equal_run(0, &wider, 0), 0);
+        assert_eq!(numbers(0..9).equal_run(9, &numbers(0..9), 0), 0);
+        assert_eq!(MapEntries::default().equal_run(0, &wider, 0), 0);
     }
 
     #[test]

@@ -232,11 +232,14 @@ fn write_address(map: &mut MapImage, address: IpAddr, peer: Option<PeerId>) -> b
     true
 }
 
-/// A hash with the usual headroom and room for `more` further entries.
+/// A hash with the usual headroom and room for `more` further entries. The addresses are sorted.
 fn exact_hash(name: MapName, family: Family, of: impl Iterator<Item = (IpAddr, PeerId)>, more: u32) -> MapImage {
-    let entry = |(at, peer): (IpAddr, PeerId)| (layout::address_bytes(at), class_bytes(peer));
-    let entries: Vec<_> = of.map(entry).collect();
-    filled(name, hash(u32::from(family.bits() / 8), 4, headroom(entries.len() as u32).saturating_add(more)), entries)
+    // With its length known, the entries are written once, without a list of keys and values in between.
+    let of: Vec<(IpAddr, PeerId)> = of.collect();
+    let entry = |(at, PeerId(peer)): &(IpAddr, PeerId)| (layout::address_bytes(*at), peer.to_le_bytes());
+    let entries = MapEntries::new(of.iter().map(entry));
+    let room = headroom(entries.len() as u32).saturating_add(more);
+    MapImage { name, spec: hash(u32::from(family.bits() / 8), 4, room), entries }
 }
 
 fn prefix_image(tables: &DecisionTables, family: Family) -> Option<MapImage> {

@@ -16,7 +16,7 @@ use weir_artifact::Artifact;
 use weir_artifact::layout::MapName;
 use weir_ebpf::vm::MapFlags;
 
-use super::{FILE, GenerationSource};
+use super::FILE;
 use crate::error::{Doing as _, Error};
 use crate::pins::{Age, Pins};
 use crate::sys::{KernelMap, MapDefinition, MapType};
@@ -40,16 +40,16 @@ struct FileCut {
 
 /// Stores the file in a map, without the bytes that the generation's other maps hold. The map of an earlier file is
 /// reused if it is large enough; a new one is pinned.
-pub(super) fn keep_file(
+pub(crate) fn keep_file(
     system: &System,
     pins: &Pins,
-    source: &GenerationSource<'_>,
+    (artifact, file): (&Artifact, &[u8]),
     earlier: Option<KernelMap>,
 ) -> Result<KernelMap, Error> {
     let keeping = "keep the artifact";
-    let cuts = cuts(source);
-    let begin = begin(source.file, &cuts);
-    let parts = parts(&begin, source.file, &cuts);
+    let cuts = cuts(artifact, file);
+    let begin = begin(file, &cuts);
+    let parts = parts(&begin, file, &cuts);
     let pieces = parts.iter().map(|part| part.len()).sum::<usize>().div_ceil(PIECE);
     let definition = MapDefinition {
         map_type: MapType::Array,
@@ -81,12 +81,12 @@ pub(super) fn keep_file(
 
 /// The values to cut out: large ones of maps that programs cannot write. `flow_shape` is such a map too, but its value
 /// depends on this machine and differs from the file's.
-fn cuts(source: &GenerationSource<'_>) -> Vec<FileCut> {
+fn cuts(artifact: &Artifact, file: &[u8]) -> Vec<FileCut> {
     let is_read_only = |name: MapName| {
-        let image = source.artifact.map(name);
+        let image = artifact.map(name);
         name != MapName::FlowShape && image.is_some_and(|it| it.spec.flags.0 & MapFlags::RDONLY_PROG.0 != 0)
     };
-    let values = Artifact::values(source.file).into_iter();
+    let values = Artifact::values(file).into_iter();
     values
         .filter(|(name, place)| place.len() >= PIECE && is_read_only(*name))
         .map(|(name, range)| FileCut { map: name.name(), range })

@@ -68,7 +68,7 @@ pub(crate) fn take_over(
             None => rewrite(system, source, image, map, &flows)?,
         }
     }
-    let file = keep_file(system, pins, source, loaded.maps.remove(FILE))?;
+    let file = keep_file(system, pins, (source.artifact, source.file), loaded.maps.remove(FILE))?;
     let number = number_of(system, &file)?;
     let is_same_file = spare.maps.get(FILE) == Some(&number);
     loaded.maps.insert(FILE.to_owned(), file);

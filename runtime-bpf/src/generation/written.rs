@@ -70,16 +70,21 @@ impl WrittenTable {
         if self.entries.are_shared_with(wanted) {
             return difference;
         }
-        let (mut there, mut next) = (self.entries.iter().peekable(), wanted.iter().peekable());
+        let (mut at, mut wanted_at) = (0, 0);
         loop {
+            let equal = self.entries.equal_run(at, wanted, wanted_at);
+            (at, wanted_at) = (at + equal, wanted_at + equal);
+            let there = (at < self.entries.len()).then(|| self.entries.entry(at));
+            let next = (wanted_at < wanted.len()).then(|| wanted.entry(wanted_at));
             // Whether the smallest key is in the table, and whether it is wanted.
-            let order = match (there.peek(), next.peek()) {
+            let order = match (there, next) {
                 (None, None) => return difference,
                 (Some(_), None) => std::cmp::Ordering::Less,
                 (None, Some(_)) => std::cmp::Ordering::Greater,
                 (Some((one, _)), Some((other, _))) => one.cmp(other),
             };
-            let (old, new) = (there.next_if(|_| order.is_le()), next.next_if(|_| order.is_ge()));
+            let (old, new) = (there.filter(|_| order.is_le()), next.filter(|_| order.is_ge()));
+            (at, wanted_at) = (at + usize::from(old.is_some()), wanted_at + usize::from(new.is_some()));
             let key = new.or(old).map_or(&[][..], |(key, _)| key);
             if old == new || (!self.changes.is_empty() && self.changes.contains_key(key)) {
                 continue;

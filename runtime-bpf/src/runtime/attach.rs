@@ -97,6 +97,7 @@ impl Runtime {
         let has_edge = record.current.as_ref().is_some_and(|it| it.edge.is_some());
         let is_at_edge = has_edge || request.artifact.edge.is_none() || record.uplinks.is_empty();
         if same && is_at_edge && shared_maps(&record) == self.shared_maps(request.artifact) {
+            self.keep_other_file(&mut record, request)?;
             self.add_endpoints(&mut record, request.artifact, &enforced, &mut reconciled)?;
         } else {
             self.put_in_force(&mut record, request, &enforced, (digest, keep), &mut reconciled)?;
@@ -301,6 +302,26 @@ impl Runtime {
             });
         }
         Ok(wanted)
+    }
+
+    /// Keeps the request's file for the generation that is in force already, if it is another one. It names what the
+    /// generation enforces, and a policy with another name is enforced by the same tables.
+    fn keep_other_file(&self, record: &mut EnforcementRecord, request: &Request<'_>) -> Result<(), Error> {
+        let Some(loaded) = self.current(record)? else { return Ok(()) };
+        let kept = loaded.maps.get(generation::FILE).map(|map| generation::kept_file(&self.system, &loaded.maps, map));
+        if kept.is_some_and(|kept| kept.is_ok_and(|kept| kept == request.file)) {
+            return Ok(());
+        }
+        // A new map, so that a reader never sees half of each. If the process dies, `place_pins` removes the map that the
+        // record does not have.
+        let file = (request.artifact, request.file);
+        let file = generation::keep_file(&self.system, &self.pins, file, None)?;
+        let number = generation::number_of(&self.system, &file)?;
+        if let Some(current) = &mut record.current {
+            current.maps.insert(generation::FILE.to_owned(), number);
+        }
+        self.write_record(record)?;
+        self.place_pins(record).map(|_| ())
     }
 
     /// Adds endpoints to the generation that is in force already.

@@ -47,7 +47,9 @@ impl Runtime {
         }
         let mut count = 0;
         for (name, family) in TABLES {
-            let Some(map) = loaded.map(name) else { continue };
+            // To map a table takes the kernel longer than to look through it.
+            let is_any = keys.iter().any(|it| it.remote.is_ipv4() == (family == Family::V4));
+            let Some(map) = loaded.map(name).filter(|_| is_any) else { continue };
             let which = |slot: &Slot| {
                 let is_ended = slot.word() == buckets::ended(slot.word());
                 !is_ended && key(slot).is_some_and(|key| keys.contains(&key))

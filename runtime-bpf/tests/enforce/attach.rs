@@ -100,6 +100,38 @@ fn the_same_artifact_again_changes_nothing() {
     });
 }
 
+/// [`only_port`], by a policy with this name.
+pub(crate) fn only_port_80_by(name: &str) -> (Artifact, Vec<u8>) {
+    let from = "ingress: [{from: [{podSelector: {matchLabels: {pod: p0}}}], ports: [{port: 80}]}]";
+    artifact(&cluster(2, &policy(1, "Ingress", from).replace("of-p1", name)))
+}
+
+/// Which of these two policies are in force.
+pub(crate) fn names_in_force(node: &Node) -> Vec<&'static str> {
+    let artifact = node.here(|| Runtime::open(&node.bpffs(), PinAccess::Read)?.artifact_in_force());
+    let manifest = artifact.unwrap().expect("a generation is in force").manifest;
+    ["default/old", "default/new"].into_iter().filter(|name| manifest.contains(&format!("\"{name}\""))).collect()
+}
+
+/// The tables are the same, so the generation stays in force. Its file has the names.
+#[test]
+fn a_policy_with_another_name_is_named_without_another_generation() {
+    each(|node, way| {
+        let [old, new] = ["old", "new"].map(only_port_80_by);
+        let first = attach(node, &old, &[0, 1], Some(way)).unwrap();
+        assert_eq!(names_in_force(node), ["default/old"]);
+        let second = attach(node, &new, &[0, 1], Some(way)).unwrap();
+        assert_eq!(names_in_force(node), ["default/new"]);
+        assert_eq!((second.generation.epoch, second.before), (first.generation.epoch, None));
+        assert_eq!((&second.generation.digest, second.repaired), (&first.generation.digest, Vec::new()));
+        let third = attach(node, &new, &[0, 1], Some(way)).unwrap();
+        assert_eq!(third.generation.objects(), first.generation.objects());
+        assert_eq!((names_in_force(node), status(node).unwrap().drift), (vec!["default/new"], Vec::new()));
+        serve(node, 1, 80);
+        assert!(connect(node, 0, pod_address(1, false), 80).is_some());
+    });
+}
+
 fn uninstall(node: &Node, by_hand_too: bool) -> usize {
     let uninstalled = node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change)?.uninstall(by_hand_too));
     uninstalled.unwrap().len()

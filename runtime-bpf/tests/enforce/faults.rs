@@ -15,7 +15,7 @@ use weir_runtime::sys::{BpfKernel, Hook};
 use weir_runtime::system::{Operation, System};
 use weir_runtime::{Error, Failure, HookKind, StateAfterFailure, skip};
 
-use crate::attach::{attach, only_port, request, status};
+use crate::attach::{attach, names_in_force, only_port, only_port_80_by, request, status};
 use crate::net::{Layout, Node, pod_address, possible};
 use crate::policy::{agents_artifact, artifact, cluster, policy};
 use crate::probe::{connect, datagram, serve};
@@ -186,6 +186,40 @@ fn all_is_well(node: &Node, what: &str) {
         let pins = std::fs::read_dir(node.bpffs().join(left)).unwrap().count();
         assert_eq!(pins, expected, "{left} after {what}");
     }
+}
+
+/// Gives the policy in force another name, with a fault at every operation in turn.
+fn rename_with_faults(dies: bool) {
+    skip!(unless possible());
+    let node = Node::new(Layout::Routed, 2);
+    let names = ["default/old", "default/new"];
+    let made = ["old", "new"].map(only_port_80_by);
+    made.iter().for_each(|made| repair(&node, made, &[1], HookKind::Tcx).unwrap());
+    let places = operations(&node, &made[0], &[1], HookKind::Tcx);
+    for (turn, nth) in (1..).zip(places_to_test(&places)) {
+        let (old, new) = ((turn + 1) % 2, turn % 2);
+        let outcome = attach_with(&node, &made[new], &[1], HookKind::Tcx, Fault { nth, answer: turn, dies });
+        let what = format!("{:?}, {dies}", outcome.failed);
+        let [in_force] = &names_in_force(&node)[..] else { panic!("one policy is in force: {what}") };
+        let is_new = *in_force == names[new];
+        assert!(is_new || (*in_force == names[old] && outcome.result.is_err()), "{in_force}: {what}");
+        repair(&node, &made[new], &[1], HookKind::Tcx).unwrap();
+        assert_eq!(names_in_force(&node), [names[new]], "{what}");
+        all_is_well(&node, &what);
+        if outcome.failed.is_none() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn renaming_survives_each_error() {
+    rename_with_faults(false);
+}
+
+#[test]
+fn renaming_survives_each_death() {
+    rename_with_faults(true);
 }
 
 /// Switches from one policy to another, with a fault at every operation in turn. The first occurrence of an operation

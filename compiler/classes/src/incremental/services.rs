@@ -5,7 +5,7 @@
 //! address shares the element. A change of backends changes no class; the rows of the subjects that egress is judged for
 //! are made again if a backend of another class or target port comes or goes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -75,6 +75,9 @@ struct Slot {
     is_new: bool,
 }
 
+/// The local pods, by each of their addresses.
+type LocalByAddress = HashMap<IpAddr, EndpointId>;
+
 /// How many addresses each element of [`Peers::vips`] is for.
 fn vip_uses(peers: &Peers) -> Vec<u32> {
     let mut uses = vec![0; peers.vips.len()];
@@ -107,12 +110,13 @@ impl Maintained {
         }
         let services = std::mem::take(&mut Arc::make_mut(&mut self.cluster).services);
         replaced.numbers = vec![None; services.len()];
+        let local = self.local_by_address();
         let numbered = (0..).map(ServiceId).zip(services);
         let mut slots: Vec<Slot> =
             numbered.map(|(id, service)| Slot { service, before: Some(id), is_new: false }).collect();
         for change in list {
             if let Some(namespace) = self.names.find(&change.namespace) {
-                self.replace_service(change, namespace, &mut slots, &mut replaced, effect);
+                self.replace_service(change, (namespace, &local), &mut slots, &mut replaced, effect);
             }
         }
         for (id, slot) in (0..).map(ServiceId).zip(&slots) {
@@ -128,14 +132,14 @@ impl Maintained {
     fn replace_service(
         &mut self,
         change: ServiceChange,
-        namespace: NamespaceId,
+        (namespace, local): (NamespaceId, &LocalByAddress),
         slots: &mut Vec<Slot>,
         replaced: &mut Replaced,
         effect: &mut Effect,
     ) {
         let is_it = |slot: &Slot| slot.service.namespace == namespace && slot.service.name == change.name;
         let old = slots.iter().position(is_it).map(|index| slots.remove(index));
-        let new = change.now.map(|service| self.with_endpoints(Service { namespace, ..service }));
+        let new = change.now.map(|service| with_endpoints(Service { namespace, ..service }, local));
         let [was, is] = [old.as_ref().map(|slot| &slot.service), new.as_ref()];
         replaced.addresses.extend([was, is].into_iter().flatten().flat_map(|it| &it.addresses));
         replaced.local.extend([was, is].into_iter().flatten().flat_map(|it| self.local_backends(it)));
@@ -169,16 +173,11 @@ impl Maintained {
         local.filter(|(_, local)| is_backend(local.endpoint)).map(|(index, _)| index).collect()
     }
 
-    /// The service with the local pods that have its backends' addresses.
-    fn with_endpoints(&self, mut service: Service) -> Service {
-        let endpoint_at = |address: IpAddr| {
-            let mut local = self.draft.local.iter().map(|local| local.endpoint);
-            local.find(|id| self.cluster.endpoints[id.index()].addresses.contains(&address))
-        };
-        for backend in service.ports.iter_mut().flat_map(|port| &mut port.backends) {
-            backend.endpoint = backend.address.and_then(endpoint_at);
-        }
-        service
+    fn local_by_address(&self) -> LocalByAddress {
+        let local = self.draft.local.iter().map(|local| local.endpoint);
+        let addresses = |id: EndpointId| self.cluster.endpoints[id.index()].addresses.iter().map(move |at| (*at, id));
+        // An address is one pod's: changes of disputed addresses need a compile from scratch.
+        local.flat_map(addresses).collect()
     }
 
     /// Gives the addresses of changed services the claims on them.
@@ -256,6 +255,14 @@ impl Maintained {
             vip.clone_from(&unused);
         }
     }
+}
+
+/// The service with the local pods that have its backends' addresses.
+fn with_endpoints(mut service: Service, local: &LocalByAddress) -> Service {
+    for backend in service.ports.iter_mut().flat_map(|port| &mut port.backends) {
+        backend.endpoint = backend.address.and_then(|address| local.get(&address).copied());
+    }
+    service
 }
 
 /// Whether two states of a service differ at most in their backends.

@@ -60,7 +60,8 @@ struct AppliedSince {
     fixed: BTreeSet<IpAddr>,
     /// How much more often an address is behind ports of services.
     backing: HashMap<IpAddr, i64>,
-    /// Services that have no slices now; `None` for those that had none and are gone or have some.
+    /// Services that have no slices now; `None` for those that had none at the last compile from scratch and are gone
+    /// or have some.
     selecting: BTreeMap<(String, String), Option<Labels>>,
     /// How many backends of ports have come and left.
     moves: usize,
@@ -116,7 +117,14 @@ impl Baseline {
         for (address, change) in applied.backends {
             add_count(&mut since.backing, address, change);
         }
-        since.selecting.extend(applied.selecting);
+        for (service, selector) in applied.selecting {
+            // A service that had slices and has some is nowhere: there are many of them, and each pod is compared with
+            // all that are here.
+            match selector.is_some() || self.roles.selecting.contains_key(&service) {
+                true => _ = since.selecting.insert(service, selector),
+                false => _ = since.selecting.remove(&service),
+            }
+        }
         since.moves += self.moves + applied.moves;
         Self {
             addresses,

@@ -101,12 +101,14 @@ impl Index {
     }
 }
 
-/// Whether the new state of a slice has only endpoints that the old one has, and one of them is ready. A service
-/// without any backend is another thing: its address is an ordinary one.
+/// Whether the new state of a slice has only endpoints that the old one has, in the same order, and one of them is
+/// ready. A service without any backend is another thing: its address is an ordinary one.
 fn only_loses_endpoints(old: &EndpointSlice, new: &EndpointSlice) -> bool {
+    // Without the order, each endpoint would be compared with all others.
+    let mut others = old.endpoints.iter();
     old.service == new.service
         && old.ports == new.ports
-        && new.endpoints.iter().all(|it| old.endpoints.contains(it))
+        && new.endpoints.iter().all(|it| others.any(|other| other == it))
         && new.endpoints.iter().any(|it| it.ready)
 }
 

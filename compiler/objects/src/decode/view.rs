@@ -11,7 +11,7 @@ pub(super) struct ValueView<'n, 't>(Option<&'n SyntaxNode<'t>>);
 impl<'n, 't> ValueView<'n, 't> {
     /// A view of a node.
     pub(super) fn new(node: &'n SyntaxNode<'t>) -> Self {
-        Self(Some(node).filter(|node| node.value != SyntaxValue::Null))
+        Self(Some(node).filter(|node| !matches!(node.value, SyntaxValue::Null)))
     }
 
     /// Whether there is a non-null value.
