@@ -150,8 +150,10 @@ impl Runtime {
 
     /// The generation in force with its names.
     pub(crate) fn in_force(&self) -> Result<GenerationInForce, Error> {
-        let record = self.record_here()?;
-        let loaded = self.loaded_here(&record)?;
+        let nothing = || Error::Nothing(self.pins.root().to_owned());
+        let (record, loaded) = self.record_and_current()?.ok_or_else(nothing)?;
+        self.check_namespace(&record)?;
+        let loaded = loaded.ok_or_else(nothing)?;
         let names = ArtifactNames::new(&self.artifact(&loaded)?);
         Ok(GenerationInForce { record, loaded, names })
     }

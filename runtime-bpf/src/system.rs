@@ -509,7 +509,10 @@ impl System {
     /// The live flows of a table of buckets.
     pub fn slots(&self, map: &KernelMap, family: Family) -> io::Result<Vec<Slot>> {
         let _operation = self.ask(Operation::Entries)?;
-        map.flow_table(family).map(|table| table.live())
+        map.flow_table_parts(family).try_fold(Vec::new(), |mut live, part| {
+            live.extend(part?.live());
+            Ok(live)
+        })
     }
 
     /// Maps a table of buckets, for a caller that reads it many times.
@@ -521,7 +524,7 @@ impl System {
     /// Removes flows from a table of buckets.
     pub fn remove_slots(&self, map: &KernelMap, family: Family, gone: impl Fn(&Slot) -> bool) -> io::Result<()> {
         let _operation = self.ask(Operation::Delete)?;
-        map.flow_table(family).map(|table| table.remove(gone))
+        map.flow_table_parts(family).try_for_each(|part| part.map(|part| part.remove(&gone)))
     }
 
     /// Changes the words of matching flows in a table of buckets; returns how many were changed.
@@ -533,7 +536,7 @@ impl System {
         to: impl Fn(u64) -> u64,
     ) -> io::Result<usize> {
         let _operation = self.ask(Operation::Update)?;
-        map.flow_table(family).map(|table| table.change(which, to))
+        map.flow_table_parts(family).map(|part| Ok(part?.change(&which, &to))).sum()
     }
 
     /// Creates a directory and its parents; an existing directory is not an error.

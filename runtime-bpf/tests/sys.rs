@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 use std::fs::File;
+use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, PerCpuValues};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use weir_artifact::layout::buckets::{self, Slot, Tuple};
+use weir_ebpf::vm::MapFlags;
+use weir_objects::address::Family;
+use weir_objects::k8s::Direction;
 use weir_runtime::skip;
 use weir_runtime::sys::{BpfKernel, KernelMap, MapDefinition, MapType, raise_descriptor_limit};
 use weir_runtime::system::{Operation, System, TypedCell, TypedHash, TypedPerCpu};
@@ -201,6 +206,43 @@ const MAY_CHANGE_LIMITS: &str = "WEIR_TEST_MAY_CHANGE_LIMITS";
 
 /// Limits apply to a whole process. So the test runs its own binary again with only this test, and the process of the
 /// other tests keeps its limits.
+/// A table is mapped in parts. Flows at the ends of the parts are found, changed and removed once each.
+#[test]
+fn flows_of_all_parts_of_a_table_are_found() {
+    const PART: usize = 1 << 20;
+    let kernel = match BpfKernel::open() {
+        Ok(kernel) => kernel,
+        Err(error) => skip!("no bpf system call: {error}"),
+    };
+    let system = System::open().unwrap();
+    for family in [Family::V4, Family::V6] {
+        let slot_bytes = buckets::slot_bytes(family) as usize;
+        let value_size = (2 * PART + 8 * slot_bytes) as u32;
+        let flags = MapFlags::MMAPABLE.0;
+        let definition = MapDefinition { map_type: MapType::Array, key_size: 4, value_size, max_entries: 1, flags };
+        let map = kernel.create_map(&definition, None).unwrap();
+        let ends = [0, PART - slot_bytes, PART, 2 * PART - slot_bytes, 2 * PART, value_size as usize - slot_bytes];
+        let mut value = vec![0; value_size as usize];
+        for (port, at) in (1..).zip(ends) {
+            let [remote, local] = [2, 1].map(|it| match family {
+                Family::V4 => IpAddr::from([10, 0, 0, it]),
+                Family::V6 => IpAddr::from([0xfd, 0, 0, 0, 0, 0, 0, u16::from(it)]),
+            });
+            let tuple = Tuple { ifindex: 1, protocol: 6, remote, local, remote_port: port, local_port: 80 };
+            let slot = tuple.begun(Direction::Ingress, 1, 0).slot(1);
+            let bytes: Vec<u8> = slot.words().iter().flat_map(|word| word.to_le_bytes()).collect();
+            value[at..at + slot_bytes].copy_from_slice(&bytes);
+        }
+        map.update(&[0; 4], &value, 0).unwrap();
+        let port = |slot: &Slot| slot.flow().map(|it| it.tuple.remote_port);
+        let ports = || -> Vec<u16> { system.slots(&map, family).unwrap().iter().filter_map(port).collect() };
+        assert_eq!(ports(), [1, 2, 3, 4, 5, 6], "{family:?}");
+        assert_eq!(system.change_slots(&map, family, |it| port(it) > Some(1), buckets::ended).unwrap(), 5);
+        system.remove_slots(&map, family, |it| port(it) != Some(3)).unwrap();
+        assert_eq!(ports(), [3], "{family:?}");
+    }
+}
+
 #[test]
 fn descriptor_limit_is_raised_to_the_hard_limit() {
     if std::env::var_os(MAY_CHANGE_LIMITS).is_some() {

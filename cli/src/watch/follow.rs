@@ -33,9 +33,8 @@ const WATCH_SILENCE: Duration = Duration::from_secs(150);
 const INITIAL_SILENCE: Duration = Duration::from_secs(15);
 /// The pause in a list after which its events are sent to the agent before there are enough of them for a message.
 const LIST_PAUSE: Duration = Duration::from_millis(20);
-/// The time between two messages to the agent about kinds that change all the time ([`is_busy`]). It is the time between
-/// two epochs for single addresses, too: with a shorter one, the entries would be written earlier, but connections would
-/// not be judged again earlier.
+/// The time between two messages to the agent about kinds that change all the time ([`is_busy`]). Connections are judged
+/// again because of single addresses as often at most.
 const TICK: Duration = Duration::from_millis(100);
 /// The limit for a page of a list, and for the beginning of any answer.
 const ANSWER: Duration = Duration::from_secs(60);

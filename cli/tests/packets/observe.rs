@@ -232,8 +232,12 @@ fn monitor_follows_enforcement_that_is_removed_and_comes_back() {
     let node = &stage.net.nodes[0];
     // Another rule for the same connections.
     let text = std::fs::read_to_string(stage.place.file("cluster.yaml")).unwrap();
-    let renamed = stage.place.file("renamed.yaml");
-    std::fs::write(&renamed, text.replace("metadata: {name: server}", "metadata: {name: renamed}")).unwrap();
+    let renamed = |name: &str| {
+        let file = stage.place.file(&format!("{name}.yaml"));
+        std::fs::write(&file, text.replace("metadata: {name: server}", &format!("metadata: {{name: {name}}}")))
+            .unwrap();
+        compile(&stage.place, node, &[file]).unwrap()
+    };
     let mut command = node.space.command(weir());
     command.args(["monitor", "-o", "jsonl", "--verdict", "all", "--duration", "60"]);
     command.arg("--bpffs").arg(pins(&stage.place, node)).stdout(Stdio::piped());
@@ -251,14 +255,21 @@ fn monitor_follows_enforcement_that_is_removed_and_comes_back() {
     shows_packets_of("default/server");
     ask(node, &stage.place, &["detach"]).unwrap();
     std::thread::sleep(Duration::from_secs(1));
-    let other = compile(&stage.place, node, &[renamed]).unwrap();
-    attach(node, &stage.place, &other, &[]).unwrap();
+    attach(node, &stage.place, &renamed("renamed"), &[]).unwrap();
     shows_packets_of("default/renamed");
     // It may go and come between two looks at the record. The artifact is another file with the same name.
     let artifact = compile(&stage.place, node, &[stage.place.file("cluster.yaml")]).unwrap();
     ask(node, &stage.place, &["detach"]).unwrap();
     attach(node, &stage.place, &artifact, &[]).unwrap();
     shows_packets_of("default/server");
+    // The order of the policies and the tables are the same, so the generation stays in force, with other names. The
+    // monitor looks once a second.
+    let generation = || json(&stage, "status -o json")["generation"].clone();
+    let before = generation();
+    attach(node, &stage.place, &renamed("server1"), &[]).unwrap();
+    assert_eq!(generation(), before);
+    std::thread::sleep(Duration::from_secs(1));
+    shows_packets_of("default/server1");
     monitor.kill().unwrap();
     monitor.wait().unwrap();
 }

@@ -97,8 +97,8 @@ impl Runtime {
         let has_edge = record.current.as_ref().is_some_and(|it| it.edge.is_some());
         let is_at_edge = has_edge || request.artifact.edge.is_none() || record.uplinks.is_empty();
         if same && is_at_edge && shared_maps(&record) == self.shared_maps(request.artifact) {
-            self.keep_other_file(&mut record, request)?;
             self.add_endpoints(&mut record, request.artifact, &enforced, &mut reconciled)?;
+            self.keep_other_file(&mut record, request)?;
         } else {
             self.put_in_force(&mut record, request, &enforced, (digest, keep), &mut reconciled)?;
         }

@@ -9,7 +9,7 @@ use weir_artifact::map_image::MapBytes;
 
 use super::Runtime;
 use crate::error::{Doing as _, Error};
-use crate::generation::{BATCH, refused};
+use crate::generation::{BATCH, FILE, refused};
 use crate::sys::{KernelMap, MapType};
 use crate::system::TypedHash;
 
@@ -147,6 +147,15 @@ impl Runtime {
         self.bring_record_back()?;
         let record = self.shared_record()?;
         Ok(record.and_then(|record| Some(record.current.as_ref()?.epoch)).unwrap_or(0))
+    }
+
+    /// The epoch, and the number of the map with the file of the generation in force. The file can be replaced under one
+    /// epoch, by one with other names.
+    pub fn epoch_and_file(&self) -> Result<(u32, Option<u32>), Error> {
+        self.bring_record_back()?;
+        let record = self.shared_record()?;
+        let current = record.as_ref().and_then(|record| record.current.as_ref());
+        Ok(current.map_or((0, None), |current| (current.epoch, current.maps.get(FILE).copied())))
     }
 
     /// Reconciles the kernel with the record, and returns the repairs.

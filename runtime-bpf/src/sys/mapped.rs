@@ -2,6 +2,9 @@
 //!
 //! Words are read and changed with atomic operations, as the protocol there requires. If the map cannot be mapped, the
 //! error is that of the system call.
+//!
+//! Mapped memory counts as the process's. One pass over a table maps it in parts ([`KernelMap::flow_table_parts`]), so
+//! that a small agent with a large table stays small.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -15,6 +18,8 @@ use super::{KernelMap, beside};
 
 /// The bits of a slot's sequence number.
 const SEQUENCE_BITS: u32 = 64 - buckets::SEQUENCE_SHIFT;
+/// The bytes of a part of a table: whole slots, and whole pages on every architecture.
+const PART: usize = 1 << 20;
 /// Number of times that a slot is read again if it changes meanwhile.
 const ATTEMPTS: usize = 16;
 
@@ -27,7 +32,7 @@ pub struct BegunFlows {
     pub missed: u64,
 }
 
-/// A table of flows.
+/// A table of flows, or a part of one.
 #[derive(Debug)]
 pub struct MappedFlowTable {
     start: NonNull<AtomicU64>,
@@ -38,11 +43,22 @@ pub struct MappedFlowTable {
 impl KernelMap {
     /// Maps the table of buckets that is this map's only value.
     pub fn flow_table(&self, family: Family) -> io::Result<MappedFlowTable> {
-        beside::count();
+        self.flow_table_part(family, 0, self.definition().value_size as usize)
+    }
+
+    /// Maps one part of the table of buckets after the other.
+    pub fn flow_table_parts(&self, family: Family) -> impl Iterator<Item = io::Result<MappedFlowTable>> {
         let bytes = self.definition().value_size as usize;
+        let starts = (0..bytes).step_by(PART);
+        starts.map(move |start| self.flow_table_part(family, start, PART.min(bytes - start)))
+    }
+
+    fn flow_table_part(&self, family: Family, at: usize, bytes: usize) -> io::Result<MappedFlowTable> {
+        beside::count();
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping at an address of the kernel's choice; it is not longer than the map's value.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, self.fd.as_raw_fd(), 0) };
+        let fd = self.fd.as_raw_fd();
+        // SAFETY: a new mapping at an address of the kernel's choice; it ends within the map's value.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, fd, at as libc::off_t) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

@@ -29,9 +29,9 @@ pub(super) struct RuleFinder {
     read: Option<Box<ReadInput>>,
     /// The pods by `namespace/name`.
     pods: HashMap<String, EndpointId>,
-    /// The generation that the objects are from; `None` if none was looked for.
+    /// The generation and the file that the objects are from; `None` if none was looked for.
     #[cfg(feature = "enforce")]
-    generation: Option<u32>,
+    source: Option<(u32, Option<u32>)>,
 }
 
 impl RuleFinder {
@@ -43,15 +43,15 @@ impl RuleFinder {
             read: Some(Box::new(read)),
             pods,
             #[cfg(feature = "enforce")]
-            generation: None,
+            source: None,
         }
     }
 
     /// Takes the objects of the generation in force, if its artifact has any. An agent's artifact has none.
     #[cfg(feature = "enforce")]
     pub(super) fn follow(&mut self, global: &GlobalArgs, runtime: &Runtime) -> Result<()> {
-        let epoch = runtime.epoch()?;
-        if self.generation == Some(epoch) {
+        let source = runtime.epoch_and_file()?;
+        if self.source == Some(source) {
             return Ok(());
         }
         let objects = runtime.artifact_in_force()?.map(|it| it.objects).filter(|it| !it.is_empty());
@@ -61,7 +61,7 @@ impl RuleFinder {
                 |loaded: &mut crate::load::LoadedInputs| loaded.add_text("objects".to_owned(), objects.into_bytes());
             *self = crate::read::read_valid_without_lists(global, add)?.map(Self::of).unwrap_or_default();
         }
-        self.generation = Some(epoch);
+        self.source = Some(source);
         Ok(())
     }
 
