@@ -153,7 +153,6 @@ impl Runtime {
         let nothing = || Error::Nothing(self.pins.root().to_owned());
         let (record, loaded) = self.record_and_current()?.ok_or_else(nothing)?;
         self.check_namespace(&record)?;
-        let loaded = loaded.ok_or_else(nothing)?;
         let names = ArtifactNames::new(&self.artifact(&loaded)?);
         Ok(GenerationInForce { record, loaded, names })
     }

@@ -291,20 +291,17 @@ impl Runtime {
 
     /// The artifact of the generation in force; `None` if no generation is.
     pub fn artifact_in_force(&self) -> Result<Option<Artifact>, Error> {
-        let Some((_, loaded)) = self.record_and_current()? else { return Ok(None) };
-        loaded.map(|loaded| self.artifact(&loaded)).transpose()
+        self.record_and_current()?.map(|(_, loaded)| self.artifact(&loaded)).transpose()
     }
 
     /// The record, and the generation in force with its objects, for readers beside a process that changes them.
-    pub(crate) fn record_and_current(
-        &self,
-    ) -> Result<Option<(Arc<EnforcementRecord>, Option<LoadedGeneration>)>, Error> {
+    pub(crate) fn record_and_current(&self) -> Result<Option<(Arc<EnforcementRecord>, LoadedGeneration)>, Error> {
         loop {
             let Some(record) = self.shared_record()? else { return Ok(None) };
             match self.current(&record) {
                 // Its file was replaced after the record was read.
                 Err(Error::Damaged { .. }) if self.shared_record()?.is_some_and(|now| now != record) => {}
-                loaded => return Ok(Some((record, loaded?))),
+                loaded => return Ok(loaded?.map(|loaded| (record, loaded))),
             }
         }
     }
