@@ -196,10 +196,12 @@ fn rename_with_faults(dies: bool) {
     let made = ["old", "new"].map(only_port_80_by);
     made.iter().for_each(|made| repair(&node, made, &[1], HookKind::Tcx).unwrap());
     let places = operations(&node, &made[0], &[1], HookKind::Tcx);
+    let mut felt = 0;
     for (turn, nth) in (1..).zip(places_to_test(&places)) {
         let (old, new) = ((turn + 1) % 2, turn % 2);
         let outcome = attach_with(&node, &made[new], &[1], HookKind::Tcx, Fault { nth, answer: turn, dies });
         let what = format!("{:?}, {dies}", outcome.failed);
+        felt += usize::from(outcome.result.is_err());
         let [in_force] = &names_in_force(&node)[..] else { panic!("one policy is in force: {what}") };
         let is_new = *in_force == names[new];
         assert!(is_new || (*in_force == names[old] && outcome.result.is_err()), "{in_force}: {what}");
@@ -210,15 +212,16 @@ fn rename_with_faults(dies: bool) {
             break;
         }
     }
+    assert!(felt > 10, "{felt} faults were felt");
 }
 
 #[test]
-fn renaming_survives_each_error() {
+fn renaming_survives_an_error_of_each_operation() {
     rename_with_faults(false);
 }
 
 #[test]
-fn renaming_survives_each_death() {
+fn renaming_survives_a_death_before_each_operation() {
     rename_with_faults(true);
 }
 

@@ -97,6 +97,31 @@ fn switches_to_other_tables_load_no_program() {
 }
 
 /// A node with servers on both ports.
+#[test]
+fn an_agent_keeps_the_file_with_another_name_of_a_policy() {
+    skip!(unless possible());
+    let node = &with_servers();
+    node.here(|| {
+        let (runtime, loads) = agent_with_spare(node);
+        attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
+        let (epoch, loaded) = (runtime.epoch_and_file().unwrap(), loads.load(Ordering::Relaxed));
+        let yaml = "ingress: [{from: [{podSelector: {matchLabels: {pod: p0}}}], ports: [{port: 80}]}]";
+        let renamed = agents_artifact(&cluster(2, &policy(1, "Ingress", yaml).replace("of-p1", "renamed")));
+        attach(&runtime, node, &renamed, HookKind::Tcx).unwrap();
+        let now = runtime.epoch_and_file().unwrap();
+        assert!(now.0 == epoch.0 && now.1 != epoch.1, "{epoch:?} {now:?}");
+        let manifest = runtime.artifact_in_force().unwrap().unwrap().manifest;
+        assert!(manifest.contains("default/renamed") && !manifest.contains("default/of-p1"));
+        assert_eq!((runtime.repair().unwrap(), runtime.status().unwrap().drift), (vec![], vec![]));
+        // The next switches take turns with the spare as before.
+        for port in [81, 80, 81] {
+            attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
+            assert_in_force(node, &runtime, port, 161 - port, "after the name");
+        }
+        assert_eq!(loads.load(Ordering::Relaxed), loaded, "no program is loaded");
+    });
+}
+
 fn with_servers() -> Node {
     let node = Node::new(Layout::Routed, 2);
     [80, 81].into_iter().for_each(|port| serve(&node, 1, port));
