@@ -155,5 +155,9 @@ fn measure(options: &LoadOptions) -> Result<()> {
     for name in ["weir_generations_total", "weir_address_writes_total", "weir_drift", "weir_drift_repairs_total"] {
         println!("{name:25} {:>8}", agent::value(&metrics, name));
     }
+    // Each of them takes as long as a start, and other changes wait for it.
+    for line in metrics.lines().filter(|line| line.starts_with("weir_whole_generations_total{")) {
+        println!("{line}");
+    }
     agent.stop()
 }
