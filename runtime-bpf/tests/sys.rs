@@ -204,8 +204,6 @@ fn each_call_to_a_typed_map_can_be_made_to_fail() {
 /// The environment variable that makes `descriptor_limit_is_raised_to_the_hard_limit` change the limits of its process.
 const MAY_CHANGE_LIMITS: &str = "WEIR_TEST_MAY_CHANGE_LIMITS";
 
-/// Limits apply to a whole process. So the test runs its own binary again with only this test, and the process of the
-/// other tests keeps its limits.
 /// A table is mapped in parts. Flows at the ends of the parts are found, changed and removed once each.
 #[test]
 fn flows_of_all_parts_of_a_table_are_found() {
@@ -243,6 +241,8 @@ fn flows_of_all_parts_of_a_table_are_found() {
     }
 }
 
+/// Limits apply to a whole process. So the test runs its own binary again with only this test, and the process of the
+/// other tests keeps its limits.
 #[test]
 fn descriptor_limit_is_raised_to_the_hard_limit() {
     if std::env::var_os(MAY_CHANGE_LIMITS).is_some() {

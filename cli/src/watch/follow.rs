@@ -33,8 +33,8 @@ const WATCH_SILENCE: Duration = Duration::from_secs(150);
 const INITIAL_SILENCE: Duration = Duration::from_secs(15);
 /// The pause in a list after which its events are sent to the agent before there are enough of them for a message.
 const LIST_PAUSE: Duration = Duration::from_millis(20);
-/// The time between two messages to the agent about kinds that change all the time ([`is_busy`]). Connections are judged
-/// again because of single addresses as often at most.
+/// The time between two messages to the agent about kinds that change all the time ([`is_busy`]). It is as long as
+/// the time between two epochs for single addresses.
 const TICK: Duration = Duration::from_millis(100);
 /// The limit for a page of a list, and for the beginning of any answer.
 const ANSWER: Duration = Duration::from_secs(60);
@@ -294,9 +294,9 @@ impl Drop for EventBatch<'_> {
 /// Whether objects of this kind change all the time.
 ///
 /// Problem: each event wakes this thread, and then the agent's, and the work around an event costs more than the event.
-/// Strategy: after it has sent events, the follower of such a kind reads no more until the next tick, and
-/// then all that have arrived. The ticks of all followers are at the same times, so the agent wakes once for all of
-/// them. An event after a quiet time is read at once.
+/// Strategy: after it has sent events, the follower of such a kind reads no more until the next tick, and then all that
+/// have arrived. The ticks of all followers are at the same times, so the agent wakes once for all of them. An event
+/// after a quiet time is read at once.
 /// Invariant: policies, lists, namespaces and services never wait.
 fn is_busy(kind: &str) -> bool {
     matches!(kind, "Pod" | "EndpointSlice" | "Node")

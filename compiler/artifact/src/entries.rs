@@ -125,8 +125,8 @@ impl MapEntries {
         (0..self.len()).map(|at| self.entry(at))
     }
 
-    /// The number of entries from a place on that another map has, too, from a place of its own on. Compares many entries
-    /// at once.
+    /// How many entries from place `at` on equal those of another map from place `other_at` on. Compares many entries at
+    /// once.
     pub fn equal_run(&self, at: usize, other: &Self, other_at: usize) -> usize {
         const MANY: usize = 64;
         let size = self.0.size();

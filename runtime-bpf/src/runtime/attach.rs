@@ -304,8 +304,8 @@ impl Runtime {
         Ok(wanted)
     }
 
-    /// Keeps the request's file for the generation that is in force already, if it is another one. It names what the
-    /// generation enforces, and a policy with another name is enforced by the same tables.
+    /// Keeps the request's file for the generation that is in force already, if it is another one. The file has the names
+    /// of policies. The tables do not, so they stay the same if a policy gets another name.
     fn keep_other_file(&self, record: &mut EnforcementRecord, request: &Request<'_>) -> Result<(), Error> {
         let Some(loaded) = self.current(record)? else { return Ok(()) };
         let kept = loaded.maps.get(generation::FILE).map(|map| generation::kept_file(&self.system, &loaded.maps, map));

@@ -144,9 +144,7 @@ impl Runtime {
 
     /// The epoch of the generation in force; 0 if no generation is in force.
     pub fn epoch(&self) -> Result<u32, Error> {
-        self.bring_record_back()?;
-        let record = self.shared_record()?;
-        Ok(record.and_then(|record| Some(record.current.as_ref()?.epoch)).unwrap_or(0))
+        self.epoch_and_file().map(|(epoch, _)| epoch)
     }
 
     /// The epoch, and the number of the map with the file of the generation in force. The file can be replaced under one

@@ -12,8 +12,14 @@ use crate::probe::{connect, datagram, is_alive, serve};
 
 /// Only from p0, only to this port.
 pub(crate) fn only_port(port: u16) -> (Artifact, Vec<u8>) {
+    only_port_by("of-p1", port)
+}
+
+/// The same, by a policy with this name.
+pub(crate) fn only_port_by(name: &str, port: u16) -> (Artifact, Vec<u8>) {
     let from = "ingress: [{from: [{podSelector: {matchLabels: {pod: p0}}}], ports: [{port: PORT}]}]";
-    artifact(&cluster(2, &policy(1, "Ingress", &from.replace("PORT", &port.to_string()))))
+    let policy = policy(1, "Ingress", &from.replace("PORT", &port.to_string()));
+    artifact(&cluster(2, &policy.replace("of-p1", name)))
 }
 
 pub(crate) fn attach(
@@ -100,12 +106,6 @@ fn the_same_artifact_again_changes_nothing() {
     });
 }
 
-/// [`only_port`], by a policy with this name.
-pub(crate) fn only_port_80_by(name: &str) -> (Artifact, Vec<u8>) {
-    let from = "ingress: [{from: [{podSelector: {matchLabels: {pod: p0}}}], ports: [{port: 80}]}]";
-    artifact(&cluster(2, &policy(1, "Ingress", from).replace("of-p1", name)))
-}
-
 /// Which of these two policies are in force.
 pub(crate) fn names_in_force(node: &Node) -> Vec<&'static str> {
     let artifact = node.here(|| Runtime::open(&node.bpffs(), PinAccess::Read)?.artifact_in_force());
@@ -117,7 +117,7 @@ pub(crate) fn names_in_force(node: &Node) -> Vec<&'static str> {
 #[test]
 fn a_policy_with_another_name_is_named_without_another_generation() {
     each(|node, way| {
-        let [old, new] = ["old", "new"].map(only_port_80_by);
+        let [old, new] = ["old", "new"].map(|name| only_port_by(name, 80));
         let first = attach(node, &old, &[0, 1], Some(way)).unwrap();
         assert_eq!(names_in_force(node), ["default/old"]);
         let second = attach(node, &new, &[0, 1], Some(way)).unwrap();

@@ -15,7 +15,7 @@ use weir_runtime::sys::{BpfKernel, Hook};
 use weir_runtime::system::{Operation, System};
 use weir_runtime::{Error, Failure, HookKind, StateAfterFailure, skip};
 
-use crate::attach::{attach, names_in_force, only_port, only_port_80_by, request, status};
+use crate::attach::{attach, names_in_force, only_port, only_port_by, request, status};
 use crate::net::{Layout, Node, pod_address, possible};
 use crate::policy::{agents_artifact, artifact, cluster, policy};
 use crate::probe::{connect, datagram, serve};
@@ -193,7 +193,7 @@ fn rename_with_faults(dies: bool) {
     skip!(unless possible());
     let node = Node::new(Layout::Routed, 2);
     let names = ["default/old", "default/new"];
-    let made = ["old", "new"].map(only_port_80_by);
+    let made = ["old", "new"].map(|name| only_port_by(name, 80));
     made.iter().for_each(|made| repair(&node, made, &[1], HookKind::Tcx).unwrap());
     let places = operations(&node, &made[0], &[1], HookKind::Tcx);
     let mut felt = 0;

@@ -22,8 +22,14 @@ type Made = (weir_artifact::Artifact, Vec<u8>);
 
 /// Only from p0, only to this port.
 fn only_port(port: u16) -> Made {
+    only_port_by("of-p1", port)
+}
+
+/// The same, by a policy with this name.
+fn only_port_by(name: &str, port: u16) -> Made {
     let from = "ingress: [{from: [{podSelector: {matchLabels: {pod: p0}}}], ports: [{port: PORT}]}]";
-    agents_artifact(&cluster(2, &policy(1, "Ingress", &from.replace("PORT", &port.to_string()))))
+    let policy = policy(1, "Ingress", &from.replace("PORT", &port.to_string()));
+    agents_artifact(&cluster(2, &policy.replace("of-p1", name)))
 }
 
 /// A runtime as the agent uses it, and the number of programs that it has loaded.
@@ -96,7 +102,6 @@ fn switches_to_other_tables_load_no_program() {
     });
 }
 
-/// A node with servers on both ports.
 #[test]
 fn an_agent_keeps_the_file_with_another_name_of_a_policy() {
     skip!(unless possible());
@@ -105,9 +110,7 @@ fn an_agent_keeps_the_file_with_another_name_of_a_policy() {
         let (runtime, loads) = agent_with_spare(node);
         attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
         let (epoch, loaded) = (runtime.epoch_and_file().unwrap(), loads.load(Ordering::Relaxed));
-        let yaml = "ingress: [{from: [{podSelector: {matchLabels: {pod: p0}}}], ports: [{port: 80}]}]";
-        let renamed = agents_artifact(&cluster(2, &policy(1, "Ingress", yaml).replace("of-p1", "renamed")));
-        attach(&runtime, node, &renamed, HookKind::Tcx).unwrap();
+        attach(&runtime, node, &only_port_by("renamed", 80), HookKind::Tcx).unwrap();
         let now = runtime.epoch_and_file().unwrap();
         assert!(now.0 == epoch.0 && now.1 != epoch.1, "{epoch:?} {now:?}");
         let manifest = runtime.artifact_in_force().unwrap().unwrap().manifest;
@@ -122,6 +125,7 @@ fn an_agent_keeps_the_file_with_another_name_of_a_policy() {
     });
 }
 
+/// A node with servers on both ports.
 fn with_servers() -> Node {
     let node = Node::new(Layout::Routed, 2);
     [80, 81].into_iter().for_each(|port| serve(&node, 1, port));

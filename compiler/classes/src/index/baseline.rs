@@ -118,8 +118,8 @@ impl Baseline {
             add_count(&mut since.backing, address, change);
         }
         for (service, selector) in applied.selecting {
-            // A service that had slices and has some is nowhere: there are many of them, and each pod is compared with
-            // all that are here.
+            // A service that had slices and has some is left out. There are many such services, and each pod is compared
+            // with all services that are here.
             match selector.is_some() || self.roles.selecting.contains_key(&service) {
                 true => _ = since.selecting.insert(service, selector),
                 false => _ = since.selecting.remove(&service),
