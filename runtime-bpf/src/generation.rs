@@ -30,7 +30,7 @@ use crate::record::{EnforcementRecord, KernelGeneration, SinglePods};
 use crate::runtime::{HeldObjects, OWN, OwnAddresses, of};
 use crate::sys::{KernelMap, KernelProgram, MapDefinition, MapType, errno};
 use crate::system::{System, TypedHash};
-pub(crate) use file::{keep_file, kept_file};
+pub(crate) use file::{is_kept, keep_file, kept_file};
 use flows::FlowTables;
 pub(crate) use spare::take_over;
 pub(crate) use written::{WrittenTable, WrittenTables};
@@ -56,6 +56,15 @@ pub(crate) struct LoadedGeneration {
 impl LoadedGeneration {
     pub(crate) fn program(&self, side: ProgramSide) -> &KernelProgram {
         let [to_pod, from_pod] = &self.programs;
+        match side {
+            ProgramSide::ToPod => to_pod,
+            ProgramSide::FromPod => from_pod,
+        }
+    }
+
+    /// The number of a program.
+    pub(crate) fn number(&self, side: ProgramSide) -> u32 {
+        let [to_pod, from_pod] = self.generation.programs;
         match side {
             ProgramSide::ToPod => to_pod,
             ProgramSide::FromPod => from_pod,
@@ -150,12 +159,12 @@ impl GenerationSource<'_> {
 
 /// Makes a generation and pins it under `next`. No hook uses it yet.
 pub(crate) fn load(
-    system: &System,
-    pins: &Pins,
+    objects: &ObjectSource<'_>,
     record: &mut EnforcementRecord,
     source: &GenerationSource<'_>,
 ) -> Result<LoadedGeneration, Error> {
-    let mut maps = shared_maps(system, pins, record, source)?;
+    let ObjectSource { system, pins, .. } = *objects;
+    let mut maps = shared_maps(objects, record, source)?;
     let shared = maps.keys().filter_map(|name| Some((name.clone(), *record.shared.get(name)?))).collect();
     let flows = FlowTables::new(system, record, &maps)?;
     for image in source.images().filter(|image| !is_shared(image.name)) {
@@ -264,29 +273,27 @@ pub(crate) fn open(
 
 /// The maps that all generations share, by name.
 fn shared_maps(
-    system: &System,
-    pins: &Pins,
+    objects: &ObjectSource<'_>,
     record: &mut EnforcementRecord,
     source: &GenerationSource<'_>,
 ) -> Result<BTreeMap<String, KernelMap>, Error> {
     let images = source.images().filter(|image| is_shared(image.name));
-    images.map(|image| Ok((image.name.name().to_owned(), shared(system, pins, record, image, source)?))).collect()
+    images.map(|image| Ok((image.name.name().to_owned(), shared(objects, record, image, source)?))).collect()
 }
 
 /// A map that all generations share: the existing one, or a new one.
 fn shared(
-    system: &System,
-    pins: &Pins,
+    objects: &ObjectSource<'_>,
     record: &mut EnforcementRecord,
     image: &MapImage,
     source: &GenerationSource<'_>,
 ) -> Result<KernelMap, Error> {
     let name = image.name.name();
     let making = format!("make the map {name}");
+    let ObjectSource { system, pins, .. } = *objects;
     let wanted = flows::sized(image, source, MapDefinition::from(&image.spec));
     if let Some(number) = record.shared.get(name) {
-        let pinned = system.pinned_map(&pins.map(Age::Current, name)).doing(&making)?;
-        let map = pinned.map_or_else(|| system.numbered_map(*number), |map| Ok(Some(map))).doing(&making)?;
+        let map = objects.map(name, *number, Age::Current)?;
         // Counters from a version with fewer outcomes have too few entries. They are made anew and start at zero.
         let is_of_use =
             |map: &KernelMap| image.name != MapName::Counters || map.definition().max_entries == wanted.max_entries;

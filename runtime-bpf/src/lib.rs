@@ -30,4 +30,4 @@ pub mod trial;
 
 pub use error::{Error, Failure, StateAfterFailure};
 pub use point::{HookKind, HookNeighbour, ProgramSide};
-pub use record::{EnforcedEndpoint, KernelGeneration, SinglePods, Uplink};
+pub use record::{EnforcedEndpoint, EnforcedEndpoints, KernelGeneration, SinglePods, Uplink};

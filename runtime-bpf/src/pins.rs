@@ -110,6 +110,11 @@ impl Pins {
         self.programs(Age::Old)
     }
 
+    /// The directory of a generation in the making.
+    pub(crate) fn next(&self) -> PathBuf {
+        self.programs(Age::Next)
+    }
+
     /// Every directory under the root.
     pub(crate) fn directories(&self) -> [PathBuf; 5] {
         ["progs", "maps", "links", "next", "old"].map(|name| self.root.join(name))

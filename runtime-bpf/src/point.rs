@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::closed;
 use crate::error::{Doing as _, Error};
+use crate::generation::LoadedGeneration;
 use crate::pins::Pins;
 use crate::sys::netlink::{Filter, Put};
 use crate::sys::{Hook, KernelLink, KernelProgram, LinkInfo, errno};
@@ -161,13 +162,19 @@ impl Point<'_> {
         Ok(Some((link, info)).filter(|(_, info)| info.ifindex == self.ifindex))
     }
 
-    /// Like [`Self::place`], for an endpoint that was in force until now: one system call.
-    pub(crate) fn switch(&self, program: &KernelProgram) -> std::io::Result<()> {
-        let Some(held) = self.held.as_ref().filter(|_| self.way == HookKind::Tcx) else { return self.place(program) };
-        match self.system.replace(held, program) {
-            // The link is not attached any more.
-            Err(error) if errno(&error) == Some(libc::ENOLINK) => self.place(program),
-            other => other,
+    /// Puts the next generation's program in place of the one in force. With a held link, this is one system call, which
+    /// compares the program that is there. Returns false if neither of the two was there.
+    pub(crate) fn switch(&self, before: Option<&LoadedGeneration>, next: &LoadedGeneration) -> std::io::Result<bool> {
+        let program = next.program(self.side);
+        let held = self.held.as_ref().filter(|_| self.way == HookKind::Tcx);
+        let Some((held, before)) = held.zip(before) else { return self.place(program).map(|()| true) };
+        match self.system.exchange(held, before.program(self.side), program) {
+            // The link is not attached any more, or has another program.
+            Err(error) if matches!(errno(&error), Some(libc::ENOLINK | libc::EPERM)) => {
+                let is_next = matches!(self.program(), Ok(Some(there)) if there == next.number(self.side));
+                self.place(program).map(|()| is_next)
+            }
+            other => other.map(|()| true),
         }
     }
 

@@ -8,6 +8,7 @@
 //! another process pinned under one of our names is detected.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ pub(crate) struct EnforcementRecord {
     /// The number of the last generation that was made, even if it never came into force.
     pub(crate) last_epoch: u32,
     /// The enforced endpoints, sorted by interface.
-    pub(crate) endpoints: Vec<EnforcedEndpoint>,
+    pub(crate) endpoints: EnforcedEndpoints,
     /// Former endpoints whose programs, entries and flows are still to be removed.
     pub(crate) leaving: Vec<EnforcedEndpoint>,
     /// How many repairs have been made.
@@ -223,6 +224,41 @@ pub struct EnforcedEndpoint {
     pub(crate) by_hand: bool,
 }
 
+/// Endpoints, of which a copy costs nothing until it is changed: every operation copies the record, and few of them
+/// change an endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EnforcedEndpoints(Arc<Vec<EnforcedEndpoint>>);
+
+impl Deref for EnforcedEndpoints {
+    type Target = Vec<EnforcedEndpoint>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for EnforcedEndpoints {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl From<Vec<EnforcedEndpoint>> for EnforcedEndpoints {
+    fn from(endpoints: Vec<EnforcedEndpoint>) -> Self {
+        Self(endpoints.into())
+    }
+}
+
+impl<'a> IntoIterator for &'a EnforcedEndpoints {
+    type Item = &'a EnforcedEndpoint;
+    type IntoIter = std::slice::Iter<'a, EnforcedEndpoint>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
 impl EnforcedEndpoint {
     /// Whether it is removed when the agent is uninstalled. An agent closes endpoints that it does not know, also those
     /// that were attached by hand. No other process would ever open these.
@@ -266,7 +302,7 @@ impl EnforcementRecord {
             retired: None,
             spare: None,
             last_epoch: 0,
-            endpoints: Vec::new(),
+            endpoints: EnforcedEndpoints::default(),
             leaving: Vec::new(),
             repaired: 0,
             seeds: Vec::new(),
@@ -358,7 +394,7 @@ struct ReadRecord {
     value: Vec<u8>,
     record: Arc<EnforcementRecord>,
     /// Its endpoints as JSON, if this process has written it: most writes change one endpoint at most.
-    endpoints: Vec<Box<RawValue>>,
+    endpoints: Arc<[Box<RawValue>]>,
     /// The number of the map that has it, if this process has written it.
     number: Option<u32>,
 }
@@ -376,7 +412,7 @@ impl LatestRecord {
             return Ok(Arc::clone(&known.record));
         }
         let record = Arc::new(EnforcementRecord::parse(&value)?);
-        self.0 = Some(ReadRecord { value, record: Arc::clone(&record), endpoints: Vec::new(), number: None });
+        self.0 = Some(ReadRecord { value, record: Arc::clone(&record), endpoints: Arc::default(), number: None });
         Ok(record)
     }
 
@@ -402,7 +438,18 @@ impl LatestRecord {
 
     /// The record with its bytes. Takes the JSON of endpoints from the latest record, which are in the same order.
     fn made(&self, record: &EnforcementRecord) -> Result<ReadRecord, serde_json::Error> {
-        let known = self.0.iter().flat_map(|latest| latest.record.endpoints.iter().zip(&latest.endpoints));
+        let same = self.0.as_ref().filter(|latest| latest.record.endpoints == record.endpoints);
+        let same = same.map(|latest| &latest.endpoints).filter(|known| known.len() == record.endpoints.len());
+        let endpoints = match same {
+            Some(known) => Arc::clone(known),
+            None => self.endpoints_of(record)?.into(),
+        };
+        let value = record.to_value(&endpoints)?;
+        Ok(ReadRecord { value, record: Arc::new(record.clone()), endpoints, number: None })
+    }
+
+    fn endpoints_of(&self, record: &EnforcementRecord) -> Result<Vec<Box<RawValue>>, serde_json::Error> {
+        let known = self.0.iter().flat_map(|latest| latest.record.endpoints.iter().zip(latest.endpoints.iter()));
         let mut known = known.peekable();
         let mut endpoints = Vec::with_capacity(record.endpoints.len());
         for endpoint in &record.endpoints {
@@ -412,8 +459,7 @@ impl LatestRecord {
                 None => to_raw_value(endpoint)?,
             });
         }
-        let value = record.to_value(&endpoints)?;
-        Ok(ReadRecord { value, record: Arc::new(record.clone()), endpoints, number: None })
+        Ok(endpoints)
     }
 }
 
@@ -480,9 +526,9 @@ mod tests {
             &[(2, 1), (3, 1), (9, 3)],
         ];
         let records = lists.map(|list| {
-            let endpoints = list.iter().map(|(ifindex, number)| endpoint(*ifindex, *number)).collect();
+            let endpoints: Vec<_> = list.iter().map(|(ifindex, number)| endpoint(*ifindex, *number)).collect();
             EnforcementRecord {
-                endpoints,
+                endpoints: endpoints.into(),
                 seeds: vec![1, 2],
                 last_epoch: list.len() as u32,
                 ..EnforcementRecord::new(7)

@@ -286,7 +286,7 @@ impl Runtime {
 
     /// The endpoints, as they were attached.
     pub fn attached(&self) -> Result<Vec<EnforcedEndpoint>, Error> {
-        Ok(self.shared_record()?.map(|record| record.endpoints.clone()).unwrap_or_default())
+        Ok(self.shared_record()?.map(|record| record.endpoints.to_vec()).unwrap_or_default())
     }
 
     /// The artifact of the generation in force; `None` if no generation is.

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::fs::{CWD, RenameFlags};
 use weir_artifact::DebugInfo;
 use weir_artifact::layout::buckets::Slot;
 use weir_objects::address::Family;
@@ -79,6 +80,7 @@ pub enum Operation {
     RemoveDirectory,
     List,
     Rename,
+    ExchangePins,
     Unpin,
 }
 
@@ -373,6 +375,11 @@ impl System {
         link.replace(program)
     }
 
+    pub fn exchange(&self, link: &KernelLink, before: &KernelProgram, program: &KernelProgram) -> io::Result<()> {
+        let _operation = self.ask(Operation::Replace)?;
+        link.exchange(before, program)
+    }
+
     pub fn detach(&self, link: &KernelLink) -> io::Result<()> {
         let _operation = self.ask(Operation::Detach)?;
         link.detach()
@@ -564,6 +571,12 @@ impl System {
     pub fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let _operation = self.ask(Operation::Rename)?;
         std::fs::rename(from, to)
+    }
+
+    /// Exchanges two pins atomically. A kernel before 5.17 cannot do this in a bpf file system: the error is `EINVAL`.
+    pub fn exchange_pins(&self, one: &Path, other: &Path) -> io::Result<()> {
+        let _operation = self.ask(Operation::ExchangePins)?;
+        Ok(rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
     }
 
     /// Removes a pin; a missing pin is not an error.

@@ -24,7 +24,7 @@ pub struct Provenance {
     /// The subject classes, in the order of their numbers.
     pub subjects: Vec<ProvenanceSubject>,
     /// By predicate: the peer classes for which it holds.
-    pub predicates: Vec<Vec<u32>>,
+    pub predicates: Arc<PredicatePeers>,
     /// Peer classes with named ports that egress rules use: (name, atom).
     pub named: Vec<(u32, Vec<(u32, u32)>)>,
     /// The services and hostPorts on addresses.
@@ -61,6 +61,37 @@ impl From<Vec<ProvenancePolicy>> for DescribedPolicies {
         }
         text.shrink_to_fit();
         Self { policies, text }
+    }
+}
+
+/// For each predicate, the peer classes for which it holds, and their text in the manifest. Both are made once, and shared
+/// by all manifests with the same peer classes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PredicatePeers {
+    peers: Vec<Vec<u32>>,
+    text: String,
+}
+
+impl From<Vec<Vec<u32>>> for PredicatePeers {
+    fn from(peers: Vec<Vec<u32>>) -> Self {
+        let mut text = String::new();
+        for numbers in &peers {
+            json::begin_item(&mut text);
+            Json::Numbers(numbers).write(&mut text, json::ITEM_DEPTH);
+        }
+        text.shrink_to_fit();
+        Self { peers, text }
+    }
+}
+
+impl PredicatePeers {
+    /// How many predicates there are.
+    pub fn predicates(&self) -> usize {
+        self.peers.len()
+    }
+
+    fn holds(&self, predicate: u32, peer: u32) -> bool {
+        self.peers.get(predicate as usize).is_some_and(|peers| peers.binary_search(&peer).is_ok())
     }
 }
 
@@ -179,7 +210,7 @@ impl Provenance {
         let of_peer = self.named.binary_search_by_key(&peer, |(number, _)| *number);
         let of_peer = of_peer.ok().and_then(|at| self.named.get(at)).map_or(&[][..], |(_, named)| named);
         let named = if direction == Direction::Ingress { &of.named } else { of_peer };
-        let holds = |id: &u32| self.predicates.get(*id as usize).is_some_and(|it| it.binary_search(&peer).is_ok());
+        let holds = |id: &u32| self.predicates.holds(*id, peer);
         let allows = |rule: &ProvenanceRule| {
             let among = |atoms: &Vec<(u32, u32)>| atoms.iter().any(|(first, last)| (*first..=*last).contains(&atom));
             let is_named = || named.iter().any(|(name, at)| *at == atom && rule.names.contains(name));
@@ -205,24 +236,23 @@ impl Provenance {
         // A number and its separator.
         const OF_NUMBER: usize = 7;
         let policies: usize = self.policies.iter().map(|it| it.text.len() + OF_NUMBER).sum();
-        let predicates: usize = self.predicates.iter().map(|it| OF_NUMBER * (it.len() + 2)).sum();
         let subjects: usize = self.subjects.iter().map(|it| OF_LINE + OF_NUMBER * it.policies.len()).sum();
-        policies + predicates + subjects + OF_LINE * self.lists.len() + self.services.text.len()
+        let written = self.predicates.text.len() + self.services.text.len();
+        policies + subjects + OF_LINE * self.lists.len() + written
     }
 
     /// The members of the manifest.
     pub(super) fn json<'a>(&'a self) -> [(&'static str, Json<'a>); 7] {
-        let lists = |numbers: &'a [Vec<u32>]| numbers.iter().map(|it| Json::Numbers(it)).collect();
-        let services = &*self.services.text;
-        let services = (!services.is_empty()).then_some(Json::Written(services));
+        let written =
+            |text: &'a str| Json::List((!text.is_empty()).then_some(Json::Written(text)).into_iter().collect());
         [
             ("policies", Json::List(self.policies.iter().map(|part| Json::Written(&part.text)).collect())),
             ("tiers", Json::List(self.tiers.iter().map(ProvenanceTier::json).collect())),
             ("lists", Json::List(self.lists.iter().map(ProvenanceList::json).collect())),
-            ("predicates", Json::List(lists(&self.predicates))),
+            ("predicates", written(&self.predicates.text)),
             ("subjects", Json::List(self.subjects.iter().map(ProvenanceSubject::json).collect())),
             ("named_ports", Json::List(self.named.iter().map(|(peer, named)| at(*peer, pairs(named))).collect())),
-            ("services", Json::List(services.into_iter().collect())),
+            ("services", written(&self.services.text)),
         ]
     }
 }

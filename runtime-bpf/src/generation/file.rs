@@ -79,6 +79,23 @@ pub(crate) fn keep_file(
     Ok(map)
 }
 
+/// Whether [`keep_file`] would store the bytes that the map has. The values that are cut out are not compared.
+pub(crate) fn is_kept(system: &System, (artifact, file): (&Artifact, &[u8]), kept: &KernelMap) -> Result<bool, Error> {
+    let cuts = cuts(artifact, file);
+    let begin = begin(file, &cuts);
+    let (mut index, mut is_same): (u32, bool) = (0, true);
+    let mut compare = |piece: &[u8]| {
+        if is_same {
+            let there = system.lookup(kept, &index.to_le_bytes()).doing("read the artifact")?;
+            is_same = there.is_some_and(|there| there == piece);
+        }
+        index += 1;
+        Ok(())
+    };
+    each_piece(&parts(&begin, file, &cuts), &mut compare)?;
+    Ok(is_same)
+}
+
 /// The values to cut out: large ones of maps that programs cannot write. `flow_shape` is such a map too, but its value
 /// depends on this machine and differs from the file's.
 fn cuts(artifact: &Artifact, file: &[u8]) -> Vec<FileCut> {

@@ -27,15 +27,15 @@ use super::{
     shared_maps, write,
 };
 use crate::error::{Doing as _, Error};
-use crate::pins::{Age, Pins};
-use crate::point::ProgramSide;
+use crate::pins::Age;
 use crate::record::{EnforcementRecord, KernelGeneration, SinglePods};
 use crate::runtime::of;
 use crate::sys::{KernelMap, MapDefinition};
 use crate::system::System;
 
-/// Writes a generation into the record's spare and moves its pins to `next`. `None` if there is no spare with the same
-/// code and with maps that have room. After an error, the spare's content is unknown.
+/// Writes a generation into the record's spare. Its pins stay where they are until the switch is over; only a new map for
+/// the file is pinned under `next`. `None` if there is no spare with the same code and with maps that have room. After an
+/// error, the spare's content is unknown.
 pub(crate) fn take_over(
     objects: &ObjectSource<'_>,
     record: &mut EnforcementRecord,
@@ -44,7 +44,7 @@ pub(crate) fn take_over(
     let ObjectSource { system, pins, .. } = *objects;
     let has_code = |spare: &&KernelGeneration| !spare.code.is_empty() && spare.code == source.code;
     let Some(spare) = record.spare.as_ref().filter(has_code).cloned() else { return Ok(None) };
-    shared_maps(system, pins, record, source)?;
+    shared_maps(objects, record, source)?;
     // The programs keep the shared maps that they were loaded with.
     if spare.shared.iter().any(|(name, number)| record.shared.get(name) != Some(number)) {
         return Ok(None);
@@ -70,9 +70,7 @@ pub(crate) fn take_over(
     }
     let file = keep_file(system, pins, (source.artifact, source.file), loaded.maps.remove(FILE))?;
     let number = number_of(system, &file)?;
-    let is_same_file = spare.maps.get(FILE) == Some(&number);
     loaded.maps.insert(FILE.to_owned(), file);
-    move_pins(system, pins, &loaded, is_same_file)?;
     let GenerationSource { epoch, ref digest, keep, stamp, .. } = *source;
     let mut maps = spare.maps.clone();
     maps.insert(FILE.to_owned(), number);
@@ -191,17 +189,4 @@ fn rewrite_entries(
     }
     let missing: Vec<Entry<'_>> = wanted.iter().zip(is_there).filter(|(_, is)| !is).map(|(entry, _)| *entry).collect();
     write(system, map, image.name, &missing, source.artifact)
-}
-
-/// Moves the spare's pins to `next` before the record names it as the next generation. If both generations had pins to
-/// exchange when the switch is over, each would be in the other's way.
-fn move_pins(system: &System, pins: &Pins, loaded: &LoadedGeneration, with_file: bool) -> Result<(), Error> {
-    let maps = loaded.generation.maps.keys().filter(|name| with_file || *name != FILE);
-    let places = maps.map(|name| [Age::Old, Age::Next].map(|age| pins.map(age, name)));
-    let programs = ProgramSide::BOTH.map(|side| [Age::Old, Age::Next].map(|age| pins.program(age, side)));
-    let edge = loaded.edge.iter().map(|_| [Age::Old, Age::Next].map(|age| pins.edge_program(age)));
-    for [from, to] in places.chain(programs).chain(edge) {
-        system.rename(&from, &to).doing(format!("move {} to {}", from.display(), to.display()))?;
-    }
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! `weir attach`: from an artifact and interfaces to enforcement.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_artifact::Artifact;
@@ -13,7 +14,7 @@ use super::{EdgeFailure, PinAccess, Runtime, UplinkState};
 use crate::error::{Doing as _, Error, Failure, StateAfterFailure};
 use crate::generation::{self, GenerationSource, LoadedGeneration, flows};
 use crate::point::{self, HookKind, HookNeighbour, ProgramSide};
-use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration, Uplink};
+use crate::record::{EnforcedEndpoint, EnforcedEndpoints, EnforcementRecord, KernelGeneration, Uplink};
 use crate::sys::netlink::HostInterface;
 
 /// The desired state.
@@ -55,7 +56,7 @@ pub struct Attached {
     /// The one before, if there was another.
     pub before: Option<KernelGeneration>,
     /// All endpoints.
-    pub endpoints: Vec<EnforcedEndpoint>,
+    pub endpoints: EnforcedEndpoints,
     /// Endpoints whose interface was gone; they were removed from the record.
     pub gone: Vec<EnforcedEndpoint>,
     /// Differences from the record that were found and repaired, in words.
@@ -245,7 +246,8 @@ impl Runtime {
         // By interface: a node can have hundreds of pods, and each of them is looked up.
         let recorded: BTreeMap<u32, &EnforcedEndpoint> = record.endpoints.iter().map(|it| (it.ifindex, it)).collect();
         let mut places: BTreeMap<u32, usize> = BTreeMap::new();
-        let way = point::choose(&self.system, request.way)?;
+        // The kernel is asked only for new endpoints: a question takes as long as some hundred others.
+        let mut best = request.way.map(|_| point::choose(&self.system, request.way)).transpose()?;
         let closed = request.exact.as_ref().map_or(&[][..], |it| &it.closed);
         let asked = request.endpoints.iter().map(|it| (it, false)).chain(closed.iter().map(|it| (it, true)));
         let is_many = request.endpoints.len() + closed.len() > FEW;
@@ -256,10 +258,12 @@ impl Runtime {
         let listed = listed.values().filter(|_| is_many);
         let listed: BTreeMap<&str, &HostInterface> = listed.map(|it| (it.name.as_str(), &**it)).collect();
         for ((pod, name), closed) in asked {
-            let asking = format!("ask for the interface {name}");
             let interface = match listed.get(name.as_str()) {
-                Some(interface) => Some((*interface).clone()),
-                None => self.system.interface_named(name).doing(asking)?,
+                Some(interface) => Some(Cow::Borrowed(*interface)),
+                None => {
+                    let asked = self.system.interface_named(name).doing(format!("ask for the interface {name}"))?;
+                    asked.map(Cow::Owned)
+                }
             };
             let Some(interface) = interface else {
                 let missing = Error::NoInterface { pod: Some(pod.clone()), name: name.clone() };
@@ -278,14 +282,18 @@ impl Runtime {
             let known = recorded.get(&ifindex).copied();
             let (way, hurried) = match (request.way, known) {
                 (None, Some(known)) => (known.way, known.hurried),
-                _ => (way, false),
+                _ => {
+                    let way = best.map_or_else(|| point::choose(&self.system, None), Ok)?;
+                    best = Some(way);
+                    (way, false)
+                }
             };
             // The pod may change its hardware address later. The first one is the one that its CNI plug-in has set.
             let pod_address = known.filter(|it| it.pod == *pod && it.address == interface.address);
             let pod_address = pod_address.map_or_else(|| self.system.other_end(&interface), |it| it.pod_address);
             let number = known.map_or_else(|| free_number(record, &wanted), |it| it.number);
             let uid = request.exact.as_ref().and_then(|it| it.uids.get(pod).cloned());
-            let (pod, interface, address) = (pod.clone(), name.clone(), interface.address);
+            let (pod, interface, address) = (pod.clone(), name.clone(), interface.address.clone());
             places.entry(ifindex).or_insert(wanted.len());
             wanted.push(EnforcedEndpoint {
                 pod,
@@ -308,13 +316,14 @@ impl Runtime {
     /// of policies. The tables do not, so they stay the same if a policy gets another name.
     fn keep_other_file(&self, record: &mut EnforcementRecord, request: &Request<'_>) -> Result<(), Error> {
         let Some(loaded) = self.current(record)? else { return Ok(()) };
-        let kept = loaded.maps.get(generation::FILE).map(|map| generation::kept_file(&self.system, &loaded.maps, map));
-        if kept.is_some_and(|kept| kept.is_ok_and(|kept| kept == request.file)) {
+        let file = (request.artifact, request.file);
+        let kept = loaded.maps.get(generation::FILE);
+        // The values that the map lacks are in the tables, whose digest is the request's.
+        if kept.is_some_and(|kept| matches!(generation::is_kept(&self.system, file, kept), Ok(true))) {
             return Ok(());
         }
         // A new map, so that a reader never sees half of each. If the process dies, `place_pins` removes the map that the
         // record does not have.
-        let file = (request.artifact, request.file);
         let file = generation::keep_file(&self.system, &self.pins, file, None)?;
         let number = generation::number_of(&self.system, &file)?;
         if let Some(current) = &mut record.current {
@@ -338,7 +347,10 @@ impl Runtime {
         let mut added = Reconciled::default();
         self.place_edge(record, &loaded, &mut added);
         self.place_new_programs(record, &loaded, artifact, enforced, &mut added)?;
-        self.finish(record, &loaded, artifact, enforced, added, reconciled)
+        self.remove_others(record, &loaded, enforced, &added)?;
+        self.open_endpoints(record, &loaded, &Values::new(Some(artifact)), &mut added)?;
+        reconciled.add(added);
+        Ok(())
     }
 
     /// Places the programs of the generation in force, at new endpoints too.
@@ -354,7 +366,7 @@ impl Runtime {
         self.keep_addresses(loaded, &table, &record.endpoints, added)?;
         let new = self.new_endpoints(record, &table.endpoints, enforced);
         self.prepare(record, &new);
-        for local in &new.ordered(record) {
+        for local in new.ordered(&record.endpoints) {
             self.place_programs_at(record, local, loaded, (&FoundPrograms::new(), &new), added);
         }
         Ok(())
@@ -393,11 +405,22 @@ impl Runtime {
         self.write_record(record)?;
         let mut switched = Reconciled::default();
         let new = self.new_endpoints(record, &request.artifact.endpoints, enforced);
-        self.switch(record, current.as_ref(), &next, &new, &mut switched)?;
+        let mut repaired = self.switch(record, current.as_ref(), &next, &new, &mut switched)?;
         flows::forget_unknown(record);
         self.write_changed_record(record)?;
-        self.place_pins(record)?;
-        self.finish(record, &next, request.artifact, enforced, switched, reconciled)
+        let restored = self.place_pins(record)?.restored;
+        repaired.extend(restored.iter().map(|path| format!("the pin {}", path.display())));
+        record.repaired += repaired.len() as u64;
+        reconciled.repaired.append(&mut repaired);
+        self.remove_others(record, &next, enforced, &switched)?;
+        // For an agent's later operations. To read it from the kernel would cost more than the rest of them.
+        self.stored_table(&next, Some(request.artifact))?;
+        // The entries of endpoints that were enforced before are there, unless one of them failed.
+        if !switched.failures.is_empty() || !record.endpoints.iter().all(|it| is_among(enforced, it)) {
+            self.open_endpoints(record, &next, &Values::new(Some(request.artifact)), &mut switched)?;
+        }
+        reconciled.add(switched);
+        Ok(())
     }
 
     /// Makes the next generation from the spare, if that is possible, or anew.
@@ -412,33 +435,27 @@ impl Runtime {
         if let Some(spare) = record.spare.take() {
             self.remove_spare(&spare)?;
         }
-        generation::load(&self.system, &self.pins, record, source)
+        generation::load(&self.objects(), record, source)
     }
 
-    /// The programs are in place: writes the entries that are missing, and removes what leaves.
-    fn finish(
+    /// The programs are in place: removes endpoints that leave, and new ones that none of them reached.
+    fn remove_others(
         &self,
         record: &mut EnforcementRecord,
         loaded: &LoadedGeneration,
-        artifact: &Artifact,
         enforced: &[EnforcedEndpoint],
-        mut done: Reconciled,
-        reconciled: &mut Reconciled,
+        done: &Reconciled,
     ) -> Result<(), Error> {
         // An endpoint that was enforced before stays in the record, and the next operation tries it again.
         let lost = |it: &EnforcedEndpoint| {
             let is_open = done.failures.iter().any(|f| f.interface == it.interface && f.now == StateAfterFailure::Open);
             is_open && !is_among(enforced, it)
         };
-        record.endpoints.retain(|it| !lost(it));
+        if record.endpoints.iter().any(lost) {
+            record.endpoints.retain(|it| !lost(it));
+        }
         self.remove_leaving(record, Some(loaded), &done.failures)?;
-        self.write_changed_record(record)?;
-        self.open_endpoints(record, loaded, &Values::new(Some(artifact)), &mut done)?;
-        reconciled.failures.append(&mut done.failures);
-        reconciled.gone.append(&mut done.gone);
-        reconciled.edge_failures.append(&mut done.edge_failures);
-        reconciled.generic.append(&mut done.generic);
-        Ok(())
+        self.write_changed_record(record)
     }
 
     /// Programs of others on the hooks of endpoints.
@@ -481,12 +498,18 @@ fn close_unknown(
 ) {
     let interfaces: BTreeSet<u32> = wanted.iter().map(|it| it.ifindex).collect();
     let places: BTreeSet<(&str, u32)> = wanted.iter().map(|it| (it.pod.as_str(), it.ifindex)).collect();
-    for local in &mut record.endpoints {
-        let is_named = interfaces.contains(&local.ifindex);
+    let is_unknown = |local: &EnforcedEndpoint| {
         let pod = local.pod.as_str();
-        let is_elsewhere = places.range((pod, 0)..=(pod, u32::MAX)).any(|(_, ifindex)| *ifindex != local.ifindex);
-        let is_same = local.uid.is_some() && exact.uids.get(&local.pod) == local.uid.as_ref();
-        local.closed |= !is_named && (is_elsewhere || !is_same || named.value_of(local).is_none());
+        let is_elsewhere = || places.range((pod, 0)..=(pod, u32::MAX)).any(|(_, ifindex)| *ifindex != local.ifindex);
+        let is_same = || local.uid.is_some() && exact.uids.get(&local.pod) == local.uid.as_ref();
+        let is_named = interfaces.contains(&local.ifindex);
+        !is_named && (is_elsewhere() || !is_same() || named.value_of(local).is_none())
+    };
+    let unknown = record.endpoints.iter().filter(|it| !it.closed && is_unknown(it)).map(|it| it.ifindex);
+    let unknown: BTreeSet<u32> = unknown.collect();
+    if !unknown.is_empty() {
+        let closing = record.endpoints.iter_mut().filter(|it| unknown.contains(&it.ifindex));
+        closing.for_each(|local| local.closed = true);
     }
     for local in wanted.iter_mut().filter(|it| !it.closed && named.value_of(it).is_none()) {
         local.closed = true;
@@ -516,12 +539,18 @@ fn shared_maps(record: &EnforcementRecord) -> usize {
 /// way is moved afterwards: the interfaces to move and their new ways are returned.
 fn merge(record: &mut EnforcementRecord, wanted: Vec<EnforcedEndpoint>) -> Vec<(u32, HookKind)> {
     let mut moves = Vec::new();
-    let all = std::mem::take(&mut record.endpoints);
-    let mut all: BTreeMap<u32, EnforcedEndpoint> = all.into_iter().map(|it| (it.ifindex, it)).collect();
+    let before = record.endpoints.clone();
+    let before: BTreeMap<u32, &EnforcedEndpoint> = before.iter().map(|it| (it.ifindex, it)).collect();
+    let mut all: BTreeMap<u32, EnforcedEndpoint> = BTreeMap::new();
     for mut new in wanted {
-        if let Some(old) = all.remove(&new.ifindex) {
+        // A request can name a pod and its interface twice.
+        if let Some(first) = all.get_mut(&new.ifindex) {
+            first.closed |= new.closed;
+            continue;
+        }
+        if let Some(old) = before.get(&new.ifindex) {
             if old.pod != new.pod {
-                record.leaving.push(old);
+                record.leaving.push((*old).clone());
             } else if old.way != new.way {
                 moves.push((new.ifindex, new.way));
                 (new.way, new.hurried) = (old.way, old.hurried);
@@ -529,7 +558,12 @@ fn merge(record: &mut EnforcementRecord, wanted: Vec<EnforcedEndpoint>) -> Vec<(
         }
         all.insert(new.ifindex, new);
     }
-    record.endpoints = all.into_values().collect();
+    for (ifindex, old) in before {
+        all.entry(ifindex).or_insert_with(|| old.clone());
+    }
+    if !record.endpoints.iter().eq(all.values()) {
+        record.endpoints = all.into_values().collect::<Vec<_>>().into();
+    }
     moves
 }
 

@@ -54,11 +54,11 @@ impl Runtime {
             return Ok(Vec::new());
         };
         self.check_namespace(&record)?;
-        let (leaving, staying): (Vec<_>, Vec<_>) = record.endpoints.drain(..).partition(leaves);
+        let (leaving, staying): (Vec<_>, Vec<_>) = record.endpoints.iter().cloned().partition(|it| leaves(it));
         if leaving.is_empty() && !(is_all && staying.is_empty()) {
             return Ok(leaving);
         }
-        record.endpoints = staying;
+        record.endpoints = staying.into();
         record.leaving.extend(leaving.iter().cloned());
         // From here on, the next operation continues the removal if this one fails.
         self.write_record(&record)?;

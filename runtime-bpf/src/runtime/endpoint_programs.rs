@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Runtime;
 use super::new_endpoints::NewEndpoints;
 use super::reconcile::{Reconciled, text};
+use super::switch::hook_name;
 use crate::error::{Doing as _, Error, Failure, StateAfterFailure};
 use crate::generation::LoadedGeneration;
 use crate::point::{HookKind, Point, ProgramSide};
@@ -37,7 +38,7 @@ impl Runtime {
         let interfaces = self.system.interfaces().doing("list this host's interfaces")?;
         let (mut gone, mut changed) = (Vec::new(), false);
         let ours = record.programs();
-        for local in &mut record.endpoints {
+        for local in record.endpoints.iter_mut() {
             // If the query fails, the endpoint does not count as gone. Whether its programs are there is checked when
             // they are placed.
             let is_gone =
@@ -98,7 +99,7 @@ impl Runtime {
     ) {
         let new = self.interrupted_endpoints(record, loaded);
         self.prepare(record, &new);
-        for local in &new.ordered(record) {
+        for local in new.ordered(&record.endpoints) {
             self.place_programs_at(record, local, loaded, (found, &new), reconciled);
         }
     }
@@ -121,7 +122,7 @@ impl Runtime {
                 // The query failed, but placing the program again does no harm.
                 there => match point.place(loaded.program(side)) {
                     Ok(()) if there.is_ok() => {
-                        reconciled.repaired.push(format!("{} at {}", side.program(), local.interface));
+                        reconciled.repaired.push(hook_name(local, side));
                     }
                     Ok(()) => {}
                     Err(error) => errors.push(format!("{}: {error}", side.program())),

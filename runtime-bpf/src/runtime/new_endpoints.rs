@@ -41,10 +41,10 @@ impl NewEndpoints {
         self.running.contains(&local.ifindex)
     }
 
-    /// All endpoints of the record, in the order in which they change.
-    pub(super) fn ordered(&self, record: &EnforcementRecord) -> Vec<EnforcedEndpoint> {
+    /// The endpoints of a record, in the order in which they change.
+    pub(super) fn ordered<'e>(&self, endpoints: &'e [EnforcedEndpoint]) -> Vec<&'e EnforcedEndpoint> {
         let is_new = |it: &EnforcedEndpoint| self.entries.contains_key(&it.ifindex);
-        let mut all = record.endpoints.clone();
+        let mut all: Vec<&EnforcedEndpoint> = endpoints.iter().collect();
         all.sort_by_key(|it| (is_new(it), !self.runs(it), it.ifindex));
         all
     }
@@ -166,13 +166,12 @@ mod tests {
             closed: false,
             by_hand: false,
         };
-        let mut record = EnforcementRecord::new(0);
-        record.endpoints = (1..=6).map(at).collect();
+        let endpoints: Vec<EnforcedEndpoint> = (1..=6).map(at).collect();
         let new = NewEndpoints {
             entries: [1, 2, 3, 5].map(|it| (it, [0; endpoint::BYTES as usize])).into(),
             running: [2, 5].into(),
         };
-        let order: Vec<u32> = new.ordered(&record).iter().map(|it| it.ifindex).collect();
+        let order: Vec<u32> = new.ordered(&endpoints).iter().map(|it| it.ifindex).collect();
         assert_eq!(order, [4, 6, 2, 5, 1, 3]);
     }
 }

@@ -262,7 +262,7 @@ impl Runtime {
             loaded.generation.pods.leave(&pod.pod, is_named);
         }
         record.current = Some(loaded.generation.clone());
-        record.endpoints = staying;
+        record.endpoints = staying.into();
         record.leaving = leaving;
         self.write_record(&record)?;
         self.remove_leaving(&mut record, Some(&loaded), &[])

@@ -34,6 +34,16 @@ pub(crate) struct Reconciled {
     pub(super) unreadable: Option<Error>,
 }
 
+impl Reconciled {
+    /// Adds what an operation met at endpoints and uplinks.
+    pub(super) fn add(&mut self, mut done: Self) {
+        self.failures.append(&mut done.failures);
+        self.gone.append(&mut done.gone);
+        self.edge_failures.append(&mut done.edge_failures);
+        self.generic.append(&mut done.generic);
+    }
+}
+
 impl Runtime {
     /// Reconciles the kernel with the record. Changes of the record itself are written.
     pub(super) fn reconcile(

@@ -17,6 +17,7 @@ use crate::error::{Doing as _, Error};
 use crate::pins::{Age, Pins};
 use crate::point::ProgramSide;
 use crate::record::EnforcementRecord;
+use crate::sys::errno;
 
 /// Programs and maps have numbers of their own: the same number may belong to one of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ pub(super) struct RecordedPin {
 #[derive(Debug, Default)]
 pub(super) struct PlacedPins {
     /// Pins that were missing, and are there again.
-    restored: Vec<PathBuf>,
+    pub(super) restored: Vec<PathBuf>,
     /// Pins whose objects no longer exist.
     lost: Vec<PathBuf>,
 }
@@ -86,7 +87,7 @@ impl Runtime {
     pub(super) fn place_pins(&self, record: &EnforcementRecord) -> Result<PlacedPins, Error> {
         let recorded = self.recorded_pins(record);
         let mut right = BTreeSet::new();
-        let mut moves = Vec::new();
+        let mut moves = BTreeMap::new();
         let mut known = BTreeMap::new();
         for (path, inode) in self.pinned()? {
             // A pin that cannot be opened as a program or map belongs to another process.
@@ -95,14 +96,24 @@ impl Runtime {
             let to = recorded.iter().find(|it| Some(it.object) == object).map(|it| it.path.clone());
             match to {
                 Some(to) if to == path => _ = right.insert(path),
-                Some(to) => moves.push((path, to)),
+                Some(to) => _ = moves.insert(path, to),
                 None => self.system.unpin(&path).doing(format!("remove {}", path.display()))?,
             }
         }
         self.know_pins(known);
+        // A generation that was the spare, and the one that it replaces, have pins at each other's paths.
+        let is_exchange = |(from, to): &(&PathBuf, &PathBuf)| from < to && moves.get(*to) == Some(*from);
+        let exchanges: Vec<_> =
+            moves.iter().filter(is_exchange).map(|(one, other)| [one.clone(), other.clone()]).collect();
+        for [one, other] in exchanges {
+            self.exchange_pins(&one, &other)?;
+            [&one, &other].into_iter().for_each(|path| _ = moves.remove(path));
+            right.extend([one, other]);
+        }
         // To old first, then from next: a rename replaces the pin at its target, so the previous generation has to
         // leave before the next one takes its paths. A process that dies in between leaves only pins that the next call
         // finds by their numbers.
+        let mut moves: Vec<_> = moves.into_iter().collect();
         moves.sort_by_key(|(_, to)| !to.starts_with(self.pins.old()));
         for (from, to) in moves {
             self.system.rename(&from, &to).doing(format!("move {} to {}", from.display(), to.display()))?;
@@ -114,6 +125,19 @@ impl Runtime {
             list.push(path);
         }
         Ok(placed)
+    }
+
+    /// Exchanges two pins, at once if the kernel can. Otherwise one of them is in the directory of the next generation
+    /// meanwhile, where no pin of its name is: while there is a next generation, no others have each other's paths.
+    fn exchange_pins(&self, one: &Path, other: &Path) -> Result<(), Error> {
+        let between = self.pins.next().join(one.file_name().unwrap_or_default());
+        let exchanged = match self.system.exchange_pins(one, other) {
+            Err(error) if errno(&error) == Some(libc::EINVAL) => [(one, &*between), (other, one), (&*between, other)]
+                .into_iter()
+                .try_for_each(|(from, to)| self.system.rename(from, to)),
+            exchanged => exchanged,
+        };
+        exchanged.doing(format!("exchange {} and {}", one.display(), other.display()))
     }
 
     /// The pins of programs and maps, and their inodes.

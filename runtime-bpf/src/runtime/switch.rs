@@ -18,7 +18,9 @@ impl Runtime {
         match generation::open(&self.objects(), record, &generation, Age::Next)? {
             Some(next) => {
                 let new = self.interrupted_endpoints(record, &next);
-                self.switch(record, current.as_ref(), &next, &new, reconciled)
+                let repaired = self.switch(record, current.as_ref(), &next, &new, reconciled)?;
+                reconciled.repaired.extend(repaired);
+                Ok(())
             }
             None => {
                 record.next = None;
@@ -27,7 +29,8 @@ impl Runtime {
         }
     }
 
-    /// Puts the record's next generation in force everywhere, or keeps the present one.
+    /// Puts the record's next generation in force everywhere, or keeps the present one. Returns, in words, where the
+    /// present one was not in force as it should have been.
     pub(crate) fn switch(
         &self,
         record: &mut EnforcementRecord,
@@ -35,7 +38,7 @@ impl Runtime {
         next: &LoadedGeneration,
         new: &NewEndpoints,
         reconciled: &mut Reconciled,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<String>, Error> {
         if let Some(current) = current
             && let Err(error) = self.pair(current, next)
         {
@@ -47,12 +50,11 @@ impl Runtime {
         // replaced. The uplinks change first: see `edge`.
         self.place_edge(record, next, reconciled);
         let generations: Vec<&LoadedGeneration> = current.into_iter().chain([next]).collect();
-        let mut replaced = Vec::new();
-        let mut gone = Vec::new();
+        let (mut replaced, mut repaired, mut gone) = (Vec::new(), Vec::new(), Vec::new());
         self.prepare(record, new);
-        let ordered = new.ordered(record);
-        for local in &ordered {
-            match self.replace(local, next, &mut replaced) {
+        let endpoints = record.endpoints.clone();
+        for local in new.ordered(&endpoints) {
+            match self.replace(local, current, next, (&mut replaced, &mut repaired)) {
                 Ok(()) => _ = self.open_new(local, next, new),
                 Err(why) if self.is_gone(local, &record.programs(), &mut FoundPrograms::new())? => {
                     reconciled.failures.push(failure(local, StateAfterFailure::Gone, &why));
@@ -81,7 +83,9 @@ impl Runtime {
                 }
             }
         }
-        record.endpoints.retain(|it| !gone.contains(it));
+        if !gone.is_empty() {
+            record.endpoints.retain(|it| !gone.contains(it));
+        }
         record.leaving.extend(gone.iter().cloned());
         reconciled.gone.extend(gone);
         // One write makes the next generation the current one. Before it, recovery repeats the replacements above,
@@ -91,17 +95,21 @@ impl Runtime {
         let may_run = !reconciled.failures.is_empty() || !reconciled.edge_failures.is_empty();
         record.retired.iter_mut().filter(|_| may_run).for_each(|(retired, _)| retired.code.clear());
         record.current = record.next.take();
-        self.write_record(record)
+        self.write_record(record)?;
+        Ok(repaired)
     }
 
     fn replace<'a>(
         &self,
         local: &'a EnforcedEndpoint,
+        current: Option<&LoadedGeneration>,
         next: &LoadedGeneration,
-        replaced: &mut Vec<(&'a EnforcedEndpoint, ProgramSide)>,
+        (replaced, repaired): (&mut Vec<(&'a EnforcedEndpoint, ProgramSide)>, &mut Vec<String>),
     ) -> std::io::Result<()> {
         for side in ProgramSide::BOTH {
-            self.point(local, side).switch(next.program(side))?;
+            if !self.point(local, side).switch(current, next)? {
+                repaired.push(hook_name(local, side));
+            }
             replaced.push((local, side));
         }
         Ok(())
@@ -155,6 +163,11 @@ impl Runtime {
         self.unpair(current)?;
         self.place_pins(record).map(|_| ())
     }
+}
+
+/// A hook of an endpoint whose program was missing, for the list of repairs.
+pub(super) fn hook_name(local: &EnforcedEndpoint, side: ProgramSide) -> String {
+    format!("{} at {}", side.program(), local.interface)
 }
 
 fn failure(local: &EnforcedEndpoint, now: StateAfterFailure, why: &std::io::Error) -> Failure {

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use aya_obj::generated::{
-    BPF_F_BEFORE, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE, bpf_attach_type, bpf_attr, bpf_cmd, bpf_link_info,
-    bpf_map_info, bpf_prog_info,
+    BPF_F_BEFORE, BPF_F_REPLACE, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE, bpf_attach_type, bpf_attr, bpf_cmd,
+    bpf_link_info, bpf_map_info, bpf_prog_info,
 };
 
 use super::{BpfKernel, KernelMap, KernelProgram, MapDefinition, MapType, Plain, call, new_fd};
@@ -222,9 +222,22 @@ impl KernelLink {
 
     /// Replaces the link's program atomically: every packet is seen by one of the two.
     pub fn replace(&self, program: &KernelProgram) -> io::Result<()> {
+        self.update(program, None)
+    }
+
+    /// The same, only if `before` is the link's program now: otherwise the error is `EPERM`.
+    pub fn exchange(&self, before: &KernelProgram, program: &KernelProgram) -> io::Result<()> {
+        self.update(program, Some(before))
+    }
+
+    fn update(&self, program: &KernelProgram, before: Option<&KernelProgram>) -> io::Result<()> {
         let mut attr = bpf_attr::zeroed();
         attr.link_update.link_fd = self.fd.as_raw_fd() as u32;
         attr.link_update.__bindgen_anon_1.new_prog_fd = program.fd.as_raw_fd() as u32;
+        if let Some(before) = before {
+            attr.link_update.flags = BPF_F_REPLACE;
+            attr.link_update.__bindgen_anon_2.old_prog_fd = before.fd.as_raw_fd() as u32;
+        }
         call(bpf_cmd::BPF_LINK_UPDATE, &mut attr).map(|_| ())
     }
 

@@ -64,6 +64,7 @@ pub(crate) fn errnos(operation: Operation) -> &'static [i32] {
         RemoveDirectory => &[ENOTEMPTY, EPERM],
         List => &[EACCES, EMFILE],
         Rename => &[EPERM, EBUSY, ENOSPC],
+        ExchangePins => &[EINVAL, EPERM],
         Unpin => &[EPERM, EBUSY],
     }
 }

@@ -102,6 +102,30 @@ fn switches_to_other_tables_load_no_program() {
     });
 }
 
+/// Before Linux 5.17, pins cannot be exchanged.
+#[test]
+fn switches_put_pins_right_on_a_kernel_that_cannot_exchange_them() {
+    skip!(unless possible());
+    let node = &with_servers();
+    node.here(|| {
+        let refuse = |operation| (operation == Operation::ExchangePins).then_some(libc::EINVAL);
+        let system = System::with_faults(Box::new(refuse)).unwrap();
+        let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().keeping().unwrap();
+        let mut pins = Vec::new();
+        for (turn, port) in [80, 81, 80, 81].into_iter().enumerate() {
+            attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
+            runtime.reap().unwrap();
+            assert_in_force(node, &runtime, port, 161 - port, &format!("turn {turn}"));
+            pins.push(["progs", "maps", "old"].map(|directory| pinned(node, directory)));
+        }
+        let [.., [programs, maps, old], [other_programs, other_maps, _]] = &pins[..] else { panic!("four turns") };
+        assert!(programs.is_disjoint(other_programs) && maps != other_maps, "two generations take turns");
+        assert!(other_programs.is_subset(old));
+        assert_eq!(runtime.repair().unwrap(), Vec::<String>::new());
+        assert_eq!(runtime.status().unwrap().repaired, 0, "no pin was lost");
+    });
+}
+
 #[test]
 fn an_agent_keeps_the_file_with_another_name_of_a_policy() {
     skip!(unless possible());
@@ -308,8 +332,12 @@ fn an_agents_switch_takes_one_update_for_each_program_and_opens_no_pin() {
         let opened =
             [Operation::PinnedLink, Operation::PinnedProgram, Operation::NumberedMap, Operation::NumberedProgram];
         assert_eq!((of(Operation::Replace), opened.map(of)), (4, [0; 4]), "{seen:?}");
+        // The exchange compares the program that was there.
+        assert_eq!(of(Operation::LinkInfo), 0, "{seen:?}");
         // This host's addresses are listed for the next generation only: the one before is checked, not reconciled.
-        assert_eq!(of(Operation::Addresses), 2, "{seen:?}");
+        assert_eq!(of(Operation::Addresses), 1, "{seen:?}");
+        // The pins of both generations are exchanged. Only records are renamed: two of the switch, and one of the removal.
+        assert_eq!(of(Operation::Rename), 3, "{seen:?}");
         // Only the record is a new map after each change.
         assert!(of(Operation::PinnedMap) < 16, "{seen:?}");
         assert_in_force(node, &runtime, 81, 80, "after four switches");

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use weir_artifact::Provenance;
 use weir_artifact::provenance::{
-    DescribedPolicies, ProvenanceList, ProvenancePolicy, ProvenanceRule, ProvenanceSubject, ProvenanceTier,
+    DescribedPolicies, PredicatePeers, ProvenanceList, ProvenancePolicy, ProvenanceRule, ProvenanceSubject,
+    ProvenanceTier,
 };
-use weir_classes::{AtomSet, Atoms, Classes, PolicyBlock, Predicate, RuleParts, VipPort};
+use weir_classes::{AtomSet, Atoms, Classes, PeerClass, PolicyBlock, Predicate, RuleParts, VipPort};
 use weir_model::{Cluster, Direction, ListAction, PolicyId, RuleAction, TierPolicyId};
 use weir_objects::origin::{FieldOrigin, FieldPath};
 
-/// The descriptions of policies in the last manifest, for the next one. Most policies are the same then, and with
-/// thousands of policies, their descriptions take longer than the rest of an artifact.
+/// The descriptions of policies and predicates in the last manifest, for the next one. Most policies are the same then,
+/// and with thousands of policies, their descriptions take longer than the rest of an artifact.
 ///
 /// Invariant: a manifest that takes descriptions from here is byte for byte the one that is made without them. For this,
 /// a description is taken only if the policies have the same rules, names and modes, and if no range of ports that is
@@ -20,7 +21,21 @@ use weir_objects::origin::{FieldOrigin, FieldPath};
 pub struct LastDescriptions {
     atoms: Option<Atoms>,
     known: Vec<KnownDescription>,
+    predicates: Option<KnownPredicates>,
     taken: usize,
+}
+
+/// The peer classes of all predicates, and the classes that they were made from.
+#[derive(Debug)]
+struct KnownPredicates {
+    of: Arc<Vec<PeerClass>>,
+    peers: Arc<PredicatePeers>,
+}
+
+impl KnownPredicates {
+    fn are_of(&self, classes: &Classes) -> bool {
+        Arc::ptr_eq(&self.of, &classes.peers) && self.peers.predicates() == classes.predicates().len()
+    }
 }
 
 /// The descriptions of a block of policies.
@@ -36,6 +51,13 @@ impl LastDescriptions {
     /// How many descriptions of policies the last manifest took from the one before.
     pub fn taken(&self) -> usize {
         self.taken
+    }
+
+    /// The peer classes of all predicates.
+    fn predicates(&mut self, classes: &Classes) -> Arc<PredicatePeers> {
+        let known = self.predicates.take().filter(|known| known.are_of(classes));
+        let made = || KnownPredicates { of: Arc::clone(&classes.peers), peers: Arc::new(predicates(classes)) };
+        Arc::clone(&self.predicates.insert(known.unwrap_or_else(made)).peers)
     }
 
     fn begin(&mut self, classes: &Classes) -> Vec<KnownDescription> {
@@ -83,7 +105,10 @@ pub enum Positions<'a> {
 
 /// The provenance of these classes.
 pub fn provenance(cluster: &Cluster, classes: &Classes, positions: &mut Positions<'_>) -> Provenance {
-    let predicates = vec![Vec::new(); classes.predicates().len()];
+    let predicates = match positions {
+        Positions::Of(_) => Arc::new(predicates(classes)),
+        Positions::None(last) => last.predicates(classes),
+    };
     let mut made = Provenance { predicates, ..Provenance::default() };
     let (policies, lists) = (classes.policies(), classes.lists());
     let mut nowhere = |_: &FieldOrigin| None;
@@ -131,10 +156,17 @@ pub fn provenance(cluster: &Cluster, classes: &Classes, positions: &mut Position
     made
 }
 
+fn predicates(classes: &Classes) -> PredicatePeers {
+    let mut peers = vec![Vec::new(); classes.predicates().len()];
+    for (number, peer) in (0..).zip(classes.peers.iter()) {
+        peer.predicates.iter().for_each(|id| peers[id.index()].push(number));
+    }
+    peers.into()
+}
+
 fn add_peers(made: &mut Provenance, cluster: &Cluster, classes: &Classes) {
     let mut name = String::new();
     for (number, peer) in (0..).zip(classes.peers.iter()) {
-        peer.predicates.iter().for_each(|id| made.predicates[id.index()].push(number));
         if !peer.named.is_empty() {
             made.named.push((number, named(classes, Direction::Egress, &peer.named)));
         }
