@@ -12,7 +12,7 @@ mod written;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use weir_artifact::Artifact;
@@ -222,19 +222,35 @@ impl ObjectSource<'_> {
             return Ok(Some(held));
         }
         let opening = format!("open the map {name}");
-        let pinned = self.system.pinned_map(&self.pins.map(age, name)).doing(&opening)?;
-        let right = pinned.filter(|map| self.system.map_info(map).is_ok_and(|info| info.id == number));
-        right.map_or_else(|| self.system.numbered_map(number), |map| Ok(Some(map))).doing(opening)
+        for age in age.places() {
+            let pinned = self.system.pinned_map(&self.pins.map(*age, name)).doing(&opening)?;
+            let right = pinned.filter(|map| self.system.map_info(map).is_ok_and(|info| info.id == number));
+            if right.is_some() {
+                return Ok(right);
+            }
+        }
+        self.system.numbered_map(number).doing(opening)
     }
 
-    fn program(&self, name: &str, number: u32, place: &Path) -> Result<Option<KernelProgram>, Error> {
+    fn program(
+        &self,
+        name: &str,
+        number: u32,
+        age: Age,
+        place: impl Fn(Age) -> PathBuf,
+    ) -> Result<Option<KernelProgram>, Error> {
         if let Some(held) = self.held.program(number) {
             return Ok(Some(held));
         }
         let opening = format!("open the program {name}");
-        let pinned = self.system.pinned_program(place).doing(&opening)?;
-        let right = pinned.filter(|it| self.system.program_info(it).is_ok_and(|info| info.id == number));
-        right.map_or_else(|| self.system.numbered_program(number), |it| Ok(Some(it))).doing(opening)
+        for age in age.places() {
+            let pinned = self.system.pinned_program(&place(*age)).doing(&opening)?;
+            let right = pinned.filter(|it| self.system.program_info(it).is_ok_and(|info| info.id == number));
+            if right.is_some() {
+                return Ok(right);
+            }
+        }
+        self.system.numbered_program(number).doing(opening)
     }
 }
 
@@ -255,12 +271,12 @@ pub(crate) fn open(
     }
     let mut programs = Vec::new();
     for (side, number) in ProgramSide::BOTH.into_iter().zip(generation.programs) {
-        let program = objects.program(side.program(), number, &pins.program(age, side))?;
+        let program = objects.program(side.program(), number, age, |age| pins.program(age, side))?;
         let Some(program) = program else { return Ok(None) };
         programs.push(program);
     }
     let edge = match generation.edge {
-        Some(number) => match objects.program(AT_EDGE, number, &pins.edge_program(age))? {
+        Some(number) => match objects.program(AT_EDGE, number, age, |age| pins.edge_program(age))? {
             None => return Ok(None),
             found => found,
         },

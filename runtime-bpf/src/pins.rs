@@ -8,9 +8,9 @@
 //!  DIR/maps/NAME          its maps, and those that all generations share
 //!  DIR/links/from_pod_N   the place of a program at interface N (TCX)
 //!  DIR/links/at_edge_N    the place of the one at uplinks
-//!  DIR/next/NAME          a generation in the making
+//!  DIR/next/NAME          a generation in the making, unless it reuses the spare
 //!  DIR/old/NAME           the one before: at first because packets can be under way that it has seen, then as the spare,
-//!                         whose programs and maps the next generation may reuse
+//!                         whose programs and maps the next generation may reuse; they stay here until the switch is over
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -31,6 +31,17 @@ pub(crate) enum Age {
     Current,
     Next,
     Old,
+}
+
+impl Age {
+    /// Where the pins of the generation can be. Those of the next one can still be the spare's.
+    pub(crate) fn places(self) -> &'static [Self] {
+        match self {
+            Self::Current => &[Self::Current],
+            Self::Next => &[Self::Next, Self::Old],
+            Self::Old => &[Self::Old],
+        }
+    }
 }
 
 impl Pins {
@@ -113,6 +124,11 @@ impl Pins {
     /// The directory of a generation in the making.
     pub(crate) fn next(&self) -> PathBuf {
         self.programs(Age::Next)
+    }
+
+    /// The place of a pin while two others are exchanged. No object has this name.
+    pub(crate) fn between(&self) -> PathBuf {
+        self.next().join("between")
     }
 
     /// Every directory under the root.

@@ -163,7 +163,8 @@ impl Point<'_> {
     }
 
     /// Puts the next generation's program in place of the one in force. With a held link, this is one system call, which
-    /// compares the program that is there. Returns false if neither of the two was there.
+    /// compares the program that is there. Returns false if it was another one: neither of the two, nor one of those that
+    /// an interrupted attach leaves.
     pub(crate) fn switch(&self, before: Option<&LoadedGeneration>, next: &LoadedGeneration) -> std::io::Result<bool> {
         let program = next.program(self.side);
         let held = self.held.as_ref().filter(|_| self.way == HookKind::Tcx);
@@ -171,8 +172,12 @@ impl Point<'_> {
         match self.system.exchange(held, before.program(self.side), program) {
             // The link is not attached any more, or has another program.
             Err(error) if matches!(errno(&error), Some(libc::ENOLINK | libc::EPERM)) => {
-                let is_next = matches!(self.program(), Ok(Some(there)) if there == next.number(self.side));
-                self.place(program).map(|()| is_next)
+                let there = self.program().ok().flatten();
+                let is_ours = |there: u32| {
+                    there == next.number(self.side) || [CLOSED, WITHOUT_EFFECT].contains(&&*self.name_of(there))
+                };
+                let is_expected = there.is_some_and(is_ours);
+                self.place(program).map(|()| is_expected)
             }
             other => other.map(|()| true),
         }

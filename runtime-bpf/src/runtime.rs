@@ -11,7 +11,7 @@
 //!
 //! ```text
 //!  make next (maps filled, programs loaded, pinned under next/)     not yet in use; with the same code, the spare is
-//!                                                                   filled and moved instead: `generation::take_over`
+//!                                                                   filled instead: `generation::take_over`
 //!  pair it with current: each knows the other's mark and program    packets that one has seen go through both hooks of that one
 //!  record: next                                                     from here on, recovery goes forward
 //!  replace the program at each uplink, then at each point           atomic each; a new endpoint gets its entry with its

@@ -73,6 +73,8 @@ pub(crate) struct Installed {
     pub(crate) is_new: bool,
     /// Pods on which the generation is not in force.
     pub(crate) failed: Vec<PodFailure>,
+    /// Deviations of the kernel's state that were repaired on the way, in words.
+    pub(crate) repaired: Vec<String>,
 }
 
 /// A change of one entry of the exact address tables.

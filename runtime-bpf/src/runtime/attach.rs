@@ -119,6 +119,7 @@ impl Runtime {
             return Err(Error::Nothing(self.pins.root().to_owned()));
         };
         if !reconciled.failures.is_empty() {
+            self.report_later(reconciled.repaired);
             return Err(Error::Partial(reconciled.failures));
         }
         Ok(Attached {
@@ -166,7 +167,7 @@ impl Runtime {
                 }
                 // Endpoints that could not be repaired are tried again below, and reported if that fails too.
                 reconciled.failures.clear();
-                self.reap_retired(&mut record)?;
+                reconciled.repaired.extend(self.reap_retired(&mut record)?);
                 Ok((record, reconciled))
             }
             // Objects of the generation in force are missing: a new generation takes its place.
@@ -400,23 +401,30 @@ impl Runtime {
         self.protect(record, &next)?;
         // Everything is ready before the record names the next generation: from this write on, recovery goes forward
         // and must not meet a map that is only half filled. If the process dies before it, the pins under `next` belong
-        // to no generation, and `place_pins` removes them.
+        // to no generation, and `place_pins` removes them. A spare that was reused is still the record's.
         record.next = Some(next.generation.clone());
         self.write_record(record)?;
         let mut switched = Reconciled::default();
         let new = self.new_endpoints(record, &request.artifact.endpoints, enforced);
-        let mut repaired = self.switch(record, current.as_ref(), &next, &new, &mut switched)?;
+        let result = self.switch(record, current.as_ref(), &next, &new, &mut switched);
+        reconciled.repaired.append(&mut switched.met);
+        if result.is_err() {
+            self.report_later(std::mem::take(&mut reconciled.repaired));
+        }
+        result?;
         flows::forget_unknown(record);
         self.write_changed_record(record)?;
         let restored = self.place_pins(record)?.restored;
-        repaired.extend(restored.iter().map(|path| format!("the pin {}", path.display())));
-        record.repaired += repaired.len() as u64;
-        reconciled.repaired.append(&mut repaired);
+        record.repaired += restored.len() as u64;
+        reconciled.repaired.extend(restored);
+        let are_leaving = !record.leaving.is_empty();
         self.remove_others(record, &next, enforced, &switched)?;
         // For an agent's later operations. To read it from the kernel would cost more than the rest of them.
         self.stored_table(&next, Some(request.artifact))?;
-        // The entries of endpoints that were enforced before are there, unless one of them failed.
-        if !switched.failures.is_empty() || !record.endpoints.iter().all(|it| is_among(enforced, it)) {
+        // The entries of endpoints that were enforced before are there, unless one of them failed, or one that left took
+        // the entry of its interface with it.
+        let are_all_enforced = record.endpoints.iter().all(|it| is_among(enforced, it));
+        if are_leaving || !switched.failures.is_empty() || !are_all_enforced {
             self.open_endpoints(record, &next, &Values::new(Some(request.artifact)), &mut switched)?;
         }
         reconciled.add(switched);

@@ -7,8 +7,7 @@
 //! deviation, or if a question fails, the whole reconciliation runs, which repairs it.
 //!
 //! Not checked is what the next generation gets anew and nobody looks at: its configuration, the program for packets of
-//! the other generation, and this host's addresses. If the switch fails, the next `repair` compares them. Pins of
-//! programs and maps are put right after the switch.
+//! the other generation, and this host's addresses. If the switch fails, the next `repair` compares them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +17,8 @@ use super::reconcile::Reconciled;
 use crate::error::{Doing as _, Error};
 use crate::generation::LoadedGeneration;
 use crate::pins::Pins;
-use crate::point::HookKind;
-use crate::record::EnforcementRecord;
+use crate::point::{HookKind, ProgramSide};
+use crate::record::{EnforcedEndpoint, EnforcementRecord};
 use crate::sys::known_interfaces::InterfacesByNumber;
 
 impl Runtime {
@@ -38,15 +37,19 @@ impl Runtime {
         let Some(loaded) = self.current(record)? else { return Ok(None) };
         let interfaces = self.system.interfaces().doing("list this host's interfaces")?;
         let is_right = are_as_recorded(record, &interfaces)
-            && self.has_no_other_pins(record)?
-            && self.has_filters(record, &loaded)?
+            && self.has_exactly_the_pins(record)?
+            && self.has_other_programs(record, &loaded)?
             && self.has_exactly_the_entries(record, &loaded)?;
         Ok(is_right.then(|| Reconciled { interfaces, ..Reconciled::default() }))
     }
 
-    /// Whether every clsact hook has its program of this generation. To exchange a filter does not compare programs.
-    fn has_filters(&self, record: &EnforcementRecord, loaded: &LoadedGeneration) -> Result<bool, Error> {
-        for local in record.endpoints.iter().filter(|it| it.way == HookKind::Clsact) {
+    /// Whether every hook without a held link has its program of this generation: there, an exchange compares nothing.
+    fn has_other_programs(&self, record: &EnforcementRecord, loaded: &LoadedGeneration) -> Result<bool, Error> {
+        let is_held = |local: &EnforcedEndpoint, side| self.held_link(local.ifindex, side).is_some();
+        let compares = |local: &EnforcedEndpoint| {
+            local.way == HookKind::Tcx && ProgramSide::BOTH.into_iter().all(|side| is_held(local, side))
+        };
+        for local in record.endpoints.iter().filter(|it| !compares(it)) {
             if !self.has_both(local, loaded)? {
                 return Ok(false);
             }
@@ -54,12 +57,22 @@ impl Runtime {
         Ok(true)
     }
 
-    /// Whether all links are endpoints', and no pin is in the place of the next generation's.
-    fn has_no_other_pins(&self, record: &EnforcementRecord) -> Result<bool, Error> {
+    /// Whether all recorded pins of programs and maps, and no others, are there, and hold the recorded objects. An
+    /// object is known by its pin's inode; an unknown inode counts as a deviation. Of links, only the names are
+    /// compared: [`Self::bring_back`] has compared the objects.
+    fn has_exactly_the_pins(&self, record: &EnforcementRecord) -> Result<bool, Error> {
+        let recorded = self.recorded_pins(record);
+        let recorded: BTreeMap<_, _> = recorded.iter().map(|it| (it.path.as_path(), it.object)).collect();
+        let there = self.pinned()?;
+        let is_right = |path, inode| {
+            let object = recorded.get(path).copied();
+            object.is_some() && object == self.known_pin(inode)
+        };
+        if there.len() != recorded.len() || !there.iter().all(|(path, inode)| is_right(path.as_path(), *inode)) {
+            return Ok(false);
+        }
         let endpoints: BTreeSet<u32> = record.endpoints.iter().map(|it| it.ifindex).collect();
-        let next = self.pins.next();
-        Ok(self.link_pins()?.names().all(|name| Pins::link_of(name).is_some_and(|it| endpoints.contains(&it)))
-            && self.system.list(&next).doing(format!("list {}", next.display()))?.is_empty())
+        Ok(self.link_pins()?.names().all(|name| Pins::link_of(name).is_some_and(|it| endpoints.contains(&it))))
     }
 
     /// Whether the map `endpoints` has the entries of the open endpoints, and no others.

@@ -3,8 +3,8 @@
 //! Problem: any root process can remove pins: one by one, all at once, or between two of our operations. A TCX link
 //! ends with its last reference. So without its pin the pod would be open, and the flow tables would be lost too.
 //! Strategy: the agent holds every link, program and map by descriptor, and the record as a value, so removing pins
-//! ends none of them. Each operation first restores missing pins; [`Runtime::reconcile`] restores the pins of programs
-//! and maps.
+//! ends none of them. Each operation first restores missing pins; [`Runtime::reconcile`] and each switch restore the pins
+//! of programs and maps.
 //! Invariant: this is a copy of the record and its objects, taken after each operation. If it cannot be taken, the next
 //! operation takes it first, and does not restore an earlier record in place of the one that is there.
 
@@ -69,7 +69,7 @@ pub(crate) struct Kept {
     links_pinned: Option<ListedFiles>,
     /// The objects of the pins that were opened, by inode. A pin's object never changes, so no pin is opened twice.
     pins: BTreeMap<u64, KernelObjectId>,
-    /// Restored pins, in words, since the last report.
+    /// Restored pins and other repairs, in words, since the last report.
     restored: Vec<String>,
 }
 
@@ -145,6 +145,11 @@ impl Runtime {
     /// The pins that were restored since the last call.
     pub(crate) fn take_restored(&self) -> Vec<String> {
         self.kept().map(|mut kept| std::mem::take(&mut kept.restored)).unwrap_or_default()
+    }
+
+    /// Adds repairs, in words, to an agent's next report.
+    pub(crate) fn report_later(&self, mut repaired: Vec<String>) {
+        self.kept().into_iter().for_each(|mut kept| kept.restored.append(&mut repaired));
     }
 
     /// The record as it was written last, if it is kept.

@@ -24,6 +24,8 @@ pub(crate) struct Reconciled {
     pub(super) gone: Vec<EnforcedEndpoint>,
     /// The deviations that were repaired, in words.
     pub(super) repaired: Vec<String>,
+    /// The hooks where a switch did not find the programs of the generation before. They are counted already.
+    pub(super) met: Vec<String>,
     /// Uplinks that deviate from the record.
     pub(super) edge_failures: Vec<EdgeFailure>,
     /// Uplinks whose drivers did not take the program in this operation, and why.
@@ -58,8 +60,7 @@ impl Runtime {
             self.go_forward(record, &mut reconciled)?;
         }
         let loaded = self.current(record)?;
-        let restored = self.place_pins_or_drop_spare(record)?;
-        reconciled.repaired.extend(restored.iter().map(|path| format!("the pin {}", path.display())));
+        reconciled.repaired.extend(self.place_pins_or_drop_spare(record)?);
         if let Some(loaded) = &loaded {
             self.pair_with_retired(record, loaded)?;
             self.set_config(loaded, config::EPOCH, loaded.generation.epoch)?;
@@ -85,6 +86,8 @@ impl Runtime {
             record.repaired += reconciled.repaired.len() as u64;
             self.write_record(record)?;
         }
+        let met = std::mem::take(&mut reconciled.met);
+        reconciled.repaired.extend(met);
         Ok(reconciled)
     }
 }

@@ -43,8 +43,8 @@ pub(super) struct RecordedPin {
 /// The result of [`Runtime::place_pins`].
 #[derive(Debug, Default)]
 pub(super) struct PlacedPins {
-    /// Pins that were missing, and are there again.
-    pub(super) restored: Vec<PathBuf>,
+    /// Pins that were missing and are there again, in words.
+    pub(super) restored: Vec<String>,
     /// Pins whose objects no longer exist.
     lost: Vec<PathBuf>,
 }
@@ -74,7 +74,7 @@ impl Runtime {
 
     /// Like [`Self::place_pins`]. If an object of the spare no longer exists, the spare is dropped: unlike programs in
     /// force, nothing but its pins keeps it.
-    pub(super) fn place_pins_or_drop_spare(&self, record: &mut EnforcementRecord) -> Result<Vec<PathBuf>, Error> {
+    pub(super) fn place_pins_or_drop_spare(&self, record: &mut EnforcementRecord) -> Result<Vec<String>, Error> {
         let placed = self.place_pins(record)?;
         if record.spare.is_some() && placed.lost.iter().any(|path| path.starts_with(self.pins.old())) {
             self.drop_spare(record)?;
@@ -86,8 +86,7 @@ impl Runtime {
     /// first.
     pub(super) fn place_pins(&self, record: &EnforcementRecord) -> Result<PlacedPins, Error> {
         let recorded = self.recorded_pins(record);
-        let mut right = BTreeSet::new();
-        let mut moves = BTreeMap::new();
+        let (mut right, mut moves) = (BTreeSet::new(), BTreeMap::new());
         let mut known = BTreeMap::new();
         for (path, inode) in self.pinned()? {
             // A pin that cannot be opened as a program or map belongs to another process.
@@ -96,48 +95,65 @@ impl Runtime {
             let to = recorded.iter().find(|it| Some(it.object) == object).map(|it| it.path.clone());
             match to {
                 Some(to) if to == path => _ = right.insert(path),
+                // Pinned more than once: one of the pins moves there.
+                Some(to) if moves.values().any(|it| *it == to) => self.remove_pin(&path)?,
                 Some(to) => _ = moves.insert(path, to),
-                None => self.system.unpin(&path).doing(format!("remove {}", path.display()))?,
+                None => self.remove_pin(&path)?,
             }
         }
         self.know_pins(known);
-        // A generation that was the spare, and the one that it replaces, have pins at each other's paths.
-        let is_exchange = |(from, to): &(&PathBuf, &PathBuf)| from < to && moves.get(*to) == Some(*from);
-        let exchanges: Vec<_> =
-            moves.iter().filter(is_exchange).map(|(one, other)| [one.clone(), other.clone()]).collect();
-        for [one, other] in exchanges {
-            self.exchange_pins(&one, &other)?;
-            [&one, &other].into_iter().for_each(|path| _ = moves.remove(path));
-            right.extend([one, other]);
-        }
-        // To old first, then from next: a rename replaces the pin at its target, so the previous generation has to
-        // leave before the next one takes its paths. A process that dies in between leaves only pins that the next call
-        // finds by their numbers.
-        let mut moves: Vec<_> = moves.into_iter().collect();
-        moves.sort_by_key(|(_, to)| !to.starts_with(self.pins.old()));
-        for (from, to) in moves {
-            self.system.rename(&from, &to).doing(format!("move {} to {}", from.display(), to.display()))?;
-            right.insert(to);
-        }
+        self.move_pins(moves, &mut right)?;
         let mut placed = PlacedPins::default();
         for RecordedPin { object, path } in recorded.into_iter().filter(|it| !right.contains(&it.path)) {
-            let list = if self.pin_again(object, &path)? { &mut placed.restored } else { &mut placed.lost };
-            list.push(path);
+            match self.pin_again(object, &path)? {
+                true => placed.restored.push(format!("the pin {}", path.display())),
+                false => placed.lost.push(path),
+            }
         }
         Ok(placed)
     }
 
-    /// Exchanges two pins, at once if the kernel can. Otherwise one of them is in the directory of the next generation
-    /// meanwhile, where no pin of its name is: while there is a next generation, no others have each other's paths.
-    fn exchange_pins(&self, one: &Path, other: &Path) -> Result<(), Error> {
-        let between = self.pins.next().join(one.file_name().unwrap_or_default());
-        let exchanged = match self.system.exchange_pins(one, other) {
-            Err(error) if errno(&error) == Some(libc::EINVAL) => [(one, &*between), (other, one), (&*between, other)]
-                .into_iter()
-                .try_for_each(|(from, to)| self.system.rename(from, to)),
-            exchanged => exchanged,
-        };
-        exchanged.doing(format!("exchange {} and {}", one.display(), other.display()))
+    fn remove_pin(&self, path: &Path) -> Result<(), Error> {
+        self.system.unpin(path).doing(format!("remove {}", path.display()))
+    }
+
+    /// Moves pins from their paths (the keys) to others. A rename replaces the pin at its target, so a path is free before
+    /// a pin moves there: its own pin moves first, or the two change places. After a switch to the spare, all pins of two
+    /// generations do. A process that dies in between leaves only pins that the next call finds by their numbers.
+    fn move_pins(&self, mut moves: BTreeMap<PathBuf, PathBuf>, right: &mut BTreeSet<PathBuf>) -> Result<(), Error> {
+        while let Some((from, to)) = moves.iter().find(|(_, to)| !moves.contains_key(*to)).or(moves.iter().next()) {
+            let (from, to) = (from.clone(), to.clone());
+            let moving = format!("move {} to {}", from.display(), to.display());
+            moves.remove(&from);
+            match moves.remove(&to) {
+                None => self.system.rename(&from, &to).doing(moving)?,
+                Some(others) => {
+                    self.exchange_pins(&from, &to).doing(moving)?;
+                    // The other pin is here now.
+                    match others == from {
+                        true => _ = right.insert(from),
+                        false => _ = moves.insert(from, others),
+                    }
+                }
+            }
+            right.insert(to);
+        }
+        Ok(())
+    }
+
+    /// Exchanges two pins, at once if the kernel can.
+    fn exchange_pins(&self, one: &Path, other: &Path) -> std::io::Result<()> {
+        match self.system.exchange_pins(one, other) {
+            Ok(()) => Ok(()),
+            Err(error) if errno(&error) == Some(libc::ENOENT) => Err(error),
+            // The kernel is too old, or a filter of system calls refuses this one.
+            Err(_) => {
+                let between = self.pins.between();
+                [(one, &*between), (other, one), (&*between, other)]
+                    .into_iter()
+                    .try_for_each(|(from, to)| self.system.rename(from, to))
+            }
+        }
     }
 
     /// The pins of programs and maps, and their inodes.
@@ -155,6 +171,8 @@ impl Runtime {
         let opening = format!("open {}", path.display());
         let is_program =
             ProgramSide::BOTH.into_iter().any(|side| path.ends_with(side.program())) || path.ends_with(AT_EDGE);
+        // There it can be either.
+        let is_program = is_program || path == self.pins.between() && self.system.pinned_map(path).is_err();
         if is_program {
             let program = self.system.pinned_program(path).doing(&opening)?;
             let info = program.map(|it| self.system.program_info(&it)).transpose().doing(opening)?;

@@ -69,11 +69,14 @@ impl Runtime {
     /// Removes the previous generation, or makes it the spare, after waiting until no packet that it has stamped can be
     /// under way.
     pub fn reap(&self) -> Result<(), Error> {
-        self.kept_during(|| self.reap_retired(&mut self.record()?))
+        let restored = self.kept_during(|| self.reap_retired(&mut self.record()?))?;
+        self.report_later(restored);
+        Ok(())
     }
 
-    pub(super) fn reap_retired(&self, record: &mut EnforcementRecord) -> Result<(), Error> {
-        let Some((_, since)) = &record.retired else { return Ok(()) };
+    /// Returns, in words, the pins that were missing.
+    pub(super) fn reap_retired(&self, record: &mut EnforcementRecord) -> Result<Vec<String>, Error> {
+        let Some((_, since)) = &record.retired else { return Ok(Vec::new()) };
         let age = Duration::from_millis(uptime().saturating_sub(*since));
         std::thread::sleep(self.grace.saturating_sub(age));
         // First the current generation forgets the retired one, then the record does, then the pins go. A process that
@@ -84,7 +87,12 @@ impl Runtime {
         let is_reusable = self.is_reusable(record);
         record.spare = record.retired.take().map(|(retired, _)| retired).filter(|_| is_reusable);
         self.write_record(record)?;
-        self.place_pins_or_drop_spare(record).map(|_| ())
+        let restored = self.place_pins_or_drop_spare(record)?;
+        if !restored.is_empty() {
+            record.repaired += restored.len() as u64;
+            self.write_record(record)?;
+        }
+        Ok(restored)
     }
 
     /// Whether the retired generation can become the spare: no program of it runs any more, nor ever will.
@@ -96,7 +104,7 @@ impl Runtime {
         runs_nowhere && self.system.wait_for_programs().is_ok()
     }
 
-    /// Removes a spare's pins, also those that were moved to `next`, and lets its objects go.
+    /// Removes a spare's pins, also that of a file for the generation that was to take its place, and lets its objects go.
     pub(super) fn remove_spare(&self, spare: &KernelGeneration) -> Result<(), Error> {
         for age in [Age::Old, Age::Next] {
             let maps = spare.maps.keys().map(|name| self.pins.map(age, name));

@@ -166,7 +166,7 @@ impl Runtime {
     fn repair_here(&self) -> Result<Vec<String>, Error> {
         let mut record = self.record()?;
         let mut reconciled = self.reconcile(&mut record, None)?;
-        self.reap_retired(&mut record)?;
+        reconciled.repaired.extend(self.reap_retired(&mut record)?);
         reconciled.failures.extend(self.take_failed_moves());
         match reconciled.unreadable {
             _ if !reconciled.failures.is_empty() => Err(Error::Partial(reconciled.failures)),

@@ -18,9 +18,7 @@ impl Runtime {
         match generation::open(&self.objects(), record, &generation, Age::Next)? {
             Some(next) => {
                 let new = self.interrupted_endpoints(record, &next);
-                let repaired = self.switch(record, current.as_ref(), &next, &new, reconciled)?;
-                reconciled.repaired.extend(repaired);
-                Ok(())
+                self.switch(record, current.as_ref(), &next, &new, reconciled)
             }
             None => {
                 record.next = None;
@@ -29,8 +27,8 @@ impl Runtime {
         }
     }
 
-    /// Puts the record's next generation in force everywhere, or keeps the present one. Returns, in words, where the
-    /// present one was not in force as it should have been.
+    /// Puts the record's next generation in force everywhere, or keeps the present one. Counts and notes where the present
+    /// one was not in force as it should have been.
     pub(crate) fn switch(
         &self,
         record: &mut EnforcementRecord,
@@ -38,7 +36,7 @@ impl Runtime {
         next: &LoadedGeneration,
         new: &NewEndpoints,
         reconciled: &mut Reconciled,
-    ) -> Result<Vec<String>, Error> {
+    ) -> Result<(), Error> {
         if let Some(current) = current
             && let Err(error) = self.pair(current, next)
         {
@@ -50,11 +48,14 @@ impl Runtime {
         // replaced. The uplinks change first: see `edge`.
         self.place_edge(record, next, reconciled);
         let generations: Vec<&LoadedGeneration> = current.into_iter().chain([next]).collect();
-        let (mut replaced, mut repaired, mut gone) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut replaced, mut gone) = (Vec::new(), Vec::new());
         self.prepare(record, new);
         let endpoints = record.endpoints.clone();
         for local in new.ordered(&endpoints) {
-            match self.replace(local, current, next, (&mut replaced, &mut repaired)) {
+            let before = reconciled.met.len();
+            let switched = self.replace(local, current, next, (&mut replaced, &mut reconciled.met));
+            record.repaired += (reconciled.met.len() - before) as u64;
+            match switched {
                 Ok(()) => _ = self.open_new(local, next, new),
                 Err(why) if self.is_gone(local, &record.programs(), &mut FoundPrograms::new())? => {
                     reconciled.failures.push(failure(local, StateAfterFailure::Gone, &why));
@@ -95,8 +96,7 @@ impl Runtime {
         let may_run = !reconciled.failures.is_empty() || !reconciled.edge_failures.is_empty();
         record.retired.iter_mut().filter(|_| may_run).for_each(|(retired, _)| retired.code.clear());
         record.current = record.next.take();
-        self.write_record(record)?;
-        Ok(repaired)
+        self.write_record(record)
     }
 
     fn replace<'a>(
@@ -104,11 +104,11 @@ impl Runtime {
         local: &'a EnforcedEndpoint,
         current: Option<&LoadedGeneration>,
         next: &LoadedGeneration,
-        (replaced, repaired): (&mut Vec<(&'a EnforcedEndpoint, ProgramSide)>, &mut Vec<String>),
+        (replaced, met): (&mut Vec<(&'a EnforcedEndpoint, ProgramSide)>, &mut Vec<String>),
     ) -> std::io::Result<()> {
         for side in ProgramSide::BOTH {
             if !self.point(local, side).switch(current, next)? {
-                repaired.push(hook_name(local, side));
+                met.push(hook_name(local, side));
             }
             replaced.push((local, side));
         }

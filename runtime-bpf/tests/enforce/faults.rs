@@ -317,6 +317,47 @@ fn a_switch_with_clsact_through_the_spare_survives_death_at_every_operation() {
     switch_with_faults(HookKind::Clsact, true, Making::InSpare);
 }
 
+/// A kernel that cannot exchange pins takes three renames for each. Whichever of them fails, and whether the process dies
+/// there or not, the artifact in force stays readable, and the next command finishes the switch.
+#[test]
+fn pins_that_cannot_be_exchanged_survive_a_fault_at_every_rename() {
+    skip!(unless possible());
+    let node = Node::new(Layout::Routed, 2);
+    let ports = [80, 84];
+    ports.iter().chain([&BOTH]).for_each(|port| serve(&node, 1, *port));
+    let made = ports.map(|port| only_ports(port, Making::InSpare));
+    made.iter().for_each(|made| repair(&node, made, &[1], HookKind::Tcx).unwrap());
+    let mut felt = 0;
+    for (nth, dies) in (0..).flat_map(|nth| [(nth, false), (nth, true)]) {
+        let (port, next) = (ports[felt % 2], &made[felt % 2]);
+        let renames = Arc::new(AtomicUsize::new(0));
+        let met = Arc::clone(&renames);
+        let faults = move |operation: Operation| match operation {
+            Operation::ExchangePins => Some(libc::EINVAL),
+            Operation::Rename => {
+                let number = met.fetch_add(1, Ordering::Relaxed);
+                (number == nth || dies && number > nth).then_some(libc::EPERM)
+            }
+            _ => (dies && met.load(Ordering::Relaxed) > nth).then_some(libc::EPERM),
+        };
+        let result = attach_through(&node, next, &[1], HookKind::Tcx, faults);
+        let what = format!("rename {nth}, {dies}: {result:?}");
+        let is_felt = renames.load(Ordering::Relaxed) > nth;
+        assert!(reaches(&node, BOTH), "both allow it: {what}");
+        let artifact = node.here(|| Runtime::open(&node.bpffs(), PinAccess::Read).unwrap().artifact_in_force());
+        assert!(matches!(artifact, Ok(Some(_))), "{what}: {artifact:?}");
+        repair(&node, next, &[1], HookKind::Tcx).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(reaches(&node, port), "{what}");
+        all_is_well(&node, &what);
+        if !is_felt {
+            break;
+        }
+        felt += 1;
+    }
+    println!("{felt} faults felt");
+    assert!(felt > 40, "{felt}");
+}
+
 /// The agent holds its links, and knows the pins: a switch makes other operations than that of a command. A fault at each
 /// of them leaves one of the two generations in force, and the same agent's next switch succeeds.
 #[test]

@@ -290,8 +290,8 @@ fn a_switch_enforces_where_another_process_removed_a_program_or_an_entry() {
                     let value = entries.lookup(&index.to_le_bytes()).unwrap();
                     entries.update(&u32::MAX.to_le_bytes(), &value, 0).unwrap();
                 }),
-                ("a pin was removed", "config", &|| fs::remove_file(node.bpffs().join("maps/config")).unwrap()),
-                ("a pin holds another object", "config", &|| {
+                ("a pin was removed", "maps/config", &|| fs::remove_file(node.bpffs().join("maps/config")).unwrap()),
+                ("a pin holds another object", "maps/config", &|| {
                     let maps = node.bpffs().join("maps");
                     fs::rename(maps.join("endpoints"), maps.join("config")).unwrap();
                 }),

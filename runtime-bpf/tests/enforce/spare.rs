@@ -114,8 +114,8 @@ fn switches_put_pins_right_on_a_kernel_that_cannot_exchange_them() {
         let mut pins = Vec::new();
         for (turn, port) in [80, 81, 80, 81].into_iter().enumerate() {
             attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
-            runtime.reap().unwrap();
             assert_in_force(node, &runtime, port, 161 - port, &format!("turn {turn}"));
+            runtime.reap().unwrap();
             pins.push(["progs", "maps", "old"].map(|directory| pinned(node, directory)));
         }
         let [.., [programs, maps, old], [other_programs, other_maps, _]] = &pins[..] else { panic!("four turns") };
@@ -123,6 +123,44 @@ fn switches_put_pins_right_on_a_kernel_that_cannot_exchange_them() {
         assert!(other_programs.is_subset(old));
         assert_eq!(runtime.repair().unwrap(), Vec::<String>::new());
         assert_eq!(runtime.status().unwrap().repaired, 0, "no pin was lost");
+    });
+}
+
+/// Another process removes or replaces pins of the generation in force or of the spare, which then change places.
+#[test]
+fn a_switch_to_the_spare_puts_pins_of_both_generations_right() {
+    skip!(unless possible());
+    let node = &with_servers();
+    node.here(|| {
+        let (runtime, _) = agent_with_spare(node);
+        let at = |path: &str| node.bpffs().join(path);
+        let changes: [(&str, &dyn Fn()); 7] = [
+            ("maps/artifact", &|| fs::remove_file(at("maps/artifact")).unwrap()),
+            ("maps/config", &|| fs::rename(at("maps/endpoints"), at("maps/config")).unwrap()),
+            ("progs/to_pod", &|| fs::rename(at("progs/from_pod"), at("progs/to_pod")).unwrap()),
+            ("old/config", &|| fs::remove_file(at("old/config")).unwrap()),
+            ("old/artifact", &|| fs::remove_file(at("old/artifact")).unwrap()),
+            ("old/endpoints", &|| fs::rename(at("maps/endpoints"), at("old/endpoints")).unwrap()),
+            ("maps/endpoints", &|| fs::rename(at("old/config"), at("maps/endpoints")).unwrap()),
+        ];
+        for (turn, (what, change)) in changes.into_iter().enumerate() {
+            let port = [80, 81][turn % 2];
+            change();
+            let endpoints = [0, 1].map(|pod| (format!("default/p{pod}"), node.interface(pod))).to_vec();
+            let made = only_port(port);
+            let attached = runtime.attach(&Request { endpoints, way: Some(HookKind::Tcx), ..request(&made) }).unwrap();
+            assert!(attached.repaired.iter().any(|it| it.contains(what)), "{what}: {:?}", attached.repaired);
+            assert_in_force(node, &runtime, port, 161 - port, what);
+            runtime.reap().unwrap();
+            assert_in_force(node, &runtime, port, 161 - port, what);
+            assert!(runtime.artifact_in_force().unwrap().is_some(), "{what}");
+            if runtime.spare().unwrap().is_none() {
+                attach(&runtime, node, &only_port(161 - port), HookKind::Tcx).unwrap();
+                runtime.reap().unwrap();
+                attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
+                runtime.reap().unwrap();
+            }
+        }
     });
 }
 

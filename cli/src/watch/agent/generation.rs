@@ -294,6 +294,7 @@ impl<E: Enforce> NodeAgent<E> {
         let installed =
             installed.map_err(|error| GenerationError { stage: GenerationStage::Install, message: error.message })?;
         self.reports.metrics.observe("weir_install_seconds", started.elapsed());
+        self.reports.repaired(&installed.repaired);
         let fields = [
             ("generation", Value::from(installed.epoch)),
             ("endpoints", Value::from(endpoints.len())),

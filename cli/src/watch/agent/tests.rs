@@ -92,7 +92,7 @@ impl Enforce for FakeKernel {
         } else {
             Vec::new()
         };
-        Ok(Installed { epoch: seen.done.len() as u32, is_new: !seen.is_same, failed })
+        Ok(Installed { epoch: seen.done.len() as u32, is_new: !seen.is_same, failed, ..Installed::default() })
     }
 
     fn write_addresses(&mut self, changes: &[AddressChange], again: bool) -> Result<(), EnforceError> {

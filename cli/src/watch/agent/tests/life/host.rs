@@ -169,7 +169,7 @@ impl Enforce for FakeHost {
         state.endpoints = endpoints;
         state.artifact = Some(request.artifact.clone());
         state.epoch += 1;
-        Ok(Installed { epoch: state.epoch, is_new: true, failed })
+        Ok(Installed { epoch: state.epoch, is_new: true, failed, ..Installed::default() })
     }
 
     fn write_addresses(&mut self, changes: &[AddressChange], _: bool) -> Result<(), EnforceError> {
