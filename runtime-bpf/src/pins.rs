@@ -10,7 +10,8 @@
 //!  DIR/links/at_edge_N    the place of the one at uplinks
 //!  DIR/next/NAME          a generation in the making, unless it reuses the spare
 //!  DIR/old/NAME           the one before: at first because packets can be under way that it has seen, then as the spare,
-//!                         whose programs and maps the next generation may reuse; they stay here until the switch is over
+//!                         whose programs and maps the next generation may reuse, and which stay here until its switch
+//!                         is over
 //! ```
 
 use std::path::{Path, PathBuf};

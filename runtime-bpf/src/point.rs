@@ -162,9 +162,9 @@ impl Point<'_> {
         Ok(Some((link, info)).filter(|(_, info)| info.ifindex == self.ifindex))
     }
 
-    /// Puts the next generation's program in place of the one in force. With a held link, this is one system call, which
-    /// compares the program that is there. Returns false if it was another one: neither of the two, nor one of those that
-    /// an interrupted attach leaves.
+    /// Puts the next generation's program in place of the one in force. With a held link, this is one system call,
+    /// which compares the program that is there. Returns false if it was another one: neither of the two, nor one of
+    /// those that an interrupted attach leaves.
     pub(crate) fn switch(&self, before: Option<&LoadedGeneration>, next: &LoadedGeneration) -> std::io::Result<bool> {
         let program = next.program(self.side);
         let held = self.held.as_ref().filter(|_| self.way == HookKind::Tcx);

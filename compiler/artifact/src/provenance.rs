@@ -64,8 +64,8 @@ impl From<Vec<ProvenancePolicy>> for DescribedPolicies {
     }
 }
 
-/// For each predicate, the peer classes for which it holds, and their text in the manifest. Both are made once, and shared
-/// by all manifests with the same peer classes.
+/// For each predicate, the peer classes for which it holds, and their text in the manifest. Both are made once, and
+/// shared by all manifests with the same peer classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PredicatePeers {
     peers: Vec<Vec<u32>>,

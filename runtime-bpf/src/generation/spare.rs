@@ -33,9 +33,9 @@ use crate::runtime::of;
 use crate::sys::{KernelMap, MapDefinition};
 use crate::system::System;
 
-/// Writes a generation into the record's spare. Its pins stay where they are until the switch is over; only a new map for
-/// the file is pinned under `next`. `None` if there is no spare with the same code and with maps that have room. After an
-/// error, the spare's content is unknown.
+/// Writes a generation into the record's spare. Its pins stay where they are until the switch is over; only a new map
+/// for the file is pinned under `next`. `None` if there is no spare with the same code and with maps that have room.
+/// After an error, the spare's content is unknown.
 pub(crate) fn take_over(
     objects: &ObjectSource<'_>,
     record: &mut EnforcementRecord,

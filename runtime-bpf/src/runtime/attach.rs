@@ -421,8 +421,8 @@ impl Runtime {
         self.remove_others(record, &next, enforced, &switched)?;
         // For an agent's later operations. To read it from the kernel would cost more than the rest of them.
         self.stored_table(&next, Some(request.artifact))?;
-        // The entries of endpoints that were enforced before are there, unless one of them failed, or one that left took
-        // the entry of its interface with it.
+        // The entries of endpoints that were enforced before are there, unless one of them failed, or one that left
+        // took the entry of its interface with it.
         let are_all_enforced = record.endpoints.iter().all(|it| is_among(enforced, it));
         if are_leaving || !switched.failures.is_empty() || !are_all_enforced {
             self.open_endpoints(record, &next, &Values::new(Some(request.artifact)), &mut switched)?;

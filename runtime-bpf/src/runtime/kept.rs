@@ -3,10 +3,10 @@
 //! Problem: any root process can remove pins: one by one, all at once, or between two of our operations. A TCX link
 //! ends with its last reference. So without its pin the pod would be open, and the flow tables would be lost too.
 //! Strategy: the agent holds every link, program and map by descriptor, and the record as a value, so removing pins
-//! ends none of them. Each operation first restores missing pins; [`Runtime::reconcile`] and each switch restore the pins
-//! of programs and maps.
-//! Invariant: this is a copy of the record and its objects, taken after each operation. If it cannot be taken, the next
-//! operation takes it first, and does not restore an earlier record in place of the one that is there.
+//! ends none of them. Each operation first restores missing pins; [`Runtime::reconcile`] and each switch restore the
+//! pins of programs and maps. Invariant: this is a copy of the record and its objects, taken after each operation. If
+//! it cannot be taken, the next operation takes it first, and does not restore an earlier record in place of the one
+//! that is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;

@@ -117,9 +117,10 @@ impl Runtime {
         self.system.unpin(path).doing(format!("remove {}", path.display()))
     }
 
-    /// Moves pins from their paths (the keys) to others. A rename replaces the pin at its target, so a path is free before
-    /// a pin moves there: its own pin moves first, or the two change places. After a switch to the spare, all pins of two
-    /// generations do. A process that dies in between leaves only pins that the next call finds by their numbers.
+    /// Moves pins from their paths (the keys) to others. A rename replaces the pin at its target, so a path is free
+    /// before a pin moves there: its own pin moves first, or the two change places. After a switch to the spare, all
+    /// pins of two generations do. A process that dies in between leaves only pins that the next call finds by their
+    /// numbers.
     fn move_pins(&self, mut moves: BTreeMap<PathBuf, PathBuf>, right: &mut BTreeSet<PathBuf>) -> Result<(), Error> {
         while let Some((from, to)) = moves.iter().find(|(_, to)| !moves.contains_key(*to)).or(moves.iter().next()) {
             let (from, to) = (from.clone(), to.clone());

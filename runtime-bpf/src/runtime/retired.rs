@@ -104,7 +104,8 @@ impl Runtime {
         runs_nowhere && self.system.wait_for_programs().is_ok()
     }
 
-    /// Removes a spare's pins, also that of a file for the generation that was to take its place, and lets its objects go.
+    /// Removes a spare's pins, also that of a file for the generation that was to take its place, and lets its objects
+    /// go.
     pub(super) fn remove_spare(&self, spare: &KernelGeneration) -> Result<(), Error> {
         for age in [Age::Old, Age::Next] {
             let maps = spare.maps.keys().map(|name| self.pins.map(age, name));

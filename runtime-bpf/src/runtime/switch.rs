@@ -27,8 +27,8 @@ impl Runtime {
         }
     }
 
-    /// Puts the record's next generation in force everywhere, or keeps the present one. Counts and notes where the present
-    /// one was not in force as it should have been.
+    /// Puts the record's next generation in force everywhere, or keeps the present one. Counts and notes where the
+    /// present one was not in force as it should have been.
     pub(crate) fn switch(
         &self,
         record: &mut EnforcementRecord,

@@ -317,8 +317,8 @@ fn a_switch_with_clsact_through_the_spare_survives_death_at_every_operation() {
     switch_with_faults(HookKind::Clsact, true, Making::InSpare);
 }
 
-/// A kernel that cannot exchange pins takes three renames for each. Whichever of them fails, and whether the process dies
-/// there or not, the artifact in force stays readable, and the next command finishes the switch.
+/// A kernel that cannot exchange pins takes three renames for each. Whichever of them fails, and whether the process
+/// dies there or not, the artifact in force stays readable, and the next command finishes the switch.
 #[test]
 fn pins_that_cannot_be_exchanged_survive_a_fault_at_every_rename() {
     skip!(unless possible());

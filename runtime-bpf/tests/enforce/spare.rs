@@ -374,7 +374,8 @@ fn an_agents_switch_takes_one_update_for_each_program_and_opens_no_pin() {
         assert_eq!(of(Operation::LinkInfo), 0, "{seen:?}");
         // This host's addresses are listed for the next generation only: the one before is checked, not reconciled.
         assert_eq!(of(Operation::Addresses), 1, "{seen:?}");
-        // The pins of both generations are exchanged. Only records are renamed: two of the switch, and one of the removal.
+        // The pins of both generations are exchanged. Only records are renamed: two of the switch, and one of the
+        // removal.
         assert_eq!(of(Operation::Rename), 3, "{seen:?}");
         // Only the record is a new map after each change.
         assert!(of(Operation::PinnedMap) < 16, "{seen:?}");
