@@ -3,8 +3,8 @@
 //! Problem: a switch begins with [`Runtime::reconcile`], which reads and writes more of the generation in force than a
 //! switch needs: it is replaced at once. On a node full of pods this was a large part of an agent's work for a change.
 //! Strategy: an agent holds all objects, and each exchange of a program compares the one before
-//! ([`crate::point::Point::switch`]). So only what the switch itself does not notice is asked before. If there is a
-//! deviation, or if a question fails, the whole reconciliation runs, which repairs it.
+//! ([`crate::point::Point::switch`]). So the questions before it are about the rest: interfaces, pins, and entries. If
+//! there is a deviation, or if a question fails, the whole reconciliation runs, which repairs it.
 //!
 //! Not checked is what the next generation gets anew and nobody looks at: its configuration, the program for packets of
 //! the other generation, and this host's addresses. If the switch fails, the next `repair` compares them.

@@ -37,7 +37,7 @@ pub(crate) struct Reconciled {
 }
 
 impl Reconciled {
-    /// Adds what an operation met at endpoints and uplinks.
+    /// Adds the failures of an operation, and the endpoints whose interfaces were gone.
     pub(super) fn add(&mut self, mut done: Self) {
         self.failures.append(&mut done.failures);
         self.gone.append(&mut done.gone);

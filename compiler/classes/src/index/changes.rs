@@ -417,7 +417,9 @@ impl Index {
                 continue;
             }
             if self.unbuilt.services.contains(of) {
-                applied.moved.push(self.moved_backends(&key, was, now.as_ref())?);
+                let (moved, count) = self.moved_backends(&key, was, now.as_ref())?;
+                applied.moved.push(moved);
+                applied.moves += count;
             }
             for (service, change) in [(was, -1), (now.as_ref(), 1)] {
                 let Some(service) = service else { continue };
@@ -431,7 +433,6 @@ impl Index {
             applied.selecting.insert((namespace.clone(), name.clone()), selector.cloned());
             changes.list.push(ServiceChange { namespace: namespace.clone(), name: name.clone(), now });
         }
-        applied.moves = applied.moved.iter().map(|it| it.came.len() + it.left.len()).sum();
         changes.of_pods = applied.addresses.iter().copied().filter(|it| self.holders.contains_key(it)).collect();
         changes.of_nodes = applied.addresses.iter().copied().filter(|it| self.is_of_node(*it)).collect();
         match changes.of_pods.iter().any(|address| self.is_disputed(address)) {
@@ -470,22 +471,25 @@ impl Index {
         if backends.any(|it| it.address.is_none()) { Err(NeedsWhole::Backends) } else { Ok(service) }
     }
 
-    /// The backends that a service has got and lost. All present ones count as new, and all earlier ones as lost if the
-    /// service has another address or port: connections to the old one may use any of them.
+    /// The backends that a service has got and lost, and how many these are. All earlier ones count as lost if the service
+    /// has another address or port: connections to the old one may use any of them. All present ones are passed on, but
+    /// only those count that it did not have.
     pub(super) fn moved_backends(
         &self,
         key: &Key,
         was: Option<&Service>,
         now: Option<&Service>,
-    ) -> Result<MovedBackends, NeedsWhole> {
+    ) -> Result<(MovedBackends, usize), NeedsWhole> {
         let is_alike = is_alike(was, now);
         let [was, now] = [was, now].map(|it| {
             let backends = it.into_iter().flat_map(|it| &it.ports).flat_map(|port| &port.backends);
             backends.filter_map(|it| it.address).collect::<BTreeSet<IpAddr>>()
         });
-        let left = was.iter().copied().filter(|address| !is_alike || !now.contains(address)).collect();
+        let stays = |address: &&IpAddr| is_alike && was.contains(*address) && now.contains(*address);
+        let left: BTreeSet<IpAddr> = was.iter().filter(|it| !stays(it)).copied().collect();
+        let count = left.len() + now.iter().filter(|it| !stays(it)).count();
         let service = self.service_with_pods(key, &now).ok_or(NeedsWhole::Backends)?;
-        Ok(MovedBackends { service, came: now, left, is_alike })
+        Ok((MovedBackends { service, came: now, left, is_alike }, count))
     }
 
     fn is_disputed(&self, address: &IpAddr) -> bool {

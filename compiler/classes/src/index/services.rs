@@ -176,7 +176,7 @@ impl Index {
         if baseline.moves() + backends > MOST_MOVED {
             return None;
         }
-        let moved = self.moved_backends(&Key::of(object), Some(&service), None).ok()?;
+        let (moved, _) = self.moved_backends(&Key::of(object), Some(&service), None).ok()?;
         let dirty = baseline.changes(classes, true);
         if let Some(baseline) = &mut self.baseline {
             // Its addresses and backends stay those of a service for the index: a change of them makes a generation.

@@ -163,6 +163,39 @@ fn a_local_backend_is_judged_by_backends_of_its_class_that_come_and_go() {
     }
 }
 
+/// A limit on the backends that have moved must not count those that stay.
+#[test]
+fn changes_of_a_service_with_a_thousand_backends_need_no_compile_from_scratch() {
+    let (mut server, mut index) = client();
+    let addresses: Vec<String> =
+        (0..1_000).map(|number| format!("10.1.{}.{}", number / 250, number % 250 + 1)).collect();
+    for (number, address) in addresses.iter().enumerate() {
+        server.apply(pod("shop", &format!("many-{number}"), "far", "db", address), &mut index);
+    }
+    let endpoints = addresses.iter().enumerate().map(|(number, address)| {
+        let target = format!("{{kind: Pod, namespace: shop, name: many-{number}}}");
+        format!("{{addresses: [{address}], conditions: {{ready: true}}, targetRef: {target}}}")
+    });
+    let endpoints: Vec<String> = endpoints.collect();
+    let many = format!(
+        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, \
+         metadata: {{name: db-2, namespace: shop, labels: {{kubernetes.io/service-name: db}}}}, \
+         addressType: IPv4, ports: [{{port: 80}}], endpoints: [{}]}}",
+        endpoints.join(", ")
+    );
+    server.apply(objects(&many).remove(0), &mut index);
+    server.apply(pod("shop", "db-own", "near", "db", "10.0.1.2"), &mut index);
+    let spec = "{podSelector: {matchLabels: {app: db}}, policyTypes: [Egress]}";
+    server.apply(network_policy("shop", "closed", "enforce", spec), &mut index);
+    generation(&mut index, |_| ());
+    for turn in 1..=40 {
+        // A local backend comes and goes.
+        let own = ["10.0.0.1", "10.0.1.2"].get(..=turn % 2).expect("one or two");
+        assert_eq!(server.apply(slice_of("db", own), &mut index), Dirty::Everything, "{turn}");
+        assert_eq!(generation(&mut index, |_| ()).1, None, "{turn}");
+    }
+}
+
 #[test]
 fn a_slice_that_precedes_its_service_counts_when_the_service_comes() {
     let (mut server, mut index) = client();
