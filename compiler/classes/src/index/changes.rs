@@ -471,9 +471,9 @@ impl Index {
         if backends.any(|it| it.address.is_none()) { Err(NeedsWhole::Backends) } else { Ok(service) }
     }
 
-    /// The backends that a service has got and lost, and how many these are. All earlier ones count as lost if the service
-    /// has another address or port: connections to the old one may use any of them. All present ones are passed on, but
-    /// only those count that it did not have.
+    /// The backends that a service has got and lost, and how many these are. All earlier ones count as lost if the
+    /// service has another address or port: connections to the old one may use any of them. All present ones are passed
+    /// on, but only those count that it did not have.
     pub(super) fn moved_backends(
         &self,
         key: &Key,
