@@ -64,11 +64,7 @@ impl LoadedGeneration {
 
     /// The number of a program.
     pub(crate) fn number(&self, side: ProgramSide) -> u32 {
-        let [to_pod, from_pod] = self.generation.programs;
-        match side {
-            ProgramSide::ToPod => to_pod,
-            ProgramSide::FromPod => from_pod,
-        }
+        self.generation.programs[side as usize]
     }
 
     pub(crate) fn map(&self, name: MapName) -> Option<&KernelMap> {

@@ -247,7 +247,7 @@ impl Runtime {
         // By interface: a node can have hundreds of pods, and each of them is looked up.
         let recorded: BTreeMap<u32, &EnforcedEndpoint> = record.endpoints.iter().map(|it| (it.ifindex, it)).collect();
         let mut places: BTreeMap<u32, usize> = BTreeMap::new();
-        // The kernel is asked only for new endpoints: a question takes as long as some hundred others.
+        // The best way is needed only for new endpoints.
         let mut best = request.way.map(|_| point::choose(&self.system, request.way)).transpose()?;
         let closed = request.exact.as_ref().map_or(&[][..], |it| &it.closed);
         let asked = request.endpoints.iter().map(|it| (it, false)).chain(closed.iter().map(|it| (it, true)));
@@ -408,10 +408,8 @@ impl Runtime {
         let new = self.new_endpoints(record, &request.artifact.endpoints, enforced);
         let result = self.switch(record, current.as_ref(), &next, &new, &mut switched);
         reconciled.repaired.append(&mut switched.met);
-        if result.is_err() {
-            self.report_later(std::mem::take(&mut reconciled.repaired));
-        }
-        result?;
+        // The error has no room for the repairs.
+        result.inspect_err(|_| self.report_later(std::mem::take(&mut reconciled.repaired)))?;
         flows::forget_unknown(record);
         self.write_changed_record(record)?;
         let restored = self.place_pins(record)?.restored;

@@ -6,7 +6,7 @@
 //! ([`crate::point::Point::switch`]). So the questions before it are about the rest: interfaces, pins, and entries. If
 //! there is a deviation, or if a question fails, the whole reconciliation runs, which repairs it.
 //!
-//! Not checked is what the next generation gets anew and nobody looks at: its configuration, the program for packets of
+//! The check leaves out three values that the next generation gets anew: the configuration, the program for packets of
 //! the other generation, and this host's addresses. If the switch fails, the next `repair` compares them.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use weir_runtime::runtime::{PinAccess, Request, Runtime};
+use weir_runtime::runtime::{Attached, PinAccess, Request, Runtime};
 use weir_runtime::sys::{BpfKernel, KernelMap};
 use weir_runtime::system::{Operation, System};
 use weir_runtime::{Error, HookKind, skip};
@@ -45,9 +45,9 @@ fn agent(node: &Node) -> (Runtime, Arc<AtomicUsize>) {
     (runtime.keeping().unwrap(), loads)
 }
 
-fn attach(runtime: &Runtime, node: &Node, made: &Made, way: HookKind) -> Result<(), Error> {
+fn attach(runtime: &Runtime, node: &Node, made: &Made, way: HookKind) -> Result<Attached, Error> {
     let endpoints = [0, 1].map(|pod| (format!("default/p{pod}"), node.interface(pod))).to_vec();
-    runtime.attach(&Request { endpoints, way: Some(way), ..request(made) }).map(drop)
+    runtime.attach(&Request { endpoints, way: Some(way), ..request(made) })
 }
 
 /// The numbers of the programs and maps that are pinned in a directory, apart from the map of the artifact's file.
@@ -146,18 +146,16 @@ fn a_switch_to_the_spare_puts_pins_of_both_generations_right() {
         for (turn, (what, change)) in changes.into_iter().enumerate() {
             let port = [80, 81][turn % 2];
             change();
-            let endpoints = [0, 1].map(|pod| (format!("default/p{pod}"), node.interface(pod))).to_vec();
-            let made = only_port(port);
-            let attached = runtime.attach(&Request { endpoints, way: Some(HookKind::Tcx), ..request(&made) }).unwrap();
-            assert!(attached.repaired.iter().any(|it| it.contains(what)), "{what}: {:?}", attached.repaired);
+            let repaired = attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap().repaired;
+            assert!(repaired.iter().any(|it| it.contains(what)), "{what}: {repaired:?}");
             assert_in_force(node, &runtime, port, 161 - port, what);
             runtime.reap().unwrap();
             assert_in_force(node, &runtime, port, 161 - port, what);
             assert!(runtime.artifact_in_force().unwrap().is_some(), "{what}");
-            if runtime.spare().unwrap().is_none() {
-                attach(&runtime, node, &only_port(161 - port), HookKind::Tcx).unwrap();
-                runtime.reap().unwrap();
-                attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
+            // The next turn needs a spare.
+            let again = if runtime.spare().unwrap().is_none() { &[161 - port, port][..] } else { &[] };
+            for port in again {
+                attach(&runtime, node, &only_port(*port), HookKind::Tcx).unwrap();
                 runtime.reap().unwrap();
             }
         }
@@ -524,10 +522,10 @@ fn switch_under(node: &Node, way: HookKind, made: &[Made; 2], load: impl FnOnce(
     let stop = AtomicBool::new(false);
     node.here(|| {
         let (runtime, loads) = agent(node);
-        [1, 0].into_iter().for_each(|turn| attach(&runtime, node, &made[turn], way).unwrap());
+        [1, 0].into_iter().for_each(|turn| _ = attach(&runtime, node, &made[turn], way).unwrap());
         std::thread::scope(|scope| {
             let load = scope.spawn(|| load(&stop));
-            (0..12).for_each(|turn| attach(&runtime, node, &made[(turn + 1) % 2], way).unwrap());
+            (0..12).for_each(|turn| _ = attach(&runtime, node, &made[(turn + 1) % 2], way).unwrap());
             stop.store(true, Ordering::Relaxed);
             load.join().unwrap();
         });
