@@ -153,22 +153,34 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Kept {
     }
 }
 
+#[cfg(test)]
+impl Kept {
+    /// The events that this thread logs meanwhile.
+    fn during(act: impl FnOnce()) -> Vec<LineParts> {
+        use tracing::dispatcher::Dispatch;
+        use tracing_subscriber::layer::SubscriberExt as _;
+        use tracing_subscriber::registry::Registry;
+        /// While there is one subscriber at most, `tracing` asks the thread that first logs at a place whether anybody
+        /// listens there, and keeps the answer for all threads. Another test's thread would answer that nobody does.
+        static OTHERS: std::sync::LazyLock<[Dispatch; 2]> =
+            std::sync::LazyLock::new(|| [Registry::default().into(), Registry::default().into()]);
+        std::sync::LazyLock::force(&OTHERS);
+        let kept = Self::default();
+        tracing::subscriber::with_default(Registry::default().with(kept.clone()), act);
+        let mut parts = kept.0.lock().expect("no test panics while it holds the lock");
+        std::mem::take(&mut *parts)
+    }
+}
+
 /// The messages that this thread logs meanwhile, without their fields.
 #[cfg(test)]
 pub(super) fn messages_during(act: impl FnOnce()) -> Vec<String> {
-    use tracing_subscriber::layer::SubscriberExt as _;
-    let kept = Kept::default();
-    tracing::subscriber::with_default(tracing_subscriber::registry::Registry::default().with(kept.clone()), act);
-    let mut kept = kept.0.lock().expect("no test panics while it holds the lock");
-    kept.drain(..).map(|it| it.message).collect()
+    Kept::during(act).into_iter().map(|it| it.message).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use tracing_subscriber::layer::SubscriberExt as _;
-    use tracing_subscriber::registry::Registry;
 
     use super::*;
     use crate::watch::log::{Log, LogFields};
@@ -211,12 +223,10 @@ mod tests {
 
     #[test]
     fn fields_of_the_agents_events_keep_their_types() {
-        let kept = Kept::default();
-        tracing::subscriber::with_default(Registry::default().with(kept.clone()), || {
+        let kept = Kept::during(|| {
             Log.warn("no {interface}", &[("pod", Value::from("shop/web")), ("attempt", Value::from(2))]);
             tracing::info!(url = "/api", code = 404, "requesting");
         });
-        let kept = kept.0.lock().expect("no test panics while it holds the lock");
         let [own, other] = &kept[..] else { panic!("{kept:?}") };
         assert_eq!((own.message.as_str(), &own.fields), ("no {interface}", &fields()));
         assert_eq!(
@@ -224,5 +234,14 @@ mod tests {
             Some("requesting url=\"/api\" code=404\n")
         );
         assert_eq!(format!("{:?}", LogFields(&[])), "{}");
+    }
+    #[test]
+    fn events_are_kept_though_another_thread_logged_at_the_same_place_before() {
+        let log = || tracing::warn!("here");
+        let kept = Kept::during(|| {
+            std::thread::scope(|scope| _ = scope.spawn(log).join());
+            log();
+        });
+        assert_eq!(kept.len(), 1, "{kept:?}");
     }
 }
