@@ -157,6 +157,9 @@ pub(crate) struct NodeAgent<E> {
     node: String,
     enforce: E,
     objects: KnownObjects,
+    /// Events about slices that came while a generation was made. The index can only compare slices with a generation
+    /// that is complete, so each of them would need another generation, which nearly none needs afterwards.
+    slices: Vec<(ApiEvent, Instant)>,
     scopes: WatchScopes,
     send_order: Box<SendOrder>,
     local: LocalPods,
@@ -188,6 +191,7 @@ impl<E: Enforce> NodeAgent<E> {
         let newcomers = Newcomers::new(unknown_pods, Instant::now());
         Self {
             objects: KnownObjects::new(node.clone(), assume, kinds, relist),
+            slices: Vec::new(),
             scopes: WatchScopes::default(),
             send_order,
             node,
@@ -228,6 +232,9 @@ impl<E: Enforce> NodeAgent<E> {
         if !self.scopes.is_followed(event.kind()) {
             // It was sent before the follower received the order.
             return;
+        }
+        if event.kind() == "EndpointSlice" && self.objects.index().is_making_generation() {
+            return self.slices.push((event, at));
         }
         match event {
             ApiEvent::Applied(object) => self.applied(object, at),

@@ -418,6 +418,11 @@ impl Index {
         self.maintained = None;
     }
 
+    /// Whether a generation was begun that is neither adopted nor dropped.
+    pub fn is_making_generation(&self) -> bool {
+        self.since.is_some()
+    }
+
     /// Drops the generation that was begun.
     pub fn abandon(&mut self) {
         self.since = None;

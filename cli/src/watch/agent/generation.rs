@@ -150,6 +150,9 @@ impl<E: Enforce> NodeAgent<E> {
                 self.report_failed_generation(&message, now);
             }
         }
+        for (event, at) in std::mem::take(&mut self.slices) {
+            self.handle_event(event, at);
+        }
     }
 
     /// Applies the changes since the generation in force to it; `None` if a compile from scratch is needed, whose reason

@@ -245,3 +245,23 @@ fn a_moved_backend_needs_no_generation_until_it_is_quarantined() {
     let done = rig.after(Duration::from_secs(1));
     assert_eq!(ends(&done), ["end shop/web 10.96.0.1:80"], "{done:?}");
 }
+
+#[test]
+fn a_backend_that_moves_during_a_compile_needs_no_other_generation() {
+    for refused in [false, true] {
+        let mut rig = serving();
+        rig.apply(&far_pod("db-3", "db", "10.0.1.7"));
+        rig.apply(&slice(&[("db", "10.0.1.5"), ("db-2", "10.0.1.6")]));
+        rig.after(Duration::from_secs(1));
+        rig.apply(NARROW);
+        rig.seen().refuse_install = refused;
+        let done = rig.compile_while_receiving(&slice(&[("db", "10.0.1.5"), ("db-3", "10.0.1.7")]));
+        assert_eq!(done, ["install shop/web@veth7 isolated with 10.0.1.6"]);
+        rig.seen().refuse_install = false;
+        let again = rig.after(Duration::from_secs(5));
+        assert_eq!(again.iter().filter(|it| it.starts_with("install")).count(), usize::from(refused), "{again:?}");
+        rig.apply(&far_pod("db-2", "none", "10.0.1.6"));
+        let done = rig.after(Duration::from_secs(1));
+        assert_eq!(ends(&done), ["end shop/web 10.96.0.1:80"], "{done:?}");
+    }
+}
