@@ -310,7 +310,7 @@ pub fn shown(cluster: &Cluster, question: &Question) -> String {
 
 /// Every address of a cluster's ranges and single entries, for tests of tables alone.
 pub fn edges(tables: &DecisionTables) -> Vec<IpAddr> {
-    let single = tables.addresses.exact.iter().map(|(address, _)| *address);
+    let single = tables.addresses.exact().map(|(address, _)| address);
     single.chain(tables.addresses.ranges.iter().flat_map(|it| [it.first, it.last])).collect()
 }
 

@@ -89,7 +89,7 @@ fn remotes(compiled: &Compiled<'_>) -> Vec<IpAddr> {
     found.extend(cluster.frontends.iter().map(|it| it.address));
     found.extend(cluster.nodes.iter().flat_map(|it| &it.addresses));
     found.extend(cluster.host_ports.iter().filter_map(|it| it.address));
-    found.extend(compiled.classes.addresses.exact.iter().map(|(address, _)| *address));
+    found.extend(compiled.classes.addresses.exact().map(|(address, _)| address));
     found.extend(compiled.classes.addresses.ranges.iter().flat_map(|it| [it.first, it.last]));
     found.extend(["8.8.8.8", "2001:db8:ffff::1"].iter().filter_map(|it| it.parse::<IpAddr>().ok()));
     found.into_iter().collect()

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use weir_classes::{AddressMap, ClassRange, PeerId};
+use weir_classes::{AddressMap, ClassRange, PeerId, SingleAddress};
 use weir_fuzz::generators::Random;
 use weir_objects::address::{Family, to_address, to_number};
 
@@ -36,18 +36,23 @@ pub fn generate(random: &mut Random, family: Family, most: usize) -> (AddressMap
         cuts.insert(0);
     }
     let cuts: Vec<u128> = cuts.into_iter().collect();
-    let mut map = AddressMap::default();
+    let mut ranges: Vec<ClassRange> = Vec::new();
     for (index, first) in cuts.iter().enumerate() {
         let last = cuts.get(index + 1).map_or(top, |next| next - 1);
         if random.below(5) > 0 {
             let [first, last] = [*first, last].map(|it| to_address(family, it));
-            map.ranges.push(ClassRange { first, last, peer: PeerId(class(random)) });
+            ranges.push(ClassRange { first, last, peer: PeerId(class(random)) });
         }
     }
     let singles: BTreeMap<u128, u32> = (0..random.below(most + 1)).map(|_| (number(random), class(random))).collect();
-    map.exact = singles.iter().map(|(at, peer)| (to_address(family, *at), PeerId(*peer))).collect();
-    map.moving = map.exact.iter().map(|it| it.0).filter(|_| random.below(8) == 0).collect();
-    let edges = map.exact.iter().map(|it| it.0).chain(map.ranges.iter().flat_map(|it| [it.first, it.last]));
+    let single = |(at, peer): (&u128, &u32)| SingleAddress {
+        address: to_address(family, *at),
+        peer: PeerId(*peer),
+        moves: random.below(8) == 0,
+    };
+    let singles: Vec<SingleAddress> = singles.iter().map(single).collect();
+    let map = AddressMap::new(&singles, ranges);
+    let edges = map.exact().map(|it| it.0).chain(map.ranges.iter().flat_map(|it| [it.first, it.last]));
     let mut asked: BTreeSet<u128> = [0, 1, top - 1, top].into();
     for edge in edges.map(|it| to_number(it).1) {
         asked.extend([edge.saturating_sub(1), edge, edge.saturating_add(1).min(top)]);

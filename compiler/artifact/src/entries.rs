@@ -84,6 +84,21 @@ impl MapEntries {
         is_whole.then(|| Self(Arc::new(SharedEntries { key_size, value_size, count, bytes, digest: OnceLock::new() })))
     }
 
+    /// Entries whose keys and values of these lengths are written one after the other.
+    ///
+    /// # Panics
+    ///
+    /// If the last entry is not whole: a bug in the caller.
+    pub fn written(key_size: usize, value_size: usize, bytes: Vec<u8>) -> Self {
+        if bytes.is_empty() {
+            return Self::default();
+        }
+        let size = key_size + value_size;
+        assert!(bytes.len().is_multiple_of(size), "{} bytes are no entries of {size}", bytes.len());
+        let count = bytes.len() / size;
+        Self(Arc::new(SharedEntries { key_size, value_size, count, bytes, digest: OnceLock::new() }))
+    }
+
     /// The number of entries.
     pub fn len(&self) -> usize {
         self.0.count

@@ -4,6 +4,7 @@
 //! of a single address go to the exact table, so a list of a million hosts makes no range.
 
 mod moves;
+mod singles;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -19,6 +20,7 @@ use weir_objects::address::{Family, Prefix, to_address, to_number};
 use weir_objects::k8s::ListEntry;
 
 pub(crate) use moves::{RangeMove, RangeMoves, Ranges};
+pub use singles::{SingleAddress, SingleAddresses, SinglePiece};
 
 /// Bytes that a range costs: in lists of cuts, in the address map, and in the tables.
 const SEGMENT_BYTES: u64 = 60;
@@ -26,13 +28,10 @@ const SEGMENT_BYTES: u64 = 60;
 /// Address → peer class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressMap {
-    /// Sorted; looked up first.
-    pub exact: Vec<(IpAddr, PeerId)>,
+    /// Looked up first; IPv4, then IPv6.
+    singles: [SingleAddresses; 2],
     /// Sorted, disjoint; all other addresses are of class 0.
     pub ranges: Vec<ClassRange>,
-    /// Those of `exact` that are added and removed one by one, such as pods' addresses; all others are from blocks and
-    /// lists. Sorted.
-    pub moving: Vec<IpAddr>,
 }
 
 /// Addresses from first to last, both inclusive, of one class.
@@ -47,50 +46,61 @@ pub struct ClassRange {
 }
 
 impl AddressMap {
+    /// Of single addresses and ranges, which are sorted.
+    pub fn new(singles: &[SingleAddress], ranges: Vec<ClassRange>) -> Self {
+        let of_v4 = singles.partition_point(|it| it.address.is_ipv4());
+        let (v4, v6) = singles.split_at(of_v4);
+        Self { singles: [v4, v6].map(SingleAddresses::new), ranges }
+    }
+
     /// The single addresses of a family.
-    pub fn of_family(&self, family: Family) -> impl ExactSizeIterator<Item = (IpAddr, PeerId)> {
-        part_of(family, &self.exact, |(at, _)| *at).iter().copied()
+    pub fn singles(&self, family: Family) -> &SingleAddresses {
+        &self.singles[usize::from(family == Family::V6)]
+    }
+
+    /// All single addresses with their classes, in order.
+    pub fn exact(&self) -> impl Iterator<Item = (IpAddr, PeerId)> {
+        self.singles.iter().flat_map(SingleAddresses::iter).map(|it| (it.address, it.peer))
     }
 
     /// The number of single addresses of blocks and lists.
     pub fn count_listed(&self, family: Family) -> usize {
-        // All of `moving` are in `exact`.
-        self.of_family(family).len() - part_of(family, &self.moving, |at| *at).len()
+        let singles = self.singles(family);
+        singles.len() - singles.count_moving()
     }
 
-    /// The single addresses that are added and removed one by one.
+    /// The single addresses that are added and removed alone.
     pub fn moving(&self, family: Family) -> impl Iterator<Item = (IpAddr, PeerId)> {
-        self.split(family, true)
+        self.singles(family).iter().filter(|it| it.moves).map(|it| (it.address, it.peer))
     }
 
     /// The single addresses of blocks and lists.
     pub fn listed(&self, family: Family) -> impl Iterator<Item = (IpAddr, PeerId)> {
-        self.split(family, false)
+        self.singles(family).iter().filter(|it| !it.moves).map(|it| (it.address, it.peer))
     }
 
-    fn split(&self, family: Family, wanted: bool) -> impl Iterator<Item = (IpAddr, PeerId)> {
-        // Both lists are sorted, so they are walked together: no search for each of a million listed addresses.
-        let mut moving = self.moving.iter().peekable();
-        self.of_family(family).filter(move |(at, _)| {
-            while moving.next_if(|it| *it < at).is_some() {}
-            (moving.peek() == Some(&at)) == wanted
-        })
+    /// The entry of an address in the exact table.
+    pub(crate) fn entry(&self, address: IpAddr) -> Option<&SingleAddress> {
+        self.singles(Family::of(address)).get(address)
     }
 
     /// Whether an address is in the exact table because of a block or list.
     pub fn is_listed(&self, address: IpAddr) -> bool {
-        let stands = self.exact.binary_search_by_key(&address, |(at, _)| *at).is_ok();
-        stands && self.moving.binary_search(&address).is_err()
+        self.entry(address).is_some_and(|it| !it.moves)
     }
 
     /// The same map with other single addresses; `None` removes one, unless blocks and lists need it.
     pub(crate) fn with_entries(&self, changes: &BTreeMap<IpAddr, Option<PeerId>>) -> Self {
-        let of_map = |(at, peer): (&IpAddr, &Option<PeerId>)| (*at, peer.map(|peer| (*at, peer)));
-        let is_change = |(at, peer): &(&IpAddr, &Option<PeerId>)| peer.is_some() || !self.is_listed(**at);
-        let exact = merged(&self.exact, |(at, _)| *at, changes.iter().filter(is_change).map(of_map));
-        let of_moving = |(at, peer): (&IpAddr, &Option<PeerId>)| (*at, peer.map(|_| *at));
-        let moving = merged(&self.moving, |at| *at, changes.iter().map(of_moving));
-        Self { exact, ranges: self.ranges.clone(), moving }
+        let of_family = |family| {
+            let is_change = |(at, peer): &(&IpAddr, &Option<PeerId>)| {
+                Family::of(**at) == family && (peer.is_some() || !self.is_listed(**at))
+            };
+            let entry = |(at, peer): (&IpAddr, &Option<PeerId>)| {
+                (*at, peer.map(|peer| SingleAddress { address: *at, peer, moves: true }))
+            };
+            self.singles(family).with(changes.iter().filter(is_change).map(entry))
+        };
+        Self { singles: [Family::V4, Family::V6].map(of_family), ranges: self.ranges.clone() }
     }
 
     /// The entry of the exact table that gives an address this class; `None` if the ranges already give it.
@@ -102,10 +112,7 @@ impl AddressMap {
     /// The class of an address.
     pub fn find(&self, address: IpAddr) -> PeerId {
         // The exact entry alone decides: its class was made with all blocks and lists that contain the address.
-        match self.exact.binary_search_by_key(&address, |(at, _)| *at) {
-            Ok(index) => self.exact[index].1,
-            Err(_) => self.find_range(address),
-        }
+        self.entry(address).map_or_else(|| self.find_range(address), |it| it.peer)
     }
 
     /// The class of an address that is not in the exact table.
@@ -114,32 +121,6 @@ impl AddressMap {
         let before = after.checked_sub(1).map(|index| self.ranges[index]);
         before.filter(|it| address <= it.last).map_or(PeerId(0), |it| it.peer)
     }
-}
-
-/// The part of a sorted list that is of a family. Found by a search: with a hundred thousand addresses, a visit of all
-/// of them costs more than a policy edit.
-fn part_of<T>(family: Family, sorted: &[T], address: impl Fn(&T) -> IpAddr) -> &[T] {
-    let (of_v4, of_v6) = sorted.split_at(sorted.partition_point(|it| Family::of(address(it)) == Family::V4));
-    if family == Family::V4 { of_v4 } else { of_v6 }
-}
-
-/// A sorted list after changes, which are sorted too: each replaces, adds or removes the element of its address.
-fn merged<T: Copy>(
-    list: &[T],
-    address: impl Fn(&T) -> IpAddr,
-    changes: impl Iterator<Item = (IpAddr, Option<T>)>,
-) -> Vec<T> {
-    let (mut found, mut rest) = (Vec::with_capacity(list.len()), list);
-    for (at, new) in changes {
-        // Copied in whole runs: a few changes in a hundred thousand addresses cost about as much as one copy.
-        let before = rest.partition_point(|it| address(it) < at);
-        found.extend_from_slice(&rest[..before]);
-        rest = &rest[before..];
-        rest = rest.split_first().filter(|(it, _)| address(it) == at).map_or(rest, |(_, rest)| rest);
-        found.extend(new);
-    }
-    found.extend_from_slice(rest);
-    found
 }
 
 /// A range under one set of address predicates, as numbers of the family's width.
@@ -528,7 +509,7 @@ pub(super) fn assemble(segments: impl Iterator<Item = ClassRange>, moving: Vec<(
         while next.next_if(|it| it.last < address).is_some() {}
         next.peek().filter(|it| it.first <= address).map_or(PeerId(0), |it| it.peer) == peer
     };
-    let mut map = AddressMap::default();
+    let mut exact: Vec<SingleAddress> = Vec::new();
     let mut singles = singles.into_iter().peekable();
     let mut moving = moving.into_iter().peekable();
     loop {
@@ -543,11 +524,11 @@ pub(super) fn assemble(segments: impl Iterator<Item = ClassRange>, moving: Vec<(
             singles.next_if(|single| single.0 == entry.0);
         }
         if !is_said(entry) {
-            map.exact.push(entry);
-            map.moving.extend(moves.then_some(entry.0));
+            let (address, peer) = entry;
+            exact.push(SingleAddress { address, peer, moves });
         }
     }
-    AddressMap { ranges, ..map }
+    AddressMap::new(&exact, ranges)
 }
 
 fn follows(last: IpAddr, first: IpAddr) -> bool {

@@ -36,7 +36,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub use addresses::{AddressMap, ClassRange};
+pub use addresses::{AddressMap, ClassRange, SingleAddress, SingleAddresses, SinglePiece};
 pub(crate) use addresses::{Number, after, ranges_of_block, ranges_of_networks, ranges_of_nodes};
 pub(crate) use meter::{CLASS_BYTES, ENTRY_BYTES, Meter, PAIR_BYTES, SET_COPIES};
 pub use meter::{Exceeded, Limits, Spent};

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use super::PeerClass;
+use super::addresses::SingleAddress;
 use super::peers::Peers;
 use super::ports::{PortSpecs, SpecUse};
 use super::predicates::{Predicate, RulePredicates, TermOrigins};
@@ -105,13 +106,13 @@ pub(super) fn of(
     }
     let finder = SourceFinder { cluster, rules, origins, vips: &peers.vips };
     for family in [Family::V4, Family::V6] {
-        let of_family = peers.addresses.of_family(family);
+        let of_family = peers.addresses.singles(family);
         // Larger tables do not become instructions, so nothing asks for their origins. For a list of a million
         // addresses that would be a million paths.
         if of_family.len() > MOST_COMPARES {
             continue;
         }
-        for (address, peer) in of_family {
+        for SingleAddress { address, peer, .. } in of_family.iter().copied() {
             if let Some(origin) = finder.address(address, &peers.list[peer.index()]) {
                 let source = numbers.add(&mut sources, origin);
                 sources.addresses.insert(address, source);

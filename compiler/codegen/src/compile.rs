@@ -201,7 +201,7 @@ pub fn compile_after(
     let [(to_pod, to_pod_report), (from_pod, from_pod_report)] = programs(&plan, last)?;
     let address_maps = |family| {
         let known = last.address_maps(&tables.addresses, &structures, family);
-        known.unwrap_or_else(|| map_images::address_maps(&tables, family))
+        known.unwrap_or_else(|| map_images::address_maps_after(&tables, family, last.exact(family)))
     };
     let mut maps = map_images::maps_with(cluster, scope, &tables, (options.sizes, options.target), &address_maps);
     let mut at_edge = None;

@@ -210,7 +210,7 @@ impl DecisionTables {
     /// Whether any address of a family has a class other than 0.
     pub fn has_family(&self, family: Family) -> bool {
         let of_family = |address: IpAddr| Family::of(address) == family;
-        self.addresses.of_family(family).len() > 0 || self.addresses.ranges.iter().any(|range| of_family(range.first))
+        !self.addresses.singles(family).is_empty() || self.addresses.ranges.iter().any(|range| of_family(range.first))
     }
 }
 

@@ -17,12 +17,14 @@ use weir_classes::AddressMap;
 use weir_ebpf::asm::Assembled;
 use weir_ebpf::limits::LimitsReport;
 use weir_ebpf::target::Target;
+use weir_ebpf::vm::MapKind;
 use weir_objects::address::Family;
 
 use crate::describe::provenance::LastDescriptions;
 use crate::emit::Plan;
 use crate::emit::shapes::TableShapes;
 use crate::ir::DecisionProgram;
+use crate::map_images::{HashedSingles, LastExact};
 use crate::structures::StructureOptions;
 
 /// Parts of the last artifact, for the next one.
@@ -121,6 +123,19 @@ impl LastArtifact {
         let has_family = self.maps.iter().any(|map| map.name == names[0]);
         let of_addresses = || self.maps.iter().filter(|map| names[1..].contains(&map.name)).cloned();
         has_family.then(|| of_addresses().collect())
+    }
+
+    /// The hash of a family's single addresses in the last artifact, if it has one.
+    pub(crate) fn exact(&self, family: Family) -> Option<LastExact<'_>> {
+        let [exact, listed] = match family {
+            Family::V4 => [MapName::Exact4, MapName::Listed4],
+            Family::V6 => [MapName::Exact6, MapName::Listed6],
+        };
+        let (addresses, _) = self.addresses.as_ref()?;
+        let hash = self.maps.iter().find(|map| map.name == exact && map.spec.kind == MapKind::Hash)?;
+        let is_layered = self.maps.iter().any(|map| map.name == listed);
+        let of = if is_layered { HashedSingles::Moving } else { HashedSingles::All };
+        Some(LastExact { singles: addresses.singles(family), of, entries: &hash.entries })
     }
 
     /// Shares the memory of equal tables.

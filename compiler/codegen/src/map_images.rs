@@ -14,7 +14,7 @@ use weir_artifact::layout::{
     self, AUDIT_SHIFT, FILTERS_EGRESS, FILTERS_INGRESS, FlowState, MapName, OUTCOMES, config, endpoint,
 };
 use weir_classes::edge_denials::EdgeDenials;
-use weir_classes::{AtomSet, Classes, PeerId, Scope};
+use weir_classes::{AtomSet, Classes, PeerId, Scope, SingleAddresses, SinglePiece};
 use weir_ebpf::target::Target;
 use weir_ebpf::vm::{MapFlags, MapKind, MapSpec};
 use weir_model::{Cluster, Direction, EndpointId, Established};
@@ -182,24 +182,35 @@ fn flow_table(flows: u32, target: Target, family: Family) -> MapImage {
 
 /// The maps in which a family's addresses are looked up.
 pub fn address_maps(tables: &DecisionTables, family: Family) -> Vec<MapImage> {
-    let mut maps = exact_images(tables, family);
+    address_maps_after(tables, family, None)
+}
+
+/// The same, with the table of single addresses that was made before.
+pub(crate) fn address_maps_after(
+    tables: &DecisionTables,
+    family: Family,
+    last: Option<LastExact<'_>>,
+) -> Vec<MapImage> {
+    let mut maps = exact_images(tables, family, last);
     maps.extend(prefix_image(tables, family));
     maps
 }
 
-fn exact_images(tables: &DecisionTables, family: Family) -> Vec<MapImage> {
+fn exact_images(tables: &DecisionTables, family: Family, last: Option<LastExact<'_>>) -> Vec<MapImage> {
     let [name, listed_name] =
         [pick(family, MapName::Exact4, MapName::Exact6), pick(family, MapName::Listed4, MapName::Listed6)];
     let addresses = &tables.addresses;
+    let singles = addresses.singles(family);
+    let hash = |of, more| exact_hash(name, family, exact_entries(family, of, singles, last), more);
     match tables.structures.exact(family) {
         ExactTable::Empty | ExactTable::Compares => Vec::new(),
         ExactTable::Perfect(table) => vec![compiled(name, &table.bytes)],
-        ExactTable::Hash | ExactTable::Layered(None) => vec![exact_hash(name, family, addresses.of_family(family), 0)],
+        ExactTable::Hash | ExactTable::Layered(None) => vec![hash(HashedSingles::All, 0)],
         ExactTable::Layered(Some(table)) => {
             // Until the next generation, the hash overrides the listed table, so it needs room for changed list entries
             // too.
             let changes = addresses.count_listed(family) as u32 / LISTED_PER_CHANGE;
-            vec![exact_hash(name, family, addresses.moving(family), changes), compiled(listed_name, &table.bytes)]
+            vec![hash(HashedSingles::Moving, changes), compiled(listed_name, &table.bytes)]
         }
     }
 }
@@ -232,12 +243,71 @@ fn write_address(map: &mut MapImage, address: IpAddr, peer: Option<PeerId>) -> b
     true
 }
 
-/// A hash with the usual headroom and room for `more` further entries. The addresses are sorted.
-fn exact_hash(name: MapName, family: Family, of: impl Iterator<Item = (IpAddr, PeerId)>, more: u32) -> MapImage {
-    // With its length known, the entries are written once, without a list of keys and values in between.
-    let of: Vec<(IpAddr, PeerId)> = of.collect();
-    let entry = |(at, PeerId(peer)): &(IpAddr, PeerId)| (layout::address_bytes(*at), peer.to_le_bytes());
-    let entries = MapEntries::new(of.iter().map(entry));
+/// The single addresses that are in a hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HashedSingles {
+    All,
+    /// Those that are added and removed alone.
+    Moving,
+}
+
+impl HashedSingles {
+    fn count(self, piece: &SinglePiece) -> usize {
+        match self {
+            Self::All => piece.addresses().len(),
+            Self::Moving => piece.moving(),
+        }
+    }
+}
+
+/// A hash of single addresses, and the addresses that it was made from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastExact<'l> {
+    pub(crate) singles: &'l SingleAddresses,
+    pub(crate) of: HashedSingles,
+    pub(crate) entries: &'l MapEntries,
+}
+
+impl<'l> LastExact<'l> {
+    /// Each piece of the addresses with its entries.
+    fn pieces(self, size: usize) -> impl Iterator<Item = (&'l SinglePiece, &'l [u8])> {
+        self.singles.pieces().iter().scan(self.entries.bytes(), move |rest, piece| {
+            let (entries, later) = rest.split_at_checked(self.of.count(piece) * size)?;
+            *rest = later;
+            Some((piece, entries))
+        })
+    }
+}
+
+/// The entries of single addresses, in their order. Those of pieces that the last table was made from too are copied.
+fn exact_entries(
+    family: Family,
+    of: HashedSingles,
+    singles: &SingleAddresses,
+    last: Option<LastExact<'_>>,
+) -> MapEntries {
+    let key_size = usize::from(family.bits() / 8);
+    let size = key_size + 4;
+    let count: usize = singles.pieces().iter().map(|piece| of.count(piece)).sum();
+    let mut bytes: Vec<u8> = Vec::with_capacity(count * size);
+    let mut known = last.filter(|last| last.of == of).into_iter().flat_map(|last| last.pieces(size)).peekable();
+    for piece in singles.pieces() {
+        let first = piece.addresses()[0].address;
+        while known.next_if(|(old, _)| old.addresses()[0].address < first).is_some() {}
+        if let Some((_, entries)) = known.next_if(|(old, _)| old.is(piece)) {
+            bytes.extend_from_slice(entries);
+            continue;
+        }
+        for it in piece.addresses().iter().filter(|it| of == HashedSingles::All || it.moves) {
+            bytes.extend_from_slice(&layout::address_bytes(it.address));
+            bytes.extend_from_slice(&it.peer.0.to_le_bytes());
+        }
+    }
+    MapEntries::written(key_size, 4, bytes)
+}
+
+/// A hash with the usual headroom and room for `more` further entries.
+fn exact_hash(name: MapName, family: Family, entries: MapEntries, more: u32) -> MapImage {
     let room = headroom(entries.len() as u32).saturating_add(more);
     MapImage { name, spec: hash(u32::from(family.bits() / 8), 4, room), entries }
 }

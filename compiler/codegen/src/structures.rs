@@ -23,7 +23,7 @@ pub use room::Room;
 use rows::DirectionRows;
 use search::Cut;
 use weir_artifact::structure::{LookupSet, Structure, StructureNote};
-use weir_classes::{AddressMap, ClassRange, PeerId, PortInterval};
+use weir_classes::{AddressMap, ClassRange, PeerId, PortInterval, SingleAddresses};
 use weir_objects::address::{Family, Prefix, to_number};
 
 /// Parameters of the choice besides the input.
@@ -238,7 +238,7 @@ fn exact(
     match structure {
         Structure::Empty => Some(ExactTable::Empty),
         Structure::Compares => Some(ExactTable::Compares),
-        Structure::Perfect => perfect_of(addresses.of_family(family), family, options.room).map(ExactTable::Perfect),
+        Structure::Perfect => perfect_of(all(addresses.singles(family)), family, options.room).map(ExactTable::Perfect),
         Structure::Layered => {
             let listed = addresses.count_listed(family);
             let fits = perfect::predict(width(family), listed, options.room) as u64 <= options.most_value_bytes;
@@ -250,6 +250,10 @@ fn exact(
         }
         _ => Some(ExactTable::Hash),
     }
+}
+
+fn all(singles: &SingleAddresses) -> impl Iterator<Item = (IpAddr, PeerId)> {
+    singles.iter().map(|it| (it.address, it.peer))
 }
 
 fn perfect_of(of: impl Iterator<Item = (IpAddr, PeerId)>, family: Family, room: Room) -> Option<perfect::PerfectTable> {

@@ -139,7 +139,7 @@ fn everything_as_one_prefix_and_its_halves() {
         let [all, low, high] = [all, low, high].map(|text| text.parse().unwrap());
         for last in [low, high] {
             let range = weir_classes::ClassRange { first: all, last, peer: weir_classes::PeerId(9) };
-            let map = AddressMap { ranges: vec![range], ..AddressMap::default() };
+            let map = AddressMap::new(&[], vec![range]);
             for structure in LookupSet::prefixes(family).structures() {
                 check(&map, &[all, low, high], family, &[(LookupSet::prefixes(family), *structure)]);
             }

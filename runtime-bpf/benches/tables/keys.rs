@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use weir_artifact::layout::address_bytes;
-use weir_classes::{AddressMap, ClassRange, PeerId};
+use weir_classes::{AddressMap, ClassRange, PeerId, SingleAddress};
 use weir_codegen::emit::REMOTE;
 use weir_codegen::ir::DecisionTables;
 use weir_codegen::structures::StructureOptions;
@@ -94,7 +94,8 @@ pub(crate) fn singles(random: &mut Random, family: Family, count: usize) -> (Add
     exact.sort();
     exact.dedup_by_key(|it| it.0);
     let hits = (0..KEYS).map(|_| exact[random.below(exact.len())].0).collect();
-    (AddressMap { exact, ..AddressMap::default() }, hits)
+    let single = |(address, peer): &(IpAddr, PeerId)| SingleAddress { address: *address, peer: *peer, moves: false };
+    (AddressMap::new(&exact.iter().map(single).collect::<Vec<_>>(), Vec::new()), hits)
 }
 
 /// Disjoint prefixes, most of them /24 (/48), some shorter, as in routing tables.
@@ -116,5 +117,5 @@ pub(crate) fn prefixes(random: &mut Random, family: Family, count: usize) -> (Ad
         }
     }
     let hits = (0..KEYS).map(|_| ranges[random.below(ranges.len())].last).collect();
-    (AddressMap { ranges, ..AddressMap::default() }, hits)
+    (AddressMap::new(&[], ranges), hits)
 }

@@ -62,7 +62,7 @@ fn peers(classes: &Classes, family: Family) -> BTreeMap<PeerId, Vec<IpAddr>> {
             }
         }
     };
-    classes.addresses.exact.iter().for_each(|(address, peer)| note(*peer, *address));
+    classes.addresses.exact().for_each(|(address, peer)| note(peer, address));
     for range in classes.addresses.ranges.iter().filter(|it| Family::of(it.first) == family) {
         let (first, last) = (to_number(range.first).1, to_number(range.last).1);
         // The first address of a block is rarely a host's.

@@ -171,7 +171,7 @@ fn outside(
     };
     for side in sides.iter().flatten() {
         let map = &side.classes.addresses;
-        let exact = map.exact.iter().map(|(address, _)| (*address, *address));
+        let exact = map.exact().map(|(address, _)| (address, address));
         let ranges = map.ranges.iter().map(|it| (it.first, it.last));
         for (first, last) in exact.chain(ranges).filter(|it| Family::of(it.0) == family) {
             cut(to_number(first).1, to_number(last).1);

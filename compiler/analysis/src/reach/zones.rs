@@ -46,7 +46,7 @@ fn ranges(classes: &Classes, family: Family, is_pod: impl Fn(u128) -> bool) -> V
         next = last.checked_add(1).filter(|next| *next <= most);
     }
     base.extend(next.map(|at| (at, most, PeerId(0))));
-    let singles = classes.addresses.exact.iter().filter_map(|(at, peer)| Some((of_family(*at)?, *peer)));
+    let singles = classes.addresses.exact().filter_map(|(at, peer)| Some((of_family(at)?, peer)));
     // A pod's address stays inside the range around it. Otherwise a thousand pods would cut 10.0.0.0/8 into a thousand
     // ranges, which no report could show.
     overlay(&base, singles.filter(|(at, _)| !is_pod(*at)))

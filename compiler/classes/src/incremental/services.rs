@@ -81,7 +81,7 @@ type LocalByAddress = HashMap<IpAddr, EndpointId>;
 /// How many addresses each element of [`Peers::vips`] is for.
 fn vip_uses(peers: &Peers) -> Vec<u32> {
     let mut uses = vec![0; peers.vips.len()];
-    for vip in peers.addresses.exact.iter().filter_map(|(_, peer)| peers.list[peer.index()].vip) {
+    for vip in peers.addresses.exact().filter_map(|(_, peer)| peers.list[peer.index()].vip) {
         uses[vip as usize] += 1;
     }
     uses

@@ -339,8 +339,7 @@ impl Baseline {
 
     /// The generation's entry of an address in the exact table.
     fn compiled_entry(&self, address: IpAddr) -> Option<PeerId> {
-        let exact = &self.addresses.exact;
-        exact.binary_search_by_key(&address, |(at, _)| *at).ok().map(|index| exact[index].1)
+        self.addresses.entry(address).map(|it| it.peer)
     }
 
     /// The entry to write for an address that should have this class; `None` removes the entry, because the prefixes

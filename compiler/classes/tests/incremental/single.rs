@@ -196,6 +196,44 @@ fn changes_of_a_service_with_a_thousand_backends_need_no_compile_from_scratch() 
     }
 }
 
+/// A thousand addresses of pods, and as many of a list or few, are in several pieces, of which some change.
+#[test]
+fn tables_of_many_addresses_are_those_of_a_compile_from_scratch() {
+    let (mut server, mut index) = client();
+    let address = |number: usize, offset: usize| format!("10.1.{}.{}", number / 100, number % 100 * 2 + offset);
+    let many = |number: usize, app: &str| pod("shop", &format!("many-{number}"), "far", app, &address(number, 1));
+    for number in 0..1_000 {
+        server.apply(many(number, "db"), &mut index);
+    }
+    let listed = |count: usize| {
+        let entries: Vec<String> = (0..count).map(|it| format!("{}/32", address(it * 3, 2))).collect();
+        list(&entries.join(", "))
+    };
+    server.apply(listed(10), &mut index);
+    generation(&mut index, |_| ());
+    let mut artifacts = Artifacts::new(CompileOptions::for_changes(CompileOptions::default().target));
+    let mut incremental = 0;
+    for turn in 0..30_usize {
+        // In all parts of the tables, also at their ends.
+        for number in [0_usize, turn * 31, 500 + turn % 7, 999 - turn % 2] {
+            if (turn + number).is_multiple_of(3) {
+                server.delete(&Key::of(&many(number, "db")), &mut index);
+            } else {
+                server.apply(many(number, ["db", "web"][turn % 2]), &mut index);
+            }
+        }
+        // With many listed addresses, pods' addresses are in a table of their own.
+        server.apply(listed([10, 11, 300, 301, 301][turn % 5]), &mut index);
+        let spec =
+            format!("{{podSelector: {{}}, policyTypes: [Egress], egress: [{{ports: [{{port: {}}}]}}]}}", turn + 1);
+        server.apply(network_policy("shop", "more", "enforce", &spec), &mut index);
+        let (made, why) = generation(&mut index, |_| ());
+        incremental += usize::from(why.is_none());
+        check_programs(&artifacts.make(&made), &server);
+    }
+    assert!(incremental > 20, "{incremental} generations were made from changes");
+}
+
 #[test]
 fn a_slice_that_precedes_its_service_counts_when_the_service_comes() {
     let (mut server, mut index) = client();

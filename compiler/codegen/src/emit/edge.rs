@@ -163,8 +163,8 @@ impl Emitter<'_> {
         // Single addresses without a table are few enough to be compared one by one.
         if self.plan.shapes.exact(family) == ExactShape::Compares {
             // A single address that is not denied must not fall through to the prefixes: it has a class of its own.
-            for (address, peer) in &addresses.exact {
-                self.is_address(family, *address, if edge.denies(*peer) { denied } else { pass });
+            for (address, peer) in addresses.exact() {
+                self.is_address(family, address, if edge.denies(peer) { denied } else { pass });
             }
         }
         self.class(family, StackFrame::VALUES);

@@ -22,8 +22,7 @@ fn few(tables: &DecisionTables, family: Family) -> Option<Vec<(IpAddr, PeerId)>>
     if *tables.structures.exact(family) != ExactTable::Compares {
         return None;
     }
-    let of_family = tables.addresses.exact.iter().filter(|(address, _)| Family::of(*address) == family);
-    Some(of_family.copied().collect())
+    Some(tables.addresses.singles(family).iter().map(|it| (it.address, it.peer)).collect())
 }
 
 fn expand(program: &mut DecisionProgram, tables: &DecisionTables, family: Family, addresses: &[(IpAddr, PeerId)]) {

@@ -121,7 +121,7 @@ fn table(structure: Structure, bytes: u64, tenths: u64) -> StructureCandidate {
 }
 
 pub(super) fn exact(addresses: &AddressMap, family: Family, options: &StructureOptions) -> Ranked {
-    let entries = addresses.of_family(family).len();
+    let entries = addresses.singles(family).len();
     let listed = addresses.count_listed(family);
     let [hash, moving] = [entries, entries - listed].map(|it| HASH_ENTRY * it as u64);
     let [perfect, behind] = [entries, listed].map(|it| perfect::predict(width(family), it, options.room) as u64);

@@ -1,5 +1,5 @@
 use super::*;
-use weir_classes::{AtomId, AtomSet, AtomSetId, PortSpec, Row};
+use weir_classes::{AtomId, AtomSet, AtomSetId, PortSpec, Row, SingleAddress};
 use weir_objects::k8s::Protocol;
 
 fn range(first: &str, last: &str, peer: u32) -> ClassRange {
@@ -8,8 +8,16 @@ fn range(first: &str, last: &str, peer: u32) -> ClassRange {
 }
 
 fn singles(count: u32) -> AddressMap {
-    let exact = (0..count).map(|it| (IpAddr::from((0x0a00_0000 + it).to_be_bytes()), PeerId(it % 7 + 1)));
-    AddressMap { exact: exact.collect(), ..AddressMap::default() }
+    singles_that_move(count, 0..0)
+}
+
+/// Single addresses. Those of these numbers are added and removed alone.
+fn singles_that_move(count: u32, moving: std::ops::Range<u32>) -> AddressMap {
+    let single = |it: u32| {
+        let address = IpAddr::from((0x0a00_0000 + it).to_be_bytes());
+        SingleAddress { address, peer: PeerId(it % 7 + 1), moves: moving.contains(&it) }
+    };
+    AddressMap::new(&(0..count).map(single).collect::<Vec<_>>(), Vec::new())
 }
 
 const NO_ROWS: DirectionRows<'_> = DirectionRows { directions: [&[], &[]], sets: &[], words: 1, room: Room::Exact };
@@ -43,17 +51,16 @@ fn a_million_single_addresses_are_no_trie() {
 #[test]
 fn pod_addresses_stay_apart_from_listed_addresses() {
     let of = |listed: u32, moving: u32, most_value_bytes| {
-        let mut addresses = singles(listed + moving);
-        addresses.moving = addresses.exact.iter().skip(1).take(moving as usize).map(|it| it.0).collect();
+        let addresses = singles_that_move(listed + moving, 1..moving + 1);
         let forced = vec![(LookupSet::Exact4, Structure::Layered)];
         let options = StructureOptions { forced, most_value_bytes, room: Room::Exact };
         check(&addresses, &options, &["exact4=layered"]);
         let built = Structures::build(&addresses, &[], NO_ROWS, &options);
         let ExactTable::Layered(table) = built.exact(Family::V4) else { panic!("{:?}", built.notes) };
-        let found = |it: &IpAddr| table.as_ref().is_some_and(|table| table.find(key(*it)).is_some());
-        let held: Vec<bool> = addresses.exact.iter().map(|(at, _)| found(at)).collect();
-        let is_listed = |at: &IpAddr| table.is_some() && !addresses.moving.contains(at);
-        assert_eq!(held, addresses.exact.iter().map(|(at, _)| is_listed(at)).collect::<Vec<_>>());
+        let found = |it: IpAddr| table.as_ref().is_some_and(|table| table.find(key(it)).is_some());
+        for it in addresses.singles(Family::V4).iter() {
+            assert_eq!(found(it.address), table.is_some() && !it.moves, "{it:?}");
+        }
         table.is_some()
     };
     assert!(of(LEAST_LISTED as u32, 100, 1 << 20));
