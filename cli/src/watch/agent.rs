@@ -26,7 +26,7 @@
 //! | --- | --- |
 //! | Listing | `KnownObjects::is_complete` is false (`agent/objects.rs`); the previous agent's generation is in force |
 //! | Gathering | `PendingWork` has a `GenerationRequest` (`agent/pending.rs`) |
-//! | Compiling | `BegunGeneration` has the changes; single entries of the previous generation are still written |
+//! | Compiling | `BegunGeneration` has the changes; single entries of the previous generation are still written; slices wait in `NodeAgent::slices` |
 //! | Installing | `GenerationInForce::Outdated`: no single entries are written (`agent/enforcement.rs`) |
 //! | Failed | `FailedGeneration` has the error and the retry; the changes wait again (`agent/pending.rs`) |
 //! | In force | `GenerationInForce::Indexed`: single entries are written (`agent/enforcement.rs`) |
@@ -157,8 +157,9 @@ pub(crate) struct NodeAgent<E> {
     node: String,
     enforce: E,
     objects: KnownObjects,
-    /// Events about slices that came while a generation was made. The index can only compare slices with a generation
-    /// that is complete, so each of them would need another generation, which nearly none needs afterwards.
+    /// Events about slices that came while a generation was made; empty at all other times. The index can only compare
+    /// slices with a generation that is complete. Handled at once, each of them would need another generation. After
+    /// it, nearly all of them need none.
     slices: Vec<(ApiEvent, Instant)>,
     scopes: WatchScopes,
     send_order: Box<SendOrder>,

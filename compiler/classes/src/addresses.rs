@@ -46,8 +46,9 @@ pub struct ClassRange {
 }
 
 impl AddressMap {
-    /// Of single addresses and ranges, which are sorted.
+    /// Of single addresses and ranges, which are sorted, IPv4 first. Each address is there once.
     pub fn new(singles: &[SingleAddress], ranges: Vec<ClassRange>) -> Self {
+        debug_assert!(singles.is_sorted_by(|one, next| one.address < next.address), "single addresses ascend");
         let of_v4 = singles.partition_point(|it| it.address.is_ipv4());
         let (v4, v6) = singles.split_at(of_v4);
         Self { singles: [v4, v6].map(SingleAddresses::new), ranges }
@@ -58,9 +59,14 @@ impl AddressMap {
         &self.singles[usize::from(family == Family::V6)]
     }
 
+    /// The single addresses of a family with their classes, in order.
+    pub fn of_family(&self, family: Family) -> impl Iterator<Item = (IpAddr, PeerId)> {
+        self.singles(family).iter().map(|it| (it.address, it.peer))
+    }
+
     /// All single addresses with their classes, in order.
     pub fn exact(&self) -> impl Iterator<Item = (IpAddr, PeerId)> {
-        self.singles.iter().flat_map(SingleAddresses::iter).map(|it| (it.address, it.peer))
+        [Family::V4, Family::V6].into_iter().flat_map(|family| self.of_family(family))
     }
 
     /// The number of single addresses of blocks and lists.

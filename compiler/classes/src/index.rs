@@ -381,7 +381,7 @@ impl Index {
             // addresses were counted when the change arrived.
             let after = self.objects.remove(&key);
             // The small answer for a slice compares it beside the other slices of its service as they are now, and not
-            // as they were in the draft.
+            // as they were in the draft. The agent changes no slices meanwhile; other users of the index may.
             if key.kind == "EndpointSlice" && self.judges_services() {
                 late.is_more = true;
                 // The next generation finds the backends that have left: moves from here are not passed on.
@@ -418,7 +418,8 @@ impl Index {
         self.maintained = None;
     }
 
-    /// Whether a generation was begun that is neither adopted nor dropped.
+    /// Whether a generation was begun that is neither adopted nor dropped. A slice that changes until then needs another
+    /// generation, so a caller that keeps it until then saves one.
     pub fn is_making_generation(&self) -> bool {
         self.since.is_some()
     }

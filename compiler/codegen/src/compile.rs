@@ -188,7 +188,7 @@ pub fn compile_after(
     let CompileOptions { target, forced, room, .. } = options;
     let structures =
         StructureOptions { most_value_bytes: target.most_value_bytes(), forced: forced.clone(), room: *room };
-    let tables = lower::tables_with(&classes, &structures);
+    let tables = lower::tables_after(&classes, &structures, last.structures());
     let general = Direction::ALL.map(|direction| lower::lower(direction, &tables));
     let mut decisions = general.clone();
     for decision in &mut decisions {
@@ -201,7 +201,7 @@ pub fn compile_after(
     let [(to_pod, to_pod_report), (from_pod, from_pod_report)] = programs(&plan, last)?;
     let address_maps = |family| {
         let known = last.address_maps(&tables.addresses, &structures, family);
-        known.unwrap_or_else(|| map_images::address_maps_after(&tables, family, last.exact(family)))
+        known.unwrap_or_else(|| map_images::address_maps_after(&tables, family, last.addresses()))
     };
     let mut maps = map_images::maps_with(cluster, scope, &tables, (options.sizes, options.target), &address_maps);
     let mut at_edge = None;
@@ -225,7 +225,7 @@ pub fn compile_after(
         endpoints,
     };
     options.budgets.check(&compiled)?;
-    last.keep(&compiled.maps, compiled.edge.as_ref(), &compiled.tables.addresses, structures);
+    last.keep(&compiled.maps, compiled.edge.as_ref(), &compiled.tables.structures.addresses);
     Ok(compiled)
 }
 

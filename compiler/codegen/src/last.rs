@@ -17,15 +17,14 @@ use weir_classes::AddressMap;
 use weir_ebpf::asm::Assembled;
 use weir_ebpf::limits::LimitsReport;
 use weir_ebpf::target::Target;
-use weir_ebpf::vm::MapKind;
 use weir_objects::address::Family;
 
 use crate::describe::provenance::LastDescriptions;
 use crate::emit::Plan;
 use crate::emit::shapes::TableShapes;
 use crate::ir::DecisionProgram;
-use crate::map_images::{HashedSingles, LastExact};
-use crate::structures::StructureOptions;
+use crate::map_images::LastAddresses;
+use crate::structures::{AddressStructures, StructureOptions};
 
 /// Parts of the last artifact, for the next one.
 #[derive(Debug, Default)]
@@ -35,8 +34,7 @@ pub struct LastArtifact {
     emitted: Option<EmittedPrograms>,
     has_taken_programs: bool,
     edge: Option<MeasuredProgram>,
-    /// The input of the structures of addresses.
-    addresses: Option<(Arc<AddressMap>, StructureOptions)>,
+    addresses: Option<AddressStructures>,
     /// The memory of the last manifest.
     memory: String,
 }
@@ -111,10 +109,7 @@ impl LastArtifact {
         structures: &StructureOptions,
         family: Family,
     ) -> Option<Vec<MapImage>> {
-        let is_same = |(last, of_last): &&(Arc<AddressMap>, StructureOptions)| {
-            Arc::ptr_eq(last, addresses) && of_last == structures
-        };
-        self.addresses.as_ref().filter(is_same)?;
+        self.addresses.as_ref().filter(|last| last.is_of(addresses, structures))?;
         let names = match family {
             Family::V4 => [MapName::Nodes4, MapName::Exact4, MapName::Listed4, MapName::Prefixes4],
             Family::V6 => [MapName::Nodes6, MapName::Exact6, MapName::Listed6, MapName::Prefixes6],
@@ -125,17 +120,14 @@ impl LastArtifact {
         has_family.then(|| of_addresses().collect())
     }
 
-    /// The hash of a family's single addresses in the last artifact, if it has one.
-    pub(crate) fn exact(&self, family: Family) -> Option<LastExact<'_>> {
-        let [exact, listed] = match family {
-            Family::V4 => [MapName::Exact4, MapName::Listed4],
-            Family::V6 => [MapName::Exact6, MapName::Listed6],
-        };
-        let (addresses, _) = self.addresses.as_ref()?;
-        let hash = self.maps.iter().find(|map| map.name == exact && map.spec.kind == MapKind::Hash)?;
-        let is_layered = self.maps.iter().any(|map| map.name == listed);
-        let of = if is_layered { HashedSingles::Moving } else { HashedSingles::All };
-        Some(LastExact { singles: addresses.singles(family), of, entries: &hash.entries })
+    /// The structures for addresses of the last artifact.
+    pub(crate) fn structures(&self) -> Option<&AddressStructures> {
+        self.addresses.as_ref()
+    }
+
+    /// The same, with the maps that were made from them.
+    pub(crate) fn addresses(&self) -> Option<LastAddresses<'_>> {
+        Some(LastAddresses { structures: self.addresses.as_ref()?, maps: &self.maps })
     }
 
     /// Shares the memory of equal tables.
@@ -149,15 +141,9 @@ impl LastArtifact {
     }
 
     /// Keeps the other parts of a compile. Later changes of its tables do not reach the copies here.
-    pub(crate) fn keep(
-        &mut self,
-        maps: &[MapImage],
-        edge: Option<&MeasuredProgram>,
-        addresses: &Arc<AddressMap>,
-        structures: StructureOptions,
-    ) {
+    pub(crate) fn keep(&mut self, maps: &[MapImage], edge: Option<&MeasuredProgram>, addresses: &AddressStructures) {
         self.maps = maps.to_vec();
         self.edge = edge.cloned();
-        self.addresses = Some((Arc::clone(addresses), structures));
+        self.addresses = Some(addresses.clone());
     }
 }

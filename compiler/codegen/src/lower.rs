@@ -9,7 +9,7 @@ use crate::ir::{
     Block, BlockId, Condition, DecisionProgram, DecisionTables, Fact, Inst, Terminator, Value, VerdictReason, words,
 };
 use crate::structures::rows::DirectionRows;
-use crate::structures::{StructureOptions, Structures};
+use crate::structures::{AddressStructures, StructureOptions, Structures};
 use icmp_errors::Extended;
 use weir_classes::{AtomSet, AtomSetId, Classes, PeerId, Row};
 use weir_model::Direction;
@@ -23,6 +23,15 @@ pub fn tables(classes: &Classes) -> DecisionTables {
 
 /// Builds the tables of the programs, with the structures that `options` ask for.
 pub fn tables_with(classes: &Classes, options: &StructureOptions) -> DecisionTables {
+    tables_after(classes, options, None)
+}
+
+/// The same, with the structures for addresses that were made before.
+pub(crate) fn tables_after(
+    classes: &Classes,
+    options: &StructureOptions,
+    last: Option<&AddressStructures>,
+) -> DecisionTables {
     let Extended { enforced, audit, sets, atoms, icmp_errors } = Extended::new(classes, options.room);
     let is_audit = audit.is_some();
     let ([ingress, egress], sets) = match &audit {
@@ -35,8 +44,9 @@ pub fn tables_with(classes: &Classes, options: &StructureOptions) -> DecisionTab
         words: words(atoms, is_audit),
         room: options.room,
     };
+    let addresses = AddressStructures::build(&classes.addresses, options, last);
     DecisionTables {
-        structures: Structures::build(&classes.addresses, &classes.atoms.intervals, rows, options),
+        structures: Structures::with_addresses(addresses, &classes.atoms.intervals, rows, options),
         addresses: classes.addresses.clone(),
         ingress,
         egress,

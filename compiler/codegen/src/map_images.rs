@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
+
 use weir_artifact::entries::MapEntries;
 use weir_artifact::map_image::{MapBytes, MapEntry, MapImage, shape_of};
 
 use crate::ir::DecisionTables;
-use crate::structures::{ExactTable, PortTable, Prefixes, RowTable};
+use crate::structures::{AddressStructures, ExactTable, PortTable, Prefixes, RowTable};
 use weir_artifact::layout::buckets::{self, shape};
 use weir_artifact::layout::{
     self, AUDIT_SHIFT, FILTERS_EGRESS, FILTERS_INGRESS, FlowState, MapName, OUTCOMES, config, endpoint,
@@ -185,23 +187,29 @@ pub fn address_maps(tables: &DecisionTables, family: Family) -> Vec<MapImage> {
     address_maps_after(tables, family, None)
 }
 
-/// The same, with the table of single addresses that was made before.
+/// The same, with the maps that were made before.
 pub(crate) fn address_maps_after(
     tables: &DecisionTables,
     family: Family,
-    last: Option<LastExact<'_>>,
+    last: Option<LastAddresses<'_>>,
 ) -> Vec<MapImage> {
     let mut maps = exact_images(tables, family, last);
-    maps.extend(prefix_image(tables, family));
+    let prefixes = tables.structures.addresses.prefixes(family);
+    let same = last.filter(|last| Arc::ptr_eq(last.structures.prefixes(family), prefixes));
+    let image = same.and_then(|last| last.map(pick(family, MapName::Prefixes4, MapName::Prefixes6)));
+    maps.extend(image.cloned().or_else(|| prefix_image(tables, family)));
     maps
 }
 
-fn exact_images(tables: &DecisionTables, family: Family, last: Option<LastExact<'_>>) -> Vec<MapImage> {
+fn exact_images(tables: &DecisionTables, family: Family, last: Option<LastAddresses<'_>>) -> Vec<MapImage> {
     let [name, listed_name] =
         [pick(family, MapName::Exact4, MapName::Exact6), pick(family, MapName::Listed4, MapName::Listed6)];
     let addresses = &tables.addresses;
     let singles = addresses.singles(family);
-    let hash = |of, more| exact_hash(name, family, exact_entries(family, of, singles, last), more);
+    let hash = |of, more| {
+        let last = last.and_then(|last| last.exact(family, of));
+        exact_hash(name, family, exact_entries(family, of, singles, last), more)
+    };
     match tables.structures.exact(family) {
         ExactTable::Empty | ExactTable::Compares => Vec::new(),
         ExactTable::Perfect(table) => vec![compiled(name, &table.bytes)],
@@ -210,7 +218,10 @@ fn exact_images(tables: &DecisionTables, family: Family, last: Option<LastExact<
             // Until the next generation, the hash overrides the listed table, so it needs room for changed list entries
             // too.
             let changes = addresses.count_listed(family) as u32 / LISTED_PER_CHANGE;
-            vec![hash(HashedSingles::Moving, changes), compiled(listed_name, &table.bytes)]
+            let same = last
+                .filter(|last| Arc::ptr_eq(last.structures.exact(family), tables.structures.addresses.exact(family)));
+            let listed = same.and_then(|last| last.map(listed_name)).cloned();
+            vec![hash(HashedSingles::Moving, changes), listed.unwrap_or_else(|| compiled(listed_name, &table.bytes))]
         }
     }
 }
@@ -245,7 +256,7 @@ fn write_address(map: &mut MapImage, address: IpAddr, peer: Option<PeerId>) -> b
 
 /// The single addresses that are in a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HashedSingles {
+enum HashedSingles {
     All,
     /// Those that are added and removed alone.
     Moving,
@@ -260,12 +271,37 @@ impl HashedSingles {
     }
 }
 
+/// The structures for addresses of the last artifact, and the maps that were made from them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastAddresses<'l> {
+    pub(crate) structures: &'l AddressStructures,
+    pub(crate) maps: &'l [MapImage],
+}
+
+impl<'l> LastAddresses<'l> {
+    fn map(self, name: MapName) -> Option<&'l MapImage> {
+        self.maps.iter().find(|map| map.name == name)
+    }
+
+    /// The hash of a family's single addresses, if it has these.
+    fn exact(self, family: Family, of: HashedSingles) -> Option<LastExact<'l>> {
+        let hashed = match &**self.structures.exact(family) {
+            ExactTable::Hash | ExactTable::Layered(None) => HashedSingles::All,
+            ExactTable::Layered(Some(_)) => HashedSingles::Moving,
+            ExactTable::Empty | ExactTable::Compares | ExactTable::Perfect(_) => return None,
+        };
+        // The last artifact may have had no endpoint of the family.
+        let map = self.map(pick(family, MapName::Exact4, MapName::Exact6)).filter(|_| hashed == of)?;
+        Some(LastExact { singles: self.structures.map.singles(family), of, entries: &map.entries })
+    }
+}
+
 /// A hash of single addresses, and the addresses that it was made from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LastExact<'l> {
-    pub(crate) singles: &'l SingleAddresses,
-    pub(crate) of: HashedSingles,
-    pub(crate) entries: &'l MapEntries,
+struct LastExact<'l> {
+    singles: &'l SingleAddresses,
+    of: HashedSingles,
+    entries: &'l MapEntries,
 }
 
 impl<'l> LastExact<'l> {
@@ -290,7 +326,7 @@ fn exact_entries(
     let size = key_size + 4;
     let count: usize = singles.pieces().iter().map(|piece| of.count(piece)).sum();
     let mut bytes: Vec<u8> = Vec::with_capacity(count * size);
-    let mut known = last.filter(|last| last.of == of).into_iter().flat_map(|last| last.pieces(size)).peekable();
+    let mut known = last.into_iter().flat_map(|last| last.pieces(size)).peekable();
     for piece in singles.pieces() {
         let first = piece.addresses()[0].address;
         while known.next_if(|(old, _)| old.addresses()[0].address < first).is_some() {}

@@ -17,13 +17,14 @@ pub mod search;
 
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use perfect::{HashKey, KeyWidth};
 pub use room::Room;
 use rows::DirectionRows;
 use search::Cut;
 use weir_artifact::structure::{LookupSet, Structure, StructureNote};
-use weir_classes::{AddressMap, ClassRange, PeerId, PortInterval, SingleAddresses};
+use weir_classes::{AddressMap, ClassRange, PeerId, PortInterval};
 use weir_objects::address::{Family, Prefix, to_number};
 
 /// Parameters of the choice besides the input.
@@ -155,11 +156,23 @@ pub enum RowTable {
     Compiled(rows::RowTableBytes),
 }
 
+/// The structures for addresses, and what they were made from. Copies share the tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddressStructures {
+    /// The addresses.
+    pub map: Arc<AddressMap>,
+    options: StructureOptions,
+    /// By family.
+    exact: [Arc<ExactTable>; 2],
+    prefixes: [Arc<Prefixes>; 2],
+    notes: Vec<StructureNote>,
+}
+
 /// The layout of all tables that a decision reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Structures {
-    exact: [ExactTable; 2],
-    prefixes: [Prefixes; 2],
+    /// The structures for addresses.
+    pub addresses: AddressStructures,
     /// The structure for ports.
     pub ports: PortTable,
     /// The structure for verdict rows.
@@ -168,15 +181,69 @@ pub struct Structures {
     pub notes: Vec<StructureNote>,
 }
 
-impl Structures {
+impl AddressStructures {
+    /// Chooses the structures and builds them. Tables of the last ones are taken whose content is equal: a deny list of a
+    /// million addresses is not laid out again because a pod has come.
+    pub fn build(map: &Arc<AddressMap>, options: &StructureOptions, last: Option<&Self>) -> Self {
+        let last = last.filter(|last| last.options == *options);
+        if let Some(last) = last.filter(|last| last.is_of(map, options)) {
+            return last.clone();
+        }
+        let has_ranges_of_last = last.is_some_and(|last| last.map.ranges == map.ranges);
+        let mut made = Self { map: Arc::clone(map), options: options.clone(), ..Self::default() };
+        for (index, family) in [Family::V4, Family::V6].into_iter().enumerate() {
+            // Computed once: the cost model and two of the builders need them.
+            let cuts = cuts(&map.ranges, family);
+            let ranked = cost::exact(map, family, options);
+            // The table behind a kernel hash has the addresses of blocks and lists alone.
+            let layered = last.map(|last| (&last.exact[index], last.map.singles(family))).filter(|(table, singles)| {
+                matches!(***table, ExactTable::Layered(_)) && singles.has_listed_of(map.singles(family))
+            });
+            made.exact[index] = first(&mut made.notes, LookupSet::exact(family), ranked, |it| match layered {
+                Some((table, _)) if it == Structure::Layered => Some(Arc::clone(table)),
+                _ => exact(map, family, it, options).map(Arc::new),
+            });
+            let ranked = cost::prefixes(&map.ranges, &cuts, family, options);
+            let place = LookupSet::prefixes(family);
+            let of_last = last.filter(|_| has_ranges_of_last);
+            let of_last = of_last.and_then(|last| Some((last.note(place)?.structure, &last.prefixes[index])));
+            made.prefixes[index] = first(&mut made.notes, place, ranked, |it| match of_last {
+                Some((structure, table)) if it == structure => Some(Arc::clone(table)),
+                _ => prefixes(&map.ranges, &cuts, family, it, options.room).map(Arc::new),
+            });
+        }
+        made
+    }
+
+    /// Whether these are the structures for this map.
+    pub(crate) fn is_of(&self, map: &Arc<AddressMap>, options: &StructureOptions) -> bool {
+        Arc::ptr_eq(&self.map, map) && self.options == *options
+    }
+
+    fn note(&self, place: LookupSet) -> Option<&StructureNote> {
+        self.notes.iter().find(|it| it.place == place)
+    }
+
     /// The single addresses of a family.
-    pub fn exact(&self, family: Family) -> &ExactTable {
+    pub(crate) fn exact(&self, family: Family) -> &Arc<ExactTable> {
         &self.exact[usize::from(family == Family::V6)]
     }
 
     /// The prefixes of a family.
-    pub fn prefixes(&self, family: Family) -> &Prefixes {
+    pub(crate) fn prefixes(&self, family: Family) -> &Arc<Prefixes> {
         &self.prefixes[usize::from(family == Family::V6)]
+    }
+}
+
+impl Structures {
+    /// The single addresses of a family.
+    pub fn exact(&self, family: Family) -> &ExactTable {
+        self.addresses.exact(family)
+    }
+
+    /// The prefixes of a family.
+    pub fn prefixes(&self, family: Family) -> &Prefixes {
+        self.addresses.prefixes(family)
     }
 
     /// Chooses the structures and builds them.
@@ -186,47 +253,48 @@ impl Structures {
         rows: DirectionRows<'_>,
         options: &StructureOptions,
     ) -> Self {
-        let mut made = Self::default();
-        for (index, family) in [Family::V4, Family::V6].into_iter().enumerate() {
-            // Computed once: the cost model and two of the builders need them.
-            let cuts = cuts(&addresses.ranges, family);
-            let ranked = cost::exact(addresses, family, options);
-            let build = |it| exact(addresses, family, it, options);
-            made.exact[index] = made.first(LookupSet::exact(family), ranked, build);
-            let ranked = cost::prefixes(&addresses.ranges, &cuts, family, options);
-            let build = |it| prefixes(&addresses.ranges, &cuts, family, it, options.room);
-            made.prefixes[index] = made.first(LookupSet::prefixes(family), ranked, build);
-        }
+        let addresses = AddressStructures::build(&Arc::new(addresses.clone()), options, None);
+        Self::with_addresses(addresses, ports, rows, options)
+    }
+
+    /// Chooses the other structures and builds them.
+    pub fn with_addresses(
+        addresses: AddressStructures,
+        ports: &[PortInterval],
+        rows: DirectionRows<'_>,
+        options: &StructureOptions,
+    ) -> Self {
+        let mut notes = addresses.notes.clone();
         let cuts = port_cuts(ports);
         // Every place is decided by itself. The structures share a cache, so the costs are not really independent, but
         // a choice over all combinations would depend on details of one machine.
-        made.ports = made.first(LookupSet::Ports, cost::ports(&cuts, options), |it| match it {
+        let ports = first(&mut notes, LookupSet::Ports, cost::ports(&cuts, options), |it| match it {
             Structure::Search => search::build(1, &cuts, options.room).map(PortTable::Search),
             _ => Some(PortTable::Compares),
         });
-        made.rows = made.first(LookupSet::Rows, cost::rows(rows, options), |it| match it {
+        let rows = first(&mut notes, LookupSet::Rows, cost::rows(rows, options), |it| match it {
             Structure::Matrix => rows::matrix(rows).map(RowTable::Compiled),
             Structure::Perfect => rows::hash(rows).map(RowTable::Compiled),
             _ => Some(RowTable::Maps),
         });
-        made
+        Self { addresses, ports, rows, notes }
     }
+}
 
-    /// Builds the best-ranked structure that can be built. Every place has one that can always be built.
-    fn first<T: Default>(
-        &mut self,
-        place: LookupSet,
-        ranked: cost::Ranked,
-        build: impl Fn(Structure) -> Option<T>,
-    ) -> T {
-        // Ranked and tried in order, because an estimate cannot promise that a table can be built: a perfect hash may
-        // find no displacement.
-        let found = ranked.list.iter().find_map(|it| Some((it, build(it.structure)?)));
-        let Some((chosen, built)) = found else { return T::default() };
-        // With the structure that was built, which may not be the one that was ranked first.
-        self.notes.push(ranked.note(place, chosen));
-        built
-    }
+/// Builds the best-ranked structure that can be built, and notes it. Every place has one that can always be built.
+fn first<T: Default>(
+    notes: &mut Vec<StructureNote>,
+    place: LookupSet,
+    ranked: cost::Ranked,
+    build: impl Fn(Structure) -> Option<T>,
+) -> T {
+    // Ranked and tried in order, because an estimate cannot promise that a table can be built: a perfect hash may find
+    // no displacement.
+    let found = ranked.list.iter().find_map(|it| Some((it, build(it.structure)?)));
+    let Some((chosen, built)) = found else { return T::default() };
+    // With the structure that was built, which may not be the one that was ranked first.
+    notes.push(ranked.note(place, chosen));
+    built
 }
 
 fn exact(
@@ -238,7 +306,7 @@ fn exact(
     match structure {
         Structure::Empty => Some(ExactTable::Empty),
         Structure::Compares => Some(ExactTable::Compares),
-        Structure::Perfect => perfect_of(all(addresses.singles(family)), family, options.room).map(ExactTable::Perfect),
+        Structure::Perfect => perfect_of(addresses.of_family(family), family, options.room).map(ExactTable::Perfect),
         Structure::Layered => {
             let listed = addresses.count_listed(family);
             let fits = perfect::predict(width(family), listed, options.room) as u64 <= options.most_value_bytes;
@@ -250,10 +318,6 @@ fn exact(
         }
         _ => Some(ExactTable::Hash),
     }
-}
-
-fn all(singles: &SingleAddresses) -> impl Iterator<Item = (IpAddr, PeerId)> {
-    singles.iter().map(|it| (it.address, it.peer))
 }
 
 fn perfect_of(of: impl Iterator<Item = (IpAddr, PeerId)>, family: Family, room: Room) -> Option<perfect::PerfectTable> {

@@ -3,8 +3,9 @@
 //! Problem: this takes a tenth of a second or more, and pods come and go in the meantime.
 //! Strategy: changes are applied to the generation in force, if they need no compile from scratch
 //! ([`weir_classes::index::Index::begin_changes`]). Otherwise the agent compiles all objects. Between the steps of this,
-//! the agent handles the messages that have arrived. It writes changes of single entries
-//! into the generation that is still in force, and the new generation contains them from its first moment on.
+//! the agent handles the messages that have arrived, except those about slices, which wait until the generation is in
+//! force or has failed. It writes changes of single entries into the generation that is still in force, and the new
+//! generation contains them from its first moment on.
 //! Invariant: single entries are written only while the generation in force is the index's.
 
 use std::time::{Duration, Instant};
@@ -89,8 +90,20 @@ struct CompileAttempt {
 
 impl<E: Enforce> NodeAgent<E> {
     /// Compiles and installs a generation. In the meantime, single entries of the previous generation are still
-    /// written.
+    /// written, and slices wait.
     pub(super) fn make_generation(&mut self, now: Instant, inbox: &mut Inbox<'_>) {
+        self.try_generation(now, inbox);
+        self.handle_waiting_slices();
+    }
+
+    /// Handles the events about slices that came while a generation was made. None is being made now.
+    fn handle_waiting_slices(&mut self) {
+        for (event, at) in std::mem::take(&mut self.slices) {
+            self.handle_event(event, at);
+        }
+    }
+
+    fn try_generation(&mut self, now: Instant, inbox: &mut Inbox<'_>) {
         self.close_newcomers_first(now);
         let (started, mut watch) = (Instant::now(), Stopwatch::default());
         let options = self.compile.options();
@@ -149,9 +162,6 @@ impl<E: Enforce> NodeAgent<E> {
                 }
                 self.report_failed_generation(&message, now);
             }
-        }
-        for (event, at) in std::mem::take(&mut self.slices) {
-            self.handle_event(event, at);
         }
     }
 
@@ -223,6 +233,9 @@ impl<E: Enforce> NodeAgent<E> {
 
     /// Begins a draft after one that did not fit the budget. Its objects may be others, with other needs.
     fn begin_again(&mut self, watch: &mut Stopwatch, now: Instant) -> Result<Draft, GenerationError> {
+        // The draft before is dropped, so slices need not wait for it.
+        self.objects.index_mut().abandon();
+        self.handle_waiting_slices();
         let draft = watch.time(|| self.objects.index_mut().begin());
         let draft = self.meet_needs(draft, now);
         draft.ok_or_else(|| GenerationError::compile("waiting for lists that its policies need".to_owned()))

@@ -235,6 +235,7 @@ mod tests {
         );
         assert_eq!(format!("{:?}", LogFields(&[])), "{}");
     }
+
     #[test]
     fn events_are_kept_though_another_thread_logged_at_the_same_place_before() {
         let log = || tracing::warn!("here");

@@ -1,9 +1,10 @@
 //! The single addresses of a family, in pieces that copies share.
 //!
-//! Problem: a cluster has a hundred thousand addresses, and between two generations a few of them change. A list of its
-//! own for each generation is copied for each.
+//! Problem: a cluster has a hundred thousand addresses, and a few of them change between two generations. If each
+//! generation had its own list, each would copy all of them.
 //! Strategy: a sorted list in pieces. A list with changes has new pieces where addresses have changed, and shares all
-//! others with the list before. Tables made from the list are made again only for new pieces ([`SinglePiece::is`]).
+//! others with the list before. Who makes a table from the list can see which pieces are the same
+//! ([`SinglePiece::is`]).
 //! Invariants: addresses ascend within a piece and from piece to piece; no piece is empty. Two lists are equal if their
 //! addresses are, wherever the pieces end.
 
@@ -12,7 +13,8 @@ use std::sync::Arc;
 
 use crate::PeerId;
 
-/// A list without changes has pieces of this length. With changes, they have up to twice as many addresses.
+/// A list without changes has pieces of this length; the last one can be shorter. With changes, they have up to twice as
+/// many addresses.
 const PIECE: usize = if cfg!(test) { 4 } else { 256 };
 
 /// A single address and its class.
@@ -106,43 +108,82 @@ impl SingleAddresses {
         addresses.binary_search_by_key(&address, |it| it.address).ok().map(|at| &addresses[at])
     }
 
+    /// Whether the addresses of blocks and lists are those of another list, with the same classes.
+    pub fn has_listed_of(&self, other: &Self) -> bool {
+        // A piece that both lists share has the same addresses in both. So the rest must have, too.
+        self.listed_beside(other).eq(other.listed_beside(self))
+    }
+
+    /// The addresses of blocks and lists in the pieces that another list does not share.
+    fn listed_beside<'s>(&'s self, other: &'s Self) -> impl Iterator<Item = &'s SingleAddress> {
+        let mut others = other.pieces.iter().peekable();
+        let is_own = move |it: &&SinglePiece| {
+            while others.next_if(|other| other.addresses[0].address < it.addresses[0].address).is_some() {}
+            others.peek().is_none_or(|other| !other.is(it))
+        };
+        self.pieces.iter().filter(is_own).flat_map(SinglePiece::addresses).filter(|it| !it.moves)
+    }
+
     /// The list after changes, which are sorted: each replaces, adds or removes the entry of its address.
     pub(super) fn with(&self, changes: impl Iterator<Item = (IpAddr, Option<SingleAddress>)>) -> Self {
         let mut changes = changes.peekable();
-        let mut pieces: Vec<SinglePiece> = Vec::with_capacity(self.pieces.len() + 1);
+        let mut new = NewPieces { list: Vec::with_capacity(self.pieces.len() + 1), is_last_new: false };
         let nothing = SinglePiece::new(&[]);
         // An empty list has room for changes, too.
         let olds = if self.is_empty() { std::slice::from_ref(&nothing) } else { &self.pieces[..] };
         for (index, old) in olds.iter().enumerate() {
             let end = olds.get(index + 1).map(|next| next.addresses[0].address);
             let mut next = || changes.next_if(|(at, _)| end.is_none_or(|end| *at < end));
-            let Some(mut change) = next() else {
-                pieces.push(old.clone());
+            let Some(first) = next() else {
+                new.keep(old);
                 continue;
             };
-            let mut merged: Vec<SingleAddress> = Vec::with_capacity(old.addresses.len() + 1);
-            let mut rest = old.addresses();
-            loop {
-                let (at, new) = change;
+            let (mut merged, mut rest) = (Vec::with_capacity(old.addresses.len() + 1), old.addresses());
+            for (at, entry) in std::iter::once(first).chain(std::iter::from_fn(next)) {
                 let before = rest.partition_point(|it| it.address < at);
                 merged.extend_from_slice(&rest[..before]);
                 rest = &rest[before..];
                 rest = rest.split_first().filter(|(it, _)| it.address == at).map_or(rest, |(_, rest)| rest);
-                merged.extend(new);
-                match next() {
-                    Some(more) => change = more,
-                    None => break,
-                }
+                merged.extend(entry);
             }
             merged.extend_from_slice(rest);
-            // Small pieces are joined, so that a list does not become one of many pieces when addresses go.
-            if let Some(last) = pieces.pop_if(|last| last.addresses.len() + merged.len() <= PIECE) {
-                merged.splice(0..0, last.addresses.iter().copied());
-            }
-            let length = if merged.len() > 2 * PIECE { PIECE } else { 2 * PIECE };
-            pieces.extend(merged.chunks(length).map(SinglePiece::new));
+            new.add(merged);
         }
-        Self { pieces: pieces.into_iter().filter(|it| !it.addresses.is_empty()).collect() }
+        Self { pieces: new.list }
+    }
+}
+
+/// The pieces of a new list. Small ones are joined, so that a list whose addresses go does not become one of many small
+/// pieces.
+struct NewPieces {
+    list: Vec<SinglePiece>,
+    /// Whether the last piece is not one of the old list.
+    is_last_new: bool,
+}
+
+impl NewPieces {
+    /// Adds a piece of the old list. If it fits into a new piece before it, it becomes a part of that one.
+    fn keep(&mut self, old: &SinglePiece) {
+        let fits = |last: &mut SinglePiece| last.addresses.len() + old.addresses.len() <= PIECE;
+        if self.is_last_new && self.list.last_mut().is_some_and(fits) {
+            return self.add(old.addresses.to_vec());
+        }
+        self.list.extend((!old.addresses.is_empty()).then(|| old.clone()));
+        self.is_last_new = false;
+    }
+
+    /// Adds the addresses of a piece that has changed.
+    fn add(&mut self, mut addresses: Vec<SingleAddress>) {
+        if addresses.is_empty() {
+            return;
+        }
+        if let Some(last) = self.list.pop_if(|last| last.addresses.len() + addresses.len() <= PIECE) {
+            addresses.splice(0..0, last.addresses.iter().copied());
+        }
+        // A piece that is too long becomes pieces of equal length.
+        let length = addresses.len().div_ceil(addresses.len().div_ceil(2 * PIECE));
+        self.list.extend(addresses.chunks(length).map(SinglePiece::new));
+        self.is_last_new = true;
     }
 }
 
@@ -188,9 +229,15 @@ mod tests {
                 prop_assert_eq!(found.count_moving(), expected.values().filter(|it| **it % 2 == 0).count());
                 prop_assert_eq!(found.get(single(asked, 0).address).map(|it| it.peer.0), expected.get(&asked).copied());
                 prop_assert!(found.pieces().iter().all(|it| (1..=2 * PIECE).contains(&it.addresses().len())));
-                let is_new = |it: &&SinglePiece| !before.pieces().iter().any(|old| old.is(it));
-                let new = found.pieces().iter().filter(is_new).count();
+                let listed = |of: &SingleAddresses| -> Vec<_> { of.iter().filter(|it| !it.moves).copied().collect() };
+                prop_assert_eq!(found.has_listed_of(&before), listed(&found) == listed(&before));
+                let is_new = |it: &SinglePiece| !before.pieces().iter().any(|old| old.is(it));
+                let new = found.pieces().iter().filter(|it| is_new(it)).count();
                 prop_assert!(new <= 2 * changes.len(), "{} new pieces for {} changes", new, changes.len());
+                let is_small = |two: &[SinglePiece]| {
+                    two.iter().any(is_new) && two.iter().map(|it| it.addresses().len()).sum::<usize>() <= PIECE
+                };
+                prop_assert!(!found.pieces().windows(2).any(is_small), "small neighbours of new pieces are joined");
             }
         }
 

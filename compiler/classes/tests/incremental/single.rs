@@ -205,11 +205,12 @@ fn tables_of_many_addresses_are_those_of_a_compile_from_scratch() {
     for number in 0..1_000 {
         server.apply(many(number, "db"), &mut index);
     }
-    let listed = |count: usize| {
-        let entries: Vec<String> = (0..count).map(|it| format!("{}/32", address(it * 3, 2))).collect();
-        list(&entries.join(", "))
+    let listed = |count: usize, ranges: usize| {
+        let singles = (0..count).map(|it| format!("{}/32", address(it * 3, 2)));
+        let ranges = (0..ranges).map(|it| format!("192.0.{it}.0/25"));
+        list(&singles.chain(ranges).collect::<Vec<_>>().join(", "))
     };
-    server.apply(listed(300), &mut index);
+    server.apply(listed(300, 40), &mut index);
     generation(&mut index, |_| ());
     let mut artifacts = Artifacts::new(CompileOptions::for_changes(CompileOptions::default().target));
     let mut incremental = 0;
@@ -224,12 +225,12 @@ fn tables_of_many_addresses_are_those_of_a_compile_from_scratch() {
         }
         // With many listed addresses, pods' addresses are in a table of their own.
         match turn {
-            10 => _ = server.delete(&Key::of(&listed(1)), &mut index),
+            10 => _ = server.delete(&Key::of(&listed(1, 0)), &mut index),
             11..20 | 21..25 => {}
-            20 => _ = server.apply(listed(256), &mut index),
+            20 => _ = server.apply(listed(256, 41), &mut index),
             // They are one too few when a pod has the address of one.
             25.. => _ = server.apply(pod("shop", "listed", "far", "db", &address(3, 2)), &mut index),
-            _ => _ = server.apply(listed([300, 301][turn % 2]), &mut index),
+            _ => _ = server.apply(listed([300, 301][turn / 2 % 2], [40, 41][turn / 3 % 2]), &mut index),
         }
         let spec =
             format!("{{podSelector: {{}}, policyTypes: [Egress], egress: [{{ports: [{{port: {}}}]}}]}}", turn + 1);

@@ -22,7 +22,7 @@ fn few(tables: &DecisionTables, family: Family) -> Option<Vec<(IpAddr, PeerId)>>
     if *tables.structures.exact(family) != ExactTable::Compares {
         return None;
     }
-    Some(tables.addresses.singles(family).iter().map(|it| (it.address, it.peer)).collect())
+    Some(tables.addresses.of_family(family).collect())
 }
 
 fn expand(program: &mut DecisionProgram, tables: &DecisionTables, family: Family, addresses: &[(IpAddr, PeerId)]) {

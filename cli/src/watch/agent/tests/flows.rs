@@ -265,3 +265,36 @@ fn a_backend_that_moves_during_a_compile_needs_no_other_generation() {
         assert_eq!(ends(&done), ["end shop/web 10.96.0.1:80"], "{done:?}");
     }
 }
+
+#[test]
+fn events_about_slices_that_wait_for_a_generation_are_handled_in_their_order() {
+    let backends = [("db", "10.0.1.5"), ("db-2", "10.0.1.6")];
+    let with_other = [("db", "10.0.1.5"), ("job", "10.0.1.9")];
+    let applied = |backends: &[(&str, &str)]| ApiEvent::Applied(objects(&slice(backends)).remove(0));
+    let deleted = || ApiEvent::Deleted(Key::of(&objects(&slice(&backends)).remove(0)));
+    let listed = |names: ListedNames| ApiEvent::Listed { kind: "EndpointSlice", names, order: 0 };
+    let installs = |done: &[String]| done.iter().filter(|it| it.starts_with("install")).count();
+    let same = || applied(&backends);
+    // The events, how many generations follow that they need, and whether the slice is there afterwards as before.
+    let cases: [(&str, Vec<ApiEvent>, usize, bool); 5] = [
+        ("the same", vec![same()], 0, true),
+        ("a backend of another class", vec![applied(&with_other)], 1, false),
+        ("it goes again", vec![applied(&with_other), same()], 1, true),
+        ("the slice goes and comes again", vec![deleted(), same()], 1, true),
+        ("a list does not have the slice", vec![same(), listed(ListedNames::default())], 1, false),
+    ];
+    for (case, events, needed, is_as_before) in cases {
+        let mut rig = serving();
+        rig.apply(&far_pod("job", "job", "10.0.1.9"));
+        rig.apply(&slice(&backends));
+        rig.after(Duration::from_secs(1));
+        rig.apply(NARROW);
+        let done = rig.compile_while(events.into_iter());
+        assert_eq!(installs(&done), 1, "{case}: {done:?}");
+        let done = rig.after(Duration::from_secs(1));
+        assert_eq!(installs(&done), needed, "{case}: {done:?}");
+        rig.apply(&slice(&backends));
+        let done = rig.after(Duration::from_secs(1));
+        assert_eq!(installs(&done) == 0, is_as_before, "{case}: {done:?}");
+    }
+}

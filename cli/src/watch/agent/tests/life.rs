@@ -26,7 +26,7 @@ use super::*;
 use crate::watch::resources;
 use crate::watch::scope::WatchScope;
 use host::FakeHost;
-use server::Stream;
+use server::{FakeApiServer, Stream};
 use verdicts::VerdictTally;
 use world::FakeCluster;
 
@@ -78,7 +78,7 @@ impl Life {
                 14..=27 => self.deliver(),
                 28..=35 => {
                     let time = Duration::from_millis(1 + self.dice.below(400) as u64);
-                    self.pass(time);
+                    self.pass(time, true);
                 }
                 36 => self.disturb(),
                 37 => self.kill(),
@@ -125,32 +125,40 @@ impl Life {
 
     fn step(&mut self, which: usize) -> bool {
         self.obey();
-        let mut events = Vec::new();
-        let had = self.streams[which].step(&self.world.server, &mut self.dice, &mut |event| events.push(event));
-        self.agent.handle(AgentMessage::Api(events.into_iter().map(|event| (event, self.now)).collect()));
-        let relisted = std::mem::take(&mut *self.relist.lock().expect("no test panics while it holds it"));
-        self.streams.iter_mut().filter(|it| relisted.contains(it.kind)).for_each(Stream::list_again);
-        had || !relisted.is_empty()
+        let (message, had) = message(&mut self.streams[which], &self.world.server, &mut self.dice, self.now);
+        self.agent.handle(message);
+        let is_relisted = list_again(&self.relist, &mut self.streams);
+        had || is_relisted
     }
 
     /// Gives the agent's orders to the followers. Returns whether there were any.
     fn obey(&mut self) -> bool {
-        let orders = std::mem::take(&mut *self.orders.lock().expect("no test panics while it holds it"));
-        for (kind, order) in &orders {
-            *self.tally.entry("ordered").or_default() += 1;
-            self.streams.iter_mut().filter(|it| it.kind == *kind).for_each(|it| it.obey(*order));
-        }
-        !orders.is_empty()
+        obey(&self.orders, &mut self.streams, &mut self.tally)
     }
 
-    fn pass(&mut self, time: Duration) {
+    /// Lets time pass. `is_busy` says whether events arrive while the agent works.
+    fn pass(&mut self, time: Duration, is_busy: bool) {
         let end = self.now + time;
-        self.agent.act(self.now, &mut || None);
+        self.act(is_busy);
         while let Some(due) = self.agent.due().filter(|due| *due <= end) {
             self.now = due.max(self.now);
-            self.agent.act(self.now, &mut || None);
+            self.act(is_busy);
         }
         self.now = end;
+    }
+
+    fn act(&mut self, is_busy: bool) {
+        let Self { dice, world, streams, agent, relist, orders, tally, now, .. } = self;
+        let mut messages = if is_busy && dice.once_in(2) { dice.below(12) } else { 0 };
+        let mut inbox = || {
+            messages = messages.checked_sub(1)?;
+            obey(orders, streams, tally);
+            list_again(relist, streams);
+            let which = dice.below(streams.len());
+            *tally.entry("meanwhile").or_default() += 1;
+            Some(message(&mut streams[which], &world.server, dice, *now).0)
+        };
+        agent.act(*now, &mut inbox);
     }
 
     fn disturb(&mut self) {
@@ -189,12 +197,36 @@ impl Life {
         }
         loop {
             while (0..self.streams.len()).filter(|which| self.step(*which)).count() > 0 {}
-            self.pass(QUIET_TIME);
+            self.pass(QUIET_TIME, false);
             if !self.obey() {
                 break;
             }
         }
     }
+}
+
+/// The next events of a stream, and whether it was able to do anything.
+fn message(stream: &mut Stream, server: &FakeApiServer, dice: &mut Random, now: Instant) -> (AgentMessage, bool) {
+    let mut events = Vec::new();
+    let had = stream.step(server, dice, &mut |event| events.push((event, now)));
+    (AgentMessage::Api(events), had)
+}
+
+/// Lists the kinds again that the agent asks for. Returns whether there were any.
+fn list_again(relist: &Mutex<BTreeSet<&'static str>>, streams: &mut [Stream]) -> bool {
+    let relisted = std::mem::take(&mut *relist.lock().expect("no test panics while it holds it"));
+    streams.iter_mut().filter(|it| relisted.contains(it.kind)).for_each(Stream::list_again);
+    !relisted.is_empty()
+}
+
+/// Gives orders to the followers. Returns whether there were any.
+fn obey(orders: &Mutex<Vec<(&'static str, FollowOrder)>>, streams: &mut [Stream], tally: &mut VerdictTally) -> bool {
+    let orders = std::mem::take(&mut *orders.lock().expect("no test panics while it holds it"));
+    for (kind, order) in &orders {
+        *tally.entry("ordered").or_default() += 1;
+        streams.iter_mut().filter(|it| it.kind == *kind).for_each(|it| it.obey(*order));
+    }
+    !orders.is_empty()
 }
 
 fn agent(
@@ -253,7 +285,7 @@ fn kernel_matches_the_reference_after_random_events() {
     println!("{rounds} rounds from seed {first}: {tally:?}");
     let occurs = |result| tally.contains_key(result);
     assert!(
-        ["allowed", "denied", "started", "ordered", "single"].into_iter().all(occurs),
+        ["allowed", "denied", "started", "ordered", "single", "meanwhile"].into_iter().all(occurs),
         "each kind of answer occurs: {tally:?}"
     );
     // This occurs only if a new agent meets a pod that it did not know and a neighbour that acts first.
