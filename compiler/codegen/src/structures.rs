@@ -156,7 +156,7 @@ pub enum RowTable {
     Compiled(rows::RowTableBytes),
 }
 
-/// The structures for addresses, and what they were made from. Copies share the tables.
+/// The structures for addresses, with their input. Copies share the tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressStructures {
     /// The addresses.

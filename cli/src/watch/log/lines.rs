@@ -160,8 +160,8 @@ impl Kept {
         use tracing::dispatcher::Dispatch;
         use tracing_subscriber::layer::SubscriberExt as _;
         use tracing_subscriber::registry::Registry;
-        /// While there is one subscriber at most, `tracing` asks the thread that first logs at a place whether anybody
-        /// listens there, and keeps the answer for all threads. Another test's thread would answer that nobody does.
+        /// While there is one subscriber at most, `tracing` asks the thread that first logs at a place whether it has a
+        /// subscriber for the event, and keeps the answer for all threads. The thread of another test has none.
         static OTHERS: std::sync::LazyLock<[Dispatch; 2]> =
             std::sync::LazyLock::new(|| [Registry::default().into(), Registry::default().into()]);
         std::sync::LazyLock::force(&OTHERS);

@@ -81,7 +81,7 @@ impl SingleAddresses {
         self.pieces.iter().map(|it| it.addresses.len()).sum()
     }
 
-    /// Whether there are none.
+    /// Whether the list has no addresses.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }

@@ -196,7 +196,8 @@ fn changes_of_a_service_with_a_thousand_backends_need_no_compile_from_scratch() 
     }
 }
 
-/// A thousand addresses of pods, and as many of a list or few, are in several pieces, of which some change.
+/// There are a thousand addresses of pods, and few or many of a list. So they are in several pieces, and some pieces
+/// change.
 #[test]
 fn tables_of_many_addresses_are_those_of_a_compile_from_scratch() {
     let (mut server, mut index) = client();
