@@ -37,9 +37,9 @@
 //! | Gathering → Gathering | a kind is needed that is not listed yet | `meet_needs` in `agent/scopes.rs` |
 //! | Gathering → Compiling | `QUIET` or `GATHER` is over, the CPU budget allows it, the retry is due, and the kernel would not wait | `PendingWork::generation_due`, `Pace::start`, `Upkeep::generation_start` |
 //! | Compiling → Installing | the index adopts the compiled generation | `adopt` in `agent/generation.rs` |
-//! | Compiling or Installing → Failed | the compiler or the kernel refuses | `make_generation`, `PendingWork::fail` |
+//! | Compiling or Installing → Failed | the compiler or the kernel refuses | `try_generation`, `PendingWork::fail` |
 //! | Failed → Gathering | at once: the request is there again, with a later time | `PendingWork::fail` |
-//! | Installing → In force | the kernel has installed it | `make_generation` in `agent/generation.rs` |
+//! | Installing → In force | the kernel has installed it | `try_generation` in `agent/generation.rs` |
 //! | In force → In force | a change of addresses | `write_entries` in `agent/entry_writes.rs` |
 //! | In force → Gathering | any other change of an object | `PendingWork::add` |
 //! | | single entries cannot be written | `write_failed` in `agent/entry_writes.rs` |

@@ -59,6 +59,12 @@ impl AddressMap {
         &self.singles[usize::from(family == Family::V6)]
     }
 
+    /// The ranges of a family.
+    pub fn ranges_of(&self, family: Family) -> &[ClassRange] {
+        let (v4, v6) = self.ranges.split_at(self.ranges.partition_point(|it| it.first.is_ipv4()));
+        if family == Family::V4 { v4 } else { v6 }
+    }
+
     /// The single addresses of a family with their classes, in order.
     pub fn of_family(&self, family: Family) -> impl Iterator<Item = (IpAddr, PeerId)> {
         self.singles(family).iter().map(|it| (it.address, it.peer))

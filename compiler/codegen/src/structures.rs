@@ -182,14 +182,13 @@ pub struct Structures {
 }
 
 impl AddressStructures {
-    /// Chooses the structures and builds them. Tables of the last ones are taken whose content is equal: a deny list of a
-    /// million addresses is not laid out again because a pod has come.
+    /// Chooses the structures and builds them. A table of `last` is taken if its content is that of the new one: a deny
+    /// list of a million addresses is not laid out again because a pod has come.
     pub fn build(map: &Arc<AddressMap>, options: &StructureOptions, last: Option<&Self>) -> Self {
         let last = last.filter(|last| last.options == *options);
         if let Some(last) = last.filter(|last| last.is_of(map, options)) {
             return last.clone();
         }
-        let has_ranges_of_last = last.is_some_and(|last| last.map.ranges == map.ranges);
         let mut made = Self { map: Arc::clone(map), options: options.clone(), ..Self::default() };
         for (index, family) in [Family::V4, Family::V6].into_iter().enumerate() {
             // Computed once: the cost model and two of the builders need them.
@@ -205,7 +204,7 @@ impl AddressStructures {
             });
             let ranked = cost::prefixes(&map.ranges, &cuts, family, options);
             let place = LookupSet::prefixes(family);
-            let of_last = last.filter(|_| has_ranges_of_last);
+            let of_last = last.filter(|last| last.map.ranges_of(family) == map.ranges_of(family));
             let of_last = of_last.and_then(|last| Some((last.note(place)?.structure, &last.prefixes[index])));
             made.prefixes[index] = first(&mut made.notes, place, ranked, |it| match of_last {
                 Some((structure, table)) if it == structure => Some(Arc::clone(table)),

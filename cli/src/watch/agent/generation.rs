@@ -3,8 +3,8 @@
 //! Problem: this takes a tenth of a second or more, and pods come and go in the meantime.
 //! Strategy: changes are applied to the generation in force, if they need no compile from scratch
 //! ([`weir_classes::index::Index::begin_changes`]). Otherwise the agent compiles all objects. Between the steps of this,
-//! the agent handles the messages that have arrived, except those about slices, which wait until the generation is in
-//! force or has failed. It writes changes of single entries into the generation that is still in force, and the new
+//! the agent handles the messages that have arrived, except those about slices, which wait until no generation is
+//! half made. It writes changes of single entries into the generation that is still in force, and the new
 //! generation contains them from its first moment on.
 //! Invariant: single entries are written only while the generation in force is the index's.
 
@@ -20,6 +20,7 @@ use weir_ebpf::target::Target;
 
 use super::budget::BudgetState;
 use super::local::GenerationInterfaces;
+use super::pending::BegunGeneration;
 use super::{Inbox, NodeAgent, Value};
 use crate::failure::chain;
 use crate::watch::annotate::{AnnotatedPod, PublishedGeneration};
@@ -103,6 +104,7 @@ impl<E: Enforce> NodeAgent<E> {
         }
     }
 
+    /// Compiles and installs a generation. Slices that come meanwhile wait afterwards, too.
     fn try_generation(&mut self, now: Instant, inbox: &mut Inbox<'_>) {
         self.close_newcomers_first(now);
         let (started, mut watch) = (Instant::now(), Stopwatch::default());
@@ -123,7 +125,9 @@ impl<E: Enforce> NodeAgent<E> {
                 }
                 let draft = watch.time(|| self.objects.index_mut().begin());
                 let Some(draft) = self.meet_needs(draft, now) else { return self.objects.index_mut().abandon() };
-                (self.pending.begin(now), self.compile_and_install(draft, &options, watch, now, inbox))
+                let mut begun = self.pending.begin(now);
+                let made = self.compile_and_install(draft, &options, watch, now, (&mut begun, inbox));
+                (begun, made)
             }
         };
         self.pace.made(now, (self.read_cpu)(), started.elapsed(), is_whole);
@@ -186,13 +190,13 @@ impl<E: Enforce> NodeAgent<E> {
         options: &CompileOptions,
         mut watch: Stopwatch,
         now: Instant,
-        inbox: &mut Inbox<'_>,
+        (begun, inbox): (&mut BegunGeneration, &mut Inbox<'_>),
     ) -> Result<NewGeneration, GenerationError> {
         let started = Instant::now();
         let mut draft = Some(draft);
         let (new, fit) = loop {
             let at = now + started.elapsed();
-            let draft = draft.take().map_or_else(|| self.begin_again(&mut watch, at), Ok)?;
+            let draft = draft.take().map_or_else(|| self.begin_again(begun, &mut watch, at), Ok)?;
             let CompileAttempt { result, fit } = self.compile(draft, options, at, &mut watch, inbox);
             match result {
                 Ok(new) => break (new, fit),
@@ -232,10 +236,16 @@ impl<E: Enforce> NodeAgent<E> {
     }
 
     /// Begins a draft after one that did not fit the budget. Its objects may be others, with other needs.
-    fn begin_again(&mut self, watch: &mut Stopwatch, now: Instant) -> Result<Draft, GenerationError> {
+    fn begin_again(
+        &mut self,
+        begun: &mut BegunGeneration,
+        watch: &mut Stopwatch,
+        now: Instant,
+    ) -> Result<Draft, GenerationError> {
         // The draft before is dropped, so slices need not wait for it.
         self.objects.index_mut().abandon();
         self.handle_waiting_slices();
+        self.pending.begin_again(begun, now);
         let draft = watch.time(|| self.objects.index_mut().begin());
         let draft = self.meet_needs(draft, now);
         draft.ok_or_else(|| GenerationError::compile("waiting for lists that its policies need".to_owned()))

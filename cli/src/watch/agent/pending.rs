@@ -226,6 +226,16 @@ impl PendingWork {
         }
     }
 
+    /// Takes the changes that wait, if there are any: a generation that was begun before starts again with them.
+    pub(super) fn begin_again(&mut self, begun: &mut BegunGeneration, now: Instant) {
+        let Some(later) = self.generation else { return };
+        let mut with = self.begin(now);
+        begun.request.append(later);
+        begun.judge_again |= with.judge_again;
+        begun.times.append(&mut with.times);
+        begun.policies.append(&mut with.policies);
+    }
+
     /// Puts the changes back, because their generation failed, and schedules a retry, later each time. Returns whether
     /// the error differs from that of the previous attempt.
     pub(super) fn fail(&mut self, mut begun: BegunGeneration, error: String, now: Instant) -> bool {

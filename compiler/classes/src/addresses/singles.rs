@@ -3,7 +3,7 @@
 //! Problem: a cluster has a hundred thousand addresses, and a few of them change between two generations. If each
 //! generation had its own list, each would copy all of them.
 //! Strategy: a sorted list in pieces. A list with changes has new pieces where addresses have changed, and shares all
-//! others with the list before. Who makes a table from the list can see which pieces are the same
+//! others with the list before. Whoever makes a table from the list can see which pieces are the same
 //! ([`SinglePiece::is`]).
 //! Invariants: addresses ascend within a piece and from piece to piece; no piece is empty. Two lists are equal if their
 //! addresses are, wherever the pieces end.
@@ -127,7 +127,7 @@ impl SingleAddresses {
     /// The list after changes, which are sorted: each replaces, adds or removes the entry of its address.
     pub(super) fn with(&self, changes: impl Iterator<Item = (IpAddr, Option<SingleAddress>)>) -> Self {
         let mut changes = changes.peekable();
-        let mut new = NewPieces { list: Vec::with_capacity(self.pieces.len() + 1), is_last_new: false };
+        let mut new = NewPieces { list: Vec::with_capacity(self.pieces.len() + 1), may_join: false };
         let nothing = SinglePiece::new(&[]);
         // An empty list has room for changes, too.
         let olds = if self.is_empty() { std::slice::from_ref(&nothing) } else { &self.pieces[..] };
@@ -157,33 +157,34 @@ impl SingleAddresses {
 /// pieces.
 struct NewPieces {
     list: Vec<SinglePiece>,
-    /// Whether the last piece is not one of the old list.
-    is_last_new: bool,
+    /// Whether there was a change at the end of the list. Then the next piece of the old list has another neighbour.
+    may_join: bool,
 }
 
 impl NewPieces {
-    /// Adds a piece of the old list. If it fits into a new piece before it, it becomes a part of that one.
+    /// Adds a piece of the old list. If it has another neighbour than before and fits into that one, it becomes a part of
+    /// it.
     fn keep(&mut self, old: &SinglePiece) {
         let fits = |last: &mut SinglePiece| last.addresses.len() + old.addresses.len() <= PIECE;
-        if self.is_last_new && self.list.last_mut().is_some_and(fits) {
+        if self.may_join && self.list.last_mut().is_some_and(fits) {
             return self.add(old.addresses.to_vec());
         }
         self.list.extend((!old.addresses.is_empty()).then(|| old.clone()));
-        self.is_last_new = false;
+        self.may_join = false;
     }
 
     /// Adds the addresses of a piece that has changed.
     fn add(&mut self, mut addresses: Vec<SingleAddress>) {
+        self.may_join = true;
         if addresses.is_empty() {
             return;
         }
         if let Some(last) = self.list.pop_if(|last| last.addresses.len() + addresses.len() <= PIECE) {
             addresses.splice(0..0, last.addresses.iter().copied());
         }
-        // A piece that is too long becomes pieces of equal length.
+        // A piece that is too long becomes pieces of nearly equal length.
         let length = addresses.len().div_ceil(addresses.len().div_ceil(2 * PIECE));
         self.list.extend(addresses.chunks(length).map(SinglePiece::new));
-        self.is_last_new = true;
     }
 }
 
@@ -234,10 +235,8 @@ mod tests {
                 let is_new = |it: &SinglePiece| !before.pieces().iter().any(|old| old.is(it));
                 let new = found.pieces().iter().filter(|it| is_new(it)).count();
                 prop_assert!(new <= 2 * changes.len(), "{} new pieces for {} changes", new, changes.len());
-                let is_small = |two: &[SinglePiece]| {
-                    two.iter().any(is_new) && two.iter().map(|it| it.addresses().len()).sum::<usize>() <= PIECE
-                };
-                prop_assert!(!found.pieces().windows(2).any(is_small), "small neighbours of new pieces are joined");
+                let is_small = |two: &[SinglePiece]| two.iter().map(|it| it.addresses().len()).sum::<usize>() <= PIECE;
+                prop_assert!(!found.pieces().windows(2).any(is_small), "small neighbours are joined");
             }
         }
 

@@ -200,47 +200,61 @@ fn changes_of_a_service_with_a_thousand_backends_need_no_compile_from_scratch() 
 /// change.
 #[test]
 fn tables_of_many_addresses_are_those_of_a_compile_from_scratch() {
-    let (mut server, mut index) = client();
-    let address = |number: usize, offset: usize| format!("10.1.{}.{}", number / 100, number % 100 * 2 + offset);
-    let many = |number: usize, app: &str| pod("shop", &format!("many-{number}"), "far", app, &address(number, 1));
-    for number in 0..1_000 {
-        server.apply(many(number, "db"), &mut index);
-    }
-    let listed = |count: usize, ranges: usize| {
-        let singles = (0..count).map(|it| format!("{}/32", address(it * 3, 2)));
-        let ranges = (0..ranges).map(|it| format!("192.0.{it}.0/25"));
-        list(&singles.chain(ranges).collect::<Vec<_>>().join(", "))
-    };
-    server.apply(listed(300, 40), &mut index);
-    generation(&mut index, |_| ());
-    let mut artifacts = Artifacts::new(CompileOptions::for_changes(CompileOptions::default().target));
-    let mut incremental = 0;
-    for turn in 0..30_usize {
-        // In all parts of the tables, also at their ends.
-        for number in [0_usize, turn * 31, 500 + turn % 7, 999 - turn % 2] {
-            if (turn + number).is_multiple_of(3) {
-                server.delete(&Key::of(&many(number, "db")), &mut index);
-            } else {
-                server.apply(many(number, ["db", "web"][turn % 2]), &mut index);
+    for is_v6 in [false, true] {
+        let address = |number: usize, offset: usize| match is_v6 {
+            true => format!("2001:db8::{:x}", number * 2 + offset),
+            false => format!("10.1.{}.{}", number / 100, number % 100 * 2 + offset),
+        };
+        let (mut server, mut index) = client();
+        let many = |number: usize, app: &str| pod("shop", &format!("many-{number}"), "far", app, &address(number, 1));
+        for number in 0..1_000 {
+            server.apply(many(number, "db"), &mut index);
+        }
+        // Without a local pod of the family, there are no tables of it.
+        let local = pod("shop", "client-2", "near", "client", if is_v6 { "2001:db8:1::1" } else { "10.0.1.2" });
+        let listed = |count: usize, ranges: usize| {
+            let singles = (0..count).map(|it| format!("{}/{}", address(it * 3, 2), if is_v6 { 128 } else { 32 }));
+            let ranges = (0..ranges).map(|it| match is_v6 {
+                true => format!("2001:db8:2:{it:x}::/80"),
+                false => format!("192.0.{it}.0/25"),
+            });
+            let of_both = ["198.51.100.0/24", "2001:db8:9::/64"].map(str::to_owned);
+            list(&singles.chain(ranges).chain(of_both).map(|it| format!("'{it}'")).collect::<Vec<_>>().join(", "))
+        };
+        server.apply(listed(300, 40), &mut index);
+        generation(&mut index, |_| ());
+        let mut artifacts = Artifacts::new(CompileOptions::for_changes(CompileOptions::default().target));
+        let mut incremental = 0;
+        for turn in 0..30_usize {
+            // In all parts of the tables, also at their ends.
+            for number in [0_usize, turn * 31, 500 + turn % 7, 999 - turn % 2] {
+                if (turn + number).is_multiple_of(3) {
+                    server.delete(&Key::of(&many(number, "db")), &mut index);
+                } else {
+                    server.apply(many(number, ["db", "web"][turn % 2]), &mut index);
+                }
             }
+            // With many listed addresses, pods' addresses are in a table of their own.
+            match turn {
+                2 => _ = server.apply(local.clone(), &mut index),
+                5 => _ = server.delete(&Key::of(&local), &mut index),
+                7 => _ = server.apply(local.clone(), &mut index),
+                10 => _ = server.delete(&Key::of(&listed(1, 0)), &mut index),
+                11..20 | 21..25 => {}
+                20 => _ = server.apply(listed(256, 41), &mut index),
+                // They are one too few when a pod has the address of one.
+                25.. => _ = server.apply(pod("shop", "listed", "far", "db", &address(3, 2)), &mut index),
+                _ => _ = server.apply(listed([300, 301][turn / 2 % 2], [40, 41][turn / 3 % 2]), &mut index),
+            }
+            let spec =
+                format!("{{podSelector: {{}}, policyTypes: [Egress], egress: [{{ports: [{{port: {}}}]}}]}}", turn + 1);
+            server.apply(network_policy("shop", "more", "enforce", &spec), &mut index);
+            let (made, why) = generation(&mut index, |_| ());
+            incremental += usize::from(why.is_none());
+            check_programs(&artifacts.make(&made), &server);
         }
-        // With many listed addresses, pods' addresses are in a table of their own.
-        match turn {
-            10 => _ = server.delete(&Key::of(&listed(1, 0)), &mut index),
-            11..20 | 21..25 => {}
-            20 => _ = server.apply(listed(256, 41), &mut index),
-            // They are one too few when a pod has the address of one.
-            25.. => _ = server.apply(pod("shop", "listed", "far", "db", &address(3, 2)), &mut index),
-            _ => _ = server.apply(listed([300, 301][turn / 2 % 2], [40, 41][turn / 3 % 2]), &mut index),
-        }
-        let spec =
-            format!("{{podSelector: {{}}, policyTypes: [Egress], egress: [{{ports: [{{port: {}}}]}}]}}", turn + 1);
-        server.apply(network_policy("shop", "more", "enforce", &spec), &mut index);
-        let (made, why) = generation(&mut index, |_| ());
-        incremental += usize::from(why.is_none());
-        check_programs(&artifacts.make(&made), &server);
+        assert!(incremental > 20, "{incremental} generations were made from changes");
     }
-    assert!(incremental > 20, "{incremental} generations were made from changes");
 }
 
 #[test]

@@ -48,6 +48,49 @@ fn a_million_single_addresses_are_no_trie() {
     );
 }
 
+/// Which tables are those of the last structures: listed addresses, IPv4 prefixes, IPv6 prefixes.
+#[test]
+fn tables_are_made_again_only_if_their_content_changes() {
+    let forced = vec![(LookupSet::Exact4, Structure::Layered)];
+    let options = StructureOptions { forced, ..StructureOptions::default() };
+    let ranges = [range("192.168.0.0", "192.168.9.9", 9), range("2001:db8::", "2001:db8::9", 9)];
+    let singles: Vec<SingleAddress> = singles_that_move(400, 0..100).singles(Family::V4).iter().copied().collect();
+    let build = |singles: &[SingleAddress], ranges: &[ClassRange], options, last: Option<&AddressStructures>| {
+        AddressStructures::build(&Arc::new(AddressMap::new(singles, ranges.to_vec())), options, last)
+    };
+    let last = build(&singles, &ranges, &options, None);
+    let kept = |singles: &[SingleAddress], ranges: &[ClassRange], options| {
+        let made = build(singles, ranges, options, Some(&last));
+        assert_eq!(made, build(singles, ranges, options, None), "the last structures must not matter");
+        [
+            Arc::ptr_eq(made.exact(Family::V4), last.exact(Family::V4)),
+            Arc::ptr_eq(made.prefixes(Family::V4), last.prefixes(Family::V4)),
+            Arc::ptr_eq(made.prefixes(Family::V6), last.prefixes(Family::V6)),
+        ]
+    };
+    let with_single = |at: usize, change: fn(&mut SingleAddress)| {
+        let mut singles = singles.clone();
+        change(&mut singles[at]);
+        singles
+    };
+    let with_range = |at: usize| {
+        let mut ranges = ranges;
+        ranges[at].peer = PeerId(8);
+        ranges
+    };
+    assert_eq!(kept(&singles, &ranges, &options), [true; 3]);
+    assert_eq!(kept(&singles[1..], &ranges, &options), [true; 3], "a pod has gone");
+    assert_eq!(kept(&with_single(50, |it| it.peer = PeerId(20)), &ranges, &options), [true; 3], "a pod is another");
+    let others = [with_single(150, |it| it.peer = PeerId(20)), with_single(150, |it| it.moves = true)];
+    for other in others.iter().map(Vec::as_slice).chain([&singles[..399], &singles[..200]]) {
+        assert_eq!(kept(other, &ranges, &options), [false, true, true], "the list has changed");
+    }
+    assert_eq!(kept(&singles, &with_range(0), &options), [true, false, true]);
+    assert_eq!(kept(&singles, &with_range(1), &options), [true, true, false]);
+    let other = StructureOptions { most_value_bytes: 1 << 20, ..options.clone() };
+    assert_eq!(kept(&singles, &ranges, &other), [false; 3], "other options");
+}
+
 #[test]
 fn pod_addresses_stay_apart_from_listed_addresses() {
     let of = |listed: u32, moving: u32, most_value_bytes| {
