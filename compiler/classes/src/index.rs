@@ -418,8 +418,8 @@ impl Index {
         self.maintained = None;
     }
 
-    /// Whether a generation was begun that is neither adopted nor dropped. A slice that changes until then needs another
-    /// generation, so a caller that keeps it until then saves one.
+    /// Whether a generation was begun that is neither adopted nor dropped. A slice that changes until then needs
+    /// another generation, so a caller that keeps it until then saves one.
     pub fn is_making_generation(&self) -> bool {
         self.since.is_some()
     }

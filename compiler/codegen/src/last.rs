@@ -3,8 +3,8 @@
 //! Problem: after a small change nearly everything in the next artifact is equal: tables with a hundred thousand
 //! addresses, descriptions of ten thousand policies, the programs. To make, compare, digest and copy it again costs
 //! more than the change.
-//! Strategy: equal tables are the same memory ([`weir_artifact::entries`]), tables of the same addresses or ranges are not
-//! made again, and neither are programs from an equal [`Plan`].
+//! Strategy: equal tables are the same memory ([`weir_artifact::entries`]), tables of the same addresses or ranges are
+//! not made again, and neither are programs from an equal [`Plan`].
 //! Invariant: the artifact is byte for byte the one that is made without this: `compiler/classes/tests/incremental`
 //! compares every artifact of its series.
 

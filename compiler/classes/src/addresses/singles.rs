@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use crate::PeerId;
 
-/// A list without changes has pieces of this length; the last one can be shorter. With changes, they have up to twice as
-/// many addresses.
+/// A list without changes has pieces of this length; the last one can be shorter. With changes, they have up to twice
+/// as many addresses.
 const PIECE: usize = if cfg!(test) { 4 } else { 256 };
 
 /// A single address and its class.
@@ -162,8 +162,8 @@ struct NewPieces {
 }
 
 impl NewPieces {
-    /// Adds a piece of the old list. If it has another neighbour than before and fits into that one, it becomes a part of
-    /// it.
+    /// Adds a piece of the old list. If it has another neighbour than before and fits into that one, it becomes a part
+    /// of it.
     fn keep(&mut self, old: &SinglePiece) {
         let fits = |last: &mut SinglePiece| last.addresses.len() + old.addresses.len() <= PIECE;
         if self.may_join && self.list.last_mut().is_some_and(fits) {
