@@ -31,7 +31,7 @@ pub struct AddressMap {
     /// Looked up first; IPv4, then IPv6.
     singles: [SingleAddresses; 2],
     /// Sorted, disjoint; all other addresses are of class 0.
-    pub ranges: Vec<ClassRange>,
+    pub ranges: Arc<[ClassRange]>,
 }
 
 /// Addresses from first to last, both inclusive, of one class.
@@ -51,7 +51,7 @@ impl AddressMap {
         debug_assert!(singles.is_sorted_by(|one, next| one.address < next.address), "single addresses ascend");
         let of_v4 = singles.partition_point(|it| it.address.is_ipv4());
         let (v4, v6) = singles.split_at(of_v4);
-        Self { singles: [v4, v6].map(SingleAddresses::new), ranges }
+        Self { singles: [v4, v6].map(SingleAddresses::new), ranges: ranges.into() }
     }
 
     /// The single addresses of a family.
@@ -59,8 +59,13 @@ impl AddressMap {
         &self.singles[usize::from(family == Family::V6)]
     }
 
-    /// The ranges of a family.
-    pub fn ranges_of(&self, family: Family) -> &[ClassRange] {
+    /// Whether another map has the same ranges of a family.
+    pub fn has_ranges_of(&self, other: &Self, family: Family) -> bool {
+        // Usually they are the same memory.
+        Arc::ptr_eq(&self.ranges, &other.ranges) || self.ranges_of(family) == other.ranges_of(family)
+    }
+
+    fn ranges_of(&self, family: Family) -> &[ClassRange] {
         let (v4, v6) = self.ranges.split_at(self.ranges.partition_point(|it| it.first.is_ipv4()));
         if family == Family::V4 { v4 } else { v6 }
     }
@@ -112,7 +117,7 @@ impl AddressMap {
             };
             self.singles(family).with(changes.iter().filter(is_change).map(entry))
         };
-        Self { singles: [Family::V4, Family::V6].map(of_family), ranges: self.ranges.clone() }
+        Self { singles: [Family::V4, Family::V6].map(of_family), ranges: Arc::clone(&self.ranges) }
     }
 
     /// The entry of the exact table that gives an address this class; `None` if the ranges already give it.

@@ -191,8 +191,6 @@ impl AddressStructures {
         }
         let mut made = Self { map: Arc::clone(map), options: options.clone(), ..Self::default() };
         for (index, family) in [Family::V4, Family::V6].into_iter().enumerate() {
-            // Computed once: the cost model and two of the builders need them.
-            let cuts = cuts(&map.ranges, family);
             let ranked = cost::exact(map, family, options);
             // The table behind a kernel hash has the addresses of blocks and lists alone.
             let layered = last.map(|last| (&last.exact[index], last.map.singles(family))).filter(|(table, singles)| {
@@ -202,13 +200,17 @@ impl AddressStructures {
                 Some((table, _)) if it == Structure::Layered => Some(Arc::clone(table)),
                 _ => exact(map, family, it, options).map(Arc::new),
             });
-            let ranked = cost::prefixes(&map.ranges, &cuts, family, options);
             let place = LookupSet::prefixes(family);
-            let of_last = last.filter(|last| last.map.ranges_of(family) == map.ranges_of(family));
-            let of_last = of_last.and_then(|last| Some((last.note(place)?.structure, &last.prefixes[index])));
-            made.prefixes[index] = first(&mut made.notes, place, ranked, |it| match of_last {
-                Some((structure, table)) if it == structure => Some(Arc::clone(table)),
-                _ => prefixes(&map.ranges, &cuts, family, it, options.room).map(Arc::new),
+            if let Some(last) = last.filter(|last| last.map.has_ranges_of(map, family)) {
+                made.notes.extend(last.notes.iter().find(|it| it.place == place).cloned());
+                made.prefixes[index] = Arc::clone(&last.prefixes[index]);
+                continue;
+            }
+            // Computed once: the cost model and two of the builders need them.
+            let cuts = cuts(&map.ranges, family);
+            let ranked = cost::prefixes(&map.ranges, &cuts, family, options);
+            made.prefixes[index] = first(&mut made.notes, place, ranked, |it| {
+                prefixes(&map.ranges, &cuts, family, it, options.room).map(Arc::new)
             });
         }
         made
@@ -217,10 +219,6 @@ impl AddressStructures {
     /// Whether these are the structures for this map.
     pub(crate) fn is_of(&self, map: &Arc<AddressMap>, options: &StructureOptions) -> bool {
         Arc::ptr_eq(&self.map, map) && self.options == *options
-    }
-
-    fn note(&self, place: LookupSet) -> Option<&StructureNote> {
-        self.notes.iter().find(|it| it.place == place)
     }
 
     /// The single addresses of a family.

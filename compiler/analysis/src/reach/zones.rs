@@ -36,7 +36,7 @@ fn ranges(classes: &Classes, family: Family, is_pod: impl Fn(u128) -> bool) -> V
     let of_family = |address: IpAddr| Some(to_number(address)).filter(|it| it.0 == family).map(|it| it.1);
     let mut base: Vec<(u128, u128, PeerId)> = Vec::new();
     let mut next = Some(0);
-    for it in &classes.addresses.ranges {
+    for it in classes.addresses.ranges.iter() {
         let (Some(first), Some(last), Some(at)) = (of_family(it.first), of_family(it.last), next) else { continue };
         // Addresses between ranges are of class 0. They are a zone too: rules without peers allow them.
         if at < first {

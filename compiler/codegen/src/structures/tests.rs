@@ -125,7 +125,7 @@ fn an_override_is_followed_where_it_can_be() {
     check(&singles(3), &options("exact4=hash"), &["exact4=hash"]);
     check(&singles(100), &options("exact4=compares"), &["exact4=perfect"]);
     let mut both = singles(3);
-    both.ranges = vec![range("192.168.0.0", "192.168.255.255", 9)];
+    both.ranges = [range("192.168.0.0", "192.168.255.255", 9)].into();
     check(&both, &options("prefixes4=lpm, exact4=perfect"), &["exact4=perfect", "prefixes4=lpm"]);
     check(&both, &options("prefixes4=dxr"), &["exact4=compares", "prefixes4=dxr"]);
 }
