@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use crate::PeerId;
 
-/// A list without changes has pieces of this length; the last one can be shorter. With changes, they have up to twice
-/// as many addresses.
+/// The length of the pieces of a list without changes; the last one can be shorter. After changes, a piece is at most
+/// twice as long.
 const PIECE: usize = if cfg!(test) { 4 } else { 256 };
 
 /// A single address and its class.
