@@ -53,6 +53,7 @@ mod new_endpoints;
 mod other_installation;
 mod own_addresses;
 mod pods;
+mod prepared;
 mod reconcile;
 mod recorded_pins;
 mod retired;

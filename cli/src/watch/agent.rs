@@ -41,6 +41,7 @@
 //! | Failed → Gathering | at once: the request is there again, with a later time | `PendingWork::fail` |
 //! | Installing → In force | the kernel has installed it | `try_generation` in `agent/generation.rs` |
 //! | In force → In force | a change of addresses | `write_entries` in `agent/entry_writes.rs` |
+//! | | the kernel is not prepared for the next generation, and there is nothing else to do | `prepare_next` in `agent/preparation.rs` |
 //! | In force → Gathering | any other change of an object | `PendingWork::add` |
 //! | | single entries cannot be written | `write_failed` in `agent/entry_writes.rs` |
 //! | | an interface is found or lost; a refused pod is due | `check_interfaces`, `retry_pods` in `agent/local.rs` |
@@ -80,6 +81,7 @@ mod objects;
 pub(super) mod pace;
 mod pending;
 mod policies;
+mod preparation;
 mod reports;
 mod scopes;
 mod unreadable;
@@ -113,6 +115,7 @@ pub(crate) use newcomers::UnknownPods;
 use objects::KnownObjects;
 use pace::{CpuShare, Pace};
 use pending::PendingWork;
+use preparation::Unprepared;
 pub(crate) use reports::{DRY_RUN, Reports};
 use scopes::WatchScopes;
 use upkeep::Upkeep;
@@ -170,6 +173,7 @@ pub(crate) struct NodeAgent<E> {
     read_cpu: Box<ReadCpu>,
     compile: CompileSettings,
     enforcement: Enforcement,
+    unprepared: Option<Unprepared>,
     departed: DepartedBackends,
     upkeep: Upkeep,
     reports: Reports,
@@ -204,6 +208,7 @@ impl<E: Enforce> NodeAgent<E> {
             read_cpu,
             compile: CompileSettings { target, budget: BudgetState::new(budgets), last: Default::default() },
             enforcement: Enforcement::default(),
+            unprepared: None,
             departed: DepartedBackends::default(),
             upkeep: Upkeep::default(),
             reports,
@@ -367,6 +372,10 @@ impl<E: Enforce> NodeAgent<E> {
             }
             self.receive(inbox, now + started.elapsed());
             self.check_hooks(now);
+            if self.preparation_due().is_some_and(|due| due <= now) {
+                self.receive(inbox, now + started.elapsed());
+                self.prepare_next();
+            }
             self.forget_unneeded(now);
         }
         self.answer_held(now);
@@ -405,6 +414,7 @@ impl<E: Enforce> NodeAgent<E> {
             self.starting.addresses.due(),
             self.hook_check_due(),
             self.scopes.due(),
+            self.preparation_due(),
         ];
         starting.into_iter().chain(own).chain(self.upkeep.due()).flatten().min()
     }

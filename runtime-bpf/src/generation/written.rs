@@ -113,6 +113,12 @@ impl WrittenTables {
         matches!(name, Defaults | Edge | Exact4 | Exact6 | Listed4 | Listed6 | Ports | Prefixes4 | Prefixes6 | Rows)
     }
 
+    /// Whether the content of a generation's maps is known, as far as it can be. `maps` has their numbers, by name.
+    pub(crate) fn knows(&self, maps: &BTreeMap<String, u32>) -> bool {
+        let mut kept = MapName::ALL.iter().filter(|name| Self::is_kept(**name)).filter_map(|it| maps.get(it.name()));
+        self.with(|tables| kept.all(|map| tables.contains_key(map)))
+    }
+
     /// The content of a table. It is forgotten until [`Self::put`], because it is about to change.
     pub(crate) fn take(&self, map: u32) -> Option<WrittenTable> {
         self.with(|tables| tables.remove(&map))

@@ -61,6 +61,8 @@ pub struct Attached {
     pub gone: Vec<EnforcedEndpoint>,
     /// Differences from the record that were found and repaired, in words.
     pub repaired: Vec<String>,
+    /// Whether the next change would take less time after [`Runtime::prepare_spare`]. Only for an agent.
+    pub lacks_spare: bool,
     /// All uplinks with their states.
     pub uplinks: Vec<UplinkState>,
     /// Uplinks whose drivers did not take the program in this operation, and why: the kernel runs it instead.
@@ -126,6 +128,7 @@ impl Runtime {
             before: before.filter(|it| it.epoch != generation.epoch),
             generation,
             uplinks: self.uplink_states(&record)?,
+            lacks_spare: self.lacks_spare(&record),
             endpoints: record.endpoints,
             gone: reconciled.gone,
             repaired: reconciled.repaired,
@@ -430,7 +433,11 @@ impl Runtime {
     }
 
     /// Makes the next generation from the spare, if that is possible, or anew.
-    fn make(&self, record: &mut EnforcementRecord, source: &GenerationSource<'_>) -> Result<LoadedGeneration, Error> {
+    pub(super) fn make(
+        &self,
+        record: &mut EnforcementRecord,
+        source: &GenerationSource<'_>,
+    ) -> Result<LoadedGeneration, Error> {
         // An error is no reason to fail: making the generation anew may succeed, and meets the same error if not.
         if let Ok(Some(next)) = generation::take_over(&self.objects(), record, source) {
             record.spare = None;
@@ -526,7 +533,7 @@ fn close_unknown(
 }
 
 /// The entries of the endpoints that are in force already. New ones get theirs when both of their programs are there.
-fn open_entries(
+pub(super) fn open_entries(
     record: &EnforcementRecord,
     artifact: &Artifact,
     enforced: &[EnforcedEndpoint],
@@ -578,7 +585,7 @@ fn is_among(endpoints: &[EnforcedEndpoint], it: &EnforcedEndpoint) -> bool {
     endpoints.iter().any(|known| (known.ifindex, &known.pod) == (it.ifindex, &it.pod))
 }
 
-fn digest(artifact: &Artifact) -> Result<String, Error> {
+pub(super) fn digest(artifact: &Artifact) -> Result<String, Error> {
     let digest = artifact.generation().map_err(std::io::Error::other).doing("read the artifact")?;
     Ok(digest.to_string())
 }

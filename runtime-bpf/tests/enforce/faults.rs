@@ -137,7 +137,7 @@ fn operations(node: &Node, made: &Made, pods: &[usize], way: HookKind) -> Vec<Op
 }
 
 /// The distance between places that are tested although their operation was tested before.
-fn stride() -> usize {
+pub(crate) fn stride() -> usize {
     let is_long_form = std::env::var_os("WEIR_FAULTS").is_some_and(|it| it == "all");
     if is_long_form { 1 } else { 4 }
 }
@@ -157,7 +157,7 @@ fn repair(node: &Node, made: &Made, pods: &[usize], way: HookKind) -> Result<(),
 }
 
 /// Whether a port can be reached, at once or on a second try: shows which policy is in force.
-fn reaches(node: &Node, port: u16) -> bool {
+pub(crate) fn reaches(node: &Node, port: u16) -> bool {
     (0..4).any(|_| connect(node, 0, pod_address(1, false), port).is_some())
 }
 
@@ -178,7 +178,7 @@ fn only_ports(port: u16, making: Making) -> Made {
     if making == Making::Anew { artifact(&yaml) } else { agents_artifact(&yaml) }
 }
 
-fn all_is_well(node: &Node, what: &str) {
+pub(crate) fn all_is_well(node: &Node, what: &str) {
     let status = status(node).unwrap();
     assert_eq!((status.drift, status.switching_to), (Vec::new(), None), "{what}");
     assert!(status.endpoints.iter().all(|it| it.state == EnforcementState::Enforced), "{what}");

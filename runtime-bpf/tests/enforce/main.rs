@@ -16,6 +16,7 @@ mod net;
 mod new_endpoints;
 mod pods;
 mod policy;
+mod prepared;
 mod probe;
 mod seam;
 mod single;

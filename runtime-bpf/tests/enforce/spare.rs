@@ -18,10 +18,10 @@ use crate::policy::{agents_artifact, cluster, policy};
 use crate::probe::{connect, serve};
 use crate::switch::{converse, flood};
 
-type Made = (weir_artifact::Artifact, Vec<u8>);
+pub(crate) type Made = (weir_artifact::Artifact, Vec<u8>);
 
 /// Only from p0, only to this port.
-fn only_port(port: u16) -> Made {
+pub(crate) fn only_port(port: u16) -> Made {
     only_port_by("of-p1", port)
 }
 
@@ -33,7 +33,7 @@ fn only_port_by(name: &str, port: u16) -> Made {
 }
 
 /// A runtime as the agent uses it, and the number of programs that it has loaded.
-fn agent(node: &Node) -> (Runtime, Arc<AtomicUsize>) {
+pub(crate) fn agent(node: &Node) -> (Runtime, Arc<AtomicUsize>) {
     let loads = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&loads);
     let count = move |operation| {
@@ -45,13 +45,13 @@ fn agent(node: &Node) -> (Runtime, Arc<AtomicUsize>) {
     (runtime.keeping().unwrap(), loads)
 }
 
-fn attach(runtime: &Runtime, node: &Node, made: &Made, way: HookKind) -> Result<Attached, Error> {
+pub(crate) fn attach(runtime: &Runtime, node: &Node, made: &Made, way: HookKind) -> Result<Attached, Error> {
     let endpoints = [0, 1].map(|pod| (format!("default/p{pod}"), node.interface(pod))).to_vec();
     runtime.attach(&Request { endpoints, way: Some(way), ..request(made) })
 }
 
 /// The numbers of the programs and maps that are pinned in a directory, apart from the map of the artifact's file.
-fn pinned(node: &Node, directory: &str) -> BTreeSet<(bool, u32)> {
+pub(crate) fn pinned(node: &Node, directory: &str) -> BTreeSet<(bool, u32)> {
     let kernel = BpfKernel::open().unwrap();
     let number = |path: std::path::PathBuf| {
         let is_program = ["to_pod", "from_pod"].iter().any(|name| path.ends_with(name));
@@ -66,10 +66,10 @@ fn pinned(node: &Node, directory: &str) -> BTreeSet<(bool, u32)> {
 }
 
 /// The loads of the program that does nothing, with which new endpoints begin.
-const PREPARED: usize = 1;
+pub(crate) const PREPARED: usize = 1;
 
 #[track_caller]
-fn assert_in_force(node: &Node, runtime: &Runtime, allowed: u16, denied: u16, what: &str) {
+pub(crate) fn assert_in_force(node: &Node, runtime: &Runtime, allowed: u16, denied: u16, what: &str) {
     assert!(connect(node, 0, pod_address(1, false), allowed).is_some(), "{what}: {allowed} is allowed");
     assert!(connect(node, 0, pod_address(1, false), denied).is_none(), "{what}: {denied} is denied");
     assert_eq!(runtime.status().unwrap().drift, Vec::<String>::new(), "{what}");
@@ -186,14 +186,14 @@ fn an_agent_keeps_the_file_with_another_name_of_a_policy() {
 }
 
 /// A node with servers on both ports.
-fn with_servers() -> Node {
+pub(crate) fn with_servers() -> Node {
     let node = Node::new(Layout::Routed, 2);
     [80, 81].into_iter().for_each(|port| serve(&node, 1, port));
     node
 }
 
 /// An agent with a generation in force, which allows port 81, and a spare, which allowed port 80.
-fn agent_with_spare(node: &Node) -> (Runtime, Arc<AtomicUsize>) {
+pub(crate) fn agent_with_spare(node: &Node) -> (Runtime, Arc<AtomicUsize>) {
     let (runtime, loads) = agent(node);
     for port in [80, 81] {
         attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
@@ -298,7 +298,7 @@ fn a_spare_that_another_process_changes_is_found_in_force_and_written_again() {
 }
 
 /// Damages the spare's maps, and returns their names.
-fn damage_spare(node: &Node) -> Vec<String> {
+pub(crate) fn damage_spare(node: &Node) -> Vec<String> {
     let mut damaged = Vec::new();
     for entry in fs::read_dir(node.bpffs().join("old")).unwrap() {
         let path = entry.unwrap().path();

@@ -107,6 +107,7 @@ impl<E: Enforce> NodeAgent<E> {
     /// Compiles and installs a generation. Slices that come meanwhile wait afterwards, too.
     fn try_generation(&mut self, now: Instant, inbox: &mut Inbox<'_>) {
         self.close_newcomers_first(now);
+        self.end_preparation();
         let (started, mut watch) = (Instant::now(), Stopwatch::default());
         let options = self.compile.options();
         let changes = self.compile_changes(&options, &mut watch);
@@ -136,7 +137,7 @@ impl<E: Enforce> NodeAgent<E> {
             Ok(NewGeneration { generation, installed }) => {
                 self.time_new_pods();
                 self.enforcement.index_is_in_force(installed.epoch);
-                self.upkeep.generation_replaced(now, self.enforce.pause());
+                self.upkeep.generation_replaced(now + started.elapsed(), self.enforce.pause());
                 self.pending.succeed();
                 let judge_again = begun.judge_again;
                 self.reports.time_changes(begun.times, Instant::now());
@@ -227,9 +228,8 @@ impl<E: Enforce> NodeAgent<E> {
         let artifact = watch.time(|| self.adopt(&mut generation, compiled, options, now));
         self.reports.metrics.observe("weir_compile_seconds", watch.elapsed);
         let artifact = artifact?;
-        let installed = self.install(&artifact, now);
-        self.compile.last.reuse(artifact);
-        let installed = installed?;
+        let installed = self.install(&artifact, now)?;
+        self.prepare_later(artifact, &installed, now);
         self.reports.metrics.add("weir_generations_total", &[], 1.0);
         self.reports.metrics.add("weir_incremental_generations_total", &[], f64::from(generation.is_incremental));
         Ok(NewGeneration { generation, installed })

@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
+use weir_artifact::Artifact;
 use weir_artifact::layout::{MapName, endpoint};
 use weir_classes::departed::EndedService;
 use weir_codegen::compile::Budget;
@@ -68,6 +69,11 @@ struct FakeKernelState {
     cpu: Duration,
     /// The time after an installation within which another one would wait.
     pause: Duration,
+    /// How long an installation takes, in real time.
+    install_takes: Duration,
+    /// Installations report that the next one should be prepared.
+    lacks_spare: bool,
+    refuse_prepare: bool,
 }
 
 impl Enforce for FakeKernel {
@@ -84,6 +90,7 @@ impl Enforce for FakeKernel {
         let closed = request.closed.iter().map(shown).collect::<Vec<_>>();
         let closed = if closed.is_empty() { String::new() } else { format!(" closed {}", closed.join(",")) };
         seen.done.push(format!("install {}{closed}{isolated}{late}", at.join(",")));
+        std::thread::sleep(seen.install_takes);
         if seen.refuse_install {
             return Err(EnforceError::new("no memory"));
         }
@@ -92,7 +99,8 @@ impl Enforce for FakeKernel {
         } else {
             Vec::new()
         };
-        Ok(Installed { epoch: seen.done.len() as u32, is_new: !seen.is_same, failed, ..Installed::default() })
+        let (epoch, is_new, lacks_spare) = (seen.done.len() as u32, !seen.is_same, seen.lacks_spare);
+        Ok(Installed { epoch, is_new, failed, lacks_spare, ..Installed::default() })
     }
 
     fn write_addresses(&mut self, changes: &[AddressChange], again: bool) -> Result<(), EnforceError> {
@@ -133,6 +141,12 @@ impl Enforce for FakeKernel {
 
     fn remove_replaced(&mut self) -> Result<(), EnforceError> {
         Ok(())
+    }
+
+    fn prepare_spare(&mut self, _: &Artifact) -> Result<(), EnforceError> {
+        let mut seen = self.0.lock().expect("no test panics while it holds it");
+        seen.done.push("prepare".to_owned());
+        if seen.refuse_prepare { Err(EnforceError::new("no memory")) } else { Ok(()) }
     }
 
     fn check_hooks(&mut self, of: &ChangedInterfaces) -> Result<CheckedHooks, EnforceError> {
@@ -636,5 +650,6 @@ mod local_changes;
 mod meanwhile;
 mod newcomers;
 mod pace;
+mod preparation;
 mod scopes;
 mod static_pods;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use weir_artifact::Artifact;
 use weir_classes::departed::EndedService;
 use weir_runtime::runtime::{
     Attached, ComingPod, Deviations, EndedFlows, ExactPods, GRACE, LeavingPod, PinAccess, Request, Runtime,
@@ -86,8 +87,8 @@ impl Enforce for KernelEnforcer {
             self.runtime().and_then(Runtime::open_closed_interfaces).map_err(enforce_error)?;
         }
         match attached {
-            Ok(Attached { generation: KernelGeneration { epoch, .. }, repaired, .. }) => {
-                Ok(Installed { epoch, is_new: epoch != before, failed: Vec::new(), repaired })
+            Ok(Attached { generation: KernelGeneration { epoch, .. }, repaired, lacks_spare, .. }) => {
+                Ok(Installed { epoch, is_new: epoch != before, failed: Vec::new(), repaired, lacks_spare })
             }
             Err(Error::Partial(failures)) => {
                 // A pod whose interface is gone needs no enforcement any more.
@@ -137,6 +138,14 @@ impl Enforce for KernelEnforcer {
 
     fn remove_replaced(&mut self) -> Result<(), EnforceError> {
         self.runtime().and_then(Runtime::reap).map_err(enforce_error)
+    }
+
+    /// The file is still that of the last installation.
+    fn prepare_spare(&mut self, artifact: &Artifact) -> Result<(), EnforceError> {
+        let file = std::mem::take(&mut self.file);
+        let prepared = self.runtime().and_then(|runtime| runtime.prepare_spare(artifact, &file));
+        self.file = file;
+        prepared.map_err(enforce_error)
     }
 
     fn check_hooks(&mut self, of: &ChangedInterfaces) -> Result<CheckedHooks, EnforceError> {

@@ -77,5 +77,17 @@ fn generation_begins_when_no_packet_is_under_way_in_the_one_before_the_last() {
     let late = far_pod("db-2", "db", "10.0.1.6");
     rig.apply(&late);
     assert_eq!(rig.after(Duration::ZERO), ["write 10.0.1.6"], "single entries do not wait");
-    assert_eq!(rig.after(PAUSE_OF_KERNEL), ["install shop/web@veth7 with 10.0.1.6"]);
+    assert_eq!(rig.after(Duration::from_secs(10)), ["install shop/web@veth7 with 10.0.1.6"]);
+}
+
+/// Packets can be under way in the replaced generation from the end of the installation on.
+#[test]
+fn the_pause_of_the_kernel_begins_when_the_generation_is_in_force() {
+    let mut rig = Rig::in_force();
+    (rig.seen().pause, rig.seen().install_takes) = (Duration::from_millis(50), Duration::from_millis(100));
+    rig.apply(NARROW);
+    assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
+    rig.apply(OPEN);
+    assert_eq!(rig.after(Duration::from_millis(100)), NONE);
+    assert_eq!(rig.after(Duration::from_secs(10)), ["install shop/web@veth7"]);
 }

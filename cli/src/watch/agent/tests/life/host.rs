@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use weir_artifact::layout::{MapName, address_bytes, endpoint};
-use weir_artifact::{Artifact, NamedEndpoint};
+use weir_artifact::{Artifact, Digest, NamedEndpoint};
 use weir_classes::departed::EndedService;
 use weir_runtime::sys::ChangedInterfaces;
 use weir_runtime::sys::links::{NamespaceInterface, NetworkNamespace};
@@ -40,6 +40,10 @@ pub(super) struct FakeHostState {
     pub(super) refuse_pod: usize,
     /// How many pods came or left without an installation.
     pub(super) singles: u64,
+    /// The generation for which the next one is not prepared.
+    unprepared: Option<Digest>,
+    /// How often the next one was prepared.
+    pub(super) prepared: u64,
 }
 
 #[derive(Clone, Default)]
@@ -169,7 +173,9 @@ impl Enforce for FakeHost {
         state.endpoints = endpoints;
         state.artifact = Some(request.artifact.clone());
         state.epoch += 1;
-        Ok(Installed { epoch: state.epoch, is_new: true, failed, ..Installed::default() })
+        let (epoch, lacks_spare) = (state.epoch, state.epoch.is_multiple_of(3));
+        state.unprepared = lacks_spare.then(|| request.artifact.generation().expect("it can be written"));
+        Ok(Installed { epoch, is_new: true, failed, lacks_spare, ..Installed::default() })
     }
 
     fn write_addresses(&mut self, changes: &[AddressChange], _: bool) -> Result<(), EnforceError> {
@@ -236,6 +242,14 @@ impl Enforce for FakeHost {
 
     fn remove_replaced(&mut self) -> Result<(), EnforceError> {
         Ok(())
+    }
+
+    fn prepare_spare(&mut self, artifact: &Artifact) -> Result<(), EnforceError> {
+        let mut state = self.lock();
+        let of = artifact.generation().expect("it can be written");
+        assert_eq!(state.unprepared.take(), Some(of), "the generation in force, and once");
+        state.prepared += 1;
+        if state.epoch.is_multiple_of(2) { Err(EnforceError::new("no memory")) } else { Ok(()) }
     }
 
     fn check_hooks(&mut self, _: &ChangedInterfaces) -> Result<CheckedHooks, EnforceError> {

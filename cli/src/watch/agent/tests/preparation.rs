@@ -1,0 +1,67 @@
+//! What the agent does for the next generation when there is nothing else to do.
+
+use super::super::preparation::QUIET_BEFORE;
+use super::*;
+
+const INSTALL: &str = "install shop/web@veth7 isolated";
+
+/// An agent whose kernel is not prepared after an installation.
+fn rig() -> Rig {
+    let mut rig = Rig::new();
+    rig.seen().lacks_spare = true;
+    rig.plug("web", "u1", "veth7", [10, 0, 0, 5]);
+    rig.list(CLUSTER);
+    assert_eq!(rig.after(GATHER), [INSTALL]);
+    rig
+}
+
+#[test]
+fn the_kernel_is_prepared_once_when_the_agent_is_quiet() {
+    let mut rig = rig();
+    assert_eq!(rig.after(QUIET_BEFORE - 2 * GATHER), NONE);
+    assert_eq!(rig.after(2 * GATHER), ["prepare"]);
+    assert_eq!(rig.after(Duration::from_secs(60)), NONE);
+    rig.seen().lacks_spare = false;
+    rig.apply(NARROW);
+    assert_eq!(rig.after(Duration::from_secs(60)), [INSTALL], "the kernel says that it is prepared");
+}
+
+#[test]
+fn a_generation_comes_before_the_preparation() {
+    let mut rig = rig();
+    rig.after(QUIET_BEFORE - 2 * GATHER);
+    rig.apply(NARROW);
+    assert_eq!(rig.after(QUIET_BEFORE), [INSTALL]);
+    assert_eq!(rig.after(GATHER), ["prepare"]);
+    rig.apply(OPEN);
+    rig.seen().refuse_install = true;
+    assert_eq!(rig.after(Duration::from_millis(100)).len(), 1);
+    rig.apply(NARROW);
+    rig.seen().refuse_install = false;
+    let done = rig.after(Duration::from_secs(60));
+    assert_eq!(done, [INSTALL, "prepare"], "nothing is prepared while a generation waits for its retry");
+}
+
+#[test]
+fn the_preparation_leaves_half_of_the_budget() {
+    let mut rig = rig();
+    // Of the bucket of one second, 0.3 are left. A tenth of a core fills it to 0.5 in two seconds.
+    rig.seen().cpu += Duration::from_millis(700);
+    assert_eq!(rig.after(Duration::from_millis(1_900)), NONE);
+    assert_eq!(rig.after(Duration::from_millis(200)), ["prepare"]);
+}
+
+#[test]
+fn a_preparation_that_fails_is_reported_and_tried_again_after_the_next_generation() {
+    let mut rig = rig();
+    rig.seen().refuse_prepare = true;
+    let messages = messages_during(|| {
+        assert_eq!(rig.after(Duration::from_secs(60)), ["prepare"]);
+    });
+    let about = |it: &&String| it.contains("the kernel is not prepared for the next change");
+    assert_eq!(messages.iter().filter(about).count(), 1, "{messages:?}");
+    assert!(rig.metrics.text().contains("weir_failures_total{stage=\"prepare\"} 1"));
+    assert!(rig.metrics.unready().is_none(), "what is in force stays in force");
+    rig.apply(NARROW);
+    assert_eq!(rig.after(Duration::from_secs(60)), [INSTALL, "prepare"]);
+}

@@ -1,0 +1,210 @@
+//! The spare that an agent prepares: the first change loads no program and reads no table, and nothing that is in force
+//! changes, whatever fails.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use weir_runtime::runtime::{PinAccess, Runtime};
+use weir_runtime::system::{Operation, System};
+use weir_runtime::{HookKind, skip};
+
+use crate::attach::each;
+use crate::faults::{all_is_well, errnos, reaches, stride};
+use crate::net::{Node, possible};
+use crate::policy::{agents_artifact, cluster, policy};
+use crate::spare::{
+    Made, PREPARED, agent, agent_with_spare, assert_in_force, attach, damage_spare, only_port, pinned, with_servers,
+};
+
+fn prepare(runtime: &Runtime, made: &Made) {
+    runtime.prepare_spare(&made.0, &made.1).unwrap();
+}
+
+#[test]
+fn the_first_change_after_a_preparation_loads_no_program() {
+    each(|node, way| {
+        [80, 81].into_iter().for_each(|port| crate::probe::serve(node, 1, port));
+        let made = [only_port(80), only_port(81)];
+        node.here(|| {
+            let (runtime, loads) = agent(node);
+            assert!(attach(&runtime, node, &made[0], way).unwrap().lacks_spare, "{way:?}");
+            let before = (runtime.epoch_and_file().unwrap(), pinned(node, "progs"), pinned(node, "maps"));
+            prepare(&runtime, &made[0]);
+            let after = (runtime.epoch_and_file().unwrap(), pinned(node, "progs"), pinned(node, "maps"));
+            assert_eq!(before, after, "{way:?}: what is in force stays");
+            all_is_well(node, &format!("{way:?}: a preparation"));
+            assert_in_force(node, &runtime, 80, 81, &format!("{way:?}: prepared"));
+            let (spare, loaded) = (pinned(node, "old"), loads.load(Ordering::Relaxed));
+            assert_eq!(loaded, 4 + PREPARED, "{way:?}: two programs for each of the two banks");
+            assert_eq!(spare.iter().filter(|(is_program, _)| *is_program).count(), 2, "{way:?}");
+            prepare(&runtime, &made[0]);
+            assert_eq!(
+                (pinned(node, "old"), loads.load(Ordering::Relaxed)),
+                (spare, loaded),
+                "{way:?}: once is enough"
+            );
+            for turn in 1..4 {
+                let attached = attach(&runtime, node, &made[turn % 2], way).unwrap();
+                assert!(!attached.lacks_spare, "{way:?} {turn}");
+                assert_in_force(node, &runtime, [80, 81][turn % 2], [81, 80][turn % 2], &format!("{way:?} {turn}"));
+                runtime.reap().unwrap();
+            }
+            assert_eq!(loads.load(Ordering::Relaxed), loaded, "{way:?}: changes load nothing");
+            runtime.detach(None).unwrap();
+        });
+    });
+}
+
+/// An agent whose operations are counted.
+fn counted_agent(node: &Node) -> (Runtime, Arc<Mutex<BTreeMap<Operation, usize>>>) {
+    let seen: Arc<Mutex<BTreeMap<Operation, usize>>> = Arc::default();
+    let counts = Arc::clone(&seen);
+    let count = move |operation| {
+        *counts.lock().unwrap().entry(operation).or_default() += 1;
+        None
+    };
+    let system = System::with_faults(Box::new(count)).unwrap();
+    (Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().keeping().unwrap(), seen)
+}
+
+/// Nobody knows what an earlier process has left in the spare. A preparation reads it, so that the next change does not.
+#[test]
+fn the_spare_of_an_earlier_process_is_read_by_the_preparation() {
+    skip!(unless possible());
+    for is_damaged in [false, true] {
+        let node = &with_servers();
+        node.here(|| {
+            drop(agent_with_spare(node));
+            if is_damaged {
+                damage_spare(node);
+            }
+            let (runtime, seen) = counted_agent(node);
+            let spare = pinned(node, "old");
+            assert!(attach(&runtime, node, &only_port(81), HookKind::Tcx).unwrap().lacks_spare);
+            prepare(&runtime, &only_port(81));
+            assert_eq!(pinned(node, "old"), spare, "the spare stays");
+            all_is_well(node, "a preparation");
+            let reads = |at: &BTreeMap<Operation, usize>| at.get(&Operation::Entries).copied().unwrap_or(0);
+            let before = reads(&seen.lock().unwrap());
+            let attached = attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
+            assert!(attached.lacks_spare, "an earlier process has written the tables that were in force until now");
+            let after = seen.lock().unwrap().clone();
+            // Tables of endpoints are small, and are always read.
+            assert!(reads(&after) - before < before, "{after:?} and before {before}");
+            assert_in_force(node, &runtime, 80, 81, "after the preparation");
+            assert!(!runtime.deviations().unwrap().wrong_tables);
+            prepare(&runtime, &only_port(80));
+            assert!(!attach(&runtime, node, &only_port(81), HookKind::Tcx).unwrap().lacks_spare);
+            assert_in_force(node, &runtime, 81, 80, "after the second preparation");
+            assert_eq!(seen.lock().unwrap().get(&Operation::Load), None, "no program is loaded");
+        });
+    }
+}
+
+#[test]
+fn a_preparation_for_other_programs_replaces_the_spare() {
+    skip!(unless possible());
+    let node = &with_servers();
+    node.here(|| {
+        let (runtime, loads) = agent_with_spare(node);
+        // A policy for egress makes the agent emit other programs.
+        let made = [80, 81].map(|port| {
+            let rules = format!("ingress: [{{ports: [{{port: {port}}}]}}], egress: [{{}}]");
+            agents_artifact(&cluster(2, &policy(1, "Ingress, Egress", &rules)))
+        });
+        assert!(attach(&runtime, node, &made[0], HookKind::Tcx).unwrap().lacks_spare, "the spare has other programs");
+        runtime.reap().unwrap();
+        let before = pinned(node, "old");
+        prepare(&runtime, &made[0]);
+        assert!(pinned(node, "old").is_disjoint(&before));
+        all_is_well(node, "a preparation");
+        let loaded = loads.load(Ordering::Relaxed);
+        attach(&runtime, node, &made[1], HookKind::Tcx).unwrap();
+        assert_eq!(loads.load(Ordering::Relaxed), loaded);
+        assert_in_force(node, &runtime, 81, 80, "after the preparation");
+    });
+}
+
+/// A command keeps no spare, and an agent prepares nothing for a generation that is not in force.
+#[test]
+fn nothing_is_prepared_without_need() {
+    skip!(unless possible());
+    let node = &with_servers();
+    node.here(|| {
+        let runtime = Runtime::open(&node.bpffs(), PinAccess::Change).unwrap();
+        assert!(!attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap().lacks_spare);
+        prepare(&runtime, &only_port(80));
+        assert_eq!(pinned(node, "old").len(), 0, "a command");
+        drop(runtime);
+        let (runtime, _) = agent(node);
+        assert!(attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap().lacks_spare);
+        prepare(&runtime, &only_port(81));
+        assert_eq!(pinned(node, "old").len(), 0, "another generation");
+        assert_in_force(node, &runtime, 80, 81, "nothing was prepared");
+    });
+}
+
+/// Each operation of a preparation fails, alone or with all that follow. The generation in force stays, and the next
+/// change is right.
+fn prepare_with_faults(has_spare: bool, dies: bool) {
+    let node = &with_servers();
+    let ports = [80, 81];
+    let made = ports.map(only_port);
+    let (mut nth, mut failed) = (0, 0);
+    loop {
+        let (asked, failing) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(usize::MAX)));
+        let (count, place) = (Arc::clone(&asked), Arc::clone(&failing));
+        let faults = move |operation: Operation| {
+            let number = count.fetch_add(1, Ordering::Relaxed);
+            let (answers, place) = (errnos(operation), place.load(Ordering::Relaxed));
+            (number == place || dies && number > place).then(|| answers[number % answers.len()])
+        };
+        let what = format!("place {nth}, dies: {dies}, has a spare: {has_spare}");
+        let is_felt = node.here(|| {
+            if has_spare {
+                drop(agent_with_spare(node));
+            }
+            let system = System::with_faults(Box::new(faults)).unwrap();
+            let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().without_grace();
+            let runtime = runtime.keeping().unwrap();
+            attach(&runtime, node, &made[1], HookKind::Tcx).unwrap();
+            runtime.reap().unwrap();
+            asked.store(0, Ordering::Relaxed);
+            failing.store(nth, Ordering::Relaxed);
+            let result = runtime.prepare_spare(&made[1].0, &made[1].1);
+            let is_felt = asked.load(Ordering::Relaxed) > nth;
+            failing.store(usize::MAX, Ordering::Relaxed);
+            failed += usize::from(result.is_err());
+            assert!(reaches(node, 81), "{what}");
+            let runtime = if dies {
+                drop(runtime);
+                Runtime::open(&node.bpffs(), PinAccess::Change).unwrap().without_grace().keeping().unwrap()
+            } else {
+                runtime
+            };
+            attach(&runtime, node, &made[0], HookKind::Tcx).unwrap_or_else(|error| panic!("{what}: {error}"));
+            runtime.reap().unwrap();
+            assert_in_force(node, &runtime, 80, 81, &what);
+            is_felt
+        });
+        all_is_well(node, &what);
+        node.here(|| Runtime::open(&node.bpffs(), PinAccess::Change).unwrap().detach(None)).unwrap();
+        if !is_felt {
+            break;
+        }
+        nth += stride();
+    }
+    println!("{nth} places, {failed} felt; dies: {dies}, has a spare: {has_spare}");
+    // If the spare cannot be written, a new one is loaded, so few faults are felt.
+    let least = if has_spare { 1 } else { 20 / stride() };
+    assert!(failed >= least, "{failed} of {nth}");
+}
+
+#[test]
+fn a_preparation_survives_every_fault() {
+    skip!(unless possible());
+    for has_spare in [false, true] {
+        [false, true].into_iter().for_each(|dies| prepare_with_faults(has_spare, dies));
+    }
+}
