@@ -32,7 +32,7 @@ use crate::sys::{KernelMap, KernelProgram, MapDefinition, MapType, errno};
 use crate::system::{System, TypedHash};
 pub(crate) use file::{is_kept, keep_file, kept_file};
 use flows::FlowTables;
-pub(crate) use spare::take_over;
+pub(crate) use spare::{is_prepared, take_over};
 pub(crate) use written::{WrittenTable, WrittenTables};
 
 /// The map with the generation's own artifact file, for names and comparisons.

@@ -374,7 +374,7 @@ impl<E: Enforce> NodeAgent<E> {
             self.check_hooks(now);
             if self.preparation_due().is_some_and(|due| due <= now) {
                 self.receive(inbox, now + started.elapsed());
-                self.prepare_next();
+                self.prepare_next(now);
             }
             self.forget_unneeded(now);
         }

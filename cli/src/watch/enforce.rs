@@ -75,8 +75,6 @@ pub(crate) struct Installed {
     pub(crate) failed: Vec<PodFailure>,
     /// Deviations of the kernel's state that were repaired on the way, in words.
     pub(crate) repaired: Vec<String>,
-    /// Whether the next installation would take less time after [`Enforce::prepare_spare`].
-    pub(crate) lacks_spare: bool,
 }
 
 /// A change of one entry of the exact address tables.
@@ -193,7 +191,8 @@ pub(crate) trait Enforce {
     /// under way in them.
     fn remove_replaced(&mut self) -> Result<(), EnforceError>;
 
-    /// Prepares the next installation while there is nothing else to do. The artifact is that of the generation in force.
+    /// Prepares the next installation, if that makes it faster, while there is nothing else to do. The artifact is that
+    /// of the generation in force.
     fn prepare_spare(&mut self, _artifact: &Artifact) -> Result<(), EnforceError> {
         Ok(())
     }

@@ -360,7 +360,7 @@ impl Maintained {
     fn cut_atoms(&mut self, meter: &Meter) {
         let Self { classes, specs, sets, facts, cluster, .. } = self;
         let stable = StableAtoms::new(&classes.atoms, specs, &classes.rules, meter);
-        *sets = Interner::numbered(sets.iter().map(|set| stable.translated(set)).collect());
+        sets.replace_each(|set| stable.translated(set));
         let before = std::mem::replace(&mut classes.atoms, stable.atoms);
         facts.renumber_atoms(cluster, &before, &classes.atoms);
     }

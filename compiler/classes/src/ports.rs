@@ -2,7 +2,7 @@
 
 mod stable;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 pub(super) use stable::StableAtoms;
@@ -33,7 +33,11 @@ pub struct AtomSet {
 impl AtomSet {
     /// None of `count` atoms.
     pub fn none(count: usize) -> Self {
-        Self { words: vec![0; count.div_ceil(64)] }
+        Self { words: vec![0; Self::words_for(count)] }
+    }
+
+    fn words_for(count: usize) -> usize {
+        count.div_ceil(64)
     }
 
     /// All of `count` atoms.
@@ -49,7 +53,7 @@ impl AtomSet {
     #[must_use]
     pub fn widened(&self, count: usize) -> Self {
         let mut words = self.words.clone();
-        words.resize(count.div_ceil(64), 0);
+        words.resize(Self::words_for(count), 0);
         Self { words }
     }
 
@@ -147,14 +151,15 @@ pub struct Atoms {
     /// Named ports in egress rules.
     pub egress_names: Vec<(Protocol, String)>,
     count: usize,
-    by_spec: Arc<HashMap<PortSpec, AtomSet>>,
+    /// The atoms of each range in force, sorted by range.
+    by_spec: Arc<[(PortSpec, AtomSet)]>,
 }
 
 impl Atoms {
     /// Whether every range that both have is the same atoms in both.
     pub fn keeps(&self, before: &Self) -> bool {
         let is_kept =
-            |(spec, set): (&PortSpec, &AtomSet)| self.by_spec.get(spec).is_none_or(|now| now.atoms().eq(set.atoms()));
+            |(spec, set): &(PortSpec, AtomSet)| self.of_spec(*spec).is_none_or(|now| now.atoms().eq(set.atoms()));
         Arc::ptr_eq(&self.by_spec, &before.by_spec) || before.by_spec.iter().all(is_kept)
     }
 
@@ -173,7 +178,12 @@ impl Atoms {
 
     /// The atoms of a range in force.
     pub(super) fn of_range(&self, protocol: Protocol, first: u16, last: u16) -> Option<&AtomSet> {
-        self.by_spec.get(&PortSpec { protocol, first, last })
+        self.of_spec(PortSpec { protocol, first, last })
+    }
+
+    fn of_spec(&self, spec: PortSpec) -> Option<&AtomSet> {
+        let at = self.by_spec.binary_search_by_key(&spec, |(spec, _)| *spec).ok()?;
+        Some(&self.by_spec[at].1)
     }
 }
 
@@ -194,7 +204,7 @@ pub(super) fn atoms(specs: &PortSpecs, rules: &RulePredicates, meter: &Meter) ->
     of_intervals(&specs, intervals, count, rules, meter)
 }
 
-/// The atoms of these intervals.
+/// The atoms of these intervals. `specs` are sorted.
 fn of_intervals(
     specs: &[PortSpec],
     intervals: Vec<PortInterval>,
@@ -205,7 +215,7 @@ fn of_intervals(
     // Made once for each range, because thousands of rules name the same few ranges. It stops at the limit, and the
     // caller then discards everything.
     let by_spec = specs.iter().map_while(|spec| Some((*spec, atoms_of(*spec, &intervals, count, meter)?)));
-    let by_spec: HashMap<PortSpec, AtomSet> = by_spec.collect();
+    let by_spec: Vec<(PortSpec, AtomSet)> = by_spec.collect();
     let (ingress_names, egress_names) = (rules.ingress_names.clone(), rules.egress_names.clone());
     Atoms { intervals, ingress_names, egress_names, count, by_spec: by_spec.into() }
 }
@@ -216,7 +226,7 @@ fn atoms_of(spec: PortSpec, intervals: &[PortInterval], count: usize, meter: &Me
     let before = intervals.partition_point(|it| (it.spec.protocol, it.spec.last) < (spec.protocol, spec.first));
     let within = |it: &&PortInterval| it.spec.protocol == spec.protocol && it.spec.first <= spec.last;
     let covered = || intervals[before..].iter().take_while(within);
-    let bytes = 8 * count.div_ceil(64) as u64;
+    let bytes = 8 * AtomSet::words_for(count) as u64;
     // Charged before the set is allocated. One namespace can write thousands of ranges over thousands of intervals:
     // this product is the reason for the meter.
     if !meter.take(bytes, bytes + covered().count() as u64) {
@@ -377,8 +387,8 @@ pub(super) fn named(ports: &[NamedPort], names: &NameIds) -> Vec<(u32, u16)> {
 fn sweep(specs: &[PortSpec], meter: &Meter) -> (Vec<PortInterval>, usize) {
     // One set for each interval, as a list of its ranges, was tried first: 20,000 overlapping ranges took gigabytes. A
     // range's number is unique to its protocol, so intervals of two protocols never have equal sets.
-    let mut sets = SharedSets::new(specs.len());
-    let mut atoms: HashMap<SharedSet, AtomId> = HashMap::from([(SharedSet::EMPTY, Atoms::REST)]);
+    let mut active = ActiveRanges::new(specs.len());
+    let mut atoms: HashMap<RangeSet, AtomId> = HashMap::from([(active.set(), Atoms::REST)]);
     let mut intervals: Vec<PortInterval> = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
         // Where a range begins or ends, the set of ranges that contain a port changes by that range.
@@ -389,7 +399,6 @@ fn sweep(specs: &[PortSpec], meter: &Meter) -> (Vec<PortInterval>, usize) {
                 changes.entry(cut).or_default().push(index as u32);
             }
         }
-        let mut active = SharedSet::EMPTY;
         // The last cut begins no interval, because every range has ended there.
         let ends = changes.keys().copied().skip(1).collect::<Vec<_>>();
         for ((first, changed), end) in changes.iter().zip(ends) {
@@ -398,21 +407,115 @@ fn sweep(specs: &[PortSpec], meter: &Meter) -> (Vec<PortInterval>, usize) {
             }
             // Beginning and ending are the same operation: at its first cut a range is absent from the set, at its
             // second it is present.
-            active = changed.iter().fold(active, |set, index| sets.toggle(set, *index));
+            changed.iter().for_each(|index| active.toggle(*index));
             // No range covers this gap. It is atom 0 and needs no interval, because `find` returns atom 0 between
             // intervals.
-            if active == SharedSet::EMPTY {
+            if active.is_empty() {
                 continue;
             }
             let next = AtomId(atoms.len() as u32);
             // Intervals that are far apart share an atom if the same ranges contain them: `1-100`, cut by another
             // rule's `50`, is one atom for `1-49` and `51-100`. Fewer atoms mean fewer words in every set.
-            let atom = *atoms.entry(active).or_insert(next);
+            let atom = *atoms.entry(active.set()).or_insert(next);
             // The interval before it never has the same atom: a range is toggled once at a cut, because it has at least
             // one port, so the sets on both sides of a cut differ.
             let spec = PortSpec { protocol, first: *first as u16, last: (end - 1) as u16 };
             intervals.push(PortInterval { spec, atom });
         }
+        // Every range has an end, so none of this protocol is active any more. The last cut has not been visited.
+        active.clear();
     }
     (intervals, atoms.len())
+}
+
+/// The most ranges of a set that is a list of them. In most clusters, a port is in a few ranges.
+const FEW: usize = 4;
+
+/// A set of ranges. Equal sets are equal values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum RangeSet {
+    /// Sorted; the places behind them are [`u32::MAX`].
+    Few([u32; FEW]),
+    Many(SharedSet),
+}
+
+/// The ranges that contain the port at which a sweep is.
+struct ActiveRanges {
+    ranges: BTreeSet<u32>,
+    sets: SharedSets,
+    /// The same ranges, if they are more than [`FEW`].
+    many: SharedSet,
+}
+
+impl ActiveRanges {
+    /// Ranges with numbers below `bound`.
+    fn new(bound: usize) -> Self {
+        Self { ranges: BTreeSet::new(), sets: SharedSets::new(bound), many: SharedSet::EMPTY }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    fn clear(&mut self) {
+        self.ranges.clear();
+        self.many = SharedSet::EMPTY;
+    }
+
+    /// Adds the range if it is not there, and removes it otherwise.
+    fn toggle(&mut self, range: u32) {
+        let Self { ranges, sets, many } = self;
+        if !ranges.remove(&range) {
+            ranges.insert(range);
+        }
+        if ranges.len() <= FEW {
+            *many = SharedSet::EMPTY;
+        } else if *many == SharedSet::EMPTY {
+            *many = ranges.iter().fold(*many, |set, range| sets.toggle(set, *range));
+        } else {
+            *many = sets.toggle(*many, range);
+        }
+    }
+
+    fn set(&self) -> RangeSet {
+        if self.ranges.len() > FEW {
+            return RangeSet::Many(self.many);
+        }
+        let mut few = [u32::MAX; FEW];
+        few.iter_mut().zip(&self.ranges).for_each(|(place, range)| *place = *range);
+        RangeSet::Few(few)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A walk that passes the size of a list many times in both directions, and reaches many sets again.
+    #[test]
+    fn sets_of_active_ranges_are_equal_if_their_members_are() {
+        for bound in [1, 3, FEW, FEW + 1, 9] {
+            let (mut active, mut members) = (ActiveRanges::new(bound), BTreeSet::new());
+            let mut seen = BTreeMap::from([(members.clone(), active.set())]);
+            for step in 0..5_000_u32 {
+                let number = (step * step / 3 + step / 7) % bound as u32;
+                active.toggle(number);
+                if !members.remove(&number) {
+                    members.insert(number);
+                }
+                if step % 1_000 == 999 {
+                    active.clear();
+                    members.clear();
+                }
+                assert_eq!(active.is_empty(), members.is_empty());
+                assert_eq!(*seen.entry(members.clone()).or_insert(active.set()), active.set(), "{members:?}");
+            }
+            let mut distinct: Vec<RangeSet> = Vec::new();
+            for set in seen.values() {
+                assert!(!distinct.contains(set), "{set:?} stands for two sets");
+                distinct.push(*set);
+            }
+            assert!(bound <= FEW || seen.keys().any(|it| it.len() > FEW));
+        }
+    }
 }

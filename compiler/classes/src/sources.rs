@@ -3,6 +3,7 @@
 //! If several objects have the same effect, the first policy (in the order of namespaces and names) is named, so that
 //! the result does not depend on the order of the input.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
@@ -38,10 +39,10 @@ pub struct Sources {
 struct Numbers(HashMap<FieldOrigin, SourceId>);
 
 impl Numbers {
-    fn add(&mut self, sources: &mut Sources, origin: FieldOrigin) -> SourceId {
+    fn add(&mut self, origins: &mut Vec<FieldOrigin>, origin: FieldOrigin) -> SourceId {
         *self.0.entry(origin).or_insert_with_key(|origin| {
-            sources.origins.push(origin.clone());
-            SourceId(sources.origins.len() as u32 - 1)
+            origins.push(origin.clone());
+            SourceId(origins.len() as u32 - 1)
         })
     }
 }
@@ -95,12 +96,11 @@ pub(super) fn of(
     // Ports are in the order of ranges. For each cut, the first range that begins or ends there gives the origin.
     for (spec, SpecUse { origin, .. }) in ports {
         let protocol = spec.protocol.number();
-        let ends = [u32::from(spec.first), u32::from(spec.last) + 1];
-        for cut in ends.map(|port| (protocol, port)) {
-            // Not `entry`, because `numbers.add` borrows all of `sources` to store a new origin.
-            if !sources.cuts.contains_key(&cut) {
-                let source = numbers.add(&mut sources, origin.clone());
-                sources.cuts.insert(cut, source);
+        let mut source = None;
+        for port in [u32::from(spec.first), u32::from(spec.last) + 1] {
+            if let Entry::Vacant(place) = sources.cuts.entry((protocol, port)) {
+                let source = *source.get_or_insert_with(|| numbers.add(&mut sources.origins, origin.clone()));
+                place.insert(source);
             }
         }
     }
@@ -114,7 +114,7 @@ pub(super) fn of(
         }
         for SingleAddress { address, peer, .. } in of_family.iter().copied() {
             if let Some(origin) = finder.address(address, &peers.list[peer.index()]) {
-                let source = numbers.add(&mut sources, origin);
+                let source = numbers.add(&mut sources.origins, origin);
                 sources.addresses.insert(address, source);
             }
         }

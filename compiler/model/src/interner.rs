@@ -21,13 +21,23 @@ impl<T> Default for Interner<T> {
 }
 
 impl<T: Clone + Eq + Hash> Interner<T> {
-    /// Values that have numbers already. Of equal values, [`Self::find`] returns the first.
-    pub fn numbered(values: Vec<T>) -> Self {
-        let mut numbers = HashMap::with_capacity(values.len());
-        for (value, number) in values.iter().zip(0..) {
-            numbers.entry(value.clone()).or_insert(number);
+    /// Gives each number the value that `replace` returns for its present one; `None` leaves it as it is. Of numbers
+    /// that get the same value, [`Self::find`] returns the lowest.
+    pub fn replace_each(&mut self, replace: impl Fn(&T) -> Option<T>) {
+        let replaced = self.values.iter().map(replace).zip(0..);
+        let replaced: Vec<(T, u32)> = replaced.filter_map(|(value, number)| Some((value?, number))).collect();
+        for (_, number) in &replaced {
+            let value = &self.values[*number as usize];
+            // Another number may have an equal value, and be the one that is found.
+            if self.numbers.get(value) == Some(number) {
+                self.numbers.remove(value);
+            }
         }
-        Self { values, numbers }
+        for (value, number) in replaced {
+            let found = self.numbers.entry(value.clone()).or_insert(number);
+            *found = number.min(*found);
+            self.values[number as usize] = value;
+        }
     }
 
     /// The number of a value, which is added if it is new.
@@ -82,7 +92,18 @@ mod tests {
         assert_eq!(names.intern_ref(&"c".to_owned()), 2);
         assert_eq!((names.find("a"), names.find("d")), (Some(1), None));
         assert_eq!(names.into_values(), ["b", "a", "c"]);
-        let mut numbered = Interner::numbered(["b", "a", "b"].map(str::to_owned).to_vec());
-        assert_eq!((numbered.find("b"), numbered.intern("c".to_owned())), (Some(0), 3));
+    }
+
+    #[test]
+    fn replaced_values_are_found_under_their_numbers() {
+        let mut names = Interner::default();
+        ["a", "b", "c", "d", "e"].into_iter().for_each(|name| _ = names.intern(name.to_owned()));
+        // Two numbers exchange their values, one gets the value that another keeps, and one gets a new value.
+        let new = [("a", "b"), ("b", "a"), ("c", "d"), ("e", "f")].map(|(old, new)| (old.to_owned(), new.to_owned()));
+        names.replace_each(|name| new.iter().find(|(old, _)| old == name).map(|(_, new)| new.clone()));
+        assert_eq!(names[..], ["b", "a", "d", "d", "f"]);
+        let found = ["a", "b", "c", "d", "e", "f"].map(|name| names.find(name));
+        assert_eq!(found, [Some(1), Some(0), None, Some(2), None, Some(4)]);
+        assert_eq!(names.intern("g".to_owned()), 5);
     }
 }

@@ -3,7 +3,10 @@
 //! A [`FieldOrigin`] travels from `decode` to the last table entry. It names no file and no line: those live only in
 //! [`crate::source::SourceMap`], so an object that came from an API server gets the same messages without a file.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::iter;
+use std::sync::Arc;
 
 /// An object of the input, in the order it was decoded. Prints as `o3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,17 +22,18 @@ impl fmt::Display for ObjectId {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PathStep {
     /// `.name`
-    Field(String),
+    Field(Cow<'static, str>),
     /// `[3]`
     Index(u32),
     /// `[key]`: an entry of a map with free keys (labels, annotations).
-    Key(String),
+    Key(Cow<'static, str>),
 }
 
-/// A path as the API server prints it: `spec.ingress[0].from[1].ipBlock.cidr`.
+/// A path as the API server prints it: `spec.ingress[0].from[1].ipBlock.cidr`. Copies share the steps, because each port
+/// and each peer of a rule has an origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath {
-    steps: Vec<PathStep>,
+    steps: Arc<[PathStep]>,
 }
 
 impl FieldPath {
@@ -45,8 +49,8 @@ impl FieldPath {
 
     /// This path, one field deeper.
     #[must_use]
-    pub fn field(&self, name: &str) -> Self {
-        self.push(PathStep::Field(name.to_owned()))
+    pub fn field(&self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.push(PathStep::Field(name.into()))
     }
 
     /// This path, one list item deeper.
@@ -58,14 +62,11 @@ impl FieldPath {
     /// This path, one map entry deeper.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
-        self.push(PathStep::Key(key.to_owned()))
+        self.push(PathStep::Key(key.to_owned().into()))
     }
 
     fn push(&self, step: PathStep) -> Self {
-        let mut steps = Vec::with_capacity(self.steps.len() + 1);
-        steps.extend_from_slice(&self.steps);
-        steps.push(step);
-        Self { steps }
+        Self { steps: self.steps.iter().cloned().chain(iter::once(step)).collect() }
     }
 }
 

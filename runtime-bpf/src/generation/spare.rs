@@ -4,8 +4,8 @@
 //! again would cost tens of milliseconds in the kernel's verifier. The tables of the generation in force cannot be
 //! changed in place either: a packet must never see half of a change.
 //! Strategy: two banks, each with its own maps and its own programs on them. One is in force. The other, the *spare*, is
-//! the generation before; no packet can be in it any more. If the next generation has the spare's code, its content is
-//! written into the spare's maps, and the switch is the usual one. Packets pay nothing for this, because the programs
+//! the generation before, or one that was prepared (`runtime/prepared.rs`); no packet can be in it. If the next generation
+//! has the spare's code, its content is written into the spare's maps, and the switch is the usual one. Packets pay nothing for this, because the programs
 //! are the same as without it.
 //!
 //! Invariants: of a spare, only content that this process has written is known ([`super::written`]); a process that
@@ -33,15 +33,20 @@ use crate::runtime::of;
 use crate::sys::{KernelMap, MapDefinition};
 use crate::system::System;
 
-/// Writes a generation into the record's spare. Its pins stay where they are until the switch is over; only a new map
-/// for the file is pinned under `next`. `None` if there is no spare with the same code and with maps that have room.
-/// After an error, the spare's content is unknown.
-pub(crate) fn take_over(
+/// A spare into which a generation can be written.
+struct UsableSpare {
+    spare: KernelGeneration,
+    loaded: LoadedGeneration,
+    flows: FlowTables,
+}
+
+/// The record's spare; `None` if there is no spare with the same code and with maps that have room.
+fn usable(
     objects: &ObjectSource<'_>,
     record: &mut EnforcementRecord,
     source: &GenerationSource<'_>,
-) -> Result<Option<LoadedGeneration>, Error> {
-    let ObjectSource { system, pins, .. } = *objects;
+) -> Result<Option<UsableSpare>, Error> {
+    let system = objects.system;
     let has_code = |spare: &&KernelGeneration| !spare.code.is_empty() && spare.code == source.code;
     let Some(spare) = record.spare.as_ref().filter(has_code).cloned() else { return Ok(None) };
     shared_maps(objects, record, source)?;
@@ -49,11 +54,30 @@ pub(crate) fn take_over(
     if spare.shared.iter().any(|(name, number)| record.shared.get(name) != Some(number)) {
         return Ok(None);
     }
-    let Some(mut loaded) = open(objects, record, &spare, Age::Old)? else { return Ok(None) };
+    let Some(loaded) = open(objects, record, &spare, Age::Old)? else { return Ok(None) };
     let flows = FlowTables::new(system, record, &loaded.maps)?;
-    if !has_room(system, source, &loaded, &flows)? {
-        return Ok(None);
-    }
+    Ok(has_room(system, source, &loaded, &flows)?.then_some(UsableSpare { spare, loaded, flows }))
+}
+
+/// Whether the generation could be written into the record's spare at once, without reading any large table of it.
+pub(crate) fn is_prepared(
+    objects: &ObjectSource<'_>,
+    record: &mut EnforcementRecord,
+    source: &GenerationSource<'_>,
+) -> Result<bool, Error> {
+    let usable = usable(objects, record, source)?;
+    Ok(usable.zip(source.written).is_some_and(|(usable, written)| written.knows(&usable.spare.maps)))
+}
+
+/// Writes a generation into the record's spare. Its pins stay where they are until the switch is over; only a new map
+/// for the file is pinned under `next`. `None` if the spare cannot be used. After an error, its content is unknown.
+pub(crate) fn take_over(
+    objects: &ObjectSource<'_>,
+    record: &mut EnforcementRecord,
+    source: &GenerationSource<'_>,
+) -> Result<Option<LoadedGeneration>, Error> {
+    let ObjectSource { system, pins, .. } = *objects;
+    let Some(UsableSpare { spare, mut loaded, flows }) = usable(objects, record, source)? else { return Ok(None) };
     let images = source.images().filter(|image| !is_shared(image.name));
     for (image, map) in images.filter_map(|image| Some((image, loaded.map(image.name)?))) {
         let number = spare.maps.get(image.name.name()).copied();

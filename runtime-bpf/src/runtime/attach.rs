@@ -61,8 +61,6 @@ pub struct Attached {
     pub gone: Vec<EnforcedEndpoint>,
     /// Differences from the record that were found and repaired, in words.
     pub repaired: Vec<String>,
-    /// Whether the next change would take less time after [`Runtime::prepare_spare`]. Only for an agent.
-    pub lacks_spare: bool,
     /// All uplinks with their states.
     pub uplinks: Vec<UplinkState>,
     /// Uplinks whose drivers did not take the program in this operation, and why: the kernel runs it instead.
@@ -128,7 +126,6 @@ impl Runtime {
             before: before.filter(|it| it.epoch != generation.epoch),
             generation,
             uplinks: self.uplink_states(&record)?,
-            lacks_spare: self.lacks_spare(&record),
             endpoints: record.endpoints,
             gone: reconciled.gone,
             repaired: reconciled.repaired,

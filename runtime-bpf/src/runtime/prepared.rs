@@ -11,57 +11,66 @@
 
 use weir_artifact::Artifact;
 
-use super::Runtime;
 use super::attach::{digest, open_entries};
+use super::{EdgeState, Runtime};
 use crate::error::Error;
-use crate::generation::GenerationSource;
+use crate::generation::{self, GenerationSource};
 use crate::record::{EnforcementRecord, KernelGeneration};
 
 impl Runtime {
-    /// For an agent: makes a spare with the content of the generation in force, whose artifact this is, if there is none
-    /// that the next change could use as it is. After an error, the next change loads its programs.
-    pub fn prepare_spare(&self, artifact: &Artifact, file: &[u8]) -> Result<(), Error> {
+    /// For an agent: makes a spare with the content of the generation in force, whose artifact this is, if the next
+    /// change could not use the present one as it is. Returns whether one was made. After an error, the next change loads
+    /// its programs.
+    pub fn prepare_spare(&self, artifact: &Artifact, file: &[u8]) -> Result<bool, Error> {
+        if !self.spares || self.written.is_none() {
+            return Ok(false);
+        }
         self.kept_during(|| self.prepare_spare_here(artifact, file))
     }
 
-    fn prepare_spare_here(&self, artifact: &Artifact, file: &[u8]) -> Result<(), Error> {
+    fn prepare_spare_here(&self, artifact: &Artifact, file: &[u8]) -> Result<bool, Error> {
         let mut record = self.record()?;
-        let mut restored = self.reap_retired(&mut record)?;
-        let digest = digest(artifact)?;
-        let keep = record.current.as_ref().filter(|current| current.digest == digest).map(|current| current.keep);
-        if let Some(keep) = keep.filter(|_| record.next.is_none() && self.lacks_spare(&record)) {
-            let source = GenerationSource {
-                artifact,
-                file,
-                digest,
-                code: artifact.code_digest().to_string(),
-                keep,
-                epoch: record.last_epoch,
-                stamp: KernelGeneration::free_stamp(&record),
-                endpoints: record.endpoints.len() as u32,
-                has_uplinks: !record.uplinks.is_empty(),
-                own: self.own_addresses(&artifact.endpoints, &record.endpoints)?,
-                open: open_entries(&record, artifact, &record.endpoints),
-                written: self.written.as_ref(),
-            };
-            let made = self.make(&mut record, &source);
-            // After an error too: the spare before may be gone, and what was pinned of the new one is removed.
-            record.spare = made.as_ref().ok().map(|it| it.generation.clone());
-            self.write_record(&record)?;
-            restored.extend(self.place_pins_or_drop_spare(&mut record)?);
-            self.report_later(restored);
-            return made.map(drop);
-        }
+        let restored = self.reap_retired(&mut record)?;
         self.report_later(restored);
-        Ok(())
+        let digest = digest(artifact)?;
+        let of_artifact = |it: &&KernelGeneration| it.digest == digest && !it.code.is_empty();
+        let Some(current) = record.current.as_ref().filter(of_artifact) else { return Ok(false) };
+        if record.next.is_some() || self.is_spare_dropped_next(&record)? {
+            return Ok(false);
+        }
+        let source = GenerationSource {
+            artifact,
+            file,
+            digest,
+            code: current.code.clone(),
+            keep: current.keep,
+            epoch: record.last_epoch,
+            stamp: KernelGeneration::free_stamp(&record),
+            endpoints: record.endpoints.len() as u32,
+            has_uplinks: !record.uplinks.is_empty(),
+            own: self.own_addresses(&artifact.endpoints, &record.endpoints)?,
+            open: open_entries(&record, artifact, &record.endpoints),
+            written: self.written.as_ref(),
+        };
+        if matches!(generation::is_prepared(&self.objects(), &mut record, &source), Ok(true)) {
+            return Ok(false);
+        }
+        let made = self.make(&mut record, &source);
+        // After an error too: the spare before may be gone, and what was pinned of the new one is removed.
+        record.spare = made.as_ref().ok().map(|it| it.generation.clone());
+        self.write_record(&record)?;
+        let restored = self.place_pins_or_drop_spare(&mut record)?;
+        if !restored.is_empty() {
+            record.repaired += restored.len() as u64;
+            self.report_later(restored);
+            self.write_record(&record)?;
+        }
+        made.map(|_| true)
     }
 
-    /// Whether the next change would load programs or read tables, even if its programs are those in force.
-    pub(super) fn lacks_spare(&self, record: &EnforcementRecord) -> bool {
-        let Some(written) = self.written.as_ref().filter(|_| self.spares) else { return false };
-        let Some(current) = record.current.as_ref().filter(|it| !it.code.is_empty()) else { return false };
-        // A retired generation becomes the spare.
-        let spare = record.retired.as_ref().map(|(retired, _)| retired).or(record.spare.as_ref());
-        !spare.is_some_and(|spare| spare.code == current.code && written.knows(&spare.maps))
+    /// Whether the next change drops the spare, because an uplink deviates from the record. See `adopt`.
+    fn is_spare_dropped_next(&self, record: &EnforcementRecord) -> Result<bool, Error> {
+        let is_right = |state: EdgeState| matches!(state, EdgeState::Enforced | EdgeState::Idle);
+        Ok(!self.uplink_states(record)?.iter().all(|it| is_right(it.state)))
     }
 }

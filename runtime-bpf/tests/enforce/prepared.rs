@@ -2,6 +2,7 @@
 //! changes, whatever fails.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -11,26 +12,28 @@ use weir_runtime::{HookKind, skip};
 
 use crate::attach::each;
 use crate::faults::{all_is_well, errnos, reaches, stride};
-use crate::net::{Node, possible};
+use crate::net::{Node, pod_address, possible};
 use crate::policy::{agents_artifact, cluster, policy};
+use crate::probe::{connect, serve};
 use crate::spare::{
     Made, PREPARED, agent, agent_with_spare, assert_in_force, attach, damage_spare, only_port, pinned, with_servers,
 };
 
-fn prepare(runtime: &Runtime, made: &Made) {
-    runtime.prepare_spare(&made.0, &made.1).unwrap();
+/// Returns whether there was anything to prepare.
+fn prepare(runtime: &Runtime, made: &Made) -> bool {
+    runtime.prepare_spare(&made.0, &made.1).unwrap()
 }
 
 #[test]
 fn the_first_change_after_a_preparation_loads_no_program() {
     each(|node, way| {
-        [80, 81].into_iter().for_each(|port| crate::probe::serve(node, 1, port));
+        [80, 81].into_iter().for_each(|port| serve(node, 1, port));
         let made = [only_port(80), only_port(81)];
         node.here(|| {
             let (runtime, loads) = agent(node);
-            assert!(attach(&runtime, node, &made[0], way).unwrap().lacks_spare, "{way:?}");
+            attach(&runtime, node, &made[0], way).unwrap();
             let before = (runtime.epoch_and_file().unwrap(), pinned(node, "progs"), pinned(node, "maps"));
-            prepare(&runtime, &made[0]);
+            assert!(prepare(&runtime, &made[0]), "{way:?}");
             let after = (runtime.epoch_and_file().unwrap(), pinned(node, "progs"), pinned(node, "maps"));
             assert_eq!(before, after, "{way:?}: what is in force stays");
             all_is_well(node, &format!("{way:?}: a preparation"));
@@ -38,15 +41,11 @@ fn the_first_change_after_a_preparation_loads_no_program() {
             let (spare, loaded) = (pinned(node, "old"), loads.load(Ordering::Relaxed));
             assert_eq!(loaded, 4 + PREPARED, "{way:?}: two programs for each of the two banks");
             assert_eq!(spare.iter().filter(|(is_program, _)| *is_program).count(), 2, "{way:?}");
-            prepare(&runtime, &made[0]);
-            assert_eq!(
-                (pinned(node, "old"), loads.load(Ordering::Relaxed)),
-                (spare, loaded),
-                "{way:?}: once is enough"
-            );
+            assert!(!prepare(&runtime, &made[0]), "{way:?}: once is enough");
+            assert_eq!((pinned(node, "old"), loads.load(Ordering::Relaxed)), (spare, loaded), "{way:?}");
             for turn in 1..4 {
-                let attached = attach(&runtime, node, &made[turn % 2], way).unwrap();
-                assert!(!attached.lacks_spare, "{way:?} {turn}");
+                attach(&runtime, node, &made[turn % 2], way).unwrap();
+                assert!(!prepare(&runtime, &made[turn % 2]), "{way:?} {turn}: two banks take turns");
                 assert_in_force(node, &runtime, [80, 81][turn % 2], [81, 80][turn % 2], &format!("{way:?} {turn}"));
                 runtime.reap().unwrap();
             }
@@ -81,21 +80,24 @@ fn the_spare_of_an_earlier_process_is_read_by_the_preparation() {
             }
             let (runtime, seen) = counted_agent(node);
             let spare = pinned(node, "old");
-            assert!(attach(&runtime, node, &only_port(81), HookKind::Tcx).unwrap().lacks_spare);
-            prepare(&runtime, &only_port(81));
+            attach(&runtime, node, &only_port(81), HookKind::Tcx).unwrap();
+            assert!(prepare(&runtime, &only_port(81)));
             assert_eq!(pinned(node, "old"), spare, "the spare stays");
             all_is_well(node, "a preparation");
             let reads = |at: &BTreeMap<Operation, usize>| at.get(&Operation::Entries).copied().unwrap_or(0);
             let before = reads(&seen.lock().unwrap());
-            let attached = attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
-            assert!(attached.lacks_spare, "an earlier process has written the tables that were in force until now");
+            attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
             let after = seen.lock().unwrap().clone();
             // Tables of endpoints are small, and are always read.
             assert!(reads(&after) - before < before, "{after:?} and before {before}");
             assert_in_force(node, &runtime, 80, 81, "after the preparation");
             assert!(!runtime.deviations().unwrap().wrong_tables);
-            prepare(&runtime, &only_port(80));
-            assert!(!attach(&runtime, node, &only_port(81), HookKind::Tcx).unwrap().lacks_spare);
+            assert!(
+                prepare(&runtime, &only_port(80)),
+                "an earlier process has written the tables of the generation before"
+            );
+            attach(&runtime, node, &only_port(81), HookKind::Tcx).unwrap();
+            assert!(!prepare(&runtime, &only_port(81)));
             assert_in_force(node, &runtime, 81, 80, "after the second preparation");
             assert_eq!(seen.lock().unwrap().get(&Operation::Load), None, "no program is loaded");
         });
@@ -113,10 +115,10 @@ fn a_preparation_for_other_programs_replaces_the_spare() {
             let rules = format!("ingress: [{{ports: [{{port: {port}}}]}}], egress: [{{}}]");
             agents_artifact(&cluster(2, &policy(1, "Ingress, Egress", &rules)))
         });
-        assert!(attach(&runtime, node, &made[0], HookKind::Tcx).unwrap().lacks_spare, "the spare has other programs");
+        attach(&runtime, node, &made[0], HookKind::Tcx).unwrap();
         runtime.reap().unwrap();
         let before = pinned(node, "old");
-        prepare(&runtime, &made[0]);
+        assert!(prepare(&runtime, &made[0]), "the spare has other programs");
         assert!(pinned(node, "old").is_disjoint(&before));
         all_is_well(node, "a preparation");
         let loaded = loads.load(Ordering::Relaxed);
@@ -133,15 +135,94 @@ fn nothing_is_prepared_without_need() {
     let node = &with_servers();
     node.here(|| {
         let runtime = Runtime::open(&node.bpffs(), PinAccess::Change).unwrap();
-        assert!(!attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap().lacks_spare);
-        prepare(&runtime, &only_port(80));
-        assert_eq!(pinned(node, "old").len(), 0, "a command");
+        attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
+        assert!(!prepare(&runtime, &only_port(80)), "a command");
         drop(runtime);
         let (runtime, _) = agent(node);
-        assert!(attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap().lacks_spare);
-        prepare(&runtime, &only_port(81));
-        assert_eq!(pinned(node, "old").len(), 0, "another generation");
+        attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
+        assert!(!prepare(&runtime, &only_port(81)), "another generation");
+        assert_eq!(pinned(node, "old").len(), 0);
         assert_in_force(node, &runtime, 80, 81, "nothing was prepared");
+    });
+}
+
+/// Addresses and pods that come between a preparation and the next change are in the generation in force only.
+#[test]
+fn single_writes_after_a_preparation_do_not_outlive_their_generation() {
+    skip!(unless possible());
+    let node = &with_servers();
+    let (elsewhere, p0): (IpAddr, IpAddr) = ("10.9.7.7".parse().unwrap(), pod_address(0, false));
+    node.here(|| {
+        let (runtime, loads) = agent(node);
+        attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
+        runtime.write_addresses(&[(elsewhere, Some(1))], true).unwrap();
+        assert!(prepare(&runtime, &only_port(80)));
+        runtime.write_addresses(&[(elsewhere, Some(2)), (p0, None)], true).unwrap();
+        assert!(connect(node, 0, pod_address(1, false), 80).is_none(), "p0 has lost its class");
+        let loaded = loads.load(Ordering::Relaxed);
+        attach(&runtime, node, &only_port(81), HookKind::Tcx).unwrap();
+        assert_eq!(loads.load(Ordering::Relaxed), loaded);
+        assert_in_force(node, &runtime, 81, 80, "p0 has its class again");
+        let found = runtime.deviations().unwrap();
+        assert!(!found.wrong_tables, "{found:?}");
+        // The same artifact as before the writes is another generation, and the spare has it already.
+        attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
+        assert_in_force(node, &runtime, 80, 81, "again");
+        assert!(!runtime.deviations().unwrap().wrong_tables);
+    });
+}
+
+/// Where the kernel cannot wait for programs that still run, no generation becomes a spare. Each change is prepared by
+/// loading a new one.
+#[test]
+fn each_change_is_prepared_where_no_generation_becomes_a_spare() {
+    skip!(unless possible());
+    let node = &with_servers();
+    node.here(|| {
+        let refuse = |operation| (operation == Operation::WaitForPrograms).then_some(libc::EPERM);
+        let system = System::with_faults(Box::new(refuse)).unwrap();
+        let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().keeping().unwrap();
+        for (turn, port) in [80, 81, 80, 81].into_iter().enumerate() {
+            attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
+            assert_in_force(node, &runtime, port, 161 - port, &format!("turn {turn}"));
+            // Also without a call of `reap` before.
+            assert!(prepare(&runtime, &only_port(port)), "turn {turn}");
+            assert!(!prepare(&runtime, &only_port(port)), "turn {turn}");
+            all_is_well(node, &format!("turn {turn}"));
+        }
+    });
+}
+
+/// The spare has the programs of the generation in force, and too little room for its addresses.
+#[test]
+fn a_spare_without_room_is_replaced() {
+    skip!(unless possible());
+    let node = &with_servers();
+    let with_addresses = |count: usize| {
+        let pods = (0..count).map(|it| {
+            let address = format!("10.77.{}.{}", it / 200, it % 200 + 1);
+            format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: far-{it}, namespace: default, labels: {{pod: far}}}}\n\
+                 spec: {{nodeName: far, containers: [{{name: c, image: i}}]}}\n\
+                 status: {{phase: Running, podIP: {address}, podIPs: [{{ip: {address}}}]}}\n---\n"
+            )
+        });
+        let rules = "ingress: [{from: [{podSelector: {matchLabels: {pod: p0}}}], ports: [{port: 80}]},\
+                     {from: [{podSelector: {matchLabels: {pod: far}}}]}]";
+        agents_artifact(&cluster(2, &(pods.collect::<String>() + &policy(1, "Ingress", rules))))
+    };
+    node.here(|| {
+        let (runtime, _) = agent(node);
+        let (few, many) = (with_addresses(20), with_addresses(400));
+        assert_eq!(few.0.code_digest(), many.0.code_digest());
+        attach(&runtime, node, &few, HookKind::Tcx).unwrap();
+        attach(&runtime, node, &many, HookKind::Tcx).unwrap();
+        runtime.reap().unwrap();
+        let before = pinned(node, "old");
+        assert!(prepare(&runtime, &many));
+        assert!(pinned(node, "old").is_disjoint(&before));
+        assert!(!prepare(&runtime, &many));
+        assert_in_force(node, &runtime, 80, 81, "after the preparation");
     });
 }
 

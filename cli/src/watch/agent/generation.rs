@@ -80,6 +80,7 @@ struct CompiledGeneration {
 /// A generation that has come into force.
 struct NewGeneration {
     generation: Generation,
+    artifact: Artifact,
     installed: Installed,
 }
 
@@ -134,7 +135,8 @@ impl<E: Enforce> NodeAgent<E> {
         self.pace.made(now, (self.read_cpu)(), started.elapsed(), is_whole);
         match made {
             // The generation is dropped at the end of this arm. Freeing its memory comes last: no pod waits for it.
-            Ok(NewGeneration { generation, installed }) => {
+            Ok(NewGeneration { generation, artifact, installed }) => {
+                self.prepare_later(artifact, &installed, now + started.elapsed());
                 self.time_new_pods();
                 self.enforcement.index_is_in_force(installed.epoch);
                 self.upkeep.generation_replaced(now + started.elapsed(), self.enforce.pause());
@@ -160,7 +162,7 @@ impl<E: Enforce> NodeAgent<E> {
                 self.objects.index_mut().abandon();
                 self.objects.index_mut().distrust();
                 self.reports.metrics.add("weir_failures_total", &[("stage", stage.label())], 1.0);
-                if self.pending.fail(begun, message.clone(), now) {
+                if self.pending.fail(begun, message.clone(), now + started.elapsed()) {
                     let so = "the previous generation stays in force";
                     let fields = [("error", Value::from(message.as_str())), ("so", Value::from(so))];
                     self.reports.log.error("no new generation; retrying", &fields);
@@ -229,10 +231,9 @@ impl<E: Enforce> NodeAgent<E> {
         self.reports.metrics.observe("weir_compile_seconds", watch.elapsed);
         let artifact = artifact?;
         let installed = self.install(&artifact, now)?;
-        self.prepare_later(artifact, &installed, now);
         self.reports.metrics.add("weir_generations_total", &[], 1.0);
         self.reports.metrics.add("weir_incremental_generations_total", &[], f64::from(generation.is_incremental));
-        Ok(NewGeneration { generation, installed })
+        Ok(NewGeneration { generation, artifact, installed })
     }
 
     /// Begins a draft after one that did not fit the budget. Its objects may be others, with other needs.

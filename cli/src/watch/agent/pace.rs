@@ -105,20 +105,19 @@ impl Pace {
         self.took.max(self.whole.min(ISOLATION / 2))
     }
 
-    /// When the bucket is filled up to this part, if nothing is spent until then. `None` before the first generation.
-    pub(super) fn filled(&self, part: f64) -> Option<Instant> {
-        let (updated, _) = self.updated?;
-        let missing = part * BURST.as_secs_f64() - self.balance / self.share.cores();
-        Some(updated + Duration::from_secs_f64(missing.max(0.0)))
-    }
-
     /// When a generation begins that could begin at `gathered` if there were no budget.
     pub(super) fn start(&self, gathered: Instant, oldest: OldestChanges) -> Instant {
         let OldestChanges { first, isolating } = oldest;
-        let Some(affordable) = self.filled(0.0) else { return gathered };
+        let Some((updated, _)) = self.updated else { return gathered };
+        let affordable = updated + Duration::from_secs_f64((-self.balance / self.share.cores()).max(0.0));
         let latest = first + LONGEST_WAIT;
         let latest = isolating.map_or(latest, |at| latest.min(at + ISOLATION.saturating_sub(self.expected())));
         gathered.max(affordable.min(latest))
+    }
+
+    /// The part of the full bucket that is left.
+    pub(super) fn left(&self) -> f64 {
+        self.balance / (self.share.cores() * BURST.as_secs_f64())
     }
 
     /// The CPU seconds that may be spent now.
@@ -238,13 +237,13 @@ mod tests {
     }
 
     #[test]
-    fn bucket_is_half_full_after_half_of_the_time() {
+    fn part_of_the_budget_is_left() {
         let now = Instant::now();
-        assert_eq!(Pace::new(tenth()).filled(0.5), None, "nothing was spent yet");
         let mut pace = pace(now);
-        assert_eq!(pace.filled(0.5), Some(now));
-        pace.used(now, SECOND);
-        assert_eq!([0.0, 0.5, 1.0].map(|part| pace.filled(part)), [0, 5, 10].map(|wait| Some(now + wait * SECOND)));
+        for (cpu, part) in [(0, 1.0), (500, 0.5), (1_000, 0.0), (1_500, -0.5)] {
+            pace.used(now, Duration::from_millis(cpu));
+            assert!((pace.left() - part).abs() < 1e-9, "{cpu}: {}", pace.left());
+        }
     }
 
     #[test]

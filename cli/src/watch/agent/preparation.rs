@@ -2,10 +2,10 @@
 //!
 //! Problem: the first change after a start, or after a change of the programs, has to load a second copy of them
 //! ([`weir_runtime::runtime::Runtime::prepare_spare`]), which takes a tenth of a second.
-//! Strategy: the agent keeps the artifact of the generation in force, and makes the copy when no generation was needed
+//! Strategy: the agent keeps the artifact of the generation in force, and has the copy made when no generation was needed
 //! for [`QUIET_BEFORE`]. This is not urgent, so it leaves half of the CPU budget for changes.
-//! Invariant: an artifact is kept only while its generation is in force and the kernel is not prepared. If this fails,
-//! the next change takes longer, and nothing else.
+//! Invariant: the artifact that is kept is that of the generation in force. If the preparation fails, the next change
+//! takes longer, and nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -15,24 +15,25 @@ use super::{NodeAgent, Value};
 use crate::watch::enforce::{Enforce, Installed};
 
 /// How long no generation must have been needed. At a start, lists that come late need several, with other programs.
+/// Also the time after which the agent looks again whether the budget allows it: the budget is spent on looking, too.
 pub(super) const QUIET_BEFORE: Duration = Duration::from_secs(1);
 /// The part of the CPU budget that must be left.
 const LEFT: f64 = 0.5;
 
-/// The generation for whose successor the kernel is not prepared.
+/// The generation in force, for whose successor the kernel may not be prepared.
 #[derive(Debug)]
 pub(super) struct Unprepared {
     artifact: Artifact,
-    since: Instant,
+    due: Instant,
 }
 
 impl<E: Enforce> NodeAgent<E> {
-    /// Keeps the artifact of the generation that is in force now for [`Self::prepare_next`], if the kernel is not
-    /// prepared for the next one.
+    /// Keeps the artifact of the generation that is in force now for [`Self::prepare_next`].
     pub(super) fn prepare_later(&mut self, artifact: Artifact, installed: &Installed, now: Instant) {
-        self.end_preparation();
-        match installed.lacks_spare {
-            true => self.unprepared = Some(Unprepared { artifact, since: now }),
+        // Programs of the generation before may still run where this one could not be installed. Then the next change
+        // drops every spare.
+        match installed.failed.is_empty() {
+            true => self.unprepared = Some(Unprepared { artifact, due: now + QUIET_BEFORE }),
             false => self.compile.last.reuse(artifact),
         }
     }
@@ -46,18 +47,26 @@ impl<E: Enforce> NodeAgent<E> {
 
     /// When to prepare the next generation, unless one is needed before.
     pub(super) fn preparation_due(&self) -> Option<Instant> {
-        let Unprepared { since, .. } = self.unprepared.as_ref().filter(|_| !self.pending.needs_generation())?;
-        Some(self.pace.filled(LEFT)?.max(*since + QUIET_BEFORE))
+        let unprepared = self.unprepared.as_ref().filter(|_| !self.pending.needs_generation());
+        unprepared.map(|it| it.due)
     }
 
-    /// Prepares the kernel for the next generation.
-    pub(super) fn prepare_next(&mut self) {
-        let Some(Unprepared { artifact, .. }) = self.unprepared.take() else { return };
-        if let Err(error) = self.enforce.prepare_spare(&artifact) {
+    /// Prepares the kernel for the next generation if that is due.
+    pub(super) fn prepare_next(&mut self, now: Instant) {
+        if self.preparation_due().is_none_or(|due| due > now) {
+            return;
+        }
+        let Some(mut unprepared) = self.unprepared.take() else { return };
+        if self.pace.left() < LEFT {
+            unprepared.due = now + QUIET_BEFORE;
+            self.unprepared = Some(unprepared);
+            return;
+        }
+        if let Err(error) = self.enforce.prepare_spare(&unprepared.artifact) {
             self.reports.metrics.add("weir_failures_total", &[("stage", "prepare")], 1.0);
             let fields = [("error", Value::from(error.message))];
             self.reports.log.warn("the kernel is not prepared for the next change, which will take longer", &fields);
         }
-        self.compile.last.reuse(artifact);
+        self.compile.last.reuse(unprepared.artifact);
     }
 }

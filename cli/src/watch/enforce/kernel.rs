@@ -87,15 +87,15 @@ impl Enforce for KernelEnforcer {
             self.runtime().and_then(Runtime::open_closed_interfaces).map_err(enforce_error)?;
         }
         match attached {
-            Ok(Attached { generation: KernelGeneration { epoch, .. }, repaired, lacks_spare, .. }) => {
-                Ok(Installed { epoch, is_new: epoch != before, failed: Vec::new(), repaired, lacks_spare })
+            Ok(Attached { generation: KernelGeneration { epoch, .. }, repaired, .. }) => {
+                Ok(Installed { epoch, is_new: epoch != before, failed: Vec::new(), repaired })
             }
             Err(Error::Partial(failures)) => {
                 // A pod whose interface is gone needs no enforcement any more.
                 let failures = failures.into_iter().filter(|it| it.now != StateAfterFailure::Gone);
                 let failed = failures.map(|it| PodFailure { pod: it.pod, why: it.why }).collect();
                 let epoch = self.epoch().map_err(enforce_error)?;
-                Ok(Installed { epoch, is_new: epoch != before, failed, ..Installed::default() })
+                Ok(Installed { epoch, is_new: epoch != before, failed, repaired: Vec::new() })
             }
             Err(error) => Err(enforce_error(error)),
         }
@@ -145,7 +145,7 @@ impl Enforce for KernelEnforcer {
         let file = std::mem::take(&mut self.file);
         let prepared = self.runtime().and_then(|runtime| runtime.prepare_spare(artifact, &file));
         self.file = file;
-        prepared.map_err(enforce_error)
+        prepared.map(drop).map_err(enforce_error)
     }
 
     fn check_hooks(&mut self, of: &ChangedInterfaces) -> Result<CheckedHooks, EnforceError> {

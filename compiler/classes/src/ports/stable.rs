@@ -48,19 +48,24 @@ impl StableAtoms {
         Self { atoms, moved: numbered.filter(|(number, source)| number != source).collect() }
     }
 
-    /// A set of old atoms, as a set of these atoms: it has the same ports.
+    /// A set of old atoms, as a set of these atoms: it has the same ports. `None` if it is the same set.
     ///
     /// Only for sets that do not depend on a changed range. For the others, the ports of a new atom may have different
     /// verdicts than the old atom that they were in.
-    pub(crate) fn translated(&self, old: &AtomSet) -> AtomSet {
+    pub(crate) fn translated(&self, old: &AtomSet) -> Option<AtomSet> {
+        let changes = || self.moved.iter().filter(|(number, source)| old.contains(*number) != old.contains(*source));
+        let is_as_wide = old.words.len() == AtomSet::words_for(self.atoms.count);
+        if is_as_wide && changes().next().is_none() {
+            return None;
+        }
         let mut set = old.widened(self.atoms.count);
-        for (number, source) in &self.moved {
+        for (number, source) in changes() {
             match old.contains(*source) {
                 true => set.insert(*number),
                 false => set.remove(*number),
             }
         }
-        set
+        Some(set)
     }
 }
 

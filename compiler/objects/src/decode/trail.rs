@@ -43,7 +43,7 @@ impl<'p> Trail<'p> {
         let above = self.parent.map(Self::path).unwrap_or_default();
         match self.step {
             TrailStep::Root => above,
-            TrailStep::Field(name) => above.field(name),
+            TrailStep::Field(name) => above.field(name.to_owned()),
             TrailStep::Index(index) => above.index(index),
             TrailStep::Key(key) => above.key(key),
         }

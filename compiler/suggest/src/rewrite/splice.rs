@@ -26,7 +26,7 @@ impl TextChange {
     pub(crate) fn remove_at(path: &FieldPath) -> Option<Self> {
         let (PathStep::Index(index), parents) = path.steps().split_last()? else { return None };
         let list = parents.iter().fold(FieldPath::root(), |path, step| match step {
-            PathStep::Field(name) => path.field(name),
+            PathStep::Field(name) => path.field(name.clone()),
             PathStep::Key(name) => path.key(name),
             PathStep::Index(index) => path.index(*index as usize),
         });
@@ -130,7 +130,7 @@ impl<'n, 't> TextEdit<'n, 't> {
                 PathStep::Field(name) | PathStep::Key(name) => {
                     let entry = entry(parent, name);
                     let (key, node) = (entry.map(|it| it.key_span), entry.map(|it| &it.value));
-                    Found { parent, name: name.clone(), key, node }
+                    Found { parent, name: name.to_string(), key, node }
                 }
                 PathStep::Index(index) => {
                     let SyntaxValue::Seq(items) = &parent.value else { return None };

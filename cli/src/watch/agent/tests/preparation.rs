@@ -23,7 +23,7 @@ fn the_kernel_is_prepared_once_when_the_agent_is_quiet() {
     assert_eq!(rig.after(Duration::from_secs(60)), NONE);
     rig.seen().lacks_spare = false;
     rig.apply(NARROW);
-    assert_eq!(rig.after(Duration::from_secs(60)), [INSTALL], "the kernel says that it is prepared");
+    assert_eq!(rig.after(Duration::from_secs(60)), [INSTALL], "the kernel finds that it is prepared");
 }
 
 #[test]
@@ -42,13 +42,54 @@ fn a_generation_comes_before_the_preparation() {
     assert_eq!(done, [INSTALL, "prepare"], "nothing is prepared while a generation waits for its retry");
 }
 
+/// To look at the budget costs CPU time, too. An agent that looked whenever the budget could be half full would spend
+/// all of it on looking.
 #[test]
 fn the_preparation_leaves_half_of_the_budget() {
     let mut rig = rig();
     // Of the bucket of one second, 0.3 are left. A tenth of a core fills it to 0.5 in two seconds.
     rig.seen().cpu += Duration::from_millis(700);
     assert_eq!(rig.after(Duration::from_millis(1_900)), NONE);
-    assert_eq!(rig.after(Duration::from_millis(200)), ["prepare"]);
+    assert_eq!(rig.after(2 * QUIET_BEFORE), ["prepare"]);
+    rig.apply(NARROW);
+    assert_eq!(rig.after(GATHER), [INSTALL]);
+    rig.seen().cpu += Duration::from_secs(1);
+    let mut looks = 0;
+    let end = rig.now + Duration::from_secs(4);
+    while let Some(due) = rig.agent.due().filter(|due| *due <= end) {
+        rig.now = due;
+        // Each look costs as much as the budget of two milliseconds.
+        rig.seen().cpu += Duration::from_micros(200);
+        rig.agent.act(rig.now, &mut || None);
+        looks += 1;
+    }
+    assert!(looks < 50, "{looks}");
+}
+
+#[test]
+fn a_change_that_has_arrived_comes_before_the_preparation() {
+    let mut rig = rig();
+    assert_eq!(rig.after(QUIET_BEFORE - 2 * GATHER), NONE);
+    let due = rig.agent.due().expect("the preparation is due");
+    assert!(rig.agent.preparation_due() >= Some(due));
+    let wait = rig.agent.preparation_due().expect("it is due") - rig.now;
+    let change = objects(NARROW).into_iter().map(ApiEvent::Applied);
+    assert_eq!(rig.act_while(wait, change), NONE);
+    rig.now += wait;
+    assert_eq!(rig.after(GATHER), [INSTALL]);
+    assert_eq!(rig.after(2 * QUIET_BEFORE), ["prepare"]);
+}
+
+#[test]
+fn nothing_is_prepared_while_a_pod_is_refused() {
+    let mut rig = rig();
+    rig.seen().refuse_pod = true;
+    rig.apply(NARROW);
+    assert!(!rig.after(2 * RETRY.first).contains(&"prepare".to_owned()));
+    assert!(!rig.after(Duration::from_secs(60)).contains(&"prepare".to_owned()));
+    rig.seen().refuse_pod = false;
+    let done = rig.after(Duration::from_secs(60));
+    assert_eq!(done.last().map(String::as_str), Some("prepare"), "{done:?}");
 }
 
 #[test]

@@ -173,9 +173,8 @@ impl Enforce for FakeHost {
         state.endpoints = endpoints;
         state.artifact = Some(request.artifact.clone());
         state.epoch += 1;
-        let (epoch, lacks_spare) = (state.epoch, state.epoch.is_multiple_of(3));
-        state.unprepared = lacks_spare.then(|| request.artifact.generation().expect("it can be written"));
-        Ok(Installed { epoch, is_new: true, failed, lacks_spare, ..Installed::default() })
+        state.unprepared = Some(request.artifact.generation().expect("it can be written"));
+        Ok(Installed { epoch: state.epoch, is_new: true, failed, ..Installed::default() })
     }
 
     fn write_addresses(&mut self, changes: &[AddressChange], _: bool) -> Result<(), EnforceError> {
