@@ -68,7 +68,7 @@ impl Upkeep {
     /// Schedules the removal of the generation that was replaced now. The next one begins after this pause.
     pub(super) fn generation_replaced(&mut self, now: Instant, pause: Duration) {
         self.replaced = Some(now + KEEP_REPLACED);
-        self.next_generation = Some(now + pause);
+        self.next_generation = (!pause.is_zero()).then(|| now + pause);
     }
 
     /// When a generation begins that is due at this time.
