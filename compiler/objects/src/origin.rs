@@ -29,8 +29,8 @@ pub enum PathStep {
     Key(Cow<'static, str>),
 }
 
-/// A path as the API server prints it: `spec.ingress[0].from[1].ipBlock.cidr`. Copies share the steps, because each port
-/// and each peer of a rule has an origin.
+/// A path as the API server prints it: `spec.ingress[0].from[1].ipBlock.cidr`. Copies share the steps, because each
+/// port and each peer of a rule has an origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath {
     steps: Arc<[PathStep]>,

@@ -1,12 +1,12 @@
 //! Prepares the spare while there is nothing else to do.
 //!
-//! Problem: the first change after a start, or after a change of the programs, finds no spare with the same code. To load
-//! a second copy of the programs takes a tenth of a second, for which that change and all others wait. The spare of an
-//! earlier process is slow too: its tables must be read from the kernel, because nobody knows what they contain.
-//! Strategy: when an agent has nothing else to do, it makes a spare with the content of the generation in force. The next
-//! change writes a difference into it, as into any other spare.
-//! Invariants: the generation in force and its hooks are not touched, and no packet meets the spare. If the process dies
-//! before the record names the spare, its pins belong to no generation, and `place_pins` removes them. Tests:
+//! Problem: the first change after a start, or after a change of the programs, finds no spare with the same code. To
+//! load a second copy of the programs takes a tenth of a second, for which that change and all others wait. The spare
+//! of an earlier process is slow too: its tables must be read from the kernel, because nobody knows what they contain.
+//! Strategy: when an agent has nothing else to do, it makes a spare with the content of the generation in force. The
+//! next change writes a difference into it, as into any other spare.
+//! Invariants: the generation in force and its hooks are not touched, and no packet meets the spare. If the process
+//! dies before the record names the spare, its pins belong to no generation, and `place_pins` removes them. Tests:
 //! `runtime-bpf/tests/enforce/prepared.rs`.
 
 use weir_artifact::Artifact;
@@ -19,8 +19,8 @@ use crate::record::{EnforcementRecord, KernelGeneration};
 
 impl Runtime {
     /// For an agent: makes a spare with the content of the generation in force, whose artifact this is, if the next
-    /// change could not use the present one as it is. Returns whether one was made. After an error, the next change loads
-    /// its programs.
+    /// change could not use the present one as it is. Returns whether one was made. After an error, the next change
+    /// loads its programs.
     pub fn prepare_spare(&self, artifact: &Artifact, file: &[u8]) -> Result<bool, Error> {
         if !self.spares || self.written.is_none() {
             return Ok(false);

@@ -67,7 +67,8 @@ fn counted_agent(node: &Node) -> (Runtime, Arc<Mutex<BTreeMap<Operation, usize>>
     (Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().keeping().unwrap(), seen)
 }
 
-/// Nobody knows what an earlier process has left in the spare. A preparation reads it, so that the next change does not.
+/// Nobody knows what an earlier process has left in the spare. A preparation reads it, so that the next change does
+/// not.
 #[test]
 fn the_spare_of_an_earlier_process_is_read_by_the_preparation() {
     skip!(unless possible());

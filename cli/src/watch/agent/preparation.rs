@@ -2,8 +2,8 @@
 //!
 //! Problem: the first change after a start, or after a change of the programs, has to load a second copy of them
 //! ([`weir_runtime::runtime::Runtime::prepare_spare`]), which takes a tenth of a second.
-//! Strategy: the agent keeps the artifact of the generation in force, and has the copy made when no generation was needed
-//! for [`QUIET_BEFORE`]. This is not urgent, so it leaves half of the CPU budget for changes.
+//! Strategy: the agent keeps the artifact of the generation in force, and has the copy made when no generation was
+//! needed for [`QUIET_BEFORE`]. This is not urgent, so it leaves half of the CPU budget for changes.
 //! Invariant: the artifact that is kept is that of the generation in force. If the preparation fails, the next change
 //! takes longer, and nothing else.
 
