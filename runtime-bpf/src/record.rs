@@ -44,8 +44,8 @@ pub(crate) struct EnforcementRecord {
     pub(crate) next: Option<KernelGeneration>,
     /// The previous generation, with the time (since boot, ms) of the switch.
     pub(crate) retired: Option<(KernelGeneration, u64)>,
-    /// A generation before the one in force, or a copy of it, through which no packet passes. The next generation may
-    /// reuse its programs and maps.
+    /// A generation before the one in force, or a copy of the one in force, through which no packet passes. The next
+    /// generation may reuse its programs and maps.
     #[serde(default)]
     pub(crate) spare: Option<KernelGeneration>,
     /// The number of the last generation that was made, even if it never came into force.

@@ -21,7 +21,7 @@ id!(/// A port atom. Prints as `atom3`; `atom0` is traffic without ports, and po
 id!(/// A set of atoms. Prints as `set3`.
     AtomSetId, "set");
 
-/// Bytes that each end of a range costs in a sweep: a path of new nodes in [`SharedSets`].
+/// Bytes of a path of new nodes in [`SharedSets`], which each end of a range costs in a sweep.
 const SWEEP_BYTES: u64 = 500;
 
 /// A set of atoms, as bits.
@@ -402,7 +402,7 @@ fn sweep(specs: &[PortSpec], meter: &Meter) -> (Vec<PortInterval>, usize) {
         // The last cut begins no interval, because every range has ended there.
         let ends = changes.keys().copied().skip(1).collect::<Vec<_>>();
         for ((first, changed), end) in changes.iter().zip(ends) {
-            if !meter.take(SWEEP_BYTES * changed.len() as u64, 1) {
+            if !meter.take(SWEEP_BYTES * active.paths(changed.len()) as u64, 1) {
                 return (intervals, atoms.len());
             }
             // Beginning and ending are the same operation: at its first cut a range is absent from the set, at its
@@ -422,7 +422,7 @@ fn sweep(specs: &[PortSpec], meter: &Meter) -> (Vec<PortInterval>, usize) {
             let spec = PortSpec { protocol, first: *first as u16, last: (end - 1) as u16 };
             intervals.push(PortInterval { spec, atom });
         }
-        // Every range has an end, so none of this protocol is active any more. The last cut has not been visited.
+        // The last cut, where the last ranges end, was not visited.
         active.clear();
     }
     (intervals, atoms.len())
@@ -434,7 +434,7 @@ const FEW: usize = 4;
 /// A set of ranges. Equal sets are equal values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum RangeSet {
-    /// Sorted; the places behind them are [`u32::MAX`].
+    /// Sorted; unused places are [`u32::MAX`].
     Few([u32; FEW]),
     Many(SharedSet),
 }
@@ -455,6 +455,12 @@ impl ActiveRanges {
 
     fn is_empty(&self) -> bool {
         self.ranges.is_empty()
+    }
+
+    /// The most paths of new nodes that these toggles make. Each of them may make all paths of a set that is no list.
+    fn paths(&self, toggles: usize) -> usize {
+        let size = self.ranges.len();
+        if size + toggles > FEW && size <= FEW + toggles { toggles * (FEW + 1) } else { toggles }
     }
 
     fn clear(&mut self) {

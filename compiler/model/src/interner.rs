@@ -21,8 +21,8 @@ impl<T> Default for Interner<T> {
 }
 
 impl<T: Clone + Eq + Hash> Interner<T> {
-    /// Gives each number the value that `replace` returns for its present one; `None` leaves it as it is. Of numbers
-    /// that get the same value, [`Self::find`] returns the lowest.
+    /// Gives each number the value that `replace` returns for its present one; `None` leaves it as it is. `replace` must
+    /// return the same for equal values. Of numbers that get the same value, [`Self::find`] returns the lowest.
     pub fn replace_each(&mut self, replace: impl Fn(&T) -> Option<T>) {
         let replaced = self.values.iter().map(replace).zip(0..);
         let replaced: Vec<(T, u32)> = replaced.filter_map(|(value, number)| Some((value?, number))).collect();

@@ -2,11 +2,12 @@
 //!
 //! Problem: the first change after a start, or after a change of the programs, finds no spare with the same code. To
 //! load a second copy of the programs takes a tenth of a second, for which that change and all others wait. The spare
-//! of an earlier process is slow too: its tables must be read from the kernel, because nobody knows what they contain.
+//! of an earlier process is slow too: its tables must be read from the kernel, because their content is not known.
 //! Strategy: when an agent has nothing else to do, it makes a spare with the content of the generation in force. The
 //! next change writes a difference into it, as into any other spare.
 //! Invariants: the generation in force and its hooks are not touched, and no packet meets the spare. If the process
-//! dies before the record names the spare, its pins belong to no generation, and `place_pins` removes them. Tests:
+//! dies before the record names the new spare, its pins belong to no generation, and `place_pins` removes them. The
+//! spare that the record names then may lack pins or have other content, as after a switch that died. Tests:
 //! `runtime-bpf/tests/enforce/prepared.rs`.
 
 use weir_artifact::Artifact;
@@ -35,7 +36,7 @@ impl Runtime {
         let digest = digest(artifact)?;
         let of_artifact = |it: &&KernelGeneration| it.digest == digest && !it.code.is_empty();
         let Some(current) = record.current.as_ref().filter(of_artifact) else { return Ok(false) };
-        if record.next.is_some() || self.is_spare_dropped_next(&record)? {
+        if record.next.is_some() || self.may_drop_spare(&record)? {
             return Ok(false);
         }
         let source = GenerationSource {
@@ -68,8 +69,8 @@ impl Runtime {
         made.map(|_| true)
     }
 
-    /// Whether the next change drops the spare, because an uplink deviates from the record. See `adopt`.
-    fn is_spare_dropped_next(&self, record: &EnforcementRecord) -> Result<bool, Error> {
+    /// Whether the next change may drop the spare: it does if it cannot repair an uplink. See `adopt`.
+    fn may_drop_spare(&self, record: &EnforcementRecord) -> Result<bool, Error> {
         let is_right = |state: EdgeState| matches!(state, EdgeState::Enforced | EdgeState::Idle);
         Ok(!self.uplink_states(record)?.iter().all(|it| is_right(it.state)))
     }

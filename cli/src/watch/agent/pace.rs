@@ -115,9 +115,10 @@ impl Pace {
         gathered.max(affordable.min(latest))
     }
 
-    /// The part of the full bucket that is left.
-    pub(super) fn left(&self) -> f64 {
-        self.balance / (self.share.cores() * BURST.as_secs_f64())
+    /// Whether this part of the full bucket is left, and enough for work that takes as long as the last generation.
+    pub(super) fn can_spare(&self, part: f64) -> bool {
+        let bucket = self.share.cores() * BURST.as_secs_f64();
+        self.balance >= (part * bucket).max(self.took.as_secs_f64())
     }
 
     /// The CPU seconds that may be spent now.
@@ -237,12 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn part_of_the_budget_is_left() {
+    fn budget_can_spare_a_part_and_the_time_of_a_generation() {
         let now = Instant::now();
-        let mut pace = pace(now);
-        for (cpu, part) in [(0, 1.0), (500, 0.5), (1_000, 0.0), (1_500, -0.5)] {
+        // The bucket holds one second.
+        for (cpu, took, can) in [(0, 0, true), (499, 0, true), (501, 0, false), (0, 999, true), (300, 800, false)] {
+            let mut pace = Pace::new(tenth());
+            pace.made(now, Duration::ZERO, Duration::from_millis(took), false);
             pace.used(now, Duration::from_millis(cpu));
-            assert!((pace.left() - part).abs() < 1e-9, "{cpu}: {}", pace.left());
+            assert_eq!(pace.can_spare(0.5), can, "{cpu} {took}");
         }
     }
 

@@ -3,7 +3,7 @@
 //! Problem: the first change after a start, or after a change of the programs, has to load a second copy of them
 //! ([`weir_runtime::runtime::Runtime::prepare_spare`]), which takes a tenth of a second.
 //! Strategy: the agent keeps the artifact of the generation in force, and has the copy made when no generation was
-//! needed for [`QUIET_BEFORE`]. This is not urgent, so it leaves half of the CPU budget for changes.
+//! needed for [`QUIET_BEFORE`]. This is not urgent, so it waits for other work, and until half of the CPU budget is left.
 //! Invariant: the artifact that is kept is that of the generation in force. If the preparation fails, the next change
 //! takes longer, and nothing else.
 
@@ -17,10 +17,10 @@ use crate::watch::enforce::{Enforce, Installed};
 /// How long no generation must have been needed. At a start, lists that come late need several, with other programs.
 /// Also the time after which the agent looks again whether the budget allows it: the budget is spent on looking, too.
 pub(super) const QUIET_BEFORE: Duration = Duration::from_secs(1);
-/// The part of the CPU budget that must be left.
+/// The part of the CPU budget that must be left before.
 const LEFT: f64 = 0.5;
 
-/// The generation in force, for whose successor the kernel may not be prepared.
+/// The generation in force, for whose successor the kernel is perhaps not prepared.
 #[derive(Debug)]
 pub(super) struct Unprepared {
     artifact: Artifact,
@@ -45,10 +45,11 @@ impl<E: Enforce> NodeAgent<E> {
         }
     }
 
-    /// When to prepare the next generation, unless one is needed before.
+    /// When to prepare the next generation, if no other work is waiting.
     pub(super) fn preparation_due(&self) -> Option<Instant> {
-        let unprepared = self.unprepared.as_ref().filter(|_| !self.pending.needs_generation());
-        unprepared.map(|it| it.due)
+        let is_busy = self.pending.needs_generation() || self.pending.writes.due().is_some();
+        let is_busy = is_busy || self.starting.held.due().is_some();
+        self.unprepared.as_ref().filter(|_| !is_busy).map(|it| it.due)
     }
 
     /// Prepares the kernel for the next generation if that is due.
@@ -57,7 +58,7 @@ impl<E: Enforce> NodeAgent<E> {
             return;
         }
         let Some(mut unprepared) = self.unprepared.take() else { return };
-        if self.pace.left() < LEFT {
+        if !self.pace.can_spare(LEFT) {
             unprepared.due = now + QUIET_BEFORE;
             self.unprepared = Some(unprepared);
             return;

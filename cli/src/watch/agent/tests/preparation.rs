@@ -1,4 +1,4 @@
-//! What the agent does for the next generation when there is nothing else to do.
+//! The preparation of the next generation, when there is nothing else to do.
 
 use super::super::preparation::QUIET_BEFORE;
 use super::*;
@@ -45,7 +45,7 @@ fn a_generation_comes_before_the_preparation() {
 /// To look at the budget costs CPU time, too. An agent that looked whenever the budget could be half full would spend
 /// all of it on looking.
 #[test]
-fn the_preparation_leaves_half_of_the_budget() {
+fn the_preparation_waits_until_half_of_the_budget_is_left() {
     let mut rig = rig();
     // Of the bucket of one second, 0.3 are left. A tenth of a core fills it to 0.5 in two seconds.
     rig.seen().cpu += Duration::from_millis(700);
@@ -78,6 +78,19 @@ fn a_change_that_has_arrived_comes_before_the_preparation() {
     rig.now += wait;
     assert_eq!(rig.after(GATHER), [INSTALL]);
     assert_eq!(rig.after(2 * QUIET_BEFORE), ["prepare"]);
+}
+
+/// Connections are judged again ten times a second at most. The preparation does not delay that.
+#[test]
+fn writes_that_wait_come_before_the_preparation() {
+    let mut rig = rig();
+    let before = rig.agent.preparation_due().expect("it is due") - rig.now - PAUSE / 2;
+    assert_eq!(rig.after(before), NONE);
+    rig.apply(&far_pod("db-2", "db", "10.0.1.6"));
+    assert_eq!(rig.after(QUIET), ["write 10.0.1.6, again"]);
+    rig.apply(&far_pod("db-3", "db", "10.0.1.7"));
+    assert_eq!(rig.after(PAUSE / 2), ["write 10.0.1.7"]);
+    assert_eq!(rig.after(PAUSE), ["again", "prepare"]);
 }
 
 #[test]
