@@ -57,7 +57,7 @@ impl Runtime {
             return Ok(false);
         }
         let made = self.make(&mut record, &source);
-        // After an error too: the spare before may be gone, and what was pinned of the new one is removed.
+        // After an error too: the spare before may be gone, and the pins of an unfinished one are removed.
         record.spare = made.as_ref().ok().map(|it| it.generation.clone());
         self.write_record(&record)?;
         let restored = self.place_pins_or_drop_spare(&mut record)?;

@@ -67,7 +67,7 @@ fn counted_agent(node: &Node) -> (Runtime, Arc<Mutex<BTreeMap<Operation, usize>>
     (Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap().keeping().unwrap(), seen)
 }
 
-/// What an earlier process has left in the spare is not known. A preparation reads it, so the next change does not.
+/// The content of an earlier process's spare is not known. The preparation reads it, so that the next change need not.
 #[test]
 fn the_spare_of_an_earlier_process_is_read_by_the_preparation() {
     skip!(unless possible());
