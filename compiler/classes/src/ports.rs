@@ -428,7 +428,8 @@ fn sweep(specs: &[PortSpec], meter: &Meter) -> (Vec<PortInterval>, usize) {
     (intervals, atoms.len())
 }
 
-/// The most ranges of a set that is a list of them. In most clusters, a port is in a few ranges.
+/// The most ranges of a set that is a list of them. A list needs no nodes in [`SharedSets`], and in most clusters a port
+/// is in a few ranges.
 const FEW: usize = 4;
 
 /// A set of ranges. Equal sets are equal values.

@@ -47,8 +47,8 @@ impl<E: Enforce> NodeAgent<E> {
 
     /// When to prepare the next generation, if no other work is waiting.
     pub(super) fn preparation_due(&self) -> Option<Instant> {
-        let is_busy = self.pending.needs_generation() || self.pending.writes.due().is_some();
-        let is_busy = is_busy || self.starting.held.due().is_some();
+        let other_work = [self.pending.writes.due(), self.starting.held.due()];
+        let is_busy = self.pending.needs_generation() || other_work.iter().any(Option::is_some);
         self.unprepared.as_ref().filter(|_| !is_busy).map(|it| it.due)
     }
 

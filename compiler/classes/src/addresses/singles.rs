@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use crate::PeerId;
 
-/// The length of the pieces of a list without changes; the last one can be shorter. After changes, a piece is at most
-/// twice as long.
+/// The length of the pieces of a list without changes; the last one can be shorter. After changes, a piece has at most
+/// `2 * PIECE` addresses.
 const PIECE: usize = if cfg!(test) { 4 } else { 256 };
 
 /// A single address and its class.
