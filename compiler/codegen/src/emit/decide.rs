@@ -17,9 +17,9 @@ use weir_model::Direction;
 use weir_model::eval::Verdict;
 use weir_objects::address::Family;
 
-// Verifier: a number is stored in the upper half of its slot, where kernels up to 6.18 at least do not track constants.
-// In the lower half they would distinguish the leaves of the port tree by their atoms, and walk the code that follows
-// once for each of them.
+// Verifier: a number is stored in the upper half of its slot, where kernels up to 6.18 at least track no constant except
+// zero (see `hidden_zero`). In the lower half they would distinguish the leaves of the port tree by their atoms, and
+// walk the code that follows once for each of them.
 const NUMBER: i16 = 4;
 
 /// One direction's decision, for one family.
@@ -124,6 +124,10 @@ impl Emitter<'_> {
         let to = slot(inst.result())?;
         match inst {
             Inst::Fact(_, fact) => self.fact(decision, direction, fact, to),
+            Inst::Const(_, 0) => {
+                self.hidden_zero_of_key(Reg::R1);
+                self.store_number(to, Reg::R1);
+            }
             Inst::Const(_, number) => self.store_number(to, number as i32),
             Inst::Class(_, family, _) | Inst::Prefix(_, family, _) if family != decision.family => {
                 self.store_number(to, 0);
@@ -179,7 +183,7 @@ impl Emitter<'_> {
         for protocol in [6, 17, 132] {
             self.asm.jump_if(Cond::Eq, Reg::R1, protocol, named);
         }
-        self.asm.mov(Reg::R1, 0);
+        self.hidden_zero(Reg::R1, Reg::R1);
         self.asm.bind(named);
     }
 
@@ -194,12 +198,12 @@ impl Emitter<'_> {
             self.asm.mov(Reg::R1, 1);
             self.load_frame(Reg::R3, StackFrame::ORIGIN);
             self.asm.jump_if(Cond::Eq, Reg::R3, Origin::Itself as i32, other);
-            self.asm.mov(Reg::R1, 0);
+            self.hidden_zero(Reg::R1, Reg::R3);
             self.asm.jump_if(Cond::Eq, Reg::R3, 0, other);
         }
-        self.asm.mov(Reg::R1, 0);
         // Zeros mean that the endpoint has no address of this family.
         self.asm.load(Size::W, Reg::R3, Reg::R9, own);
+        self.hidden_zero(Reg::R1, Reg::R3);
         self.asm.jump_if(Cond::Eq, Reg::R3, 0, other);
         for offset in (0..address_bytes(family)).step_by(4) {
             self.load_frame(Reg::R2, FlowKey::REMOTE + offset);
@@ -213,12 +217,13 @@ impl Emitter<'_> {
     /// r1 = 1 if the packet began on this host and its source is an address of the endpoint's node. `ORIGIN`, which the
     /// flow remembers, is set to the same.
     fn own_node(&mut self, direction: Direction, family: Family) {
-        self.asm.mov(Reg::R1, 0);
         if direction == Direction::Egress {
+            self.asm.mov(Reg::R1, 0);
             return;
         }
         let [elsewhere, no] = ["elsewhere", "not the node's address"].map(|name| self.asm.label(name));
         self.load_frame(Reg::R2, StackFrame::ORIGIN);
+        self.hidden_zero(Reg::R1, Reg::R2);
         self.asm.jump_if(Cond::Eq, Reg::R2, 0, elsewhere);
         self.load_endpoint(Reg::R2, Reg::R9, EndpointField::Node);
         self.store_frame(StackFrame::SCRATCH, Reg::R2);
@@ -228,7 +233,7 @@ impl Emitter<'_> {
         }
         let nodes = if family == Family::V4 { MapName::Nodes4 } else { MapName::Nodes6 };
         self.look_up(nodes, StackFrame::SCRATCH);
-        self.asm.mov(Reg::R1, 0);
+        self.hidden_zero_of_key(Reg::R1);
         self.asm.jump_if(Cond::Eq, Reg::R0, 0, no);
         self.asm.mov(Reg::R1, 1);
         self.asm.bind(no);

@@ -218,7 +218,8 @@ impl Emitter<'_> {
         self.store_frame(StackFrame::ORIGIN, Reg::R2);
         self.asm.jump_if(Cond::Ne, Reg::R2, Origin::MidStream as i32, known);
         // `Elsewhere` is the origin with the fewest rights.
-        self.store_constant(StackFrame::ORIGIN, Origin::Elsewhere as u32);
+        self.hidden_zero(Reg::R2, Reg::R3);
+        self.store_frame(StackFrame::ORIGIN, Reg::R2);
         self.store_constant(StackFrame::BOTH, 1);
         self.asm.bind(known);
         self.asm.jump(judge);

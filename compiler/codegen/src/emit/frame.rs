@@ -45,7 +45,7 @@ pub(super) struct StackFrame;
 
 impl StackFrame {
     /// The flow key: interface, remote address, remote port, local port, protocol. 16 bytes for IPv4, 32 for IPv6. Its
-    /// start is chosen so that the address is aligned.
+    /// start is chosen so that the address is aligned. The packet's own key has no protocol: it is in `PROTOCOL`.
     // The interface comes first in the key: the key of a flow is then the key of its endpoint too. It has four bytes,
     // so the key begins four bytes before an aligned address.
     pub(super) const KEY: i16 = -36;
@@ -69,7 +69,8 @@ impl StackFrame {
     pub(super) const QUOTED: i16 = Self::SCRATCH + 4;
     // Verifier: values that programs branch on are in the upper half of an eight-byte slot. In lower halves, kernels up
     // to 6.18 at least track constants and the results of compares, and would walk the rest of the program once for
-    // each combination.
+    // each combination. They also distinguish a slot whose lower half was stored last from one whose upper half was, so
+    // the halves of a slot are stored in the same order on all paths.
     /// The IP protocol.
     pub(super) const PROTOCOL: StackNumber = StackNumber::word(Self::SCRATCH - 4);
     /// The fragment's identification. No branch tests it.

@@ -57,6 +57,7 @@ impl Emitter<'_> {
         let [question, quoted] = ["icmp question", "icmp error"].map(|name| self.asm.label(name));
         // Queries first: echo is by far the most common ICMP.
         self.asm.load(Size::B, Reg::R2, Reg::R1, 0);
+        self.no_ports(family, Reg::R2);
         self.jump_if_question(family, self.hook, question);
         self.jump_if_any(if family == Family::V4 { &ERRORS_V4 } else { &ERRORS_V6 }, quoted);
         match family {
@@ -92,8 +93,10 @@ impl Emitter<'_> {
     /// r1 points to the ICMP header, r3 holds the query's type and side. Stores identifier and r3 in the key.
     fn store_question(&mut self, family: Family, moved: i16) {
         self.asm.load(Size::H, Reg::R2, Reg::R1, 4);
-        self.asm.store(Size::H, Reg::R10, key(family).local_port + moved, Reg::R2);
-        self.asm.store(Size::H, Reg::R10, key(family).remote_port + moved, Reg::R3);
+        // In one piece, like other ports (see `StackFrame`).
+        self.asm.alu(AluOp::Lsh, Reg::R2, 16);
+        self.asm.alu(AluOp::Or, Reg::R2, Reg::R3);
+        self.store_frame(key(family).remote_port + moved, Reg::R2);
     }
 
     /// r9 is the offset of an ICMP error. Passes it if it is about a live flow, else jumps to `parsed`.
@@ -127,8 +130,8 @@ impl Emitter<'_> {
     ///
     /// Errors from the pod need no such check: they go to the other end of a flow that the generation in force allows.
     fn judge_sender(&mut self) {
+        // `JUDGED` is still ingress, as the entry has set it.
         self.store_constant(StackFrame::ICMP_ERROR, 1);
-        self.store_constant(StackFrame::JUDGED, direction_number(Direction::Ingress));
         // No slot: the decision must neither cut nor adopt the flow that the error is about. Only the sender of the
         // error is judged.
         self.asm.mov(Reg::R7, 0);

@@ -73,13 +73,13 @@ impl Emitter<'_> {
     fn prefix_class(&mut self, family: Family, done: Label) {
         let prefixes = if family == Family::V4 { MapName::Prefixes4 } else { MapName::Prefixes6 };
         match self.plan.shapes.prefixes(family) {
-            PrefixShape::Empty => self.asm.mov(Reg::R1, 0),
+            PrefixShape::Empty => self.hidden_zero_of_key(Reg::R1),
             PrefixShape::Lpm => {
                 let miss = self.asm.label("no prefix");
                 self.prefix_key(family, i32::from(family.bits()));
                 self.look_up(prefixes, StackFrame::SCRATCH);
                 self.found(miss, done);
-                self.asm.mov(Reg::R1, 0);
+                self.hidden_zero_of_key(Reg::R1);
             }
             PrefixShape::HashPerLength(lengths) => {
                 // One look-up for each length, the longest first: the first hit is the longest match.
@@ -89,7 +89,7 @@ impl Emitter<'_> {
                     self.look_up(prefixes, StackFrame::SCRATCH);
                     self.found(miss, done);
                 }
-                self.asm.mov(Reg::R1, 0);
+                self.hidden_zero_of_key(Reg::R1);
             }
             PrefixShape::Search(shape) => self.search_remote(prefixes, *shape),
             PrefixShape::Dxr(shape) => self.dxr(prefixes, *shape),

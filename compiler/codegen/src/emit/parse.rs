@@ -63,19 +63,13 @@ impl Emitter<'_> {
         self.unless_version(Family::V4, Reg::R1, malformed);
         self.header_length(Reg::R9, malformed);
         self.load_protocol(header, Reg::R2);
-        self.store_protocol(Family::V4, Reg::R2);
+        self.store_frame(StackFrame::PROTOCOL, Reg::R2);
         // Options before fragments: every fragment of a source-routed packet carries the route (RFC 791), so each is
         // recognised by itself.
         self.options_v4();
         self.fragment_v4(header, parsed);
         self.asm.alu(AluOp::Add, Reg::R9, ETHERNET);
         self.transport(Family::V4, parsed);
-    }
-
-    /// Stores the protocol, which `reg` holds, in the frame and in the flow key.
-    fn store_protocol(&mut self, family: Family, reg: Reg) {
-        self.store_frame(StackFrame::PROTOCOL, reg);
-        self.store_frame(key(family).protocol, reg);
     }
 
     /// Handles fragmentation: later fragments take their ports from the first one. r2 is the protocol, r9 the header
@@ -90,6 +84,8 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Eq, Reg::R3, 0, whole);
         self.load_identification(header, Reg::R4);
         self.store_frame(StackFrame::FRAGMENT_ID, Reg::R4);
+        // Verifier: again, because it must be the last store to its slot on every path (see `StackFrame`).
+        self.store_frame(StackFrame::PROTOCOL, Reg::R2);
         self.asm.alu(AluOp::And, Reg::R1, i32::from(OFFSET));
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, later);
         self.store_constant(StackFrame::FRAGMENT, StackFrame::FIRST as u32);
@@ -144,7 +140,7 @@ impl Emitter<'_> {
         let too_many = self.too_many_headers();
         self.asm.jump(too_many);
         self.asm.bind(upper);
-        self.store_protocol(Family::V6, Reg::R2);
+        self.store_frame(StackFrame::PROTOCOL, Reg::R2);
         self.transport(Family::V6, parsed);
     }
 
@@ -224,7 +220,7 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Eq, Reg::R3, 0, first);
         // The first fragment gives the type of the upper header; a later fragment only repeats the number. The number
         // is part of the hash, so a fragment with another number does not find the ports.
-        self.store_protocol(Family::V6, Reg::R2);
+        self.store_frame(StackFrame::PROTOCOL, Reg::R2);
         self.recall_fragment(Family::V6, parsed);
         self.asm.bind(first);
         self.store_constant(StackFrame::FRAGMENT, StackFrame::FIRST as u32);
@@ -249,6 +245,7 @@ impl Emitter<'_> {
         self.asm.jump_if(Cond::Eq, Reg::R2, UDP, udp);
         self.asm.jump_if(Cond::Eq, Reg::R2, SCTP, sctp);
         self.asm.jump_if(Cond::Eq, Reg::R2, icmp_number(family), icmp);
+        self.no_ports(family, Reg::R2);
         self.asm.jump(parsed);
         self.asm.bind(tcp);
         self.need_at(TCP_BYTES);
@@ -265,6 +262,14 @@ impl Emitter<'_> {
         self.asm.bind(icmp);
         self.need_at(8);
         self.icmp(family, parsed);
+    }
+
+    /// Stores zeros as the packet's ports; r3 is overwritten. `unknown` holds a number that the verifier does not know.
+    // The entry has cleared them. Verifier: the address before them is stored since, so without another store their slot
+    // would be in another state than on paths with ports (see `StackFrame`).
+    pub(super) fn no_ports(&mut self, family: Family, unknown: Reg) {
+        self.hidden_zero(Reg::R3, unknown);
+        self.store_frame(key(family).remote_port, Reg::R3);
     }
 
     /// r1 points to an SCTP packet. Stores the effect of its first chunk on the association, expressed in TCP's flags.

@@ -35,13 +35,17 @@ impl Emitter<'_> {
         let key = key(family);
         self.load_frame(slot::ENDS, FlowKey::IFINDEX + moved);
         self.load_frame(slot::PORTS, key.remote_port + moved);
-        self.load_frame(slot::WANTED, key.protocol + moved);
+        match moved {
+            0 => self.load_frame(slot::WANTED, StackFrame::PROTOCOL),
+            _ => self.load_frame(slot::WANTED, key.protocol + moved),
+        }
         self.find_home(reader);
         // Only the packet's own flow may be stored later. A quoted packet never begins a flow, so its place is of no
         // use.
         if moved == 0 {
             self.store_frame(StackFrame::SLOT, slot::PLACE);
-            self.store_constant(StackFrame::TAKES, 0);
+            self.hidden_zero(slot::SLOT, slot::PLACE);
+            self.store_frame(StackFrame::TAKES, slot::SLOT);
         }
         // Unlike the fast path, this one continues after a refused slot: the same ends may belong to a flow of another
         // protocol or with another remote address.

@@ -55,7 +55,8 @@ impl Emitter<'_> {
         self.point_to(Reg::R7, self.bucket_map(family), 0);
         self.asm.alu(AluOp::Add, Reg::R7, Reg::R3);
         self.load_frame(Reg::R1, StackFrame::TAKES);
-        self.store_constant(StackFrame::TAKES, 0);
+        self.hidden_zero(Reg::R2, Reg::R1);
+        self.store_frame(StackFrame::TAKES, Reg::R2);
         self.asm.jump_if(Cond::Ne, Reg::R1, 0, claim);
         self.choose(family, claim);
         self.asm.bind(claim);
@@ -115,7 +116,8 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Add, Reg::R7, Reg::R3);
         // Verifier: the offset of the best slot so far is in the upper half of a stack slot, where kernels up to 6.18
         // at least do not track constants. In a register they would walk the rest once for each of the eight slots.
-        self.store_frame(StackFrame::SCRATCH + 4, 0);
+        self.hidden_zero(Reg::R1, Reg::R3);
+        self.store_frame(StackFrame::SCRATCH + 4, Reg::R1);
         for way in 0..WAYS as i16 {
             let next = self.asm.label("ranks higher");
             self.asm.load(Size::Dw, Reg::R4, Reg::R7, way * bytes as i16 + WORD);

@@ -51,10 +51,10 @@ impl Emitter<'_> {
         self.number_of_leaf(leaf, lost);
     }
 
-    /// r1 = the number in the reference in r3, or 0 at `lost`.
+    /// r1 = the number in the reference in r3, or 0 at `lost`. r1 is the key.
     fn number_of_leaf(&mut self, leaf: Label, lost: Label) {
         self.asm.bind(lost);
-        self.asm.mov(Reg::R3, 0);
+        self.hidden_zero(Reg::R3, Reg::R1);
         self.asm.bind(leaf);
         self.asm.mov(Reg::R1, Reg::R3);
         self.asm.alu(AluOp::And, Reg::R1, NUMBER);
