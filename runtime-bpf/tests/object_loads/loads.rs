@@ -85,6 +85,31 @@ fn aya_loads_each_program_of_the_object() {
     edge.load().unwrap_or_else(|error| panic!("at_edge: {error:?}"));
 }
 
+/// How often the verifier may walk an instruction, in the mean. It was 3.2 on Linux 6.18, and 7 while it knew which
+/// numbers on the stack are zero.
+const MOST_WALKS: u32 = 5;
+/// The kernel on which it was counted. Earlier ones merge fewer paths.
+const COUNTED_ON: (u16, u16) = (6, 18);
+
+// A load is most of the time of a change that needs other programs, and of a start.
+#[test]
+fn the_verifier_walks_each_instruction_a_few_times() {
+    if let Some(reason) = missing(&[]) {
+        skip!("{reason}");
+    }
+    if kernel_version().unwrap() < COUNTED_ON {
+        skip!("the kernel is older than {COUNTED_ON:?}");
+    }
+    let mut loaded = aya::Ebpf::load(&cluster::artifact(Target::BASE, LISTED).to_bytes().unwrap()).unwrap();
+    for name in ["to_pod", "from_pod"] {
+        let program: &mut aya::programs::SchedClassifier = loaded.program_mut(name).unwrap().try_into().unwrap();
+        program.load().unwrap();
+        let info = program.info().unwrap();
+        let (walked, bytes) = (info.verified_instruction_count().unwrap(), info.size_translated().unwrap());
+        assert!(walked < MOST_WALKS * bytes / 8, "{name}: {walked} of {}", bytes / 8);
+    }
+}
+
 #[test]
 fn bpftool_loads_the_object_and_shows_policy_lines() {
     if let Some(reason) = missing(&[("bpftool", "version"), ("unshare", "--version")]) {
