@@ -30,6 +30,9 @@ pub(crate) struct ServiceChange {
     pub(crate) name: String,
     /// `None` if it is gone. Its namespace's number and the endpoints of its backends are found here.
     pub(crate) now: Option<Service>,
+    /// Whether only backends have moved, none of them local, and each port is judged as before, also for local pods that
+    /// are backends themselves.
+    pub(crate) keeps_verdicts: bool,
 }
 
 /// The services that have changed.
@@ -55,7 +58,8 @@ pub(crate) struct Replaced {
     addresses: BTreeSet<IpAddr>,
     of_pods: BTreeSet<IpAddr>,
     of_nodes: BTreeSet<IpAddr>,
-    /// The local endpoints that are backends of these services, before or after the change: indices into the draft.
+    /// The local endpoints that are backends of these services, before or after the change, where that can change their
+    /// class: indices into the draft.
     pub(super) local: BTreeSet<usize>,
     /// Whether a service or one of its ports is new, other or gone.
     pub(crate) changes_ports: bool,
@@ -142,7 +146,9 @@ impl Maintained {
         let new = change.now.map(|service| with_endpoints(Service { namespace, ..service }, local));
         let [was, is] = [old.as_ref().map(|slot| &slot.service), new.as_ref()];
         replaced.addresses.extend([was, is].into_iter().flatten().flat_map(|it| &it.addresses));
-        replaced.local.extend([was, is].into_iter().flatten().flat_map(|it| self.local_backends(it)));
+        if !change.keeps_verdicts {
+            replaced.local.extend([was, is].into_iter().flatten().flat_map(|it| self.local_backends(it)));
+        }
         if !is_alike(was, is) {
             replaced.changes_ports = true;
             // First the new ranges: one that stays is not taken away in between.

@@ -416,22 +416,26 @@ impl Index {
             if was.is_none() && now.is_none() {
                 continue;
             }
-            if self.unbuilt.services.contains(of) {
+            let is_moved = !self.unbuilt.services.contains(of);
+            if !is_moved {
                 let (moved, count) = self.moved_backends(&key, was, now.as_ref())?;
                 applied.moved.push(moved);
                 applied.moves += count;
             }
+            let is_reached =
+                |it: &Service| !it.addresses.is_empty() || it.ports.iter().any(|port| port.node_port.is_some());
             for (service, change) in [(was, -1), (now.as_ref(), 1)] {
                 let Some(service) = service else { continue };
                 applied.addresses.extend(&service.addresses);
-                let is_reached = !service.addresses.is_empty() || service.ports.iter().any(|it| it.node_port.is_some());
-                let backends = service.ports.iter().flat_map(|port| &port.backends).filter(|_| is_reached);
+                let backends = service.ports.iter().flat_map(|port| &port.backends).filter(|_| is_reached(service));
                 applied.backends.extend(backends.filter_map(|it| Some((it.address?, change))));
             }
             let selector = self.objects.get(&key).and_then(as_service).map(|(_, service)| &service.selector);
             let selector = selector.filter(|it| !it.is_empty() && self.slices.of(&key).next().is_none());
             applied.selecting.insert((namespace.clone(), name.clone()), selector.cloned());
-            changes.list.push(ServiceChange { namespace: namespace.clone(), name: name.clone(), now });
+            // `services::moved_by` has compared the ports of services that packets reach.
+            let keeps_verdicts = is_moved && [was, now.as_ref()].into_iter().all(|it| it.is_some_and(is_reached));
+            changes.list.push(ServiceChange { namespace: namespace.clone(), name: name.clone(), now, keeps_verdicts });
         }
         changes.of_pods = applied.addresses.iter().copied().filter(|it| self.holders.contains_key(it)).collect();
         changes.of_nodes = applied.addresses.iter().copied().filter(|it| self.is_of_node(*it)).collect();
