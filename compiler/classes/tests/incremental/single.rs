@@ -1,10 +1,12 @@
 //! Single changes, one after the other, whose answers are known.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use weir_classes::SubjectId;
 use weir_classes::index::{Dirty, Generation, Index, Key, NeedsWhole};
 use weir_codegen::compile::CompileOptions;
-use weir_model::{Assumptions, IpBlockPods};
+use weir_model::{Assumptions, EndpointId, IpBlockPods};
 use weir_objects::k8s::Object;
 use weir_testing::yaml::{NEAR_AND_FAR, objects};
 
@@ -161,6 +163,27 @@ fn a_local_backend_is_judged_by_backends_of_its_class_that_come_and_go() {
     for backends in [&[own][..], &[own, other], &[own], &[other], &[own, other], &[other]] {
         applied(&mut server, &mut index, slice_of("db", backends));
     }
+}
+
+/// Pods that are backends themselves are common, and rows are most of the cost of a generation.
+#[test]
+fn rows_of_a_local_backend_stay_when_another_backend_of_a_known_class_has_come() {
+    let (mut server, mut index) = client();
+    server.apply(pod("shop", "db-own", "near", "db", "10.0.1.2"), &mut index);
+    let spec = "{podSelector: {matchLabels: {app: db}}, policyTypes: [Egress], egress: [{to: [{podSelector: {}}]}]}";
+    server.apply(network_policy("shop", "pods", "enforce", spec), &mut index);
+    let (own, other, same) = ("10.0.1.2", "10.0.0.1", "10.0.0.2");
+    server.apply(slice_of("db", &[own, other]), &mut index);
+    let before = index.compile().expect("classes");
+    assert_eq!(server.apply(slice_of("db", &[own, other, same]), &mut index), Dirty::Nothing);
+    let spec = "{podSelector: {matchLabels: {app: client}}, policyTypes: [Ingress]}";
+    let after = applied(&mut server, &mut index, network_policy("shop", "client", "enforce", spec));
+    let row = |made: &Generation| {
+        let endpoint = |(id, _): &&(EndpointId, SubjectId)| made.cluster.endpoints[id.index()].name == "db-own";
+        let (_, subject) = made.classes.subject_of.iter().find(endpoint).expect("it is local");
+        Arc::clone(&made.classes.rows.egress[subject.index()].entries)
+    };
+    assert!(Arc::ptr_eq(&row(&before), &row(&after)));
 }
 
 /// A limit on the backends that have moved must not count those that stay.
