@@ -167,6 +167,8 @@ struct Effect {
     changes_origins: bool,
     /// Whether the facts that all rows share have to be made again.
     changes_facts: bool,
+    /// Whether a service port may be judged by other backends. Only egress rows depend on them.
+    changes_backends: bool,
     /// Whether a backend may have become local, or ceased to be.
     changes_local_backends: bool,
 }
@@ -289,7 +291,7 @@ impl Maintained {
         }
         self.change_vips(&replaced, &mut effect)?;
         self.renew_facts(&replaced, &mut effect, &meter);
-        self.rebuild_subjects(&effect.touched, &meter)?;
+        self.rebuild_subjects(&effect, &meter)?;
         if effect.changes_specs || effect.changes_addresses || effect.changes_origins {
             let (rules, specs) = (&self.classes.rules, &self.specs);
             self.classes.sources = sources::of(&self.cluster, rules, &self.origins, specs, &self.peers).into();
@@ -324,7 +326,7 @@ impl Maintained {
                 Interner::default(),
             );
             let (renewed, is_other) = builder.with_backends(&replaced.changed);
-            (*facts, effect.changes_facts) = (renewed, is_other);
+            (*facts, effect.changes_backends) = (renewed, is_other);
         }
         if effect.changes_local_backends || !replaced.changed.is_empty() {
             let is_other = facts.renew_local(cluster, draft);

@@ -468,25 +468,26 @@ impl<'a> RowBuilder<'a> {
 
     /// The rows as they would be if the audit policies were enforced; most of them are equal to the enforced ones.
     pub(super) fn audit(&mut self, subjects: &[SubjectClass], enforced: [&[Row]; 2]) -> [Vec<Row>; 2] {
-        let mut row = |direction, subject: &SubjectClass, row: &Row| match &subject.audit {
-            Some(_) => self.row(direction, &subject.clone().with_audit_enforced()),
-            // No audit policy selects this class, so the row cannot differ.
-            None => row.clone(),
-        };
         let mut rows = |direction, enforced: &[Row]| {
-            subjects.iter().zip(enforced).map(|(subject, it)| row(direction, subject, it)).collect()
+            subjects.iter().zip(enforced).map(|(subject, it)| self.audit_row(direction, subject, it)).collect()
         };
         [rows(Direction::Ingress, enforced[0]), rows(Direction::Egress, enforced[1])]
+    }
+
+    pub(super) fn audit_row(&mut self, direction: Direction, subject: &SubjectClass, enforced: &Row) -> Row {
+        match &subject.audit {
+            Some(_) => self.row(direction, &subject.clone().with_audit_enforced()),
+            // No audit policy selects this class, so the row cannot differ.
+            None => enforced.clone(),
+        }
     }
 
     pub(super) fn row(&mut self, direction: Direction, subject: &SubjectClass) -> Row {
         let mut open = self.ordinary(direction, subject);
         let bytes = open.bytes();
-        // Where everything is allowed, all backends are.
         // For ingress there is nothing to overlay: a source address is no evidence that the own node sent a packet (it
         // can be masqueraded or forged), so programs decide that by the packet, and services are no sources.
-        let leads_back = !subject.own_services.is_empty() || !subject.own_host_ports.is_empty();
-        if direction == Direction::Egress && (self.is_judged(direction, subject) || leads_back) {
+        if direction == Direction::Egress && self.depends_on_services(subject) {
             self.overlay_special(subject, &mut open);
         }
         let default = self.intern(&open.default, false);
@@ -507,6 +508,13 @@ impl<'a> RowBuilder<'a> {
         // The open row ends here. Its finished entries and new sets are charged above, since they stay.
         self.meter.give_back(bytes);
         Row { default, entries: entries.into() }
+    }
+
+    /// Whether the egress row of a class can depend on the backends of services.
+    pub(super) fn depends_on_services(&self, subject: &SubjectClass) -> bool {
+        // Where everything is allowed, all backends are.
+        let leads_back = !subject.own_services.is_empty() || !subject.own_host_ports.is_empty();
+        leads_back || self.is_judged(Direction::Egress, subject)
     }
 
     fn intern(&mut self, set: &AtomSet, is_special: bool) -> AtomSetId {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Maintained, NeedsWhole};
+use super::{Effect, Maintained, NeedsWhole};
 use crate::meter::Meter;
 use crate::rows::{Row, RowBuilder};
 use crate::subjects::LocalEndpoint;
@@ -18,7 +18,8 @@ struct Members {
 
 impl Maintained {
     /// Makes the classes of the touched endpoints again, and the rows of classes that are new.
-    pub(super) fn rebuild_subjects(&mut self, touched: &BTreeSet<usize>, meter: &Meter) -> Result<(), NeedsWhole> {
+    pub(super) fn rebuild_subjects(&mut self, effect: &Effect, meter: &Meter) -> Result<(), NeedsWhole> {
+        let touched = &effect.touched;
         let local: Vec<LocalEndpoint> = touched.iter().map(|index| self.draft.local[*index].clone()).collect();
         let classes = &mut self.classes;
         let (facts, sets) = (std::mem::take(&mut self.facts), std::mem::take(&mut self.sets));
@@ -29,7 +30,7 @@ impl Maintained {
         if classes.subjects.iter().any(|it| it.audit.is_some()) != classes.rows.audit.is_some() {
             return Err(NeedsWhole::Audit);
         }
-        for index in fresh {
+        for index in fresh.iter().copied() {
             let subject = classes.subjects[index].clone();
             let enforced = Direction::ALL.map(|direction| builder.row(direction, &subject));
             if let Some(rows) = &mut classes.rows.audit {
@@ -47,6 +48,18 @@ impl Maintained {
                 _ => {}
             }
             [classes.rows.ingress[index], classes.rows.egress[index]] = enforced;
+        }
+        let others = (0..classes.subjects.len()).filter(|index| effect.changes_backends && !fresh.contains(index));
+        for index in others {
+            let subject = classes.subjects[index].clone();
+            if subject.audit.is_none() && !builder.depends_on_services(&subject) {
+                continue;
+            }
+            let row = builder.row(Direction::Egress, &subject);
+            if let Some([_, audit]) = &mut classes.rows.audit {
+                audit[index] = builder.audit_row(Direction::Egress, &subject, &row);
+            }
+            classes.rows.egress[index] = row;
         }
         (self.facts, self.sets) = builder.into_parts();
         classes.rows.atom_sets = self.sets.to_vec();

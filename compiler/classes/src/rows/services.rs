@@ -11,20 +11,28 @@ use crate::{PeerId, SubjectClass};
 use weir_model::{Direction, HostPort, ListAction, ListId, ServiceId, Tier};
 use weir_objects::address::Family;
 
-/// The rows that decide about backends.
+/// What decides about the special addresses of a subject. There are as many of these as services, so nothing is made
+/// again for each of them.
 #[derive(Clone, Copy)]
 struct SpecialRows<'r> {
     /// All policies and lists.
     open: &'r OpenRow,
     /// Only the policies that apply to the own node; `None` if everything is allowed.
     exempt: Option<&'r OpenRow>,
+    /// The rules of NetworkPolicies that isolate; `None` if none does.
+    rules: Option<&'r [&'r DraftRule]>,
+    /// The atoms that rules without peers allow.
+    without_peers: &'r AtomSet,
 }
 
 impl<'a> RowBuilder<'a> {
     /// Overwrites the entries of service addresses, of the pod's own node, and of hostPorts there.
     pub(super) fn overlay_special(&self, subject: &SubjectClass, open: &mut OpenRow) {
         let exempt = self.exempt(Direction::Egress, subject);
-        let rows = SpecialRows { open, exempt: exempt.as_ref() };
+        let rules = self.rules_of(Direction::Egress, subject);
+        let rules = rules.as_deref();
+        let without_peers = &self.without_peers(subject, rules, |_| true);
+        let rows = SpecialRows { open, exempt: exempt.as_ref(), rules, without_peers };
         let mut special = Vec::with_capacity(self.facts.special.len());
         for id in &self.facts.special {
             let peer = self.peer(*id);
@@ -54,16 +62,15 @@ impl<'a> RowBuilder<'a> {
     ) -> AtomSet {
         // No list can cut a pod off from its own node, and no NetworkPolicy. Cluster-wide policies can.
         let denied = !own_node && self.is_denied_by_list(subject, id);
-        let rules = self.rules_of(Direction::Egress, subject);
         // First the ports that no service has, then each claim, then hostPorts: each step overrides the ones before.
         let mut set = match (own_node, vip.map(|vip| vip.rest)) {
             (true, _) => rows.exempt.map_or_else(|| AtomSet::all(self.atoms.count()), |row| row.get(id).clone()),
             (false, Some(OtherPorts::Closed)) if denied => AtomSet::none(self.atoms.count()),
-            (false, Some(OtherPorts::Closed)) => self.without_service(subject, rules.as_deref(), id),
+            (false, Some(OtherPorts::Closed)) => self.without_service(subject, rows, id),
             (false, _) => rows.open.get(id).clone(),
         };
         for port in self.ports_at(vip, own_node) {
-            let allowed = !denied && self.is_service_port_allowed(subject, rows, rules.as_deref(), id, port);
+            let allowed = !denied && self.is_service_port_allowed(subject, rows, id, port);
             match (allowed, port.contested) {
                 // A contested claim never adds anything. If it could, an `externalIPs` entry of any tenant would open
                 // an address that policy denies: https://github.com/kubernetes/kubernetes/issues/97076
@@ -126,9 +133,10 @@ impl<'a> RowBuilder<'a> {
 
     /// The atoms that are allowed to a service address at ports that the service lacks. No backend gets such a packet,
     /// so NetworkPolicies match it by rules without peers only. To cluster-wide policies it is an address like others.
-    fn without_service(&self, subject: &SubjectClass, rules: Option<&[&DraftRule]>, id: PeerId) -> AtomSet {
-        let mut set = self.without_peers(subject, rules, |_| true);
-        let baseline = rules.is_none().then(|| self.tier_row(Tier::Baseline, Direction::Egress, subject)).flatten();
+    fn without_service(&self, subject: &SubjectClass, rows: SpecialRows<'_>, id: PeerId) -> AtomSet {
+        let mut set = rows.without_peers.clone();
+        let baseline =
+            rows.rules.is_none().then(|| self.tier_row(Tier::Baseline, Direction::Egress, subject)).flatten();
         let admin = self.tier_row(Tier::Admin, Direction::Egress, subject);
         [baseline, admin].iter().flatten().for_each(|tier| tier.get(id).apply(&mut set));
         set
@@ -168,7 +176,6 @@ impl<'a> RowBuilder<'a> {
         &self,
         subject: &SubjectClass,
         rows: SpecialRows<'_>,
-        rules: Option<&[&DraftRule]>,
         address: PeerId,
         port: VipPort,
     ) -> bool {
@@ -180,8 +187,8 @@ impl<'a> RowBuilder<'a> {
             // If the service port may get backends with any port, only a rule that allows all ports reaches it.
             let allows_all =
                 |rule: &DraftRule| rule.ports.as_ref().is_none_or(|ports| ports.cover(of_service.protocol));
-            return !self.denies_unknown_backends(subject, rules.is_some())
-                && self.without_peers(subject, rules, allows_all).contains(port.atom);
+            return !self.denies_unknown_backends(subject, rows.rules.is_some())
+                && self.without_peers(subject, rows.rules, allows_all).contains(port.atom);
         }
         if !self.meter.take_for_services(0, 4 * behind.len() as u64) {
             return false;
