@@ -173,7 +173,7 @@ impl<'a> Emitter<'a> {
         for offset in [StackFrame::PEER.at]
             .into_iter()
             .chain((StackFrame::CLEARED..StackFrame::SCRATCH).step_by(8))
-            .chain((StackFrame::LOCAL..0).step_by(8))
+            .chain((StackFrame::FLOW..0).step_by(8))
         {
             self.asm.store(Size::Dw, Reg::R10, offset, Reg::R1);
         }

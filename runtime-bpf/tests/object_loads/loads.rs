@@ -85,8 +85,8 @@ fn aya_loads_each_program_of_the_object() {
     edge.load().unwrap_or_else(|error| panic!("at_edge: {error:?}"));
 }
 
-/// How often the verifier may walk an instruction, in the mean. It was 3.2 on Linux 6.18, and 7 while it knew which
-/// numbers on the stack are zero.
+/// How often the verifier may walk an instruction of this artifact, in the mean. It was 3 on Linux 6.18, and 6 while it
+/// knew which numbers on the stack are zero.
 const MOST_WALKS: u32 = 5;
 /// The kernel on which it was counted. Earlier ones merge fewer paths.
 const COUNTED_ON: (u16, u16) = (6, 18);

@@ -125,7 +125,10 @@ impl Emitter<'_> {
         match inst {
             Inst::Fact(_, fact) => self.fact(decision, direction, fact, to),
             Inst::Const(_, 0) => {
-                self.hidden_zero_of_key(Reg::R1);
+                // From the protocol and not from an address: `verify::prober` takes what is read here for a part of the
+                // decision.
+                self.load_frame(Reg::R1, StackFrame::PROTOCOL);
+                self.hidden_zero(Reg::R1, Reg::R1);
                 self.store_number(to, Reg::R1);
             }
             Inst::Const(_, number) => self.store_number(to, number as i32),

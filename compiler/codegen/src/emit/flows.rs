@@ -217,7 +217,8 @@ impl Emitter<'_> {
         self.asm.alu(AluOp::Rsh, Reg::R2, ORIGIN_SHIFT as i32);
         self.store_frame(StackFrame::ORIGIN, Reg::R2);
         self.asm.jump_if(Cond::Ne, Reg::R2, Origin::MidStream as i32, known);
-        // `Elsewhere` is the origin with the fewest rights.
+        // `Elsewhere`, the origin with the fewest rights.
+        const _: () = assert!(Origin::Elsewhere as u32 == 0, "stored as zero");
         self.hidden_zero(Reg::R2, Reg::R3);
         self.store_frame(StackFrame::ORIGIN, Reg::R2);
         self.store_constant(StackFrame::BOTH, 1);

@@ -9,8 +9,8 @@
 //! | r0–r5 | scratch, lost at every call |
 //!
 //! The stack frame is laid out by [`StackFrame`]; every byte that a program may read is written on every path before
-//! (the verifier insists on this). The entry clears the slots that only some paths write; `FLOW` and `SCRATCH` are
-//! written completely before every use.
+//! (the verifier insists on this). The entry clears the slots that only some paths write; `SCRATCH` is written
+//! completely before every use.
 
 use weir_ebpf::insn::Size;
 
@@ -45,14 +45,15 @@ pub(super) struct StackFrame;
 
 impl StackFrame {
     /// The flow key: interface, remote address, remote port, local port, protocol. 16 bytes for IPv4, 32 for IPv6. Its
-    /// start is chosen so that the address is aligned. The packet's own key has no protocol: it is in `PROTOCOL`.
+    /// start is chosen so that the address is aligned. Only the key of a quoted packet has its protocol; that of the
+    /// packet itself is in `PROTOCOL`.
     // The interface comes first in the key: the key of a flow is then the key of its endpoint too. It has four bytes,
     // so the key begins four bytes before an aligned address.
     pub(super) const KEY: i16 = -36;
     /// The pod's address.
     pub(super) const LOCAL: i16 = Self::KEY - 20;
     /// Facts about the flow.
-    const FLOW: i16 = Self::LOCAL - 32;
+    pub(super) const FLOW: i16 = Self::LOCAL - 24;
     /// The place in the flow table of the flow's slot, or of a new flow's home slot.
     pub(super) const SLOT: StackNumber = StackNumber::double(Self::FLOW);
     /// The slot's word as it was read. A change of the word expects this value.
@@ -123,6 +124,7 @@ const _: () = assert!(
     StackFrame::VALUES % 8 == 0
         && StackFrame::SCRATCH % 8 == 0
         && StackFrame::CLEARED % 8 == 0
+        && StackFrame::FLOW % 8 == 0
         && StackFrame::LOCAL % 8 == 0,
     "eight-byte slots are aligned"
 );

@@ -316,7 +316,6 @@ impl Emitter<'_> {
     /// Turns the key into that of the flow which remembers a neighbour's solicitation.
     fn store_neighbour(&mut self) {
         let key = key(Family::V6);
-        self.store_constant(StackFrame::PROTOCOL, crate::emit::parse::ICMPV6 as u32);
         // Like an echo request: the ICMP type and the number of the side that asked (ingress, 0) take the place of the
         // remote port. The local port is 0.
         self.store_constant(key.remote_port, SOLICITATION as u32);

@@ -35,6 +35,7 @@ impl Emitter<'_> {
         let key = key(family);
         self.load_frame(slot::ENDS, FlowKey::IFINDEX + moved);
         self.load_frame(slot::PORTS, key.remote_port + moved);
+        // Only the key of a quoted packet contains its protocol.
         match moved {
             0 => self.load_frame(slot::WANTED, StackFrame::PROTOCOL),
             _ => self.load_frame(slot::WANTED, key.protocol + moved),
@@ -44,8 +45,6 @@ impl Emitter<'_> {
         // use.
         if moved == 0 {
             self.store_frame(StackFrame::SLOT, slot::PLACE);
-            self.hidden_zero(slot::SLOT, slot::PLACE);
-            self.store_frame(StackFrame::TAKES, slot::SLOT);
         }
         // Unlike the fast path, this one continues after a refused slot: the same ends may belong to a flow of another
         // protocol or with another remote address.

@@ -115,7 +115,8 @@ impl Emitter<'_> {
         self.point_to(Reg::R7, self.bucket_map(family), 0);
         self.asm.alu(AluOp::Add, Reg::R7, Reg::R3);
         // Verifier: the offset of the best slot so far is in the upper half of a stack slot, where kernels up to 6.18
-        // at least do not track constants. In a register they would walk the rest once for each of the eight slots.
+        // at least track no constant except zero, which is hidden. In a register they would walk the rest once for each
+        // of the eight slots.
         self.hidden_zero(Reg::R1, Reg::R3);
         self.store_frame(StackFrame::SCRATCH + 4, Reg::R1);
         for way in 0..WAYS as i16 {
@@ -127,7 +128,10 @@ impl Emitter<'_> {
             self.rank(family, way);
             self.asm.jump_if(Cond::Ge, Reg::R5, Reg::R9, next);
             self.asm.mov(Reg::R9, Reg::R5);
-            self.store_frame(StackFrame::SCRATCH + 4, i32::from(way) * bytes);
+            // The first slot's offset is stored already.
+            if way > 0 {
+                self.store_frame(StackFrame::SCRATCH + 4, i32::from(way) * bytes);
+            }
             self.store_frame(StackFrame::WORD, Reg::R4);
             self.asm.bind(next);
         }

@@ -51,7 +51,7 @@ impl Emitter<'_> {
         self.number_of_leaf(leaf, lost);
     }
 
-    /// r1 = the number in the reference in r3, or 0 at `lost`. r1 is the key.
+    /// r1 = the number in the reference in r3, or 0 at `lost`, where r1 still holds the key.
     fn number_of_leaf(&mut self, leaf: Label, lost: Label) {
         self.asm.bind(lost);
         self.hidden_zero(Reg::R3, Reg::R1);
