@@ -123,7 +123,7 @@ pub(super) struct LocalBackends {
     pub(super) service: u32,
     pub(super) port: u32,
     /// These endpoints, sorted.
-    endpoints: Vec<EndpointId>,
+    pub(super) endpoints: Vec<EndpointId>,
 }
 
 /// From predicates to classes. To ask every class about every rule would cost classes × rules for each subject; with
@@ -248,10 +248,15 @@ fn backend_ports<'s>(services: impl IntoIterator<Item = &'s Service>) -> impl It
     all.filter(move |port| last.replace(*port) != Some(*port))
 }
 
+/// Whether packets are sent to the service, and not only to its pods.
+pub(super) fn is_reached(service: &Service) -> bool {
+    !service.addresses.is_empty() || service.ports.iter().any(|port| port.node_port.is_some())
+}
+
 fn to_local(cluster: &Cluster, draft: &SubjectDraft) -> Vec<LocalBackends> {
     let local: HashSet<EndpointId> = draft.local.iter().map(|local| local.endpoint).collect();
     let mut found = Vec::new();
-    for (service, of_service) in (0..).zip(&cluster.services) {
+    for (service, of_service) in (0..).zip(&cluster.services).filter(|(_, it)| is_reached(it)) {
         for (index, port) in (0..).zip(&of_service.ports) {
             let endpoints = port.backends.iter().filter_map(|it| it.endpoint).filter(|id| local.contains(id));
             // A pod can be several backends of one port (several addresses or target ports).
@@ -282,18 +287,20 @@ impl<'a> RowBuilder<'a> {
         (self.facts, self.sets)
     }
 
-    /// The facts after the backends of some services have changed, and whether a verdict of pods that are not among
-    /// these backends can depend on the change. The services and their ports are the same as before.
-    pub(super) fn with_backends(mut self, services: &[ServiceId]) -> (RowFacts, bool) {
-        let mut is_other = false;
+    /// The facts after the backends of some services have changed, and those of these services that are judged by other
+    /// backends now. The services and their ports are the same as before.
+    pub(super) fn with_backends(mut self, services: &[ServiceId]) -> (RowFacts, Vec<ServiceId>) {
+        let mut others = Vec::new();
         for id in services {
             let ports = self.cluster.services[id.index()].ports.iter();
             let behind: Vec<_> = ports.map(|port| self.behind(port)).collect();
-            is_other |= self.facts.behind[id.index()] != behind;
             self.facts.backend_ports.extend(backend_ports([&self.cluster.services[id.index()]]));
-            self.facts.behind[id.index()] = behind;
+            if self.facts.behind[id.index()] != behind {
+                self.facts.behind[id.index()] = behind;
+                others.push(*id);
+            }
         }
-        (self.facts, is_other)
+        (self.facts, others)
     }
 
     fn behind(&self, port: &ServicePort) -> [Vec<BackendProperties>; 2] {
@@ -487,7 +494,7 @@ impl<'a> RowBuilder<'a> {
         let bytes = open.bytes();
         // For ingress there is nothing to overlay: a source address is no evidence that the own node sent a packet (it
         // can be masqueraded or forged), so programs decide that by the packet, and services are no sources.
-        if direction == Direction::Egress && self.depends_on_services(subject) {
+        if direction == Direction::Egress && self.has_special_addresses(subject) {
             self.overlay_special(subject, &mut open);
         }
         let default = self.intern(&open.default, false);
@@ -510,8 +517,8 @@ impl<'a> RowBuilder<'a> {
         Row { default, entries: entries.into() }
     }
 
-    /// Whether the egress row of a class can depend on the backends of services.
-    pub(super) fn depends_on_services(&self, subject: &SubjectClass) -> bool {
+    /// Whether the egress row of a class can depend on the backends of services, or on the own node and hostPorts.
+    pub(super) fn has_special_addresses(&self, subject: &SubjectClass) -> bool {
         // Where everything is allowed, all backends are.
         let leads_back = !subject.own_services.is_empty() || !subject.own_host_ports.is_empty();
         leads_back || self.is_judged(Direction::Egress, subject)

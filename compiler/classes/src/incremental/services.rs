@@ -2,8 +2,8 @@
 //!
 //! The address of a service has a class of its own: its key names an element of [`Peers::vips`], which lists the claims on
 //! the ports of the address. If the claims change, the element changes, and the address keeps its class where no other
-//! address shares the element. A change of backends changes no class; the rows of the subjects that egress is judged for
-//! are made again if a backend of another class or target port comes or goes.
+//! address shares the element. A change of backends changes no peer class. If a backend of another class or target port
+//! comes or goes, egress rows are made again, and the subject classes of local pods that are backends themselves.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -30,8 +30,8 @@ pub(crate) struct ServiceChange {
     pub(crate) name: String,
     /// `None` if it is gone. Its namespace's number and the endpoints of its backends are found here.
     pub(crate) now: Option<Service>,
-    /// Whether only backends have moved, none of them local, and each port is judged as before, also for local pods that
-    /// are backends themselves.
+    /// Whether only backends have moved, none of them local, and each port was judged as before at that time, also for
+    /// local pods that are backends themselves. If a backend's class changes later, all rows are made again.
     pub(crate) keeps_verdicts: bool,
 }
 

@@ -17,7 +17,8 @@ struct Members {
 }
 
 impl Maintained {
-    /// Makes the classes of the touched endpoints again, and the rows of classes that are new.
+    /// Makes the classes of the touched endpoints again, the rows of classes that are new, and the egress rows of others
+    /// if services have other backends.
     pub(super) fn rebuild_subjects(&mut self, effect: &Effect, meter: &Meter) -> Result<(), NeedsWhole> {
         let touched = &effect.touched;
         let local: Vec<LocalEndpoint> = touched.iter().map(|index| self.draft.local[*index].clone()).collect();
@@ -52,7 +53,7 @@ impl Maintained {
         let others = (0..classes.subjects.len()).filter(|index| effect.changes_backends && !fresh.contains(index));
         for index in others {
             let subject = classes.subjects[index].clone();
-            if subject.audit.is_none() && !builder.depends_on_services(&subject) {
+            if subject.audit.is_none() && !builder.has_special_addresses(&subject) {
                 continue;
             }
             let row = builder.row(Direction::Egress, &subject);

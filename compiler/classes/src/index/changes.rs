@@ -25,6 +25,7 @@ use crate::incremental::{
     Changes, ListChange, LocalChange, Maintained, NamespaceChange, NeedsWhole, PeerPod, PolicyChange, PresentList,
     RangeChanges, ServiceChange, ServiceChanges, TierChange, is_alike,
 };
+use crate::rows::is_reached;
 use crate::{Limits, PeerId, PredicateId};
 use weir_model::Service;
 use weir_model::labels::matches;
@@ -113,6 +114,11 @@ impl Unbuilt {
             _ => self.is_more = true,
         }
         self.limit();
+    }
+
+    /// Whether the next generation judges this service again, whatever its slices do until then.
+    pub(super) fn has_service(&self, service: &Key) -> bool {
+        self.is_more || self.services.contains(&(service.namespace.clone(), service.name.clone()))
     }
 
     /// Whether more than the entries of a list may have changed since the generation.
@@ -422,8 +428,6 @@ impl Index {
                 applied.moved.push(moved);
                 applied.moves += count;
             }
-            let is_reached =
-                |it: &Service| !it.addresses.is_empty() || it.ports.iter().any(|port| port.node_port.is_some());
             for (service, change) in [(was, -1), (now.as_ref(), 1)] {
                 let Some(service) = service else { continue };
                 applied.addresses.extend(&service.addresses);
@@ -433,7 +437,8 @@ impl Index {
             let selector = self.objects.get(&key).and_then(as_service).map(|(_, service)| &service.selector);
             let selector = selector.filter(|it| !it.is_empty() && self.slices.of(&key).next().is_none());
             applied.selecting.insert((namespace.clone(), name.clone()), selector.cloned());
-            // `services::moved_by` has compared the ports of services that packets reach.
+            // `services::moved_by` has compared the ports. It has not compared those of services that no packet reached,
+            // or that are gone.
             let keeps_verdicts = is_moved && [was, now.as_ref()].into_iter().all(|it| it.is_some_and(is_reached));
             changes.list.push(ServiceChange { namespace: namespace.clone(), name: name.clone(), now, keeps_verdicts });
         }

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use super::store::Objects;
 use crate::Scope;
-use weir_model::{Cluster, Service};
+use crate::rows::is_reached;
+use weir_model::Cluster;
 use weir_objects::k8s::{Body, Labels};
 
 /// The parts that addresses play, beside their classes.
@@ -56,8 +57,7 @@ fn claimed_addresses(cluster: &Cluster, scope: &Scope) -> BTreeSet<IpAddr> {
 }
 
 fn backing(cluster: &Cluster) -> HashMap<IpAddr, u32> {
-    let is_reached = |it: &&Service| !it.addresses.is_empty() || it.ports.iter().any(|port| port.node_port.is_some());
-    let services = cluster.services.iter().filter(is_reached);
+    let services = cluster.services.iter().filter(|it| is_reached(it));
     let backends = services.flat_map(|it| &it.ports).flat_map(|port| &port.backends);
     // hostPorts lead to pods as services do, so their pods' classes decide verdicts on another address as well.
     let behind = backends.chain(cluster.host_ports.iter().map(|it| &it.backend)).filter_map(|it| it.address);

@@ -12,7 +12,7 @@
 //!
 //! Everyone who may write slices of a service can add any address to it. Its class is compared as any backend's.
 //! Invariants: the address of a backend counts as one from the answer on, so a change of its class requires a compile
-//! ([`Baseline::is_backing`]). Every move is kept for [`Departed::moved`](crate::departed::Departed::moved):
+//! ([`Baseline::is_backing`]). It may count as one for too long, until the next generation. Every move is kept for [`Departed::moved`](crate::departed::Departed::moved):
 //! connections to a backend that leaves must be found when policy denies the backend later.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -205,7 +205,12 @@ impl Index {
         }
         match self.moved_by(object, &service, before, after) {
             None => Dirty::Everything,
-            Some(SliceMove { backends, lost, got, moves }) => {
+            Some(SliceMove { backends, mut lost, got, moves }) => {
+                // A backend that came with a change that needs a generation was not counted. If it were subtracted now,
+                // the address would not count as a backend of other services.
+                if self.unbuilt.has_service(&service) {
+                    lost.clear();
+                }
                 if let Some(baseline) = &mut self.baseline {
                     baseline.note_moved(lost.into_iter(), got.into_iter(), moves);
                 }

@@ -15,7 +15,7 @@ use weir_codegen::compile::{CompileOptions, compile_after, compile_classes};
 use weir_codegen::last::LastArtifact;
 use weir_model::resolve::resolve;
 use weir_model::{Assumptions, Cluster, Direction, Protocol};
-use weir_objects::k8s::Object;
+use weir_objects::k8s::{Body, Object};
 use weir_testing::Random;
 use weir_verify::verify_within;
 
@@ -71,7 +71,7 @@ impl Server {
             0 => ("pod", far_pod(random)),
             1 => ("local pod", local_pod(random)),
             2 => ("service", service(random)),
-            3 => ("slice", slice(random)),
+            3 => ("slice", self.with_pods(slice(random), random)),
             4 => ("namespace", namespace(random)),
             _ => ("policy", policy(random)),
         };
@@ -80,6 +80,20 @@ impl Server {
             0 if object.meta.name != "near" => self.delete(&Key::of(&object), index),
             _ => self.apply(object, index),
         }
+    }
+
+    /// Mostly names the pods that have the addresses of a slice, as the controller of slices does.
+    fn with_pods(&self, mut slice: Object, random: &mut Random) -> Object {
+        let Body::EndpointSlice(body) = &mut slice.body else { return slice };
+        for endpoint in body.endpoints.iter_mut().filter(|_| random.below(4) > 0) {
+            let has_it = |object: &&Object| match &object.body {
+                Body::Pod(pod) => endpoint.addresses.first().is_some_and(|address| pod.addresses.contains(address)),
+                _ => false,
+            };
+            let pod = self.live.values().find(has_it);
+            endpoint.pod = pod.map(|pod| (pod.meta.namespace.clone(), pod.meta.name.clone()));
+        }
+        slice
     }
 
     fn cluster(&self) -> Cluster {

@@ -7,7 +7,7 @@ use weir_classes::SubjectId;
 use weir_classes::index::{Dirty, Generation, Index, Key, NeedsWhole};
 use weir_codegen::compile::CompileOptions;
 use weir_model::{Assumptions, EndpointId, IpBlockPods};
-use weir_objects::k8s::Object;
+use weir_objects::k8s::{Body, Object};
 use weir_testing::yaml::{NEAR_AND_FAR, objects};
 
 use crate::objects::{fixed, network_policy, pod};
@@ -163,6 +163,35 @@ fn a_local_backend_is_judged_by_backends_of_its_class_that_come_and_go() {
     for backends in [&[own][..], &[own, other], &[own], &[other], &[own, other], &[other]] {
         applied(&mut server, &mut index, slice_of("db", backends));
     }
+}
+
+/// A slice of another service gets the address, which needs a generation, and loses it again before there is one.
+#[test]
+fn an_address_stays_a_backend_of_one_service_when_another_one_loses_it_before_a_generation() {
+    let (mut server, mut index) = client();
+    let other = "{apiVersion: v1, kind: Service, metadata: {name: other, namespace: shop}, \
+         spec: {clusterIP: 10.96.0.2, ports: [{port: 80}]}}";
+    server.apply(objects(other).remove(0), &mut index);
+    let (kept, moved) = ("10.0.0.1", "10.0.0.2");
+    server.apply(slice_of("db", &[kept, moved]), &mut index);
+    server.apply(slice_of("other", &[kept]), &mut index);
+    let web = network_policy(
+        "shop",
+        "web",
+        "enforce",
+        "{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: web}}}]}]}",
+    );
+    server.apply(web, &mut index);
+    index.compile().expect("classes");
+    // No pod is named for the address, so a generation must find out.
+    let unnamed = |mut slice: Object| {
+        let Body::EndpointSlice(body) = &mut slice.body else { unreachable!("it is a slice") };
+        body.endpoints.iter_mut().for_each(|it| it.pod = None);
+        slice
+    };
+    assert_eq!(server.apply(unnamed(slice_of("other", &[kept, moved])), &mut index), Dirty::Everything);
+    assert_eq!(server.apply(slice_of("other", &[kept]), &mut index), Dirty::Nothing);
+    applied(&mut server, &mut index, pod("shop", "db-2", "far", "web", moved));
 }
 
 /// Pods that are backends themselves are common, and rows are most of the cost of a generation.
