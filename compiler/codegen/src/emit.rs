@@ -200,7 +200,7 @@ impl<'a> Emitter<'a> {
     /// `zero = 0`, computed from a number that the verifier does not know, which may be in the same register.
     // Verifier: a state that was accepted with an unknown number also covers zero, but not the other way round, and the
     // verifier often meets the path with zero first. It tracks zeros on the stack wherever they are, unlike other
-    // constants: with known zeros it walked two to three times as many instructions. Kernels up to 6.18 at least do not
+    // constants: with known zeros it walked twice to three times the instructions. Kernels up to 6.18 at least do not
     // see that `x ^ x` is zero.
     fn hidden_zero(&mut self, zero: Reg, unknown: Reg) {
         if zero != unknown {

@@ -12,7 +12,7 @@ use weir_model::{Direction, HostPort, ListAction, ListId, ServiceId, Tier};
 use weir_objects::address::Family;
 
 /// What decides about the special addresses of a subject. A cluster may have thousands of them, one for each service, so
-/// what they share is made once.
+/// their common parts are made once.
 #[derive(Clone, Copy)]
 struct SpecialRows<'r> {
     /// All policies and lists.

@@ -125,8 +125,8 @@ impl Emitter<'_> {
         match inst {
             Inst::Fact(_, fact) => self.fact(decision, direction, fact, to),
             Inst::Const(_, 0) => {
-                // From the protocol and not from an address: `verify::prober` takes what is read here for a part of the
-                // decision.
+                // From the protocol and not from an address: `verify::prober` takes each number that is read here for a
+                // part of the decision.
                 self.load_frame(Reg::R1, StackFrame::PROTOCOL);
                 self.hidden_zero(Reg::R1, Reg::R1);
                 self.store_number(to, Reg::R1);
