@@ -167,8 +167,8 @@ struct Effect {
     changes_origins: bool,
     /// Whether the facts that all rows share have to be made again.
     changes_facts: bool,
-    /// Whether a service port may be judged by other backends. Egress rows depend on them, and the classes of local pods
-    /// that are backends themselves, which are touched.
+    /// Whether a service port may be judged by other backends. Egress rows depend on them, and the classes of local
+    /// pods that are backends themselves, which are touched.
     changes_backends: bool,
     /// Whether a backend may have become local, or ceased to be.
     changes_local_backends: bool,
@@ -311,11 +311,11 @@ impl Maintained {
         }
     }
 
-    /// Makes the facts that all rows share again, if they may have changed. Then every row may have changed; if only the
-    /// backends of services have, every egress row.
+    /// Makes the facts that all rows share again, if they may have changed. Then every row may have changed; if only
+    /// the backends of services have, every egress row.
     fn renew_facts(&mut self, replaced: &services::Replaced, effect: &mut Effect, meter: &Meter) {
         let Self { cluster, draft, classes, peers, facts, .. } = self;
-        let mut judged_by_others = Vec::new();
+        let mut with_other_backends = Vec::new();
         if effect.changes_facts {
             *facts = RowFacts::new(cluster, draft, &classes.rules, &classes.atoms, peers, meter);
         } else if !replaced.changed.is_empty() {
@@ -328,8 +328,8 @@ impl Maintained {
                 std::mem::take(facts),
                 Interner::default(),
             );
-            (*facts, judged_by_others) = builder.with_backends(&replaced.changed);
-            effect.changes_backends = !judged_by_others.is_empty();
+            (*facts, with_other_backends) = builder.with_backends(&replaced.changed);
+            effect.changes_backends = !with_other_backends.is_empty();
         }
         if effect.changes_local_backends || !replaced.changed.is_empty() {
             let is_other = facts.renew_local(cluster, draft);
@@ -341,7 +341,7 @@ impl Maintained {
         }
         // A local pod that is a backend itself is judged by the other backends, and this is a part of its class.
         effect.touched.extend(&replaced.local);
-        let of_others = facts.to_local().iter().filter(|it| judged_by_others.contains(&ServiceId(it.service)));
+        let of_others = facts.to_local().iter().filter(|it| with_other_backends.contains(&ServiceId(it.service)));
         let endpoints: Vec<EndpointId> = of_others.flat_map(|it| it.endpoints.iter().copied()).collect();
         effect.touched.extend(self.local_indices(&endpoints));
     }

@@ -1,9 +1,10 @@
 //! Services with other addresses, ports or backends.
 //!
-//! The address of a service has a class of its own: its key names an element of [`Peers::vips`], which lists the claims on
-//! the ports of the address. If the claims change, the element changes, and the address keeps its class where no other
-//! address shares the element. A change of backends changes no peer class. If a backend of another class or target port
-//! comes or goes, egress rows are made again, and the subject classes of local pods that are backends themselves.
+//! The address of a service has a class of its own: its key names an element of [`Peers::vips`], which lists the claims
+//! on the ports of the address. If the claims change, the element changes, and the address keeps its class where no
+//! other address shares the element. A change of backends changes no peer class. If a backend of another class or
+//! target port comes or goes, egress rows are made again, and the subject classes of local pods that are backends
+//! themselves.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;

@@ -17,8 +17,8 @@ struct Members {
 }
 
 impl Maintained {
-    /// Makes the classes of the touched endpoints again, the rows of classes that are new, and the egress rows of others
-    /// if services have other backends.
+    /// Makes the classes of the touched endpoints again, the rows of classes that are new, and the egress rows of
+    /// others if services have other backends.
     pub(super) fn rebuild_subjects(&mut self, effect: &Effect, meter: &Meter) -> Result<(), NeedsWhole> {
         let touched = &effect.touched;
         let local: Vec<LocalEndpoint> = touched.iter().map(|index| self.draft.local[*index].clone()).collect();
@@ -50,8 +50,8 @@ impl Maintained {
             }
             [classes.rows.ingress[index], classes.rows.egress[index]] = enforced;
         }
-        let others = (0..classes.subjects.len()).filter(|index| effect.changes_backends && !fresh.contains(index));
-        for index in others {
+        let others = if effect.changes_backends { 0..classes.subjects.len() } else { 0..0 };
+        for index in others.filter(|index| !fresh.contains(index)) {
             let subject = classes.subjects[index].clone();
             if subject.audit.is_none() && !builder.has_special_addresses(&subject) {
                 continue;

@@ -437,8 +437,8 @@ impl Index {
             let selector = self.objects.get(&key).and_then(as_service).map(|(_, service)| &service.selector);
             let selector = selector.filter(|it| !it.is_empty() && self.slices.of(&key).next().is_none());
             applied.selecting.insert((namespace.clone(), name.clone()), selector.cloned());
-            // `services::moved_by` has compared the ports. It has not compared those of services that no packet reached,
-            // or that are gone.
+            // `services::moved_by` has compared the ports. It has not compared those of services that no packet
+            // reached, or that are gone.
             let keeps_verdicts = is_moved && [was, now.as_ref()].into_iter().all(|it| it.is_some_and(is_reached));
             changes.list.push(ServiceChange { namespace: namespace.clone(), name: name.clone(), now, keeps_verdicts });
         }

@@ -12,8 +12,9 @@
 //!
 //! Everyone who may write slices of a service can add any address to it. Its class is compared as any backend's.
 //! Invariants: the address of a backend counts as one from the answer on, so a change of its class requires a compile
-//! ([`Baseline::is_backing`]). It may count as one for too long, until the next generation. Every move is kept for [`Departed::moved`](crate::departed::Departed::moved):
-//! connections to a backend that leaves must be found when policy denies the backend later.
+//! ([`Baseline::is_backing`]). It may count as one for too long, until the next generation. Every move is kept for
+//! [`Departed::moved`](crate::departed::Departed::moved): connections to a backend that leaves must be found when
+//! policy denies the backend later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::once;

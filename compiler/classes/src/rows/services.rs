@@ -11,8 +11,8 @@ use crate::{PeerId, SubjectClass};
 use weir_model::{Direction, HostPort, ListAction, ListId, ServiceId, Tier};
 use weir_objects::address::Family;
 
-/// What decides about the special addresses of a subject. A cluster may have thousands of them, one for each service, so
-/// their common parts are made once.
+/// What decides about the special addresses of a subject. A cluster may have thousands of them, one for each service,
+/// so their common parts are made once.
 #[derive(Clone, Copy)]
 struct SpecialRows<'r> {
     /// All policies and lists.

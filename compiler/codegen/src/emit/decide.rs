@@ -17,9 +17,9 @@ use weir_model::Direction;
 use weir_model::eval::Verdict;
 use weir_objects::address::Family;
 
-// Verifier: a number is stored in the upper half of its slot, where kernels up to 6.18 at least track no constant except
-// zero (see `hidden_zero`). In the lower half they would distinguish the leaves of the port tree by their atoms, and
-// walk the code that follows once for each of them.
+// Verifier: a number is stored in the upper half of its slot, where kernels up to 6.18 at least track no constant
+// except zero (see `hidden_zero`). In the lower half they would distinguish the leaves of the port tree by their atoms,
+// and walk the code that follows once for each of them.
 const NUMBER: i16 = 4;
 
 /// One direction's decision, for one family.

@@ -93,9 +93,9 @@ impl Emitter<'_> {
         self.forget_where();
     }
 
-    // Verifier: the next step is walked only once, wherever it starts. Kernels up to 6.18 at least track no number except
-    // zero in the upper half of a slot. Otherwise they would walk the rest once for each position at which an option
-    // may end.
+    // Verifier: the next step is walked only once, wherever it starts. Kernels up to 6.18 at least track no number
+    // except zero in the upper half of a slot. Otherwise they would walk the rest once for each position at which an
+    // option may end.
     fn forget_where(&mut self) {
         self.store_frame(StackFrame::SCRATCH + 4, AT);
         self.load_frame(AT, StackFrame::SCRATCH + 4);

@@ -265,8 +265,8 @@ impl Emitter<'_> {
     }
 
     /// Stores zeros as the packet's ports; r3 is overwritten. `unknown` holds a number that the verifier does not know.
-    // The entry has cleared them, with other bytes in one store. Verifier: without a store of the ports alone, their slot
-    // would be in another state than on paths with ports (see `StackFrame`).
+    // The entry has cleared them, with other bytes in one store. Verifier: without a store of the ports alone, their
+    // slot would be in another state than on paths with ports (see `StackFrame`).
     pub(super) fn no_ports(&mut self, family: Family, unknown: Reg) {
         self.hidden_zero(Reg::R3, unknown);
         self.store_frame(key(family).remote_port, Reg::R3);

@@ -1,0 +1,177 @@
+//! The facts about peers and services that all rows share, so that no row has to ask every class or service.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use super::RowBuilder;
+use crate::meter::Meter;
+use crate::peers::Peers;
+use crate::ports::{AtomId, Atoms};
+use crate::predicates::{PredicateId, RulePredicates};
+use crate::subjects::SubjectDraft;
+use crate::vips::{self, VipPort};
+use crate::{PeerClass, PeerId};
+use weir_model::{Cluster, EndpointId, Interner, ListId, NodeId, Protocol, Service};
+use weir_objects::address::Family;
+
+/// The facts about peers and services that all rows share.
+#[derive(Debug, Default)]
+pub(crate) struct RowFacts {
+    pub(super) matching: Matching,
+    pub(super) node_ports: Vec<VipPort>,
+    /// Classes of addresses that services have or claim, of local nodes, and of hostPorts there.
+    pub(super) special: Vec<PeerId>,
+    /// By service and port, for IPv4 and IPv6: the different backends. Thousands of backends are a few classes.
+    pub(super) behind: Vec<Vec<[Vec<BackendProperties>; 2]>>,
+    /// The ports of backends, also of earlier ones.
+    pub(super) backend_ports: BTreeSet<(Protocol, u16)>,
+    pub(super) to_local: Vec<LocalBackends>,
+}
+
+/// A service port that leads to local endpoints.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalBackends {
+    pub(crate) service: u32,
+    pub(crate) port: u32,
+    /// These endpoints, sorted.
+    pub(crate) endpoints: Vec<EndpointId>,
+}
+
+/// From predicates to classes. To ask every class about every rule would cost classes × rules for each subject; with
+/// this, a row costs as much as its rules match.
+#[derive(Debug, Default)]
+pub(super) struct Matching {
+    /// By predicate: the classes for which it holds.
+    holding: Vec<Vec<PeerId>>,
+    /// By egress name: the classes that have it, with its number there.
+    naming: Vec<Vec<(PeerId, u16)>>,
+    lists: BTreeMap<ListId, PredicateId>,
+}
+
+impl Matching {
+    fn new(rules: &RulePredicates, peers: &[PeerClass]) -> Self {
+        let mut holding = vec![Vec::new(); rules.predicates.len()];
+        let mut naming = vec![Vec::new(); rules.egress_names.len()];
+        for (id, peer) in (0..).map(PeerId).zip(peers) {
+            peer.predicates.iter().for_each(|predicate| holding[predicate.index()].push(id));
+            peer.named.iter().for_each(|(name, number)| naming[*name as usize].push((id, *number)));
+        }
+        Self { holding, naming, lists: rules.of_lists() }
+    }
+
+    /// The classes for which a predicate holds.
+    pub(super) fn holding(&self, predicate: PredicateId) -> &[PeerId] {
+        &self.holding[predicate.index()]
+    }
+
+    /// The classes that have a port of an egress name, with its number there.
+    pub(super) fn naming(&self, name: u32) -> &[(PeerId, u16)] {
+        &self.naming[name as usize]
+    }
+
+    /// The predicate of a list that applies to a local endpoint.
+    pub(super) fn of_list(&self, list: ListId) -> Option<PredicateId> {
+        self.lists.get(&list).copied()
+    }
+}
+
+/// The properties of a backend that a verdict can depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct BackendProperties {
+    pub(super) peer: PeerId,
+    /// The port, whose atom can become another one while the backends stay the same.
+    pub(super) port: u16,
+    pub(super) atom: AtomId,
+    /// The node of a host-network pod that is only a manifest: it has a node but no address.
+    pub(super) node: Option<NodeId>,
+}
+
+impl RowFacts {
+    pub(crate) fn new(
+        cluster: &Cluster,
+        draft: &SubjectDraft,
+        rules: &RulePredicates,
+        atoms: &Atoms,
+        peers: &Peers,
+        meter: &Meter,
+    ) -> Self {
+        let is_special = |peer: &PeerClass| peer.vip.is_some() || !peer.nodes.is_empty() || !peer.host_ports.is_empty();
+        let of_peers = (0..).map(PeerId).zip(peers.list.iter());
+        let facts = Self {
+            matching: Matching::new(rules, &peers.list),
+            node_ports: vips::node_ports(cluster, atoms),
+            special: of_peers.filter(|(_, peer)| is_special(peer)).map(|(id, _)| id).collect(),
+            // Filled in below, since that reads the other fields.
+            behind: Vec::new(),
+            backend_ports: backend_ports(&cluster.services).collect(),
+            to_local: to_local(cluster, draft),
+        };
+        let builder = RowBuilder::new(cluster, rules, atoms, peers, meter, facts, Interner::default());
+        let behind = |it: &Service| it.ports.iter().map(|port| builder.behind(port)).collect();
+        let behind = cluster.services.iter().map(behind).collect();
+        Self { behind, ..builder.facts }
+    }
+
+    /// Finds the atoms of backends again, after the atoms have changed.
+    pub(crate) fn renumber_atoms(&mut self, cluster: &Cluster, before: &Atoms, atoms: &Atoms) {
+        let is_same =
+            |(protocol, port): &(Protocol, u16)| before.find(*protocol, *port) == atoms.find(*protocol, *port);
+        if self.backend_ports.iter().all(is_same) {
+            return;
+        }
+        for (service, of_service) in cluster.services.iter().zip(&mut self.behind) {
+            for (port, families) in service.ports.iter().zip(of_service) {
+                for backend in families.iter_mut().flatten() {
+                    backend.atom = atoms.find(port.protocol, backend.port);
+                }
+            }
+        }
+    }
+
+    /// Finds the service ports that lead to local endpoints again. Returns whether they are others.
+    pub(crate) fn renew_local(&mut self, cluster: &Cluster, draft: &SubjectDraft) -> bool {
+        let before = std::mem::replace(&mut self.to_local, to_local(cluster, draft));
+        let ports = |of: &LocalBackends| (of.service, of.port);
+        !before.iter().map(ports).eq(self.to_local.iter().map(ports))
+    }
+
+    /// The different backends of a service port.
+    pub(super) fn behind_port(&self, service: u32, port: u32, family: Family) -> &[BackendProperties] {
+        &self.behind[service as usize][port as usize][usize::from(family == Family::V6)]
+    }
+
+    /// The service ports that lead to local endpoints.
+    pub(crate) fn to_local(&self) -> &[LocalBackends] {
+        &self.to_local
+    }
+}
+
+/// The ports of backends, without repetitions in a row: nearly all backends of a service have the same port.
+pub(super) fn backend_ports<'s>(
+    services: impl IntoIterator<Item = &'s Service>,
+) -> impl Iterator<Item = (Protocol, u16)> {
+    let ports = services.into_iter().flat_map(|service| &service.ports);
+    let all = ports.flat_map(|port| port.backends.iter().map(|backend| (port.protocol, backend.port)));
+    let mut last = None;
+    all.filter(move |port| last.replace(*port) != Some(*port))
+}
+
+/// Whether packets are sent to the service, and not only to its pods.
+pub(crate) fn is_reached(service: &Service) -> bool {
+    !service.addresses.is_empty() || service.ports.iter().any(|port| port.node_port.is_some())
+}
+
+fn to_local(cluster: &Cluster, draft: &SubjectDraft) -> Vec<LocalBackends> {
+    let local: HashSet<EndpointId> = draft.local.iter().map(|local| local.endpoint).collect();
+    let mut found = Vec::new();
+    for (service, of_service) in (0..).zip(&cluster.services).filter(|(_, it)| is_reached(it)) {
+        for (index, port) in (0..).zip(&of_service.ports) {
+            let endpoints = port.backends.iter().filter_map(|it| it.endpoint).filter(|id| local.contains(id));
+            // A pod can be several backends of one port (several addresses or target ports).
+            let endpoints: BTreeSet<EndpointId> = endpoints.collect();
+            if !endpoints.is_empty() {
+                found.push(LocalBackends { service, port: index, endpoints: endpoints.into_iter().collect() });
+            }
+        }
+    }
+    found
+}
