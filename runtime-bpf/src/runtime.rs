@@ -73,8 +73,9 @@ pub use pods::{ComingPod, LeavingPod};
 pub use status::{Deviations, EndpointState, EnforcementState, EnforcementStatus, Fill, UplinkState};
 pub use unattached::{UnattachedEndpoint, unattached};
 
-/// The longest time that a packet may take from one hook of this host to the other.
-pub const GRACE: Duration = Duration::from_millis(50);
+/// The longest time that a packet may take from one hook of this host to the other. The way between them is one chain
+/// of calls, without a queue, so it takes microseconds; only a machine that is stopped meanwhile makes it longer.
+pub const GRACE: Duration = Duration::from_millis(20);
 /// How long to wait for another process to end its change.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -107,6 +108,8 @@ pub struct Runtime {
     /// The program that closes interfaces, once it was needed.
     pub(crate) closing: OnceLock<KernelProgram>,
     grace: Duration,
+    /// The retired generation, from [`Runtime::separate`] until it is reaped or paired again.
+    separated: Mutex<Option<retired::SeparatedGeneration>>,
     /// Whether an endpoint that fails is closed, and the operation continues with the others.
     apart: bool,
     /// Whether the generation before is kept as a spare, for further changes.
@@ -139,6 +142,7 @@ impl Runtime {
             nothing: OnceLock::new(),
             closing: OnceLock::new(),
             grace: GRACE,
+            separated: Mutex::default(),
             apart: false,
             spares: false,
             _root: root,

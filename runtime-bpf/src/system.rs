@@ -13,6 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::DirEntryExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::fs::{CWD, RenameFlags};
@@ -289,6 +290,12 @@ impl System {
     pub fn wait_for_programs(&self) -> io::Result<()> {
         let _operation = self.ask(Operation::WaitForPrograms)?;
         sys::wait_for_programs()
+    }
+
+    /// The same in a thread of its own.
+    pub fn begin_wait_for_programs(&self) -> io::Result<JoinHandle<io::Result<()>>> {
+        let _operation = self.ask(Operation::WaitForPrograms)?;
+        std::thread::Builder::new().name("wait".to_owned()).spawn(sys::wait_for_programs)
     }
 
     /// Loads a program with its line information; without it if the kernel refuses the line information.

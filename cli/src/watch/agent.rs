@@ -351,6 +351,9 @@ impl<E: Enforce> NodeAgent<E> {
             self.write_entries(now);
             self.retry_ending_flows(now);
             self.pace.used(now, (self.read_cpu)());
+            if self.upkeep.take_separation(now) {
+                self.separate_replaced();
+            }
             if self.generation_due().is_some_and(|due| due <= now) {
                 self.make_generation(now, inbox);
             } else {
@@ -417,6 +420,14 @@ impl<E: Enforce> NodeAgent<E> {
             self.preparation_due(),
         ];
         starting.into_iter().chain(own).chain(self.upkeep.due()).flatten().min()
+    }
+
+    fn separate_replaced(&mut self) {
+        if let Err(error) = self.enforce.separate_replaced() {
+            // The removal does it, and waits longer.
+            let fields = [("error", Value::from(error.message))];
+            self.reports.log.debug("the replaced generation cannot be separated yet", &fields);
+        }
     }
 
     fn remove_replaced(&mut self) {

@@ -187,6 +187,11 @@ pub(crate) trait Enforce {
         Duration::ZERO
     }
 
+    /// Begins to remove what the last generation has replaced, without the longest wait of the removal.
+    fn separate_replaced(&mut self) -> Result<(), EnforceError> {
+        Ok(())
+    }
+
     /// Removes the programs and maps that the last generation has replaced. The caller waits until no packet can be
     /// under way in them.
     fn remove_replaced(&mut self) -> Result<(), EnforceError>;

@@ -3,9 +3,14 @@
 //! Problem: during a switch and for a moment after it, packets that one generation has stamped arrive at the other one.
 //! Strategy: each of the two knows the other's stamp and program, until no packet that the retired one has stamped can
 //! be under way. Then the pair is separated. The retired generation becomes the spare, which the next change fills
-//! again instead of loading programs, or its pins are removed.
+//! again instead of loading programs, or its pins are removed. Before it becomes the spare, programs of it that began
+//! just before must end. That can take tens of milliseconds, so an agent lets a thread wait for it
+//! ([`Runtime::separate`]).
 //! Invariant: a spare's programs run nowhere, and no packet that they have stamped is under way.
 
+use std::io;
+use std::sync::PoisonError;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use weir_artifact::layout::{MapName, config, mark};
@@ -18,10 +23,21 @@ use crate::point::ProgramSide;
 use crate::record::{EnforcementRecord, KernelGeneration};
 use crate::system::TypedCell;
 
+/// A retired generation that no packet enters any more, and the wait for the programs that ran at that time.
+#[derive(Debug)]
+pub(crate) struct SeparatedGeneration {
+    stamp: u8,
+    /// When it was retired.
+    since: u64,
+    wait: JoinHandle<io::Result<()>>,
+}
+
 impl Runtime {
     /// Gives each generation the other's stamp and program, from the time when packets of either can arrive.
     pub(super) fn pair(&self, one: &LoadedGeneration, other: &LoadedGeneration) -> Result<(), Error> {
         use std::os::fd::AsFd as _;
+        // From here on, packets can enter either of them again.
+        self.take_separated();
         let pairing = "pair two generations";
         for (this, that) in [(one, other), (other, one)] {
             let slot = this.map(MapName::Other);
@@ -66,6 +82,31 @@ impl Runtime {
         self.system.update_descriptor(slot, &[0; 4], itself).doing("unpair two generations")
     }
 
+    /// For an agent: separates the previous generation from the one in force, after waiting until no packet that it has
+    /// stamped can be under way. [`Self::reap`] then waits only until the programs that run now have ended.
+    pub fn separate(&self) -> Result<(), Error> {
+        let record = self.record()?;
+        let Some((retired, since)) = &record.retired else { return Ok(()) };
+        let Some(loaded) = self.current(&record)?.filter(|_| self.can_become_spare(&record)) else { return Ok(()) };
+        self.wait_for_packets(*since);
+        self.unpair(&loaded)?;
+        // An error is no reason to fail: `reap` tries again.
+        let wait = self.system.begin_wait_for_programs().ok();
+        let separated = wait.map(|wait| SeparatedGeneration { stamp: retired.stamp, since: *since, wait });
+        *self.separated.lock().unwrap_or_else(PoisonError::into_inner) = separated;
+        Ok(())
+    }
+
+    fn take_separated(&self) -> Option<SeparatedGeneration> {
+        self.separated.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Waits until no packet can be under way that was stamped before this time.
+    fn wait_for_packets(&self, since: u64) {
+        let age = Duration::from_millis(uptime().saturating_sub(since));
+        std::thread::sleep(self.grace.saturating_sub(age));
+    }
+
     /// Removes the previous generation, or makes it the spare, after waiting until no packet that it has stamped can be
     /// under way.
     pub fn reap(&self) -> Result<(), Error> {
@@ -76,15 +117,18 @@ impl Runtime {
 
     /// Returns, in words, the pins that were missing.
     pub(super) fn reap_retired(&self, record: &mut EnforcementRecord) -> Result<Vec<String>, Error> {
-        let Some((_, since)) = &record.retired else { return Ok(Vec::new()) };
-        let age = Duration::from_millis(uptime().saturating_sub(*since));
-        std::thread::sleep(self.grace.saturating_sub(age));
+        let Some((retired, since)) = &record.retired else { return Ok(Vec::new()) };
+        let is_it = |it: &SeparatedGeneration| (it.stamp, it.since) == (retired.stamp, *since);
+        let separated = self.take_separated().filter(is_it);
+        self.wait_for_packets(*since);
         // First the current generation forgets the retired one, then the record does, then the pins go. A process that
         // dies in between leaves at most pins that the next `place_pins` removes.
-        if let Some(loaded) = self.current(record)? {
+        if separated.is_none()
+            && let Some(loaded) = self.current(record)?
+        {
             self.unpair(&loaded)?;
         }
-        let is_reusable = self.is_reusable(record);
+        let is_reusable = self.can_become_spare(record) && self.have_programs_ended(separated);
         record.spare = record.retired.take().map(|(retired, _)| retired).filter(|_| is_reusable);
         self.write_record(record)?;
         let restored = self.place_pins_or_drop_spare(record)?;
@@ -95,13 +139,20 @@ impl Runtime {
         Ok(restored)
     }
 
-    /// Whether the retired generation can become the spare: no program of it runs any more, nor ever will.
-    fn is_reusable(&self, record: &EnforcementRecord) -> bool {
+    /// Whether the retired generation can become the spare once the programs have ended that run now.
+    fn can_become_spare(&self, record: &EnforcementRecord) -> bool {
         let has_code = record.retired.as_ref().is_some_and(|(retired, _)| !retired.code.is_empty());
         // Programs of an endpoint that is leaving may be those of the retired generation.
-        let runs_nowhere = self.spares && has_code && record.leaving.is_empty();
-        // A packet can have entered the retired generation just before the two were unpaired.
-        runs_nowhere && self.system.wait_for_programs().is_ok()
+        self.spares && has_code && record.leaving.is_empty()
+    }
+
+    /// Waits for the programs that ran when the two generations were separated: a packet can have entered the retired
+    /// one just before.
+    fn have_programs_ended(&self, separated: Option<SeparatedGeneration>) -> bool {
+        match separated {
+            Some(SeparatedGeneration { wait, .. }) => wait.join().is_ok_and(|waited| waited.is_ok()),
+            None => self.system.wait_for_programs().is_ok(),
+        }
     }
 
     /// Removes a spare's pins, also that of a file for the generation that was to take its place, and lets its objects

@@ -100,6 +100,10 @@ fn attach_through(
         let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change)?;
         let runtime = runtime.without_grace().with_spare();
         runtime.attach(&request)?;
+        // As an agent does, which has links.
+        if way == HookKind::Tcx {
+            runtime.separate()?;
+        }
         runtime.reap()
     })
 }
@@ -382,7 +386,7 @@ fn an_agents_switch_survives_every_fault() {
     let switch = |turn: usize| {
         let endpoints = vec![("default/p1".to_owned(), node.interface(1))];
         let request = Request { endpoints, way: Some(HookKind::Tcx), ..request(&made[turn % 2]) };
-        node.here(|| runtime.attach(&request).and_then(|_| runtime.reap()))
+        node.here(|| runtime.attach(&request).and_then(|_| runtime.separate()).and_then(|()| runtime.reap()))
     };
     (0..4).for_each(|turn| switch(turn).unwrap());
     let (mut turn, mut failed, mut nth) = (4, 0, 0);

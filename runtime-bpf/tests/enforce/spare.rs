@@ -34,15 +34,20 @@ fn only_port_by(name: &str, port: u16) -> Made {
 
 /// A runtime as the agent uses it, and the number of programs that it has loaded.
 pub(crate) fn agent(node: &Node) -> (Runtime, Arc<AtomicUsize>) {
-    let loads = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&loads);
+    agent_counting(Operation::Load, node)
+}
+
+/// An agent, and how many operations of a kind it has asked for.
+fn agent_counting(counted: Operation, node: &Node) -> (Runtime, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let total = Arc::clone(&asked);
     let count = move |operation| {
-        counted.fetch_add(usize::from(operation == Operation::Load), Ordering::Relaxed);
+        total.fetch_add(usize::from(operation == counted), Ordering::Relaxed);
         None
     };
     let system = System::with_faults(Box::new(count)).unwrap();
     let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap();
-    (runtime.keeping().unwrap(), loads)
+    (runtime.keeping().unwrap(), asked)
 }
 
 pub(crate) fn attach(runtime: &Runtime, node: &Node, made: &Made, way: HookKind) -> Result<Attached, Error> {
@@ -99,6 +104,46 @@ fn switches_to_other_tables_load_no_program() {
             runtime.detach(None).unwrap();
             assert!(!node.bpffs().join("old").exists(), "a detach removes the spare too");
         });
+    });
+}
+
+#[test]
+fn a_thread_waits_for_the_programs_of_a_separated_generation() {
+    skip!(unless possible());
+    let node = &with_servers();
+    node.here(|| {
+        let (runtime, waits) = agent_counting(Operation::WaitForPrograms, node);
+        attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
+        runtime.separate().unwrap();
+        assert_eq!(waits.load(Ordering::Relaxed), 0, "no generation was replaced");
+        for (turn, port) in [81, 80].into_iter().enumerate() {
+            attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
+            runtime.separate().unwrap();
+            assert_in_force(node, &runtime, port, 161 - port, "it is separated");
+            runtime.reap().unwrap();
+            assert_eq!(waits.load(Ordering::Relaxed), turn + 1, "one wait for each generation");
+            assert!(runtime.spare().unwrap().is_some());
+            assert_in_force(node, &runtime, port, 161 - port, "it is the spare");
+        }
+    });
+}
+
+/// A repair pairs the two generations again, so packets can enter the one that was separated.
+#[test]
+fn a_generation_that_is_paired_again_is_waited_for_again() {
+    skip!(unless possible());
+    let node = &with_servers();
+    node.here(|| {
+        let (runtime, waits) = agent_counting(Operation::WaitForPrograms, node);
+        for port in [80, 81] {
+            attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
+        }
+        runtime.separate().unwrap();
+        assert_eq!(runtime.repair().unwrap(), Vec::<String>::new());
+        runtime.reap().unwrap();
+        assert_eq!(waits.load(Ordering::Relaxed), 2);
+        assert!(runtime.spare().unwrap().is_some());
+        assert_in_force(node, &runtime, 81, 80, "it is separated for good");
     });
 }
 

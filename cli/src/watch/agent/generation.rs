@@ -136,7 +136,7 @@ impl<E: Enforce> NodeAgent<E> {
         match made {
             // The generation is dropped at the end of this arm. Freeing its memory comes last: no pod waits for it.
             Ok(NewGeneration { generation, artifact, installed }) => {
-                self.prepare_later(artifact, &installed, now + started.elapsed());
+                self.prepare_later(artifact, &installed, is_whole, now + started.elapsed());
                 self.time_new_pods();
                 self.enforcement.index_is_in_force(installed.epoch);
                 self.upkeep.generation_replaced(now + started.elapsed(), self.enforce.pause());

@@ -3,7 +3,7 @@
 //! Problem: the first change after a start, or after a change of the programs, has to load a second copy of them
 //! ([`weir_runtime::runtime::Runtime::prepare_spare`]), which takes a tenth of a second.
 //! Strategy: the agent keeps the artifact of the generation in force, and has the copy made when no generation was
-//! needed for [`QUIET_BEFORE`]. This is not urgent, so it waits for other work, and until half of the CPU budget is left.
+//! needed for a while. This is not urgent, so it waits for other work, and until half of the CPU budget is left.
 //! Invariant: the artifact that is kept is that of the generation in force. If the preparation fails, the next change
 //! takes longer, and nothing else.
 
@@ -14,9 +14,12 @@ use weir_artifact::Artifact;
 use super::{NodeAgent, Value};
 use crate::watch::enforce::{Enforce, Installed};
 
-/// How long no generation must have been needed. At a start, lists that come late need several, with other programs.
-/// Also the time after which the agent looks again whether the budget allows it: the budget is spent on looking, too.
-pub(super) const QUIET_BEFORE: Duration = Duration::from_secs(1);
+/// How long no generation must have been needed since the last one. An edit a moment later finds the copy.
+pub(super) const QUIET_BEFORE: Duration = Duration::from_millis(200);
+/// The same after a generation from scratch. At a start, lists that come late need several, with other programs.
+pub(super) const QUIET_AFTER_WHOLE: Duration = Duration::from_secs(1);
+/// The time after which the agent looks again whether the budget allows it: the budget is spent on looking, too.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The part of the CPU budget that must be left before.
 const LEFT: f64 = 0.5;
 
@@ -29,11 +32,12 @@ pub(super) struct Unprepared {
 
 impl<E: Enforce> NodeAgent<E> {
     /// Keeps the artifact of the generation that is in force now for [`Self::prepare_next`].
-    pub(super) fn prepare_later(&mut self, artifact: Artifact, installed: &Installed, now: Instant) {
+    pub(super) fn prepare_later(&mut self, artifact: Artifact, installed: &Installed, is_whole: bool, now: Instant) {
+        let quiet = if is_whole { QUIET_AFTER_WHOLE } else { QUIET_BEFORE };
         // Programs of the generation before may still run where this one could not be installed. Then the next change
         // drops every spare.
         match installed.failed.is_empty() {
-            true => self.unprepared = Some(Unprepared { artifact, due: now + QUIET_BEFORE }),
+            true => self.unprepared = Some(Unprepared { artifact, due: now + quiet }),
             false => self.compile.last.reuse(artifact),
         }
     }
@@ -59,7 +63,7 @@ impl<E: Enforce> NodeAgent<E> {
         }
         let Some(mut unprepared) = self.unprepared.take() else { return };
         if !self.pace.can_spare(LEFT) {
-            unprepared.due = now + QUIET_BEFORE;
+            unprepared.due = now + LOOK_AGAIN;
             self.unprepared = Some(unprepared);
             return;
         }

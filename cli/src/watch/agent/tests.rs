@@ -138,6 +138,11 @@ impl Enforce for FakeKernel {
         self.0.lock().expect("no test panics while it holds it").pause
     }
 
+    fn separate_replaced(&mut self) -> Result<(), EnforceError> {
+        self.0.lock().expect("no test panics while it holds it").done.push("separate".to_owned());
+        Ok(())
+    }
+
     fn remove_replaced(&mut self) -> Result<(), EnforceError> {
         Ok(())
     }

@@ -10,7 +10,8 @@ const RECONCILE: Duration = Duration::from_secs(30);
 /// The longest interval between two checks of the host's interfaces. A notification
 /// ([`crate::watch::host_changes`]) makes a check due at once; without notifications, the agent only polls.
 pub(super) const CHECK: Duration = Duration::from_secs(1);
-/// A generation that was replaced is kept for as long as packets may be under way in it, and a little more.
+/// A generation that was replaced is kept for as long as packets may be under way in it, and until its programs have
+/// ended, which a thread waits for in the meantime.
 const KEEP_REPLACED: Duration = Duration::from_millis(100);
 
 /// Work that repeats. It is due at once until it was done for the first time.
@@ -46,10 +47,11 @@ pub(super) struct Upkeep {
     pub(super) interfaces: RepeatedWork,
     pub(super) reconcile: RepeatedWork,
     pub(super) hooks: HookChecks,
+    /// When to separate the generation that was replaced from the one in force, if there is one. The next generation
+    /// begins after it: before, the kernel's part of it would wait, and the agent with it.
+    separation: Option<Instant>,
     /// When to remove the generation that was replaced, if there is one.
     replaced: Option<Instant>,
-    /// When the next generation may begin. Before, the kernel's part of it would wait, and the agent with it.
-    next_generation: Option<Instant>,
 }
 
 impl Default for Upkeep {
@@ -58,8 +60,8 @@ impl Default for Upkeep {
             interfaces: RepeatedWork::every(CHECK),
             reconcile: RepeatedWork::every(RECONCILE),
             hooks: HookChecks::default(),
+            separation: None,
             replaced: None,
-            next_generation: None,
         }
     }
 }
@@ -67,13 +69,18 @@ impl Default for Upkeep {
 impl Upkeep {
     /// Schedules the removal of the generation that was replaced now. The next one begins after this pause.
     pub(super) fn generation_replaced(&mut self, now: Instant, pause: Duration) {
+        self.separation = (!pause.is_zero()).then(|| now + pause);
         self.replaced = Some(now + KEEP_REPLACED);
-        self.next_generation = (!pause.is_zero()).then(|| now + pause);
     }
 
     /// When a generation begins that is due at this time.
     pub(super) fn generation_start(&self, due: Instant) -> Instant {
-        self.next_generation.map_or(due, |start| start.max(due))
+        self.separation.map_or(due, |start| start.max(due))
+    }
+
+    /// Whether to separate the replaced generation now. Returns `true` once for each replacement.
+    pub(super) fn take_separation(&mut self, now: Instant) -> bool {
+        self.separation.take_if(|due| *due <= now).is_some()
     }
 
     /// Whether to remove the replaced generation now. Returns `true` once for each replacement.
@@ -82,7 +89,7 @@ impl Upkeep {
     }
 
     /// The times at which work is due, without the checks of hooks.
-    pub(super) fn due(&self) -> [Option<Instant>; 3] {
-        [self.reconcile.due, self.replaced, self.interfaces.due]
+    pub(super) fn due(&self) -> [Option<Instant>; 4] {
+        [self.reconcile.due, self.separation, self.replaced, self.interfaces.due]
     }
 }

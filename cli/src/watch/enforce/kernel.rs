@@ -136,6 +136,10 @@ impl Enforce for KernelEnforcer {
         GRACE
     }
 
+    fn separate_replaced(&mut self) -> Result<(), EnforceError> {
+        self.runtime().and_then(Runtime::separate).map_err(enforce_error)
+    }
+
     fn remove_replaced(&mut self) -> Result<(), EnforceError> {
         self.runtime().and_then(Runtime::reap).map_err(enforce_error)
     }

@@ -78,7 +78,10 @@ fn generation_begins_when_no_packet_is_under_way_in_the_one_before_the_last() {
     let late = far_pod("db-2", "db", "10.0.1.6");
     rig.apply(&late);
     assert_eq!(rig.after(Duration::ZERO), ["write 10.0.1.6"], "single entries do not wait");
-    assert_eq!(rig.after(Duration::from_secs(1)), ["install shop/web@veth7 with 10.0.1.6"]);
+    let done = ["separate", "install shop/web@veth7 with 10.0.1.6"];
+    assert_eq!(rig.after(PAUSE_OF_KERNEL), done, "the wait for its programs has begun before the compile");
+    assert_eq!(rig.after(PAUSE_OF_KERNEL), ["separate"]);
+    assert_eq!(rig.after(Duration::from_secs(1)), NONE);
 }
 
 /// Packets can be under way in the replaced generation from the end of the installation on.
@@ -90,5 +93,5 @@ fn the_pause_of_the_kernel_begins_when_the_generation_is_in_force() {
     assert_eq!(rig.after(GATHER), ["install shop/web@veth7 isolated"]);
     rig.apply(OPEN);
     assert_eq!(rig.after(Duration::from_millis(100)), NONE);
-    assert_eq!(rig.after(Duration::from_secs(1)), ["install shop/web@veth7"]);
+    assert_eq!(rig.after(Duration::from_secs(1)), ["separate", "install shop/web@veth7", "separate"]);
 }

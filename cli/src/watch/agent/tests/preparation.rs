@@ -1,6 +1,6 @@
 //! The preparation of the next generation, when there is nothing else to do.
 
-use super::super::preparation::QUIET_BEFORE;
+use super::super::preparation::{QUIET_AFTER_WHOLE, QUIET_BEFORE};
 use super::*;
 
 const INSTALL: &str = "install shop/web@veth7 isolated";
@@ -18,19 +18,24 @@ fn rig() -> Rig {
 #[test]
 fn the_kernel_is_prepared_once_when_the_agent_is_quiet() {
     let mut rig = rig();
-    assert_eq!(rig.after(QUIET_BEFORE - 2 * GATHER), NONE);
+    assert_eq!(rig.after(QUIET_AFTER_WHOLE - 2 * GATHER), NONE);
     // It is due a second after the end of the generation, which has taken real time.
-    assert_eq!(rig.after(QUIET_BEFORE), ["prepare"]);
+    assert_eq!(rig.after(QUIET_AFTER_WHOLE), ["prepare"]);
     assert_eq!(rig.after(Duration::from_secs(60)), NONE);
     rig.seen().lacks_spare = false;
     rig.apply(NARROW);
     assert_eq!(rig.after(Duration::from_secs(60)), [INSTALL], "the kernel finds that it is prepared");
+    // Later generations are not from scratch.
+    rig.seen().lacks_spare = true;
+    rig.apply(OPEN);
+    assert_eq!(rig.after(QUIET_BEFORE / 2).len(), 1);
+    assert_eq!(rig.after(QUIET_BEFORE), ["prepare"]);
 }
 
 #[test]
 fn a_generation_comes_before_the_preparation() {
     let mut rig = rig();
-    rig.after(QUIET_BEFORE - 2 * GATHER);
+    rig.after(QUIET_AFTER_WHOLE - 2 * GATHER);
     rig.apply(NARROW);
     assert_eq!(rig.after(QUIET_BEFORE), [INSTALL]);
     assert_eq!(rig.after(QUIET_BEFORE), ["prepare"]);
@@ -51,7 +56,7 @@ fn the_preparation_waits_until_half_of_the_budget_is_left() {
     // Of the bucket of one second, 0.3 are left. A tenth of a core fills it to 0.5 in two seconds.
     rig.seen().cpu += Duration::from_millis(700);
     assert_eq!(rig.after(Duration::from_millis(1_900)), NONE);
-    assert_eq!(rig.after(2 * QUIET_BEFORE), ["prepare"]);
+    assert_eq!(rig.after(2 * QUIET_AFTER_WHOLE), ["prepare"]);
     rig.apply(NARROW);
     assert_eq!(rig.after(GATHER), [INSTALL]);
     rig.seen().cpu += Duration::from_secs(1);
@@ -73,7 +78,7 @@ fn a_change_that_has_arrived_comes_before_the_preparation() {
     let mut arrived = 0;
     for call in 0..20 {
         let mut rig = rig();
-        assert_eq!(rig.after(QUIET_BEFORE - 2 * GATHER), NONE);
+        assert_eq!(rig.after(QUIET_AFTER_WHOLE - 2 * GATHER), NONE);
         rig.now = rig.agent.preparation_due().expect("it is due");
         let change = objects(NARROW).into_iter().map(|it| (ApiEvent::Applied(it), rig.now)).collect();
         let (mut change, mut calls) = (Some(AgentMessage::Api(change)), 0);
@@ -86,7 +91,7 @@ fn a_change_that_has_arrived_comes_before_the_preparation() {
         arrived += usize::from(change.is_none());
         if change.is_none() {
             assert_eq!(rig.after(GATHER), [INSTALL]);
-            assert_eq!(rig.after(2 * QUIET_BEFORE), ["prepare"]);
+            assert_eq!(rig.after(2 * QUIET_AFTER_WHOLE), ["prepare"]);
         }
     }
     assert!((3..20).contains(&arrived), "{arrived}");
