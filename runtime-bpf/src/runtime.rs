@@ -32,7 +32,7 @@ use crate::error::{Doing as _, Error};
 use crate::generation::{self, LoadedGeneration, ObjectSource};
 use crate::pins::{Age, Pins};
 use crate::record::{EnforcedEndpoint, EnforcementRecord, KernelGeneration, LatestRecord};
-use crate::sys::{KernelProgram, Lock, errno};
+use crate::sys::{self, KernelProgram, Lock, errno};
 use crate::system::System;
 
 mod attach;
@@ -73,9 +73,9 @@ pub use pods::{ComingPod, LeavingPod};
 pub use status::{Deviations, EndpointState, EnforcementState, EnforcementStatus, Fill, UplinkState};
 pub use unattached::{UnattachedEndpoint, unattached};
 
-/// The longest time that a packet may take from one hook of this host to the other. The way between them is one chain
-/// of calls, without a queue, so it takes microseconds; only a machine that is stopped meanwhile makes it longer.
-pub const GRACE: Duration = Duration::from_millis(20);
+/// The longest time that a packet may wait in queues between two hooks of this host. The CNI plug-in `bandwidth` makes
+/// queues of 25 ms (longer ones if its burst is large).
+pub const GRACE: Duration = Duration::from_millis(30);
 /// How long to wait for another process to end its change.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -108,8 +108,8 @@ pub struct Runtime {
     /// The program that closes interfaces, once it was needed.
     pub(crate) closing: OnceLock<KernelProgram>,
     grace: Duration,
-    /// The retired generation, from [`Runtime::separate`] until it is reaped or paired again.
-    separated: Mutex<Option<retired::SeparatedGeneration>>,
+    /// The thread that waits for the retired generation, until it is reaped or paired again.
+    retired_wait: Mutex<Option<retired::RetiredWait>>,
     /// Whether an endpoint that fails is closed, and the operation continues with the others.
     apart: bool,
     /// Whether the generation before is kept as a spare, for further changes.
@@ -142,7 +142,7 @@ impl Runtime {
             nothing: OnceLock::new(),
             closing: OnceLock::new(),
             grace: GRACE,
-            separated: Mutex::default(),
+            retired_wait: Mutex::default(),
             apart: false,
             spares: false,
             _root: root,
@@ -366,9 +366,7 @@ fn is_too_old(release: &str) -> bool {
 
 /// Milliseconds since boot: the same clock for all processes.
 pub(crate) fn uptime() -> u64 {
-    let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
-    let seconds = text.split(' ').next().and_then(|it| it.parse::<f64>().ok()).unwrap_or_default();
-    (seconds * 1_000.0) as u64
+    sys::since_boot().as_millis() as u64
 }
 
 /// The process that holds a lock, according to /proc/locks.

@@ -26,7 +26,7 @@ pub use notify::{ChangedInterfaces, Notifier};
 pub use objects::{Hook, KernelLink, LinkInfo, MapInfo, ProgramInfo, Queried, XdpMode};
 pub use place::{
     Lock, cpu_time, is_bpffs, kernel_version, namespace, page_bytes, raise_descriptor_limit, random, roots_outside,
-    tick, wait_for_programs, wait_readable,
+    since_boot, tick, wait_for_programs, wait_readable,
 };
 
 use std::ffi::c_char;

@@ -294,8 +294,8 @@ impl System {
 
     /// The same in a thread of its own.
     pub fn begin_wait_for_programs(&self) -> io::Result<JoinHandle<io::Result<()>>> {
-        let _operation = self.ask(Operation::WaitForPrograms)?;
-        std::thread::Builder::new().name("wait".to_owned()).spawn(sys::wait_for_programs)
+        let asked = self.ask(Operation::WaitForPrograms).map(drop);
+        std::thread::Builder::new().name("wait".to_owned()).spawn(|| asked.and_then(|()| sys::wait_for_programs()))
     }
 
     /// Loads a program with its line information; without it if the kernel refuses the line information.

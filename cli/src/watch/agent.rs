@@ -115,7 +115,7 @@ pub(crate) use newcomers::UnknownPods;
 use objects::KnownObjects;
 use pace::{CpuShare, Pace};
 use pending::PendingWork;
-use preparation::Unprepared;
+use preparation::Preparation;
 pub(crate) use reports::{DRY_RUN, Reports};
 use scopes::WatchScopes;
 use upkeep::Upkeep;
@@ -173,7 +173,7 @@ pub(crate) struct NodeAgent<E> {
     read_cpu: Box<ReadCpu>,
     compile: CompileSettings,
     enforcement: Enforcement,
-    unprepared: Option<Unprepared>,
+    preparation: Preparation,
     departed: DepartedBackends,
     upkeep: Upkeep,
     reports: Reports,
@@ -208,7 +208,7 @@ impl<E: Enforce> NodeAgent<E> {
             read_cpu,
             compile: CompileSettings { target, budget: BudgetState::new(budgets), last: Default::default() },
             enforcement: Enforcement::default(),
-            unprepared: None,
+            preparation: Preparation::default(),
             departed: DepartedBackends::default(),
             upkeep: Upkeep::default(),
             reports,

@@ -3,10 +3,14 @@
 //! Problem: during a switch and for a moment after it, packets that one generation has stamped arrive at the other one.
 //! Strategy: each of the two knows the other's stamp and program, until no packet that the retired one has stamped can
 //! be under way. Then the pair is separated. The retired generation becomes the spare, which the next change fills
-//! again instead of loading programs, or its pins are removed. Before it becomes the spare, programs of it that began
-//! just before must end. That can take tens of milliseconds, so an agent lets a thread wait for it
-//! ([`Runtime::separate`]).
-//! Invariant: a spare's programs run nowhere, and no packet that they have stamped is under way.
+//! again instead of loading programs, or its pins are removed.
+//!
+//! Two waits are needed, of 10 to 20 ms each. A packet goes from hook to hook in one read-side critical section of RCU,
+//! unless something queues it: so the pair is separated after a grace period, and after [`GRACE`](super::GRACE) for
+//! packets in queues. Then programs of the retired generation that began just before must end. An agent lets threads
+//! wait ([`Runtime::separate`]), because a pod that comes meanwhile would wait with it.
+//! Invariant: a spare's programs run nowhere, and no packet that they have stamped is under way, except in a queue for
+//! longer than that.
 
 use std::io;
 use std::sync::PoisonError;
@@ -23,13 +27,14 @@ use crate::point::ProgramSide;
 use crate::record::{EnforcementRecord, KernelGeneration};
 use crate::system::TypedCell;
 
-/// A retired generation that no packet enters any more, and the wait for the programs that ran at that time.
+/// A thread that waits for the programs of a retired generation.
 #[derive(Debug)]
-pub(crate) struct SeparatedGeneration {
-    stamp: u8,
-    /// When it was retired.
-    since: u64,
-    wait: JoinHandle<io::Result<()>>,
+pub(crate) struct RetiredWait {
+    /// The generation's stamp, and when it was retired.
+    of: (u8, u64),
+    /// Whether no packet can enter the generation since the wait began.
+    is_separated: bool,
+    thread: JoinHandle<io::Result<()>>,
 }
 
 impl Runtime {
@@ -37,7 +42,7 @@ impl Runtime {
     pub(super) fn pair(&self, one: &LoadedGeneration, other: &LoadedGeneration) -> Result<(), Error> {
         use std::os::fd::AsFd as _;
         // From here on, packets can enter either of them again.
-        self.take_separated();
+        self.take_wait();
         let pairing = "pair two generations";
         for (this, that) in [(one, other), (other, one)] {
             let slot = this.map(MapName::Other);
@@ -85,26 +90,66 @@ impl Runtime {
     /// For an agent: separates the previous generation from the one in force, after waiting until no packet that it has
     /// stamped can be under way. [`Self::reap`] then waits only until the programs that run now have ended.
     pub fn separate(&self) -> Result<(), Error> {
+        self.bring_record_back()?;
         let record = self.record()?;
-        let Some((retired, since)) = &record.retired else { return Ok(()) };
-        let Some(loaded) = self.current(&record)?.filter(|_| self.can_become_spare(&record)) else { return Ok(()) };
-        self.wait_for_packets(*since);
+        let Some((_, since)) = record.retired.as_ref().filter(|_| self.can_become_spare(&record)) else {
+            return Ok(());
+        };
+        let wait = self.take_wait_of(&record);
+        if wait.as_ref().is_some_and(|it| it.is_separated) {
+            self.keep_wait(wait);
+            return Ok(());
+        }
+        self.wait_for_packets(*since, wait);
+        let Some(loaded) = self.current(&record)? else { return Ok(()) };
         self.unpair(&loaded)?;
-        // An error is no reason to fail: `reap` tries again.
-        let wait = self.system.begin_wait_for_programs().ok();
-        let separated = wait.map(|wait| SeparatedGeneration { stamp: retired.stamp, since: *since, wait });
-        *self.separated.lock().unwrap_or_else(PoisonError::into_inner) = separated;
+        self.begin_wait(&record, true);
         Ok(())
     }
 
-    fn take_separated(&self) -> Option<SeparatedGeneration> {
-        self.separated.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// For an agent: begins to wait for the packets that the retired generation has stamped.
+    pub(super) fn begin_to_retire(&self, record: &EnforcementRecord) {
+        if self.kept.is_some() && !self.grace.is_zero() {
+            self.begin_wait(record, false);
+        }
+    }
+
+    fn begin_wait(&self, record: &EnforcementRecord, is_separated: bool) {
+        let Some(of) = retired(record) else { return };
+        // An error is no reason to fail: then `reap` waits itself.
+        let thread = self.system.begin_wait_for_programs().ok();
+        self.keep_wait(thread.map(|thread| RetiredWait { of, is_separated, thread }));
+    }
+
+    fn keep_wait(&self, wait: Option<RetiredWait>) {
+        *self.retired_wait.lock().unwrap_or_else(PoisonError::into_inner) = wait;
+    }
+
+    fn take_wait(&self) -> Option<RetiredWait> {
+        self.retired_wait.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn take_wait_of(&self, record: &EnforcementRecord) -> Option<RetiredWait> {
+        self.take_wait().filter(|wait| Some(wait.of) == retired(record))
     }
 
     /// Waits until no packet can be under way that was stamped before this time.
-    fn wait_for_packets(&self, since: u64) {
+    fn wait_for_packets(&self, since: u64, wait: Option<RetiredWait>) {
         let age = Duration::from_millis(uptime().saturating_sub(since));
         std::thread::sleep(self.grace.saturating_sub(age));
+        if !self.grace.is_zero() {
+            // Where the kernel cannot wait for programs, there is only the time.
+            self.have_programs_ended(wait);
+        }
+    }
+
+    /// Waits for the programs that ran when this wait began; without one, for those that run now. Returns `false` if the
+    /// kernel cannot.
+    fn have_programs_ended(&self, wait: Option<RetiredWait>) -> bool {
+        match wait {
+            Some(RetiredWait { thread, .. }) => thread.join().is_ok_and(|waited| waited.is_ok()),
+            None => self.system.wait_for_programs().is_ok(),
+        }
     }
 
     /// Removes the previous generation, or makes it the spare, after waiting until no packet that it has stamped can be
@@ -117,10 +162,14 @@ impl Runtime {
 
     /// Returns, in words, the pins that were missing.
     pub(super) fn reap_retired(&self, record: &mut EnforcementRecord) -> Result<Vec<String>, Error> {
-        let Some((retired, since)) = &record.retired else { return Ok(Vec::new()) };
-        let is_it = |it: &SeparatedGeneration| (it.stamp, it.since) == (retired.stamp, *since);
-        let separated = self.take_separated().filter(is_it);
-        self.wait_for_packets(*since);
+        let Some((_, since)) = &record.retired else { return Ok(Vec::new()) };
+        let (separated, earlier) = match self.take_wait_of(record) {
+            Some(wait) if wait.is_separated => (Some(wait), None),
+            earlier => (None, earlier),
+        };
+        if separated.is_none() {
+            self.wait_for_packets(*since, earlier);
+        }
         // First the current generation forgets the retired one, then the record does, then the pins go. A process that
         // dies in between leaves at most pins that the next `place_pins` removes.
         if separated.is_none()
@@ -146,15 +195,6 @@ impl Runtime {
         self.spares && has_code && record.leaving.is_empty()
     }
 
-    /// Waits for the programs that ran when the two generations were separated: a packet can have entered the retired
-    /// one just before.
-    fn have_programs_ended(&self, separated: Option<SeparatedGeneration>) -> bool {
-        match separated {
-            Some(SeparatedGeneration { wait, .. }) => wait.join().is_ok_and(|waited| waited.is_ok()),
-            None => self.system.wait_for_programs().is_ok(),
-        }
-    }
-
     /// Removes a spare's pins, also that of a file for the generation that was to take its place, and lets its objects
     /// go.
     pub(super) fn remove_spare(&self, spare: &KernelGeneration) -> Result<(), Error> {
@@ -177,6 +217,11 @@ impl Runtime {
         }
         Ok(())
     }
+}
+
+/// The stamp of the retired generation, and when it was retired.
+fn retired(record: &EnforcementRecord) -> Option<(u8, u64)> {
+    record.retired.as_ref().map(|(generation, since)| (generation.stamp, *since))
 }
 
 impl KernelGeneration {

@@ -96,6 +96,7 @@ impl Runtime {
         let may_run = !reconciled.failures.is_empty() || !reconciled.edge_failures.is_empty();
         record.retired.iter_mut().filter(|_| may_run).for_each(|(retired, _)| retired.code.clear());
         record.current = record.next.take();
+        self.begin_to_retire(record);
         self.write_record(record)
     }
 

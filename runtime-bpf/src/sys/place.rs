@@ -87,10 +87,19 @@ pub fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
+/// The time since boot, also while the machine was suspended.
+pub fn since_boot() -> Duration {
+    time_of(ClockId::Boottime)
+}
+
 /// The CPU time that all threads of this process have used.
-pub fn cpu_time() -> std::time::Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    std::time::Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+pub fn cpu_time() -> Duration {
+    time_of(ClockId::ProcessCPUTime)
+}
+
+fn time_of(clock: ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(clock);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
 /// Raises the soft limit of descriptors to the hard limit. The soft limit is often 1,024, and the agent needs two

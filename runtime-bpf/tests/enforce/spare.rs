@@ -107,24 +107,40 @@ fn switches_to_other_tables_load_no_program() {
     });
 }
 
+/// Two waits for each generation: for its packets, and after the separation for its programs.
 #[test]
-fn a_thread_waits_for_the_programs_of_a_separated_generation() {
+fn threads_wait_for_a_retired_generation() {
     skip!(unless possible());
     let node = &with_servers();
     node.here(|| {
         let (runtime, waits) = agent_counting(Operation::WaitForPrograms, node);
-        attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
-        runtime.separate().unwrap();
-        assert_eq!(waits.load(Ordering::Relaxed), 0, "no generation was replaced");
-        for (turn, port) in [81, 80].into_iter().enumerate() {
+        let asked = || waits.swap(0, Ordering::Relaxed);
+        let attach = |port| {
             attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
+            assert_in_force(node, &runtime, port, 161 - port, "it is in force");
+        };
+        attach(80);
+        runtime.separate().unwrap();
+        runtime.reap().unwrap();
+        assert_eq!(asked(), 0, "no generation was replaced");
+        for port in [81, 80] {
+            attach(port);
+            assert_eq!(asked(), 1, "for packets");
+            runtime.separate().unwrap();
             runtime.separate().unwrap();
             assert_in_force(node, &runtime, port, 161 - port, "it is separated");
+            assert_eq!(asked(), 1, "for programs");
             runtime.reap().unwrap();
-            assert_eq!(waits.load(Ordering::Relaxed), turn + 1, "one wait for each generation");
+            assert_eq!(asked(), 0, "the threads have waited");
             assert!(runtime.spare().unwrap().is_some());
             assert_in_force(node, &runtime, port, 161 - port, "it is the spare");
         }
+        attach(81);
+        runtime.separate().unwrap();
+        attach(80);
+        assert_eq!(asked(), 3, "the next switch makes it the spare, and has begun its own wait");
+        runtime.reap().unwrap();
+        assert_eq!(asked(), 1, "for programs");
     });
 }
 
@@ -139,10 +155,10 @@ fn a_generation_that_is_paired_again_is_waited_for_again() {
             attach(&runtime, node, &only_port(port), HookKind::Tcx).unwrap();
         }
         runtime.separate().unwrap();
+        waits.store(0, Ordering::Relaxed);
         assert_eq!(runtime.repair().unwrap(), Vec::<String>::new());
-        runtime.reap().unwrap();
-        assert_eq!(waits.load(Ordering::Relaxed), 2);
         assert!(runtime.spare().unwrap().is_some());
+        assert_eq!(waits.load(Ordering::Relaxed), 2);
         assert_in_force(node, &runtime, 81, 80, "it is separated for good");
     });
 }
@@ -570,7 +586,14 @@ fn switch_under(node: &Node, way: HookKind, made: &[Made; 2], load: impl FnOnce(
         [1, 0].into_iter().for_each(|turn| _ = attach(&runtime, node, &made[turn], way).unwrap());
         std::thread::scope(|scope| {
             let load = scope.spawn(|| load(&stop));
-            (0..12).for_each(|turn| _ = attach(&runtime, node, &made[(turn + 1) % 2], way).unwrap());
+            for turn in 0..12 {
+                attach(&runtime, node, &made[(turn + 1) % 2], way).unwrap();
+                // Every second time, as an agent does between changes that are not close together.
+                if turn % 2 == 0 {
+                    runtime.separate().unwrap();
+                    runtime.reap().unwrap();
+                }
+            }
             stop.store(true, Ordering::Relaxed);
             load.join().unwrap();
         });

@@ -16,7 +16,7 @@ use crate::watch::enforce::{Enforce, Installed};
 
 /// How long no generation must have been needed since the last one. An edit a moment later finds the copy.
 pub(super) const QUIET_BEFORE: Duration = Duration::from_millis(200);
-/// The same after a generation from scratch. At a start, lists that come late need several, with other programs.
+/// The same since the last one from scratch. At a start, lists that come late need several, with other programs.
 pub(super) const QUIET_AFTER_WHOLE: Duration = Duration::from_secs(1);
 /// The time after which the agent looks again whether the budget allows it: the budget is spent on looking, too.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -25,26 +25,38 @@ const LEFT: f64 = 0.5;
 
 /// The generation in force, for whose successor the kernel is perhaps not prepared.
 #[derive(Debug)]
-pub(super) struct Unprepared {
+struct Unprepared {
     artifact: Artifact,
     due: Instant,
+}
+
+/// When to prepare the next generation.
+#[derive(Debug, Default)]
+pub(super) struct Preparation {
+    unprepared: Option<Unprepared>,
+    /// The end of [`QUIET_AFTER_WHOLE`] after the last generation from scratch.
+    earliest: Option<Instant>,
 }
 
 impl<E: Enforce> NodeAgent<E> {
     /// Keeps the artifact of the generation that is in force now for [`Self::prepare_next`].
     pub(super) fn prepare_later(&mut self, artifact: Artifact, installed: &Installed, is_whole: bool, now: Instant) {
-        let quiet = if is_whole { QUIET_AFTER_WHOLE } else { QUIET_BEFORE };
+        if is_whole {
+            self.preparation.earliest = Some(now + QUIET_AFTER_WHOLE);
+        }
+        let quiet = now + QUIET_BEFORE;
+        let due = self.preparation.earliest.map_or(quiet, |earliest| earliest.max(quiet));
         // Programs of the generation before may still run where this one could not be installed. Then the next change
         // drops every spare.
         match installed.failed.is_empty() {
-            true => self.unprepared = Some(Unprepared { artifact, due: now + quiet }),
+            true => self.preparation.unprepared = Some(Unprepared { artifact, due }),
             false => self.compile.last.reuse(artifact),
         }
     }
 
     /// Called before the next generation is made: the artifact is out of date then.
     pub(super) fn end_preparation(&mut self) {
-        if let Some(Unprepared { artifact, .. }) = self.unprepared.take() {
+        if let Some(Unprepared { artifact, .. }) = self.preparation.unprepared.take() {
             self.compile.last.reuse(artifact);
         }
     }
@@ -53,7 +65,7 @@ impl<E: Enforce> NodeAgent<E> {
     pub(super) fn preparation_due(&self) -> Option<Instant> {
         let other_work = [self.pending.writes.due(), self.starting.held.due()];
         let is_busy = self.pending.needs_generation() || other_work.iter().any(Option::is_some);
-        self.unprepared.as_ref().filter(|_| !is_busy).map(|it| it.due)
+        self.preparation.unprepared.as_ref().filter(|_| !is_busy).map(|it| it.due)
     }
 
     /// Prepares the kernel for the next generation if that is due.
@@ -61,10 +73,10 @@ impl<E: Enforce> NodeAgent<E> {
         if self.preparation_due().is_none_or(|due| due > now) {
             return;
         }
-        let Some(mut unprepared) = self.unprepared.take() else { return };
+        let Some(mut unprepared) = self.preparation.unprepared.take() else { return };
         if !self.pace.can_spare(LEFT) {
             unprepared.due = now + LOOK_AGAIN;
-            self.unprepared = Some(unprepared);
+            self.preparation.unprepared = Some(unprepared);
             return;
         }
         if let Err(error) = self.enforce.prepare_spare(&unprepared.artifact) {

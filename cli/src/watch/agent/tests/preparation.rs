@@ -32,6 +32,16 @@ fn the_kernel_is_prepared_once_when_the_agent_is_quiet() {
     assert_eq!(rig.after(QUIET_BEFORE), ["prepare"]);
 }
 
+/// At a start, the lists of further kinds come one after the other.
+#[test]
+fn nothing_is_prepared_just_after_a_generation_from_scratch() {
+    let mut rig = rig();
+    rig.apply(NARROW);
+    assert_eq!(rig.after(GATHER), [INSTALL], "not from scratch");
+    assert_eq!(rig.after(2 * QUIET_BEFORE), NONE);
+    assert_eq!(rig.after(QUIET_AFTER_WHOLE), ["prepare"]);
+}
+
 #[test]
 fn a_generation_comes_before_the_preparation() {
     let mut rig = rig();
