@@ -306,7 +306,7 @@ impl Runtime {
         let before = kept.record.as_ref().map(|(before, _)| (before.repaired, &before.endpoints));
         if before != Some((record.repaired, &record.endpoints)) {
             kept.links_pinned = None;
-            kept.links = self.links_of(&record, &kept.links)?;
+            (kept.links, kept.links_pinned) = self.links_of(&record, &kept.links)?;
         }
         kept.record = Some((record, number));
         Ok(())
@@ -317,7 +317,7 @@ impl Runtime {
         let Some(mut kept) = self.kept() else { return Ok(()) };
         let Kept { record: Some((record, _)), links, links_pinned, .. } = &mut *kept else { return Ok(()) };
         *links_pinned = None;
-        *links = self.links_of(record, links)?;
+        (*links, *links_pinned) = self.links_of(record, links)?;
         Ok(())
     }
 
@@ -337,9 +337,14 @@ impl Runtime {
         Ok(held)
     }
 
-    /// The links of the record's endpoints. Only pins that were not seen before are opened.
-    fn links_of(&self, record: &EnforcementRecord, before: &HeldLinks) -> Result<HeldLinks, Error> {
-        let (there, mut links) = (self.link_pins()?, HeldLinks::new());
+    /// The links of the record's endpoints, and the list of pins if each of them has its pin there. Only pins that were
+    /// not seen before are opened.
+    fn links_of(
+        &self,
+        record: &EnforcementRecord,
+        before: &HeldLinks,
+    ) -> Result<(HeldLinks, Option<ListedFiles>), Error> {
+        let (there, mut links, mut are_all_pinned) = (self.link_pins()?, HeldLinks::new(), true);
         let tcx = record.endpoints.iter().filter(|it| it.way == HookKind::Tcx);
         for key in tcx.flat_map(|local| ProgramSide::BOTH.map(|side| (local.ifindex, side))) {
             let pin = there.inode_of(&Pins::link_name(key.0, key.1));
@@ -353,9 +358,10 @@ impl Runtime {
                 Err(_) if known.is_some() => None,
                 opened => opened?.map(|link| HeldLink { link, pin }),
             };
+            are_all_pinned &= opened.as_ref().is_some_and(|held| held.pin.is_some());
             links.extend(opened.or_else(|| known.cloned()).map(|held| (key, held)));
         }
-        Ok(links)
+        Ok((links, are_all_pinned.then_some(there)))
     }
 
     /// The link that is pinned there, unless it is another interface's.
