@@ -167,15 +167,11 @@ impl Runtime {
             Some(wait) if wait.is_separated => (Some(wait), None),
             earlier => (None, earlier),
         };
-        if separated.is_none() {
-            self.wait_for_packets(*since, earlier);
-        }
         // First the current generation forgets the retired one, then the record does, then the pins go. A process that
         // dies in between leaves at most pins that the next `place_pins` removes.
-        if separated.is_none()
-            && let Some(loaded) = self.current(record)?
-        {
-            self.unpair(&loaded)?;
+        if separated.is_none() {
+            self.wait_for_packets(*since, earlier);
+            self.current(record)?.map_or(Ok(()), |loaded| self.unpair(&loaded))?;
         }
         let is_reusable = self.can_become_spare(record) && self.have_programs_ended(separated);
         record.spare = record.retired.take().map(|(retired, _)| retired).filter(|_| is_reusable);
