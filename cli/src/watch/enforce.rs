@@ -187,7 +187,8 @@ pub(crate) trait Enforce {
         Duration::ZERO
     }
 
-    /// Begins to remove what the last generation has replaced, without the longest wait of the removal.
+    /// Begins to remove the programs and maps that the last generation has replaced, so that
+    /// [`Self::remove_replaced`] waits for less.
     fn separate_replaced(&mut self) -> Result<(), EnforceError> {
         Ok(())
     }
