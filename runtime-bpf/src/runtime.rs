@@ -74,7 +74,8 @@ pub use status::{Deviations, EndpointState, EnforcementState, EnforcementStatus,
 pub use unattached::{UnattachedEndpoint, unattached};
 
 /// The longest time that a packet may wait in queues between two hooks of this host. The CNI plug-in `bandwidth` makes
-/// queues of 25 ms (longer ones if its burst is large).
+/// queues of 25 ms (longer ones if its burst is large). Where the kernel cannot wait for packets that are in no queue,
+/// previous generations are kept for twice this time.
 pub const GRACE: Duration = Duration::from_millis(30);
 /// How long to wait for another process to end its change.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -162,8 +163,13 @@ impl Runtime {
     }
 
     /// Removes previous generations without waiting for packets under way. Only for tests without packets under way.
-    pub fn without_grace(mut self) -> Self {
-        self.grace = Duration::ZERO;
+    pub fn without_grace(self) -> Self {
+        self.with_grace(Duration::ZERO)
+    }
+
+    /// Keeps previous generations for this time instead of [`GRACE`]. Only for tests.
+    pub fn with_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
         self
     }
 

@@ -351,6 +351,7 @@ impl<E: Enforce> NodeAgent<E> {
             self.write_entries(now);
             self.retry_ending_flows(now);
             self.pace.used(now, (self.read_cpu)());
+            self.upkeep.postpone_if(|| self.enforce.is_replaced_in_use(), now);
             if self.upkeep.take_separation(now) {
                 self.separate_replaced();
             }

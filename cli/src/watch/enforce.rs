@@ -187,6 +187,11 @@ pub(crate) trait Enforce {
         Duration::ZERO
     }
 
+    /// Whether [`Self::separate_replaced`] and [`Self::remove_replaced`] would wait for packets or programs now.
+    fn is_replaced_in_use(&self) -> bool {
+        false
+    }
+
     /// Begins to remove the programs and maps that the last generation has replaced, so that
     /// [`Self::remove_replaced`] waits for less.
     fn separate_replaced(&mut self) -> Result<(), EnforceError> {

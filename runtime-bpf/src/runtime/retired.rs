@@ -135,12 +135,21 @@ impl Runtime {
 
     /// Waits until no packet can be under way that was stamped before this time.
     fn wait_for_packets(&self, since: u64, wait: Option<RetiredWait>) {
-        let age = Duration::from_millis(uptime().saturating_sub(since));
-        std::thread::sleep(self.grace.saturating_sub(age));
-        if !self.grace.is_zero() {
-            // Where the kernel cannot wait for programs, there is only the time.
-            self.have_programs_ended(wait);
+        let until_age = |age| {
+            let now = Duration::from_millis(uptime().saturating_sub(since));
+            std::thread::sleep(Duration::saturating_sub(age, now));
+        };
+        until_age(self.grace);
+        // Where the kernel cannot wait for programs, there is only the time.
+        if !self.grace.is_zero() && !self.have_programs_ended(wait) {
+            until_age(2 * self.grace);
         }
+    }
+
+    /// Whether a thread still waits. Then [`Self::separate`] and [`Self::reap`] would wait for it.
+    pub fn is_retired_in_use(&self) -> bool {
+        let wait = self.retired_wait.lock().unwrap_or_else(PoisonError::into_inner);
+        wait.as_ref().is_some_and(|it| !it.thread.is_finished())
     }
 
     /// Waits for the programs that ran when this wait began; without one, for those that run now. Returns `false` if the

@@ -66,7 +66,7 @@ pub fn tick() -> io::Result<Duration> {
 // `membarrier_global`: https://github.com/torvalds/linux/blob/v5.14/kernel/sched/membarrier.c (`MEMBARRIER_CMD_GLOBAL`).
 // Programs on hooks run in read-side critical sections of RCU, and this command waits for a grace period. It does not
 // need the CPU meanwhile. On a machine with one CPU it returns at once: a system call cannot interrupt a program there,
-// except under PREEMPT_RT, where programs can be preempted for longer than the time that passes before this call.
+// except under PREEMPT_RT, where only the time counts for which a generation is kept.
 /// Waits until all BPF programs that run now have ended. `EINVAL` on kernels with CPUs that have no tick (`nohz_full`).
 pub fn wait_for_programs() -> io::Result<()> {
     Ok(rustix::thread::membarrier(rustix::thread::MembarrierCommand::Global)?)

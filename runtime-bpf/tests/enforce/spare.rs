@@ -6,6 +6,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use weir_runtime::runtime::{Attached, PinAccess, Request, Runtime};
 use weir_runtime::sys::{BpfKernel, KernelMap};
@@ -142,6 +143,34 @@ fn threads_wait_for_a_retired_generation() {
         runtime.reap().unwrap();
         assert_eq!(asked(), 1, "for programs");
     });
+}
+
+/// The packets that a generation has stamped can be in queues.
+#[test]
+fn a_retired_generation_is_kept_for_a_time() {
+    skip!(unless possible());
+    let node = &with_servers();
+    let grace = Duration::from_millis(400);
+    let waiting = |fails: bool, wait: fn(&Runtime)| {
+        node.here(|| {
+            let refuse = move |it| (fails && it == Operation::WaitForPrograms).then_some(libc::EINVAL);
+            let system = System::with_faults(Box::new(refuse)).unwrap();
+            let runtime = Runtime::with_system(system, &node.bpffs(), PinAccess::Change).unwrap();
+            let runtime = runtime.with_grace(grace).keeping().unwrap();
+            attach(&runtime, node, &only_port(80), HookKind::Tcx).unwrap();
+            let begun = Instant::now();
+            attach(&runtime, node, &only_port(81), HookKind::Tcx).unwrap();
+            wait(&runtime);
+            let waited = begun.elapsed();
+            runtime.detach(None).unwrap();
+            waited
+        })
+    };
+    let waits: [fn(&Runtime); 2] = [|it| it.separate().unwrap(), |it| it.reap().unwrap()];
+    for wait in waits {
+        assert!(waiting(false, wait) >= grace);
+        assert!(waiting(true, wait) >= 2 * grace, "the kernel cannot wait for packets that are in no queue");
+    }
 }
 
 /// A repair pairs the two generations again, so packets can enter the one that was separated.

@@ -69,6 +69,8 @@ struct FakeKernelState {
     cpu: Duration,
     /// The time after an installation within which another one would wait.
     pause: Duration,
+    /// A thread waits for packets and programs.
+    is_in_use: bool,
     /// How long an installation takes, in real time.
     install_takes: Duration,
     /// The next installation should be prepared.
@@ -136,6 +138,10 @@ impl Enforce for FakeKernel {
 
     fn pause(&self) -> Duration {
         self.0.lock().expect("no test panics while it holds it").pause
+    }
+
+    fn is_replaced_in_use(&self) -> bool {
+        self.0.lock().expect("no test panics while it holds it").is_in_use
     }
 
     fn separate_replaced(&mut self) -> Result<(), EnforceError> {

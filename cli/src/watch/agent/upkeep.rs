@@ -14,6 +14,9 @@ pub(super) const CHECK: Duration = Duration::from_secs(1);
 /// ended, which a thread waits for in the meantime.
 const KEEP_REPLACED: Duration = Duration::from_millis(100);
 
+/// The time after which the agent looks again whether the replaced generation is still in use.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
 /// Work that repeats. It is due at once until it was done for the first time.
 #[derive(Debug)]
 pub(super) struct RepeatedWork {
@@ -76,6 +79,16 @@ impl Upkeep {
     /// When a generation begins that is due at this time.
     pub(super) fn generation_start(&self, due: Instant) -> Instant {
         self.separation.map_or(due, |start| start.max(due))
+    }
+
+    /// Postpones the separation and the removal of the replaced generation if one of them is due and it is in use: the
+    /// agent would wait.
+    pub(super) fn postpone_if(&mut self, is_in_use: impl FnOnce() -> bool, now: Instant) {
+        let mut steps = [&mut self.separation, &mut self.replaced];
+        if steps.iter().any(|step| step.is_some_and(|due| due <= now)) && is_in_use() {
+            let later = |step: &mut Option<Instant>| *step = step.map(|due| due.max(now + LOOK_AGAIN));
+            steps.iter_mut().for_each(|step| later(step));
+        }
     }
 
     /// Whether to separate the replaced generation now. Returns `true` once for each replacement.

@@ -136,6 +136,10 @@ impl Enforce for KernelEnforcer {
         GRACE
     }
 
+    fn is_replaced_in_use(&self) -> bool {
+        self.runtime.as_ref().is_some_and(Runtime::is_retired_in_use)
+    }
+
     fn separate_replaced(&mut self) -> Result<(), EnforceError> {
         self.runtime().and_then(Runtime::separate).map_err(enforce_error)
     }

@@ -68,7 +68,7 @@ fn late_changes_are_in_the_generation_after_a_failed_one() {
 
 #[test]
 fn generation_begins_when_no_packet_is_under_way_in_the_one_before_the_last() {
-    const PAUSE_OF_KERNEL: Duration = Duration::from_millis(50);
+    const PAUSE_OF_KERNEL: Duration = Duration::from_millis(500);
     let mut rig = Rig::in_force();
     rig.seen().pause = PAUSE_OF_KERNEL;
     rig.apply(NARROW);
@@ -78,10 +78,23 @@ fn generation_begins_when_no_packet_is_under_way_in_the_one_before_the_last() {
     let late = far_pod("db-2", "db", "10.0.1.6");
     rig.apply(&late);
     assert_eq!(rig.after(Duration::ZERO), ["write 10.0.1.6"], "single entries do not wait");
-    let done = ["separate", "install shop/web@veth7 with 10.0.1.6"];
-    assert_eq!(rig.after(PAUSE_OF_KERNEL), done, "the wait for its programs has begun before the compile");
-    assert_eq!(rig.after(PAUSE_OF_KERNEL), ["separate"]);
+    let done = ["again", "separate", "install shop/web@veth7 with 10.0.1.6"];
+    // The compiles take real time.
+    assert_eq!(rig.after(PAUSE_OF_KERNEL * 3 / 2), done, "the wait for its programs has begun before the compile");
+    assert_eq!(rig.after(Duration::from_secs(60)), ["separate"]);
+}
+
+/// A thread waits for packets and programs; the agent does not wait for the thread.
+#[test]
+fn a_generation_in_use_is_looked_at_again() {
+    let mut rig = Rig::in_force();
+    (rig.seen().pause, rig.seen().is_in_use) = (Duration::from_millis(50), true);
+    rig.apply(NARROW);
+    assert_eq!(rig.after(Duration::from_secs(1)), ["install shop/web@veth7 isolated"]);
+    rig.apply(OPEN);
     assert_eq!(rig.after(Duration::from_secs(1)), NONE);
+    rig.seen().is_in_use = false;
+    assert_eq!(rig.after(Duration::from_millis(10)), ["separate", "install shop/web@veth7"]);
 }
 
 /// Packets can be under way in the replaced generation from the end of the installation on.
